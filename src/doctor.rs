@@ -57,7 +57,7 @@ fn clean(found: impl Display) -> String {
 /// Output of the checks.
 struct Lines {
     out: Box<dyn Write>,
-    /// Print function names.
+    /// Whether to print the names of functions.
     verbose: bool,
     /// Reads the files of processes.
     reader: Reader,
@@ -347,13 +347,13 @@ fn check_library(lines: &mut Lines, library: &Library) -> io::Result<()> {
             "not probed: the kernel allows no probe on the first instruction of",
         ),
     ] {
-        let such: Vec<_> = functions
+        let affected: Vec<_> = functions
             .iter()
             .filter(|f| f.first == first)
             .map(|f| f.symbol)
             .collect();
-        if !such.is_empty() {
-            lines.note(name, format_args!("{path}: {what} {}", such.join(" ")))?;
+        if !affected.is_empty() {
+            lines.note(name, format_args!("{path}: {what} {}", affected.join(" ")))?;
         }
     }
     if lines.verbose && !absent.is_empty() {

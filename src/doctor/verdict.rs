@@ -1,4 +1,4 @@
-//! Verdict of `doctor`: the features that work on this machine, and the reasons of those that do not.
+//! Verdict of `doctor`: the features that work on this machine, and why the others do not.
 
 /// Results of the checks.
 #[derive(Clone, Debug, Default)]
@@ -9,7 +9,7 @@ pub(super) struct Found {
     pub(super) has_types: bool,
     /// A libcupti is in one of the usual folders.
     pub(super) has_cupti: bool,
-    /// NVML works.
+    /// NVML could be loaded.
     pub(super) has_nvml: bool,
 }
 

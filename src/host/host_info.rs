@@ -24,7 +24,7 @@ const MISSED_FOR: Duration = Duration::from_millis(250);
 /// Host info of the running system.
 #[derive(Debug, Default)]
 pub struct Live {
-    /// NVML, if available.
+    /// NVML; `None` if it cannot be loaded.
     pub nvml: Option<Nvml>,
     maps: RefCell<HashMap<u32, Maps>>,
     mappings: RefCell<MappingBudget>,
@@ -202,49 +202,49 @@ mod tests {
 
     #[test]
     fn own_memory_is_host_memory() {
-        let world = Live::default();
+        let host_info = Live::default();
         let on_stack = 0u8;
         let on_heap = Box::new(0u8);
         let pid = std::process::id();
-        let place = |address: *const u8| world.place(pid, address as u64);
+        let place = |address: *const u8| host_info.place(pid, address as u64);
         assert_eq!(place(&raw const on_stack), Some(Whereabouts::Host));
         assert_eq!(place(&raw const *on_heap), Some(Whereabouts::Host));
-        assert_eq!(world.place(pid, 8), None);
+        assert_eq!(host_info.place(pid, 8), None);
     }
 
-    fn reads(world: &Live) -> u32 {
-        world.maps.borrow()[&std::process::id()].reads
+    fn reads(host_info: &Live) -> u32 {
+        host_info.maps.borrow()[&std::process::id()].reads
     }
 
     #[test]
     fn unmapped_addresses_are_cached() {
-        let world = Live::default();
+        let host_info = Live::default();
         let pid = std::process::id();
         for _ in 0..1000 {
-            assert_eq!(world.place(pid, 8), None);
+            assert_eq!(host_info.place(pid, 8), None);
         }
         // Once at the beginning, and again whenever the cache has expired.
-        assert!(reads(&world) < 20, "{}", reads(&world));
+        assert!(reads(&host_info) < 20, "{}", reads(&host_info));
         for page in 0..10_000 {
-            assert_eq!(world.place(pid, page % 16 * PAGE), None);
+            assert_eq!(host_info.place(pid, page % 16 * PAGE), None);
         }
         for page in 0..100_000 {
             // Beyond the address space of any process.
-            assert_eq!(world.place(pid, (1 << 60) + page * PAGE), None);
+            assert_eq!(host_info.place(pid, (1 << 60) + page * PAGE), None);
         }
-        assert!(reads(&world) < 10 * MAX_READS, "{}", reads(&world));
+        assert!(reads(&host_info) < 10 * MAX_READS, "{}", reads(&host_info));
     }
 
     #[test]
     fn new_mappings_are_found() {
-        let world = Live::default();
+        let host_info = Live::default();
         let pid = std::process::id();
-        assert_eq!(world.place(pid, 8), None);
+        assert_eq!(host_info.place(pid, 8), None);
         for _ in 0..20 {
             // Allocators reuse freed memory without a new mapping, so all of it is kept.
             let mapped = vec![0u8; 1 << 20].leak();
             let address = mapped.as_ptr() as u64 + (1 << 19);
-            assert_eq!(world.place(pid, address), Some(Whereabouts::Host));
+            assert_eq!(host_info.place(pid, address), Some(Whereabouts::Host));
         }
     }
 }

@@ -69,13 +69,13 @@ impl Likeness {
 /// their own, so the state of a file in one role does not apply to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A CUDA library.
+    /// A library of the CUDA runtime or driver.
     Cuda(Layer),
     /// A framework library with an allocator of its own.
     Framework,
     /// A library that may have static probes for the requested sizes of that allocator.
     Requests,
-    /// The dynamic loader.
+    /// The dynamic loader, with a rendezvous for debuggers.
     Loader,
 }
 
@@ -126,11 +126,11 @@ impl LibraryId {
 pub struct Library {
     /// Identity of the file.
     pub id: FileId,
-    /// Path for messages.
+    /// Path shown in messages.
     pub path: PathBuf,
     /// Role of the file.
     pub role: Role,
-    /// Identity through overlays.
+    /// Identity of the file through any overlay.
     pub likeness: Likeness,
     /// Whether it was found through an overlay.
     pub in_overlay: bool,

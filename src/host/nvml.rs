@@ -19,13 +19,13 @@ pub struct Gpu {
     pub index: u32,
     /// UUID, with the prefix `GPU-`.
     pub uuid: String,
-    /// Model name.
+    /// Name of the model, for example `NVIDIA H200`.
     pub name: String,
     /// Minor number of its device node.
     pub minor: Option<u32>,
 }
 
-/// A loaded NVML.
+/// NVML, loaded and initialised.
 pub struct Nvml {
     nvml: nvml_wrapper::Nvml,
     /// The GPUs at the time of the load.

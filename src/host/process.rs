@@ -147,9 +147,9 @@ impl Look {
 /// # Errors
 /// Returns an error if the process has ended, or its mappings must not be read.
 pub fn mapped(pid: u32) -> io::Result<Vec<Mapped>> {
-    let mut look = Look::at(pid)?;
+    let mut scan = Look::at(pid)?;
     let mut found = Vec::new();
-    while let Glance::Found(mapped) = look.on(None)? {
+    while let Glance::Found(mapped) = scan.on(None)? {
         found.push(mapped);
     }
     Ok(found)
@@ -237,7 +237,7 @@ impl Stat {
 /// A process told apart from others with the same id (PID reuse) by its start time.
 #[derive(Clone, Copy, Debug)]
 pub struct Handle {
-    /// Process id.
+    /// Process id on the host.
     pub pid: u32,
     start_ticks: u64,
 }
@@ -326,10 +326,10 @@ mod tests {
     #[test]
     fn a_scan_can_be_interrupted() {
         let found = |until: &dyn Fn() -> Option<Instant>| {
-            let mut look = Look::at(std::process::id()).unwrap();
+            let mut scan = Look::at(std::process::id()).unwrap();
             let (mut found, mut breaks) = (Vec::new(), 0);
             loop {
-                match look.on(until()).unwrap() {
+                match scan.on(until()).unwrap() {
                     Glance::Found(mapped) => found.push(mapped.path),
                     Glance::OutOfTime => breaks += 1,
                     Glance::End => return (found, breaks),

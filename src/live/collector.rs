@@ -21,7 +21,7 @@ const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 /// Settings of the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collect {
-    /// Kinds of records.
+    /// The kinds of records to collect.
     pub kinds: Kinds,
     /// Size of each buffer given to CUPTI.
     pub buffer_bytes: usize,

@@ -1,4 +1,4 @@
-//! File descriptors of the traced command: those that gpuprobe inherited, and none of its own.
+//! File descriptors of the traced command: the ones that gpuprobe inherited, none of its own.
 //!
 //! Descriptors can be passed through to the command (`gpuprobe -- ./train 3>log`). Gpuprobe's own are
 //! opened with `O_CLOEXEC`, but libraries that it loads may open some without.

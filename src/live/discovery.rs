@@ -19,7 +19,7 @@ const MAX_OF_A_USER: usize = 64;
 /// Pending and running process scans.
 #[derive(Debug, Default)]
 pub(super) struct Follower {
-    looks: Looks,
+    queue: Looks,
     /// Scans that were interrupted, oldest first.
     begun: VecDeque<Begun>,
     /// Users with pending scans, the one served last at the end.
@@ -30,7 +30,7 @@ pub(super) struct Follower {
 #[derive(Debug)]
 struct Begun {
     notice: Notice,
-    look: tracer::Look,
+    scan: tracer::Look,
     /// CUDA functions newly probed by this scan.
     functions: usize,
     took: Duration,
@@ -49,7 +49,7 @@ impl Follower {
     pub(super) fn follow(&mut self, mut with: With<'_>, until: Instant) -> Result<bool> {
         loop {
             let new = with.rings.read_notices()?;
-            new.into_iter().for_each(|notice| self.looks.add(notice));
+            new.into_iter().for_each(|notice| self.queue.add(notice));
             let Some(mut begun) = self.next(&mut with) else {
                 return Ok(true);
             };
@@ -66,23 +66,23 @@ impl Follower {
 
     /// Whether a scan is pending or running.
     pub(super) fn is_busy(&self) -> bool {
-        self.looks.is_busy() || !self.begun.is_empty()
+        self.queue.is_busy() || !self.begun.is_empty()
     }
 
     /// Queues the scans again that were over budget.
-    pub(super) fn ask_again(&mut self) {
-        self.looks.ask_again();
+    pub(super) fn requeue(&mut self) {
+        self.queue.requeue();
     }
 
     /// Resumes the held processes without a scan, as the session ends.
-    pub(super) fn let_go(&mut self) {
-        self.looks.take_held().into_iter().for_each(resume);
+    pub(super) fn resume_held(&mut self) {
+        self.queue.take_held().into_iter().for_each(resume);
         self.begun.drain(..).for_each(|begun| resume(begun.notice));
     }
 
     /// The next scan: of a stopped process, else of the user whose turn it is.
     fn next(&mut self, with: &mut With<'_>) -> Option<Begun> {
-        while let Some(notice) = self.looks.next_held() {
+        while let Some(notice) = self.queue.next_held() {
             if let Some(begun) = self.begin(notice, with) {
                 return Some(begun);
             }
@@ -101,7 +101,7 @@ impl Follower {
     /// The user with pending scans who was served longest ago.
     fn next_user(&mut self) -> Option<u32> {
         let begun = self.begun.iter().map(|begun| begun.notice.uid);
-        let wanting: HashSet<u32> = self.looks.users().chain(begun).collect();
+        let wanting: HashSet<u32> = self.queue.users().chain(begun).collect();
         self.turns.retain(|uid| wanting.contains(uid));
         let new = wanting
             .iter()
@@ -114,16 +114,16 @@ impl Follower {
 
     /// A new scan of a user's process if the limits allow one, else the oldest running one.
     fn next_of(&mut self, uid: u32, with: &mut With<'_>) -> Option<Begun> {
-        let is_his = |begun: &Begun| begun.notice.uid == uid;
-        let his = self.begun.iter().filter(|begun| is_his(begun)).count();
-        if his < MAX_OF_A_USER && (his == 0 || self.begun.len() < MAX_AT_A_TIME) {
-            while let Some(notice) = self.looks.next_of(uid, Instant::now()) {
+        let is_of_user = |begun: &Begun| begun.notice.uid == uid;
+        let count = self.begun.iter().filter(|begun| is_of_user(begun)).count();
+        if count < MAX_OF_A_USER && (count == 0 || self.begun.len() < MAX_AT_A_TIME) {
+            while let Some(notice) = self.queue.next_of(uid, Instant::now()) {
                 if let Some(begun) = self.begin(notice, with) {
                     return Some(begun);
                 }
             }
         }
-        let oldest = self.begun.iter().position(is_his)?;
+        let oldest = self.begun.iter().position(is_of_user)?;
         self.begun.remove(oldest)
     }
 
@@ -133,7 +133,7 @@ impl Follower {
             Ok(begun) => Some(begun),
             Err(error) => {
                 tracing::debug!("process {}: {error:#}", notice.pid);
-                self.looks.ended(notice.pid, None, Instant::now());
+                self.queue.ended(notice.pid, None, Instant::now());
                 resume(notice);
                 None
             }
@@ -144,7 +144,7 @@ impl Follower {
         let Notice { pid, held, .. } = begun.notice;
         let is_in_vain = begun.functions == 0 && !held;
         let took = is_in_vain.then_some(begun.took);
-        self.looks.ended(pid, took, Instant::now());
+        self.queue.ended(pid, took, Instant::now());
         resume(begun.notice);
     }
 }
@@ -152,18 +152,18 @@ impl Follower {
 impl Begun {
     fn now(notice: Notice, with: &mut With<'_>) -> Result<Self> {
         let start = Instant::now();
-        with.tracer.probe.about_to_look_at(notice.pid);
+        with.tracer.probe.scan_begins(notice.pid);
         if let Some(stacks) = &mut with.stacks {
             if notice.image.is_some() {
-                stacks.begins_program(notice.pid);
+                stacks.note_exec(notice.pid);
             }
-            stacks.look_at(notice.pid);
+            stacks.read_mappings(notice.pid);
             // Before the functions are probed that it may call.
-            stacks.teach(&with.tracer.probe);
+            stacks.send_updates(&with.tracer.probe);
         }
         Ok(Self {
             notice,
-            look: with.tracer.begin_look(notice.pid)?,
+            scan: with.tracer.begin_scan(notice.pid)?,
             functions: 0,
             took: start.elapsed(),
         })
@@ -175,20 +175,20 @@ impl Begun {
             pid, held, image, ..
         } = self.notice;
         let start = Instant::now();
-        let done = tracer.look_on(&mut self.look, Some(until));
-        let looked = &mut self.look.looked;
-        looked.warn();
-        if looked.functions > self.functions {
-            self.functions = looked.functions;
+        let done = tracer.continue_scan(&mut self.scan, Some(until));
+        let scanned = &mut self.scan.scanned;
+        scanned.warn();
+        if scanned.functions > self.functions {
+            self.functions = scanned.functions;
             if !held {
-                tracer.probe.seen_late(pid);
+                tracer.probe.attached_late(pid);
             }
         }
         self.took += start.elapsed();
         match done {
             Ok(false) => return false,
             Ok(true) => {
-                if let (Some(image), false) = (image, looked.incomplete) {
+                if let (Some(image), false) = (image, scanned.incomplete) {
                     tracer.probe.image_known(image);
                 }
             }

@@ -80,8 +80,8 @@ pub(super) const MAX_NAMES: usize = 5;
 
 /// The reason why no event was traced and what to do about it; `None` if there were events, or the
 /// reason is unknown.
-pub(super) fn why(config: &Config, loaded: Loaded, sieve: &Sieve) -> Option<String> {
-    let seen = &sieve.seen;
+pub(super) fn why(config: &Config, loaded: Loaded, filter: &Sieve) -> Option<String> {
+    let seen = &filter.seen;
     let has_cuda = loaded.any() || seen.any;
     if !has_cuda && let Some(why) = no_cuda(&config.target) {
         return Some(why);

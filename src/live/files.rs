@@ -25,18 +25,18 @@ pub(super) struct Files {
     probed: HashMap<LibraryId, Probed>,
     /// Number of probed files by owner.
     by_owner: HashMap<u32, usize>,
-    left_alone: HashSet<LibraryId>,
+    skipped: HashSet<LibraryId>,
     /// One file per identity seen through overlays.
     alike: HashMap<(Likeness, Role), Alike>,
     /// Mappings that need no further action, with the probed file if there is one.
-    looked_at: HashMap<(MappingId, Role), Option<LibraryId>>,
+    done: HashMap<(MappingId, Role), Option<LibraryId>>,
     failed: HashSet<(MappingId, Role)>,
     warnings: usize,
     refusals: HashSet<&'static str>,
     groups: u32,
 }
 
-/// A probed file.
+/// State of a probed file.
 #[derive(Debug)]
 struct Probed {
     owner: u32,
@@ -64,7 +64,7 @@ impl Files {
 
     /// Whether `mapped` needs no further action.
     pub(super) fn are_done_with(&self, mapped: &Mapped) -> bool {
-        self.looked_at.contains_key(&mapped.id())
+        self.done.contains_key(&mapped.id())
     }
 
     /// Records that `mapped`, a mapping of `library`, needs no further action.
@@ -76,12 +76,12 @@ impl Files {
             true => Some(library.id()),
             false => alike.map(|alike| alike.library),
         };
-        self.looked_at.insert(mapped.id(), probed);
+        self.done.insert(mapped.id(), probed);
     }
 
     /// Records that process `pid` has `mapped`. Returns the probed file, if it is one.
     pub(super) fn note_user(&mut self, mapped: &Mapped, pid: u32) -> Option<LibraryId> {
-        let library = (*self.looked_at.get(&mapped.id())?)?;
+        let library = (*self.done.get(&mapped.id())?)?;
         let probed = self.probed.get_mut(&library)?;
         if probed.user.is_none() {
             probed.user = Handle::of(pid).ok();
@@ -99,11 +99,11 @@ impl Files {
     /// Whether `library` is probed or skipped.
     pub(super) fn know(&self, library: &Library) -> bool {
         let id = library.id();
-        self.probed.contains_key(&id) || self.left_alone.contains(&id)
+        self.probed.contains_key(&id) || self.skipped.contains(&id)
     }
 
     /// Whether `library` is a file seen before through another overlay.
-    pub(super) fn know_by_looks(&self, library: &Library) -> bool {
+    pub(super) fn is_probed_elsewhere(&self, library: &Library) -> bool {
         let alike = self.alike.get(&(library.likeness, library.role));
         alike.is_some_and(|alike| alike.in_overlay || library.in_overlay)
     }
@@ -144,17 +144,17 @@ impl Files {
         if self.probed.insert(library.id(), probed).is_none() {
             *self.by_owner.entry(library.owner).or_default() += 1;
         }
-        self.enter_looks(library, true);
+        self.enter_alike(library, true);
     }
 
     /// Records that `library` is skipped, now and later.
-    pub(super) fn leave_alone(&mut self, library: &Library) {
+    pub(super) fn skip(&mut self, library: &Library) {
         self.make_room();
-        self.left_alone.insert(library.id());
-        self.enter_looks(library, false);
+        self.skipped.insert(library.id());
+        self.enter_alike(library, false);
     }
 
-    fn enter_looks(&mut self, library: &Library, is_probed: bool) {
+    fn enter_alike(&mut self, library: &Library, is_probed: bool) {
         let alike = Alike {
             library: library.id(),
             in_overlay: library.in_overlay,
@@ -188,7 +188,7 @@ impl Files {
             *count -= 1;
         }
         self.alike.retain(|_, alike| alike.library != library);
-        self.looked_at.retain(|_, of| *of != Some(library));
+        self.done.retain(|_, of| *of != Some(library));
         tracing::info!(
             "{} is not in use any more: detaching",
             probed.path.display()
@@ -209,11 +209,11 @@ impl Files {
     }
 
     fn make_room(&mut self) {
-        let remembered = self.looked_at.len() + self.failed.len() + self.left_alone.len();
+        let remembered = self.done.len() + self.failed.len() + self.skipped.len();
         if remembered >= MAX_REMEMBERED {
-            self.looked_at.clear();
+            self.done.clear();
             self.failed.clear();
-            self.left_alone.clear();
+            self.skipped.clear();
             self.alike.retain(|_, alike| alike.is_probed);
         }
     }
@@ -255,7 +255,9 @@ mod tests {
         for library in &all[..MAX_OF_A_USER] {
             assert_eq!(files.refuse(library, false), None);
             enter(&mut files, library);
-            assert!(files.know(library) && files.know_by_looks(library) == library.in_overlay);
+            assert!(
+                files.know(library) && files.is_probed_elsewhere(library) == library.in_overlay
+            );
         }
         assert_eq!(files.probed(), MAX_OF_A_USER);
         let last = &mut all[MAX_OF_A_USER];
@@ -274,13 +276,13 @@ mod tests {
         let all = libraries(&folder, 2);
         let mut files = Files::default();
         enter(&mut files, &all[0]);
-        files.leave_alone(&all[1]);
+        files.skip(&all[1]);
         assert!(files.know(&all[0]) && files.know(&all[1]));
         for number in 0..2 * MAX_REMEMBERED as u64 {
             files.done_with(&Mapped::numbered(number, DRIVER), &all[1]);
         }
         assert!(files.know(&all[0]) && !files.know(&all[1]));
-        assert!(files.looked_at.len() <= MAX_REMEMBERED);
+        assert!(files.done.len() <= MAX_REMEMBERED);
     }
 
     #[test]
@@ -289,7 +291,7 @@ mod tests {
         let mut library = libraries(&folder, 1).remove(0);
         let mut files = Files::default();
         library.role = Role::Loader;
-        files.leave_alone(&library);
+        files.skip(&library);
         let as_loader = Mapped::numbered(7, Role::Loader);
         files.done_with(&as_loader, &library);
         assert!(files.failed(&as_loader) && !files.failed(&as_loader));
@@ -297,7 +299,7 @@ mod tests {
         library.role = DRIVER;
         library.in_overlay = true;
         let as_driver = Mapped::numbered(7, DRIVER);
-        assert!(!files.know(&library) && !files.know_by_looks(&library));
+        assert!(!files.know(&library) && !files.is_probed_elsewhere(&library));
         assert!(!files.are_done_with(&as_driver) && files.failed(&as_driver));
     }
 
@@ -331,7 +333,7 @@ mod tests {
         probed.user = Some(user);
         assert_eq!(unused(&mut files).len(), 2);
         assert!(files.forget(all[0].id()).is_some());
-        assert!(!files.know(&all[0]) && !files.know_by_looks(&all[0]));
+        assert!(!files.know(&all[0]) && !files.is_probed_elsewhere(&all[0]));
         assert!(!files.are_done_with(&mapped[0]) && files.are_done_with(&mapped[1]));
         assert_eq!((files.probed(), files.by_owner[&1000]), (1, 1));
     }

@@ -247,11 +247,11 @@ mod tests {
 
     #[test]
     fn an_accepted_process_stays_accepted() {
-        let mut sieve = Sieve::new(Filter {
+        let mut filter = Sieve::new(Filter {
             comms: vec!["train".into()],
             ..Filter::default()
         });
-        let mut passes = |event: Event| sieve.passes(&event, |_| Identity::default());
+        let mut passes = |event: Event| filter.passes(&event, |_| Identity::default());
         assert!(!passes(Event::Process(task(7, 0, "python"))));
         assert!(!passes(Event::Thread(task(7, 0, "python"))));
         assert!(passes(Event::Process(task(7, 0, "train"))));
@@ -262,11 +262,11 @@ mod tests {
         assert!(!passes(Event::Process(task(8, 0, "python"))));
         assert!(!passes(Event::Exit(task(8, 0, "python"))));
         for _ in 0..2 {
-            assert_eq!(sieve.keeps_launches(7 << 10), None);
-            assert_eq!(sieve.keeps_launches(8 << 10), Some(false));
-            sieve.counts_were_read();
+            assert_eq!(filter.keeps_launches(7 << 10), None);
+            assert_eq!(filter.keeps_launches(8 << 10), Some(false));
+            filter.counts_were_read();
         }
-        assert_eq!(sieve.keeps_launches(7 << 10), Some(true));
-        assert_eq!(sieve.keeps_launches(8 << 10), Some(true));
+        assert_eq!(filter.keeps_launches(7 << 10), Some(true));
+        assert_eq!(filter.keeps_launches(8 << 10), Some(true));
     }
 }

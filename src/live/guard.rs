@@ -113,7 +113,7 @@ fn guard(targets: &str, group: &str) -> Result<()> {
     nix::unistd::close(1)?;
     privileges::keep_only(&[BPF, SIGNAL])?;
     if !wait_for_end()? {
-        let_go(&targets);
+        resume_held(&targets);
     }
     drop(member.stdin.take());
     member.wait()?;
@@ -122,7 +122,7 @@ fn guard(targets: &str, group: &str) -> Result<()> {
 
 /// Resumes all traced processes for good. The kernel removes the probes of a killed process after it
 /// closes this process's input, but stops no process that is not in the map.
-fn let_go(targets: &OwnedFd) {
+fn resume_held(targets: &OwnedFd) {
     let mut all = Vec::new();
     // Children forked meanwhile are in the next round.
     for _ in 0..ROUNDS {

@@ -32,7 +32,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Run time after which a hook is killed.
 const AT_MOST: Duration = Duration::from_secs(60);
 /// Interval of checks for the end of a hook.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// The `--on-oom` command: words in which `{pid}` and `{file}` are replaced. No shell is involved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -257,7 +257,7 @@ fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
             child.wait()?;
             return Ok(None);
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_EVERY);
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Told {
     waiting: VecDeque<(u64, Instant)>,
     /// The outcome printed, of incidents whose outcome may change.
     said: HashMap<u64, Outcome>,
-    /// The `--on-oom` hooks.
+    /// The hooks of `--on-oom`, if given.
     pub(super) hooks: Option<Hooks>,
 }
 
@@ -58,7 +58,7 @@ impl Run<'_> {
                 continue;
             };
             let locations = incidents::locations_of(incident);
-            let nvml = self.sink.world.nvml.as_ref();
+            let nvml = self.sink.host_info.nvml.as_ref();
             if let Some(nvml) = nvml.filter(|_| !incident.asked.at_host) {
                 let usage = usage.get_or_insert_with(|| nvml.usage());
                 let used = self.gpu_use(incident, usage);
@@ -108,7 +108,7 @@ impl Run<'_> {
     /// Name, user and identity of a process on this host.
     fn who(&self, pid: u32) -> Option<Untraced> {
         let task = process::task_of(pid).ok()?;
-        let identity = self.sink.world.identity(&task);
+        let identity = self.sink.host_info.identity(&task);
         Some(Untraced {
             uid: task.uid,
             comm: task.comm,

@@ -51,7 +51,7 @@ pub use tracer::Tracer;
 pub enum Target {
     /// Every process, present and future: host-wide.
     Everything,
-    /// Running processes.
+    /// Running processes, by their ids.
     Processes(Vec<u32>),
     /// A command to start, and its children.
     Command(Vec<OsString>),
@@ -65,7 +65,7 @@ pub enum ApiChoice {
     Auto,
     /// libcudart only: the calls as the user wrote them, if the runtime is a shared library.
     Runtime,
-    /// libcuda only.
+    /// libcuda only: the calls that reach the driver.
     Driver,
 }
 
@@ -99,14 +99,14 @@ pub enum Tensors {
     /// Also the requested size and the stream of each tensor, where the library has static probes
     /// for these: a third probe hit per tensor.
     Requested,
-    /// Segments only.
+    /// No tensors: only the segments that the allocator gets from CUDA.
     Off,
 }
 
 /// Settings of a live session.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The traced processes.
+    /// The processes to trace.
     pub target: Target,
     /// Children of the traced processes are traced too.
     pub children: bool,
@@ -116,7 +116,7 @@ pub struct Config {
     pub filter: Filter,
     /// Reported kinds of memory.
     pub kinds: KindSet,
-    /// Reported sections.
+    /// The sections of the report, which determine the probes.
     pub modes: Modes,
     /// Settings of the CUPTI collector in the command; `None` without `--activity`.
     pub collect: Option<Collect>,
@@ -126,7 +126,7 @@ pub struct Config {
     pub scroll: bool,
     /// Each copy is reported on a line of its own.
     pub per_call: bool,
-    /// Time between reports.
+    /// Time between two reports.
     pub interval: Duration,
     /// Tracing stops after this time; `None` for no limit.
     pub duration: Option<Duration>,

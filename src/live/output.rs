@@ -36,7 +36,7 @@ pub(super) enum Reader {
     Gone,
 }
 
-/// Kind of destination.
+/// Where the reports are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     /// No reports: only a recording is made.

@@ -48,7 +48,7 @@ struct Search {
     seen: HashSet<u32>,
     left: Vec<u32>,
     rounds: u32,
-    look: Option<Look>,
+    scan: Option<Look>,
 }
 
 impl Release {
@@ -125,21 +125,21 @@ impl Search {
             seen: HashSet::new(),
             left: process::all_pids(),
             rounds: 1,
-            look: None,
+            scan: None,
         }
     }
 
     /// Searches until `until`. Returns true at the end.
     fn go_on(&mut self, tracer: &mut Tracer, until: Instant) -> bool {
         while !self.unused.is_empty() && Instant::now() < until {
-            if self.look.is_some() {
-                self.look_on(tracer, until);
+            if self.scan.is_some() {
+                self.continue_scan(tracer, until);
             } else if let Some(pid) = self.left.pop() {
                 // An ended process has nothing mapped.
-                self.look = self
+                self.scan = self
                     .seen
                     .insert(pid)
-                    .then(|| tracer.begin_look(pid).ok())
+                    .then(|| tracer.begin_scan(pid).ok())
                     .flatten();
             } else if !self.next_round() {
                 return true;
@@ -148,14 +148,14 @@ impl Search {
         self.unused.is_empty()
     }
 
-    fn look_on(&mut self, tracer: &mut Tracer, until: Instant) {
-        let Some(look) = &mut self.look else { return };
-        let done = tracer.look_on(look, Some(until));
-        look.looked.warn();
+    fn continue_scan(&mut self, tracer: &mut Tracer, until: Instant) {
+        let Some(scan) = &mut self.scan else { return };
+        let done = tracer.continue_scan(scan, Some(until));
+        scan.scanned.warn();
         self.unused
-            .retain(|library| !look.looked.uses.contains(library));
+            .retain(|library| !scan.scanned.uses.contains(library));
         if done.unwrap_or(true) {
-            self.look = None;
+            self.scan = None;
         }
     }
 

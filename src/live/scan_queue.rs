@@ -13,7 +13,7 @@ use crate::probe::Notice;
 
 /// Scans of one process per second, if each is short. Beyond, new libraries are probed up to a second
 /// late, which takes a program that loads as many libraries that were never seen before.
-const MAX_LOOKS: u32 = 50;
+const MAX_SCANS: u32 = 50;
 /// Processes with a scan budget. At the limit, expired budgets are removed.
 const MAX_LATELY: usize = 4096;
 
@@ -27,9 +27,9 @@ pub(super) struct Looks {
     /// Running processes per uid, in order of their notices.
     others: HashMap<u32, VecDeque<u32>>,
     /// Over budget or being scanned: uid and process id.
-    put_off: Vec<(u32, u32)>,
+    deferred: Vec<(u32, u32)>,
     /// Process ids of the scans that have begun and not ended.
-    being_looked_at: HashSet<u32>,
+    running: HashSet<u32>,
     /// Scan budget per process id.
     lately: HashMap<u32, Budget>,
 }
@@ -61,7 +61,7 @@ impl Looks {
     /// The next stopped process. One scan answers all its pending notices.
     pub(super) fn next_held(&mut self) -> Option<Notice> {
         let pid = self.held.pop_front()?;
-        self.being_looked_at.insert(pid);
+        self.running.insert(pid);
         self.asked.remove(&pid)
     }
 
@@ -71,11 +71,11 @@ impl Looks {
             if !self.asked.contains_key(&pid) {
                 continue;
             }
-            if !self.being_looked_at.contains(&pid) && self.may_look(pid, now) {
-                self.being_looked_at.insert(pid);
+            if !self.running.contains(&pid) && self.is_within_budget(pid, now) {
+                self.running.insert(pid);
                 return self.asked.remove(&pid);
             }
-            self.put_off.push((uid, pid));
+            self.deferred.push((uid, pid));
         }
         self.others.remove(&uid);
         None
@@ -86,15 +86,15 @@ impl Looks {
         self.others.keys().copied()
     }
 
-    fn may_look(&mut self, pid: u32, now: Instant) -> bool {
+    fn is_within_budget(&mut self, pid: u32, now: Instant) -> bool {
         let lately = self.lately.get_mut(&pid);
-        lately.is_none_or(|lately| lately.allows(now, MAX_LOOKS))
+        lately.is_none_or(|lately| lately.allows(now, MAX_SCANS))
     }
 
     /// Marks the scan of a process as ended. `in_vain` is its duration if it found no new function, and
     /// is charged to the process's budget.
     pub(super) fn ended(&mut self, pid: u32, in_vain: Option<Duration>, now: Instant) {
-        self.being_looked_at.remove(&pid);
+        self.running.remove(&pid);
         if let Some(took) = in_vain {
             if self.lately.len() >= MAX_LATELY {
                 self.lately.retain(|_, lately| !lately.is_over(now));
@@ -102,12 +102,12 @@ impl Looks {
             let lately = self.lately.entry(pid).or_insert(Budget::new(now));
             lately.spend(took);
         }
-        self.ask_again();
+        self.requeue();
     }
 
     /// Queues the deferred scans again.
-    pub(super) fn ask_again(&mut self) {
-        for (uid, pid) in std::mem::take(&mut self.put_off) {
+    pub(super) fn requeue(&mut self) {
+        for (uid, pid) in std::mem::take(&mut self.deferred) {
             self.wait(uid, pid);
         }
     }
@@ -140,91 +140,91 @@ mod tests {
     }
 
     /// The next stopped process, else the next of user 0.
-    fn next(looks: &mut Looks, now: Instant) -> Option<Notice> {
-        looks.next_held().or_else(|| looks.next_of(0, now))
+    fn next(queue: &mut Looks, now: Instant) -> Option<Notice> {
+        queue.next_held().or_else(|| queue.next_of(0, now))
     }
 
     const CHEAP: Option<Duration> = Some(Duration::from_micros(10));
 
     #[test]
     fn repeated_notices_are_merged_into_one_scan() {
-        let mut looks = Looks::default();
+        let mut queue = Looks::default();
         let now = Instant::now();
         for _ in 0..1000 {
-            looks.add(notice(1, false));
+            queue.add(notice(1, false));
         }
-        looks.add(notice(2, false));
-        looks.add(notice(3, true));
-        looks.add(notice(2, true));
-        looks.add(notice(3, false));
-        let next = |looks: &mut Looks| next(looks, now).map(|n| (n.pid, n.held));
-        assert_eq!(next(&mut looks), Some((3, true)));
-        assert_eq!(next(&mut looks), Some((2, true)));
-        assert_eq!(next(&mut looks), Some((1, false)));
-        assert_eq!(next(&mut looks), None);
-        assert!(!looks.is_busy());
+        queue.add(notice(2, false));
+        queue.add(notice(3, true));
+        queue.add(notice(2, true));
+        queue.add(notice(3, false));
+        let next = |queue: &mut Looks| next(queue, now).map(|n| (n.pid, n.held));
+        assert_eq!(next(&mut queue), Some((3, true)));
+        assert_eq!(next(&mut queue), Some((2, true)));
+        assert_eq!(next(&mut queue), Some((1, false)));
+        assert_eq!(next(&mut queue), None);
+        assert!(!queue.is_busy());
         // Files mapped during a scan may be in the part already scanned.
-        looks.add(notice(1, false));
-        assert_eq!(next(&mut looks), None);
-        looks.ended(1, CHEAP, now);
-        assert_eq!(next(&mut looks), Some((1, false)));
+        queue.add(notice(1, false));
+        assert_eq!(next(&mut queue), None);
+        queue.ended(1, CHEAP, now);
+        assert_eq!(next(&mut queue), Some((1, false)));
     }
 
     #[test]
     fn a_process_over_its_budget_is_deferred_and_not_lost() {
-        let mut looks = Looks::default();
+        let mut queue = Looks::default();
         let start = Instant::now();
-        for _ in 0..MAX_LOOKS {
-            looks.add(notice(1, false));
-            assert!(next(&mut looks, start).is_some());
-            looks.ended(1, CHEAP, start);
+        for _ in 0..MAX_SCANS {
+            queue.add(notice(1, false));
+            assert!(next(&mut queue, start).is_some());
+            queue.ended(1, CHEAP, start);
         }
-        looks.add(notice(1, false));
-        assert_eq!(next(&mut looks, start), None);
-        assert!(!looks.is_busy(), "no scan can begin now");
+        queue.add(notice(1, false));
+        assert_eq!(next(&mut queue, start), None);
+        assert!(!queue.is_busy(), "no scan can begin now");
         // Other processes are not deferred, nor is this one once it is stopped.
-        looks.add(notice(2, false));
-        assert_eq!(next(&mut looks, start), Some(notice(2, false)));
-        looks.add(notice(1, true));
-        assert_eq!(looks.next_held(), Some(notice(1, true)));
-        looks.ended(1, None, start);
-        looks.add(notice(1, false));
-        looks.ask_again();
-        assert_eq!(next(&mut looks, start), None);
-        looks.ask_again();
+        queue.add(notice(2, false));
+        assert_eq!(next(&mut queue, start), Some(notice(2, false)));
+        queue.add(notice(1, true));
+        assert_eq!(queue.next_held(), Some(notice(1, true)));
+        queue.ended(1, None, start);
+        queue.add(notice(1, false));
+        queue.requeue();
+        assert_eq!(next(&mut queue, start), None);
+        queue.requeue();
         let later = start + Duration::from_millis(1001);
-        assert_eq!(next(&mut looks, later), Some(notice(1, false)));
-        assert_eq!(next(&mut looks, later), None);
+        assert_eq!(next(&mut queue, later), Some(notice(1, false)));
+        assert_eq!(next(&mut queue, later), None);
     }
 
     #[test]
     fn users_take_turns() {
-        let mut looks = Looks::default();
+        let mut queue = Looks::default();
         let now = Instant::now();
         for pid in 1..10_000 {
-            looks.add(notice(pid, false));
+            queue.add(notice(pid, false));
         }
         let other = Notice {
             uid: 7,
             ..notice(10_000, false)
         };
-        looks.add(other);
-        let mut users: Vec<_> = looks.users().collect();
+        queue.add(other);
+        let mut users: Vec<_> = queue.users().collect();
         users.sort_unstable();
         assert_eq!(users, [0, 7]);
-        assert_eq!(looks.next_of(7, now), Some(other));
-        assert_eq!(looks.next_of(7, now), None);
-        assert_eq!(looks.users().collect::<Vec<_>>(), [0]);
-        assert_eq!(looks.next_of(0, now), Some(notice(1, false)));
+        assert_eq!(queue.next_of(7, now), Some(other));
+        assert_eq!(queue.next_of(7, now), None);
+        assert_eq!(queue.users().collect::<Vec<_>>(), [0]);
+        assert_eq!(queue.next_of(0, now), Some(notice(1, false)));
     }
 
     #[test]
     fn take_held_returns_the_stopped_processes() {
-        let mut looks = Looks::default();
-        looks.add(notice(1, true));
-        looks.add(notice(2, false));
-        looks.add(notice(3, true));
-        assert_eq!(looks.take_held(), [notice(1, true), notice(3, true)]);
-        assert!(looks.take_held().is_empty());
+        let mut queue = Looks::default();
+        queue.add(notice(1, true));
+        queue.add(notice(2, false));
+        queue.add(notice(3, true));
+        assert_eq!(queue.take_held(), [notice(1, true), notice(3, true)]);
+        assert!(queue.take_held().is_empty());
     }
 }

@@ -18,8 +18,8 @@ use gpuprobe_stacks::store::Taken;
 pub(super) struct Sink {
     pub(super) modes: Modes,
     pub(super) state: State,
-    pub(super) world: Live,
-    pub(super) sieve: Sieve,
+    pub(super) host_info: Live,
+    pub(super) filter: Sieve,
     pub(super) decoder: event::Decoder,
     pub(super) undecodable: u64,
     /// Call stacks; `None` if they are off.
@@ -70,8 +70,8 @@ impl Consumer for Teaching<'_> {
         self.sink.record(record);
         // At once: until the kernel side knows a stack, more copies of it are sent.
         let stacks = self.sink.stacks.as_mut();
-        if let Some(stacks) = stacks.filter(|stacks| stacks.has_news()) {
-            stacks.teach(self.probe);
+        if let Some(stacks) = stacks.filter(|stacks| stacks.has_updates()) {
+            stacks.send_updates(self.probe);
         }
     }
 }
@@ -92,8 +92,8 @@ impl Sink {
                 {
                     stacks.end(task);
                 }
-                let world = &self.world;
-                if self.sieve.passes(&event, |task| world.identity(task)) {
+                let host_info = &self.host_info;
+                if self.filter.passes(&event, |task| host_info.identity(task)) {
                     self.enter(event, bytes);
                 }
             }
@@ -109,7 +109,7 @@ impl Sink {
         let renamed = self.name_stack(&mut event, bytes);
         let bytes = renamed.as_deref().unwrap_or(bytes);
         let (tap, state) = (&mut *self.tap, &mut self.state);
-        let transfer = tap::enter(tap, state, &event, self.modes, &self.world);
+        let transfer = tap::enter(tap, state, &event, self.modes, &self.host_info);
         if let (Some(copies), Some(transfer)) = (&mut self.copies, transfer) {
             copies.push(transfer);
         }

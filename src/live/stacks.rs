@@ -35,11 +35,11 @@ const MAX_KEPT: usize = 4096;
 
 /// The state of call stacks.
 pub(super) struct Stacks {
-    taken: Taken,
+    store: Taken,
     service: Service,
     /// Root directories of processes that run Python, to read source lines after their end.
     files: HashMap<u32, Arc<Files>>,
-    /// The frame cache.
+    /// Cache of symbolised frames.
     pub(super) frames: KnownFrames,
     /// Probes on the destructors of code objects.
     destructors: HashMap<ModuleId, Destructor>,
@@ -81,7 +81,7 @@ impl Stacks {
         reader: Reader,
     ) -> anyhow::Result<Self> {
         Ok(Self {
-            taken: Taken::new(with_python, reader),
+            store: Taken::new(with_python, reader),
             service: Service::start(Place::Process)?,
             files: HashMap::new(),
             entered: HashMap::new(),
@@ -101,23 +101,23 @@ impl Stacks {
 
     /// Processes a stack record of the kernel side. Returns false if it cannot be decoded.
     pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
-        let is_understood = self.taken.take(bytes);
+        let is_understood = self.store.take(bytes);
         // Before symbols of these processes are requested.
-        for pid in self.taken.take_begun() {
+        for pid in self.store.take_begun() {
             self.begin(pid);
         }
         is_understood
     }
 
     /// Reads the mappings of `pid`, which may end soon.
-    pub(super) fn look_at(&mut self, pid: u32) {
-        self.taken.glance_at(pid);
+    pub(super) fn read_mappings(&mut self, pid: u32) {
+        self.store.read_mappings(pid);
         self.service.keep_perf_map(pid);
     }
 
     /// Reads the mappings of a process before its first traced call.
     pub(super) fn prepare_for(&mut self, pid: u32) {
-        self.taken.look_at(pid);
+        self.store.update_mappings(pid);
         self.service.keep_perf_map(pid);
     }
 
@@ -130,13 +130,13 @@ impl Stacks {
         start_ns: u64,
         ledger: &mut Ledger,
     ) -> Option<Note> {
-        let named = self.taken.of_call(pid, *of_call);
+        let named = self.store.of_call(pid, *of_call);
         self.unknown += u64::from(named.is_none());
         *of_call = named.as_ref().map_or(0, |named| named.id);
         let named = named?;
         let entered = self.entered.get(&pid);
         if entered.is_none_or(|(_, since_ns)| start_ns < *since_ns) {
-            self.taken.came_early(pid, named.id);
+            self.store.note_early_call(pid, named.id);
         }
         let stack = named.new?;
         let note = Note::Stack(pid, named.id, (*stack).clone());
@@ -160,51 +160,51 @@ impl Stacks {
     pub(super) fn end_round(&mut self) {
         let ended = std::mem::take(&mut self.ended);
         for (pid, process) in std::mem::replace(&mut self.ended_before, ended) {
-            self.taken.forget(pid, process);
-            if !self.taken.runs_python(pid) {
+            self.store.forget(pid, process);
+            if !self.store.runs_python(pid) {
                 self.entered.remove(&pid);
                 self.files.remove(&pid);
                 self.release_destructors(pid);
             }
-            self.give_up_perf_map(pid);
+            self.close_perf_map(pid);
         }
         self.name_last_places();
         if self.closed.elapsed() > CLOSE_EVERY {
             self.closed = Instant::now();
             self.sweep(process::is_alive);
-            self.service.close(self.taken.spaces.close_unused());
+            self.service.close(self.store.spaces.close_unused());
         }
     }
 
     /// Asks for the functions of processes that have ended: their files may go with them.
     fn name_last_places(&mut self) {
-        let last = self.taken.take_last_places();
+        let last = self.store.take_last_places();
         self.want(last.into_iter());
     }
 
     /// Removes ended processes whose exit event was lost.
     pub(super) fn sweep(&mut self, is_alive: impl Fn(u32) -> bool) {
-        self.taken.sweep(is_alive);
+        self.store.sweep(is_alive);
         self.name_last_places();
-        let taken = &self.taken;
+        let taken = &self.store;
         self.files.retain(|pid, _| taken.runs_python(*pid));
     }
 
-    /// Whether there are updates for [`Self::teach`].
-    pub(super) fn has_news(&self) -> bool {
-        self.taken.has_news()
+    /// Whether there are updates for [`Self::send_updates`].
+    pub(super) fn has_updates(&self) -> bool {
+        self.store.has_updates()
     }
 
     /// Sends the updates to the kernel side.
-    pub(super) fn teach(&mut self, probe: &Probe) {
-        for (pid, why) in self.taken.take_refused() {
+    pub(super) fn send_updates(&mut self, probe: &Probe) {
+        for (pid, why) in self.store.take_refused() {
             say(format_args!("no call stacks of process {pid}: {why}"));
         }
-        for (pid, why) in self.taken.take_refused_python() {
+        for (pid, why) in self.store.take_refused_python() {
             say(format_args!("no Python frames of process {pid}: {why}"));
         }
-        let news = self.taken.take_news();
-        for (pid, running) in news.interpreters {
+        let updates = self.store.take_updates();
+        for (pid, running) in updates.interpreters {
             self.keep_files(pid);
             let python = RawPython {
                 generation: self.generation_of(pid, &running, probe),
@@ -218,8 +218,8 @@ impl Stacks {
                 Err(error) => say(format_args!("no Python frames of process {pid}: {error:#}")),
             }
         }
-        for pid in news.looked_at {
-            match self.taken.spaces.code(pid) {
+        for pid in updates.new_code {
+            match self.store.spaces.code(pid) {
                 Some(code) => {
                     if let Err(error) = probe.enter_code(pid, &code) {
                         tracing::debug!("{error:#}");
@@ -228,14 +228,14 @@ impl Stacks {
                 None => probe.forget_code(pid),
             }
         }
-        probe.forget_paths(news.forgotten);
-        if let Err(error) = probe.enter_paths(&news.learnt) {
+        probe.forget_paths(updates.forgotten);
+        if let Err(error) = probe.enter_paths(&updates.learnt) {
             tracing::debug!("{error:#}");
-            self.taken.start_afresh();
+            self.store.clear_paths();
             return;
         }
         // Stacks that differ from a known path are no longer sent as copies.
-        probe.forget_copies(news.recognised);
+        probe.forget_copies(updates.recognised);
     }
 
     /// Drops the JIT-compiled code of the process that had this id before. Its symbols stay in the cache, for
@@ -269,15 +269,15 @@ impl Stacks {
                     is_innermost,
                 };
                 if let Some(number) = location.python_line() {
-                    if let Some(line) = self.taken.lines().get(number).cloned() {
-                        self.want_line(request, &line);
+                    if let Some(line) = self.store.lines().get(number).cloned() {
+                        self.request_line(request, &line);
                     }
                     continue;
                 }
                 if location.module.is_none() {
                     self.jitted.insert(pid);
                 }
-                let module = location.module.and_then(|id| self.taken.spaces.module(id));
+                let module = location.module.and_then(|id| self.store.spaces.module(id));
                 requests.push((request, module));
             }
         }
@@ -285,7 +285,7 @@ impl Stacks {
     }
 
     /// Records an `exec` of process `pid`: the kernel side has dropped the layout of its interpreter.
-    pub(super) fn begins_program(&mut self, pid: u32) {
+    pub(super) fn note_exec(&mut self, pid: u32) {
         self.entered.remove(&pid);
     }
 
@@ -323,7 +323,7 @@ impl Stacks {
             let path = module.open_path()?;
             let attached = probe.attach_code_gone(path.to_str()?, offset);
             attached
-                .inspect_err(|error| tracing::debug!("each code object is looked at: {error:#}"))
+                .inspect_err(|error| tracing::debug!("code objects are checked singly: {error:#}"))
                 .ok()
         };
         let destructor = self
@@ -353,7 +353,7 @@ impl Stacks {
 
     /// Closes the perf map of process `pid`, which has ended: its symbols have been requested, and an open
     /// file keeps its file system busy.
-    fn give_up_perf_map(&mut self, pid: u32) {
+    fn close_perf_map(&mut self, pid: u32) {
         self.jitted.remove(&pid);
         self.service.forget(pid);
         // The process may have called exec.
@@ -370,7 +370,7 @@ impl Stacks {
     }
 
     /// Requests the source text of a Python line.
-    fn want_line(&mut self, request: Request, line: &PythonLine) {
+    fn request_line(&mut self, request: Request, line: &PythonLine) {
         let pid = request.pid;
         if self
             .files
@@ -386,7 +386,7 @@ impl Stacks {
 
     /// Number of Python frames and code objects dropped for lack of space.
     pub(super) fn lost_python(&self) -> u64 {
-        self.taken.lost_python()
+        self.store.lost_python()
     }
 
     /// Processes the frames found since the last call; returns notes for the recording.
@@ -406,7 +406,7 @@ impl Stacks {
                 location,
                 is_innermost,
             } = request;
-            if self.taken.runs_python(pid) {
+            if self.store.runs_python(pid) {
                 frames.iter_mut().for_each(without_language);
             }
             // The perf map may be written a little after the code was made.
@@ -422,7 +422,7 @@ impl Stacks {
         notes
     }
 
-    /// Symbols for reports.
+    /// The symbols found so far, for a report.
     pub(super) fn symbols(&self) -> Known<'_> {
         Known(self)
     }
@@ -443,7 +443,7 @@ impl Symbols for Known<'_> {
     }
 
     fn module(&self, location: &Location) -> Option<String> {
-        match self.0.taken.spaces.module(location.module?) {
+        match self.0.store.spaces.module(location.module?) {
             Some(module) => Some(module.path.to_string_lossy().into_owned()),
             None => self.0.frames.module(location),
         }

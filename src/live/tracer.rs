@@ -40,10 +40,10 @@ fn users(config: &Config, processes: &[Handle]) -> Vec<u32> {
 /// A process scan, which may take several steps.
 #[derive(Debug)]
 pub struct Look {
-    /// The process.
+    /// Process id of the scanned process.
     pub pid: u32,
-    /// Result so far.
-    pub looked: Looked,
+    /// Result of the steps so far.
+    pub scanned: Looked,
     mapped: process::Look,
     /// Number of probed files when the scan began, or began again.
     probed: usize,
@@ -53,7 +53,7 @@ pub struct Look {
 pub struct Tracer {
     // Before `probe`, so that the links are dropped first.
     queries: Vec<(Group, Attached)>,
-    /// The kernel side.
+    /// The loaded BPF programs and their maps.
     pub probe: Probe,
     reader: Reader,
     api: ApiChoice,
@@ -149,13 +149,13 @@ impl Tracer {
     fn attach_process(&mut self, pid: u32, children: bool) -> Result<()> {
         self.probe.add_target(pid)?;
         let attached = self.libraries;
-        let mut looked = self
-            .look_at(pid)
+        let mut scanned = self
+            .scan(pid)
             .with_context(|| format!("cannot scan the libraries of process {pid}"))
             .map_err(privileges::name_missing)?;
-        looked.warn();
+        scanned.warn();
         // A library probed for another of the processes is probed for this one too.
-        if looked.functions == 0 && looked.incomplete && attached == 0 {
+        if scanned.functions == 0 && scanned.incomplete && attached == 0 {
             bail!("process {pid} is not traced: none of its libraries can be probed");
         }
         if children {
@@ -185,8 +185,8 @@ impl Tracer {
                     self.probe.remove_target(pid);
                     continue;
                 }
-                match self.look_at(pid) {
-                    Ok(mut looked) => looked.warn(),
+                match self.scan(pid) {
+                    Ok(mut scanned) => scanned.warn(),
                     Err(error) => tracing::debug!("process {pid}: {error:#}"),
                 }
             }
@@ -214,8 +214,8 @@ impl Tracer {
             Vec::new()
         };
         for pid in pids {
-            match self.look_at(pid) {
-                Ok(mut looked) => looked.warn(),
+            match self.scan(pid) {
+                Ok(mut scanned) => scanned.warn(),
                 // Usually the process has ended.
                 Err(error) => tracing::debug!("process {pid}: {error:#}"),
             }
@@ -226,20 +226,20 @@ impl Tracer {
     ///
     /// # Errors
     /// Returns an error if the process has ended or cannot be inspected (another user's).
-    pub fn look_at(&mut self, pid: u32) -> Result<Looked> {
-        let mut look = self.begin_look(pid)?;
-        while !self.look_on(&mut look, None)? {}
-        Ok(look.looked)
+    pub fn scan(&mut self, pid: u32) -> Result<Looked> {
+        let mut scan = self.begin_scan(pid)?;
+        while !self.continue_scan(&mut scan, None)? {}
+        Ok(scan.scanned)
     }
 
     /// Begins to scan process `pid`.
     ///
     /// # Errors
-    /// Returns an error under the conditions of [`Self::look_at`].
-    pub fn begin_look(&self, pid: u32) -> Result<Look> {
+    /// Returns an error under the conditions of [`Self::scan`].
+    pub fn begin_scan(&self, pid: u32) -> Result<Look> {
         Ok(Look {
             pid,
-            looked: Looked::default(),
+            scanned: Looked::default(),
             mapped: process::Look::at(pid)?,
             probed: self.files.probed(),
         })
@@ -250,21 +250,21 @@ impl Tracer {
     ///
     /// # Errors
     /// Returns an error if the process has ended.
-    pub fn look_on(&mut self, look: &mut Look, until: Option<Instant>) -> Result<bool> {
+    pub fn continue_scan(&mut self, scan: &mut Look, until: Option<Instant>) -> Result<bool> {
         loop {
-            match look.mapped.on(until)? {
+            match scan.mapped.on(until)? {
                 Glance::Found(mapped) => {
                     if matches!(mapped.role, Role::Cuda(_)) {
-                        self.note_user(look.pid);
+                        self.note_user(scan.pid);
                     }
-                    self.deal_with(look.pid, &mapped, &mut look.looked);
+                    self.attach_found(scan.pid, &mapped, &mut scan.scanned);
                 }
                 Glance::OutOfTime => return Ok(false),
-                Glance::End if self.files.probed() == look.probed => return Ok(true),
+                Glance::End if self.files.probed() == scan.probed => return Ok(true),
                 // Files mapped while the loader was being attached are found now.
                 Glance::End => {
-                    look.probed = self.files.probed();
-                    look.mapped = process::Look::at(look.pid)?;
+                    scan.probed = self.files.probed();
+                    scan.mapped = process::Look::at(scan.pid)?;
                 }
             }
             if until.is_some_and(|until| Instant::now() > until) {
@@ -289,31 +289,31 @@ impl Tracer {
     }
 
     /// Attaches to a file that process `pid` has mapped, unless that was done.
-    fn deal_with(&mut self, pid: u32, mapped: &Mapped, looked: &mut Looked) {
+    fn attach_found(&mut self, pid: u32, mapped: &Mapped, scanned: &mut Looked) {
         if let Role::Cuda(layer) = mapped.role {
             self.loaded.add(layer);
         }
         if !self.files.are_done_with(mapped) {
-            self.attach_mapped(mapped, looked);
+            self.attach_mapped(mapped, scanned);
         }
         let used = self.files.note_user(mapped, pid);
-        looked.uses.extend(used);
+        scanned.uses.extend(used);
     }
 
-    fn attach_mapped(&mut self, mapped: &Mapped, looked: &mut Looked) {
+    fn attach_mapped(&mut self, mapped: &Mapped, scanned: &mut Looked) {
         let attached = mapped.open().and_then(|library| {
             let functions = self.attach(&library)?;
             self.files.done_with(mapped, &library);
             Ok(functions)
         });
         match attached {
-            Ok(functions) => looked.functions += functions,
+            Ok(functions) => scanned.functions += functions,
             // The file system may be served by another user later: tried again.
             Err(error) if is_foreign(&error) => mounts::say_foreign(&mapped.path),
             Err(error) => {
-                looked.incomplete = true;
+                scanned.incomplete = true;
                 if self.files.failed(mapped) && self.files.may_warn() {
-                    looked.failures.push(error);
+                    scanned.failures.push(error);
                 } else {
                     tracing::debug!("{error:#}");
                 }
@@ -340,7 +340,7 @@ impl Tracer {
         if self.files.know(library) {
             return Ok(0);
         }
-        if self.files.know_by_looks(library) {
+        if self.files.is_probed_elsewhere(library) {
             let path = library.path.display();
             tracing::debug!("{path} is probed already, through another overlay");
             return Ok(0);
@@ -348,7 +348,7 @@ impl Tracer {
         let is_crowded = limits::is_crowded(library.descriptor());
         if let Some(why) = self.files.refuse(library, is_crowded) {
             let path = library.path.display();
-            self.files.leave_alone(library);
+            self.files.skip(library);
             if self.files.is_first(why) {
                 tracing::warn!("{path} and similar files are not probed: {why}");
             } else {
@@ -368,11 +368,11 @@ impl Tracer {
     fn attach_cuda(&mut self, library: &Library, layer: Layer) -> Result<usize> {
         let mut functions = match library.functions(&self.reader, layer) {
             Ok(functions) => functions,
-            Err(error) => return self.leave_alone(library, &error),
+            Err(error) => return self.skip(library, &error),
         };
         if functions.is_empty() {
             let error = anyhow!("it exports none of the traced functions");
-            return self.leave_alone(library, &error);
+            return self.skip(library, &error);
         }
         functions.retain(|f| self.wants(&FUNCTIONS[usize::from(f.row)]));
         let path = library.path.display();
@@ -430,7 +430,7 @@ impl Tracer {
         let path = library.path.display();
         let functions = match library.functions(&self.reader, Layer::Framework) {
             Ok(functions) => functions,
-            Err(error) => return self.leave_alone(library, &error),
+            Err(error) => return self.skip(library, &error),
         };
         let points: Vec<_> = functions.iter().map(Point::from).collect();
         if points.is_empty() {
@@ -438,7 +438,7 @@ impl Tracer {
                 "its allocator reports allocations in no known way, so its tensors are not traced; \
                  PyTorch 1.10 or newer and TensorFlow 2.19 do"
             );
-            return self.leave_alone(library, &error);
+            return self.skip(library, &error);
         }
         let attached = self
             .probe
@@ -462,7 +462,7 @@ impl Tracer {
             }
             Err(error) => {
                 tracing::debug!("{path}: requested sizes are not traced: {error:#}");
-                self.files.leave_alone(library);
+                self.files.skip(library);
             }
         }
         Ok(0)
@@ -488,9 +488,9 @@ impl Tracer {
             Ok(None) => {
                 let error =
                     anyhow!("it has no _dl_debug_state, so dlopen in its programs is not noticed");
-                return self.leave_alone(library, &error);
+                return self.skip(library, &error);
             }
-            Err(error) => return self.leave_alone(library, &error),
+            Err(error) => return self.skip(library, &error),
         };
         let point = Point {
             offset: found.offset,
@@ -513,11 +513,11 @@ impl Tracer {
 
     /// Skips a file to which no probe can be attached, now or later, with one warning. Returns an error
     /// if the file could not be read just now.
-    fn leave_alone(&mut self, library: &Library, why: &Error) -> Result<usize> {
+    fn skip(&mut self, library: &Library, why: &Error) -> Result<usize> {
         if why.is::<NotNow>() {
             bail!("{why:#}");
         }
-        self.files.leave_alone(library);
+        self.files.skip(library);
         self.warn(&anyhow!(
             "{} is not probed: {why:#}",
             library.path.display()

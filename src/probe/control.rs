@@ -114,13 +114,13 @@ impl Probe {
     }
 
     /// Announces a scan of process `pid`: files that it maps from now on cause another notice.
-    pub fn about_to_look_at(&self, pid: u32) {
+    pub fn scan_begins(&self, pid: u32) {
         // Absent after an exec or exit.
         let _ = self.skeleton.maps.noticed.delete(&pid.to_ne_bytes());
     }
 
     /// Records that process `pid` may have called a library before it was probed.
-    pub fn seen_late(&mut self, pid: u32) {
+    pub fn attached_late(&mut self, pid: u32) {
         let now = clock::boot_ns();
         let late = &self.skeleton.maps.late_views;
         let updated = late.update(&pid.to_ne_bytes(), &now.to_ne_bytes(), MapFlags::ANY);

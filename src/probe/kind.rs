@@ -25,7 +25,7 @@ impl AttachKind {
     /// All kinds, best first.
     pub const ALL: [Self; 4] = [Self::Session, Self::Multi, Self::Perf, Self::Offset];
 
-    /// Name in messages.
+    /// The name of the kind in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Session => "uprobe.session",

@@ -29,7 +29,7 @@ pub struct Settings {
     pub follow_children: bool,
     /// Stop targets at exec and when they map a CUDA library; discovery resumes them.
     pub hold_targets: bool,
-    /// Count kernel launches.
+    /// Count launches of kernels and graphs.
     pub launches: bool,
     /// Send a record for each launch attached to as a call.
     pub single_launches: bool,
@@ -41,7 +41,7 @@ pub struct Settings {
     pub batches: bool,
     /// How to capture call stacks.
     pub stacks: StackMode,
-    /// Capture Python frames.
+    /// Capture Python frames with the call stacks.
     pub python: bool,
     /// Send the allocations of framework allocators.
     pub tensors: bool,
@@ -55,7 +55,7 @@ pub struct Settings {
 
 /// The loaded programs; dropping it detaches them.
 pub struct Probe {
-    /// Kind of attachment.
+    /// Kind of attachment in use.
     pub kind: AttachKind,
     pub(super) stacks: StackMode,
     pub(super) batches: bool,

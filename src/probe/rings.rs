@@ -15,7 +15,7 @@ use gpuprobe_model::abi::{RawNotice, record};
 /// The kernel side's request to scan a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Process id.
+    /// Process id on the host.
     pub pid: u32,
     /// Uid of the user to whom the scan is charged.
     pub uid: u32,
@@ -43,7 +43,7 @@ pub struct Rings {
     control: Ring,
     /// `None` if call stacks are off.
     stacks: Option<Ring>,
-    /// `None` without collectors.
+    /// Batches of collectors; `None` without collectors.
     batches: Option<Ring>,
     /// The end positions of a read that was cut short.
     ends: Option<Ends>,

@@ -6,11 +6,11 @@
 pub enum StackMode {
     /// DWARF CFI, once for each call path.
     Auto = 3,
-    /// Frame-pointer unwinding.
+    /// Frame-pointer unwinding by the kernel.
     Fp = 1,
     /// DWARF CFI for every allocation.
     Dwarf = 2,
-    /// No call stacks.
+    /// No call stacks are captured.
     #[default]
     Off = 0,
 }

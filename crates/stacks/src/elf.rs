@@ -61,7 +61,7 @@ impl std::fmt::Display for Refusal {
 pub struct Segment {
     /// Whether it is executable.
     pub is_executable: bool,
-    /// File offset.
+    /// File offset of its first byte.
     pub offset: u64,
     /// Virtual address in the file.
     pub address: u64,
@@ -90,7 +90,7 @@ impl Segments {
         Self(loaded.take(SEGMENTS_LIMIT).map(Segment::of).collect())
     }
 
-    /// The executable segments.
+    /// The segments with the flag `PF_X`, which contain code.
     pub fn code(&self) -> impl Iterator<Item = &Segment> {
         self.0.iter().filter(|segment| segment.is_executable)
     }
@@ -128,13 +128,13 @@ impl Segments {
 pub struct Section {
     /// Name; empty if it is not UTF-8.
     pub name: String,
-    /// Type (`SHT_*`).
+    /// Section type, one of `SHT_*`.
     pub kind: u32,
-    /// Flags (`SHF_*`).
+    /// Section flags, a set of `SHF_*`.
     pub flags: u64,
     /// Virtual address in the file.
     pub address: u64,
-    /// File offset.
+    /// File offset of its first byte.
     pub offset: u64,
     /// Number of bytes in the file.
     pub size: u64,
@@ -159,9 +159,9 @@ impl Section {
 /// The headers of an ELF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Headers {
-    /// The loadable segments.
+    /// The loadable segments (`PT_LOAD`).
     pub segments: Segments,
-    /// Segment of `.eh_frame_hdr`.
+    /// The segment with `.eh_frame_hdr`, the index of the unwind tables.
     pub eh_frame_hdr: Option<Segment>,
     /// The sections, if their headers are valid; only in the process that read the file.
     #[serde(skip)]

@@ -16,9 +16,9 @@ use gpuprobe_cuda::{FUNCTIONS, Layer};
 pub struct Function {
     /// Row of the function table.
     pub row: u16,
-    /// Exported symbol.
+    /// The symbol by which the file exports it.
     pub symbol: &'static str,
-    /// File offset.
+    /// File offset of its first instruction.
     pub offset: u64,
     /// Probe support of the first instruction.
     pub first: First,

@@ -15,7 +15,7 @@ use gpuprobe_os::kernel;
 pub enum First {
     /// Emulated: one trap per call.
     Emulated,
-    /// Single-stepped: slow.
+    /// Executed out of line in a single step: two traps per call.
     Stepped,
     /// No probe is possible.
     Refused,

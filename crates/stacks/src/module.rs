@@ -20,7 +20,7 @@ use gpuprobe_os::regular::{open_mapped, open_regular_in_root};
 pub struct FileKey {
     /// Device number, as in `/proc/PID/maps`.
     pub device: u64,
-    /// Inode number.
+    /// Inode number, unique within the file system.
     pub inode: u64,
 }
 
@@ -117,7 +117,7 @@ impl Module {
         Self::new(ModuleId(u32::MAX), key, (0, path), Some(file), reader)
     }
 
-    /// The open file.
+    /// The open file; `None` if it could not be opened.
     pub fn file(&self) -> Option<&File> {
         Some(&self.file.as_ref()?.file)
     }

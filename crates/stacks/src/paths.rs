@@ -24,7 +24,7 @@ pub fn mix(state: u64, word: u64) -> u64 {
 pub struct Step {
     /// Offset in 8-byte words above the stack pointer at function entry.
     pub offset: u16,
-    /// Return address.
+    /// The return address found there.
     pub word: u64,
 }
 

@@ -39,7 +39,7 @@ pub struct AddressSpaces {
 /// The executable mappings of one process.
 #[derive(Debug, Default)]
 struct Space {
-    /// Sorted by address.
+    /// The mappings, sorted by address.
     ranges: Vec<Range>,
     /// Number of executable pages, as counted by the kernel when the mappings were read.
     exec_pages: Option<u64>,
@@ -50,7 +50,7 @@ struct Space {
     refusal: Option<Refusal>,
 }
 
-/// An executable mapping.
+/// A mapping of a process with execute permission.
 #[derive(Debug)]
 struct Range {
     start: u64,

@@ -9,7 +9,7 @@ use gpuprobe_os::say;
 impl Run<'_> {
     /// Prints the reason if nothing was traced. Returns whether there was one.
     pub(super) fn say_why_nothing(&self) -> bool {
-        let why = empty_run::why(self.config, self.tracer.loaded, &self.sink.sieve);
+        let why = empty_run::why(self.config, self.tracer.loaded, &self.sink.filter);
         if let Some(why) = &why {
             say(format_args!("nothing was traced: {why}"));
         }

@@ -49,13 +49,13 @@ const LEARN_FOR: Duration = Duration::from_secs(1);
 
 /// Maximum time of process scans between two reads of the rings: a program with 100,000 calls per second
 /// fills a tenth of the memory ring in ten times that.
-const LOOK_FOR: Duration = Duration::from_millis(20);
+const SCAN_FOR: Duration = Duration::from_millis(20);
 
 /// How long names are waited for after SIGTERM.
 const TERMINATED_FOR: Duration = Duration::from_secs(1);
 
 /// Interval of reads of the memory ring, which fills too slowly to wake the reader.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// Runs a session until the end that `config` sets.
 ///
@@ -106,7 +106,7 @@ pub(super) struct Run<'a> {
     reported: Instant,
     /// When the launch counts were last read.
     counted: Instant,
-    /// The fastest PCIe link between host and GPUs seen so far.
+    /// The fastest link (PCI Express) between host and GPUs seen so far.
     link: Option<Link>,
     /// Approximate size of a CUDA context by GPU, in bytes.
     contexts: HashMap<u32, u64>,
@@ -150,7 +150,7 @@ impl Run<'_> {
             }
         };
         self.name_recording(child.as_ref());
-        self.give_up_rights();
+        self.drop_capabilities();
         let (reader, status) = self.trace(&mut ends, &mut child).await?;
         self.end(reader, child, status).await
     }
@@ -164,7 +164,7 @@ impl Run<'_> {
         let mut reader = Reader::Reading;
         let control = self.rings.watch_control()?;
         let watched = Watched::of(&self.rings)?;
-        let mut look = ticks(Duration::ZERO, LOOK_EVERY, MissedTickBehavior::Delay);
+        let mut poll = ticks(Duration::ZERO, POLL_EVERY, MissedTickBehavior::Delay);
         let every = self.config.interval;
         let mut report = ticks(every, every, MissedTickBehavior::Skip);
         let deadline = after(self.config.duration);
@@ -197,12 +197,12 @@ impl Run<'_> {
                 _ = report.tick() => {
                     reader = self.report(false)?;
                 }
-                _ = look.tick() => {
-                    reader = self.look()?;
+                _ = poll.tick() => {
+                    reader = self.poll()?;
                     if self.all_ended() {
                         break;
                     }
-                    self.follower.ask_again();
+                    self.follower.requeue();
                 }
                 guard = control.readable() => {
                     guard?.clear_ready();
@@ -228,7 +228,7 @@ impl Run<'_> {
     }
 
     /// Reads the rings on a timer, and does the periodic work.
-    fn look(&mut self) -> Result<Reader> {
+    fn poll(&mut self) -> Result<Reader> {
         let reader = self.read()?;
         if self.config.target == Target::Everything {
             self.release.step(&mut self.tracer);
@@ -313,7 +313,7 @@ impl Run<'_> {
     }
 
     /// Drops the capabilities needed only at the start.
-    fn give_up_rights(&self) {
+    fn drop_capabilities(&self) {
         let perf = self.tracer.probe.kind.is_one_by_one();
         let command = matches!(self.config.target, Target::Command(_));
         let mut kept = vec![BPF, LOOK];
@@ -322,10 +322,10 @@ impl Run<'_> {
         privileges::keep_only_here(&kept);
     }
 
-    /// Scans the processes of new notices and resumes held ones, for at most [`LOOK_FOR`]; if scans are
+    /// Scans the processes of new notices and resumes held ones, for at most [`SCAN_FOR`]; if scans are
     /// left, reads the rings first.
     fn follow_notices(&mut self) -> Result<Reader> {
-        let until = (Instant::now() + LOOK_FOR).into_std();
+        let until = (Instant::now() + SCAN_FOR).into_std();
         let with = With {
             rings: &mut self.rings,
             tracer: &mut self.tracer,
@@ -349,9 +349,9 @@ impl Run<'_> {
     }
 
     /// Stops holding processes and resumes those that are held.
-    fn let_go(&mut self) {
+    fn resume_held(&mut self) {
         self.tracer.probe.stop_holding();
-        self.follower.let_go();
+        self.follower.resume_held();
         match self.rings.read_notices() {
             Ok(notices) => notices.into_iter().for_each(resume),
             Err(error) => tracing::warn!("held processes may stay stopped: {error:#}"),
@@ -364,7 +364,7 @@ impl Run<'_> {
         mut child: Option<Child>,
         status: Option<ExitStatus>,
     ) -> Result<Option<ExitStatus>> {
-        self.let_go();
+        self.resume_held();
         self.wait_for_frames(FIND_FOR)?;
         self.sink.tap.finish();
         if status.is_none() && child.is_some() {
@@ -373,7 +373,7 @@ impl Run<'_> {
             self.tracer.probe.detach_at_exit();
         }
         // A stop signal in flight has arrived now.
-        self.let_go();
+        self.resume_held();
         drop(self.guard.take());
         // Only the exit status is outstanding, so hooks may take their time.
         drop(self.told_incidents.hooks.take());
@@ -387,9 +387,9 @@ impl Run<'_> {
 impl Drop for Run<'_> {
     /// After an error too, no process may stay stopped; the guard is dropped only after that.
     fn drop(&mut self) {
-        self.let_go();
+        self.resume_held();
         self.tracer.probe.detach();
-        self.let_go();
+        self.resume_held();
     }
 }
 

@@ -50,7 +50,7 @@ impl Run<'_> {
         self.is_behind = !is_done;
         if let Some(stacks) = &mut self.sink.stacks {
             stacks.end_round();
-            stacks.teach(&self.tracer.probe);
+            stacks.send_updates(&self.tracer.probe);
         }
         self.note_incidents();
         self.sink.find_frames(&mut self.told);
@@ -117,17 +117,17 @@ impl Run<'_> {
     /// Reads the launch counts; the kernel side frees those of ended processes.
     pub(super) fn count_launches(&mut self) -> Result<()> {
         let (launches, tap) = (&mut self.sink.state.launches, &mut self.sink.tap);
-        let sieve = &self.sink.sieve;
+        let filter = &self.sink.filter;
         self.counted = Instant::now();
         self.tracer.probe.launches(|key, runs, captured| {
             let count = || {
                 tap.count(&key, runs, captured);
                 launches.set_counts(key, runs, captured)
             };
-            sieve.keeps_launches(key.process).unwrap_or_else(count)
+            filter.keeps_launches(key.process).unwrap_or_else(count)
         })?;
         tap.counted(launches);
-        self.sink.sieve.counts_were_read();
+        self.sink.filter.counts_were_read();
         Ok(())
     }
 

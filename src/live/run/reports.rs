@@ -193,7 +193,7 @@ impl Run<'_> {
         profiles.write(&made)
     }
 
-    /// Description of the session, such as `python3 train.py, NVIDIA H200, 2026-11-20 20:34`: command,
+    /// Description of the session, like `python3 train.py, NVIDIA H200, 2026-11-20 20:34`: command,
     /// GPUs and date.
     fn describe_run(&self) -> String {
         let command = match &self.config.target {
@@ -201,7 +201,7 @@ impl Run<'_> {
             Target::Everything | Target::Processes(_) => None,
         };
         let command = command.map(|words| words.to_string_lossy().into_owned());
-        let nvml = self.sink.world.nvml.as_ref();
+        let nvml = self.sink.host_info.nvml.as_ref();
         let gpus = nvml.map(Nvml::usage).unwrap_or_default().gpus;
         let models = gpus.into_iter().map(|gpu| gpu.name);
         let now = self.clock.wall(clock::monotonic_ns());
@@ -213,7 +213,7 @@ impl Run<'_> {
         if !self.config.modes.memleak {
             return None;
         }
-        let nvml = self.sink.world.nvml.as_ref();
+        let nvml = self.sink.host_info.nvml.as_ref();
         let mut usage = nvml.map(Nvml::usage).unwrap_or_default();
         gpuprobe_report::learn_contexts(&mut usage, &self.sink.state, &mut self.contexts);
         usage.host = host_name();
@@ -235,7 +235,7 @@ impl Run<'_> {
             if let Entry::Vacant(unknown) = self.untraced.entry(pid)
                 && let Ok(task) = process::task_of(pid)
             {
-                let identity = self.sink.world.identity(&task);
+                let identity = self.sink.host_info.identity(&task);
                 let accepts = self.config.filter.accepts(&task, || identity.clone());
                 unknown.insert(accepts.then_some(Untraced {
                     uid: task.uid,

@@ -52,7 +52,7 @@ impl<'a> Run<'a> {
         let prepare = |probe: &Probe, pid: u32| {
             if let Some(stacks) = stacks {
                 stacks.prepare_for(pid);
-                stacks.teach(probe);
+                stacks.send_updates(probe);
             }
         };
         let started = Tracer::start(config, &processes, reader, prepare).and_then(|mut tracer| {
@@ -125,8 +125,8 @@ fn sink(config: &Config, tap: Box<dyn Tap>, reader: &Reader) -> Result<Sink> {
     Ok(Sink {
         modes: config.modes,
         state,
-        sieve: Sieve::new(config.filter.clone()),
-        world: Live::open(reader.clone()),
+        filter: Sieve::new(config.filter.clone()),
+        host_info: Live::open(reader.clone()),
         decoder: event::Decoder::default(),
         undecodable: 0,
         copies: config.per_call.then(Vec::new),

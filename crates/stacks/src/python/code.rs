@@ -16,7 +16,7 @@ const OWNED_BY_GENERATOR: u8 = 1;
 /// Bytes per instruction.
 const INSTRUCTION: i64 = 2;
 
-/// A code object.
+/// A code object of `CPython`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Code {
     /// `co_qualname`, or `co_name` in versions without it; `None` if it could not be read.
@@ -29,7 +29,7 @@ pub struct Code {
     is_table_cut: bool,
 }
 
-/// A Python frame.
+/// A frame of a walked Python stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Id of its code object.
@@ -50,7 +50,7 @@ pub struct PythonStack {
     pub id: u64,
     /// Id of its native part.
     pub native: u64,
-    /// Frames, innermost first.
+    /// The frames of the stack, innermost first.
     pub frames: Vec<Frame>,
     /// Frames beyond the maximum depth were cut.
     pub is_cut: bool,
@@ -92,13 +92,13 @@ impl Frame {
 /// A record of a code object.
 #[derive(Clone, Debug)]
 pub struct CodeRecord {
-    /// Process id.
+    /// Process id on the host.
     pub pid: u32,
     /// Process number of the kernel side.
     pub process: u32,
     /// Id of the code object, by which frames refer to it.
     pub id: u64,
-    /// The code object.
+    /// The decoded code object.
     pub code: Code,
 }
 

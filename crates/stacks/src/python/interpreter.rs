@@ -23,7 +23,7 @@ pub struct Interpreter {
     eval: Vec<Range<u64>>,
 }
 
-/// Symbols to find.
+/// Symbols that describe an interpreter.
 const WANTED: [&str; 6] = [
     "_PyRuntime",
     "PyCode_Type",

@@ -23,7 +23,7 @@ pub const WAITS: u32 = 2;
 pub struct PythonLine {
     /// Process number of the kernel side: the same name may be another file in another process.
     pub process: u32,
-    /// Qualified name.
+    /// Qualified name of the function.
     pub function: Rc<str>,
     /// Path of the file; `None` for a mark.
     pub file: Option<Rc<str>>,
@@ -61,7 +61,7 @@ impl PythonLine {
     }
 }
 
-/// The lines seen.
+/// The Python lines of all processes, by number.
 #[derive(Debug)]
 pub struct KnownLines {
     numbers: HashMap<PythonLine, u32>,

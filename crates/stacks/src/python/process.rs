@@ -35,7 +35,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// The interpreter's file.
+    /// The interpreter, as described by its file.
     pub fn interpreter(&self) -> &Interpreter {
         &self.interpreter
     }

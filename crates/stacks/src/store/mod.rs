@@ -51,7 +51,7 @@ pub struct Taken {
     shares: Shares,
     /// Number of states on the kernel side.
     known: usize,
-    news: News,
+    updates: News,
     /// Ids of processes and programs that have begun.
     begun: Vec<u32>,
     refused: Vec<(u32, String)>,
@@ -84,7 +84,7 @@ pub struct News {
     /// Hashes of copied stacks whose paths are known now.
     pub recognised: Vec<u64>,
     /// Processes with new [`AddressSpaces::code`].
-    pub looked_at: Vec<u32>,
+    pub new_code: Vec<u32>,
     /// Interpreters found, by process id.
     pub interpreters: Vec<(u32, Rc<Running>)>,
 }
@@ -92,12 +92,12 @@ pub struct News {
 impl Taken {
     /// An empty store. With `with_python`, stacks include Python frames. Files are read by `reader`.
     pub fn new(with_python: bool, reader: Reader) -> Self {
-        let mut taken = Self {
+        let mut store = Self {
             spaces: AddressSpaces::new(reader),
             ..Self::default()
         };
-        taken.python.is_wanted = with_python;
-        taken
+        store.python.is_wanted = with_python;
+        store
     }
 
     /// Whether `bytes` are a record for [`Self::take`].
@@ -147,7 +147,7 @@ impl Taken {
         let running = match running {
             Ok(running) => {
                 let running = Rc::new(running);
-                self.news.interpreters.push((pid, Rc::clone(&running)));
+                self.updates.interpreters.push((pid, Rc::clone(&running)));
                 Some(running)
             }
             Err(why) => {
@@ -223,13 +223,13 @@ impl Taken {
         }
         self.account(pid);
         if raw.is_stale != 0 {
-            self.look_again(pid);
+            self.update_stale_mappings(pid);
         }
         if let Some(process) = self.processes.get_mut(&pid)
             && let Some(known) = process.recognise(&raw, copied)
         {
             process.alias(raw.id, known);
-            self.news.recognised.push(raw.copy_key);
+            self.updates.recognised.push(raw.copy_key);
             return true;
         }
         let walked = self.walked(&raw);
@@ -259,7 +259,7 @@ impl Taken {
         if let Some(steps) = steps(&raw, copied, &slots) {
             let changes = process.paths.learn(raw.root, &steps, id);
             if !changes.is_empty() {
-                self.news.recognised.push(raw.copy_key);
+                self.updates.recognised.push(raw.copy_key);
                 self.tell(changes);
             }
         }
@@ -267,23 +267,23 @@ impl Taken {
     }
 
     /// Takes a snapshot of the mappings of `pid`, without an update for the kernel side.
-    pub fn glance_at(&mut self, pid: u32) {
+    pub fn read_mappings(&mut self, pid: u32) {
         self.spaces.refresh(pid);
         self.find_python(pid);
     }
 
     /// Takes a snapshot of the mappings of `pid`, with an update for the kernel side.
-    pub fn look_at(&mut self, pid: u32) {
-        self.glance_at(pid);
-        self.news.looked_at.push(pid);
+    pub fn update_mappings(&mut self, pid: u32) {
+        self.read_mappings(pid);
+        self.updates.new_code.push(pid);
         self.looked.insert(pid, Instant::now());
     }
 
     /// Handles new mappings of a process.
-    fn look_again(&mut self, pid: u32) {
+    fn update_stale_mappings(&mut self, pid: u32) {
         let lately = |at: &Instant| at.elapsed() < LOOK_AGAIN;
         if !self.looked.get(&pid).is_some_and(lately) {
-            self.look_at(pid);
+            self.update_mappings(pid);
         }
     }
 
@@ -300,7 +300,7 @@ impl Taken {
         }
         self.begun.push(pid);
         // It may have ended: then the last snapshot is used.
-        self.look_at(pid);
+        self.update_mappings(pid);
         if let Some(refusal) = self.spaces.refusal(pid) {
             self.refused.push((pid, refusal.to_string()));
         }
@@ -314,10 +314,10 @@ impl Taken {
         let paths = std::mem::take(&mut old.paths);
         self.known = self.known.saturating_sub(paths.states().len());
         let states: HashSet<_> = paths.states().collect();
-        self.news
+        self.updates
             .learnt
             .retain(|(state, _)| !states.contains(state));
-        self.news.forgotten.extend(states);
+        self.updates.forgotten.extend(states);
         Some(old)
     }
 
@@ -374,20 +374,20 @@ impl Taken {
     }
 
     fn tell(&mut self, changes: Vec<Change>) {
-        self.news.learnt.extend(changes);
+        self.updates.learnt.extend(changes);
         let states = |process: &Process| process.paths.states().len();
         self.known = self.processes.values().map(states).sum();
         if self.known > MAX_PATHS {
-            self.start_afresh();
+            self.clear_paths();
         }
     }
 
     /// Removes all paths; they are learnt again as stacks arrive.
-    pub fn start_afresh(&mut self) {
-        self.news.learnt.clear();
-        self.news.recognised.clear();
+    pub fn clear_paths(&mut self) {
+        self.updates.learnt.clear();
+        self.updates.recognised.clear();
         for process in self.processes.values_mut() {
-            self.news.forgotten.extend(process.paths.states());
+            self.updates.forgotten.extend(process.paths.states());
             process.paths = Paths::default();
         }
         self.known = 0;
@@ -408,7 +408,7 @@ impl Taken {
 
     /// Records that a call of `pid` with stack `id` was made before the kernel side had the layout of its
     /// interpreter: its Python frames are lost.
-    pub fn came_early(&mut self, pid: u32, id: u64) {
+    pub fn note_early_call(&mut self, pid: u32, id: u64) {
         let process = self.processes.get(&pid);
         if self.runs_python(pid) && !process.is_some_and(|process| process.has_python(id)) {
             self.python.lost += 1;
@@ -456,7 +456,7 @@ impl Taken {
         self.spaces.forget(pid);
         self.python.running.remove(&pid);
         self.looked.remove(&pid);
-        self.news.looked_at.push(pid);
+        self.updates.new_code.push(pid);
     }
 
     /// Where in files processes have called from that have ended since this was last asked, and whether that
@@ -475,25 +475,25 @@ impl Taken {
         std::mem::take(&mut self.refused)
     }
 
-    /// Whether there are updates for [`Self::take_news`].
-    pub fn has_news(&self) -> bool {
+    /// Whether there are updates for [`Self::take_updates`].
+    pub fn has_updates(&self) -> bool {
         let News {
             forgotten,
             learnt,
             recognised,
-            looked_at,
+            new_code,
             interpreters,
-        } = &self.news;
+        } = &self.updates;
         !(learnt.is_empty()
             && interpreters.is_empty()
             && forgotten.is_empty()
             && recognised.is_empty()
-            && looked_at.is_empty())
+            && new_code.is_empty())
     }
 
     /// The updates for the kernel side since the last call.
-    pub fn take_news(&mut self) -> News {
-        std::mem::take(&mut self.news)
+    pub fn take_updates(&mut self) -> News {
+        std::mem::take(&mut self.updates)
     }
 }
 
@@ -556,18 +556,18 @@ mod tests {
     #[test]
     fn calls_may_arrive_after_the_first_stack_of_a_reused_id() {
         let pid = u32::MAX - 1;
-        let mut taken = Taken::default();
-        assert!(taken.take(&stack(pid, 1, 11)));
-        assert!(taken.of_call(pid, 11).unwrap().new.is_some());
-        assert!(taken.take(&stack(pid, 2, 22)));
+        let mut store = Taken::default();
+        assert!(store.take(&stack(pid, 1, 11)));
+        assert!(store.of_call(pid, 11).unwrap().new.is_some());
+        assert!(store.take(&stack(pid, 2, 22)));
         // One more call of the first, its end, then a call of the second.
-        assert!(taken.of_call(pid, 11).unwrap().new.is_none());
-        taken.forget(pid, 1);
-        assert!(taken.of_call(pid, 11).is_none());
-        assert!(taken.of_call(pid, 22).unwrap().new.is_some());
-        taken.forget(pid, 2);
-        assert!(taken.of_call(pid, 22).is_none());
-        assert!(taken.earlier.is_empty() && taken.processes.is_empty());
+        assert!(store.of_call(pid, 11).unwrap().new.is_none());
+        store.forget(pid, 1);
+        assert!(store.of_call(pid, 11).is_none());
+        assert!(store.of_call(pid, 22).unwrap().new.is_some());
+        store.forget(pid, 2);
+        assert!(store.of_call(pid, 22).is_none());
+        assert!(store.earlier.is_empty() && store.processes.is_empty());
     }
 
     #[test]
@@ -603,13 +603,13 @@ mod tests {
     #[test]
     fn lost_exits_do_not_accumulate() {
         let pid = u32::MAX - 1;
-        let mut taken = Taken::default();
+        let mut store = Taken::default();
         for process in 1..1000 {
-            taken.take(&stack(pid, process, u64::from(process)));
+            store.take(&stack(pid, process, u64::from(process)));
         }
-        assert_eq!(taken.earlier[&pid].len(), MAX_EARLIER);
-        assert!(taken.of_call(pid, 990).is_some());
-        taken.forget(pid, 999);
-        assert!(taken.earlier.is_empty());
+        assert_eq!(store.earlier[&pid].len(), MAX_EARLIER);
+        assert!(store.of_call(pid, 990).is_some());
+        store.forget(pid, 999);
+        assert!(store.earlier.is_empty());
     }
 }

@@ -21,9 +21,9 @@ pub use source::Files;
 /// A location to symbolise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Process id.
+    /// Process id on the host.
     pub pid: u32,
-    /// The location.
+    /// The location to symbolise.
     pub location: Location,
     /// It is the innermost of its stack. Others are return addresses, which may be the beginning of
     /// another function or line.
@@ -33,7 +33,7 @@ pub struct Request {
 /// The frames at a location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The request.
+    /// The request that this answers.
     pub request: Request,
     /// Frames, innermost first; never empty.
     pub frames: Vec<Frame>,

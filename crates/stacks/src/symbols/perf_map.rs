@@ -38,7 +38,7 @@ pub(crate) struct PerfMaps {
 struct PerfMap {
     /// The lines read so far.
     text: Vec<u8>,
-    /// By start address.
+    /// The functions by their start address.
     functions: BTreeMap<u64, Function>,
     begun: Pace,
     /// Device and inode of the file.

@@ -175,12 +175,12 @@ impl Symbolizer {
 
     fn without_module(&mut self, pid: u32, address: u64, step: u64) -> Frame {
         let before = address.wrapping_sub(step);
-        let mut name = self.made_name(pid, before);
+        let mut name = self.jit_symbol(pid, before);
         if name.is_none() && self.look_for_map(pid) {
-            name = self.made_name(pid, before);
+            name = self.jit_symbol(pid, before);
         }
         match name {
-            Some(name) => made_at_run_time(name, address),
+            Some(name) => jit_frame(name, address),
             None => bare_frame(&Location {
                 address,
                 module: None,
@@ -190,7 +190,7 @@ impl Symbolizer {
     }
 
     /// The JIT symbol of `pid` at `address`, from the maps read so far.
-    fn made_name(&mut self, pid: u32, address: u64) -> Option<String> {
+    fn jit_symbol(&mut self, pid: u32, address: u64) -> Option<String> {
         self.give(pid);
         let map = self.maps.get(&pid)?;
         self.reader
@@ -298,7 +298,7 @@ impl Symbolizer {
 }
 
 /// The frame of a JIT-compiled function. `CPython` names them `py::FUNCTION:FILE`.
-fn made_at_run_time(name: String, address: u64) -> Frame {
+fn jit_frame(name: String, address: u64) -> Frame {
     let of_python = name
         .strip_prefix("py::")
         .and_then(|name| name.split_once(':'));
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn python_symbols_are_split_into_function_and_file() {
         let named = |name: &str| {
-            let frame = made_at_run_time(name.to_owned(), 0x10);
+            let frame = jit_frame(name.to_owned(), 0x10);
             (frame.function, frame.file, frame.language)
         };
         for (name, function, file) in [

@@ -73,7 +73,7 @@ impl Files {
     }
 }
 
-/// A requested line.
+/// A Python line of which the source text is requested.
 #[derive(Debug)]
 pub(super) struct Line {
     /// Returned with the answer.

@@ -3,9 +3,9 @@
 /// Registers of a thread and a copy of the top of its stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackCopy<'a> {
-    /// Instruction pointer.
+    /// The instruction pointer.
     pub ip: u64,
-    /// Stack pointer.
+    /// The stack pointer, the address of the first byte of `bytes`.
     pub sp: u64,
     /// The register for the frame pointer, which may have any value.
     pub bp: u64,

@@ -18,7 +18,7 @@ use rule::{Registers, Step};
 /// Maximum number of frames; deeper ones are cut.
 pub const DEPTH: usize = 1024;
 
-/// An unwound stack.
+/// The result of unwinding a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unwound {
     /// The call stack, innermost first.

@@ -58,7 +58,7 @@ enum Place {
     At(i64),
     /// The CFA plus this.
     Is(i64),
-    /// In another register.
+    /// In another register, by DWARF number.
     Register(u16),
     /// In memory, at the address that the expression gives.
     AtExpression(Box<[u8]>),

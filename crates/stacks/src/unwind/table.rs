@@ -26,7 +26,7 @@ pub(crate) struct Tables {
 /// Index of `.eh_frame` by function.
 #[derive(Debug)]
 enum Index {
-    /// The linker's `.eh_frame_hdr`.
+    /// Range of `.eh_frame_hdr`, made by the linker.
     Header(Range<usize>),
     /// First address and offset in `.eh_frame` of each function, sorted.
     Own(Vec<(u64, usize)>),

@@ -150,14 +150,14 @@ fn paths_through_code_that_was_made_at_run_time_are_known_again() {
     (raw.sp, raw.fp, raw.root) = (sp, process.registers().rbp, 7);
     raw.return_address = unwound.stack.locations[1].address;
     raw.copied = bytes.len().try_into().unwrap();
-    let mut taken = Taken::default();
+    let mut store = Taken::default();
     for id in [1, 2] {
         raw.id = id;
         let record = [raw.as_bytes(), &bytes].concat();
-        assert!(taken.take(&record));
-        let named = taken.of_call(process.pid(), id).unwrap();
+        assert!(store.take(&record));
+        let named = store.of_call(process.pid(), id).unwrap();
         assert_eq!((named.id, named.new.is_some()), (1, id == 1));
-        let learnt = taken.take_news().learnt;
+        let learnt = store.take_updates().learnt;
         assert_eq!(learnt.is_empty(), id == 2, "{learnt:?}");
     }
 }

@@ -13,7 +13,7 @@ use gpuprobe_stacks::reader::{Kind, Opener, Place, Reader};
 use gpuprobe_stacks::symbols::{Request, Symbolizer};
 use gpuprobe_stacks::{AddressSpaces, StackCopy, Unwound};
 
-/// Unwinder and symboliser.
+/// An unwinder and a symboliser.
 pub(crate) struct World {
     pub(crate) spaces: AddressSpaces,
     pub(crate) symbolizer: Symbolizer,

@@ -12,21 +12,21 @@ KEEP static int leaf(int depth) {
 }
 
 KEEP int inner(int depth) {
-    char variable[depth + 10]; /* of a size that the compiler does not know */
+    char variable[depth + 10]; /* of a size unknown at compile time */
     memset(variable, depth, sizeof variable);
     sink = variable[depth];
     return leaf(depth + 1) + variable[1];
 }
 
 KEEP static int middle(int a, int b, int c, int d, int e, int f, int g, int h) {
-    /* Arguments on the stack; registers that are saved. */
+    /* Arguments on the stack, and saved registers. */
     int sum = inner(a + b) * c;
     sum += inner(d) * e;
     return sum + f + g + h;
 }
 
 KEEP int outer(int depth) {
-    /* A stack that is aligned needs an expression to be unwound. */
+    /* Unwinding an aligned stack takes a DWARF expression. */
     _Alignas(64) volatile char aligned[64];
     aligned[depth] = 1;
     return middle(depth, 1, 2, 3, 4, 5, 6, 7) + aligned[depth];

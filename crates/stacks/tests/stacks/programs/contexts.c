@@ -1,4 +1,4 @@
-/* Stacks that are not the thread's own, deep ones, and code from no file. */
+/* Other stacks than the thread's, deep stacks, and anonymous code. */
 #define _GNU_SOURCE
 #include "stop.h"
 #include <pthread.h>
@@ -57,7 +57,7 @@ static void handle(int flags) {
 }
 
 typedef void called(void);
-/* What is called is the fourth argument, as CPython has it. */
+/* The function to call is the fourth argument, as in CPython. */
 typedef void trampoline(long, long, long, called *);
 
 static trampoline *inner_trampoline;
@@ -67,7 +67,7 @@ KEEP static void between(void) {
     sink++;
 }
 
-/* Two functions of Python, as CPython makes them: in code that is nobody's file. */
+/* Two trampolines of Python functions like CPython's, in anonymous memory. */
 KEEP static void jit(int has_frame_pointer) {
     /* sub $8,%rsp; call *%rcx; add $8,%rsp; ret */
     static const unsigned char bare[16] = {0x48, 0x83, 0xec, 8,    0xff, 0xd1,

@@ -1,4 +1,4 @@
-/* Loads the library that is its argument and is called back by it. */
+/* Loads the library given as argument, which calls back. */
 #include "stop.h"
 #include <dlfcn.h>
 #define KEEP __attribute__((noipa))

@@ -1,9 +1,9 @@
-# Prints line tables and what CPython itself says of them: a line for each code object of the sources
-# below and of some modules of the standard library, with
+# Prints line tables with the lines that CPython decodes from them: a line for each code object of the
+# sources below and of some modules of the standard library, with
 #
 #   co_firstlineno, the table in hexadecimal, the line of each instruction ("-": none)
 #
-# Before these, its version.
+# The first line is the version.
 import ctypes
 import importlib.util
 import sys

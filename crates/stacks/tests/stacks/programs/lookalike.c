@@ -1,8 +1,8 @@
-/* Paths that are as deep as each other and part far out: in the program, beyond
- * a library, beyond a large buffer, or beyond many calls.
+/* Call paths of the same depth that diverge far out: in the program, beyond a
+ * library, beyond a large buffer, or beyond many calls.
  *
  *     lookalike buffer|calls
- *     lookalike LIBRARY        whose gpu_alloc allocates
+ *     lookalike LIBRARY        allocates with the gpu_alloc of LIBRARY
  */
 #include <dlfcn.h>
 #include <stddef.h>

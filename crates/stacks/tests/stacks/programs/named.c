@@ -1,4 +1,4 @@
-/* A known call path: main, OUTER, INNER, which is inlined. The names are for others to choose. */
+/* A known call path: main, OUTER, INNER (inlined). The build sets both names. */
 #include "stop.h"
 
 volatile int sink;

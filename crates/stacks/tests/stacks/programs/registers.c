@@ -1,7 +1,6 @@
-/* Functions whose CFA is in registers other than the stack and the frame
- * pointer, by an amount that no table knows, as functions have that align their
- * stack. Each register is another's by then: only who restores what is saved on
- * the way finds it. */
+/* Functions whose CFA is relative to other registers than the stack and frame
+ * pointer, as in functions that align their stack. Callees overwrite these
+ * registers, so an unwinder must restore the saved values. */
 #include "stop.h"
 
 volatile int sink;
@@ -12,7 +11,7 @@ __attribute__((noipa, used)) static void bottom(void) {
 }
 
 __asm__(".text\n"
-        /* Saves R12, which its caller needs, and uses it for something else. */
+        /* Saves R12, the base of the caller's CFA, and overwrites it. */
         ".type saver, @function\n"
         "saver:\n"
         ".cfi_startproc\n"
@@ -26,7 +25,7 @@ __asm__(".text\n"
         "ret\n"
         ".cfi_endproc\n"
         ".size saver, .-saver\n"
-        /* The CFA is R12 + 24; RBX, which its caller needs, is saved. */
+        /* The CFA is R12 + 24; RBX, the base of the caller's CFA, is saved. */
         ".type by_r12, @function\n"
         "by_r12:\n"
         ".cfi_startproc\n"

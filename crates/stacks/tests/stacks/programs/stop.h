@@ -1,7 +1,7 @@
-/* Stops the process without a call, so that the stack ends in the program's own code. */
+/* Stops the process without a call, so that the innermost frame is the program's. */
 #pragma once
 #ifdef STOP_ALLOCATES
-/* Or has memory allocated there, for a tracer to see. */
+/* Or allocates memory, for tests of a tracer. */
 #ifdef __cplusplus
 extern "C"
 #endif
@@ -16,7 +16,7 @@ static inline __attribute__((always_inline)) void stop_now(void) {
     register long r_tid __asm__("rdi");
     __asm__ volatile("syscall" : "=a"(result) : "0"(186L) : "rcx", "r11", "memory"); /* gettid */
     r_tid = result;
-    __asm__ volatile("syscall" /* tkill(tid, SIGSTOP): this very thread */
+    __asm__ volatile("syscall" /* tkill(tid, SIGSTOP) */
                      : "=a"(result)
                      : "0"(200L), "r"(r_tid), "S"(19L)
                      : "rcx", "r11", "memory");
