@@ -62,7 +62,7 @@ impl Mapped {
     ///
     /// # Errors
     /// Returns an error if it cannot be opened, or its path is that of another file by now.
-    /// [`mounts::is_foreign`] is true of the cause if another user serves the file system.
+    /// [`gpuprobe_os::mounts::is_foreign`] is true of the cause if another user serves the file system.
     pub fn open(&self) -> anyhow::Result<Library> {
         let path = &self.path;
         match open_mapped(self.pid, self.range) {

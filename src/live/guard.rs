@@ -80,7 +80,7 @@ impl Drop for Guard {
     }
 }
 
-/// Runs as the guard or its group member if started with [`ROLE`]; else returns `None`.
+/// Runs as the guard or its group member if the first argument is `__guard`; else returns `None`.
 pub fn guard_if_asked() -> Option<ExitCode> {
     let mut arguments = env::args().skip(1);
     if arguments.next()? != ROLE {

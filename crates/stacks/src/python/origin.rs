@@ -9,7 +9,7 @@ pub enum Origin<'a> {
     User,
     /// The standard library, with frozen modules.
     Standard,
-    /// An installed package, by name (`transformers`), and for those of [`LARGE`] with the subpackage
+    /// An installed package, by name (`transformers`), and for large ones with the subpackage
     /// (`torch.nn`).
     Package(&'a str, Option<&'a str>),
 }
