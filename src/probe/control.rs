@@ -236,10 +236,10 @@ impl Probe {
     }
 
     /// Marks the stacks with these hashes as not sent: the next one is copied again.
-    pub fn forget_copies(&self, looks: impl IntoIterator<Item = u64>) {
-        for looks in looks {
+    pub fn forget_copies(&self, keys: impl IntoIterator<Item = u64>) {
+        for key in keys {
             // The kernel side evicts entries too.
-            let _ = self.skeleton.maps.sent_copies.delete(&looks.to_ne_bytes());
+            let _ = self.skeleton.maps.sent_copies.delete(&key.to_ne_bytes());
         }
     }
 
