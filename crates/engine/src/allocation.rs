@@ -1,13 +1,14 @@
-//! One live allocation, packed.
+//! A live allocation, packed into 40 bytes.
 
 use gpuprobe_cuda::{Belongs, MemoryKind, Space};
 
-/// A live allocation. 40 bytes; millions of them are kept.
+/// A live allocation. 40 bytes, as millions of them are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// Device address, host address, or handle, by its kind; of physical memory, our own number.
+    /// Device address, host address or handle, depending on the kind; of physical memory, a number
+    /// that gpuprobe assigns.
     pub address: u64,
-    /// Bytes that were asked for, or computed.
+    /// Bytes requested, or computed from the parameters of the call.
     pub size_bytes: u64,
     /// When the allocating call returned, `CLOCK_MONOTONIC` nanoseconds.
     pub end_ns: u64,
@@ -15,14 +16,14 @@ pub struct Allocation {
     owner: u32,
     /// Number of the call site within its process, in [`super::Sites`].
     pub site: u32,
-    /// Row of the allocating function.
+    /// Index of the allocating function in the function table.
     pub row: u16,
     kind_and_space: u8,
     device: u8,
     context: u16,
 }
 
-/// What is allocated, before it is packed.
+/// The fields of an allocation before packing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct New {
     pub(super) address: u64,
@@ -34,20 +35,20 @@ pub(super) struct New {
     pub(super) kind: MemoryKind,
     pub(super) space: Space,
     pub(super) place: Place,
-    /// What it ends with: the slot of its context, or of its pool.
+    /// Slot of the context or pool that the memory belongs to.
     pub(super) slot: u8,
-    /// As [`Allocation::context`].
+    /// Context number; see [`Allocation::context`].
     pub(super) context: u16,
 }
 
-/// Where memory is.
+/// Where memory is allocated: on a device or on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// At this device, as CUDA numbers it in the process.
+    /// GPU memory on this device, as CUDA numbers it in the process.
     Device(u16),
-    /// At the host, although its kind is one of GPU memory.
+    /// Host memory, although its kind is usually GPU memory.
     Host,
-    /// At a device that is not known.
+    /// GPU memory on an unknown device.
     Unknown,
 }
 
@@ -59,7 +60,7 @@ impl From<Option<u16>> for Place {
 
 const HOST: u8 = 254;
 const NO_DEVICE: u8 = 255;
-/// Threads beyond share one entry: no system has that many.
+/// Threads with a higher index share this one: no system has that many.
 const MAX_THREAD: u32 = (1 << 24) - 1;
 
 const SPACES: [Space; 7] = [
@@ -91,13 +92,13 @@ impl Allocation {
         }
     }
 
-    /// The same, of another size.
+    /// A copy with another size.
     pub(super) fn with_size(self, size_bytes: u64) -> Self {
         Self { size_bytes, ..self }
     }
 
-    /// The same, of a framework's block, in other words: its stream, and what it has beyond what was asked
-    /// for, where memory from CUDA has its slot and its context.
+    /// A copy for a framework's block: `stream` and the bytes beyond the requested size replace the
+    /// slot and the context number that memory from CUDA has in these fields.
     pub(super) fn with_request(self, stream: u8, more: u16) -> Self {
         Self {
             owner: self.owner & !0xff | u32::from(stream),
@@ -106,17 +107,17 @@ impl Allocation {
         }
     }
 
-    /// Kind of memory.
+    /// Kind of memory, as the allocating function implies.
     pub fn kind(&self) -> MemoryKind {
         MemoryKind::ALL[usize::from(self.kind_and_space & 15) % MemoryKind::COUNT]
     }
 
-    /// What [`Self::address`] is.
+    /// Address space of [`Self::address`].
     pub fn space(&self) -> Space {
         SPACES[usize::from(self.kind_and_space >> 4) % SPACES.len()]
     }
 
-    /// The sum that it belongs to.
+    /// The sum (GPU, host, imported) that the allocation is counted in.
     pub fn belongs(&self) -> Belongs {
         match self.kind().belongs() {
             Belongs::Gpu if self.device == HOST => Belongs::Host,
@@ -129,8 +130,8 @@ impl Allocation {
         (self.device < HOST).then_some(u16::from(self.device))
     }
 
-    /// Number of the context that it was made in, if that is one which the program has made, and is
-    /// on the allocation's device; else 0.
+    /// Number of the context that the memory was allocated in, if the program created that context
+    /// and it is on the allocation's device; else 0.
     pub fn context(&self) -> u16 {
         self.context
     }
@@ -143,14 +144,14 @@ impl Allocation {
         (self.owner & 0xff) as u8
     }
 
-    /// Tells it apart from every other live allocation of its process.
+    /// Key that identifies the allocation among the live ones of its process.
     pub(super) fn key(&self) -> u64 {
         key(self.space(), self.address)
     }
 }
 
-/// The key of what is at `address` in `space`. User addresses leave the upper bits free; handles
-/// and our own numbers are small or addresses too.
+/// Key of `address` in `space`. The upper bits are free: user addresses do not use them, and
+/// handles are addresses or small numbers, as are the numbers that gpuprobe assigns.
 pub(super) fn key(space: Space, address: u64) -> u64 {
     address ^ (space as u64) << 60
 }
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_comes_out() {
+    fn packed_fields_round_trip() {
         for (kind, space) in MemoryKind::ALL
             .into_iter()
             .flat_map(|k| SPACES.map(|s| (k, s)))

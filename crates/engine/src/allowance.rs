@@ -1,7 +1,7 @@
-//! How much of our time the calls of a process may take.
+//! A rate limit on the work that the calls of one process cause in gpuprobe.
 
-/// A program can make a million calls a second that each concern a million things. What is beyond
-/// its allowance is left out, and counted.
+/// A token bucket. A program can make a million calls a second, each of which affects a million
+/// objects. Work beyond the limit is dropped and counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Allowance {
     spent: u64,
@@ -9,8 +9,8 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// Whether `amount` may be spent at `now_ns`, where there is so much at once, and comes back so
-    /// much in a second.
+    /// Whether `amount` may be spent at `now_ns`. The bucket holds `at_once` at most and refills at
+    /// `a_second` per second.
     pub(super) fn take(&mut self, amount: u64, now_ns: u64, at_once: u64, a_second: u64) -> bool {
         if self.spent == 0 {
             self.since_ns = now_ns;
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_much_at_once_and_so_much_in_a_second() {
+    fn allows_a_burst_and_a_rate() {
         let mut allowance = Allowance::default();
         let start = 1_000_000_000_000;
         let mut taken = |at_ns| {

@@ -1,31 +1,31 @@
-//! How many bytes an array takes, computed from its descriptor. The driver may take more: how it
-//! lays arrays out is not known.
+//! Size of a CUDA array in bytes, computed from its descriptor. The driver may allocate more: its
+//! memory layout of arrays is not documented.
 
 /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: memory is mapped into the array
-/// later, and counted as what it is.
+/// later, and counted by its own kind.
 const WITHOUT_MEMORY: u64 = 0x40 | 0x80;
 /// `CUDA_ARRAY3D_LAYERED` and `CUDA_ARRAY3D_CUBEMAP`: the depth is a number of layers, the same at
 /// each mipmap level.
 const LAYERS: u64 = 1 | 4;
 
-/// What the texels of an array take.
+/// Size of the texels of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Texels {
-    /// Each texel takes so many bits.
+    /// Uncompressed formats: bits per texel.
     Bits(u64),
-    /// Each block of 4 by 4 takes so many bytes.
+    /// Bytes per block of 4 by 4 texels.
     Blocks(u64),
 }
 
-/// Bytes of an array by the values that a runtime call is sent with: bits of x and y, bits of z
-/// and w (32 bits each), `cudaChannelFormatKind`, width, height, depth, levels, flags. Widths and
-/// heights are in texels.
+/// Bytes of an array created by a runtime call, from the values that the probe sends: bits of x and
+/// y, bits of z and w (32 bits each), `cudaChannelFormatKind`, width, height, depth, levels, flags.
+/// Width and height are in texels.
 pub fn of_runtime(values: &[u64; 8]) -> u64 {
     let [xy, zw, kind, ..] = *values;
     let bits = [xy & 0xffff_ffff, xy >> 32, zw & 0xffff_ffff, zw >> 32];
     let bits = bits.iter().fold(0u64, |sum, &b| sum.saturating_add(b));
     let texels = match kind {
-        // cudaChannelFormatKindNV12: two planes, 12 bits a texel in both.
+        // cudaChannelFormatKindNV12: two planes, 12 bits per texel in both.
         4 => Texels::Bits(12),
         // cudaChannelFormatKindUnsignedBlockCompressed1, 1SRGB; 4 unsigned and signed.
         17 | 18 | 23 | 24 => Texels::Blocks(8),
@@ -36,7 +36,8 @@ pub fn of_runtime(values: &[u64; 8]) -> u64 {
     bytes(texels, values)
 }
 
-/// The same for a driver call: `CUarray_format`, channels, nothing, then as above.
+/// Bytes of an array created by a driver call, from the values that the probe sends:
+/// `CUarray_format`, channels, unused, then as in [`of_runtime`].
 pub fn of_driver(values: &[u64; 8]) -> u64 {
     let [format, channels, ..] = *values;
     let texels = match format {
@@ -44,14 +45,14 @@ pub fn of_driver(values: &[u64; 8]) -> u64 {
         147..=150 | 153..=158 => Texels::Blocks(16),
         // Four channels packed into 32 bits.
         80 => Texels::Bits(32),
-        // NV12 and other planar formats: 12 bits a texel in all planes.
+        // NV12 and other planar formats: 12 bits per texel in all planes.
         176 => Texels::Bits(12),
         _ => Texels::Bits(channel_bits(format).saturating_mul(channels)),
     };
     bytes(texels, values)
 }
 
-/// Bits of one channel of a `CUarray_format`; those not known count as a byte.
+/// Bits per channel of a `CUarray_format`; 8 for unknown formats.
 fn channel_bits(format: u64) -> u64 {
     match format {
         2 | 9 | 16 | 195..=197 | 201..=203 => 16,
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn plain_arrays() {
-        // 1024 x 512 floats, by either description.
+        // 1024 x 512 floats, in either description.
         assert_eq!(of_runtime(&[32, 0, 2, 1024, 512, 0, 0, 0]), 2 << 20);
         assert_eq!(of_driver(&[32, 1, 0, 1024, 512, 0, 0, 0]), 2 << 20);
         // One dimension, four half channels.
@@ -109,7 +110,7 @@ mod tests {
             of_runtime(&[16 << 32 | 16, 16 << 32 | 16, 2, 100, 0, 0, 0, 0]),
             800
         );
-        // NV12, by either description.
+        // NV12, in either description.
         assert_eq!(of_runtime(&[8 << 32 | 8, 8, 4, 64, 32, 0, 0, 0]), 3072);
         assert_eq!(of_driver(&[176, 3, 0, 64, 32, 0, 0, 0]), 3072);
         // Three dimensions; a cube map of six faces.
@@ -118,17 +119,17 @@ mod tests {
     }
 
     #[test]
-    fn mipmaps_halve_what_is_no_layer() {
+    fn mipmaps_halve_the_depth_but_not_layers() {
         // 8x8, 4x4, 2x2, 1x1 bytes.
         assert_eq!(of_driver(&[1, 1, 0, 8, 8, 0, 4, 0]), 64 + 16 + 4 + 1);
-        // More levels than there are count as all.
+        // More levels than exist count as all levels.
         assert_eq!(of_driver(&[1, 1, 0, 8, 8, 0, 99, 0]), 85);
         assert_eq!(of_driver(&[1, 1, 0, 8, 8, 3, 2, 1]), 3 * (64 + 16));
         assert_eq!(of_driver(&[1, 1, 0, 8, 8, 4, 2, 0]), 64 * 4 + 16 * 2);
     }
 
     #[test]
-    fn blocks_and_arrays_without_memory() {
+    fn block_compressed_and_sparse_arrays() {
         // BC1: 8 bytes for 4 by 4; BC7: 16.
         assert_eq!(of_driver(&[145, 4, 0, 10, 10, 0, 0, 0]), 9 * 8);
         assert_eq!(of_runtime(&[8, 0, 29, 8, 8, 0, 0, 0]), 4 * 16);
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_does_not_overflow() {
+    fn invalid_descriptors_do_not_overflow() {
         let huge = [3, u64::MAX, 0, u64::MAX, u64::MAX, u64::MAX, u64::MAX, 0];
         assert!(of_driver(&huge) > 0);
         assert_eq!(of_runtime(&[u64::MAX; 8]), 0);

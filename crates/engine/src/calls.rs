@@ -1,4 +1,4 @@
-//! What each call does to the memory of its process.
+//! Effects of calls on the memory of a process.
 
 mod pools_and_graphs;
 
@@ -15,40 +15,41 @@ use super::process::{Loaded, Process, Variable};
 use gpuprobe_cuda::{Layer, MemoryKind, Op, Space};
 use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call};
 
-/// What a successful call was.
+/// Effect of a successful call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It handed out memory.
+    /// The call allocated memory.
     Allocated,
-    /// It gave memory back.
+    /// The call freed memory.
     Freed,
-    /// It gave memory back that was not seen to be allocated.
+    /// The call freed memory with no known allocation.
     FreedUnknown,
-    /// It freed a null pointer.
+    /// The call freed a null pointer.
     FreedNull,
-    /// Neither.
+    /// The call neither allocated nor freed memory.
     Other,
 }
 
-/// Allocations that are looked at because contexts end, at once and in a second: each takes some
-/// nanoseconds, of millions there may be, and a program can reset a device a million times a second.
+/// Allocations scanned when contexts end, at once and per second. A scan costs a few nanoseconds
+/// per allocation, there may be millions of them, and a program can reset a device a million times
+/// a second.
 const MAX_SCANNED: u64 = 1 << 27;
 const SCANNED_PER_SECOND: u64 = 1 << 24;
-/// No process id is higher.
+/// Upper limit of process ids (`PID_MAX_LIMIT`).
 const MAX_PID: u64 = 1 << 22;
-/// No allocation is larger.
+/// Upper limit of the size of an allocation, bytes.
 const MAX_SIZE: u64 = 1 << 48;
 
 impl Process {
-    /// Enters a call that has succeeded. `shared` says what memory it is that 64 bytes name, if
-    /// a traced process exported it.
+    /// Applies a successful call. `shared` returns the memory that a traced process
+    /// exported under an IPC handle of 64 bytes.
     pub(super) fn apply(
         &mut self,
         call: &Call,
         shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<Export>,
     ) -> Effect {
         if self.full().refuses(call.function.op) {
-            return self.leave_out(call);
+            return self.drop_call(call);
         }
         match call.function.op {
             Op::Allocate if call.captured => self.capture(call, Some(call.size_bytes)),
@@ -66,8 +67,9 @@ impl Process {
         }
     }
 
-    /// There is no room for what the call does. Something else may have been at its address.
-    fn leave_out(&mut self, call: &Call) -> Effect {
+    /// Drops the call, as there is no room for its effect. A previous allocation at its address is
+    /// still superseded.
+    fn drop_call(&mut self, call: &Call) -> Effect {
         self.left_out += 1;
         if !call.function.op.allocates() || call.captured {
             return Effect::Other;
@@ -79,13 +81,13 @@ impl Process {
         Effect::Allocated
     }
 
-    /// Bytes of what is allocated at `address`.
+    /// Bytes of the allocation at `address`.
     pub(super) fn size_at(&self, address: u64) -> Option<u64> {
         let found = self.live.get(key(Space::Device, address));
         found.map(|allocation| allocation.size_bytes)
     }
 
-    /// What most allocations are like; the rest is changed by the caller.
+    /// The fields of most allocations; callers change the others.
     fn new_of(&mut self, call: &Call) -> New {
         New {
             address: call.address,
@@ -102,8 +104,8 @@ impl Process {
         }
     }
 
-    /// Enters what `call` allocates. Pools and graphs may have it on another device than the
-    /// thread's, whose context it is not made in then.
+    /// Adds the allocation that `call` makes. Pools and graphs may allocate on another device than
+    /// the current one of the thread; its context is then not that of the thread.
     fn enter(&mut self, call: &Call, new: New) {
         let single = self.only_device();
         let here = call.device.or(single);
@@ -184,7 +186,7 @@ impl Process {
         Effect::Freed
     }
 
-    /// A call on a stream that is being captured.
+    /// A call on a stream in capture mode.
     fn capture(&mut self, call: &Call, size_bytes: Option<u64>) -> Effect {
         let node = self.node(call, call.address, size_bytes);
         self.graphs.capture(call.context, node);
@@ -193,9 +195,9 @@ impl Process {
 
     fn create(&mut self, call: &Call) -> Effect {
         let before = self.physical.of_handle(call.address);
-        let (id, gave_way) = self.physical.create(call.address, call.end_ns);
-        self.forget(gave_way);
-        self.tell_held(before);
+        let (id, superseded) = self.physical.create(call.address, call.end_ns);
+        self.forget(superseded);
+        self.record_held(before);
         let mut new = self.new_of(call);
         new.address = id;
         new.space = Space::Physical;
@@ -210,7 +212,7 @@ impl Process {
         let id = self.physical.of_handle(call.address);
         let released = self.physical.release(call.address, call.start_ns);
         self.forget(released);
-        self.tell_held(id);
+        self.record_held(id);
         match released {
             Released::Unknown if !self.frees_left_out() => Effect::FreedUnknown,
             _ => Effect::Freed,
@@ -223,17 +225,17 @@ impl Process {
         }
     }
 
-    /// Says that a call was about the physical memory `id`, if that is still there.
-    fn tell_held(&mut self, id: Option<u64>) {
+    /// Reports a change to the physical memory `id`, if it still exists.
+    fn record_held(&mut self, id: Option<u64>) {
         let held = id.and_then(|id| self.live.get(key(Space::Physical, id)).copied());
         if let Some(held) = held {
-            self.changes.tell(|| Change::Held(held.into()));
+            self.changes.record(|| Change::Held(held.into()));
         }
     }
 
-    /// What is mapped there, if somebody wants to know what becomes of it.
+    /// Pieces mapped in this range, if changes are recorded.
     fn mapped_ids(&self, address: u64, size_bytes: u64) -> Vec<u64> {
-        match self.changes.are_wanted {
+        match self.changes.is_enabled {
             true => self.physical.mapped_ids(address, size_bytes),
             false => Vec::new(),
         }
@@ -244,10 +246,10 @@ impl Process {
         for released in self.physical.map(address, size_bytes, handle, end_ns) {
             self.forget(released);
         }
-        before.into_iter().for_each(|id| self.tell_held(Some(id)));
-        // How large imported memory is shows when it is mapped.
+        before.into_iter().for_each(|id| self.record_held(Some(id)));
+        // The size of imported memory is only known once it is mapped.
         let id = self.physical.of_handle(handle);
-        self.tell_held(id);
+        self.record_held(id);
         let known = id.and_then(|id| self.live.get(key(Space::Physical, id)).copied());
         let size_bytes = offset.saturating_add(size_bytes);
         if let Some(known) = known
@@ -258,7 +260,7 @@ impl Process {
         }
     }
 
-    /// Another process's memory. Opened again, it is at the same address.
+    /// Opens IPC memory of another process. Memory opened twice has the same address.
     fn open(
         &mut self,
         call: &Call,
@@ -305,13 +307,13 @@ impl Process {
         match call.function.op {
             Op::HandleOther => {
                 let before = self.physical.of_handle(address);
-                let gave_way = self.physical.create_other(address, call.end_ns);
-                self.forget(gave_way);
-                self.tell_held(before);
+                let superseded = self.physical.create_other(address, call.end_ns);
+                self.forget(superseded);
+                self.record_held(before);
             }
             Op::HandleRetain => {
                 self.physical.retain(address, call.out(), call.end_ns);
-                self.tell_held(self.physical.of_handle(call.out()));
+                self.record_held(self.physical.of_handle(call.out()));
             }
             Op::Map => {
                 let (handle, offset) = (call.value(0), call.value(1));
@@ -325,7 +327,7 @@ impl Process {
                 for gone in self.physical.unmap(address, call.size_bytes, call.start_ns) {
                     self.forget(gone);
                 }
-                ids.into_iter().for_each(|id| self.tell_held(Some(id)));
+                ids.into_iter().for_each(|id| self.record_held(Some(id)));
                 if let Some(range) = range {
                     let left = self.physical.mapped_bytes_at(address, call.size_bytes);
                     self.tensors.unmapped(range, before.saturating_sub(left));
@@ -362,7 +364,7 @@ impl Process {
                 .set_device_count((call.out() & 0xffff_ffff) as usize),
             Op::PrimaryRelease => {
                 let last = call.device.is_some_and(|d| self.contexts.release(d));
-                // What was retained before we came is not known.
+                // References taken before tracing began are unknown.
                 if last && self.from_birth {
                     self.reset(call.device, call.end_ns);
                 }
@@ -371,7 +373,8 @@ impl Process {
         }
     }
 
-    /// A program has asked where a variable is. It may ask again, and it need not ask for the size.
+    /// The program queried the address of a device variable. It may do so repeatedly, and without
+    /// the size.
     fn variable(&mut self, call: &Call) {
         let address = call.out();
         let known = self.live.get(key(Space::Variables, address));
@@ -380,7 +383,8 @@ impl Process {
         }
         let mut new = self.new_of(call);
         new.address = address;
-        // A module's variables are where it was loaded; a library's, where they are asked for.
+        // A module's variables belong to the context that it was loaded in; a library's, to the
+        // context in which they are queried.
         if let Some(Some(loaded)) = self.modules.get(&call.address) {
             new.slot = loaded.slot;
         }
@@ -399,7 +403,7 @@ impl Process {
         }
     }
 
-    /// The primary context of `device` ends.
+    /// The primary context of `device` is destroyed.
     fn reset(&mut self, device: Option<u16>, now_ns: u64) {
         let single = self.identity.single_gpu;
         let device = device.or(single.then_some(0));
@@ -412,7 +416,7 @@ impl Process {
             .retain(|_, m| m.is_none_or(|m| !ends(m.device, m.slot)));
     }
 
-    /// Takes away what ends with a context.
+    /// Removes the allocations that end with a context.
     fn end_with(&mut self, now_ns: u64, ends: impl Fn(&Allocation) -> bool) {
         let all = self.live.len() as u64;
         if !self
@@ -430,8 +434,8 @@ impl Process {
     }
 }
 
-/// The size that the 64 bytes which name another process's memory have at offset 16, as seen with
-/// driver 580. It is not documented: what cannot be one is not taken for one.
+/// The size that an IPC handle of 64 bytes holds at offset 16, as seen with driver 580. It is not
+/// documented: implausible values are ignored.
 fn size_in_name(values: &[u64; gpuprobe_cuda::EXTRA]) -> Option<u64> {
     let (pid, size) = (values[1] & 0xffff_ffff, values[2]);
     ((1..=MAX_PID).contains(&pid) && (1..=MAX_SIZE).contains(&size)).then_some(size)

@@ -1,4 +1,4 @@
-//! What events change: all that the rows of a recording are made of, besides the events themselves.
+//! Changes that events cause. With the events, they are the source of all rows of a recording.
 
 use std::sync::Arc;
 
@@ -8,59 +8,59 @@ use super::transfers::Mode;
 use gpuprobe_cuda::Direction;
 use gpuprobe_model::abi::RawLaunchKey;
 
-/// What an event has changed.
+/// A change that an event caused.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// This is live now.
+    /// The allocation became live.
     Allocated(Block),
-    /// This is no longer.
+    /// The allocation was freed.
     Freed(Block),
-    /// This is no longer, for its address was handed out again; its free has not returned yet.
+    /// The allocation was superseded: its address was handed out again before its free returned.
     GaveWay(Block),
-    /// A handle of this was released or handed out again, or a part of it mapped or unmapped; it is still
-    /// allocated.
+    /// The allocation still lives, but a handle of it was released or reused, or a part of it
+    /// mapped or unmapped.
     Held(Block),
-    /// What was freed here was not seen to be allocated.
+    /// The address freed had no known allocation.
     UnknownFree(u64),
-    /// A pool of GPU memory was created, destroyed or trimmed, on this device, if that is known.
+    /// A pool of GPU memory was created, destroyed or trimmed, on this device, if known.
     Pool(Option<u16>),
-    /// A request for memory was refused, or more is known of one that was.
+    /// An out-of-memory incident was opened or updated.
     Incident(Box<IncidentRow>),
-    /// The copy counts: its direction, and what its duration means.
+    /// The copy counts in reports: its direction, and the meaning of its duration.
     Copied(Direction, Mode),
-    /// The kernel that this handle of a process stands for has this mangled name from now on, or
-    /// none that is to be believed.
+    /// The kernel behind this handle of a process has a new mangled name, or `None` if its name is
+    /// no longer trusted.
     Named(Handle, Option<Arc<str>>),
 }
 
-/// Memory that is allocated or freed, with what is known of it when the call is over.
+/// An allocation or free, with its origin as known when the call returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The allocation.
+    /// The allocation itself, packed.
     pub allocation: Allocation,
-    /// What hardly any has.
+    /// Details that few allocations have.
     pub origin: Option<Box<Origin>>,
 }
 
-/// Where memory comes from, beyond the call that allocates it.
+/// Origin of memory, beyond the call that allocated it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// Handle of its pool.
     pub pool: Option<u64>,
-    /// What that pool holds, if it is known.
+    /// Bytes that the pool has reserved, if known.
     pub reserved_bytes: Option<u64>,
-    /// The name of the variable that it is.
+    /// Name of the device variable in this memory.
     pub variable: Option<String>,
 }
 
-/// What a kernel's name belongs to.
+/// Identifies a kernel handle within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle {
-    /// The process, as launch keys have it.
+    /// Process number, as in launch keys.
     pub process: u32,
-    /// The handle, or the address of the host function.
+    /// The kernel handle, or the address of the host function.
     pub handle: u64,
-    /// The epoch in which it has this meaning.
+    /// The epoch in which the handle has this meaning.
     pub epoch: u16,
 }
 
@@ -74,16 +74,16 @@ impl From<&RawLaunchKey> for Handle {
     }
 }
 
-/// Changes, in order, if anybody wants to know them.
+/// Changes in order, if they are recorded.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) list: Vec<Change>,
-    pub(super) are_wanted: bool,
+    pub(super) is_enabled: bool,
 }
 
 impl Changes {
-    pub(super) fn tell(&mut self, change: impl FnOnce() -> Change) {
-        if self.are_wanted {
+    pub(super) fn record(&mut self, change: impl FnOnce() -> Change) {
+        if self.is_enabled {
             self.list.push(change());
         }
     }

@@ -1,4 +1,4 @@
-//! Contexts, as far as memory ends with them.
+//! Contexts, as far as the lifetime of memory depends on them.
 
 use std::collections::HashMap;
 
@@ -9,18 +9,18 @@ use super::Allocation;
 use super::allocation::{New, Place};
 use super::sites::series::{Series, Shape, Windows};
 
-/// What an allocation remembers of its context, in a byte.
+/// Context of an allocation, packed into a byte.
 pub(super) type Slot = u8;
 
 /// The primary context of the allocation's device.
 pub(super) const PRIMARY: Slot = 0;
-/// Not known: made before us, or one of too many.
+/// An unknown context: created before tracing began, or one of too many.
 pub(super) const UNKNOWN: Slot = 255;
 
 /// The contexts of one process.
 #[derive(Debug, Default)]
 pub(super) struct Contexts {
-    /// Numbers of living contexts with their slots; few.
+    /// Numbers of live contexts with their slots; there are few.
     slots: Vec<(u16, Slot)>,
     /// References to primary contexts, by device.
     retained: HashMap<u16, u64>,
@@ -51,7 +51,7 @@ fn block(time_ns: u64) -> Allocation {
 }
 
 impl Contexts {
-    /// The slot of the context of this number.
+    /// The slot of the context with this number.
     pub(super) fn slot(&mut self, number: u16) -> Slot {
         match number {
             0 => return PRIMARY,
@@ -69,26 +69,27 @@ impl Contexts {
         slot
     }
 
-    /// The context of this number ends. Returns its slot, if anything can have been made in it.
+    /// Ends the context with this number. Returns its slot, if anything can have been allocated in
+    /// it.
     pub(super) fn end(&mut self, number: u16) -> Option<Slot> {
         let index = self.slots.iter().position(|(n, _)| *n == number)?;
         Some(self.slots.swap_remove(index).1)
     }
 
-    /// The context of this number was made.
+    /// Adds the context with this number.
     pub(super) fn create(&mut self, number: u16, now_ns: u64) {
         if matches!(number, 0 | CONTEXT_UNKNOWN) {
             return;
         }
         self.windows.reach(now_ns);
         let before = (self.made(), 0);
-        // Numbers begin again after very many.
+        // Numbers wrap around.
         if self.made.insert(number, now_ns).is_none() {
             self.series.born(self.windows, &block(now_ns), before);
         }
     }
 
-    /// The context of this number was destroyed.
+    /// Removes the context with this number.
     pub(super) fn destroy(&mut self, number: u16, now_ns: u64) {
         self.windows.reach(now_ns);
         match self.made.remove(&number) {
@@ -100,12 +101,12 @@ impl Contexts {
         }
     }
 
-    /// Contexts that were made and not destroyed.
+    /// Number of contexts that were created and not destroyed.
     pub(super) fn made(&self) -> u64 {
         self.made.len() as u64
     }
 
-    /// Entries that are kept.
+    /// Number of entries kept.
     pub(super) fn kept(&self) -> usize {
         self.made.len()
     }
@@ -116,12 +117,12 @@ impl Contexts {
         shape
     }
 
-    /// One more reference to the primary context of `device`.
+    /// Adds a reference to the primary context of `device`.
     pub(super) fn retain(&mut self, device: u16) {
         *self.retained.entry(device).or_default() += 1;
     }
 
-    /// One less; true if that was the last one that was seen.
+    /// Drops a reference; true if it was the last one that was seen.
     pub(super) fn release(&mut self, device: u16) -> bool {
         let Some(count) = self.retained.get_mut(&device) else {
             return false;
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_used_again() {
+    fn slots_are_reused() {
         let mut contexts = Contexts::default();
         assert_eq!(contexts.slot(0), PRIMARY);
         assert_eq!(contexts.slot(CONTEXT_UNKNOWN), UNKNOWN);

@@ -1,4 +1,4 @@
-//! Processes that have ended: the ones that reports still list, and sums of the others.
+//! Ended processes: the ones that reports still list, and sums over the others.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use super::totals::{Sums, Total};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::identity::DeviceIdentity;
 
-/// Ended processes without leaks that are still listed in the final report.
+/// Ended processes without leaks that the final report lists.
 const MAX_CLEAN_ENDED: usize = 1024;
-/// The same of those with leaks: the largest are kept, and the sums of all.
+/// Ended processes with leaks that the final report lists: the largest, and sums over the others.
 const MAX_LEAKED_ENDED: usize = 4096;
-/// Allocations of all of them, and tensors in these, before the oldest that a report has shown are
-/// reduced to sums: a GB or less. Twice as many may be held by processes that no report has shown, and
-/// any number by the last one.
+/// Limit on the allocations of all listed processes, and tensors in them: a GB at most. Beyond it,
+/// the oldest processes that a report has shown are reduced to sums. Processes that no report has
+/// shown may hold twice as many, and the last one any number.
 const MAX_ENDED_ALLOCATIONS: usize = 1 << 24;
 
-/// Devices that sums of ended processes are about; those of further ones are about devices of these
-/// numbers.
+/// Devices for which sums of ended processes are kept separately; further devices are counted by
+/// device index only.
 const MAX_FORGOTTEN_DEVICES: usize = 1024;
 
-/// Sums of ended processes that are listed no more.
+/// Sums over ended processes that are no longer listed.
 #[derive(Debug, Default)]
 pub struct Forgotten {
     /// Memory that they had not freed.
     pub sums: Sums,
-    /// The same by kind.
+    /// The same by memory kind.
     pub kinds: BTreeMap<MemoryKind, Total>,
-    /// GPU memory by the number of the device in the process, and the device that it stands for.
+    /// GPU memory by device index within the process, and the physical device.
     pub devices: Vec<(Option<u16>, DeviceIdentity, Total)>,
 }
 
@@ -74,15 +74,15 @@ struct Ended {
 #[derive(Debug, Default)]
 pub(super) struct EndedProcesses {
     list: Vec<Ended>,
-    /// The number of listed processes that hold nothing.
+    /// Number of listed processes that hold nothing.
     clean: usize,
-    /// The number of allocations that the listed processes hold, and of tensors in them.
+    /// Number of allocations that the listed processes hold, and of tensors in them.
     allocations: usize,
     forgotten: Forgotten,
 }
 
 impl EndedProcesses {
-    /// Lists `process`, which has just ended.
+    /// Adds `process`, which has just ended.
     pub(super) fn push(&mut self, process: Process) {
         self.clean += usize::from(process.holds_nothing());
         self.allocations += process.held();
@@ -110,18 +110,17 @@ impl EndedProcesses {
         }
     }
 
-    /// The listed processes that no report has shown yet, or all.
+    /// The listed processes that no report has shown yet, or all of them.
     pub(super) fn listed(&self, all: bool) -> impl Iterator<Item = &Process> {
         let shown = move |ended: &&Ended| all || !ended.reported;
         self.list.iter().filter(shown).map(|ended| &ended.process)
     }
 
-    /// All listed processes.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
         self.list.iter_mut().map(|ended| &mut ended.process)
     }
 
-    /// Sums of the processes that are not listed any more.
+    /// Sums over the processes that are no longer listed.
     pub(super) fn forgotten(&self) -> &Forgotten {
         &self.forgotten
     }
@@ -133,7 +132,7 @@ impl EndedProcesses {
         }
     }
 
-    /// Drops the smaller half of the ended processes that leaked something.
+    /// Drops the smaller half of the ended processes with leaks.
     fn forget_leaked(&mut self) {
         let leaked = |ended: &Ended| {
             let size = ended.process.totals.sums.all().bytes;
@@ -155,8 +154,8 @@ impl EndedProcesses {
         });
     }
 
-    /// Drops the oldest ended processes until all of them hold `most` allocations, or twice as many
-    /// where no report has shown them.
+    /// Drops the oldest ended processes until the rest hold at most `most` allocations, or twice as
+    /// many if no report has shown them.
     fn forget_large(&mut self, most: usize) {
         for (reported_only, most) in [(true, most), (false, 2 * most)] {
             let last = self.list.len().saturating_sub(1);
@@ -175,7 +174,7 @@ impl EndedProcesses {
         }
     }
 
-    /// Drops the older half of the ended processes that leaked nothing.
+    /// Drops the older half of the ended processes without leaks.
     fn forget_clean(&mut self) {
         let mut surplus = self.clean - MAX_CLEAN_ENDED;
         self.clean = MAX_CLEAN_ENDED;
@@ -195,7 +194,8 @@ mod tests {
 
     use crate::{Ledger, call, task};
 
-    /// A ledger with ended processes that hold so many allocations of 8 bytes each.
+    /// A ledger with ended processes; `holding` gives the number of allocations, of 8 bytes each,
+    /// of each process.
     fn ended(holding: &[u64]) -> Ledger {
         let mut ledger = Ledger::default();
         for (pid, &count) in (1..).zip(holding) {
@@ -215,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn ended_processes_that_hold_very_much_are_kept_as_sums() {
+    fn large_ended_processes_are_reduced_to_sums() {
         let mut ledger = ended(&[50, 60, 0, 70]);
         assert_eq!(ledger.ended.allocations, 180);
-        // Nobody has seen them.
+        // No report has shown them.
         ledger.ended.forget_large(100);
         assert_eq!(kept(&ledger), [1, 2, 3, 4]);
         ledger.mark_reported();
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(kept(&ledger), [2, 3, 4]);
         let sums = &ledger.forgotten().sums;
         assert_eq!((sums.gpu.bytes, ledger.ended.allocations), (400, 130));
-        // The last one stays, whatever it holds.
+        // The last one stays, however much it holds.
         ledger.ended.forget_large(1);
         assert_eq!(kept(&ledger), [3, 4]);
         let mut unseen = ended(&[50, 60, 70]);

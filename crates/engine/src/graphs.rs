@@ -1,6 +1,7 @@
-//! Graphs whose nodes allocate and free memory. A node has its address from the moment it is
-//! added, but takes memory only once the graph is launched, and keeps it until it is freed: by
-//! another graph, or like other memory. Destroying the graph frees nothing. Seen with driver 580.
+//! Graphs with memory allocation and free nodes. An allocation node has its address as soon as it
+//! is added, but takes memory only once the graph is launched, and keeps it until it is freed: by
+//! another graph, or like other memory. Destroying the graph frees nothing. Observed with driver
+//! 580.
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
@@ -9,35 +10,35 @@ use std::rc::Rc;
 
 use super::allowance::Allowance;
 
-/// A node that allocates or frees.
+/// A node that allocates or frees memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) address: u64,
-    /// `None` for a node that frees.
+    /// Bytes allocated; `None` for a free node.
     pub(super) size_bytes: Option<u64>,
     pub(super) row: u16,
-    /// Number of the call site that made the node; 0 if it frees.
+    /// Number of the call site that added the node; 0 for a free node.
     pub(super) site: u32,
     pub(super) tid: u32,
     pub(super) device: Option<u16>,
 }
 
-/// What a launch of an executable graph does.
+/// Effect of a launch of an executable graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Launched {
-    /// What it leaves allocated.
+    /// Nodes whose memory is still allocated after the launch.
     pub(super) allocated: Vec<Node>,
-    /// The addresses that it frees and did not allocate.
+    /// Addresses that the graph frees and did not allocate.
     pub(super) freed: Vec<u64>,
 }
 
 impl Launched {
-    /// How much a launch changes.
+    /// Number of changes that a launch makes.
     fn changes(&self) -> u64 {
         (self.allocated.len() + self.freed.len()) as u64
     }
 
-    /// Graphs have many nodes and are launched often: this is found out once.
+    /// Computes the effect once, as graphs have many nodes and are launched often.
     fn of(nodes: &[Node]) -> Self {
         let (allocated, freed): (Vec<&Node>, Vec<&Node>) =
             nodes.iter().partition(|node| node.size_bytes.is_some());
@@ -52,16 +53,16 @@ impl Launched {
     }
 }
 
-/// Nodes of graphs of a process, and what is made of them, that are remembered: some 50 MB.
+/// Limit on the nodes of all graphs of a process and on their computed effects: about 50 MB.
 const MAX_NODES: usize = 1 << 20;
-/// Graphs and executable ones of a process.
+/// Graphs and executable graphs kept per process.
 const MAX_GRAPHS: usize = 1 << 18;
-/// What launches change in a second, and at once: each node takes a fraction of a microsecond, and
-/// a program can launch a graph of a million nodes a million times a second.
+/// Changes by launches, per second and at once: each takes a fraction of a microsecond, and a
+/// program can launch a graph of a million nodes a million times a second.
 const CHANGES_PER_SECOND: u64 = 2_000_000;
 const MAX_CHANGES: u64 = 4 << 20;
 
-/// Something that counts among [`MAX_NODES`], as long as it lives.
+/// Units counted against [`MAX_NODES`] until dropped.
 #[derive(Debug)]
 struct Held {
     nodes: usize,
@@ -74,7 +75,7 @@ impl Drop for Held {
     }
 }
 
-/// An executable graph, for all that were made of the same nodes.
+/// An executable graph, shared by all that were instantiated from the same nodes.
 #[derive(Debug)]
 pub(super) struct Executable {
     pub(super) launched: Launched,
@@ -86,34 +87,34 @@ pub(super) struct Executable {
 struct Nodes {
     nodes: Vec<Node>,
     held: Held,
-    /// What they come to, until they change.
+    /// Computed effect of the nodes, until they change.
     made: Option<Rc<Executable>>,
 }
 
-/// A graph, or an executable form of one.
+/// A graph, or an executable graph.
 #[derive(Debug)]
 enum Graph {
     Nodes(Nodes),
     Executable(Rc<Executable>),
-    /// There was no room: what its launches do is not known.
+    /// Dropped for lack of room: the effect of its launches is unknown.
     LeftOut,
 }
 
-/// The graphs of one process that have such nodes.
+/// The graphs of one process that have memory nodes.
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
     graphs: HashMap<u64, Graph>,
-    /// What was captured so far, by the number of the capture.
+    /// Nodes captured so far, by capture number.
     captured: HashMap<u16, Nodes>,
-    /// All nodes.
+    /// Number of nodes held by all graphs.
     held: Rc<Cell<usize>>,
     changes: Allowance,
-    /// Nodes and launches for which there was no room or time.
+    /// Nodes and launches dropped for lack of room or time.
     left_out: u64,
 }
 
 impl Graphs {
-    /// Nodes and graphs that are kept.
+    /// Number of nodes and graphs kept.
     pub(super) fn kept(&self) -> usize {
         self.held.get() + self.graphs.len() + self.captured.len()
     }
@@ -129,7 +130,7 @@ impl Graphs {
             Entry::Vacant(place) => place.insert(Graph::Nodes(empty)),
             Entry::Occupied(place) => {
                 let known = place.into_mut();
-                // The value of a handle whose end was not seen.
+                // The handle is reused: the end of its former graph was not seen.
                 if !matches!(known, Graph::Nodes(_)) {
                     *known = Graph::Nodes(empty);
                 }
@@ -155,14 +156,14 @@ impl Graphs {
         Held { nodes, all }
     }
 
-    /// A call on a stream that is being captured became a node.
+    /// Adds the node that a call on a stream in capture mode became.
     pub(super) fn capture(&mut self, number: u16, node: Node) {
         let empty = self.empty();
         let captured = self.captured.entry(number).or_insert(empty);
         self.left_out += captured.extend([node]);
     }
 
-    /// A capture has ended and gave `graph`; 0 if it failed.
+    /// Ends a capture, which made `graph`; 0 if it failed.
     pub(super) fn end_capture(&mut self, number: u16, graph: u64) {
         if let Some(Nodes { nodes, held, .. }) = self.captured.remove(&number)
             && graph != 0
@@ -172,7 +173,7 @@ impl Graphs {
         }
     }
 
-    /// `executable` was made of `graph`.
+    /// Instantiates `graph` as `executable`.
     pub(super) fn build(&mut self, graph: u64, executable: u64) {
         let is_full = self.graphs.len() >= MAX_GRAPHS && !self.graphs.contains_key(&executable);
         let held = Rc::clone(&self.held);
@@ -193,8 +194,8 @@ impl Graphs {
         self.graphs.remove(&graph);
     }
 
-    /// What a launch of `executable` does that ended at `now_ns`; `None` if it has nothing to do
-    /// with memory.
+    /// The effect of a launch of `executable` that ended at `now_ns`; `None` if it does not affect
+    /// memory.
     pub(super) fn launch(&mut self, executable: u64, now_ns: u64) -> Option<Rc<Executable>> {
         let made = match self.graphs.get(&executable) {
             Some(Graph::Executable(made)) => Rc::clone(made),
@@ -215,14 +216,14 @@ impl Graphs {
         Some(made)
     }
 
-    /// Nodes and launches that were left out since this was last asked.
+    /// Nodes and launches dropped since the last call of this function.
     pub(super) fn take_left_out(&mut self) -> u64 {
         std::mem::take(&mut self.left_out)
     }
 }
 
 impl Nodes {
-    /// Adds nodes; gives the number of those for which there is no room.
+    /// Adds nodes; returns the number dropped for lack of room.
     fn extend(&mut self, nodes: impl IntoIterator<Item = Node>) -> u64 {
         self.made = None;
         let mut left_out = 0;
@@ -239,7 +240,7 @@ impl Nodes {
         left_out
     }
 
-    /// What they come to; `None` if there is no room for that.
+    /// The effect of the nodes; `None` if there is no room for it.
     fn make(&mut self, all: &Rc<Cell<usize>>) -> Option<Rc<Executable>> {
         if let Some(made) = &self.made {
             return Some(Rc::clone(made));
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_graph_frees_itself_is_not_left() {
+    fn memory_freed_within_the_graph_is_not_live() {
         let mut graphs = Graphs::default();
         let (kept, temporary, other) = (node(1, Some(8)), node(2, Some(8)), node(3, None));
         graphs.add(0xa, [kept, temporary, node(2, None), other]);
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn captured_calls_belong_to_the_graph_of_their_capture() {
+    fn captured_calls_become_nodes_of_their_graph() {
         let mut graphs = Graphs::default();
         graphs.capture(7, node(1, Some(8)));
         graphs.capture(8, node(2, Some(9)));
@@ -304,11 +305,11 @@ mod tests {
         graphs.end_capture(7, 0xa);
         graphs.build(0xa, 0xb);
         assert_eq!(launch(&mut graphs, 0xb).allocated, [node(1, Some(8))]);
-        // The value of a handle is used again for a graph without memory.
+        // The handle is reused for a graph without memory nodes.
         graphs.destroy(0xa);
         graphs.build(0xa, 0xb);
         assert_eq!(launch(&mut graphs, 0xb), Launched::default());
-        // What failed is forgotten, also when the number is used again.
+        // A failed capture is dropped, also when its number is reused.
         graphs.end_capture(8, 0);
         graphs.end_capture(8, 0xa);
         graphs.build(0xa, 0xb);
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn graphs_of_many_nodes_are_launched_soon() {
+    fn launching_a_large_graph_is_fast() {
         let mut graphs = Graphs::default();
         let nodes = (0..200_000).flat_map(|at| [node(at, Some(8)), node(at, None)]);
         graphs.add(0xa, nodes);
@@ -327,12 +328,12 @@ mod tests {
     }
 
     #[test]
-    fn graphs_without_end_have_no_room() {
+    fn graphs_are_bounded() {
         let mut graphs = Graphs::default();
         let most = MAX_NODES as u64;
         graphs.add(0xa, (0..most / 2).map(|at| node(at, Some(8))));
         for executable in 0..100 {
-            // All of them are the same one.
+            // All of them share one effect.
             graphs.build(0xa, 0x100 + executable);
         }
         assert_eq!(graphs.held.get(), MAX_NODES);
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_that_would_never_be_done_with_are_left_out() {
+    fn launches_beyond_the_rate_limit_are_dropped() {
         let mut graphs = Graphs::default();
         graphs.add(0xa, (0..100_000).map(|at| node(at, Some(8))));
         graphs.build(0xa, 0xb);
@@ -365,7 +366,7 @@ mod tests {
         let done = (0..launches)
             .filter(|number| graphs.launch(0xb, start + number * 10_000).is_some())
             .count() as u64;
-        // In a second, what comes back and what had been saved.
+        // The rate of one second, and the burst.
         assert_eq!(done, (MAX_CHANGES + CHANGES_PER_SECOND) / 100_000);
         assert_eq!(graphs.take_left_out(), launches - done);
     }

@@ -1,10 +1,10 @@
-//! Out of memory: requests that were refused, and what became of them.
+//! Out-of-memory incidents: failed requests for memory, and their outcomes.
 //!
-//! The first refusal on a thread opens an incident. While nothing else happens there, further refusals of
-//! the same request are attempts of it: PyTorch frees what it has cached and tries again. It is settled
-//! when the thread is given as much, or something else, when an allocator gives up, or when the process
-//! ends. A program may be refused a million times a second: what is beyond an allowance opens no incident,
-//! but is counted at the last one of its process.
+//! The first failed request on a thread opens an incident. Further failures of the same request on
+//! that thread are attempts of the same incident: PyTorch frees its cache and tries again. The
+//! incident is settled when the thread is given as much memory, makes another request, when an
+//! allocator gives up, or when the process ends. A program may fail a million requests a second:
+//! beyond a rate limit they open no incident, and are counted in the last one of the process.
 
 mod held;
 #[cfg(test)]
@@ -26,38 +26,38 @@ use gpuprobe_model::stack::CallStack;
 use held::Given;
 pub use held::{Held, HeldByPytorch, HeldSite, Other};
 
-/// Incidents that are kept; the oldest give way.
+/// Incidents kept before the oldest are dropped.
 const MAX_KEPT: usize = 256;
-/// Incidents of one process at once, and in a second; and of all.
+/// Incidents opened at once, and per second: of one process, and of all.
 const AT_ONCE: u64 = 8;
 const PER_SECOND: u64 = 1;
 const ALL_AT_ONCE: u64 = 64;
 const ALL_PER_SECOND: u64 = 8;
-/// Processes whose allowances are remembered.
+/// Processes with a rate limit of their own.
 const MAX_PROCESSES: usize = 4096;
-/// What is asked for later than this is no retry. PyTorch gives its cache back before it tries again,
-/// which takes up to a second for a GPU full of small segments.
+/// A later request is not a retry. PyTorch empties its cache before it retries, which takes up to a
+/// second for a GPU full of small segments.
 const RETRY_WITHIN_NS: u64 = 10_000_000_000;
-/// While a thread that was refused makes its process end, others may go on for so long.
+/// Other threads may go on for this long after a failed request that ends the process.
 const ENDS_WITHIN_NS: u64 = 1_000_000_000;
 
-/// What became of a request that was refused.
+/// Outcome of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing yet.
+    /// Later events decide.
     Pending,
-    /// The thread asked again and was given as much.
+    /// A later request of the thread for as much memory succeeded.
     Retried,
     /// The allocator of a framework gave up, after its retries.
     Failed,
-    /// The program went on without it.
+    /// The program went on without the memory.
     Continued,
-    /// The process ended, and had not gone on.
+    /// The process ended without going on.
     Ended,
 }
 
 impl Outcome {
-    /// The name in reports.
+    /// Name of the outcome in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -68,137 +68,137 @@ impl Outcome {
         }
     }
 
-    /// Whether nothing more can come of it.
+    /// Whether the outcome cannot change any more.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Retried | Self::Continued | Self::Ended)
     }
 }
 
-/// What was asked for.
+/// A failed request for memory.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Row of the function that was called; of an allocator's request of which no call was seen, that by
-    /// which it told.
+    /// Index into the function table of the failed function; if no failed call was seen, of the
+    /// allocator's function that reported the failure.
     pub row: u16,
-    /// CUDA's error; none if no call was seen.
+    /// Error code of CUDA; `None` if no failed call was seen.
     pub result: Option<i32>,
-    /// Kind of memory.
+    /// Kind of memory that was requested.
     pub kind: MemoryKind,
-    /// Bytes, if the call says how many.
+    /// Bytes requested, if the call has a size.
     pub bytes: Option<u64>,
-    /// Device index as CUDA numbers it in the process, if known; none for memory of the host.
+    /// Device index as CUDA numbers it in the process, if known; `None` for host memory.
     pub device: Option<u16>,
-    /// Memory of the host.
+    /// Whether host memory was requested.
     pub at_host: bool,
-    /// From where.
+    /// Call stack of the request.
     pub stack: Option<Rc<CallStack>>,
-    /// The number of the stack in records.
+    /// Number of the call stack in event records.
     pub stack_number: u64,
 }
 
-/// What the allocator of a framework said when it gave up.
+/// State of a framework's allocator when it gave up.
 #[derive(Clone, Debug)]
 pub struct GivenUp {
-    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    /// When it gave up, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
-    /// Bytes that were asked of it.
+    /// Bytes requested from the allocator.
     pub bytes: u64,
-    /// Bytes that it has handed out on the device, as it says.
+    /// Bytes allocated on the device, as the allocator reports.
     pub allocated_bytes: u64,
-    /// Bytes that it has from CUDA for that, as it says.
+    /// Bytes reserved from CUDA, as the allocator reports.
     pub reserved_bytes: u64,
     /// Device index as CUDA numbers it in the process.
     pub device: u16,
-    /// From where it was asked.
+    /// Call stack of the request.
     pub stack: Option<Rc<CallStack>>,
 }
 
-/// A request that was refused.
+/// An out-of-memory incident: a failed request with its context and outcome.
 #[derive(Clone, Debug)]
 pub struct Incident {
-    /// Its number in the run, from 1.
+    /// Number of the incident in the run, from 1.
     pub id: u64,
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
-    /// Thread id.
+    /// Thread id of the failed request.
     pub tid: u32,
     /// User id, if known.
     pub uid: Option<u32>,
-    /// Name of the process, if known.
+    /// Name (comm) of the process, if known.
     pub comm: Option<String>,
-    /// Who the process is.
+    /// Identity of the process: its command line, container and GPUs.
     pub identity: Identity,
-    /// When it was refused first, `CLOCK_MONOTONIC` nanoseconds.
+    /// When the first attempt failed, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
-    /// When it was refused last.
+    /// When the last attempt failed, `CLOCK_MONOTONIC` nanoseconds.
     pub last_ns: u64,
-    /// What was asked for.
+    /// The request that failed.
     pub asked: Asked,
-    /// Calls of CUDA that failed.
+    /// Number of failed CUDA calls.
     pub attempts: u64,
-    /// Further calls that failed and opened no incident, for there were too many.
+    /// Number of further failed calls, which opened no incident because of the rate limit.
     pub repeats: u64,
-    /// What the allocator of a framework said, if one gave up.
+    /// State of the framework's allocator, if one gave up.
     pub given_up: Option<GivenUp>,
-    /// What the process held.
+    /// Memory that the process held.
     pub held: Held,
-    /// The other traced processes that held something on the same GPU, most first.
+    /// The other traced processes with memory on the same GPU, largest first.
     pub others: Vec<Other>,
-    /// What the host said of the GPU, if it was asked.
+    /// Memory use of the GPU from NVML, if it was queried.
     pub gpu: Option<Box<GpuUse>>,
-    /// What became of it.
+    /// Outcome of the request.
     pub outcome: Outcome,
-    /// When that showed, `CLOCK_MONOTONIC` nanoseconds.
+    /// When the outcome was observed, `CLOCK_MONOTONIC` nanoseconds.
     pub outcome_ns: Option<u64>,
-    /// A report has shown it as it is.
+    /// Whether a report has shown the incident in its current state.
     is_reported: bool,
 }
 
-/// What a row of a recording has of an incident.
+/// The row of an incident in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncidentRow {
-    /// Its number.
+    /// Number of the incident in the run, from 1.
     pub id: u64,
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
-    /// Thread id.
+    /// Thread id of the failed request.
     pub tid: u32,
-    /// When it was refused first, `CLOCK_MONOTONIC` nanoseconds.
+    /// When the first attempt failed, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
-    /// Row of the function table.
+    /// Index into the function table.
     pub row: u16,
-    /// CUDA's error.
+    /// Error code of CUDA, if known.
     pub result: Option<i32>,
-    /// Kind of memory.
+    /// Kind of memory that was requested.
     pub kind: MemoryKind,
-    /// Bytes asked for.
+    /// Bytes requested, if known.
     pub bytes: Option<u64>,
-    /// Device index of the process.
+    /// Device index as CUDA numbers it in the process, if known.
     pub device: Option<u16>,
     /// Number of the call stack.
     pub stack: u64,
-    /// Calls that failed, and those that opened no incident of their own.
+    /// Failed calls, and failed calls that opened no incident of their own.
     pub calls: [u64; 2],
     /// Bytes of GPU memory that the process held.
     pub live_bytes: u64,
-    /// What was asked of the framework's allocator, what it had handed out, and had from CUDA.
+    /// Bytes requested from the framework's allocator, allocated by it, and reserved from CUDA.
     pub given_up: Option<[u64; 3]>,
-    /// What became of it, and when.
+    /// Outcome, and when it was observed.
     pub outcome: (Outcome, Option<u64>),
 }
 
 impl Incident {
     /// Device index as CUDA numbers it in the process, if known.
     pub fn device(&self) -> Option<u16> {
-        let told = self.given_up.as_ref().map(|given_up| given_up.device);
+        let reported = self.given_up.as_ref().map(|given_up| given_up.device);
         let single = self.identity.single_gpu.then_some(0);
         match self.asked.at_host {
             true => None,
-            false => told.or(self.asked.device).or(single),
+            false => reported.or(self.asked.device).or(single),
         }
     }
 
-    /// What a recording has of it.
+    /// The row of the incident in a recording.
     pub(super) fn row(&self) -> IncidentRow {
         IncidentRow {
             id: self.id,
@@ -213,10 +213,13 @@ impl Incident {
             stack: self.asked.stack_number,
             calls: [self.attempts, self.repeats],
             live_bytes: self.held.sums.gpu.bytes,
-            given_up: self
-                .given_up
-                .as_ref()
-                .map(|told| [told.bytes, told.allocated_bytes, told.reserved_bytes]),
+            given_up: self.given_up.as_ref().map(|gave_up| {
+                [
+                    gave_up.bytes,
+                    gave_up.allocated_bytes,
+                    gave_up.reserved_bytes,
+                ]
+            }),
             outcome: (self.outcome, self.outcome_ns),
         }
     }
@@ -226,7 +229,7 @@ impl Incident {
         self.is_reported = false;
     }
 
-    /// Whether `asked` is this request once more.
+    /// Whether `asked` is another attempt of this request.
     fn is_same(&self, asked: &Asked, time_ns: u64) -> bool {
         let same = (self.asked.row, self.asked.bytes) == (asked.row, asked.bytes);
         let is_soon = time_ns <= self.last_ns.saturating_add(RETRY_WITHIN_NS);
@@ -234,7 +237,7 @@ impl Incident {
     }
 }
 
-/// Whether `call` was refused for want of memory.
+/// Whether `call` failed for lack of memory.
 pub(super) fn is_refused(call: &Call) -> bool {
     call.result == OUT_OF_MEMORY && call.function.op.allocates()
 }
@@ -243,42 +246,42 @@ pub(super) fn is_refused(call: &Call) -> bool {
 #[derive(Debug, Default)]
 pub struct Incidents {
     kept: VecDeque<Incident>,
-    /// Incidents so far.
+    /// Number of incidents so far.
     count: u64,
-    /// Calls that were refused so far.
+    /// Number of failed calls so far.
     pub refused_calls: u64,
-    /// Those that are not settled for good, by process: thread and number.
+    /// Incidents with an outcome that may change, by process: thread id and incident number.
     open: HashMap<u32, Vec<(u32, u64)>>,
-    /// The last one of a process, and its allowance.
+    /// The last incident of each process, and its rate limit.
     processes: HashMap<u32, (u64, Allowance)>,
     all: Allowance,
-    /// What has changed.
+    /// Incidents opened or updated since the last [`Self::take_changed`].
     changed: Vec<IncidentRow>,
 }
 
 impl Incidents {
-    /// Those that are kept, in order.
+    /// The incidents that are kept, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Incident> {
         self.kept.iter()
     }
 
-    /// Those that no report has shown as they are now, or all.
+    /// The incidents that changed since the last report, or all.
     pub fn listed(&self, all: bool) -> impl Iterator<Item = &Incident> {
         self.iter().filter(move |one| all || !one.is_reported)
     }
 
-    /// The one of this number, if it is kept.
+    /// The incident with this number, if it is kept.
     pub fn get(&self, id: u64) -> Option<&Incident> {
         let first = self.kept.front()?.id;
         self.kept.get(usize::try_from(id.checked_sub(first)?).ok()?)
     }
 
-    /// Incidents so far, kept or not.
+    /// Number of incidents so far, kept or dropped.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// What the host says of the GPU whose memory was refused.
+    /// Sets the memory use of the GPU that could not satisfy the request of incident `id`.
     pub fn learn(&mut self, id: u64, gpu: GpuUse) {
         if let Some(incident) = self.get_mut(id) {
             incident.gpu = Some(Box::new(gpu));
@@ -298,15 +301,14 @@ impl Incidents {
         self.kept.get_mut(place)
     }
 
-    /// The incident of this thread that is not settled for good.
+    /// The incident of this thread with an outcome that may change.
     fn open_of(&self, pid: u32, tid: u32) -> Option<u64> {
         let open = self.open.get(&pid)?;
         let found = open.iter().find(|(thread, _)| *thread == tid);
         found.map(|(_, id)| *id)
     }
 
-    /// A call was refused. `incident` is asked for what there is to say of that, if it is to be an incident
-    /// of its own.
+    /// Records a failed call. `incident` makes the incident, if the call opens one.
     pub(super) fn refused(
         &mut self,
         pid: u32,
@@ -340,7 +342,7 @@ impl Incidents {
         }
     }
 
-    /// Opens an incident, if there may be another one.
+    /// Opens an incident, if the rate limits allow it.
     fn begin(
         &mut self,
         pid: u32,
@@ -359,7 +361,7 @@ impl Incidents {
         self.count += 1;
         let id = self.count;
         *last = id;
-        // It asks for something else.
+        // The thread has made another request.
         if let Some(before) = self.open_of(pid, tid) {
             self.settle(pid, before, Outcome::Continued, time_ns);
         }
@@ -373,16 +375,17 @@ impl Incidents {
         self.kept.back_mut()
     }
 
-    /// An allocator of a framework gave up. `incident` is asked for what there is to say if no call of CUDA
-    /// was refused before, else `held` for what the process holds by now.
+    /// Records that the allocator of a framework gave up. `incident` makes the incident if no CUDA
+    /// call failed before; otherwise `held` returns what the process holds now, for the pending
+    /// incident.
     pub(super) fn gave_up(
         &mut self,
-        told: &OutOfMemory,
+        oom: &OutOfMemory,
         given_up: GivenUp,
         held: impl FnOnce() -> Held,
         incident: impl FnOnce(u64) -> Incident,
     ) {
-        let open = self.open_of(told.pid, told.tid);
+        let open = self.open_of(oom.pid, oom.tid);
         let pending = open
             .and_then(|id| self.get_mut(id))
             .filter(|known| known.outcome == Outcome::Pending);
@@ -391,23 +394,24 @@ impl Incidents {
                 known.held = held();
                 known
             }
-            None => match self.begin(told.pid, (told.tid, told.time_ns), incident) {
+            None => match self.begin(oom.pid, (oom.tid, oom.time_ns), incident) {
                 Some(begun) => begun,
                 None => return,
             },
         };
         known.given_up = Some(given_up);
-        known.settle(Outcome::Failed, told.time_ns);
+        known.settle(Outcome::Failed, oom.time_ns);
         let row = known.row();
         self.changed.push(row);
     }
 
-    /// Whether anything is open of `pid`: what it is given matters then.
+    /// Whether `pid` has an incident with an outcome that may change.
     pub(super) fn is_open(&self, pid: u32) -> bool {
         !self.open.is_empty() && self.open.contains_key(&pid)
     }
 
-    /// A thread was given memory: by CUDA, or else by a framework's allocator.
+    /// Records a successful allocation of a thread: `given` if by CUDA, `None` if by a framework's
+    /// allocator.
     pub(super) fn given(&mut self, (pid, tid): (u32, u32), given: Option<Given>, time_ns: u64) {
         for (thread, id) in self.open.get(&pid).cloned().unwrap_or_default() {
             let Some(incident) = self.get_mut(id) else {
@@ -430,7 +434,7 @@ impl Incidents {
         }
     }
 
-    /// A process has ended.
+    /// Settles the incidents of a process that has ended.
     pub(super) fn end(&mut self, pid: u32, time_ns: Option<u64>) {
         self.processes.remove(&pid);
         for (_, id) in self.open.get(&pid).cloned().unwrap_or_default() {
@@ -439,12 +443,12 @@ impl Incidents {
         }
     }
 
-    /// What has changed since this was last asked, for the rows of a recording.
+    /// Takes the rows of incidents changed since the last call, for a recording.
     pub(super) fn take_changed(&mut self) -> Vec<IncidentRow> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Nothing more can come of an incident.
+    /// Sets the outcome of an incident.
     fn settle(&mut self, pid: u32, id: u64, outcome: Outcome, time_ns: u64) {
         if let Some(incident) = self.get_mut(id) {
             incident.settle(outcome, time_ns);

@@ -1,8 +1,8 @@
-//! Which kernels were launched how often.
+//! Kernel and graph launches, counted by kernel.
 //!
-//! The kernel side counts; what it counted is entered here at each report. Names arrive once per
-//! kernel: those that the program gave are certain, those found through the handle are believed
-//! until they contradict one that was given.
+//! The BPF programs count launches; their counts are read at each report. Names arrive once per
+//! kernel. A name given by the program is certain; one found through the handle is trusted until
+//! one of them contradicts a given name.
 
 mod names;
 mod past;
@@ -18,23 +18,23 @@ use gpuprobe_model::abi::{PROCESS_PID_SHIFT, RawLaunchKey};
 use gpuprobe_model::event::{Event, Kernel, Task};
 use gpuprobe_stacks::symbols;
 
-/// A kernel, or an executable graph, and its launches.
+/// Launch counts of a kernel or an executable graph.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    /// Launches that ran.
+    /// Launches that ran, as opposed to captured ones.
     pub runs: u64,
-    /// Launches that went into a graph.
+    /// Launches captured into a graph.
     pub captured: u64,
-    /// `runs` when the last report was made.
+    /// `runs` at the last report.
     pub runs_reported: u64,
-    /// Blocks of the first launch.
+    /// Blocks of the first launch, in x, y and z.
     pub grid: [u32; 3],
-    /// Threads per block of the first launch.
+    /// Threads per block of the first launch, in x, y and z.
     pub block: [u32; 3],
 }
 
 impl Counted {
-    /// Adds the launches of another kernel.
+    /// Adds the counts of another kernel.
     fn add(&mut self, other: &Self) {
         self.runs = self.runs.saturating_add(other.runs);
         self.captured = self.captured.saturating_add(other.captured);
@@ -42,7 +42,7 @@ impl Counted {
     }
 }
 
-/// How far names found through handles are to be believed in a process.
+/// Whether the names found through handles are trusted in a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Trust {
     #[default]
@@ -53,35 +53,37 @@ enum Trust {
 /// A process that launches kernels.
 #[derive(Clone, Debug, Default)]
 pub struct Launcher {
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
     /// User id, if known.
     pub uid: Option<u32>,
-    /// Name, if known.
+    /// Name (comm) of the process, if known.
     pub comm: Option<String>,
-    /// It has ended, or runs another program now.
+    /// Whether it has ended or called `exec`.
     pub exited: bool,
-    /// A report has shown its end.
+    /// Whether a report has shown its end.
     pub end_reported: bool,
     trust: Trust,
-    /// Nobody was told yet that the names found through handles are not believed.
-    takes_back: bool,
-    /// The newest epoch in which it launched something.
+    /// The names found through handles are no longer trusted, and their removal is still to be
+    /// recorded.
+    retracts_names: bool,
+    /// The newest epoch with a launch.
     newest_epoch: u16,
-    /// What the program asked for.
+    /// Names that the program gave when it looked up the kernel.
     given: Names,
-    /// What was found through handles.
+    /// Names found through handles.
     found: Names,
 }
 
-/// Bytes that the names of kernels take, of which a user has half at most: a program that has thirty
-/// thousand kernels with the names of C++ templates stays below. Further kernels have none.
+/// Limit on the bytes of kernel names, of which a user has half: enough for thirty thousand kernels with
+/// C++ template names. Further kernels have no name.
 const MAX_NAME_BYTES: usize = 64 << 20;
-/// Names of kernels that are gone, of a process; the launches of further ones are counted together.
+/// Names of kernels with reused handles, per process; launches of further ones are counted
+/// together.
 const MAX_SETTLED: usize = 16_384;
 
 impl Launcher {
-    /// The mangled name of the kernel `handle`, if it is known.
+    /// Mangled name of the kernel `handle` in `epoch`, if known.
     pub fn name(&self, handle: u64, epoch: u16) -> Option<&Arc<str>> {
         let found = || {
             self.found
@@ -118,59 +120,59 @@ impl Launcher {
             };
             if contradicted && self.trust != Trust::Never {
                 self.trust = Trust::Never;
-                self.takes_back = true;
+                self.retracts_names = true;
             }
         }
     }
 }
 
-/// A process, a row of the function table, and the name of a kernel.
+/// Process, row of the function table, and kernel name.
 type Settled = (u32, u16, Option<Arc<str>>);
 
-/// Launches of a kernel, or of a graph, as a file has counted them.
+/// Launches of a kernel or a graph, as read from a file.
 #[derive(Clone, Debug)]
 pub struct Launched<'a> {
-    /// What tells them apart.
+    /// Key of the kernel or graph in the file.
     pub key: RawLaunchKey,
-    /// Process id.
+    /// Process id (tgid) in the file.
     pub pid: u32,
-    /// Name of the process, if known.
+    /// Name (comm) of the process, if known.
     pub comm: Option<&'a str>,
-    /// Its user, if known.
+    /// User id of the process, if known.
     pub uid: Option<u32>,
-    /// The process has ended.
+    /// Whether the process has ended.
     pub exited: bool,
-    /// The kernel's mangled name, if known.
+    /// Mangled name of the kernel, if known.
     pub mangled: Option<Arc<str>>,
-    /// The launches.
+    /// Launch counts of the kernel or graph.
     pub counted: Counted,
 }
 
-/// All launches.
+/// Launches of all processes.
 #[derive(Debug, Default)]
 pub struct Launches {
     launchers: HashMap<u32, Launcher>,
     counted: HashMap<RawLaunchKey, Counted>,
-    /// By process, row and name: counts of handles that mean something else by now.
+    /// Counts of reused handles, by process, row and name.
     settled: HashMap<Settled, (RawLaunchKey, Counted)>,
-    /// How many of them each process has.
+    /// Number of names in `settled`, by process.
     settled_names: HashMap<u32, usize>,
     past: Past,
-    /// What the names of all processes take.
+    /// Bytes of the kernel names of all processes.
     name_bytes: usize,
-    /// What those of each user's do.
+    /// Bytes of the kernel names of each user's processes.
     name_bytes_of: HashMap<Option<u32>, usize>,
-    /// Names for which there was no room.
+    /// Number of names dropped for lack of room.
     pub names_left_out: u64,
 }
 
-/// No kernel is launched more often: half a year of a million a second. With it, no sum of what is
-/// counted overflows, whatever a recording says.
+/// Upper limit of a launch count: half a year at a million launches a second. It keeps sums from
+/// overflowing, whatever a recording contains.
 const MAX_COUNT: u64 = 1 << 44;
 
 impl Launches {
-    /// Enters an event. `host_name` names the kernel of a host function: of a process id and an
-    /// address.
+    /// Applies an event. `host_name` returns the name of the kernel with a host function, from
+    /// process id and address.
     pub fn apply(&mut self, event: &Event, host_name: impl FnOnce(u32, u64) -> Option<String>) {
         match event {
             Event::Process(task) => {
@@ -195,9 +197,9 @@ impl Launches {
         }
     }
 
-    /// Enters what the kernel side has counted so far. False if nothing more will come under this
-    /// key, so that it need not be counted any longer: its process has ended, or handles have
-    /// passed into a newer epoch and no launch was still under way.
+    /// Sets the counts read from the BPF map. Returns false if `key` can be removed from the map,
+    /// as its counts will not grow: its process has ended, or the handle has a newer epoch and no
+    /// launch was in flight.
     pub fn set_counts(&mut self, key: RawLaunchKey, runs: u64, captured: u64) -> bool {
         let (runs, captured) = (runs.min(MAX_COUNT), captured.min(MAX_COUNT));
         let counted = self.counted.entry(key).or_default();
@@ -216,7 +218,7 @@ impl Launches {
         !launcher.exited
     }
 
-    /// Enters what a file counted.
+    /// Adds the launches read from a file.
     pub fn enter(&mut self, launched: Launched<'_>) {
         let Launched {
             key,
@@ -248,8 +250,8 @@ impl Launches {
         known.add(&counted);
     }
 
-    /// Moves what was counted under `key`, whose handle means something else by now, to the name
-    /// that it had: a program that loads and unloads modules all day takes no more memory.
+    /// Moves the counts of `key`, a reused handle, to the kernel's name, so that a program that
+    /// keeps loading and unloading modules takes no more memory.
     fn settle(&mut self, key: RawLaunchKey) {
         let Some(old) = self.counted.remove(&key) else {
             return;
@@ -283,13 +285,13 @@ impl Launches {
         }
     }
 
-    /// The mangled name of the kernel `key`, if it is known.
+    /// Mangled name of the kernel `key`, if known.
     fn name(&self, key: &RawLaunchKey) -> Option<Arc<str>> {
         let launcher = self.launchers.get(&key.process)?;
         launcher.name(key.handle, key.epoch).cloned()
     }
 
-    /// Everything counted, with the mangled names of kernels, in no particular order.
+    /// All launch counts, with the mangled names of kernels, in no particular order.
     pub fn counted(&self) -> impl Iterator<Item = (&RawLaunchKey, &Counted, Option<Arc<str>>)> {
         let current = self
             .counted
@@ -304,12 +306,12 @@ impl Launches {
         current.chain(settled).chain(earlier)
     }
 
-    /// The process `id`, as launch keys name it.
+    /// The process `id`, as launch keys number it.
     pub fn launcher_of(&self, id: u32) -> Option<&Launcher> {
         self.launchers.get(&id)
     }
 
-    /// Notes that everything has been shown.
+    /// Notes that a report has shown everything.
     pub fn mark_reported(&mut self) {
         let settled = self.settled.values_mut().map(|(_, counted)| counted);
         for counted in self.counted.values_mut().chain(settled) {
@@ -359,31 +361,31 @@ impl Launches {
             if !by_host_function {
                 launcher.learn(kernel);
             } else if let Some(name) = host_name(kernel.pid, kernel.key.handle) {
-                // A host function is no handle: what it points to proves nothing.
+                // A host function is not a handle: its name contradicts nothing.
                 let place = (kernel.key.handle, kernel.key.epoch);
                 launcher.given.insert(place, name.into());
             }
         });
     }
 
-    /// Tells what is called otherwise since a name was learnt.
-    pub(super) fn tell_names(&mut self, kernel: &Kernel, changes: &mut Changes) {
+    /// Records the names that have changed since `kernel` was named.
+    pub(super) fn record_names(&mut self, kernel: &Kernel, changes: &mut Changes) {
         let Some(launcher) = self.launchers.get_mut(&kernel.key.process) else {
             return;
         };
-        let takes_back = std::mem::take(&mut launcher.takes_back);
-        let all = launcher.found.places().filter(|_| takes_back);
+        let retracts_names = std::mem::take(&mut launcher.retracts_names);
+        let all = launcher.found.places().filter(|_| retracts_names);
         for &(handle, epoch) in all.chain([&(kernel.key.handle, kernel.key.epoch)]) {
             let key = Handle {
                 handle,
                 epoch,
                 process: kernel.key.process,
             };
-            changes.tell(|| Change::Named(key, launcher.name(handle, epoch).cloned()));
+            changes.record(|| Change::Named(key, launcher.name(handle, epoch).cloned()));
         }
     }
 
-    /// Changes the names of a process.
+    /// Changes the names of a process, and updates their total size.
     fn change(&mut self, process: u32, change: impl FnOnce(&mut Launcher)) {
         if let Some(launcher) = self.launchers.get_mut(&process) {
             let before = launcher.name_bytes();

@@ -1,8 +1,8 @@
-//! Who holds which memory.
+//! The ledger: live memory of every traced process.
 //!
-//! Allocations are keyed by process and address, so that a free from any thread finds them. A
-//! free takes away the allocation that lived when the free was *entered*, never a newer one: the
-//! driver may hand a freed address to another thread before the free has returned.
+//! Allocations are keyed by process and address, so that a free from any thread finds them. A free
+//! removes the allocation that was live when the free was *entered*, never a newer one: the driver
+//! may hand a freed address to another thread before the free has returned.
 
 use std::rc::Rc;
 
@@ -15,8 +15,8 @@ use super::change::{Change, Changes};
 use super::ended::{EndedProcesses, Forgotten};
 use super::imports::Export;
 use super::incidents::{self, Asked, GivenUp, Held, Incident, Incidents};
-use super::living::Living;
 use super::process::Process;
+use super::process_table::Living;
 use super::shares::{Kept, Shares};
 use super::totals::Sums;
 use super::{Identity, Site};
@@ -28,13 +28,13 @@ use gpuprobe_model::{GpuUse, UserLoss};
 /// Counts of calls, over all processes since the start.
 #[derive(Clone, Debug)]
 pub struct Counts {
-    /// Successful allocating calls.
+    /// Successful calls of allocating functions.
     pub alloc_calls: u64,
-    /// Successful frees of something; a free of a null pointer does nothing and is not counted.
+    /// Successful frees; a free of a null pointer does nothing and is not counted.
     pub free_calls: u64,
     /// Calls that returned an error.
     pub failed_calls: u64,
-    /// Frees among them of memory that was not seen to be allocated.
+    /// Successful frees of memory with no known allocation.
     pub unknown_frees: u64,
     /// Frees of a null pointer.
     pub null_frees: u64,
@@ -55,77 +55,76 @@ impl Default for Counts {
     }
 }
 
-/// The ledger.
+/// Live memory of all traced processes, updated by events.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    pub(super) living: Living,
+    pub(super) processes: Living,
     pub(super) ended: EndedProcesses,
     pub(super) counts: Counts,
     pub(super) live_bytes: u64,
     pub(super) peak_bytes: u64,
-    /// When that was, and how often there was a new highest point.
+    /// When the peak was reached, and how often there was a new peak.
     pub(super) peak_ns: Option<u64>,
     pub(super) peaks: u32,
-    /// It is fed with the rows of a file.
+    /// Whether the ledger is fed with the rows of a file.
     pub(super) is_of_rows: bool,
-    /// What processes exported for others, by the 64 bytes that name it.
+    /// Exported memory, by its IPC handle of 64 bytes.
     pub(super) shared: HashMap<[u64; EXTRA], Export>,
     pub(super) left_out: u64,
     pub(super) tensors_left_out: u64,
     pub(super) stacks_left_out: u64,
-    /// What is kept of whose processes.
+    /// Memory that the ledger itself uses, by user and process.
     pub(super) shares: Shares,
     pub(super) incidents: Incidents,
-    /// Changes that events make.
+    /// Changes that events cause.
     pub(super) changes: Changes,
-    /// Where addresses are, if anybody wants to know.
+    /// Index of addresses for [`Self::find_address`], if enabled.
     pub(super) addresses: Option<Addresses>,
 }
 
-/// Exports that are remembered; a program may export the same memory over and over.
+/// Exports kept; a program may export the same memory over and over.
 const MAX_SHARED: usize = 65_536;
 
 impl Ledger {
-    /// A ledger whose sums and listings are about some kinds only. It keeps the others all the
-    /// same.
+    /// A ledger with sums and listings of the memory kinds `counted` only. Allocations of other
+    /// kinds are kept, too.
     pub fn counting(counted: KindSet) -> Self {
         Self {
-            living: Living::counting(counted),
+            processes: Living::counting(counted),
             ..Self::default()
         }
     }
 
-    /// From now on, [`Self::find_address`] knows what is allocated.
+    /// Enables [`Self::find_address`] for memory allocated from now on.
     pub fn index_addresses(&mut self) {
         if self.addresses.is_none() {
             self.addresses = Some(Addresses::default());
         }
     }
 
-    /// Where `address` of `pid` was at that time, if what was allocated tells. An address in a
-    /// device's memory that was freed since is known for some seconds.
+    /// Location of `address` in process `pid` at `at_ns`, if it is in a known allocation. Freed
+    /// device memory is known for a few seconds.
     pub fn find_address(&self, pid: u32, address: u64, at_ns: u64) -> Option<Whereabouts> {
         let addresses = self.addresses.as_ref()?;
-        addresses.find(pid, self.living.get(pid), address, at_ns)
+        addresses.find(pid, self.processes.get(pid), address, at_ns)
     }
 
-    /// Enters what tells where addresses are, for [`Self::find_address`] only: nobody reports on
-    /// this ledger, or is told what calls do.
+    /// Applies an event for [`Self::find_address`] only: this ledger is not reported, and records
+    /// no changes.
     pub fn apply_unreported(&mut self, event: &Event) {
         self.index_addresses();
         match event {
             Event::Call(call) => {
-                let are_wanted = std::mem::take(&mut self.changes.are_wanted);
+                let is_enabled = std::mem::take(&mut self.changes.is_enabled);
                 self.call(call);
-                self.changes.are_wanted = are_wanted;
+                self.changes.is_enabled = is_enabled;
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
             _ => {}
         }
     }
 
-    /// Enters an event. `identity` says who a process is; it is asked once for
-    /// each process.
+    /// Applies an event. `identity` identifies a process; it is called once per process.
     pub fn apply(&mut self, event: &Event, identity: impl FnOnce(&Task) -> Identity) {
         match event {
             Event::Call(call) => {
@@ -133,7 +132,7 @@ impl Ledger {
                 self.note_outcome(call);
             }
             Event::Process(task) => {
-                let process = self.living.enter(task.pid);
+                let process = self.processes.enter(task.pid);
                 let identity = process.uid.is_none().then(|| identity(task));
                 let (uid, kept) = (process.uid, process.account.kept);
                 process.introduce(task, identity);
@@ -142,7 +141,7 @@ impl Ledger {
             }
             Event::Thread(task) => self.keep(task.pid, |process| process.introduce_thread(task)),
             Event::ThreadExit(task) => {
-                if let Some(process) = self.living.get_mut(task.pid) {
+                if let Some(process) = self.processes.get_mut(task.pid) {
                     process.end_thread(task.tid);
                 }
             }
@@ -153,10 +152,10 @@ impl Ledger {
                 if !tensor.is_free && self.incidents.is_open(tensor.pid) {
                     let who = (tensor.pid, tensor.tid);
                     self.incidents.given(who, None, tensor.time_ns);
-                    self.tell_incidents();
+                    self.record_incidents();
                 }
             }
-            Event::OutOfMemory(told) => self.gave_up(told),
+            Event::OutOfMemory(oom) => self.gave_up(oom),
             Event::Request(request) => {
                 self.keep(request.pid, |process| process.apply_request(request));
             }
@@ -164,15 +163,15 @@ impl Ledger {
         }
     }
 
-    /// Whether a process has so much memory in so many pieces that to find one takes a while.
+    /// Whether a process has so many allocations that a lookup misses the CPU's caches.
     pub fn is_large(&self) -> bool {
         self.living().any(|process| process.live.is_large())
     }
 
-    /// These calls will be applied next: what is needed for that is brought near.
+    /// Prefetches the entries of calls that will be applied next.
     pub fn expect(&self, calls: &[AboutMemory]) {
         for calls in calls.chunk_by(|a, b| a.pid == b.pid) {
-            let Some(process) = self.living.get(calls[0].pid) else {
+            let Some(process) = self.processes.get(calls[0].pid) else {
                 continue;
             };
             process.live.expect(calls.iter().filter_map(|call| {
@@ -182,14 +181,14 @@ impl Ledger {
         }
     }
 
-    /// From now on, calls of `pid` whose `stack` is `number` were made with `stack`; before the
-    /// first of them, and perhaps before anything else of the process. Calls with the number 0, or
-    /// one that was never learnt, are told apart by their function only.
+    /// Sets the call stack of calls of `pid` with stack number `number`. Called before the first of
+    /// these calls, and possibly before any other event of the process. Calls with number 0, or an
+    /// unknown one, have only their function as call site.
     ///
-    /// A process forgets its numbers when it ends or runs another program.
+    /// Stack numbers are dropped when the process ends or calls `exec`.
     pub fn learn_stack(&mut self, pid: u32, number: u64, stack: Rc<CallStack>) {
-        if self.living.get(pid).is_none() {
-            self.living.learn_early(pid, number, stack);
+        if self.processes.get(pid).is_none() {
+            self.processes.keep_early_stack(pid, number, stack);
             return;
         }
         self.keep(pid, |process| process.sites.learn(number, stack));
@@ -200,60 +199,60 @@ impl Ledger {
         &self.counts
     }
 
-    /// The number of calls and nodes of graphs that were not entered, as that would have taken too
-    /// much time or memory.
+    /// Number of calls and graph nodes dropped because they would have taken too much time or
+    /// memory.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// The number of tensors that were not entered: their device's number is too high to be one.
+    /// Number of tensors dropped because their device index is out of range.
     pub fn tensors_left_out(&self) -> u64 {
         self.tensors_left_out
     }
 
-    /// The number of stacks that were not told apart, as that would have taken too much memory.
+    /// Number of stacks not kept because they would have taken too much memory.
     pub fn stacks_left_out(&self) -> u64 {
         self.stacks_left_out
     }
 
-    /// What was left out, by user and process.
+    /// Dropped events by user and process.
     pub fn left_out_by_user(&self) -> impl Iterator<Item = UserLoss> {
         self.shares.lost()
     }
 
-    /// The most bytes that living processes held together.
+    /// Peak of the GPU memory that live processes held together, bytes.
     pub fn peak_bytes(&self) -> u64 {
         self.peak_bytes
     }
 
-    /// When that was, `CLOCK_MONOTONIC` nanoseconds; `None` if nothing was ever held.
+    /// When the peak was reached, `CLOCK_MONOTONIC` nanoseconds; `None` if no memory was ever held.
     pub fn peak_ns(&self) -> Option<u64> {
         self.peak_ns
     }
 
-    /// Memory that was live at a call site of `process` when the most was held.
+    /// Memory of a call site of `process` that was live at the peak.
     pub fn at_peak(&self, process: &Process, site: &Site) -> Sums {
         process.sites.at_peak(site, self.peaks)
     }
 
-    /// Requests for memory that were refused.
+    /// Out-of-memory incidents of the run.
     pub fn incidents(&self) -> &Incidents {
         &self.incidents
     }
 
-    /// What the host says of the GPU whose memory was refused in incident `id`.
+    /// Sets the memory use of the GPU of incident `id`, from NVML.
     pub fn learn_incident(&mut self, id: u64, gpu: GpuUse) {
         self.incidents.learn(id, gpu);
     }
 
-    /// Living processes, in no particular order.
+    /// Live processes, in no particular order.
     pub fn living(&self) -> impl Iterator<Item = &Process> {
-        self.living.iter()
+        self.processes.iter()
     }
 
-    /// The living process with this id.
+    /// The live process with this id.
     pub fn process_of(&self, pid: u32) -> Option<&Process> {
-        self.living.get(pid)
+        self.processes.get(pid)
     }
 
     /// Ended processes in the order of their ends: those that no report has shown yet, or all.
@@ -261,12 +260,12 @@ impl Ledger {
         self.ended.listed(all)
     }
 
-    /// Sums of ended processes of which [`Self::ended`] tells no more.
+    /// Sums over ended processes that [`Self::ended`] no longer lists.
     pub fn forgotten(&self) -> &Forgotten {
         self.ended.forgotten()
     }
 
-    /// Notes that the ended processes have been shown.
+    /// Notes that a report has shown the ended processes.
     pub fn mark_reported(&mut self) {
         self.ended.mark_reported();
         self.incidents.mark_reported();
@@ -275,15 +274,15 @@ impl Ledger {
         }
     }
 
-    /// Ends `pid`, whose end was not seen.
+    /// Ends `pid`, for which no exit event was seen.
     pub fn end_unseen(&mut self, pid: u32) {
         self.end_at(pid, None);
     }
 
     pub(super) fn end_at(&mut self, pid: u32, time_ns: Option<u64>) {
         self.incidents.end(pid, time_ns);
-        self.tell_incidents();
-        if let Some(mut process) = self.living.remove(pid) {
+        self.record_incidents();
+        if let Some(mut process) = self.processes.remove(pid) {
             process.ended_ns = time_ns;
             if let Some(addresses) = &mut self.addresses {
                 addresses.end_process(&process, time_ns);
@@ -295,9 +294,9 @@ impl Ledger {
     fn call(&mut self, call: &Call) {
         if call.result != 0 {
             self.counts.failed_calls += u64::from(call.function.op.is_memory());
-            // A capture that was invalidated is over too.
+            // A capture that was invalidated has ended, too.
             if call.function.op == Op::CaptureEnd
-                && let Some(process) = self.living.get_mut(call.pid)
+                && let Some(process) = self.processes.get_mut(call.pid)
             {
                 process.graphs.end_capture(call.context, 0);
             }
@@ -310,21 +309,21 @@ impl Ledger {
             self.export(call);
             return;
         }
-        let (known, are_wanted) = (self.changes.list.len(), self.changes.are_wanted);
-        self.changes.are_wanted |= self.addresses.is_some();
+        let (known, is_enabled) = (self.changes.list.len(), self.changes.is_enabled);
+        self.changes.is_enabled |= self.addresses.is_some();
         let shared = std::mem::take(&mut self.shared);
         let effect = self.account(call.pid, call.end_ns, |process| {
             let effect = process.apply(call, |name| shared.get(name).cloned());
-            if are_wanted {
+            if is_enabled {
                 process.finish_changes();
             }
             effect
         });
         self.shared = shared;
-        self.changes.are_wanted = are_wanted;
+        self.changes.is_enabled = is_enabled;
         if let Some(addresses) = &mut self.addresses {
             addresses.apply(call, &self.changes.list[known..]);
-            if !are_wanted {
+            if !is_enabled {
                 self.changes.list.truncate(known);
             }
         }
@@ -333,7 +332,7 @@ impl Ledger {
             Effect::Allocated => counts.alloc_calls += 1,
             Effect::Freed => counts.free_calls += 1,
             Effect::FreedUnknown => {
-                self.changes.tell(|| Change::UnknownFree(call.address));
+                self.changes.record(|| Change::UnknownFree(call.address));
                 counts.free_calls += 1;
                 counts.unknown_frees += 1;
             }
@@ -342,8 +341,8 @@ impl Ledger {
         }
     }
 
-    /// Notes what a call that has returned means for requests that were refused: itself, or those of its
-    /// thread.
+    /// Updates incidents with a call that has returned: a failed request, or a successful one of a
+    /// thread with an open incident.
     fn note_outcome(&mut self, call: &Call) {
         if incidents::is_refused(call) {
             self.refused(call);
@@ -354,48 +353,47 @@ impl Ledger {
         {
             let who = (call.pid, call.tid);
             self.incidents.given(who, Some(call.into()), call.end_ns);
-            self.tell_incidents();
+            self.record_incidents();
         }
     }
 
     fn refused(&mut self, call: &Call) {
-        self.living.enter(call.pid);
-        let living = &self.living;
-        let Some(process) = living.get(call.pid) else {
+        self.processes.enter(call.pid);
+        let processes = &self.processes;
+        let Some(process) = processes.get(call.pid) else {
             return;
         };
         let (asked, when) = (Asked::of(call, process), (call.tid, call.end_ns));
-        let incident = |id, asked| Incident::new(id, process, when, asked).among(living.iter());
+        let incident = |id, asked| Incident::new(id, process, when, asked).among(processes.iter());
         self.incidents.refused(call.pid, when, asked, incident);
-        self.tell_incidents();
+        self.record_incidents();
     }
 
-    /// The allocator of a framework has given up.
-    fn gave_up(&mut self, told: &OutOfMemory) {
-        self.living.enter(told.pid);
-        let living = &self.living;
-        let Some(process) = living.get(told.pid) else {
+    /// Records that the allocator of a framework has given up.
+    fn gave_up(&mut self, oom: &OutOfMemory) {
+        self.processes.enter(oom.pid);
+        let processes = &self.processes;
+        let Some(process) = processes.get(oom.pid) else {
             return;
         };
-        let when = (told.tid, told.time_ns);
+        let when = (oom.tid, oom.time_ns);
         let incident = |id| {
-            let asked = Asked::told(told, process);
-            Incident::new(id, process, when, asked).among(living.iter())
+            let asked = Asked::reported(oom, process);
+            Incident::new(id, process, when, asked).among(processes.iter())
         };
-        let held = || Held::of(process, Some(told.device), false);
-        let given_up = GivenUp::of(told, process);
-        self.incidents.gave_up(told, given_up, held, incident);
-        self.tell_incidents();
+        let held = || Held::of(process, Some(oom.device), false);
+        let given_up = GivenUp::of(oom, process);
+        self.incidents.gave_up(oom, given_up, held, incident);
+        self.record_incidents();
     }
 
-    fn tell_incidents(&mut self) {
+    fn record_incidents(&mut self) {
         for row in self.incidents.take_changed() {
-            self.changes.tell(|| Change::Incident(Box::new(row)));
+            self.changes.record(|| Change::Incident(Box::new(row)));
         }
     }
 
-    /// Has `change` change the living process `pid`, which is known, and notes what that means for the
-    /// sums of all.
+    /// Applies `change` to the live process `pid`, and updates the sums over all processes.
     pub(super) fn account<T>(
         &mut self,
         pid: u32,
@@ -419,9 +417,10 @@ impl Ledger {
         effect
     }
 
-    /// Has `change` change the living process `pid`, which may be new, as far as there is room.
+    /// Applies `change` to the process `pid`, which may be new, within the limits on the ledger's
+    /// memory.
     fn keep<T>(&mut self, pid: u32, change: impl FnOnce(&mut Process) -> T) -> T {
-        let process = self.living.enter(pid);
+        let process = self.processes.enter(pid);
         if self.is_of_rows {
             return change(process);
         }
@@ -440,7 +439,7 @@ impl Ledger {
         done
     }
 
-    /// Notes that the memory that is live now is the highest point.
+    /// Notes that the current live memory is the peak.
     pub(super) fn note_peak(&mut self, time_ns: u64) {
         self.peak_bytes = self.live_bytes;
         self.peak_ns = Some(time_ns);
@@ -448,7 +447,7 @@ impl Ledger {
     }
 
     fn export(&mut self, call: &Call) {
-        let Some(process) = self.living.get_mut(call.pid) else {
+        let Some(process) = self.processes.get_mut(call.pid) else {
             return;
         };
         let size = process.size_at(call.address);
@@ -466,7 +465,7 @@ impl Ledger {
     }
 
     fn end(&mut self, task: &Task) {
-        self.living.forget_early(task.pid);
+        self.processes.drop_early_stacks(task.pid);
         self.end_at(task.pid, Some(task.time_ns));
     }
 

@@ -1,10 +1,9 @@
-//! Events become accounts: who holds memory, what was launched, copied and run.
+//! Accounting: memory, launches, copies and GPU activity, computed from events.
 //!
-//! For: every figure that gpuprobe reports, live and from a file.
-//! May use: `cuda`, `model`, and names (`stacks`). Pure: no clock, no file, no thread; what only the
-//! live system knows is asked through [`World`].
-//! Gives: [`State`], fed with events or, of a file, with rows, with its [`Ledger`], [`Launches`],
-//! [`Transfers`] and [`Activities`].
+//! Used for every figure that gpuprobe reports, live and from a file. May depend on `cuda`, `model`
+//! and names (`stacks`). Pure: no clock, no files, no threads; information that only the live
+//! system has comes through [`World`]. Provides [`State`], which is fed with events or, for a file,
+//! with rows, and contains the [`Ledger`], [`Launches`], [`Transfers`] and [`Activities`].
 
 pub mod activity;
 mod addresses;
@@ -21,10 +20,11 @@ pub mod incidents;
 pub mod launches;
 pub mod ledger;
 mod live;
-mod living;
+
 pub mod physical;
 pub mod pools;
 mod process;
+mod process_table;
 mod rows;
 mod shares;
 pub mod sites;
@@ -56,35 +56,35 @@ use gpuprobe_model::Lost;
 use gpuprobe_model::event::{Call, Event, Task};
 use transfers::{Transfer, Which};
 
-/// What only the live system can tell; a replay knows nothing of it.
+/// Information that only the live system has; a replay has none of it.
 pub trait World {
-    /// Who the process is; asked when it is first seen.
+    /// Identity of a process; called when the process is first seen.
     fn identity(&self, task: &Task) -> Identity;
 
-    /// The mangled name of the kernel whose host function is at `address`.
+    /// Mangled name of the kernel with the host function at `address`.
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String>;
 
-    /// Bytes of the device variable of this mangled name.
+    /// Bytes of the device variable with this mangled name.
     fn variable_size(&self, pid: u32, name: &str) -> Option<u64>;
 
-    /// Where `address` is.
+    /// Location of `address` in process `pid`.
     fn place(&self, pid: u32, address: u64) -> Option<Whereabouts>;
 }
 
-/// Everything that is known, fed with events.
+/// All accounts, updated by events.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Who holds memory.
+    /// Live memory by process.
     pub ledger: Ledger,
-    /// Which kernels are launched.
+    /// Launches by process and kernel.
     pub launches: Launches,
-    /// What copies move.
+    /// Copies by direction and mode.
     pub transfers: Transfers,
-    /// What the GPU did.
+    /// GPU activity from CUPTI.
     pub activity: Activities,
 }
 
-/// The event with the size of the variable that it is about, if the program did not ask for that.
+/// The event with the size of its device variable filled in, if the program did not query the size.
 fn with_size(event: &Event, world: &impl World) -> Option<Event> {
     let Event::Call(call) = event else {
         return None;
@@ -105,7 +105,7 @@ fn with_size(event: &Event, world: &impl World) -> Option<Event> {
 }
 
 impl State {
-    /// Enters an event into what `modes` need; returns the copy if it is one.
+    /// Applies an event to the accounts that `modes` need; returns the copy if it is one.
     pub fn apply(&mut self, event: &Event, modes: Modes, world: &impl World) -> Option<Transfer> {
         let sized = modes.memleak.then(|| with_size(event, world)).flatten();
         let event = sized.as_ref().unwrap_or(event);
@@ -115,7 +115,7 @@ impl State {
             }
             self.ledger.apply(event, |task| world.identity(task));
         } else if let Event::Process(_) | Event::Exit(_) | Event::Exec(_) = event {
-            // Reports say who a process is, whatever they are about.
+            // Every mode reports the identity of processes.
             self.ledger.apply(event, |task| world.identity(task));
         } else if modes.bandwidth_util {
             self.ledger.apply_unreported(event);
@@ -124,7 +124,7 @@ impl State {
             self.launches
                 .apply(event, |pid, address| world.kernel_at(pid, address));
             if let Event::Kernel(kernel) = event {
-                self.launches.tell_names(kernel, &mut self.ledger.changes);
+                self.launches.record_names(kernel, &mut self.ledger.changes);
             }
         }
         if modes.activity {
@@ -138,24 +138,26 @@ impl State {
         let Which {
             direction, mode, ..
         } = transfer.which;
-        self.ledger.changes.tell(|| Change::Copied(direction, mode));
+        self.ledger
+            .changes
+            .record(|| Change::Copied(direction, mode));
         Some(transfer)
     }
 
-    /// From now on, [`Self::changes`] has what events change, or has not.
-    pub fn watch(&mut self, are_wanted: bool) {
+    /// Enables or disables the recording of [`Self::changes`].
+    pub fn watch(&mut self, is_enabled: bool) {
         self.ledger.changes = Changes {
-            are_wanted,
+            is_enabled,
             ..Changes::default()
         };
     }
 
-    /// What events have changed, in order, for whoever has asked for it to take it away.
+    /// The recorded changes in order; the caller removes them.
     pub fn changes(&mut self) -> &mut Vec<Change> {
         &mut self.ledger.changes.list
     }
 
-    /// Adds what had no room here to what was lost on the way.
+    /// Adds what was dropped here for lack of room to `lost`.
     pub fn add_left_out(&self, lost: &mut Lost) {
         lost.memory += self.ledger.left_out();
         lost.tensors += self.ledger.tensors_left_out();
@@ -171,7 +173,7 @@ impl State {
     }
 }
 
-/// For tests: a process that is called nothing.
+/// For tests: a process with an empty name.
 #[cfg(test)]
 fn task(pid: u32, process: u32, time_ns: u64) -> Task {
     Task {
@@ -187,7 +189,7 @@ fn task(pid: u32, process: u32, time_ns: u64) -> Task {
     }
 }
 
-/// For tests: a call of one thread, of 8 bytes at the first device.
+/// For tests: a call of one thread, with a size of 8 bytes, on the first device.
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 fn call(pid: u32, symbol: &str, address: u64, at_ns: u64) -> Event {
@@ -218,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_room_is_lost() {
+    fn dropped_calls_are_counted_as_lost() {
         let mut state = State::default();
         state.ledger.left_out = 3;
         state.ledger.tensors_left_out = 5;

@@ -1,5 +1,5 @@
-//! The live allocations of one process: dense, so that a million of them take little memory and
-//! are quick to walk, with an index by address beside it.
+//! The live allocations of one process: stored densely, so that millions of them take little memory
+//! and are quick to walk, with an index by address.
 
 mod bound;
 mod first;
@@ -21,26 +21,26 @@ use super::Allocation;
 use super::superseded::Superseded;
 use gpuprobe_cuda::MemoryKind;
 
-/// What a successful free took away.
+/// The allocation that a successful free removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freed {
     /// This allocation, live until now.
     Live(Allocation),
-    /// One that had already given way to a newer one at the same address.
+    /// One that was already superseded by a newer one at the same address.
     Superseded,
-    /// Nothing that is known.
+    /// No known allocation at the address.
     Unknown,
 }
 
-/// Allocations that, with their index, take more than what is near a processor: with fewer, to look
-/// ahead costs more than it saves (`cargo bench --bench micro -- ledger`).
+/// Number of allocations that, with their index, exceed a CPU's caches: with fewer, prefetching
+/// costs more than it saves (`cargo bench --bench micro -- ledger`).
 const LARGE: usize = 1 << 18;
 
 /// The live allocations of one process, by address.
 #[derive(Debug, Default)]
 pub(super) struct LiveSet {
     store: Store,
-    /// Slots of the store, by the hash of the key.
+    /// Slots in the store, by the hash of the key.
     index: Index,
     hasher: DefaultHashBuilder,
     superseded: Superseded,
@@ -51,13 +51,13 @@ impl LiveSet {
         self.store.iter()
     }
 
-    /// Frees that are on their way and are remembered.
+    /// Former allocations with frees that have not returned yet.
     pub(super) fn superseded(&mut self) -> &mut Superseded {
         &mut self.superseded
     }
 
-    /// How many these are.
-    pub(super) fn on_their_way(&self) -> usize {
+    /// Number of superseded allocations with frees in flight.
+    pub(super) fn frees_in_flight(&self) -> usize {
         self.superseded.len()
     }
 
@@ -65,20 +65,20 @@ impl LiveSet {
         self.index.len()
     }
 
-    /// Whether it is larger than a processor's caches.
+    /// Whether the set exceeds a CPU's caches.
     pub(super) fn is_large(&self) -> bool {
         self.len() > LARGE
     }
 
-    /// Looks for what lives under some dozens of `keys`, so that it is near when it is looked for
-    /// again. Step by step for all of them: the steps of one wait for each other.
+    /// Looks up some dozens of `keys`, so that they are cached for the lookups that follow. Done
+    /// step by step for all of them, as the steps of one lookup wait for each other.
     pub(super) fn expect(&self, keys: impl Iterator<Item = u64>) {
         if !self.is_large() {
             return;
         }
         let hashes: Vec<_> = keys.map(|key| self.hash(key)).collect();
         for &hash in &hashes {
-            self.index.approach(hash);
+            self.index.prefetch(hash);
         }
         let slots = hashes.iter().map(|&hash| self.index.find(hash, |_| true));
         let slots: Vec<_> = slots.collect();
@@ -87,12 +87,12 @@ impl LiveSet {
         }
     }
 
-    /// In the order in which reports need them.
+    /// The allocations, grouped as reports need them.
     pub(super) fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Enters an allocation; returns the one that held its address, if any.
+    /// Adds an allocation; returns the one that it supersedes at its address, if any.
     pub(super) fn insert(&mut self, new: Allocation) -> Option<Allocation> {
         let key = new.key();
         let hash = self.hash(key);
@@ -114,29 +114,30 @@ impl LiveSet {
             let gone = *held;
             self.index.remove(hash, |slot| slot == gone);
         }
-        // A graph that frees by itself takes the place of its memory at each launch: no free of
-        // that is on its way, most often.
+        // A graph that frees its own memory supersedes it at each launch: usually no free of it is
+        // in flight.
         if old.kind() == MemoryKind::Graph && new.kind() == MemoryKind::Graph {
-            self.superseded.thin_out(key);
+            self.superseded.drop_oldest(key);
         }
         self.superseded.remember(key, old.end_ns, new.end_ns, 1);
         Some(old)
     }
 
-    /// What is live under `key` has another size. Returns it as it was.
+    /// Changes the size of the allocation under `key`. Returns it as it was.
     pub(super) fn resize(&mut self, key: u64, size_bytes: u64) -> Option<Allocation> {
         let slot = self.find(key)?;
         Some(self.store.resize(slot, size_bytes))
     }
 
-    /// What lives under `key`, if anything does, is for this stream, and so much more than was asked for.
+    /// Sets the stream, and the bytes beyond the requested size, of the allocation under `key`, if
+    /// any.
     pub(super) fn note_request(&mut self, key: u64, stream: u8, more: u16) {
         if let Some(slot) = self.find(key) {
             self.store.note_request(slot, stream, more);
         }
     }
 
-    /// What lives under `key`.
+    /// The live allocation under `key`.
     pub(super) fn get(&self, key: u64) -> Option<&Allocation> {
         self.find(key).map(|slot| self.store.get(slot))
     }
@@ -150,7 +151,7 @@ impl LiveSet {
         hash(&self.hasher, key)
     }
 
-    /// Takes away what lives under `key`, whenever it was allocated.
+    /// Removes the allocation under `key`, whenever it was made.
     pub(super) fn remove(&mut self, key: u64) -> Option<Allocation> {
         match self.free(key, u64::MAX) {
             Freed::Live(allocation) => Some(allocation),
@@ -158,7 +159,7 @@ impl LiveSet {
         }
     }
 
-    /// Takes away all that `ends` says of.
+    /// Removes all allocations for which `ends` returns true.
     pub(super) fn remove_if(&mut self, ends: impl Fn(&Allocation) -> bool) -> Vec<Allocation> {
         let gone: Vec<_> = self.iter().filter(|a| ends(a)).copied().collect();
         for allocation in &gone {
@@ -167,13 +168,13 @@ impl LiveSet {
         gone
     }
 
-    /// Takes away what lived under `key` when a free of it was entered at `start_ns`.
+    /// Removes the allocation that was live under `key` when its free was entered at `start_ns`.
     pub(super) fn free(&mut self, key: u64, start_ns: u64) -> Freed {
         let hash = self.hash(key);
         let store = &self.store;
         let found = self.index.remove(hash, |slot| {
             let entry = store.get(slot);
-            // A newer allocation than the one that the free was for stays.
+            // An allocation newer than the one that was freed stays.
             entry.key() == key && entry.end_ns <= start_ns
         });
         if let Some(slot) = found {
@@ -188,7 +189,7 @@ impl LiveSet {
         }
     }
 
-    /// After something was taken out of `slot`.
+    /// Returns memory to the system after an allocation was removed from `slot`.
     fn give_back_memory(&mut self, slot: Slot) {
         if self.store.is_sparse(slot) {
             let (index, hasher) = (&mut self.index, &self.hasher);
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn spaces_are_apart() {
+    fn address_spaces_do_not_mix() {
         let mut live = LiveSet::default();
         live.insert(allocation(0x100, 10));
         let pinned = key(Space::Pinned, 0x100);
@@ -241,10 +242,11 @@ mod tests {
     }
 
     #[test]
-    fn a_late_free_spares_the_newer_allocation() {
+    fn a_late_free_keeps_the_newer_allocation() {
         let mut live = LiveSet::default();
         assert_eq!(live.insert(allocation(0x100, 10)), None);
-        // The free is entered at 20; its address is handed out again at 30, before it returns.
+        // The free is entered at 20; its address is handed out again at 30, before the free
+        // returns.
         assert_eq!(
             live.insert(allocation(0x100, 30)),
             Some(allocation(0x100, 10))
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_that_frees_by_itself_costs_little() {
+    fn a_graph_that_frees_its_memory_takes_little_room() {
         let mut live = LiveSet::default();
         for end_ns in 0..1_000_000 {
             live.insert(Allocation::new(&New {
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_given_back() {
+    fn memory_is_returned() {
         let mut live = LiveSet::default();
         for address in 0..100_000 {
             live.insert(allocation(address, 1));

@@ -1,31 +1,32 @@
-//! Physical memory behind handles, and where it is mapped: the virtual memory management, and
-//! memory that is imported from other APIs.
+//! Physical memory behind handles, and its mappings: virtual memory management, and memory imported
+//! from other APIs.
 //!
-//! Physical memory lives until the last reference to its handle is released and its last mapping
-//! is gone. Reserved address space is no memory.
+//! Physical memory lives until the last reference to its handle is released and its last mapping is
+//! removed. Reserved address space takes no memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::superseded::Superseded;
 
-/// Physical memory.
+/// A piece of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Physical {
-    /// Its handle, by which it was handed out last.
+    /// The handle under which it was last returned to the program.
     pub handle: u64,
-    /// References to the handle that are not released.
+    /// References to the handle that have not been released.
     pub references: u32,
-    /// Bytes that are mapped, each mapping once.
+    /// Bytes mapped, summed over all mappings.
     pub mapped_bytes: u64,
-    /// The lowest address that it is mapped at, if it is.
+    /// Its lowest mapped address, if it is mapped.
     pub address: Option<u64>,
     mappings: u32,
 }
 
-/// A handle's value is used again once its memory has gone.
+/// A handle; its value is reused once its memory is gone.
 #[derive(Clone, Copy, Debug)]
 struct Handle {
-    /// The physical memory; `None` if it was there before us, or is no memory.
+    /// Number of the physical memory; `None` if it was created before tracing, or the handle is not
+    /// of memory.
     id: Option<u64>,
     references: u32,
     since_ns: u64,
@@ -38,25 +39,25 @@ struct Mapping {
     since_ns: u64,
 }
 
-/// What became of physical memory.
+/// Effect of a release or unmapping on physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Released {
-    /// Nobody holds it any more.
+    /// The piece with this number is gone.
     Gone(u64),
-    /// It is still held, or it is not ours to count.
+    /// The memory is still held, or it is not counted here.
     Held,
-    /// Nothing is known of such a handle or mapping.
+    /// The handle or mapping is unknown.
     Unknown,
 }
 
-/// The physical memory of one process. Each piece has a number of its own: the values of handles
-/// are used again while what they stood for is still mapped.
+/// The physical memory of one process. Each piece has a number of its own, as the value of a handle
+/// is reused while the former memory is still mapped.
 #[derive(Debug, Default)]
 pub struct PhysicalMemory {
     pieces: HashMap<u64, Physical>,
     handles: HashMap<u64, Handle>,
     mappings: BTreeMap<u64, Mapping>,
-    /// Where pieces are mapped: number and address.
+    /// Mappings of each piece: number and address.
     places: BTreeSet<(u64, u64)>,
     superseded: Superseded,
     last_id: u64,
@@ -71,29 +72,29 @@ struct Reservation {
 }
 
 impl PhysicalMemory {
-    /// Entries that are kept.
+    /// Number of entries kept.
     pub(super) fn kept(&self) -> usize {
         let tables = self.pieces.len() + self.handles.len() + self.mappings.len();
         tables + self.places.len() + self.reserved.len() + self.superseded.len()
     }
 
-    /// Frees that are on their way are remembered no more, or again.
+    /// Stops or resumes keeping superseded entries.
     pub(super) fn set_full(&mut self, is_full: bool) {
         self.superseded.is_full = is_full;
     }
 
-    /// The piece of this number.
+    /// The piece with this number.
     pub fn get(&self, id: u64) -> Option<&Physical> {
         self.pieces.get(&id)
     }
 
-    /// Bytes of address space that are reserved.
+    /// Bytes of reserved address space.
     pub fn reserved_bytes(&self) -> u64 {
         self.reserved_bytes
     }
 
-    /// Enters a new handle of new physical memory. Returns its number, and what happened to memory
-    /// whose handle had the same value: its release is still on the way.
+    /// Adds physical memory with a new handle. Returns its number, and the effect on former memory
+    /// with the same handle value, whose release is in flight.
     pub(super) fn create(&mut self, handle: u64, end_ns: u64) -> (u64, Released) {
         self.last_id += 1;
         let id = self.last_id;
@@ -108,7 +109,7 @@ impl PhysicalMemory {
         (id, self.enter(handle, Some(id), end_ns))
     }
 
-    /// Enters a handle that is no memory.
+    /// Adds a handle that is not of memory.
     pub(super) fn create_other(&mut self, handle: u64, end_ns: u64) -> Released {
         self.enter(handle, None, end_ns)
     }
@@ -131,7 +132,7 @@ impl PhysicalMemory {
         self.collect(old.id)
     }
 
-    /// One more reference, by an address that is mapped.
+    /// Adds a reference, obtained through a mapped address.
     pub(super) fn retain(&mut self, address: u64, handle: u64, end_ns: u64) {
         let id = self.mapping_of(address).and_then(|mapping| mapping.id);
         let entry = self.handles.entry(handle).or_insert(Handle {
@@ -146,7 +147,7 @@ impl PhysicalMemory {
         }
     }
 
-    /// A release that was entered at `start_ns` has returned.
+    /// Applies a release that was entered at `start_ns` and has returned.
     pub(super) fn release(&mut self, handle: u64, start_ns: u64) -> Released {
         let Some(entry) = self.handles.get_mut(&handle) else {
             let known = self.superseded.forget(handle, start_ns);
@@ -175,13 +176,13 @@ impl PhysicalMemory {
         self.collect(id)
     }
 
-    /// The physical memory behind `handle`, if it is known.
+    /// Number of the physical memory behind `handle`, if known.
     pub(super) fn of_handle(&self, handle: u64) -> Option<u64> {
         self.handles.get(&handle).and_then(|h| h.id)
     }
 
-    /// Maps `size_bytes` of `handle` at `address`. Returns what became of memory that was mapped
-    /// there: its unmapping is still on the way.
+    /// Maps `size_bytes` of `handle` at `address`. Returns the effect on memory formerly mapped
+    /// there, whose unmapping is in flight.
     pub(super) fn map(
         &mut self,
         address: u64,
@@ -206,8 +207,8 @@ impl PhysicalMemory {
         gone
     }
 
-    /// Takes away the mappings that begin within `size_bytes` from `address` and were there when
-    /// the call was entered at `start_ns`.
+    /// Removes the mappings that begin in the `size_bytes` from `address`, if they existed when the
+    /// call was entered at `start_ns`.
     pub(super) fn unmap(&mut self, address: u64, size_bytes: u64, start_ns: u64) -> Vec<Released> {
         let end = address.saturating_add(size_bytes.max(1));
         let within = self.mappings.range(address..end);
@@ -236,7 +237,7 @@ impl PhysicalMemory {
         self.collect(Some(id))
     }
 
-    /// Forgets the piece `id` if nobody holds it.
+    /// Drops the piece `id` if it has neither references nor mappings.
     fn collect(&mut self, id: Option<u64>) -> Released {
         let Some(id) = id else {
             return Released::Held;
@@ -255,13 +256,13 @@ impl PhysicalMemory {
         (address - start < mapping.size_bytes).then_some(mapping)
     }
 
-    /// Where the reserved range of addresses begins that `address` is in.
+    /// Start of the reserved address range that contains `address`.
     pub fn range_of(&self, address: u64) -> Option<u64> {
         let (&start, range) = self.reserved.range(..=address).next_back()?;
         (address - start < range.size_bytes).then_some(start)
     }
 
-    /// What is mapped in the reserved range that begins at `start`: addresses and bytes, in order.
+    /// Mappings in the reserved range at `start`: addresses and bytes, in order.
     pub(super) fn mapped_in(&self, start: u64) -> Vec<(u64, u64)> {
         let Some(range) = self.reserved.get(&start) else {
             return Vec::new();
@@ -271,7 +272,7 @@ impl PhysicalMemory {
         pieces.map(|(&at, piece)| (at, piece.size_bytes)).collect()
     }
 
-    /// Bytes of the mappings that begin within `size_bytes` from `address`.
+    /// Bytes of the mappings that begin in the `size_bytes` from `address`.
     pub(super) fn mapped_bytes_at(&self, address: u64, size_bytes: u64) -> u64 {
         let end = address.saturating_add(size_bytes.max(1));
         let pieces = self.mappings.range(address..end);
@@ -280,15 +281,15 @@ impl PhysicalMemory {
         })
     }
 
-    /// The pieces whose mappings begin within `size_bytes` from `address`, one for each mapping.
+    /// Numbers of the pieces of mappings that begin in the `size_bytes` from `address`, one per
+    /// mapping.
     pub(super) fn mapped_ids(&self, address: u64, size_bytes: u64) -> Vec<u64> {
         let end = address.saturating_add(size_bytes.max(1));
         let mappings = self.mappings.range(address..end);
         mappings.filter_map(|(_, mapping)| mapping.id).collect()
     }
 
-    /// What is mapped from this address on: bytes, and the number of the piece if it is memory that was
-    /// seen to be created.
+    /// The mapping at `start`: bytes, and the number of the piece if its creation was seen.
     pub fn mapping_at(&self, start: u64) -> Option<(u64, Option<u64>)> {
         let mapping = self.mappings.get(&start)?;
         Some((mapping.size_bytes, mapping.id))
@@ -305,7 +306,7 @@ impl PhysicalMemory {
         self.reserved_bytes = others.saturating_add(size_bytes);
     }
 
-    /// A call that was entered at `start_ns` gave back what was reserved at `address` then.
+    /// Releases the range reserved at `address`, by a call that was entered at `start_ns`.
     pub(super) fn unreserve(&mut self, address: u64, start_ns: u64) {
         let old = self.reserved.get(&address);
         if let Some(old) = old.filter(|old| old.since_ns <= start_ns) {
@@ -334,31 +335,31 @@ mod tests {
         assert_eq!((piece.mapped_bytes, piece.address), (128, Some(0x1000)));
         assert_eq!(memory.unmap(0x1000, 64, 17), [Released::Held]);
         assert_eq!(memory.get(id).unwrap().address, Some(0x2000));
-        // It can be had back by its address.
+        // A new reference is obtained by address.
         memory.retain(0x2000, 0x51, 18);
         assert_eq!(memory.unmap(0x2000, 64, 19), [Released::Held]);
         assert_eq!(memory.release(0x51, 20), Released::Gone(id));
     }
 
     #[test]
-    fn a_handle_is_used_again_while_the_old_memory_is_mapped() {
+    fn a_handle_is_reused_while_the_old_memory_is_mapped() {
         let mut memory = PhysicalMemory::default();
         let (old, _) = memory.create(0x50, 10);
         memory.map(0x1000, 64, 0x50, 11);
         assert_eq!(memory.release(0x50, 12), Released::Held);
-        let (new, gave_way) = memory.create(0x50, 13);
-        assert_eq!(gave_way, Released::Held);
+        let (new, superseded) = memory.create(0x50, 13);
+        assert_eq!(superseded, Released::Held);
         assert_eq!(memory.unmap(0x1000, 64, 14), [Released::Gone(old)]);
         assert_eq!(memory.release(0x50, 15), Released::Gone(new));
     }
 
     #[test]
-    fn late_releases_and_unmappings_spare_what_is_newer() {
+    fn late_releases_and_unmappings_keep_newer_memory() {
         let mut memory = PhysicalMemory::default();
         let (old, _) = memory.create(0x50, 10);
-        // Released at 20, handed out again at 30, before the release has returned.
-        let (new, gave_way) = memory.create(0x50, 30);
-        assert_eq!(gave_way, Released::Gone(old));
+        // Released at 20, reused at 30, before the release has returned.
+        let (new, superseded) = memory.create(0x50, 30);
+        assert_eq!(superseded, Released::Gone(old));
         assert_eq!(memory.release(0x50, 20), Released::Held);
         memory.map(0x1000, 64, 0x50, 40);
         assert_eq!(memory.unmap(0x1000, 64, 35), []);
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_from_before_and_of_no_memory_disturb_nothing() {
+    fn unknown_handles_are_ignored() {
         let mut memory = PhysicalMemory::default();
         memory.retain(0x9000, 0x60, 10);
         assert_eq!(memory.release(0x60, 11), Released::Held);
@@ -379,21 +380,21 @@ mod tests {
     }
 
     #[test]
-    fn reserved_address_space_is_a_sum_of_its_own() {
+    fn reserved_address_space_is_summed_separately() {
         let mut memory = PhysicalMemory::default();
         memory.reserve(0x1000, 100, 10);
         memory.reserve(0x2000, 50, 11);
         memory.unreserve(0x1000, 12);
         memory.unreserve(0x7777, 13);
         assert_eq!(memory.reserved_bytes(), 50);
-        // Given back at 20, reserved again at 30, before the call has returned.
+        // Released at 20, reserved again at 30, before the call has returned.
         memory.reserve(0x2000, 70, 30);
         memory.unreserve(0x2000, 20);
         assert_eq!(memory.reserved_bytes(), 70);
     }
 
     #[test]
-    fn a_handle_of_many_references_gives_way_at_once() {
+    fn a_reused_handle_drops_all_references() {
         let mut memory = PhysicalMemory::default();
         memory.create(0x50, 10);
         memory.map(0x1000, 64, 0x50, 11);
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_mappings_are_unmapped_soon() {
+    fn unmapping_a_hundred_thousand_mappings_is_fast() {
         let mut memory = PhysicalMemory::default();
         let (id, _) = memory.create(0x50, 10);
         let addresses = || (0..100_000).map(|n| 0x10_0000 + n * 64);

@@ -1,44 +1,44 @@
-//! Pools of stream-ordered memory. What is allocated from a pool is used; what the pool holds from
-//! the driver is reserved, is usually more, and is known only when the program asks for it.
+//! Pools of stream-ordered memory. Memory allocated from a pool is used; memory that the pool holds
+//! from the driver is reserved. It is usually more, and known only when the program queries it.
 
 use super::allocation::Place;
 use super::totals::Total;
 
-/// A pool.
+/// A memory pool of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// Its handle; `None` for the pool of a device that the program never asked for.
+    /// Its handle; `None` for a device's default pool that the program never queried.
     pub handle: Option<u64>,
-    /// What is allocated from it.
+    /// Memory allocated from it.
     pub used: Total,
-    /// What it holds, as the driver last told the program; `None` if it never did, or if that can
-    /// no longer be true.
+    /// Bytes reserved, as last reported by the driver; `None` if the program never queried it, or
+    /// if the value is known to be outdated.
     pub reserved_bytes: Option<u64>,
     pub(super) place: Place,
-    /// It is of managed memory, of which a device has a default pool of its own.
+    /// Whether it is of managed memory, for which a device has a separate default pool.
     is_managed: bool,
-    /// It is the pool from which `cuMemAllocAsync` takes for its device.
+    /// Whether `cuMemAllocAsync` allocates from it on its device.
     is_current: bool,
     is_default: bool,
     destroyed: bool,
-    /// It stands for all pools for which there is no slot.
+    /// Whether it stands for all pools without a slot of their own.
     is_shared: bool,
 }
 
-/// Where the memory of a pool is, and whether it is managed.
+/// Location of a pool's memory, and whether it is managed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sort {
     pub(super) place: Place,
     pub(super) is_managed: bool,
 }
 
-/// Pools are numbered by a byte; those beyond share the last slot.
+/// Slots of pools, which fit a byte; further pools share the last slot.
 const SHARED: usize = 254;
-/// `CU_MEM_ALLOCATION_TYPE_MANAGED`.
+/// Memory type `CU_MEM_ALLOCATION_TYPE_MANAGED` of a pool.
 const MANAGED: u64 = 2;
-/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
+/// Pool attribute `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
 const RESERVED_CURRENT: u64 = 5;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+/// Location type `CU_MEM_LOCATION_TYPE_DEVICE`.
 const AT_DEVICE: u64 = 1;
 
 /// The pools of one process.
@@ -48,13 +48,14 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// How many are kept.
+    /// Number of pools kept.
     pub(super) fn kept(&self) -> usize {
         self.list.len()
     }
 }
 
-/// Where `CUmemLocation` says that memory is, which has nothing to say in the calls of old.
+/// Location of memory by its `CUmemLocation`; the type is 0 for calls of older versions without
+/// one.
 pub(super) fn place(location_type: u64, device: Option<u16>) -> Place {
     match location_type {
         0 | AT_DEVICE => device.into(),
@@ -62,13 +63,13 @@ pub(super) fn place(location_type: u64, device: Option<u16>) -> Place {
     }
 }
 
-/// Whether memory of this type of location is the host's.
+/// Whether memory with this type of location is host memory.
 pub(super) fn is_host(location_type: u64) -> bool {
     place(location_type, None) == Place::Host
 }
 
-/// The sort of a pool, by the values of the calls that name one: the types of its location and of
-/// its memory, neither of which the calls of old have.
+/// The sort of a pool, by location type and memory type; both are 0 for calls of older versions
+/// without them.
 pub(super) fn sort(location_type: u64, device: Option<u16>, memory_type: u64) -> Sort {
     Sort {
         place: place(location_type, device),
@@ -84,7 +85,7 @@ impl From<Place> for Sort {
 }
 
 impl Pools {
-    /// The pools that exist, or from which something is still allocated.
+    /// Pools that exist, or from which memory is still allocated.
     pub fn iter(&self) -> impl Iterator<Item = &Pool> {
         let shown = |p: &&Pool| !(p.destroyed || p.is_shared) || p.used.allocations > 0;
         self.list.iter().filter(shown)
@@ -95,7 +96,7 @@ impl Pools {
         self.list.get(usize::from(slot))
     }
 
-    /// Where memory from the pool in `slot` is, if it is not where its call says.
+    /// Location of memory from the pool in `slot`, if it differs from the call's device.
     pub(super) fn place(&self, slot: u8) -> Option<Place> {
         let pool = self.get(slot).filter(|pool| !pool.is_shared);
         pool.map(|pool| pool.place)
@@ -112,7 +113,7 @@ impl Pools {
             if !std::mem::take(&mut pool.is_current) {
                 return;
             }
-            // The device goes back to its default pool.
+            // The device returns to its default pool.
             let default = |p: &&mut Pool| p.is_default && p.sort() == sort;
             if let Some(pool) = self.list.iter_mut().find(default) {
                 pool.is_current = true;
@@ -136,7 +137,7 @@ impl Pools {
         }
     }
 
-    /// The program was told that `handle` is a pool of the device.
+    /// Notes that a query returned `handle` as the pool of the device.
     pub(super) fn learn(&mut self, handle: u64, sort: Sort) {
         if self.find(handle).is_some() {
             return;
@@ -148,7 +149,7 @@ impl Pools {
         }
     }
 
-    /// `handle` is the pool of the device from now on.
+    /// Sets the current pool of the device.
     pub(super) fn set_current(&mut self, handle: u64, sort: Sort) {
         let slot = self.find(handle).is_none().then(|| {
             let pool = Pool::new(Some(handle), sort);
@@ -162,7 +163,7 @@ impl Pools {
         }
     }
 
-    /// The slot of the pool `handle`; of the device's pool if it is 0.
+    /// Slot of the pool `handle`; of the device's current pool if it is 0.
     pub(super) fn slot(&mut self, handle: u64, place: Place) -> u8 {
         let sort = Sort::from(place);
         let found = if handle == 0 {
@@ -187,7 +188,7 @@ impl Pools {
     pub(super) fn add(&mut self, slot: u8, bytes: u64) {
         if let Some(pool) = self.list.get_mut(usize::from(slot)) {
             pool.used.add(bytes);
-            // What was reserved then is less than what is used now.
+            // The reserved size is outdated if it is less than what is used.
             pool.reserved_bytes = pool.reserved_bytes.filter(|&r| r >= pool.used.bytes);
         }
     }
@@ -198,7 +199,7 @@ impl Pools {
         }
     }
 
-    /// Where the pool `handle` is.
+    /// Location of memory from the pool `handle`.
     pub(super) fn place_of(&self, handle: u64) -> Place {
         let is_it = |p: &&Pool| p.handle == Some(handle) && !p.destroyed;
         let pool = self.list.iter().find(is_it);
@@ -220,8 +221,8 @@ impl Pools {
         self.put(pool)
     }
 
-    /// Enters a pool in the slot of one that is gone, or in a new one. When there are too many, it
-    /// is not told from others: nothing that is still allocated from must give way.
+    /// Stores a pool in the slot of one that is gone, or in a new one. If there are too many, it
+    /// shares a slot: no pool with live allocations may be dropped.
     fn put(&mut self, pool: Pool) -> usize {
         let gone = |p: &Pool| p.destroyed && p.used.allocations == 0;
         if let Some(slot) = self.list.iter().position(gone) {
@@ -262,7 +263,7 @@ impl Pool {
         }
     }
 
-    /// Its device, if it is at a known one.
+    /// Device of the pool, if it is on a known device.
     pub fn device(&self) -> Option<u16> {
         match self.place {
             Place::Device(device) => Some(device),
@@ -279,7 +280,7 @@ mod tests {
     const GPU: Place = Place::Device(0);
 
     #[test]
-    fn the_pool_of_a_device_is_found_however_it_is_named() {
+    fn a_device_pool_is_found_by_device_and_by_handle() {
         let mut pools = Pools::default();
         let default = pools.slot(0, GPU);
         pools.learn(0x10, GPU.into());
@@ -320,7 +321,7 @@ mod tests {
         pools.add(slot, 100);
         pools.destroy(0x20);
         assert_eq!(pools.iter().count(), 1);
-        // The handle may be used again meanwhile.
+        // The handle may be reused meanwhile.
         pools.create(0x20, GPU.into());
         assert_ne!(pools.slot(0x20, GPU), slot);
         pools.subtract(slot, 100);
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_pools_do_no_harm() {
+    fn pools_are_bounded() {
         let mut pools = Pools::default();
         let mut slots = Vec::new();
         for handle in 1..2000 {
@@ -347,7 +348,7 @@ mod tests {
         assert_eq!(used(&pools), 2000);
         pools.subtract(slots[1998], 1);
         assert_eq!(used(&pools), 1999);
-        // One that is gone makes room.
+        // A pool that is gone makes room.
         pools.subtract(slots[3], 1);
         pools.destroy(4);
         pools.create(5000, GPU.into());
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn managed_pools_are_apart() {
+    fn managed_pools_are_separate() {
         let mut pools = Pools::default();
         let managed = sort(1, Some(0), 2);
         pools.learn(0x30, managed);

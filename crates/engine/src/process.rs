@@ -1,4 +1,4 @@
-//! One traced process: its threads and what they hold.
+//! A traced process: its threads and the memory they hold.
 
 mod held;
 
@@ -30,101 +30,101 @@ pub use held::Span;
 /// A thread that has called a traced function.
 #[derive(Clone, Debug)]
 pub struct Thread {
-    /// Thread id.
+    /// Thread id in the initial PID namespace.
     pub tid: u32,
-    /// Name, if the kernel side could send it.
+    /// Name (comm) of the thread, if the BPF program could read it.
     pub comm: Option<String>,
     /// Live memory that the thread allocated.
     pub live: Sums,
-    /// Their number, whatever is counted.
+    /// Number of its live allocations, of all kinds.
     held: u64,
     exited: bool,
 }
 
-/// Where a module was loaded.
+/// Device and context in which a module was loaded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loaded {
     pub(super) device: Option<u16>,
     pub(super) slot: u8,
 }
 
-/// A device variable that a program has asked for.
+/// A device variable that the program has queried.
 #[derive(Clone, Debug)]
 pub(super) struct Variable {
     pub(super) module: u64,
     pub(super) name: Option<String>,
 }
 
-/// Units of [`Kept`] that a variable takes: its module, its name.
+/// Units of [`Kept`] per variable: its module and its name.
 const VARIABLE_UNITS: usize = 4;
 
 /// A process that has called a traced function.
 #[derive(Debug)]
 pub struct Process {
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
-    /// User id, if the kernel side could send it.
+    /// User id, if the BPF program could read it.
     pub uid: Option<u32>,
-    /// Name, if the kernel side could send it.
+    /// Name (comm) of the process, if the BPF program could read it.
     pub comm: Option<String>,
-    /// The process has ended or runs another program: what is live here was never freed.
+    /// Whether the process has ended or called `exec`; its live memory was never freed.
     pub exited: bool,
-    /// Memory that is allocated and not freed.
+    /// Sums of live memory.
     pub totals: Totals,
-    /// The most bytes of GPU memory that it held.
+    /// Peak of its GPU memory, bytes.
     pub peak_bytes: u64,
-    /// When that was, `CLOCK_MONOTONIC` nanoseconds; `None` if it never held any.
+    /// When the peak was reached, `CLOCK_MONOTONIC` nanoseconds; `None` if it never held any.
     pub peak_ns: Option<u64>,
-    /// When it was first seen, `CLOCK_MONOTONIC` nanoseconds, if the kernel side could send that.
+    /// When the process was first seen, `CLOCK_MONOTONIC` nanoseconds, if known.
     pub first_seen_ns: Option<u64>,
-    /// When it ended or ran another program, if that was seen.
+    /// When it ended or called `exec`, `CLOCK_MONOTONIC` nanoseconds, if that was seen.
     pub ended_ns: Option<u64>,
-    /// Physical memory and where it is mapped.
+    /// Physical memory and its mappings.
     pub physical: PhysicalMemory,
     /// Pools of stream-ordered memory.
     pub pools: Pools,
-    /// From where it allocates.
+    /// Call sites of its allocations.
     pub sites: Sites,
-    /// What allocators of frameworks have handed out of what it holds.
+    /// Tensors that allocators of frameworks have placed in its memory.
     pub tensors: Tensors,
-    /// Nothing that it did was missed.
+    /// Whether it was traced from its start.
     pub from_birth: bool,
-    /// Who it is.
+    /// Identity of the process: its command line, container and GPUs.
     pub identity: Identity,
     pub(super) graphs: Graphs,
     pub(super) contexts: Contexts,
-    /// Whose is what it has open of others.
+    /// Exporters of the memory that it has open.
     pub(super) imports: Imports,
-    /// Who it is to those that open what it has exported.
+    /// Its identity as an exporter of memory.
     exporter: Option<Arc<Exporter>>,
-    /// Modules that are loaded, and libraries, which belong to no context.
+    /// Loaded modules, and libraries, which belong to no context.
     pub(super) modules: HashMap<u64, Option<Loaded>>,
-    /// Modules and names of variables, by address.
+    /// Device variables by address.
     pub(super) variables: HashMap<u64, Variable>,
-    /// The addresses of variables by module.
+    /// Addresses of variables by module.
     pub(super) of_modules: HashMap<u64, HashSet<u64>>,
-    /// How often what was opened at an address was opened.
+    /// Number of times that IPC memory was opened, by address.
     pub(super) opened: HashMap<u64, u32>,
     pub(super) live: LiveSet,
-    /// How much may be looked through because contexts end.
+    /// Rate limit on scans of allocations when contexts end.
     pub(super) scans: Allowance,
-    /// Calls that were left out.
+    /// Number of calls dropped.
     pub(super) left_out: u64,
-    /// Of what no more is kept, and the allocations that were left out for that and not freed since.
+    /// Which tables are full, and the number of live allocations dropped for that reason.
     full: Full,
     pub(super) live_left_out: u64,
-    /// What it counts for.
+    /// Memory use of the process in the ledger, as last added to [`super::shares`].
     pub(super) account: Account,
-    /// Changes that calls make, while one is entered.
+    /// Changes of the call that is being applied.
     pub(super) changes: Changes,
-    /// Memory that came or went since the highest point, if that is kept.
+    /// Allocations and frees since the peak, if these are kept.
     pub(super) since_peak: Option<SincePeak>,
-    /// The kinds that totals and sums are about.
+    /// Memory kinds included in totals and sums.
     counted: KindSet,
     threads: Vec<Thread>,
-    /// Indices into `threads` of living threads, by tid.
+    /// Indices into `threads` of live threads, by tid.
     by_tid: HashMap<u32, u32>,
-    /// Indices into `threads` that may be used again.
+    /// Indices into `threads` that can be reused.
     vacant: Vec<u32>,
 }
 
@@ -169,12 +169,12 @@ impl Process {
         }
     }
 
-    /// The kinds that totals and sums are about.
+    /// Memory kinds included in totals and sums.
     pub fn counted(&self) -> KindSet {
         self.counted
     }
 
-    /// Threads with their indices, including those that hold nothing.
+    /// Threads by index, including those that hold nothing.
     pub fn threads(&self) -> &[Thread] {
         &self.threads
     }
@@ -234,19 +234,19 @@ impl Process {
         }
     }
 
-    /// Enters an allocation. Returns the one that was at the same place: it has been freed, though
-    /// its free has not returned yet.
+    /// Adds an allocation. Returns the one that it supersedes at its address: it has been freed,
+    /// but its free has not returned yet.
     pub(super) fn add(&mut self, allocation: Allocation) -> Option<Allocation> {
         let old = self.live.insert(allocation);
         if let Some(old) = old {
             self.uncount(&old);
-            // Its free, when it returns, will find nothing.
+            // Its free will find nothing when it returns.
             if let Some(Change::Freed(block)) = self.changes.list.pop() {
                 self.changes.list.push(Change::GaveWay(block));
             }
         }
         self.note_new(&allocation);
-        self.changes.tell(|| Change::Allocated(allocation.into()));
+        self.changes.record(|| Change::Allocated(allocation.into()));
         self.count(&allocation);
         self.note_peak(allocation.end_ns);
         if self.counted.contains(allocation.kind()) {
@@ -258,7 +258,7 @@ impl Process {
         old
     }
 
-    /// Memory has come at this time.
+    /// Updates the peak after an allocation.
     fn note_peak(&mut self, time_ns: u64) {
         let bytes = self.totals.sums.gpu.bytes;
         if bytes > self.peak_bytes {
@@ -266,7 +266,7 @@ impl Process {
         }
     }
 
-    /// Adds what is live to the sums of the process and of its thread.
+    /// Adds an allocation to the sums of the process and of its thread.
     pub(super) fn count(&mut self, allocation: &Allocation) {
         self.totals.add(allocation, self.counted);
         let owner = &mut self.threads[allocation.thread() as usize];
@@ -276,7 +276,7 @@ impl Process {
         }
     }
 
-    /// The same process with these sites, when it holds nothing.
+    /// A copy of the process with the call sites `sites`, without memory.
     pub(super) fn without_memory(&self, sites: Sites) -> Self {
         let without = |thread: &Thread| Thread {
             live: Sums::default(),
@@ -298,22 +298,22 @@ impl Process {
         }
     }
 
-    /// Takes away what is at `address` in `space`.
+    /// Removes the allocation at `address` in `space`.
     pub(super) fn remove(&mut self, space: Space, address: u64) -> Option<Allocation> {
         let gone = self.live.remove(key(space, address))?;
         self.uncount(&gone);
         Some(gone)
     }
 
-    /// Corrects the size of the allocation at `address` in `space`. It is no other allocation for
-    /// that, and stays with the thread that made it, which may have ended.
+    /// Corrects the size of the allocation at `address` in `space`. It stays the same allocation,
+    /// and with the thread that made it, which may have ended.
     pub(super) fn resize(&mut self, space: Space, address: u64, size_bytes: u64) {
         let Some(old) = self.live.resize(key(space, address), size_bytes) else {
             return;
         };
         let new = old.with_size(size_bytes);
-        self.changes.tell(|| Change::Freed(old.into()));
-        self.changes.tell(|| Change::Allocated(new.into()));
+        self.changes.record(|| Change::Freed(old.into()));
+        self.changes.record(|| Change::Allocated(new.into()));
         self.totals.subtract(&old, self.counted);
         self.totals.add(&new, self.counted);
         self.note_peak(new.end_ns);
@@ -325,10 +325,10 @@ impl Process {
         }
     }
 
-    /// Takes an allocation that is no longer live out of all sums.
+    /// Subtracts a removed allocation from all sums.
     pub(super) fn uncount(&mut self, gone: &Allocation) {
         self.note_gone(gone);
-        self.changes.tell(|| Change::Freed((*gone).into()));
+        self.changes.record(|| Change::Freed((*gone).into()));
         self.totals.subtract(gone, self.counted);
         let owner = &mut self.threads[gone.thread() as usize];
         owner.held = owner.held.saturating_sub(1);
@@ -363,7 +363,7 @@ impl Process {
         }
     }
 
-    /// What is kept of it.
+    /// Number of entries kept for the process.
     pub(super) fn kept(&self) -> Kept {
         let tables = self.modules.len()
             + self.variables.len() * VARIABLE_UNITS
@@ -372,7 +372,7 @@ impl Process {
         let mut kept = Kept {
             allocations: self.live.len(),
             others: tables
-                + self.live.on_their_way()
+                + self.live.frees_in_flight()
                 + self.sites.kept()
                 + self.imports.kept()
                 + self.contexts.kept()
@@ -388,7 +388,7 @@ impl Process {
         kept
     }
 
-    /// Of what no more is to be kept of it.
+    /// Tables of the process that are full.
     pub(super) fn full(&self) -> Full {
         self.full
     }
@@ -404,20 +404,19 @@ impl Process {
         self.tensors.set_full(full);
     }
 
-    /// A free of what is not known: whether it may be of what was left out.
+    /// Whether a free of an unknown allocation may be of one that was dropped.
     pub(super) fn frees_left_out(&mut self) -> bool {
         let may = self.live_left_out > 0;
         self.live_left_out = self.live_left_out.saturating_sub(1);
         may
     }
 
-    /// The number of calls for which there was no time, and of nodes of graphs, left out since this
-    /// was last asked.
+    /// Number of calls and graph nodes dropped since the last call of this function.
     pub(super) fn take_left_out(&mut self) -> u64 {
         std::mem::take(&mut self.left_out) + self.graphs.take_left_out()
     }
 
-    /// The same, and the tensors and stacks for which there was no room.
+    /// Numbers of calls and graph nodes, of tensors, and of stacks dropped since the last call.
     pub(super) fn take_all_left_out(&mut self) -> [u64; 3] {
         let (mut tensors, mut stacks) = (0, self.sites.take_left_out());
         for blocks in self.tensors.blocks_mut() {
@@ -427,7 +426,7 @@ impl Process {
         [self.take_left_out(), tensors, stacks]
     }
 
-    /// A call is over: says of what it has changed where that comes from, as it is known now.
+    /// Fills in the origin of the changed allocations, once the call has been applied.
     pub(super) fn finish_changes(&mut self) {
         let mut changes = std::mem::take(&mut self.changes);
         for change in &mut changes.list {
@@ -449,13 +448,13 @@ impl Process {
         (origin != Origin::default()).then_some(origin)
     }
 
-    /// The living thread `tid`, if it is known.
+    /// The live thread `tid`, if known.
     pub(super) fn thread_mut(&mut self, tid: u32) -> Option<&mut Thread> {
         let index = *self.by_tid.get(&tid)?;
         self.threads.get_mut(index as usize)
     }
 
-    /// Index of the living thread `tid`, which may be new.
+    /// Index of the live thread `tid`, which may be new.
     pub(super) fn thread(&mut self, tid: u32) -> u32 {
         if let Some(&index) = self.by_tid.get(&tid) {
             return index;

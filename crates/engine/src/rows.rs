@@ -1,40 +1,40 @@
-//! Accounts from the rows of a file, which tell what happened to memory instead of what was called.
+//! The ledger fed from the rows of a file, which contain allocations and frees instead of calls.
 
 use super::allocation::{New, Place};
 use super::process::{Process, Variable};
 use super::{Allocation, Counts, Ledger};
 use gpuprobe_cuda::{MemoryKind, Space};
 
-/// An allocation as a file tells of it.
+/// An allocation as a row of a file has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
-    /// Process id.
+    /// Process id (tgid) in the file.
     pub pid: u32,
-    /// Thread id; 0 if the call is not known.
+    /// Thread id; 0 if unknown.
     pub tid: u32,
-    /// Address, or handle.
+    /// Device address, host address or handle.
     pub address: u64,
-    /// Bytes.
+    /// Size of the allocation, bytes.
     pub bytes: u64,
-    /// When, nanoseconds of whatever clock the rows have.
+    /// Time of the allocation, nanoseconds of the file's clock.
     pub time_ns: u64,
-    /// Kind of memory.
+    /// Kind of the allocated memory.
     pub kind: MemoryKind,
-    /// The kind of thing that the address belongs to.
+    /// Address space of `address`.
     pub space: Space,
-    /// Device, if that is known.
+    /// Device index, if known.
     pub device: Option<u16>,
-    /// Row of the function table, or a number beyond it.
+    /// Index into the function table, or a number beyond it.
     pub function: u16,
-    /// A number for the function and what called it.
+    /// Number that stands for function and call stack.
     pub caller: u32,
-    /// The name of the variable that it is.
+    /// Name of the device variable, if it is one.
     pub name: Option<&'a str>,
 }
 
 impl Ledger {
-    /// A ledger that is fed with rows: it forgets nothing, and knows what was live at the highest point
-    /// ([`Self::at_peak_of_rows`]).
+    /// A ledger to be fed with rows: it drops nothing, and keeps the memory that was live at the
+    /// peak ([`Self::at_peak_of_rows`]).
     pub fn of_rows() -> Self {
         Self {
             is_of_rows: true,
@@ -44,12 +44,13 @@ impl Ledger {
 
     /// The process `pid`, which may be new.
     fn of_row(&mut self, pid: u32) -> &mut Process {
-        let process = self.living.enter(pid);
+        let process = self.processes.enter(pid);
         process.keep_peak();
         process
     }
 
-    /// Enters an allocation. Returns it, and what was at its address, whose free is not in the file.
+    /// Adds an allocation. Returns it, and the one that it supersedes at its address, whose free is
+    /// not in the file.
     pub fn allocate(&mut self, row: &Row<'_>) -> (Allocation, Option<Allocation>) {
         self.of_row(row.pid);
         self.account(row.pid, row.time_ns, |process| {
@@ -77,7 +78,7 @@ impl Ledger {
         })
     }
 
-    /// Takes away what is at `address`; none if nothing is.
+    /// Removes the allocation at `address`; `None` if there is none.
     pub fn free(
         &mut self,
         pid: u32,
@@ -85,37 +86,37 @@ impl Ledger {
         address: u64,
         time_ns: u64,
     ) -> Option<Allocation> {
-        self.living.get(pid)?;
+        self.processes.get(pid)?;
         self.account(pid, time_ns, |process| process.remove(space, address))
     }
 
-    /// The process `pid` has ended: what it holds was never freed.
+    /// Ends the process `pid`: the memory that it holds was never freed.
     pub fn end_process(&mut self, pid: u32, time_ns: u64) {
         self.end_at(pid, Some(time_ns));
     }
 
-    /// All processes, for who knows what they are called.
+    /// All processes, so that a caller can set their names.
     pub fn processes_mut(&mut self) -> impl Iterator<Item = &mut Process> {
-        self.living.iter_mut().chain(self.ended.iter_mut())
+        self.processes.iter_mut().chain(self.ended.iter_mut())
     }
 
-    /// Sets the counts of calls, which rows do not tell.
+    /// Sets the counts of calls, which rows do not contain.
     pub fn set_counts(&mut self, counts: Counts) {
         self.counts = counts;
     }
 
-    /// Discounts all that was before: the memory that is live now is the highest point so far, and sites
+    /// Resets peaks and totals: the memory that is live now becomes the peak, and the call sites
     /// have allocated nothing yet.
-    pub fn begin_again(&mut self, time_ns: u64) {
+    pub fn reset_sums(&mut self, time_ns: u64) {
         self.note_peak(time_ns);
-        for process in self.living.iter_mut() {
+        for process in self.processes.iter_mut() {
             process.peak_bytes = process.totals.sums.gpu.bytes;
             process.peak_ns = Some(time_ns);
             process.sites.begin_again();
         }
     }
 
-    /// The ledger as it was at the highest point, with the calls of all time.
+    /// The ledger as it was at the peak, with the counts of calls of the whole time.
     pub fn at_peak_of_rows(&self) -> Self {
         let mut then = Self {
             counts: self.counts.clone(),
@@ -128,21 +129,20 @@ impl Ledger {
         for process in self.living().chain(self.ended(true)) {
             let then_of = process.at_peak(self.peaks);
             if let Some(process) = then_of.filter(|process| !process.holds_nothing()) {
-                then.living.put(process);
+                then.processes.put(process);
             }
         }
         then
     }
 }
 
-/// Memory of a process that came or went since the highest point of some number.
+/// Allocations and frees of a process since the peak with this number.
 #[derive(Debug, Default)]
 pub(super) struct SincePeak {
     peak: u32,
-    /// Keys of what was allocated since and is live.
+    /// Keys of live allocations made since the peak.
     new: hashbrown::HashSet<u64>,
-    /// Allocations that were live then and were freed since, with the names of the variables that they
-    /// were.
+    /// Allocations live at the peak and freed since, with the names of device variables.
     gone: Vec<(Allocation, Option<String>)>,
 }
 
@@ -158,12 +158,12 @@ impl SincePeak {
 }
 
 impl Process {
-    /// From now on, [`Self::at_peak`] knows.
+    /// Enables [`Self::at_peak`] from now on.
     fn keep_peak(&mut self) {
         self.since_peak.get_or_insert_default();
     }
 
-    /// `allocation` is live now. Noted before the peak that it may be.
+    /// Notes a new allocation; called before the peak that it may cause.
     pub(super) fn note_new(&mut self, allocation: &Allocation) {
         let peak = self.sites.peak();
         if let Some(since) = &mut self.since_peak {
@@ -172,7 +172,7 @@ impl Process {
         }
     }
 
-    /// `allocation` is not live any more.
+    /// Notes a freed allocation.
     pub(super) fn note_gone(&mut self, allocation: &Allocation) {
         let peak = self.sites.peak();
         let Some(since) = &mut self.since_peak else {
@@ -189,7 +189,7 @@ impl Process {
         }
     }
 
-    /// The process as it was at the highest point of this number; none if it had ended by then.
+    /// The process as it was at the peak with this number; `None` if it had ended by then.
     fn at_peak(&self, peak: u32) -> Option<Self> {
         let sites = self.sites.all_at_peak(peak)?;
         let nothing = SincePeak::default();
@@ -206,7 +206,7 @@ impl Process {
         Some(then)
     }
 
-    /// Enters an allocation that its site knows of.
+    /// Adds an allocation that its call site has counted already.
     fn restore(&mut self, allocation: Allocation, name: Option<&str>) {
         self.live.insert(allocation);
         self.count(&allocation);
@@ -217,7 +217,7 @@ impl Process {
         }
     }
 
-    /// The thread `tid`, if it has allocated anything, is called `comm`.
+    /// Sets the name of thread `tid`, if it has allocated memory.
     pub fn name_thread(&mut self, tid: u32, comm: &str) {
         self.thread_mut(tid)
             .into_iter()

@@ -1,19 +1,19 @@
-//! What was handed out again before its free had returned.
+//! Superseded entries: addresses and handles reused before their free has returned.
 //!
 //! The driver takes an address or handle back inside the call that frees it, so another thread can
-//! be given it before that call has returned and is seen. The late free then belongs to what was
-//! there before.
+//! be given it before that call has returned and its event is sent. The late free then belongs to
+//! the former entry.
 
 use hashbrown::HashMap;
 
-/// Entries beyond which the oldest are forgotten: their frees were lost.
+/// Entries beyond which the oldest are dropped: the events of their frees were lost.
 const MAX: usize = 65_536;
-/// The same of one key, where most are not followed by a free at all.
+/// Limit per key, as most entries of one key are never followed by a free.
 const MAX_OF_KEY: usize = 64;
-/// No free takes longer than this.
+/// Upper limit of the duration of a free, nanoseconds.
 const KEEP_NS: u64 = 60_000_000_000;
 
-/// The free of the former holder was entered within these times.
+/// The free of a superseded entry was entered between these times.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     allocated_ns: u64,
@@ -22,23 +22,23 @@ struct Interval {
     frees: u32,
 }
 
-/// Former holders whose frees have not returned yet.
+/// Superseded entries with frees that have not returned.
 #[derive(Debug, Default)]
 pub(super) struct Superseded {
     by_key: HashMap<u64, Vec<Interval>>,
     count: usize,
-    /// When there was last a search for what can be forgotten.
+    /// When the entries were last scanned for old ones.
     searched_ns: u64,
-    /// No more are remembered.
+    /// Whether further entries are dropped.
     pub(super) is_full: bool,
 }
 
-/// Between two searches, which look at everything.
+/// Minimum time between two scans of all entries, nanoseconds.
 const SEARCH_EVERY_NS: u64 = 1_000_000_000;
 
 impl Superseded {
-    /// What was allocated under `key` at `allocated_ns`, and takes so many frees, gave way to
-    /// something newer.
+    /// Adds the entry allocated under `key` at `allocated_ns` and superseded at `reused_ns`, which
+    /// takes `frees` frees.
     pub(super) fn remember(&mut self, key: u64, allocated_ns: u64, reused_ns: u64, frees: u32) {
         if frees == 0 {
             return;
@@ -63,13 +63,13 @@ impl Superseded {
         });
     }
 
-    /// How many there are.
+    /// Number of entries kept.
     pub(super) fn len(&self) -> usize {
         self.count
     }
 
-    /// Forgets the oldest of the former holders of `key`, if there are many.
-    pub(super) fn thin_out(&mut self, key: u64) {
+    /// Drops the oldest entries of `key`, if there are many.
+    pub(super) fn drop_oldest(&mut self, key: u64) {
         let Some(list) = self.by_key.get_mut(&key) else {
             return;
         };
@@ -83,8 +83,8 @@ impl Superseded {
         }
     }
 
-    /// Whether a free of `key` that was entered at `start_ns` is that of a former holder, which is
-    /// forgotten.
+    /// Whether a free of `key` entered at `start_ns` belongs to a superseded entry, which is then
+    /// removed.
     pub(super) fn forget(&mut self, key: u64, start_ns: u64) -> bool {
         let Some(list) = self.by_key.get_mut(&key) else {
             return false;
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_full_of_what_is_new_costs_little() {
+    fn a_full_table_of_new_entries_is_fast() {
         let mut superseded = Superseded::default();
         for n in 0..2_000_000 {
             superseded.remember(n, 1, 2 + n, 1);

@@ -1,8 +1,9 @@
-//! What allocators of frameworks hand out, within memory that they have from CUDA.
+//! Memory that allocators of frameworks place in memory from CUDA (tensors).
 //!
-//! It is kept as the memory of a process is, by call site, but apart from it: bytes of tensors are bytes
-//! of the segments that they lie in. An allocator tells with each block how much it has handed out on the
-//! device and how much it holds for that; what was handed out before we came is the difference.
+//! It is kept by call site like the memory of a process, but separately: bytes of tensors are bytes
+//! of the segments around them. With each block, an allocator reports how much it has allocated on
+//! the device and how much it has reserved; the difference from the blocks seen was allocated
+//! before tracing began.
 
 mod fragmentation;
 #[cfg(test)]
@@ -24,91 +25,92 @@ use gpuprobe_model::event::{MAX_DEVICES, Request, Tensor};
 
 pub use fragmentation::{Fragmentation, Pinned};
 
-/// Devices of one process whose allocators are told apart, and streams of one of these.
+/// Limits on the allocators of one process, one per device, and on the streams of one allocator.
 const MAX_ALLOCATORS: usize = 64;
 const MAX_STREAMS: usize = 254;
-/// A process with more allocations than these is not looked through for one around an address.
+/// In a process with more allocations than this, the one around an address is not searched for.
 const MAX_LOOKED_AT: usize = 1 << 14;
-/// The stream of what nothing is known of.
+/// Number of an unknown stream.
 const NO_STREAM: u8 = u8::MAX;
-/// In [`Allocation::context`]: what was asked for is not known; more was handed out beyond it than fits.
+/// Values of [`Allocation::context`]: the requested size is unknown; the excess over it does not
+/// fit.
 const NOT_ASKED: u16 = 0;
 const MUCH_MORE: u16 = u16::MAX;
 
-/// The allocators of a process: one for each device.
+/// The allocators of a process: one per device.
 #[derive(Debug, Default)]
 pub struct Tensors {
     allocators: Vec<Allocator>,
-    /// Memory from CUDA in which allocators that do not say where they are have handed something out:
-    /// bytes and device, by address.
+    /// Memory from CUDA with tensors of allocators that do not report the device: bytes and device,
+    /// by address.
     regions: BTreeMap<u64, (u64, u16)>,
 }
 
-/// What an allocator has handed out on one device of a process.
+/// The state of an allocator on one device of a process.
 #[derive(Debug)]
 pub struct Allocator {
     /// Device index as CUDA numbers it in the process.
     pub device: u16,
-    /// Row of the function table.
+    /// Index of its function in the function table.
     pub row: u16,
-    /// What it was seen to hand out and has not taken back, as if a process of its own held it.
+    /// Live blocks that were seen to be allocated, kept like the memory of a process.
     pub blocks: Process,
-    /// Bytes that it has handed out, as it says.
+    /// Bytes allocated, as the allocator reports.
     pub allocated_bytes: u64,
-    /// Bytes that it has from CUDA for that, as it says, less what it was seen to give back since.
+    /// Bytes reserved from CUDA, as the allocator reports, less the segments freed since.
     pub reserved_bytes: u64,
-    /// The most of both.
+    /// Peak of `allocated_bytes` while tracing.
     pub peak_allocated_bytes: u64,
-    /// Likewise.
+    /// Peak of `reserved_bytes` while tracing.
     pub peak_reserved_bytes: u64,
-    /// Nothing had been handed out when it was first heard of.
+    /// Whether its first event shows that nothing had been allocated before.
     pub since_start: bool,
-    /// Bytes that were asked for of the live blocks of which that is known, and how many these are.
+    /// Bytes requested, and number, of the live blocks with a known requested size.
     pub requested: Total,
-    /// Blocks that were handed out.
+    /// Number of blocks allocated.
     pub allocations: u64,
-    /// Blocks that were taken back, seen to be handed out or not.
+    /// Number of blocks freed, including unknown ones.
     pub frees: u64,
-    /// Those among them that were not seen to be handed out.
+    /// Number of blocks freed that were not seen to be allocated.
     pub unknown_frees: u64,
-    /// How often more was handed out than ever before.
+    /// Number of new peaks of `allocated_bytes`.
     peaks: u32,
     streams: Vec<u64>,
-    /// Bytes beyond what was asked for, of those blocks that have no room to say so.
+    /// Bytes beyond the requested size, of blocks where the excess does not fit [`Allocation`].
     much_more: HashMap<u64, u64>,
-    /// Memory from CUDA whose first bytes were handed out once: the allocator's segments.
+    /// Addresses of allocations from CUDA that are segments: a block was seen at their start.
     segments: HashSet<u64>,
-    /// Reserved address space in which something was handed out, likewise.
+    /// Addresses of reserved ranges that are segments: a block was seen in them.
     ranges: HashSet<u64>,
 }
 
 impl Tensors {
-    /// Those of which anything was heard, by framework and device.
+    /// Allocators that have sent an event, by framework and device.
     pub fn iter(&self) -> impl Iterator<Item = &Allocator> {
         self.allocators.iter()
     }
 
-    /// What the allocators have handed out.
+    /// Live blocks of all allocators.
     pub(super) fn blocks_mut(&mut self) -> impl Iterator<Item = &mut Process> {
         self.allocators
             .iter_mut()
             .map(|allocator| &mut allocator.blocks)
     }
 
-    /// Of what no more is to be kept.
+    /// Sets which tables are full.
     pub(super) fn set_full(&mut self, full: Full) {
         self.blocks_mut().for_each(|blocks| blocks.set_full(full));
     }
 
-    /// Where what is at `address` was handed out: the device, and the number of the call site there.
+    /// Device and call site number of the block at `address`.
     pub fn site_at(&self, address: u64) -> Option<(u16, u32)> {
         let key = key(Space::Device, address);
         let holds = |a: &Allocator| Some((a.device, a.blocks.live.get(key)?.site));
         self.iter().find_map(holds)
     }
 
-    /// The allocator of this device, which may be new; `None` if there can be no such device, or no more of
-    /// them.
+    /// The allocator of this device, which may be new; `None` if the device index is out of range
+    /// or there are too many allocators.
     fn of(&mut self, pid: u32, device: u16, row: u16) -> Option<&mut Allocator> {
         let wanted = (row, device);
         let place = self
@@ -125,8 +127,8 @@ impl Tensors {
         self.allocators.get_mut(place)
     }
 
-    /// Enters what an allocator has handed out or taken back that does not say where, nor how much that is
-    /// by now. What is in no memory from CUDA is the host's. False if there can be no such device.
+    /// Applies an event of an allocator that reports neither its device nor its sums. A block
+    /// outside of memory from CUDA is host memory. Returns false if the device is out of range.
     fn chunk(&mut self, chunk: &Tensor, process: &Process) -> bool {
         if chunk.is_free {
             let mut allocators = self.allocators.iter_mut();
@@ -156,7 +158,7 @@ impl Tensors {
         true
     }
 
-    /// The memory from CUDA that `address` is in: its own address, its bytes and device.
+    /// The allocation from CUDA around `address`: its address, bytes and device.
     fn region_of(&mut self, address: u64, process: &Process) -> Option<(u64, (u64, u16))> {
         let is_in = |(start, (bytes, _)): &(u64, (u64, u16))| address - start < *bytes;
         let known = self.regions.range(..=address).next_back();
@@ -173,7 +175,7 @@ impl Tensors {
         Some((around.address, region))
     }
 
-    /// Memory from CUDA at this address is given back.
+    /// Notes that memory from CUDA was freed.
     pub(super) fn segment_gone(&mut self, gone: &Allocation) {
         self.regions.remove(&gone.address);
         for allocator in &mut self.allocators {
@@ -183,7 +185,7 @@ impl Tensors {
         }
     }
 
-    /// So many bytes are no longer mapped in this range of reserved addresses.
+    /// Notes that `bytes` were unmapped in a reserved address range.
     pub(super) fn unmapped(&mut self, range: u64, bytes: u64) {
         for allocator in &mut self.allocators {
             if allocator.ranges.contains(&range) {
@@ -194,8 +196,8 @@ impl Tensors {
 }
 
 impl Process {
-    /// Enters a block that was handed out or taken back. False if there can be no such device: no account
-    /// is kept of it.
+    /// Applies an allocated or freed block. Returns false, and drops it, if the device is out of
+    /// range.
     pub(super) fn apply_tensor(&mut self, tensor: &Tensor) -> bool {
         let mut tensors = std::mem::take(&mut self.tensors);
         let is_known = match tensor.device {
@@ -210,7 +212,7 @@ impl Process {
         is_known
     }
 
-    /// Enters what was asked for.
+    /// Applies an event with the requested size of a block.
     pub(super) fn apply_request(&mut self, request: &Request) {
         let mut allocators = self.tensors.allocators.iter_mut();
         if let Some(allocator) = allocators.find(|a| a.holds(request.address)) {
@@ -242,18 +244,18 @@ impl Allocator {
         }
     }
 
-    /// Bytes that had been handed out before we came and still are.
+    /// Bytes of live blocks allocated before tracing began.
     pub fn bytes_from_before(&self) -> u64 {
         let seen = self.blocks.totals.sums.gpu.bytes;
         self.allocated_bytes.saturating_sub(seen)
     }
 
-    /// What was live at a site of [`Self::blocks`] when most was handed out.
+    /// Memory of a call site of [`Self::blocks`] at the allocator's peak.
     pub fn at_peak(&self, site: &super::Site) -> super::totals::Sums {
         self.blocks.sites.at_peak(site, self.peaks)
     }
 
-    /// Bytes that were asked for of `block`, which is one of [`Self::blocks`], if that is known.
+    /// Bytes requested for `block`, which is one of [`Self::blocks`], if known.
     pub fn requested_of(&self, block: &Allocation) -> Option<u64> {
         let more = match block.context() {
             NOT_ASKED => return None,
@@ -263,17 +265,17 @@ impl Allocator {
         Some(block.size_bytes.saturating_sub(more))
     }
 
-    /// The stream that `block` is for, if that is known.
+    /// Stream of `block`, if known.
     pub fn stream_of(&self, block: &Allocation) -> Option<u64> {
         self.streams.get(usize::from(block.slot())).copied()
     }
 
-    /// Entries that are kept besides those of [`Self::blocks`].
+    /// Number of entries kept besides those of [`Self::blocks`].
     pub(super) fn kept(&self) -> usize {
         self.much_more.len() + self.segments.len() + self.ranges.len() + self.streams.len()
     }
 
-    /// Whether it has handed out what is at `address`.
+    /// Whether a block at `address` is live.
     fn holds(&self, address: u64) -> bool {
         self.blocks.live.get(key(Space::Device, address)).is_some()
     }
@@ -306,7 +308,7 @@ impl Allocator {
             address: tensor.address,
             size_bytes: tensor.bytes,
             end_ns: tensor.time_ns,
-            // Nobody asks which thread it was.
+            // The thread is not reported.
             thread: self.blocks.thread(process.pid),
             row: tensor.row,
             site: self.blocks.sites.site(tensor.stack, tensor.row),
@@ -322,13 +324,12 @@ impl Allocator {
         self.note_segment(tensor.address, process);
     }
 
-    /// It does not say how much it has handed out: that is what was seen.
+    /// Sums up the blocks seen, for an allocator that does not report its sums.
     fn add_up(&mut self) {
         self.allocated_bytes = self.blocks.totals.sums.gpu.bytes;
         self.note_peak();
     }
 
-    /// Notes if more is handed out than ever before.
     fn note_peak(&mut self) {
         if self.allocated_bytes > self.peak_allocated_bytes {
             self.peak_allocated_bytes = self.allocated_bytes;
@@ -354,7 +355,7 @@ impl Allocator {
         }
     }
 
-    /// Something lies at this address: notes the memory from CUDA that it is in, if it is new.
+    /// Notes the segment around a block at `address`, if it is new.
     fn note_segment(&mut self, address: u64, process: &Process) {
         if process.live.get(key(Space::Device, address)).is_some() {
             self.segments.insert(address);
@@ -373,7 +374,7 @@ impl Allocator {
         let Some(block) = self.blocks.live.get(key).copied() else {
             return;
         };
-        // It was asked for once; a program may say so again.
+        // The size was requested once; a program may report it again.
         self.forget_request(&block);
         let asked = request.bytes.min(block.size_bytes);
         let more = block.size_bytes - asked;
@@ -397,7 +398,7 @@ impl Allocator {
         }
     }
 
-    /// The number that `stream` has here.
+    /// Number of `stream` in this allocator.
     fn stream(&mut self, stream: u64) -> u8 {
         let known = self.streams.iter().position(|known| *known == stream);
         let number = known.unwrap_or(self.streams.len());
@@ -411,7 +412,7 @@ impl Allocator {
     }
 }
 
-/// Lets the sites of blocks know the stack of this number that those of the process know.
+/// Copies the stack with this number from the sites of the process to those of the blocks.
 fn learn(of_blocks: &mut Sites, of_process: &Sites, number: u64) {
     if number == 0 || of_blocks.stack(number).is_some() {
         return;

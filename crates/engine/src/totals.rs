@@ -3,23 +3,23 @@
 use super::Allocation;
 use gpuprobe_cuda::{Belongs, KindSet, MemoryKind};
 
-/// Live memory of some sort.
+/// Bytes and number of live allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
-    /// Bytes.
+    /// Sum of the sizes, bytes.
     pub bytes: u64,
-    /// Allocations.
+    /// Number of live allocations.
     pub allocations: u64,
 }
 
 impl Total {
-    /// A traced process chooses the sizes, so the sum may not fit.
+    /// Adds an allocation. Saturates: a traced process chooses the sizes, so the sum may overflow.
     pub(super) fn add(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.allocations += 1;
     }
 
-    /// Adds another sum.
+    /// Adds the bytes and allocations of `other`.
     pub fn merge(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.allocations += other.allocations;
@@ -31,14 +31,14 @@ impl Total {
     }
 }
 
-/// The three sums that are never mixed.
+/// Sums of live memory, which are never added up for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// Memory of GPUs.
+    /// Memory on devices, including arrays and pools.
     pub gpu: Total,
-    /// Memory of the host.
+    /// Memory on the host.
     pub host: Total,
-    /// Memory that another process or API has.
+    /// Memory owned by another process or API.
     pub imported: Total,
 }
 
@@ -56,7 +56,7 @@ impl Sums {
         self.of(allocation.belongs()).add(allocation.size_bytes);
     }
 
-    /// Adds other sums.
+    /// Adds the sums of `other`.
     pub fn merge(&mut self, other: Self) {
         self.gpu.merge(other.gpu);
         self.host.merge(other.host);
@@ -68,7 +68,7 @@ impl Sums {
             .subtract(allocation.size_bytes);
     }
 
-    /// All three, which is good to sort by, not to be shown.
+    /// All three sums together, used for sorting only.
     pub fn all(&self) -> Total {
         let mut all = self.gpu;
         all.merge(self.host);
@@ -76,30 +76,30 @@ impl Sums {
         all
     }
 
-    /// Whether nothing is live.
+    /// Whether no memory is live.
     pub fn is_empty(&self) -> bool {
         self.gpu.allocations + self.host.allocations + self.imported.allocations == 0
     }
 }
 
-/// The sums of a process, also by kind and by device.
+/// Sums of a process, also by kind and by device.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// The three sums.
+    /// GPU, host and imported memory.
     pub sums: Sums,
     kinds: [Total; MemoryKind::COUNT],
-    /// GPU memory by device; few.
+    /// GPU memory by device; there are few.
     devices: Vec<(Option<u16>, Total)>,
 }
 
 impl Totals {
-    /// Live memory by kind, of those kinds that are live.
+    /// Live memory by kind, without kinds that have none.
     pub fn kinds(&self) -> impl Iterator<Item = (MemoryKind, Total)> {
         let kinds = MemoryKind::ALL.into_iter().zip(self.kinds);
         kinds.filter(|(_, total)| total.allocations > 0)
     }
 
-    /// Live GPU memory by device, of those that have any.
+    /// Live GPU memory by device, without devices that have none.
     pub fn devices(&self) -> impl Iterator<Item = (Option<u16>, Total)> {
         let devices = self.devices.iter().copied();
         devices.filter(|(_, total)| total.allocations > 0)

@@ -1,9 +1,9 @@
-//! What copies moved, and how fast.
+//! Copies: bytes moved, and throughput.
 //!
 //! The duration of a synchronous copy between host and device is the time of the transfer, and
-//! gives a throughput. An asynchronous call only enqueues, and so do copies within a device and
-//! memory sets; a small synchronous copy to the device may return when the bytes are staged.
-//! Their bytes are counted, per second of wall-clock time, and no throughput is claimed.
+//! gives a throughput. An asynchronous call only enqueues, as do copies within a device and memory
+//! sets; a small synchronous copy to the device may return once the bytes are staged. For these,
+//! bytes per second of wall-clock time are reported, and no throughput.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -16,17 +16,17 @@ use gpuprobe_model::event::{Copy, Event};
 /// are staged (CUDA's documentation of API synchronisation behaviour).
 const STAGED_BYTES: u64 = 64 * 1024;
 
-/// What the duration of a call means.
+/// Meaning of the duration of a copy call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// The time of the transfer.
+    /// The duration is the time of the transfer.
     Sync,
-    /// The time of enqueueing or staging.
+    /// The duration is the time of enqueueing or staging.
     Async,
 }
 
 impl Mode {
-    /// The name in reports.
+    /// Name of the mode in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sync => "sync",
@@ -35,22 +35,22 @@ impl Mode {
     }
 }
 
-/// Copies of one kind by one process.
+/// Copies of one process, direction and mode.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
-    /// Calls.
+    /// Number of copy calls.
     pub calls: u64,
-    /// Bytes moved.
+    /// Sum of the bytes moved.
     pub bytes: u64,
     /// Time spent in the calls, nanoseconds.
     pub ns: u64,
-    /// The fastest call, bytes per second.
+    /// Throughput of the fastest call, bytes per second.
     pub peak_bytes_per_second: f64,
-    /// `bytes` when the last report was made.
+    /// `bytes` at the last report.
     pub bytes_reported: u64,
-    /// `ns` when the last report was made.
+    /// `ns` at the last report.
     pub ns_reported: u64,
-    /// Calls by size: slot n counts those of 2^(n-1) to 2^n - 1 bytes.
+    /// Number of calls by size: slot n counts sizes of 2^(n-1) to 2^n - 1 bytes.
     pub sizes: [u64; 65],
 }
 
@@ -82,79 +82,80 @@ impl Meter {
     }
 }
 
-/// Which copies a [`Meter`] counts.
+/// Key of a [`Meter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Which {
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
-    /// Between which memories.
+    /// Kinds of memory that the copy goes between.
     pub direction: Direction,
-    /// What the durations mean.
+    /// Meaning of the durations.
     pub mode: Mode,
 }
 
-/// A copy, understood.
+/// A copy with its direction and mode.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
-    /// What kind.
+    /// Meter that counts the copy.
     pub which: Which,
-    /// The call.
+    /// The event of the copy call.
     pub copy: Copy,
 }
 
 impl Transfer {
-    /// Bytes per second, if the call's duration is that of the transfer.
+    /// Throughput in bytes per second, if the call's duration is that of the transfer.
     pub fn bytes_per_second(&self) -> Option<f64> {
         let ns = self.copy.end_ns.saturating_sub(self.copy.start_ns);
         speed(self.which.mode, self.copy.bytes, ns)
     }
 }
 
-/// Bytes per second of a copy, if its call's duration is that of the transfer.
+/// Throughput in bytes per second, if the call's duration is that of the transfer.
 fn speed(mode: Mode, bytes: u64, ns: u64) -> Option<f64> {
     let is_known = mode == Mode::Sync && ns > 0;
     is_known.then(|| bytes as f64 * 1e9 / ns as f64)
 }
 
-/// How much later than the end of its process a copy may come: through another ring.
+/// How long after the end of its process a copy may arrive, as it comes through another ring
+/// buffer.
 const LATE_NS: u64 = REMEMBER_NS;
 
-/// Meters, of half a KiB each, beyond which those of ended processes are put together.
+/// Meters, of half a KiB each, beyond which those of ended processes are merged.
 const MAX_METERS: usize = 16_384;
-/// Ended processes that make it worth looking for theirs.
+/// Number of ended processes that makes a search for their meters worthwhile.
 const MANY_ENDED: usize = 1024;
-/// The process id that stands for them.
+/// Process id of the merged meters.
 pub const EARLIER: u32 = 0;
 
-/// Whose copies these are.
+/// Name of a process with copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Name {
-    /// Name of the process.
+    /// Name (comm) of the process.
     pub comm: String,
-    /// Its user, if known.
+    /// Its user id, if known.
     pub uid: Option<u32>,
 }
 
-/// All copies.
+/// Copies of all processes, by direction and mode.
 #[derive(Debug, Default)]
 pub struct Transfers {
     meters: BTreeMap<Which, Meter>,
-    /// What processes are called, by their ids.
+    /// Names of processes, by process id.
     names: HashMap<u32, Name>,
-    /// When processes ended.
+    /// When processes ended, by process id.
     exits: HashMap<u32, u64>,
-    /// When their meters were last put together.
-    put_together_ns: u64,
+    /// When meters of ended processes were last merged.
+    merged_ns: u64,
     newest_ns: u64,
-    /// Copies that returned an error.
+    /// Number of copies that returned an error.
     pub failed_calls: u64,
-    /// Copies that went into a graph.
+    /// Number of copies captured into a graph.
     pub captured: u64,
 }
 
 impl Transfers {
-    /// Enters an event; returns the copy if it is one that counts. Where addresses are, `ledger`
-    /// knows, and `place` for what is not allocated.
+    /// Applies an event; returns the copy if it is one that counts. The location of an address
+    /// comes from `ledger`, or from `place` if it is not in a known allocation.
     pub fn apply(
         &mut self,
         event: &Event,
@@ -166,7 +167,7 @@ impl Transfers {
             Event::Exit(task) => {
                 self.newest_ns = self.newest_ns.max(task.time_ns);
                 self.exits.insert(task.pid, task.time_ns);
-                self.put_together();
+                self.merge_ended();
             }
             Event::Copy(copy) if copy.result != 0 => self.failed_calls += 1,
             Event::Copy(copy) if copy.captured => self.captured += 1,
@@ -183,25 +184,25 @@ impl Transfers {
         None
     }
 
-    /// Process `pid` is called `comm` and is of user `uid`.
+    /// Sets the name and user of process `pid`.
     pub fn introduce(&mut self, pid: u32, comm: &str, uid: Option<u32>) {
         let comm = comm.to_owned();
         self.names.insert(pid, Name { comm, uid });
     }
 
-    /// What a process is called.
+    /// Name and user of a process, if known.
     pub fn name(&self, pid: u32) -> Option<&Name> {
         self.names.get(&pid)
     }
 
-    /// Puts the meters of processes that ended a while ago together, if there are very many. Copies
-    /// that were made before an end may come a little after it.
-    fn put_together(&mut self) {
+    /// Merges the meters of processes that ended a while ago, if there are very many. A copy made
+    /// before the end of its process may arrive a little later.
+    fn merge_ended(&mut self) {
         let old_ns = self.newest_ns.saturating_sub(LATE_NS);
-        if self.exits.len() < MANY_ENDED || self.put_together_ns > old_ns {
+        if self.exits.len() < MANY_ENDED || self.merged_ns > old_ns {
             return;
         }
-        self.put_together_ns = self.newest_ns;
+        self.merged_ns = self.newest_ns;
         if self.meters.len() <= MAX_METERS {
             // Most processes copy nothing.
             let with_meters: HashSet<_> = self.meters.keys().map(|which| which.pid).collect();
@@ -228,7 +229,7 @@ impl Transfers {
         self.forget(|_, ended_ns| ended_ns <= old_ns);
     }
 
-    /// Forgets ended processes.
+    /// Drops the ended processes for which `is_old` returns true.
     fn forget(&mut self, is_old: impl Fn(u32, u64) -> bool) {
         let names = &mut self.names;
         for (pid, _) in self
@@ -239,13 +240,13 @@ impl Transfers {
         }
     }
 
-    /// The meters, by process, direction and mode. Process [`EARLIER`] is all ended ones for which
-    /// there was no room.
+    /// The meters, by process, direction and mode. [`EARLIER`] stands for all ended processes that
+    /// were merged.
     pub fn meters(&self) -> impl Iterator<Item = (&Which, &Meter)> {
         self.meters.iter()
     }
 
-    /// Notes that everything has been shown.
+    /// Notes that a report has shown everything.
     pub fn mark_reported(&mut self) {
         for meter in self.meters.values_mut() {
             meter.bytes_reported = meter.bytes;
@@ -266,7 +267,7 @@ impl Transfers {
         if let Some(&ended_ns) = self.exits.get(&copy.pid)
             && copy.start_ns > ended_ns
         {
-            // Another process has its id.
+            // PID reuse: this is another process.
             self.exits.remove(&copy.pid);
         }
         let ns = copy.end_ns.saturating_sub(copy.start_ns);
@@ -274,7 +275,7 @@ impl Transfers {
         transfer
     }
 
-    /// Enters a copy that counts, of so many bytes, whose call took so many nanoseconds.
+    /// Adds a copy that counts, of `bytes`, with a call of `ns` nanoseconds.
     pub fn enter(&mut self, which: Which, bytes: u64, ns: u64) {
         let meter = self.meters.entry(which).or_default();
         meter.calls += 1;
@@ -286,7 +287,7 @@ impl Transfers {
     }
 }
 
-/// Where a copy goes from and to.
+/// Source and destination of a copy, with what locates them.
 struct Addresses<'a, P> {
     copy: &'a Copy,
     ledger: &'a Ledger,
@@ -294,7 +295,7 @@ struct Addresses<'a, P> {
 }
 
 impl<P: Fn(u32, u64) -> Option<Whereabouts>> Addresses<'_, P> {
-    /// Where `address` is, if anybody knows.
+    /// Location of `address`, if known.
     fn find(&self, address: u64) -> Option<Whereabouts> {
         let known = self.known(address);
         known.or_else(|| (self.place)(self.copy.pid, address))
@@ -305,7 +306,7 @@ impl<P: Fn(u32, u64) -> Option<Whereabouts>> Addresses<'_, P> {
         self.ledger.find_address(pid, address, start_ns)
     }
 
-    /// The device that memory at `address` is on, if what was allocated tells.
+    /// Device of the memory at `address`, if it is in a known allocation.
     fn device(&self, address: u64) -> Option<u16> {
         match self.known(address) {
             Some(Whereabouts::Device(device)) => device,
@@ -343,7 +344,7 @@ impl<P: Fn(u32, u64) -> Option<Whereabouts>> Addresses<'_, P> {
         }
     }
 
-    /// By `CUmemorytype`: 1 host, 2 device, 3 array, 4 unified, where the addresses tell.
+    /// By `CUmemorytype`: 1 host, 2 device, 3 array, 4 unified, for which the addresses decide.
     fn by_types(&self) -> Direction {
         const ARRAY: u16 = 3;
         let place = |kind: u16, address| match kind {
@@ -384,7 +385,7 @@ fn between(source: Option<Whereabouts>, destination: Option<Whereabouts>) -> Dir
     }
 }
 
-/// What the duration of a call means that copies `bytes`.
+/// Meaning of the duration of a call that copies `bytes`.
 pub(super) fn mode_of(is_async: bool, direction: Direction, bytes: u64) -> Mode {
     let to_device = matches!(direction, Direction::HostToDevice | Direction::HostToArray);
     let staged = to_device && bytes <= STAGED_BYTES;

@@ -1,4 +1,4 @@
-//! Where addresses are, against a list of everything that was ever allocated.
+//! Lookup of addresses, compared with a list of all blocks ever allocated.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -11,20 +11,20 @@ use proptest::prelude::*;
 const PAGE: u64 = 4096;
 const PAGES: u64 = 16;
 
-/// A step of a program.
+/// A step of a simulated program.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Allocate so many pages at this one, on this device, if there is room.
+    /// Allocate a number of pages at a page, on a device, if there is room.
     Allocate(u64, u64, u16),
-    /// Free one of what is live.
+    /// Free the n-th live block.
     Free(usize),
-    /// The same, and the place is handed out to another thread before the free has returned.
+    /// Free the n-th live block; another thread is given its address before the free has returned.
     FreeAndReuse(usize, u16),
-    /// End, and begin anew under the same id.
+    /// End, and start again with the same PID.
     Exit,
 }
 
-/// What was allocated, from when until when.
+/// A block, with the time of its allocation and of its end.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     pid: u32,
@@ -45,7 +45,7 @@ impl Block {
     }
 }
 
-/// The driver's own books, and the events in the order in which the ring has them.
+/// Blocks as the driver knows them, and the events in the order of the ring buffer.
 #[derive(Default)]
 struct Oracle {
     now_ns: u64,
@@ -118,7 +118,7 @@ impl Oracle {
                 live[index].until_ns = start_ns;
                 let gone = *live[index];
                 if let Step::FreeAndReuse(_, device) = step {
-                    // The other thread was waiting before the free was entered.
+                    // The allocating call of the other thread was entered before the free.
                     let block = Block {
                         device,
                         from_ns: self.tick(),
@@ -151,7 +151,7 @@ impl Oracle {
         }
     }
 
-    /// What a copy that began then is told of every page is what was there.
+    /// A copy that begins at `at_ns` gets the true location of every page.
     fn check(&self, ledger: &Ledger, at_ns: u64) {
         for (pid, page) in (1..=2).flat_map(|pid| (0..2 * PAGES).map(move |page| (pid, page))) {
             for address in [page * PAGE, page * PAGE + PAGE - 1] {
@@ -164,7 +164,7 @@ impl Oracle {
                 if ever.peek().is_none() {
                     assert_eq!(found, None, "{pid} {address:#x}");
                 }
-                // In between, nothing was there: any answer will do but one that cannot be.
+                // In between, no block was there: any answer is fine but an impossible one.
                 assert_ne!(found, Some(Whereabouts::Host));
                 if let Some(block) = ever.find(|b| b.from_ns <= at_ns && at_ns < b.until_ns) {
                     let expected = Some(Whereabouts::Device(Some(block.device)));
@@ -192,7 +192,7 @@ fn steps() -> impl Strategy<Value = Vec<(u32, Step)>> {
 
 proptest! {
     #[test]
-    fn a_copy_is_told_what_was_there_however_late_it_comes(
+    fn late_copies_get_the_location_of_their_time(
         steps in steps(), reports in any::<bool>(), apart in any::<bool>()
     ) {
         let mut oracle = Oracle::default();
@@ -211,14 +211,15 @@ proptest! {
                 ledger.mark_reported();
             }
         }
-        // Copies come after all of it.
+        // Copies arrive after all other events.
         for at_ns in (0..oracle.now_ns + 20).step_by(5) {
             oracle.check(&ledger, at_ns);
         }
     }
 }
 
-/// From the entry of its free on, what was in a block may be another's, before the free has returned.
+/// Once its free is entered, memory of a block may be in use by another thread, before the free
+/// returns.
 #[test]
 fn a_block_ends_when_its_free_is_entered() {
     let mut ledger = Ledger::default();
@@ -232,7 +233,7 @@ fn a_block_ends_when_its_free_is_entered() {
         ledger.apply_unreported(&Event::Call(call));
     };
     apply("cuMemAlloc_v2", (2, 1), Some(0), (10, 20));
-    // Around the place of the first, on another thread and device, while its free has not returned.
+    // Overlaps the first block, on another thread and device, while its free has not returned.
     apply("cuMemAlloc_v2", (1, 4), Some(1), (110, 120));
     apply("cuMemFree_v2", (2, 1), None, (100, 200));
     apply("cuMemFree_v2", (1, 4), None, (160, 170));
@@ -244,7 +245,7 @@ fn a_block_ends_when_its_free_is_entered() {
 }
 
 #[test]
-fn what_ended_long_ago_is_forgotten_and_costs_no_memory() {
+fn old_blocks_are_dropped_and_take_no_memory() {
     let mut ledger = Ledger::default();
     let apply = |ledger: &mut Ledger, symbol, address, at_ns| {
         let call = call(symbol, 7, address, PAGE, (at_ns, at_ns + 1));

@@ -1,4 +1,4 @@
-//! Batches that a program may have written itself: never a panic.
+//! Batches of arbitrary bytes, as a program may have written them, never cause a panic.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 

@@ -12,18 +12,18 @@ use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Location};
 use proptest::prelude::*;
 
-/// What a thread of the simulated process does next.
+/// The next step of a thread of the simulated process.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Allocate that many bytes at the lowest address that the driver has free.
+    /// Allocate that many bytes at the lowest free address of the driver.
     Allocate(u64),
     /// Enter a free of the n-th live block; the driver takes the block back at once.
     EnterFree(usize),
-    /// The n-th free that is open returns: only now is its event sent.
+    /// The n-th open free returns: its event is sent now.
     LeaveFree(usize),
-    /// A free of something never allocated succeeds.
+    /// A free of unknown memory succeeds.
     UnknownFree,
-    /// An allocation fails.
+    /// An allocation returns an error.
     FailedAllocate,
     /// A free of the n-th live block fails: the block stays.
     FailedFree(usize),
@@ -45,13 +45,13 @@ fn row(op: Op) -> u16 {
     u16::try_from(position).unwrap()
 }
 
-/// The driver as it really is, and the ledger that only sees events.
+/// The simulated driver, and the ledger, which only sees events.
 #[derive(Default)]
 struct World {
     now_ns: u64,
     live: Vec<(u64, u64)>,
     open_frees: Vec<(u64, u64)>,
-    /// Sizes of all that was ever allocated.
+    /// Sizes of all blocks ever allocated.
     made: Vec<u64>,
     ledger: Ledger,
     allocs: u64,
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// What the ledger must hold once every open free has returned.
+    /// Compares the ledger with the driver, once every open free has returned.
     fn check(&mut self) {
         while !self.open_frees.is_empty() {
             self.step(Step::LeaveFree(0));
@@ -159,14 +159,14 @@ impl World {
         self.ledger = ledger;
     }
 
-    /// Live, and ever made, by stack: the size says which.
+    /// Memory live and ever allocated, by stack, which the size selects.
     fn check_sites(&self, process: &Process) {
         let (mut live, mut freed) = (0, 0);
         for site in process.sites.iter() {
             let number = site.stack.as_ref().map_or(0, |s| s.locations[0].address);
             let of_site = |size: &&u64| match **size % 4 {
                 1 | 2 => **size % 4 == number,
-                _ => number == 0, // 0 is none, and 3 was never learnt
+                _ => number == 0, // 0 is no stack, and 3 was never sent
             };
             let sizes = self.live.iter().map(|(_, size)| size);
             let bytes: u64 = sizes.filter(of_site).sum();
@@ -277,7 +277,7 @@ fn a_reused_pid_is_a_new_process() {
 }
 
 #[test]
-fn the_peak_is_of_one_moment_whatever_came_and_went_before() {
+fn the_peak_is_the_largest_sum_at_one_time() {
     let mut world = World::default();
     for (sizes, peak_bytes) in [
         (&[100][..], 100),
@@ -293,7 +293,7 @@ fn the_peak_is_of_one_moment_whatever_came_and_went_before() {
         world.ledger.apply(&ended, |_| Identity::default());
         world.live.clear();
     }
-    // Neither is one that ended unseen counted on.
+    // A process that ended unseen is not counted any more.
     world.step(Step::Allocate(110));
     world.ledger.end_unseen(PID);
     world.live.clear();

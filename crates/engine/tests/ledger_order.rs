@@ -1,5 +1,5 @@
-//! What the ledger says without looking at every allocation, against sorting all of them, over
-//! random interleavings of calls and questions: to ask changes what is remembered.
+//! Queries that avoid a scan of all allocations, compared with sorting all of them, over random
+//! interleavings of calls and queries: a query changes cached limits.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ const PID: u32 = 7;
 const ALLOCATING: [&str; 3] = ["cudaMalloc", "cudaMallocManaged", "cudaHostAlloc"];
 const FREEING: [&str; 3] = ["cudaFree", "cudaFree", "cudaFreeHost"];
 
-/// Which is freed.
+/// Selects the allocation to be freed.
 #[derive(Clone, Copy, Debug)]
 enum Which {
     Oldest,
@@ -30,7 +30,7 @@ enum Which {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Allocate, so many times: sizes are few, so that many are equal.
+    /// Allocate a number of times: there are few sizes, so that many are equal.
     Allocate {
         times: usize,
         size: u64,
@@ -38,15 +38,15 @@ enum Step {
         function: usize,
         stack: u64,
     },
-    /// Free, so many times.
+    /// Free a number of times.
     Free(usize, Which),
-    /// Free all but so many.
+    /// Free all but a number of allocations.
     FreeAllBut(usize),
     /// An address is handed out again before its free has returned.
     Reuse(usize, u64, u32),
-    /// A thread ends.
+    /// The thread with this id ends.
     EndThread(u32),
-    /// Ask for so many.
+    /// Query the first few allocations.
     Ask(usize),
 }
 
@@ -78,7 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is live: by address, its size, its time, and which function frees it.
+/// Live memory: by address, its size, time and freeing function.
 type Live = BTreeMap<u64, (u64, u64, usize)>;
 
 #[derive(Default)]
@@ -122,7 +122,7 @@ impl World {
 
     fn free(&mut self, address: u64) {
         let (_, _, function) = self.live.remove(&address).unwrap();
-        // What was allocated at the same time can be freed from then on.
+        // Later frees may be of allocations that were made at the same time.
         self.now_ns += 30;
         self.send(FREEING[function], address, 0, 1, 0);
     }
@@ -166,7 +166,7 @@ impl World {
                 }
             }
             Step::FreeAllBut(kept) => {
-                // Every other one first, so that what is left is scattered.
+                // Every other one first, so that the rest is scattered.
                 let addresses: Vec<_> = self.live.keys().copied().collect();
                 for &address in addresses.iter().step_by(2) {
                     if self.live.len() > kept {
@@ -213,7 +213,7 @@ impl World {
         let set: BTreeSet<_> = listed.iter().copied().collect();
         let want = self.live.iter().map(|(&address, of)| (address, of.0));
         assert_eq!(set, want.collect());
-        assert_eq!(listed.len(), set.len(), "one is there twice");
+        assert_eq!(listed.len(), set.len(), "an allocation is listed twice");
         for by in [By::Size, By::Age] {
             let first = process.first_by_thread(count, by);
             assert_eq!(first, sorted(process, count, by), "{by:?}");
@@ -222,7 +222,7 @@ impl World {
     }
 }
 
-/// Sorts everything.
+/// The expected lists, by sorting everything.
 fn sorted(process: &Process, count: usize, by: By) -> Vec<Vec<&Allocation>> {
     let mut threads = vec![Vec::new(); process.threads().len()];
     for allocation in process.allocations() {
@@ -238,7 +238,7 @@ fn sorted(process: &Process, count: usize, by: By) -> Vec<Vec<&Allocation>> {
     threads
 }
 
-/// Looks at everything.
+/// The expected spans, by a scan of everything.
 fn spans(process: &Process) -> Vec<Option<Span>> {
     let of_site = |site: usize| {
         let of_site = process.allocations().filter(|a| a.site as usize == site);
@@ -277,7 +277,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn what_is_first_is_what_sorting_says(steps in proptest::collection::vec(step(), 1..40)) {
+    fn the_first_allocations_match_a_sort(steps in proptest::collection::vec(step(), 1..40)) {
         let mut world = world();
         for step in steps {
             world.step(step);
@@ -288,9 +288,9 @@ proptest! {
     }
 }
 
-/// More groups than are kept when they are empty, and used again.
+/// More groups than are kept while empty, and reused.
 #[test]
-fn threads_that_come_and_go_leave_nothing() {
+fn ended_threads_leave_nothing() {
     let mut world = world();
     for round in 0..3 {
         for thread in 0..3_000 {

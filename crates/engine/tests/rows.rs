@@ -1,4 +1,4 @@
-//! The rows of a file, against keeping a copy of everything that is live at every new highest point.
+//! The rows of a file, compared with a copy of all live memory at every new peak.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use gpuprobe_cuda::{MemoryKind, Space};
 use gpuprobe_engine::{Ledger, Process, Row};
 use proptest::prelude::*;
 
-/// Process, place in memory, and space: pinned memory has addresses of its own.
+/// Process, address, and whether it is pinned memory, which has a separate address space.
 type Key = (u32, u64, bool);
 
 /// Bytes, caller, thread and time.
@@ -19,7 +19,7 @@ enum Step {
     Allocate(Key, u64, u32, u32),
     Free(Key),
     End(u32),
-    /// What was before does not count.
+    /// Resets peaks and totals.
     Begin,
 }
 
@@ -41,11 +41,11 @@ fn space(pinned: bool) -> (MemoryKind, Space) {
     }
 }
 
-/// What is live, as it should be.
+/// The expected live memory.
 #[derive(Clone, Debug, Default)]
 struct Truth {
     live: BTreeMap<Key, Value>,
-    /// Ever allocated and freed by process and caller, of GPU memory and of the host.
+    /// Bytes ever allocated and freed of GPU and host memory, by process and caller.
     sums: BTreeMap<(u32, u32), [u64; 2]>,
 }
 
@@ -67,7 +67,7 @@ struct World {
     ledger: Option<Ledger>,
     now: Truth,
     at_peak: Truth,
-    /// What processes held when they ended.
+    /// Memory that processes held when they ended.
     left: Vec<(Key, Value)>,
     time_ns: u64,
 }
@@ -122,7 +122,7 @@ impl World {
                 self.ledger().end_process(pid, time_ns);
             }
             Step::Begin => {
-                self.ledger().begin_again(time_ns);
+                self.ledger().reset_sums(time_ns);
                 self.now.sums.clear();
                 self.at_peak = self.now.clone();
             }
@@ -133,7 +133,7 @@ impl World {
     }
 }
 
-/// What a process holds, by thread and caller.
+/// Memory of a process, by thread and caller.
 fn held(process: &Process) -> Vec<(Key, Value)> {
     let one = |allocation: &gpuprobe_engine::Allocation| {
         let thread = &process.threads()[Process::thread_index(allocation)];
@@ -174,7 +174,7 @@ fn check(ledger: &Ledger, truth: &Truth) {
 
 proptest! {
     #[test]
-    fn the_peak_is_what_was_live_then(steps in prop::collection::vec(step(), 0..200)) {
+    fn the_peak_matches_a_copy_of_live_memory(steps in prop::collection::vec(step(), 0..200)) {
         let mut world = World::default();
         for step in &steps {
             world.apply(step);

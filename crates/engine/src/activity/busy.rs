@@ -1,30 +1,31 @@
-//! When something ran: the union of intervals that come in about the order of time.
+//! Busy time: the union of time intervals that arrive roughly in time order.
 //!
-//! Records of several streams and buffers come out of order, so nothing is summed up that a later
-//! record may still change: intervals are kept, merged where they touch. Memory is bounded: beyond
-//! [`MAX_KEPT`] separate intervals the older half is added up and forgotten. Of what comes so late
-//! that it begins before these, the part before is missing from the sums; it is counted.
+//! Records of different streams and buffers arrive out of order, so an interval is only summed once
+//! no later record is expected to change it: until then intervals are kept, and merged where they
+//! touch. Memory is bounded: beyond [`MAX_KEPT`] separate intervals the older half is folded into
+//! the sums and dropped. An interval that arrives later and begins before that point is clipped to
+//! it, and counted in [`Busy::late`].
 
-/// Separate intervals that are kept: a few minutes of a program that never leaves its GPU idle,
-/// two seconds of one that launches a hundred thousand kernels a second with gaps between them.
+/// Separate intervals kept: a few minutes of a program that keeps its GPU busy, two seconds of one
+/// that launches a hundred thousand kernels per second with gaps between them.
 const MAX_KEPT: usize = 1 << 18;
-/// GPUs of a process that can have all of that; where there are more, they share what these have.
+/// GPUs of one process that may each keep [`MAX_KEPT`] intervals; more GPUs share the same total.
 const SHARES: usize = 16;
-/// Intervals that are gathered before they are sorted in.
+/// Intervals collected before they are sorted and merged.
 const GATHERED: usize = 4096;
-/// Gaps by length: slot n counts those of 2^(n-1) to 2^n - 1 nanoseconds.
+/// Slots of a histogram by length: slot n counts lengths of 2^(n-1) to 2^n - 1 nanoseconds.
 pub const SLOTS: usize = 65;
 
-/// Gaps between intervals.
+/// Idle gaps between intervals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gaps {
-    /// How many.
+    /// Number of gaps between intervals.
     pub count: u64,
-    /// All of them together, nanoseconds.
+    /// Sum of their lengths, nanoseconds.
     pub total_ns: u64,
-    /// Nanoseconds.
+    /// Length of the longest gap, nanoseconds.
     pub longest_ns: u64,
-    /// By length, as [`SLOTS`] has it.
+    /// Number of gaps by length; see [`SLOTS`].
     pub by_length: [u64; SLOTS],
 }
 
@@ -48,41 +49,41 @@ impl Gaps {
     }
 }
 
-/// What the intervals come to.
+/// Sums over a union of intervals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// Where any of them is, nanoseconds.
+    /// Length of the union, nanoseconds.
     pub busy_ns: u64,
-    /// The beginning of the first.
+    /// Start of the first interval, nanoseconds.
     pub first_ns: u64,
-    /// The end of the last.
+    /// End of the last interval, nanoseconds.
     pub last_ns: u64,
-    /// Between them.
+    /// Gaps between the merged intervals.
     pub gaps: Gaps,
 }
 
-/// The union of intervals.
+/// The union of the intervals added so far.
 #[derive(Clone, Debug, Default)]
 pub struct Busy {
-    /// Not sorted in yet.
+    /// Intervals not yet sorted and merged.
     gathered: Vec<(u64, u64)>,
-    /// Separate, in order.
+    /// Separate intervals, in time order.
     kept: Vec<(u64, u64)>,
-    /// Of those before `kept`; ends with the last of them.
+    /// Sums of the intervals before `kept`; ends with the last of them.
     settled: Sums,
-    /// Intervals that came too late, in part or as a whole.
+    /// Number of intervals that arrived too late and were clipped or ignored.
     pub late: u64,
-    /// It is one of so many that share the memory of [`SHARES`].
+    /// Number of GPUs that share the memory of [`SHARES`] GPUs.
     among: usize,
 }
 
 impl Busy {
-    /// Adds the time from `start_ns` to `end_ns`; nothing if there is none.
+    /// Adds the interval from `start_ns` to `end_ns`; ignored if it is empty.
     pub fn add(&mut self, start_ns: u64, end_ns: u64) {
         if end_ns <= start_ns {
             return;
         }
-        // Most often the last one of a stream goes on, or another stream runs beside it.
+        // Usually the new interval extends the last one, or overlaps it on another stream.
         if let Some(last) = self.gathered.last_mut()
             && last.0 <= start_ns
             && start_ns <= last.1
@@ -96,7 +97,7 @@ impl Busy {
         }
     }
 
-    /// What all intervals come to by now.
+    /// Sums over all intervals added so far.
     pub fn sums(&self) -> Sums {
         if !self.gathered.is_empty() {
             let mut sorted = self.clone();
@@ -108,19 +109,19 @@ impl Busy {
         sums
     }
 
-    /// It is one of so many of its process.
+    /// Sets the number of GPUs of the process, which share the memory limit.
     pub(super) fn shares_with(&mut self, count: usize) {
         self.among = count;
     }
 
-    /// Adds everything up: little comes any more.
+    /// Folds every interval into the sums, as few more will arrive.
     pub(super) fn settle_all(&mut self) {
         self.sort_in();
         self.settle(self.kept.len());
         (self.kept, self.gathered) = Default::default();
     }
 
-    /// Sorts what was gathered into what is kept.
+    /// Sorts and merges the collected intervals into `kept`.
     pub(super) fn sort_in(&mut self) {
         let settled_ns = self.settled.last_ns;
         let mut new = std::mem::take(&mut self.gathered);
@@ -132,7 +133,7 @@ impl Busy {
         });
         new.sort_unstable();
         if let Some(&(start, _)) = new.first() {
-            // Only what may touch the new ones, or lies after them, is moved.
+            // Only intervals that may touch the new ones, or come after them, are moved.
             let from = self.kept.partition_point(|&(_, end)| end < start);
             let old = self.kept.split_off(from);
             merge(&mut self.kept, &old, &new);
@@ -146,7 +147,7 @@ impl Busy {
         }
     }
 
-    /// Adds up the first `count` of what is kept.
+    /// Folds the first `count` of `kept` into the sums.
     fn settle(&mut self, count: usize) {
         for kept in self.kept.drain(..count) {
             self.settled.append(kept);
@@ -154,7 +155,7 @@ impl Busy {
     }
 }
 
-/// Appends two sorted lists to `merged`, whose intervals end before all of theirs begin.
+/// Appends two sorted lists to `merged`; all intervals of `merged` end before the lists begin.
 fn merge(merged: &mut Vec<(u64, u64)>, old: &[(u64, u64)], new: &[(u64, u64)]) {
     let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
     merged.reserve(old.len() + new.len());
@@ -174,7 +175,7 @@ fn merge(merged: &mut Vec<(u64, u64)>, old: &[(u64, u64)], new: &[(u64, u64)]) {
 }
 
 impl Sums {
-    /// Appends an interval that begins after the last.
+    /// Appends an interval that begins after the last one.
     fn append(&mut self, (start, end): (u64, u64)) {
         if self.busy_ns == 0 {
             self.first_ns = start;
@@ -191,7 +192,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The same, moment by moment.
+    /// The expected sums, computed nanosecond by nanosecond.
     fn by_moments(intervals: &[(u64, u64)]) -> Sums {
         let runs = |t: u64| intervals.iter().any(|&(start, end)| start <= t && t < end);
         let last = intervals.iter().map(|i| i.1).max().unwrap_or(0);
@@ -218,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_moment_by_moment(
+        fn sums_match_a_count_of_nanoseconds(
             intervals in prop::collection::vec((0u64..200, 0u64..30), 0..60),
             asked in prop::collection::vec(any::<bool>(), 60),
         ) {
@@ -236,7 +237,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_settled_stays_counted(
+        fn folded_intervals_stay_counted(
             lengths in prop::collection::vec((1u64..50, 1u64..50), 1..40),
             settled in 0usize..40,
         ) {
@@ -252,7 +253,7 @@ mod tests {
             busy.sort_in();
             busy.settle(settled);
             prop_assert_eq!(busy.sums(), by_moments(&intervals));
-            // Too late, and touching what was settled.
+            // This one is too late: it touches intervals already folded into the sums.
             let late = settled > 0;
             busy.add(0, 1);
             busy.sort_in();
@@ -260,7 +261,7 @@ mod tests {
         }
 
         #[test]
-        fn no_times_are_too_wild(intervals in prop::collection::vec((0u64.., 0u64..), 0..20)) {
+        fn arbitrary_times_are_accepted(intervals in prop::collection::vec((0u64.., 0u64..), 0..20)) {
             let mut busy = Busy::default();
             intervals.iter().for_each(|&(start, end)| busy.add(start, end));
             busy.sums();
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn many_share_the_memory_of_some() {
+    fn many_gpus_share_the_memory_limit() {
         let mut all = vec![Busy::default(); 241];
         for busy in &mut all {
             busy.shares_with(241);

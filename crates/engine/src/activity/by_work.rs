@@ -1,46 +1,47 @@
-//! When a GPU ran kernels, copies, memory sets and graphs, and when any of them.
+//! Busy time of a GPU by kind of work: kernels, copies, memory sets and graphs, and all of them
+//! together.
 
 use super::busy::{Busy, Sums};
 
-/// What a GPU does.
+/// Kind of work that a GPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// A kernel.
+    /// A run of a kernel.
     Kernel,
-    /// A copy.
+    /// A copy between memories.
     Copy,
-    /// A memory set.
+    /// A memset operation on the GPU.
     Set,
-    /// A graph that is told as a whole.
+    /// A graph launch that CUPTI reports as a whole.
     Graph,
 }
 
 const KINDS: usize = 4;
 
-/// Where each kind of work runs, and where any.
+/// Busy intervals by kind of work, and of any kind.
 #[derive(Clone, Debug, Default)]
 pub struct ByWork {
     any: Busy,
     kinds: [Busy; KINDS],
 }
 
-/// Time with work of each kind. Together it is more than that with any where they overlap.
+/// Busy time by kind of work. The kinds add up to more than `any_ns` where they overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// With anything running, nanoseconds.
+    /// Time with work of any kind, nanoseconds.
     pub any_ns: u64,
-    /// With a kernel, nanoseconds.
+    /// Time with a kernel running, nanoseconds.
     pub kernel_ns: u64,
-    /// With a copy, nanoseconds.
+    /// Time with a copy running, nanoseconds.
     pub copy_ns: u64,
-    /// With a memory set, nanoseconds.
+    /// Time with a memory set running, nanoseconds.
     pub set_ns: u64,
-    /// With a graph that is told as a whole, nanoseconds.
+    /// Time with a graph running that CUPTI reports as a whole, nanoseconds.
     pub graph_ns: u64,
 }
 
 impl Spent {
-    /// What was spent since `before`.
+    /// The busy time added since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             any_ns: self.any_ns.saturating_sub(before.any_ns),
@@ -53,18 +54,18 @@ impl Spent {
 }
 
 impl ByWork {
-    /// Adds work from `start_ns` to `end_ns`.
+    /// Adds work that ran from `start_ns` to `end_ns`.
     pub fn add(&mut self, work: Work, start_ns: u64, end_ns: u64) {
         self.any.add(start_ns, end_ns);
         self.kinds[work as usize].add(start_ns, end_ns);
     }
 
-    /// Work of any kind: its time, and the gaps in which there was none.
+    /// Sums over work of any kind: busy time, and the gaps without work.
     pub fn sums(&self) -> Sums {
         self.any.sums()
     }
 
-    /// Time by kind of work.
+    /// Busy time by kind of work, nanoseconds.
     pub fn spent(&self) -> Spent {
         let [kernel_ns, copy_ns, set_ns, graph_ns] =
             self.kinds.each_ref().map(|kind| kind.sums().busy_ns);
@@ -77,22 +78,22 @@ impl ByWork {
         }
     }
 
-    /// Records that came too late to be counted as a whole.
+    /// Number of records that arrived too late to be counted in full.
     pub fn late(&self) -> u64 {
         self.any.late
     }
 
-    /// It is one of `count` GPUs of its process.
+    /// Sets the number of GPUs of the process, which share the memory limit.
     pub(super) fn shares_with(&mut self, count: usize) {
         self.each(|busy| busy.shares_with(count * (KINDS + 1)));
     }
 
-    /// Adds everything up: little comes any more.
+    /// Folds every interval into the sums, as few more will arrive.
     pub(super) fn settle_all(&mut self) {
         self.each(Busy::settle_all);
     }
 
-    /// Sorts in what came.
+    /// Sorts and merges the collected intervals.
     pub(super) fn sort_in(&mut self) {
         self.each(Busy::sort_in);
     }
@@ -112,9 +113,9 @@ mod tests {
     const ALL: [Work; KINDS] = [Work::Kernel, Work::Copy, Work::Set, Work::Graph];
 
     proptest! {
-        /// Moment by moment, whatever overlaps, in any order, and asked in between.
+        /// Compares with a count of nanoseconds: any order, any overlap, queried in between.
         #[test]
-        fn as_moment_by_moment(
+        fn busy_time_matches_a_count_of_nanoseconds(
             work in prop::collection::vec((0..KINDS, 0u64..200, 0u64..30), 0..60),
             asked in prop::collection::vec(any::<bool>(), 60),
         ) {

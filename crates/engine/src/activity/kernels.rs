@@ -1,4 +1,4 @@
-//! Kernels by name.
+//! Kernel runs of a process, by kernel name.
 
 use std::sync::Arc;
 
@@ -7,25 +7,25 @@ use hashbrown::HashMap;
 use super::tally::Tally;
 use gpuprobe_stacks::symbols;
 
-/// Kernels of a process that are told apart; what is launched beyond that is counted together.
+/// Kernels counted separately per process; runs of further ones are counted together.
 const MAX_KERNELS: usize = 16_384;
-/// Bytes of their names, likewise: templates have names of a few KiB.
+/// Limit on the bytes of their names: template names have a few KiB each.
 const MAX_NAME_BYTES: usize = 64 << 20;
 
 /// A kernel and its runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// The name as its source has it.
+    /// Demangled name, as in the source.
     pub name: Arc<str>,
-    /// The name as the compiler has it.
+    /// Mangled name, as the compiler emits it.
     pub mangled: Arc<str>,
-    /// Its runs.
+    /// Number and durations of its runs.
     pub runs: Tally,
-    /// Its runs when the last report was made.
+    /// Number of runs at the last report.
     pub reported: u64,
-    /// Blocks of the first run.
+    /// Blocks of the first run, in x, y and z.
     pub grid: [u32; 3],
-    /// Threads per block of the first run.
+    /// Threads per block of the first run, in x, y and z.
     pub block: [u32; 3],
     /// Registers per thread of the first run.
     pub registers_per_thread: u16,
@@ -33,24 +33,24 @@ pub struct Kernel {
     pub shared_memory: u64,
 }
 
-/// The kernels of a process.
+/// The kernels of a process, by mangled name.
 #[derive(Clone, Debug, Default)]
 pub struct Kernels {
     kernels: Vec<Kernel>,
     by_name: HashMap<Arc<str>, usize>,
-    /// The same by where a name is, which is quicker; that it is held here keeps the place from
-    /// being used for another.
+    /// The same index by the address of the name, which is quicker to look up. Holding the `Arc`
+    /// keeps the address from being reused.
     by_place: HashMap<usize, (Arc<str>, usize)>,
-    /// What the names of all of these take.
+    /// Bytes of all these names.
     name_bytes: usize,
     /// Runs of kernels without a name.
     pub unnamed: Tally,
-    /// Runs of kernels beyond those that are told apart.
+    /// Runs of kernels beyond the limit on separate kernels.
     pub others: Tally,
 }
 
 impl Kernels {
-    /// Counts a run of the kernel that is called `name`; `describe` is asked about a new one.
+    /// Counts a run of the kernel `name`; `describe` fills in a new one.
     pub(super) fn add(
         &mut self,
         name: Option<&Arc<str>>,
@@ -69,12 +69,12 @@ impl Kernels {
         runs.add(start_ns, end_ns);
     }
 
-    /// All that are told apart.
+    /// All kernels that are counted separately.
     pub fn iter(&self) -> impl Iterator<Item = &Kernel> {
         self.kernels.iter()
     }
 
-    /// What the kernel of this mangled name is called in its source, if it has run.
+    /// The demangled name of the kernel with this mangled name, if it has run.
     pub fn name_of(&self, mangled: &Arc<str>) -> Option<&Arc<str>> {
         let place = Arc::as_ptr(mangled).cast::<u8>() as usize;
         let found = self.by_place.get(&place).map(|(_, index)| *index);
@@ -116,7 +116,7 @@ impl Kernels {
                 self.kernels.len() - 1
             }
         };
-        // A process that says the same names again and again is looked up the slow way.
+        // A process that sends ever new copies of the same names is looked up the slow way.
         if self.by_place.len() < 2 * MAX_KERNELS && !is_full {
             self.name_bytes += name.len();
             self.by_place.insert(place, (Arc::clone(name), index));
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_without_end_have_no_room() {
+    fn kernel_names_are_bounded() {
         let mut kernels = Kernels::default();
         let runs = 20_000;
         for number in 0..runs {

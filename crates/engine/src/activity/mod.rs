@@ -1,4 +1,4 @@
-//! What the GPU did and when, summed up.
+//! GPU activity as CUPTI reports it, summed up per process.
 
 pub mod busy;
 pub mod by_work;
@@ -18,22 +18,22 @@ use tally::Moved;
 
 use super::transfers::Mode;
 
-/// Processes that are remembered after their end.
+/// Ended processes kept before the oldest are dropped.
 const MAX_ENDED: usize = 1024;
 
-/// What the GPU did for every process.
+/// GPU activity of all processes.
 #[derive(Debug, Default)]
 pub struct Activities {
-    /// By [`Task::process`].
+    /// Processes by their number, [`Task::process`].
     processes: BTreeMap<u32, Process>,
-    /// Of those that ended, in that order.
+    /// Ended processes, in the order of their ends.
     ended: VecDeque<u32>,
-    /// Processes of which nothing is remembered any more.
+    /// Number of ended processes that were dropped.
     pub forgotten: u64,
 }
 
 impl Activities {
-    /// Enters an event.
+    /// Applies an event; events that are not about GPU activity are ignored.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::Activity(batch) => self.batch(batch),
@@ -47,19 +47,19 @@ impl Activities {
         }
     }
 
-    /// Enters what one batch of a process said.
+    /// Adds the records of one batch of a process.
     pub fn batch(&mut self, batch: &Batch) {
         self.process(batch.process, batch.pid).batch(batch);
     }
 
-    /// The process of this number has ended; nothing if it is not known.
+    /// Marks the process with this number as ended; ignored if it is unknown.
     pub fn end_process(&mut self, number: u32, time_ns: u64) {
         if let Some(process) = self.processes.get_mut(&number) {
             process.ended_ns = Some(time_ns);
         }
     }
 
-    /// The process of this number is called `name` and is of user `uid`; nothing if it is not known.
+    /// Sets the name and user of the process with this number; ignored if it is unknown.
     pub fn introduce(&mut self, number: u32, name: &str, uid: Option<u32>) {
         if let Some(process) = self.processes.get_mut(&number) {
             process.comm = Some(name.to_owned());
@@ -67,23 +67,23 @@ impl Activities {
         }
     }
 
-    /// Those that CUPTI has told anything of, in the order of their numbers.
+    /// Processes with activity records, in the order of their numbers.
     pub fn processes(&self) -> impl Iterator<Item = (u32, &Process)> {
-        let told = |process: &&Process| process.records > 0 || process.is_complete;
+        let has_activity = |process: &&Process| process.records > 0 || process.is_complete;
         let with_number = self
             .processes
             .iter()
             .map(|(number, process)| (*number, process));
-        with_number.filter(move |(_, process)| told(process))
+        with_number.filter(move |(_, process)| has_activity(process))
     }
 
-    /// The process of this number, if it is known.
+    /// The process with this number, if it is known.
     pub fn get(&self, number: u32) -> Option<&Process> {
         self.processes.get(&number)
     }
 
-    /// What CUPTI says of the copies and sets of a process that calls of this direction and mode
-    /// have made.
+    /// Totals, from CUPTI, of the copies and memory sets that calls of this direction and mode of
+    /// process `pid` have made.
     pub fn moved(&self, pid: u32, direction: Direction, mode: Mode) -> Moved {
         let mut sum = Moved::default();
         for process in self.processes.values().filter(|process| process.pid == pid) {

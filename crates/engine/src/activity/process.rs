@@ -1,4 +1,4 @@
-//! What the GPU did for one process.
+//! GPU activity of one process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,117 +15,117 @@ use gpuprobe_model::activity::{Activity, Batch, Record};
 use gpuprobe_model::event::MAX_DEVICES;
 use gpuprobe_wire as wire;
 
-/// In the flags of a copy, of which CUPTI uses the lowest: whether the call was synchronous is not
-/// known, as in the rows of an Nsight Systems export.
+/// A bit in the flags of a copy, of which CUPTI uses the lowest: it is unknown if the call was
+/// synchronous, as in the rows of an Nsight Systems export.
 pub const MODE_NOT_TOLD: u8 = 1 << 7;
-/// Contexts and streams of a process that are listed.
+/// Contexts and streams listed per process.
 const MAX_LISTED: usize = 4096;
-/// Functions that are told apart, and kinds of overhead.
+/// Functions, and kinds of overhead, counted separately per process.
 const MAX_CALLS: usize = 8192;
 const MAX_OVERHEADS: usize = 64;
 
-/// A GPU, for one process.
+/// Activity of one GPU within a process.
 #[derive(Clone, Debug, Default)]
 pub struct Device {
-    /// What CUPTI says of it, if that was asked for.
+    /// CUPTI's description of the device, if it was requested.
     pub described: Option<(Arc<str>, wire::Device)>,
-    /// When kernels, copies and sets ran on it.
+    /// Busy time by kind of work.
     pub busy: ByWork,
-    /// Its busy time when the last report was made.
+    /// Busy time at the last report.
     pub reported: Spent,
-    /// Kernels, whichever ran side by side.
+    /// Kernel runs, concurrent or not.
     pub kernels: Tally,
-    /// Copies.
+    /// Number and durations of copies.
     pub copies: Tally,
-    /// Memory sets.
+    /// Number and durations of memory sets.
     pub sets: Tally,
 }
 
-/// Which copies are counted together.
+/// Key by which copies are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WhichCopies {
-    /// Between which memories.
+    /// Kinds of memory that the copy goes between.
     pub direction: Direction,
-    /// What the time of the call means; `None` where nobody tells.
+    /// Meaning of the duration of the call; `None` if it is unknown.
     pub mode: Option<Mode>,
-    /// `CUpti_ActivityMemoryKind` of the source; 0 if it is none that is known.
+    /// `CUpti_ActivityMemoryKind` of the source; 0 if unknown.
     pub source: u8,
-    /// The same of the destination.
+    /// `CUpti_ActivityMemoryKind` of the destination; 0 if unknown.
     pub destination: u8,
 }
 
-/// A function of the driver or the runtime, and its calls.
+/// Calls of a driver or runtime function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
-    /// What it is called, if the collector has said so.
+    /// Name of the function, if the collector has sent it.
     pub name: Option<Arc<str>>,
-    /// Its calls.
+    /// Number and durations of its calls.
     pub calls: Tally,
-    /// Those that returned an error.
+    /// Number of calls that returned an error.
     pub failed: u64,
 }
 
-/// Times that something was done, and bytes.
+/// A number of operations and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// How often.
+    /// Number of operations counted.
     pub count: u64,
-    /// Bytes.
+    /// Sum of their bytes.
     pub bytes: u64,
 }
 
-/// What the GPU did for one process.
+/// GPU activity of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
     /// User id, if known.
     pub uid: Option<u32>,
-    /// Name, if known.
+    /// Name (comm) of the process, if known.
     pub comm: Option<String>,
-    /// When it ended, or began to run another program, `CLOCK_MONOTONIC` nanoseconds.
+    /// When the process ended or called `exec`, `CLOCK_MONOTONIC` nanoseconds.
     pub ended_ns: Option<u64>,
-    /// A report has shown its end.
+    /// Whether a report has shown the end of the process.
     pub end_reported: bool,
-    /// The collector has handed over everything, and ended.
+    /// Whether the collector has handed over everything and ended.
     pub is_complete: bool,
-    /// What `cuptiGetVersion` says there.
+    /// Version that `cuptiGetVersion` returns in the process.
     pub cupti_version: u32,
-    /// Records.
+    /// Number of activity records received.
     pub records: u64,
-    /// The earliest time in any of them; `u64::MAX` if there is none.
+    /// The earliest time in any record, nanoseconds; `u64::MAX` if there is none.
     pub first_ns: u64,
-    /// The latest.
+    /// The latest time in any record, nanoseconds.
     pub last_ns: u64,
-    /// By number, as CUDA numbers them in the process.
+    /// GPUs by device index, as CUDA numbers them in the process.
     pub devices: BTreeMap<u32, Device>,
-    /// By CUPTI's number.
+    /// Contexts by CUPTI's context id.
     pub contexts: BTreeMap<u32, wire::Context>,
-    /// Streams by context and CUPTI's number: what ran on them.
+    /// Work run on each stream, by CUPTI's context and stream ids.
     pub streams: BTreeMap<(u32, u32), Tally>,
-    /// Kernels by name.
+    /// Kernel runs, by kernel name.
     pub kernels: Kernels,
-    /// Copies.
+    /// Totals of copies, by direction, mode and memory kinds.
     pub copies: BTreeMap<WhichCopies, Moved>,
-    /// Memory sets.
+    /// Totals of memory sets.
     pub sets: Moved,
-    /// Waits by `CUpti_ActivitySynchronizationType`.
+    /// Waits for the GPU by `CUpti_ActivitySynchronizationType`.
     pub waits: BTreeMap<u32, Tally>,
-    /// By `CUpti_ActivityMemoryKind` and `CUpti_ActivityMemoryOperationType`.
+    /// Memory operations by `CUpti_ActivityMemoryKind` and `CUpti_ActivityMemoryOperationType`.
     pub memory: BTreeMap<(u32, u32), Counted>,
-    /// By `CUpti_ActivityMemoryPoolOperationType`.
+    /// Memory pool operations by `CUpti_ActivityMemoryPoolOperationType`.
     pub pools: BTreeMap<u32, Counted>,
-    /// By `CUpti_CallbackDomain` and number.
+    /// Functions by `CUpti_CallbackDomain` and callback id.
     pub functions: HashMap<(u32, u32), Function>,
-    /// Calls of functions beyond those that are told apart.
+    /// Calls of functions beyond the limit on separate functions.
     pub other_calls: Tally,
-    /// By `CUpti_ActivityOverheadKind`.
+    /// Overheads of tracing by `CUpti_ActivityOverheadKind`.
     pub overheads: BTreeMap<u32, Tally>,
-    /// Runs of whole graphs.
+    /// Runs of graphs that CUPTI reports as a whole.
     pub graphs: Tally,
-    /// Moments and ranges that the program marked.
+    /// Number of NVTX marks and ranges.
     pub markers: u64,
-    /// The ranges among them.
+    /// NVTX ranges, by name.
     pub ranges: Ranges,
 }
 
@@ -278,7 +278,7 @@ impl Process {
         }
     }
 
-    /// What runs on a stream.
+    /// Adds work to a stream, if there is room for it.
     fn stream(&mut self, context: u32, stream: u32, start_ns: u64, end_ns: u64) {
         let key = (context, stream);
         if let Some(tally) = self.streams.get_mut(&key) {
@@ -288,7 +288,7 @@ impl Process {
         }
     }
 
-    /// Numbers beyond those that there can be are one device.
+    /// Device indices out of range share one entry.
     fn device(&mut self, device: u32) -> &mut Device {
         let device = if device < u32::from(MAX_DEVICES) {
             device
@@ -330,8 +330,7 @@ impl Counted {
     }
 }
 
-/// A number of CUPTI's, or 0, which it has for what is not known, if it is beyond the last that we
-/// know.
+/// `number`, or 0, CUPTI's value for unknown, if it is greater than `last`, the last known one.
 fn up_to<N: Copy + PartialOrd + Default>(last: N, number: N) -> N {
     if number <= last { number } else { N::default() }
 }

@@ -1,37 +1,36 @@
-//! Durations counted by their size, which median and percentiles are read from.
+//! A histogram of durations, from which the median and percentiles are read.
 //!
-//! From each power of two to the next there are 64 buckets; below 64 each value has its own. What is
-//! read is the middle of a bucket, so it is off by 1/128 of the value at most (0.8 %). Only buckets
-//! that something is in take memory: 8 bytes each, a few hundred bytes for most kernels, and 30 KiB
-//! at most, whatever comes.
+//! Each power of two has 64 buckets; values below 64 have a bucket each. A quantile is the middle
+//! of its bucket, and so is off by at most 1/128 (0.8 %) of the value. Only buckets that are not
+//! empty take memory: 8 bytes each, a few hundred bytes for most kernels, 30 KiB at most.
 
-/// Buckets from a power of two to the next, as bits.
+/// Buckets per power of two, in bits.
 const BITS: u32 = 6;
-/// The bits of a bucket that count; those above are its number.
+/// Bits of a packed bucket that hold its count; the bits above are its number.
 const COUNT_BITS: u32 = 52;
 const MOST: u64 = (1 << COUNT_BITS) - 1;
 
-/// How many durations there are of each size.
+/// Number of durations by size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quantiles {
-    /// Buckets in order: number and count.
+    /// Buckets in order, each packed from its number and count.
     buckets: Vec<u64>,
 }
 
 impl Quantiles {
-    /// Counts one.
+    /// Counts `value` in its bucket.
     pub fn add(&mut self, value: u64) {
         self.count(number(value), 1);
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for &bucket in &other.buckets {
             self.count(bucket >> COUNT_BITS, bucket & MOST);
         }
     }
 
-    /// The value of which the share `q`, from 0 to 1, of all is not greater; 0 if there is none.
+    /// The quantile `q` (0 to 1) of the values; 0 if there are none.
     pub fn at(&self, q: f64) -> u64 {
         let count: u64 = self.buckets.iter().map(|bucket| bucket & MOST).sum();
         let rank = ((q * count as f64).ceil() as u64).clamp(1, count.max(1));
@@ -57,14 +56,14 @@ impl Quantiles {
     }
 }
 
-/// The bucket of a value.
+/// Number of the bucket of `value`.
 fn number(value: u64) -> u64 {
     let bits = u64::BITS - value.leading_zeros();
     let shift = bits.saturating_sub(BITS + 1);
     (u64::from(shift) << BITS) + (value >> shift)
 }
 
-/// The middle of a bucket.
+/// The value in the middle of a bucket.
 fn middle(number: u64) -> u64 {
     let shift = (number >> BITS).saturating_sub(1);
     let first = (number - (shift << BITS)) << shift;
@@ -90,12 +89,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn off_by_less_than_a_hundredth(
+        fn quantiles_are_within_one_percent(
             mut values in prop::collection::vec((0u64.., 0u32..64), 1..300),
             split in 0usize..300,
             q in 0.0f64..=1.0,
         ) {
-            // Of all sizes.
+            // Values of all magnitudes.
             let mut values: Vec<_> = values.drain(..).map(|(v, shift)| v >> shift).collect();
             let (mut all, mut rest) = (Quantiles::default(), Quantiles::default());
             for (index, &value) in values.iter().enumerate() {
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_is_nothing() {
+    fn quantile_of_no_values_is_zero() {
         assert_eq!(Quantiles::default().at(0.5), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Ranges that a program marks through NVTX, by name.
+//! NVTX ranges of a process, by domain and name.
 
 use std::sync::Arc;
 
@@ -6,53 +6,54 @@ use hashbrown::HashMap;
 
 use super::tally::Tally;
 
-/// Names that are told apart; ranges of more are counted together. Some programs number theirs.
+/// Names counted separately; ranges with further names are counted together. Some programs number
+/// their ranges.
 const MAX_NAMES: usize = 16_384;
-/// Bytes of these names, likewise.
+/// Limit on the bytes of these names.
 const MAX_NAME_BYTES: usize = 16 << 20;
-/// Ranges that are open at a time.
+/// Ranges open at the same time.
 const MAX_OPEN: usize = 65_536;
 
-/// Ranges of one name.
+/// NVTX ranges of one domain and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Their domain; none for the default one.
+    /// Domain; `None` for the default domain.
     pub domain: Option<Arc<str>>,
-    /// What they are called.
+    /// Name of the ranges.
     pub name: Arc<str>,
-    /// Those that have ended, each by itself, also within another of its name.
+    /// Ended ranges. Nested ranges of the same name are counted separately.
     pub times: Tally,
 }
 
-/// A range that has begun.
+/// A range that has begun and not ended.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     start_ns: u64,
-    /// Which; none if it is one of the others.
+    /// Index into the ranges by name; `None` beyond the limit on names.
     range: Option<usize>,
 }
 
-/// The ranges of a process.
+/// The NVTX ranges of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Ranges {
     ranges: Vec<Range>,
     by_name: HashMap<(Option<Arc<str>>, Arc<str>), usize>,
     name_bytes: usize,
-    /// By CUPTI's number.
+    /// Open ranges by CUPTI's marker id.
     open: HashMap<u32, Open>,
-    /// Ranges of names beyond those that are told apart.
+    /// Ranges with names beyond the limit.
     pub others: Tally,
-    /// Those beyond what can be open at a time, of which nothing is known.
+    /// Number of ranges dropped because too many were open.
     pub dropped: u64,
 }
 
 impl Ranges {
-    /// All that are told apart.
+    /// The ranges by name that are counted separately.
     pub fn iter(&self) -> impl Iterator<Item = &Range> {
         self.ranges.iter()
     }
 
-    /// Those that have not ended.
+    /// Number of ranges that have not ended.
     pub fn open(&self) -> u64 {
         self.open.len() as u64
     }
@@ -73,7 +74,7 @@ impl Ranges {
         self.open.insert(id, Open { start_ns, range });
     }
 
-    /// One of which the begin was not seen is none.
+    /// Ends a range; ignored if its begin was not seen.
     pub(super) fn end(&mut self, id: u32, end_ns: u64) {
         let Some(Open { start_ns, range }) = self.open.remove(&id) else {
             return;
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_open_ranges_without_end_have_no_room() {
+    fn names_and_open_ranges_are_bounded() {
         let mut ranges = Ranges::default();
         let most = u32::try_from(MAX_NAMES).unwrap_or(0);
         for id in 0..most + 10 {

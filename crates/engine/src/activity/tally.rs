@@ -1,24 +1,25 @@
-//! Counts and times.
+//! Counts and durations of operations.
 
 use super::quantiles::Quantiles;
 
-/// How often, and how long.
+/// Number and durations of operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many.
+    /// Number of operations counted.
     pub count: u64,
-    /// All of them together, nanoseconds.
+    /// Sum of the durations, nanoseconds.
     pub total_ns: u64,
-    /// The shortest, nanoseconds.
+    /// The shortest duration, nanoseconds.
     pub min_ns: u64,
-    /// The longest, nanoseconds.
+    /// The longest duration, nanoseconds.
     pub max_ns: u64,
-    /// How long they are, by size.
+    /// Histogram of the durations, nanoseconds.
     pub quantiles: Quantiles,
 }
 
 impl Tally {
-    /// Counts one from `start_ns` to `end_ns`. One whose times are not known lasts nothing.
+    /// Counts an operation from `start_ns` to `end_ns`. If its times are unknown, its duration is
+    /// 0.
     pub fn add(&mut self, start_ns: u64, end_ns: u64) {
         let ns = end_ns.saturating_sub(start_ns);
         self.min_ns = if self.count == 0 {
@@ -32,7 +33,7 @@ impl Tally {
         self.quantiles.add(ns);
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts and durations of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.min_ns = match (self.count, other.count) {
             (_, 0) => self.min_ns,
@@ -45,27 +46,27 @@ impl Tally {
         self.quantiles.merge(&other.quantiles);
     }
 
-    /// The time that the share `q`, from 0 to 1, of them do not exceed, nanoseconds: within 1 %.
+    /// The quantile `q` (0 to 1) of the durations, nanoseconds, within 1 %.
     pub fn quantile(&self, q: f64) -> u64 {
         self.quantiles.at(q).clamp(self.min_ns, self.max_ns)
     }
 }
 
-/// How often, how long and how many bytes.
+/// Number, durations and bytes of copies or memory sets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moved {
-    /// Times.
+    /// Number and durations of the operations.
     pub tally: Tally,
-    /// Bytes.
+    /// Bytes of all operations.
     pub bytes: u64,
-    /// Bytes of those whose times are known.
+    /// Bytes of the operations with known times.
     pub timed_bytes: u64,
-    /// The fastest, bytes per second.
+    /// Throughput of the fastest operation, bytes per second.
     pub peak_bytes_per_second: f64,
 }
 
 impl Moved {
-    /// Counts one of `bytes`.
+    /// Counts an operation of `bytes`, from `start_ns` to `end_ns`.
     pub fn add(&mut self, start_ns: u64, end_ns: u64, bytes: u64) {
         self.tally.add(start_ns, end_ns);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -77,7 +78,7 @@ impl Moved {
         }
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts and bytes of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.tally.merge(&other.tally);
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -85,7 +86,7 @@ impl Moved {
         self.peak_bytes_per_second = self.peak_bytes_per_second.max(other.peak_bytes_per_second);
     }
 
-    /// Bytes per second of the time that they took, if that is known.
+    /// Mean throughput, bytes per second, of the operations with known times; `None` without any.
     pub fn bytes_per_second(&self) -> Option<f64> {
         let ns = self.tally.total_ns;
         (ns > 0).then(|| self.timed_bytes as f64 * 1e9 / ns as f64)

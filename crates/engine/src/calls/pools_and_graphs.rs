@@ -1,4 +1,4 @@
-//! Calls about pools and graphs, from which memory comes.
+//! Calls on memory pools and graphs.
 
 use super::super::allocation::{New, Place};
 use super::super::change::Change;
@@ -11,20 +11,20 @@ use gpuprobe_model::abi::{NODE_ALLOCATES, NODE_FREES};
 use gpuprobe_model::event::Call;
 
 impl Process {
-    /// Calls about pools.
+    /// Applies calls on memory pools.
     pub(super) fn note_of_pools(&mut self, call: &Call) {
         let address = call.address;
         match call.function.op {
             Op::PoolCreate => {
                 self.pools.create(address, pool_sort(call));
-                self.tell_pool(address);
+                self.record_pool(address);
             }
             Op::PoolDestroy => {
-                self.tell_pool(address);
+                self.record_pool(address);
                 self.pools.destroy(address);
             }
             Op::PoolTrim => {
-                self.tell_pool(address);
+                self.record_pool(address);
                 self.pools.trim(address);
             }
             Op::PoolAttribute => {
@@ -38,17 +38,17 @@ impl Process {
         }
     }
 
-    /// Something is done to the pool `handle`; one of host memory is nobody's concern.
-    fn tell_pool(&mut self, handle: u64) {
+    /// Reports a change of the pool `handle`; pools of host memory are not reported.
+    fn record_pool(&mut self, handle: u64) {
         let device = match self.pools.place_of(handle) {
             Place::Device(device) => Some(device),
             Place::Unknown => None,
             Place::Host => return,
         };
-        self.changes.tell(|| Change::Pool(device));
+        self.changes.record(|| Change::Pool(device));
     }
 
-    /// Calls about graphs.
+    /// Applies calls on graphs.
     fn note_of_graphs(&mut self, call: &Call) {
         let address = call.address;
         match call.function.op {
@@ -74,7 +74,7 @@ impl Process {
         self.graphs.add(call.address, [node]);
     }
 
-    /// What frees needs no site.
+    /// Makes a graph node. Free nodes have no call site.
     pub(super) fn node(&mut self, call: &Call, address: u64, size_bytes: Option<u64>) -> Node {
         Node {
             address,
@@ -86,7 +86,7 @@ impl Process {
         }
     }
 
-    /// A graph runs: what its nodes allocate is live now.
+    /// A graph is launched: the memory that its nodes allocate becomes live.
     fn launch(&mut self, call: &Call) {
         let Some(made) = self.graphs.launch(call.address, call.end_ns) else {
             return;

@@ -1,4 +1,4 @@
-//! What a process held when it was refused more, and who else held something.
+//! Memory that a process, and others on the same GPU, held when a request failed.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -14,93 +14,93 @@ use gpuprobe_cuda::{Belongs, Layer, MemoryKind, Op};
 use gpuprobe_model::event::{Call, OutOfMemory};
 use gpuprobe_model::stack::CallStack;
 
-/// Call sites that are kept, to be added up by owner, or by line of Python.
+/// Call sites kept per incident, to be grouped by owner or by Python line.
 const MAX_SITES: usize = 1024;
-/// Other processes that are kept.
+/// Other processes kept per incident.
 const MAX_OTHERS: usize = 64;
 
-/// What a process held.
+/// Memory that a process held.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
-    /// The three sums.
+    /// Sums of GPU, host and imported memory.
     pub sums: Sums,
-    /// The same by kind.
+    /// Live memory by kind.
     pub kinds: Vec<(MemoryKind, Total)>,
-    /// GPU memory on the device that was asked, if that is known.
+    /// GPU memory on the device of the request, if that is known.
     pub on_device: Option<Total>,
-    /// The call sites that hold most of what was asked for, memory of the GPU or of the host, most first.
+    /// The call sites with the most memory of the requested sort (GPU or host), largest first.
     pub sites: Vec<HeldSite>,
-    /// What the others hold, and how many these are.
+    /// Number of further call sites, and the memory that they hold.
     pub other_sites: (u64, Total),
-    /// What PyTorch's allocator has handed out of it on that device, if it was heard of.
+    /// State of PyTorch's allocator on that device, if it is in use.
     pub pytorch: Option<HeldByPytorch>,
 }
 
-/// A call site and what it held.
+/// A call site and the memory that it held.
 #[derive(Clone, Debug)]
 pub struct HeldSite {
-    /// Its number within the process.
+    /// Number of the call site within the process.
     pub number: u32,
-    /// Row of the function that was called.
+    /// Index of the allocating function in the function table.
     pub row: u16,
-    /// From where; `None` if that is not known.
+    /// Call stack; `None` if unknown.
     pub stack: Option<Rc<CallStack>>,
-    /// What was live.
+    /// Live memory of the call site.
     pub live: Total,
 }
 
-/// What PyTorch's allocator had handed out on a device.
+/// State of PyTorch's allocator on a device.
 #[derive(Clone, Debug)]
 pub struct HeldByPytorch {
     /// Device index as CUDA numbers it in the process.
     pub device: u16,
-    /// Bytes that it has handed out, as it says.
+    /// Bytes allocated, as the allocator reports.
     pub allocated_bytes: u64,
-    /// Bytes that it has from CUDA for that, as it says, less what it was seen to give back since.
+    /// Bytes reserved from CUDA, as the allocator reports, less the segments freed since.
     pub reserved_bytes: u64,
-    /// How that lies.
+    /// Number of segments whose allocation was seen.
     pub segments: u64,
-    /// Bytes of the segments that were seen.
+    /// Bytes of these segments.
     pub segment_bytes: u64,
-    /// Bytes of the largest block in them that is free.
+    /// Bytes of the largest free block in them.
     pub largest_free_bytes: u64,
-    /// The largest request that one of them has room for.
+    /// Largest request in bytes that fits into one of them.
     pub largest_fit_bytes: u64,
-    /// Bytes that CUDA would get back if all that is not in use were given back.
+    /// Bytes that `torch.cuda.empty_cache()` would return to CUDA.
     pub empty_cache_bytes: u64,
-    /// Bytes that are held by less than 5 % of them, and the tensors that hold these.
+    /// Bytes of segments less than 5 % in use, and number of the tensors in them.
     pub pinned: (u64, u64),
-    /// The call sites of most of what is handed out, most first.
+    /// The call sites with the most allocated bytes, largest first.
     pub sites: Vec<HeldSite>,
-    /// What the others have been handed out, and how many these are.
+    /// Number of further call sites, and their allocated memory.
     pub other_sites: (u64, Total),
 }
 
-/// Another traced process that held something on the same GPU.
+/// Another traced process with memory on the same GPU.
 #[derive(Clone, Debug)]
 pub struct Other {
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
     /// User id, if known.
     pub uid: Option<u32>,
-    /// Name, if known.
+    /// Name (comm) of the process, if known.
     pub comm: Option<String>,
-    /// Who it is.
+    /// Identity of the process.
     pub identity: Identity,
-    /// What it held there.
+    /// Memory that it held on the GPU.
     pub live: Total,
 }
 
-/// Whether `call` asks for memory of the host.
+/// Whether `call` requests host memory.
 fn is_of_host(call: &Call) -> bool {
     call.function.kind.belongs() == Belongs::Host
         || call.function.op == Op::HandleCreate && pools::is_host(call.value(0))
 }
 
-/// What CUDA has given a thread.
+/// A successful allocation by CUDA.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Given {
-    /// Bytes that were asked for, if the call says.
+    /// Bytes requested, if the call has a size.
     pub(super) bytes: Option<u64>,
     pub(super) at_host: bool,
 }
@@ -114,7 +114,7 @@ impl From<&Call> for Given {
     }
 }
 
-/// Bytes that `call` asked for, if it says; it may have failed.
+/// Bytes that `call`, which may have failed, requested, if it has a size.
 fn asked_bytes(call: &Call) -> Option<u64> {
     let values = call.detail.as_deref().map(|detail| &detail.values);
     match (call.function.kind, values) {
@@ -122,7 +122,7 @@ fn asked_bytes(call: &Call) -> Option<u64> {
             Some(arrays::of_runtime(values))
         }
         (MemoryKind::Array, Some(values)) => Some(arrays::of_driver(values)),
-        // Rows of this many bytes; there is no pitch.
+        // Rows of this many bytes; a failed call returns no pitch.
         (MemoryKind::Pitched, Some([width, height, depth, ..])) => {
             let rows = (*height).max(1).saturating_mul((*depth).max(1));
             Some(width.saturating_mul(rows))
@@ -133,7 +133,7 @@ fn asked_bytes(call: &Call) -> Option<u64> {
 }
 
 impl Asked {
-    /// What `call` of `process` has asked for.
+    /// The request that `call` of `process` made.
     pub(crate) fn of(call: &Call, process: &Process) -> Self {
         let at_host = is_of_host(call);
         Self {
@@ -148,36 +148,36 @@ impl Asked {
         }
     }
 
-    /// What `told` says was asked for, where no call was refused.
-    pub(crate) fn told(told: &OutOfMemory, process: &Process) -> Self {
+    /// The request that `oom` reports as failed, if no failed call was seen.
+    pub(crate) fn reported(oom: &OutOfMemory, process: &Process) -> Self {
         Self {
-            row: told.row,
+            row: oom.row,
             result: None,
             kind: MemoryKind::Device,
-            bytes: Some(told.bytes),
-            device: Some(told.device),
+            bytes: Some(oom.bytes),
+            device: Some(oom.device),
             at_host: false,
-            stack: process.sites.stack(told.stack).cloned(),
-            stack_number: told.stack,
+            stack: process.sites.stack(oom.stack).cloned(),
+            stack_number: oom.stack,
         }
     }
 }
 
 impl GivenUp {
-    pub(crate) fn of(told: &OutOfMemory, process: &Process) -> Self {
+    pub(crate) fn of(oom: &OutOfMemory, process: &Process) -> Self {
         Self {
-            time_ns: told.time_ns,
-            bytes: told.bytes,
-            allocated_bytes: told.allocated_bytes,
-            reserved_bytes: told.reserved_bytes,
-            device: told.device,
-            stack: process.sites.stack(told.stack).cloned(),
+            time_ns: oom.time_ns,
+            bytes: oom.bytes,
+            allocated_bytes: oom.allocated_bytes,
+            reserved_bytes: oom.reserved_bytes,
+            device: oom.device,
+            stack: process.sites.stack(oom.stack).cloned(),
         }
     }
 }
 
 impl Incident {
-    /// A request of `process` that was just refused.
+    /// An incident of `process`, with a request that has just failed.
     pub(crate) fn new(
         id: u64,
         process: &Process,
@@ -207,7 +207,7 @@ impl Incident {
         }
     }
 
-    /// The same with those of `processes` that hold something on the GPU that was asked.
+    /// Adds those of `processes` with memory on the GPU of the request.
     #[must_use]
     pub(crate) fn among<'a>(mut self, processes: impl Iterator<Item = &'a Process>) -> Self {
         if self.asked.at_host {
@@ -239,8 +239,8 @@ impl Incident {
         self
     }
 
-    /// Whether what `process` calls `number` is the GPU that we call `device`: by its UUID, by its place in
-    /// the host, or else by the number.
+    /// Whether device `number` of `process` is device `device` of this process: compared by UUID,
+    /// else by index on the host, else by device index.
     fn is_on(&self, device: Option<u16>, process: &Process, number: Option<u16>) -> bool {
         let (Some(device), Some(number)) = (device, number) else {
             return false;
@@ -260,7 +260,7 @@ impl Incident {
 }
 
 impl Held {
-    /// What `process` holds now; `device` is the one that was asked.
+    /// Memory that `process` holds now; `device` is the device of the request.
     pub(crate) fn of(process: &Process, device: Option<u16>, at_host: bool) -> Self {
         let (sites, other_sites) = largest(&process.sites, |live| match at_host {
             true => live.host,
@@ -306,7 +306,7 @@ impl HeldByPytorch {
     }
 }
 
-/// The sites at which most is live, most first, and what the others have together.
+/// The call sites with the most live memory, largest first, and the number and sum of the others.
 fn largest(sites: &Sites, of: impl Fn(Sums) -> Total) -> (Vec<HeldSite>, (u64, Total)) {
     let mut found: Vec<_> = (0..)
         .zip(sites.iter())

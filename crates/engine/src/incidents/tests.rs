@@ -7,7 +7,7 @@ use gpuprobe_model::identity::Identity;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The row of a function, by its symbol.
+/// Index into the function table of the function with this symbol.
 fn row(symbol: &str) -> u16 {
     let found = (0u16..)
         .zip(FUNCTIONS)
@@ -15,7 +15,7 @@ fn row(symbol: &str) -> u16 {
     found.unwrap().0
 }
 
-/// A ledger that is told of calls, one after the other.
+/// A ledger to which calls are applied one after the other.
 struct Scene {
     ledger: Ledger,
     now_ns: u64,
@@ -30,7 +30,7 @@ impl Scene {
             next: 1 << 20,
         };
         scene.ledger.changes = Changes {
-            are_wanted: true,
+            is_enabled: true,
             ..Changes::default()
         };
         scene.process(7);
@@ -53,7 +53,7 @@ impl Scene {
         self.apply(&Event::Exit(task(pid, pid, self.now_ns)));
     }
 
-    /// A call of thread `tid` of process `pid`, a microsecond after whatever was last.
+    /// A call of thread `tid` of process `pid`, a microsecond after the last event.
     fn call_of(&mut self, (pid, tid): (u32, u32), symbol: &str, size_bytes: u64, result: i32) {
         self.call_with((pid, tid), symbol, size_bytes, result, None);
     }
@@ -100,7 +100,7 @@ impl Scene {
         self.call_of((7, 7), "cudaMalloc", size_bytes, 0);
     }
 
-    /// PyTorch gives up on so many bytes.
+    /// PyTorch gives up on a request for `bytes`.
     fn gave_up(&mut self, bytes: u64) {
         self.now_ns += 1_000;
         self.apply(&Event::OutOfMemory(OutOfMemory {
@@ -133,7 +133,7 @@ impl Scene {
         }));
     }
 
-    /// Bytes asked for, attempts, calls without an incident of their own, and outcome, of all incidents.
+    /// Bytes requested, attempts, repeats and outcome of all incidents.
     fn incidents(&self) -> Vec<(Option<u64>, u64, u64, &'static str)> {
         let incidents = self.ledger.incidents().iter();
         let short = |one: &Incident| {
@@ -149,7 +149,7 @@ impl Scene {
 }
 
 #[test]
-fn a_retry_that_succeeds_is_no_second_incident() {
+fn a_successful_retry_opens_no_incident() {
     let mut scene = Scene::new();
     scene.given(4096);
     scene.refused(1 << 30);
@@ -161,10 +161,10 @@ fn a_retry_that_succeeds_is_no_second_incident() {
     let incident = scene.ledger.incidents().get(1).unwrap();
     assert_eq!(incident.outcome_ns, Some(scene.now_ns));
     assert_eq!(incident.device(), Some(0));
-    // What it held when it was refused first, not by now.
+    // Memory held at the first failure, not the current one.
     assert_eq!(incident.held.sums.gpu.bytes, 4096);
     assert_eq!(incident.held.on_device.map(|live| live.bytes), Some(4096));
-    // The end of the process changes nothing any more.
+    // The end of the process does not change the outcome.
     scene.exit(7);
     assert_eq!(scene.incidents()[0].3, "retried");
     assert_eq!(scene.ledger.counts().failed_calls, 2);
@@ -172,17 +172,17 @@ fn a_retry_that_succeeds_is_no_second_incident() {
 }
 
 #[test]
-fn with_less_or_too_late_the_program_went_on() {
+fn a_smaller_or_late_allocation_is_continued() {
     let mut scene = Scene::new();
     scene.refused(1 << 30);
     scene.given(1 << 29);
     scene.refused(1 << 30);
     scene.now_ns += RETRY_WITHIN_NS + SECOND;
     scene.given(1 << 30);
-    // Memory of the host is no success of a request for the GPU's.
+    // A host allocation does not satisfy a request for GPU memory.
     scene.refused(1 << 30);
     scene.call_of((7, 7), "cudaMallocHost", 1 << 31, 0);
-    // Something else is asked for, and refused too.
+    // Another request fails, too.
     scene.refused(1 << 30);
     scene.refused(1 << 29);
     scene.exit(7);
@@ -200,16 +200,16 @@ fn with_less_or_too_late_the_program_went_on() {
 }
 
 #[test]
-fn other_threads_and_errors_are_apart() {
+fn threads_and_other_errors_do_not_mix() {
     let mut scene = Scene::new();
     scene.refused(1 << 30);
-    // cudaErrorInvalidValue, and a free that fails, are no want of memory.
+    // cudaErrorInvalidValue, and a failed free, are no lack of memory.
     scene.call_of((7, 7), "cudaMalloc", 1 << 30, 1);
     scene.call_of((7, 7), "cudaFree", 0, OUT_OF_MEMORY);
-    // Another thread is given as much: this one has still to be.
+    // Another thread succeeds: the request of this one stays pending.
     scene.call_of((7, 8), "cudaMalloc", 1 << 30, 0);
     assert_eq!(scene.incidents(), [(Some(1 << 30), 1, 0, "pending")]);
-    // It is refused, too.
+    // It fails, too.
     scene.call_of((7, 8), "cudaMalloc", 1 << 30, OUT_OF_MEMORY);
     scene.exit(7);
     let gib = Some(1 << 30);
@@ -220,7 +220,7 @@ fn other_threads_and_errors_are_apart() {
 }
 
 #[test]
-fn a_process_whose_other_threads_run_on_was_not_ended_by_it() {
+fn a_process_with_active_threads_is_continued() {
     let mut scene = Scene::new();
     scene.refused(1 << 30);
     scene.now_ns += 2 * ENDS_WITHIN_NS;
@@ -230,7 +230,7 @@ fn a_process_whose_other_threads_run_on_was_not_ended_by_it() {
 }
 
 #[test]
-fn what_pytorch_says_is_of_the_call_that_was_refused() {
+fn pytorch_oom_belongs_to_the_failed_call() {
     let mut scene = Scene::new();
     scene.refused(20 << 20);
     scene.refused(20 << 20);
@@ -242,10 +242,11 @@ fn what_pytorch_says_is_of_the_call_that_was_refused() {
         (said.bytes, said.allocated_bytes, said.reserved_bytes),
         (15 << 20, 100, 200)
     );
-    // A tensor from what is cached: the program goes on.
+    // A tensor from the cache: the program goes on.
     scene.tensor(512);
     assert_eq!(scene.incidents()[0].3, "continued");
-    // Over a limit that was set, it gives up without asking CUDA; and that is the end.
+    // Over a limit set by the program, the allocator gives up without calling CUDA; then the
+    // process ends.
     scene.gave_up(30 << 20);
     scene.exit(7);
     assert_eq!(scene.incidents()[1], (Some(30 << 20), 0, 0, "ended"));
@@ -253,7 +254,7 @@ fn what_pytorch_says_is_of_the_call_that_was_refused() {
 }
 
 #[test]
-fn what_was_asked_for_is_known_of_calls_that_write_the_size() {
+fn sizes_are_known_of_calls_that_return_them() {
     let mut scene = Scene::new();
     let values = |first: [u64; 3]| {
         let mut values = [0; EXTRA];
@@ -261,7 +262,7 @@ fn what_was_asked_for_is_known_of_calls_that_write_the_size() {
         Some(values)
     };
     let mut refuse = |symbol, values| {
-        // Where the size is to be written.
+        // Output parameter for the size.
         scene.call_with((7, 7), symbol, 0x7ffc_0000_0000, OUT_OF_MEMORY, values);
     };
     refuse("cudaMallocPitch", values([1000, 20, 0]));
@@ -278,7 +279,7 @@ fn what_was_asked_for_is_known_of_calls_that_write_the_size() {
 }
 
 #[test]
-fn a_flood_is_bounded_and_counted() {
+fn many_failures_are_bounded_and_counted() {
     let mut scene = Scene::new();
     let floods = 10_000;
     for size in 1..=floods {
@@ -289,14 +290,14 @@ fn a_flood_is_bounded_and_counted() {
     let counted: u64 = incidents.iter().map(|one| one.1 + one.2).sum();
     assert_eq!(counted, floods);
     assert_eq!(scene.ledger.incidents().refused_calls, floods);
-    // The same again and again is one.
+    // The same request over and over is one incident.
     let mut scene = Scene::new();
     (0..floods).for_each(|_| scene.refused(4096));
     assert_eq!(scene.incidents(), [(Some(4096), floods, 0, "pending")]);
-    // Little of it goes into a recording.
-    let told = scene.ledger.changes.list.iter();
-    let told = told.filter(|change| matches!(change, Change::Incident(_)));
-    assert!(told.count() < 20);
+    // Few updates go into a recording.
+    let updates = scene.ledger.changes.list.iter();
+    let updates = updates.filter(|change| matches!(change, Change::Incident(_)));
+    assert!(updates.count() < 20);
 }
 
 #[test]
@@ -314,13 +315,13 @@ fn many_processes_are_bounded_too() {
     assert_eq!(incidents.iter().next().unwrap().id, 2 * MAX_KEPT as u64 + 1);
     assert_eq!(incidents.open.len(), MAX_KEPT);
     assert!(incidents.get(1).is_none() && incidents.get(u64::from(count)).is_some());
-    // The ends of those that are forgotten change nothing.
+    // Ends of dropped processes change nothing.
     (100..100 + count).for_each(|pid| scene.exit(pid));
     assert!(scene.ledger.incidents().open.is_empty());
 }
 
 #[test]
-fn others_on_the_same_gpu_are_named() {
+fn other_processes_on_the_gpu_are_listed() {
     let mut scene = Scene::new();
     for (pid, bytes) in [(8, 4096), (9, 1 << 20), (10, 0)] {
         scene.process(pid);
@@ -333,14 +334,14 @@ fn others_on_the_same_gpu_are_named() {
     let others = incident.others.iter();
     let others: Vec<_> = others.map(|one| (one.pid, one.live.bytes)).collect();
     assert_eq!(others, [(9, 1 << 20), (8, 4096)]);
-    // Of memory of the host, nobody else has any.
+    // No other process holds host memory.
     scene.call_of((7, 7), "cudaMallocHost", 1 << 30, OUT_OF_MEMORY);
     let incident = scene.ledger.incidents().get(2).unwrap();
     assert!(incident.others.is_empty() && incident.device().is_none());
 }
 
 #[test]
-fn reports_list_what_is_new_or_other() {
+fn reports_list_new_and_changed_incidents() {
     let mut scene = Scene::new();
     scene.refused(1 << 30);
     let listed = |scene: &Scene| scene.ledger.incidents().listed(false).count();

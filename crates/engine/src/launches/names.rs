@@ -1,15 +1,15 @@
-//! The names of a process's kernels.
+//! Kernel names of one process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Which kernel has a name: its handle, and the epoch in which that had this meaning.
+/// Kernel handle, and the epoch in which it has this meaning.
 pub(super) type Place = (u64, u16);
 
-/// What an entry takes besides its name, in bytes.
+/// Bytes per entry besides the name.
 const ENTRY: usize = 64;
 
-/// Names by place.
+/// Kernel names by handle and epoch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     names: HashMap<Place, Arc<str>>,
@@ -25,7 +25,7 @@ impl Names {
         self.names.keys()
     }
 
-    /// About how much memory it takes.
+    /// Approximate memory use, bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -43,7 +43,7 @@ impl Names {
         }
     }
 
-    /// Keeps those that `wanted` says.
+    /// Keeps the names for which `wanted` returns true.
     pub(super) fn retain(&mut self, wanted: impl Fn(&Place) -> bool) {
         let bytes = &mut self.bytes;
         self.names.retain(|place, name| {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_takes_no_memory() {
+    fn removed_names_take_no_memory() {
         let mut names = Names::default();
         for handle in 0..10 {
             names.insert((handle, 0), "name".repeat(10).into());

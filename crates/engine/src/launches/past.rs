@@ -1,29 +1,29 @@
-//! What is kept of the launches of processes that have ended.
+//! Launches of processes that have ended.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::{Counted, Launcher, Launches};
 use gpuprobe_model::abi::RawLaunchKey;
 
-/// Ended processes whose kernels are listed in the last report, and their kernels, before the oldest
-/// half of them is put together: some hundred bytes each.
+/// Limits on the ended processes, and on their kernels, that the final report lists; beyond either,
+/// the oldest half are merged. Some hundred bytes each.
 const MAX_ENDED: usize = 8192;
 const MAX_KERNELS: usize = 1 << 18;
-/// The number that no process has, under which they are put together.
+/// Process number that no process has, for the merged ones.
 const EARLIER: u32 = 0;
 const EARLIER_NAME: &str = "(ended processes)";
 
 /// Processes that have ended.
 #[derive(Debug, Default)]
 pub(super) struct Past {
-    /// Since the kernel side was last asked to be read.
+    /// Ended since the last call of [`Launches::take_ends`].
     ending: Vec<u32>,
-    /// Before that.
+    /// Ended before that call: their counts are being read from the BPF map.
     being_read: Vec<u32>,
-    /// Nothing more will come of these: how many kernels each has, the oldest first.
+    /// Ended processes with final counts, and their number of kernels, oldest first.
     ended: VecDeque<(u32, usize)>,
     kernels: usize,
-    /// What all earlier ones launched, by row.
+    /// Launches of the merged processes, by row of the function table.
     earlier: HashMap<u16, (RawLaunchKey, Counted)>,
 }
 
@@ -53,7 +53,7 @@ impl Past {
         sum.add(counted);
     }
 
-    /// Those that are to be put together.
+    /// Removes and returns the processes to be merged, if there are too many.
     fn oldest(&mut self) -> HashSet<u32> {
         let mut oldest = HashSet::new();
         if self.ended.len() <= MAX_ENDED && self.kernels <= MAX_KERNELS {
@@ -71,19 +71,19 @@ impl Past {
 }
 
 impl Launches {
-    /// Whether processes have ended since this was last asked: what they launched should be read,
-    /// to make room. It is taken to have been read when this is asked again.
+    /// Whether processes have ended since the last call. If so, the caller should read their counts
+    /// from the BPF map, to make room; they are taken as read at the next call.
     pub fn take_ends(&mut self) -> bool {
         let ending = std::mem::take(&mut self.past.ending);
         let read = std::mem::replace(&mut self.past.being_read, ending);
         if !read.is_empty() {
-            self.put_away(read.into_iter().collect());
+            self.retire(read.into_iter().collect());
         }
         !self.past.being_read.is_empty()
     }
 
-    /// Of these, everything has been read: what is of no use any more is forgotten.
-    fn put_away(&mut self, read: HashSet<u32>) {
+    /// Drops what is no longer needed of processes with final counts.
+    fn retire(&mut self, read: HashSet<u32>) {
         let mut kernels: HashMap<u32, HashSet<(u64, u16)>> = HashMap::new();
         for key in self.counted.keys().filter(|k| read.contains(&k.process)) {
             let of_process = kernels.entry(key.process).or_default();
@@ -103,10 +103,10 @@ impl Launches {
                 launcher.found.retain(|place| of_process.contains(place));
             });
         }
-        self.put_together();
+        self.merge_oldest();
     }
 
-    fn put_together(&mut self) {
+    fn merge_oldest(&mut self) {
         let oldest = self.past.oldest();
         if oldest.is_empty() {
             return;
@@ -153,34 +153,34 @@ mod tests {
         Event::Exit(task(process >> 10, process, 0))
     }
 
-    /// As the event loop does each second.
+    /// One tick of the event loop: once per second in the collector.
     fn tick(launches: &mut Launches, counts: &[RawLaunchKey]) {
         if launches.take_ends() {
             for key in counts {
-                assert!(!launches.set_counts(*key, 7, 1), "it is over");
+                assert!(!launches.set_counts(*key, 7, 1), "the process has ended");
             }
         }
     }
 
     #[test]
-    fn ended_processes_are_put_together_and_nothing_is_lost() {
+    fn ended_processes_are_merged_and_no_launch_is_lost() {
         let mut launches = Launches::default();
         let processes = 3 * u64::try_from(MAX_ENDED).unwrap_or_default();
-        let nobody = |_, _| None;
+        let no_host_name = |_, _| None;
         for number in 1..=processes {
             let mut key = key(number, 0, "cuLaunchKernel");
             key.process = u32::try_from(number << 10).unwrap_or_default();
-            launches.apply(&kernel(key, false, "_Z1av"), nobody);
-            // A name of something that is never launched.
+            launches.apply(&kernel(key, false, "_Z1av"), no_host_name);
+            // The name of a function that is never launched.
             let mut asked = super::super::tests::key(1 << 40, 0, "cuModuleGetFunction");
             asked.process = key.process;
-            launches.apply(&kernel(asked, true, "_Z1av"), nobody);
-            launches.apply(&end(key.process), nobody);
+            launches.apply(&kernel(asked, true, "_Z1av"), no_host_name);
+            launches.apply(&end(key.process), no_host_name);
             tick(&mut launches, &[key]);
         }
         tick(&mut launches, &[]);
         assert!(launches.launchers.len() <= MAX_ENDED + 1);
-        // The last one has just been read.
+        // The last process has just been read.
         assert!(launches.counted.len() <= MAX_ENDED + 1);
         assert!(
             launches.name_bytes < MAX_ENDED * 100,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_launched_nothing_are_forgotten() {
+    fn processes_without_launches_are_dropped() {
         let mut launches = Launches::default();
         for number in 1..10_000 {
             let task = task(number, number << 10, 0);

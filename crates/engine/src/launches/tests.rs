@@ -30,29 +30,35 @@ fn name(launches: &Launches, handle: u64, epoch: u16) -> Option<&str> {
 }
 
 #[test]
-fn found_names_are_believed_until_contradicted() {
+fn found_names_are_trusted_until_contradicted() {
     let mut launches = Launches::default();
-    let nobody = |_, _| None;
-    launches.apply(&kernel(key(1, 0, "cuLaunchKernel"), false, "_Z1av"), nobody);
-    launches.apply(&kernel(key(2, 0, "cuLaunchKernel"), false, "_Z1bv"), nobody);
+    let no_host_name = |_, _| None;
+    launches.apply(
+        &kernel(key(1, 0, "cuLaunchKernel"), false, "_Z1av"),
+        no_host_name,
+    );
+    launches.apply(
+        &kernel(key(2, 0, "cuLaunchKernel"), false, "_Z1bv"),
+        no_host_name,
+    );
     assert_eq!(name(&launches, 1, 0), Some("_Z1av"));
     launches.apply(
         &kernel(key(3, 0, "cuModuleGetFunction"), true, "_Z1cv"),
-        nobody,
+        no_host_name,
     );
     launches.apply(
         &kernel(key(3, 0, "cuModuleGetFunction"), false, "_Z1cv"),
-        nobody,
+        no_host_name,
     );
     assert_eq!(name(&launches, 2, 0), Some("_Z1bv"));
-    // One name differs from what the program asked for: none is believed any more.
+    // One name differs from the given one: none is trusted any more.
     launches.apply(
         &kernel(key(4, 0, "cuModuleGetFunction"), true, "_Z1dv"),
-        nobody,
+        no_host_name,
     );
     launches.apply(
         &kernel(key(4, 0, "cuModuleGetFunction"), false, "_Z1xv"),
-        nobody,
+        no_host_name,
     );
     assert_eq!(name(&launches, 1, 0), None);
     assert_eq!(name(&launches, 3, 0), Some("_Z1cv"));
@@ -62,14 +68,14 @@ fn found_names_are_believed_until_contradicted() {
 #[test]
 fn an_unreadable_name_contradicts_a_given_one() {
     let mut launches = Launches::default();
-    let nobody = |_, _| None;
+    let no_host_name = |_, _| None;
     launches.apply(
         &kernel(key(1, 0, "cuModuleGetFunction"), true, "_Z1av"),
-        nobody,
+        no_host_name,
     );
     launches.apply(
         &kernel(key(1, 0, "cuModuleGetFunction"), false, "\u{1}"),
-        nobody,
+        no_host_name,
     );
     assert_eq!(launches.launchers[&(7 << 10)].trust, Trust::Never);
     assert_eq!(name(&launches, 1, 0), Some("_Z1av"));
@@ -91,13 +97,13 @@ fn a_reused_handle_has_the_name_of_its_epoch() {
 }
 
 #[test]
-fn counts_of_past_epochs_are_forgotten_once_they_rest() {
+fn counts_of_past_epochs_are_removed_once_final() {
     let mut launches = Launches::default();
     let (old, new) = (key(1, 7, "cuLaunchKernel"), key(1, 8, "cuLaunchKernel"));
     launches.launcher(old.process, 7).newest_epoch = 7;
     assert!(launches.set_counts(old, 5, 0));
     assert!(launches.set_counts(new, 1, 0));
-    assert!(launches.set_counts(old, 6, 0), "it still grew");
+    assert!(launches.set_counts(old, 6, 0), "the count has grown");
     assert!(!launches.set_counts(old, 6, 0));
     assert!(launches.set_counts(new, 1, 0));
     assert!(!launches.counted.contains_key(&old));
@@ -132,7 +138,7 @@ fn names_of_a_user_leave_room_for_those_of_others() {
 }
 
 #[test]
-fn names_without_end_have_no_room() {
+fn kernel_names_are_bounded() {
     let mut launches = Launches::default();
     let long = "x".repeat(4000);
     let given = 40_000;
@@ -148,7 +154,7 @@ fn names_without_end_have_no_room() {
 }
 
 #[test]
-fn kernels_that_are_gone_are_told_apart_up_to_a_number() {
+fn reused_handles_are_counted_separately_up_to_a_limit() {
     let mut launches = Launches::default();
     let many = u64::try_from(MAX_SETTLED).unwrap() + 100;
     let row = |epoch| key(1, epoch, "cuLaunchKernel");

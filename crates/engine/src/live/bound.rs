@@ -1,18 +1,18 @@
-//! What is known of a block of allocations without looking at them: enough to pass over most blocks
-//! when the first few of many are wanted.
+//! Limits on the sizes and ages in a block of allocations: enough to skip most blocks when only the
+//! first few of many are needed.
 
 use crate::Allocation;
 
-/// By what allocations are put in order.
+/// Order in which allocations are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The larger first; of equal ones the older.
+    /// Larger first; among equal sizes, older first.
     Size,
-    /// The older first; of equal ones the larger.
+    /// Older first; among equal ages, larger first.
     Age,
 }
 
-/// What comes first has the highest.
+/// Sort key: the allocation listed first has the highest rank.
 pub(crate) type Rank = (u64, u64, u64);
 
 impl By {
@@ -30,11 +30,11 @@ impl By {
     }
 }
 
-/// Limits of what a block holds. Nothing in it is beyond them. Something in it is at each of them,
-/// unless it is [`Self::is_stale`]: what was there has been freed since.
+/// Limits of the allocations in a block. No allocation is beyond them. Unless [`Self::is_stale`],
+/// some allocation is at each limit; otherwise it may have been freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound {
-    /// Size of the first by size, and the complement of its time.
+    /// Size of the largest allocation, and the complement of its time.
     first: (u64, u64),
     oldest_ns: u64,
     newest_ns: u64,
@@ -42,7 +42,7 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Of nothing.
+    /// Limits of an empty block.
     pub(super) const EMPTY: Self = Self {
         first: (0, 0),
         oldest_ns: u64::MAX,
@@ -62,8 +62,8 @@ impl Bound {
         self.newest_ns = self.newest_ns.max(new.end_ns);
     }
 
-    /// What is gone may have been at a limit. To find the next one then takes a look at all; that
-    /// can wait until it is asked for.
+    /// Removes an allocation, which may have been at a limit. To find the new limit takes a scan of
+    /// the block, which is left until it is needed.
     pub(super) fn remove(&mut self, gone: &Allocation) {
         let time = gone.end_ns;
         self.is_stale |=
@@ -74,12 +74,12 @@ impl Bound {
         self.is_stale
     }
 
-    /// When the oldest and the newest were allocated.
+    /// When the oldest and the newest were allocated, nanoseconds.
     pub(super) fn times_ns(&self) -> (u64, u64) {
         (self.oldest_ns, self.newest_ns)
     }
 
-    /// Nothing in the block has a higher rank.
+    /// No allocation in the block has a higher rank.
     pub(super) fn rank(&self, by: By) -> Rank {
         match by {
             By::Size => (self.first.0, self.first.1, u64::MAX),

@@ -1,9 +1,9 @@
-//! The first few of many allocations, without looking at all of them.
+//! The first few of many allocations, without a scan of all of them.
 //!
-//! Blocks whose limits say that they cannot have any of the first are passed over. What is looked
-//! at is the blocks of those that are found, and blocks at whose limits something was freed since
-//! the last look: with as many allocations as a block has, that is rarely more than one for each
-//! free, and each is looked at once.
+//! Blocks with limits that rule out any of the first allocations are skipped. Only the blocks of
+//! the allocations found are scanned, and blocks from which an allocation at a limit was freed
+//! since the last scan: with the block size chosen, that is rarely more than one per free, and each
+//! is scanned once.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,17 +12,17 @@ use super::bound::{Bound, By, Rank};
 use super::store::{Block, Key, Store};
 use crate::Allocation;
 
-/// The first so many of what is offered.
+/// A bounded heap that keeps the first allocations offered to it.
 #[derive(Clone, Debug)]
 pub struct First<'a> {
     count: usize,
     by: By,
-    /// The last of them on top.
+    /// The last of the kept ones is on top.
     heap: BinaryHeap<Reverse<Ranked<'a>>>,
 }
 
 impl<'a> First<'a> {
-    /// Nothing yet.
+    /// An empty heap that keeps up to `count` allocations in the order `by`.
     pub fn new(count: usize, by: By) -> Self {
         Self {
             count,
@@ -31,7 +31,7 @@ impl<'a> First<'a> {
         }
     }
 
-    /// Keeps `allocation` if it is one of the first.
+    /// Keeps `allocation` if it is among the first.
     pub fn offer(&mut self, allocation: &'a Allocation) {
         let ranked = Ranked(self.by.rank(allocation), allocation);
         if self.heap.len() < self.count {
@@ -43,20 +43,20 @@ impl<'a> First<'a> {
         }
     }
 
-    /// Whether something of this rank would be one of the first.
+    /// Whether an allocation of this rank would be among the first.
     fn wants(&self, rank: Rank) -> bool {
         let last = self.heap.peek().map(|last| last.0.0);
         self.heap.len() < self.count || last.is_some_and(|last| rank > last)
     }
 
-    /// What was kept, in order.
+    /// The allocations that were kept, in order.
     pub fn into_sorted(self) -> Vec<&'a Allocation> {
         let sorted = self.heap.into_sorted_vec().into_iter();
         sorted.map(|Reverse(ranked)| ranked.1).collect()
     }
 }
 
-/// An allocation in the order of its rank.
+/// An allocation ordered by its rank.
 #[derive(Clone, Copy, Debug)]
 struct Ranked<'a>(Rank, &'a Allocation);
 
@@ -80,7 +80,7 @@ impl Ord for Ranked<'_> {
     }
 }
 
-/// A group in which something is.
+/// A group with at least one allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holding {
     pub(crate) key: Key,
@@ -88,7 +88,7 @@ pub(crate) struct Holding {
 }
 
 impl Store {
-    /// The groups in which something is.
+    /// The groups with at least one allocation.
     pub(crate) fn holdings(&self) -> impl Iterator<Item = Holding> {
         let groups = (0..).zip(&self.groups).filter(|(_, group)| group.live > 0);
         groups.map(|(number, group)| Holding {
@@ -102,7 +102,7 @@ impl Store {
         blocks.map(|&number| &self.blocks[number as usize])
     }
 
-    /// The first `count` of some groups, in order.
+    /// The first `count` allocations of some groups, in order.
     pub(crate) fn first(&self, holdings: &[Holding], count: usize, by: By) -> Vec<&Allocation> {
         let blocks = || holdings.iter().flat_map(|holding| self.blocks_of(holding));
         if count == usize::MAX {
@@ -127,10 +127,10 @@ impl Store {
         first.into_sorted()
     }
 
-    /// When the oldest and the newest of a group were allocated.
+    /// When the oldest and the newest of a group were allocated, nanoseconds.
     pub(crate) fn times_ns(&self, holding: &Holding) -> (u64, u64) {
         let (mut oldest, mut newest) = (u64::MAX, 0);
-        // What is known for sure first: most of the others then need no look.
+        // Blocks with exact limits first: most of the stale ones then need no scan.
         for stale in [false, true] {
             for block in self.blocks_of(holding) {
                 let bound = block.bound.get();

@@ -1,9 +1,9 @@
-//! Where a key is: a hash table that grows a little at a time.
+//! The index from key to slot: a hash table that grows in small steps.
 //!
-//! A table that doubles has to move all that it holds at once; with ten million allocations that takes
-//! longer than the ring of events holds out. So this is a row of small tables, by linear hashing: one
-//! of them at a time is divided in two as more comes in. The hash stays with each entry, so that
-//! nothing else is looked at when it moves.
+//! A table that doubles has to move all entries at once; with ten million allocations that takes
+//! longer than the event ring buffer can absorb. This is therefore a row of small tables that grows
+//! by linear hashing: as entries are added, one table at a time is split in two. Each entry keeps
+//! its hash, so that moving it touches nothing else.
 
 use std::hint::black_box;
 use std::mem;
@@ -12,8 +12,8 @@ use hashbrown::HashTable;
 
 use super::store::Slot;
 
-/// Entries that a small table has on average, which is less than a table of 1024 places takes, so
-/// that most have use for nearly all of their places, and the largest for those of twice the size.
+/// Average number of entries per small table: less than the capacity of a table of 1024 buckets, so
+/// that most tables fill nearly all of their buckets, and the largest nearly all of twice as many.
 const MEAN: usize = 820;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,11 +22,11 @@ struct Entry {
     slot: Slot,
 }
 
-/// Slots by the hash of what is in them.
+/// Slots by the hash of their key.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// 2^`bits` tables by the low bits of the hash, and behind them the second halves of as many of
-    /// the first of these as have been divided, by one bit more.
+    /// 2^`bits` tables selected by the low bits of the hash, followed by the second halves of the
+    /// tables that have been split, selected by one more bit.
     tables: Vec<HashTable<Entry>>,
     bits: u32,
     len: usize,
@@ -47,20 +47,20 @@ impl Index {
         self.len
     }
 
-    /// Looks at where [`Self::find`] will look first.
-    pub(super) fn approach(&self, hash: u32) {
+    /// Touches the memory at which [`Self::find`] starts.
+    pub(super) fn prefetch(&self, hash: u32) {
         let table = &self.tables[self.table_of(hash)];
         black_box(table.find(place_hash(hash), |_| false));
     }
 
-    /// The slot under `hash` that `is_it`.
+    /// The slot under `hash` for which `is_it` returns true.
     pub(super) fn find(&self, hash: u32, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
         self.tables[self.table_of(hash)]
             .find(place_hash(hash), |e| e.hash == hash && is_it(e.slot))
             .map(|entry| entry.slot)
     }
 
-    /// The same, to be changed to a slot of the same hash.
+    /// The same slot, to be replaced by another with the same hash.
     pub(super) fn find_mut(
         &mut self,
         hash: u32,
@@ -72,17 +72,17 @@ impl Index {
             .map(|entry| &mut entry.slot)
     }
 
-    /// Enters a slot, which must not be there yet.
+    /// Adds a slot, which must not be in the index yet.
     pub(super) fn insert(&mut self, hash: u32, slot: Slot) {
         let table = self.table_of(hash);
         insert(&mut self.tables[table], Entry { hash, slot });
         self.len += 1;
         if self.len > self.tables.len() * MEAN {
-            self.divide();
+            self.split();
         }
     }
 
-    /// Takes away the slot under `hash` that `is_it`.
+    /// Removes the slot under `hash` for which `is_it` returns true.
     pub(super) fn remove(&mut self, hash: u32, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
         let number = self.table_of(hash);
         let table = &mut self.tables[number];
@@ -95,7 +95,7 @@ impl Index {
         }
         self.len -= 1;
         if self.tables.len() > 1 && self.len < self.tables.len() * MEAN / 4 {
-            self.unite();
+            self.merge();
         }
         Some(slot)
     }
@@ -110,8 +110,8 @@ impl Index {
         }
     }
 
-    /// Divides the first table that is not yet.
-    fn divide(&mut self) {
+    /// Splits the first table that is not split yet.
+    fn split(&mut self) {
         let number = self.tables.len() - (1 << self.bits);
         let whole = mem::take(&mut self.tables[number]);
         let is_second = |entry: &Entry| entry.hash >> self.bits & 1 == 1;
@@ -128,8 +128,8 @@ impl Index {
         }
     }
 
-    /// Undoes the last [`Self::divide`].
-    fn unite(&mut self) {
+    /// Undoes the last [`Self::split`].
+    fn merge(&mut self) {
         if self.tables.len() == 1 << self.bits {
             self.bits -= 1;
         }
@@ -154,8 +154,8 @@ fn insert(table: &mut HashTable<Entry>, entry: Entry) {
     table.insert_unique(place_hash(entry.hash), entry, |e| place_hash(e.hash));
 }
 
-/// Spreads what the number of the table leaves of `hash` over all bits: the small tables use the
-/// lowest and the highest.
+/// Spreads the bits of `hash` that do not select a table over all bits, as the small tables use the
+/// lowest and the highest ones.
 fn place_hash(hash: u32) -> u64 {
     let product = u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     product ^ product >> 32
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn most_places_are_used() {
+    fn most_buckets_are_used() {
         for count in [100_000, 150_000, 200_000, 300_000, 400_000] {
             let index = filled(count);
             let places: usize = index.tables.iter().map(HashTable::num_buckets).sum();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_hashes_are_apart() {
+    fn equal_hashes_are_distinguished() {
         let mut index = Index::default();
         for slot in 0..2 * MEAN as u32 {
             index.insert(7, slot);
@@ -226,7 +226,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_map(steps in prop::collection::vec((any::<bool>(), 0_u32..3000), 0..8000)) {
+        fn behaves_like_a_map(steps in prop::collection::vec((any::<bool>(), 0_u32..3000), 0..8000)) {
             let mut index = Index::default();
             let mut oracle = std::collections::HashSet::new();
             for (add, key) in steps {

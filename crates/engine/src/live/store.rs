@@ -1,5 +1,5 @@
-//! Where live allocations are: in groups of the same thread, call site and kind, which reports show
-//! apart. A group is divided into blocks; each knows the limits of what it holds ([`Bound`]).
+//! Storage of live allocations, in groups of the same thread, call site and kind, which reports
+//! list separately. A group is divided into blocks; each keeps limits on its contents ([`Bound`]).
 
 use std::cell::Cell;
 
@@ -9,20 +9,20 @@ use super::bound::Bound;
 use crate::Allocation;
 use gpuprobe_cuda::MemoryKind;
 
-/// Names a place, and what is in it, until that is taken.
+/// Index of a place in the store, valid until its allocation is removed.
 pub(super) type Slot = u32;
 
 const OFFSET_BITS: u32 = 7;
-/// Allocations of a block: as many as `occupied` has bits.
+/// Allocations per block: one per bit of `occupied`.
 const BLOCK: usize = 1 << OFFSET_BITS;
-/// Blocks that can be named by what is left of a slot.
+/// Number of blocks that the remaining bits of a slot can address.
 const MAX_BLOCKS: usize = 1 << (Slot::BITS - OFFSET_BITS);
-/// Empty groups that are kept, to be used again.
+/// Empty groups kept for reuse.
 const MAX_EMPTY: usize = 1024;
-/// Fewer places than this are not worth giving back.
+/// Below this capacity, memory is not returned.
 const MIN_PLACES: usize = 4096;
 
-/// What the allocations of a group have in common.
+/// Properties that all allocations of a group share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) thread: u32,
@@ -43,17 +43,17 @@ impl Key {
 /// Consecutive places of a group.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// One bit for each place.
+    /// One bit per place.
     occupied: u128,
-    /// A cache: it gets tighter when it is looked at.
+    /// A cache: scans of the block make it exact.
     pub(super) bound: Cell<Bound>,
     group: u32,
-    /// Its number within the group.
+    /// Index of the block within the group.
     position: u32,
 }
 
 impl Block {
-    /// The places of the group in which something is.
+    /// The occupied places, as indices into the group.
     fn places(&self) -> impl Iterator<Item = usize> + use<> {
         let first = self.position as usize * BLOCK;
         let mut rest = self.occupied;
@@ -70,21 +70,21 @@ pub(super) struct Group {
     pub(super) key: Key,
     pub(super) live: usize,
     entries: Vec<Allocation>,
-    /// The numbers of its blocks.
+    /// Numbers of its blocks.
     pub(super) blocks: Vec<u32>,
-    /// Places that are free, but for those behind `entries`.
+    /// Free places, except those behind `entries`.
     holes: Vec<Slot>,
 }
 
-/// Live allocations by place.
+/// Live allocations, by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(super) groups: Vec<Group>,
     by_key: HashMap<Key, u32>,
-    /// The group that was added to last: the next allocation often belongs there too.
+    /// The group that was added to last: often the group of the next allocation.
     last: Option<(Key, u32)>,
     pub(super) blocks: Vec<Block>,
-    /// Blocks and groups that may be used again.
+    /// Blocks and groups to be reused.
     free_blocks: Vec<u32>,
     free_groups: Vec<u32>,
     empty_groups: usize,
@@ -106,7 +106,7 @@ impl Store {
         block.places().map(|place| &entries[place])
     }
 
-    /// Puts `new` into a place; `None` if there is none left.
+    /// Stores `new`; `None` if no place is left.
     pub(super) fn put(&mut self, new: Allocation) -> Option<Slot> {
         let number = self.group(Key::of(&new));
         let group = &mut self.groups[number as usize];
@@ -122,7 +122,7 @@ impl Store {
                 group.blocks.push(block);
             }
             if place == group.entries.capacity() {
-                // There can be many groups: no more room than is needed soon.
+                // There can be many groups: reserve little ahead.
                 let more = if place == 0 { 1 } else { (place / 4).max(4) };
                 group.entries.reserve_exact(more);
             }
@@ -137,7 +137,7 @@ impl Store {
         Some(slot)
     }
 
-    /// Takes away what is in `slot`.
+    /// Removes the allocation in `slot`.
     pub(super) fn take(&mut self, slot: Slot) -> Allocation {
         let gone = *self.get(slot);
         let block = &mut self.blocks[block_of(slot)];
@@ -161,7 +161,7 @@ impl Store {
         gone
     }
 
-    /// Changes the size of what is in `slot`. Returns it as it was.
+    /// Changes the size of the allocation in `slot`. Returns it as it was.
     pub(super) fn resize(&mut self, slot: Slot, size_bytes: u64) -> Allocation {
         let block = &mut self.blocks[block_of(slot)];
         let group = &mut self.groups[block.group as usize];
@@ -174,7 +174,7 @@ impl Store {
         old
     }
 
-    /// Notes of what is in `slot` what groups and bounds have nothing to do with.
+    /// Sets fields of the allocation in `slot` that affect neither group nor bound.
     pub(super) fn note_request(&mut self, slot: Slot, stream: u8, more: u16) {
         let block = &self.blocks[block_of(slot)];
         let group = &mut self.groups[block.group as usize];
@@ -197,7 +197,7 @@ impl Store {
                 return number;
             }
             groups.push(group);
-            // No more than blocks, but for empty ones.
+            // There are at most as many groups as blocks, except for empty ones.
             u32::try_from(groups.len() - 1).unwrap_or(u32::MAX)
         });
         self.last = Some((key, number));
@@ -219,14 +219,14 @@ impl Store {
         self.last = None;
     }
 
-    /// Whether `slot` was of a group most of whose places are free, and which should be packed.
+    /// Whether the group of `slot` is mostly empty and should be packed.
     pub(super) fn is_sparse(&self, slot: Slot) -> bool {
         let group = &self.groups[self.blocks[block_of(slot)].group as usize];
         group.entries.len() > MIN_PLACES && group.entries.len() > group.live * 4
     }
 
-    /// Moves what is left in the group of `slot` together, and gives memory back. Tells of each
-    /// move: from, to, and what is moved.
+    /// Moves the allocations in the group of `slot` together, and returns memory. Calls `moved` for
+    /// each with its old slot, its new slot and the allocation.
     pub(super) fn pack(&mut self, slot: Slot, mut moved: impl FnMut(Slot, Slot, &Allocation)) {
         let number = self.blocks[block_of(slot)].group as usize;
         let group = &mut self.groups[number];
@@ -284,7 +284,7 @@ impl Group {
         self.blocks[place / BLOCK] << OFFSET_BITS | (place % BLOCK) as u32
     }
 
-    /// Nothing is left in it. Its blocks are empty already.
+    /// Empties the group; its blocks are empty already.
     fn clear(&mut self, free_blocks: &mut Vec<u32>) {
         free_blocks.append(&mut self.blocks);
         self.entries.clear();
@@ -305,7 +305,7 @@ fn offset(slot: Slot) -> usize {
     slot as usize % BLOCK
 }
 
-/// A block for the group of this number, if there can be one more.
+/// Assigns a block to the group with this number, if one is left.
 fn add_block(
     blocks: &mut Vec<Block>,
     free: &mut Vec<u32>,

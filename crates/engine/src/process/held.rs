@@ -1,4 +1,4 @@
-//! Questions about the memory that a process holds.
+//! Queries on the memory that a process holds.
 
 use gpuprobe_cuda::{MemoryKind, Space};
 
@@ -9,37 +9,37 @@ use crate::physical::Physical;
 use crate::pools::Pool;
 use crate::totals::Total;
 
-/// Ages and kinds of the live allocations of a call site, found without looking at each.
+/// Ages and kinds of the live allocations of a call site, computed without a scan of all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     /// When the oldest was allocated, `CLOCK_MONOTONIC` nanoseconds.
     pub oldest_ns: u64,
-    /// When the newest was.
+    /// When the newest was allocated, `CLOCK_MONOTONIC` nanoseconds.
     pub newest_ns: u64,
-    /// Their kinds, in order.
+    /// Kinds of the live allocations, in order.
     pub kinds: Vec<MemoryKind>,
 }
 
 impl Process {
-    /// Whether it holds nothing at all.
+    /// Whether the process has no live allocations.
     pub fn holds_nothing(&self) -> bool {
         self.held() == 0
     }
 
-    /// Number of live allocations, and of what allocators of frameworks have handed out of these.
+    /// Number of live allocations, and of live tensors in them.
     pub(crate) fn held(&self) -> usize {
         let tensors = self.tensors.iter().map(|a| a.blocks.live.len());
         self.live.len() + tensors.sum::<usize>()
     }
 
-    /// The live allocations of the kinds that are counted, in no particular order.
+    /// Live allocations of the counted kinds, in no particular order.
     pub fn allocations(&self) -> impl Iterator<Item = &Allocation> {
         let counted = self.counted;
         self.live.iter().filter(move |a| counted.contains(a.kind()))
     }
 
-    /// The first `count` live allocations of each of [`Self::threads`], in order, of the kinds that
-    /// are counted. How many there are behind them hardly matters.
+    /// The first `count` live allocations of the counted kinds, in order, for each of
+    /// [`Self::threads`]. The cost hardly depends on the number of further ones.
     pub fn first_by_thread(&self, count: usize, by: By) -> Vec<Vec<&Allocation>> {
         let mut by_thread = vec![Vec::new(); self.threads.len()];
         let mut holdings: Vec<_> = self.holdings().collect();
@@ -52,8 +52,8 @@ impl Process {
         by_thread
     }
 
-    /// Ages and kinds of the live allocations of each of [`Self::sites`], of the kinds that are
-    /// counted; `None` if there are none.
+    /// Ages and kinds of live allocations of the counted kinds, for each of [`Self::sites`]; `None`
+    /// where there are none.
     pub fn spans_by_site(&self) -> Vec<Option<Span>> {
         let mut by_site = vec![None; self.sites.iter().len()];
         for holding in self.holdings() {
@@ -81,7 +81,7 @@ impl Process {
         holdings.filter(move |holding| counted.contains(holding.key.kind))
     }
 
-    /// The physical memory that `allocation` is, if it is any.
+    /// The physical memory behind `allocation`, if it is of that kind.
     pub fn physical_of(&self, allocation: &Allocation) -> Option<&Physical> {
         match allocation.space() {
             Space::Physical => self.physical.get(allocation.address),
@@ -89,7 +89,7 @@ impl Process {
         }
     }
 
-    /// The name of the variable that `allocation` is, if it is one.
+    /// Name of the device variable in `allocation`, if it is one.
     pub fn name_of(&self, allocation: &Allocation) -> Option<&str> {
         match allocation.space() {
             Space::Variables => self.variables.get(&allocation.address)?.name.as_deref(),
@@ -97,7 +97,7 @@ impl Process {
         }
     }
 
-    /// The pool that `allocation` is from, if it is from any.
+    /// The pool of `allocation`, if it is from a pool.
     pub fn pool_of(&self, allocation: &Allocation) -> Option<&Pool> {
         match allocation.kind() {
             MemoryKind::Async => self.pools.get(allocation.slot()),
@@ -105,12 +105,13 @@ impl Process {
         }
     }
 
-    /// Number of modules and libraries that are loaded.
+    /// Number of loaded modules and libraries.
     pub fn modules(&self) -> usize {
         self.modules.len()
     }
 
-    /// Live GPU memory by device; what is nowhere else is on the only one.
+    /// Live GPU memory by device; memory on an unknown device counts for the only one, if there is
+    /// only one.
     pub fn devices(&self) -> Vec<(Option<u16>, Total)> {
         let single = self.only_device();
         let mut devices: Vec<(Option<u16>, Total)> = Vec::new();
@@ -125,12 +126,12 @@ impl Process {
         devices
     }
 
-    /// The device, if the process can see one only.
+    /// The device index, if the process can see one GPU only.
     pub(crate) fn only_device(&self) -> Option<u16> {
         self.identity.single_gpu.then_some(0)
     }
 
-    /// The device of `allocation`: what the calls said, else 0 if there is no other.
+    /// Device of `allocation`, as the call gave it, else 0 if the process sees one GPU only.
     pub fn device(&self, allocation: &Allocation) -> Option<u16> {
         allocation.device().or(self.only_device())
     }

@@ -1,9 +1,8 @@
-//! How what an allocator has handed out lies in the memory that it has from CUDA.
+//! Fragmentation: the blocks of an allocator within its segments.
 //!
-//! PyTorch divides segments into blocks without gaps, and merges those that are free and lie side by side:
-//! what no tensor takes between two of them is one free block. A segment goes back to CUDA when nothing is
-//! handed out of it; of a range of addresses that is mapped piece by piece (expandable segments), each piece
-//! does.
+//! PyTorch divides segments into adjacent blocks, and merges neighbouring free ones: the room
+//! between two tensors is one free block. A segment is returned to CUDA when no block of it is
+//! allocated; of an expandable segment, which is mapped piece by piece, each piece is.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -16,49 +15,50 @@ use crate::process::Process;
 use crate::totals::Total;
 use gpuprobe_cuda::{MemoryKind, Space};
 
-/// PyTorch hands out at most so much of its small segments, which have [`SMALL_SEGMENT`] bytes: a larger
-/// request takes a large one. `kSmallSize` and `kSmallBuffer` of `CUDACachingAllocator.cpp`.
+/// Largest request that PyTorch serves from small segments of [`SMALL_SEGMENT`] bytes; a larger one
+/// takes a large segment. `kSmallSize` and `kSmallBuffer` of `CUDACachingAllocator.cpp`.
 const SMALL_REQUEST: u64 = 1 << 20;
 const SMALL_SEGMENT: u64 = 2 << 20;
-/// What has less than this share in use is held by little: one in so many.
+/// A piece is pinned if less than one part in this many is in use.
 const LITTLE: u64 = 20;
 
-/// How full the memory is that an allocator has from CUDA, as far as that was seen to be allocated.
+/// Fragmentation of an allocator's memory, as far as its allocation was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fragmentation {
-    /// Its segments: an allocation each, or what is mapped without a gap.
+    /// Its segments: one allocation each, or a run of mapped pieces without a gap.
     pub segments: Vec<Segment>,
-    /// Bytes of the largest block in them that is free.
+    /// Bytes of the largest free block in them.
     pub largest_free_bytes: u64,
-    /// The largest request that one of them has room for: small segments are for small requests only.
+    /// Largest request in bytes that fits into one of them: small segments only serve small
+    /// requests.
     pub largest_fit_bytes: u64,
-    /// Bytes that CUDA would get back if all that is not in use were given back.
+    /// Bytes that `torch.cuda.empty_cache()` would return to CUDA.
     pub unused_bytes: u64,
-    /// What is held by little.
+    /// Memory that cannot be returned although little of it is in use.
     pub pinned: Pinned,
-    /// Tensors that are in no memory that was seen to be allocated.
+    /// Tensors outside of all memory that was seen to be allocated.
     pub outside: Total,
-    /// Small segments are for small requests.
+    /// Whether small segments only serve small requests.
     has_small: bool,
 }
 
-/// Memory from CUDA that cannot be given back because less than 5 % of it are in use.
+/// Memory from CUDA that cannot be returned although less than 5 % of it is in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pinned {
-    /// Bytes of it.
+    /// Bytes of these pieces.
     pub bytes: u64,
-    /// Pieces of it that could be given back one by one.
+    /// Number of pieces that could be returned one by one.
     pub pieces: u64,
-    /// What is in use of it.
+    /// Tensors in these pieces.
     pub by: Total,
-    /// The call sites of that, with bytes of what they hold back, most first.
+    /// The call sites of these tensors, with the bytes that they pin, largest first.
     pub sites: Vec<(u32, u64)>,
-    /// Where the last block is that is counted in [`Self::by`].
+    /// Address of the last block counted in [`Self::by`].
     last: Option<u64>,
 }
 
 impl Pinned {
-    /// Puts together what is said of one site.
+    /// Merges the entries of each site.
     fn add_up_sites(&mut self) {
         self.sites.sort_unstable();
         self.sites.dedup_by(|next, kept| {
@@ -73,21 +73,21 @@ impl Pinned {
     }
 }
 
-/// Memory from CUDA of which blocks are handed out.
+/// Memory from CUDA with blocks of the allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it begins.
+    /// Address of the first byte.
     pub address: u64,
-    /// Bytes.
+    /// Size of the memory, bytes.
     pub bytes: u64,
-    /// Bytes that are handed out of it.
+    /// Bytes of its allocated blocks.
     pub used_bytes: u64,
-    /// It is mapped piece by piece: where these begin.
+    /// Addresses of its pieces, if it is mapped piece by piece.
     pub pieces: Vec<u64>,
 }
 
 impl Segment {
-    /// An allocation, of which nothing is handed out.
+    /// An allocation without blocks.
     fn of(address: u64, bytes: u64) -> Self {
         Self {
             address,
@@ -102,7 +102,7 @@ impl Segment {
         !self.pieces.is_empty()
     }
 
-    /// Whether PyTorch hands out small blocks of it only.
+    /// Whether PyTorch serves only small requests from it.
     fn is_small(&self) -> bool {
         match self.pieces[..] {
             [] | [_] => self.bytes <= SMALL_SEGMENT,
@@ -114,7 +114,7 @@ impl Segment {
         self.address.saturating_add(self.bytes)
     }
 
-    /// What goes back to CUDA as one: addresses and bytes.
+    /// Pieces that are returned to CUDA as one: addresses and bytes.
     fn returnable(&self) -> impl Iterator<Item = (u64, u64)> {
         let starts: &[u64] = match &self.pieces[..] {
             [] => std::slice::from_ref(&self.address),
@@ -128,7 +128,7 @@ impl Segment {
     }
 }
 
-/// A block that is handed out.
+/// An allocated block of the allocator.
 #[derive(Clone, Copy, Debug)]
 struct Used {
     address: u64,
@@ -137,7 +137,7 @@ struct Used {
 }
 
 impl Allocator {
-    /// How full the memory is that it has from CUDA in `process`, whose it is. Looks at every block.
+    /// Fragmentation of the allocator's memory in `process`, its owner. Scans every block.
     pub fn fragmentation(&self, process: &Process) -> Fragmentation {
         let used = |block: &crate::Allocation| Used {
             address: block.address,
@@ -165,12 +165,12 @@ impl Allocator {
         found
     }
 
-    /// Whether it is PyTorch's.
+    /// Whether the allocator is PyTorch's.
     pub fn is_pytorch(&self) -> bool {
         gpuprobe_cuda::function(self.row).is_some_and(|row| row.device.is_there())
     }
 
-    /// What it has from CUDA, by address.
+    /// Segments of the allocator, by address.
     fn segments(&self, process: &Process, blocks: &[Used]) -> Vec<Segment> {
         let mut segments: Vec<_> = self
             .segments
@@ -200,8 +200,7 @@ impl Allocator {
         segments
     }
 
-    /// Adds memory whose first block was handed out before we came or was lost, but which was seen to be
-    /// allocated.
+    /// Adds memory that was seen to be allocated, but whose first block was not.
     fn add_unnoticed(&self, process: &Process, blocks: &[Used], segments: &mut Vec<Segment>) {
         segments.sort_unstable_by_key(|segment| segment.address);
         let is_in = |segments: &[Segment], address: u64| {
@@ -246,7 +245,7 @@ impl Fragmentation {
         }
     }
 
-    /// Adds up a segment and the blocks in it, by address.
+    /// Adds a segment and the blocks in it, by address.
     fn look_at(&mut self, segment: &mut Segment, blocks: &[Used]) {
         let mut free_from = segment.address;
         for block in blocks {
@@ -265,7 +264,7 @@ impl Fragmentation {
         }
     }
 
-    /// Adds up what goes back to CUDA as one, and the blocks of which a part is in it.
+    /// Adds a piece that is returned to CUDA as one, and the blocks that overlap it.
     fn look_at_piece(&mut self, address: u64, bytes: u64, blocks: &[Used]) {
         let end = address.saturating_add(bytes);
         let used_of = |block: &Used| {
@@ -279,11 +278,11 @@ impl Fragmentation {
             self.pinned.bytes = self.pinned.bytes.saturating_add(bytes);
             self.pinned.pieces += 1;
             self.pinned.by.bytes = self.pinned.by.bytes.saturating_add(used);
-            // One that began in the piece before may be counted already.
+            // A block that begins in the piece before may be counted already.
             let is_new = |block: &&Used| self.pinned.last.is_none_or(|last| last < block.address);
             self.pinned.by.allocations += blocks.iter().filter(is_new).count() as u64;
             self.pinned.last = blocks.last().map(|block| block.address);
-            // Several of a site hold it back once.
+            // Several blocks of a site pin the piece once.
             let sites: BTreeSet<_> = blocks.iter().map(|block| block.site).collect();
             let sites = sites.into_iter().map(|site| (site, bytes));
             self.pinned.sites.extend(sites);

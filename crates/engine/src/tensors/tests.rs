@@ -1,4 +1,4 @@
-//! Sums, and what is known of single blocks. How they lie in memory is in `fragmentation`.
+//! Sums, and properties of single blocks. Their layout is tested in `fragmentation`.
 
 mod fragmentation;
 
@@ -22,15 +22,15 @@ fn row(symbol: &str) -> u16 {
     u16::try_from(row.unwrap()).unwrap()
 }
 
-/// A program with PyTorch's allocator, whose sums are those of its blocks.
+/// A program with PyTorch's allocator, which reports the sums of its blocks.
 #[derive(Default)]
 struct Program {
     ledger: Ledger,
     now_ns: u64,
-    /// Bytes of blocks by device and address, and what is reserved.
+    /// Bytes of blocks by device and address, and reserved bytes.
     blocks: BTreeMap<(u16, u64), u64>,
     reserved: u64,
-    /// Call stack of what comes.
+    /// Stack number of the next calls.
     stack: u64,
 }
 
@@ -39,7 +39,7 @@ impl Program {
         self.ledger.apply(event, |_| Identity::default());
     }
 
-    /// A call that has succeeded.
+    /// A successful call of the function `symbol`.
     fn call(&mut self, symbol: &str, address: u64, size_bytes: u64) {
         self.now_ns += 10;
         let row = row(symbol);
@@ -61,7 +61,7 @@ impl Program {
         }));
     }
 
-    /// Hands out a block, or takes one back.
+    /// Allocates or frees a block.
     fn tensor(&mut self, device: u16, address: u64, bytes: u64, is_free: bool) {
         if is_free {
             self.blocks.remove(&(device, address));
@@ -70,7 +70,7 @@ impl Program {
         }
         let here = self.blocks.range((device, 0)..=(device, u64::MAX));
         let allocated_bytes = here.map(|(_, bytes)| bytes).sum();
-        self.told(
+        self.tensor_with_sums(
             device,
             (address, bytes),
             is_free,
@@ -78,8 +78,14 @@ impl Program {
         );
     }
 
-    /// The same, with these sums.
-    fn told(&mut self, device: u16, (address, bytes): (u64, u64), is_free: bool, sums: (u64, u64)) {
+    /// Allocates or frees a block; the allocator reports `sums`.
+    fn tensor_with_sums(
+        &mut self,
+        device: u16,
+        (address, bytes): (u64, u64),
+        is_free: bool,
+        sums: (u64, u64),
+    ) {
         self.now_ns += 10;
         self.apply(&Event::Tensor(Tensor {
             row: row("reportMemoryUsageToProfiler"),
@@ -96,7 +102,7 @@ impl Program {
         }));
     }
 
-    /// What comes is handed out to this address.
+    /// Sets the call stack of the next blocks.
     fn call_from(&mut self, caller: u64) {
         let location = Location {
             address: caller,
@@ -111,7 +117,7 @@ impl Program {
         self.stack = caller;
     }
 
-    /// Who calls at this site.
+    /// Address of the caller at this site.
     fn caller(&self, site: u32) -> u64 {
         let site = self.allocator().blocks.sites.get(site).unwrap();
         site.stack.as_ref().unwrap().locations[0].address
@@ -139,7 +145,7 @@ impl Program {
         self.ledger.process_of(PID).unwrap()
     }
 
-    /// The only allocator.
+    /// The only allocator of the process.
     fn allocator(&self) -> &Allocator {
         let mut all = self.process().tensors.iter();
         let first = all.next().unwrap();
@@ -147,13 +153,13 @@ impl Program {
         first
     }
 
-    /// Bytes and number of the blocks that are known.
+    /// Bytes and number of the live blocks.
     fn live(&self) -> (u64, u64) {
         let live = self.allocator().blocks.totals.sums.gpu;
         (live.bytes, live.allocations)
     }
 
-    /// What was asked for at `address`, and for which stream.
+    /// Requested size and stream of the block at `address`.
     fn asked(&self, address: u64) -> (Option<u64>, Option<u64>) {
         let allocator = self.allocator();
         let mut blocks = allocator.blocks.allocations();
@@ -163,10 +169,10 @@ impl Program {
 }
 
 #[test]
-fn sums_are_what_the_allocator_says_and_the_rest_is_from_before() {
+fn sums_are_the_reported_ones_and_the_rest_is_from_before() {
     let mut program = Program::default();
-    program.told(0, (0x1000, 512), false, (10_512, 20_000));
-    program.told(0, (0x2000, 1024), false, (11_536, 20_000));
+    program.tensor_with_sums(0, (0x1000, 512), false, (10_512, 20_000));
+    program.tensor_with_sums(0, (0x2000, 1024), false, (11_536, 20_000));
     let allocator = program.allocator();
     assert!(!allocator.since_start);
     assert_eq!(
@@ -174,11 +180,11 @@ fn sums_are_what_the_allocator_says_and_the_rest_is_from_before() {
         (11_536, 20_000)
     );
     assert_eq!(allocator.bytes_from_before(), 10_000);
-    // One from before goes, one of ours, and one twice.
-    program.told(0, (0x9000, 4000), true, (7536, 20_000));
+    // Frees of a block allocated before tracing, of a known one, and of that one again.
+    program.tensor_with_sums(0, (0x9000, 4000), true, (7536, 20_000));
     assert_eq!(program.allocator().bytes_from_before(), 6000);
-    program.told(0, (0x1000, 512), true, (7024, 18_000));
-    program.told(0, (0x1000, 512), true, (7024, 18_000));
+    program.tensor_with_sums(0, (0x1000, 512), true, (7024, 18_000));
+    program.tensor_with_sums(0, (0x1000, 512), true, (7024, 18_000));
     let allocator = program.allocator();
     assert_eq!(allocator.bytes_from_before(), 6000);
     assert_eq!(
@@ -197,7 +203,7 @@ fn sums_are_what_the_allocator_says_and_the_rest_is_from_before() {
         (11_536, 20_000)
     );
     assert_eq!(program.live(), (1024, 1));
-    // None of it is the process's own.
+    // None of it is memory of the process itself.
     assert_eq!(program.process().totals.sums.all().bytes, 0);
     assert_eq!(program.ledger.counts().unknown_frees, 0);
 }
@@ -210,8 +216,8 @@ fn the_first_event_says_whether_anything_was_missed() {
         (512, true, 0, false),
     ] {
         let mut program = Program::default();
-        program.told(0, (0x1000, bytes), is_free, (allocated, 4096));
-        program.told(0, (0x3000, 512), false, (512, 4096));
+        program.tensor_with_sums(0, (0x1000, bytes), is_free, (allocated, 4096));
+        program.tensor_with_sums(0, (0x3000, 512), false, (512, 4096));
         assert_eq!(
             program.allocator().since_start,
             expected,
@@ -221,7 +227,7 @@ fn the_first_event_says_whether_anything_was_missed() {
 }
 
 #[test]
-fn devices_are_apart_and_few() {
+fn devices_are_separate_and_bounded() {
     let mut program = Program::default();
     for device in (0..MAX_DEVICES + 10).rev() {
         program.tensor(device, 0x1000, 512 * (1 + u64::from(device)), false);
@@ -241,7 +247,7 @@ fn devices_are_apart_and_few() {
 }
 
 #[test]
-fn a_block_whose_end_was_lost_gives_way() {
+fn a_block_with_a_lost_free_is_superseded() {
     let mut program = Program::default();
     program.hand_out(0x1000, 4096);
     program.request(0x1000, 4000, 3);
@@ -264,9 +270,9 @@ fn a_block_whose_end_was_lost_gives_way() {
 }
 
 #[test]
-fn what_was_asked_for_is_known_of_blocks_of_any_size() {
+fn requested_sizes_are_known_of_blocks_of_any_size() {
     let mut program = Program::default();
-    // By how much the block is larger; around what a block has room to say.
+    // Excess of the block over the requested size, around the largest that a packed block can hold.
     for (n, more) in [0, 1, 511, 65_533, 65_534, 65_535, 65_536, MIB, 1 << 40]
         .into_iter()
         .enumerate()
@@ -293,10 +299,10 @@ fn what_was_asked_for_is_known_of_blocks_of_any_size() {
 }
 
 #[test]
-fn odd_requests_do_no_harm() {
+fn invalid_requests_are_ignored() {
     let mut program = Program::default();
     program.hand_out(0x1000, 512);
-    // Of nothing; of more than there is; of another size again.
+    // A request of 0 bytes; of more than the block has; of another size again.
     program.request(0x5000, 512, 0);
     program.request(0x1000, u64::MAX, 0);
     assert_eq!(program.asked(0x1000).0, Some(512));
@@ -305,7 +311,7 @@ fn odd_requests_do_no_harm() {
     assert_eq!(program.asked(0x1000), (Some(200), Some(2)));
     let requested = program.allocator().requested;
     assert_eq!((requested.bytes, requested.allocations), (200, 1));
-    // More streams than have numbers.
+    // More streams than can be numbered.
     for stream in 0..1000 {
         program.request(0x1000, 200, stream);
         let expected = (stream < super::MAX_STREAMS as u64).then_some(stream);
@@ -313,7 +319,7 @@ fn odd_requests_do_no_harm() {
     }
 }
 
-/// What happens to one of a few addresses.
+/// A step on one of a few addresses.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     HandOut(u64, u64),
@@ -332,13 +338,13 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Against a map of blocks.
+    /// Compares with a map of blocks.
     #[test]
     fn sums_are_those_of_the_blocks(steps in proptest::collection::vec(step(), 1..300)) {
         let mut program = Program::default();
         let mut truth: BTreeMap<u64, (u64, Option<(u64, u64)>)> = BTreeMap::new();
         let (mut calls, mut peak) = ([0, 0, 0], 0);
-        // So that there is an allocator.
+        // Creates the allocator.
         program.hand_out(0, 0);
         program.take_back(0);
         for step in steps {
@@ -380,7 +386,7 @@ proptest! {
 }
 
 #[test]
-fn tensors_of_ended_processes_count_as_what_is_kept() {
+fn tensors_of_ended_processes_count_as_kept() {
     let mut program = Program::default();
     for n in 1..=500 {
         program.hand_out(n * 512, 512);

@@ -54,7 +54,7 @@ fn low_is_host(_: u32, address: u64) -> Option<Whereabouts> {
     (address < 0x1000).then_some(Whereabouts::Host)
 }
 
-/// Copies, and the accounts that they ask.
+/// The transfers, and the ledger that locates their addresses.
 #[derive(Default)]
 struct Both {
     ledger: Ledger,
@@ -116,7 +116,7 @@ fn throughput_is_for_synchronous_copies_over_the_link() {
 }
 
 #[test]
-fn addresses_tell_the_direction() {
+fn addresses_give_the_direction() {
     let mut both = Both::default();
     both.apply(&called("cudaMalloc", 0xd000, 10));
     let mut direction = |from, to| both.which(copied("cuMemcpy", 1 << 20, from, to)).0;
@@ -162,7 +162,7 @@ fn between_two_devices_a_copy_is_peer_to_peer() {
             (0xb010, 0xa010, Direction::PeerToPeer),
             (0xa010, 0xa810, Direction::DeviceToDevice),
             (0xb010, 0xb810, Direction::DeviceToDevice),
-            // Where one of them is, nobody knows.
+            // The location of one address is unknown.
             (0xa010, 0xc010, Direction::DeviceToDevice),
         ] {
             let copy = Copy {
@@ -178,7 +178,7 @@ fn between_two_devices_a_copy_is_peer_to_peer() {
             );
         }
     }
-    // Freed, and given to the other device before the copy is seen.
+    // Freed, and allocated on the other device before the copy is seen.
     both.apply(&called("cuMemFree_v2", 0xb000, 3_000));
     both.apply(&called_on(Some(0), "cuMemAlloc_v2", 0xb000, 4_000));
     let before = copied("cuMemcpyDtoD_v2", 64, 0xa000, 0xb000);
@@ -206,12 +206,12 @@ fn a_copy_may_be_seen_after_the_free_that_followed_it() {
 }
 
 #[test]
-fn copies_of_ended_processes_are_put_together_and_none_is_lost() {
+fn copies_of_ended_processes_are_merged_and_none_is_lost() {
     let mut both = Both::default();
     let processes = 3 * u32::try_from(MAX_METERS).unwrap();
     for number in 1..=processes {
         let start_ns = u64::from(number) * 10_000_000;
-        // Ids come again.
+        // Process ids are reused.
         let pid = number % 30_000 + 1;
         let copy = Copy {
             pid,
@@ -221,7 +221,7 @@ fn copies_of_ended_processes_are_put_together_and_none_is_lost() {
         };
         let task = crate::task(pid, number, start_ns + 2000);
         both.apply(&Event::Process(task.clone()));
-        // It ends before its copy is read.
+        // The process ends before its copy is read.
         both.apply(&Event::Exit(task));
         both.apply(&Event::Copy(copy));
     }
@@ -237,7 +237,7 @@ fn copies_of_ended_processes_are_put_together_and_none_is_lost() {
 }
 
 #[test]
-fn descriptors_and_kinds_tell_the_direction() {
+fn descriptors_and_kinds_give_the_direction() {
     let mut both = Both::default();
     let mut typed = |source: i32, destination: u16| {
         let copy = Copy {
@@ -266,7 +266,7 @@ fn descriptors_and_kinds_tell_the_direction() {
 }
 
 #[test]
-fn failed_and_captured_copies_are_apart() {
+fn failed_and_captured_copies_are_counted_separately() {
     let mut both = Both::default();
     let copy = copied("cuMemcpyHtoD_v2", 1 << 20, 1, 2);
     for event in [

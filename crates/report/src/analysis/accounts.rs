@@ -1,4 +1,4 @@
-//! Memory events of a file, entered into the engine's ledger.
+//! Memory events of a file, applied to the engine's ledger.
 
 mod finish;
 mod step;
@@ -18,34 +18,34 @@ use gpuprobe_recording::{Database, MemoryRow, Origin, Session, ids, kinds};
 pub(super) use step::caller_of;
 pub use step::{Part, Step};
 
-use step::NOBODY;
+use step::UNKNOWN_CALLER;
 
-/// How much is live, by how much is known of its calls.
+/// Live memory, by how much is known of the allocating calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Live {
-    /// Memory of GPUs.
+    /// GPU memory that is live.
     pub gpu: Totals,
-    /// Memory of the host.
+    /// Host memory that is live.
     pub host: Totals,
 }
 
-/// The memory of a file.
+/// Memory of a file at a point in its events.
 pub struct Accounts<'a> {
-    /// Who holds memory.
+    /// Live memory by process.
     pub ledger: Ledger,
-    /// Who made the calls.
+    /// Call stacks and functions of the calls.
     pub callers: Callers<'a>,
     /// Memory that is live now.
     pub live: Live,
-    /// Memory that was live at the highest point.
+    /// Memory that was live at the peak.
     pub at_peak: Live,
-    /// Oddities of the events.
+    /// Inconsistencies found in the events.
     pub findings: Findings,
     selection: Selection,
     first_ns: Option<i64>,
     last_ns: i64,
     has_begun: bool,
-    /// Plain frees of something.
+    /// Number of successful plain frees.
     frees: u64,
 }
 
@@ -74,16 +74,19 @@ impl Taker for Reading<'_, '_> {
     }
 }
 
-/// The engine counts from 0.
+/// A time as unsigned, as the engine uses it; negative times become 0.
 fn unsigned(time_ns: i64) -> u64 {
     u64::try_from(time_ns).unwrap_or(0)
 }
 
 impl<'a> Accounts<'a> {
-    /// Reads all memory events of `database` that `selection` names; `visitor` sees every change.
+    /// Reads all memory events of `database` that `selection` includes; `visitor` is called for
+    /// every change.
     ///
     /// # Errors
-    /// The file cannot be read, it has no memory events, or the visitor fails.
+    ///
+    /// Returns an error if the file cannot be read or has no memory events, or if the visitor
+    /// fails.
     pub fn read(
         database: &'a Database,
         session: &Session,
@@ -130,17 +133,17 @@ impl<'a> Accounts<'a> {
         self.frees = 0;
     }
 
-    /// The first event, nanoseconds of the session.
+    /// Time of the first event, nanoseconds of the session; `None` if there is none.
     pub fn first_ns(&self) -> Option<i64> {
         self.first_ns
     }
 
-    /// The last event that was looked at, nanoseconds of the session.
+    /// Time of the last event that was read, nanoseconds of the session; `None` if there is none.
     pub fn last_ns(&self) -> Option<i64> {
         (self.last_ns != i64::MIN).then_some(self.last_ns)
     }
 
-    /// The highest point, nanoseconds of the session; none if nothing was selected.
+    /// Time of the peak, nanoseconds of the session; `None` if no event was selected.
     pub fn peak_ns(&self) -> Option<i64> {
         let peak_ns = self.ledger.peak_ns().filter(|_| self.has_begun)?;
         i64::try_from(peak_ns).ok()
@@ -162,7 +165,8 @@ impl<'a> Accounts<'a> {
         sums
     }
 
-    /// The time that is looked at, seconds from the first event; none if there is no event.
+    /// Start and end of the selected time, seconds from the first event; `None` if there is no
+    /// event.
     pub fn range(&self) -> (Option<f64>, Option<f64>) {
         let seconds = |ns: i64| ns as f64 / 1e9;
         let first_ns = self.first_ns.unwrap_or(0);
@@ -172,7 +176,7 @@ impl<'a> Accounts<'a> {
         (from.map(seconds), to.map(seconds))
     }
 
-    /// When the selected time begins, nanoseconds of the session; none if it begins with the first
+    /// Start of the selected time, nanoseconds of the session; `None` if it starts with the first
     /// event, or there is none.
     fn begin_ns(&self) -> Option<i64> {
         let (from, first) = self.selection.from_ns.zip(self.first_ns)?;
@@ -224,8 +228,8 @@ impl<'a> Accounts<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Whether events at `time_ns` are selected; if none was before, the memory that is live now is the
-    /// highest point so far.
+    /// Whether events at `time_ns` are selected. At the first selected event, the memory that is
+    /// live becomes the peak.
     fn begin_by(&mut self, time_ns: i64) -> bool {
         let from = self.begin_ns();
         if from.is_some_and(|from| time_ns < from) {
@@ -233,14 +237,14 @@ impl<'a> Accounts<'a> {
         }
         if !self.has_begun {
             self.has_begun = true;
-            self.ledger.begin_again(unsigned(from.unwrap_or(time_ns)));
+            self.ledger.reset_sums(unsigned(from.unwrap_or(time_ns)));
             self.at_peak = self.live;
         }
         true
     }
 
     fn note_peak(&mut self) {
-        // It only ever grows.
+        // The peak only ever grows.
         if self.ledger.peak_bytes() > self.at_peak.gpu.total.bytes {
             self.at_peak = self.live;
         }
@@ -278,7 +282,7 @@ impl<'a> Accounts<'a> {
         let pid = ids::pid(row.process);
         let function = origin.function.map(|id| self.callers.function_of(id));
         let function = function.and_then(|row| FUNCTIONS.get(usize::from(row)));
-        // A free that had not returned when its address was handed out again belongs to no call.
+        // A superseded allocation is freed without a call of its own.
         let is_plain = function.is_none_or(|function| function.op == Op::Free);
         let space = kinds::of_id(row.kind).kind.space();
         let time_ns = unsigned(row.start_ns);
@@ -297,7 +301,7 @@ impl<'a> Accounts<'a> {
         let caller = self.ledger.process_of(pid);
         Part {
             allocation,
-            caller: caller.map_or(NOBODY, |process| caller_of(process, &allocation)),
+            caller: caller.map_or(UNKNOWN_CALLER, |process| caller_of(process, &allocation)),
         }
     }
 
@@ -313,7 +317,7 @@ impl<'a> Accounts<'a> {
         self.side(part).subtract(trace, part.allocation.size_bytes);
     }
 
-    /// A process has ended: what it holds was never freed, and is no longer there.
+    /// Ends a process: the memory that it holds was never freed, and is no longer live.
     fn end(&mut self, process: i64, time_ns: i64, visitor: &mut dyn Visitor) -> Result<()> {
         let pid = ids::pid(process);
         let Some(first) = self.first_ns.filter(|_| !self.is_beyond(time_ns)) else {

@@ -1,4 +1,4 @@
-//! How blocks lie in segments, against counting unit by unit.
+//! Fragmentation, compared with a count of units of memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,25 +11,25 @@ use crate::tensors::Fragmentation;
 const UNIT: u64 = 64 << 10;
 const SMALL: u64 = 2 * MIB;
 const LARGE: u64 = 20 * MIB;
-/// Where the first segment is, and how far from each other they are, mapped piece by piece or not.
+/// Address of the first segment, distance between segments, and distance between expandable ones.
 const BASE: u64 = 0x7000_0000_0000;
 const APART: u64 = 1 << 30;
 const SEGMENTS: u64 = 6;
 
-/// Memory from CUDA as the test has it.
+/// A segment in the model.
 #[derive(Clone, Debug, Default)]
 struct Memory {
-    /// Bytes that go back to CUDA as one.
+    /// Bytes that are returned to CUDA as one.
     piece: u64,
-    /// Of an ordinary one, all of it; else the pieces that are mapped, by number.
+    /// Numbers of the mapped pieces; of an ordinary segment, its only one.
     mapped: BTreeSet<u64>,
     is_expandable: bool,
-    /// The allocator has handed out what tells that it is its own.
+    /// Whether a block of the allocator shows that the segment is its own.
     is_known: bool,
 }
 
 impl Memory {
-    /// Runs of pieces without a gap: first, and the one behind the last.
+    /// Runs of mapped pieces: the first, and the one after the last.
     fn runs(&self) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for &piece in &self.mapped {
@@ -42,28 +42,28 @@ impl Memory {
     }
 }
 
-/// A program whose memory is counted unit by unit.
+/// A program, and a model that counts its memory in units.
 #[derive(Default)]
 struct World {
     program: Program,
     memories: BTreeMap<u64, Memory>,
-    /// Bytes by address.
+    /// Bytes of blocks by address.
     blocks: BTreeMap<u64, u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Memory, as one or piece by piece.
+    /// Allocates a segment, ordinary or expandable.
     Take {
         at: u64,
         is_large: bool,
         is_expandable: bool,
     },
-    /// A piece more or less of what is mapped piece by piece.
+    /// Maps or unmaps a piece of an expandable segment.
     Map(u64, u64),
     Unmap(u64, u64),
     Give(u64),
-    /// Units from the beginning of a piece, and how many.
+    /// Allocates units, from an offset into a piece.
     HandOut {
         at: u64,
         piece: u64,
@@ -79,7 +79,7 @@ fn step() -> impl Strategy<Value = Step> {
     let hand_out = (
         at(),
         0u64..4,
-        // The first and the last of a piece of either size, often.
+        // Often the first and the last unit of a piece of either size.
         prop_oneof![3 => 0u64..320, 1 => Just(0), 2 => Just(319)],
         prop_oneof![4 => 1u64..4, 1 => 1u64..400],
     );
@@ -128,7 +128,7 @@ impl World {
     }
 
     fn take(&mut self, at: u64, is_large: bool, is_expandable: bool) {
-        // What is left of memory that was given back is around no new one.
+        // Old blocks in the place of a freed segment belong to no new one.
         if self.memories.contains_key(&at) || !self.is_free(at, at + APART) {
             return;
         }
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// What is in use is not unmapped.
+    /// Pieces in use are not unmapped.
     fn unmap(&mut self, at: u64, piece: u64) {
         let Some(memory) = self.memories.get(&at).filter(|memory| memory.is_expandable) else {
             return;
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// With blocks in it, perhaps: the program is wrong, or their ends were lost.
+    /// Possibly with blocks in it: the program is wrong, or events of their frees were lost.
     fn give(&mut self, at: u64) {
         let ordinary = self
             .memories
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// Within a run of mapped pieces, or where nothing is.
+    /// In a run of mapped pieces, or outside of any.
     fn hand_out(&mut self, at: u64, piece: u64, unit: u64, units: u64) {
         let (start, bytes) = match self.memories.get(&at) {
             Some(memory) => {
@@ -214,14 +214,14 @@ impl World {
         self.program.hand_out(start, bytes);
     }
 
-    /// Those blocks that begin here.
+    /// The blocks that begin here.
     fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
         self.blocks
             .range(start..end)
             .map(|(&at, &bytes)| (at, bytes))
     }
 
-    /// Which units are in use from `start` on, and by which block.
+    /// Units from `start` on, with the block that uses them.
     fn units(&self, start: u64, end: u64) -> Vec<Option<u64>> {
         let mut units = vec![None; usize::try_from((end - start) / UNIT).unwrap()];
         for (at, bytes) in self.within(start, end) {
@@ -276,7 +276,6 @@ impl World {
     }
 }
 
-/// What is to be found.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Expected {
     segments: Vec<(u64, u64)>,
@@ -312,9 +311,9 @@ impl From<Fragmentation> for Expected {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn segments_are_as_full_as_counting_says(steps in proptest::collection::vec(step(), 1..120)) {
+    fn segments_match_a_count_of_units(steps in proptest::collection::vec(step(), 1..120)) {
         let mut world = World::default();
-        // So that there is an allocator.
+        // Creates the allocator.
         world.program.hand_out(0x1000, UNIT);
         world.program.take_back(0x1000);
         for step in steps {
@@ -330,7 +329,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_given_back_is_no_longer_reserved() {
+fn freed_segments_are_not_reserved() {
     let mut program = Program::default();
     program.call("cudaMalloc", BASE, SMALL);
     program.call("cudaMalloc", BASE + APART, LARGE);
@@ -345,11 +344,11 @@ fn what_is_given_back_is_no_longer_reserved() {
     assert_eq!(program.allocator().reserved_bytes, program.reserved);
     program.call("cudaFree", BASE, 0);
     assert_eq!(program.allocator().reserved_bytes, 3 * SMALL + LARGE);
-    // Two pieces at once; memory in which nothing was handed out is not known to be its own.
+    // Unmaps two pieces at once; a segment without blocks is not known to be the allocator's.
     program.call("cuMemUnmap", BASE + 2 * APART, 2 * SMALL);
     program.call("cudaFree", BASE + APART, 0);
     assert_eq!(program.allocator().reserved_bytes, SMALL + LARGE);
-    // It knows better.
+    // The allocator reports the exact value.
     program.reserved = SMALL;
     program.hand_out(BASE + 2 * APART + 2 * SMALL, 512);
     assert_eq!(program.allocator().reserved_bytes, SMALL);
@@ -357,7 +356,7 @@ fn what_is_given_back_is_no_longer_reserved() {
 }
 
 #[test]
-fn sites_are_ordered_by_what_they_hold_back() {
+fn sites_are_ordered_by_pinned_bytes() {
     let mut program = Program::default();
     let hold = |program: &mut Program, at: u64, caller: u64| {
         program.call_from(caller);
@@ -366,7 +365,7 @@ fn sites_are_ordered_by_what_they_hold_back() {
     for segment in 0..3 {
         program.call("cudaMalloc", BASE + segment * APART, LARGE);
     }
-    // Ten of one site hold one segment back, two of another two.
+    // Ten blocks of one site pin one segment, two of another pin two.
     for n in 0..10 {
         hold(&mut program, n * MIB, 1);
     }

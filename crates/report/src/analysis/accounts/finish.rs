@@ -1,4 +1,4 @@
-//! The end of a file's memory events: counts of calls, and the names of processes and threads.
+//! The end of a file's memory events: counts of calls, and names of processes and threads.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,15 +13,15 @@ use gpuprobe_recording::memory_rows::Summary;
 use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{Database, Session, ids};
 
-/// GPUs of a host, at most.
+/// Upper limit of GPUs per host.
 const MAX_GPUS: i64 = 255;
 
-/// Threads that have a name, with it, by process.
+/// Thread ids and names, by process.
 type ThreadNames = HashMap<u32, Vec<(u32, Rc<str>)>>;
 
 impl Accounts<'_> {
-    /// Ends the events. If none of the selected ones was in the selected time, the highest point is
-    /// the memory that was live when it began.
+    /// Ends the events. If none of the selected events was in the selected time, the peak is the
+    /// memory that was live at its start.
     pub(super) fn finish(&mut self, summary: &Summary, database: &Database) -> Result<()> {
         self.findings.malformed = summary.malformed;
         if let Some(from) = self.begin_ns().filter(|_| self.last_ns().is_some()) {
@@ -32,7 +32,7 @@ impl Accounts<'_> {
         Ok(())
     }
 
-    /// Counts of the calls, as a live run counts them.
+    /// Counts of the calls, as in a live run.
     fn counts(&mut self, summary: &Summary, database: &Database) -> Result<Counts> {
         let mut counts = Counts::default();
         for (&function, &[succeeded, failed]) in &summary.calls {
@@ -48,14 +48,14 @@ impl Accounts<'_> {
             counts.null_frees += succeeded_if(function.op == Op::Free);
         }
         counts.unknown_frees = self.findings.unmatched_frees + self.unknown_frees(database)?;
-        // Plain frees that neither were of something nor of something unknown.
+        // Plain frees that were neither of known nor of unknown memory are of null pointers.
         let of_something = self.frees.saturating_add(counts.unknown_frees);
         counts.null_frees = counts.null_frees.saturating_sub(of_something);
         counts.free_calls -= counts.null_frees;
         Ok(counts)
     }
 
-    /// Frees of memory that was allocated before a recording of ours began.
+    /// Number of frees of memory allocated before a recording of gpuprobe began.
     fn unknown_frees(&self, database: &Database) -> Result<u64> {
         let mut frees = 0;
         let columns = ["globalPid", "t0"];
@@ -71,13 +71,13 @@ impl Accounts<'_> {
         Ok(frees)
     }
 
-    /// Says who processes and threads are.
+    /// Sets the names and identities of processes and threads.
     pub(super) fn introduce(&mut self, database: &Database, session: &Session) -> Result<()> {
         let threads = self.thread_names(database)?;
         let last = session.gpus.keys().max().copied().unwrap_or(-1);
         let device = |id: i64| DeviceIdentity {
             physical_index: None,
-            // As NVML writes it.
+            // Format of NVML.
             uuid: session.gpu_uuids.get(&id).map(|uuid| match uuid {
                 named if named.starts_with("GPU-") || named.starts_with("MIG-") => named.clone(),
                 bare => format!("GPU-{bare}"),
@@ -98,7 +98,7 @@ impl Accounts<'_> {
         Ok(())
     }
 
-    /// The names of threads.
+    /// Names of threads, by process.
     fn thread_names(&self, database: &Database) -> Result<ThreadNames> {
         let mut threads = ThreadNames::new();
         let columns = ["globalTid", "nameId"];

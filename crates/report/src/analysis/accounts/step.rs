@@ -3,20 +3,20 @@
 use gpuprobe_cuda::Belongs;
 use gpuprobe_engine::{Allocation, Process};
 
-/// The number of no caller.
-pub(super) const NOBODY: u32 = u32::MAX;
+/// Number that stands for an unknown caller.
+pub(super) const UNKNOWN_CALLER: u32 = u32::MAX;
 
-/// One allocation, with who made it.
+/// An allocation with its caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// The allocation.
+    /// The allocation as the engine keeps it.
     pub allocation: Allocation,
-    /// The number of its caller.
+    /// Number of its caller in the callers of the file.
     pub caller: u32,
 }
 
 impl Part {
-    /// An allocation of `process`.
+    /// The allocation with its caller in `process`.
     pub fn of(process: &Process, allocation: &Allocation) -> Self {
         Self {
             allocation: *allocation,
@@ -24,16 +24,16 @@ impl Part {
         }
     }
 
-    /// Whether it is memory of the host.
+    /// Whether it is host memory.
     pub fn is_host(&self) -> bool {
         self.allocation.belongs() == Belongs::Host
     }
 }
 
-/// The changes that an event, or the end of a process, made.
+/// Changes caused by an event, or by the end of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// When, nanoseconds from the first event. Never goes back.
+    /// Time of the change, nanoseconds from the first event. Never decreases.
     pub time_ns: i64,
     /// Global id of the process.
     pub process: i64,
@@ -44,14 +44,14 @@ pub struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// All that it is about.
+    /// The allocation that became live, and those that are no longer live.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.freed.iter().chain(&self.allocated)
     }
 }
 
-/// The number of whoever made `allocation`.
+/// Number of the caller that made `allocation`.
 pub(in crate::analysis) fn caller_of(process: &Process, allocation: &Allocation) -> u32 {
     let site = process.sites.of(allocation);
-    site.and_then(|site| site.caller).unwrap_or(NOBODY)
+    site.and_then(|site| site.caller).unwrap_or(UNKNOWN_CALLER)
 }

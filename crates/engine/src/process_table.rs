@@ -1,4 +1,5 @@
-//! The processes that live, and the stacks of those of which nothing else is known yet.
+//! The process table: live processes, and call stacks that arrived before any other event of their
+//! process.
 
 use std::rc::Rc;
 
@@ -8,21 +9,21 @@ use super::process::Process;
 use gpuprobe_cuda::KindSet;
 use gpuprobe_model::stack::CallStack;
 
-/// Stacks that wait for their process to be heard of.
+/// Stacks kept for processes that are not known yet.
 const MAX_EARLY: usize = 65_536;
 
-/// Living processes by their ids.
+/// Live processes by process id.
 #[derive(Debug, Default)]
 pub(super) struct Living {
     processes: HashMap<u32, Process>,
     counted: KindSet,
-    /// Stacks of processes that have not been heard of otherwise.
+    /// Stacks of processes that are not known yet.
     early: HashMap<u32, Vec<(u64, Rc<CallStack>)>>,
     early_count: usize,
 }
 
 impl Living {
-    /// Nothing yet. The sums of processes will be of the kinds that are `counted`.
+    /// An empty table. The sums of its processes cover the memory kinds `counted`.
     pub(super) fn counting(counted: KindSet) -> Self {
         Self {
             counted,
@@ -38,7 +39,7 @@ impl Living {
         self.processes.values_mut()
     }
 
-    /// Adds a process that lives.
+    /// Adds a live process.
     pub(super) fn put(&mut self, process: Process) {
         self.processes.insert(process.pid, process);
     }
@@ -64,9 +65,9 @@ impl Living {
         })
     }
 
-    /// Remembers the stack of a process that is not known yet.
-    pub(super) fn learn_early(&mut self, pid: u32, number: u64, stack: Rc<CallStack>) {
-        // A process that is never heard of may be one that is not reported.
+    /// Keeps the stack of a process that is not known yet.
+    pub(super) fn keep_early_stack(&mut self, pid: u32, number: u64, stack: Rc<CallStack>) {
+        // The stacks of a process that is never seen may be of one that is filtered out.
         if self.early_count >= MAX_EARLY {
             self.early.clear();
             self.early_count = 0;
@@ -75,8 +76,8 @@ impl Living {
         self.early_count += 1;
     }
 
-    /// The stacks of `pid` that wait are of no use any more.
-    pub(super) fn forget_early(&mut self, pid: u32) {
+    /// Drops the stacks kept for `pid`.
+    pub(super) fn drop_early_stacks(&mut self, pid: u32) {
         if let Some(stacks) = self.early.remove(&pid) {
             self.early_count = self.early_count.saturating_sub(stacks.len());
         }
