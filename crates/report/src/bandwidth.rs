@@ -1,4 +1,4 @@
-//! What copies moved, and how fast.
+//! Report of copies: bytes moved, and throughput.
 
 use gpuprobe_model::text::hex;
 use serde::{Serialize, Serializer};
@@ -13,79 +13,81 @@ use gpuprobe_model::link::Link;
 
 use chrono::{DateTime, FixedOffset};
 
-/// Copies, over all processes since the start.
+/// Copies of all processes since the start.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct BandwidthUtil {
-    /// Copies.
+    /// Number of copies that ran.
     pub copies: u64,
-    /// Calls that set memory.
+    /// Number of memory sets.
     pub sets: u64,
     /// Copies and sets that returned an error.
     pub failed_calls: u64,
-    /// Copies and sets that went into a graph instead of to the GPU.
+    /// Copies and sets captured into a graph instead of run.
     pub captured: u64,
-    /// The link of the host's GPUs, if all have the same and it is known.
+    /// The host's link to its GPUs, if all have the same and it is known.
     pub link: Option<Link>,
-    /// By process, direction and mode.
+    /// Copies by process, direction and mode.
     pub directions: Vec<DirectionReport>,
 }
 
-/// Copies of a process in one direction.
+/// Copies of a process in one direction and mode.
 #[derive(Clone, Debug, Serialize)]
 pub struct DirectionReport {
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
     /// User id of the process, if known.
     pub uid: Option<u32>,
-    /// Name, if known.
+    /// Name (comm) of the process, if known.
     pub comm: Option<String>,
     /// Name of its user, if known.
     pub user: Option<String>,
-    /// Its command line, of which the end may be missing, if known.
+    /// Its command line, possibly truncated, if known.
     pub command: Option<String>,
-    /// Between which memories: `H2D`, `D2H`, `D2D`, `H2H`, `P2P`, ..., `set`, `unknown`.
+    /// Kinds of memory that the copies go between: `H2D`, `D2H`, `D2D`, `H2H`, `P2P`, ..., `set`,
+    /// `unknown`.
     pub direction: &'static str,
-    /// `sync` if the calls last as long as the transfers.
+    /// `sync` if the calls last as long as the transfers, else `async`.
     pub mode: &'static str,
-    /// Calls.
+    /// Number of copy calls.
     pub calls: u64,
-    /// Bytes.
+    /// Sum of the bytes moved.
     pub bytes: u64,
-    /// Time spent in the calls, if that is the time of the transfers.
+    /// Seconds spent in the calls, if that is the time of the transfers.
     pub seconds: Option<f64>,
-    /// Bytes over seconds.
+    /// Mean throughput: bytes over seconds.
     pub bytes_per_second: Option<f64>,
-    /// The fastest call.
+    /// Throughput of the fastest call, bytes per second.
     pub peak_bytes_per_second: Option<f64>,
-    /// Bytes over seconds since the last report; none if nothing moved.
+    /// Bytes per second since the last report; `None` if nothing was copied.
     pub now_bytes_per_second: Option<f64>,
     /// Bytes per second of wall-clock time since tracing began.
     pub wall_bytes_per_second: f64,
-    /// `bytes_per_second`, that of the GPU if it is known, over what the link can carry one way.
+    /// `bytes_per_second`, on the GPU if known, as a share of the link's capacity in one direction.
     pub link_utilisation: Option<f64>,
-    /// Calls by size: `[bytes, calls]`, for calls of less than `bytes` and at least half of it.
+    /// Number of calls by size: `[bytes, calls]`, for sizes less than `bytes` and at least half of
+    /// it.
     pub sizes: Vec<[u64; 2]>,
-    /// The same copies as the GPU made them, if CUPTI has told of them.
+    /// The same copies with times on the GPU, if CUPTI reported them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuReport>,
 }
 
-/// Copies as the GPU made them.
+/// Copies with their times on the GPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct GpuReport {
-    /// Copies.
+    /// Number of copies on the GPU.
     pub count: u64,
-    /// Bytes.
+    /// Sum of the bytes copied.
     pub bytes: u64,
-    /// Their times together.
+    /// Sum of the durations, seconds.
     pub seconds: f64,
-    /// Bytes over seconds.
+    /// Mean throughput: bytes over seconds.
     pub bytes_per_second: Option<f64>,
-    /// The fastest.
+    /// Throughput of the fastest copy, bytes per second.
     pub peak_bytes_per_second: f64,
 }
 
-/// Makes the report of copies.
+/// Builds the report of copies.
 pub(super) fn build(
     transfers: &Transfers,
     activities: &Activities,
@@ -129,7 +131,7 @@ fn direction(which: &Which, meter: &Meter, gpu: &Moved, options: &Options) -> Di
         bytes_per_second: gpu.bytes_per_second(),
         peak_bytes_per_second: gpu.peak_bytes_per_second,
     });
-    // The GPU's own times are the truth, for calls that wait for it too.
+    // Times measured on the GPU are exact, also for calls that wait for it.
     let on_gpu = gpu.as_ref().and_then(|gpu| gpu.bytes_per_second);
     let mean = speed(meter.bytes, meter.ns);
     let link = options.link.filter(|_| which.direction.crosses_link());
@@ -167,29 +169,29 @@ fn direction(which: &Which, meter: &Meter, gpu: &Moved, options: &Options) -> Di
 /// One copy, for `--per-call`.
 #[derive(Clone, Debug, Serialize)]
 pub struct CopyReport {
-    /// When it was called.
+    /// When the copy was called.
     #[serde(serialize_with = "clock_micros")]
     pub time: Option<DateTime<FixedOffset>>,
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
-    /// Thread id.
+    /// Thread id of the call.
     pub tid: u32,
-    /// The function that was called.
+    /// Name of the copy function.
     pub api: &'static str,
-    /// As in [`DirectionReport`].
+    /// Direction, as in [`DirectionReport`].
     pub direction: &'static str,
-    /// As in [`DirectionReport`].
+    /// Mode, as in [`DirectionReport`].
     pub mode: &'static str,
-    /// Bytes.
+    /// Number of bytes copied.
     pub bytes: u64,
-    /// Time spent in the call.
+    /// Seconds spent in the call.
     pub seconds: f64,
-    /// Throughput, if the call lasted as long as the transfer.
+    /// Bytes per second, if the call lasted as long as the transfer.
     pub bytes_per_second: Option<f64>,
-    /// Address written to.
+    /// Destination address, in hex in JSON.
     #[serde(serialize_with = "hex")]
     pub destination: u64,
-    /// Address read from; none for a set.
+    /// Source address; `None` for a set.
     #[serde(serialize_with = "optional_hex")]
     pub source: Option<u64>,
 }

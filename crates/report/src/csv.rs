@@ -1,5 +1,5 @@
-//! Tables: one row per live allocation, per kernel, per direction, per copy, per record of what the
-//! GPU did, or per sum of these. A file holds one table; the command line sees to that.
+//! CSV tables: one row per live allocation, kernel, direction, copy, activity record, or sum of
+//! these. A file holds one table, which the command line checks.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,13 +14,13 @@ use super::memleak::{AllocationReport, Memleak, ProcessReport, SiteReport, Threa
 use super::{Group, Report, Writer, fold, micros};
 use gpuprobe_model::clock;
 
-/// A table: each column's name, and its text in the row of a `T`.
+/// A table of `T`: the name of each column, and the function that formats its cell.
 type Table<T> = [(&'static str, fn(&T) -> String)];
 
-/// The columns that every row of a report begins with.
+/// The first columns of every row of a report.
 const COMMON: [&str; 2] = ["report_time", "final"];
 
-/// The text in the row of an allocation of a thread of a process.
+/// Formats the cell of an allocation of a thread of a process.
 type AllocationText = fn(&ProcessReport, &ThreadReport, &AllocationReport) -> String;
 
 const MEMLEAK: &[(&str, AllocationText)] = &[
@@ -39,7 +39,7 @@ const MEMLEAK: &[(&str, AllocationText)] = &[
     ("name", |_, _, a| optional(a.name.as_ref())),
     ("handle", |_, _, a| optional(a.handle.map(hex))),
 ];
-/// The columns that come after these where call sites are known.
+/// Further columns if call sites are known.
 const SITES: &[&str] = &["site", "stack"];
 
 const CUDATRACE: &Table<KernelReport> = &[
@@ -93,7 +93,7 @@ fn names<F>(table: &[(&'static str, F)]) -> impl Iterator<Item = &'static str> {
 #[derive(Default)]
 pub(super) struct Csv {
     pub(super) header_written: bool,
-    /// Rows are single copies or records: reports have no place among them.
+    /// Whether rows are single copies or records, without the columns of reports.
     pub(super) singles: bool,
 }
 
@@ -167,7 +167,7 @@ impl Csv {
         Ok(())
     }
 
-    /// Rows of a table, which begin with `common` if they are of a report.
+    /// Rows of a table, which begin with `common` if they are part of a report.
     fn table<T>(
         &mut self,
         table: &Table<T>,
@@ -185,9 +185,9 @@ impl Csv {
     }
 }
 
-/// Writes a row. A spreadsheet takes what begins like this for a formula, and runs it when the file is
-/// opened; programs choose their own names, and those of their functions. Behind an apostrophe it is
-/// a text (<https://owasp.org/www-community/attacks/CSV_Injection>).
+/// Writes a row. Cells that a spreadsheet would take for a formula, and run when the file is
+/// opened, are prefixed with an apostrophe: programs choose their own names, and those of their
+/// functions (<https://owasp.org/www-community/attacks/CSV_Injection>).
 fn write_row<T: AsRef<str>>(
     rows: &mut Rows<'_>,
     cells: impl Iterator<Item = T>,
@@ -236,8 +236,8 @@ fn write_memleak(memleak: &Memleak, common: &[String], rows: &mut Rows<'_>) -> i
     Ok(())
 }
 
-/// The stacks of a process's call sites: functions, innermost first, with semicolons between; of
-/// Python with file and line.
+/// Call stacks of a process's call sites: functions, innermost first, separated by semicolons;
+/// Python frames with file and line.
 fn stacks(process: &ProcessReport) -> HashMap<u32, String> {
     let stack = |site: &SiteReport| {
         let functions = site.stack.iter().map(fold::text);
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_program_chose_is_no_formula() {
+    fn program_names_are_not_formulas() {
         let mut written = Vec::new();
         let out: &mut dyn Write = &mut written;
         let mut rows = csv::Writer::from_writer(out);

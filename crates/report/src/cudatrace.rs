@@ -1,4 +1,4 @@
-//! Which kernels were launched how often.
+//! Report of launches by kernel.
 
 use gpuprobe_model::text::hex;
 use std::cmp::Reverse;
@@ -14,21 +14,21 @@ use gpuprobe_engine::launches::{Counted, Launcher};
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_stacks::symbols;
 
-/// Launches, over all processes since the start.
+/// Launches of all processes since the start.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Cudatrace {
-    /// Launches of kernels that ran.
+    /// Kernel launches that ran.
     pub launches: u64,
-    /// Launches of graphs.
+    /// Graph launches that ran.
     pub graph_launches: u64,
-    /// Launches of kernels that went into a graph instead of to the GPU.
+    /// Kernel launches captured into a graph instead of run.
     pub captured_launches: u64,
-    /// Launches that ran, by the function that was called.
+    /// Launches that ran, by function.
     #[serde(serialize_with = "as_map")]
     pub calls: Vec<(&'static str, u64)>,
-    /// Processes that launched kernels, most first.
+    /// Processes that launched kernels, by descending number of launches.
     pub processes: Vec<LauncherReport>,
-    /// Kernels, most launched first; `--top` limits their number for each process.
+    /// Kernels, by descending number of launches; `--top` limits their number per process.
     pub kernels: Vec<KernelReport>,
     /// Graph launches by process.
     pub graphs: Vec<GraphReport>,
@@ -37,30 +37,30 @@ pub struct Cudatrace {
 /// A process that launches kernels.
 #[derive(Clone, Debug, Serialize)]
 pub struct LauncherReport {
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
     /// User id, if known.
     pub uid: Option<u32>,
-    /// Name, if known.
+    /// Name (comm) of the process, if known.
     pub comm: Option<String>,
     /// Name of its user, if known.
     pub user: Option<String>,
-    /// Its command line, of which the end may be missing, if known.
+    /// Its command line, possibly truncated, if known.
     pub command: Option<String>,
-    /// It has ended, or runs another program now.
+    /// Whether it has ended or called `exec`.
     pub exited: bool,
-    /// Launches that ran.
+    /// Number of launches that ran.
     pub launches: u64,
-    /// Launches that ran, by the function that was called.
+    /// Launches that ran, by function.
     #[serde(serialize_with = "as_map")]
     pub calls: Vec<(&'static str, u64)>,
-    /// Different kernels that ran.
+    /// Number of different kernels that ran.
     pub kernels: u64,
-    /// Those left out by `--top`.
+    /// Number of kernels omitted by `--top`.
     pub omitted_kernels: u64,
-    /// Their launches.
+    /// Number of launches of the omitted kernels.
     pub omitted_launches: u64,
-    /// Tells apart processes and programs that share a process id.
+    /// Distinguishes processes and programs with the same process id.
     #[serde(skip)]
     pub(super) id: u32,
 }
@@ -68,57 +68,57 @@ pub struct LauncherReport {
 /// A kernel of a process.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelReport {
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
     /// User id of the process, if known.
     pub uid: Option<u32>,
-    /// Name of the process, if known.
+    /// Name (comm) of the process, if known.
     pub comm: Option<String>,
-    /// The process has ended, or runs another program now.
+    /// Whether the process has ended or called `exec`.
     pub exited: bool,
-    /// The kernel's name as its source has it; its handle in hex if it is not known.
+    /// Demangled name of the kernel; its handle in hex if unknown.
     pub name: String,
-    /// The name as the compiler has it, if it is known.
+    /// Mangled name of the kernel, if known.
     pub mangled: Option<String>,
-    /// What was passed to the first launch that was seen.
+    /// The handle passed to the first launch that was seen.
     #[serde(serialize_with = "hex")]
     pub handle: u64,
-    /// Launches that ran.
+    /// Number of launches that ran.
     pub launches: u64,
-    /// Launches that went into a graph.
+    /// Number of launches captured into a graph.
     pub captured_launches: u64,
     /// Launches that ran, per second since the last report.
     pub per_second: f64,
-    /// Blocks of the first launch.
+    /// Blocks of the first launch, in x, y and z.
     pub grid: [u32; 3],
-    /// Threads per block of the first launch.
+    /// Threads per block of the first launch, in x, y and z.
     pub block: [u32; 3],
-    /// The function that was called most.
+    /// Name of the function that launched it most often.
     pub api: &'static str,
-    /// The [`LauncherReport`] that it belongs to.
+    /// `id` of its [`LauncherReport`].
     #[serde(skip)]
     pub(super) process: u32,
 }
 
-/// Graphs that a process launched.
+/// Graph launches of a process.
 #[derive(Clone, Debug, Serialize)]
 pub struct GraphReport {
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
-    /// Different executable graphs.
+    /// Number of different executable graphs.
     pub graphs: u64,
-    /// Their launches.
+    /// Number of launches of these.
     pub launches: u64,
 }
 
-/// Launches of one kernel, by whatever handle and function.
+/// Launches of one kernel, over all its handles and functions.
 #[derive(Default)]
 struct Group<'a> {
     launcher: Option<&'a Launcher>,
     parts: Vec<(&'a RawLaunchKey, &'a Counted)>,
 }
 
-/// Makes the report of launches.
+/// Builds the report of launches.
 pub(super) fn build(launches: &Launches, options: &Options) -> Cudatrace {
     let mut report = Cudatrace::default();
     let mut calls = BTreeMap::new();
@@ -163,7 +163,7 @@ pub(super) fn build(launches: &Launches, options: &Options) -> Cudatrace {
 }
 
 impl Cudatrace {
-    /// Lists kernels, each with its calls by function, of each process the first `top`.
+    /// Lists kernels, each with its calls by function; the first `top` of each process.
     fn list(&mut self, mut kernels: Vec<(BTreeMap<u16, u64>, KernelReport)>, top: Option<usize>) {
         kernels.sort_by(|(_, a), (_, b)| {
             (Reverse(a.launches), a.pid, &a.name).cmp(&(Reverse(b.launches), b.pid, &b.name))
@@ -187,7 +187,7 @@ impl Cudatrace {
 }
 
 impl LauncherReport {
-    /// The process that launched `kernel`, before anything is counted.
+    /// The process that launched `kernel`, with counts of 0.
     fn of(kernel: &KernelReport) -> Self {
         Self {
             pid: kernel.pid,
@@ -205,7 +205,8 @@ impl LauncherReport {
         }
     }
 
-    /// Counts a kernel. What was only captured has not run, and is not one of those that did.
+    /// Counts a kernel. One that was only captured has not run, and is not counted among those that
+    /// ran.
     fn add(&mut self, calls: &BTreeMap<u16, u64>, kernel: &KernelReport) {
         self.launches += kernel.launches;
         self.kernels += u64::from(kernel.launches > 0);
@@ -219,7 +220,7 @@ impl LauncherReport {
 }
 
 impl Group<'_> {
-    /// Launches that ran, by row.
+    /// Launches that ran, by row of the function table.
     fn calls(&self) -> BTreeMap<u16, u64> {
         let mut calls = BTreeMap::new();
         for (key, counted) in &self.parts {

@@ -1,7 +1,7 @@
-//! Call stacks of Python programs as people want them: the user's own lines, and the rest in few words.
+//! Folding of call stacks in Python programs: the user's own lines, and a summary of the rest.
 //!
-//! One rule says what is shown of a stack and what makes two stacks one call site: the frames of the
-//! user's Python files count; without any, all of Python's do; without Python, a stack is its own.
+//! The same rule decides what is shown of a stack and which stacks are one call site: the frames of
+//! the user's Python files count; without any, all Python frames; without Python, the whole stack.
 
 use std::collections::HashMap;
 
@@ -10,24 +10,24 @@ use gpuprobe_stacks::allocators::is_inner;
 use gpuprobe_stacks::cuda::{file_name, is_own};
 use gpuprobe_stacks::python::origin::{Origin, is_interpreter};
 
-/// Lines of libraries that stand for the user's where there are none.
+/// Library lines shown if the stack has no user lines.
 const LIBRARY_LINES: usize = 2;
 
-/// Whose a frame is, as far as Python is concerned.
+/// Owner of a frame, as far as Python is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose<'a> {
     /// A line of the user's own Python.
     User,
     /// A line of an installed package or of the standard library.
     Library(Origin<'a>),
-    /// Says what is missing of the Python stack.
+    /// A marker for missing Python frames.
     Marker,
-    /// No Python.
+    /// Native code, including the interpreter's.
     Native,
 }
 
 impl<'a> Whose<'a> {
-    /// Of a frame.
+    /// Classifies `frame` by its language and file.
     pub(crate) fn of(frame: &'a Frame) -> Self {
         match (frame.language, &frame.file) {
             (Language::Native, _) => Self::Native,
@@ -40,22 +40,22 @@ impl<'a> Whose<'a> {
     }
 }
 
-/// A stack with Python in it, folded.
+/// A folded stack with Python frames.
 #[derive(Clone, Debug, Default)]
 pub struct Folded {
-    /// The user's lines, innermost first; without any, the innermost ones of libraries.
+    /// The user's lines, innermost first; without any, the innermost library lines.
     pub lines: Vec<Frame>,
-    /// The lines of libraries besides, by package, most first.
+    /// Number of further library lines by package, largest first.
     pub libraries: Vec<(String, u64)>,
-    /// What is missing of the Python stack, and how often.
+    /// Markers for missing Python frames, and their number.
     pub markers: Vec<(String, u64)>,
-    /// The native function that Python called: the innermost that is neither CUDA's nor an
-    /// allocator's.
+    /// The native function called by Python: the innermost that belongs neither to CUDA nor to an
+    /// allocator.
     pub context: Option<Frame>,
 }
 
 impl Folded {
-    /// Folds a stack; none if there is no Python in it.
+    /// Folds a stack; `None` if it has no Python frame.
     pub(crate) fn of(frames: &[Frame]) -> Option<Self> {
         let first = frames.iter().position(is_python)?;
         let python = || frames.iter().filter(|frame| is_python(frame));
@@ -82,7 +82,7 @@ impl Folded {
     }
 }
 
-/// How often each text is there, in the order in which they come.
+/// Number of occurrences of each text, in order of first occurrence.
 fn counts(texts: impl Iterator<Item = String>) -> Vec<(String, u64)> {
     let mut counts: Vec<(String, u64)> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -96,8 +96,8 @@ fn counts(texts: impl Iterator<Item = String>) -> Vec<(String, u64)> {
     counts
 }
 
-/// Of the native frames that the innermost line of Python has called, the one that says most. The
-/// interpreter's do where there are no others: what ctypes calls.
+/// The most informative of the native frames called by the innermost Python line. Frames of the
+/// interpreter are used only if there are no others, as for ctypes.
 fn context(called: &[Frame]) -> Option<&Frame> {
     let is_told = |frame: &&Frame| !is_inner(frame);
     let mut told = called.iter().filter(is_told);
@@ -108,17 +108,17 @@ fn context(called: &[Frame]) -> Option<&Frame> {
         .or_else(|| told.next())
 }
 
-/// Whether a frame is of Python.
+/// Whether it is a Python frame.
 pub(crate) fn is_python(frame: &Frame) -> bool {
     frame.language == Language::Python
 }
 
-/// Whether a frame is native code of the interpreter, or of what calls C for it.
+/// Whether it is native code of the interpreter, or of its foreign function interface.
 pub(crate) fn is_interpreters(frame: &Frame) -> bool {
     !is_python(frame) && !is_own(frame) && is_interpreter(&frame.function, &frame.module)
 }
 
-/// `train.py:41`; where many files have the name, with their folder: `model/__init__.py:3`.
+/// File and line: `train.py:41`; with the folder for common file names: `model/__init__.py:3`.
 pub(crate) fn place(file: &str, line: Option<u32>) -> String {
     let name = file_name(file);
     let name = match file[..file.len() - name.len()].trim_end_matches('/') {
@@ -133,7 +133,7 @@ pub(crate) fn place(file: &str, line: Option<u32>) -> String {
     }
 }
 
-/// A line of Python in lists of functions: `training_step (train.py:41)`.
+/// A Python line in lists of functions: `training_step (train.py:41)`.
 pub(crate) fn with_place(function: &str, file: Option<&str>, line: Option<u32>) -> String {
     match file {
         Some(file) => format!("{function} ({})", place(file, line)),
@@ -141,7 +141,7 @@ pub(crate) fn with_place(function: &str, file: Option<&str>, line: Option<u32>) 
     }
 }
 
-/// A frame in lists of functions: of Python with its place.
+/// A frame in lists of functions; of Python, with file and line.
 pub(crate) fn text(frame: &Frame) -> String {
     match frame.language {
         Language::Native => frame.function.clone(),
@@ -149,8 +149,8 @@ pub(crate) fn text(frame: &Frame) -> String {
     }
 }
 
-/// The lines of Python by which a stack is told from others: the user's and what is missing; without
-/// any of the user's, all.
+/// The Python frames that identify a call site: the user's lines and markers; without user lines,
+/// all.
 pub(crate) fn telling(frames: &[Frame]) -> impl Iterator<Item = &Frame> {
     let has_user = frames.iter().any(|frame| Whose::of(frame) == Whose::User);
     frames.iter().filter(move |frame| match Whose::of(frame) {
@@ -160,10 +160,10 @@ pub(crate) fn telling(frames: &[Frame]) -> impl Iterator<Item = &Frame> {
     })
 }
 
-/// What two lines of Python have in common if they are the same: function, file and line.
+/// Identity of a Python line: function, file and line.
 type Line = (String, Option<String>, Option<u32>);
 
-/// Numbers lines of Python, so that stacks are quickly compared.
+/// Numbers Python lines, so that stacks are quickly compared.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     numbers: HashMap<Line, u32>,
@@ -178,7 +178,7 @@ pub(crate) struct Numbered {
 }
 
 impl Lines {
-    /// The number of a frame; none if it is no Python.
+    /// Number of a frame; `None` if it is not a Python frame.
     pub(crate) fn number(&mut self, frame: &Frame) -> Option<Numbered> {
         let whose = Whose::of(frame);
         if whose == Whose::Native {
@@ -194,7 +194,7 @@ impl Lines {
     }
 }
 
-/// What the stacks of one call site have in common, of the lines of a stack: none without Python.
+/// Key that the stacks of one call site have in common; `None` without Python frames.
 pub(crate) fn key(lines: &[Numbered]) -> Option<Vec<u32>> {
     let has_user = lines.iter().any(|line| line.is_user);
     let counts = |line: &&Numbered| !has_user || line.is_user || line.is_marker;
@@ -234,7 +234,7 @@ mod tests {
     const LIBRARY: Option<&str> = Some("/v/site-packages/torch/nn/x.py");
 
     #[test]
-    fn the_users_lines_make_a_call_site_and_without_them_all_do() {
+    fn user_lines_identify_a_call_site_or_else_all_lines() {
         let mut lines = Lines::default();
         let mut key_of = |frames: &[Frame]| {
             let numbered: Vec<_> = frames.iter().filter_map(|f| lines.number(f)).collect();
@@ -251,7 +251,7 @@ mod tests {
         );
         assert_ne!(user, key_of(&[main, step.clone()]), "the order counts");
         assert_ne!(key_of(&[step.clone(), cut.clone()]), key_of(&[step]));
-        // What is missing may have been the user's.
+        // The missing frames may have been the user's.
         let cut = [&linear, &conv].map(|one| key_of(&[one.clone(), cut.clone()]));
         assert_ne!(cut[0], cut[1]);
         assert_ne!(key_of(&[linear]), key_of(&[conv]));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_context_is_what_python_called() {
+    fn the_context_is_the_native_function_called_by_python() {
         let context = |inner: &[(&str, &str)]| {
             let inner = inner
                 .iter()

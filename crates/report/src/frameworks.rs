@@ -1,22 +1,22 @@
-//! Frameworks that take memory from CUDA for a pool of their own, and do not tell what they hand out of it.
+//! Frameworks with a memory pool of their own whose tensors cannot be traced.
 
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_stacks::cuda::file_name;
 
-/// It tells in versions that are known.
+/// TensorFlow: its allocator is traced in supported versions.
 pub(crate) const TENSORFLOW: &str = "TensorFlow";
 
-/// What a framework looks like that has a pool.
+/// Properties that identify a framework with a pool.
 struct Pool {
     name: &'static str,
-    /// Part of the path of its file of code.
+    /// Part of the path of its library.
     module: &'static str,
-    /// The kind of memory that the pool has, if it has another than where it has none.
+    /// Kind of memory of the pool, if it differs from that without a pool.
     kind: Option<MemoryKind>,
 }
 
-/// Seen in PyTorch 2.11 with `backend:cudaMallocAsync`, JAX 0.7 and CuPy 13; the others by the names of
-/// their libraries.
+/// Observed with PyTorch 2.11 with `backend:cudaMallocAsync`, JAX 0.7 and CuPy 13; the others by
+/// the names of their libraries.
 const POOLS: [Pool; 5] = [
     Pool {
         name: "PyTorch, cudaMallocAsync",
@@ -45,7 +45,7 @@ const POOLS: [Pool; 5] = [
     },
 ];
 
-/// Some of [`POOLS`], a bit each.
+/// A set of [`POOLS`], one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pools(u8);
 
@@ -56,7 +56,7 @@ impl Pools {
         Self(bits.fold(0, |bits, (index, _)| bits | 1 << index))
     }
 
-    /// Those that the file of code at `path` is of.
+    /// The pools that the binary at `path` belongs to.
     pub(crate) fn of_file(path: &str) -> Self {
         Self::where_true(|pool| {
             let part = match pool.module.starts_with('/') {
@@ -71,14 +71,14 @@ impl Pools {
         self.0 |= others.0;
     }
 
-    /// Those of them whose memory is of this kind.
+    /// The pools in the set with memory of this kind.
     pub(crate) fn got(self, kind: Option<MemoryKind>) -> Self {
         let has = Self::where_true(|pool| pool.kind.is_none() || pool.kind == kind);
         Self(self.0 & has.0)
     }
 }
 
-/// What they are called, each once.
+/// Names of the frameworks, each once.
 pub(crate) fn names(pools: Pools) -> Vec<&'static str> {
     let all = POOLS.iter().enumerate();
     let there = all.filter(|(index, _)| pools.0 & 1 << index != 0);
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pytorchs_own_segments_are_no_pool_of_this_kind() {
+    fn segments_of_pytorchs_native_allocator_are_no_such_pool() {
         let torch = Pools::of_file("/v/torch/lib/libc10_cuda.so");
         for (kind, expected) in [
             (MemoryKind::Async, &["PyTorch, cudaMallocAsync"][..]),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_of_frameworks() {
+    fn binaries_identify_frameworks() {
         for (path, name) in [
             ("/v/jax_plugins/xla_cuda12/xla_cuda_plugin.so", "JAX"),
             (

@@ -1,4 +1,4 @@
-//! What the reports before said, for what has changed since.
+//! Figures of earlier reports, from which changes are computed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -7,36 +7,36 @@ use gpuprobe_engine::{Ledger, Process, Sites};
 use crate::Report;
 use crate::memleak::{Holder, Nvml};
 
-/// For how long the growth of a process is looked at.
+/// Period over which the growth of a process is computed, nanoseconds.
 const WINDOW_NS: u64 = 60_000_000_000;
-/// No growth is told of less.
+/// Shorter periods are not used.
 const LEAST_WINDOW_NS: u64 = 1_000_000_000;
 
-/// What the reports of a run so far have said of its processes.
+/// Figures of the reports of a run so far.
 #[derive(Debug, Default)]
 pub struct History {
     processes: HashMap<u32, Past>,
-    /// Whether there was a report.
+    /// Whether a report was made.
     has_reported: bool,
 }
 
-/// A process, as the last report had it.
+/// Figures of a process in the last report.
 #[derive(Debug, Default)]
 struct Past {
-    /// Tells it from another with the same PID.
+    /// Distinguishes processes with the same PID.
     first_seen_ns: Option<u64>,
     bytes: u64,
-    /// Bytes and allocations of call sites, by their numbers.
+    /// Live bytes and allocations of call sites, by their numbers.
     sites: Vec<(u64, u64)>,
-    /// The same of what allocators have handed out, by device.
+    /// The same for tensors, by device.
     tensors: HashMap<u16, Vec<(u64, u64)>>,
-    /// Bytes of GPU memory at earlier reports, within a minute.
+    /// Times and bytes of GPU memory at earlier reports, within a minute.
     recent: VecDeque<(u64, u64)>,
     nvml: Option<(u64, Nvml)>,
 }
 
 impl History {
-    /// Notes what `report`, which was made of `ledger` at `now_ns`, has said.
+    /// Stores the figures of `report`, which was made of `ledger` at `now_ns`.
     pub fn note(&mut self, ledger: &Ledger, report: &Report, now_ns: u64) {
         self.has_reported = true;
         let listed: HashMap<u32, Option<Nvml>> = report
@@ -69,7 +69,7 @@ impl History {
                 past.nvml = Some((now_ns, *nvml));
             }
         }
-        // Ended processes are shown once more at the end.
+        // Ended processes are reported once more at the end.
         let known = ledger.living().chain(ledger.ended(true));
         let known: HashSet<u32> = known.map(|process| process.pid).collect();
         self.processes.retain(|pid, _| known.contains(pid));
@@ -80,15 +80,15 @@ impl History {
         (past.first_seen_ns == process.first_seen_ns).then_some(past)
     }
 
-    /// By how many bytes of GPU memory `process` holds more than in the last report; none if there was
-    /// no report yet.
+    /// Change of the GPU memory of `process` since the last report, bytes; `None` if there was no
+    /// report yet.
     pub(crate) fn change(&self, process: &Process) -> Option<i64> {
         let before = self.past(process).map_or(0, |past| past.bytes);
         let change = i128::from(process.totals.sums.gpu.bytes) - i128::from(before);
         self.has_reported.then(|| clamp(change))
     }
 
-    /// The same of what is live at the call site with this number: bytes and allocations.
+    /// Change of the live memory of the call site with this number: bytes and allocations.
     pub(crate) fn change_of_site(&self, holder: Holder<'_>, site: u32) -> Option<(i64, i64)> {
         let (now, before) = match holder {
             Holder::Process(process) => {
@@ -110,7 +110,7 @@ impl History {
         })
     }
 
-    /// Bytes a minute by which `process` has grown in the last minute, or for as long as it is known.
+    /// Growth of `process` in bytes per minute, over the last minute, or as long as it is known.
     pub(crate) fn per_minute(&self, process: &Process, now_ns: u64) -> Option<i64> {
         let (then_ns, before) = *self.past(process)?.recent.front()?;
         let for_ns = now_ns
@@ -120,13 +120,13 @@ impl History {
         Some(clamp(change * i128::from(WINDOW_NS) / i128::from(for_ns)))
     }
 
-    /// What NVML said last of `process`, and when.
+    /// The last figures from NVML for `process`, and their time.
     pub(crate) fn nvml(&self, process: &Process) -> Option<(u64, Nvml)> {
         self.past(process)?.nvml
     }
 }
 
-/// Bytes and allocations that are live, by call site.
+/// Live bytes and allocations, by call site.
 fn sums(sites: &Sites) -> Vec<(u64, u64)> {
     let live = sites.iter().map(|site| site.live.all());
     live.map(|all| (all.bytes, all.allocations)).collect()

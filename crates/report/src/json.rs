@@ -1,4 +1,4 @@
-//! One JSON object a line.
+//! JSON Lines: one object per line.
 
 use std::io::{self, Write};
 
@@ -39,14 +39,14 @@ impl Writer for Json {
     }
 }
 
-/// A line for one record of what the GPU did, told from a report by its key.
+/// A line for an activity record; its key distinguishes it from a report.
 #[derive(Serialize)]
 struct RecordLine<'a> {
     schema: u32,
     record: Row<'a>,
 }
 
-/// A line for one copy, told from a report by its key.
+/// A line for a copy; its key distinguishes it from a report.
 #[derive(Serialize)]
 struct CopyLine<'a> {
     schema: u32,

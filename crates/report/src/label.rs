@@ -1,4 +1,4 @@
-//! What a call site is called: the line or function that people know it by.
+//! Labels of call sites: the line or function that users recognise.
 
 #[cfg(test)]
 mod tests;
@@ -11,18 +11,18 @@ use gpuprobe_model::stack::Frame;
 use gpuprobe_stacks::allocators::{down_to_start, first_user, is_inner};
 use gpuprobe_stacks::cuda::file_name;
 
-/// Callers that are named after a label at most, so that it is told apart from others.
+/// Limit on the callers appended to a label to make it unique.
 const MAX_CALLERS: usize = 4;
 
-/// The label of a call stack, innermost frame first: in a Python program the innermost line of the
-/// user's own, else the first frame that is neither CUDA's nor an allocator's. Where only libraries'
-/// Python has called native code of a framework, their line. None without any frame.
+/// The label of a call stack, innermost frame first: in a Python program the user's innermost line,
+/// else the first frame that belongs neither to CUDA nor to an allocator. If only library Python
+/// has called native code of a framework, the library line. `None` without frames.
 pub(crate) fn label(frames: &[Frame]) -> Option<String> {
     user_frame(frames).map(|index| described(&frames[index]))
 }
 
-/// Labels of several call stacks, each with the function that was called there: where stacks differ,
-/// so do their labels, by as many callers as that takes.
+/// Labels of several call stacks, each with the function called there. Different stacks have
+/// different labels: as many callers are appended as that takes.
 pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
     let mut labels: Vec<_> = sites
         .iter()
@@ -36,7 +36,7 @@ pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
     }
     for _ in 0..MAX_CALLERS {
         for group in alike(&labels) {
-            tell_apart(&group, sites, &mut labels);
+            append_callers(&group, sites, &mut labels);
         }
     }
     for index in alike(&labels).into_iter().flatten() {
@@ -45,7 +45,7 @@ pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
             labels[index] += &format!(" > {api}");
         }
     }
-    // What is left are places in one function, without lines.
+    // The rest are places in one function, without line information.
     for index in alike(&labels).into_iter().flatten() {
         let (frames, _) = sites[index];
         if let Some(frame) = user_frame(frames).and_then(|index| frames.get(index)) {
@@ -58,7 +58,8 @@ pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
     labels
 }
 
-/// The sites with a stack that calls several functions; of Python, with lines of the user's that do.
+/// The sites with stacks that call several functions; in Python, with several from the user's
+/// lines.
 fn calling_several(sites: &[(&[Frame], &str)], labels: &[String]) -> Vec<usize> {
     type Alike<'a> = HashMap<(&'a str, Vec<&'a Frame>), Vec<usize>>;
     let mut seen: Alike<'_> = HashMap::new();
@@ -78,7 +79,7 @@ fn calling_several(sites: &[(&[Frame], &str)], labels: &[String]) -> Vec<usize> 
     seen.into_values().filter(is_several).flatten().collect()
 }
 
-/// The labels that are not the only ones of their kind, together with those that are alike.
+/// Groups of sites with equal labels.
 fn alike(labels: &[String]) -> Vec<Vec<usize>> {
     let mut seen: HashMap<&str, Vec<usize>> = HashMap::new();
     for (index, label) in labels.iter().enumerate() {
@@ -87,14 +88,14 @@ fn alike(labels: &[String]) -> Vec<Vec<usize>> {
     seen.into_values().filter(|group| group.len() > 1).collect()
 }
 
-/// Names in each of some labels that are alike the nearest caller that not all of them have.
-fn tell_apart(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String]) {
+/// Appends to each label of a group of equal ones the nearest caller that not all of them share.
+fn append_callers(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String]) {
     let stacks: Vec<_> = group
         .iter()
         .map(|&index| beside_label(sites[index].0))
         .collect();
     let deepest = stacks.iter().map(Vec::len).max().unwrap_or(0);
-    // What an earlier round has named, the whole group has.
+    // Callers that an earlier round has appended are shared by the whole group.
     let at = |depth: usize| {
         stacks.iter().map(move |stack| {
             stack
@@ -116,9 +117,10 @@ fn tell_apart(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String]
     }
 }
 
-/// What tells a stack from others with the same labelled frame, in the order in which it is named: its
-/// callers in the program (`<`), then what it called (`>`). Where the labelled frame is Python's, the
-/// user's lines come before those of libraries, these before native code, and the interpreter last.
+/// Frames that distinguish a stack from others with the same labelled frame, in the order in which
+/// they are appended: its callers in the program (`<`), then its callees (`>`). For a labelled
+/// Python frame, the user's lines come before library lines, these before native code, and the
+/// interpreter last.
 fn beside_label(frames: &[Frame]) -> Vec<(char, &Frame)> {
     let shown = down_to_start(frames, |frame| &frame.function);
     let Some(labelled) = user_frame(frames) else {
@@ -140,13 +142,13 @@ fn beside_label(frames: &[Frame]) -> Vec<(char, &Frame)> {
     all
 }
 
-/// What was called at the labelled frame on the way to CUDA: `torch.zeros_like > cudaMalloc`. Below a
-/// line of Python, what the innermost line of all has called.
+/// Calls from the labelled frame to CUDA: `torch.zeros_like > cudaMalloc`. For a Python line, the
+/// calls from the innermost line of all.
 pub(crate) fn via(frames: &[Frame], api: &str) -> String {
     let labelled = user_frame(frames).unwrap_or(0).min(frames.len());
     let called = &frames[..labelled];
     let called = &called[..called.iter().position(is_python).unwrap_or(labelled)];
-    // A place without a name tells nobody anything, as where a thread begins.
+    // A frame without a name is not informative, as at the start of a thread.
     let is_named = |frame: &Frame| !frame.function.contains("+0x");
     let is_told = |frame: &&Frame| is_named(frame) && !is_inner(frame) && !is_interpreters(frame);
     match called
@@ -160,7 +162,7 @@ pub(crate) fn via(frames: &[Frame], api: &str) -> String {
     }
 }
 
-/// The frame that a stack is labelled by.
+/// Index of the frame that labels the stack.
 fn user_frame(frames: &[Frame]) -> Option<usize> {
     let of_user = |frame: &Frame| Whose::of(frame) == Whose::User;
     if let Some(line) = frames.iter().position(of_user) {
@@ -170,12 +172,12 @@ fn user_frame(frames: &[Frame]) -> Option<usize> {
     match (first_user(frames), frames.iter().position(of_library)) {
         (Some(native), Some(python)) if is_framework(&frames[native]) => Some(python),
         (Some(native), _) => Some(native),
-        // All are CUDA's or an allocator's: the outermost that is shown.
+        // All belong to CUDA or an allocator: the outermost frame shown.
         (None, _) => down_to_start(frames, |frame| &frame.function).checked_sub(1),
     }
 }
 
-/// Whether a frame is of a framework that is used from Python, or of Python itself.
+/// Whether the frame belongs to a framework used from Python, or to Python itself.
 fn is_framework(frame: &Frame) -> bool {
     const FILES: &[&str] = &[
         "libtorch",
@@ -195,7 +197,7 @@ fn is_framework(frame: &Frame) -> bool {
         || frame.module.contains("/cupy/")
 }
 
-/// `file.c:58 function`, `libcublas: cublasCreate_v2`, or `module+0x1a3`.
+/// A frame as `file.c:58 function`, `libcublas: cublasCreate_v2`, or `module+0x1a3`.
 fn described(frame: &Frame) -> String {
     if is_python(frame) {
         let file = frame.file.as_deref();

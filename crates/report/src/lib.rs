@@ -1,10 +1,10 @@
-//! What is printed: a report is a plain value, and there is one writer for each format.
+//! Reports and output: a report is a plain value, and each format has one writer.
 //!
-//! For: text, JSON, CSV, profiles, plots, traces, of a live run and of a file.
-//! May use: everything below: `engine`, `recording`, `stacks`, `os`, `model`, `cuda`.
-//! Gives: [`build`] makes a [`Report`] of the engine's state, [`Format::writer`] writes it;
-//! [`analysis`] answers questions about a file, [`profile`], [`plot`], [`export`], [`replay`].
-//! The serialised form of [`Report`] is the documented JSON: keys may be added, none are renamed.
+//! Used for text, JSON, CSV, profiles, plots and traces, of a live run and of a file. May depend on
+//! all lower crates: `engine`, `recording`, `stacks`, `os`, `model`, `cuda`. Provides: [`build`]
+//! makes a [`Report`] from the engine's state, [`Format::writer`] writes it; [`analysis`] analyses
+//! a file; [`profile`], [`plot`], [`export`] and [`replay`] implement further outputs. The
+//! serialised form of [`Report`] is the documented JSON: keys may be added, none are renamed.
 
 pub mod activity;
 pub mod analysis;
@@ -68,73 +68,72 @@ pub use run::describe_run;
 pub use text::{describe_losers, describe_lost};
 pub use view::{Group, Sort, View};
 
-/// Version of the JSON form of everything: 2. `docs/report.schema.json` describes it.
+/// Version of all JSON output: 2. `docs/report.schema.json` describes it.
 pub const SCHEMA: u32 = 2;
 
-/// One report.
+/// One report, of a live run or of a file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Version of the JSON form: [`SCHEMA`].
     pub schema: u32,
-    /// When the report was made; of a file, when it was as is reported, if the file tells times of
+    /// When the report was made; for a file, the time that is reported, if the file has times of
     /// day.
     #[serde(serialize_with = "seconds")]
     pub time: Option<DateTime<FixedOffset>>,
-    /// Of a file: what was asked, and what only files tell.
+    /// For a file: the analysis, and fields that only files have.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub about: Option<About>,
-    /// The last report of the run.
+    /// Whether it is the last report of the run.
     #[serde(rename = "final")]
     pub is_final: bool,
-    /// What is missing.
+    /// Events and data that were lost.
     pub lost: Lost,
-    /// Whose that is, as far as that is known.
+    /// Losses by user and process, as far as known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost_by_user: Vec<UserLoss>,
-    /// Who holds memory, if asked for.
+    /// Live memory, in memleak mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memleak: Option<Memleak>,
-    /// What that means, if asked for.
+    /// Explanation of the memory held, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explain: Option<Explain>,
-    /// Requests for memory that were refused, those that are new or of which more is known; in the last
-    /// report, all.
+    /// Out-of-memory incidents that are new or updated; in the last report, all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub incidents: Vec<IncidentReport>,
-    /// How many there were so far, if there was one.
+    /// Number of failed requests so far, if there were any.
     #[serde(rename = "out_of_memory", skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refused>,
-    /// Which kernels are launched, if asked for.
+    /// Launches by kernel, in cudatrace mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cudatrace: Option<Cudatrace>,
-    /// What copies move, if asked for.
+    /// Copies, in bandwidth mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth_util: Option<BandwidthUtil>,
-    /// What the GPU did, if asked for.
+    /// GPU activity, in activity mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub activity: Option<ActivitySummary>,
 }
 
-/// What a report shows.
+/// Options of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// What is reported.
+    /// The modes to report.
     pub modes: Modes,
-    /// Rows per thread, or call sites per process; `None` for all.
+    /// Limit on the rows per thread, or call sites per process; `None` for all.
     pub top: Option<usize>,
-    /// What of live memory is listed.
+    /// Grouping, filters and order of live memory.
     pub view: View,
-    /// Single allocations are listed.
+    /// Whether single allocations are listed.
     pub allocations: bool,
-    /// What it means is said.
+    /// Whether the report explains the memory held.
     pub explains: bool,
-    /// Call stacks are taken.
+    /// Whether call stacks are captured.
     pub stacks: bool,
-    /// Every process of the host is traced.
+    /// Whether every process of the host is traced.
     pub host_wide: bool,
-    /// When the report is made, `CLOCK_MONOTONIC` nanoseconds: ages are until then.
+    /// When the report is made, `CLOCK_MONOTONIC` nanoseconds; ages are relative to it.
     pub now_ns: u64,
-    /// The last report: ended processes are listed once more.
+    /// Whether it is the last report, which lists ended processes once more.
     pub is_final: bool,
     /// Time since the last report.
     pub since_last: Duration,
@@ -145,7 +144,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What is live, at every call site.
+    /// Options for all live memory, with every call site.
     pub(crate) fn of_all_sites() -> Self {
         Self {
             modes: Modes::default(),
@@ -163,7 +162,7 @@ impl Options {
         }
     }
 
-    /// By what live allocations are put together.
+    /// How live allocations are grouped.
     pub fn group(&self) -> Group {
         let by_default = if self.host_wide {
             Group::Gpu
@@ -173,30 +172,31 @@ impl Options {
         self.view.group.unwrap_or(by_default)
     }
 
-    /// Whether programs are told call sites: without call stacks, there is one for each function.
-    pub(crate) fn tells_sites(&self) -> bool {
+    /// Whether machine-readable formats list call sites: without call stacks, there is one per
+    /// function.
+    pub(crate) fn lists_sites(&self) -> bool {
         self.stacks || self.view.group.is_some_and(Group::is_by_site)
     }
 }
 
-/// What a report is made with besides the state.
+/// Inputs of a report besides the state.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
-    /// Tells times of day, where events have these.
+    /// Converts event times to times of day, if there is a clock.
     pub clock: Option<&'a Clock>,
-    /// What the host says of GPUs and of who uses them, if it was asked.
+    /// Memory use of GPUs and processes from NVML, if it was queried.
     pub usage: Option<&'a Usage>,
-    /// Whose the losses are, as far as that is known.
+    /// Losses by user and process, as far as known.
     pub lost_by_user: &'a [UserLoss],
-    /// What earlier reports have said.
+    /// Figures of earlier reports.
     pub history: Option<&'a History>,
-    /// Is asked for the frames that [`needed_locations`] names, and for no others; for files of code, of
-    /// all that is live.
+    /// Resolves the frames of the locations that [`needed_locations`] returns, and no others; and
+    /// the binaries of all live memory.
     pub symbols: &'a dyn Symbols,
 }
 
 impl<'a> Sources<'a> {
-    /// Of a file, which has symbols and perhaps a clock.
+    /// The sources of a file, which has symbols and perhaps a clock.
     pub fn of_file(clock: Option<&'a Clock>, symbols: &'a dyn Symbols) -> Self {
         Self {
             clock,
@@ -208,18 +208,18 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// Learns what contexts take from processes that were traced from their start: what these use
-/// besides what the ledger knows of them. The least counts.
+/// Estimates the memory of a CUDA context on each GPU from processes traced from their start: their
+/// use beyond the memory that the ledger knows. The minimum is kept.
 pub fn learn_contexts(usage: &mut Usage, state: &State, learnt: &mut HashMap<u32, u64>) {
-    // While a context is being made, for some tenths of a second, NVML tells of a part of it;
-    // who has been given memory has one.
+    // While a context is being created, for some tenths of a second, NVML reports a part of it. A
+    // process that has been given memory has a complete one.
     let complete = |p: &&Process| p.from_birth && p.peak_bytes > 0;
     for process in state.ledger.living().filter(complete) {
-        // Only on one GPU is it clear where the memory is.
+        // Only with one GPU is the location of the memory certain.
         let Some([(gpu, used)]) = usage.processes.get(&process.pid).map(Vec::as_slice) else {
             continue;
         };
-        // NVML is asked a little later than the ledger.
+        // NVML is queried a little later than the ledger.
         let Some(rest) = used.checked_sub(memleak::tracked(process)) else {
             continue;
         };
@@ -229,7 +229,7 @@ pub fn learn_contexts(usage: &mut Usage, state: &State, learnt: &mut HashMap<u32
     usage.contexts.clone_from(learnt);
 }
 
-/// Makes a report of `state` as it is now.
+/// Makes a report of the current `state`.
 pub fn build(state: &State, lost: Lost, options: &Options, sources: Sources<'_>) -> Report {
     let modes = options.modes;
     let (incidents, refused) = incidents::build(&state.ledger, options, sources);
@@ -263,7 +263,7 @@ pub fn build(state: &State, lost: Lost, options: &Options, sources: Sources<'_>)
     report
 }
 
-/// Tells whose processes launch, copy and run what, which only the ledger knows.
+/// Adds identities, which only the ledger knows, to launches, copies and activity.
 fn name_processes(report: &mut Report, ledger: &Ledger) {
     let ended: HashMap<u32, &Process> = ledger.ended(true).map(|p| (p.pid, p)).collect();
     let find = |pid: u32| ledger.process_of(pid).or_else(|| ended.get(&pid).copied());
@@ -296,10 +296,10 @@ fn name_processes(report: &mut Report, ledger: &Ledger) {
     }
 }
 
-/// The locations whose frames a report with `options` shows, each once: process, location, and
-/// whether it is the first of its stack. Where finding symbols takes long, they can be looked for
-/// before the report is made. Lines of Python that `symbols` knows by
-/// now decide which call sites are one, and so which are shown.
+/// The locations that a report with `options` shows, each once: process, location, and whether it
+/// is the first of its stack. As symbolisation may take long, it can be done before the report is
+/// made. Python lines that `symbols` knows by now decide which call sites are one, and so which are
+/// shown.
 pub fn needed_locations(
     state: &State,
     options: &Options,
@@ -323,7 +323,7 @@ fn seconds<S: Serializer>(
     }
 }
 
-/// The time of an event, which a file may not tell.
+/// Serialises the time of an event, which a file may not have.
 pub(crate) fn clock_micros<S: Serializer>(
     t: &Option<DateTime<FixedOffset>>,
     serializer: S,
@@ -334,12 +334,12 @@ pub(crate) fn clock_micros<S: Serializer>(
     }
 }
 
-/// The same as text; empty if it is not known.
+/// The same as text; empty if unknown.
 pub(crate) fn micros(time: Option<&DateTime<FixedOffset>>) -> String {
     time.map(clock::rfc3339_micros).unwrap_or_default()
 }
 
-/// The function of `row`, as the user called it.
+/// Name of the function of `row`, as the user called it.
 pub(crate) fn function_name(row: u16, symbols: &dyn Symbols) -> Cow<'static, str> {
     match gpuprobe_cuda::function(row) {
         Some(function) => function.name().into(),
@@ -356,10 +356,11 @@ pub trait Writer {
     /// Writes one report to `out`.
     ///
     /// # Errors
-    /// Those of `out`.
+    ///
+    /// Returns an error if `out` cannot be written.
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()>;
 
-    /// From now on, lines have so many columns; `None` for lines of any length, as of a file.
+    /// Sets the width of lines in columns; `None` for no limit, as in a file.
     fn resize(&mut self, columns: Option<usize>) {
         let _ = columns;
     }
@@ -367,25 +368,27 @@ pub trait Writer {
     /// Writes one copy to `out`.
     ///
     /// # Errors
-    /// Those of `out`.
+    ///
+    /// Returns an error if `out` cannot be written.
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()>;
 
-    /// Writes one record of what the GPU did to `out`.
+    /// Writes one activity record to `out`.
     ///
     /// # Errors
-    /// Those of `out`.
+    ///
+    /// Returns an error if `out` cannot be written.
     fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()>;
 }
 
-/// Formats that reports can be written in.
+/// Output formats of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Format {
-    /// For people.
+    /// Text for a terminal.
     Text,
-    /// One JSON object a line per report.
+    /// JSON Lines: one object per report.
     Json,
-    /// One row per live allocation, kernel, or direction of copies.
+    /// CSV: one row per live allocation, kernel, or direction of copies.
     Csv,
 }
 
@@ -402,8 +405,7 @@ impl Format {
         }
     }
 
-    /// Rows per thread when the user does not say: a screenful for people, everything for
-    /// programs.
+    /// Default limit on the rows per thread: a screenful for text, no limit otherwise.
     pub fn default_top(self) -> Option<usize> {
         match self {
             Self::Text => Some(10),

@@ -1,9 +1,9 @@
-//! Whose memory it is: the first library or program on the call path that is neither CUDA nor an
+//! Owners of memory: the first library or program on the call path that is neither CUDA nor an
 //! allocator.
 //!
-//! Files of code alone tell, so that no function has to be looked up: every site that holds memory is
-//! looked at, however many a report lists. A runtime that is linked into a program is in the program's
-//! file, whose memory that is.
+//! Only the binaries of the call path are needed, so that no function has to be symbolised: every
+//! site with memory is checked, however many a report lists. A runtime that is linked statically
+//! into a program belongs to the program, which owns the memory.
 
 use std::cmp::Reverse;
 
@@ -17,22 +17,22 @@ use gpuprobe_model::stack::{CallStack, Frame, ModuleId, NoSymbols, Symbols};
 use gpuprobe_stacks::cuda::file_name;
 use gpuprobe_stacks::owners::{PYTHON, Role, role};
 
-/// Whose memory is that whose call stack was not taken, or leads nowhere.
+/// Owner of memory without a call stack, or with one that leads nowhere.
 pub(crate) const UNKNOWN: &str = "unknown";
 
 /// Live GPU memory of one owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OwnerReport {
-    /// The library without its version, or the program: `libcublas`, `train_app`; `unknown` without a
-    /// call stack.
+    /// The library without its version, or the program: `libcublas`, `train_app`; `unknown` without
+    /// a call stack.
     pub owner: String,
-    /// Bytes that are live.
+    /// Bytes of live memory.
     pub bytes: u64,
-    /// Their number of allocations.
+    /// Number of live allocations.
     pub allocations: u64,
 }
 
-/// An owner, by its number within [`Owners`].
+/// Index of an owner in [`Owners`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OwnerId(u32);
 
@@ -40,7 +40,7 @@ impl OwnerId {
     const UNKNOWN: Self = Self(0);
 }
 
-/// What a file of code is, and which frameworks' pools it is of.
+/// Classification of a binary, and the pools of frameworks that it belongs to.
 #[derive(Clone, Copy, Debug)]
 struct File {
     part: Part,
@@ -54,17 +54,17 @@ enum Part {
     Owner(OwnerId),
 }
 
-/// What a call path says.
+/// Owner and pools of a call path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Called {
     pub(crate) owner: OwnerId,
-    /// An allocator took it for a pool of its own.
+    /// Whether an allocator took the memory for a pool of its own.
     pub(crate) is_pooled: bool,
-    /// The frameworks that were met up to the owner.
+    /// The frameworks on the path up to the owner.
     pools: Pools,
 }
 
-/// Tells owners; each file of code is looked at once.
+/// Determines owners; each binary is classified once.
 pub(crate) struct Owners<'a> {
     symbols: &'a dyn Symbols,
     names: Vec<String>,
@@ -86,14 +86,14 @@ impl<'a> Owners<'a> {
         owners
     }
 
-    /// What an owner is called.
+    /// Name of an owner.
     pub(crate) fn name(&self, owner: OwnerId) -> &str {
         self.names
             .get(owner.0 as usize)
             .map_or(UNKNOWN, |name| name)
     }
 
-    /// What the locations of a stack say.
+    /// Determines the owner by the locations of a stack.
     pub(crate) fn of_stack(&mut self, stack: &CallStack) -> Called {
         let mut path = Path::default();
         for location in &stack.locations {
@@ -115,7 +115,7 @@ impl<'a> Owners<'a> {
         path.called()
     }
 
-    /// What the frames say of the caller to which the reader of a file has given this number.
+    /// Determines the owner by the frames of a caller of a file.
     fn of_caller(&mut self, caller: u32) -> Called {
         let mut path = Path::default();
         for frame in self.symbols.caller(caller).0 {
@@ -127,7 +127,7 @@ impl<'a> Owners<'a> {
         path.called()
     }
 
-    /// What the stack of a site says.
+    /// Determines the owner by the stack of a site.
     pub(crate) fn of_site(&mut self, site: &Site) -> Called {
         match (&site.stack, site.caller) {
             (Some(stack), _) => self.of_stack(stack),
@@ -162,7 +162,7 @@ impl<'a> Owners<'a> {
     }
 }
 
-/// A call path, as far as it was followed from the driver outwards.
+/// A call path, as far as it was followed, from the driver outwards.
 #[derive(Default)]
 struct Path {
     allocator: Option<OwnerId>,
@@ -171,7 +171,7 @@ struct Path {
 }
 
 impl Path {
-    /// Goes on to the next file; true if that is of whoever called the owner.
+    /// Follows the path to the next binary; true if that one called the owner.
     fn ends_with(&mut self, file: File) -> bool {
         match (file.part, self.owner) {
             (Part::Owner(owner), Some(known)) if owner != known => return true,
@@ -193,16 +193,16 @@ impl Path {
     }
 }
 
-/// What the frames of a call site say.
+/// Owner of a call site, determined by its frames.
 pub(crate) struct Whose {
     pub(crate) owner: String,
-    /// The owner is a library, not the program or an interpreter.
+    /// Whether the owner is a library, not the program or an interpreter.
     pub(crate) is_library: bool,
-    /// An allocator or a framework keeps it, and hands it out again.
+    /// Whether an allocator or a framework keeps the memory and reuses it.
     pub(crate) is_pooled: bool,
 }
 
-/// Whose memory of these kinds is that was allocated with this stack.
+/// Owner of memory of these kinds, allocated with this stack.
 pub(crate) fn of_frames(frames: &[Frame], kinds: &[MemoryKind]) -> Whose {
     let mut owners = Owners::new(&NoSymbols);
     let mut path = Path::default();
@@ -228,15 +228,15 @@ pub(crate) fn of_frames(frames: &[Frame], kinds: &[MemoryKind]) -> Whose {
     }
 }
 
-/// What a process holds, by owner.
+/// Memory of a process, by owner.
 pub(crate) struct Held {
-    /// What holds most first.
+    /// Owners by descending live bytes.
     pub(crate) owners: Vec<OwnerReport>,
-    /// The frameworks whose pools got memory.
+    /// Frameworks with memory in their pools.
     pub(crate) pools: Vec<&'static str>,
 }
 
-/// Adds up what is live at all sites of `process`.
+/// Sums up the live memory at all sites of `process`.
 pub(crate) fn held(process: &Process, symbols: &dyn Symbols) -> Held {
     let mut owners = Owners::new(symbols);
     let mut sums: HashMap<OwnerId, (u64, u64)> = HashMap::new();
@@ -265,7 +265,7 @@ pub(crate) fn held(process: &Process, symbols: &dyn Symbols) -> Held {
     }
 }
 
-/// The owners of several processes together.
+/// Merges the owners of several processes.
 pub(crate) fn together<'a>(all: impl Iterator<Item = &'a OwnerReport>) -> Vec<OwnerReport> {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut sums: Vec<OwnerReport> = Vec::new();

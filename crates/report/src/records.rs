@@ -1,4 +1,4 @@
-//! Single records of what the GPU did, in about the order of time.
+//! Single activity records, approximately in time order.
 
 use crate::activity::lines::Line;
 use gpuprobe_engine::Activities;
@@ -7,7 +7,7 @@ use gpuprobe_model::activity::{Activity, Batch, Record};
 /// A record with the number of its process.
 pub type Numbered = (u32, Activity);
 
-/// The records of `batches` by when they began. What has no time stays behind what came before it.
+/// The records of `batches` by start time. A record without times stays behind the one before it.
 pub fn in_order(batches: Vec<Batch>) -> Vec<Numbered> {
     let mut timed = Vec::with_capacity(batches.iter().map(|b| b.activities.len()).sum());
     for batch in batches {
@@ -21,7 +21,7 @@ pub fn in_order(batches: Vec<Batch>) -> Vec<Numbered> {
     timed.into_iter().map(|(_, numbered)| numbered).collect()
 }
 
-/// What is written of a record.
+/// The output line of a record.
 pub fn line<'a>(
     (number, activity): &'a Numbered,
     activities: &'a Activities,

@@ -1,4 +1,4 @@
-//! `gpuprobe replay`: a recording through the live reporters.
+//! Implements `gpuprobe replay`: plays a recording through the live reporters.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,31 +20,33 @@ use gpuprobe_model::link::Link;
 use gpuprobe_recording::log::{Entry, Mark};
 use gpuprobe_recording::player::{Played, Player};
 
-/// What `gpuprobe replay` does.
+/// Options of `gpuprobe replay`.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The recording.
+    /// The recording to replay.
     pub file: PathBuf,
     /// Format of the reports.
     pub format: Format,
-    /// Rows per thread or process; `None` for all.
+    /// Limit on the rows per thread or process; `None` for all.
     pub top: Option<usize>,
-    /// What of live memory is listed.
+    /// Grouping, filters and order of live memory.
     pub view: View,
     /// Write every single copy.
     pub per_call: bool,
-    /// Write every single record of what the GPU did.
+    /// Write every single activity record.
     pub per_record: bool,
     /// Write the last report only.
     pub only_last: bool,
-    /// Columns of a line, in text; `None` for lines of any length.
+    /// Width of a line in columns, in text; `None` for no limit.
     pub columns: Option<usize>,
 }
 
 /// Writes the reports that the recorded run wrote, or would have written.
 ///
 /// # Errors
-/// The file is no recording, or one of another version; those of the file and of `out`.
+///
+/// Returns an error if the file cannot be read, if it is not a recording of a supported version, or
+/// if `out` cannot be written.
 pub fn run(config: &Config, out: &mut dyn Write) -> Result<()> {
     let tape = Tape::open(&config.file)?;
     let mut replay = Replay {
@@ -67,10 +69,10 @@ struct Replay<'a> {
     player: Player,
     clock: Clock,
     writer: Box<dyn report::Writer>,
-    /// What the GPU did since the last report, if that is to be written.
+    /// Activity records since the last report, if they are to be written.
     batches: Vec<Batch>,
     history: report::History,
-    /// The last report, if only that is wanted.
+    /// The last report, if only that is to be written.
     last: Option<report::Report>,
     out: &'a mut dyn Write,
 }
@@ -96,7 +98,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Writes what the GPU did since the last report.
+    /// Writes the activity records since the last report.
     fn records(&mut self) -> Result<()> {
         let began_ns = self.clock.monotonic_ns();
         let activities = &self.player.state.activity;
@@ -155,7 +157,7 @@ impl Replay<'_> {
             .context("cannot write the report")
     }
 
-    /// The time of a report on the clock of events, for recordings that do not have it.
+    /// Time of a report on the clock of events, for recordings without it.
     fn monotonic_ns(&self, mark: &Mark) -> u64 {
         let began = self.clock.wall(self.clock.monotonic_ns());
         let since = DateTime::parse_from_rfc3339(&mark.time)

@@ -1,11 +1,11 @@
-//! Which run a picture is of: which command, on which GPU, when.
+//! Descriptions of a run for pictures: command, GPU and time.
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, FixedOffset};
 use gpuprobe_recording::Session;
 
-/// `python3 train.py, 2 x NVIDIA H200, 2026-11-20 20:34`, as far as it is known.
+/// A description, as far as known: `python3 train.py, 2 x NVIDIA H200, 2026-11-20 20:34`.
 pub fn describe_run(
     command: Option<String>,
     gpus: impl IntoIterator<Item = String>,
@@ -26,7 +26,7 @@ pub fn describe_run(
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// The same of a file.
+/// The description of a file's run.
 pub(crate) fn run_of(session: &Session) -> Option<String> {
     let gpus = session.gpus.values().cloned();
     describe_run(session.command.clone(), gpus, session.wall(0))
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_far_as_the_file_says_it() {
+    fn describes_a_run_as_far_as_known() {
         assert_eq!(run_of(&Session::default()), None);
         let gpu = |id: i64| (id, "NVIDIA H200".to_owned());
         let session = Session {

@@ -1,4 +1,4 @@
-//! The log of a recording, and what it says about itself.
+//! The log of a recording, and its metadata.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,11 +12,11 @@ use gpuprobe_model::clock::Clock;
 use gpuprobe_recording::log::{self, Entry};
 use gpuprobe_recording::{Database, Session, row};
 
-/// A recording whose log this version can play.
+/// A recording with a log that this version can replay.
 pub(crate) struct Tape {
     database: Database,
     session: Session,
-    /// From rows of the recorded function table to rows of ours.
+    /// Rows of the current function table, by row of the recorded one.
     rows: HashMap<u16, u16>,
 }
 
@@ -24,7 +24,9 @@ impl Tape {
     /// Opens the recording `file`.
     ///
     /// # Errors
-    /// The file is no recording, or one whose records have another layout; it cannot be read.
+    ///
+    /// Returns an error if the file cannot be read, if it is not a recording, or if its records
+    /// have another layout.
     pub(crate) fn open(file: &Path) -> Result<Self> {
         let database = Database::open(file)?;
         let shown = file.display();
@@ -50,7 +52,7 @@ impl Tape {
         self.session.notes.get(key).map_or("", String::as_str)
     }
 
-    /// What was traced.
+    /// Modes of the recorded run.
     pub(crate) fn modes(&self) -> Modes {
         let has = |name| self.note("modes").split(' ').any(|word| word == name);
         Modes {
@@ -61,7 +63,7 @@ impl Tape {
         }
     }
 
-    /// The kinds of memory that the run's reports were about.
+    /// Memory kinds included in the run's reports.
     pub(crate) fn kinds(&self) -> KindSet {
         let kinds = self.note("kinds");
         let named = |kind: &MemoryKind| kinds.split(' ').any(|word| word == kind.name());
@@ -78,11 +80,12 @@ impl Tape {
         }
     }
 
-    /// Hands over the entries of the log, in order. Functions have the rows of our table; what is about
-    /// a function that we do not have is left out.
+    /// Passes the entries of the log to `take`, in order. Functions have rows of the current
+    /// function table; entries about functions that are not in it are skipped.
     ///
     /// # Errors
-    /// The file cannot be read; those of `take`.
+    ///
+    /// Returns an error if the file cannot be read or `take` fails.
     pub(crate) fn play(&self, mut take: impl FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
         let selected = self
             .database
@@ -109,7 +112,8 @@ impl Tape {
         Ok(())
     }
 
-    /// The entry with the row that its function has in our table, in `changed` if it has another there.
+    /// The entry with the row of the current function table; `changed` holds it if the row differs.
+    /// `None` if the function is not in the table.
     fn with_our_row<'a>(&self, entry: Entry<'a>, changed: &'a mut Vec<u8>) -> Option<Entry<'a>> {
         match entry {
             Entry::Record(bytes) => {
@@ -135,7 +139,7 @@ impl Tape {
     }
 }
 
-/// From rows of the recorded function table to rows of ours.
+/// Maps rows of the recorded function table to rows of the current one.
 fn rows(database: &Database) -> Result<HashMap<u16, u16>> {
     let ours: HashMap<_, _> = FUNCTIONS
         .iter()

@@ -1,5 +1,5 @@
-//! What anybody's bytes go through, each in one call: for the fuzz targets and the tests that replay
-//! what these found. Errors are fine; a panic, or no end, is not.
+//! Entry points for untrusted input, one call each: for the fuzz targets and for the tests that
+//! replay their findings. Errors are expected; a panic or a hang is a bug.
 
 mod tensors;
 
@@ -28,7 +28,7 @@ use gpuprobe_recording::player::{Played, Player};
 
 pub use tensors::play_tensors;
 
-/// Everything is asked for.
+/// Enables every mode.
 const MODES: Modes = Modes {
     memleak: true,
     cudatrace: true,
@@ -36,7 +36,7 @@ const MODES: Modes = Modes {
     activity: true,
 };
 
-/// Plays `bytes` as the log of a run, or as a single record, and makes the reports of it. Gives the
+/// Replays `bytes` as the log of a run, or as a single record, and makes its reports. Returns the
 /// number of events.
 pub fn play(bytes: &[u8]) -> usize {
     let kinds: KindSet = MemoryKind::ALL.into_iter().collect();
@@ -56,7 +56,7 @@ pub fn play(bytes: &[u8]) -> usize {
     events
 }
 
-/// The reports of `player`, as all formats write them.
+/// Makes the reports of `player` in all formats.
 fn make_reports(player: &mut Player) {
     let clock = Clock::at(chrono::DateTime::UNIX_EPOCH.fixed_offset(), 0);
     for (is_final, stacks) in [(false, false), (true, true)] {
@@ -106,7 +106,7 @@ fn make_reports(player: &mut Player) {
     player.state.mark_reported();
 }
 
-/// Memory of the host, too.
+/// A selection that includes host memory.
 fn host() -> Selection {
     Selection {
         host: true,
@@ -114,7 +114,7 @@ fn host() -> Selection {
     }
 }
 
-/// A summary, from which every other question differs somewhere.
+/// Options of a summary, on which the other questions are based.
 fn summary(file: &Path, output: Option<PathBuf>) -> question::Config {
     question::Config {
         file: file.to_owned(),
@@ -131,7 +131,7 @@ fn summary(file: &Path, output: Option<PathBuf>) -> question::Config {
     }
 }
 
-/// Questions, with every format and every output among them.
+/// Questions that cover every format and every output.
 fn questions(file: &Path, folder: &Path) -> [question::Config; 6] {
     let out = |name: &str| Some(folder.join(name));
     let plain = summary(file, out("answer"));
@@ -185,8 +185,7 @@ fn questions(file: &Path, folder: &Path) -> [question::Config; 6] {
     ]
 }
 
-/// Reads `file` as a recording or an export, in every way that there is. What is written goes into
-/// `folder`.
+/// Reads `file` as a recording or an export, in every possible way. Output goes into `folder`.
 pub fn analyse(file: &Path, folder: &Path) {
     let out = |name: &str| Some(folder.join(name));
     for way in &questions(file, folder) {
@@ -230,10 +229,11 @@ pub fn analyse(file: &Path, folder: &Path) {
     let _ = replay::run(&replayed, &mut io::sink());
 }
 
-/// Reads `text` as the output of nvidia-smi and as a usage report, and draws what is in it.
+/// Reads `text` as the output of nvidia-smi and as a usage report, and draws a plot of it.
 ///
 /// # Errors
-/// Those of the file that the picture goes into.
+///
+/// Returns an error if `picture` cannot be written.
 pub fn draw(text: &str, picture: &Path) -> anyhow::Result<()> {
     plot::try_texts(text, picture)
 }

@@ -1,10 +1,10 @@
-//! Verdicts on call sites, in words.
+//! Text of verdicts on call sites.
 
 use gpuprobe_engine::verdict::{Confidence, Judgement, Verdict};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// How sure it is.
+/// Text of a confidence.
 pub(crate) fn confidence(confidence: Confidence) -> String {
     match confidence {
         Confidence::Certain => "certain".to_owned(),
@@ -16,7 +16,7 @@ pub(crate) fn confidence(confidence: Confidence) -> String {
     }
 }
 
-/// A verdict in a word, for a table: empty where it is not known well enough.
+/// A verdict in a few words, for a table; empty if the confidence is too low.
 pub(crate) fn word(judgement: &Judgement) -> &'static str {
     let is_known = !matches!(judgement.confidence, Confidence::NotEnough(_));
     match judgement.verdict {

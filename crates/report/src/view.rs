@@ -1,25 +1,25 @@
-//! What of a report is shown, and in which order: the vocabulary of leak hunters.
+//! Grouping, filters and order of live memory in a report.
 
 use std::time::Duration;
 
 use gpuprobe_engine::{Allocation, By};
 
-/// By what live allocations are put together.
+/// Groups of live allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Group {
     /// Call sites, each with its call stack. In Python programs, calls from the same lines of the
     /// user's files are one.
     Stack,
-    /// Call sites, of which each call stack is one.
+    /// Call sites, with every call stack separate.
     NativeStack,
-    /// The threads that allocated, and their allocations.
+    /// Allocating threads, and their allocations.
     Thread,
-    /// Processes.
+    /// Processes, without further detail.
     Process,
-    /// GPUs, and the processes that hold memory of each.
+    /// GPUs, and the processes with memory on each.
     Gpu,
-    /// Kinds of memory.
+    /// Kinds of memory: pinned, managed and others.
     Kind,
 }
 
@@ -30,51 +30,50 @@ impl Group {
     }
 }
 
-/// What comes first.
+/// Sort order of lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Sort {
-    /// The most bytes.
+    /// By descending live bytes.
     #[default]
     Bytes,
-    /// The most allocations.
+    /// By descending number of live allocations.
     Count,
-    /// The oldest.
+    /// By descending age.
     Age,
 }
 
-/// What of live memory is listed, and how. Sums of processes are never restricted.
+/// Grouping, filters and order of listed memory. Sums of processes are never filtered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// By what allocations are put together; `None` for GPUs where the whole host is traced, else call
-    /// sites.
+    /// Groups of live allocations; `None` for GPUs if the whole host is traced, else call sites.
     pub group: Option<Group>,
-    /// Frames of a stack that are shown at most.
+    /// Limit on the frames shown of a stack.
     pub depth: Option<usize>,
-    /// Allocations of at least this age.
+    /// Minimum age of allocations.
     pub older_than: Option<Duration>,
-    /// Allocations of at least so many bytes.
+    /// Minimum size of allocations, bytes.
     pub min_bytes: Option<u64>,
-    /// Allocations of at most so many bytes.
+    /// Maximum size of allocations, bytes.
     pub max_bytes: Option<u64>,
-    /// What comes first.
+    /// Sort order of lists.
     pub sort: Sort,
     /// Show every frame: CUDA's own too, and in Python programs native code beside Python.
     pub full_stacks: bool,
     /// Show native frames only.
     pub stacks_native: bool,
-    /// In text, show the call stack of every site that is listed.
+    /// In text, show the call stack of every listed site.
     pub stacks_shown: bool,
-    /// In text, show all there is to say of the site with this number.
+    /// In text, show all details of the site with this id.
     pub site: Option<u32>,
-    /// Likewise of the call site of tensors.
+    /// In text, show all details of the tensor site with this id.
     pub tensor_site: Option<u32>,
     /// In text, list single allocations.
     pub allocations: bool,
 }
 
 impl Sort {
-    /// The order of single allocations.
+    /// Sort order of single allocations.
     pub fn of_allocations(self) -> By {
         match self {
             Self::Bytes | Self::Count => By::Size,
@@ -84,22 +83,22 @@ impl Sort {
 }
 
 impl View {
-    /// Whether call stacks with the same lines of Python are one call site.
+    /// Whether call stacks with the same Python lines are one call site.
     pub fn groups_by_lines(&self) -> bool {
         self.group != Some(Group::NativeStack)
     }
 
-    /// Whether it is about one call site only.
+    /// Whether one call site only is shown.
     pub fn is_of_one_site(&self) -> bool {
         self.site.is_some() || self.tensor_site.is_some()
     }
 
-    /// Whether all live allocations are listed, whatever their age and size.
+    /// Whether no age or size filter is set.
     pub fn includes_all(&self) -> bool {
         self.min_bytes.is_none() && self.max_bytes.is_none() && self.older_than.is_none()
     }
 
-    /// Whether `allocation` is listed at `now_ns`, `CLOCK_MONOTONIC` nanoseconds.
+    /// Whether `allocation` passes the filters at `now_ns`, `CLOCK_MONOTONIC` nanoseconds.
     pub fn includes(&self, allocation: &Allocation, now_ns: u64) -> bool {
         let bytes = allocation.size_bytes;
         let age = Duration::from_nanos(now_ns.saturating_sub(allocation.end_ns));

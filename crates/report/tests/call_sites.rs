@@ -1,4 +1,4 @@
-//! Which symbols a report asks for.
+//! Symbols that a report requests.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ use proptest::prelude::*;
 
 const PID: u32 = 7;
 
-/// Symbols that remember what they were asked.
+/// A symboliser that remembers its requests.
 #[derive(Default)]
 struct Asked(RefCell<HashSet<(u32, Location, bool)>>);
 
@@ -78,7 +78,7 @@ fn options(top: Option<usize>, view: View) -> Options {
 
 proptest! {
     #[test]
-    fn reports_ask_for_what_they_said_they_need(
+    fn reports_request_only_the_needed_locations(
         calls in proptest::collection::vec((1u64..100, 0u64..12), 1..50),
         top in proptest::option::of(0usize..5),
         min_bytes in proptest::option::of(0u64..100),
@@ -108,7 +108,7 @@ proptest! {
         let made = report::build(&state, Lost::default(), &options, sources);
         prop_assert_eq!(needed.len(), asked.0.borrow().len());
         prop_assert_eq!(&needed.into_iter().collect::<HashSet<_>>(), &*asked.0.borrow());
-        // What is listed and what is said to be left out are all that is live.
+        // Listed and omitted memory add up to all live memory.
         let process = &made.memleak.unwrap().processes[0];
         let sites = process.sites.as_ref().unwrap();
         let left_out = [process.omitted, process.filtered].map(Option::unwrap_or_default);
@@ -126,7 +126,7 @@ proptest! {
     }
 }
 
-/// Lines of Python by their numbers: those of a user's file, of a library's, or what is missing.
+/// Python lines by number: of a user's file, of a library, or a marker.
 struct Lines;
 
 impl Symbols for Lines {
@@ -152,7 +152,7 @@ impl Symbols for Lines {
 
 proptest! {
     #[test]
-    fn putting_sites_together_loses_nothing(
+    fn grouping_sites_loses_nothing(
         stacks in proptest::collection::vec(proptest::collection::vec(0u32..24, 0..5), 1..12),
         calls in proptest::collection::vec((1u64..100, 0usize..12), 1..60),
         freed in proptest::collection::vec(1u64..60, 0..30),
@@ -189,7 +189,7 @@ proptest! {
         };
         prop_assert_eq!(sum(&together), sum(&apart));
         prop_assert_eq!(sum(&together), together.live.live_bytes);
-        // Every site of the one is a part of one of the other, and every allocation at one.
+        // Every site is part of one grouped site, and every allocation is counted once.
         let sites = together.sites.as_ref().unwrap();
         if top.is_none() {
             let variants: u64 = sites.iter().map(|site| site.variants).sum();

@@ -1,4 +1,4 @@
-//! Makes the report of what the GPU did.
+//! Builds the report of GPU activity.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use gpuprobe_engine::activity::tally::{Moved, Tally};
 use gpuprobe_engine::transfers::Mode;
 use gpuprobe_wire as wire;
 
-/// Makes the report of what the GPU did.
+/// Builds the report of GPU activity.
 pub(crate) fn build(activities: &Activities, options: &Options) -> ActivitySummary {
     let all: Vec<_> = activities.processes().map(|(_, process)| process).collect();
     let shown = all
@@ -111,7 +111,7 @@ fn timed(tallies: &BTreeMap<u32, Tally>, kinds: &nsys::Enumeration) -> Vec<Timed
     tallies.iter().map(one).collect()
 }
 
-/// The time of all together, nanoseconds.
+/// Sum of the times, nanoseconds.
 fn total<'a>(tallies: impl Iterator<Item = &'a Tally>) -> u64 {
     tallies
         .map(|tally| tally.total_ns)
@@ -165,7 +165,7 @@ fn context(context: &wire::Context) -> ContextSummary {
     }
 }
 
-/// Those that are listed, and how many are not.
+/// The kernels listed, and the number omitted by `--top`.
 fn kernels(process: &Process, options: &Options) -> (Vec<KernelSummary>, u64) {
     let (unnamed, others) = (&process.kernels.unnamed, &process.kernels.others);
     let mut sorted: Vec<_> = process.kernels.iter().collect();
@@ -228,7 +228,7 @@ fn copies(process: &Process, options: &Options) -> Vec<CopySummary> {
     copies.chain(sets).collect()
 }
 
-/// Those that are listed, and how many are not.
+/// The functions listed, and the number omitted by `--top`.
 fn calls(process: &Process, options: &Options) -> (Vec<CallSummary>, u64) {
     let mut sorted: Vec<_> = process.functions.iter().collect();
     sorted.sort_by_key(|(key, function)| (Reverse(function.calls.total_ns), **key));
@@ -259,7 +259,7 @@ fn calls(process: &Process, options: &Options) -> (Vec<CallSummary>, u64) {
     )
 }
 
-/// Those that are listed, and how many are not.
+/// The ranges listed, and the number omitted by `--top`.
 fn ranges(process: &Process, options: &Options) -> (Vec<RangeSummary>, u64) {
     let others = &process.ranges.others;
     let ended = process.ranges.iter().filter(|range| range.times.count > 0);

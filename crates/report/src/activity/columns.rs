@@ -13,7 +13,7 @@ macro_rules! columns {
             $($column),+
         }
 
-        /// The names of the columns, which are the keys of a record's JSON, too.
+        /// Names of the columns, which are also the keys of a record in JSON.
         pub(crate) const HEADER: &[&str] = &[$($name),+];
     };
 }
@@ -43,7 +43,7 @@ columns! {
     ExternalId "external_id",
 }
 
-/// What stands in a column.
+/// Contents of a table cell.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 #[serde(untagged)]
 pub(crate) enum Cell<'a> {
@@ -64,8 +64,8 @@ impl Display for Cell<'_> {
     }
 }
 
-/// A record as a row of a table, in the order of [`HEADER`]; what its kind does not have is left
-/// out.
+/// A record as a row of a table, in the order of [`HEADER`]; `None` in columns that its kind does
+/// not have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Row<'a>([Option<Cell<'a>>; HEADER.len()]);
 
@@ -74,7 +74,7 @@ impl<'a> Row<'a> {
         self.0[column as usize] = Some(cell);
     }
 
-    /// Its columns as text.
+    /// The cells as text.
     pub(crate) fn texts(&self) -> impl Iterator<Item = String> {
         let text = |cell: &Option<Cell<'_>>| cell.map_or_else(String::new, |cell| cell.to_string());
         self.0.iter().map(text)

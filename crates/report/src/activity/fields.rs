@@ -1,5 +1,4 @@
-//! What a record says, field by field: how it stands in a line for people and in which column of the
-//! table for programs.
+//! Fields of a record: how each is written in a text line, and its column in the table.
 
 use std::fmt::{self, Write};
 
@@ -10,38 +9,38 @@ use gpuprobe_wire as wire;
 /// A field of a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Field<'a> {
-    /// What stands before it in the line; it is not in the line if there is nothing.
+    /// Text before the value in the line; `None` if the field is not in the line.
     pub(super) before: Option<&'static str>,
     pub(super) value: Value<'a>,
     /// Its column, if it has one.
     pub(super) column: Option<Column>,
 }
 
-/// What a field says.
+/// Value of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'a> {
-    /// The record does not have it: neither it nor what is before it is written.
+    /// The record does not have it: neither the value nor the text before it is written.
     Missing,
-    /// Only what is before it is written.
+    /// Only the text before it is written.
     Nothing,
     Number(u64),
     Signed(i64),
-    /// A number that stands for one that is not known: columns leave it out.
+    /// A number that stands for an unknown one: columns omit it.
     Unknown(u64),
     Address(u64),
     Shape([u32; 3]),
     Text(&'static str),
-    /// A text that lines have in upper case.
+    /// Text that lines have in upper case.
     Word(&'static str),
-    /// A name that a traced program has chosen, `?` in lines if it has none: control characters must
-    /// not reach the terminal.
+    /// A name chosen by a traced program, `?` in lines if it has none. It is escaped, as control
+    /// characters must not reach the terminal.
     Name(Option<&'a str>),
 }
 
 use Value::{Missing, Number, Unknown, Word};
 
 impl<'a> Value<'a> {
-    /// What stands in the column.
+    /// Contents of the column.
     pub(super) fn cell(self) -> Option<Cell<'a>> {
         match self {
             Self::Number(number) => Some(Cell::Number(number)),
@@ -53,7 +52,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Adds it to a line. That cannot fail: a string takes all that is written to it.
+    /// Appends the field to a line. Cannot fail, as writing to a string does not.
     pub(super) fn push(self, line: &mut String) -> fmt::Result {
         match self {
             Self::Missing | Self::Nothing => Ok(()),
@@ -74,7 +73,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// In the line only.
+/// A field in the line only.
 pub(super) fn line<'a>(before: &'static str, value: Value<'a>) -> Field<'a> {
     Field {
         before: Some(before),
@@ -83,12 +82,12 @@ pub(super) fn line<'a>(before: &'static str, value: Value<'a>) -> Field<'a> {
     }
 }
 
-/// Words of the line.
+/// Fixed text in the line.
 pub(super) fn words(words: &'static str) -> Field<'static> {
     line(words, Value::Nothing)
 }
 
-/// In a column only.
+/// A field in a column only.
 pub(super) fn cell(column: Column, value: Value<'_>) -> Field<'_> {
     Field {
         before: None,
@@ -97,7 +96,7 @@ pub(super) fn cell(column: Column, value: Value<'_>) -> Field<'_> {
     }
 }
 
-/// In both.
+/// A field in both the line and a column.
 pub(super) fn both<'a>(column: Column, before: &'static str, value: Value<'a>) -> Field<'a> {
     Field {
         before: Some(before),
@@ -110,27 +109,27 @@ pub(super) fn kind(kind: &'static str) -> Field<'static> {
     both(Column::Kind, "", Word(kind))
 }
 
-/// Which one of its kind.
+/// The sub-kind of a record.
 pub(super) fn detail(name: &'static str) -> Field<'static> {
     both(Column::Detail, " ", Word(name))
 }
 
-/// How many bytes.
+/// Size of the operation in bytes.
 pub(super) fn size(bytes: u64) -> Field<'static> {
     both(Column::Bytes, ", size ", Number(bytes))
 }
 
-/// The number by which CUPTI ties work to calls.
+/// CUPTI's correlation id, which links GPU work to calls.
 pub(super) fn correlation(number: u32) -> Field<'static> {
     both(Column::Correlation, ", correlation ", self::number(number))
 }
 
-/// A number that is always there.
+/// A number that is always present.
 pub(super) fn number(number: impl Into<u64>) -> Value<'static> {
     Number(number.into())
 }
 
-/// A number that is there unless it is 0.
+/// A number that is present unless it is 0.
 pub(super) fn nonzero(number: impl Into<u64>) -> Value<'static> {
     match number.into() {
         0 => Missing,
@@ -138,7 +137,7 @@ pub(super) fn nonzero(number: impl Into<u64>) -> Value<'static> {
     }
 }
 
-/// An id, which lines show even if it is not known.
+/// An id, which lines show even if it is unknown.
 pub(super) fn id(id: u32) -> Value<'static> {
     match id {
         wire::UNKNOWN_ID => Unknown(id.into()),
@@ -151,7 +150,7 @@ pub(super) fn known(id: u32) -> Value<'static> {
     wire::known(id).map_or(Missing, number)
 }
 
-/// Where on the GPU.
+/// Device, context and stream of the work.
 pub(super) fn place(device: u32, context: u32, stream: u32) -> [Field<'static>; 3] {
     [
         both(Column::Device, " device ", id(device)),
@@ -160,7 +159,7 @@ pub(super) fn place(device: u32, context: u32, stream: u32) -> [Field<'static>; 
     ]
 }
 
-/// The graph that work belongs to, and the node, which ends its line.
+/// Graph and graph node of the work, which end its line.
 pub(super) fn graph(graph: u32, node: u64) -> [Field<'static>; 3] {
     let is_known = !matches!(graph, 0 | wire::UNKNOWN_ID);
     let if_known = |value| if is_known { value } else { Missing };

@@ -1,4 +1,4 @@
-//! Single records, as lines for people and as rows for programs: the fields of each kind.
+//! Single records as text lines and as table rows: the fields of each kind of record.
 
 use std::io::{self, Write};
 
@@ -13,30 +13,31 @@ use gpuprobe_cuda::{kinds, names, nsys};
 use gpuprobe_model::activity::{Activity, Record};
 use gpuprobe_wire as wire;
 
-/// A record that is to be written.
+/// A record to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
-    /// The record.
+    /// The record from CUPTI.
     pub activity: &'a Activity,
-    /// Of a kernel, the name as its source has it; else as the record has it.
+    /// Name in the record; demangled if it is of a kernel.
     pub name: Option<&'a str>,
-    /// Name of the process, if known.
+    /// Name (comm) of the process, if known.
     pub comm: Option<&'a str>,
-    /// When the trace began, `CLOCK_MONOTONIC` nanoseconds: times are from then on.
+    /// When tracing began, `CLOCK_MONOTONIC` nanoseconds; times are relative to it.
     pub began_ns: u64,
 }
 
-/// Lines are seldom longer, in bytes.
+/// Initial capacity of a line in bytes: few lines are longer.
 const USUAL: usize = 256;
 
-/// Takes fields, in the order of the line.
+/// Receives fields in the order of the line.
 type Put<'p, 'a> = &'p mut dyn FnMut(&[Field<'a>]);
 
 impl<'a> Line<'a> {
-    /// Writes it for people.
+    /// Writes the record as a text line.
     ///
     /// # Errors
-    /// Those of `out`.
+    ///
+    /// Returns an error if `out` cannot be written.
     pub(crate) fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut text = String::with_capacity(USUAL);
         self.fields(&mut |fields| {
@@ -53,7 +54,7 @@ impl<'a> Line<'a> {
         out.write_all(text.as_bytes())
     }
 
-    /// Its columns.
+    /// The record as a row of the table.
     pub(crate) fn row(&self) -> Row<'a> {
         let mut row = Row::default();
         self.fields(&mut |fields| {
@@ -66,7 +67,7 @@ impl<'a> Line<'a> {
         row
     }
 
-    /// A time, from the start of the trace.
+    /// A time, relative to the start of tracing.
     fn time(&self, ns: u64) -> Value<'a> {
         match ns {
             0 => Unknown(0),
@@ -86,7 +87,7 @@ impl<'a> Line<'a> {
         [both(Column::StartNs, " [ ", self.time(ns)), words(" ]")]
     }
 
-    /// Further text, if the record has it.
+    /// The qualifier of the record, if it has one.
     fn qualifier(&self, before: &'static str) -> Field<'a> {
         let qualifier = self.activity.qualifier.as_deref();
         line(before, optional(qualifier))
@@ -335,7 +336,7 @@ fn of_stream(stream: &wire::Stream) -> [Field<'static>; 5] {
     ]
 }
 
-/// What a name, a marker or an overhead is about.
+/// The object that a name, a marker or an overhead is about.
 fn object(before: &'static str, object: &wire::Object) -> [Field<'static>; 2] {
     let wire::Object { kind, a, b, c } = *object;
     let number = match kind {
@@ -353,7 +354,7 @@ fn optional(text: Option<&str>) -> Value<'_> {
     text.map_or(Missing, |text| Name(Some(text)))
 }
 
-/// `CUpti_ActivityFlag` of a marker.
+/// Name of the `CUpti_ActivityFlag` of a marker.
 fn moment_of(flags: u32) -> &'static str {
     match flags {
         flags if flags & wire::marker::INSTANTANEOUS != 0 => "mark",

@@ -1,4 +1,4 @@
-//! What the GPU did and when.
+//! Report of GPU activity, from CUPTI.
 
 mod build;
 pub(super) mod columns;
@@ -14,103 +14,103 @@ use gpuprobe_model::link::Link;
 
 pub(super) use build::build;
 
-/// What CUPTI has told, over all processes since the start.
+/// GPU activity of all processes since the start.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ActivitySummary {
-    /// Records.
+    /// Number of activity records received.
     pub records: u64,
-    /// Processes that ended long ago and are not listed any more.
+    /// Number of ended processes that are no longer listed.
     pub forgotten_processes: u64,
-    /// The link of the host's GPUs, if all have the same and it is known.
+    /// The host's link to its GPUs, if all have the same and it is known.
     pub link: Option<Link>,
-    /// Those that CUPTI has told anything of.
+    /// Processes with activity records.
     pub processes: Vec<ProcessSummary>,
 }
 
-/// What the GPU did for a process.
+/// GPU activity of a process.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProcessSummary {
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
     /// User id, if known.
     pub uid: Option<u32>,
-    /// Name, if known.
+    /// Name (comm) of the process, if known.
     pub comm: Option<String>,
     /// Name of its user, if known.
     pub user: Option<String>,
-    /// Its command line, of which the end may be missing, if known.
+    /// Its command line, possibly truncated, if known.
     pub command: Option<String>,
-    /// It has ended, or runs another program now.
+    /// Whether it has ended or called `exec`.
     pub exited: bool,
-    /// Everything that CUPTI had to tell has been told. A process that is killed takes with it
-    /// what CUPTI had not handed over.
+    /// Whether all records have been received. If a process is killed, records that CUPTI had not
+    /// handed over are lost.
     pub complete: bool,
-    /// What `cuptiGetVersion` says there.
+    /// Version that `cuptiGetVersion` returns in the process.
     pub cupti_version: u32,
-    /// Records.
+    /// Number of activity records received.
     pub records: u64,
-    /// From the first time in any record until now, or until the process ended.
+    /// Seconds from the first time in any record until now, or until the end of the process.
     pub observed_seconds: f64,
-    /// GPUs, as CUDA numbers them in the process.
+    /// GPUs by device index, as CUDA numbers them in the process.
     pub devices: Vec<DeviceSummary>,
-    /// Contexts.
+    /// Contexts of the process.
     pub contexts: Vec<ContextSummary>,
-    /// Streams that something ran on, and those that were created.
+    /// Streams that were created or that ran work.
     pub streams: Vec<StreamSummary>,
-    /// Kernels, most time first; `--top` limits their number.
+    /// Kernels, by descending time; `--top` limits their number.
     pub kernels: Vec<KernelSummary>,
-    /// Those left out by `--top`.
+    /// Number of kernels omitted by `--top`.
     pub omitted_kernels: u64,
     /// Copies and memory sets.
     pub copies: Vec<CopySummary>,
     /// Waits for the GPU.
     pub synchronizations: Vec<Timed>,
-    /// Allocations and releases.
+    /// Memory allocations and releases.
     pub memory: Vec<MemorySummary>,
-    /// What was done to memory pools.
+    /// Operations on memory pools.
     pub memory_pools: Vec<MemorySummary>,
-    /// Calls of the driver and the runtime, most time first; `--top` limits their number.
+    /// Calls of the driver and the runtime, by descending time; `--top` limits their number.
     pub calls: Vec<CallSummary>,
-    /// Functions left out by `--top`.
+    /// Number of functions omitted by `--top`.
     pub omitted_functions: u64,
-    /// What tracing itself took.
+    /// Overhead of CUPTI's tracing.
     pub overhead: Vec<Timed>,
-    /// Runs of whole graphs.
+    /// Runs of graphs that CUPTI reports as a whole.
     pub graphs: Times,
-    /// Moments and ranges that the program marked.
+    /// Number of NVTX marks and ranges.
     pub markers: u64,
-    /// Ranges of NVTX, most time first; `--top` limits their number.
+    /// NVTX ranges, by descending time; `--top` limits their number.
     pub ranges: Vec<RangeSummary>,
-    /// Names of ranges left out by `--top`.
+    /// Number of range names omitted by `--top`.
     pub omitted_ranges: u64,
-    /// Ranges that have not ended.
+    /// Number of ranges that have not ended.
     pub open_ranges: u64,
 }
 
-/// How often, and how long.
+/// Number and durations of operations.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Times {
-    /// How many.
+    /// Number of operations counted.
     pub count: u64,
-    /// All together, nanoseconds.
+    /// Sum of the durations, nanoseconds.
     pub total_ns: u64,
-    /// On average, nanoseconds; 0 if there are none.
+    /// Mean duration, nanoseconds; 0 if there are none.
     pub mean_ns: f64,
-    /// Half of them are not longer, nanoseconds; within 1 %.
+    /// Median duration, nanoseconds, within 1 %.
     pub median_ns: u64,
-    /// 99 of a hundred are not longer, nanoseconds; within 1 %.
+    /// 99th percentile of the durations, nanoseconds, within 1 %.
     pub p99_ns: u64,
-    /// The shortest, nanoseconds.
+    /// The shortest duration, nanoseconds.
     pub min_ns: u64,
-    /// The longest, nanoseconds.
+    /// The longest duration, nanoseconds.
     pub max_ns: u64,
-    /// What they are told from.
+    /// Source of the figures above.
     #[serde(skip)]
     tally: Tally,
 }
 
 impl Times {
-    /// Adds others.
+    /// Adds the operations of `other`.
     pub fn merge(&mut self, other: &Self) {
         let mut tally = std::mem::take(&mut self.tally);
         tally.merge(&other.tally);
@@ -139,24 +139,24 @@ impl From<Tally> for Times {
     }
 }
 
-/// The part of `all_ns` that `ns` is, 0 to 1.
+/// `ns` as a share of `all_ns`, 0 to 1.
 pub(crate) fn share(ns: u64, all_ns: u64) -> f64 {
     (ns as f64 / all_ns.max(1) as f64).min(1.0)
 }
 
-/// Times of something that has a name.
+/// Times of a named kind of operation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Timed {
-    /// What.
+    /// Name of the kind.
     pub kind: &'static str,
-    /// How often, and how long.
+    /// Number and durations of the operations.
     #[serde(flatten)]
     pub times: Times,
-    /// Its share of the time of all in the list.
+    /// Share of the total time of the list, 0 to 1.
     pub share: f64,
 }
 
-/// Time of a GPU by what it did, nanoseconds. It is more than the time in which it did anything
+/// Busy time of a GPU by kind of work, nanoseconds. The kinds add up to more than the busy time
 /// where kernels, copies and sets overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WorkNs {
@@ -166,7 +166,7 @@ pub struct WorkNs {
     pub copy_ns: u64,
     /// Time with at least one memory set.
     pub set_ns: u64,
-    /// Time with at least one graph that CUPTI tells of as a whole.
+    /// Time with at least one graph that CUPTI reports as a whole.
     pub graph_ns: u64,
 }
 
@@ -181,23 +181,23 @@ impl From<Spent> for WorkNs {
     }
 }
 
-/// The parts of a time in which a GPU did something, and nothing, 0 to 1.
+/// Busy and idle time of a GPU as shares of a period, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
-    /// With at least one kernel.
+    /// Share with at least one kernel.
     pub kernels: f64,
-    /// With at least one copy.
+    /// Share with at least one copy.
     pub copies: f64,
-    /// With at least one memory set.
+    /// Share with at least one memory set.
     pub sets: f64,
-    /// With at least one graph that CUPTI tells of as a whole.
+    /// Share with at least one graph that CUPTI reports as a whole.
     pub graphs: f64,
-    /// With none of these.
+    /// Share with none of these.
     pub idle: f64,
 }
 
 impl Shares {
-    /// The parts of `of_ns`.
+    /// The shares of a period of `of_ns` nanoseconds.
     pub fn of(spent: &Spent, of_ns: u64) -> Self {
         Self {
             kernels: share(spent.kernel_ns, of_ns),
@@ -209,75 +209,75 @@ impl Shares {
     }
 }
 
-/// A GPU, for a process.
+/// Activity of a GPU within a process.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceSummary {
-    /// As CUDA numbers it in the process; none if that makes no sense.
+    /// Device index as CUDA numbers it in the process; `None` if it is out of range.
     pub device: Option<u32>,
-    /// What it is called, if CUPTI was asked.
+    /// Name of the GPU, if CUPTI was queried.
     pub name: Option<String>,
-    /// Its UUID, if CUPTI was asked.
+    /// UUID of the GPU, if CUPTI was queried.
     pub uuid: Option<String>,
-    /// Time in which at least one kernel, copy or set of the process ran.
+    /// Time with at least one kernel, copy or set of the process, nanoseconds.
     pub busy_ns: u64,
-    /// That, of the time for which the process was observed.
+    /// `busy_ns` as a share of the time for which the process was observed.
     pub busy_share: f64,
-    /// The share since the last report.
+    /// The same share since the last report.
     pub recent_busy_share: f64,
-    /// That time by what ran.
+    /// Busy time by kind of work.
     #[serde(flatten)]
     pub work: WorkNs,
-    /// The same, of the time for which the process was observed.
+    /// Busy and idle shares of the time for which the process was observed.
     pub shares: Shares,
-    /// The same since the last report.
+    /// The same shares since the last report.
     pub recent_shares: Shares,
-    /// Time since the last report.
+    /// Seconds since the last report.
     #[serde(skip)]
     pub recent_seconds: f64,
-    /// From the first to the last of them, times in which none ran.
+    /// Idle gaps between the first and the last work.
     pub gaps: GapSummary,
-    /// Kernels: their times add up to more than `busy_ns` where they run side by side.
+    /// Kernels; their times add up to more than `busy_ns` where they run concurrently.
     pub kernels: Times,
-    /// Copies.
+    /// Number and durations of copies.
     pub copies: Times,
-    /// Memory sets.
+    /// Number and durations of memory sets.
     pub sets: Times,
-    /// What came so late that its time is missing from `busy_ns`.
+    /// Number of records that arrived too late to be counted in `busy_ns`.
     pub late_records: u64,
 }
 
-/// Times in which nothing ran.
+/// Idle gaps of a GPU.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct GapSummary {
-    /// How many.
+    /// Number of idle gaps.
     pub count: u64,
-    /// All together, nanoseconds.
+    /// Sum of their lengths, nanoseconds.
     pub total_ns: u64,
-    /// Nanoseconds.
+    /// Length of the longest gap, nanoseconds.
     pub longest_ns: u64,
-    /// `[ns, gaps]`, for gaps of less than `ns` and at least half of it.
+    /// `[ns, gaps]`: number of gaps shorter than `ns` and at least half as long.
     pub by_length: Vec<[u64; 2]>,
 }
 
-/// A context.
+/// A CUDA context of the process.
 #[derive(Clone, Debug, Serialize)]
 pub struct ContextSummary {
-    /// CUPTI's number of it.
+    /// CUPTI's id of the context.
     pub context: u32,
-    /// The GPU that it is on.
+    /// Device index of its GPU.
     pub device: u32,
-    /// Its null stream.
+    /// CUPTI's id of its null stream.
     pub null_stream: u32,
 }
 
-/// What ran on a stream.
+/// Work run on a stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamSummary {
-    /// CUPTI's number of its context.
+    /// CUPTI's id of its context.
     pub context: u32,
-    /// CUPTI's number of it.
+    /// CUPTI's id of the stream.
     pub stream: u32,
-    /// Kernels, copies and sets.
+    /// Kernels, copies and sets on the stream.
     #[serde(flatten)]
     pub times: Times,
 }
@@ -285,91 +285,91 @@ pub struct StreamSummary {
 /// A kernel of a process.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelSummary {
-    /// The name as its source has it.
+    /// Demangled name, as in the source.
     pub name: String,
-    /// The name as the compiler has it.
+    /// Mangled name, as the compiler emits it.
     pub mangled: Option<String>,
-    /// Its runs.
+    /// Number and durations of its runs.
     #[serde(flatten)]
     pub times: Times,
-    /// Its share of the time of all kernels of the process.
+    /// Share of the time of all kernels of the process, 0 to 1.
     pub share: f64,
     /// Runs per second since the last report.
     pub per_second: f64,
-    /// Blocks of the first run.
+    /// Blocks of the first run, in x, y and z.
     pub grid: [u32; 3],
-    /// Threads per block of the first run.
+    /// Threads per block of the first run, in x, y and z.
     pub block: [u32; 3],
     /// Registers per thread of the first run.
     pub registers_per_thread: u16,
-    /// Shared memory per block of the first run.
+    /// Shared memory per block of the first run, bytes.
     pub shared_memory_bytes: u64,
 }
 
-/// Copies of a process between two memories, or its memory sets.
+/// Copies of a process between two kinds of memory, or its memory sets.
 #[derive(Clone, Debug, Serialize)]
 pub struct CopySummary {
-    /// As in the reports of copies.
+    /// Direction, as in the report of copies.
     pub direction: &'static str,
-    /// As in the reports of copies; none for sets, and in files that do not tell.
+    /// Mode, as in the report of copies; `None` for sets, and for files without it.
     pub mode: Option<&'static str>,
-    /// What memory was read; none for sets.
+    /// Kind of the source memory; `None` for sets.
     pub source: Option<&'static str>,
-    /// What memory was written; none for sets.
+    /// Kind of the destination memory; `None` for sets.
     pub destination: Option<&'static str>,
-    /// Their times on the GPU.
+    /// Number of the operations and their durations on the GPU.
     #[serde(flatten)]
     pub times: Times,
-    /// Bytes.
+    /// Sum of the bytes.
     pub bytes: u64,
-    /// Bytes per second of that time.
+    /// Bytes per second of GPU time.
     pub bytes_per_second: Option<f64>,
-    /// The fastest.
+    /// Throughput of the fastest operation, bytes per second.
     pub peak_bytes_per_second: Option<f64>,
-    /// `bytes_per_second` over what the link between host and GPU can carry one way; none if they do
-    /// not cross it or it is not known.
+    /// `bytes_per_second` as a share of the link's capacity in one direction; `None` if the copies
+    /// do not cross the link or it is unknown.
     pub link_utilisation: Option<f64>,
 }
 
-/// Operations on memory.
+/// Memory operations of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemorySummary {
-    /// What memory; none for pools.
+    /// Kind of memory; `None` for pools.
     pub kind: Option<&'static str>,
-    /// What was done.
+    /// Name of the operation.
     pub operation: &'static str,
-    /// How often.
+    /// Number of operations counted.
     pub count: u64,
-    /// Bytes.
+    /// Sum of their bytes.
     pub bytes: u64,
 }
 
-/// A function, and its calls.
+/// Calls of a driver or runtime function.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallSummary {
-    /// `driver`, `runtime`, ...
+    /// API of the function: `driver`, `runtime`, ...
     pub domain: &'static str,
-    /// What it is called, or its number.
+    /// Name of the function, or its callback id.
     pub name: String,
-    /// Its calls.
+    /// Number and durations of its calls.
     #[serde(flatten)]
     pub times: Times,
-    /// Those that returned an error.
+    /// Number of calls that returned an error.
     pub failed: u64,
-    /// Its share of the time of all calls of the process.
+    /// Share of the time of all calls of the process, 0 to 1.
     pub share: f64,
 }
 
-/// Ranges that a program marks through NVTX, of one name.
+/// NVTX ranges of one domain and name.
 #[derive(Clone, Debug, Serialize)]
 pub struct RangeSummary {
-    /// Their domain; none for the default one.
+    /// Domain; `None` for the default domain.
     pub domain: Option<String>,
-    /// What they are called.
+    /// Name of the ranges.
     pub name: String,
-    /// Those that have ended, each by itself, also within another of its name.
+    /// Ended ranges. Nested ranges of the same name are counted separately.
     #[serde(flatten)]
     pub times: Times,
-    /// Their share of the time of all ranges of the process.
+    /// Share of the time of all ranges of the process, 0 to 1.
     pub share: f64,
 }

@@ -1,10 +1,11 @@
-//! What the GPU did, as rows of one table.
+//! GPU activity as rows of one table.
 
 use super::{
     CopySummary, DeviceSummary, MemorySummary, ProcessSummary, RangeSummary, Timed, Times,
 };
 
-/// `kind` says of what, `name` of which; what a kind does not have is left empty.
+/// Column names; `kind` and `name` identify the row, and columns that its kind does not have are
+/// empty.
 pub(crate) const HEADER: &[&str] = &[
     "report_time",
     "final",
@@ -22,10 +23,10 @@ pub(crate) const HEADER: &[&str] = &[
     "p99_ns",
 ];
 
-/// The columns after the first two.
+/// Number of columns after the first two.
 const COLUMNS: usize = HEADER.len() - 2;
 
-/// A row in the making.
+/// The values of a row.
 #[derive(Default)]
 struct Sum<'a> {
     kind: &'static str,
@@ -70,7 +71,7 @@ impl<'a> Sum<'a> {
     }
 }
 
-/// The sums of a process.
+/// The rows of a process.
 pub(crate) fn rows(process: &ProcessSummary) -> impl Iterator<Item = [String; COLUMNS]> {
     let kernels = process.kernels.iter().map(|kernel| Sum {
         share: Some(kernel.share),

@@ -1,4 +1,4 @@
-//! Answers in every format.
+//! Writes the results of analyses in every format.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -17,20 +17,20 @@ use crate::{Group, Report, Sort, View};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_model::stack::Frame;
 
-/// Writes answers in a format.
+/// Writes results in a format.
 pub(super) struct Answer {
     pub(super) format: Format,
-    /// Rows at most, in text.
+    /// Limit on the rows of a list, in text.
     pub(super) top: usize,
-    /// Columns of a line, in text; none for lines of any length.
+    /// Width of a line in columns, in text; `None` for no limit.
     pub(super) width: Option<usize>,
-    /// How lists are grouped, filtered and ordered.
+    /// Grouping, filters and order of lists.
     pub(super) view: View,
-    /// Memory of the host is listed too.
+    /// Whether host memory is listed, too.
     pub(super) host: bool,
 }
 
-/// An allocation of a report, with where it belongs.
+/// An allocation of a report, with its process and thread.
 pub(super) struct Row<'a> {
     pub(super) process: &'a ProcessReport,
     pub(super) thread: &'a ThreadReport,
@@ -38,13 +38,13 @@ pub(super) struct Row<'a> {
     pub(super) site: Option<&'a SiteReport>,
 }
 
-/// The function that allocated memory of this kind; empty if it is not known.
+/// The function that allocated memory of this kind; empty if unknown.
 pub(super) fn operation<'a>(api: &'a str, kind: &str) -> &'a str {
     if api == kind { "" } else { api }
 }
 
 impl Row<'_> {
-    /// How much is known of the call.
+    /// How much is known of the allocating call.
     pub(super) fn trace(&self) -> &'static str {
         self.site.and_then(|site| site.trace).unwrap_or("invalid")
     }
@@ -87,7 +87,7 @@ impl Answer {
         })
     }
 
-    /// The allocations of a report, in the order that is asked for.
+    /// The allocations of a report, in the order selected.
     pub(super) fn rows<'a>(&self, memleak: &'a Memleak) -> Vec<Row<'a>> {
         let processes = memleak.processes.iter();
         let by_thread = processes.flat_map(|process| self.rows_by_thread(process));
@@ -106,7 +106,7 @@ impl Answer {
         rows
     }
 
-    /// The call sites of a report, in the order that is asked for.
+    /// The call sites of a report, in the order selected.
     pub(super) fn sites<'a>(
         &self,
         memleak: &'a Memleak,
@@ -145,7 +145,7 @@ impl Answer {
         written(table.flush())
     }
 
-    /// A row for each call site.
+    /// Writes a row for each call site.
     fn sites_table(&self, memleak: &Memleak, out: &mut dyn Write) -> Result<()> {
         let columns = [
             "bytes",
@@ -168,7 +168,7 @@ impl Answer {
         self.table(&columns, rows, out)
     }
 
-    /// The highest point, or the memory that was never freed.
+    /// Writes the memory live at the peak, or never freed.
     pub(super) fn listing(&self, report: &Report, out: &mut dyn Write) -> Result<()> {
         let (Some(memleak), Some(about)) = (&report.memleak, &report.about) else {
             return Ok(());
@@ -220,7 +220,7 @@ impl Answer {
         }
     }
 
-    /// Answers a question that is not about memory alone.
+    /// Writes the result of a question that is not about memory alone.
     pub(super) fn question(
         &self,
         question: Question,
@@ -322,13 +322,13 @@ pub(super) fn sites(
     sites
 }
 
-/// The names of kinds of memory.
+/// Names of memory kinds, joined.
 pub(super) fn kinds(kinds: &[MemoryKind]) -> String {
     let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
     names.join(" and ")
 }
 
-/// Where a frame is: in a file of code, or in a line of Python.
+/// Location of a frame: a binary with an offset, or a Python line.
 fn place(frame: &Frame) -> String {
     match (frame.module.as_str(), &frame.file, frame.line) {
         ("", Some(file), Some(line)) => format!("{file}:{line}"),

@@ -1,4 +1,4 @@
-//! Who made the calls of a file: functions with their call stacks, by numbers for the engine.
+//! Callers of a file: functions with their call stacks, numbered for the engine.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -17,11 +17,11 @@ use gpuprobe_recording::{Database, Origin, Resolver, Trace};
 use crate::fold::{self, Lines};
 use crate::memleak::side;
 
-/// Callers beyond which it is looked whether a new one has the frames of another: exports may have a
-/// chain for every call.
+/// Number of callers beyond which a new one is compared by its frames with the others: exports may
+/// have a separate call chain for every call.
 const MANY: usize = 1 << 16;
 
-/// What is told apart before anything is looked up.
+/// Key of a caller before its stack is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Caller {
     chain: Option<i64>,
@@ -29,16 +29,16 @@ struct Caller {
     trace: Trace,
 }
 
-/// What is alike, by what is shown of it.
+/// The displayed contents of a caller.
 type Content = (Stack, u16, Trace);
 
-/// Callers by the lines of Python that their stacks have in common.
+/// Callers grouped by the Python lines of their stacks.
 #[derive(Default)]
 struct ByLines {
     lines: Lines,
-    /// The first caller of each.
+    /// The first caller of each group.
     first: HashMap<(Belongs, Vec<u32>), u32>,
-    /// Of each caller, by its number, the one that stands for it.
+    /// The representative of each caller, by its number.
     ids: Vec<u32>,
 }
 
@@ -47,25 +47,26 @@ pub struct Callers<'a> {
     resolver: Resolver<'a>,
     list: Vec<Caller>,
     numbers: HashMap<Caller, u32>,
-    /// Rows of the function table, and beyond it, by `nameId`.
+    /// Rows of the function table, and numbers beyond it, by `nameId`.
     functions: HashMap<i64, u16>,
-    /// The names of those beyond the table.
+    /// Names of the functions beyond the table.
     others: Vec<Rc<str>>,
-    /// The first caller of each content.
+    /// The first caller with each contents.
     contents: RefCell<HashMap<Content, u32>>,
-    /// That of each caller that was asked for.
+    /// Cache of the first caller with the same contents.
     known: RefCell<HashMap<u32, u32>>,
-    /// The same where callers with the same lines of Python are one.
+    /// The same where callers with the same Python lines are one.
     folded: RefCell<ByLines>,
-    /// Chains that do not reach the beginning of their thread.
+    /// Call chains that are truncated.
     cut: HashSet<i64>,
 }
 
 impl<'a> Callers<'a> {
-    /// Nobody has called yet.
+    /// An empty table of callers.
     ///
     /// # Errors
-    /// The file cannot be read.
+    ///
+    /// Returns an error if the file cannot be read.
     pub fn new(database: &'a Database) -> Result<Self> {
         let mut cut = HashSet::new();
         let columns = ["chain", "isComplete"];
@@ -87,8 +88,8 @@ impl<'a> Callers<'a> {
         })
     }
 
-    /// The number of the caller behind a memory event, and of the function that it called. Where that
-    /// is not known, the kind of memory stands for it.
+    /// Numbers of the caller of a memory event, and of the function that it called. If the function
+    /// is unknown, the kind of memory stands for it.
     pub(super) fn number(&mut self, origin: Origin, kind: MemoryKind) -> (u32, u16) {
         let caller = Caller {
             chain: origin.chain,
@@ -116,7 +117,7 @@ impl<'a> Callers<'a> {
         (number, caller.function)
     }
 
-    /// The row of the function with this `nameId`.
+    /// Row of the function with this `nameId`.
     pub(super) fn function_of(&mut self, id: i64) -> u16 {
         if let Some(&known) = self.functions.get(&id) {
             return known;
@@ -132,7 +133,8 @@ impl<'a> Callers<'a> {
         number
     }
 
-    /// The number of a function that is in no table. There are not more than numbers.
+    /// Number of a function that is not in the function table. There are at most as many as
+    /// numbers.
     fn function_named(&mut self, name: &str) -> u16 {
         let known = self.others.iter().position(|other| **other == *name);
         let place = known.unwrap_or(self.others.len());
@@ -142,13 +144,13 @@ impl<'a> Callers<'a> {
         u16::try_from(FUNCTIONS.len() + place).unwrap_or(u16::MAX)
     }
 
-    /// What is known of the calls of this caller.
+    /// How much is known of the calls of this caller.
     pub(super) fn trace(&self, number: u32) -> Trace {
         self.get(number)
             .map_or(Trace::Invalid, |caller| caller.trace)
     }
 
-    /// The call stack of this caller, innermost frame first; empty if it is not known.
+    /// Call stack of this caller, innermost frame first; empty if unknown.
     pub(super) fn stack(&self, number: u32) -> Stack {
         let chain = self.get(number).and_then(|caller| caller.chain);
         self.stack_of(chain)
@@ -163,7 +165,7 @@ impl<'a> Callers<'a> {
         }
     }
 
-    /// The string with this number.
+    /// The string with this id.
     pub(super) fn string(&self, id: i64) -> Rc<str> {
         self.resolver.string(id)
     }
@@ -176,7 +178,7 @@ impl<'a> Callers<'a> {
         chain.map_or_else(|| Stack::from([]), |chain| self.resolver.stack(chain))
     }
 
-    /// What the stack of a caller has in common with those that are the same call site.
+    /// Key that the stacks of one call site have in common.
     fn key_of(&self, number: u32, lines: &mut Lines) -> Option<(Belongs, Vec<u32>)> {
         let caller = self.get(number)?;
         let stack = self.stack_of(caller.chain);
@@ -216,7 +218,8 @@ impl Symbols for Callers<'_> {
         if let Some(&known) = self.known.borrow().get(&number) {
             return known;
         }
-        // In order: the lowest number of a content is its id, whichever is asked for first.
+        // In order, so that the lowest number with some contents is their id, whichever is looked
+        // up first.
         let known = self.known.borrow().len();
         for next in (0..).take(number as usize + 1).skip(known) {
             let Some(caller) = self.get(next) else {
@@ -232,11 +235,11 @@ impl Symbols for Callers<'_> {
     fn folded_id(&self, number: u32) -> u32 {
         let mut folded = self.folded.borrow_mut();
         let ByLines { lines, first, ids } = &mut *folded;
-        // In order, as those of contents are.
+        // In order, as for contents.
         for next in (0..).take(number as usize + 1).skip(ids.len()) {
             let own = self.caller_id(next);
             let key = match ids.get(own as usize) {
-                // Another number of one that is known.
+                // Another number of a known caller.
                 Some(&known) => {
                     ids.push(known);
                     continue;

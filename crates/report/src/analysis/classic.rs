@@ -1,6 +1,6 @@
-//! The classic export: one tab-separated row per memory event, in a file for each kind of trace.
+//! The classic export: one tab-separated row per memory event, in one file for each kind of trace.
 //!
-//! Columns and names are those that the "GPU device memory usage" scripts work with.
+//! Columns and names are those of the "GPU device memory usage" scripts.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -16,14 +16,14 @@ use gpuprobe_recording::{
     Database, Frame, MemoryRow, Origin, Resolver, Session, Trace, ids, kinds,
 };
 
-/// The header.
+/// Header line of each file.
 const COLUMNS: &str =
     "PID\taddress\tstart_time\tbytes\tmem_kind\tmem_op_type\tvar_name\tcall_stack";
 
-/// What stands for a call stack that is not known.
+/// Text for an unknown call stack.
 const NO_STACK: &str = "STACK_NOT_FOUND";
 
-/// Between the frames of a stack.
+/// Separator between the frames of a stack.
 const ARROW: &str = " -> ";
 
 struct Files<'a> {
@@ -35,7 +35,8 @@ struct Files<'a> {
 /// Writes `valid.tsv`, `invalid.tsv` and `driver.tsv` into `folder`.
 ///
 /// # Errors
-/// Those of the recording and of the files.
+///
+/// Returns an error if the recording cannot be read or the files cannot be written.
 pub fn export(
     database: &Database,
     session: &Session,
@@ -108,7 +109,7 @@ fn frame(frame: &Frame) -> String {
     format!("[{}] ({})", frame.function, frame.module)
 }
 
-/// Without what would end a field or a line.
+/// The text without characters that would end a field or a line.
 fn plain(text: &str) -> String {
     text.replace(['\t', '\n', '\r'], " ")
 }

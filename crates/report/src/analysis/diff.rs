@@ -1,4 +1,4 @@
-//! What grew between two runs, by call stack.
+//! Growth of memory between two runs, by call stack.
 
 use std::collections::BTreeMap;
 
@@ -18,38 +18,38 @@ use gpuprobe_model::stack::{Frame, Language, Symbols};
 use gpuprobe_recording::{Database, Session};
 use gpuprobe_stacks::cuda::file_name;
 
-/// How much a call stack held in two runs.
+/// Memory that a call stack held in two runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Grown {
-    /// What a run is known by in another run: functions and file names, without addresses.
+    /// Frames as they compare between runs: functions and file names, without addresses.
     pub stack: Vec<String>,
-    /// Bytes before, and after.
+    /// Bytes in the first and in the second run.
     pub bytes: [u64; 2],
-    /// Allocations before, and after.
+    /// Number of allocations in the first and in the second run.
     pub allocations: [u64; 2],
-    /// What the call site is called: unlike any other's in the list.
+    /// Label of the call site, unique in the list.
     pub label: String,
-    /// Its frames in the later run that has it.
+    /// Its frames, in the later run that has it.
     #[serde(skip)]
     pub(super) frames: Vec<Frame>,
-    /// The run that they are of, and how much that stack holds: of several that are one call site, it
-    /// is the one that holds most.
+    /// The run with these frames, and the bytes of that stack: of several stacks merged into one
+    /// call site, the one with the most bytes.
     #[serde(skip)]
     most: (usize, u64),
 }
 
 impl Grown {
-    /// Bytes more than before; negative if it is less.
+    /// Growth in bytes; negative if the memory shrank.
     pub fn delta(&self) -> i128 {
         i128::from(self.bytes[1]) - i128::from(self.bytes[0])
     }
 
-    /// It holds another amount than before, or as much in another number of allocations.
+    /// Whether bytes or number of allocations differ between the runs.
     pub fn has_changed(&self) -> bool {
         self.bytes[0] != self.bytes[1] || self.allocations[0] != self.allocations[1]
     }
 
-    /// The function that was called.
+    /// Name of the allocating function.
     pub fn called(&self) -> &str {
         self.stack.first().map_or("", String::as_str)
     }
@@ -60,38 +60,40 @@ impl Grown {
 pub struct Diff {
     /// Version of the JSON form: [`SCHEMA`].
     pub schema: u32,
-    /// `diff`.
+    /// Kind of the analysis, always `diff`.
     pub analysis: &'static str,
-    /// The highest total, before and after.
+    /// Peak in bytes, of the first and of the second run.
     pub watermark: [u64; 2],
-    /// What was never freed, before and after.
+    /// Bytes never freed, in the first and in the second run.
     pub leaked: [u64; 2],
-    /// At the highest point, by call stack, what grew most first.
+    /// Memory at the peak by call stack, by descending growth.
     pub at_peak: Vec<Grown>,
-    /// Never freed, by call stack, what grew most first.
+    /// Memory never freed by call stack, by descending growth.
     pub never_freed: Vec<Grown>,
-    /// The same of what PyTorch's allocator has handed out, if a run has that.
+    /// The same for PyTorch's tensors, if a run has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tensors: Option<TensorDiff>,
 }
 
-/// The comparison of what PyTorch's allocator handed out in two runs.
+/// The comparison of PyTorch's tensors in two runs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TensorDiff {
-    /// The most that was handed out, of all processes and devices, before and after.
+    /// Peak of the tensors in bytes, summed over all processes and devices, of the first and of the
+    /// second run.
     pub watermark: [u64; 2],
-    /// What was handed out at the end, before and after.
+    /// Bytes of tensors live at the end, in the first and in the second run.
     pub leaked: [u64; 2],
-    /// When most was handed out on its device, by call stack, what grew most first.
+    /// Tensors at the peak of their device by call stack, by descending growth.
     pub at_peak: Vec<Grown>,
-    /// At the end, by call stack, what grew most first.
+    /// Tensors live at the end by call stack, by descending growth.
     pub never_freed: Vec<Grown>,
 }
 
-/// Compares `before` with `after`; with `by_lines`, call stacks with the same lines of Python are one.
+/// Compares `before` with `after`. With `by_lines`, call stacks with the same Python lines are one.
 ///
 /// # Errors
-/// A file cannot be read.
+///
+/// Returns an error if a file cannot be read.
 pub fn diff(
     before: &Database,
     after: &Database,
@@ -138,10 +140,10 @@ pub fn diff(
     })
 }
 
-/// Sums, and what was live by call stack: at the highest point, and at the end.
+/// Sums, and live tensors by call stack: at the peak, and at the end.
 type OfTensors = (TensorDiff, [ByStack; 2]);
 
-/// Enters what PyTorch's allocator has handed out in a run.
+/// Adds the tensors of a run.
 fn enter_tensors(
     sums: &mut TensorDiff,
     [at_peak, never_freed]: &mut [ByStack; 2],
@@ -210,9 +212,9 @@ fn enter(
     }
 }
 
-/// Where memory was allocated.
+/// Call stack of an allocation.
 struct Stack {
-    /// What it is known by in another run.
+    /// Frames as they compare between runs.
     lines: Vec<String>,
     frames: Vec<Frame>,
     kind: MemoryKind,
@@ -232,8 +234,8 @@ fn enter_stack(stacks: &mut ByStack, run: usize, stack: &Stack, amount: Amount, 
     grown.allocations[run] += amount.allocations;
 }
 
-/// What stacks have in common that are one call site: lines of Python, and whose memory it is. None
-/// without Python.
+/// Key that the stacks of one call site have in common: Python lines, and the owner of the memory.
+/// `None` without Python frames.
 fn lines(frames: &[Frame], kind: MemoryKind) -> Option<Vec<String>> {
     let text = |frame: &Frame| format!("{:?} {:?}:{:?}", frame.function, frame.file, frame.line);
     let lines: Vec<_> = fold::telling(frames).map(text).collect();
@@ -241,7 +243,7 @@ fn lines(frames: &[Frame], kind: MemoryKind) -> Option<Vec<String>> {
     (!lines.is_empty()).then(|| std::iter::once(side).chain(lines).collect())
 }
 
-/// Addresses differ from run to run; functions, file names and places in a file stay.
+/// Frames as they compare between runs: addresses differ; functions, file names and offsets stay.
 fn lines_of(called: String, frames: &[Frame]) -> Vec<String> {
     let line = |frame: &Frame| {
         let file = match frame.language {
@@ -255,7 +257,7 @@ fn lines_of(called: String, frames: &[Frame]) -> Vec<String> {
         .collect()
 }
 
-/// The same of a file's call stack, where frames without a symbol have no name.
+/// The same for a file's call stack, with no name for frames without a symbol.
 fn lines_of_file(called: String, frames: &[gpuprobe_recording::Frame]) -> Vec<String> {
     let named = |frame: &gpuprobe_recording::Frame| {
         let is_nameless = frame.unresolved && !frame.function.contains("+0x");

@@ -1,4 +1,4 @@
-//! `gpuprobe explain` of a file.
+//! Implements `gpuprobe explain` for a file.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,23 +13,25 @@ use crate::View;
 use crate::explain::Explain;
 use gpuprobe_os::terminal;
 
-/// What `gpuprobe explain FILE` does.
+/// Options of `gpuprobe explain FILE`.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The recording or export.
     pub file: PathBuf,
-    /// What of it is looked at.
+    /// Filter on the events of the file.
     pub selection: Selection,
     /// Write JSON instead of text.
     pub json: bool,
-    /// Where to; `None` and `-` for standard output.
+    /// Output file; `None` and `-` for standard output.
     pub output: Option<PathBuf>,
 }
 
-/// Says what the memory events of a file mean.
+/// Explains the memory events of a file.
 ///
 /// # Errors
-/// The file cannot be read or has no memory events, or the output not be written.
+///
+/// Returns an error if the file cannot be read or has no memory events, or if the output cannot be
+/// written.
 pub fn run(config: &Config) -> Result<Explain> {
     let view = View::default();
     let mut report = of_all_sites(&config.file, &config.selection, view, Question::Explain)?;

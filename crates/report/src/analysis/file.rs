@@ -1,4 +1,4 @@
-//! The report of a file.
+//! Builds the report of a file.
 
 use std::time::Duration;
 
@@ -22,95 +22,95 @@ use gpuprobe_model::stack::{NoSymbols, Symbols};
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, gpu_rows};
 
-/// What a report of a file has beyond one of a live run.
+/// Fields that only reports of a file have.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
-    /// What was asked: `watermark`, `leakage`, `kernels`, `copies`, `calls`, `waits`, `nvtx`,
+    /// The analysis: `watermark`, `leakage`, `kernels`, `copies`, `calls`, `waits`, `nvtx`,
     /// `processes` or `summary`.
     pub analysis: &'static str,
-    /// Where what was looked at begins, seconds from the first memory event; none if there is no such
+    /// Start of the selected time, seconds from the first memory event; `None` if there is no such
     /// event.
     pub from: Option<f64>,
-    /// Where it ends.
+    /// End of the selected time, seconds from the first memory event.
     pub to: Option<f64>,
-    /// When it was as is reported, nanoseconds from the first memory event; none for what was never
-    /// freed.
+    /// The time that is reported, nanoseconds from the first memory event; `None` for memory that
+    /// was never freed.
     pub time_ns: Option<i64>,
-    /// How much GPU memory is live, by what is known of the calls.
+    /// Live GPU memory, by how much is known of the calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub totals: Option<Totals>,
-    /// The same of memory of the host.
+    /// Live host memory, by how much is known of the calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Totals>,
-    /// What was odd about the memory events.
+    /// Inconsistencies found in the memory events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub findings: Option<Findings>,
-    /// How busy GPUs were, whoever used them.
+    /// Utilisation of the GPUs, by all processes together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
-    /// From the first record of anything to the end of the last, nanoseconds; in a summary, and where
-    /// processes are asked for.
+    /// Time from the first record of any kind to the end of the last, nanoseconds; in a summary,
+    /// and in a list of processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_ns: Option<u64>,
-    /// What each process did, likewise.
+    /// Figures by process; in a summary, and in a list of processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<Vec<ProcessRow>>,
-    /// The highest point, in a summary.
+    /// Memory at the peak, in a summary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watermark: Option<Box<AtPeak>>,
-    /// What the file says about itself, in a summary.
+    /// Metadata of the file, in a summary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
-    /// The first memory event, on the clock of events.
+    /// Time of the first memory event, on the clock of events.
     #[serde(skip)]
     pub first_ns: i64,
-    /// The last memory event, nanoseconds from the first.
+    /// Time of the last memory event, nanoseconds from the first.
     #[serde(skip)]
     pub last_ns: Option<i64>,
-    /// When it was, for people.
+    /// The time that is reported, as time of day.
     #[serde(skip)]
     pub time: Option<DateTime<FixedOffset>>,
 }
 
-/// What was live when most was.
+/// Memory that was live at the peak.
 #[derive(Clone, Debug, Serialize)]
 pub struct AtPeak {
-    /// When, nanoseconds from the first memory event.
+    /// Time of the peak, nanoseconds from the first memory event.
     pub time_ns: Option<i64>,
-    /// The same as time of day.
+    /// Time of the peak as time of day.
     #[serde(serialize_with = "clock_micros")]
     pub time: Option<DateTime<FixedOffset>>,
-    /// GPU memory by what is known of the calls.
+    /// GPU memory, by how much is known of the calls.
     pub totals: Totals,
-    /// The same of memory of the host.
+    /// Host memory, by how much is known of the calls.
     pub host: Totals,
-    /// As in a live report of that moment.
+    /// Live memory, as in a live report at that time.
     #[serde(flatten)]
     pub memleak: Memleak,
 }
 
-/// A question about a file to which the answer is a report.
+/// An analysis with a report as its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// What was live when most was.
+    /// Memory that was live at the peak.
     Watermark,
-    /// What was never freed.
+    /// Memory that was never freed.
     Leakage,
-    /// What that means.
+    /// Explanation of the memory that was never freed.
     Explain,
-    /// What was launched.
+    /// Launches by kernel name.
     Kernels,
-    /// What was copied.
+    /// Copies by direction and mode.
     Copies,
-    /// Which functions of the driver and the runtime were called.
+    /// Calls by driver or runtime function.
     Calls,
-    /// What waited for the GPU.
+    /// Waits for the GPU.
     Waits,
-    /// What the program marked through NVTX.
+    /// NVTX marks and ranges.
     Nvtx,
-    /// What each process did.
+    /// Figures of each process.
     Processes,
-    /// All of it.
+    /// All of these together.
     Summary,
 }
 
@@ -130,35 +130,36 @@ impl Question {
         }
     }
 
-    /// Whether it is about memory and nothing else.
+    /// Whether it is about memory only.
     pub(super) fn is_about_memory(self) -> bool {
         matches!(self, Self::Watermark | Self::Leakage | Self::Explain)
     }
 
-    /// Whether it is about everything that a process did.
+    /// Whether it covers all activity of a process.
     fn is_about_everything(self) -> bool {
         matches!(self, Self::Summary | Self::Processes)
     }
 }
 
-/// A file, and what of it is to be shown.
+/// A file, and the options of its report.
 #[derive(Clone, Copy)]
 pub(super) struct File<'a> {
     pub(super) database: &'a Database,
     pub(super) session: &'a Session,
     pub(super) selection: &'a Selection,
     pub(super) view: View,
-    /// Rows of each list at most.
+    /// Limit on the rows of each list.
     pub(super) top: Option<usize>,
-    /// Single allocations are listed.
+    /// Whether single allocations are listed.
     pub(super) allocations: bool,
 }
 
 impl File<'_> {
-    /// Answers `question`.
+    /// Builds the report that answers `question`.
     ///
     /// # Errors
-    /// The file cannot be read, or has no memory events although these are asked for.
+    ///
+    /// Returns an error if the file cannot be read, or if memory events are needed and it has none.
     pub(super) fn report(&self, question: Question) -> Result<Report> {
         let mut state = State::default();
         let mut about = About::new(question);
@@ -201,7 +202,7 @@ impl File<'_> {
         };
         let mut symbols: &dyn Symbols = &NoSymbols;
         if let Some(accounts) = &accounts {
-            about.tell(question, accounts, clock.as_ref());
+            about.set_memory(question, accounts, clock.as_ref());
             symbols = &accounts.callers;
         }
         let is_peak = question == Question::Watermark;
@@ -224,18 +225,18 @@ impl File<'_> {
             about.run_ns = spans.run_ns();
             about.processes = Some(processes::rows(&report, ledger, &spans, self.session));
         }
-        // That is all that was asked for.
+        // A list of processes shows no more of memory.
         report.memleak = report.memleak.filter(|_| question != Question::Processes);
         let until_ns = accounts.as_ref().and_then(|accounts| match is_peak {
             true => accounts.peak_ns(),
             false => self.end_ns(accounts),
         });
-        self.add_played(&mut report, question, until_ns, &options)?;
+        self.add_replayed(&mut report, question, until_ns, &options)?;
         report.about = Some(about);
         Ok(report)
     }
 
-    /// What there is to show, besides memory.
+    /// The modes with something to show, besides memory.
     fn modes(&self, question: Question, state: &State) -> Modes {
         let asks_for = |one| question.is_about_everything() || question == one;
         Modes {
@@ -248,7 +249,7 @@ impl File<'_> {
         }
     }
 
-    /// `end_ns` is the last that is known of.
+    /// Options of the report; `end_ns` is the time of the last event.
     fn options(&self, modes: Modes, end_ns: u64) -> Options {
         let stop_ns = self.session.stop_ns.and_then(|ns| u64::try_from(ns).ok());
         let whole = Duration::from_nanos(stop_ns.unwrap_or(0).max(end_ns));
@@ -268,7 +269,7 @@ impl File<'_> {
         }
     }
 
-    /// When it was as is reported, on the clock of events.
+    /// The time that is reported, on the clock of events.
     fn now_ns(&self, question: Question, accounts: Option<&Accounts<'_>>) -> u64 {
         let end_ns = || {
             let first_ns = accounts.and_then(Accounts::first_ns).unwrap_or(0);
@@ -285,15 +286,15 @@ impl File<'_> {
         u64::try_from(now_ns).unwrap_or(0)
     }
 
-    /// Where what was selected ends, nanoseconds of the session; none if it is the end.
+    /// End of the selection, nanoseconds of the session; `None` if it is the end of the file.
     fn end_ns(&self, accounts: &Accounts<'_>) -> Option<i64> {
         let first_ns = accounts.first_ns()?;
         Some(first_ns.saturating_add(self.selection.to_ns?))
     }
 
-    /// Adds what allocators of frameworks had handed out at `until_ns` of the session, or at its end, and, in
-    /// a summary, what was refused until then: the log is played for that.
-    fn add_played(
+    /// Adds the tensors of frameworks at `until_ns` of the session, or at its end, and, in a
+    /// summary, the out-of-memory incidents until then. Both come from a replay of the log.
+    fn add_replayed(
         &self,
         report: &mut Report,
         question: Question,
@@ -373,8 +374,8 @@ impl About {
         time_ns.saturating_sub(self.first_ns)
     }
 
-    /// Tells of the memory that `accounts` are about.
-    fn tell(&mut self, question: Question, accounts: &Accounts<'_>, clock: Option<&Clock>) {
+    /// Adds times and totals of the memory in `accounts`.
+    fn set_memory(&mut self, question: Question, accounts: &Accounts<'_>, clock: Option<&Clock>) {
         let first_ns = accounts.first_ns();
         self.first_ns = first_ns.unwrap_or(0);
         let since_first = |ns: i64| ns.saturating_sub(self.first_ns);
@@ -397,7 +398,7 @@ impl About {
     }
 }
 
-/// What the recording lost, as far as it is known by name here.
+/// Losses of the recording, as far as their names are known.
 fn lost(session: &Session) -> Lost {
     let lost = serde_json::to_value(&session.lost);
     lost.and_then(serde_json::from_value).unwrap_or_default()

@@ -6,36 +6,36 @@ use std::collections::BTreeMap;
 use crate::Report;
 use crate::activity::{ProcessSummary, Times, share};
 
-/// The processes whose work on the GPU, calls or ranges were timed.
+/// Processes with timed GPU work, calls or ranges.
 pub(super) fn timed_processes(report: &Report) -> impl Iterator<Item = &ProcessSummary> {
     let activity = report.activity.iter();
     activity.flat_map(|activity| &activity.processes)
 }
 
-/// The time of all of these.
+/// Sum of the times, nanoseconds.
 fn total<'a>(times: impl Iterator<Item = &'a Times>) -> u64 {
     times
         .map(|times| times.total_ns)
         .fold(0, u64::saturating_add)
 }
 
-/// A kernel, of all processes.
+/// A kernel, summed over all processes.
 #[derive(Clone)]
 pub(super) struct Kernel<'a> {
     pub(super) name: &'a str,
-    /// Runs on the GPU, or calls.
+    /// Runs on the GPU, or launch calls.
     pub(super) launches: u64,
-    /// Launches that went into a graph, if calls were counted.
+    /// Launches captured into a graph, if calls were counted.
     pub(super) captured: Option<u64>,
-    /// Times on the GPU, if they were measured.
+    /// Durations on the GPU, if they were measured.
     pub(super) times: Option<Times>,
-    /// Its share of the time of all kernels, or else of their launches.
+    /// Share of the time of all kernels, or else of their launches, 0 to 1.
     pub(super) share: f64,
 }
 
 impl<'a> Kernel<'a> {
-    /// The kernels that ran on a GPU that was timed; if there are none, the kernels that were
-    /// launched. Most time first, then most launches.
+    /// The kernels that ran on the GPU with measured times; if there are none, the kernels
+    /// launched. By descending time, then by descending number of launches.
     pub(super) fn all(report: &'a Report) -> Vec<Self> {
         let ran = timed_processes(report).flat_map(|process| {
             process.kernels.iter().map(|kernel| Self {
@@ -88,37 +88,37 @@ impl<'a> Kernel<'a> {
     }
 }
 
-/// Which copies are one row.
+/// Key by which copies are merged into a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WhichCopies {
     pub(super) direction: &'static str,
-    /// `sync` if calls lasted as long as the transfers, `async` if they did not; none for sets on the
-    /// GPU, and in files that do not tell.
+    /// `sync` if the calls lasted as long as the transfers, `async` otherwise; `None` for sets on
+    /// the GPU, and for files without it.
     pub(super) mode: Option<&'static str>,
-    /// What memory was read, if that is known.
+    /// Kind of the source memory, if known.
     pub(super) source: Option<&'static str>,
-    /// What memory was written, if that is known.
+    /// Kind of the destination memory, if known.
     pub(super) destination: Option<&'static str>,
 }
 
-/// Copies of one kind, of all processes.
+/// Copies of one sort, summed over all processes.
 #[derive(Clone)]
 pub(super) struct Copies {
     pub(super) which: WhichCopies,
     pub(super) count: u64,
     pub(super) bytes: u64,
-    /// Time of the transfers, if it is known of all of them.
+    /// Time of the transfers in nanoseconds, if known of all of them.
     pub(super) ns: Option<u64>,
-    /// Their times on the GPU, if they were measured.
+    /// Durations on the GPU, if they were measured.
     pub(super) times: Option<Times>,
-    /// The fastest, bytes per second.
+    /// Throughput of the fastest, bytes per second.
     pub(super) peak: Option<f64>,
-    /// Their share of the time of all copies, or else of their bytes.
+    /// Share of the time of all copies, or else of their bytes, 0 to 1.
     pub(super) share: f64,
 }
 
 impl Copies {
-    /// The copies that ran on a GPU that was timed; if there are none, the copies that were called.
+    /// The copies that ran on the GPU with measured times; if there are none, the copy calls.
     pub(super) fn all(report: &Report) -> Vec<Self> {
         let ran = timed_processes(report).flat_map(|process| &process.copies);
         let ran = ran.map(|ran| Self {
@@ -182,23 +182,23 @@ impl Copies {
         }
     }
 
-    /// Bytes over the time of the transfers, if that is known and more than nothing.
+    /// Bytes over the time of the transfers, if that is known and not 0.
     pub(super) fn bytes_per_second(&self) -> Option<f64> {
         let ns = self.ns.filter(|&ns| ns > 0)?;
         Some(self.bytes as f64 * 1e9 / ns as f64)
     }
 }
 
-/// Calls of a function, waits of a kind or ranges of a name, of all processes.
+/// Calls of a function, waits of a kind or ranges of a name, summed over all processes.
 #[derive(Clone)]
 pub(super) struct Named<'a> {
-    /// `runtime` and so on of calls, the domain of ranges; empty if there is none.
+    /// API of a call, domain of a range; empty if there is none.
     pub(super) domain: &'a str,
     pub(super) name: &'a str,
     pub(super) times: Times,
-    /// Calls that returned an error.
+    /// Number of calls that returned an error.
     pub(super) failed: u64,
-    /// Their share of the time of all.
+    /// Share of the total time, 0 to 1.
     pub(super) share: f64,
 }
 
@@ -237,7 +237,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// Most time first.
+    /// Merges entries with the same name; by descending time.
     fn merged(all: impl Iterator<Item = Self>) -> Vec<Self> {
         let mut merged: BTreeMap<_, Self> = BTreeMap::new();
         for one in all {

@@ -1,5 +1,5 @@
-//! Recordings and Nsight Systems exports: their rows, entered into the engine, and the reports that
-//! are made of that.
+//! Analysis of recordings and Nsight Systems exports: applies their rows to the engine, and builds
+//! reports.
 
 mod accounts;
 mod answer;
@@ -29,62 +29,65 @@ pub use file::{About, AtPeak};
 pub use present::NoMatch;
 pub use totals::{Amount, Findings, Totals};
 
-/// The part of a file that is looked at.
+/// Filter on the events of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// This process only.
+    /// Include this process only.
     pub pid: Option<u32>,
-    /// This device only.
+    /// Include this device only.
     pub device: Option<i64>,
-    /// Memory of the host too.
+    /// Include host memory, too.
     pub host: bool,
-    /// From this time on, nanoseconds from the first event.
+    /// Start of the selected time, nanoseconds from the first event.
     pub from_ns: Option<i64>,
-    /// Up to this time, nanoseconds from the first event.
+    /// End of the selected time, nanoseconds from the first event.
     pub to_ns: Option<i64>,
 }
 
 impl Selection {
-    /// Whether `row` is of the process and device that are looked at.
+    /// Whether `row` is of the selected process and device.
     pub fn includes(&self, row: &MemoryRow) -> bool {
         self.pid.is_none_or(|pid| pid == ids::pid(row.process))
             && self.device.is_none_or(|device| device == row.device)
     }
 }
 
-/// Sees every change of what is live.
+/// Is called for every change of live memory.
 pub trait Visitor {
-    /// Something has changed what is live.
+    /// Called after live memory has changed.
     ///
     /// # Errors
-    /// Returns the error after which the visitor does not go on.
+    ///
+    /// Returns an error to stop the analysis.
     fn change(&mut self, step: &Step<'_>, accounts: &Accounts<'_>) -> Result<()>;
 
-    /// An event was read that is selected, whatever it changed.
+    /// Called for every selected event, whether it changed live memory or not.
     ///
     /// # Errors
-    /// Returns the error after which the visitor does not go on.
+    ///
+    /// Returns an error to stop the analysis.
     fn event(&mut self, row: &MemoryRow, origin: &Origin) -> Result<()> {
         let _ = (row, origin);
         Ok(())
     }
 
-    /// Whether the visitor can begin again after it has seen something. If not, the order of the
-    /// rows is looked at first, which takes time.
+    /// Whether the visitor can restart after it has been called. If not, the order of the rows is
+    /// checked first, which takes time.
     fn can_restart(&self) -> bool {
         false
     }
 
-    /// Everything begins again: the rows were not in order.
+    /// Called when the analysis restarts because the rows were not in order.
     ///
     /// # Errors
-    /// Returns the error after which the visitor does not go on.
+    ///
+    /// Returns an error to stop the analysis.
     fn restart(&mut self) -> Result<()> {
         Ok(())
     }
 }
 
-/// Sees nothing.
+/// A visitor that does nothing.
 impl Visitor for () {
     fn change(&mut self, _: &Step<'_>, _: &Accounts<'_>) -> Result<()> {
         Ok(())

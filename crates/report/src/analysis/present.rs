@@ -1,4 +1,4 @@
-//! Whether there is anything in a file of what is asked for.
+//! Checks that a file has the selected process, device and time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use super::Selection;
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, ids, row};
 
-/// Nothing in a file is as asked; says what there is.
+/// Error: the selection matches nothing in the file; its text lists what the file has.
 #[derive(Debug)]
 pub struct NoMatch(pub String);
 
@@ -21,10 +21,10 @@ impl fmt::Display for NoMatch {
 
 impl std::error::Error for NoMatch {}
 
-/// A table, with the columns that have the process and the device, if one does.
+/// A table, and its columns with the process and the device, if any.
 type Table = (&'static str, &'static str, Option<&'static str>);
 
-/// Tables of what processes did; the one about memory first.
+/// Tables with rows by process; the memory events first.
 const TABLES: [Table; 8] = [
     (MEMORY, "globalPid", Some("deviceId")),
     ("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid", Some("deviceId")),
@@ -36,14 +36,15 @@ const TABLES: [Table; 8] = [
     ("GPUPROBE_PROCESSES", "globalPid", None),
 ];
 
-/// At most so many processes are named in a message.
+/// Limit on the processes listed in a message.
 const MAX_NAMED: usize = 10;
 
-/// Sees that `database` has something of the process and the device that are asked for, and that the
-/// time asked for does not begin after the end: of memory events, if it is `about_memory`.
+/// Checks that `database` has the selected process and device, and that the selected time does not
+/// begin after the end: of memory events if `about_memory`, else of all tables.
 ///
 /// # Errors
-/// Returns [`NoMatch`] if there is nothing of it, or the error of the file.
+///
+/// Returns [`NoMatch`] if nothing matches, or an error if the file cannot be read.
 pub(crate) fn check(database: &Database, selection: &Selection, about_memory: bool) -> Result<()> {
     let shown = database.path().display();
     if let Some(pid) = selection.pid {
@@ -105,7 +106,7 @@ fn pids(database: &Database) -> Result<BTreeSet<u32>> {
     Ok(found.into_iter().map(ids::pid).collect())
 }
 
-/// The different values of a column of each table that has it.
+/// The distinct values of a column, over all tables that have it.
 fn distinct(
     database: &Database,
     column: impl Fn(Table) -> Option<(&'static str, &'static str)>,
@@ -134,7 +135,8 @@ fn names(database: &Database) -> Result<BTreeMap<u32, String>> {
     Ok(names)
 }
 
-/// When the last row of `tables` is, nanoseconds from the first memory event; none without any.
+/// Time of the last row of `tables`, nanoseconds from the first memory event; `None` if they are
+/// empty.
 fn end_ns(database: &Database, tables: &[Table]) -> Result<Option<i64>> {
     let limit = |table: &str, order: &str| -> Result<Option<i64>> {
         let mut found = None;

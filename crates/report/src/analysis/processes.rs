@@ -1,4 +1,4 @@
-//! What each process of a file did.
+//! Figures by process of a file.
 
 use std::collections::BTreeMap;
 
@@ -15,30 +15,29 @@ use gpuprobe_recording::{MemoryRow, Origin, Session, ids};
 /// A process of a file.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProcessRow {
-    /// Process id.
+    /// Process id (tgid) in the file.
     pub pid: u32,
-    /// Name, if the file tells.
+    /// Name (comm) of the process, if the file has it.
     pub comm: Option<String>,
-    /// User id, if the file tells.
+    /// User id, if the file has it.
     pub uid: Option<u32>,
-    /// From its first record to the end of its last, nanoseconds.
+    /// Time from its first record to the end of its last, nanoseconds.
     pub run_ns: u64,
-    /// The most bytes of GPU memory that it held.
+    /// Peak of its GPU memory, bytes.
     pub peak_bytes: u64,
-    /// Bytes of GPU memory that it never freed.
+    /// Bytes of GPU memory never freed.
     pub never_freed_bytes: u64,
-    /// Their number of allocations.
+    /// Number of allocations never freed.
     pub never_freed_allocations: u64,
-    /// Kernels that ran, or were launched if the file does not tell what ran.
+    /// Kernel runs, or kernel launches if the file has no GPU activity.
     pub launches: u64,
-    /// Graphs that were launched.
+    /// Number of graph launches.
     pub graph_launches: u64,
-    /// Time of its kernels on GPUs, whichever ran side by side, nanoseconds; none if they were not
-    /// timed.
+    /// Sum of the kernel durations on GPUs, nanoseconds; `None` if they were not measured.
     pub kernel_ns: Option<u64>,
-    /// Copies that ran, or were called.
+    /// Copies that ran, or copy calls if the file has no GPU activity.
     pub copies: u64,
-    /// Bytes of these.
+    /// Sum of the bytes copied.
     pub copied_bytes: u64,
 }
 
@@ -62,7 +61,7 @@ impl Spans {
         }
     }
 
-    /// From the first record of any process to the end of the last, nanoseconds.
+    /// Time from the first record of any process to the end of the last, nanoseconds.
     pub(super) fn run_ns(&self) -> Option<u64> {
         let first = self.0.values().map(|span| span.0).min()?;
         let last = self.0.values().map(|span| span.1).max()?;
@@ -70,7 +69,7 @@ impl Spans {
     }
 }
 
-/// Sees when processes have memory events.
+/// Notes the times of memory events.
 impl Visitor for Spans {
     fn change(&mut self, _: &Step<'_>, _: &Accounts<'_>) -> anyhow::Result<()> {
         Ok(())
@@ -91,7 +90,7 @@ impl Visitor for Spans {
     }
 }
 
-/// The processes of a file that has this `report`, most memory first.
+/// The processes of the file of `report`, by descending memory.
 pub(super) fn rows(
     report: &Report,
     ledger: Option<&Ledger>,
@@ -128,14 +127,13 @@ fn memory(ledger: &Ledger, rows: &mut BTreeMap<u32, ProcessRow>) {
     for process in ledger.living().chain(ledger.ended(true)) {
         let row = rows.entry(process.pid).or_default();
         let live = process.totals.sums.gpu;
-        // A process id may come again.
+        // PID reuse: several processes may share a row.
         row.peak_bytes = row.peak_bytes.max(process.peak_bytes);
         row.never_freed_bytes = row.never_freed_bytes.saturating_add(live.bytes);
         row.never_freed_allocations += live.allocations;
     }
 }
 
-/// What ran on GPUs.
 fn ran(report: &Report, rows: &mut BTreeMap<u32, ProcessRow>) {
     for process in report.activity.iter().flat_map(|a| &a.processes) {
         let row = rows.entry(process.pid).or_default();
@@ -153,7 +151,7 @@ fn ran(report: &Report, rows: &mut BTreeMap<u32, ProcessRow>) {
     }
 }
 
-/// What was called, of processes of which nobody tells what ran.
+/// Adds calls, of processes without GPU activity in the file.
 fn called(report: &Report, rows: &mut BTreeMap<u32, ProcessRow>) {
     let timed = |row: &ProcessRow| row.kernel_ns.is_some() || row.graph_launches > 0;
     let launched = report.cudatrace.iter();

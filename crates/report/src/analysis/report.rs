@@ -1,4 +1,4 @@
-//! `gpuprobe report`: runs an analysis and writes its result.
+//! Implements `gpuprobe report`: runs an analysis and writes its result.
 
 use std::fs;
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -21,60 +21,61 @@ use gpuprobe_os::say;
 use gpuprobe_os::terminal;
 use gpuprobe_recording::{Database, Session};
 
-/// Formats of analyses.
+/// Output formats of analyses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Format {
-    /// For people.
+    /// Text for a terminal.
     #[default]
     Text,
-    /// Tab-separated.
+    /// Tables of tab-separated values.
     Tsv,
-    /// One JSON object.
+    /// One JSON object for the result.
     Json,
-    /// Comma-separated.
+    /// Tables of comma-separated values.
     Csv,
 }
 
-/// What is to be found out.
+/// The analysis to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// How much was live over time.
+    /// Live memory over time.
     Usage,
-    /// Anything to which the answer is a report.
+    /// An analysis with a report as its result.
     Report(Asked),
 }
 
-/// What `gpuprobe report` does.
+/// Options of `gpuprobe report`.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The recording or export.
     pub file: PathBuf,
-    /// What is asked.
+    /// The analysis to run.
     pub question: Question,
-    /// What of the file is looked at.
+    /// Filter on the events of the file.
     pub selection: Selection,
-    /// What of live memory is listed.
+    /// Grouping, filters and order of live memory.
     pub view: View,
-    /// Rows at most, in text.
+    /// Limit on the rows of a list, in text.
     pub top: Option<usize>,
-    /// How the answer is written.
+    /// Output format of the result.
     pub format: Format,
-    /// Where to; `None` and `-` for standard output.
+    /// Output file; `None` and `-` for standard output.
     pub output: Option<PathBuf>,
     /// Compare with this later run instead.
     pub diff: Option<PathBuf>,
-    /// Write profiles too.
+    /// Profiles to write, too.
     pub profiles: profile::Config,
-    /// Judge what was never freed too.
+    /// Limits on memory that was never freed.
     pub gate: Option<gate::Config>,
-    /// Write the classic tables into this folder too.
+    /// Folder for the classic export, if it is to be written.
     pub export_tsv: Option<PathBuf>,
 }
 
 const SUMMARY: Question = Question::Report(Asked::Summary);
 
-/// Memory by call stack: live at the end or at the peak, by `weight`, and ever allocated.
+/// Profile of memory by call stack: live at the end or at the peak, by `weight`, and ever
+/// allocated.
 fn profile_of(
     database: &Database,
     session: &Session,
@@ -117,7 +118,7 @@ fn profile_of(
     })
 }
 
-/// The tensors of a recording at the end of what is selected.
+/// The tensors of a recording at the end of the selection.
 fn tensors_of(
     database: &Database,
     selection: &Selection,
@@ -129,17 +130,18 @@ fn tensors_of(
     tensors.with_context(|| format!("{} has no tensors", database.path().display()))
 }
 
-/// Answers, and judges what was never freed, if that is asked for: true if it fails.
+/// Writes the result. Returns true if memory that was never freed exceeds the limits in `gate`.
 ///
 /// # Errors
-/// The file cannot be read, or the output not be written.
+///
+/// Returns an error if the file cannot be read or the output cannot be written.
 pub fn run(config: &Config) -> Result<bool> {
     let gate = config.gate.as_ref().map(Gate::open).transpose()?;
     report(config)?;
     gate.map_or(Ok(false), |gate| judge(config, gate))
 }
 
-/// Whether what was never freed fails.
+/// Whether memory that was never freed exceeds the limits.
 fn judge(config: &Config, gate: Gate) -> Result<bool> {
     let (file, selection) = (&config.file, &config.selection);
     let report = of_all_sites(file, selection, gate::view(), Asked::Leakage)?;
@@ -147,10 +149,11 @@ fn judge(config: &Config, gate: Gate) -> Result<bool> {
     gate.judge(&memleak, true)
 }
 
-/// Asks a file about memory, at all call sites.
+/// Analyses the memory of a file, with all call sites.
 ///
 /// # Errors
-/// It cannot be read, or has no memory events.
+///
+/// Returns an error if the file cannot be read or has no memory events.
 pub(super) fn of_all_sites(
     path: &Path,
     selection: &Selection,
@@ -226,7 +229,7 @@ fn is_broken_pipe(error: &Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)
 }
 
-/// Where the answer goes, and the file behind it, if it is a plain one.
+/// Opens the output; also returns the file if it is a regular one.
 pub(super) fn open(path: Option<&Path>) -> Result<(Box<dyn Write>, Option<fs::File>)> {
     let buffered = |out: Box<dyn Write>| Box::new(BufWriter::with_capacity(1 << 18, out));
     let Some(path) = path.filter(|path| !files::is_stdout(path)) else {
@@ -289,7 +292,7 @@ fn answer(
         session,
         selection,
         view: config.view,
-        // In text, of all lists together, but for those of memory.
+        // In text, `--top` applies to merged lists, except for memory.
         top: config.top.filter(|_| is_json || is_text && is_about_memory),
         allocations: is_about_memory && (is_json || is_text || !is_by_site),
     };

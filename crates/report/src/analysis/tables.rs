@@ -1,10 +1,10 @@
-//! Answers as tables of separated values.
+//! Results as tables of separated values.
 
 use super::merged::{Copies, Kernel, Named};
 use crate::Report;
 use crate::activity::Times;
 
-/// Names of columns, and rows of as many cells.
+/// Column names, and rows with one cell per column.
 pub(super) struct Table {
     pub(super) columns: Vec<&'static str>,
     pub(super) rows: Vec<Vec<String>>,
@@ -14,10 +14,10 @@ pub(super) fn optional(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// What all tables have of [`Times`] besides number and sum.
+/// Columns of [`Times`] in all tables, besides number and sum.
 const TIMES: [&str; 5] = ["mean_ns", "median_ns", "p99_ns", "min_ns", "max_ns"];
 
-/// The cells of [`TIMES`].
+/// The cells for [`TIMES`].
 fn times(times: Option<&Times>) -> [String; 5] {
     [
         optional(times.map(|times| format!("{:.0}", times.mean_ns))),
@@ -28,7 +28,7 @@ fn times(times: Option<&Times>) -> [String; 5] {
     ]
 }
 
-/// Kernels: their runs on the GPU where that was timed, else launches.
+/// Kernels: runs on the GPU if these were timed, else launches.
 pub(super) fn kernels(report: &Report) -> Table {
     let columns = [
         "name",
@@ -64,7 +64,7 @@ pub(super) fn kernels(report: &Report) -> Table {
     }
 }
 
-/// Copies: the GPU's where that was timed, else calls.
+/// Copies: on the GPU if these were timed, else calls.
 pub(super) fn copies(report: &Report) -> Table {
     let columns = [
         "direction",
@@ -107,7 +107,7 @@ pub(super) fn copies(report: &Report) -> Table {
     }
 }
 
-/// Calls, waits or ranges; `name` is what the column of their names is called.
+/// Calls, waits or ranges; `name` is the name of their column.
 pub(super) fn named(all: Vec<Named<'_>>, name: &'static str) -> Table {
     let rows = all.into_iter().map(|one| {
         let mut row = vec![
@@ -128,7 +128,6 @@ pub(super) fn named(all: Vec<Named<'_>>, name: &'static str) -> Table {
     }
 }
 
-/// What each process did.
 pub(super) fn processes(report: &Report) -> Table {
     let columns = [
         "pid",

@@ -1,5 +1,5 @@
-//! What PyTorch's allocator had handed out at some moment of a recording, and what was refused until then:
-//! its log, played through the engine up to then.
+//! Tensors at some time of a recording, and the out-of-memory incidents until then, from a replay
+//! of its log through the engine.
 
 use anyhow::Result;
 
@@ -16,31 +16,33 @@ use gpuprobe_recording::Database;
 use gpuprobe_recording::log::Entry;
 use gpuprobe_recording::player::{Played, Player};
 
-/// The table of blocks that a recording has.
+/// The table of tensors of a recording.
 const TABLE: &str = "GPUPROBE_TENSORS";
-/// The table of requests that were refused.
+/// The table of out-of-memory incidents.
 const INCIDENTS: &str = "GPUPROBE_INCIDENTS";
 
-/// The state of a recording at some moment.
+/// The state of a recording at some time.
 pub(crate) struct Tensors {
     player: Player,
     clock: Clock,
 }
 
 impl Tensors {
-    /// Plays the recording `database` up to `until_ns` of the session, or to its end. None if it has no
-    /// tensors.
+    /// Replays the recording `database` up to `until_ns` of the session, or to its end. Returns
+    /// `None` if it has no tensors.
     ///
     /// # Errors
-    /// The file cannot be read, or has records that this version does not know.
+    ///
+    /// Returns an error if the file cannot be read, or has records that this version does not know.
     pub(crate) fn read(database: &Database, until_ns: Option<i64>) -> Result<Option<Self>> {
         Self::play(database, until_ns, |_, _| {})
     }
 
-    /// Likewise, if it has tensors or requests that were refused.
+    /// Like [`Self::read`], if the recording has tensors or out-of-memory incidents.
     ///
     /// # Errors
-    /// As of [`Self::read`].
+    ///
+    /// Returns an error in the same cases as [`Self::read`].
     pub(super) fn read_with_incidents(
         database: &Database,
         until_ns: Option<i64>,
@@ -48,10 +50,12 @@ impl Tensors {
         Self::play_of(database, &[TABLE, INCIDENTS], until_ns, |_, _| {})
     }
 
-    /// As [`Self::read`]; `see` is given each event that was entered, with the state after it.
+    /// Like [`Self::read`]; `see` is called with each event that was applied, and the state after
+    /// it.
     ///
     /// # Errors
-    /// As of [`Self::read`].
+    ///
+    /// Returns an error in the same cases as [`Self::read`].
     pub(crate) fn play(
         database: &Database,
         until_ns: Option<i64>,
@@ -60,7 +64,7 @@ impl Tensors {
         Self::play_of(database, &[TABLE], until_ns, see)
     }
 
-    /// Plays a recording that has a row in one of `tables`.
+    /// Replays a recording that has a row in one of `tables`.
     fn play_of(
         database: &Database,
         tables: &[&str],
@@ -87,7 +91,7 @@ impl Tensors {
                     return Ok(());
                 }
             }
-            // What frames are called is often noted later.
+            // Frame names often follow later in the log.
             if let Played::Event(event, _) = player.play(entry) {
                 see(&event, &player);
             }
@@ -96,8 +100,8 @@ impl Tensors {
         Ok(Some(Self { player, clock }))
     }
 
-    /// What there is to report of process `pid`, of PyTorch and of TensorFlow; `options` are about the
-    /// file, whose clock begins with the session.
+    /// Reports of the tensors of process `pid`, of PyTorch and of TensorFlow; `options` are those
+    /// of the file, with times relative to the session.
     pub(super) fn reports(
         &self,
         pid: u32,
@@ -116,31 +120,31 @@ impl Tensors {
         tensor_reports(process, &options, sources)
     }
 
-    /// The requests that were refused, and how many there were; `options` are about the file.
+    /// The out-of-memory incidents and their number; `options` are those of the file.
     pub(super) fn incidents(&self, options: &Options) -> (Vec<IncidentReport>, Option<Refused>) {
         let sources = Sources::of_file(Some(&self.clock), &self.player.symbols);
         incidents::build(self.ledger(), options, sources)
     }
 
-    /// A time on the clock of events as one of the session.
+    /// Converts a time of the clock of events to one of the session.
     pub(crate) fn session_ns(&self, monotonic_ns: u64) -> i64 {
         let since = i128::from(monotonic_ns) - i128::from(self.clock.monotonic_ns());
         i64::try_from(since).unwrap_or_default()
     }
 
-    /// What process `pid` has handed out, at all of its call sites.
+    /// Tensors of process `pid`, with all call sites.
     pub(crate) fn sites(&self, pid: u32) -> Vec<PytorchReport> {
         let (mut all, others) = self.reports(pid, &Options::of_all_sites());
         all.extend(others);
         all
     }
 
-    /// The accounts.
+    /// Memory accounts at that time.
     pub(crate) fn ledger(&self) -> &Ledger {
         &self.player.state.ledger
     }
 
-    /// What frames are called.
+    /// Names of the frames in the recording.
     pub(crate) fn symbols(&self) -> &KnownFrames {
         &self.player.symbols
     }
@@ -153,12 +157,12 @@ impl Tensors {
     }
 }
 
-/// A time of the session on the clock of events.
+/// Converts a time of the session to one of the clock of events.
 fn of_events(clock: &Clock, session_ns: i64) -> u64 {
     clock.monotonic_ns().saturating_add_signed(session_ns)
 }
 
-/// When what a record tells of happened, if it is about memory.
+/// Time of a record, if it is about memory.
 fn time_of(bytes: &[u8]) -> Option<u64> {
     match event::decode(bytes).ok()? {
         Event::Tensor(tensor) => Some(tensor.time_ns),

@@ -1,4 +1,4 @@
-//! Amounts.
+//! Amounts of live memory in a file.
 
 use serde::Serialize;
 
@@ -7,9 +7,9 @@ use gpuprobe_recording::Trace;
 /// Bytes and number of allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Amount {
-    /// Bytes.
+    /// Sum of the sizes, bytes.
     pub bytes: u64,
-    /// Allocations.
+    /// Number of live allocations.
     pub allocations: u64,
 }
 
@@ -25,16 +25,16 @@ impl Amount {
     }
 }
 
-/// Amounts by what is known of their calls.
+/// Amounts by how much is known of the allocating calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// All of it.
+    /// Sum of the three amounts below.
     pub total: Amount,
-    /// With a call stack.
+    /// Allocated by calls with a call stack.
     pub valid: Amount,
-    /// Without.
+    /// Allocated by calls without a call stack.
     pub invalid: Amount,
-    /// By the driver, directly.
+    /// Allocated by the driver itself.
     pub driver: Amount,
 }
 
@@ -58,19 +58,20 @@ impl Totals {
     }
 }
 
-/// What was odd about the events.
+/// Number of inconsistencies in the memory events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Findings {
-    /// Memory events that were looked at.
+    /// Number of memory events read.
     pub events: u64,
-    /// Of these, of host memory.
+    /// Number of these that are about host memory.
     pub host_events: u64,
-    /// Allocations at an address that was allocated already; the older one was freed unseen.
+    /// Allocations at an address with a live allocation; the free of the older one is not in the
+    /// file.
     pub double_allocations: u64,
-    /// Frees of memory that was not seen to be allocated.
+    /// Frees of memory with no known allocation.
     pub unmatched_frees: u64,
-    /// Frees of another size than was allocated.
+    /// Frees with another size than was allocated.
     pub size_mismatches: u64,
-    /// Rows that make no sense.
+    /// Malformed rows, which were skipped.
     pub malformed: u64,
 }

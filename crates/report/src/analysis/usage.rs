@@ -1,4 +1,4 @@
-//! The timeline of what was live.
+//! Live memory over time.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -10,26 +10,27 @@ use super::report::Format;
 use super::{Totals, Visitor};
 use crate::SCHEMA;
 
-/// The columns, in text and tables.
+/// Column names, in text and tables.
 const COLUMNS: [&str; 5] = ["time", "total", "valid", "invalid", "driver"];
 
 /// Writes the totals at every change.
 pub(super) struct Usage<'a> {
     out: &'a mut dyn Write,
-    /// What `out` writes to, if that is a file that can be begun again.
+    /// The file behind `out`, if it can be truncated to restart.
     file: Option<File>,
     format: Format,
     host: bool,
-    /// Lines that were written.
+    /// Number of points written.
     pub(super) points: u64,
 }
 
 impl<'a> Usage<'a> {
-    /// Writes to `out`, which ends in `file` if that can be begun again; with `host`, memory of the
-    /// host is part of the totals.
+    /// Writes the timeline to `out`, which ends in `file` if that can be truncated. With `host`,
+    /// host memory is part of the totals.
     ///
     /// # Errors
-    /// Those of `out`.
+    ///
+    /// Returns an error if `out` cannot be written.
     pub(super) fn begin(
         out: &'a mut dyn Write,
         file: Option<File>,
@@ -65,10 +66,11 @@ impl<'a> Usage<'a> {
         }
     }
 
-    /// Ends the timeline, which was looked at between these times, seconds from the first event.
+    /// Ends the timeline; `from` and `to` limit the selected time, seconds from the first event.
     ///
     /// # Errors
-    /// `out` cannot be written to.
+    ///
+    /// Returns an error if `out` cannot be written.
     pub(super) fn finish(&mut self, from: Option<f64>, to: Option<f64>) -> Result<()> {
         if self.format == Format::Json {
             let ends = serde_json::json!({ "from": from, "to": to }).to_string();
@@ -92,7 +94,7 @@ impl<'a> Usage<'a> {
             Format::Json if self.points == 1 => ("[", b',', "]\n"),
             Format::Json => (",[", b',', "]\n"),
         };
-        // There are millions of these.
+        // There are millions of points.
         let mut digits = itoa::Buffer::new();
         self.out.write_all(begin.as_bytes())?;
         self.out.write_all(digits.format(time).as_bytes())?;
@@ -103,7 +105,7 @@ impl<'a> Usage<'a> {
         self.out.write_all(end.as_bytes())
     }
 
-    fn begin_again(&mut self) -> io::Result<()> {
+    fn restart_output(&mut self) -> io::Result<()> {
         self.out.flush()?;
         if let Some(file) = &mut self.file {
             file.set_len(0)?;
@@ -137,6 +139,6 @@ impl Visitor for Usage<'_> {
     }
 
     fn restart(&mut self) -> Result<()> {
-        self.begin_again().context("cannot write the timeline")
+        self.restart_output().context("cannot write the timeline")
     }
 }

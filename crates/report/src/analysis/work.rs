@@ -1,4 +1,4 @@
-//! What a file says of launches, copies and what ran on GPUs, entered into the engine.
+//! Launches, copies and GPU activity of a file, applied to the engine.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,36 +19,37 @@ use gpuprobe_recording::gpu_rows::{self, Filter};
 use gpuprobe_recording::row::{integer, text};
 use gpuprobe_recording::{Database, Session, ids};
 
-/// The time of a GPU, whoever used it.
+/// Utilisation of a GPU by all processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Gpu {
-    /// Device.
+    /// Device index in the file.
     pub device: u32,
-    /// Time with anything running: a kernel, a copy, a memory set or a graph.
+    /// Time with a kernel, a copy, a memory set or a graph running, nanoseconds.
     pub busy_ns: u64,
-    /// Time from the first of these to the end of the last.
+    /// Time from the first of these to the end of the last, nanoseconds.
     pub span_ns: u64,
-    /// Share of that time, 0 to 1.
+    /// `busy_ns` as a share of `span_ns`, 0 to 1.
     pub share: f64,
-    /// Times in between with nothing running.
+    /// Number of idle gaps in between.
     pub gaps: u64,
-    /// The longest of them.
+    /// Length of the longest gap, nanoseconds.
     pub longest_gap_ns: u64,
-    /// What it is called, if the file tells.
+    /// Name of the GPU, if the file has it.
     pub name: Option<String>,
-    /// That time by what ran.
+    /// Busy time by kind of work.
     #[serde(flatten)]
     pub work: WorkNs,
-    /// From the first record of anything in the file to the end of the last.
+    /// Time from the first record of any kind in the file to the end of the last, nanoseconds.
     pub observed_ns: u64,
-    /// Its parts with each of these running, and with nothing.
+    /// Busy and idle time as shares of `observed_ns`.
     pub shares: Shares,
 }
 
-/// Enters into `state` what `database` has of it; returns how busy GPUs were.
+/// Applies the records of `database` to `state`; returns the utilisation of GPUs.
 ///
 /// # Errors
-/// The file cannot be read.
+///
+/// Returns an error if the file cannot be read.
 pub(super) fn read(
     database: &Database,
     session: &Session,
@@ -122,7 +123,8 @@ fn unsigned(number: Option<i64>) -> u64 {
         .unwrap_or(0)
 }
 
-/// When processes ended, as records have times, by their ids. One that runs another program goes on.
+/// When processes ended, on the clock of records, by process id. A process that calls `exec` goes
+/// on.
 fn ends(database: &Database) -> Result<HashMap<u32, u64>> {
     let mut ends = HashMap::new();
     let columns = ["globalPid", "t0", "how"];
@@ -136,7 +138,7 @@ fn ends(database: &Database) -> Result<HashMap<u32, u64>> {
     Ok(ends)
 }
 
-/// Launches as they were counted where they were called.
+/// Launches, as counted at their calls.
 fn launches(
     database: &Database,
     session: &Session,
@@ -196,7 +198,8 @@ fn launches(
     })
 }
 
-/// The row of a function that does `op`; where nobody knows it, of another one that does.
+/// Row of the function `symbol` with operation `op`; if it is unknown, of another function with
+/// `op`.
 fn row_of(symbol: &str, op: Op) -> u16 {
     let functions = || FUNCTIONS.iter().enumerate().filter(|(_, f)| f.op == op);
     let known = functions().find(|(_, function)| function.symbol == symbol);
@@ -206,7 +209,7 @@ fn row_of(symbol: &str, op: Op) -> u16 {
     u16::try_from(row).unwrap_or(0)
 }
 
-/// Copies as they were called.
+/// Copies, as recorded at their calls.
 fn copies(database: &Database, filter: Filter, transfers: &mut Transfers) -> Result<()> {
     let directions: HashMap<_, _> = Direction::ALL.map(|d| (d.name(), d)).into();
     let columns = [

@@ -1,4 +1,4 @@
-//! Calls of threads, with their stacks, and the overhead of tracing.
+//! Calls of threads with their stacks, and the overhead of tracing.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -15,10 +15,10 @@ pub(super) use gpuprobe_recording::memory_rows::CALLS;
 use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{Database, Frame, Resolver};
 
-/// The table of the overhead of tracing.
+/// The table of the tracing overhead.
 pub(super) const OVERHEAD: &str = "PROFILER_OVERHEAD";
 
-/// Stacks of calls that have not come yet, at most.
+/// Limit on stacks whose calls have not been read yet.
 const MOST: usize = 1 << 16;
 
 /// Writes the calls of all threads.
@@ -38,7 +38,7 @@ pub(super) fn calls<W: Write>(
         "returnValue",
         "callchainId",
     ];
-    // The row with the stack of a call begins with it or a little earlier.
+    // The row with the stack of a call begins with the call or a little earlier.
     let order = "ORDER BY start, eventClass = 67 DESC, \"end\" DESC";
     let Some(mut statement) = database.select(CALLS, &columns, order)? else {
         return Ok(());
@@ -76,7 +76,7 @@ pub(super) fn calls<W: Write>(
     Ok(())
 }
 
-/// The result of a call, the correlation of its work on the GPU unless that is 0, and its stack.
+/// Result of a call, correlation id of its GPU work unless that is 0, and its stack.
 fn arguments(
     resolver: &Resolver<'_>,
     correlation: i64,
@@ -96,7 +96,7 @@ fn arguments(
     args
 }
 
-/// `function (file)`; of Python, `function (file.py:41)`.
+/// A frame as `function (file)`; of Python, `function (file.py:41)`.
 fn text(frame: &Frame) -> String {
     match frame.language {
         Language::Native => format!("{} ({})", frame.function, frame.module),

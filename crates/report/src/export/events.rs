@@ -1,4 +1,4 @@
-//! Events as Chrome's tracing has them.
+//! Events in the Trace Event Format of Chrome.
 
 use std::io::{self, Write};
 
@@ -8,19 +8,19 @@ use serde_json::{Map, Value};
 
 use gpuprobe_recording::Session;
 
-/// Where an event is shown.
+/// Track on which an event is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Track {
-    /// A process, or what a viewer is to show like one.
+    /// A process, or a group that the viewer shows like one.
     pub(super) pid: u64,
-    /// Likewise a thread.
+    /// A thread, or a stream shown like one.
     pub(super) tid: u64,
 }
 
-/// Further values of an event.
+/// Arguments of an event, shown in its details.
 pub(super) type Arguments = Map<String, Value>;
 
-/// One event. Times are nanoseconds; the format has microseconds.
+/// One event. Its times are nanoseconds; the format has microseconds.
 #[derive(Serialize)]
 struct Event<'a> {
     name: &'a str,
@@ -41,11 +41,11 @@ struct Event<'a> {
     args: Arguments,
 }
 
-/// Writes events.
+/// Writes events to `out`.
 pub(super) struct Events<W> {
     out: W,
     is_first: bool,
-    /// The last id of an arrow or of a range.
+    /// The last id used for an arrow or a range.
     id: u64,
 }
 
@@ -54,7 +54,7 @@ fn microseconds(ns: i64) -> f64 {
 }
 
 impl<W: Write> Events<W> {
-    /// Begins a trace.
+    /// Begins a trace, with the metadata of `session`.
     pub(super) fn begin(mut out: W, session: &Session) -> Result<Self> {
         let about = serde_json::json!({
             "exporter": concat!("gpuprobe ", env!("CARGO_PKG_VERSION")),
@@ -97,7 +97,7 @@ impl<W: Write> Events<W> {
         }
     }
 
-    /// Something that took time.
+    /// Writes an event with a duration.
     pub(super) fn slice(
         &mut self,
         (name, category): (&str, &str),
@@ -112,7 +112,7 @@ impl<W: Write> Events<W> {
         })
     }
 
-    /// A moment.
+    /// Writes an instant event.
     pub(super) fn moment(
         &mut self,
         (name, category): (&str, &str),
@@ -127,7 +127,7 @@ impl<W: Write> Events<W> {
         })
     }
 
-    /// A range that need not nest with others.
+    /// Writes a range that need not nest with others.
     pub(super) fn range(
         &mut self,
         (name, category): (&str, &str),
@@ -148,7 +148,7 @@ impl<W: Write> Events<W> {
         })
     }
 
-    /// An arrow from what begins at one place to what begins at another.
+    /// Writes an arrow between the events that begin at two points.
     pub(super) fn arrow(&mut self, from: (Track, i64), to: (Track, i64)) -> Result<()> {
         self.id += 1;
         let id = Some(self.id);
@@ -164,7 +164,7 @@ impl<W: Write> Events<W> {
         })
     }
 
-    /// A value from now on.
+    /// Writes a counter that has `value` from `ns` on.
     pub(super) fn counter(&mut self, name: &str, pid: u64, ns: i64, value: u64) -> Result<()> {
         let mut args = Map::new();
         args.insert("bytes".to_owned(), value.into());
@@ -175,7 +175,7 @@ impl<W: Write> Events<W> {
         })
     }
 
-    /// What a process or thread is called, or where it stands.
+    /// Writes the name or the position of a process or thread.
     pub(super) fn describe(
         &mut self,
         what: &str,
@@ -191,7 +191,7 @@ impl<W: Write> Events<W> {
         })
     }
 
-    /// Ends the trace.
+    /// Ends the trace, which is then valid JSON.
     pub(super) fn finish(mut self) -> Result<()> {
         write!(self.out, "\n]}}\n")
             .and_then(|()| self.out.flush())

@@ -1,4 +1,4 @@
-//! How much memory was live, over time.
+//! Live memory over time.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -11,7 +11,7 @@ use crate::analysis::{Accounts, Part, Selection, Step, Visitor};
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, ids};
 
-/// Writes the memory of each process on each device, and page-locked memory of the host.
+/// Writes the memory of each process on each device, and pinned host memory.
 pub(super) fn memory<W: Write>(
     database: &Database,
     tracks: &mut Tracks<'_>,
@@ -34,9 +34,9 @@ pub(super) fn memory<W: Write>(
 }
 
 struct Counters<'a, 'b, W> {
-    /// Bytes by process and device; no device for memory of the host.
+    /// Bytes by process and device; without a device for host memory.
     live: HashMap<(i64, Option<i64>), u64>,
-    /// Which of them the event that is being looked at has changed.
+    /// The keys that the current event has changed.
     changed: BTreeSet<(i64, Option<i64>)>,
     tracks: &'a mut Tracks<'b>,
     events: &'a mut Events<W>,
@@ -75,7 +75,7 @@ impl<W: Write> Visitor for Counters<'_, '_, W> {
 }
 
 impl<W> Counters<'_, '_, W> {
-    /// Bytes that are live where `part` is, which are about to change.
+    /// The live bytes under the key of `part`, which are about to change.
     fn live_of(&mut self, process: i64, part: &Part) -> &mut u64 {
         let device = part.allocation.device().map_or(0, i64::from);
         let key = (process, (!part.is_host()).then_some(device));

@@ -1,4 +1,5 @@
-//! `gpuprobe export`: a recording, or an Nsight Systems export, in the formats of other viewers.
+//! Implements `gpuprobe export`: converts a recording, or an Nsight Systems export, to the formats
+//! of other viewers.
 
 mod calls;
 mod events;
@@ -22,31 +23,31 @@ use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Resolver, Session, gpu_rows};
 use tracks::Tracks;
 
-/// Formats of other viewers.
+/// Output formats of `gpuprobe export`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Format {
-    /// JSON of Chrome's tracing, which Perfetto opens, too.
+    /// JSON trace for Chrome's tracing and Perfetto.
     Chrome,
-    /// A memory snapshot for PyTorch's viewers, with memory that is not PyTorch's in it: of a recording
-    /// with --memleak.
+    /// Memory snapshot for PyTorch's viewers, with the memory of other libraries; from a recording
+    /// made with --memleak.
     Torch,
 }
 
-/// What `gpuprobe export` does.
+/// Options of `gpuprobe export`.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The recording or export.
     pub file: PathBuf,
-    /// For which viewer.
+    /// Format of the output.
     pub format: Format,
-    /// Where to, packed if it ends in `.gz`; `None` and `-` for standard output.
+    /// Output file, compressed if it ends in `.gz`; `None` and `-` for standard output.
     pub output: Option<PathBuf>,
-    /// Of which process, where the format is about one.
+    /// The process to export, for formats with one process.
     pub pid: Option<u32>,
 }
 
-/// Tables of which a trace shows something.
+/// Tables shown in a trace.
 const SHOWN: [&str; 8] = [
     calls::CALLS,
     gpu_rows::KERNELS.name,
@@ -61,12 +62,14 @@ const SHOWN: [&str; 8] = [
 /// Writes the trace or snapshot.
 ///
 /// # Errors
-/// Those of the file and of the output; the file has nothing that can be shown.
+///
+/// Returns an error if the file cannot be read or contains nothing to show, or if the output cannot
+/// be written.
 pub fn run(config: &Config) -> Result<()> {
     match config.format {
         Format::Chrome => {
             if config.pid.is_some() {
-                bail!("a trace has every process in it: --pid is for --format torch");
+                bail!("--pid is for --format torch: a trace includes every process");
             }
             let database = Database::open(&config.file)?;
             if !SHOWN.iter().any(|table| database.has_table(table)) {
@@ -84,7 +87,9 @@ pub fn run(config: &Config) -> Result<()> {
                 .as_deref()
                 .is_some_and(|path| !files::is_stdout(path));
             if !is_file && io::stdout().is_terminal() {
-                bail!("a snapshot is nothing to read on a terminal: write it to a file, with -o");
+                bail!(
+                    "cannot write a snapshot to a terminal: it is binary; write it to a file with -o"
+                );
             }
             let subject = torch::find(&config.file, config.pid)?;
             let said = to_output(config, |out| subject.write(out))?;
@@ -94,7 +99,7 @@ pub fn run(config: &Config) -> Result<()> {
     }
 }
 
-/// Opens the output and has it written. Where nobody reads it to its end, there is nothing to say.
+/// Opens the output and calls `write`. A closed pipe is not an error.
 fn to_output<T: Default>(
     config: &Config,
     write: impl FnOnce(&mut dyn Write) -> Result<T>,
@@ -118,7 +123,7 @@ fn to_output<T: Default>(
     }
 }
 
-/// Opens the output, which must not be the input.
+/// Creates the output, which must not be the input.
 fn create(input: &Path, output: &Path) -> Result<File> {
     let same = |path: &Path| path.canonicalize().ok();
     if same(output).is_some_and(|output| same(input) == Some(output)) {
@@ -135,10 +140,11 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Writes a trace of Chrome's tracing, table by table: viewers put events in order themselves.
+/// Writes a trace for Chrome's tracing, table by table: viewers sort the events.
 ///
 /// # Errors
-/// Those of the file and of the output.
+///
+/// Returns an error if the file cannot be read or `out` cannot be written.
 pub fn chrome(database: &Database, session: &Session, out: &mut dyn Write) -> Result<()> {
     let mut events = Events::begin(BufWriter::with_capacity(1 << 18, out), session)?;
     let mut tracks = Tracks::new(database, session)?;

@@ -1,4 +1,4 @@
-//! Marks and ranges of NVTX.
+//! NVTX marks and ranges.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -11,16 +11,16 @@ use super::tracks::{Of, Tracks};
 use gpuprobe_recording::row::{integer, text};
 use gpuprobe_recording::{Database, Resolver};
 
-/// The table of marks and ranges.
+/// The table of NVTX marks and ranges.
 pub(super) const NVTX: &str = "NVTX_EVENTS";
 
-/// `eventType`.
+/// Value of `eventType` for a mark.
 const MARK: i64 = 34;
 const PUSH_POP: i64 = 59;
 const START_END: i64 = 60;
 const DOMAIN: i64 = 75;
 
-/// Writes marks and ranges.
+/// Writes NVTX marks and ranges.
 pub(super) fn nvtx<W: Write>(
     database: &Database,
     resolver: &Resolver<'_>,
@@ -82,7 +82,7 @@ pub(super) fn nvtx<W: Write>(
     Ok(())
 }
 
-/// The names of domains by their ids.
+/// Names of domains by id.
 fn domains(database: &Database) -> Result<HashMap<i64, String>> {
     let mut domains = HashMap::new();
     database.each(NVTX, &["eventType", "domainId", "text"], "", |row| {

@@ -1,8 +1,8 @@
-//! Which track an event stands on.
+//! Assigns events to tracks.
 //!
 //! A thread is a track of its process. The streams of a process on a GPU are tracks of a group that
-//! viewers show like a process. What neither follows nor lies within what is on its track gets a
-//! further one: viewers cannot show anything else.
+//! viewers show like a process. An event that neither follows nor nests in the events of its track
+//! gets an additional one: viewers cannot show it otherwise.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -13,45 +13,45 @@ use super::events::{Events, Track};
 use gpuprobe_recording::row::{integer, text};
 use gpuprobe_recording::{Database, Session, ids};
 
-/// Above the ids of all processes and threads.
+/// Above all process and thread ids.
 const FIRST_GROUP: u64 = 1 << 23;
 const FIRST_TRACK: u64 = 1 << 24;
 
-/// What has tracks.
+/// Owner of a track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Of {
     /// Calls of the thread with this global id.
     Thread(i64),
-    /// What it marks through NVTX.
+    /// NVTX marks and ranges of the thread with this global id.
     Marks(i64),
-    /// What tracing cost it.
+    /// Tracing overhead in the thread with this global id.
     Overhead(i64),
-    /// A stream: process, device, context, number.
+    /// A stream: process, device, context, stream id.
     Stream(i64, i64, i64, i64),
 }
 
-/// A track, and the ends of what is open on it, the innermost last.
+/// A track, and the end times of its open events, innermost last.
 #[derive(Debug)]
 struct Lane {
     track: Track,
     open: Vec<i64>,
 }
 
-/// A track's or group's name, and its place among others.
+/// Name of a track or group, and its position among others.
 type Description = (String, usize);
 
-/// Hands out tracks.
+/// Assigns events to tracks of threads and streams.
 pub(super) struct Tracks<'a> {
     session: &'a Session,
     /// Names of threads, by global id.
     threads: HashMap<i64, String>,
-    /// The default stream of a context: process and context.
+    /// The default stream of a context, by process and context.
     default_streams: HashMap<(u32, i64), i64>,
-    /// Groups of streams: process and device.
+    /// Groups of streams, by process and device.
     groups: BTreeMap<(i64, i64), u64>,
     lanes: BTreeMap<Of, Vec<Lane>>,
     next: u64,
-    /// Calls that are not on the first track of their thread: thread and start.
+    /// Calls that are not on the first track of their thread, by thread and start.
     moved: HashMap<(i64, i64), Track>,
 }
 
@@ -99,14 +99,14 @@ impl<'a> Tracks<'a> {
         })
     }
 
-    /// The group of a process's work on a device.
+    /// The group for the work of a process on a device.
     pub(super) fn group(&mut self, process: i64, device: i64) -> u64 {
         let next = FIRST_GROUP + self.groups.len() as u64;
         *self.groups.entry((process, device)).or_insert(next)
     }
 
-    /// The track for what begins at `start`; nothing that is asked for later began earlier. Work of
-    /// a stream never lies within other work.
+    /// The track for an event that begins at `start`; later calls must not have an earlier start.
+    /// Work of a stream never nests in other work.
     pub(super) fn place(&mut self, of: Of, (start, end): (i64, i64)) -> Track {
         let pid = match of {
             Of::Stream(process, device, ..) => self.group(process, device),
@@ -139,7 +139,7 @@ impl<'a> Tracks<'a> {
         track
     }
 
-    /// The track of a call, which arrows to what it caused begin at.
+    /// The track of a call, from which arrows to its GPU work begin.
     pub(super) fn place_call(&mut self, thread: i64, times: (i64, i64)) -> Track {
         let track = self.place(Of::Thread(thread), times);
         if track.tid != u64::from(ids::tid(thread)) {
@@ -148,7 +148,7 @@ impl<'a> Tracks<'a> {
         track
     }
 
-    /// Where the call stands that `thread` began at `start`.
+    /// The track of the call that `thread` began at `start`.
     pub(super) fn of_call(&self, thread: i64, start: i64) -> Track {
         let first = Track {
             pid: u64::from(ids::pid(thread)),
@@ -157,7 +157,7 @@ impl<'a> Tracks<'a> {
         self.moved.get(&(thread, start)).copied().unwrap_or(first)
     }
 
-    /// Viewers add the id.
+    /// Name of a process; viewers add the id.
     fn process(&self, pid: u32) -> &str {
         let name = self.session.processes.get(&pid).map(String::as_str);
         name.filter(|name| !name.is_empty()).unwrap_or("process")
@@ -188,8 +188,8 @@ impl<'a> Tracks<'a> {
         }
     }
 
-    /// Says what the tracks are called, and in which order they stand: processes in front of the
-    /// GPUs, what a thread marks in front of what it calls.
+    /// Writes the names of tracks and their order: processes before GPUs, NVTX ranges of a thread
+    /// before its calls.
     pub(super) fn describe<W: Write>(&self, events: &mut Events<W>) -> Result<()> {
         let mut processes: BTreeMap<u64, Description> = BTreeMap::new();
         for of in self.lanes.keys() {

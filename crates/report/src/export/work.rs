@@ -1,4 +1,4 @@
-//! What GPUs did, on their streams, with arrows from the calls that caused it.
+//! GPU work on its streams, with arrows from the calls that launched it.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use gpuprobe_recording::memory_rows::CALLS;
 use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{Database, Resolver, gpu_rows, kinds};
 
-/// Columns that every one of them has, and those of the call behind.
+/// Columns of every table, and those of the call.
 const COMMON: [&str; 7] = [
     "start",
     "end",
@@ -22,13 +22,13 @@ const COMMON: [&str; 7] = [
     "globalPid",
     "correlationId",
 ];
-/// Where the row's own id, the start and the thread of the call follow, and then further columns.
+/// Index of the row's own id, start and thread of the call; further columns follow.
 const ROW: usize = COMMON.len();
 const CALL: usize = ROW + 1;
 const THREAD: usize = CALL + 1;
 const FURTHER: usize = THREAD + 1;
 
-/// A table, and what its rows are called.
+/// A table, and how its rows are named.
 struct Shown {
     table: gpu_rows::Table,
     category: &'static str,
@@ -58,7 +58,7 @@ static TABLES: [Shown; 4] = [
     },
 ];
 
-/// Something that a GPU did.
+/// A piece of GPU work.
 struct Item {
     start: i64,
     end: i64,
@@ -66,20 +66,20 @@ struct Item {
     category: &'static str,
     name: String,
     args: Arguments,
-    /// Thread and start of the call that caused it.
+    /// Thread and start of the call that launched it.
     call: Option<(i64, i64)>,
 }
 
-/// The rows of a table, one after the other.
+/// Reads the rows of a table one by one.
 struct Reader<'a> {
     shown: &'static Shown,
     rows: Rows<'a>,
-    /// The row that was read last.
+    /// Id of the last row read.
     last: Option<i64>,
     next: Option<Item>,
 }
 
-/// Writes what GPUs did.
+/// Writes the GPU work.
 pub(super) fn work<W: Write>(
     database: &Database,
     resolver: &Resolver<'_>,
@@ -104,7 +104,7 @@ pub(super) fn work<W: Write>(
         reader.read(database, resolver)?;
         readers.push(reader);
     }
-    // Each table is in order: the earliest of their next rows is the next of all.
+    // Each table is sorted: the earliest of their next rows comes next.
     let start = |reader: &&mut Reader<'_>| reader.next.as_ref().map_or(i64::MAX, |item| item.start);
     while let Some(reader) = readers.iter_mut().min_by_key(start)
         && let Some(item) = reader.next.take()
@@ -121,7 +121,7 @@ pub(super) fn work<W: Write>(
     Ok(())
 }
 
-/// The rows of a table in the order of their times, each with the call that caused it.
+/// Query for the rows of a table in time order, each with the call that launched it.
 fn query(table: &gpu_rows::Table, database: &Database) -> String {
     let column = |of: &str, alias: &str, name: &str| match database.has_column(of, name) {
         true => format!("{alias}.\"{name}\""),
@@ -153,12 +153,12 @@ fn query(table: &gpu_rows::Table, database: &Database) -> String {
 }
 
 impl Reader<'_> {
-    /// Reads on to the next row that makes sense.
+    /// Reads up to the next valid row.
     fn read(&mut self, database: &Database, resolver: &Resolver<'_>) -> Result<()> {
         self.next = None;
         while let Some(row) = self.rows.next().map_err(|e| database.explain(e))? {
             let number = |index| integer(row, index);
-            // If several calls have its number, it is still one piece of work.
+            // Several calls may have its correlation id; it is still one piece of work.
             let id = number(ROW);
             if id.is_some() && std::mem::replace(&mut self.last, id) == id {
                 continue;
@@ -219,7 +219,7 @@ fn kernel(row: &Row<'_>, resolver: &Resolver<'_>, args: &mut Arguments) -> Strin
     }
 }
 
-/// Bytes, and how fast.
+/// Adds bytes, and bytes per second.
 fn bytes(row: &Row<'_>, args: &mut Arguments) {
     let Some(bytes) = further(row, 0) else { return };
     args.insert("bytes".to_owned(), bytes.into());
@@ -234,7 +234,7 @@ fn bytes(row: &Row<'_>, args: &mut Arguments) {
     }
 }
 
-/// The name of a kind of memory, if there is one in this column.
+/// Name of the memory kind in this column, if there is one.
 fn kind(row: &Row<'_>, index: usize) -> Option<&'static str> {
     let kind = further(row, index).and_then(|kind| u8::try_from(kind).ok())?;
     Some(kinds::of_id(kind).kind.name())

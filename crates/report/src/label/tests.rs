@@ -1,4 +1,4 @@
-//! What call sites are called.
+//! Labels of call sites.
 
 use super::*;
 use gpuprobe_model::stack::Language;
@@ -17,7 +17,7 @@ fn frame(function: &str, module: &str, file: Option<(&str, u32)>) -> Frame {
 }
 
 #[test]
-fn the_first_frame_that_is_the_users() {
+fn the_label_is_the_first_user_frame() {
     let app = "/srv/app";
     let stack = [
         frame("cudaMalloc", "/cuda/libcudart.so.12", None),
@@ -40,7 +40,7 @@ fn the_first_frame_that_is_the_users() {
 }
 
 #[test]
-fn in_a_framework_the_line_of_python_counts() {
+fn framework_code_is_labelled_by_its_python_line() {
     let mut line = frame("step", "train.py", Some(("/home/ada/train.py", 88)));
     line.language = Language::Python;
     let mut library = frame(
@@ -59,7 +59,7 @@ fn in_a_framework_the_line_of_python_counts() {
     ];
     assert_eq!(label(&stack).as_deref(), Some("train.py:88 step"));
     assert_eq!(via(&stack, "cudaMalloc"), "zeros_like > cudaMalloc");
-    // Whatever else was called: a library, an extension of the user's, or nothing by name.
+    // Whatever else was called: a library, an extension of the user, or code without symbols.
     for (function, module, file) in [
         ("cublasCreate_v2", "/x/libcublas.so.12", None),
         ("grow", "/srv/_pool.so", Some(("/srv/pool.cc", 58))),
@@ -74,7 +74,7 @@ fn in_a_framework_the_line_of_python_counts() {
         let called = [frame(function, module, file), stack[4].clone()];
         assert_eq!(label(&called).as_deref(), Some("train.py:88 step"));
     }
-    // Without a line of the user's, a library that is no framework's says more than who called it.
+    // Without a user line, a library that is not a framework is more informative than its caller.
     let library = &stack[3];
     let cublas = frame("cublasCreate_v2", "/x/libcublas.so.12", None);
     let called = [cublas, library.clone()];
@@ -86,7 +86,7 @@ fn in_a_framework_the_line_of_python_counts() {
 }
 
 #[test]
-fn lines_of_files_with_one_name_are_told_apart() {
+fn lines_of_files_with_the_same_name_differ() {
     let line = |file: &str| Frame {
         language: Language::Python,
         ..frame("<lambda>", "", Some((file, 3)))
@@ -107,9 +107,9 @@ fn lines_of_files_with_one_name_are_told_apart() {
     );
 }
 
-/// As `python -X perf` has it, which tells no lines.
+/// Stacks of `python -X perf`, which have no lines.
 #[test]
-fn functions_of_python_come_before_those_that_run_them() {
+fn python_functions_come_before_interpreter_functions() {
     let python = |name: &str| {
         let mut frame = frame(name, "[jit]", Some(("/srv/train.py", 0)));
         (frame.line, frame.language) = (None, Language::Python);
@@ -171,7 +171,7 @@ fn labels_differ_where_stacks_do() {
     assert_eq!(different.len(), labels.len(), "{labels:?}");
     assert_eq!(labels[2], "a.c:1 pool_allocate < app: tune");
     assert_eq!(labels[4], "cudaMalloc");
-    // Two places in one function, without lines.
+    // Two places in one function, without line information.
     let mut other = frame("main", app, None);
     other.address = 0x40;
     let places = [frame("main", app, None), other];

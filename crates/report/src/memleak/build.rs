@@ -1,4 +1,4 @@
-//! Who holds memory: from the ledger to a report.
+//! Builds the report of live memory from the ledger.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ use gpuprobe_engine::verdict::{self, Judgement};
 use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::identity::DeviceIdentity;
 
-/// Makes the report of what the ledger holds now.
+/// Builds the report of the memory that the ledger holds now.
 pub(crate) fn build(ledger: &Ledger, options: &Options, sources: Sources<'_>) -> Memleak {
     let all = ledger.living().chain(ledger.ended(options.is_final));
     let mut processes: Vec<_> = all
@@ -66,7 +66,7 @@ pub(crate) fn build(ledger: &Ledger, options: &Options, sources: Sources<'_>) ->
     }
 }
 
-/// What is live in all processes that are listed, by kind and by device too.
+/// Sums of live memory of all listed processes, also by kind and by device.
 fn sums(
     processes: &[ProcessReport],
     ledger: &Ledger,
@@ -98,7 +98,7 @@ fn sums(
     (live, kinds, devices)
 }
 
-/// The owners of what is live in all processes that are listed.
+/// Owners of the live memory of all listed processes.
 fn owners_of(processes: &[ProcessReport], ledger: &Ledger, options: &Options) -> Vec<OwnerReport> {
     let forgotten = ledger.forgotten().sums.gpu;
     let forgotten = OwnerReport {
@@ -121,8 +121,8 @@ fn device_report(index: Option<u16>, device: DeviceIdentity, total: Total) -> De
     }
 }
 
-/// Adds up the devices of all processes. Where the UUID is not known, all that can be gone by is
-/// the number that the process has for it.
+/// Sums up the devices of all processes. If the UUID is unknown, devices are matched by the
+/// process's device index.
 fn add_device(devices: &mut Vec<DeviceReport>, device: &DeviceReport) {
     let same = |d: &&mut DeviceReport| {
         if device.uuid.is_some() || d.uuid.is_some() {
@@ -154,7 +154,7 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
     let (sites, omitted, filtered) =
         site_reports(Holder::Process(process), &groups, options, sources);
     let Held { owners, pools } = owners::held(process, symbols);
-    let (sites, functions) = if options.tells_sites() {
+    let (sites, functions) = if options.lists_sites() {
         (Some(sites), Vec::new())
     } else {
         (None, sites)
@@ -217,7 +217,7 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
     report
 }
 
-/// What becomes of the contexts that a process makes, if there are any.
+/// Verdict on the contexts that a process creates, if there are any.
 fn judge_contexts(process: &Process, options: &Options) -> Option<Judgement> {
     if !options.explains || process.made_contexts() == 0 {
         return None;
@@ -225,7 +225,7 @@ fn judge_contexts(process: &Process, options: &Options) -> Option<Judgement> {
     verdict::judge(&process.contexts_shape(options.now_ns))
 }
 
-/// For how long a process was traced.
+/// How long the process was traced, nanoseconds.
 fn traced_ns(process: &Process, options: &Options) -> u64 {
     match process.first_seen_ns.filter(|_| process.from_birth) {
         Some(first_ns) => process
@@ -236,13 +236,13 @@ fn traced_ns(process: &Process, options: &Options) -> u64 {
     }
 }
 
-/// What NVML says of `process`; of one that has ended, what it said last, and how long ago.
+/// Memory use of `process` from NVML; for one that has ended, the last figures and their age.
 fn nvml_of(
     process: &Process,
     options: &Options,
     sources: Sources<'_>,
 ) -> (Option<Nvml>, Option<u64>) {
-    // With some kinds left out, nothing would add up.
+    // With some kinds excluded, the figures would not add up.
     if process.counted() != KindSet::ALL {
         return (None, None);
     }
@@ -259,7 +259,7 @@ fn nvml_of(
     (now, None)
 }
 
-/// What a process has on each GPU of the host: as traced, and as NVML says.
+/// Memory of a process on each GPU of the host: as traced, and as NVML reports.
 pub(super) fn gpu_shares(devices: &[DeviceReport], used: &[(u32, u64)]) -> Vec<GpuShare> {
     let mut shares: Vec<GpuShare> = Vec::new();
     for &(index, bytes) in used {

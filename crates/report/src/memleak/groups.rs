@@ -1,4 +1,4 @@
-//! Which call sites of a process are one.
+//! Grouping of the call sites of a process.
 
 use hashbrown::HashMap;
 
@@ -9,24 +9,25 @@ use gpuprobe_model::stack::{Location, ModuleId, Symbols};
 use crate::fold::{self, Lines, Numbered};
 use crate::owners::Owners;
 
-/// Where a location is, as far as Python is concerned: a line's number, or an address.
+/// A location, for comparison: the number of a Python line, or an address.
 type Place = (Option<ModuleId>, u64);
 
-/// What the sites of one group have in common: whose memory it is, whether an allocator took it for a
-/// pool, and the lines of Python.
+/// Properties that the sites of a group share: the owner of the memory, whether an allocator took
+/// it for its pool, and the Python lines.
 type Key = (Belongs, bool, Vec<u32>);
 
-/// The call sites of a process, by the one that stands for all that are the same: the first of them.
+/// The call sites of a process, by the representative of each group, which is its first site.
 pub(super) struct Groups {
-    /// The numbers in reports of all sites, each alone.
+    /// Ids of all sites in reports, without grouping.
     own: Vec<u32>,
-    /// Those that stand for them.
+    /// Ids of their representatives.
     ids: Vec<u32>,
 }
 
 impl Groups {
-    /// All sites of `process`. With `by_lines`, those are one that have the same lines of Python and
-    /// memory of the same side; the files that we read may have several numbers for one in any case.
+    /// Groups the sites of `process`. With `by_lines`, sites with the same Python lines and memory
+    /// of the same side are one; sites of files with the same contents are one in any case, as
+    /// files may have several numbers for one.
     pub(super) fn of(process: &Process, by_lines: bool, symbols: &dyn Symbols) -> Self {
         let mut own = Vec::new();
         let mut ids = Vec::new();
@@ -63,28 +64,28 @@ impl Groups {
         Self { own, ids }
     }
 
-    /// The number in reports of the site that the engine knows by `number`.
+    /// Id in reports of the site with `number` in the engine.
     pub(super) fn id(&self, number: u32) -> u32 {
         self.ids.get(number as usize).copied().unwrap_or(number)
     }
 
-    /// The same where no sites are one.
+    /// Id in reports of the site itself, without grouping.
     pub(super) fn own_id(&self, number: u32) -> u32 {
         self.own.get(number as usize).copied().unwrap_or(number)
     }
 
-    /// Whether no site is the same as another.
-    pub(super) fn are_single(&self) -> bool {
+    /// Whether every group has one site.
+    pub(super) fn is_ungrouped(&self) -> bool {
         (0..).zip(&self.ids).all(|(number, id)| number == *id)
     }
 }
 
-/// Looks up the lines of Python of one process, each once.
+/// Looks up the Python lines of one process, each once.
 #[derive(Default)]
 struct Reader {
     lines: Lines,
     known: HashMap<Place, Vec<Numbered>>,
-    /// The lines of the stack that is looked at.
+    /// Lines of the current stack.
     found: Vec<Numbered>,
 }
 
@@ -108,14 +109,15 @@ impl Reader {
     }
 }
 
-/// Whose memory the function of `row` allocates: what is of the GPU and of the host is never one site.
+/// The side (GPU or host) that the function of `row` allocates on: memory of both is never one
+/// site.
 pub(crate) fn side(row: u16) -> Belongs {
     let function = gpuprobe_cuda::function(row);
     function.map_or(Belongs::Gpu, |function| function.kind.belongs())
 }
 
-/// The locations of a site that may be Python's: lines that were walked, and what is in no file, as
-/// `python -X perf` makes it. The innermost is the function that was called.
+/// Locations of a site that may be Python frames: unwound Python lines, and code in no file, which
+/// `python -X perf` generates. The innermost frame, which is the called function, is skipped.
 pub(super) fn perhaps_python(site: &Site) -> impl Iterator<Item = &Location> {
     let locations = site
         .stack

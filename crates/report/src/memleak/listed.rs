@@ -1,4 +1,4 @@
-//! A call site of a report while it is being made.
+//! Call sites of a report while it is being built.
 
 use std::cmp::Reverse;
 
@@ -8,22 +8,22 @@ use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::totals::Sums;
 use gpuprobe_engine::{Allocation, Site};
 
-/// A call site, or several that are one.
+/// A call site, or several that are grouped.
 pub(super) struct Listed<'a> {
-    /// Its number in reports.
+    /// Id of the site in reports.
     pub(super) id: u32,
-    /// The numbers of all that are one, by which the engine knows them.
+    /// Numbers of the grouped sites in the engine.
     pub(super) members: Vec<u32>,
-    /// The one that holds most, and how much that is.
+    /// The site with the most live bytes, and these bytes.
     pub(super) site: &'a Site,
     most_bytes: u64,
-    /// Rows of the functions that were called at those that hold what is to be listed.
+    /// Rows of the allocating functions of sites with listed memory.
     pub(super) rows: Vec<u16>,
-    /// How many of them hold what is to be listed.
+    /// Number of sites with listed memory.
     pub(super) variants: u64,
-    /// What of it is to be listed.
+    /// Memory that is listed.
     pub(super) live: Sums,
-    /// What was ever allocated there, and what of it is no longer live.
+    /// Memory ever allocated at the sites, and the part that was freed.
     pub(super) allocated: Sums,
     pub(super) freed: Sums,
     pub(super) peak: Peak,
@@ -33,7 +33,7 @@ pub(super) struct Listed<'a> {
 }
 
 impl<'a> Listed<'a> {
-    /// The site that the engine knows by `number`, of which nothing is listed yet.
+    /// The site with `number` in the engine, with no memory listed yet.
     pub(super) fn new(number: u32, site: &'a Site) -> Self {
         Self {
             id: number,
@@ -52,7 +52,6 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Lists an allocation.
     pub(super) fn add(&mut self, allocation: &Allocation) {
         self.live.add(allocation);
         self.oldest_ns = self.oldest_ns.min(allocation.end_ns);
@@ -63,16 +62,16 @@ impl<'a> Listed<'a> {
         self.count();
     }
 
-    /// What is listed of this one site is known.
+    /// Ends the listing of allocations of this one site.
     pub(super) fn count(&mut self) {
         self.variants = 1;
         self.rows = vec![self.site.row];
         self.most_bytes = self.live.all().bytes;
     }
 
-    /// Another number of the same site, a later one.
+    /// Adds another, later site to the group.
     pub(super) fn merge(&mut self, mut other: Self) {
-        // Of what holds nothing any more, the first is as good as any.
+        // Among sites without live memory, the first one is kept.
         if (other.variants, other.most_bytes) > (self.variants.min(1), self.most_bytes) {
             (self.site, self.most_bytes) = (other.site, other.most_bytes);
         }
@@ -93,7 +92,7 @@ impl<'a> Listed<'a> {
         self.rows.dedup();
     }
 
-    /// By what sites are sorted.
+    /// Sort key of the site.
     pub(super) fn key(&self, sort: Sort) -> impl Ord + use<> {
         let (gpu, all) = (Reverse(self.live.gpu.bytes), Reverse(self.live.all().bytes));
         let first = match sort {

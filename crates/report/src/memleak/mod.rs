@@ -1,4 +1,4 @@
-//! Who holds memory.
+//! Report of live memory by process, thread, call site and device.
 
 mod build;
 mod groups;
@@ -38,58 +38,58 @@ pub use site::{LeftOut, SiteReport};
 pub(crate) use sites::Holder;
 pub(super) use sites::{needed_locations, shown, stack_of};
 
-/// Who holds memory, and what was called.
+/// Live memory, and counts of memory calls.
 #[derive(Clone, Debug, Serialize)]
 pub struct Memleak {
-    /// Successful allocating calls, once each, whatever they nest.
+    /// Successful allocating calls; nested calls are counted once.
     pub alloc_calls: u64,
-    /// Successful frees of something.
+    /// Successful frees, without those of null pointers.
     pub free_calls: u64,
     /// Calls that returned an error.
     pub failed_calls: u64,
-    /// Frees of memory that was allocated before tracing began.
+    /// Frees of memory allocated before tracing began.
     pub unknown_frees: u64,
     /// Successful frees of a null pointer, which do nothing.
     pub null_frees: u64,
-    /// What is allocated and not freed, over the processes listed.
+    /// Live memory of the listed processes.
     #[serde(flatten)]
     pub live: Live,
-    /// By what live allocations are shown to people.
+    /// Grouping of live allocations, in text.
     #[serde(skip)]
     pub group: Group,
-    /// Every process of the host is traced.
+    /// Whether every process of the host is traced.
     #[serde(skip)]
     pub host_wide: bool,
-    /// What is shown to people.
+    /// Filters and order of lists, in text.
     #[serde(skip)]
     pub view: View,
-    /// Name of the host, for people.
+    /// Name of the host, in text.
     #[serde(skip)]
     pub host_name: Option<String>,
-    /// Rows at most, for people.
+    /// Limit on the rows of lists, in text.
     #[serde(skip)]
     pub top: Option<usize>,
-    /// Call stacks are taken.
+    /// Whether call stacks are captured.
     #[serde(skip)]
     pub has_stacks: bool,
-    /// The GPUs of the host, where NVML is there.
+    /// The GPUs of the host, if NVML is available.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuMemory>,
-    /// The most bytes of GPU memory that living processes held together.
+    /// Peak of the GPU memory that live processes held together, bytes.
     pub peak_bytes: u64,
-    /// What is live by kind.
+    /// Live memory by kind.
     pub kinds: Kinds,
-    /// GPU memory that is live by device.
+    /// Live GPU memory by device.
     pub devices: Vec<DeviceReport>,
-    /// GPU memory that is live by the library or program that asked for it, largest first.
+    /// Live GPU memory by the library or program that allocated it, largest first.
     pub owners: Vec<OwnerReport>,
-    /// For how long memory was traced, nanoseconds.
+    /// How long memory was traced, nanoseconds.
     #[serde(skip)]
     pub watched_ns: u64,
-    /// Successful calls of each allocating function that was called.
+    /// Successful calls by allocating function, without functions that were not called.
     #[serde(serialize_with = "as_map")]
     pub calls: Vec<(&'static str, u64)>,
-    /// Processes, largest first.
+    /// Processes with memory, largest first.
     pub processes: Vec<ProcessReport>,
 }
 
@@ -100,20 +100,20 @@ impl Memleak {
     }
 }
 
-/// Live memory: the three sums that are never mixed.
+/// Live memory, as three sums that are never added up for display.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Live {
-    /// GPU memory.
+    /// Bytes of GPU memory.
     pub live_bytes: u64,
-    /// Its number of allocations.
+    /// Number of allocations of GPU memory.
     pub live_allocations: u64,
-    /// Host memory that CUDA handed out or page-locked.
+    /// Bytes of host memory that CUDA allocated or pinned.
     pub host_bytes: u64,
-    /// Its number of allocations.
+    /// Number of allocations of host memory.
     pub host_allocations: u64,
-    /// Memory that another process or API has, and this one uses.
+    /// Bytes of memory that is owned by another process or API.
     pub imported_bytes: u64,
-    /// Its number of allocations.
+    /// Number of allocations of imported memory.
     pub imported_allocations: u64,
 }
 
@@ -131,17 +131,17 @@ impl From<Sums> for Live {
 }
 
 impl Live {
-    /// Whether nothing is live.
+    /// Whether no memory is live.
     pub fn is_empty(&self) -> bool {
         self.allocations() == 0
     }
 
-    /// Allocations of all three.
+    /// Number of allocations of all three.
     pub fn allocations(&self) -> u64 {
         self.live_allocations + self.host_allocations + self.imported_allocations
     }
 
-    /// Bytes of all three, to sort by.
+    /// Bytes of all three, used for sorting only.
     pub fn bytes(&self) -> u64 {
         let host = self.live_bytes.saturating_add(self.host_bytes);
         host.saturating_add(self.imported_bytes)
@@ -158,7 +158,7 @@ impl Live {
     }
 }
 
-/// Live memory by kind, of those kinds that are live; in JSON, a map.
+/// Live memory by kind, without kinds that have none; in JSON, a map.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds(pub Vec<(MemoryKind, Total)>);
 
@@ -190,123 +190,122 @@ impl Serialize for Kinds {
     }
 }
 
-/// GPU memory of one device.
+/// Live GPU memory of one device.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceReport {
-    /// Device index as CUDA numbers it for the process, if known.
+    /// Device index as CUDA numbers it in the process, if known.
     pub device: Option<u16>,
     /// Index on the host, as `nvidia-smi` shows it, if known.
     pub physical_index: Option<u32>,
-    /// UUID of the GPU or of the part of it that was given to the process, if known.
+    /// UUID of the GPU, or of the process's MIG device, if known.
     pub uuid: Option<String>,
-    /// Bytes that are live.
+    /// Bytes of live memory.
     pub bytes: u64,
-    /// Their number of allocations.
+    /// Number of live allocations.
     pub allocations: u64,
 }
 
-/// One process.
+/// A process that uses GPU memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProcessReport {
-    /// Process id, as the host has it.
+    /// Process id (tgid) on the host.
     pub pid: u32,
     /// User id, if known.
     pub uid: Option<u32>,
     /// Name of the user, if known.
     pub user: Option<String>,
-    /// Name, if known.
+    /// Name (comm) of the process, if known.
     pub comm: Option<String>,
-    /// Its command line, of which the end may be missing, if known.
+    /// Its command line, possibly truncated, if known.
     pub command: Option<String>,
-    /// It has ended, or runs another program now: what is listed was never freed.
+    /// Whether it has ended or called `exec`; its live memory was never freed.
     pub exited: bool,
-    /// Something of it was traced. If not, it is listed because it uses a GPU or has CUDA loaded.
+    /// Whether it was traced. If not, it is listed because it uses a GPU or has CUDA loaded.
     pub traced: bool,
-    /// It was traced from its start: nothing that it did was missed.
+    /// Whether it was traced from its start.
     pub from_start: bool,
-    /// For how long it was traced.
+    /// How long it was traced, seconds.
     pub traced_seconds: f64,
-    /// Process id within its container, if that is another.
+    /// Process id within its container, if different.
     pub container_pid: Option<u32>,
     /// Its cgroup, if known.
     pub cgroup: Option<String>,
-    /// The id of its container, if it is in one.
+    /// Id of its container, if it is in one.
     pub container: Option<String>,
-    /// What is allocated and not freed.
+    /// Live memory of the process.
     #[serde(flatten)]
     pub live: Live,
-    /// Bytes of GPU memory that it holds more than in the last report, or less if negative; none in the
-    /// first.
+    /// Change of its GPU memory since the last report, bytes; `None` in the first report.
     pub change_bytes: Option<i64>,
-    /// The same by minute, in the last minute; none until it is known for a second.
+    /// Change of its GPU memory in bytes per minute, over the last minute; `None` for the first
+    /// second.
     pub change_bytes_per_minute: Option<i64>,
-    /// The most bytes of GPU memory that it held.
+    /// Peak of its GPU memory, bytes.
     pub peak_bytes: u64,
-    /// When that was; none if a file does not tell times of day.
+    /// When the peak was reached; `None` if a file has no times of day.
     #[serde(serialize_with = "clock_micros")]
     pub peak_time: Option<DateTime<FixedOffset>>,
-    /// How long ago that was, nanoseconds.
+    /// Age of the peak, nanoseconds.
     #[serde(skip)]
     pub peak_age_ns: Option<u64>,
-    /// How long ago it ended, if it has.
+    /// Time since its end, nanoseconds, if it has ended.
     #[serde(skip)]
     pub ended_age_ns: Option<u64>,
-    /// What is live by kind.
+    /// Live memory by kind.
     pub kinds: Kinds,
-    /// GPU memory that is live by device.
+    /// Live GPU memory by device.
     pub devices: Vec<DeviceReport>,
-    /// GPU memory that is live by the library or program that asked for it, largest first.
+    /// Live GPU memory by the library or program that allocated it, largest first.
     pub owners: Vec<OwnerReport>,
-    /// What it has on each GPU of the host.
+    /// Memory on each GPU of the host.
     pub gpus: Vec<GpuShare>,
-    /// Bytes of address space that it reserved: no memory.
+    /// Bytes of reserved address space, which takes no memory.
     pub reserved_address_bytes: u64,
-    /// Modules and libraries that it has loaded.
+    /// Number of loaded modules and libraries.
     pub modules: u64,
-    /// Its pools of stream-ordered memory.
+    /// Pools of stream-ordered memory.
     pub pools: Vec<PoolReport>,
-    /// What it has open of processes that were seen to export it, for explanations.
+    /// Memory imported from traced processes, by exporter, for explanations.
     #[serde(skip)]
     pub imported_from: Vec<(Arc<Exporter>, Total)>,
-    /// Contexts that it has made and not destroyed, and what becomes of them, if any are there and somebody
-    /// is to be told.
+    /// Verdict on the contexts that it has created and not destroyed, for explanations.
     #[serde(skip)]
     pub contexts: Option<Judgement>,
-    /// What NVML says, if it is there.
+    /// Memory use according to NVML, if it is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvml: Option<Nvml>,
-    /// How long ago NVML said that of a process that has ended.
+    /// Age of the NVML figures of a process that has ended, nanoseconds.
     #[serde(skip)]
     pub nvml_age_ns: Option<u64>,
-    /// Threads that allocated what is live, largest first.
+    /// Threads with live allocations, largest first.
     pub threads: Vec<ThreadReport>,
-    /// Call sites at which something was allocated that is live, largest first, if stacks are
-    /// taken; `--top` limits their number.
+    /// Call sites with live memory, largest first, if stacks are captured; `--top` limits their
+    /// number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<Vec<SiteReport>>,
-    /// The same for people, where no stacks are taken: one for each function.
+    /// The same in text, if no stacks are captured: one per function.
     #[serde(skip)]
     pub functions: Vec<SiteReport>,
-    /// Call sites that are left out by `--top`.
+    /// Call sites omitted by `--top`.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
     pub omitted: Option<LeftOut>,
-    /// Live allocations that are at no call site here, for the age or size that was asked for.
+    /// Live allocations excluded by the age and size filters.
     #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
     pub filtered: Option<LeftOut>,
-    /// What PyTorch's allocator has handed out of it, by device.
+    /// PyTorch's tensors within this memory, by device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pytorch: Vec<PytorchReport>,
-    /// Likewise of TensorFlow's, which has no sums of its own: they are of what was seen.
+    /// TensorFlow's tensors, by device; it reports no sums, so these are of the blocks seen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tensorflow: Vec<PytorchReport>,
-    /// Frameworks at whose call sites memory went into a pool of their own: what they hand out of it is
-    /// not seen.
+    /// Frameworks with pools of their own among the call sites, whose tensors are not traced.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub framework_pools: Vec<&'static str>,
 }
 
 impl ProcessReport {
-    /// Takes in what frameworks tell of what they have handed out: their pools are no secret.
+    /// Sets the tensors of frameworks. TensorFlow is removed from `framework_pools` if its tensors
+    /// are traced.
     pub(crate) fn learn_tensors(
         &mut self,
         (pytorch, tensorflow): (Vec<PytorchReport>, Vec<PytorchReport>),
@@ -317,93 +316,93 @@ impl ProcessReport {
         (self.pytorch, self.tensorflow) = (pytorch, tensorflow);
     }
 
-    /// Call sites, for people.
+    /// Call sites to be listed in text.
     pub fn listed(&self) -> &[SiteReport] {
         self.sites.as_deref().unwrap_or(&self.functions)
     }
 }
 
-/// What a process has on a GPU of the host.
+/// Memory of a process on a GPU of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct GpuShare {
-    /// Index on the host, as `nvidia-smi` shows it; where that is not known, the process's own number.
+    /// Index on the host, as `nvidia-smi` shows it; if unknown, the process's device index.
     pub index: Option<u32>,
-    /// Bytes that NVML says it uses, if NVML is there.
+    /// Bytes used according to NVML, if it is available.
     pub used_bytes: Option<u64>,
-    /// Bytes that were traced and are live.
+    /// Bytes of traced live memory.
     pub live_bytes: u64,
 }
 
 /// A pool of stream-ordered memory.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PoolReport {
-    /// Its handle; `None` for the pool of a device that the program never asked for.
+    /// Its handle; `None` for a device's default pool that the program never queried.
     #[serde(serialize_with = "optional_hex")]
     pub pool: Option<u64>,
-    /// Its device, if it is at one.
+    /// Device index, if it is on a device.
     pub device: Option<u16>,
     /// Bytes allocated from it.
     pub used_bytes: u64,
-    /// Their number of allocations.
+    /// Number of allocations from it.
     pub used_allocations: u64,
-    /// Bytes that it holds, as the driver last told the program; unknown if it never did, or if
-    /// that can no longer be true.
+    /// Bytes reserved, as last reported by the driver; `None` if the program never queried it, or
+    /// if the value is known to be outdated.
     pub reserved_bytes: Option<u64>,
 }
 
-/// One thread.
+/// A thread with live allocations.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadReport {
-    /// Thread id; none if a file does not tell which call it was.
+    /// Thread id; `None` if a file does not have it.
     pub tid: Option<u32>,
-    /// Name, if known.
+    /// Name (comm) of the thread, if known.
     pub comm: Option<String>,
-    /// What it allocated and is live.
+    /// Live memory that the thread allocated.
     #[serde(flatten)]
     pub live: Live,
-    /// The largest of its allocations, largest first; `--top` limits their number.
+    /// Its largest allocations, in descending order; `--top` limits their number.
     pub allocations: Vec<AllocationReport>,
-    /// Allocations left out by `--top`.
+    /// Number of allocations omitted by `--top`.
     pub omitted_allocations: u64,
-    /// Their bytes.
+    /// Bytes of the omitted allocations.
     pub omitted_bytes: u64,
-    /// Allocations left out for their age or size.
+    /// Allocations excluded by the age and size filters.
     #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
     pub filtered: Option<LeftOut>,
 }
 
-/// One live allocation.
+/// One live allocation of a thread.
 #[derive(Clone, Debug, Serialize)]
 pub struct AllocationReport {
-    /// Device address, host address, or handle of an array, `0x...` in JSON. Of memory behind a
-    /// handle, the lowest address that it is mapped at, or 0.
+    /// Device address, host address, or handle of an array, `0x...` in JSON. For memory behind a
+    /// handle, its lowest mapped address, or 0.
     #[serde(serialize_with = "hex")]
     pub address: u64,
-    /// Bytes that were asked for.
+    /// Bytes requested by the program.
     pub bytes: u64,
-    /// Device index as CUDA numbers it for the process, if known; none for host memory.
+    /// Device index as CUDA numbers it in the process, if known; `None` for host memory.
     pub device: Option<u16>,
-    /// Kind of memory.
+    /// Kind of memory, by name in JSON.
     #[serde(serialize_with = "kind_name")]
     pub kind: MemoryKind,
-    /// It is memory of the host.
+    /// Whether it is host memory.
     #[serde(skip)]
     pub at_host: bool,
-    /// The function that allocated it, as the user called it.
+    /// The allocating function, as the user called it.
     pub api: Cow<'static, str>,
-    /// The call site that it was allocated at, if stacks are taken.
+    /// Id of its call site, if stacks are captured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<u32>,
-    /// When it was allocated; none if a file does not tell times of day.
+    /// When it was allocated; `None` if a file has no times of day.
     #[serde(serialize_with = "clock_micros")]
     pub time: Option<DateTime<FixedOffset>>,
-    /// The same on the clock of events.
+    /// When it was allocated, nanoseconds of the clock of events.
     #[serde(skip)]
     pub time_ns: u64,
-    /// The size is computed from a descriptor; the driver may take more.
+    /// Whether the size is computed from a descriptor; the driver may allocate more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub computed: bool,
-    /// The mangled name of a variable.
+    /// Mangled name of the device variable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The handle of physical memory.
@@ -412,10 +411,10 @@ pub struct AllocationReport {
         serialize_with = "optional_hex"
     )]
     pub handle: Option<u64>,
-    /// Bytes of it that are mapped, each mapping once.
+    /// Bytes of it that are mapped, summed over all mappings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mapped_bytes: Option<u64>,
-    /// The pool that it is from.
+    /// Handle of the pool that it is from.
     #[serde(
         skip_serializing_if = "Option::is_none",
         serialize_with = "optional_hex"

@@ -1,4 +1,4 @@
-//! Where the number of `nvidia-smi` comes from.
+//! Breakdown of the memory use that NVML and `nvidia-smi` report for a process.
 
 use serde::Serialize;
 
@@ -6,25 +6,25 @@ use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::Process;
 use gpuprobe_engine::totals::Total;
 
-/// What NVML says that a process uses, and how much of it is accounted for.
+/// Memory use of a process according to NVML, and how much of it is accounted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Nvml {
     /// Bytes that the process uses on all GPUs.
     pub used_bytes: u64,
-    /// Of these, what the ledger knows. Managed memory is left out: only what is at a GPU at the
-    /// moment is part of the former.
+    /// Bytes of it that the ledger knows. Managed memory is excluded: `used_bytes` includes only
+    /// the part that is resident on a GPU.
     pub tracked_bytes: u64,
-    /// The rest: allocated before tracing began, contexts, code, what allocations are rounded up
-    /// to, and other APIs. Negative if something tracked is not at a GPU.
+    /// The rest: allocated before tracing began, contexts, code, rounding of allocations, and other
+    /// APIs. Negative if some tracked memory is not on a GPU.
     pub other_bytes: i64,
-    /// About what of the rest contexts take: the least that a process which was traced from its
-    /// start was seen to have besides its own. `None` if there was none.
+    /// Approximate part of the rest that contexts take: the minimum of the rest over processes
+    /// traced from their start. `None` if there was none.
     pub context_bytes: Option<u64>,
 }
 
 impl Nvml {
-    /// For a process of which `tracked_bytes` are known, and which uses that much on each GPU.
-    /// `contexts` says what a context takes on a GPU.
+    /// Breakdown for a process with `tracked_bytes` and this `usage` on each GPU. `context` returns
+    /// the size of a context on a GPU.
     pub(super) fn of(
         tracked_bytes: u64,
         usage: &[(u32, u64)],
@@ -46,7 +46,7 @@ impl Nvml {
     }
 }
 
-/// GPU memory of `process` that is certain to be at a GPU.
+/// GPU memory of `process` that is certain to be on a GPU, bytes.
 pub(crate) fn tracked(process: &Process) -> u64 {
     let managed = process.totals.kinds();
     let managed = managed.filter(|(kind, _)| *kind == MemoryKind::Managed);

@@ -1,4 +1,4 @@
-//! What PyTorch's allocator has handed out on a device: from the engine to a report.
+//! Report of the state of PyTorch's allocator on a device.
 
 use serde::Serialize;
 
@@ -10,79 +10,79 @@ use crate::{Options, Sources};
 use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_engine::{Allocator, Process};
 
-/// What PyTorch's allocator has handed out on one device of a process. All of it lies in memory that the
-/// process has from CUDA, and is counted there.
+/// State of PyTorch's allocator on one device of a process. Its memory lies within memory that the
+/// process has from CUDA, where it is counted.
 #[derive(Clone, Debug, Serialize)]
 pub struct PytorchReport {
     /// Device index as the process numbers it: `cuda:0` is 0.
     pub device: u16,
     /// Index on the host, as `nvidia-smi` shows it, if known.
     pub physical_index: Option<u32>,
-    /// Bytes that are handed out, as PyTorch says: `torch.cuda.memory_allocated()`.
+    /// Bytes allocated, as PyTorch reports: `torch.cuda.memory_allocated()`.
     pub allocated_bytes: u64,
-    /// Bytes that it has from CUDA, as it says, less what it was seen to give back since it said so:
+    /// Bytes reserved from CUDA, as PyTorch reports, less the segments freed since the last report:
     /// `torch.cuda.memory_reserved()`.
     pub reserved_bytes: u64,
-    /// The most that was seen to be handed out.
+    /// Peak of the allocated bytes seen.
     pub peak_allocated_bytes: u64,
-    /// The most that it was seen to have from CUDA.
+    /// Peak of the reserved bytes seen.
     pub peak_reserved_bytes: u64,
-    /// Of what was seen to be handed out, the bytes that were asked for; null if that is not known of all.
+    /// Bytes requested for the live blocks seen; null if that is not known of all.
     pub requested_bytes: Option<u64>,
-    /// Tensors that were seen to be handed out and are live: blocks of the allocator, to be exact.
+    /// Number of live tensors seen: blocks of the allocator, to be exact.
     pub tensors: u64,
-    /// Bytes that were handed out before gpuprobe came, and are live.
+    /// Bytes of live blocks allocated before tracing began.
     pub before_bytes: u64,
-    /// Nothing had been handed out when gpuprobe came.
+    /// Whether nothing had been allocated before tracing began.
     pub since_start: bool,
-    /// Memory from CUDA that tensors were seen to be handed out of: allocations, and what is mapped without
-    /// a gap.
+    /// Number of segments in which tensors were seen: allocations, and runs of mappings without a
+    /// gap.
     pub segments: u64,
-    /// Its bytes.
+    /// Bytes of these segments.
     pub segment_bytes: u64,
-    /// Bytes of the largest block in it that is free.
+    /// Bytes of the largest free block in them.
     pub largest_free_bytes: u64,
-    /// Bytes of the largest request that it has room for.
+    /// Largest request in bytes that fits into one of them.
     pub largest_fit_bytes: u64,
-    /// Bytes of it that `torch.cuda.empty_cache()` would give back.
+    /// Bytes that `torch.cuda.empty_cache()` would return.
     pub empty_cache_bytes: u64,
-    /// Bytes of it that are held by less than 5 % of them.
+    /// Bytes of segments less than 5 % in use.
     pub pinned_by_small_bytes: u64,
-    /// Tensors that hold these.
+    /// Number of tensors in these segments.
     pub pinned_by_tensors: u64,
-    /// Their call sites, what holds most first.
+    /// Ids of the call sites of these tensors, by descending pinned bytes.
     pub pinned_by_sites: Vec<u32>,
-    /// Bytes of tensors that are in no memory that was seen to be allocated.
+    /// Bytes of tensors outside of all memory that was seen to be allocated.
     pub outside_bytes: u64,
-    /// How often a block was handed out.
+    /// Number of blocks allocated.
     pub alloc_calls: u64,
-    /// How often one was taken back.
+    /// Number of blocks freed.
     pub free_calls: u64,
-    /// How often one that was not seen to be handed out.
+    /// Number of blocks freed that were not seen to be allocated.
     pub unknown_frees: u64,
-    /// What the pool of all devices of the process does as a whole, as one call site, where that is said.
+    /// Verdict on the pools of all devices of the process, as one call site, if there is one.
     #[serde(skip)]
     pub pool: Option<Judgement>,
-    /// Call sites at which something was handed out that is live, largest first, if stacks are taken.
+    /// Call sites with live tensors, largest first, if stacks are captured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<Vec<SiteReport>>,
-    /// Call sites that are left out by `--top`.
+    /// Call sites omitted by `--top`.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
     pub omitted: Option<LeftOut>,
-    /// Live tensors that are at no call site here, for the age or size that was asked for.
+    /// Live tensors excluded by the age and size filters.
     #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
     pub filtered: Option<LeftOut>,
 }
 
 impl PytorchReport {
-    /// Bytes that PyTorch has from CUDA and keeps for later.
+    /// Bytes reserved from CUDA and not allocated.
     pub fn cached_bytes(&self) -> u64 {
         self.reserved_bytes.saturating_sub(self.allocated_bytes)
     }
 }
 
-/// Reports of all devices of `process` on which PyTorch's allocator was heard of, and of those on which
-/// TensorFlow's was.
+/// Reports of all devices of `process` with events of PyTorch's allocator, and of those with events
+/// of TensorFlow's.
 pub(crate) fn reports(
     process: &Process,
     options: &Options,
@@ -149,13 +149,13 @@ fn report(
         free_calls: allocator.frees,
         unknown_frees: allocator.unknown_frees,
         pool: None,
-        sites: options.tells_sites().then_some(sites),
+        sites: options.lists_sites().then_some(sites),
         omitted,
         filtered,
     }
 }
 
-/// What becomes of the memory that allocators take for pools, at all sites where they do.
+/// Verdict on the memory that allocators take for their pools, over all sites.
 fn pool(process: &Process, options: &Options, sources: Sources<'_>) -> Option<Judgement> {
     let mut owners = Owners::new(sources.symbols);
     let mut pooled = Vec::new();
@@ -167,5 +167,5 @@ fn pool(process: &Process, options: &Options, sources: Sources<'_>) -> Option<Ju
     Holder::Process(process).judge(&pooled, options.now_ns)
 }
 
-/// Call sites that are named as holding much with little.
+/// Limit on the call sites listed for pinned segments.
 const MAX_PINNING: usize = 10;

@@ -13,15 +13,15 @@ use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::stack::Frame;
 
-/// What is not listed.
+/// Sums of what is not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
-    /// Call sites, if whole ones are left out.
+    /// Number of call sites, if whole ones are omitted.
     #[serde(skip_serializing_if = "is_zero")]
     pub sites: u64,
-    /// Allocations.
+    /// Number of allocations not listed.
     pub allocations: u64,
-    /// Bytes, of all kinds.
+    /// Bytes, of all kinds of memory.
     pub bytes: u64,
 }
 
@@ -37,89 +37,87 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// One call site.
+/// One call site of a process.
 #[derive(Clone, Debug, Serialize)]
 pub struct SiteReport {
-    /// Its number within the process and the run.
+    /// Its id within the process and the run.
     pub id: u32,
-    /// What it is called: its first frame that is neither CUDA's nor an allocator's, with callers where
-    /// others have the same.
+    /// Its label: the first frame that belongs neither to CUDA nor to an allocator, with callers if
+    /// other sites have the same.
     pub label: String,
-    /// The function that was called; of several, the one where most is live.
+    /// The allocating function; of several, the one with the most live bytes.
     pub api: Cow<'static, str>,
-    /// The others.
+    /// The other allocating functions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub other_apis: Vec<Cow<'static, str>>,
-    /// The kinds of memory that are live.
+    /// Kinds of the live memory.
     #[serde(serialize_with = "kind_names")]
     pub kinds: Vec<MemoryKind>,
-    /// What was allocated here and is live, as far as its age and size were asked for.
+    /// Live memory within the age and size filters.
     #[serde(flatten)]
     pub live: Live,
-    /// Bytes and allocations that are live here beyond those of the last report, or fewer if negative;
-    /// none in the first.
+    /// Change of live bytes and allocations since the last report; `None` in the first.
     #[serde(flatten, serialize_with = "changes")]
     pub change: Option<(i64, i64)>,
-    /// The most bytes that were live here at a time, whatever their age and size; in JSON, null if that
-    /// is not known.
+    /// Peak of live bytes, regardless of filters; in JSON, null if unknown.
     #[serde(rename = "peak_bytes", serialize_with = "exact")]
     pub peak: Peak,
     /// Bytes ever allocated here.
     pub alloc_bytes: u64,
-    /// Allocations ever made here.
+    /// Number of allocations ever made here.
     pub alloc_calls: u64,
-    /// Of the bytes, those that are no longer live.
+    /// Bytes of these allocations that were freed.
     pub freed_bytes: u64,
-    /// Of the allocations, those that are no longer live.
+    /// Number of these allocations that were freed.
     pub free_calls: u64,
-    /// When the oldest of what is live was allocated; none if a file does not tell times of day.
+    /// Time of the oldest live allocation; `None` if a file has no times of day.
     #[serde(serialize_with = "clock_micros")]
     pub oldest: Option<DateTime<FixedOffset>>,
-    /// When the newest was.
+    /// Time of the newest live allocation.
     #[serde(serialize_with = "clock_micros")]
     pub newest: Option<DateTime<FixedOffset>>,
-    /// What was called at the labelled frame, down to the function of CUDA.
+    /// Calls from the labelled frame down to the CUDA function.
     #[serde(skip)]
     pub via: String,
-    /// The age of the oldest and of the newest, nanoseconds.
+    /// Ages of the oldest and of the newest live allocation, nanoseconds.
     #[serde(skip)]
     pub ages_ns: (u64, u64),
-    /// Whose memory it is: `libtorch`, or the program; `unknown` without a call stack.
+    /// Owner of the memory: `libtorch`, or the program; `unknown` without a call stack.
     pub owner: String,
-    /// An allocator of a framework that tells what it hands out took it, for its pool.
+    /// Whether it was allocated for the pool of a framework whose tensors are traced.
     #[serde(skip)]
     pub is_pooled: bool,
-    /// What the site is found to do, and how sure that is; both null where nothing is live.
+    /// Verdict on the site and its confidence; both null if no memory is live.
     #[serde(flatten, serialize_with = "judged")]
     pub judgement: Option<Judgement>,
-    /// What a file tells of the calls: `valid` if there is a call stack, `driver` if the program called
-    /// the driver itself, else `invalid`.
+    /// Quality of the call in a file: `valid` with a call stack, `driver` for a direct driver call,
+    /// else `invalid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<&'static str>,
-    /// The stack reaches the beginning of the thread.
+    /// Whether the stack reaches the start of the thread.
     pub complete: bool,
-    /// Call stacks that are put together here, of which this is the one that holds most.
+    /// Number of call stacks grouped here; this is the one with the most bytes.
     pub variants: u64,
-    /// The numbers of all that ever were, where each is listed by itself.
+    /// Ids of all sites in the group, as they are without grouping.
     #[serde(skip)]
     pub own_ids: Vec<u32>,
-    /// Frames that `--depth` leaves out, from the outermost.
+    /// Number of outer frames omitted by `--depth`.
     #[serde(skip_serializing_if = "is_zero")]
     pub omitted_frames: u64,
-    /// The call stack, innermost first; empty if it is not known.
+    /// The call stack, innermost frame first; empty if unknown.
     pub stack: Vec<Frame>,
-    /// The same for people, if there is Python in it.
+    /// The folded stack for text, if there are Python frames.
     #[serde(skip)]
     pub folded: Option<Folded>,
 }
 
 impl SiteReport {
-    /// Whether a number is that of this site, or of one that is a part of it.
+    /// Whether `number` is the id of this site, or of one grouped here.
     pub fn has_id(&self, number: u32) -> bool {
         self.id == number || self.own_ids.contains(&number)
     }
 
-    /// Bytes that are live here beyond those of the last report.
+    /// Change of live bytes since the last report.
     pub fn change_bytes(&self) -> Option<i64> {
         self.change.map(|(bytes, _)| bytes)
     }

@@ -1,4 +1,4 @@
-//! Live allocations by call site.
+//! Live memory by call site.
 
 use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
@@ -16,12 +16,12 @@ use gpuprobe_engine::{Allocator, Ledger, Process, Site};
 use gpuprobe_model::stack::{Frame, Language, Location, Symbols};
 use gpuprobe_stacks::cuda;
 
-/// The sites of a process that are listed, in order.
+/// The listed sites of a process, in order.
 struct Selected<'a> {
     listed: Vec<Listed<'a>>,
-    /// Beyond the number of sites that are listed.
+    /// Sites beyond the limit.
     omitted: LeftOut,
-    /// What the filters leave out.
+    /// Allocations excluded by the filters.
     filtered: LeftOut,
 }
 
@@ -32,7 +32,7 @@ fn select<'a>(process: &'a Process, options: &Options, groups: &Groups) -> Selec
     } else {
         included(process, options, &mut filtered)
     };
-    let mut found = put_together(found, groups);
+    let mut found = grouped(found, groups);
     let left_out = |site: &&Listed<'_>| site.live.is_empty() && filtered_here(process, site);
     filtered.sites = found.iter().filter(left_out).count() as u64;
     found.retain(|site| !site.live.is_empty());
@@ -40,7 +40,7 @@ fn select<'a>(process: &'a Process, options: &Options, groups: &Groups) -> Selec
     let mut omitted = LeftOut::default();
     let top = options.top.filter(|_| !options.view.is_of_one_site());
     if let Some(top) = top.filter(|&top| top < found.len()) {
-        // There can be many more sites than are listed: the others need no order.
+        // There can be many more sites than are listed: the rest need not be sorted.
         found.select_nth_unstable_by_key(top, key);
         for site in found.drain(top..) {
             let all = site.live.all();
@@ -57,7 +57,7 @@ fn select<'a>(process: &'a Process, options: &Options, groups: &Groups) -> Selec
     }
 }
 
-/// Whether something is live at one of the sites that are one.
+/// Whether one of the grouped sites has live memory.
 fn filtered_here(process: &Process, site: &Listed<'_>) -> bool {
     let mut members = site
         .members
@@ -66,9 +66,9 @@ fn filtered_here(process: &Process, site: &Listed<'_>) -> bool {
     members.any(|site| !site.live.is_empty())
 }
 
-/// The same sites, those together that are one.
-fn put_together<'a>(found: Vec<Listed<'a>>, groups: &Groups) -> Vec<Listed<'a>> {
-    if groups.are_single() {
+/// Merges the sites of each group.
+fn grouped<'a>(found: Vec<Listed<'a>>, groups: &Groups) -> Vec<Listed<'a>> {
+    if groups.is_ungrouped() {
         return found;
     }
     let mut places: HashMap<u32, usize> = HashMap::new();
@@ -86,12 +86,12 @@ fn put_together<'a>(found: Vec<Listed<'a>>, groups: &Groups) -> Vec<Listed<'a>> 
     together
 }
 
-/// The sites with what is live there; those where nothing is, if they may be a part of others.
+/// The sites with live memory; also those without, if they may be grouped with others.
 fn all_live<'a>(process: &'a Process, groups: &Groups) -> Vec<Listed<'a>> {
-    let are_single = groups.are_single();
+    let is_ungrouped = groups.is_ungrouped();
     let sites = (0..).zip(process.sites.iter());
     let sites = sites.zip(process.spans_by_site());
-    let counts = sites.filter(|(_, span)| span.is_some() || !are_single);
+    let counts = sites.filter(|(_, span)| span.is_some() || !is_ungrouped);
     let listed = counts.map(|((number, site), span)| {
         let mut listed = Listed::new(number, site);
         if let Some(span) = span {
@@ -105,8 +105,7 @@ fn all_live<'a>(process: &'a Process, groups: &Groups) -> Vec<Listed<'a>> {
     listed.collect()
 }
 
-/// All sites, with what is live there of the age and size that are asked for. Every allocation is
-/// looked at.
+/// All sites, with their live memory within the age and size filters. Scans every allocation.
 fn included<'a>(
     process: &'a Process,
     options: &Options,
@@ -126,7 +125,7 @@ fn included<'a>(
     found
 }
 
-/// What a stack says of a site, whatever is shown of it.
+/// Facts about a site that follow from its whole stack, even if only a part is shown.
 struct Called {
     frames: Vec<Frame>,
     complete: bool,
@@ -135,17 +134,17 @@ struct Called {
     is_pooled: bool,
 }
 
-/// Who holds memory at call sites.
+/// Holder of memory at call sites.
 #[derive(Clone, Copy)]
 pub(crate) enum Holder<'a> {
-    /// A process.
+    /// A process, with its memory from CUDA.
     Process(&'a Process),
-    /// An allocator within a process.
+    /// An allocator within a process, with its tensors.
     Allocator(&'a Process, &'a Allocator),
 }
 
 impl<'a> Holder<'a> {
-    /// With the sites.
+    /// The process with the sites.
     fn sites(self) -> &'a Process {
         match self {
             Self::Process(process) => process,
@@ -153,7 +152,7 @@ impl<'a> Holder<'a> {
         }
     }
 
-    /// What sites do, at a time up to their end.
+    /// Verdict on these sites at `now_ns`, or at the end of the process.
     pub(super) fn judge(self, sites: &[u32], now_ns: u64) -> Option<Judgement> {
         let (Self::Process(process) | Self::Allocator(process, _)) = self;
         let now_ns = process.ended_ns.unwrap_or(now_ns);
@@ -161,7 +160,7 @@ impl<'a> Holder<'a> {
     }
 }
 
-/// The call sites of a process or an allocator, and what is left out by their number and by filters.
+/// The call sites of a process or an allocator, and what the limit and the filters exclude.
 pub(super) fn site_reports(
     holder: Holder<'_>,
     groups: &Groups,
@@ -207,7 +206,7 @@ pub(super) fn site_reports(
     )
 }
 
-/// By how much more is live at a site than in the last report.
+/// Change of the live memory of a site since the last report.
 fn change(holder: Holder<'_>, site: &Listed<'_>, sources: Sources<'_>) -> Option<(i64, i64)> {
     let history = sources.history?;
     let changes = site
@@ -272,13 +271,13 @@ fn site_report(
     }
 }
 
-/// The functions that were called at a site besides the one that its stack called.
+/// The functions called at a site besides the one in its stack.
 fn other_apis(site: &Listed<'_>, symbols: &dyn Symbols) -> Vec<Cow<'static, str>> {
     let others = site.rows.iter().filter(|&&row| row != site.site.row);
     others.map(|&row| function_name(row, symbols)).collect()
 }
 
-/// The frames of a stack that are shown, and how many outer ones are not.
+/// The frames of a stack that are shown, and the number of outer ones omitted.
 pub(crate) fn shown(mut frames: Vec<Frame>, view: &View) -> (Vec<Frame>, u64) {
     if view.stacks_native {
         frames.retain(|frame| frame.language == Language::Native);
@@ -292,7 +291,7 @@ pub(crate) fn shown(mut frames: Vec<Frame>, view: &View) -> (Vec<Frame>, u64) {
     (frames, omitted as u64)
 }
 
-/// The frames of a site of process `pid`, innermost first, and whether they are all.
+/// The frames of a site of process `pid`, innermost first, and whether the stack is complete.
 pub(crate) fn stack_of(pid: u32, site: &Site, symbols: &dyn Symbols) -> (Vec<Frame>, bool) {
     match (&site.stack, site.caller) {
         (Some(stack), _) => (stack.frames(pid, symbols), stack.is_complete),
@@ -301,7 +300,7 @@ pub(crate) fn stack_of(pid: u32, site: &Site, symbols: &dyn Symbols) -> (Vec<Fra
     }
 }
 
-/// The locations of the stacks that a report shows, and of those by which sites are put together.
+/// Locations of the stacks that a report shows, and of those by which sites are grouped.
 pub(crate) fn needed_locations(
     ledger: &Ledger,
     options: &Options,

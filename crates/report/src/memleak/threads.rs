@@ -10,12 +10,12 @@ use gpuprobe_engine::{Allocation, First, Process};
 use gpuprobe_model::clock::Clock;
 use gpuprobe_model::stack::Symbols;
 
-/// A traced process chooses the sizes, so their sum may not fit.
+/// A saturating sum: a traced process chooses the sizes.
 fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(0, u64::saturating_add)
 }
 
-/// The threads that allocated what is live.
+/// The threads with live allocations.
 pub(super) fn thread_reports(
     process: &Process,
     clock: Option<&Clock>,
@@ -61,15 +61,15 @@ pub(super) fn thread_reports(
     threads.into_iter().map(|(_, report)| report).collect()
 }
 
-/// What of a thread's allocations is listed.
+/// Listed allocations of a thread.
 struct OfThread<'a> {
-    /// Those that come first, in order.
+    /// The first allocations, in order.
     first: Vec<&'a Allocation>,
     filtered: LeftOut,
     oldest_ns: u64,
 }
 
-/// Allocations of a thread that are listed at most.
+/// Limit on the listed allocations per thread.
 fn top(options: &Options) -> usize {
     let top = options.top.unwrap_or(usize::MAX);
     if options.allocations { top } else { 0 }
@@ -81,10 +81,10 @@ fn first_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<
     }
     let top = top(options);
     let by = options.view.sort.of_allocations();
-    // Where none is listed, the oldest is needed all the same.
+    // Even if none is listed, the oldest is needed.
     let firsts = process.first_by_thread(top.max(1), by);
     let of_thread = |mut first: Vec<&'a Allocation>| {
-        // Of no use, and not the oldest, unless they are sorted by age.
+        // The first is the oldest only if sorted by age; the value is not used otherwise.
         let oldest_ns = first.first().map_or(u64::MAX, |first| first.end_ns);
         first.truncate(top);
         OfThread {
@@ -96,7 +96,7 @@ fn first_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<
     firsts.into_iter().map(of_thread).collect()
 }
 
-/// The same where ages or sizes are asked for: every allocation is looked at.
+/// The same with age or size filters: scans every allocation.
 fn filtered_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<'a>> {
     let first = First::new(top(options), options.view.sort.of_allocations());
     let nothing = (first, LeftOut::default(), u64::MAX);
@@ -140,7 +140,7 @@ fn allocation_report(
         name: process.name_of(allocation).map(str::to_owned),
         handle: physical.map(|p| p.handle),
         mapped_bytes: physical.map(|p| p.mapped_bytes),
-        site: options.tells_sites().then(|| groups.id(allocation.site)),
+        site: options.lists_sites().then(|| groups.id(allocation.site)),
         pool: process.pool_of(allocation).and_then(|p| p.handle),
     }
 }

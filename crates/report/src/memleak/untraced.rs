@@ -1,20 +1,20 @@
-//! Processes that use a GPU, and of which nothing was traced so far.
+//! Processes that use a GPU and have not been traced.
 
 use super::build::gpu_shares;
 use super::{Kinds, Live, Nvml, ProcessReport};
 use crate::Options;
 use gpuprobe_model::{Untraced, Usage};
 
-/// Reports of the processes that `usage` tells of.
+/// Reports of the untraced processes in `usage`.
 pub(super) fn reports(
     usage: Option<&Usage>,
     options: &Options,
 ) -> impl Iterator<Item = ProcessReport> {
-    let tells_sites = options.tells_sites();
+    let lists_sites = options.lists_sites();
     usage.into_iter().flat_map(move |usage| {
         let all = usage.untraced.iter();
         all.map(move |(pid, process)| ProcessReport {
-            sites: tells_sites.then(Vec::new),
+            sites: lists_sites.then(Vec::new),
             ..report(*pid, process, usage)
         })
     })

@@ -1,4 +1,4 @@
-//! The names of a list: each in so many columns, and no two alike.
+//! Fits the names of a list to a width, with no two alike.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -9,17 +9,17 @@ use super::render::{Shape, Spans, ranks, render};
 use super::tree::{Sequence, parse};
 use super::weight::{Class, classes};
 
-/// How much more than a simplified name is written where simplified names are alike.
+/// Levels of detail beyond a simplified name, used where simplified names are equal.
 const DETAILS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
-/// Rounds in which names that are still alike are cut at other places.
+/// Rounds in which names that are still equal are shortened at other places.
 const ROUNDS: usize = 4;
 
-/// Simplifies `names`, which are shown together: each takes at most so many columns, without a limit
-/// all of it. Names that differ are shown differently (in 12 columns or more): first template
-/// arguments are left out, those last that tell the names apart or say what is computed, then
-/// characters, and what is alike even so gets a number.
+/// Simplifies `names`, which are shown together, to at most `columns` columns each, or without a
+/// limit. Different names stay different (in 12 columns or more): first template arguments are
+/// omitted, those last that distinguish the names or name the computation, then characters; names
+/// that are still equal get a number.
 ///
-/// The names are printable; a column is a character.
+/// The names must be printable; a column is a character.
 pub fn fit(names: &[&str], columns: Option<usize>) -> Vec<String> {
     shown_by(names, columns, |names, columns| {
         let shown = names.iter().map(|name| name.within(columns)).collect();
@@ -31,7 +31,7 @@ pub fn fit(names: &[&str], columns: Option<usize>) -> Vec<String> {
     })
 }
 
-/// The same for lines that are no names: nothing but characters is left out.
+/// The same for lines that are not just names: only characters are omitted.
 pub fn cut(lines: &[&str], columns: Option<usize>) -> Vec<String> {
     shown_by(lines, columns, |names, columns| {
         let shown = names.iter().map(|name| elide::middle(name.text, columns));
@@ -47,7 +47,7 @@ fn shown_by<'a>(
     columns: Option<usize>,
     list: impl FnOnce(Vec<Name<'a>>, usize) -> List<'a>,
 ) -> Vec<String> {
-    // In order, so that a name is shown alike wherever in the list it stands.
+    // In order, so that a name is shown the same wherever it is in the list.
     let distinct: Vec<&str> = names
         .iter()
         .copied()
@@ -87,7 +87,7 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// All of it; beyond [`DETAILS`], as it is.
+    /// The whole name; beyond [`DETAILS`], unchanged.
     fn whole(&self, detail: usize) -> String {
         let text = match DETAILS.get(detail) {
             Some(_) => render(&self.nodes, shape(detail), None),
@@ -104,7 +104,7 @@ impl<'a> Name<'a> {
         self.within_by(0, columns, &self.classes)
     }
 
-    /// In at most `columns`, without the arguments of the lowest classes.
+    /// The name in at most `columns`, without the arguments of the lowest classes.
     fn within_by(&self, detail: usize, columns: usize, classes: &[(Class, usize)]) -> String {
         let whole = self.whole(detail);
         if elide::width(&whole) <= columns || detail >= DETAILS.len() {
@@ -142,7 +142,7 @@ impl<'a> Name<'a> {
         elide::middle(&text, columns)
     }
 
-    /// What each argument says, and how often this was said before it, as a number, by index.
+    /// A number per argument, by index, for its text and its earlier occurrences.
     fn arguments(&self, detail: usize) -> Vec<u64> {
         let mut spans: Spans = vec![(0, 0); self.classes.len()];
         let text = render(&self.nodes, shape(detail), Some(&mut spans));
@@ -175,7 +175,7 @@ struct List<'a> {
     names: Vec<Name<'a>>,
     shown: Vec<String>,
     columns: usize,
-    /// The least detail of [`DETAILS`] that is written.
+    /// Index of the lowest detail in [`DETAILS`] that is used.
     simplest: usize,
 }
 
@@ -189,7 +189,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// The names that are shown alike, put together.
+    /// Groups of names that are shown the same.
     fn alike(&self) -> Vec<Vec<usize>> {
         let mut groups: HashMap<&str, Vec<usize>> = HashMap::new();
         for (index, shown) in self.shown.iter().enumerate() {
@@ -200,7 +200,7 @@ impl<'a> List<'a> {
         groups
     }
 
-    /// The least detail with which all of `group` differ, and what they are with it.
+    /// The lowest detail with which all names of `group` differ, and the names with it.
     fn different(&self, group: &[usize]) -> (usize, Vec<String>) {
         let whole = |detail: usize| -> Vec<String> {
             let names = group.iter().map(|&index| self.names[index].whole(detail));
@@ -240,7 +240,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Cuts the names so that the characters in which they differ stay.
+    /// Shortens the names so that the characters in which they differ stay.
     fn by_characters(&mut self, group: &[usize]) {
         let (_, texts) = self.different(group);
         let texts: Vec<_> = texts.iter().map(String::as_str).collect();
@@ -250,7 +250,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Numbers what is still alike, from 2 on.
+    /// Numbers the names that are still equal, from 2 on.
     fn by_numbers(&mut self) {
         let groups = self.alike();
         let mut taken: HashSet<String> = self.shown.iter().cloned().collect();

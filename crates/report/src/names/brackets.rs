@@ -1,14 +1,14 @@
-//! Which brackets of a name belong together.
+//! Matches the brackets of a name.
 
-/// Nested deeper, brackets are text: what reads them calls itself.
+/// Limit on the depth: the parser is recursive, so deeper brackets are read as text.
 const MAX_DEPTH: usize = 64;
 
-/// The symbols that `operator` takes and that look like brackets, longer ones first.
+/// Symbols that may follow `operator` and contain bracket characters, longer ones first.
 const SYMBOLS: [&str; 13] = [
     "<=>", "<<=", ">>=", "->*", "()", "[]", "->", "<<", ">>", "<=", ">=", "<", ">",
 ];
 
-/// Bytes of the symbol after `operator` at `at`, if that is one of those that look like brackets.
+/// Length in bytes of the symbol after `operator` at `at`, if it is one of these.
 pub(super) fn operator_symbol(name: &str, at: usize) -> Option<usize> {
     let rest = name.get(at..)?.strip_prefix("operator")?;
     let before = name[..at].chars().next_back();
@@ -22,19 +22,19 @@ pub(super) fn operator_symbol(name: &str, at: usize) -> Option<usize> {
     Some(spaces + symbol.len())
 }
 
-/// For each bracket that opens, where it closes.
+/// The closing bracket of each opening one.
 pub(super) struct Partners {
-    /// By the place of the opening one; 0 if there is none.
+    /// By position of the opening bracket; 0 if it has none.
     closing: Vec<usize>,
 }
 
 impl Partners {
-    /// Looks through `name` once.
+    /// Matches the brackets of `name` in one pass.
     pub(super) fn of(name: &str) -> Self {
         let bytes = name.as_bytes();
         let mut closing = vec![0; bytes.len()];
         let mut open: Vec<usize> = Vec::new();
-        // How many of each kind are open, so that a stray one costs nothing.
+        // Number of open brackets of each kind, so that an unmatched one costs nothing.
         let mut counts = [0_usize; 128];
         let mut at = 0;
         while at < bytes.len() {
@@ -51,7 +51,7 @@ impl Partners {
                     open.push(at);
                     counts[usize::from(byte)] += 1;
                 }
-                // The arrow of a result.
+                // The arrow before a result type.
                 b'>' if at > 0 && bytes[at - 1] == b'-' => {}
                 b'>' | b')' | b']' | b'}' => {
                     close(bytes, at, &mut open, &mut counts, &mut closing);
@@ -60,7 +60,7 @@ impl Partners {
             }
             at += 1;
         }
-        // The rest of a name that was cut is missing, and not its brackets' fault.
+        // A truncated name lacks closing brackets.
         if name.ends_with("...") {
             for &at in open.iter().take(MAX_DEPTH) {
                 closing[at] = bytes.len();
@@ -69,13 +69,13 @@ impl Partners {
         Self { closing }
     }
 
-    /// Where the bracket that opens at `at` closes.
+    /// Position of the bracket that closes the one at `at`.
     pub(super) fn of_open(&self, at: usize) -> Option<usize> {
         self.closing.get(at).copied().filter(|&close| close > 0)
     }
 }
 
-/// `a <- b`, `a < b`: who calls whom.
+/// A comparison or an arrow between callers: `a <- b`, `a < b`.
 fn is_arrow(bytes: &[u8], at: usize) -> bool {
     let before = at.checked_sub(1).and_then(|at| bytes.get(at));
     before == Some(&b' ') && matches!(bytes.get(at + 1), Some(b'-' | b' '))
@@ -94,7 +94,7 @@ fn close(
         b']' => b'[',
         _ => b'{',
     };
-    // `>` closes only what is innermost: elsewhere it compares.
+    // `>` only closes the innermost bracket: elsewhere it is a comparison.
     let is_innermost = open.last().is_some_and(|&last| bytes[last] == partner);
     if counts[usize::from(partner)] == 0 || (partner == b'<' && !is_innermost) {
         return;

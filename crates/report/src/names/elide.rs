@@ -1,16 +1,16 @@
-//! Cutting characters, where leaving out arguments is not enough.
+//! Omission of characters, where omitting arguments is not enough.
 
-/// Stands for what is left out.
+/// Replaces the omitted characters.
 const MARK: &str = "...";
-/// Characters before the arguments that stay at least.
+/// Minimum of characters kept before the arguments.
 const LEAST_HEAD: usize = 6;
 
-/// The number of columns that `text` takes.
+/// Width of `text` in columns.
 pub(super) fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// `text` in at most `columns`, without its middle; what is in angle brackets stays if it can.
+/// `text` in at most `columns`, without its middle; text in angle brackets is kept if possible.
 pub(super) fn middle(text: &str, columns: usize) -> String {
     let width = width(text);
     if width <= columns {
@@ -27,7 +27,7 @@ pub(super) fn middle(text: &str, columns: usize) -> String {
     joined(text, room - tail, width - tail)
 }
 
-/// The beginning, of `head` characters, and what is behind the `from`th.
+/// The first `head` characters, and those from `from` on.
 fn joined(text: &str, head: usize, from: usize) -> String {
     let mut made: String = text.chars().take(head).collect();
     made.push_str(MARK);
@@ -35,8 +35,8 @@ fn joined(text: &str, head: usize, from: usize) -> String {
     made
 }
 
-/// `texts`, which are all different, in at most `columns`, cut so that where they differ is seen, as
-/// far as there is room.
+/// `texts`, which are all different, in at most `columns`, shortened so that their differences stay
+/// visible as far as there is room.
 pub(super) fn windows(texts: &[&str], columns: usize) -> Vec<String> {
     let (shared, furthest) = differences(texts);
     let shown = texts
@@ -45,7 +45,7 @@ pub(super) fn windows(texts: &[&str], columns: usize) -> Vec<String> {
     shown.collect()
 }
 
-/// How many characters all begin with, and how many at most two of them.
+/// Length of the prefix common to all, and of the longest prefix common to two of them.
 fn differences(texts: &[&str]) -> (usize, usize) {
     let mut sorted = texts.to_vec();
     sorted.sort_unstable();
@@ -63,15 +63,14 @@ fn common(a: &str, b: &str) -> usize {
     pairs.take_while(|(a, b)| a == b).count()
 }
 
-/// The beginning of `text`, what is behind the first `shared` characters, to behind `furthest` at
-/// least, and its end.
+/// The start of `text`, a window from `shared` to `furthest` characters at least, and its end.
 fn window(text: &str, columns: usize, shared: usize, furthest: usize) -> String {
     let width = width(text);
     let marks = 2 * MARK.len();
     if width <= columns || columns <= marks || shared >= width {
         return middle(text, columns);
     }
-    // The window begins with the word that differs, or not far before.
+    // The window begins with the word that differs, or shortly before it.
     let begin = word_before(text, shared);
     let needed = (furthest + 1).saturating_sub(begin);
     let room = columns - marks;
@@ -96,7 +95,7 @@ fn window(text: &str, columns: usize, shared: usize, furthest: usize) -> String 
     made
 }
 
-/// Where the word begins that the character at `at` is in, if that is near.
+/// Start of the word around the character at `at`, if it is near.
 fn word_before(text: &str, at: usize) -> usize {
     const FAR: usize = 14;
     let from = at.saturating_sub(FAR);

@@ -1,10 +1,9 @@
-//! Names of kernels and functions, for people: without boilerplate, as wide as there is room, and
-//! never two alike in a list.
+//! Names of kernels and functions for display: without boilerplate, fitted to the width, and unique
+//! within a list.
 //!
-//! For: every list of names, of kernels, functions and call sites, in text and pictures.
-//! May use: nothing.
-//! Gives: [`simplify`] and [`qualified`] for one name, [`fit`] for those that are shown together, [`cut`] for
-//! lines that have more than a name.
+//! Used for every list of kernels, functions and call sites, in text and pictures. Has no
+//! dependencies. Provides [`simplify`] and [`qualified`] for one name, [`fit`] for names shown
+//! together, [`cut`] for lines that contain more than a name.
 
 mod apart;
 mod brackets;
@@ -20,14 +19,14 @@ pub use apart::{cut, fit};
 
 use render::Shape;
 
-/// A demangled name of C++, Rust, Python or Triton without what tells nothing: results and
-/// parameters of functions, default template arguments, ABI tags, namespaces, types of numbers. A
-/// lambda keeps the function that it is in, a method its class.
+/// A demangled name of C++, Rust, Python or Triton without boilerplate: result and parameters of
+/// functions, default template arguments, ABI tags, namespaces, types of numbers. A lambda keeps
+/// its enclosing function, a method its class.
 pub fn simplify(name: &str) -> String {
     rendered(name, Shape::SIMPLE)
 }
 
-/// The same with all namespaces: where a function stands alone, they say whose it is.
+/// The same with all namespaces, which show the origin of a function that stands alone.
 pub fn qualified(name: &str) -> String {
     let namespaces = true;
     let shape = Shape {

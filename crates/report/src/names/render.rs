@@ -1,27 +1,29 @@
-//! From the tree of a name back to text, with as much of it as is asked for.
+//! Writes the tree of a name as text, in the detail requested.
 
 use super::tree::{Argument, Kind, Node, Part, Sequence};
 use super::weight::{self, Class};
 
-/// Function names shorter than this say little without the name before them.
+/// Function names shorter than this are shown with the name before them.
 const SHORT: usize = 8;
 
-/// What of a name is written.
+/// Parts of a name that are written.
 #[derive(Clone, Copy)]
 pub(super) struct Shape<'t> {
-    /// All namespaces.
+    /// Whether all namespaces are written.
     pub(super) namespaces: bool,
-    /// The parameters of the function, its result and what its compiler adds.
+    /// Whether parameters, result and compiler suffixes of the function are written.
     pub(super) parameters: bool,
-    /// Template arguments are written whose rank, by index, is not below `least`; without ranks, all.
+    /// Ranks of template arguments, by index: those with a rank below `least` are omitted; without
+    /// ranks, none.
     pub(super) ranks: &'t [usize],
     pub(super) least: usize,
-    /// A lambda of a function that has a functor as template argument is written as the functor.
+    /// Whether a lambda in a function with a functor as template argument is written as the
+    /// functor.
     pub(super) hoist: bool,
 }
 
 impl Shape<'_> {
-    /// All that tells something.
+    /// The parts of a simplified name.
     pub(super) const SIMPLE: Self = Self {
         namespaces: false,
         parameters: false,
@@ -36,10 +38,10 @@ impl Shape<'_> {
     }
 }
 
-/// Where the text of each argument is in the whole, by index.
+/// Range of each argument in the text, by index.
 pub(super) type Spans = Vec<(usize, usize)>;
 
-/// Writes a name.
+/// Writes a name as text.
 pub(super) fn render(nodes: &Sequence<'_>, shape: Shape<'_>, spans: Option<&mut Spans>) -> String {
     let mut writer = Writer {
         out: String::new(),
@@ -101,7 +103,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// `char *` is `char*` elsewhere.
+    /// `char *` is written `char*`.
     fn text(&mut self, text: &str) {
         let mut characters = text.chars().peekable();
         while let Some(c) = characters.next() {
@@ -226,7 +228,7 @@ impl Writer<'_, '_> {
     }
 }
 
-/// The path of the function, where the rest is its result and what its compiler adds.
+/// The path of the function, if the rest is its result and compiler suffixes.
 fn function_of<'n, 'a>(nodes: &'n Sequence<'a>) -> Option<&'n [Part<'a>]> {
     let end = nodes.len() - added(nodes);
     let (last, before) = nodes.get(..end)?.split_last()?;
@@ -235,7 +237,7 @@ fn function_of<'n, 'a>(nodes: &'n Sequence<'a>) -> Option<&'n [Part<'a>]> {
     is_result(before).then_some(path)
 }
 
-/// Whether this can stand before a function.
+/// Whether this can be a result type before a function.
 fn is_result(nodes: &[Node<'_>]) -> bool {
     nodes.iter().all(|node| match node {
         Node::Text(text) => text.chars().all(|c| " *&".contains(c)),
@@ -243,7 +245,7 @@ fn is_result(nodes: &[Node<'_>]) -> bool {
     })
 }
 
-/// The path of what a function defines, where the rest is the function's result.
+/// The path of a function's local entity, if the rest is the function's result.
 fn local_of<'n, 'a>(nodes: &'n Sequence<'a>) -> Option<&'n [Part<'a>]> {
     let [before @ .., Node::Path(path)] = nodes.as_slice() else {
         return None;
@@ -253,7 +255,7 @@ fn local_of<'n, 'a>(nodes: &'n Sequence<'a>) -> Option<&'n [Part<'a>]> {
     (is_local && !before.is_empty() && is_result(before)).then_some(path)
 }
 
-/// How many nodes at the end are of the compiler: `[clone .isra.0]`, `(.cold)`.
+/// Number of nodes at the end that the compiler added: `[clone .isra.0]`, `(.cold)`.
 fn added(nodes: &Sequence<'_>) -> usize {
     let is_of_compiler = |list: &[Sequence<'_>]| match list.first().map(Vec::as_slice) {
         Some([Node::Path(path), ..]) => {
@@ -276,7 +278,7 @@ fn added(nodes: &Sequence<'_>) -> usize {
     nodes.len() - end
 }
 
-/// The parts that tell something: no anonymous namespace, no call operator of a lambda, no hash.
+/// The informative parts: without anonymous namespaces, call operators of lambdas, and hashes.
 fn visible<'n, 'a>(parts: &[&'n Part<'a>]) -> Vec<&'n Part<'a>> {
     let mut shown: Vec<&Part<'_>> = Vec::new();
     for (index, part) in parts.iter().enumerate() {
@@ -292,7 +294,7 @@ fn visible<'n, 'a>(parts: &[&'n Part<'a>]) -> Vec<&'n Part<'a>> {
     shown
 }
 
-/// What Rust's legacy mangling ends in.
+/// The hash at the end of names in Rust's legacy mangling.
 fn is_hash(name: &str) -> bool {
     name.len() == 17
         && name.starts_with('h')
@@ -303,7 +305,7 @@ fn is_lambda(part: &Part<'_>) -> bool {
     matches!(part.kind, Kind::Lambda(..)) || part.name().starts_with("'lambda")
 }
 
-/// The part that a path begins with when its namespaces are left out.
+/// The first part written if namespaces are omitted.
 fn first_shown(parts: &[&Part<'_>], is_whole: bool) -> usize {
     let Some(last) = parts.len().checked_sub(1) else {
         return 0;
@@ -323,7 +325,7 @@ fn first_shown(parts: &[&Part<'_>], is_whole: bool) -> usize {
     first
 }
 
-/// Whether what a member is named after tells something: a class or a function, no namespace.
+/// Whether the owner of a member is informative: a class or a function, not a namespace.
 fn is_class(owner: &Part<'_>, member: &str) -> bool {
     let name = owner.name();
     let is_type = name.starts_with(|c: char| c.is_uppercase())
@@ -335,10 +337,10 @@ fn is_class(owner: &Part<'_>, member: &str) -> bool {
         || !matches!(owner.kind, Kind::Name(_) | Kind::Anonymous(_))
 }
 
-/// The rank of every argument, by index: what has a lower one is left out first.
+/// Rank of every argument, by index: those with the lowest rank are omitted first.
 pub(super) fn ranks(classes: &[(Class, usize)]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..classes.len()).collect();
-    // The least telling first, of these the most deeply nested, of these the rightmost.
+    // Least informative first, of these the most deeply nested, of these the rightmost.
     order.sort_by_key(|&index| {
         let (class, depth) = classes[index];
         (class, usize::MAX - depth, usize::MAX - index)

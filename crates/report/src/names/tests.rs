@@ -1,4 +1,4 @@
-//! What becomes of real names, and of any.
+//! Names of real kernels, and of arbitrary text.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::{cut, fit, simplify};
 
-/// Kernels of `PyTorch`, cuBLAS, CUTLASS, Triton, XLA, NCCL, vLLM and thrust, as CUPTI and nsys name
-/// them, and those of the files that the tests read.
+/// Kernels of `PyTorch`, cuBLAS, CUTLASS, Triton, XLA, NCCL, vLLM and thrust, as CUPTI and nsys
+/// name them, and those of the test recordings.
 static KERNELS: &str = include_str!("kernels.txt");
 
 fn kernels() -> Vec<&'static str> {
@@ -183,7 +183,7 @@ fn fits(names: &[&str], columns: usize) -> Vec<String> {
 }
 
 #[test]
-fn real_kernels_are_told_apart_without_numbers() {
+fn real_kernels_differ_without_numbers() {
     let names = kernels();
     for columns in [40, 50, 60, 80, 120, 200] {
         let shown = fits(&names, columns);
@@ -192,7 +192,7 @@ fn real_kernels_are_told_apart_without_numbers() {
     }
     let all = fit(&names, None);
     assert_eq!(all.iter().collect::<HashSet<_>>().len(), names.len());
-    // What is computed is there at any of these widths.
+    // The computation is visible at any of these widths.
     for columns in [40, 50, 60, 80] {
         for (name, shown) in names.iter().zip(fits(&names, columns)) {
             for functor in ["CUDAFunctor_add", "FillFunctor", "MulFunctor", "MeanOps"] {
@@ -204,7 +204,7 @@ fn real_kernels_are_told_apart_without_numbers() {
 }
 
 #[test]
-fn arguments_go_before_characters() {
+fn arguments_are_omitted_before_characters() {
     let add = kernels()[3];
     for (columns, shown) in [
         (
@@ -232,7 +232,7 @@ fn arguments_go_before_characters() {
 }
 
 #[test]
-fn what_differs_stays() {
+fn differences_stay_visible() {
     let at = |names: &[&str], columns| fits(names, columns);
     assert_eq!(
         at(&kernels()[3..5], 54),
@@ -272,7 +272,7 @@ fn what_differs_stays() {
 }
 
 #[test]
-fn lines_are_cut_and_told_apart() {
+fn shortened_lines_differ() {
     let lines = [
         "void f<int>(int)  /a/long/path/of/a/file.cpp:12  (module)",
         "void f<int>(int)  /a/long/path/of/a/file.cpp:13  (module)",
@@ -292,7 +292,7 @@ fn lines_are_cut_and_told_apart() {
 }
 
 #[test]
-fn a_name_is_shown_alike_in_any_order() {
+fn the_order_of_names_does_not_matter() {
     let mut names = kernels();
     let before: HashSet<_> = names.iter().copied().zip(fit(&names, Some(30))).collect();
     names.reverse();
@@ -301,7 +301,7 @@ fn a_name_is_shown_alike_in_any_order() {
 }
 
 #[test]
-fn long_names_take_time_by_their_length_only() {
+fn long_names_take_linear_time() {
     const LENGTH: usize = 100_000;
     let begun = Instant::now();
     for part in [
@@ -324,7 +324,7 @@ fn long_names_take_time_by_their_length_only() {
             fits(&[name, &format!("{name}x")], 40);
         }
     }
-    // By the square of the length it would be many minutes.
+    // Quadratic time would be many minutes.
     assert!(
         begun.elapsed() < Duration::from_secs(60),
         "{:?}",
@@ -366,7 +366,7 @@ fn any_name() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_two_alike_and_none_wider(
+    fn names_differ_and_fit(
         names in proptest::collection::hash_set(prop_oneof![any_name(), "\\PC{0,60}"], 1..24),
         columns in 12..200usize,
     ) {
@@ -377,7 +377,7 @@ proptest! {
     }
 
     #[test]
-    fn alike_but_for_a_character(length in 30..300usize, columns in 12..60usize) {
+    fn names_that_differ_in_one_character_differ(length in 30..300usize, columns in 12..60usize) {
         let name = |at: usize| {
             let mut text = vec![b'x'; length];
             text[at] = b'y';
@@ -388,7 +388,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_name(text in "\\PC*") {
+    fn arbitrary_text_is_accepted(text in "\\PC*") {
         simplify(&text);
     }
 }

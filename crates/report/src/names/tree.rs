@@ -1,55 +1,55 @@
-//! A demangled name as a tree: paths, their template arguments and parameters.
+//! Parses a demangled name into a tree: paths, their template arguments and parameters.
 //!
-//! Names come from traced programs, so nothing is assumed of them: a bracket without a partner is
-//! text, what is nested too deep is text, and every byte is looked at a fixed number of times.
+//! Names come from traced programs, so nothing is assumed about them: an unmatched bracket is text,
+//! brackets nested too deeply are text, and every byte is read a fixed number of times.
 
 use super::brackets::{Partners, operator_symbol};
 
-/// What stands one after the other.
+/// Adjacent parts of a name.
 pub(super) type Sequence<'a> = Vec<Node<'a>>;
 
 /// A part of a sequence.
 #[derive(Debug)]
 pub(super) enum Node<'a> {
-    /// Spaces, stars, ampersands, brackets without a partner.
+    /// Spaces, stars, ampersands, unmatched brackets.
     Text(&'a str),
-    /// `a::b<c>(d)::e`.
+    /// A qualified name: `a::b<c>(d)::e`.
     Path(Vec<Part<'a>>),
-    /// A bracket that belongs to no path, and what is in it, between commas.
+    /// Brackets outside of a path: the opening one, and the comma-separated contents.
     Group(u8, Vec<Sequence<'a>>),
 }
 
-/// What stands between two `::`.
+/// A component of a path, between two `::`.
 #[derive(Debug)]
 pub(super) struct Part<'a> {
     pub(super) kind: Kind<'a>,
-    /// Template arguments.
+    /// Template arguments, if there are any.
     pub(super) arguments: Option<Vec<Argument<'a>>>,
     /// Parameters of a function.
     pub(super) parameters: Option<Vec<Sequence<'a>>>,
-    /// `const` and the like, after the parameters.
+    /// `const` and other qualifiers after the parameters.
     pub(super) qualifiers: &'a str,
 }
 
-/// The kinds of names in a path.
+/// Kinds of path components.
 #[derive(Debug)]
 pub(super) enum Kind<'a> {
     /// An identifier, or an operator with its symbol.
     Name(&'a str),
-    /// `(anonymous namespace)`, `<unnamed>`, `{anonymous}`.
+    /// An anonymous namespace: `(anonymous namespace)`, `<unnamed>`, `{anonymous}`.
     Anonymous(&'a str),
-    /// `{lambda(int)#1}`, `{{closure}}`; nsys writes `[lambda(int) (instance 1)]`.
+    /// A lambda: `{lambda(int)#1}`, `{{closure}}`; nsys writes `[lambda(int) (instance 1)]`.
     Lambda(Sequence<'a>, Option<&'a str>),
     /// `<A as B>` of Rust, `<module>` of Python.
     Angle(Vec<Sequence<'a>>),
 }
 
-/// A template argument.
+/// A template argument of a component.
 #[derive(Debug)]
 pub(super) struct Argument<'a> {
-    /// Its number in the name: outer ones and those further left have lower ones.
+    /// Its index in the name: outer arguments and those further left have lower ones.
     pub(super) index: usize,
-    /// How deep it is nested.
+    /// Nesting depth, from 1.
     pub(super) depth: usize,
     pub(super) nodes: Sequence<'a>,
 }
@@ -64,7 +64,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The identifier; empty if it is another kind.
+    /// The identifier; empty for other kinds.
     pub(super) fn name(&self) -> &'a str {
         match self.kind {
             Kind::Name(name) => name,
@@ -73,7 +73,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Reads `name`; also gives the number of template arguments in it.
+/// Parses `name`; also returns the number of template arguments in it.
 pub(super) fn parse(name: &str) -> (Sequence<'_>, usize) {
     let mut parser = Parser {
         name,
@@ -105,7 +105,7 @@ impl<'a> Parser<'a> {
         self.name.get(at..end).unwrap_or_default()
     }
 
-    /// Where the bracket at `at` closes, if one opens there.
+    /// Position of the bracket that closes the one at `at`, if one opens there.
     fn closing(&self, at: usize, end: usize) -> Option<usize> {
         (at < end)
             .then(|| self.partners.of_open(at))
@@ -142,7 +142,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What stands between commas; nothing in empty brackets.
+    /// The comma-separated contents; none in empty brackets.
     fn list(&mut self, from: usize, end: usize) -> Vec<Sequence<'a>> {
         let ranges = self.split(from, end);
         ranges.map(|(from, to)| self.sequence(from, to)).collect()
@@ -174,7 +174,7 @@ impl<'a> Parser<'a> {
         let mut parts = Vec::new();
         loop {
             let Some((part, after)) = self.part(next, end) else {
-                // What only begins like a path is text.
+                // Text that only begins like a path is no path.
                 return (!parts.is_empty()).then(|| (parts, next - 2));
             };
             parts.push(part);
@@ -256,7 +256,7 @@ impl<'a> Parser<'a> {
         (after > at).then(|| (Kind::Name(self.rest(at, after)), after))
     }
 
-    /// Where the identifier ends that begins at `at`.
+    /// End of the identifier that begins at `at`.
     fn identifier(&self, at: usize, end: usize) -> usize {
         if let Some(symbol) = operator_symbol(self.name, at) {
             return (at + "operator".len() + symbol).min(end);
@@ -283,7 +283,7 @@ impl<'a> Parser<'a> {
         next.min(end)
     }
 
-    /// `[abi:cxx11]` says nothing to people.
+    /// ABI tags (`[abi:cxx11]`) are not informative.
     fn skip_tags(&self, mut at: usize, end: usize) -> usize {
         while self.rest(at, end).starts_with("[abi:") {
             let Some(close) = self.closing(at, end) else {

@@ -1,22 +1,22 @@
-//! What a template argument tells people.
+//! Classes of template arguments, by how informative they are.
 
 use super::tree::{Argument, Kind, Node, Part, Sequence};
 
-/// The least telling first.
+/// Classes, the least informative first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// How data is reached: `array<char*, 3>`, `OffsetCalculator<2>`.
+    /// Types for data access: `array<char*, 3>`, `OffsetCalculator<2>`.
     #[default]
     Helper,
-    /// Numbers, and nsys's `T1`.
+    /// Numbers, and `T1` of nsys.
     Number,
-    /// `float`.
+    /// Built-in types like `float`.
     Builtin,
-    /// Other types.
+    /// Types other than built-in ones and helpers.
     Type,
-    /// What is computed: functors and lambdas.
+    /// The computation: functors and lambdas.
     Functor,
-    /// What tells a name apart from another one that is shown.
+    /// An argument that distinguishes the name from another one shown.
     Different,
 }
 
@@ -41,11 +41,11 @@ const BUILTINS: [&str; 17] = [
     "const", "volatile", "__half", "half", "f32", "f64", "__int128",
 ];
 
-/// The class and the depth of every argument, by index.
+/// Class and depth of every argument, by index.
 pub(super) fn classes(nodes: &Sequence<'_>, count: usize) -> Vec<(Class, usize)> {
     let mut classes = vec![(Class::default(), 0); count];
     visit(nodes, &mut classes);
-    // Of a single type everything hangs: `cutlass::Kernel2<what_it_computes>`.
+    // A single type argument is the most informative: `cutlass::Kernel2<what_it_computes>`.
     let mut outer = classes.iter_mut().filter(|(_, depth)| *depth == 1);
     if let (Some((class @ Class::Type, _)), None) = (outer.next(), outer.next()) {
         *class = Class::Functor;
@@ -53,7 +53,7 @@ pub(super) fn classes(nodes: &Sequence<'_>, count: usize) -> Vec<(Class, usize)>
     classes
 }
 
-/// The highest class of what is in `nodes`.
+/// The highest class among `nodes`.
 fn visit(nodes: &Sequence<'_>, classes: &mut [(Class, usize)]) -> Class {
     let mut highest = Class::Helper;
     for node in nodes {
@@ -97,7 +97,7 @@ fn visit_path(path: &[Part<'_>], classes: &mut [(Class, usize)]) -> Class {
             inner = inner.max(class);
         }
     }
-    // A functor in a functor makes the outer one telling.
+    // A functor within a functor makes the outer one informative.
     match (path_class(path), inner) {
         (Class::Helper, _) => Class::Helper,
         (_, Class::Functor) => Class::Functor,
@@ -149,7 +149,8 @@ fn path_class(path: &[Part<'_>]) -> Class {
     Class::Type
 }
 
-/// The functor that the function was made for whose lambda `path` is: `F` of `f<F>(int)::{lambda}`.
+/// The functor for which the function around the lambda `path` is instantiated: `F` of
+/// `f<F>(int)::{lambda}`.
 pub(super) fn functor_of<'n, 'a>(path: &'n [Part<'a>]) -> Option<&'n Argument<'a>> {
     let last = path.last()?;
     if !matches!(last.kind, Kind::Lambda(..)) {
@@ -171,7 +172,7 @@ fn has_functor(nodes: &Sequence<'_>) -> bool {
     })
 }
 
-/// The value of `(int)4`, as people write it.
+/// The value of a cast: `4` of `(int)4`, `true` of `(bool)1`.
 pub(super) fn cast<'a>(nodes: &Sequence<'a>) -> Option<&'a str> {
     let [Node::Group(b'(', types), Node::Path(path)] = trimmed(nodes) else {
         return None;
@@ -189,7 +190,7 @@ pub(super) fn cast<'a>(nodes: &Sequence<'a>) -> Option<&'a str> {
     })
 }
 
-/// The number of `3ul`.
+/// The number without its suffix: `3` of `3ul`.
 pub(super) fn number<'a>(nodes: &Sequence<'a>) -> Option<&'a str> {
     let [Node::Path(path)] = trimmed(nodes) else {
         return None;
@@ -204,7 +205,7 @@ fn without_suffix(number: &str) -> &str {
     number.trim_end_matches(['u', 'U', 'l', 'L'])
 }
 
-/// A name without anything before or after it.
+/// The identifier, if the path has just one component.
 fn single<'a>(path: &[Part<'a>]) -> Option<&'a str> {
     let [part] = path else { return None };
     let is_bare = part.arguments.is_none() && part.parameters.is_none();
@@ -227,7 +228,7 @@ fn trimmed<'n, 'a>(nodes: &'n Sequence<'a>) -> &'n [Node<'a>] {
     nodes
 }
 
-/// Whether an argument after the first is what it would be if nothing were written.
+/// Whether an argument after the first has the default value.
 pub(super) fn is_default(nodes: &Sequence<'_>, owner_is_std: bool) -> bool {
     let [Node::Path(path)] = trimmed(nodes) else {
         return false;
@@ -240,7 +241,7 @@ pub(super) fn is_default(nodes: &Sequence<'_>, owner_is_std: bool) -> bool {
     }
 }
 
-/// `basic_string<char, ...>`.
+/// Whether it is a class for characters: `basic_string<char, ...>`.
 pub(super) fn is_of_char(part: &Part<'_>) -> bool {
     let first = part.arguments.as_ref().and_then(|all| all.first());
     let nodes = first.map(|argument| trimmed(&argument.nodes));

@@ -1,7 +1,7 @@
 use super::*;
 use gpuprobe_model::stack::{Frame, KnownFrames, Location};
 
-/// A call path by the files that it leads through, innermost first; of an empty one, no module is known.
+/// A call path through these binaries, innermost first; an empty path has no module.
 fn stack(files: &[&str], known: &mut KnownFrames, modules: &mut Vec<String>) -> CallStack {
     let mut location = |file: &&str| {
         let number = modules.iter().position(|module| module == file);
@@ -24,7 +24,7 @@ fn stack(files: &[&str], known: &mut KnownFrames, modules: &mut Vec<String>) -> 
 }
 
 #[test]
-fn the_owner_is_who_called_an_allocator_or_cuda() {
+fn the_owner_is_the_caller_of_an_allocator_or_cuda() {
     let (cuda, runtime) = ("/usr/lib/libcuda.so.1", "/x/libcudart.so.12");
     let (c10, torch) = ("/v/libc10_cuda.so", "/v/libtorch_cuda.so");
     let (libc, app) = ("/usr/lib/libc.so.6", "/srv/app");
@@ -32,11 +32,11 @@ fn the_owner_is_who_called_an_allocator_or_cuda() {
         (&[runtime, "/x/libnccl.so.2", torch, app], "libnccl"),
         (&[cuda, runtime, "/x/libcublasLt.so.12.8", app], "libcublas"),
         (&[runtime, c10, torch, app], "libtorch"),
-        // Through `std::call_once`, and from a thread of its own.
+        // Through `std::call_once`, and on a thread of its own.
         (&[runtime, c10, libc, torch, app], "libtorch"),
         (&[runtime, c10, libc], "libtorch"),
         (&[cuda, runtime, "/v/librmm.so", app], "app"),
-        // The runtime is in the program.
+        // The runtime is linked into the program.
         (&[cuda, app, libc], "app"),
         (&[runtime, "", "/usr/bin/python3.12", libc], "python"),
         (
@@ -57,7 +57,7 @@ fn the_owner_is_who_called_an_allocator_or_cuda() {
 }
 
 #[test]
-fn pools_are_met_before_the_owners_caller() {
+fn pools_are_found_before_the_owners_caller() {
     let (runtime, app) = ("/x/libcudart.so.12", "/srv/app");
     let backends =
         "/v/site-packages/cupy_backends/cuda/api/runtime.cpython-310-x86_64-linux-gnu.so";
@@ -66,7 +66,7 @@ fn pools_are_met_before_the_owners_caller() {
     let cases: [(&[&str], &[&str]); 4] = [
         (&[runtime, backends, memory, app], &["CuPy"]),
         (&[runtime, plugin, app], &["JAX"]),
-        // What cuBLAS has for itself is in nobody's pool.
+        // Memory of cuBLAS itself is in no pool.
         (&[runtime, "/x/libcublas.so.12", plugin, app], &[]),
         (&[runtime, "/x/librmm.so", app], &["RMM"]),
     ];
@@ -79,7 +79,7 @@ fn pools_are_met_before_the_owners_caller() {
     }
 }
 
-/// Knows the frames of one caller.
+/// Frames of a single caller.
 struct Caller(Vec<Frame>);
 
 impl Symbols for Caller {
@@ -93,7 +93,7 @@ impl Symbols for Caller {
 }
 
 #[test]
-fn callers_of_files_are_told_by_their_frames() {
+fn owners_of_file_callers_are_found_by_frames() {
     let files = ["/x/libcudart.so.12", "/x/libcudnn_ops.so.9", "/srv/app"];
     let frame = |module: &str| Frame {
         module: module.to_owned(),
@@ -106,7 +106,7 @@ fn callers_of_files_are_told_by_their_frames() {
 }
 
 #[test]
-fn sums_of_processes_are_put_together_largest_first() {
+fn owners_of_processes_are_merged_largest_first() {
     let one = |owner: &str, bytes| OwnerReport {
         owner: owner.to_owned(),
         bytes,

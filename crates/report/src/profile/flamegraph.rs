@@ -14,13 +14,13 @@ use crate::words::amount;
 use gpuprobe_model::stack::Language;
 use gpuprobe_model::text::printable;
 
-/// Of paper.
+/// Colour of the background.
 const WHITE: Color = Color {
     r: 255,
     g: 255,
     b: 255,
 };
-/// Of processes, which are nobody's code.
+/// Colour of frames that stand for processes.
 const PROCESS: Color = Color {
     r: 226,
     g: 226,
@@ -30,7 +30,8 @@ const PROCESS: Color = Color {
 /// Draws `profile` as SVG.
 ///
 /// # Errors
-/// Those of `out`.
+///
+/// Returns an error if the flame graph cannot be drawn or `out` cannot be written.
 pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<()> {
     let shown = Shown::of(profile, weight);
     let mut palette = shown.palette.clone();
@@ -51,10 +52,10 @@ pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<(
     options.palette_map = Some(&mut palette);
     options.deterministic = true;
     let lines = drawable(shown.lines(profile, weight));
-    // One write at the end: a failed disk is then an error of ours, not of the drawing.
+    // One write at the end: a failed write is then an error of the output, not of the drawing.
     let mut svg = Vec::new();
     let drawn = from_lines(&mut options, lines.iter().map(String::as_str), &mut svg);
-    // Of nothing, a picture that says so is drawn, and an error is returned.
+    // Without anything to draw, inferno draws a picture that says so, and returns an error.
     if sum.bytes > 0 {
         drawn
             .map_err(|error| io::Error::other(error.to_string()))
@@ -66,16 +67,16 @@ pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<(
         .context("cannot write the flame graph")
 }
 
-/// What is shown of frames.
+/// How frames are shown.
 struct Shown<'a> {
-    /// Names of native functions, by what is shown of them.
+    /// Shown names of native functions.
     functions: HashMap<&'a str, String>,
-    /// Below everything.
+    /// Text of the lowest frame.
     root: String,
-    /// Processes have frames of their own.
+    /// Whether processes have frames of their own.
     with_processes: bool,
     palette: PaletteMap,
-    /// Those that are drawn.
+    /// Layers of the frames drawn.
     layers: Vec<Layer>,
 }
 
@@ -83,7 +84,7 @@ impl<'a> Shown<'a> {
     fn of(profile: &'a Profile, weight: Weight) -> Self {
         let is_drawn = |one: &&Sample| one.amount(weight).bytes > 0;
         let drawn = || profile.samples.iter().filter(is_drawn);
-        let frames = || drawn().flat_map(|sample| sample.told(profile.full_stacks));
+        let frames = || drawn().flat_map(|sample| sample.visible(profile.full_stacks));
         let native = frames().filter(|frame| frame.language == Language::Native);
         let functions: BTreeSet<&str> = native.map(|frame| &*frame.function).collect();
         let functions: Vec<_> = functions.into_iter().collect();
@@ -119,7 +120,7 @@ impl<'a> Shown<'a> {
         shown
     }
 
-    /// What is written on a frame.
+    /// Text of a frame.
     fn name(&self, frame: &Frame) -> String {
         match frame.language {
             Language::Native => self.functions.get(&*frame.function).cloned(),
@@ -131,7 +132,7 @@ impl<'a> Shown<'a> {
     fn lines(&self, profile: &Profile, weight: Weight) -> Vec<String> {
         let stack = |sample: &Sample| {
             let process = self.with_processes.then(|| folded::name(&sample.process));
-            let frames = sample.told(profile.full_stacks).rev();
+            let frames = sample.visible(profile.full_stacks).rev();
             let frames = frames.map(|frame| self.name(frame));
             let names: Vec<_> = process.into_iter().chain(frames).collect();
             names.join(";")
@@ -140,13 +141,13 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// The picture with a name for its lowest frame, which inferno calls `all`.
+/// Replaces the name of the lowest frame, which inferno calls `all`.
 fn with_root(svg: &str, root: &str) -> String {
     const BEGIN: &str = "<title>all (";
     const END: &str = "</text>";
     let found = svg.match_indices(BEGIN).find_map(|(at, _)| {
         let title_end = at + svg[at..].find("</title>")?;
-        // A function of that name has its share with decimals.
+        // A function of that name has a percentage with decimals.
         let is_root = svg[..title_end].ends_with(" bytes, 100%)");
         is_root.then(|| Some((at, at + svg[at..].find(END)?)))?
     });
@@ -164,10 +165,10 @@ fn escaped(text: &str) -> String {
     text.replace('>', "&gt;")
 }
 
-/// Pixels below the picture, for the legend.
+/// Height of the legend below the picture, in pixels.
 const LEGEND_HEIGHT: u32 = 24;
 
-/// The picture with what colours stand for, in a line below.
+/// Adds a legend of the colours below the picture.
 fn with_legend(svg: String, layers: &[Layer]) -> String {
     let Some(height) = height_of(&svg).filter(|_| !layers.is_empty()) else {
         return svg;
@@ -201,15 +202,15 @@ fn with_legend(svg: String, layers: &[Layer]) -> String {
     }
 }
 
-/// The height of the whole picture.
+/// Height of the whole picture, in pixels.
 fn height_of(svg: &str) -> Option<u32> {
     let (_, rest) = svg.split_once("<svg ")?;
     let (_, rest) = rest.split_once("height=\"")?;
     rest.split('"').next()?.parse().ok()
 }
 
-/// A program can ask for 2^64 - 1 bytes as often as it likes, and inferno adds weights up: where the
-/// sum is more than any memory, all are made smaller alike.
+/// Scales the weights down if their sum exceeds any possible memory: a program can request 2^64 - 1
+/// bytes repeatedly, and inferno adds up weights.
 fn drawable(lines: Vec<String>) -> Vec<String> {
     let split = |line: &str| {
         let (stack, weight) = line.rsplit_once(' ')?;
@@ -228,7 +229,7 @@ fn drawable(lines: Vec<String>) -> Vec<String> {
     lines.iter().filter_map(smaller).collect()
 }
 
-/// Bits of the largest sum that is drawn as it is: 4 PiB.
+/// Bits of the largest sum that is drawn unchanged: 4 PiB.
 const MOST_BITS: u32 = 52;
 
 #[cfg(test)]
@@ -297,7 +298,7 @@ mod tests {
         assert!(svg.contains("<title>a::all (8 bytes, 66.67%)</title>"));
         assert!(svg.contains("<title>at::grow&lt;float, 4&gt; (8 bytes"));
         assert!(svg.contains("Memory live at the end: python3 train.py, NVIDIA H200"));
-        // Layers that are not there are not in the legend.
+        // Layers without frames are not in the legend.
         let legend = &svg[svg.find("id=\"layers\"").unwrap()..];
         assert!(
             ["program", "framework", "CUDA"]
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_is_as_high_as_it_says() {
+    fn the_height_includes_the_legend() {
         let svg = drawn(vec![sample("p", &[("main", "/app")], 1)]);
         let height = height_of(&svg).unwrap();
         assert!(svg.contains(&format!("viewBox=\"0 0 1200 {height}\"")));
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_of_a_size_that_there_is() {
+    fn sums_are_scaled_to_a_possible_size() {
         let plain = vec!["a;b 5".to_owned(), "a 7".to_owned()];
         assert_eq!(drawable(plain.clone()), plain);
         let huge = vec![format!("a;b {}", u64::MAX), format!("a {}", u64::MAX / 2)];

@@ -1,4 +1,4 @@
-//! Folded stacks, which every flame graph tool reads: `outermost;...;innermost bytes`.
+//! Folded stacks, the input of flame graph tools: `outermost;...;innermost bytes`.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -6,12 +6,12 @@ use std::io::{self, Write};
 use super::{Profile, Sample, Weight};
 use gpuprobe_model::text::printable;
 
-/// The lines, sorted, each stack once, those without weight left out.
+/// The folded lines, sorted, each stack once, without those of weight 0.
 pub fn lines(profile: &Profile, weight: Weight) -> Vec<String> {
     lines_by(profile, weight, |sample| stack(sample, profile.full_stacks))
 }
 
-/// The same of stacks that are written in another way.
+/// The same with another format of stacks.
 pub(super) fn lines_by(
     profile: &Profile,
     weight: Weight,
@@ -29,28 +29,29 @@ pub(super) fn lines_by(
     stacks.into_iter().map(line).collect()
 }
 
-/// Writes the lines.
+/// Writes the folded lines.
 ///
 /// # Errors
-/// Those of `out`.
+///
+/// Returns an error if `out` cannot be written.
 pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> io::Result<()> {
     let lines = lines(profile, weight);
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
 fn stack(sample: &Sample, full: bool) -> String {
-    let frames = sample.told(full).rev().map(|frame| name(&frame.text()));
+    let frames = sample.visible(full).rev().map(|frame| name(&frame.text()));
     let names: Vec<_> = std::iter::once(name(&sample.process))
         .chain(frames)
         .collect();
     names.join(";")
 }
 
-/// A name that is one frame in every tool: a semicolon would end it, and a number after a space
-/// would be taken for its weight.
+/// Escapes a name: a semicolon would end the frame, and a number after a space would be taken for
+/// its weight.
 pub(super) fn name(text: &str) -> String {
     let mut name = printable(text).replace(';', ":");
-    // No character of XML, which flame graphs are made of.
+    // These characters are not allowed in XML, the format of flame graphs.
     name = name.replace(['\u{fffe}', '\u{ffff}'], "?");
     if let Some((before, last)) = name.rsplit_once(' ')
         && last.parse::<f64>().is_ok()
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_one_frame() {
+    fn a_name_stays_one_frame() {
         assert_eq!(name("a;b\n"), "a:b\\n");
         assert_eq!(name("thread 7"), "thread_7");
         assert_eq!(name("f(int, long)"), "f(int, long)");

@@ -1,4 +1,4 @@
-//! Whose code a frame is, by colour.
+//! Layers of software that frames belong to, shown as colours.
 
 use inferno::flamegraph::color::Color;
 
@@ -7,22 +7,22 @@ use gpuprobe_model::stack::Language;
 use gpuprobe_stacks::cuda::{file_name, is_cuda};
 use gpuprobe_stacks::python::origin::is_interpreter;
 
-/// Whose code it is.
+/// Layer of software that a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Layer {
-    /// Python's lines.
+    /// Lines of Python code.
     Python,
-    /// What runs them.
+    /// Native code of the Python interpreter.
     Interpreter,
-    /// What is none of the others.
+    /// Code that belongs to no other layer.
     Program,
-    /// What programs are built upon.
+    /// Libraries of frameworks like PyTorch.
     Framework,
     /// CUDA and NVIDIA's libraries.
     Cuda,
 }
 
-/// Beginnings of the names of files that are NVIDIA's.
+/// Prefixes of the file names of NVIDIA's libraries.
 const NVIDIA: &[&str] = &[
     "libcublas",
     "libcudnn",
@@ -39,7 +39,7 @@ const NVIDIA: &[&str] = &[
     "libnvToolsExt",
 ];
 
-/// Beginnings of the names of files that frameworks consist of.
+/// Prefixes of the file names of frameworks' libraries.
 const FRAMEWORKS: &[&str] = &[
     "_pywrap_tensorflow",
     "libc10",
@@ -67,7 +67,7 @@ impl Layer {
         Self::Cuda,
     ];
 
-    /// Whose code `frame` is.
+    /// The layer of `frame`.
     pub(super) fn of(frame: &Frame) -> Self {
         let file = file_name(&frame.module);
         let begins = |list: &[&str]| list.iter().any(|begin| file.starts_with(begin));
@@ -89,7 +89,7 @@ impl Layer {
         }
     }
 
-    /// In the legend.
+    /// Name in the legend.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Python => "Python",
@@ -100,7 +100,7 @@ impl Layer {
         }
     }
 
-    /// Light, so that black names are read on it in print.
+    /// A light colour, so that black text on it is readable in print.
     pub(super) fn colour(self) -> Color {
         let (r, g, b) = match self {
             Self::Python => (158, 202, 235),
@@ -112,7 +112,7 @@ impl Layer {
         Color { r, g, b }
     }
 
-    /// A shade of the colour, so that neighbours are told apart: the same for the same name.
+    /// A shade of the colour that depends on the name, so that neighbours differ.
     pub(super) fn shade(self, name: &str) -> Color {
         const SHADES: u32 = 4;
         const STEP: u8 = 9;
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whose_code_frames_are() {
+    fn frames_belong_to_layers() {
         let layer = |function: &str, module: &str, language| {
             Layer::of(&Frame {
                 function: function.into(),

@@ -1,4 +1,4 @@
-//! The profile of what the ledger knows.
+//! Makes a profile from the ledger.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -12,16 +12,16 @@ use gpuprobe_engine::totals::{Sums, Total};
 use gpuprobe_engine::{Allocator, Ledger, Process, Site};
 use gpuprobe_model::stack::{Location, Symbols};
 
-/// What of a ledger goes into a profile.
+/// Selects the memory of a profile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Which {
-    /// What is live: now, or when most was.
+    /// Live memory of the profile: now, or at the peak.
     pub weight: Weight,
-    /// Memory of the host too.
+    /// Include host memory, too.
     pub host: bool,
-    /// CUDA's own frames too.
+    /// Include CUDA's own frames, too.
     pub full_stacks: bool,
-    /// Whose memory.
+    /// Memory from CUDA, or tensors.
     pub of: Of,
 }
 
@@ -35,9 +35,9 @@ impl Which {
     }
 }
 
-/// Memory by call site, of all processes, the ended too: what is live, and what was ever allocated. Of
-/// the latter, that of processes is missing that the ledger has forgotten: they ended long ago and freed
-/// everything. `time_ns` is when that was, since 1970.
+/// Memory by call site, of all processes, including ended ones: live, and ever allocated. The
+/// latter lacks processes that the ledger has dropped: they ended long ago and freed everything.
+/// `time_ns` is the time of the profile, nanoseconds since 1970.
 pub fn of_ledger(
     ledger: &Ledger,
     symbols: &dyn Symbols,
@@ -64,9 +64,9 @@ pub fn of_ledger(
             besides.merge(sums);
         }
         let of_process = of_process(process, process, symbols, which, live);
-        samples.extend(put_together(of_process, process));
+        samples.extend(merged(of_process, process));
     }
-    // Living processes are in no particular order.
+    // Live processes are in no particular order.
     samples.sort_by_key(|sample| sample.pid);
     if which.host {
         besides.host = Total::default();
@@ -88,7 +88,7 @@ pub fn of_ledger(
     }
 }
 
-/// What allocators have handed out in `process`.
+/// Tensors of allocators in `process`.
 fn of_tensors(process: &Process, symbols: &dyn Symbols, which: Which) -> Vec<Sample> {
     let of = |allocator: &Allocator| -> Vec<Sample> {
         let live = |site: &Site| match which.weight {
@@ -100,7 +100,7 @@ fn of_tensors(process: &Process, symbols: &dyn Symbols, which: Which) -> Vec<Sam
     process.tensors.iter().flat_map(of).collect()
 }
 
-/// What is at the sites of `holder`, which is `process` or within it.
+/// Memory at the sites of `holder`, which is `process` or an allocator in it.
 fn of_process<'a>(
     process: &'a Process,
     holder: &'a Process,
@@ -131,9 +131,8 @@ fn of_process<'a>(
     })
 }
 
-/// The same samples, those together that have the same frames: the files that we read may have several
-/// numbers for a call stack.
-fn put_together(samples: impl Iterator<Item = Sample>, process: &Process) -> Vec<Sample> {
+/// Merges samples with the same frames, as files may have several numbers for a call stack.
+fn merged(samples: impl Iterator<Item = Sample>, process: &Process) -> Vec<Sample> {
     let is_of_rows = process.sites.iter().any(|site| site.caller.is_some());
     if !is_of_rows {
         return samples.collect();
@@ -156,8 +155,8 @@ fn put_together(samples: impl Iterator<Item = Sample>, process: &Process) -> Vec
     together
 }
 
-/// The locations whose frames [`of_ledger`] asks for, each once: process, location, and whether it
-/// is the first of its stack.
+/// The locations that [`of_ledger`] resolves, each once: process, location, and whether it is the
+/// first of its stack.
 pub fn needed_locations(ledger: &Ledger) -> Vec<(u32, Location, bool)> {
     let mut known = HashSet::new();
     let mut needed = Vec::new();

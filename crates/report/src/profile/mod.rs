@@ -1,4 +1,4 @@
-//! Memory by call stack, for tools that look at profiles: flame graphs, folded stacks, pprof.
+//! Memory by call stack, for profile viewers: flame graphs, folded stacks, pprof.
 
 pub mod flamegraph;
 pub mod folded;
@@ -19,21 +19,21 @@ use gpuprobe_stacks::python::origin::is_interpreter;
 pub use ledger::{Which, needed_locations, of_ledger};
 pub use output::{Config, Outputs};
 
-/// What the width of a frame stands for.
+/// Quantity shown as the width of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Weight {
-    /// What is live at the end.
+    /// Memory live at the end.
     #[default]
     End,
-    /// What was live when most was.
+    /// Memory live at the peak.
     Peak,
-    /// All that was ever allocated, freed or not.
+    /// All memory ever allocated, freed or not.
     Total,
 }
 
 impl Weight {
-    /// In words.
+    /// Description in words, for titles.
     pub fn describe(self) -> &'static str {
         match self {
             Self::End => "live at the end",
@@ -43,28 +43,28 @@ impl Weight {
     }
 }
 
-/// Whose memory a profile is about.
+/// Memory that a profile is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Of {
-    /// What programs have from CUDA.
+    /// Memory that programs have from CUDA.
     #[default]
     Cuda,
-    /// What PyTorch's allocator has handed out of that.
+    /// Tensors that PyTorch's allocator has placed in it.
     Tensors,
 }
 
 /// Bytes and number of allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Bytes.
+    /// Sum of the sizes, bytes.
     pub bytes: u64,
-    /// Allocations.
+    /// Number of the allocations.
     pub allocations: u64,
 }
 
 impl Amount {
-    /// Adds another amount.
+    /// Adds the bytes and allocations of `other`.
     pub fn merge(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.allocations = self.allocations.saturating_add(other.allocations);
@@ -74,56 +74,56 @@ impl Amount {
 /// One function of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// Its name.
+    /// Name of the function.
     pub function: Rc<str>,
-    /// The path of the file that the code is in; empty if there is none.
+    /// Path of the binary; empty if there is none.
     pub module: Rc<str>,
-    /// The source file, if it is known.
+    /// The source file, if known.
     pub file: Option<Rc<str>>,
-    /// The line in it.
+    /// Line in the source file, if known.
     pub line: Option<u32>,
-    /// The address in the process; 0 if it is not known.
+    /// Address in the process; 0 if unknown.
     pub address: u64,
-    /// What it is written in.
+    /// Language of the source.
     pub language: Language,
-    /// The compiler has put it into the function that comes next.
+    /// Whether the compiler has inlined it into the next function.
     pub inlined: bool,
 }
 
-/// A call stack of a process and what was allocated there.
+/// A call stack of a process, and the memory allocated with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Name of the process.
+    /// Name (comm) of the process.
     pub process: Rc<str>,
-    /// Its id.
+    /// Process id (tgid) of the process.
     pub pid: u32,
-    /// Innermost first; never empty.
+    /// Frames, innermost first; never empty.
     pub frames: Vec<Frame>,
-    /// What is live, at the end or at the peak.
+    /// Live memory, at the end or at the peak.
     pub live: Amount,
-    /// What was ever allocated.
+    /// Memory ever allocated, freed or not.
     pub total: Amount,
 }
 
 /// Memory by call stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// The stacks.
+    /// One sample per call stack and process.
     pub samples: Vec<Sample>,
-    /// Live is what was live at the peak.
+    /// Whether `live` is the memory live at the peak.
     pub at_peak: bool,
-    /// When, nanoseconds since 1970, if that is known.
+    /// Time of the profile, nanoseconds since 1970, if known.
     pub time_ns: Option<i64>,
-    /// What is left out, for the user; empty if nothing is.
+    /// Memory that is not in the profile, for the user; empty if there is none.
     pub left_out: Vec<String>,
-    /// Which run it is of, for the user: the command, the GPU, the date.
+    /// Description of the run for the user: the command, the GPU, the date.
     pub run: Option<String>,
-    /// Every frame is shown: in stacks with Python, the interpreter's own too.
+    /// Whether every frame is shown, including the interpreter's in Python stacks.
     pub full_stacks: bool,
 }
 
 impl Profile {
-    /// What `weight` stands for, of all stacks.
+    /// Sum of `weight` over all stacks.
     pub fn sum(&self, weight: Weight) -> Amount {
         self.samples.iter().fold(Amount::default(), |mut sum, one| {
             sum.merge(one.amount(weight));
@@ -133,7 +133,7 @@ impl Profile {
 }
 
 impl Frame {
-    /// Its name in pictures and lists of functions: of Python, with the line.
+    /// Name in pictures and lists of functions; of Python, with the line.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match self.language {
             Language::Native => Cow::Borrowed(&self.function),
@@ -145,9 +145,9 @@ impl Frame {
 }
 
 impl Sample {
-    /// The frames that people see, innermost first: without the interpreter's between and below lines
-    /// of Python, unless `full`.
-    fn told(&self, full: bool) -> impl DoubleEndedIterator<Item = &Frame> {
+    /// The frames to be shown, innermost first: without the interpreter's between and below Python
+    /// lines, unless `full`.
+    fn visible(&self, full: bool) -> impl DoubleEndedIterator<Item = &Frame> {
         let outermost = self
             .frames
             .iter()
@@ -164,7 +164,7 @@ impl Sample {
         .map(|(_, frame)| frame)
     }
 
-    /// What `weight` stands for.
+    /// The amount that `weight` selects.
     pub fn amount(&self, weight: Weight) -> Amount {
         match weight {
             Weight::End | Weight::Peak => self.live,
@@ -173,8 +173,7 @@ impl Sample {
     }
 }
 
-/// The frames as they are shown: without CUDA's own unless `full`, but with the function that was
-/// called.
+/// The frames to be shown: without CUDA's own unless `full`, but with the function that was called.
 pub fn shown(mut frames: Vec<Frame>, called: &str, full: bool) -> Vec<Frame> {
     if !full {
         let is_own = |f: &Frame| {

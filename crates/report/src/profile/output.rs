@@ -1,4 +1,4 @@
-//! The files that profiles are written to.
+//! Output files of profiles.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,25 +12,25 @@ use gpuprobe_model::text::size;
 use gpuprobe_os::files;
 use gpuprobe_os::say;
 
-/// Which files are written.
+/// Options for the output of profiles.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// Folded stacks.
+    /// File for folded stacks.
     pub folded: Option<PathBuf>,
-    /// A flame graph.
+    /// File for a flame graph.
     pub flamegraph: Option<PathBuf>,
-    /// A profile for pprof.
+    /// File for a pprof profile.
     pub pprof: Option<PathBuf>,
-    /// What the width of a frame stands for.
+    /// Quantity shown as the width of a frame.
     pub weight: Weight,
-    /// Show CUDA's own frames too.
+    /// Show CUDA's own frames, too.
     pub full_stacks: bool,
-    /// Whose memory they are about.
+    /// Memory that the profiles are about.
     pub of: Of,
 }
 
 impl Config {
-    /// Whether any is.
+    /// Whether any file is to be written.
     pub fn any(&self) -> bool {
         self.folded.is_some() || self.flamegraph.is_some() || self.pprof.is_some()
     }
@@ -43,7 +43,7 @@ enum Form {
     Pprof,
 }
 
-/// The open files.
+/// The open output files.
 #[derive(Debug)]
 pub struct Outputs {
     files: Vec<(Form, PathBuf, File)>,
@@ -51,10 +51,11 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Opens the files, so that a bad path fails before anything is done.
+    /// Opens the files, so that a bad path fails before anything else is done.
     ///
     /// # Errors
-    /// A file cannot be written, or is `input`, which is read.
+    ///
+    /// Returns an error if a file cannot be written, or if it is `input`.
     pub fn open(config: &Config, input: Option<&Path>) -> Result<Self> {
         let input = input.and_then(|path| path.canonicalize().ok());
         let wanted = [
@@ -66,7 +67,10 @@ impl Outputs {
         for (form, path) in wanted {
             if let Some(path) = path {
                 if input.is_some() && path.canonicalize().ok() == input {
-                    bail!("{} is what is read: write to another file", path.display());
+                    bail!(
+                        "cannot write to {}: it is the input; write to another file",
+                        path.display()
+                    );
                 }
                 let why = || format!("cannot write to {}", path.display());
                 files.push((form, path.clone(), files::create(path).with_context(why)?));
@@ -78,15 +82,16 @@ impl Outputs {
         })
     }
 
-    /// Whether there are any.
+    /// Whether any file is open.
     pub fn any(&self) -> bool {
         !self.files.is_empty()
     }
 
-    /// Writes `profile` into all of them, and says what is in it.
+    /// Writes `profile` into all files, and prints a summary of each.
     ///
     /// # Errors
-    /// Those of the files.
+    ///
+    /// Returns an error if a file cannot be written.
     pub fn write(self, profile: &Profile) -> Result<()> {
         let weight = self.weight;
         let sum = profile.sum(weight);

@@ -1,4 +1,4 @@
-//! A program's memory calls and what its framework hands out of that, in any order, made of any bytes.
+//! Memory calls and tensors of a program, in arbitrary order, generated from arbitrary bytes.
 
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind};
 use gpuprobe_model::event::{Call, Event, Request, Tensor};
@@ -8,9 +8,9 @@ use gpuprobe_recording::player::Player;
 use super::{MODES, make_reports};
 
 const PID: u32 = 7;
-/// Where most things are, so that they meet.
+/// Start of the range with most addresses, so that they overlap.
 const BASE: u64 = 0x7000_0000_0000;
-/// Addresses and sizes at some limit.
+/// Addresses and sizes at limits.
 const EDGES: [u64; 8] = [
     0,
     1,
@@ -21,9 +21,9 @@ const EDGES: [u64; 8] = [
     1 << 63,
     u64::MAX,
 ];
-/// Devices: those of a number that there can be, and others.
+/// Device indices, valid and invalid.
 const DEVICES: [u16; 8] = [0, 0, 0, 1, 2, 239, 240, 255];
-/// Memory calls, by a part of their function's name.
+/// Memory calls, by a part of the function's name.
 const CALLS: [&str; 6] = [
     "cudaMalloc",
     "cudaFree",
@@ -33,8 +33,8 @@ const CALLS: [&str; 6] = [
     "cuMemUnmap",
 ];
 
-/// Plays what `bytes` say, some bytes for each call, and makes the reports of it. Gives the number of
-/// events.
+/// Applies the calls encoded in `bytes`, a few bytes each, and makes the reports. Returns the
+/// number of events.
 pub fn play_tensors(bytes: &[u8]) -> usize {
     let mut program = Program::new();
     let mut bytes = Bytes(bytes);
@@ -46,7 +46,7 @@ pub fn play_tensors(bytes: &[u8]) -> usize {
     program.events
 }
 
-/// What is left of the input; behind its end, there are zeros.
+/// The rest of the input; zeros follow its end.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -60,7 +60,7 @@ impl Bytes<'_> {
         self.next().unwrap_or(0)
     }
 
-    /// A multiple of a block's, a segment's, or a large segment's size, or at some limit.
+    /// A multiple of a block's, a segment's or a large segment's size, or a size at a limit.
     fn size(&mut self) -> u64 {
         let byte = u64::from(self.byte());
         let count = byte / 4;
@@ -72,7 +72,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// Near [`BASE`], or anywhere.
+    /// An address near [`BASE`], or anywhere.
     fn address(&mut self) -> u64 {
         let size = self.size();
         if size > 1 << 32 || size == 1 {
@@ -126,7 +126,7 @@ impl Program {
         self.events += 1;
     }
 
-    /// Without a device, one of TensorFlow's.
+    /// A tensor of PyTorch, or, without a device, of TensorFlow.
     fn tensor(&self, device: Option<u16>, is_free: bool, bytes: &mut Bytes<'_>) -> Event {
         Event::Tensor(Tensor {
             row: row(device.map_or("BFCAllocator", |_| "c10")),
@@ -164,7 +164,7 @@ impl Program {
     }
 }
 
-/// The first row of the function table whose name has `part` in it.
+/// First row of the function table with `part` in its name.
 fn row(part: &str) -> u16 {
     let row = FUNCTIONS.iter().position(|f| f.symbol.contains(part));
     row.and_then(|row| u16::try_from(row).ok()).unwrap_or(0)

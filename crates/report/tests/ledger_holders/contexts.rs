@@ -1,15 +1,15 @@
-//! What ends with a context, and what stays.
+//! Memory that ends with a context, and memory that stays.
 
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_cuda::MemoryKind::{Array, Async, Device, Managed, Pinned, Pitched};
 use gpuprobe_cuda::MemoryKind::{Registered, Static, Vmm};
 use proptest::prelude::*;
 
-use crate::world::{Args, Held, World, lowest};
+use crate::harness::{Args, Held, World, lowest};
 
 const DEVICES: u16 = 2;
 
-/// A kind, how it is allocated, and how it is freed, if it is.
+/// A kind, its allocating function, and its freeing function, if there is one.
 const WAYS: &[(MemoryKind, &str, Option<&str>)] = &[
     (Device, "cuMemAlloc_v2", Some("cuMemFree_v2")),
     (Pitched, "cuMemAllocPitch_v2", Some("cuMemFree_v2")),
@@ -28,18 +28,18 @@ const WAYS: &[(MemoryKind, &str, Option<&str>)] = &[
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A context of its own on a device.
+    /// Create a context on a device.
     Create(u16),
-    /// The n-th of its own, with all that is in it.
+    /// Destroy the n-th created context, with all its memory.
     Destroy(usize),
-    /// One more reference to the primary context of a device.
+    /// Retain the primary context of a device.
     Retain(u16),
     Release(u16),
     Reset(u16),
-    /// In one of the ways in the n-th context, so many bytes.
+    /// Allocate with one of the functions, in the n-th context, a number of bytes.
     Allocate(usize, usize, u64),
     Free(usize),
-    /// In the n-th context.
+    /// Load a module in the n-th context.
     Load(usize),
     Unload(usize),
 }
@@ -59,7 +59,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Number 0 is the primary one of its device.
+/// A context in the model. Number 0 is the primary one of its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Context {
     number: u16,
@@ -71,14 +71,14 @@ struct Live {
     address: u64,
     way: usize,
     context: Context,
-    /// Of a variable.
+    /// Module of a variable.
     module: u64,
     held: Held,
 }
 
 struct Driver {
     world: World,
-    /// The primary ones come first.
+    /// Contexts, the primary ones first.
     contexts: Vec<Context>,
     references: [u32; DEVICES as usize],
     live: Vec<Live>,
@@ -235,7 +235,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn end_with_what_was_made_in_them(steps in proptest::collection::vec(step(), 1..200)) {
+    fn contexts_end_with_their_memory(steps in proptest::collection::vec(step(), 1..200)) {
         let mut driver = Driver::new();
         for step in steps {
             driver.step(step);

@@ -1,34 +1,34 @@
-//! Graph memory: a node's memory is live from a launch until something frees it, whatever becomes
-//! of the graph.
+//! Graph memory: a node's memory is live from a launch until it is freed, even if the graph is
+//! destroyed.
 
 use gpuprobe_cuda::MemoryKind::Graph;
 use proptest::prelude::*;
 
-use crate::world::{Args, Held, World, lowest};
+use crate::harness::{Args, Held, World, lowest};
 
-/// How nodes are added: by the two old functions, by the new one, and by capture.
+/// Functions that add nodes: the two older ones, the newer one, and capture.
 const WAYS: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     New,
-    /// In one of the ways, a node of the n-th graph that allocates so many bytes.
+    /// Add a node to the n-th graph, with one of the functions, that allocates a number of bytes.
     Allocate(usize, usize, u64),
-    /// The same that frees the n-th address that nodes have.
+    /// Add a node to a graph, with one of the functions, that frees the n-th address of a node.
     Free(usize, usize, usize),
-    /// A capture begins, by one thread or another.
+    /// Begin a capture, on one thread or another.
     Begin,
-    /// The n-th open capture has a node that allocates so many bytes.
+    /// Capture an allocation of a number of bytes in the n-th open capture.
     Capture(usize, u64),
-    /// The n-th open capture ends, and gives a graph if it was not invalidated.
+    /// End the n-th open capture, which makes a graph if it was not invalidated.
     End(usize, bool),
-    /// An executable form of the n-th graph.
+    /// Instantiate the n-th graph.
     Build(usize),
     Launch(usize),
-    /// The n-th graph, or the n-th executable one.
+    /// Destroy the n-th graph, or the n-th executable one.
     Destroy(usize),
     DestroyExecutable(usize),
-    /// By an ordinary free. Seen late?
+    /// Free live memory with an ordinary free, which may be seen late.
     FreeLive(usize, bool),
     Leave(usize),
 }
@@ -62,15 +62,15 @@ struct Driver {
     world: World,
     graphs: Vec<Nodes>,
     executables: Vec<Nodes>,
-    /// That have not ended, by their numbers.
+    /// Captures that have not ended, by number.
     captures: Vec<(u16, Nodes)>,
     last_capture: u16,
-    /// Addresses and bytes.
+    /// Addresses and bytes of live memory.
     live: Vec<(u64, u64)>,
 }
 
 impl Driver {
-    /// Graphs and executables share the values of handles.
+    /// An unused handle; graphs and executable graphs share their values.
     fn handle(&self) -> u64 {
         let all = self.graphs.iter().chain(&self.executables);
         lowest(0x4000, 0x10, |h| all.clone().any(|n| n.handle == h))
@@ -160,7 +160,7 @@ impl Driver {
         }
     }
 
-    /// A capture into an existing graph, ended at once.
+    /// Captures into an existing graph, and ends the capture at once.
     fn captured(&mut self, symbol: &str, address: u64, bytes: u64, graph: u64) {
         let context = self.begin();
         let args = Args {
@@ -206,7 +206,8 @@ impl Driver {
         }
     }
 
-    /// Fails if what it allocates is live already, or what it frees is not.
+    /// Launches a graph; fails if memory that it allocates is live already, or memory that it frees
+    /// is not.
     fn launch(&mut self, n: usize) {
         let Some(nodes) = self.executables.get(n).cloned() else {
             return;
@@ -262,7 +263,7 @@ impl Driver {
             }
             Step::Allocate(way, n, bytes) => self.allocate(way, n, bytes),
             Step::Free(way, n, which) => self.free(way, n, which),
-            // A graph that allocates has one executable form at a time.
+            // A graph with allocations has one executable graph at a time.
             Step::Build(n) => {
                 let Some(graph) = self.graphs.get(n).cloned() else {
                     return;
@@ -312,10 +313,10 @@ impl Driver {
     }
 }
 
-/// What there is no room for is counted, call by call.
+/// Nodes beyond the limit are counted, call by call.
 #[test]
-fn nodes_of_graphs_that_have_no_room_are_left_out() {
-    // Graphs that are remembered.
+fn nodes_of_graphs_beyond_the_limit_are_dropped() {
+    // Limit on graphs.
     const MOST: u64 = 1 << 18;
     let mut world = World::new();
     for graph in 1..=MOST + 3 {

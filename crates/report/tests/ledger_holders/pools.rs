@@ -1,28 +1,28 @@
-//! Pools: destroying one frees nothing, and its handle may stand for another one at once.
+//! Pools: destroying a pool frees no memory, and its handle may be reused at once.
 
 use gpuprobe_cuda::MemoryKind::Async;
 use gpuprobe_engine::totals::Total;
 use proptest::prelude::*;
 
-use crate::world::{Args, Held, World, lowest};
+use crate::harness::{Args, Held, World, lowest};
 
-/// Devices of which each has a pool from the start.
+/// Number of devices, each with a default pool.
 const DEVICES: u16 = 2;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// At a device, or at the host.
+    /// Create a pool on a device, or on the host.
     Create(Option<u16>),
-    /// The n-th that was created and exists.
+    /// Destroy the n-th created pool that exists.
     Destroy(usize),
-    /// From the n-th pool, or else from the device's, as many bytes.
+    /// Allocate from the n-th pool, or else from the device's current pool.
     Allocate(Option<usize>, u16, u64),
-    /// The n-th that is live, by one function or the other. Seen late?
+    /// Free the n-th live allocation with one of two functions; the free may be seen late.
     Free(usize, bool, bool),
     Leave(usize),
-    /// The device takes from the n-th pool from now on.
+    /// Make the n-th pool the current one of a device.
     Use(usize),
-    /// The program asks for the device's current pool, or for its first.
+    /// Query the current pool of a device, or its default pool.
     Ask(u16, bool),
 }
 
@@ -46,16 +46,16 @@ struct Pool {
     handle: u64,
     device: Option<u16>,
     destroyed: bool,
-    /// The ledger has heard of it, and of its handle.
+    /// Whether the ledger has seen the pool, and its handle.
     seen: bool,
     told: bool,
 }
 
 struct Driver {
     world: World,
-    /// The first ones are the devices' own.
+    /// Pools, the default ones first.
     pools: Vec<Pool>,
-    /// Index of the pool that each device takes from.
+    /// Index of the current pool of each device.
     current: [usize; DEVICES as usize],
     /// Address, index of the pool, bytes.
     live: Vec<(u64, usize, u64)>,
@@ -78,7 +78,7 @@ impl Driver {
         }
     }
 
-    /// Index of the n-th pool that was created and exists.
+    /// Index of the n-th created pool that exists.
     fn created(&self, n: usize) -> Option<usize> {
         let created = self.pools.iter().enumerate().skip(usize::from(DEVICES));
         let existing = created.filter(|(_, pool)| !pool.destroyed);
@@ -226,7 +226,7 @@ impl Driver {
         assert_eq!(listed, expected);
     }
 
-    /// What is listed of a pool: not those that are gone, or that were never heard of.
+    /// Expected listing of a pool; `None` if it is gone or was never seen.
     fn pool(&self, index: usize) -> Option<(Option<u64>, Option<u16>, u64, u64)> {
         let pool = self.pools[index];
         let mut used = Total::default();
@@ -246,7 +246,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn of_both_devices_and_the_host(steps in proptest::collection::vec(step(), 1..200)) {
+    fn pools_of_two_devices_and_the_host(steps in proptest::collection::vec(step(), 1..200)) {
         let mut driver = Driver::new();
         for step in steps {
             driver.step(step);

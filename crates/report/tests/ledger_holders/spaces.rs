@@ -1,13 +1,15 @@
-//! Memory whose addresses are apart: of devices, of the host, registered, and handles of arrays.
-//! The same number may stand for all of them at once; a free by another's function fails.
+//! Memory in separate address spaces: of devices, of the host, registered memory, and handles of
+//! arrays. The same number may be valid in all of them at once; a free with the function of another
+//! space fails.
 
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_cuda::MemoryKind::{Array, Async, Device, Managed, Pinned, Pitched, Registered};
 use proptest::prelude::*;
 
-use crate::world::{Args, Held, World, lowest};
+use crate::harness::{Args, Held, World, lowest};
 
-/// How each kind is allocated and freed at both layers. A space is named by a free that it has.
+/// Allocating and freeing functions of each kind, in both APIs. A space is identified by one of its
+/// freeing functions.
 const WAYS: &[(MemoryKind, &str, &str)] = &[
     (Device, "cudaMalloc", "cudaFree"),
     (Device, "cuMemAlloc_v2", "cuMemFree_v2"),
@@ -27,9 +29,9 @@ const WAYS: &[(MemoryKind, &str, &str)] = &[
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// In one of the ways, by one of the threads, so many bytes.
+    /// Allocate with one of the functions, on one of the threads, a number of bytes.
     Allocate(usize, u32, u64),
-    /// The n-th that is live, in one of the ways. Seen late?
+    /// Free the n-th live allocation with one of the functions; the free may be seen late.
     Free(usize, usize, bool),
     Leave(usize),
     FailedAllocate(usize),
@@ -63,7 +65,7 @@ impl Driver {
         };
         let address = lowest(0x1000, 0x1000, taken);
         let device = (kind != Pinned && kind != Registered).then_some(1);
-        // An array of so many texels of four bytes, however it is described.
+        // An array of this many texels of four bytes, in any description.
         let values = match symbol {
             "cudaMallocArray" => [32, 0, 2, bytes, 1, 0, 0, 0],
             _ if kind == Array => [32, 1, 0, bytes, 1, 0, 0, 0],
@@ -139,7 +141,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn of_every_kind(steps in proptest::collection::vec(step(), 1..200)) {
+    fn memory_of_every_kind(steps in proptest::collection::vec(step(), 1..200)) {
         let mut driver = Driver { world: World::new(), live: vec![], nulls: 0 };
         for step in steps {
             driver.step(step);

@@ -4,7 +4,7 @@
 use gpuprobe_cuda::MemoryKind::{Imported, Vmm};
 use proptest::prelude::*;
 
-use crate::world::{Args, Held, World, lowest};
+use crate::harness::{Args, Held, World, lowest};
 
 const GRANULE: u64 = 0x20_0000;
 const RESERVED: u64 = 0x7000_0000_0000;
@@ -12,21 +12,21 @@ const SLOTS: usize = 12;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// So many granules, at a device or at the host.
+    /// Create memory of a number of granules, on a device or on the host.
     Create(u64, bool),
-    /// Another process's memory, by a handle of its own.
+    /// Import memory of another process, with a handle of its own.
     Import(u64),
-    /// The n-th piece at the slot, if it fits.
+    /// Map the n-th piece at the slot, if it fits.
     Map(usize, usize),
-    /// As many mappings from the slot as there are side by side, at most so many. Seen late?
+    /// Unmap adjacent mappings from the slot on, up to a number; the call may be seen late.
     Unmap(usize, usize, bool),
-    /// By what is mapped at the slot, somewhere within it.
+    /// Retain the handle by an address within the mapping at the slot.
     Retain(usize),
-    /// A reference of the n-th piece. Seen late?
+    /// Release a reference of the n-th piece; the call may be seen late.
     Release(usize, bool),
     Leave(usize),
     Reserve(u64),
-    /// Seen late?
+    /// Release reserved address space; the call may be seen late.
     Unreserve(usize, bool),
 }
 
@@ -52,7 +52,7 @@ struct Piece {
     imported: bool,
     at_gpu: bool,
     references: u32,
-    /// First slots.
+    /// First slots of the mappings.
     mapped: Vec<usize>,
     was_mapped: bool,
 }
@@ -64,7 +64,7 @@ struct Driver {
 }
 
 impl Driver {
-    /// Slot by slot, the index of the piece that is mapped there, and whether it begins there.
+    /// For each slot, the index of the piece mapped there, and whether the mapping begins there.
     fn slots(&self) -> [Option<(usize, bool)>; SLOTS] {
         let mut slots = [None; SLOTS];
         for (index, piece) in self.pieces.iter().enumerate() {
@@ -229,7 +229,7 @@ impl Driver {
     fn check(&mut self) {
         let held = self.pieces.iter().map(|p| Held {
             kind: if p.imported { Imported } else { Vmm },
-            // How large imported memory is shows when it is mapped.
+            // The size of imported memory is only known once it is mapped.
             bytes: if p.imported && !p.was_mapped {
                 0
             } else {

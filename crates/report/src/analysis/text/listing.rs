@@ -1,4 +1,4 @@
-//! Live memory of a file, as live reports have it.
+//! Live memory of a file, as in live reports.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use crate::analysis::answer::Answer;
 use crate::text::page::Page;
 use crate::text::{write_lost, write_memory};
 
-/// The highest point, or the memory that was never freed.
+/// Writes the memory live at the peak, or never freed.
 pub(in crate::analysis) fn listing(
     answer: &Answer,
     report: &Report,

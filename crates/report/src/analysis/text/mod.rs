@@ -1,4 +1,4 @@
-//! Analyses for people.
+//! Results of analyses as text.
 
 mod listing;
 mod summary;
@@ -22,16 +22,16 @@ use gpuprobe_model::text::{printable, size};
 
 pub(super) use listing::listing;
 
-/// How much of a list is written.
+/// Limits on the size of lists.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lines {
-    /// Rows of each list at most.
+    /// Limit on the rows of each list.
     pub(super) top: usize,
-    /// Columns of a line; none for lines of any length.
+    /// Width of a line in columns; `None` for no limit.
     pub(super) width: Option<usize>,
 }
 
-/// Answers a question that is not about memory alone.
+/// Writes the result of a question that is not about memory alone.
 pub(super) fn question(
     question: Question,
     report: &Report,
@@ -112,7 +112,7 @@ fn findings(findings: Option<&Findings>, out: &mut dyn Write) -> io::Result<()> 
             findings.size_mismatches,
             "frees of another size than was allocated",
         ),
-        (findings.malformed, "rows that make no sense"),
+        (findings.malformed, "malformed rows"),
     ];
     for (count, what) in odd.into_iter().filter(|(count, _)| *count > 0) {
         writeln!(out, "note: {count} {what}")?;
@@ -123,7 +123,8 @@ fn findings(findings: Option<&Findings>, out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-/// What grew, a call site on a line, the largest growth first, with its frames if these are asked for.
+/// Writes the call sites by descending growth, one per line, with their frames if these are
+/// enabled.
 pub(super) fn diff(diff: &Diff, view: &View, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
     let mut parts = vec![
         ("watermark", diff.watermark, &diff.at_peak),
@@ -156,7 +157,7 @@ pub(super) fn diff(diff: &Diff, view: &View, lines: Lines, out: &mut dyn Write) 
     Ok(())
 }
 
-/// `+4.00 MiB`.
+/// A signed size: `+4.00 MiB`.
 fn signed(bytes: i128) -> String {
     let sign = if bytes < 0 { '-' } else { '+' };
     let bytes = u64::try_from(bytes.unsigned_abs()).unwrap_or(u64::MAX);
@@ -184,7 +185,7 @@ fn write_grown(all: &[&Grown], view: &View, lines: Lines, out: &mut dyn Write) -
     let mut rows = Vec::new();
     table.write(lines.width, &mut rows)?;
     let rows = String::from_utf8_lossy(&rows);
-    // The first line has the headings.
+    // The first line has the column names.
     for (index, row) in rows.lines().enumerate() {
         writeln!(out, "{row}")?;
         let grown = index.checked_sub(1).and_then(|index| all.get(index));
@@ -198,7 +199,7 @@ fn write_grown(all: &[&Grown], view: &View, lines: Lines, out: &mut dyn Write) -
     Ok(())
 }
 
-/// The lines of a stack: of Python folded, unless every frame is asked for.
+/// The lines of a stack; Python stacks are folded unless every frame is requested.
 fn stack(grown: &Grown, view: &View, lines: Lines) -> Vec<String> {
     let folded = Folded::of(&grown.frames).filter(|_| !view.full_stacks);
     if let Some(folded) = folded {

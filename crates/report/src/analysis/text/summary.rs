@@ -1,4 +1,4 @@
-//! Everything on one page.
+//! The summary of a file, on one page.
 
 use std::io::{self, Write};
 
@@ -20,10 +20,10 @@ use gpuprobe_model::clock::rfc3339_seconds;
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_recording::Session;
 
-/// Call stacks and kernels on the page.
+/// Number of call stacks and of kernels on the page.
 const ON_PAGE: usize = 5;
 
-/// The program that wrote the file. Exports of before 2022 do not say which it was.
+/// The program that wrote the file. Exports from before 2022 do not name it.
 fn written_by(session: &Session) -> String {
     let product = session.product.as_deref().unwrap_or("Nsight Systems");
     let version = match &session.version {
@@ -35,7 +35,7 @@ fn written_by(session: &Session) -> String {
     printable(&[product, &version, tables.as_deref().unwrap_or_default()].concat())
 }
 
-/// Writes the page.
+/// Writes the summary of a file.
 pub(super) fn summary(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
     let lines = Lines {
         top: lines.top.min(ON_PAGE),
@@ -96,7 +96,7 @@ pub(super) fn summary(report: &Report, lines: Lines, out: &mut dyn Write) -> io:
     crate::text::write_lost(report, out)
 }
 
-/// How a recording ended, unless it has its end and all that was seen.
+/// Notes how a recording ended, unless it is complete.
 fn end(complete: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
     match complete {
         Some("true") => Ok(()),
@@ -111,7 +111,7 @@ fn end(complete: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// The program that recorded, the command, when it began and the GPUs.
+/// The recording program, the command, the start time and the GPUs.
 fn run(session: &Session, about: &About, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", written_by(session))?;
     if let Some(command) = &session.command {
@@ -135,7 +135,7 @@ fn run(session: &Session, about: &About, out: &mut dyn Write) -> io::Result<()> 
     writeln!(out)
 }
 
-/// The highest point and the memory that was never freed, with the largest call sites.
+/// The peak, and the memory that was never freed, with the largest call sites.
 fn memory(
     report: &Report,
     about: &About,
@@ -162,7 +162,7 @@ fn memory(
         .try_for_each(|process| pytorch::write_short(process, &memleak.view, ON_PAGE, &page, out))
 }
 
-/// The call sites that hold most.
+/// The largest call sites.
 fn largest(memleak: &Memleak, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
     let sites = sites(memleak, Sort::Bytes, false);
     let columns = [

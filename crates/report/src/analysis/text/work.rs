@@ -1,4 +1,4 @@
-//! Kernels, copies, calls, waits, ranges and processes.
+//! Lists of kernels, copies, calls, waits, ranges and processes.
 
 use std::io::{self, Write};
 
@@ -14,15 +14,15 @@ use gpuprobe_cuda::Direction;
 use gpuprobe_cuda::names::without_version;
 use gpuprobe_model::text::{printable, size};
 
-/// Indentation of lists.
+/// Indentation of lists, in columns.
 const INDENT: usize = 2;
 
-/// Columns that are chosen while a table is begun.
+/// Joins the columns selected for a table.
 fn columns(parts: &[&[Column]]) -> Vec<Column> {
     parts.concat()
 }
 
-/// Says how many rows were left out.
+/// Writes the number of rows omitted.
 fn rest(count: usize, top: usize, out: &mut dyn Write) -> io::Result<()> {
     match count.saturating_sub(top) {
         0 => Ok(()),
@@ -30,7 +30,7 @@ fn rest(count: usize, top: usize, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// Kernels that ran on a GPU that was timed, or else those that were launched.
+/// Kernels that ran on the GPU with measured times, or else kernels launched.
 pub(super) fn kernels(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
     let kernels = Kernel::all(report);
     let launches: u64 = kernels.iter().map(|kernel| kernel.launches).sum();
@@ -72,7 +72,7 @@ pub(super) fn kernels(report: &Report, lines: Lines, out: &mut dyn Write) -> io:
     rest(kernels.len(), lines.top, out)
 }
 
-/// `1 launch`, `2 launches`.
+/// A number with its noun: `1 launch`, `2 launches`.
 pub(super) fn plural_of(count: u64, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
 }
@@ -91,7 +91,7 @@ fn gpus(gpus: &[Gpu], width: Option<usize>, out: &mut dyn Write) -> io::Result<(
     Ok(())
 }
 
-/// Copies that ran on a GPU that was timed, or else those that were called.
+/// Copies that ran on the GPU with measured times, or else copy calls.
 pub(super) fn copies(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
     let copies = Copies::all(report);
     let sum = |sets: bool| {
@@ -145,14 +145,14 @@ pub(super) fn copies(report: &Report, lines: Lines, out: &mut dyn Write) -> io::
 
 const RANGE: &str = "RANGE";
 
-/// What a list of [`Named`] says.
+/// Texts for a list of [`Named`].
 struct Words {
-    /// `API calls`.
+    /// Title of the list: `API calls`.
     title: &'static str,
     count: &'static str,
     share: &'static str,
     name: &'static str,
-    /// What there is if there are none.
+    /// Text for an empty list.
     none: &'static str,
 }
 
@@ -180,7 +180,7 @@ pub(super) fn waits(report: &Report, lines: Lines, out: &mut dyn Write) -> io::R
     list(&words, &Named::waits(report), lines, out)
 }
 
-/// Ranges of NVTX by name.
+/// NVTX ranges by name.
 pub(super) fn ranges(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
     let words = Words {
         title: "NVTX ranges",
@@ -220,7 +220,7 @@ fn list(words: &Words, all: &[Named<'_>], lines: Lines, out: &mut dyn Write) -> 
         };
         let first = [one.times.count.to_string(), percent(one.share)];
         let last = match words.name {
-            // As nsys has it.
+            // Format of nsys.
             RANGE if !one.domain.is_empty() => {
                 let name = format!("{}:{}", one.domain, one.name);
                 [failed, String::new(), printable(&name)]
@@ -238,7 +238,6 @@ fn list(words: &Words, all: &[Named<'_>], lines: Lines, out: &mut dyn Write) -> 
     rest(all.len(), lines.top, out)
 }
 
-/// What each process did.
 pub(super) fn processes(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
     let about = report.about.iter();
     let all: Vec<_> = about
@@ -283,7 +282,7 @@ pub(super) fn processes(report: &Report, lines: Lines, out: &mut dyn Write) -> i
     rest(all.len(), lines.top, out)
 }
 
-/// What tracing itself took.
+/// The overhead of tracing.
 pub(super) fn overhead(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let all = timed_processes(report).flat_map(|process| &process.overhead);
     let (mut count, mut total_ns) = (0, 0.0);

@@ -1,4 +1,4 @@
-//! What a first look at a process finds out: which of its memory is PyTorch's.
+//! Results of the first pass over a process: which of its memory is PyTorch's.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,32 +6,32 @@ use rangemap::RangeSet;
 
 use super::layout::{Found, Piece};
 
-/// What a first look has found out.
+/// Results of the first pass.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// Devices that the process has used.
     pub(super) devices: BTreeMap<u16, DeviceFindings>,
-    /// Numbers of the segments in which tensors were, and of the ranges of reserved addresses.
+    /// Numbers of the segments, and of the reserved address ranges, in which tensors were seen.
     with_tensors: Numbers,
     ranges: HashSet<u64>,
-    /// When it did something first, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of its first event, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) began_ns: u64,
-    /// Bytes of memory on a device that is not known.
+    /// Bytes of memory on an unknown device.
     pub(super) nowhere: u64,
 }
 
-/// What a first look has found out about a device.
+/// Results of the first pass for a device.
 #[derive(Debug, Default)]
 pub(super) struct DeviceFindings {
-    /// Memory that PyTorch had before it was seen to get it.
+    /// PyTorch's memory from before tracing began.
     pub(super) from_before: RangeSet<u64>,
-    /// Bytes that the process used beyond what was traced, when that was looked at last.
+    /// Bytes that the process last used beyond traced memory.
     pub(super) context: u64,
 }
 
 impl Findings {
-    /// Of a process that did something first at `began_ns`, and has so many bytes on no device that is
-    /// known.
+    /// Results for a process with its first event at `began_ns`, and with `nowhere` bytes on no
+    /// known device.
     pub(super) fn of(began_ns: u64, nowhere: u64) -> Self {
         Self {
             began_ns,
@@ -40,7 +40,7 @@ impl Findings {
         }
     }
 
-    /// Adds what was found out about a device.
+    /// Adds the results for a device.
     pub(super) fn add(&mut self, device: u16, found: Found, context: u64) {
         for number in found.segments {
             self.with_tensors.insert(number);
@@ -53,7 +53,7 @@ impl Findings {
         self.devices.insert(device, of_device);
     }
 
-    /// Whether the segment of this number is PyTorch's.
+    /// Whether the segment with this number is PyTorch's.
     pub(super) fn is_torch(&self, number: u64, piece: Piece) -> bool {
         let is_in_range = match piece {
             Piece::Mapped(range) => self.ranges.contains(&range),

@@ -1,8 +1,8 @@
-//! Plays the log of a recording and follows one process in it: what its calls and its allocator do to the
-//! memory of each of its devices.
+//! Replays the log of a recording and follows one process: the effect of its calls and of its
+//! allocator on the memory of each device.
 //!
-//! The first time, all of its memory may be PyTorch's; what has tensors in it is. The next times, one device
-//! each, that is known, and the trace can be written as it goes.
+//! In the first pass, all of its memory may be PyTorch's; segments with tensors in them are. In the
+//! following passes, one per device, that is known, and the trace can be written on the way.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -30,31 +30,31 @@ struct Physical {
     stack: StackId,
 }
 
-/// Follows one process.
+/// Replays the events of one process.
 struct Follow<'a, 'b> {
     life: Life,
     player: Player,
     lives: Lives,
     names: &'a mut Names<'b>,
-    /// Of all devices the first time, then of one.
+    /// All devices in the first pass, one device in the following ones.
     layouts: BTreeMap<u16, Layout>,
-    /// What the first look has found out; none during that.
+    /// Results of the first pass; `None` during that pass.
     findings: Option<&'a Findings>,
     physical: HashMap<u64, Physical>,
-    /// Segments and ranges of reserved addresses so far.
+    /// Number of segments and reserved address ranges so far.
     segments: u64,
     ranges: u64,
-    /// Numbers of the ranges that are reserved, by their addresses.
+    /// Numbers of the reserved ranges, by address.
     reservations: HashMap<u64, u64>,
-    /// When it did something first and last.
+    /// Times of its first and of its last event.
     times_ns: Option<(u64, u64)>,
     context: BTreeMap<u16, u64>,
     nowhere: u64,
-    /// Call sites of tensors, with the most bytes that were live at each.
+    /// Call sites of tensors, with the peak of live bytes of each.
     sites: Vec<(Rc<CallStack>, u64)>,
 }
 
-/// The call sites of the tensors of a process, with the most bytes that were live at each.
+/// Call sites of the tensors of a process, with the peak of live bytes of each.
 fn sites_of(process: Option<&Process>) -> Vec<(Rc<CallStack>, u64)> {
     let allocators = process
         .into_iter()
@@ -65,16 +65,17 @@ fn sites_of(process: Option<&Process>) -> Vec<(Rc<CallStack>, u64)> {
     with_stack.collect()
 }
 
-/// What a process has on a device in the end, and when it did something last.
+/// State of a device at the end, and the time of the last event of the process.
 pub(super) struct End {
     pub(super) layout: Layout,
     pub(super) time_ns: u64,
 }
 
-/// Finds out what of the memory of a process is PyTorch's.
+/// Finds out which memory of a process is PyTorch's.
 ///
 /// # Errors
-/// The file cannot be read.
+///
+/// Returns an error if the file cannot be read.
 pub(super) fn look(tape: &Tape, life: Life, names: &mut Names<'_>) -> Result<Findings> {
     let mut follow = Follow::new(life, names, None);
     tape.play(|entry| {
@@ -97,10 +98,11 @@ pub(super) fn look(tape: &Tape, life: Life, names: &mut Names<'_>) -> Result<Fin
     Ok(findings)
 }
 
-/// Hands over the trace of a device, in order.
+/// Passes the trace of a device to `write`, in order.
 ///
 /// # Errors
-/// The file cannot be read; those of `write`.
+///
+/// Returns an error if the file cannot be read or `write` fails.
 pub(super) fn trace<'n>(
     tape: &Tape,
     life: Life,
@@ -108,7 +110,7 @@ pub(super) fn trace<'n>(
     (device, findings): (u16, &Findings),
     mut write: impl FnMut(&TraceEvent, &Names<'n>) -> Result<()>,
 ) -> Result<End> {
-    names.begin_again();
+    names.begin_replay();
     let mut follow = Follow::new(life, names, Some(findings));
     let found = findings.devices.get(&device);
     let mut layout = Layout::with(found.map_or_else(RangeSet::new, |f| f.from_before.clone()));
@@ -121,7 +123,7 @@ pub(super) fn trace<'n>(
         at_gpu: false,
     };
     if context.bytes > 0 {
-        layout.take_elsewhere((Space::Physical, u64::MAX), context, findings.began_ns);
+        layout.add_synthetic((Space::Physical, u64::MAX), context, findings.began_ns);
     }
     follow.layouts.insert(device, layout);
     tape.play(|entry| {
@@ -227,7 +229,7 @@ impl<'a, 'b> Follow<'a, 'b> {
         self.times_ns = Some((first.min(time_ns), last.max(time_ns)));
     }
 
-    /// The memory on a device, if it is to be followed.
+    /// Memory on a device, if it is followed in this pass.
     fn layout(&mut self, device: u16) -> Option<&mut Layout> {
         if self.findings.is_none() && device < MAX_DEVICES {
             return Some(self.layouts.entry(device).or_default());
@@ -239,7 +241,8 @@ impl<'a, 'b> Follow<'a, 'b> {
         let process = self.player.state.ledger.process_of(tensor.pid);
         let stack = process.and_then(|process| process.sites.stack(tensor.stack));
         let stack = stack.map_or(StackId::NONE, |stack| self.names.stack(stack));
-        // PyTorch always says where; what other frameworks hand out is no concern of its viewers.
+        // PyTorch always reports the device; PyTorch's viewers do not show tensors of other
+        // frameworks.
         let Some(layout) = tensor.device.and_then(|device| self.layout(device)) else {
             return;
         };
@@ -251,9 +254,9 @@ impl<'a, 'b> Follow<'a, 'b> {
             stack,
         };
         if tensor.is_free {
-            layout.take_back(block);
+            layout.free(block);
         } else {
-            layout.hand_out(block);
+            layout.allocate(block);
         }
     }
 
@@ -291,7 +294,7 @@ impl<'a, 'b> Follow<'a, 'b> {
         self.player.state.ledger.process_of(self.life.pid)
     }
 
-    /// The process has ended, or the program in it: what is still known of that one.
+    /// The process has ended or called `exec`: takes what is still known of it.
     fn end(&mut self, pid: u32) {
         if self.is_meant(pid) {
             let ended = self.player.state.ledger.ended(true);
@@ -330,14 +333,14 @@ impl<'a, 'b> Follow<'a, 'b> {
             match allocation.space() {
                 Space::Arrays => {
                     let key = (Space::Arrays, allocation.address);
-                    layout.take_elsewhere(key, segment, call.end_ns);
+                    layout.add_synthetic(key, segment, call.end_ns);
                 }
-                _ => layout.take(allocation.address, segment, call.end_ns),
+                _ => layout.add_segment(allocation.address, segment, call.end_ns),
             }
         }
     }
 
-    /// Memory from CUDA that comes, by its number; none if it is nothing, or on no device that is known.
+    /// Adds memory from CUDA and returns its number; `None` if it is empty or on an unknown device.
     fn segment(
         &mut self,
         device: Option<u16>,
@@ -373,8 +376,10 @@ impl<'a, 'b> Follow<'a, 'b> {
         let key = (allocation.space(), allocation.address);
         for layout in self.layouts.values_mut() {
             match allocation.space() {
-                Space::Device | Space::Variables => layout.give(allocation.address, call.end_ns),
-                _ => layout.give_elsewhere(key, call.end_ns),
+                Space::Device | Space::Variables => {
+                    layout.remove_segment(allocation.address, call.end_ns);
+                }
+                _ => layout.remove_synthetic(key, call.end_ns),
             }
         }
         if allocation.space() == Space::Physical {
@@ -382,7 +387,7 @@ impl<'a, 'b> Follow<'a, 'b> {
         }
     }
 
-    /// Physical memory was mapped. What is mapped a second time is still the same memory.
+    /// Applies a mapping of physical memory. Memory mapped a second time is still the same memory.
     fn mapped(&mut self, call: &Call, address: u64) {
         let Some(process) = self.process() else {
             return;
@@ -401,13 +406,13 @@ impl<'a, 'b> Follow<'a, 'b> {
             return;
         }
         let range = process.physical.range_of(address).unwrap_or(address);
-        // One that was reserved before we came has a number that no other has.
+        // A range reserved before tracing began gets a number that no other has.
         let range = self.reservations.get(&range).copied().unwrap_or(!range);
         let piece = (bytes, Piece::Mapped(range));
         let segment = self.segment(physical.device, piece, physical.stack, true);
         let layout = physical.device.and_then(|device| self.layout(device));
         if let (Some(segment), Some(layout)) = (segment, layout) {
-            layout.take(address, segment, call.end_ns);
+            layout.add_segment(address, segment, call.end_ns);
         }
     }
 
@@ -415,15 +420,15 @@ impl<'a, 'b> Follow<'a, 'b> {
         for layout in self.layouts.values_mut() {
             for begin in layout.unmap(call.address, call.size_bytes, call.end_ns) {
                 let process = self.player.state.ledger.process_of(call.pid);
-                // A mapping that was made since the call was entered stays.
+                // A mapping made since the call was entered stays.
                 if process.is_none_or(|process| process.physical.mapping_at(begin).is_none()) {
-                    layout.give(begin, call.end_ns);
+                    layout.remove_segment(begin, call.end_ns);
                 }
             }
         }
     }
 
-    /// Notes what the process uses on each GPU beyond what was traced.
+    /// Notes the memory use of the process on each GPU beyond traced memory.
     fn note_usage(&mut self, mark: &Mark) {
         let used = mark.usage.as_ref();
         let Some(used) = used.and_then(|usage| usage.processes.get(&self.life.pid)) else {

@@ -1,10 +1,10 @@
-//! The memory of a process on one device, as PyTorch's snapshots show it: segments, blocks in them, and a
-//! trace of how they came and went.
+//! The memory of a process on one device, in the form of PyTorch's snapshots: segments, blocks in
+//! them, and a trace of events.
 //!
-//! The viewer plays the trace backwards from the state at its end, and stops with an error where a block
-//! lies in no segment, or where a segment that comes was not there. So every change of the state here is an
-//! event of the trace, and no block is ever without its segment: frees that can only have been lost
-//! (because the address was handed out again, or its segment has gone) are made up for.
+//! The viewer plays the trace backwards from the final state, and stops with an error at a block
+//! outside of any segment, or at an allocated segment that was not there. So every change of the
+//! state here is an event of the trace, and no block is ever without its segment: for frees that
+//! were evidently lost (the address was reused, or its segment is gone), events are added.
 
 mod state;
 mod tensors;
@@ -22,21 +22,21 @@ use gpuprobe_cuda::Space;
 
 pub(super) use state::{Run, Tile};
 
-/// Addresses from here on are made up, for memory that has none at the device. Those of programs end before.
-const MADE_UP: u64 = 1 << 50;
-/// Up to here, numbers of JavaScript are exact.
+/// First synthetic address, for memory without a device address. Addresses of programs are below.
+const FIRST_SYNTHETIC: u64 = 1 << 50;
+/// Limit of addresses: JavaScript represents integers below it exactly.
 const END: u64 = 1 << 53;
-/// What was asked for is told before the thread is handed its next block; while it does not run, other
-/// threads may be handed many.
+/// Events held back until requested sizes are known. A requested size is reported before the
+/// thread's next block; while the thread does not run, other threads may allocate many blocks.
 const LOOK_AHEAD: usize = 1 << 15;
 
-/// The stream of memory that PyTorch had before it was seen to get it: not known. It is one of its own, as
-/// the viewer merges memory side by side that has the same.
+/// Stream of PyTorch's memory from before tracing began: unknown. It has a number of its own, as
+/// the viewer merges adjacent memory with the same stream.
 const STREAM_UNKNOWN: i64 = -1;
-/// The stream of other libraries' memory: none.
+/// Stream of other libraries' memory: none.
 const NO_STREAM: i64 = -2;
 
-/// What happened.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Alloc,
@@ -51,7 +51,7 @@ pub(super) enum Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) action: Action,
-    /// `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of the event, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) time_ns: u64,
     pub(super) address: u64,
     pub(super) bytes: u64,
@@ -60,54 +60,54 @@ pub(super) struct Event {
     pub(super) owner: Owner,
 }
 
-/// How memory from CUDA comes and goes.
+/// Unit in which memory from CUDA is allocated and freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// As a whole.
+    /// An allocation, freed as a whole.
     Whole,
-    /// It is mapped, in the range of reserved addresses that has this number.
+    /// A mapping in the reserved address range with this number.
     Mapped(u64),
 }
 
-/// Memory from CUDA that comes.
+/// A new segment of memory from CUDA.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) bytes: u64,
     pub(super) piece: Piece,
     pub(super) stack: StackId,
     pub(super) owner: Owner,
-    /// Which one of the process's it is, in the order in which they came.
+    /// Number of the segment within the process, in order of allocation.
     pub(super) number: u64,
-    /// It is at the GPU for certain.
+    /// Whether it is certain to be GPU memory.
     pub(super) at_gpu: bool,
 }
 
-/// The same, since it came.
+/// A segment of memory that is live.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     segment: Segment,
-    /// The stream that PyTorch has it for, once that is known.
+    /// The stream that PyTorch uses it for, once known.
     stream: Option<i64>,
     has_tensors: bool,
-    /// The number of the event with which it came.
+    /// Number of the event that allocated it.
     event: u64,
 }
 
-/// A block that is handed out, or all of another library's memory.
+/// An allocated block, or all memory of another library.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub(super) bytes: u64,
-    /// Bytes that were asked for, if that is known; else all.
+    /// Bytes requested, if known; else the size of the block.
     pub(super) requested: u64,
     since_ns: u64,
     stream: i64,
     pub(super) stack: StackId,
     owner: Owner,
-    /// The number of the event with which it came.
+    /// Number of the event that allocated it.
     event: u64,
 }
 
-/// What PyTorch hands out or takes back.
+/// A block allocated or freed by PyTorch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tensor {
     pub(super) address: u64,
@@ -116,14 +116,15 @@ pub(super) struct Tensor {
     pub(super) stack: StackId,
 }
 
-/// What is PyTorch's, as it is found out.
+/// The memory found to be PyTorch's.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Numbers of the segments in which tensors were seen.
     pub(super) segments: Vec<u64>,
-    /// Numbers of the ranges of reserved addresses in which they were: all that is mapped there is its.
+    /// Numbers of the reserved address ranges in which tensors were seen: all mappings there are
+    /// PyTorch's.
     pub(super) ranges: Vec<u64>,
-    /// Memory that it had before it was seen to get it, as far as tensors were seen in it.
+    /// Memory from before tracing began, as far as tensors were seen in it.
     pub(super) from_before: RangeSet<u64>,
 }
 
@@ -132,35 +133,35 @@ pub(super) struct Found {
 pub(super) struct Layout {
     segments: BTreeMap<u64, Held>,
     blocks: BTreeMap<u64, Block>,
-    /// Memory that PyTorch had before it was seen to get it, as far as tensors were seen in it.
+    /// PyTorch's memory from before tracing began, as far as tensors were seen in it.
     unseen: RangeSet<u64>,
-    /// What of it has been there since the beginning of the trace, and nothing was seen in it yet.
+    /// The part of it in which no tensor has been seen since the beginning of the trace.
     untouched: RangeSet<u64>,
-    /// Addresses that were made up, by what has them.
-    elsewhere: HashMap<(Space, u64), u64>,
-    made_up_bytes: u64,
+    /// Synthetic addresses, by the memory that has them.
+    synthetic: HashMap<(Space, u64), u64>,
+    synthetic_bytes: u64,
     events: VecDeque<Event>,
-    /// How many came before the first of these.
-    taken: u64,
-    /// When the last of them was.
+    /// Number of events before the first of these.
+    events_taken: u64,
+    /// Time of the last of them.
     last_ns: u64,
     found: Found,
-    /// Bytes that PyTorch has handed out and that it holds for that, as it said last, less what it gave
-    /// back since.
+    /// Bytes that PyTorch has allocated and reserved, as last reported, less the segments freed
+    /// since.
     pub(super) allocated: u64,
     pub(super) reserved: u64,
-    /// Tensors and memory that fit to nothing else.
+    /// Number of tensors and segments dropped because they fit nothing known.
     pub(super) left_out: u64,
 }
 
-/// From an address on; none if that is nothing, or ends beyond `end`.
+/// An address range; `None` if it is empty or ends beyond `end`.
 fn range(address: u64, bytes: u64, end: u64) -> Option<Range<u64>> {
     let range = address..address.checked_add(bytes)?;
     (bytes > 0 && range.end <= end).then_some(range)
 }
 
 impl Layout {
-    /// PyTorch has this memory from the beginning.
+    /// A layout with PyTorch's memory from before tracing began.
     pub(super) fn with(from_before: RangeSet<u64>) -> Self {
         Self {
             unseen: from_before.clone(),
@@ -169,56 +170,56 @@ impl Layout {
         }
     }
 
-    /// The next event of the trace once all is known of it; all that are left at the end.
+    /// Takes the next event of the trace once it is complete; at the end, all that are left.
     pub(super) fn next_event(&mut self, is_end: bool) -> Option<Event> {
         let is_due = is_end || self.events.len() > LOOK_AHEAD;
         let event = is_due.then(|| self.events.pop_front()).flatten();
-        self.taken += u64::from(event.is_some());
+        self.events_taken += u64::from(event.is_some());
         event
     }
 
-    /// The event of this number, if it was not taken yet.
+    /// The event with this number, if it was not taken yet.
     fn event_mut(&mut self, number: u64) -> Option<&mut Event> {
-        let place = number.checked_sub(self.taken)?;
+        let place = number.checked_sub(self.events_taken)?;
         self.events.get_mut(usize::try_from(place).ok()?)
     }
 
-    /// Appends an event to the trace, in which none is earlier than the one before: records of several
-    /// threads may be. Returns its number.
+    /// Appends an event to the trace and returns its number. Records of several threads may be out
+    /// of order; an event is never earlier than the one before.
     fn push(&mut self, mut event: Event) -> u64 {
         self.last_ns = self.last_ns.max(event.time_ns);
         event.time_ns = self.last_ns;
         self.events.push_back(event);
-        self.taken + self.events.len() as u64 - 1
+        self.events_taken + self.events.len() as u64 - 1
     }
 
-    /// Memory from CUDA comes at this address.
-    pub(super) fn take(&mut self, address: u64, segment: Segment, time_ns: u64) {
-        match range(address, segment.bytes, MADE_UP) {
+    /// Adds a segment at this address.
+    pub(super) fn add_segment(&mut self, address: u64, segment: Segment, time_ns: u64) {
+        match range(address, segment.bytes, FIRST_SYNTHETIC) {
             Some(range) => self.enter(&range, segment, time_ns),
             None => self.left_out += 1,
         }
     }
 
-    /// Memory comes that has no address at the device; `key` names it, for [`Self::give_elsewhere`].
-    pub(super) fn take_elsewhere(&mut self, key: (Space, u64), segment: Segment, time_ns: u64) {
-        self.give_elsewhere(key, time_ns);
-        let address = MADE_UP.saturating_add(self.made_up_bytes);
+    /// Adds a segment without a device address; `key` identifies it for [`Self::remove_synthetic`].
+    pub(super) fn add_synthetic(&mut self, key: (Space, u64), segment: Segment, time_ns: u64) {
+        self.remove_synthetic(key, time_ns);
+        let address = FIRST_SYNTHETIC.saturating_add(self.synthetic_bytes);
         let Some(range) = range(address, segment.bytes, END) else {
             self.left_out += 1;
             return;
         };
-        self.made_up_bytes += segment.bytes;
-        self.elsewhere.insert(key, address);
+        self.synthetic_bytes += segment.bytes;
+        self.synthetic.insert(key, address);
         self.enter(&range, segment, time_ns);
     }
 
     fn enter(&mut self, range: &Range<u64>, segment: Segment, time_ns: u64) {
-        // What was there has gone: the address was handed out again.
+        // Address reuse: the former segments there are gone.
         for stale in self.segments_in(range) {
-            self.give(stale, time_ns);
+            self.remove_segment(stale, time_ns);
         }
-        self.forget_unseen(range, time_ns);
+        self.remove_unseen(range, time_ns);
         let is_torch = segment.owner == Owner::PYTORCH;
         let mut event = Event {
             action: match segment.piece {
@@ -245,8 +246,8 @@ impl Layout {
         }
     }
 
-    /// What came at this address goes, if it is here.
-    pub(super) fn give(&mut self, address: u64, time_ns: u64) {
+    /// Removes the segment at this address, if there is one.
+    pub(super) fn remove_segment(&mut self, address: u64, time_ns: u64) {
         let Some(held) = self.segments.remove(&address) else {
             return;
         };
@@ -273,27 +274,27 @@ impl Layout {
         });
     }
 
-    /// What came by this name goes, if it is here.
-    pub(super) fn give_elsewhere(&mut self, key: (Space, u64), time_ns: u64) {
-        if let Some(address) = self.elsewhere.remove(&key) {
-            self.give(address, time_ns);
+    /// Removes the segment with this key, if there is one.
+    pub(super) fn remove_synthetic(&mut self, key: (Space, u64), time_ns: u64) {
+        if let Some(address) = self.synthetic.remove(&key) {
+            self.remove_segment(address, time_ns);
         }
     }
 
-    /// Something was unmapped here. What was mapped before it was seen goes; mappings that begin here and
-    /// were seen are returned.
+    /// Unmaps a range. Mappings whose creation was not seen are removed; the addresses of those
+    /// that begin here and were seen are returned.
     pub(super) fn unmap(&mut self, address: u64, bytes: u64, time_ns: u64) -> Vec<u64> {
-        let Some(range) = range(address, bytes, MADE_UP) else {
+        let Some(range) = range(address, bytes, FIRST_SYNTHETIC) else {
             return Vec::new();
         };
-        self.forget_unseen(&range, time_ns);
+        self.remove_unseen(&range, time_ns);
         let within = self.segments.range(range);
         let mapped = within.filter(|(_, held)| held.segment.piece != Piece::Whole);
         mapped.map(|(&at, _)| at).collect()
     }
 
-    /// Memory from before was freed at this address. How much that is is not known: what tensors were seen
-    /// in goes, up to the next that is in use.
+    /// Frees memory from before tracing began, of unknown size, at this address. The part in which
+    /// tensors were seen is removed, up to the next part in use.
     pub(super) fn free_unseen(&mut self, address: u64, time_ns: u64) {
         let Some(unseen) = self.unseen.get(&address).cloned() else {
             return;
@@ -301,11 +302,11 @@ impl Layout {
         let used = self.blocks_in(&(address..unseen.end)).first().copied();
         let end = used.unwrap_or(unseen.end);
         if end > address {
-            self.forget_unseen(&(address..end), time_ns);
+            self.remove_unseen(&(address..end), time_ns);
         }
     }
 
-    fn forget_unseen(&mut self, range: &Range<u64>, time_ns: u64) {
+    fn remove_unseen(&mut self, range: &Range<u64>, time_ns: u64) {
         let within = |known: &Range<u64>| known.start.max(range.start)..known.end.min(range.end);
         let gone: Vec<_> = self.unseen.overlapping(range).map(within).collect();
         for gone in gone {
@@ -328,7 +329,7 @@ impl Layout {
         });
     }
 
-    /// A block comes, and the event that it is.
+    /// Adds a block, and its event.
     fn add_block(&mut self, event: Event) {
         let address = event.address;
         let block = Block {
@@ -343,7 +344,7 @@ impl Layout {
         self.blocks.insert(address, block);
     }
 
-    /// Frees what is in use of this memory.
+    /// Frees the blocks in use in this range.
     fn free_all(&mut self, range: &Range<u64>, time_ns: u64) {
         for address in self.blocks_in(range) {
             if let Some(block) = self.blocks.remove(&address) {
@@ -352,7 +353,7 @@ impl Layout {
         }
     }
 
-    /// A block has gone; without a call stack of that, the event has the one with which it came.
+    /// Adds the event of a free; without a call stack of its own, with that of the allocation.
     fn push_free(&mut self, address: u64, block: &Block, time_ns: u64, stack: StackId) {
         self.push(Event {
             action: Action::Free,

@@ -1,9 +1,9 @@
-//! Snapshots for PyTorch's own viewers (`pytorch.org/memory_viz`, `torch/cuda/_memory_viz.py`), with what
-//! PyTorch cannot show: memory that is not from its allocator, by the library that has it.
+//! Snapshots for PyTorch's own viewers (`pytorch.org/memory_viz`, `torch/cuda/_memory_viz.py`),
+//! which also show memory that is not from PyTorch's allocator, by the library that owns it.
 //!
-//! The log is played once for a look at whom and what there is, once to find out what memory is PyTorch's,
-//! and once for the trace of each device, which is written as it goes: what is kept is what is live, and
-//! names.
+//! The log is replayed several times: once to list processes and stacks, once to find out which
+//! memory is PyTorch's, and once for the trace of each device, which is written on the way. Only
+//! live memory and names are kept.
 
 mod findings;
 mod follow;
@@ -27,20 +27,21 @@ use names::Names;
 use snapshot::Snapshot;
 use survey::{Deeds, Life, Survey};
 
-/// A process of a recording, of whose memory a snapshot can be written.
+/// A process of a recording with memory for a snapshot.
 pub(super) struct Subject {
     tape: Tape,
     symbols: KnownFrames,
     life: Life,
-    /// Who it is, and how much there is of it.
+    /// Description of the process and its tensors.
     introduction: String,
 }
 
-/// Looks for process `pid` in the recording `file`, or for the one with most tensors.
+/// Finds process `pid` in the recording `file`, or the process with the most tensors.
 ///
 /// # Errors
-/// The file is no recording that was made with `--memleak`, or has nothing about such a process; it cannot
-/// be read.
+///
+/// Returns an error if the file cannot be read, if it is not a recording made with `--memleak`, or
+/// if it has no memory of such a process.
 pub(super) fn find(file: &Path, pid: Option<u32>) -> Result<Subject> {
     let tape = Tape::open(file)?;
     let shown = file.display();
@@ -63,11 +64,12 @@ pub(super) fn find(file: &Path, pid: Option<u32>) -> Result<Subject> {
 }
 
 impl Subject {
-    /// Writes a snapshot of its memory at its end or that of the recording, with a trace of all that came
-    /// before. Returns what there is to say about it, by line.
+    /// Writes a snapshot of the memory at the end of the process or of the recording, with a trace
+    /// of all events before. Returns notes for the user, one per line.
     ///
     /// # Errors
-    /// The recording cannot be read, or the snapshot cannot be written.
+    ///
+    /// Returns an error if the recording cannot be read, or if the snapshot cannot be written.
     pub(super) fn write(&self, out: &mut dyn Write) -> Result<Vec<String>> {
         let mut names = Names::new(self.life.pid, &self.symbols);
         let findings = follow::look(&self.tape, self.life, &mut names)?;
@@ -83,15 +85,15 @@ impl Subject {
         said.extend(ends.iter().flat_map(missing));
         if findings.nowhere > 0 {
             said.push(format!(
-                "{} on a device that is not known are not in the snapshot",
+                "{} on an unknown device are not in the snapshot",
                 size(findings.nowhere)
             ));
         }
         Ok(said)
     }
 
-    /// Writes the traces of all devices up to the last that was used, and returns what there is on these in
-    /// the end.
+    /// Writes the traces of all devices up to the last one used, and returns the final state of
+    /// each.
     fn traces<'n, W: Write>(
         &'n self,
         findings: &Findings,
@@ -132,7 +134,7 @@ fn introduction(life: Life, deeds: &Deeds, others: usize, asked: Option<u32>) ->
     )
 }
 
-/// What of a device is not in the snapshot.
+/// Notes on memory of a device that is not in the snapshot.
 fn missing((device, end): &(u16, End)) -> Vec<String> {
     let mut missing = Vec::new();
     let before = end.layout.allocated_before();

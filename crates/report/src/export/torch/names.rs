@@ -1,4 +1,4 @@
-//! Call stacks and owners of memory, by numbers.
+//! Numbers for call stacks and for owners of memory.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -7,33 +7,33 @@ use crate::label;
 use crate::owners::Owners;
 use gpuprobe_model::stack::{CallStack, Frame, KnownFrames};
 
-/// Whose memory is: the category that the viewer shows it in.
+/// Owner of memory: the category in the viewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner(u32);
 
 impl Owner {
-    /// PyTorch's caching allocator.
+    /// Memory of PyTorch's caching allocator.
     pub(super) const PYTORCH: Self = Self(0);
-    /// What `nvidia-smi` says beyond what was traced.
+    /// Memory that NVML reports beyond traced memory.
     pub(super) const CONTEXT: Self = Self(1);
-    /// A call stack was not taken, or names nobody.
+    /// The call stack is missing, or names no owner.
     const UNKNOWN: Self = Self(2);
 }
 
-/// The category without which the viewer stops with an error.
+/// A category that the viewer requires.
 pub(super) use crate::owners::UNKNOWN;
 
-/// Call sites of tensors that are categories: the viewer has ten colours for all.
+/// Call sites of tensors with a category of their own: the viewer has ten colours in all.
 const SITES: usize = 5;
 
-/// A call stack.
+/// Number of a call stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StackId(u32);
 
 impl StackId {
-    /// None was taken.
+    /// No stack was captured.
     pub(super) const NONE: Self = Self(0);
-    /// There is none; what it is is said instead.
+    /// Stands for context memory, which has a description instead of a stack.
     pub(super) const CONTEXT: Self = Self(1);
 
     pub(super) fn index(self) -> usize {
@@ -41,24 +41,25 @@ impl StackId {
     }
 }
 
-/// The call stacks of a process and who called.
+/// The call stacks of a process, and the owners of their memory.
 pub(super) struct Names<'a> {
     pid: u32,
     symbols: &'a KnownFrames,
     stacks: HashMap<Rc<CallStack>, StackId>,
-    /// The same by where they are, which is quicker to find; and they, so that they stay there.
+    /// The same by address of the stack, which is quicker to look up; holding the `Rc` keeps the
+    /// address from being reused.
     by_pointer: HashMap<*const CallStack, (StackId, Rc<CallStack>)>,
     by_id: Vec<Rc<CallStack>>,
     libraries: Owners<'a>,
     owners: Vec<String>,
     by_name: HashMap<String, Owner>,
     by_stack: HashMap<StackId, Owner>,
-    /// Categories of tensors, by the call stack with which they were handed out.
+    /// Categories of tensors, by the call stack of the allocation.
     sites: HashMap<StackId, Owner>,
 }
 
 impl<'a> Names<'a> {
-    /// Of the process `pid`, whose frames `symbols` knows.
+    /// For process `pid`, with frames named by `symbols`.
     pub(super) fn new(pid: u32, symbols: &'a KnownFrames) -> Self {
         let mut names = Self {
             pid,
@@ -79,7 +80,7 @@ impl<'a> Names<'a> {
         names
     }
 
-    /// The number of a call stack.
+    /// Number of a call stack.
     pub(super) fn stack(&mut self, stack: &Rc<CallStack>) -> StackId {
         let pointer = Rc::as_ptr(stack);
         if let Some((known, _)) = self.by_pointer.get(&pointer) {
@@ -94,29 +95,29 @@ impl<'a> Names<'a> {
         id
     }
 
-    /// The log is played from its beginning, which makes the call stacks anew.
-    pub(super) fn begin_again(&mut self) {
+    /// Forgets addresses of call stacks: the log is replayed, which creates them anew.
+    pub(super) fn begin_replay(&mut self) {
         self.by_pointer.clear();
     }
 
-    /// The frames of a call stack, innermost first.
+    /// Frames of a call stack, innermost first.
     pub(super) fn frames(&self, stack: StackId) -> Vec<Frame> {
         self.by_id[stack.index()].frames(self.pid, self.symbols)
     }
 
-    /// What an owner is called.
+    /// Name of an owner.
     pub(super) fn name(&self, owner: Owner) -> &str {
         &self.owners[owner.0 as usize]
     }
 
-    /// What a block is shown as: its owner; of PyTorch's, the call site if that is one of the largest.
+    /// Category of a block: its owner; for PyTorch's, the call site if that is one of the largest.
     pub(super) fn category(&self, owner: Owner, stack: StackId) -> &str {
         let site = self.sites.get(&stack).filter(|_| owner == Owner::PYTORCH);
         self.name(site.copied().unwrap_or(owner))
     }
 
-    /// The call sites of tensors, with the most bytes that were live at each: the largest are categories of
-    /// their own.
+    /// Adds call sites of tensors, with the peak of live bytes of each: the largest become
+    /// categories of their own.
     pub(super) fn note_sites(&mut self, sites: &[(Rc<CallStack>, u64)]) {
         let mut labels: HashMap<String, (u64, Vec<StackId>)> = HashMap::new();
         for (stack, bytes) in sites {
@@ -146,7 +147,7 @@ impl<'a> Names<'a> {
         next
     }
 
-    /// Whose memory it is that was allocated with this call stack.
+    /// Owner of memory allocated with this call stack.
     pub(super) fn owner_of(&mut self, stack: StackId) -> Owner {
         if let Some(known) = self.by_stack.get(&stack) {
             return *known;
@@ -165,7 +166,7 @@ mod tests {
     use gpuprobe_model::stack::{Language, Location, ModuleId, bare_frame};
 
     #[test]
-    fn owners_are_categories_beside_those_that_are_no_library() {
+    fn owners_are_categories_besides_the_fixed_ones() {
         let mut symbols = KnownFrames::default();
         let mut stack = |files: &[&str]| {
             let location = |(number, file): (u32, &&str)| {
@@ -207,7 +208,7 @@ mod tests {
     fn the_largest_call_sites_of_tensors_are_categories() {
         let mut symbols = KnownFrames::default();
         let mut sites = Vec::new();
-        // Two stacks for each line, the more bytes the later it is.
+        // Two stacks per line; later lines have more bytes.
         for line in 0..7u32 {
             let named = |location: &Location| Frame {
                 function: "step".to_owned(),

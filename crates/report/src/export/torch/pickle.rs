@@ -1,15 +1,16 @@
-//! Writes pickles of Python, value by value: protocol 4, in the opcodes that the viewer of PyTorch's
-//! memory snapshots reads.
+//! A streaming writer for Python pickles: protocol 4, with the opcodes that the viewer of PyTorch's
+//! memory snapshots supports.
 //!
-//! That viewer knows a part of the protocol: no frames are needed, texts are at most 4 GiB long, and
-//! a batch of list items is an argument list of JavaScript, which must not be long. What is used
-//! again is written once and memoised: texts here, lists and dictionaries by the caller.
+//! The viewer supports a part of the protocol: frames are not needed, strings have at most 4 GiB,
+//! and a batch of list items becomes an argument list of JavaScript, which must not be long.
+//! Repeated values are written once and memoised: strings here, lists and dictionaries by the
+//! caller.
 
 use std::io::{self, Write};
 
 use hashbrown::HashMap;
 
-/// List items of a batch at most, as in Python's own pickles.
+/// Limit on the list items per batch, as in Python's own pickler.
 const BATCH: usize = 1000;
 
 mod opcode {
@@ -34,7 +35,7 @@ mod opcode {
     pub(super) const STOP: u8 = b'.';
 }
 
-/// Something that was written and can be referred to.
+/// A written value that can be referred to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memo(u32);
 
@@ -44,7 +45,7 @@ pub(super) struct List {
     items: usize,
 }
 
-/// Writes one pickle.
+/// Writes one pickle to `out`.
 #[derive(Debug)]
 pub(super) struct Pickle<W> {
     out: W,
@@ -62,13 +63,13 @@ impl<W: Write> Pickle<W> {
         })
     }
 
-    /// Ends the pickle, which is the value that was written.
+    /// Ends the pickle; its value is the one written.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.out.write_all(&[opcode::STOP])?;
         self.out.flush()
     }
 
-    /// A whole number, in as few bytes as it needs.
+    /// Writes an integer, in as few bytes as it needs.
     pub(super) fn integer(&mut self, value: impl Into<i128>) -> io::Result<()> {
         let value = value.into();
         let bytes = value.to_le_bytes();
@@ -80,7 +81,7 @@ impl<W: Write> Pickle<W> {
                 self.out.write_all(&bytes[..4])
             }
             _ => {
-                // Two's complement, up to the byte that has the sign.
+                // Two's complement, up to the byte with the sign.
                 let redundant = value.unsigned_abs().leading_zeros().saturating_sub(1) / 8;
                 let length = bytes.len() - redundant as usize;
                 self.out.write_all(&[opcode::LONG1, length as u8])?;
@@ -94,7 +95,7 @@ impl<W: Write> Pickle<W> {
         self.out.write_all(&[opcode])
     }
 
-    /// A text; the same one a second time takes a few bytes.
+    /// Writes a string; a repeated one takes a few bytes.
     pub(super) fn text(&mut self, text: &str) -> io::Result<()> {
         if let Some(memo) = self.texts.get(text) {
             return self.again(*memo);
@@ -105,7 +106,7 @@ impl<W: Write> Pickle<W> {
                 self.out.write_all(&[opcode::BINUNICODE])?;
                 self.out.write_all(&length.to_le_bytes())?;
             }
-            _ => return Err(io::Error::other("a text of 4 GiB is too long")),
+            _ => return Err(io::Error::other("a string of 4 GiB or more is too long")),
         }
         self.out.write_all(text.as_bytes())?;
         let memo = self.memoise()?;
@@ -113,16 +114,16 @@ impl<W: Write> Pickle<W> {
         Ok(())
     }
 
-    /// Remembers what was written last.
+    /// Memoises the value written last.
     pub(super) fn memoise(&mut self) -> io::Result<Memo> {
         self.out.write_all(&[opcode::MEMOIZE])?;
         let memo = Memo(self.memos);
         let next = self.memos.checked_add(1);
-        self.memos = next.ok_or_else(|| io::Error::other("too much to remember"))?;
+        self.memos = next.ok_or_else(|| io::Error::other("too many memoised values"))?;
         Ok(memo)
     }
 
-    /// The very thing that was remembered.
+    /// Writes a reference to a memoised value.
     pub(super) fn again(&mut self, memo: Memo) -> io::Result<()> {
         match u8::try_from(memo.0) {
             Ok(short) => self.out.write_all(&[opcode::BINGET, short]),
@@ -133,12 +134,12 @@ impl<W: Write> Pickle<W> {
         }
     }
 
-    /// An empty dictionary, for [`Self::memoise`] and [`Self::fill`].
+    /// Writes an empty dictionary, for [`Self::memoise`] and [`Self::fill`].
     pub(super) fn dict(&mut self) -> io::Result<()> {
         self.out.write_all(&[opcode::EMPTY_DICT])
     }
 
-    /// Keys and values of the dictionary follow, in turns, up to [`Self::filled`].
+    /// Begins the keys and values of the dictionary, in turns, up to [`Self::filled`].
     pub(super) fn fill(&mut self) -> io::Result<()> {
         self.out.write_all(&[opcode::MARK])
     }
@@ -148,13 +149,13 @@ impl<W: Write> Pickle<W> {
         self.out.write_all(&[opcode::SETITEMS])
     }
 
-    /// An empty list, whose items [`Self::item`] announces and [`Self::end`] ends.
+    /// Writes an empty list; [`Self::item`] announces each item and [`Self::end`] ends the list.
     pub(super) fn list(&mut self) -> io::Result<List> {
         self.out.write_all(&[opcode::EMPTY_LIST])?;
         Ok(List::default())
     }
 
-    /// An item of `list` is written next.
+    /// Announces that an item of `list` is written next.
     pub(super) fn item(&mut self, list: &mut List) -> io::Result<()> {
         if list.items.is_multiple_of(BATCH) {
             self.end_batch(list.items)?;
@@ -164,7 +165,7 @@ impl<W: Write> Pickle<W> {
         Ok(())
     }
 
-    /// Ends a list.
+    /// Ends the items of a list.
     pub(super) fn end(&mut self, List { items }: List) -> io::Result<()> {
         self.end_batch(items)
     }
@@ -176,7 +177,7 @@ impl<W: Write> Pickle<W> {
         }
     }
 
-    /// A pair of the two values that were written last.
+    /// Makes a pair of the last two values.
     pub(super) fn pair(&mut self) -> io::Result<()> {
         self.out.write_all(&[opcode::TUPLE2])
     }
@@ -187,7 +188,7 @@ impl<W: Write> Pickle<W> {
 mod tests {
     use super::*;
 
-    /// What `write` writes, without what a pickle begins and ends with.
+    /// Bytes that `write` writes, without header and end of the pickle.
     fn written(write: impl FnOnce(&mut Pickle<&mut Vec<u8>>) -> io::Result<()>) -> Vec<u8> {
         let mut out = Vec::new();
         let mut pickle = Pickle::begin(&mut out).unwrap();
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn integers_take_as_few_bytes_as_they_need() {
-        // As `pickle.dumps(value, 4)` of Python 3.11 has them.
+        // As `pickle.dumps(value, 4)` of Python 3.11 encodes them.
         for (value, expected) in [
             (0i128, &b"K\x00"[..]),
             (255, b"K\xff"),
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_late_is_found_by_a_longer_number() {
+    fn late_memos_have_longer_numbers() {
         let found = written(|p| {
             for number in 0..=256 {
                 p.text(&number.to_string())?;

@@ -1,5 +1,5 @@
-//! A snapshot of PyTorch's memory: the dictionaries that `torch.cuda.memory._snapshot()` returns, as
-//! `torch/csrc/cuda/memory_snapshot.cpp` has them.
+//! A snapshot of PyTorch's memory: the dictionaries that `torch.cuda.memory._snapshot()` returns,
+//! in the form of `torch/csrc/cuda/memory_snapshot.cpp`.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -10,25 +10,25 @@ use super::pickle::{List, Memo, Pickle};
 use gpuprobe_model::clock::Clock;
 use gpuprobe_model::stack::Frame;
 
-/// What is shown instead of a call stack of the context.
+/// Shown in place of a call stack for context memory.
 const CONTEXT: &str = "what nvidia-smi says that the process uses beyond what was traced";
 
 /// Writes a snapshot: its traces first, in the order of devices, then its segments.
 pub(super) struct Snapshot<W> {
     pickle: Pickle<W>,
     clock: Clock,
-    /// Lists of frames that were written, by call stack.
+    /// Memos of frame lists, by call stack.
     stacks: HashMap<StackId, Memo>,
     frames: HashMap<FrameKey, Memo>,
     /// The list that is being written.
     list: List,
-    /// The traces: a list around that list.
+    /// The list of traces, around `list`.
     traces: List,
-    /// There are segments that are mapped piece by piece.
+    /// Whether any segment is expandable.
     has_expandable: bool,
 }
 
-/// Name, file and line.
+/// Function, file and line.
 type FrameKey = (String, String, u32);
 
 impl<W: Write> Snapshot<W> {
@@ -56,12 +56,12 @@ impl<W: Write> Snapshot<W> {
         Ok(())
     }
 
-    /// Ends it; the snapshot was taken at `time_ns`, if anything was traced.
+    /// Ends the trace; the snapshot was taken at `time_ns`, if anything was traced.
     pub(super) fn end_trace(&mut self, time_ns: Option<u64>) -> io::Result<()> {
         if let Some(time_ns) = time_ns {
             self.entry("snapshot", (0, 0, 0), time_ns)?;
             self.empty_frames()?;
-            // The viewer counts on it that an event has it, if any has one.
+            // The viewer expects that either all events have the key, or none.
             self.pickle.text("category")?;
             self.pickle.text(UNKNOWN)?;
             self.pickle.filled()?;
@@ -92,7 +92,7 @@ impl<W: Write> Snapshot<W> {
 
     /// Writes an event of the trace.
     pub(super) fn event(&mut self, event: &Event, names: &Names<'_>) -> io::Result<()> {
-        // To the viewer, a free is done when both of these follow each other.
+        // The viewer expects both actions of a free, one after the other.
         let actions: &[&str] = match event.action {
             Action::Alloc => &["alloc"],
             Action::Free => &["free_requested", "free_completed"],
@@ -116,7 +116,7 @@ impl<W: Write> Snapshot<W> {
         Ok(())
     }
 
-    /// Begins an event, up to its frames, which are to follow.
+    /// Begins an event, up to its frames, which the caller writes.
     fn entry(
         &mut self,
         action: &str,
@@ -145,7 +145,7 @@ impl<W: Write> Snapshot<W> {
         self.pickle.end(none)
     }
 
-    /// Writes the frames of a call stack, or refers to where they were written.
+    /// Writes the frames of a call stack, or a reference to them.
     fn stack(&mut self, stack: StackId, names: &Names<'_>) -> io::Result<()> {
         if stack == StackId::NONE {
             return self.empty_frames();
@@ -262,7 +262,7 @@ impl<W: Write> Snapshot<W> {
     }
 }
 
-/// Where there is no source file, the file of the code is said.
+/// Without a source file, the binary stands for it.
 fn key(frame: Frame) -> FrameKey {
     let file = frame.file.unwrap_or(frame.module);
     (frame.function, file, frame.line.unwrap_or(0))

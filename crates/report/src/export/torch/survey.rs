@@ -1,5 +1,5 @@
-//! A first look at a log: which processes it is about, and the frames of their call stacks, which may be
-//! noted after the events that have them.
+//! First pass over a log: its processes, and the frames of their call stacks, which may follow the
+//! events in the log.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +11,25 @@ use gpuprobe_model::event::{self, Event};
 use gpuprobe_model::stack::KnownFrames;
 use gpuprobe_recording::log::{Entry, Note};
 
-/// A process from its first event, or the beginning of a program in it, to its end.
+/// A process from its first event, or from `exec`, to its end or the next `exec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Life {
     pub(super) pid: u32,
-    /// How many processes or programs had the PID before.
+    /// Number of earlier lives with the same PID.
     pub(super) number: u32,
 }
 
-/// What a process did.
+/// Events of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Deeds {
     pub(super) comm: String,
-    /// Tensors that it was handed out.
+    /// Number of tensors allocated.
     pub(super) tensors: u64,
-    /// Calls about memory from CUDA.
+    /// Number of calls on memory from CUDA.
     pub(super) calls: u64,
 }
 
-/// What there is in a log.
+/// Processes and names in a log.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     pub(super) symbols: KnownFrames,
@@ -53,10 +53,11 @@ impl Lives {
 }
 
 impl Survey {
-    /// Looks through the log.
+    /// Reads the log.
     ///
     /// # Errors
-    /// The file cannot be read.
+    ///
+    /// Returns an error if the file cannot be read.
     pub(super) fn of(tape: &Tape) -> Result<Self> {
         let mut survey = Self::default();
         tape.play(|entry| {
@@ -90,7 +91,7 @@ impl Survey {
             return;
         }
         match event::decode(bytes) {
-            // Those of other frameworks do not say where they are.
+            // Tensors of other frameworks have no device.
             Ok(Event::Tensor(tensor)) if tensor.device.is_some() => {
                 self.deeds_of(tensor.pid).tensors += u64::from(!tensor.is_free);
             }
@@ -108,11 +109,13 @@ impl Survey {
         self.processes.entry(life).or_default()
     }
 
-    /// The process with most tensors, or calls if none has any; of this PID, if it is given. And the number
-    /// of others with tensors.
+    /// The process with the most tensors, or with the most calls if none has tensors; only
+    /// processes with this PID, if it is given. Also returns the number of other processes with
+    /// tensors.
     ///
     /// # Errors
-    /// There is none.
+    ///
+    /// Returns an error if there is no such process.
     pub(super) fn choose(&self, pid: Option<u32>) -> Result<(Life, &Deeds, usize)> {
         type Process<'a> = (&'a Life, &'a Deeds);
         let asked = |(life, _): &Process<'_>| pid.is_none_or(|pid| life.pid == pid);

@@ -1,4 +1,4 @@
-//! Profiles for `pprof`: the protocol buffers of `profile.proto`, compressed.
+//! Profiles for `pprof`: protocol buffers of `profile.proto`, compressed.
 //!
 //! prost encodes the messages of [`proto`].
 
@@ -17,7 +17,7 @@ use gpuprobe_model::text::printable;
 
 use proto::{Function, Label, Line, LocationProto, Mapping, Proto, SampleProto, ValueType};
 
-/// Things that are numbered from 1, each once.
+/// Assigns numbers from 1 to distinct keys.
 #[derive(Debug)]
 struct Numbered<K> {
     ids: HashMap<K, u64>,
@@ -45,7 +45,7 @@ struct Builder {
     locations: Numbered<Vec<Frame>>,
 }
 
-/// Makes the message of `profile`.
+/// The protocol buffer message of `profile`.
 pub fn message(profile: &Profile, weight: Weight) -> Proto {
     let mut builder = Builder {
         proto: Proto::default(),
@@ -90,7 +90,8 @@ pub fn message(profile: &Profile, weight: Weight) -> Proto {
 /// Writes `profile`, compressed.
 ///
 /// # Errors
-/// Those of `out`.
+///
+/// Returns an error if `out` cannot be written.
 pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> io::Result<()> {
     let mut packed = GzEncoder::new(out, Compression::default());
     packed.write_all(&message(profile, weight).encode_to_vec())?;
@@ -112,7 +113,7 @@ impl Builder {
         let mut location_id = Vec::new();
         let mut frames = sample.frames.as_slice();
         while !frames.is_empty() {
-            // Up to the function that the others are inlined into.
+            // Up to the function into which the others are inlined.
             let inlined = frames.iter().take_while(|frame| frame.inlined).count();
             let (here, rest) = frames.split_at(frames.len().min(inlined + 1));
             location_id.push(self.location(here));
@@ -159,7 +160,7 @@ impl Builder {
     }
 
     fn mapping(&mut self, module: &str) -> u64 {
-        // What is in brackets is no file.
+        // A module in brackets is not a file.
         if module.is_empty() || module.starts_with('[') {
             return 0;
         }

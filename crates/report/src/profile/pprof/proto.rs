@@ -3,113 +3,113 @@
 
 use prost::Message;
 
-/// `perftools.profiles.Profile`.
+/// The message `perftools.profiles.Profile`, the root of a profile.
 #[derive(Clone, PartialEq, Message)]
 pub struct Proto {
-    /// What the values of samples are.
+    /// Types of the values of samples.
     #[prost(message, repeated, tag = "1")]
     pub sample_type: Vec<ValueType>,
-    /// The samples.
+    /// Values by call stack.
     #[prost(message, repeated, tag = "2")]
     pub sample: Vec<SampleProto>,
-    /// Files that code is in.
+    /// Binaries, with the mapping of their code.
     #[prost(message, repeated, tag = "3")]
     pub mapping: Vec<Mapping>,
-    /// Instructions.
+    /// Code locations of all samples.
     #[prost(message, repeated, tag = "4")]
     pub location: Vec<LocationProto>,
-    /// Functions.
+    /// Functions of all locations.
     #[prost(message, repeated, tag = "5")]
     pub function: Vec<Function>,
-    /// All texts; the first is empty.
+    /// String table, to which other fields refer by index; the first string is empty.
     #[prost(string, repeated, tag = "6")]
     pub string_table: Vec<String>,
-    /// When, nanoseconds since 1970.
+    /// Time of the profile, nanoseconds since 1970.
     #[prost(int64, tag = "9")]
     pub time_nanos: i64,
-    /// Texts about the profile.
+    /// Comments on the profile, as string indices.
     #[prost(int64, repeated, tag = "13")]
     pub comment: Vec<i64>,
-    /// The value that is shown at first.
+    /// Type of the value that is shown by default, as string index.
     #[prost(int64, tag = "14")]
     pub default_sample_type: i64,
 }
 
-/// What a value is.
+/// Type of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ValueType {
-    /// Its name.
+    /// Name of the type, as string index.
     #[prost(int64, tag = "1")]
     pub kind: i64,
-    /// Its unit.
+    /// Unit of the values, as string index.
     #[prost(int64, tag = "2")]
     pub unit: i64,
 }
 
-/// `perftools.profiles.Sample`.
+/// The message `perftools.profiles.Sample`, with the values of one call stack.
 #[derive(Clone, PartialEq, Message)]
 pub struct SampleProto {
-    /// Innermost first.
+    /// Ids of locations, innermost first.
     #[prost(uint64, repeated, tag = "1")]
     pub location_id: Vec<u64>,
-    /// In the order of the types.
+    /// Values in the order of `sample_type`.
     #[prost(int64, repeated, tag = "2")]
     pub value: Vec<i64>,
-    /// The process.
+    /// Labels with the process.
     #[prost(message, repeated, tag = "3")]
     pub label: Vec<Label>,
 }
 
-/// What a sample is besides.
+/// An additional property of a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Label {
-    /// Of what.
+    /// Key of the label, as string index.
     #[prost(int64, tag = "1")]
     pub key: i64,
-    /// A text.
+    /// Value of a text label, as string index.
     #[prost(int64, tag = "2")]
     pub str: i64,
-    /// A number.
+    /// Value of a numeric label.
     #[prost(int64, tag = "3")]
     pub num: i64,
 }
 
-/// A file that code is in.
+/// A binary mapped into the process.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Mapping {
-    /// Its number, from 1.
+    /// Id of the mapping, from 1.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// Its path.
+    /// Path of the binary, as string index.
     #[prost(int64, tag = "5")]
     pub filename: i64,
-    /// Nothing is left to be looked up in it.
+    /// Whether functions have been symbolised.
     #[prost(bool, tag = "7")]
     pub has_functions: bool,
-    /// Nor source files.
+    /// Whether source files have been looked up.
     #[prost(bool, tag = "8")]
     pub has_filenames: bool,
-    /// Nor lines.
+    /// Whether line numbers have been looked up.
     #[prost(bool, tag = "9")]
     pub has_line_numbers: bool,
-    /// Nor inlined functions.
+    /// Whether inlined functions have been looked up.
     #[prost(bool, tag = "10")]
     pub has_inline_frames: bool,
 }
 
-/// `perftools.profiles.Location`.
+/// The message `perftools.profiles.Location`, a code address with its lines.
 #[derive(Clone, PartialEq, Message)]
 pub struct LocationProto {
-    /// Its number, from 1.
+    /// Id of the location, from 1.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// The file; 0 if there is none.
+    /// Id of the mapping; 0 if there is none.
     #[prost(uint64, tag = "2")]
     pub mapping_id: u64,
-    /// The address; 0 if it is not known.
+    /// Address of the code; 0 if unknown.
     #[prost(uint64, tag = "3")]
     pub address: u64,
-    /// Inlined functions, then the one that they are in.
+    /// Inlined functions, then the one that contains them.
     #[prost(message, repeated, tag = "4")]
     pub line: Vec<Line>,
 }
@@ -117,27 +117,27 @@ pub struct LocationProto {
 /// A line of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Line {
-    /// The function.
+    /// Id of the function.
     #[prost(uint64, tag = "1")]
     pub function_id: u64,
-    /// The line; 0 if it is not known.
+    /// Line number; 0 if unknown.
     #[prost(int64, tag = "2")]
     pub line: i64,
 }
 
-/// A function.
+/// A function with its source file.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct Function {
-    /// Its number, from 1.
+    /// Id of the function, from 1.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// Its name.
+    /// Demangled name, as string index.
     #[prost(int64, tag = "2")]
     pub name: i64,
-    /// Its name as the system has it.
+    /// Mangled name, as string index.
     #[prost(int64, tag = "3")]
     pub system_name: i64,
-    /// The source file.
+    /// Path of the source file, as string index.
     #[prost(int64, tag = "4")]
     pub filename: i64,
 }

@@ -1,4 +1,4 @@
-//! Questions about the memory as it is at the moment.
+//! Queries on the current memory.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use rangemap::RangeSet;
 use super::{Block, Found, Held, Layout, NO_STREAM, Piece, STREAM_UNKNOWN};
 use crate::export::torch::names::{Owner, StackId};
 
-/// PyTorch has segments of this size for small blocks, and larger ones for large blocks. `kSmallBuffer` of
-/// `CUDACachingAllocator.cpp`.
+/// Size of PyTorch's segments for small blocks; those for large blocks are larger. `kSmallBuffer`
+/// of `CUDACachingAllocator.cpp`.
 const SMALL_SEGMENT: u64 = 2 << 20;
 
-/// A segment of a snapshot: memory that came as a whole, or that is mapped without a gap.
+/// A segment of a snapshot: an allocation, or a run of mappings without a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Run {
     pub(in super::super) address: u64,
@@ -21,13 +21,13 @@ pub(in super::super) struct Run {
     pub(in super::super) stream: i64,
     pub(in super::super) stack: StackId,
     pub(in super::super) owner: Owner,
-    /// Nothing that comes next belongs to it.
+    /// Whether it is an allocation, which does not merge with what follows.
     is_whole: bool,
-    /// The range of reserved addresses that the last of it is in, if that is known.
+    /// Reserved address range of its last mapping, if known.
     range: Option<u64>,
 }
 
-/// A part of a segment: a block, or what is free between two.
+/// A part of a segment: a block, or the free memory between two.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Tile<'a> {
     pub(in super::super) address: u64,
@@ -78,7 +78,7 @@ impl Run {
         self.address + self.bytes
     }
 
-    /// Appends `next` if both are one.
+    /// Appends `next` if both are one run.
     fn grow(&mut self, next: &Self) -> bool {
         let is_same = match (self.range, next.range) {
             (Some(one), Some(other)) => one == other,
@@ -98,7 +98,7 @@ impl Run {
 }
 
 impl Layout {
-    /// Where segments begin that are at least partly in `range`.
+    /// Start addresses of the segments that overlap `range`.
     pub(super) fn segments_in(&self, range: &Range<u64>) -> Vec<u64> {
         self.held_in(range).map(|(address, _)| address).collect()
     }
@@ -112,7 +112,7 @@ impl Layout {
         all.map(|(&address, held)| (address, held))
     }
 
-    /// Where blocks begin that are at least partly in `range`.
+    /// Start addresses of the blocks that overlap `range`.
     pub(super) fn blocks_in(&self, range: &Range<u64>) -> Vec<u64> {
         let before = self.blocks.range(..range.start).next_back();
         let before = before.filter(|(address, block)| range.start - **address < block.bytes);
@@ -121,8 +121,8 @@ impl Layout {
         all.map(|(&address, _)| address).collect()
     }
 
-    /// Whether a tensor can be here: in memory that came as a whole, in mappings of one range, and where
-    /// nothing is known.
+    /// Whether a tensor can be here: within one allocation, within mappings of one reserved range,
+    /// or where nothing is known.
     pub(super) fn may_have_tensor(&self, range: &Range<u64>) -> bool {
         let mut mapped_in = None;
         self.held_in(range).all(|(address, held)| {
@@ -135,7 +135,7 @@ impl Layout {
         })
     }
 
-    /// What of `range` is in no memory that is known.
+    /// The parts of `range` that are in no known memory.
     pub(super) fn gaps(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut known = RangeSet::new();
         for (address, held) in self.held_in(range) {
@@ -145,7 +145,7 @@ impl Layout {
         known.gaps(range).collect()
     }
 
-    /// There is a tensor here.
+    /// Notes a tensor in this range.
     pub(super) fn note_tensor(&mut self, range: &Range<u64>) {
         for address in self.segments_in(range) {
             if let Some(held) = self.segments.get_mut(&address)
@@ -160,12 +160,12 @@ impl Layout {
         }
     }
 
-    /// What was found to be PyTorch's.
+    /// The memory found to be PyTorch's.
     pub(in super::super) fn found(self) -> Found {
         self.found
     }
 
-    /// Bytes of memory that is known and at the GPU, and of what PyTorch has beyond that.
+    /// Bytes of known GPU memory, and of PyTorch's memory beyond it.
     pub(in super::super) fn at_gpu(&self) -> (u64, u64) {
         let bytes = |is_it: fn(&Held) -> bool| -> u64 {
             let held = self.segments.values().filter(|held| is_it(held));
@@ -176,7 +176,7 @@ impl Layout {
         (bytes(|held| held.segment.at_gpu), beyond.max(unseen))
     }
 
-    /// Bytes that PyTorch has handed out and of which that was not seen.
+    /// Bytes of PyTorch's live blocks whose allocation was not seen.
     pub(in super::super) fn allocated_before(&self) -> u64 {
         let tensors = self.blocks.values().filter(|b| b.owner == Owner::PYTORCH);
         let seen: u64 = tensors.map(|block| block.bytes).sum();
@@ -198,7 +198,7 @@ impl Layout {
         runs
     }
 
-    /// The blocks of a segment and what is free between them, without a gap.
+    /// The blocks of a segment and the free memory between them, without a gap.
     pub(in super::super) fn tiles(&self, run: &Run) -> Vec<Tile<'_>> {
         let mut tiles = Vec::new();
         let mut at = run.address;

@@ -1,17 +1,17 @@
-//! What PyTorch hands out and takes back.
+//! Blocks that PyTorch allocates and frees.
 
-use super::{Action, Block, Event, Layout, MADE_UP, Tensor, range};
+use super::{Action, Block, Event, FIRST_SYNTHETIC, Layout, Tensor, range};
 use crate::export::torch::names::Owner;
 
 impl Layout {
-    /// PyTorch hands out a block.
-    pub(in super::super) fn hand_out(&mut self, tensor: Tensor) {
-        let place = range(tensor.address, tensor.bytes, MADE_UP);
+    /// Adds a block that PyTorch has allocated.
+    pub(in super::super) fn allocate(&mut self, tensor: Tensor) {
+        let place = range(tensor.address, tensor.bytes, FIRST_SYNTHETIC);
         let Some(range) = place.filter(|range| self.may_have_tensor(range)) else {
             self.left_out += 1;
             return;
         };
-        // What is still there was given back: that was lost.
+        // Blocks still there were freed, and the events lost.
         self.free_all(&range, tensor.time_ns);
         for gap in self.gaps(&range) {
             self.found.from_before.insert(gap.clone());
@@ -33,8 +33,8 @@ impl Layout {
         });
     }
 
-    /// What was asked for of the block at this address, which was handed out a while ago at most, and the
-    /// stream that it is for.
+    /// Sets the requested size and the stream of the block at this address, which was allocated
+    /// recently.
     pub(in super::super) fn request(&mut self, address: u64, bytes: u64, stream: i64) {
         let block = self.blocks.get(&address).copied();
         let Some(block) = block.filter(|block| block.owner == Owner::PYTORCH) else {
@@ -54,7 +54,7 @@ impl Layout {
         self.note_stream(address, stream);
     }
 
-    /// The segment at this address has blocks for this stream.
+    /// Notes that the segment at this address has blocks of this stream.
     fn note_stream(&mut self, address: u64, stream: i64) {
         let Some((&at, held)) = self.segments.range_mut(..=address).next_back() else {
             return;
@@ -68,23 +68,23 @@ impl Layout {
         }
     }
 
-    /// PyTorch takes a block back.
-    pub(in super::super) fn take_back(&mut self, tensor: Tensor) {
+    /// Removes a block that PyTorch has freed.
+    pub(in super::super) fn free(&mut self, tensor: Tensor) {
         match self.blocks.get(&tensor.address).copied() {
-            // A newer one than was given back stays.
+            // A block newer than the free stays.
             Some(block) if block.since_ns > tensor.time_ns => {}
             Some(block) if block.owner == Owner::PYTORCH => {
                 self.blocks.remove(&tensor.address);
                 self.push_free(tensor.address, &block, tensor.time_ns, tensor.stack);
             }
-            _ => self.take_back_from_before(tensor),
+            _ => self.free_from_before(tensor),
         }
     }
 
-    /// A block that was not seen to be handed out. To the viewer, it was there from the beginning; so its
-    /// memory must have been, and nothing else in it.
-    fn take_back_from_before(&mut self, tensor: Tensor) {
-        let place = range(tensor.address, tensor.bytes, MADE_UP);
+    /// Removes a block whose allocation was not seen. In the snapshot it was there from the
+    /// beginning; this requires that its memory was, too, and nothing else in it.
+    fn free_from_before(&mut self, tensor: Tensor) {
+        let place = range(tensor.address, tensor.bytes, FIRST_SYNTHETIC);
         let place = place.filter(|range| self.may_have_tensor(range));
         let Some(range) = place.filter(|range| self.blocks_in(range).is_empty()) else {
             self.left_out += 1;

@@ -1,4 +1,4 @@
-//! Whatever happens, the viewer can play the trace backwards.
+//! The viewer can play the trace of any sequence of events backwards.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::export::torch::names::{Owner, StackId};
 
-/// Something that happens to memory. Times are given by the order.
+/// An event in the model. Times follow from the order.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Take(u64, u64, Option<u64>),
@@ -17,7 +17,7 @@ enum Step {
     Unmap(u64, u64),
     FreeUnseen(u64),
     HandOut(u64, u64),
-    /// At an address, so many steps ago.
+    /// Frees the block at an address that was allocated that many steps ago.
     TakeBack(u64, u64, u64),
     Request(u64, u64, i64),
 }
@@ -25,13 +25,13 @@ use Step::*;
 
 const OTHER: Owner = Owner::CONTEXT;
 
-/// What a run leaves: its trace, and the memory in the end.
+/// Result of a run: its trace, and the final memory.
 struct Outcome {
     events: Vec<Event>,
     layout: Layout,
 }
 
-/// The steps, as `follow` has them: known segments are those in which tensors were.
+/// Applies the steps as `follow` does: known segments are those in which tensors were seen.
 fn play(steps: &[Step], known: Option<&Found>, from_before: RangeSet<u64>) -> Outcome {
     let mut layout = Layout::with(from_before);
     let mut events = Vec::new();
@@ -63,22 +63,22 @@ fn apply(layout: &mut Layout, step: Step, time_ns: u64, known: Option<&Found>) {
                 number: time_ns,
                 at_gpu: true,
             };
-            layout.take(address, segment, time_ns);
+            layout.add_segment(address, segment, time_ns);
         }
-        Give(address) => layout.give(address, time_ns),
+        Give(address) => layout.remove_segment(address, time_ns),
         Unmap(address, bytes) => {
             for begin in layout.unmap(address, bytes, time_ns) {
-                layout.give(begin, time_ns);
+                layout.remove_segment(begin, time_ns);
             }
         }
         FreeUnseen(address) => layout.free_unseen(address, time_ns),
-        HandOut(address, bytes) => layout.hand_out(Tensor {
+        HandOut(address, bytes) => layout.allocate(Tensor {
             address,
             bytes,
             time_ns,
             stack,
         }),
-        TakeBack(address, bytes, ago) => layout.take_back(Tensor {
+        TakeBack(address, bytes, ago) => layout.free(Tensor {
             address,
             bytes,
             time_ns: time_ns - ago,
@@ -88,13 +88,13 @@ fn apply(layout: &mut Layout, step: Step, time_ns: u64, known: Option<&Found>) {
     }
 }
 
-/// Both looks at the same steps.
+/// Both passes over the same steps.
 fn follow(steps: &[Step]) -> Outcome {
     let found = play(steps, None, RangeSet::new()).layout.found();
     play(steps, Some(&found), found.from_before.clone())
 }
 
-/// The state of the viewer: segments (address, bytes, stream) by address, and bytes of blocks.
+/// State of the viewer: segments (address, bytes, stream) by address, and bytes of blocks.
 struct Viewer {
     segments: Vec<(u64, u64, i64)>,
     blocks: BTreeMap<u64, u64>,
@@ -123,7 +123,7 @@ impl Viewer {
         viewer
     }
 
-    /// Every block is found in a segment, the way in which the viewer looks for it.
+    /// Finds the segment of every block, as the viewer does.
     fn check(&self) {
         for two in self.segments.windows(2) {
             assert!(two[0].0 + two[0].1 <= two[1].0, "{:?}", self.segments);
@@ -175,7 +175,7 @@ impl Viewer {
         at
     }
 
-    /// What lies side by side and has the same stream is one.
+    /// Adjacent segments with the same stream are merged.
     fn merge(&mut self, at: usize) {
         if let [one, next, ..] = &mut self.segments[at..]
             && (one.0 + one.1, one.2) == (next.0, next.2)
@@ -203,7 +203,7 @@ fn check(run: &Outcome) {
     viewer.check();
     for event in run.events.iter().rev() {
         viewer.undo(event);
-        // Within what one step does, a segment may be there without its block.
+        // Within one step, a segment may be there without its block.
         viewer.check();
     }
     for two in run.events.windows(2) {
@@ -211,8 +211,8 @@ fn check(run: &Outcome) {
     }
 }
 
-/// Segments lie in two places, as in a process: what comes as a whole, and what is mapped, in two ranges
-/// side by side.
+/// Segments are in two places, as in a process: allocations, and mappings, in two adjacent reserved
+/// ranges.
 const WHOLE: u64 = 0x100;
 const MAPPED: u64 = 0x200;
 const RANGE: u64 = 0x10;
@@ -247,7 +247,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_asked_for_may_come_late() {
+fn requested_sizes_may_arrive_late() {
     let mut steps = vec![Take(WHOLE, 4, None), HandOut(WHOLE, 4)];
     for number in 0..1000 {
         steps.push(HandOut(0x1000 + number, 1));

@@ -1,4 +1,4 @@
-//! What the oracles share: calls as the kernel side would send them, and sums.
+//! Shared by the oracles: calls as the BPF programs send them, and sums.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,16 +13,16 @@ use gpuprobe_report::profile::{Amount, Weight, Which, of_ledger};
 
 pub(crate) const PID: u32 = 7;
 
-/// Memory that the driver has handed out.
+/// Memory that the driver has allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) kind: MemoryKind,
     pub(crate) bytes: u64,
-    /// `None` at the host.
+    /// Device index; `None` on the host.
     pub(crate) device: Option<u16>,
 }
 
-/// What a call has beyond its address, size and device.
+/// Arguments of a call besides address, size and device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Args {
     pub(crate) address: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     pub(crate) values: [u64; 8],
 }
 
-/// Every sum that the ledger keeps of a process.
+/// The sums that the ledger keeps of a process.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Summed {
     sums: Sums,
@@ -44,7 +44,7 @@ struct Summed {
     devices: BTreeMap<Option<u16>, Total>,
 }
 
-/// The ledger, and what it should have counted.
+/// The ledger, and the expected counts.
 pub(crate) struct World {
     pub(crate) ledger: Ledger,
     now_ns: u64,
@@ -56,7 +56,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A process that is seen from its birth.
+    /// A process that is traced from its start.
     pub(crate) fn new() -> Self {
         let mut ledger = Ledger::default();
         for number in 1..=3 {
@@ -78,7 +78,7 @@ impl World {
         self.ledger.living().next().unwrap()
     }
 
-    /// Whether the driver has acted on calls of which the ledger does not know yet.
+    /// Whether the driver has acted on calls that the ledger has not seen yet.
     pub(crate) fn is_behind(&self) -> bool {
         !self.open.is_empty()
     }
@@ -106,7 +106,7 @@ impl World {
             device: args.device,
             context: args.context,
             captured: args.captured,
-            // 1 and 3 are the same, 4 is not known.
+            // 1 and 3 are the same stack, 4 is unknown.
             stack: start_ns / 2 % 5,
             detail: Some(Box::new(Detail {
                 out: args.out,
@@ -129,7 +129,7 @@ impl World {
         let (tid, ends) = (call.tid, call.end_ns.is_multiple_of(5));
         self.ledger
             .apply(&Event::Call(call), |_| Identity::default());
-        // Threads come and go; one that is in a call cannot end.
+        // Threads come and go; a thread within a call cannot end.
         if ends && !self.open.iter().any(|call| call.tid == tid) {
             let exit = Event::ThreadExit(task(tid));
             self.ledger.apply(&exit, |_| Identity::default());
@@ -154,7 +154,7 @@ impl World {
         self.frees -= 1;
     }
 
-    /// A call on which the driver acts now, and which returns later.
+    /// A call that takes effect now, and returns later.
     pub(crate) fn enter(&mut self, symbol: &str, args: Args) {
         let call = self.make(symbol, 0, args);
         self.open.push(call);
@@ -174,8 +174,8 @@ impl World {
         }
     }
 
-    /// Compares every sum. While calls are open, the ledger may still hold what the driver has
-    /// taken back, but has all that the driver holds.
+    /// Compares every sum. While calls are open, the ledger may still hold memory that the driver
+    /// has taken back, but must have all that the driver holds.
     pub(crate) fn check(&mut self, live: impl Iterator<Item = Held>) {
         let live: Vec<Held> = live.collect();
         let mut want = Summed::default();
@@ -256,7 +256,7 @@ fn stack(number: u64) -> Rc<CallStack> {
     })
 }
 
-/// What a thread holds is what the list says that it made.
+/// Memory of a thread is the sum of its allocations.
 fn check_threads(process: &Process) {
     let mut live = vec![Sums::default(); process.threads().len()];
     for allocation in process.allocations() {
@@ -268,7 +268,7 @@ fn check_threads(process: &Process) {
     assert_eq!(threads, live, "the list, and the threads");
 }
 
-/// Sites add up to the process, and what was allocated at each and not freed is live.
+/// Sites add up to the process, and memory allocated and not freed at each is live.
 fn check_sites(process: &Process) {
     let mut all = Sums::default();
     for (number, site) in process.sites.iter().enumerate() {
@@ -296,7 +296,7 @@ fn check_sites(process: &Process) {
     let same = |a: &Site, b: &Site| a.row == b.row && a.stack == b.stack;
     let sites: Vec<_> = process.sites.iter().collect();
     let twice = |n: usize| sites[n + 1..].iter().any(|other| same(sites[n], other));
-    assert!(!(0..sites.len()).any(twice), "a site is there twice");
+    assert!(!(0..sites.len()).any(twice), "a site is listed twice");
 }
 
 fn side(sums: &mut Sums, belongs: Belongs) -> &mut Total {
@@ -307,7 +307,7 @@ fn side(sums: &mut Sums, belongs: Belongs) -> &mut Total {
     }
 }
 
-/// The same sums, from the list of allocations.
+/// The same sums, computed from the list of allocations.
 fn listed(process: &Process) -> Summed {
     let mut summed = Summed::default();
     for allocation in process.allocations() {
@@ -340,7 +340,7 @@ impl Summed {
     }
 }
 
-/// The lowest number from `first` in steps that nothing uses.
+/// The lowest number from `first`, in steps of `step`, that is not in use.
 pub(crate) fn lowest(first: u64, step: u64, used: impl Fn(u64) -> bool) -> u64 {
     let mut number = first;
     while used(number) {
