@@ -24,16 +24,16 @@ pub(super) struct Contexts {
     slots: Vec<(u16, Slot)>,
     /// References to primary contexts, by device.
     retained: HashMap<u16, u64>,
-    /// When those were made that were and are not destroyed.
+    /// Creation times of live contexts, by number.
     made: HashMap<u16, u64>,
-    /// What becomes of them.
+    /// Time series of created and destroyed contexts.
     windows: Windows,
     series: Series,
-    /// Destroyed, and not seen to be made.
+    /// Contexts destroyed whose creation was not seen.
     unknown: Series,
 }
 
-/// A context as the series has it.
+/// A context in the form of an allocation, as the series takes it.
 fn block(time_ns: u64) -> Allocation {
     Allocation::new(&New {
         address: 0,
@@ -171,8 +171,8 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// What is said after 70 s of one context a second, of which the one of so many seconds ago is
-    /// destroyed, if any is.
+    /// Verdict after 70 s with a new context each second; each is destroyed after `destroyed_after`
+    /// seconds, if given.
     fn judged(destroyed_after: Option<u16>) -> crate::verdict::Judgement {
         let mut contexts = Contexts::default();
         for second in 1..=70_u16 {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_that_are_not_destroyed_are_more_and_more() {
+    fn contexts_that_are_not_destroyed_are_growing() {
         let left_behind = judged(None);
         assert!(left_behind.is_leak(), "{left_behind:?}");
         assert!(left_behind.blocks > 60, "{left_behind:?}");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_that_may_have_been_destroyed_unseen_are_no_leak() {
+    fn contexts_possibly_destroyed_unseen_are_no_leak() {
         let mut contexts = Contexts::default();
         for second in 1..=70_u16 {
             let now_ns = u64::from(second) * SECOND_NS;

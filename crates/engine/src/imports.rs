@@ -1,34 +1,34 @@
-//! Whose memory a process has opened.
+//! Exporters of the memory that a process has imported.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::totals::Total;
 
-/// A process that has exported memory, as it was then.
+/// A process that has exported memory, as identified at that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exporter {
-    /// Process id.
+    /// Process id (tgid) on the host.
     pub pid: u32,
-    /// Name, if known.
+    /// Name (comm) of the process, if known.
     pub comm: Option<String>,
-    /// Its command line, of which the end may be missing, if known.
+    /// Its command line, possibly truncated, if known.
     pub command: Option<String>,
 }
 
-/// Memory that was exported.
+/// Exported memory, with its exporter.
 #[derive(Clone, Debug)]
 pub(super) struct Export {
     pub(super) size_bytes: u64,
     pub(super) exporter: Arc<Exporter>,
 }
 
-/// The exporters of what a process has open, as far as they were seen to export it.
+/// Exporters of the memory that a process has open, as far as the exports were seen, by allocation key.
 #[derive(Debug, Default)]
 pub(super) struct Imports(HashMap<u64, Arc<Exporter>>);
 
 impl Imports {
-    /// What has this key among allocations is this process's.
+    /// Sets the exporter of the allocation with this key.
     pub(super) fn enter(&mut self, key: u64, exporter: Arc<Exporter>) {
         self.0.insert(key, exporter);
     }
@@ -37,12 +37,13 @@ impl Imports {
         self.0.remove(&key);
     }
 
-    /// Entries that are kept.
+    /// Number of entries kept.
     pub(super) fn kept(&self) -> usize {
         self.0.len()
     }
 
-    /// What is open of each exporter, in the order of their process ids, by the bytes of a key.
+    /// Open memory by exporter, in the order of process ids; `bytes` returns the size of the allocation
+    /// with a key, if it is live.
     pub(super) fn totals(&self, bytes: impl Fn(u64) -> Option<u64>) -> Vec<(Arc<Exporter>, Total)> {
         let mut sums: BTreeMap<&Arc<Exporter>, Total> = BTreeMap::new();
         for (&key, exporter) in &self.0 {

@@ -179,23 +179,23 @@ impl Process {
         &self.threads
     }
 
-    /// What it has open of processes that were seen to export it, by these.
+    /// Memory imported from traced processes, by exporter.
     pub fn imported_from(&self) -> Vec<(Arc<Exporter>, Total)> {
         let bytes = |key| self.live.get(key).map(|found| found.size_bytes);
         self.imports.totals(bytes)
     }
 
-    /// Contexts that it has made and not destroyed.
+    /// Number of contexts that it has created and not destroyed.
     pub fn made_contexts(&self) -> u64 {
         self.contexts.made()
     }
 
-    /// What becomes of the contexts that it makes.
+    /// Time series of its contexts, for a verdict at `now_ns`.
     pub fn contexts_shape(&self, now_ns: u64) -> Shape {
         self.contexts.shape(now_ns)
     }
 
-    /// Who it is to those that open what it has exported.
+    /// Its identity as an exporter of memory.
     pub(super) fn as_exporter(&mut self) -> Arc<Exporter> {
         let new = || {
             Arc::new(Exporter {

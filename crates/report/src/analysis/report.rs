@@ -175,7 +175,7 @@ pub(super) fn of_all_sites(
     file.report(question)
 }
 
-/// Says that the tables of a file are newer than those that are read here, if they are.
+/// Warns if the tables of a file are newer than the versions that are supported.
 fn warn_of_version(session: &Session) {
     if let Some(major) = session.schema_major().filter(|&major| major > 3) {
         say(format_args!(
