@@ -1,9 +1,11 @@
 //! The command line: what was typed, turned once into what it means.
 
+mod documents;
 mod explain;
 mod export;
 mod file;
 mod gate;
+mod heading;
 mod messages;
 mod options;
 mod plot;
@@ -24,14 +26,13 @@ use gpuprobe_cuda::document;
 use gpuprobe_os::say;
 use gpuprobe_report::NoMatch;
 
-/// Says who holds GPU memory, which kernels are launched and what copies cost, in running CUDA
-/// programs, without restarting them.
+/// Shows who holds GPU memory in running CUDA programs, and where it leaks.
 ///
 #[cfg_attr(
     feature = "live",
-    doc = "Without --pid and COMMAND, every CUDA process on this host is traced, those that start \
-           later too. Reports go to standard output; with COMMAND, whose standard output that is, \
-           to standard error. Messages go to standard error."
+    doc = "Programs need no restart. Without --pid and COMMAND, every CUDA process on this host is \
+           traced, those that start later too. Reports go to standard output, with COMMAND to \
+           standard error; messages go to standard error."
 )]
 #[cfg_attr(
     not(feature = "live"),
@@ -42,7 +43,7 @@ use gpuprobe_report::NoMatch;
     name = "gpuprobe",
     version,
     args_conflicts_with_subcommands = true,
-    after_help = STATUS
+    after_long_help = STATUS
 )]
 struct Cli {
     #[command(subcommand)]
@@ -51,11 +52,16 @@ struct Cli {
     trace: trace::TraceArgs,
 }
 
-/// What the exit status tells, in the help.
-const STATUS: &str = "Exit status: 0; 1 after an error; 2 where the command line makes no sense; 3 \
-    where nothing could be traced, or nothing in a file is as asked; 100 where \
-    --fail-on-leak found memory that was never freed, or --fail-on growth. With COMMAND, its \
-    own if that is not 0.";
+/// Exit statuses, in the long help and the man page.
+const STATUS: &str = "\
+Exit status:
+  0         success
+  1         an error
+  2         the command line is wrong
+  3         nothing could be traced, or the file has nothing of what was asked for
+  100       --fail-on-leak found a leak, or --fail-on growing found growth
+  126, 127  COMMAND could not be started, or was not found
+With COMMAND: its own exit status if that is not 0, and 128 + N after signal N.";
 
 /// The exit status where nothing in a file is as asked.
 const NOTHING: u8 = 3;
@@ -65,18 +71,25 @@ enum Action {
     #[cfg(feature = "live")]
     #[command(flatten)]
     Live(trace::Action),
-    /// Say whether memory leaks, and whose it is: of running processes, or of a recording.
+    /// Say whether memory leaks, and who holds it.
+    ///
+    /// Of running processes, or in a recording.
     Explain(Box<explain::ExplainArgs>),
-    /// Analyse a recording, or an Nsight Systems export.
+    /// Analyse a recording or an Nsight Systems export.
     Report(Box<report::ReportArgs>),
     /// Draw memory over time.
     Plot(plot::PlotArgs),
-    /// Write a trace that Perfetto and Chrome show, or a snapshot for PyTorch's memory viewer.
+    /// Convert a recording for Perfetto or PyTorch's memory viewer.
     Export(export::ExportArgs),
     /// Write the reports of a recorded run again.
     Replay(replay::ReplayArgs),
-    /// List the functions that are probed, as a table in Markdown.
+    /// List the probed functions, as a table in Markdown.
     Functions,
+    /// Print the completion script of a shell.
+    Completions(documents::CompletionArgs),
+    /// Write the man pages into a folder, for packages.
+    #[command(hide = true)]
+    Man(documents::ManArgs),
 }
 
 /// Runs the command line; the exit status is the program's.
@@ -98,7 +111,9 @@ pub fn main() -> ExitCode {
         Some(Action::Plot(arguments)) => arguments.run(),
         Some(Action::Export(arguments)) => arguments.run(),
         Some(Action::Replay(arguments)) => arguments.run(),
-        Some(Action::Functions) => list_functions(),
+        Some(Action::Functions) => print(document::markdown().as_bytes()),
+        Some(Action::Completions(arguments)) => print(&arguments.script()),
+        Some(Action::Man(arguments)) => arguments.run(),
         None => cli.trace.run(),
     };
     result.unwrap_or_else(|error| {
@@ -110,8 +125,9 @@ pub fn main() -> ExitCode {
     })
 }
 
-fn list_functions() -> anyhow::Result<ExitCode> {
-    match io::stdout().write_all(document::markdown().as_bytes()) {
+/// Writes to standard output; whoever closes it has seen enough.
+fn print(document: &[u8]) -> anyhow::Result<ExitCode> {
+    match io::stdout().write_all(document) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }

@@ -12,8 +12,7 @@ use gpuprobe_report::export::{Config, Format};
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
-    /// A recording, or an Nsight Systems export (`nsys export --type sqlite`). It is not changed.
-    /// By default, the newest gpuprobe-*.sqlite in the current folder.
+    /// A recording or Nsight Systems export [default: the newest gpuprobe-*.sqlite here].
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 

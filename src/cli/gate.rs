@@ -4,38 +4,41 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::heading;
 use super::view::parse_size;
 use gpuprobe_report::gate::Config;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct GateArgs {
-    /// End with status 100 if processes that have ended never freed something, beyond what libraries
-    /// allocate once and what frameworks keep in pools: more than SIZE in all, if given.
+    /// Exit with status 100 after a leak over SIZE.
+    ///
+    /// Of processes that have ended. What libraries allocate once and what frameworks keep in pools is no leak.
     #[arg(
         long,
         value_name = "SIZE",
         value_parser = parse_size,
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "0"
+        default_missing_value = "0",
+        help_heading = heading::OUTPUT
     )]
     fail_on_leak: Option<u64>,
 
-    /// With --fail-on-leak, fail only for what holds more than in FILE, an earlier report in JSON.
-    #[arg(long, value_name = "FILE", requires = "fail_on_leak")]
+    /// With --fail-on-leak, count only growth since FILE, an earlier report in JSON.
+    #[arg(long, value_name = "FILE", requires = "fail_on_leak", help_heading = heading::OUTPUT, hide_short_help = true)]
     baseline: Option<PathBuf>,
 
-    /// With --fail-on-leak, leave out call sites of an owner, label, function, library or source file of
-    /// this name, in which * stands for anything. Can be given again.
-    #[arg(long, value_name = "GLOB", requires = "fail_on_leak")]
+    /// With --fail-on-leak, ignore call sites whose owner, label, function, library or source
+    /// file matches GLOB; repeatable.
+    #[arg(long, value_name = "GLOB", requires = "fail_on_leak", help_heading = heading::OUTPUT, hide_short_help = true)]
     ignore: Vec<String>,
 
-    /// Likewise of all names in FILE, one a line, each with a reason behind a #. Can be given again.
-    #[arg(long, value_name = "FILE", requires = "fail_on_leak")]
+    /// Like --ignore for each line of FILE, with the reason after a #; repeatable.
+    #[arg(long, value_name = "FILE", requires = "fail_on_leak", help_heading = heading::OUTPUT, hide_short_help = true)]
     suppressions: Vec<PathBuf>,
 
-    /// With --fail-on-leak, write XML as of junit to FILE: a failed test for each leak.
-    #[arg(long, value_name = "FILE", requires = "fail_on_leak")]
+    /// With --fail-on-leak, write junit XML to FILE: a failed test for each leak.
+    #[arg(long, value_name = "FILE", requires = "fail_on_leak", help_heading = heading::OUTPUT, hide_short_help = true)]
     junit: Option<PathBuf>,
 }
 

@@ -14,13 +14,11 @@ use gpuprobe_report::plot::{By, Config};
 
 #[derive(Debug, Args)]
 pub(super) struct PlotArgs {
-    /// A recording, or an Nsight Systems export. It is not changed. By default, the newest
-    /// gpuprobe-*.sqlite in the current folder.
+    /// A recording or Nsight Systems export [default: the newest gpuprobe-*.sqlite here].
     #[arg(value_name = "FILE", conflicts_with = "usage")]
     file: Option<PathBuf>,
 
-    /// The picture: .svg or .png, or `-` for an SVG on standard output [default: an SVG that is called
-    /// like the recording, in the current folder].
+    /// The picture: .svg or .png, or `-` for an SVG on stdout [default: an SVG named like FILE].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -28,12 +26,14 @@ pub(super) struct PlotArgs {
     #[arg(long, value_enum, default_value_t = By::Kind)]
     by: By,
 
-    /// Places that have an area of their own, with --by site.
+    /// With --by site, call sites with an area of their own.
     #[arg(long, value_name = "N", default_value_t = 7)]
     top: usize,
 
-    /// Draw the output of `nvidia-smi --query-gpu=timestamp,memory.used --format=csv,noheader,nounits
-    /// --loop-ms=10` too, by wall-clock time.
+    /// Draw what nvidia-smi showed too, by wall-clock time.
+    ///
+    /// FILE is the output of `nvidia-smi --query-gpu=timestamp,memory.used
+    /// --format=csv,noheader,nounits --loop-ms=10`.
     #[arg(long, value_name = "FILE", conflicts_with = "usage")]
     smi: Option<PathBuf>,
 

@@ -4,30 +4,49 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::heading;
+
 use gpuprobe_report::profile::{Config, Of, Weight};
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ProfileArgs {
     /// Write folded stacks to FILE: `process;main;...;cudaMalloc BYTES`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::STACKS, hide_short_help = true)]
     folded: Option<PathBuf>,
 
     /// Draw a flame graph into FILE, an SVG.
-    #[arg(long, value_name = "FILE")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = heading::STACKS,
+        hide_short_help = true
+    )]
     flamegraph: Option<PathBuf>,
 
     /// Write a profile for pprof to FILE, usually `*.pb.gz`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::STACKS, hide_short_help = true)]
     pprof: Option<PathBuf>,
 
-    /// What these files are about: what is live at the end, what was live when most was, or
-    /// everything that was ever allocated.
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Weight::End)]
+    /// Memory in --folded, --flamegraph and --pprof.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        default_value_t = Weight::End,
+        help_heading = heading::STACKS,
+        hide_short_help = true
+    )]
     weight: Weight,
 
-    /// Whose memory these files are about: what programs have from CUDA, or what PyTorch's allocator has
-    /// handed out of that.
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Of::Cuda)]
+    /// Allocator whose memory is in these files.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        default_value_t = Of::Cuda,
+        help_heading = heading::STACKS,
+        hide_short_help = true
+    )]
     of: Of,
 }
 

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::file;
 use super::view::{Top, ViewArgs, parse_top};
+use super::{file, heading};
 use gpuprobe_os::{files, terminal};
 use gpuprobe_report::Format;
 use gpuprobe_report::replay;
@@ -34,16 +34,18 @@ pub(super) struct ReplayArgs {
     #[command(flatten)]
     view: ViewArgs,
 
-    /// Rows per thread or process, largest first, or all [default: 10 in text, all in json and csv].
-    #[arg(long, value_name = "N|all", value_parser = parse_top)]
+    /// Rows per list, or all.
+    ///
+    /// By default 10 in text, all in json and csv.
+    #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = heading::OUTPUT)]
     top: Option<Top>,
 
     /// Format of the reports.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t = Format::Text, help_heading = heading::OUTPUT)]
     format: Format,
 
     /// Write to this file instead of standard output (`-`).
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", help_heading = heading::OUTPUT)]
     output: Option<PathBuf>,
 }
 

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use super::gate::GateArgs;
 use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
-use super::{file, parse_duration};
+use super::{file, heading, parse_duration};
 use gpuprobe_report::analysis::Selection;
 use gpuprobe_report::analysis::report;
 use gpuprobe_report::analysis::report::{Asked, Config, Format, Question};
@@ -71,8 +71,7 @@ impl SelectionArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct ReportArgs {
-    /// A recording, or an Nsight Systems export (`nsys export --type sqlite`). It is not changed.
-    /// By default, the newest gpuprobe-*.sqlite in the current folder.
+    /// A recording or Nsight Systems export [default: the newest gpuprobe-*.sqlite here].
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
@@ -113,19 +112,19 @@ pub(super) struct ReportArgs {
     diff: Option<PathBuf>,
 
     /// Rows at most, largest first, or all.
-    #[arg(long, value_name = "N|all", value_parser = parse_top)]
+    #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = heading::OUTPUT)]
     top: Option<Top>,
 
     /// Format of the answer.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t = Format::Text, help_heading = heading::OUTPUT)]
     format: Format,
 
     /// Write to this file instead of standard output (`-`).
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", help_heading = heading::OUTPUT)]
     output: Option<PathBuf>,
 
     /// Write the classic valid.tsv, invalid.tsv and driver.tsv into this folder.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = heading::OUTPUT)]
     export_tsv: Option<PathBuf>,
 
     #[command(flatten)]

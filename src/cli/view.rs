@@ -4,61 +4,92 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::parse_duration;
+use super::{heading, parse_duration};
 use gpuprobe_report::{Group, Sort, View};
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ViewArgs {
-    /// Put live allocations together by this [default: gpu for the whole host, else stack].
+    /// Group live allocations [default: gpu host-wide, else stack].
     #[arg(
         long,
         value_enum,
         value_name = "WHAT",
         num_args = 0..=1,
-        default_missing_value = "stack"
+        default_missing_value = "stack",
+        help_heading = heading::OUTPUT,
+        hide_short_help = true
     )]
     group: Option<Group>,
 
-    /// Frames of a call stack at most.
-    #[arg(long, value_name = "N")]
+    /// Show at most N frames of each call stack.
+    #[arg(long, value_name = "N", help_heading = heading::STACKS, hide_short_help = true)]
     depth: Option<usize>,
 
-    /// Show every frame, those within CUDA's own libraries too, and in Python programs native code
-    /// beside Python.
-    #[arg(long)]
+    /// Show every frame: those inside CUDA's libraries too, and native ones beside Python.
+    #[arg(long, help_heading = heading::STACKS, hide_short_help = true)]
     full_stacks: bool,
 
     /// Show native frames only, without Python.
-    #[arg(long, conflicts_with = "full_stacks")]
+    #[arg(long, conflicts_with = "full_stacks", help_heading = heading::STACKS, hide_short_help = true)]
     stacks_native: bool,
 
-    /// Show the call stack of each call site, in text. So do --depth, --full-stacks and
-    /// --stacks-native.
-    #[arg(long)]
+    /// Show the call stack of each call site, in text; so do the three options above.
+    #[arg(long, help_heading = heading::STACKS, hide_short_help = true)]
     stacks_shown: bool,
 
-    /// Show all there is to say of the call site of this number, in text; of tensors, T and the number.
-    #[arg(long, value_name = "N", value_parser = parse_site)]
+    /// Show everything about call site N, or TN for one of tensors, in text.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = parse_site,
+        help_heading = heading::OUTPUT,
+        hide_short_help = true
+    )]
     site: Option<SiteNumber>,
 
     /// List single allocations, in text.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::OUTPUT, hide_short_help = true)]
     allocations: bool,
 
-    /// List allocations of at least this age only: 30s, 5m.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    /// List only allocations of at least this age: 30s, 5m.
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = parse_duration,
+        help_heading = heading::OUTPUT,
+        hide_short_help = true
+    )]
     older_than: Option<Duration>,
 
-    /// List allocations of at least this size only: 4096, 64KiB, 2M.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// List only allocations of at least this size: 4096, 64KiB, 2M.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse_size,
+        help_heading = heading::OUTPUT,
+        hide_short_help = true
+    )]
     min_size: Option<u64>,
 
-    /// List allocations of at most this size only.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// List only allocations of at most this size.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse_size,
+        help_heading = heading::OUTPUT,
+        hide_short_help = true
+    )]
     max_size: Option<u64>,
 
-    /// What comes first: the most bytes, the most allocations, or the oldest.
-    #[arg(long, value_enum, value_name = "BY", default_value_t = Sort::Bytes)]
+    /// Sort order of call sites and allocations.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "BY",
+        default_value_t = Sort::Bytes,
+        help_heading = heading::OUTPUT,
+        hide_short_help = true
+    )]
     sort: Sort,
 }
 

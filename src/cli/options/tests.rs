@@ -174,6 +174,8 @@ const ALWAYS: &[&str] = &[
     "fail_on",
     "verbose",
     "file",
+    "folder",
+    "shell",
     "output",
     "format",
     "title",

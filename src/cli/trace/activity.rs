@@ -3,6 +3,7 @@
 use clap::{ArgGroup, Args};
 use gpuprobe_wire::settings::{BUFFER_BYTES, BUFFER_BYTES_RANGE, Kinds};
 
+use super::super::heading;
 use super::super::view::parse_size;
 use crate::live::{Collect, Target};
 
@@ -13,23 +14,30 @@ pub(super) const COLLECTS: &str = "collects";
 #[command(group = ArgGroup::new(COLLECTS).multiple(true))]
 #[allow(clippy::doc_markdown, reason = "it is the help, which has no markdown")]
 pub(super) struct ActivityArgs {
-    /// Tell what the GPU itself does and when, through NVIDIA's CUPTI, which COMMAND is made to
-    /// load: of these kinds, separated by commas [default: all but graph].
+    /// Report GPU activity: CUPTI, loaded into COMMAND.
     ///
-    /// Kinds: device, context, stream, name, driver, runtime, memcpy, memcpy2, memset, kernel,
+    /// KINDS, separated by commas [default: all but graph]: device, context, stream, name, driver, runtime, memcpy, memcpy2, memset, kernel,
     /// concurrent_kernel, memory, memory_pool, sync, graph, overhead, external_correlation,
-    /// marker. With graph, a graph is told as a whole, and no longer the kernels, copies and sets
-    /// in it.
-    #[arg(long, value_name = "KINDS", num_args = 0..=1, require_equals = true, group = COLLECTS)]
+    /// marker. With graph, a graph launch is one record, without the kernels, copies and sets in it.
+    #[arg(
+        long,
+        value_name = "KINDS",
+        num_args = 0..=1,
+        require_equals = true,
+        group = COLLECTS,
+        help_heading = heading::TRACE
+    )]
     activity: Option<Option<Kinds>>,
 
-    /// Size of the buffers that CUPTI fills in COMMAND.
+    /// Size of CUPTI's buffers in COMMAND.
     #[arg(
         long,
         value_name = "SIZE",
         default_value = "8MiB",
         value_parser = parse_buffer,
-        requires = COLLECTS
+        requires = COLLECTS,
+        help_heading = heading::TRACE,
+        hide_short_help = true
     )]
     cupti_buffer: usize,
 }

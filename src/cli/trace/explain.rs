@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use clap::error::ErrorKind;
 
+use super::advanced::AdvancedArgs;
 use super::target::TargetArgs;
 use super::wrong;
 use crate::live::{self, Config, Explains, Target};
@@ -23,6 +24,8 @@ const NEVER: Duration = Duration::from_secs(3600);
 pub(in crate::cli) struct Explained {
     #[command(flatten)]
     target: TargetArgs,
+    #[command(flatten)]
+    advanced: AdvancedArgs,
 }
 
 impl Explained {
@@ -48,7 +51,7 @@ impl Explained {
     }
 
     fn into_config(self, is_json: bool, output: Option<PathBuf>, fails: bool) -> Config {
-        let target = self.target;
+        let (target, advanced) = (self.target, self.advanced);
         let is_command = matches!(target.target(), Target::Command(_));
         Config {
             collect: None,
@@ -67,7 +70,7 @@ impl Explained {
                 ..Modes::default()
             },
             children: target.children,
-            as_root: target.as_root,
+            as_root: advanced.as_root,
             filter: target.filter(),
             kinds: target.kinds(),
             per_call: false,
@@ -80,12 +83,12 @@ impl Explained {
                 false => Format::Text,
             },
             output,
-            api: target.api,
-            attach: target.attach,
-            map_entries: target.map_entries,
-            allow_arm64: target.allow_arm64,
-            untrusted_mounts: target.untrusted_mounts,
-            on_oom: target.on_oom,
+            api: advanced.api,
+            attach: advanced.attach,
+            map_entries: advanced.map_entries,
+            allow_arm64: advanced.allow_arm64,
+            untrusted_mounts: advanced.untrusted_mounts,
+            on_oom: advanced.on_oom,
             record: None,
             explains: Some(Explains { fails }),
         }

@@ -2,18 +2,34 @@
 
 use clap::Args;
 
+use super::super::heading;
 use super::super::view::parse_size;
 use gpuprobe_recording::Limits;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct LimitArgs {
-    /// Stop recording when the file has this size: 512M, 4G. Tracing goes on.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    /// Stop recording at this file size: 512M, 4G; tracing continues.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse_size,
+        help_heading = heading::RECORDING,
+        hide_short_help = true
+    )]
     max_file_size: Option<u64>,
 
-    /// When a file has its size, go on in another (run.sqlite, run.1.sqlite, run.2.sqlite, ...) that begins
-    /// with what is allocated then, and keep the newest N files.
-    #[arg(long, value_name = "N", requires = "max_file_size", value_parser = clap::value_parser!(u32).range(2..))]
+    /// At --max-file-size, continue in a new file and keep the newest N.
+    ///
+    /// The files are run.sqlite, run.1.sqlite, run.2.sqlite, ...; each begins with the memory that is
+    /// allocated then.
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "max_file_size",
+        value_parser = clap::value_parser!(u32).range(2..),
+        help_heading = heading::RECORDING,
+        hide_short_help = true
+    )]
     rotate: Option<u32>,
 }
 

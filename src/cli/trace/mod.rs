@@ -1,6 +1,7 @@
 //! Live tracing, as it is typed.
 
 mod activity;
+mod advanced;
 mod explain;
 mod limits;
 mod mistyped;
@@ -19,7 +20,7 @@ use clap::{Args, CommandFactory, Subcommand};
 use super::gate::GateArgs;
 use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
-use super::{Cli, parse_duration};
+use super::{Cli, heading, parse_duration};
 use crate::doctor;
 use crate::live;
 use crate::live::{Config, Record, Target};
@@ -27,6 +28,7 @@ use gpuprobe_cuda::Modes;
 use gpuprobe_report::Format;
 
 use activity::ActivityArgs;
+use advanced::AdvancedArgs;
 pub(super) use explain::Explained;
 pub(super) use mistyped::explain;
 use target::TargetArgs;
@@ -42,7 +44,7 @@ pub(super) fn begin() -> Option<ExitCode> {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// Say what works on this machine, and which functions would be probed.
+    /// Check what works on this machine, and what would be probed.
     Doctor {
         /// Look at the libraries of this process only.
         #[arg(short, long, value_name = "PID")]
@@ -72,76 +74,104 @@ fn wrong(kind: ErrorKind, message: &str) -> ! {
 
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
-    /// Report memory that is allocated and not freed, by process and thread; the default.
-    #[arg(long)]
+    /// Report memory allocated and not freed; the default.
+    #[arg(long, help_heading = heading::TRACE)]
     memleak: bool,
 
     /// Report which kernels are launched, and how often.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::TRACE)]
     cudatrace: bool,
 
-    /// Report what copies move, and how fast.
-    #[arg(long)]
+    /// Report how much is copied, and how fast.
+    #[arg(long, help_heading = heading::TRACE)]
     bandwidth_util: bool,
-
-    /// Write a line for every single copy.
-    #[arg(long, requires = "bandwidth_util")]
-    per_call: bool,
 
     #[command(flatten)]
     activity: ActivityArgs,
 
-    /// With --activity, write a line for every single record of what the GPU does too, or, in csv, a
-    /// row for each instead of sums.
-    #[arg(long, requires = activity::COLLECTS)]
-    per_record: bool,
-
-    /// The same as --activity, whose default this once was not: sums only.
+    /// An older name of --activity.
     #[arg(long, group = activity::COLLECTS, hide = true, conflicts_with = "per_record")]
     activity_summary: bool,
 
-    /// Record everything into the new file FILE too, an SQLite database for `gpuprobe report`; with
-    /// --cudatrace, also every single launch.
-    #[arg(long, value_name = "FILE")]
+    #[command(flatten)]
+    target: TargetArgs,
+
+    #[command(flatten)]
+    profile: ProfileArgs,
+
+    /// Time between reports: 500ms, 2s, 1m.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "2s",
+        value_parser = parse_duration,
+        help_heading = heading::OUTPUT,
+        hide_short_help = true
+    )]
+    interval: Duration,
+
+    /// Rows per list, or all.
+    ///
+    /// By default 10 in text, all in json and csv.
+    #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = heading::OUTPUT)]
+    top: Option<Top>,
+
+    /// Format of the reports: text, json or csv.
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = Format::Text,
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = heading::OUTPUT
+    )]
+    format: Format,
+
+    /// Write reports to FILE, or to stdout (`-`).
+    ///
+    /// By default, to standard output, and with COMMAND to standard error.
+    #[arg(short, long, value_name = "FILE", help_heading = heading::OUTPUT)]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    view: ViewArgs,
+
+    /// With --bandwidth-util, write a line for every single copy.
+    #[arg(
+        long,
+        requires = "bandwidth_util",
+        help_heading = heading::OUTPUT,
+        hide_short_help = true
+    )]
+    per_call: bool,
+
+    /// With --activity, write a line for every record; in csv, instead of sums.
+    #[arg(
+        long,
+        requires = activity::COLLECTS,
+        help_heading = heading::OUTPUT,
+        hide_short_help = true
+    )]
+    per_record: bool,
+
+    /// On a terminal, append each report instead of redrawing it.
+    #[arg(long, help_heading = heading::OUTPUT, hide_short_help = true)]
+    scroll: bool,
+
+    #[command(flatten)]
+    gate: GateArgs,
+
+    /// Record into the new file FILE too, for `gpuprobe report`.
+    ///
+    /// With --cudatrace, that has every single launch.
+    #[arg(long, value_name = "FILE", help_heading = heading::RECORDING)]
     record: Option<PathBuf>,
 
     #[command(flatten)]
     limits: limits::LimitArgs,
 
     #[command(flatten)]
-    target: TargetArgs,
-
-    /// Time between reports: 500ms, 2s, 1m.
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
-    interval: Duration,
-
-    #[command(flatten)]
-    view: ViewArgs,
-
-    #[command(flatten)]
-    profile: ProfileArgs,
-
-    #[command(flatten)]
-    gate: GateArgs,
-
-    /// Rows per thread or process, largest first, or all [default: 10 in text, all in json and csv].
-    ///
-    /// Call sites of a process, allocations of a thread, kernels of a process.
-    #[arg(long, value_name = "N|all", value_parser = parse_top)]
-    top: Option<Top>,
-
-    /// On a terminal, write each report below the last one, instead of in its place.
-    #[arg(long)]
-    scroll: bool,
-
-    /// Format of the reports.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
-
-    /// Write reports to FILE, or with `-` to standard output [default: standard output, with COMMAND
-    /// standard error].
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    advanced: AdvancedArgs,
 }
 
 impl TraceArgs {
@@ -209,7 +239,7 @@ impl TraceArgs {
             gate: self.gate.config(),
             target: self.target.target(),
             children: self.target.children,
-            as_root: self.target.as_root,
+            as_root: self.advanced.as_root,
             filter: self.target.filter(),
             kinds: self.target.kinds(),
             modes,
@@ -220,12 +250,12 @@ impl TraceArgs {
             top: Top::rows(self.top, self.format.default_top()),
             format: self.format,
             output: self.output,
-            api: self.target.api,
-            attach: self.target.attach,
-            map_entries: self.target.map_entries,
-            allow_arm64: self.target.allow_arm64,
-            untrusted_mounts: self.target.untrusted_mounts,
-            on_oom: self.target.on_oom,
+            api: self.advanced.api,
+            attach: self.advanced.attach,
+            map_entries: self.advanced.map_entries,
+            allow_arm64: self.advanced.allow_arm64,
+            untrusted_mounts: self.advanced.untrusted_mounts,
+            on_oom: self.advanced.on_oom,
             record: self.record.map(|path| Record {
                 path,
                 name: None,
@@ -243,17 +273,70 @@ impl TraceArgs {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::ffi::OsString;
+    use std::fs;
+    use std::path::Path;
 
     use clap::Parser;
 
     use super::*;
 
+    /// Columns and lines of the screen that `-h` fits on.
+    const SCREEN: (usize, usize) = (80, 40);
+
+    /// Characters of an option's summary: two lines of help on that screen.
+    const SUMMARY: usize = 2 * (SCREEN.0 - 10);
+
+    /// Compares `help` with the snapshot in `tests`, or writes that where GPUPROBE_WRITE_GOLDEN is set.
+    fn assert_snapshot(help: &str, name: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests")
+            .join(name);
+        let help = format!("{}\n", help.trim_end());
+        if std::env::var_os("GPUPROBE_WRITE_GOLDEN").is_some() {
+            fs::write(&path, &help).unwrap();
+        }
+        assert_eq!(help, fs::read_to_string(&path).unwrap());
+    }
+
     #[test]
-    fn help_says_what_it_did() {
-        // After a change: cargo run -- --help > tests/help.txt
+    fn long_help_is_the_snapshot() {
         let help = Cli::command().render_long_help().to_string();
-        let expected = include_str!("../../../tests/help.txt");
-        assert_eq!(help.trim_end(), expected.trim_end());
+        assert_snapshot(&help, "help.txt");
+    }
+
+    #[test]
+    fn short_help_is_the_snapshot_and_fits_a_screen() {
+        let help = Cli::command()
+            .term_width(SCREEN.0)
+            .render_help()
+            .to_string();
+        assert_snapshot(&help, "help-short.txt");
+        for line in help.lines() {
+            assert!(line.chars().count() <= SCREEN.0, "{line}");
+        }
+        assert!(help.lines().count() <= SCREEN.1, "{help}");
+    }
+
+    #[test]
+    fn options_have_short_summaries() {
+        let command = Cli::command();
+        for command in command.get_subcommands().chain([&command]) {
+            for option in command.get_arguments() {
+                let summary = option.get_help().unwrap_or_default().to_string();
+                let (command, option) = (command.get_name(), option.get_id());
+                assert!(!summary.is_empty(), "{command}: {option}");
+                assert!(summary.len() <= SUMMARY, "{command}: {option}: {summary}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_option_of_tracing_has_a_heading() {
+        for option in Cli::command().get_arguments() {
+            let is_shown = !option.is_hide_set();
+            let has_heading = option.get_help_heading().is_some();
+            assert_eq!(is_shown, has_heading, "{}", option.get_id());
+        }
     }
 
     #[test]

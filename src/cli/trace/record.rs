@@ -7,8 +7,9 @@ use chrono::Local;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory};
 
-use super::super::{Cli, parse_duration};
+use super::super::{Cli, heading, parse_duration};
 use super::activity::ActivityArgs;
+use super::advanced::AdvancedArgs;
 use super::limits::LimitArgs;
 use super::target::TargetArgs;
 use crate::live::{Config, Name, Record};
@@ -18,39 +19,43 @@ use gpuprobe_report::{Format, View};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RecordArgs {
-    /// The new file, an SQLite database with the tables of an Nsight Systems export [default:
-    /// gpuprobe-COMMAND-PID-DATE.sqlite in the current folder].
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-
     /// Record memory; the default if nothing else is asked for.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::TRACE)]
     memleak: bool,
 
     /// Record every launch, and how often each kernel is launched.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::TRACE)]
     cudatrace: bool,
 
     /// Record every copy.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::TRACE)]
     bandwidth_util: bool,
 
     #[command(flatten)]
     pub(super) activity: ActivityArgs,
 
-    /// Have empty tables for what was not recorded, for readers that need them.
-    #[arg(long)]
+    #[command(flatten)]
+    pub(super) target: TargetArgs,
+
+    /// The new file, an SQLite database [default: gpuprobe-COMMAND-PID-DATE.sqlite].
+    ///
+    /// Its tables are those of an Nsight Systems export.
+    #[arg(short, long, value_name = "FILE", help_heading = heading::RECORDING)]
+    output: Option<PathBuf>,
+
+    /// Create empty tables for what was not recorded, for readers that need them.
+    #[arg(long, help_heading = heading::RECORDING, hide_short_help = true)]
     all_tables: bool,
 
-    /// Ask NVML this often what the GPUs' memory holds, as `nvidia-smi` shows it.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    /// Record the GPUs' used memory from NVML, as `nvidia-smi` shows it, this often.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = heading::RECORDING)]
     smi_interval: Option<Duration>,
 
     #[command(flatten)]
     limits: LimitArgs,
 
     #[command(flatten)]
-    pub(super) target: TargetArgs,
+    advanced: AdvancedArgs,
 }
 
 /// How often launches are read from the kernel side.
@@ -98,7 +103,7 @@ impl RecordArgs {
             target: self.target.target(),
             modes,
             children: self.target.children,
-            as_root: self.target.as_root,
+            as_root: self.advanced.as_root,
             filter: self.target.filter(),
             kinds: self.target.kinds(),
             per_call: false,
@@ -108,12 +113,12 @@ impl RecordArgs {
             top: Some(0),
             format: Format::Json,
             output: None,
-            api: self.target.api,
-            attach: self.target.attach,
-            map_entries: self.target.map_entries,
-            allow_arm64: self.target.allow_arm64,
-            untrusted_mounts: self.target.untrusted_mounts,
-            on_oom: self.target.on_oom,
+            api: self.advanced.api,
+            attach: self.advanced.attach,
+            map_entries: self.advanced.map_entries,
+            allow_arm64: self.advanced.allow_arm64,
+            untrusted_mounts: self.advanced.untrusted_mounts,
+            on_oom: self.advanced.on_oom,
             record: Some(record),
             explains: None,
         }

@@ -6,10 +6,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use nix::unistd::User;
 
-use super::super::parse_duration;
-use crate::live::{ApiChoice, Filter, HookCommand, Target, Tensors};
+use super::super::{heading, parse_duration};
+use crate::live::{Filter, Target, Tensors};
 use crate::probe::StackMode;
-use crate::probe::{AttachKind, MapEntries};
 use gpuprobe_cuda::{KindSet, MemoryKind};
 
 /// Whether call stacks have frames of Python.
@@ -23,102 +22,98 @@ enum PythonFrames {
 
 #[derive(Debug, Args)]
 pub(super) struct TargetArgs {
-    /// Trace this running process; ends when it ends. Can be given again, or as PID,PID.
+    /// Trace this running process, or these: PID,PID.
     #[arg(
         short,
         long,
         value_name = "PID",
         value_delimiter = ',',
-        conflicts_with = "command"
+        conflicts_with = "command",
+        help_heading = heading::TARGETS
     )]
     pub(super) pid: Vec<u32>,
 
-    /// Trace the children of these processes too, living and future; ends when all have ended.
-    #[arg(long)]
+    /// With --pid, trace child processes too.
+    #[arg(long, help_heading = heading::TARGETS, hide_short_help = true)]
     pub(super) children: bool,
 
-    /// Report processes of this name only; can be given again.
-    #[arg(long, value_name = "NAME")]
+    /// Report only processes of this name; repeatable.
+    #[arg(long, value_name = "NAME", help_heading = heading::TARGETS, hide_short_help = true)]
     comm: Vec<String>,
 
-    /// Report processes of this user only, a name or a number; can be given again.
-    #[arg(long, value_name = "USER", value_parser = parse_user)]
+    /// Report only processes of this user, a name or number; repeatable.
+    #[arg(long, value_name = "USER", value_parser = parse_user, help_heading = heading::TARGETS, hide_short_help = true)]
     uid: Vec<u32>,
 
-    /// Leave out processes of this name or id; can be given again.
-    #[arg(long, value_name = "NAME|PID")]
+    /// Ignore processes of this name or PID; repeatable.
+    #[arg(long, value_name = "NAME|PID", help_heading = heading::TARGETS, hide_short_help = true)]
     exclude: Vec<String>,
 
-    /// Report processes in this container only: its id, or the beginning of it.
-    #[arg(long, value_name = "ID")]
+    /// Report only processes in this container: its id or a prefix.
+    #[arg(long, value_name = "ID", help_heading = heading::TARGETS, hide_short_help = true)]
     container: Option<String>,
 
-    /// Report processes in this cgroup and below only.
-    #[arg(long, value_name = "PATH")]
+    /// Report only processes in this cgroup and below.
+    #[arg(long, value_name = "PATH", help_heading = heading::TARGETS, hide_short_help = true)]
     cgroup: Option<String>,
 
-    /// Report these kinds of memory only, separated by commas.
-    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',')]
+    /// Report only these kinds of memory, separated by commas.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "KIND",
+        value_delimiter = ',',
+        help_heading = heading::TRACE,
+        hide_short_help = true
+    )]
     kind: Vec<MemoryKind>,
 
-    /// Stop tracing after this time.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    /// Stop tracing after this time: 30s, 5m.
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = parse_duration,
+        help_heading = heading::TARGETS
+    )]
     pub(super) duration: Option<Duration>,
 
-    /// Which layer's memory calls are probed. With both, the outermost call counts.
-    #[arg(long, value_enum, default_value_t = ApiChoice::Auto)]
-    pub(super) api: ApiChoice,
-
-    /// Attach in this way only [default: the best that works here].
-    #[arg(long, value_enum, value_name = "KIND")]
-    pub(super) attach: Option<AttachKind>,
-
-    /// On arm64, attach although kernels have a fault there that has corrupted GPU programs.
-    #[arg(long)]
-    pub(super) allow_arm64: bool,
-
-    /// Read and probe files on file systems that other users serve (FUSE) or have mounted, too: one of
-    /// them can have gpuprobe, and every process that forks, wait for as long as it likes.
-    #[arg(long)]
-    pub(super) untrusted_mounts: bool,
-
     /// How call stacks are taken [default: auto for --memleak with --pid or COMMAND, else off].
-    #[arg(long, value_enum, value_name = "HOW")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        help_heading = heading::STACKS,
+        hide_short_help = true
+    )]
     stacks: Option<StackMode>,
 
     /// Python frames in call stacks.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = PythonFrames::Auto)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        default_value_t = PythonFrames::Auto,
+        help_heading = heading::STACKS,
+        hide_short_help = true
+    )]
     python: PythonFrames,
 
-    /// What PyTorch's allocator has handed out of the memory that it has from CUDA.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = Tensors::On)]
+    /// Trace tensors: what PyTorch's caching allocator hands out.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        default_value_t = Tensors::On,
+        help_heading = heading::TRACE,
+        hide_short_help = true
+    )]
     tensors: Tensors,
 
-    /// Have COMMAND run as root, also where sudo was called by another user.
-    #[arg(long, requires = "command")]
-    pub(super) as_root: bool,
-
-    /// Give a map of the kernel side room for N entries, to see what happens when it is full; can
-    /// be given again.
-    #[arg(long, value_name = "MAP=N", hide = true)]
-    pub(super) map_entries: Vec<MapEntries>,
-
-    /// Run COMMAND when an allocation fails for want of GPU memory and no retry helps: words as in a
-    /// shell, but without one; {pid} is the process, {file} a file that tells of it in JSON.
+    /// Start COMMAND, trace it and its children.
     ///
-    /// One at a time, at most one in a second, killed after a minute; as the user who called sudo. The
-    /// file is there until COMMAND ends. For pipes: 'sh -c "jq . < $1 | mail root" sh {file}'.
-    #[arg(long, value_name = "COMMAND", value_parser = parse_hook)]
-    pub(super) on_oom: Option<HookCommand>,
-
-    /// Start COMMAND, trace it and its children from their first call, and end with its exit
-    /// status. Under sudo it runs as the user who called that.
-    #[arg(last = true, value_name = "COMMAND")]
+    /// The exit status is its own. Under sudo it runs as the user who called sudo.
+    #[arg(last = true, value_name = "COMMAND", help_heading = heading::TARGETS)]
     command: Vec<OsString>,
-}
-
-fn parse_hook(text: &str) -> Result<HookCommand, String> {
-    HookCommand::parse(text).map_err(|error| error.to_string())
 }
 
 impl TargetArgs {

@@ -1,0 +1,91 @@
+//! Documents that are made from the command line's description: completions and man pages.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use super::Cli;
+
+#[derive(Debug, Args)]
+pub(super) struct CompletionArgs {
+    /// The shell, whose script goes to standard output.
+    #[arg(value_enum, value_name = "SHELL")]
+    shell: Shell,
+}
+
+impl CompletionArgs {
+    /// The script that makes the shell complete the command line.
+    pub(super) fn script(&self) -> Vec<u8> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "gpuprobe", &mut script);
+        script
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ManArgs {
+    /// The folder, which is made if it is not there.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+impl ManArgs {
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let why = || format!("cannot write the man pages into {}", self.folder.display());
+        fs::create_dir_all(&self.folder).with_context(why)?;
+        clap_mangen::generate_to(Cli::command(), &self.folder).with_context(why)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn every_subcommand_has_a_man_page_that_names_its_options() {
+        let folder = tempfile::tempdir().unwrap();
+        let man = ManArgs {
+            folder: folder.path().join("man1"),
+        };
+        man.run().unwrap();
+        let page = |name: &str| {
+            let page = fs::read_to_string(man.folder.join(name)).unwrap();
+            page.replace('\\', "")
+        };
+        let command = Cli::command();
+        let shown: Vec<_> = command
+            .get_subcommands()
+            .filter(|child| !child.is_hide_set())
+            .collect();
+        for child in &shown {
+            let name = format!("gpuprobe-{}.1", child.get_name());
+            let page = page(&name);
+            let options = child.get_arguments().filter(|option| !option.is_hide_set());
+            for long in options.filter_map(clap::Arg::get_long) {
+                assert!(page.contains(&format!("--{long}")), "{name}: {long}");
+            }
+        }
+        let main = page("gpuprobe.1");
+        assert!(main.contains("Exit status:"), "{main}");
+        let pages = fs::read_dir(&man.folder).unwrap().count();
+        assert_eq!(pages, 1 + shown.len());
+    }
+
+    #[test]
+    fn every_shell_has_a_script_that_knows_the_subcommands() {
+        for &shell in Shell::value_variants() {
+            let script = String::from_utf8(CompletionArgs { shell }.script()).unwrap();
+            for word in ["export", "flamegraph", "per-record"] {
+                assert!(script.contains(word), "{shell}: {word}");
+            }
+        }
+    }
+}

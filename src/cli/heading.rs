@@ -1,0 +1,18 @@
+//! Headings of the help.
+
+/// Modes, and which of their events are reported.
+#[cfg(feature = "live")]
+pub(super) const TRACE: &str = "What to trace";
+/// Processes.
+#[cfg(feature = "live")]
+pub(super) const TARGETS: &str = "Targets";
+/// How stacks are taken, shown and written.
+pub(super) const STACKS: &str = "Call stacks";
+/// Reports: contents, format and destination.
+pub(super) const OUTPUT: &str = "Output";
+/// Recordings that are written.
+#[cfg(feature = "live")]
+pub(super) const RECORDING: &str = "Recording";
+/// Rarely needed, under `--help` only.
+#[cfg(feature = "live")]
+pub(super) const ADVANCED: &str = "Advanced";
