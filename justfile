@@ -1,0 +1,51 @@
+# What a contributor types; `just` alone lists it.
+
+_:
+    @just --list --unsorted
+
+# Build the program as it is released.
+build:
+    cargo build --release --locked
+
+# Format the Rust and C sources.
+format:
+    cargo fmt
+    clang-format -i bpf/*.h bpf/*.c tests/standin/*.[ch]
+
+# Formatting and lints, with live tracing and without.
+check:
+    cargo fmt --check
+    cargo clippy --locked --workspace --all-targets --profile test -- -D warnings
+    cargo clippy --locked --package gpuprobe --no-default-features --all-targets --profile test -- -D warnings
+
+# Tests that need neither root nor BPF.
+test:
+    cargo test --locked --workspace --exclude gpuprobe
+    cargo test --locked --lib --test recordings -- --skip root_
+
+# End-to-end tests through the real kernel; NAME selects some: `just e2e gate::`.
+e2e NAME='':
+    cargo test --locked --test e2e --no-run
+    sudo -E env "PATH=$PATH" cargo test --locked --test e2e -- {{NAME}}
+
+# Everything, as CI does.
+test-all:
+    scripts/test.sh
+
+# Write the snapshots of help and text reports again.
+golden:
+    GPUPROBE_WRITE_GOLDEN=1 cargo test --locked --lib help
+    GPUPROBE_WRITE_GOLDEN=1 cargo test --locked --test recordings texts
+
+# Find the leak of a small program.
+demo:
+    scripts/demo.sh
+
+# Make the packages, and test them on Debian 11, 12 and 13.
+package:
+    scripts/package.sh
+    scripts/test-package.sh
+
+# Licenses and advisories of dependencies.
+audit:
+    scripts/audit.sh
