@@ -7,6 +7,7 @@ mod all_modes;
 mod bad;
 #[path = "../untrusted/corpus.rs"]
 mod corpus;
+mod exit_status;
 mod export;
 mod golden;
 mod incidents;
