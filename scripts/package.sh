@@ -44,16 +44,17 @@ keep_links_inside() {
     local link
     while IFS= read -r -d '' link; do
         ln -sfr "$sysroot$(readlink "$link")" "$link"
-    done < <(find "$sysroot/$libraries" -type l -lname '/*' -print0)
+    done < <(find "$sysroot/$libraries" "$sysroot/usr/lib64" -type l -lname '/*' -print0)
 }
 
-# Where the linker looks for libelf and zlib; nothing else of the root is there.
+# Where the linker looks for libelf and zlib, and a compiler that links with the root's libc: of its own
+# accord gcc looks in the folders beside it first, whatever --sysroot says.
 choose_libraries() {
     as_builder mkdir -p "$work/static"
     as_builder ln -sf "$sysroot/$libraries/libelf.a" "$sysroot/$libraries/libz.a" "$work/static/"
     as_builder install -m 755 /dev/stdin "$work/cc" <<EOF
 #!/bin/sh
-exec cc --sysroot='$sysroot' "\$@"
+exec cc --sysroot='$sysroot' -B'$sysroot/$libraries' -L'$sysroot/$libraries' "\$@"
 EOF
 }
 
