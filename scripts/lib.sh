@@ -80,6 +80,7 @@ have_package() {
     ca-certificates) [[ -e /etc/ssl/certs/ca-certificates.crt ]] ;;
     gcc) have cc ;;
     g++) have c++ ;;
+    binutils) have objcopy ;;
     libc6-dev) [[ -e /usr/include/stdio.h ]] ;;
     libelf-dev) [[ -e /usr/include/libelf.h ]] ;;
     zlib1g-dev) [[ -e /usr/include/zlib.h ]] ;;

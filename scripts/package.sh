@@ -139,7 +139,7 @@ make_tar() {
 }
 
 ensure_build_packages
-ensure_packages binutils dpkg-dev
+ensure_packages binutils
 ensure_cargo
 as_builder mkdir -p "$work"
 make_sysroot
