@@ -233,7 +233,7 @@ impl Run<'_> {
         if self.config.target == Target::Everything {
             self.release.step(&mut self.tracer);
         }
-        self.sink.world.close_unused();
+        self.sink.host_info.close_unused();
         self.make_room()?;
         self.tell_incidents(false);
         // Libraries loaded in quick succession share a line.
