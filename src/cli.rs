@@ -70,7 +70,7 @@ const NOTHING: u8 = 3;
 enum Action {
     #[cfg(feature = "live")]
     #[command(flatten)]
-    Live(trace::Action),
+    Live(trace::TraceCommandAction),
     /// Say whether memory leaks, and who holds it.
     ///
     /// Of running processes, or in a recording.

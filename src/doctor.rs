@@ -13,18 +13,18 @@ use caps::Capability;
 
 use crate::host::nvml::Nvml;
 use crate::host::process;
-use crate::host::process::Handle;
-use crate::host::{Library, Role, cupti, gpus, system};
-use crate::probe::{AttachKind, Probe, Settings, arm64, has_ring_buffers, types};
+use crate::host::process::ProcessHandle;
+use crate::host::{LibraryRole, MappedLibrary, cupti, gpus, system};
+use crate::probe::{AttachKind, LoadSettings, Probe, arm64, has_ring_buffers, types};
 use gpuprobe_cuda::{FUNCTIONS, Layer};
 use gpuprobe_model::text::printable;
 use gpuprobe_os::{kernel, privileges};
 use gpuprobe_stacks::AddressSpaces;
-use gpuprobe_stacks::instruction::First;
+use gpuprobe_stacks::instruction::FirstInstruction;
 use gpuprobe_stacks::python::check::{self, Checked};
 use gpuprobe_stacks::python::process::Interpreters;
-use gpuprobe_stacks::reader::{Kind, Place, Reader};
-use verdict::{Found, verdict};
+use gpuprobe_stacks::reader::{FileReader, ReaderHost, ReaderKind};
+use verdict::{MachineFacts, verdict};
 
 /// Prints one line per fact, with function names if `verbose`, and a verdict. The exit status is 0
 /// if tracing works.
@@ -33,12 +33,14 @@ use verdict::{Found, verdict};
 /// Returns an error if standard output cannot be written to, or there is no process `pid`.
 pub fn run(pid: Option<u32>, verbose: bool) -> Result<ExitCode> {
     let handle = pid
-        .map(|pid| Handle::of(pid).with_context(|| format!("there is no process with id {pid}")))
+        .map(|pid| {
+            ProcessHandle::of(pid).with_context(|| format!("there is no process with id {pid}"))
+        })
         .transpose()?;
-    let mut lines = Lines {
+    let mut lines = DoctorLines {
         out: Box::new(io::stdout().lock()),
         verbose,
-        reader: Reader::new(Kind::Functions, Place::Process),
+        reader: FileReader::new(ReaderKind::Functions, ReaderHost::Process),
     };
     let checked = check(&mut lines, handle);
     match checked {
@@ -55,15 +57,15 @@ fn clean(found: impl Display) -> String {
 }
 
 /// Output of the checks.
-struct Lines {
+struct DoctorLines {
     out: Box<dyn Write>,
     /// Whether to print the names of functions.
     verbose: bool,
     /// Reads the files of processes.
-    reader: Reader,
+    reader: FileReader,
 }
 
-impl Lines {
+impl DoctorLines {
     fn ok(&mut self, what: &str, found: impl Display) -> io::Result<()> {
         writeln!(self.out, "ok      {what:<20} {}", clean(found))
     }
@@ -77,11 +79,11 @@ impl Lines {
     }
 }
 
-fn check(lines: &mut Lines, handle: Option<Handle>) -> io::Result<bool> {
-    let mut found = Found {
+fn check(lines: &mut DoctorLines, handle: Option<ProcessHandle>) -> io::Result<bool> {
+    let mut found = MachineFacts {
         has_types: types::kernel_has_types(),
         has_nvml: Nvml::open().is_some(),
-        ..Found::default()
+        ..MachineFacts::default()
     };
     lines.ok(
         "kernel",
@@ -145,7 +147,7 @@ fn why_no_attaching() -> String {
 }
 
 /// Looks for libcupti, which only `--activity` needs.
-fn check_cupti(lines: &mut Lines) -> io::Result<bool> {
+fn check_cupti(lines: &mut DoctorLines) -> io::Result<bool> {
     let found = cupti::on_host(Path::new("/"));
     if found.is_empty() {
         lines.note(
@@ -161,7 +163,7 @@ fn check_cupti(lines: &mut Lines) -> io::Result<bool> {
     Ok(true)
 }
 
-fn check_capabilities(lines: &mut Lines) -> io::Result<()> {
+fn check_capabilities(lines: &mut DoctorLines) -> io::Result<()> {
     let wanted = [
         (Capability::CAP_BPF, "needed to load BPF programs"),
         (Capability::CAP_PERFMON, "needed to attach them"),
@@ -188,12 +190,12 @@ fn check_capabilities(lines: &mut Lines) -> io::Result<()> {
 }
 
 /// Runs the self-test with every kind of attachment.
-fn check_attach_kinds(lines: &mut Lines) -> io::Result<bool> {
+fn check_attach_kinds(lines: &mut DoctorLines) -> io::Result<bool> {
     let mut best = None;
     for kind in AttachKind::ALL {
-        let settings = Settings {
+        let settings = LoadSettings {
             kind: Some(kind),
-            ..Settings::default()
+            ..LoadSettings::default()
         };
         match Probe::load(&settings) {
             Ok(_) => {
@@ -216,11 +218,11 @@ fn check_attach_kinds(lines: &mut Lines) -> io::Result<bool> {
     Ok(best.is_some())
 }
 
-fn check_host(lines: &mut Lines) -> io::Result<()> {
+fn check_host(lines: &mut DoctorLines) -> io::Result<()> {
     let mut seen = HashSet::new();
     let mut drivers = 0;
     for library in system::libraries() {
-        drivers += usize::from(library.role == Role::Cuda(Layer::Driver));
+        drivers += usize::from(library.role == LibraryRole::Cuda(Layer::Driver));
         if seen.insert(library.id) {
             check_library(lines, &library)?;
         }
@@ -243,7 +245,7 @@ fn check_host(lines: &mut Lines) -> io::Result<()> {
     Ok(())
 }
 
-fn check_process(lines: &mut Lines, pid: u32) -> io::Result<()> {
+fn check_process(lines: &mut DoctorLines, pid: u32) -> io::Result<()> {
     let mapped = match process::mapped(pid) {
         Ok(mapped) => mapped,
         Err(error) => {
@@ -251,7 +253,7 @@ fn check_process(lines: &mut Lines, pid: u32) -> io::Result<()> {
             return lines.missing("process", way_out);
         }
     };
-    let is_cuda = |role| matches!(role, Role::Cuda(_));
+    let is_cuda = |role| matches!(role, LibraryRole::Cuda(_));
     if !mapped.iter().any(|m| is_cuda(m.role)) {
         lines.note(
             "process",
@@ -268,7 +270,7 @@ fn check_process(lines: &mut Lines, pid: u32) -> io::Result<()> {
 }
 
 /// Checks whether stacks of the process have Python frames.
-fn check_python(lines: &mut Lines, pid: u32) -> io::Result<()> {
+fn check_python(lines: &mut DoctorLines, pid: u32) -> io::Result<()> {
     let mut spaces = AddressSpaces::new(lines.reader.clone());
     spaces.refresh(pid);
     let Some(found) = Interpreters::default().find(pid, &spaces) else {
@@ -291,7 +293,7 @@ fn check_python(lines: &mut Lines, pid: u32) -> io::Result<()> {
     }
 }
 
-fn check_loader(lines: &mut Lines, library: &Library) -> io::Result<()> {
+fn check_loader(lines: &mut DoctorLines, library: &MappedLibrary) -> io::Result<()> {
     let path = library.path.display();
     match library.rendezvous(&lines.reader) {
         Ok(Some(_)) => lines.ok("dynamic loader", format_args!("{path}: dlopen is noticed")),
@@ -303,13 +305,13 @@ fn check_loader(lines: &mut Lines, library: &Library) -> io::Result<()> {
     }
 }
 
-fn check_library(lines: &mut Lines, library: &Library) -> io::Result<()> {
+fn check_library(lines: &mut DoctorLines, library: &MappedLibrary) -> io::Result<()> {
     let path = library.path.display();
     let layer = match library.role {
-        Role::Cuda(layer) => layer,
-        Role::Framework => Layer::Framework,
-        Role::Requests => return Ok(()),
-        Role::Loader => return check_loader(lines, library),
+        LibraryRole::Cuda(layer) => layer,
+        LibraryRole::Framework => Layer::Framework,
+        LibraryRole::Requests => return Ok(()),
+        LibraryRole::Loader => return check_loader(lines, library),
     };
     let name = match layer {
         Layer::Runtime => "libcudart",
@@ -339,11 +341,11 @@ fn check_library(lines: &mut Lines, library: &Library) -> io::Result<()> {
     }
     for (first, what) in [
         (
-            First::Stepped,
+            FirstInstruction::Stepped,
             "slow: the kernel cannot emulate the first instruction of",
         ),
         (
-            First::Refused,
+            FirstInstruction::Refused,
             "not probed: the kernel allows no probe on the first instruction of",
         ),
     ] {

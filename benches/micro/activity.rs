@@ -3,10 +3,10 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput};
-use gpuprobe_engine::Activities;
+use gpuprobe_engine::GpuActivity;
 use gpuprobe_model::abi::{RawBatch, record};
-use gpuprobe_model::event::{Decoder, Event};
-use gpuprobe_wire::{self as wire, BatchHeader, Writer, flags};
+use gpuprobe_model::event::{Event, RecordDecoder};
+use gpuprobe_wire::{self as wire, BatchHeader, BatchWriter, flags};
 use zerocopy::IntoBytes;
 
 /// Number of kernels with different names, and of texts that the process has sent before.
@@ -62,7 +62,7 @@ fn records() -> (Vec<Vec<u8>>, u64) {
 #[derive(Default)]
 struct Batches {
     done: Vec<Vec<u8>>,
-    writer: Writer,
+    writer: BatchWriter,
     records: u64,
 }
 
@@ -92,7 +92,7 @@ impl Batches {
         };
         self.done.push([raw.as_bytes(), batch].concat());
         self.records += records;
-        self.writer = Writer::default();
+        self.writer = BatchWriter::default();
     }
 
     fn finish(mut self) -> (Vec<Vec<u8>>, u64) {
@@ -101,8 +101,8 @@ impl Batches {
     }
 }
 
-fn decoded(batches: &[Vec<u8>]) -> (Decoder, Vec<Event>) {
-    let mut decoder = Decoder::default();
+fn decoded(batches: &[Vec<u8>]) -> (RecordDecoder, Vec<Event>) {
+    let mut decoder = RecordDecoder::default();
     let events = batches.iter().map(|batch| decoder.decode(batch).unwrap());
     let events = events.collect();
     (decoder, events)
@@ -119,7 +119,7 @@ pub(crate) fn summing(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(records));
     group.bench_function("decode", |bencher| {
         bencher.iter_batched(
-            Decoder::default,
+            RecordDecoder::default,
             |mut decoder| {
                 for batch in &batches {
                     black_box(decoder.decode(batch).unwrap());
@@ -131,7 +131,7 @@ pub(crate) fn summing(criterion: &mut Criterion) {
     });
     group.bench_function("apply", |bencher| {
         bencher.iter_batched(
-            Activities::default,
+            GpuActivity::default,
             |mut activities| {
                 events.iter().for_each(|event| activities.apply(event));
                 activities
@@ -141,7 +141,7 @@ pub(crate) fn summing(criterion: &mut Criterion) {
     });
     group.bench_function("decode and apply", |bencher| {
         bencher.iter_batched(
-            || (Decoder::default(), Activities::default()),
+            || (RecordDecoder::default(), GpuActivity::default()),
             |(mut decoder, mut activities)| {
                 for batch in &batches {
                     activities.apply(&decoder.decode(batch).unwrap());

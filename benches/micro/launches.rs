@@ -6,8 +6,8 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::{Launches, State};
 use gpuprobe_model::abi::RawLaunchKey;
-use gpuprobe_model::event::{Event, Kernel};
-use gpuprobe_report::Format;
+use gpuprobe_model::event::{Event, KernelName};
+use gpuprobe_report::ReportFormat;
 
 use super::calls::{PID, row, task};
 use super::kernel_numbers;
@@ -30,7 +30,7 @@ fn launches(kernels: u64) -> Launches {
     };
     launches.apply(&Event::Process(task), |_, _| None);
     for number in 0..kernels {
-        let kernel = Kernel {
+        let kernel = KernelName {
             pid: PID,
             key: key(number),
             given: true,
@@ -74,7 +74,7 @@ pub(crate) fn counting(criterion: &mut Criterion) {
                 ..Modes::default()
             };
             let options = options(modes, Some(10), false, 0);
-            bencher.iter(|| assert!(written(&state, &options, Format::Text) > 200));
+            bencher.iter(|| assert!(written(&state, &options, ReportFormat::Text) > 200));
         });
     }
     group.finish();

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
-use gpuprobe_cuda::{MemoryKind, Modes, Space};
-use gpuprobe_engine::{Ledger, Row};
+use gpuprobe_cuda::{AddressSpace, MemoryKind, Modes};
+use gpuprobe_engine::{AllocationRow, Ledger};
 use gpuprobe_recording::{Facts, Player};
 use gpuprobe_report::View;
 use gpuprobe_report::analysis::Selection;
 use gpuprobe_report::analysis::report;
-use gpuprobe_report::analysis::report::{Asked, Config, Format, Question};
+use gpuprobe_report::analysis::report::{AnalysisFormat, Asked, ReportConfig, ReportQuestion};
 use gpuprobe_report::profile;
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -73,17 +73,17 @@ pub(crate) fn writing(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn config(file: &Path, question: Question, output: PathBuf) -> Config {
-    Config {
+fn config(file: &Path, question: ReportQuestion, output: PathBuf) -> ReportConfig {
+    ReportConfig {
         file: file.to_owned(),
         question,
         selection: Selection::default(),
         view: View::default(),
         top: None,
-        format: Format::Tsv,
+        format: AnalysisFormat::Tsv,
         output: Some(output),
         gate: None,
-        profiles: profile::Config::default(),
+        profiles: profile::ProfileConfig::default(),
         diff: None,
         export_tsv: None,
     }
@@ -100,9 +100,9 @@ pub(crate) fn analysing(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(events));
     // A heading, and a line per event: at most 4096 bytes are live, and none at the end.
     let cases = [
-        ("watermark", Question::Report(Asked::Watermark), 2),
-        ("usage", Question::Usage, events as usize + 1),
-        ("leakage", Question::Report(Asked::Leakage), 1),
+        ("watermark", ReportQuestion::Report(Asked::Watermark), 2),
+        ("usage", ReportQuestion::Usage, events as usize + 1),
+        ("leakage", ReportQuestion::Report(Asked::Leakage), 1),
     ];
     for (name, question, lines) in cases {
         let output = folder.path().join(name);
@@ -123,14 +123,14 @@ pub(crate) fn tracking(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(2));
     group.bench_function("pair", |bencher| {
         let mut ledger = Ledger::of_rows();
-        let mut row = Row {
+        let mut row = AllocationRow {
             pid: 1,
             tid: 1,
             address: 0x7d33_0000_0000,
             bytes: 4096,
             time_ns: 0,
             kind: MemoryKind::Device,
-            space: Space::Device,
+            space: AddressSpace::Device,
             device: Some(0),
             function: 0,
             caller: 0,

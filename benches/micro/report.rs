@@ -7,10 +7,10 @@ use criterion::{BenchmarkId, Criterion};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::State;
 use gpuprobe_model::Lost;
-use gpuprobe_model::clock::Clock;
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::stack::NoSymbols;
 use gpuprobe_report as report;
-use gpuprobe_report::{Format, Options, View};
+use gpuprobe_report::{Options, ReportFormat, View};
 
 use super::calls::{self, Callers, Load, ONE_THREAD, Order};
 use super::live_sizes;
@@ -36,10 +36,10 @@ pub(crate) fn options(modes: Modes, top: Option<usize>, stacks: bool, now_ns: u6
 }
 
 /// Builds and formats a report; returns its length.
-pub(crate) fn written(state: &State, options: &Options, format: Format) -> usize {
-    let clock = Clock::now();
+pub(crate) fn written(state: &State, options: &Options, format: ReportFormat) -> usize {
+    let clock = WallClock::now();
     let lost = Lost::default();
-    let sources = report::Sources::of_file(Some(&clock), &NoSymbols);
+    let sources = report::ReportSources::of_file(Some(&clock), &NoSymbols);
     let report = report::build(state, lost, options, sources);
     let mut out = Vec::new();
     format.writer(false).write(&report, &mut out).unwrap();
@@ -54,7 +54,7 @@ fn memleak() -> Modes {
 }
 
 /// Times a report after `PAIRS` pairs of calls, which are not timed.
-fn timed(load: &mut Load, top: Option<usize>, stacks: bool, format: Format) -> Duration {
+fn timed(load: &mut Load, top: Option<usize>, stacks: bool, format: ReportFormat) -> Duration {
     for _ in 0..PAIRS / calls::PAIRS {
         load.pairs();
     }
@@ -78,20 +78,25 @@ pub(crate) fn top(criterion: &mut Criterion) {
         stacks: 1_000,
     };
     let cases = [
-        ("top 10", ONE_THREAD, Order::Random, Format::Text),
+        ("top 10", ONE_THREAD, Order::Random, ReportFormat::Text),
         (
             "top 10, oldest freed first",
             ONE_THREAD,
             Order::OldestFirst,
-            Format::Text,
+            ReportFormat::Text,
         ),
         (
             "top 10, 8 threads, 1000 stacks",
             many,
             Order::Random,
-            Format::Text,
+            ReportFormat::Text,
         ),
-        ("top 10 as JSON", ONE_THREAD, Order::Random, Format::Json),
+        (
+            "top 10 as JSON",
+            ONE_THREAD,
+            Order::Random,
+            ReportFormat::Json,
+        ),
     ];
     for (name, callers, order, format) in cases {
         let most = if name == "top 10" {
@@ -118,7 +123,7 @@ pub(crate) fn top(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("all as JSON", live), |bencher| {
             let load = load.get_or_insert_with(|| Load::new(live, ONE_THREAD, Order::Random));
             bencher.iter_custom(|times| {
-                let one = |_| timed(load, None, false, Format::Json);
+                let one = |_| timed(load, None, false, ReportFormat::Json);
                 (0..times).map(one).sum()
             });
             load.check();

@@ -4,9 +4,9 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 
 use anyhow::Result;
-use gpuprobe::host::{Library, Role};
+use gpuprobe::host::{LibraryRole, MappedLibrary};
 use gpuprobe_cuda::{FUNCTIONS, Layer};
-use gpuprobe_stacks::reader::Reader;
+use gpuprobe_stacks::reader::FileReader;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject, UprobeMultiOpts};
 
@@ -60,8 +60,8 @@ impl Floor {
         };
         let mut links = Vec::new();
         for (path, layer) in libraries {
-            let library = Library::open(path, path, Role::Cuda(*layer))?;
-            let mut functions = library.functions(&Reader::default(), *layer)?;
+            let library = MappedLibrary::open(path, path, LibraryRole::Cuda(*layer))?;
+            let mut functions = library.functions(&FileReader::default(), *layer)?;
             functions.retain(|f| {
                 let op = FUNCTIONS[usize::from(f.row)].op;
                 match kind {

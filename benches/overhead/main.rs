@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use floor::{Floor, FloorKind};
-use gpuprobe::host::{Role, process};
+use gpuprobe::host::{LibraryRole, process};
 use gpuprobe_cuda::Layer;
 
 /// Configuration and results of a run.
@@ -90,8 +90,8 @@ fn hold(pid: u32) -> Result<()> {
     let libraries: Vec<_> = mapped
         .iter()
         .filter_map(|library| match library.role {
-            Role::Cuda(layer) => Some((library.path.as_path(), layer)),
-            Role::Framework | Role::Requests | Role::Loader => None,
+            LibraryRole::Cuda(layer) => Some((library.path.as_path(), layer)),
+            LibraryRole::Framework | LibraryRole::Requests | LibraryRole::Loader => None,
         })
         .collect();
     let kinds = [FloorKind::Session, FloorKind::Launches, FloorKind::Copies];

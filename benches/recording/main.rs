@@ -17,7 +17,7 @@ use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_model::abi::{RawBatch, RawCall, record};
 use gpuprobe_recording::{Facts, Player};
 use gpuprobe_wire as wire;
-use gpuprobe_wire::{BatchHeader, Kind, RecordHeader};
+use gpuprobe_wire::{BatchHeader, RecordHeader, RecordKind};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
@@ -132,7 +132,12 @@ fn write_at(per_second: u64, folder: &Path) {
 }
 
 /// Appends a record to a batch.
-fn append(batch: &mut Vec<u8>, kind: Kind, record: &(impl IntoBytes + Immutable), text: &str) {
+fn append(
+    batch: &mut Vec<u8>,
+    kind: RecordKind,
+    record: &(impl IntoBytes + Immutable),
+    text: &str,
+) {
     let bytes = size_of::<RecordHeader>() + size_of_val(record) + text.len().next_multiple_of(8);
     let header = RecordHeader {
         kind: kind as u16,
@@ -159,7 +164,7 @@ fn told(first: u32) -> (Vec<u8>, u32) {
         };
         append(
             &mut records,
-            Kind::CallbackName,
+            RecordKind::CallbackName,
             &name,
             "cudaLaunchKernel_v7000",
         );
@@ -167,7 +172,7 @@ fn told(first: u32) -> (Vec<u8>, u32) {
             let name = format!("_Z7kernel{id}Pfi");
             append(
                 &mut records,
-                Kind::Text,
+                RecordKind::Text,
                 &wire::Text { id, reserved: 0 },
                 &name,
             );
@@ -187,7 +192,7 @@ fn told(first: u32) -> (Vec<u8>, u32) {
             block: [256, 1, 1],
             ..wire::Kernel::default()
         };
-        append(&mut records, Kind::Kernel, &kernel, "");
+        append(&mut records, RecordKind::Kernel, &kernel, "");
         let call = wire::Api {
             start_ns: time + 100,
             end_ns: time + 900,
@@ -198,7 +203,7 @@ fn told(first: u32) -> (Vec<u8>, u32) {
             correlation: number + 1,
             result: 0,
         };
-        append(&mut records, Kind::Api, &call, "");
+        append(&mut records, RecordKind::Api, &call, "");
         count += 2;
     }
     (records, count)

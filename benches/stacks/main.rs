@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use gpuprobe_stacks::reader::{ElfFile, Place};
-use gpuprobe_stacks::symbols::{Request, Service};
+use gpuprobe_stacks::reader::{ElfFile, ReaderHost};
+use gpuprobe_stacks::symbols::{Service, SymbolRequest};
 use gpuprobe_stacks::{AddressSpaces, StackCopy};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
@@ -88,11 +88,11 @@ fn main() {
     );
 
     let begin = Instant::now();
-    let mut service = Service::start(Place::Thread).unwrap();
+    let mut service = Service::start(ReaderHost::Thread).unwrap();
     for stack in &unwound {
         let locations = stack.locations.iter().enumerate();
         service.request(locations.map(|(index, location)| {
-            let request = Request {
+            let request = SymbolRequest {
                 pid,
                 location: *location,
                 is_innermost: index == 0,

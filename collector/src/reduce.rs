@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
-use gpuprobe_wire::{BatchHeader, CallbackName, Record, Text, Writer, flags};
+use gpuprobe_wire::{BatchHeader, BatchWriter, CallbackName, Text, WireRecord, flags};
 
-use crate::cupti::{Address, Outcome, Reduced, Version, read};
-use crate::texts::Texts;
+use crate::cupti::{Address, CuptiVersion, ReadResult, Reduced, read};
+use crate::texts::TextIds;
 
 /// Access to the process of the records, and the output for batches.
 pub trait Surroundings {
-    /// Reads a text, see [`Texts::name`].
+    /// Reads a text, see [`TextIds::name`].
     fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool;
     /// Appends the name of a function to `name`; returns `false` if it has none.
     fn callback_name(&mut self, domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool;
@@ -25,11 +25,11 @@ const MAX_FUNCTIONS: usize = 16 << 10;
 /// Builds the batches of a process.
 #[derive(Debug)]
 pub struct Reducer {
-    version: Version,
+    version: CuptiVersion,
     /// Header of the next batch.
     header: BatchHeader,
-    writer: Writer,
-    texts: Texts,
+    writer: BatchWriter,
+    texts: TextIds,
     said: HashSet<(u32, u32)>,
     scratch: Vec<u8>,
     /// Loss counters in the last batch.
@@ -39,7 +39,7 @@ pub struct Reducer {
 impl Reducer {
     /// Creates a reducer for process `pid`; `monotonic` if CUPTI's clock is `CLOCK_MONOTONIC`.
     #[must_use]
-    pub fn new(version: Version, pid: u32, monotonic: bool) -> Self {
+    pub fn new(version: CuptiVersion, pid: u32, monotonic: bool) -> Self {
         Self {
             version,
             header: BatchHeader {
@@ -48,8 +48,8 @@ impl Reducer {
                 flags: if monotonic { flags::MONOTONIC } else { 0 },
                 ..BatchHeader::default()
             },
-            writer: Writer::default(),
-            texts: Texts::default(),
+            writer: BatchWriter::default(),
+            texts: TextIds::default(),
             said: HashSet::new(),
             scratch: Vec::new(),
             lost_sent: [0; 3],
@@ -64,9 +64,9 @@ impl Reducer {
     /// Adds the record at the beginning of `bytes`; further bytes are ignored.
     pub fn record(&mut self, bytes: &[u8], around: &mut impl Surroundings) {
         match read(self.version, bytes) {
-            Outcome::Record(reduced) => self.reduced(reduced, around),
-            Outcome::Unknown(_) => self.header.unknown += 1,
-            Outcome::Short => self.header.malformed += 1,
+            ReadResult::Record(reduced) => self.reduced(reduced, around),
+            ReadResult::Unknown(_) => self.header.unknown += 1,
+            ReadResult::Short => self.header.malformed += 1,
         }
     }
 
@@ -88,7 +88,7 @@ impl Reducer {
 
     fn reduced(&mut self, reduced: Reduced, around: &mut impl Surroundings) {
         let ids = reduced.texts.map(|address| self.text(address, around));
-        if let Record::Api(api) = &reduced.record {
+        if let WireRecord::Api(api) = &reduced.record {
             self.function(api.domain, api.cbid, around);
         }
         let record = reduced.named(ids);
@@ -125,7 +125,7 @@ impl Reducer {
         self.scratch = name;
     }
 
-    fn push(&mut self, around: &mut impl Surroundings, write: impl Fn(&mut Writer) -> bool) {
+    fn push(&mut self, around: &mut impl Surroundings, write: impl Fn(&mut BatchWriter) -> bool) {
         if !write(&mut self.writer) {
             self.send(0, around);
             write(&mut self.writer);
@@ -165,12 +165,12 @@ mod tests {
     use gpuprobe_wire::{Batch, TEXT_MAX};
 
     #[derive(Default)]
-    struct Around {
+    struct TextSource {
         memory: Fake,
         sent: Vec<Vec<u8>>,
     }
 
-    impl Surroundings for Around {
+    impl Surroundings for TextSource {
         fn read_text(&mut self, address: u64, text: &mut Vec<u8>) -> bool {
             self.memory.read_text(address, text)
         }
@@ -190,8 +190,8 @@ mod tests {
         }
     }
 
-    impl Around {
-        fn records(&self) -> Vec<Record> {
+    impl TextSource {
+        fn records(&self) -> Vec<WireRecord> {
             let batches = self.sent.iter().map(|bytes| Batch::parse(bytes).unwrap());
             let items = batches.flat_map(|batch| batch.records().collect::<Vec<_>>());
             items.map(|item| item.unwrap().record).collect()
@@ -199,7 +199,7 @@ mod tests {
     }
 
     fn reducer() -> Reducer {
-        Reducer::new(Version::new(26).unwrap(), 42, false)
+        Reducer::new(CuptiVersion::new(26).unwrap(), 42, false)
     }
 
     fn kernel(name: u64) -> Vec<u8> {
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_name_is_sent_once_before_its_records() {
-        let mut around = Around::default();
+        let mut around = TextSource::default();
         around.memory.0.insert(64, b"add".to_vec());
         let mut reducer = reducer();
         reducer.record(&kernel(64), &mut around);
@@ -231,17 +231,17 @@ mod tests {
         let names: Vec<_> = records[1..]
             .iter()
             .map(|record| match record {
-                Record::Kernel(kernel) => kernel.name,
+                WireRecord::Kernel(kernel) => kernel.name,
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert!(matches!(records[0], Record::Text(text) if text.id == 1));
+        assert!(matches!(records[0], WireRecord::Text(text) if text.id == 1));
         assert_eq!(names, [1, 1, 1, 0]);
     }
 
     #[test]
     fn a_function_is_named_once_if_it_has_a_name() {
-        let mut around = Around::default();
+        let mut around = TextSource::default();
         let mut reducer = reducer();
         for cbid in [20, 20, 9, 9, 22] {
             reducer.record(&call(cbid), &mut around);
@@ -251,7 +251,7 @@ mod tests {
             .records()
             .into_iter()
             .filter_map(|record| match record {
-                Record::CallbackName(name) => Some((name.domain, name.cbid)),
+                WireRecord::CallbackName(name) => Some((name.domain, name.cbid)),
                 _ => None,
             });
         assert_eq!(named.collect::<Vec<_>>(), [(2, 20), (2, 22)]);
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn batches_are_numbered_and_say_what_came_before() {
-        let mut around = Around::default();
+        let mut around = TextSource::default();
         let mut reducer = reducer();
         for _ in 0..1000 {
             reducer.record(&kernel(0), &mut around);
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn losses_are_sent_without_records() {
-        let mut around = Around::default();
+        let mut around = TextSource::default();
         let mut reducer = reducer();
         reducer.flush(&mut around);
         assert!(around.sent.is_empty());
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn texts_that_fill_batches_lose_nothing() {
-        let mut around = Around::default();
+        let mut around = TextSource::default();
         let mut reducer = reducer();
         for number in 0..100 {
             let text = format!("{number:0TEXT_MAX$}");
@@ -320,8 +320,8 @@ mod tests {
         let mut kernels = 0;
         for record in around.records() {
             match record {
-                Record::Text(text) => assert!(known.insert(text.id)),
-                Record::Kernel(kernel) => {
+                WireRecord::Text(text) => assert!(known.insert(text.id)),
+                WireRecord::Kernel(kernel) => {
                     assert!(known.contains(&kernel.name));
                     kernels += 1;
                 }

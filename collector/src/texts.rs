@@ -12,7 +12,7 @@ const CACHED_BYTES: usize = 16 << 20;
 
 /// Cache of texts and their ids.
 #[derive(Debug, Default)]
-pub struct Texts {
+pub struct TextIds {
     ids: HashMap<Box<[u8]>, u32>,
     cached_bytes: usize,
     last_id: u32,
@@ -25,14 +25,14 @@ pub struct Texts {
 
 /// An id, and the text if the id is new.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Named<'a> {
+pub struct TextId<'a> {
     /// Id of the text; 0 if there is none.
     pub id: u32,
     /// Text that must be sent before the id is used.
     pub new: Option<&'a [u8]>,
 }
 
-impl Texts {
+impl TextIds {
     /// Starts a new buffer: addresses become invalid.
     pub fn next_buffer(&mut self) {
         self.addresses.clear();
@@ -45,12 +45,16 @@ impl Texts {
     /// The id of the text at `address`. `read` stores the text in a buffer, or, if it is longer
     /// than [`gpuprobe_wire::TEXT_MAX`], at least one byte more than that of it; `false` if it
     /// cannot be read.
-    pub fn name(&mut self, address: Address, read: impl FnOnce(&mut Vec<u8>) -> bool) -> Named<'_> {
+    pub fn name(
+        &mut self,
+        address: Address,
+        read: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> TextId<'_> {
         if address == 0 {
-            return Named { id: 0, new: None };
+            return TextId { id: 0, new: None };
         }
         if let Some(&id) = self.addresses.get(&address) {
-            return Named { id, new: None };
+            return TextId { id, new: None };
         }
         let (id, is_new) = if read(&mut self.scratch) {
             self.scratch.truncate(cut(&self.scratch).len());
@@ -59,7 +63,7 @@ impl Texts {
             (0, false)
         };
         self.addresses.insert(address, id);
-        Named {
+        TextId {
             id,
             new: is_new.then_some(&self.scratch),
         }
@@ -96,8 +100,8 @@ pub(crate) mod tests {
         }
     }
 
-    impl Texts {
-        fn at(&mut self, address: Address, memory: &Fake) -> Named<'_> {
+    impl TextIds {
+        fn at(&mut self, address: Address, memory: &Fake) -> TextId<'_> {
             self.name(address, |text| memory.read_text(address, text))
         }
     }
@@ -107,8 +111,8 @@ pub(crate) mod tests {
         Fake(texts.collect())
     }
 
-    fn named(id: u32, new: Option<&str>) -> Named<'_> {
-        Named {
+    fn named(id: u32, new: Option<&str>) -> TextId<'_> {
+        TextId {
             id,
             new: new.map(str::as_bytes),
         }
@@ -116,7 +120,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_text_is_new_once() {
-        let mut texts = Texts::default();
+        let mut texts = TextIds::default();
         let memory = fake(&[(8, "add"), (16, "mul"), (24, "add")]);
         assert_eq!(texts.at(8, &memory), named(1, Some("add")));
         assert_eq!(texts.at(8, &memory), named(1, None));
@@ -128,7 +132,7 @@ pub(crate) mod tests {
 
     #[test]
     fn no_text_and_unreadable_text_have_no_id() {
-        let mut texts = Texts::default();
+        let mut texts = TextIds::default();
         let memory = fake(&[(8, "")]);
         assert_eq!(texts.at(0, &memory), named(0, None));
         assert_eq!(texts.at(99, &memory), named(0, None));
@@ -137,7 +141,7 @@ pub(crate) mod tests {
 
     #[test]
     fn reused_addresses_are_read_again() {
-        let mut texts = Texts::default();
+        let mut texts = TextIds::default();
         assert_eq!(texts.at(8, &fake(&[(8, "old")])).id, 1);
         texts.next_buffer();
         assert_eq!(texts.at(8, &fake(&[(8, "new")])), named(2, Some("new")));
@@ -147,7 +151,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_cache_is_bounded() {
-        let mut texts = Texts::default();
+        let mut texts = TextIds::default();
         let long = "x".repeat(TEXT_MAX - 8);
         let count = CACHED_BYTES / TEXT_MAX + 8;
         for number in 0..count as u64 {

@@ -6,16 +6,16 @@
 use gpuprobe_wire::{Batch, BatchHeader, MAGIC};
 use zerocopy::IntoBytes;
 
-use crate::cupti::Version;
+use crate::cupti::CuptiVersion;
 use crate::reduce::{Reducer, Surroundings};
 
 /// Fake surroundings: texts depend on their address only, and sent batches must be valid.
 #[derive(Debug, Default)]
-struct Around {
+struct FuzzTexts {
     sent: u64,
 }
 
-impl Surroundings for Around {
+impl Surroundings for FuzzTexts {
     fn read_text(&mut self, address: u64, text: &mut Vec<u8>) -> bool {
         text.clear();
         text.resize((address % 8192) as usize, address as u8);
@@ -48,11 +48,11 @@ impl Surroundings for Around {
 /// If a resulting batch is invalid.
 #[must_use]
 pub fn reduce(bytes: &[u8]) -> u64 {
-    let mut around = Around::default();
+    let mut around = FuzzTexts::default();
     let Some((version, mut rest)) = bytes.split_first_chunk() else {
         return 0;
     };
-    let Some(version) = Version::new(u32::from_le_bytes(*version)) else {
+    let Some(version) = CuptiVersion::new(u32::from_le_bytes(*version)) else {
         return 0;
     };
     let mut reducer = Reducer::new(version, 1, false);

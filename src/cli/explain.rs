@@ -15,7 +15,7 @@ use gpuprobe_report::gate::LEAKED;
 
 /// Formats of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Form {
+pub(super) enum ExplainFormat {
     /// For people.
     Text,
     /// One JSON object: the report, with `explain`.
@@ -36,8 +36,8 @@ pub(super) struct ExplainArgs {
     file: Option<PathBuf>,
 
     /// Format of the answer.
-    #[arg(long, value_enum, default_value_t = Form::Text)]
-    format: Form,
+    #[arg(long, value_enum, default_value_t = ExplainFormat::Text)]
+    format: ExplainFormat,
 
     /// Write to this file instead of standard output (`-`) [with COMMAND: standard error].
     #[arg(short, long, value_name = "FILE")]
@@ -58,7 +58,7 @@ impl ExplainArgs {
         match self.file.clone() {
             Some(file) => self.of_file(file),
             None => {
-                let is_json = self.format == Form::Json;
+                let is_json = self.format == ExplainFormat::Json;
                 self.live.run(is_json, self.output, self.fail_on.is_some())
             }
         }
@@ -75,7 +75,7 @@ impl ExplainArgs {
         let pid = self.live.pid_of_file();
         #[cfg(not(feature = "live"))]
         let pid = None;
-        let found = explain::run(&explain::Config {
+        let found = explain::run(&explain::ExplainFileConfig {
             file,
             selection: Selection {
                 pid,
@@ -84,7 +84,7 @@ impl ExplainArgs {
                 from_ns: None,
                 to_ns: None,
             },
-            json: self.format == Form::Json,
+            json: self.format == ExplainFormat::Json,
             output: self.output,
         })?;
         Ok(match self.fail_on {

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::file;
 use gpuprobe_report::export;
-use gpuprobe_report::export::{Config, Format};
+use gpuprobe_report::export::{ExportConfig, ExportFormat};
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
@@ -17,8 +17,8 @@ pub(super) struct ExportArgs {
     file: Option<PathBuf>,
 
     /// For which viewer.
-    #[arg(long, value_enum, default_value_t = Format::Chrome)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ExportFormat::Chrome)]
+    format: ExportFormat,
 
     /// Write to this file instead of standard output (`-`); packed if it ends in `.gz`.
     #[arg(short, long, value_name = "FILE")]
@@ -31,7 +31,7 @@ pub(super) struct ExportArgs {
 
 impl ExportArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        export::run(&Config {
+        export::run(&ExportConfig {
             file: file::or_newest(self.file),
             format: self.format,
             output: self.output,

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::heading;
 use super::view::parse_size;
-use gpuprobe_report::gate::Config;
+use gpuprobe_report::gate::GateConfig;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct GateArgs {
@@ -44,9 +44,9 @@ pub(super) struct GateArgs {
 
 impl GateArgs {
     /// What is a leak, if that is to be found out.
-    pub(super) fn config(self) -> Option<Config> {
+    pub(super) fn config(self) -> Option<GateConfig> {
         let tolerated_bytes = self.fail_on_leak?;
-        Some(Config {
+        Some(GateConfig {
             tolerated_bytes,
             baseline: self.baseline,
             ignored: self.ignore,

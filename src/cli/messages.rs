@@ -19,14 +19,14 @@ pub(super) fn begin_log() {
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        .event_format(Line)
+        .event_format(LogLine)
         .init();
 }
 
 /// Each event as one line, whatever the names in it are.
-struct Line;
+struct LogLine;
 
-impl<S, N> FormatEvent<S, N> for Line
+impl<S, N> FormatEvent<S, N> for LogLine
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -88,7 +88,7 @@ mod tests {
             let subscriber = format::fmt()
                 .with_writer(move || writer.clone())
                 .with_ansi(ansi)
-                .event_format(Line)
+                .event_format(LogLine)
                 .finish();
             tracing::subscriber::with_default(subscriber, || {
                 tracing::warn!("no {}", "\u{1b}[2J\r\n\u{e}\u{202e}");

@@ -14,7 +14,7 @@ use rules::{RULES, TRACE};
 
 /// What becomes of a command line with an option that has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Grade {
+enum UnusedOption {
     /// What comes is what is meant, if not all of it.
     Warning,
     /// What comes looks like something that it is not.
@@ -22,25 +22,25 @@ enum Grade {
 }
 
 /// Options, and when they have an effect.
-struct Rule {
+struct OptionRule {
     /// Subcommands; `trace` is none.
     commands: &'static [&'static str],
     /// Ids of options.
     options: &'static [&'static str],
     /// Whether they have an effect beside the others.
-    works: fn(&Given<'_>) -> bool,
-    grade: Grade,
+    works: fn(&TypedOptions<'_>) -> bool,
+    grade: UnusedOption,
     /// Why not, and what to do.
     why: &'static str,
 }
 
 /// What was typed.
-struct Given<'a> {
+struct TypedOptions<'a> {
     command: &'a str,
     matches: &'a ArgMatches,
 }
 
-impl<'a> Given<'a> {
+impl<'a> TypedOptions<'a> {
     fn of(matches: &'a ArgMatches) -> Self {
         match matches.subcommand() {
             Some((command, matches)) => Self { command, matches },
@@ -116,7 +116,7 @@ impl<'a> Given<'a> {
 }
 
 /// Options without effect: what is said of each.
-fn without_effect(given: &Given<'_>) -> Vec<(Grade, String)> {
+fn without_effect(given: &TypedOptions<'_>) -> Vec<(UnusedOption, String)> {
     let mut found = Vec::new();
     for rule in RULES {
         let is_meant = rule.commands.contains(&given.command) && !(rule.works)(given);
@@ -135,8 +135,11 @@ fn without_effect(given: &Given<'_>) -> Vec<(Grade, String)> {
 
 /// Says which options have no effect; exits if that would mislead.
 pub(super) fn check(matches: &ArgMatches) {
-    let found = without_effect(&Given::of(matches));
-    if let Some((_, said)) = found.iter().find(|(grade, _)| *grade == Grade::Error) {
+    let found = without_effect(&TypedOptions::of(matches));
+    if let Some((_, said)) = found
+        .iter()
+        .find(|(grade, _)| *grade == UnusedOption::Error)
+    {
         Cli::command()
             .error(ErrorKind::ArgumentConflict, said)
             .exit();

@@ -10,7 +10,7 @@ use super::file;
 use super::report::SelectionArgs;
 use gpuprobe_os::say;
 use gpuprobe_report::plot;
-use gpuprobe_report::plot::{By, Config};
+use gpuprobe_report::plot::{PlotBy, PlotConfig};
 
 #[derive(Debug, Args)]
 pub(super) struct PlotArgs {
@@ -23,8 +23,8 @@ pub(super) struct PlotArgs {
     output: Option<PathBuf>,
 
     /// What the stacked areas stand for.
-    #[arg(long, value_enum, default_value_t = By::Kind)]
-    by: By,
+    #[arg(long, value_enum, default_value_t = PlotBy::Kind)]
+    by: PlotBy,
 
     /// With --by site, call sites with an area of their own.
     #[arg(long, value_name = "N", default_value_t = 7)]
@@ -66,7 +66,7 @@ impl PlotArgs {
         let of = file.as_ref().or(self.usage.as_ref());
         let output = self.output.clone().or(of.map(|of| file::picture_of(of)));
         let output = output.unwrap_or_default();
-        plot::run(&Config {
+        plot::run(&PlotConfig {
             selection: self.selection.selection()?,
             file,
             output: output.clone(),

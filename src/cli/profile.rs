@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::heading;
 
-use gpuprobe_report::profile::{Config, Of, Weight};
+use gpuprobe_report::profile::{ProfileConfig, ProfiledMemory, Weight};
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ProfileArgs {
@@ -43,16 +43,16 @@ pub(super) struct ProfileArgs {
         long,
         value_enum,
         value_name = "WHAT",
-        default_value_t = Of::Cuda,
+        default_value_t = ProfiledMemory::Cuda,
         help_heading = heading::STACKS,
         hide_short_help = true
     )]
-    of: Of,
+    of: ProfiledMemory,
 }
 
 impl ProfileArgs {
-    pub(super) fn config(self, full_stacks: bool) -> Config {
-        Config {
+    pub(super) fn config(self, full_stacks: bool) -> ProfileConfig {
+        ProfileConfig {
             folded: self.folded,
             flamegraph: self.flamegraph,
             pprof: self.pprof,

@@ -10,7 +10,7 @@ use clap::Args;
 use super::view::{Top, ViewArgs, parse_top};
 use super::{file, heading};
 use gpuprobe_os::{files, terminal};
-use gpuprobe_report::Format;
+use gpuprobe_report::ReportFormat;
 use gpuprobe_report::replay;
 
 #[derive(Debug, Args)]
@@ -41,8 +41,8 @@ pub(super) struct ReplayArgs {
     top: Option<Top>,
 
     /// Format of the reports.
-    #[arg(long, value_enum, default_value_t = Format::Text, help_heading = heading::OUTPUT)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text, help_heading = heading::OUTPUT)]
+    format: ReportFormat,
 
     /// Write to this file instead of standard output (`-`).
     #[arg(short, long, value_name = "FILE", help_heading = heading::OUTPUT)]
@@ -51,7 +51,7 @@ pub(super) struct ReplayArgs {
 
 impl ReplayArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let config = replay::Config {
+        let config = replay::ReplayConfig {
             file: file::or_newest(self.file),
             format: self.format,
             top: Top::rows(self.top, self.format.default_top()),

@@ -13,7 +13,7 @@ use super::view::{Top, ViewArgs, parse_top};
 use super::{file, heading, parse_duration};
 use gpuprobe_report::analysis::Selection;
 use gpuprobe_report::analysis::report;
-use gpuprobe_report::analysis::report::{Asked, Config, Format, Question};
+use gpuprobe_report::analysis::report::{AnalysisFormat, Asked, ReportConfig, ReportQuestion};
 use gpuprobe_report::gate::LEAKED;
 
 /// Analyses of memory.
@@ -116,8 +116,8 @@ pub(super) struct ReportArgs {
     top: Option<Top>,
 
     /// Format of the answer.
-    #[arg(long, value_enum, default_value_t = Format::Text, help_heading = heading::OUTPUT)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = AnalysisFormat::Text, help_heading = heading::OUTPUT)]
+    format: AnalysisFormat,
 
     /// Write to this file instead of standard output (`-`).
     #[arg(short, long, value_name = "FILE", help_heading = heading::OUTPUT)]
@@ -148,21 +148,21 @@ impl ReportArgs {
         }
     }
 
-    fn into_config(self) -> Result<Config> {
+    fn into_config(self) -> Result<ReportConfig> {
         let question = match self.analysis {
-            Some(Analysis::Watermark) => Question::Report(Asked::Watermark),
-            Some(Analysis::Leakage) => Question::Report(Asked::Leakage),
-            Some(Analysis::Usage) => Question::Usage,
-            None if self.kernels => Question::Report(Asked::Kernels),
-            None if self.copies => Question::Report(Asked::Copies),
-            None if self.calls => Question::Report(Asked::Calls),
-            None if self.waits => Question::Report(Asked::Waits),
-            None if self.nvtx => Question::Report(Asked::Nvtx),
-            None if self.processes => Question::Report(Asked::Processes),
-            None => Question::Report(Asked::Summary),
+            Some(Analysis::Watermark) => ReportQuestion::Report(Asked::Watermark),
+            Some(Analysis::Leakage) => ReportQuestion::Report(Asked::Leakage),
+            Some(Analysis::Usage) => ReportQuestion::Usage,
+            None if self.kernels => ReportQuestion::Report(Asked::Kernels),
+            None if self.copies => ReportQuestion::Report(Asked::Copies),
+            None if self.calls => ReportQuestion::Report(Asked::Calls),
+            None if self.waits => ReportQuestion::Report(Asked::Waits),
+            None if self.nvtx => ReportQuestion::Report(Asked::Nvtx),
+            None if self.processes => ReportQuestion::Report(Asked::Processes),
+            None => ReportQuestion::Report(Asked::Summary),
         };
         let view = self.view.view();
-        Ok(Config {
+        Ok(ReportConfig {
             question,
             selection: self.selection.selection()?,
             file: file::or_newest(self.file),

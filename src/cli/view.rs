@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{heading, parse_duration};
-use gpuprobe_report::{Group, Sort, View};
+use gpuprobe_report::{GroupBy, SortBy, View};
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ViewArgs {
@@ -19,7 +19,7 @@ pub(super) struct ViewArgs {
         help_heading = heading::OUTPUT,
         hide_short_help = true
     )]
-    group: Option<Group>,
+    group: Option<GroupBy>,
 
     /// Show at most N frames of each call stack.
     #[arg(long, value_name = "N", help_heading = heading::STACKS, hide_short_help = true)]
@@ -86,11 +86,11 @@ pub(super) struct ViewArgs {
         long,
         value_enum,
         value_name = "BY",
-        default_value_t = Sort::Bytes,
+        default_value_t = SortBy::Bytes,
         help_heading = heading::OUTPUT,
         hide_short_help = true
     )]
-    sort: Sort,
+    sort: SortBy,
 }
 
 impl ViewArgs {

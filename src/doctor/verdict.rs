@@ -2,7 +2,7 @@
 
 /// Results of the checks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Found {
+pub(super) struct MachineFacts {
     /// Why attaching fails, with what to do about it; `None` if it works.
     pub(super) no_attaching: Option<String>,
     /// The kernel provides BTF.
@@ -14,7 +14,7 @@ pub(super) struct Found {
 }
 
 /// A feature: name, whether its requirements beside attaching are met, and the message if they are not.
-type Feature = (&'static str, fn(&Found) -> bool, &'static str);
+type Feature = (&'static str, fn(&MachineFacts) -> bool, &'static str);
 
 const FEATURES: [Feature; 6] = [
     ("memory", |_| true, ""),
@@ -39,7 +39,7 @@ const FEATURES: [Feature; 6] = [
 ];
 
 /// Whether anything can be traced, and a line with the verdict.
-pub(super) fn verdict(found: &Found) -> (bool, String) {
+pub(super) fn verdict(found: &MachineFacts) -> (bool, String) {
     let attaches = found.no_attaching.is_none();
     let mut ready = Vec::new();
     // Features with the same reason are listed together.
@@ -76,8 +76,8 @@ pub(super) fn verdict(found: &Found) -> (bool, String) {
 mod tests {
     use super::*;
 
-    fn all() -> Found {
-        Found {
+    fn all() -> MachineFacts {
+        MachineFacts {
             no_attaching: None,
             has_types: true,
             has_cupti: true,
@@ -89,7 +89,7 @@ mod tests {
     fn the_verdict_lists_ready_and_missing_features() {
         let whole = "Ready: memory, launches, copies, stacks, activity, nvidia-smi's numbers.";
         assert_eq!(verdict(&all()), (true, whole.to_owned()));
-        let no_cupti = Found {
+        let no_cupti = MachineFacts {
             has_cupti: false,
             ..all()
         };
@@ -97,7 +97,7 @@ mod tests {
         let begins = "Ready: memory, launches, copies, stacks, nvidia-smi's numbers. \
                       Not ready: activity (no libcupti found; install ";
         assert!(works && line.starts_with(begins), "{line}");
-        let two = Found {
+        let two = MachineFacts {
             has_types: false,
             has_nvml: false,
             ..all()
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn nothing_is_ready_if_attaching_fails() {
-        let found = Found {
+        let found = MachineFacts {
             no_attaching: Some("no right to load BPF programs; run as root (sudo)".to_owned()),
             ..all()
         };

@@ -13,7 +13,7 @@ use gpuprobe_model::event::Task;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_os::budget::MappingBudget;
 use gpuprobe_os::proc::Mapping;
-use gpuprobe_stacks::reader::Reader;
+use gpuprobe_stacks::reader::FileReader;
 use gpuprobe_stacks::symbols::HostFiles;
 
 /// How long the mappings of a process stay valid.
@@ -23,7 +23,7 @@ const MISSED_FOR: Duration = Duration::from_millis(250);
 
 /// Host info of the running system.
 #[derive(Debug, Default)]
-pub struct Live {
+pub struct ProcFs {
     /// NVML; `None` if it cannot be loaded.
     pub nvml: Option<Nvml>,
     maps: RefCell<HashMap<u32, Maps>>,
@@ -44,7 +44,7 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 struct Maps {
     read: Instant,
-    ranges: Vec<Range>,
+    ranges: Vec<MappedRange>,
     /// Pages found in no mapping, since `missed_since`.
     missed: HashSet<u64>,
     missed_since: Instant,
@@ -118,15 +118,15 @@ impl Maps {
 
 /// A mapping of a process; `place` is `None` if it may be host or device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
+struct MappedRange {
     start: u64,
     end: u64,
     place: Option<Whereabouts>,
 }
 
-impl Live {
+impl ProcFs {
     /// Host info of this host; files of programs are read by `reader`.
-    pub fn open(reader: Reader) -> Self {
+    pub fn open(reader: FileReader) -> Self {
         Self {
             nvml: Nvml::open(),
             files: RefCell::new(HostFiles::new(reader)),
@@ -140,7 +140,7 @@ impl Live {
     }
 }
 
-impl World for Live {
+impl World for ProcFs {
     fn identity(&self, task: &Task) -> Identity {
         // PID reuse or exec: cached files are of another program.
         self.files.borrow_mut().forget(task.pid);
@@ -170,7 +170,7 @@ impl World for Live {
     }
 }
 
-fn find(ranges: &[Range], address: u64) -> Option<&Range> {
+fn find(ranges: &[MappedRange], address: u64) -> Option<&MappedRange> {
     let next = ranges.partition_point(|range| range.start <= address);
     let range = ranges.get(next.checked_sub(1)?)?;
     (address < range.end).then_some(range)
@@ -179,7 +179,7 @@ fn find(ranges: &[Range], address: u64) -> Option<&Range> {
 /// Kind of memory by mapping, as observed with driver 580: device memory is reserved address space
 /// without access rights, pinned memory is shared memory without a file (`/dev/zero`), and managed
 /// memory, which can be on either side, is a mapping of `/dev/nvidia-uvm`.
-fn range(map: Mapping<'_>) -> Range {
+fn range(map: Mapping<'_>) -> MappedRange {
     let path = map.path().map(|path| path.as_os_str().as_encoded_bytes());
     let of_driver = path.is_some_and(|path| path.starts_with(b"/dev/nvidia"));
     let place = if !map.is_readable && !map.is_writable {
@@ -189,7 +189,7 @@ fn range(map: Mapping<'_>) -> Range {
     } else {
         Some(Whereabouts::Host)
     };
-    Range {
+    MappedRange {
         start: map.start,
         end: map.end,
         place,
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn own_memory_is_host_memory() {
-        let host_info = Live::default();
+        let host_info = ProcFs::default();
         let on_stack = 0u8;
         let on_heap = Box::new(0u8);
         let pid = std::process::id();
@@ -212,13 +212,13 @@ mod tests {
         assert_eq!(host_info.place(pid, 8), None);
     }
 
-    fn reads(host_info: &Live) -> u32 {
+    fn reads(host_info: &ProcFs) -> u32 {
         host_info.maps.borrow()[&std::process::id()].reads
     }
 
     #[test]
     fn unmapped_addresses_are_cached() {
-        let host_info = Live::default();
+        let host_info = ProcFs::default();
         let pid = std::process::id();
         for _ in 0..1000 {
             assert_eq!(host_info.place(pid, 8), None);
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn new_mappings_are_found() {
-        let host_info = Live::default();
+        let host_info = ProcFs::default();
         let pid = std::process::id();
         assert_eq!(host_info.place(pid, 8), None);
         for _ in 0..20 {

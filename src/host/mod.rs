@@ -21,7 +21,7 @@ use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 use gpuprobe_cuda::Layer;
 use gpuprobe_os::regular::open_regular;
 use gpuprobe_stacks::functions;
-use gpuprobe_stacks::reader::{Opener, Reader, Wanted};
+use gpuprobe_stacks::reader::{FileReader, Opener, Wanted};
 
 /// Identity of a file under any of its names, through containers and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +68,7 @@ impl Likeness {
 /// Role of a mapped file, by its name. Any user can map a file under another name in a mount namespace of
 /// their own, so the state of a file in one role does not apply to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum LibraryRole {
     /// A library of the CUDA runtime or driver.
     Cuda(Layer),
     /// A framework library with an allocator of its own.
@@ -79,7 +79,7 @@ pub enum Role {
     Loader,
 }
 
-impl Role {
+impl LibraryRole {
     /// The role of a file of this name, if it has one. Python wheels rename the runtime
     /// (`libcudart-d0da41ae.so.11.0`, `libcudart.faf08d9a.so.13`).
     pub fn of(path: &Path) -> Option<Self> {
@@ -106,7 +106,7 @@ impl Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LibraryId {
     file: FileId,
-    role: Role,
+    role: LibraryRole,
 }
 
 impl LibraryId {
@@ -123,13 +123,13 @@ impl LibraryId {
 /// An open library. Its descriptor stays on the file that was found, even if another file takes its
 /// path.
 #[derive(Debug)]
-pub struct Library {
+pub struct MappedLibrary {
     /// Identity of the file.
     pub id: FileId,
     /// Path shown in messages.
     pub path: PathBuf,
     /// Role of the file.
-    pub role: Role,
+    pub role: LibraryRole,
     /// Identity of the file through any overlay.
     pub likeness: Likeness,
     /// Whether it was found through an overlay.
@@ -139,12 +139,12 @@ pub struct Library {
     file: File,
 }
 
-impl Library {
+impl MappedLibrary {
     /// Opens the library at `openable`, shown as `path` in messages.
     ///
     /// # Errors
     /// Returns an error if the file cannot be opened, or is not a regular file.
-    pub fn open(openable: &Path, path: &Path, role: Role) -> Result<Self> {
+    pub fn open(openable: &Path, path: &Path, role: LibraryRole) -> Result<Self> {
         let file = open_regular(openable);
         Self::of(
             file.with_context(|| format!("cannot open {}", path.display()))?,
@@ -157,7 +157,7 @@ impl Library {
     ///
     /// # Errors
     /// Returns the error of `fstat`.
-    pub fn of(file: File, path: &Path, role: Role) -> Result<Self> {
+    pub fn of(file: File, path: &Path, role: LibraryRole) -> Result<Self> {
         let metadata = file.metadata()?;
         let in_overlay =
             fstatfs(&file).is_ok_and(|system| system.filesystem_type() == OVERLAYFS_SUPER_MAGIC);
@@ -195,7 +195,11 @@ impl Library {
     ///
     /// # Errors
     /// Returns an error if the file is no ELF file for this machine, or cannot be read.
-    pub fn functions(&self, reader: &Reader, layer: Layer) -> Result<Vec<functions::Function>> {
+    pub fn functions(
+        &self,
+        reader: &FileReader,
+        layer: Layer,
+    ) -> Result<Vec<functions::FunctionInFile>> {
         reader
             .functions(&self.file, &self.path, layer)
             .with_context(|| format!("cannot read {}", self.path.display()))
@@ -205,7 +209,7 @@ impl Library {
     ///
     /// # Errors
     /// Returns an error if the file is no ELF file for this machine, or cannot be read.
-    pub fn rendezvous(&self, reader: &Reader) -> Result<Option<functions::Rendezvous>> {
+    pub fn rendezvous(&self, reader: &FileReader) -> Result<Option<functions::Rendezvous>> {
         reader
             .rendezvous(&self.file, &self.path)
             .with_context(|| format!("cannot read {}", self.path.display()))
@@ -223,20 +227,23 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let fifo = folder.join("libcuda.so.1 (deleted)");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let role = Role::Cuda(Layer::Driver);
-        let error = Library::open(&fifo, &fifo, role).unwrap_err();
+        let role = LibraryRole::Cuda(Layer::Driver);
+        let error = MappedLibrary::open(&fifo, &fifo, role).unwrap_err();
         assert!(
             format!("{error:#}").contains("no regular file"),
             "{error:#}"
         );
-        assert!(Library::open(&folder, &folder, role).is_err());
+        assert!(MappedLibrary::open(&folder, &folder, role).is_err());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn roles_are_found_by_file_name() {
-        let role = |name: &str| Role::of(&Path::new("/some/where").join(name));
-        let (runtime, driver) = (Role::Cuda(Layer::Runtime), Role::Cuda(Layer::Driver));
+        let role = |name: &str| LibraryRole::of(&Path::new("/some/where").join(name));
+        let (runtime, driver) = (
+            LibraryRole::Cuda(Layer::Runtime),
+            LibraryRole::Cuda(Layer::Driver),
+        );
         for name in [
             "libcudart.so.12",
             "libcudart.so.13.0.96",
@@ -248,12 +255,12 @@ mod tests {
         }
         assert_eq!(role("libcuda.so.1"), Some(driver));
         assert_eq!(role("libcuda.so.580.159.04"), Some(driver));
-        assert_eq!(role("libc10.so"), Some(Role::Framework));
+        assert_eq!(role("libc10.so"), Some(LibraryRole::Framework));
         let tensorflow = role("libtensorflow_framework.so.2");
-        assert_eq!(tensorflow, Some(Role::Framework));
-        assert_eq!(role("libc10_cuda.so"), Some(Role::Requests));
+        assert_eq!(tensorflow, Some(LibraryRole::Framework));
+        assert_eq!(role("libc10_cuda.so"), Some(LibraryRole::Requests));
         for name in ["ld-linux-x86-64.so.2", "ld-2.31.so", "ld-musl-x86_64.so.1"] {
-            assert_eq!(role(name), Some(Role::Loader), "{name}");
+            assert_eq!(role(name), Some(LibraryRole::Loader), "{name}");
         }
         for name in [
             "libcudadebugger.so.1",

@@ -7,7 +7,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
-use gpuprobe_model::{GpuMemory, Usage};
+use gpuprobe_model::{GpuMemory, GpuUsage};
 
 /// The name that the driver installs; the one without a version is in development packages.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -59,8 +59,8 @@ impl Nvml {
     }
 
     /// Current memory usage by process and GPU.
-    pub fn usage(&self) -> Usage {
-        let mut usage = Usage::default();
+    pub fn usage(&self) -> GpuUsage {
+        let mut usage = GpuUsage::default();
         for gpu in &self.gpus {
             match self.processes_of(gpu.index) {
                 Ok(processes) => {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-use super::{FileId, Library, Role};
+use super::{FileId, LibraryRole, MappedLibrary};
 use gpuprobe_model::event::Task;
 use gpuprobe_os::proc::{self, Mapping, MappingLines, Status};
 use gpuprobe_os::regular::open_mapped;
@@ -32,7 +32,7 @@ impl MappingId {
 pub struct Mapped {
     id: MappingId,
     /// Role of the file.
-    pub role: Role,
+    pub role: LibraryRole,
     /// Path as the process sees it.
     pub path: PathBuf,
     pid: u32,
@@ -42,7 +42,7 @@ pub struct Mapped {
 
 impl Mapped {
     #[cfg(test)]
-    pub(crate) fn numbered(inode: u64, role: Role) -> Self {
+    pub(crate) fn numbered(inode: u64, role: LibraryRole) -> Self {
         let id = MappingId { device: 0, inode };
         Self {
             id,
@@ -54,7 +54,7 @@ impl Mapped {
     }
 
     /// Identity of the file, with its role.
-    pub fn id(&self) -> (MappingId, Role) {
+    pub fn id(&self) -> (MappingId, LibraryRole) {
         (self.id, self.role)
     }
 
@@ -63,10 +63,10 @@ impl Mapped {
     /// # Errors
     /// Returns an error if it cannot be opened, or its path is that of another file by now.
     /// [`gpuprobe_os::mounts::is_foreign`] is true of the cause if another user serves the file system.
-    pub fn open(&self) -> anyhow::Result<Library> {
+    pub fn open(&self) -> anyhow::Result<MappedLibrary> {
         let path = &self.path;
         match open_mapped(self.pid, self.range) {
-            Ok(file) => Library::of(file, path, self.role),
+            Ok(file) => MappedLibrary::of(file, path, self.role),
             // /proc/PID/map_files takes CAP_SYS_ADMIN; the path takes no capability for the process.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let own = || self.open_by(path);
@@ -82,8 +82,8 @@ impl Mapped {
         Path::new("/proc").join(pid).join("root").join(relative)
     }
 
-    fn open_by(&self, openable: &Path) -> anyhow::Result<Library> {
-        let library = Library::open(openable, &self.path, self.role)?;
+    fn open_by(&self, openable: &Path) -> anyhow::Result<MappedLibrary> {
+        let library = MappedLibrary::open(openable, &self.path, self.role)?;
         // The plain path may lead to another file: in another mount namespace, or a newer one.
         if openable == self.path && !self.id.is(&library.id) {
             bail!("{} has been replaced", self.path.display());
@@ -94,7 +94,7 @@ impl Mapped {
 
 /// A scan of a process's mappings for CUDA libraries and the dynamic loader.
 #[derive(Debug)]
-pub struct Look {
+pub struct MappedFiles {
     pid: u32,
     lines: MappingLines,
     seen: HashSet<MappingId>,
@@ -111,7 +111,7 @@ pub enum Glance {
     End,
 }
 
-impl Look {
+impl MappedFiles {
     /// Begins to scan process `pid`.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl Look {
 /// # Errors
 /// Returns an error if the process has ended, or its mappings must not be read.
 pub fn mapped(pid: u32) -> io::Result<Vec<Mapped>> {
-    let mut scan = Look::at(pid)?;
+    let mut scan = MappedFiles::at(pid)?;
     let mut found = Vec::new();
     while let Glance::Found(mapped) = scan.on(None)? {
         found.push(mapped);
@@ -157,7 +157,7 @@ pub fn mapped(pid: u32) -> io::Result<Vec<Mapped>> {
 
 fn mapped_file(pid: u32, map: &Mapping<'_>) -> Option<Mapped> {
     let path = map.path().filter(|_| map.is_code)?;
-    let role = Role::of(path)?;
+    let role = LibraryRole::of(path)?;
     Some(Mapped {
         id: MappingId {
             device: map.device,
@@ -236,13 +236,13 @@ impl Stat {
 
 /// A process told apart from others with the same id (PID reuse) by its start time.
 #[derive(Clone, Copy, Debug)]
-pub struct Handle {
+pub struct ProcessHandle {
     /// Process id on the host.
     pub pid: u32,
     start_ticks: u64,
 }
 
-impl Handle {
+impl ProcessHandle {
     /// The process to which thread `id` belongs.
     ///
     /// # Errors
@@ -293,7 +293,7 @@ pub fn task_of(pid: u32) -> io::Result<Task> {
 
 /// Whether a process with this id is running; true if that cannot be read.
 pub fn is_alive(pid: u32) -> bool {
-    match Handle::of(pid) {
+    match ProcessHandle::of(pid) {
         Ok(handle) => handle.is_alive(),
         Err(error) => !proc::is_gone(&error),
     }
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn this_process_is_alive() {
-        let handle = Handle::of(std::process::id()).unwrap();
+        let handle = ProcessHandle::of(std::process::id()).unwrap();
         assert_eq!(handle.pid, std::process::id());
         assert!(handle.is_alive() && is_alive(handle.pid));
         assert!(!is_alive(u32::MAX));
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn a_scan_can_be_interrupted() {
         let found = |until: &dyn Fn() -> Option<Instant>| {
-            let mut scan = Look::at(std::process::id()).unwrap();
+            let mut scan = MappedFiles::at(std::process::id()).unwrap();
             let (mut found, mut breaks) = (Vec::new(), 0);
             loop {
                 match scan.on(until()).unwrap() {
@@ -340,7 +340,7 @@ mod tests {
         assert!(
             at_once
                 .iter()
-                .any(|path| Role::of(path) == Some(Role::Loader))
+                .any(|path| LibraryRole::of(path) == Some(LibraryRole::Loader))
         );
         assert_eq!(breaks, 0);
         let (in_parts, breaks) = found(&|| Some(Instant::now()));
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_process_that_cannot_be_read_is_alive() {
-        let handle = Handle::of(std::process::id()).unwrap();
+        let handle = ProcessHandle::of(std::process::id()).unwrap();
         let failed = |number| handle.lives_by(&Err(io::Error::from_raw_os_error(number)));
         assert!(
             failed(nix::libc::EMFILE) && failed(nix::libc::ENOMEM) && failed(nix::libc::EACCES)

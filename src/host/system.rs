@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Library, Role};
+use super::{LibraryRole, MappedLibrary};
 use gpuprobe_cuda::Layer;
 
 /// Folders that the dynamic loader searches, and those of NVIDIA's container runtime and toolkit.
@@ -32,17 +32,22 @@ const LOADERS: &[&str] = &[
 
 /// The host's libcuda and dynamic loaders, without duplicates. Files that cannot be opened are skipped
 /// with a warning.
-pub fn libraries() -> Vec<Library> {
-    let drivers = library_folders()
-        .into_iter()
-        .map(|folder| (folder.join("libcuda.so.1"), Role::Cuda(Layer::Driver)));
-    let loaders = LOADERS.iter().map(|path| (path.into(), Role::Loader));
+pub fn libraries() -> Vec<MappedLibrary> {
+    let drivers = library_folders().into_iter().map(|folder| {
+        (
+            folder.join("libcuda.so.1"),
+            LibraryRole::Cuda(Layer::Driver),
+        )
+    });
+    let loaders = LOADERS
+        .iter()
+        .map(|path| (path.into(), LibraryRole::Loader));
     let mut seen = HashSet::new();
     drivers
         .chain(loaders)
         .filter(|(path, _)| path.exists())
         .filter_map(|(path, role)| {
-            Library::open(&path, &path, role)
+            MappedLibrary::open(&path, &path, role)
                 .inspect_err(|error| tracing::warn!("{error:#}"))
                 .ok()
         })

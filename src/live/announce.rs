@@ -1,6 +1,6 @@
 //! Messages on standard error about the traced processes and libraries.
 
-use super::{Config, Target, Tracer};
+use super::{Target, TraceConfig, Tracer};
 use gpuprobe_cuda::Modes;
 use gpuprobe_os::say;
 
@@ -17,7 +17,7 @@ pub(super) struct Announced {
 
 impl Announced {
     /// Prints the target and the libraries attached by now.
-    pub(super) fn begin(config: &Config, tracer: &Tracer) -> Self {
+    pub(super) fn begin(config: &TraceConfig, tracer: &Tracer) -> Self {
         let target = describe(config);
         let kind = tracer.probe.kind;
         let only_gpu = Modes {
@@ -66,7 +66,7 @@ impl Announced {
     }
 }
 
-fn describe(config: &Config) -> String {
+fn describe(config: &TraceConfig) -> String {
     match &config.target {
         Target::Everything => "every CUDA process".to_owned(),
         Target::Processes(pids) => describe_processes(pids, config.children),

@@ -5,11 +5,11 @@ use std::fs;
 use std::os::linux::fs::MetadataExt;
 
 use anyhow::{Context, Result, bail};
-use gpuprobe_wire::settings::{FLUSH_MS, Kinds, Settings, Tracer};
+use gpuprobe_wire::settings::{ActivityKinds, FLUSH_MS, TracerId, WireSettings};
 use procfs::process::Process;
 
 use crate::probe::Probe;
-use crate::probe::library::Library;
+use crate::probe::library::CollectorLibrary;
 use gpuprobe_wire::SETTINGS_VARIABLE;
 
 /// Names the library that the CUDA driver loads at `cuInit`.
@@ -20,17 +20,17 @@ const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 
 /// Settings of the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Collect {
+pub struct CollectorSettings {
     /// The kinds of records to collect.
-    pub kinds: Kinds,
+    pub kinds: ActivityKinds,
     /// Size of each buffer given to CUPTI.
     pub buffer_bytes: usize,
 }
 
 /// The collector's file, ready for the command to load; removed on drop.
 pub(super) struct Collector {
-    library: Library,
-    settings: Settings,
+    library: CollectorLibrary,
+    settings: WireSettings,
 }
 
 impl Collector {
@@ -38,7 +38,7 @@ impl Collector {
     ///
     /// # Errors
     /// Returns an error if another injection library is set, or the file cannot be written or probed.
-    pub(super) fn start(collect: &Collect, probe: &mut Probe) -> Result<Self> {
+    pub(super) fn start(collect: &CollectorSettings, probe: &mut Probe) -> Result<Self> {
         if let Some(other) = std::env::var_os(INJECTION_VARIABLE) {
             bail!(
                 "{INJECTION_VARIABLE} is set to {}: the CUDA driver loads one such library only, so \
@@ -46,7 +46,7 @@ impl Collector {
                 other.display()
             );
         }
-        let library = Library::write()?;
+        let library = CollectorLibrary::write()?;
         let attached = probe
             .attach_batches(&library.attach_path(), library.batch_offset())
             .with_context(|| {
@@ -56,7 +56,7 @@ impl Collector {
         probe.keep(None, attached);
         Ok(Self {
             library,
-            settings: Settings {
+            settings: WireSettings {
                 kinds: collect.kinds,
                 buffer_bytes: collect.buffer_bytes,
                 flush_ms: FLUSH_MS,
@@ -81,15 +81,15 @@ impl Collector {
 
 /// Whether NVTX records were requested explicitly. They are not part of the default, as CUPTI 13.0.0
 /// crashes programs that use NVTX.
-fn wants_nvtx(kinds: Kinds) -> bool {
-    kinds != Kinds::USUAL && (kinds.contains("marker") || kinds.contains("name"))
+fn wants_nvtx(kinds: ActivityKinds) -> bool {
+    kinds != ActivityKinds::USUAL && (kinds.contains("marker") || kinds.contains("name"))
 }
 
 /// Identity of this process, by which the collector notices that gpuprobe has ended.
-fn ourselves() -> Option<Tracer> {
+fn ourselves() -> Option<TracerId> {
     let start_ticks = Process::myself().and_then(|process| process.stat());
     let namespace = fs::metadata("/proc/self/ns/pid").ok()?;
-    Some(Tracer {
+    Some(TracerId {
         pid: std::process::id(),
         start_ticks: start_ticks.ok()?.starttime,
         namespace: namespace.st_ino(),
@@ -105,9 +105,9 @@ mod tests {
         let kinds = |names: &[&str]| {
             names
                 .iter()
-                .try_fold(Kinds::NONE, |kinds, name| kinds.with(name))
+                .try_fold(ActivityKinds::NONE, |kinds, name| kinds.with(name))
         };
-        assert!(!wants_nvtx(Kinds::USUAL));
+        assert!(!wants_nvtx(ActivityKinds::USUAL));
         assert_eq!(kinds(&["kernel", "memcpy"]).map(wants_nvtx), Ok(false));
         assert_eq!(kinds(&["kernel", "marker"]).map(wants_nvtx), Ok(true));
         assert_eq!(kinds(&["name"]).map(wants_nvtx), Ok(true));

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::scan_queue::Looks;
-use super::stacks::Stacks;
+use super::stacks::StackState;
 use super::tracer::{self, Tracer};
 use crate::probe::{Notice, Rings};
 
@@ -30,7 +30,7 @@ pub(super) struct Follower {
 #[derive(Debug)]
 struct Begun {
     notice: Notice,
-    scan: tracer::Look,
+    scan: tracer::ProcessScan,
     /// CUDA functions newly probed by this scan.
     functions: usize,
     took: Duration,
@@ -40,7 +40,7 @@ struct Begun {
 pub(super) struct With<'a> {
     pub(super) rings: &'a mut Rings,
     pub(super) tracer: &'a mut Tracer,
-    pub(super) stacks: Option<&'a mut Stacks>,
+    pub(super) stacks: Option<&'a mut StackState>,
 }
 
 impl Follower {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::filter::{Filter, Sieve};
-use super::{ApiChoice, Config, Target};
+use super::filter::{ProcessFilter, Sieve};
+use super::{ApiChoice, Target, TraceConfig};
 use gpuprobe_cuda::{Layer, Modes};
 
 /// Exit status of a session without events, unless the command failed.
@@ -12,12 +12,12 @@ pub(super) const NOTHING: u8 = 3;
 
 /// The CUDA layers that the traced processes have loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedLayers {
     runtime: bool,
     driver: bool,
 }
 
-impl Loaded {
+impl LoadedLayers {
     /// Records that a process has mapped a library of `layer`.
     pub(super) fn add(&mut self, layer: Layer) {
         match layer {
@@ -80,7 +80,7 @@ pub(super) const MAX_NAMES: usize = 5;
 
 /// The reason why no event was traced and what to do about it; `None` if there were events, or the
 /// reason is unknown.
-pub(super) fn why(config: &Config, loaded: Loaded, filter: &Sieve) -> Option<String> {
+pub(super) fn why(config: &TraceConfig, loaded: LoadedLayers, filter: &Sieve) -> Option<String> {
     let seen = &filter.seen;
     let has_cuda = loaded.any() || seen.any;
     if !has_cuda && let Some(why) = no_cuda(&config.target) {
@@ -126,7 +126,7 @@ fn no_cuda(target: &Target) -> Option<String> {
 }
 
 /// The message about the filter option that no process meets.
-fn unmet(filter: &Filter, seen: &Seen) -> String {
+fn unmet(filter: &ProcessFilter, seen: &Seen) -> String {
     let met = seen.met;
     let uids: Vec<_> = filter.uids.iter().map(u32::to_string).collect();
     let container = filter.container.iter().cloned().collect::<Vec<_>>();
@@ -183,13 +183,13 @@ fn is_cgroup(path: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn filter(comm: &[&str], uids: &[u32], excluded: &[&str]) -> Filter {
+    fn filter(comm: &[&str], uids: &[u32], excluded: &[&str]) -> ProcessFilter {
         let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
-        Filter {
+        ProcessFilter {
             comms: owned(comm),
             uids: uids.to_vec(),
             excluded: owned(excluded),
-            ..Filter::default()
+            ..ProcessFilter::default()
         }
     }
 

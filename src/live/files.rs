@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-use crate::host::process::{Handle, Mapped, MappingId};
-use crate::host::{Library, LibraryId, Likeness, Role};
-use crate::probe::Group;
+use crate::host::process::{Mapped, MappingId, ProcessHandle};
+use crate::host::{LibraryId, LibraryRole, Likeness, MappedLibrary};
+use crate::probe::FileProbes;
 
 /// Maximum number of probed files. Each takes three descriptors, or one per function without
 /// multi-uprobes, and about 100 KiB of kernel memory.
@@ -21,16 +21,16 @@ const MAX_WARNINGS: usize = 20;
 
 /// State of all files seen.
 #[derive(Debug, Default)]
-pub(super) struct Files {
-    probed: HashMap<LibraryId, Probed>,
+pub(super) struct ProbedFiles {
+    probed: HashMap<LibraryId, ProbedFile>,
     /// Number of probed files by owner.
     by_owner: HashMap<u32, usize>,
     skipped: HashSet<LibraryId>,
     /// One file per identity seen through overlays.
-    alike: HashMap<(Likeness, Role), Alike>,
+    alike: HashMap<(Likeness, LibraryRole), Alike>,
     /// Mappings that need no further action, with the probed file if there is one.
-    done: HashMap<(MappingId, Role), Option<LibraryId>>,
-    failed: HashSet<(MappingId, Role)>,
+    done: HashMap<(MappingId, LibraryRole), Option<LibraryId>>,
+    failed: HashSet<(MappingId, LibraryRole)>,
     warnings: usize,
     refusals: HashSet<&'static str>,
     groups: u32,
@@ -38,14 +38,14 @@ pub(super) struct Files {
 
 /// State of a probed file.
 #[derive(Debug)]
-struct Probed {
+struct ProbedFile {
     owner: u32,
     /// Path at which a process had it mapped.
     path: PathBuf,
     /// The group of its probes.
-    group: Group,
+    group: FileProbes,
     /// A process that has it mapped, if known.
-    user: Option<Handle>,
+    user: Option<ProcessHandle>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ struct Alike {
     is_probed: bool,
 }
 
-impl Files {
+impl ProbedFiles {
     /// Number of probed files.
     pub(super) fn probed(&self) -> usize {
         self.probed.len()
@@ -68,7 +68,7 @@ impl Files {
     }
 
     /// Records that `mapped`, a mapping of `library`, needs no further action.
-    pub(super) fn done_with(&mut self, mapped: &Mapped, library: &Library) {
+    pub(super) fn done_with(&mut self, mapped: &Mapped, library: &MappedLibrary) {
         self.make_room();
         let alike = self.alike.get(&(library.likeness, library.role));
         let alike = alike.filter(|alike| alike.is_probed);
@@ -84,7 +84,7 @@ impl Files {
         let library = (*self.done.get(&mapped.id())?)?;
         let probed = self.probed.get_mut(&library)?;
         if probed.user.is_none() {
-            probed.user = Handle::of(pid).ok();
+            probed.user = ProcessHandle::of(pid).ok();
         }
         Some(library)
     }
@@ -97,19 +97,19 @@ impl Files {
     }
 
     /// Whether `library` is probed or skipped.
-    pub(super) fn know(&self, library: &Library) -> bool {
+    pub(super) fn know(&self, library: &MappedLibrary) -> bool {
         let id = library.id();
         self.probed.contains_key(&id) || self.skipped.contains(&id)
     }
 
     /// Whether `library` is a file seen before through another overlay.
-    pub(super) fn is_probed_elsewhere(&self, library: &Library) -> bool {
+    pub(super) fn is_probed_elsewhere(&self, library: &MappedLibrary) -> bool {
         let alike = self.alike.get(&(library.likeness, library.role));
         alike.is_some_and(|alike| alike.in_overlay || library.in_overlay)
     }
 
     /// The limit that prevents probing `library`, if one does.
-    pub(super) fn refuse(&self, library: &Library, is_crowded: bool) -> Option<&'static str> {
+    pub(super) fn refuse(&self, library: &MappedLibrary, is_crowded: bool) -> Option<&'static str> {
         let of_owner = self.by_owner.get(&library.owner).copied();
         if self.probed.len() >= MAX_FILES {
             Some("the maximum number of probed libraries is reached")
@@ -128,14 +128,14 @@ impl Files {
     }
 
     /// A new group for the probes of one file.
-    pub(super) fn next_group(&mut self) -> Group {
+    pub(super) fn next_group(&mut self) -> FileProbes {
         self.groups += 1;
-        Group(self.groups)
+        FileProbes(self.groups)
     }
 
     /// Records that `library` is probed.
-    pub(super) fn enter(&mut self, library: &Library, group: Group) {
-        let probed = Probed {
+    pub(super) fn enter(&mut self, library: &MappedLibrary, group: FileProbes) {
+        let probed = ProbedFile {
             owner: library.owner,
             path: library.path.clone(),
             group,
@@ -148,13 +148,13 @@ impl Files {
     }
 
     /// Records that `library` is skipped, now and later.
-    pub(super) fn skip(&mut self, library: &Library) {
+    pub(super) fn skip(&mut self, library: &MappedLibrary) {
         self.make_room();
         self.skipped.insert(library.id());
         self.enter_alike(library, false);
     }
 
-    fn enter_alike(&mut self, library: &Library, is_probed: bool) {
+    fn enter_alike(&mut self, library: &MappedLibrary, is_probed: bool) {
         let alike = Alike {
             library: library.id(),
             in_overlay: library.in_overlay,
@@ -166,7 +166,7 @@ impl Files {
     /// The probed files without a known process that has them mapped: id, path and owner.
     pub(super) fn without_user(&mut self) -> Vec<(LibraryId, PathBuf, u32)> {
         for probed in self.probed.values_mut() {
-            probed.user = probed.user.filter(Handle::is_alive);
+            probed.user = probed.user.filter(ProcessHandle::is_alive);
         }
         let unused = self
             .probed
@@ -178,7 +178,7 @@ impl Files {
 
     /// Removes a probed file and its mappings, unless a process has it mapped by now. Returns the group of
     /// its probes.
-    pub(super) fn forget(&mut self, library: LibraryId) -> Option<Group> {
+    pub(super) fn forget(&mut self, library: LibraryId) -> Option<FileProbes> {
         let probed = self.probed.get(&library)?;
         if probed.user.is_some() {
             return None;
@@ -225,14 +225,14 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
-    use crate::host::Role;
+    use crate::host::LibraryRole;
     use gpuprobe_cuda::Layer;
 
-    fn libraries(folder: &tempfile::TempDir, count: usize) -> Vec<Library> {
+    fn libraries(folder: &tempfile::TempDir, count: usize) -> Vec<MappedLibrary> {
         let library = |number| {
             let path = folder.path().join(format!("libcuda.so.{number}"));
             std::fs::write(&path, "").unwrap();
-            let mut library = Library::open(&path, &path, DRIVER).unwrap();
+            let mut library = MappedLibrary::open(&path, &path, DRIVER).unwrap();
             assert_eq!(library.owner, std::fs::metadata(&path).unwrap().uid());
             library.owner = 1000;
             library
@@ -240,9 +240,9 @@ mod tests {
         (0..count).map(library).collect()
     }
 
-    const DRIVER: Role = Role::Cuda(Layer::Driver);
+    const DRIVER: LibraryRole = LibraryRole::Cuda(Layer::Driver);
 
-    fn enter(files: &mut Files, library: &Library) {
+    fn enter(files: &mut ProbedFiles, library: &MappedLibrary) {
         let group = files.next_group();
         files.enter(library, group);
     }
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn the_number_of_files_per_owner_is_limited() {
         let folder = tempfile::TempDir::new().unwrap();
-        let mut files = Files::default();
+        let mut files = ProbedFiles::default();
         let mut all = libraries(&folder, MAX_OF_A_USER + 1);
         for library in &all[..MAX_OF_A_USER] {
             assert_eq!(files.refuse(library, false), None);
@@ -274,7 +274,7 @@ mod tests {
     fn skipped_files_are_evicted_and_probed_ones_kept() {
         let folder = tempfile::TempDir::new().unwrap();
         let all = libraries(&folder, 2);
-        let mut files = Files::default();
+        let mut files = ProbedFiles::default();
         enter(&mut files, &all[0]);
         files.skip(&all[1]);
         assert!(files.know(&all[0]) && files.know(&all[1]));
@@ -289,10 +289,10 @@ mod tests {
     fn each_role_of_a_file_has_its_own_state() {
         let folder = tempfile::TempDir::new().unwrap();
         let mut library = libraries(&folder, 1).remove(0);
-        let mut files = Files::default();
-        library.role = Role::Loader;
+        let mut files = ProbedFiles::default();
+        library.role = LibraryRole::Loader;
         files.skip(&library);
-        let as_loader = Mapped::numbered(7, Role::Loader);
+        let as_loader = Mapped::numbered(7, LibraryRole::Loader);
         files.done_with(&as_loader, &library);
         assert!(files.failed(&as_loader) && !files.failed(&as_loader));
         assert!(files.know(&library) && files.are_done_with(&as_loader));
@@ -307,19 +307,19 @@ mod tests {
     fn a_file_without_a_user_is_released() {
         let folder = tempfile::TempDir::new().unwrap();
         let all = libraries(&folder, 2);
-        let mut files = Files::default();
+        let mut files = ProbedFiles::default();
         let mapped = [0, 1].map(|number| Mapped::numbered(number, DRIVER));
         for (library, mapped) in all.iter().zip(&mapped) {
             enter(&mut files, library);
             files.done_with(mapped, library);
         }
-        let unused = |files: &mut Files| {
+        let unused = |files: &mut ProbedFiles| {
             let all = files.without_user().into_iter();
             let mut all: Vec<_> = all.map(|(_, path, owner)| (path, owner)).collect();
             all.sort();
             all
         };
-        let described = |library: &Library| (library.path.clone(), 1000);
+        let described = |library: &MappedLibrary| (library.path.clone(), 1000);
         assert_eq!(unused(&mut files), [described(&all[0]), described(&all[1])]);
         assert_eq!(
             files.note_user(&mapped[0], std::process::id()),
@@ -327,7 +327,7 @@ mod tests {
         );
         assert_eq!(unused(&mut files), [described(&all[1])]);
         assert!(files.forget(all[0].id()).is_none());
-        let mut user = Handle::of(std::process::id()).unwrap();
+        let mut user = ProcessHandle::of(std::process::id()).unwrap();
         user.pid = u32::MAX;
         let probed = files.probed.get_mut(&all[0].id()).unwrap();
         probed.user = Some(user);
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn warnings_are_limited() {
-        let mut files = Files::default();
+        let mut files = ProbedFiles::default();
         let said = (0..1000).filter(|_| files.may_warn()).count();
         assert_eq!(said, MAX_WARNINGS);
     }

@@ -10,7 +10,7 @@ use gpuprobe_model::identity::Identity;
 
 /// Criteria that a reported process meets, all of them. An empty one accepts every process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct ProcessFilter {
     /// Names, of which the process has one.
     pub comms: Vec<String>,
     /// User ids, of which the process has one.
@@ -26,7 +26,7 @@ pub struct Filter {
 /// Length to which the kernel truncates names: `TASK_COMM_LEN` without the final NUL.
 const COMM_BYTES: usize = 15;
 
-impl Filter {
+impl ProcessFilter {
     /// Whether every process is accepted.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -70,26 +70,26 @@ impl Filter {
 /// name; an accepted one stays accepted.
 #[derive(Debug, Default)]
 pub(super) struct Sieve {
-    filter: Filter,
+    filter: ProcessFilter,
     /// The processes seen, for the message of a session without events.
     pub(super) seen: Seen,
     /// Live processes by their process id.
-    judged: HashMap<u32, Judged>,
+    judged: HashMap<u32, FilteredProcess>,
     /// Ended processes: records of other rings and counts may arrive after their end.
-    ended: HashMap<u32, Judged>,
+    ended: HashMap<u32, FilteredProcess>,
     /// Process ids of `ended` that had ended by the last read of the launch counts.
     old: Vec<u32>,
 }
 
 /// The result for a process, with its number on the kernel side.
 #[derive(Clone, Copy, Debug)]
-struct Judged {
+struct FilteredProcess {
     number: u32,
     accepted: bool,
 }
 
 impl Sieve {
-    pub(super) fn new(filter: Filter) -> Self {
+    pub(super) fn new(filter: ProcessFilter) -> Self {
         Self {
             filter,
             ..Self::default()
@@ -111,7 +111,8 @@ impl Sieve {
                 let known = self.judged.get(&task.pid).is_some_and(|j| j.accepted);
                 let accepted = known || self.accepts(task, || identity(task));
                 let number = task.process;
-                self.judged.insert(task.pid, Judged { number, accepted });
+                self.judged
+                    .insert(task.pid, FilteredProcess { number, accepted });
                 accepted
             }
             Event::Exit(task) | Event::Exec(task) => {
@@ -151,7 +152,7 @@ impl Sieve {
             return None;
         }
         let pid = number >> PROCESS_PID_SHIFT;
-        let is_it = |judged: &&Judged| judged.number == number;
+        let is_it = |judged: &&FilteredProcess| judged.number == number;
         match self.ended.get(&pid).filter(is_it) {
             Some(ended) if ended.accepted => None,
             Some(_) => Some(false),
@@ -194,7 +195,7 @@ mod tests {
         }
     }
 
-    fn accepts(filter: &Filter, task: &Task, container: &str, cgroup: &str) -> bool {
+    fn accepts(filter: &ProcessFilter, task: &Task, container: &str, cgroup: &str) -> bool {
         let identity = || Identity {
             container: Some(container.to_owned()),
             cgroup: Some(cgroup.to_owned()),
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn all_criteria_must_be_met() {
         let train = task(7, 1000, "train");
-        let check = |filter: Filter| accepts(&filter, &train, "abc123", "/a/docker-abc123");
+        let check = |filter: ProcessFilter| accepts(&filter, &train, "abc123", "/a/docker-abc123");
         let strings = |words: &[&str]| words.iter().map(|&w| w.to_owned()).collect();
         for (comms, uids, excluded, expected) in [
             (vec![], vec![], vec![], true),
@@ -216,11 +217,11 @@ mod tests {
             (vec![], vec![], vec!["train"], false),
             (vec![], vec![], vec!["7"], false),
         ] {
-            let filter = Filter {
+            let filter = ProcessFilter {
                 comms: strings(&comms),
                 uids,
                 excluded: strings(&excluded),
-                ..Filter::default()
+                ..ProcessFilter::default()
             };
             assert_eq!(check(filter.clone()), expected, "{filter:?}");
         }
@@ -230,26 +231,26 @@ mod tests {
             (None, Some("/a"), true),
             (Some("abc"), Some("/b"), false),
         ] {
-            let filter = Filter {
+            let filter = ProcessFilter {
                 container: container.map(str::to_owned),
                 cgroup: cgroup.map(str::to_owned),
-                ..Filter::default()
+                ..ProcessFilter::default()
             };
             assert_eq!(check(filter.clone()), expected, "{filter:?}");
         }
         // The kernel truncates names.
-        let long = Filter {
+        let long = ProcessFilter {
             comms: strings(&["a_very_long_name_of_a_program"]),
-            ..Filter::default()
+            ..ProcessFilter::default()
         };
         assert!(accepts(&long, &task(8, 0, "a_very_long_nam"), "", ""));
     }
 
     #[test]
     fn an_accepted_process_stays_accepted() {
-        let mut filter = Sieve::new(Filter {
+        let mut filter = Sieve::new(ProcessFilter {
             comms: vec!["train".into()],
-            ..Filter::default()
+            ..ProcessFilter::default()
         });
         let mut passes = |event: Event| filter.passes(&event, |_| Identity::default());
         assert!(!passes(Event::Process(task(7, 0, "python"))));

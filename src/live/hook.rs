@@ -207,7 +207,7 @@ impl Runner {
     }
 
     fn run_one(&self, job: &Job) -> Result<()> {
-        let file = Told::write(job).context("cannot write the incident file")?;
+        let file = HookFile::write(job).context("cannot write the incident file")?;
         let words = self.command.words(job.pid, &file.0);
         let mut child = self.spawn(&words)?;
         let status = wait(&mut child).with_context(|| format!("cannot wait for {}", words[0]))?;
@@ -262,9 +262,9 @@ fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
 }
 
 /// The incident file of a hook, removed on drop.
-struct Told(PathBuf);
+struct HookFile(PathBuf);
 
-impl Told {
+impl HookFile {
     /// Creates the file, readable only by the user as whom the hook runs.
     fn write(job: &Job) -> io::Result<Self> {
         let own_pid = std::process::id();
@@ -284,7 +284,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for HookFile {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.0)
             && error.kind() != ErrorKind::NotFound

@@ -8,9 +8,9 @@ use super::hook::Hooks;
 use super::run::Run;
 use crate::host::process;
 use gpuprobe_engine::World;
-use gpuprobe_engine::incidents::{Incident, Outcome};
-use gpuprobe_model::stack::{NoSymbols, Symbols};
-use gpuprobe_model::{GpuHolder, GpuUse, Untraced, Usage};
+use gpuprobe_engine::incidents::{Incident, IncidentOutcome};
+use gpuprobe_model::stack::{NoSymbols, Symbolize};
+use gpuprobe_model::{GpuHolder, GpuUsage, GpuUse, Untraced};
 use gpuprobe_os::say;
 use gpuprobe_recording::log::Note;
 use gpuprobe_report::incidents::{self, IncidentReport};
@@ -25,17 +25,17 @@ const MAX_WAITING: usize = 256;
 
 /// State of the messages about incidents.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct AnnouncedIncidents {
     /// Number of the last incident noticed.
     seen: u64,
     waiting: VecDeque<(u64, Instant)>,
     /// The outcome printed, of incidents whose outcome may change.
-    said: HashMap<u64, Outcome>,
+    said: HashMap<u64, IncidentOutcome>,
     /// The hooks of `--on-oom`, if given.
     pub(super) hooks: Option<Hooks>,
 }
 
-impl Told {
+impl AnnouncedIncidents {
     /// Empty state with `hooks`.
     pub(super) fn with(hooks: Option<Hooks>) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl Run<'_> {
         if count == self.told_incidents.seen {
             return;
         }
-        let mut usage: Option<Usage> = None;
+        let mut usage: Option<GpuUsage> = None;
         for id in self.told_incidents.seen + 1..=count {
             let Some(incident) = self.sink.state.ledger.incidents().get(id) else {
                 continue;
@@ -77,7 +77,7 @@ impl Run<'_> {
     }
 
     /// The GPU of `incident` and the processes that use its memory.
-    fn gpu_use(&self, incident: &Incident, usage: &Usage) -> GpuUse {
+    fn gpu_use(&self, incident: &Incident, usage: &GpuUsage) -> GpuUse {
         let device = incident.device();
         let device = device.map(|device| incident.identity.device(device));
         let device = device.unwrap_or_default();
@@ -136,7 +136,7 @@ impl Run<'_> {
         let Some(incident) = self.sink.state.ledger.incidents().get(id) else {
             return true;
         };
-        let is_settled = incident.outcome != Outcome::Pending;
+        let is_settled = incident.outcome != IncidentOutcome::Pending;
         let stacks = self.sink.stacks.as_ref();
         let is_named = stacks.is_none_or(|stacks| {
             let needed = incidents::locations_of(incident);
@@ -155,7 +155,7 @@ impl Run<'_> {
         if !outcome.is_final() {
             self.told_incidents.said.insert(id, outcome);
         }
-        if outcome == Outcome::Retried {
+        if outcome == IncidentOutcome::Retried {
             return;
         }
         if let Some(hooks) = &mut self.told_incidents.hooks {
@@ -169,7 +169,7 @@ impl Run<'_> {
     /// Prints the changed outcomes of incidents printed before.
     fn tell_outcomes(&mut self) {
         let all = self.sink.state.ledger.incidents();
-        let changed = |(id, said): (&u64, &Outcome)| match all.get(*id) {
+        let changed = |(id, said): (&u64, &IncidentOutcome)| match all.get(*id) {
             Some(incident) => (incident.outcome != *said).then_some(*id),
             None => Some(*id),
         };
@@ -192,10 +192,10 @@ impl Run<'_> {
     }
 
     /// The report of an incident with the current state.
-    fn incident(&self, id: u64) -> Option<(IncidentReport, Outcome)> {
+    fn incident(&self, id: u64) -> Option<(IncidentReport, IncidentOutcome)> {
         let incident = self.sink.state.ledger.incidents().get(id)?;
         let stacks = self.sink.stacks.as_ref();
-        let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
+        let symbols = stacks.map_or(&NoSymbols as &dyn Symbolize, |stacks| &stacks.frames);
         let view = &self.config.view;
         let report = incidents::report(incident, view, Some(&self.clock), symbols);
         Some((report, incident.outcome))

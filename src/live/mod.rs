@@ -33,16 +33,16 @@ use std::time::Duration;
 use crate::probe::StackMode;
 use crate::probe::{AttachKind, MapEntries};
 use gpuprobe_cuda::{Function, KindSet, Layer, Modes};
-use gpuprobe_recording::Limits;
+use gpuprobe_recording::FileLimits;
 use gpuprobe_report::gate;
 use gpuprobe_report::profile;
-use gpuprobe_report::{Format, View};
+use gpuprobe_report::{ReportFormat, View};
 
-pub use collector::Collect;
-pub use filter::Filter;
+pub use collector::CollectorSettings;
+pub use filter::ProcessFilter;
 pub use guard::guard_if_asked;
 pub use hook::HookCommand;
-pub use name::Name;
+pub use name::RecordingName;
 pub use run::run;
 pub use tracer::Tracer;
 
@@ -93,7 +93,7 @@ impl ApiChoice {
 
 /// Tracing of PyTorch's caching allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Tensors {
+pub enum TensorMode {
     /// Tensors by call site, with `--memleak`.
     On,
     /// Also the requested size and the stream of each tensor, where the library has static probes
@@ -105,7 +105,7 @@ pub enum Tensors {
 
 /// Settings of a live session.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct TraceConfig {
     /// The processes to trace.
     pub target: Target,
     /// Children of the traced processes are traced too.
@@ -113,13 +113,13 @@ pub struct Config {
     /// The command runs with gpuprobe's user and capabilities instead of those of the user who called sudo.
     pub as_root: bool,
     /// Filter on the reported processes.
-    pub filter: Filter,
+    pub filter: ProcessFilter,
     /// Reported kinds of memory.
     pub kinds: KindSet,
     /// The sections of the report, which determine the probes.
     pub modes: Modes,
     /// Settings of the CUPTI collector in the command; `None` without `--activity`.
-    pub collect: Option<Collect>,
+    pub collect: Option<CollectorSettings>,
     /// Each GPU record is reported on a line of its own.
     pub single_records: bool,
     /// On a terminal, reports scroll instead of being redrawn in place.
@@ -139,13 +139,13 @@ pub struct Config {
     /// Call stacks include Python frames.
     pub python: bool,
     /// Tracing of framework allocators.
-    pub tensors: Tensors,
+    pub tensors: TensorMode,
     /// Profiles written at the end.
-    pub profiles: profile::Config,
+    pub profiles: profile::ProfileConfig,
     /// Leak check at the end; `None` without one.
-    pub gate: Option<gate::Config>,
+    pub gate: Option<gate::GateConfig>,
     /// Format of the reports.
-    pub format: Format,
+    pub format: ReportFormat,
     /// Destination of the reports, `-` for standard output. `None`: standard error with a command,
     /// else standard output.
     pub output: Option<PathBuf>,
@@ -162,7 +162,7 @@ pub struct Config {
     /// Command run for an out-of-memory incident.
     pub on_oom: Option<HookCommand>,
     /// The recording to write.
-    pub record: Option<Record>,
+    pub record: Option<RecordConfig>,
     /// At the end, only the explanation is printed.
     pub explains: Option<Explains>,
 }
@@ -174,7 +174,7 @@ pub struct Explains {
     pub fails: bool,
 }
 
-impl Config {
+impl TraceConfig {
     /// Whether each launch is recorded.
     pub fn records_launches(&self) -> bool {
         self.record.is_some() && self.modes.cudatrace
@@ -195,17 +195,17 @@ impl Config {
 
 /// Settings of the recording.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct RecordConfig {
     /// The file to create.
     pub path: PathBuf,
     /// The parts of a generated name; the process id of a command is added once it is known.
-    pub name: Option<Name>,
+    pub name: Option<RecordingName>,
     /// Only the recording is written: no reports.
     pub only: bool,
     /// Tables without rows are created too.
     pub all_tables: bool,
     /// Limits of its size.
-    pub limits: Limits,
+    pub limits: FileLimits,
     /// Interval of NVML samples of the memory used on each GPU; `None` for no samples.
     pub sample_every: Option<Duration>,
 }

@@ -12,12 +12,12 @@ const MAX_LETTERS: usize = 40;
 
 /// A default name: `gpuprobe-COMMAND-PID-DATE.sqlite`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name {
+pub struct RecordingName {
     of: String,
     date: String,
 }
 
-impl Name {
+impl RecordingName {
     /// The name of a recording of `target` that begins at `time`.
     pub fn of(target: &Target, time: DateTime<Local>) -> Self {
         let of = match target {
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn default_names_contain_target_and_date() {
         let time = Local.with_ymd_and_hms(2026, 11, 22, 15, 45, 33).unwrap();
-        let path = |target: &Target| Name::of(target, time).path();
+        let path = |target: &Target| RecordingName::of(target, time).path();
         let whole = |text: &str| PathBuf::from(format!("gpuprobe-{text}-20261122-154533.sqlite"));
         assert_eq!(path(&Target::Everything), whole("host"));
         let command = |word: &str| Target::Command(vec![word.into(), "-x".into()]);
@@ -81,7 +81,7 @@ mod tests {
             path(&command(&"x".repeat(300))),
             whole(&"x".repeat(MAX_LETTERS))
         );
-        let name = Name::of(&command("train"), time);
+        let name = RecordingName::of(&command("train"), time);
         assert_eq!(name.path_of(574), whole("train-574"));
         let own = std::process::id();
         let comm = fs::read_to_string("/proc/self/comm").unwrap();

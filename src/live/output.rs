@@ -7,38 +7,38 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 
 use super::screen::Screen;
-use super::{Config, Target};
+use super::{Target, TraceConfig};
 use gpuprobe_os::files;
 use gpuprobe_os::terminal;
 use gpuprobe_report as report;
-use gpuprobe_report::activity::lines::Line;
+use gpuprobe_report::activity::lines::PerRecordLine;
 use gpuprobe_report::bandwidth::CopyReport;
-use gpuprobe_report::{Format, Report};
+use gpuprobe_report::{Report, ReportFormat};
 
 /// An open destination, with the writer of the format.
 pub(super) struct Output {
     destination: BufWriter<Box<dyn Write>>,
-    writer: Box<dyn report::Writer>,
-    format: Format,
+    writer: Box<dyn report::ReportWriter>,
+    format: ReportFormat,
     /// The destination is a terminal, which may be closed.
     on_terminal: bool,
     /// Set if a report replaces the last one on the screen.
     screen: Option<Screen>,
     /// Width of a line, if given by the user.
     columns: Option<usize>,
-    place: Place,
+    place: OutputTarget,
 }
 
 /// Whether the destination is still read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reader {
+pub(super) enum OutputReader {
     Reading,
     Gone,
 }
 
 /// Where the reports are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum OutputTarget {
     /// No reports: only a recording is made.
     Nowhere,
     Stdout,
@@ -46,10 +46,10 @@ enum Place {
     File(PathBuf),
 }
 
-impl Place {
+impl OutputTarget {
     /// The destination of the reports of a run. With a command, standard output is the command's, so
     /// reports go to standard error.
-    fn of(config: &Config) -> Self {
+    fn of(config: &TraceConfig) -> Self {
         if config.record.as_ref().is_some_and(|record| record.only) {
             return Self::Nowhere;
         }
@@ -63,22 +63,22 @@ impl Place {
 }
 
 /// Whether a report replaces the last: on a terminal to which nothing else is written.
-fn redraws(config: &Config, place: &Place) -> bool {
+fn redraws(config: &TraceConfig, place: &OutputTarget) -> bool {
     let alone = !matches!(config.target, Target::Command(_));
     let only_reports = !config.per_call && !config.single_records && !config.scroll;
-    let is_text = config.format == Format::Text;
-    *place == Place::Stdout && alone && only_reports && is_text && Screen::is_possible()
+    let is_text = config.format == ReportFormat::Text;
+    *place == OutputTarget::Stdout && alone && only_reports && is_text && Screen::is_possible()
 }
 
 impl Output {
     /// Opens the destination, so that a bad path fails before anything is traced.
-    pub(super) fn open(config: &Config) -> Result<Self> {
-        let place = Place::of(config);
+    pub(super) fn open(config: &TraceConfig) -> Result<Self> {
+        let place = OutputTarget::of(config);
         let (destination, on_terminal): (Box<dyn Write>, _) = match &place {
-            Place::Nowhere => (Box::new(io::sink()), false),
-            Place::Stdout => (terminal::stdout(), io::stdout().is_terminal()),
-            Place::Stderr => (terminal::stderr(), io::stderr().is_terminal()),
-            Place::File(path) => {
+            OutputTarget::Nowhere => (Box::new(io::sink()), false),
+            OutputTarget::Stdout => (terminal::stdout(), io::stdout().is_terminal()),
+            OutputTarget::Stderr => (terminal::stderr(), io::stderr().is_terminal()),
+            OutputTarget::File(path) => {
                 let file = files::create(path)
                     .with_context(|| format!("cannot write to {}", path.display()))?;
                 (Box::new(file), false)
@@ -99,15 +99,15 @@ impl Output {
 
     /// Whether the format includes lost events.
     pub(super) fn shows_losses(&self) -> bool {
-        self.format != Format::Csv
+        self.format != ReportFormat::Csv
     }
 
     /// Writes a report. Pending single copies are written before it.
-    pub(super) fn write(&mut self, report: &Report) -> Result<Reader> {
+    pub(super) fn write(&mut self, report: &Report) -> Result<OutputReader> {
         let size = match self.place {
-            Place::Stdout => terminal::size(io::stdout()),
-            Place::Stderr => terminal::size(io::stderr()),
-            Place::Nowhere | Place::File(_) => None,
+            OutputTarget::Stdout => terminal::size(io::stdout()),
+            OutputTarget::Stderr => terminal::size(io::stderr()),
+            OutputTarget::Nowhere | OutputTarget::File(_) => None,
         };
         let columns = size.map(|(columns, _)| columns);
         self.writer.resize(self.columns.or(columns));
@@ -127,7 +127,7 @@ impl Output {
     }
 
     /// Writes copies, a line for each.
-    pub(super) fn write_copies(&mut self, copies: &[CopyReport]) -> Result<Reader> {
+    pub(super) fn write_copies(&mut self, copies: &[CopyReport]) -> Result<OutputReader> {
         let mut written = Ok(());
         for copy in copies {
             written = written.and_then(|()| self.writer.write_copy(copy, &mut self.destination));
@@ -139,22 +139,22 @@ impl Output {
     /// Writes GPU records, a line for each.
     pub(super) fn write_records<'a>(
         &mut self,
-        mut lines: impl Iterator<Item = Line<'a>>,
-    ) -> Result<Reader> {
+        mut lines: impl Iterator<Item = PerRecordLine<'a>>,
+    ) -> Result<OutputReader> {
         let written = lines
             .try_for_each(|line| self.writer.write_activity(&line, &mut self.destination))
             .and_then(|()| self.destination.flush());
         self.outcome(written)
     }
 
-    fn outcome(&self, written: io::Result<()>) -> Result<Reader> {
+    fn outcome(&self, written: io::Result<()>) -> Result<OutputReader> {
         // EIO is the permanent result of writes to a closed terminal.
         let hung_up =
             |error: &io::Error| self.on_terminal && error.raw_os_error() == Some(Errno::EIO as i32);
         match written {
-            Ok(()) => Ok(Reader::Reading),
+            Ok(()) => Ok(OutputReader::Reading),
             Err(error) if error.kind() == ErrorKind::BrokenPipe || hung_up(&error) => {
-                Ok(Reader::Gone)
+                Ok(OutputReader::Gone)
             }
             Err(error) => Err(error).context("cannot write the report"),
         }

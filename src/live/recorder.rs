@@ -5,15 +5,15 @@ use std::time::Duration;
 use anyhow::Result;
 use chrono::SecondsFormat;
 
-use super::{Config, Target};
-use gpuprobe_model::Usage;
-use gpuprobe_model::clock::Clock;
+use super::{Target, TraceConfig};
+use gpuprobe_model::GpuUsage;
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_recording::log::Mark;
 use gpuprobe_recording::{Facts, Recorder, Tap};
 use gpuprobe_report::{Options, Report};
 
 /// Creates the recording of `config`, so that a bad path fails before anything is traced.
-pub(super) fn open(config: &Config, clock: Clock) -> Result<Box<dyn Tap>> {
+pub(super) fn open(config: &TraceConfig, clock: WallClock) -> Result<Box<dyn Tap>> {
     let Some(record) = &config.record else {
         return Ok(Box::new(()));
     };
@@ -41,7 +41,7 @@ pub(super) fn open(config: &Config, clock: Clock) -> Result<Box<dyn Tap>> {
 }
 
 /// The parts of `report` that cannot be derived from the state in a replay.
-pub(super) fn mark_of(report: &Report, options: &Options, usage: Option<&Usage>) -> Mark {
+pub(super) fn mark_of(report: &Report, options: &Options, usage: Option<&GpuUsage>) -> Mark {
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     Mark {
         time: report.time.map_or_else(String::new, |time| {

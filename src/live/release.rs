@@ -11,10 +11,10 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::tracer::{Look, Tracer};
+use super::tracer::{ProcessScan, Tracer};
 use crate::host::LibraryId;
 use crate::host::process;
-use gpuprobe_stacks::reader::{Opener, Place};
+use gpuprobe_stacks::reader::{Opener, ReaderHost};
 
 /// Interval of checks for unused files.
 const EVERY: Duration = Duration::from_secs(5);
@@ -36,19 +36,19 @@ pub(super) struct Release {
     names: usize,
     /// Receives the files that are no longer at their paths.
     nameless: Option<Receiver<HashSet<LibraryId>>>,
-    search: Option<Search>,
+    search: Option<MappingSearch>,
 }
 
 /// A scan of the mappings of all processes.
 #[derive(Debug)]
-struct Search {
+struct MappingSearch {
     /// Files that no scanned process has mapped.
     unused: HashSet<LibraryId>,
     /// Processes scanned, and those left to scan.
     seen: HashSet<u32>,
     left: Vec<u32>,
     rounds: u32,
-    scan: Option<Look>,
+    scan: Option<ProcessScan>,
 }
 
 impl Release {
@@ -76,7 +76,7 @@ impl Release {
                 Err(TryRecvError::Disconnected) => HashSet::new(),
             };
             self.nameless = None;
-            self.search = (!found.is_empty()).then(|| Search::begin(tracer, found));
+            self.search = (!found.is_empty()).then(|| MappingSearch::begin(tracer, found));
         } else if self.asked.is_none_or(|asked| now - asked >= EVERY) {
             self.asked = Some(now);
             let mut unused = tracer.without_user();
@@ -88,7 +88,7 @@ impl Release {
             if !unused.is_empty() {
                 let opener = self
                     .opener
-                    .get_or_insert_with(|| Opener::new(Place::Process));
+                    .get_or_insert_with(|| Opener::new(ReaderHost::Process));
                 self.nameless = nameless(unused, opener.clone());
             }
         }
@@ -115,7 +115,7 @@ fn nameless(
     started.ok().map(|_| receiver)
 }
 
-impl Search {
+impl MappingSearch {
     fn begin(tracer: &Tracer, unused: HashSet<LibraryId>) -> Self {
         // From now on every exec causes a scan; with known images, a program whose loader is probed would
         // not be noticed.

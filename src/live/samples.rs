@@ -16,7 +16,7 @@ use gpuprobe_recording::log::Note;
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// Result of one query.
-enum Sample {
+enum NvmlSample {
     /// Time on the monotonic clock in ns, GPU index, and bytes used.
     Used(u64, u32, u64),
     /// GPU index and NVML's error.
@@ -25,7 +25,7 @@ enum Sample {
 
 /// Sampling on a thread of its own, so that a slow driver delays nothing.
 pub(super) struct Samples {
-    receiver: Receiver<Sample>,
+    receiver: Receiver<NvmlSample>,
     taken: u64,
     failed: u64,
     error: Option<NvmlError>,
@@ -48,7 +48,7 @@ impl Samples {
             privileges::keep_only_here(&[]);
             let mut next = Instant::now();
             loop {
-                if (0..count).any(|gpu| sender.send(Sample::of(&nvml, gpu)).is_err()) {
+                if (0..count).any(|gpu| sender.send(NvmlSample::of(&nvml, gpu)).is_err()) {
                     return;
                 }
                 // Missed samples are skipped.
@@ -73,8 +73,10 @@ impl Samples {
         let mut notes = Vec::new();
         for sample in self.receiver.try_iter() {
             match sample {
-                Sample::Used(time_ns, gpu, bytes) => notes.push(Note::Used(time_ns, gpu, bytes)),
-                Sample::Failed(gpu, error) => {
+                NvmlSample::Used(time_ns, gpu, bytes) => {
+                    notes.push(Note::Used(time_ns, gpu, bytes))
+                }
+                NvmlSample::Failed(gpu, error) => {
                     self.failed += 1;
                     if self.error.is_none() {
                         say(format_args!(
@@ -102,7 +104,7 @@ impl Samples {
     }
 }
 
-impl Sample {
+impl NvmlSample {
     fn of(nvml: &Nvml, gpu: u32) -> Self {
         let device = nvml.device_by_index(gpu);
         match device.and_then(|device| device.memory_info()) {

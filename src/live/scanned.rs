@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use anyhow::Error;
 
 use crate::host::LibraryId;
-use gpuprobe_stacks::functions::Function as FoundFunction;
-use gpuprobe_stacks::instruction::First;
+use gpuprobe_stacks::functions::FunctionInFile as FoundFunction;
+use gpuprobe_stacks::instruction::FirstInstruction;
 
 /// Result of a process scan.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl Looked {
 
 /// The names of the `functions` that begin with such an instruction, at most three of them and the
 /// number of the others; `None` if there are none.
-pub(super) fn beginning(functions: &[FoundFunction], first: First) -> Option<String> {
+pub(super) fn beginning(functions: &[FoundFunction], first: FirstInstruction) -> Option<String> {
     const NAMED: usize = 3;
     let found = functions.iter().filter(|f| f.first == first);
     let names: Vec<_> = found.map(|f| f.symbol).collect();

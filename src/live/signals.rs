@@ -7,13 +7,13 @@ use tokio::process::Child;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Signals that end a session.
-pub(super) struct Ends {
+pub(super) struct StopSignals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
     hangup: tokio::signal::unix::Signal,
 }
 
-impl Ends {
+impl StopSignals {
     pub(super) fn install() -> Result<Self> {
         let install = |kind| signal(kind).context("cannot handle signals");
         Ok(Self {

@@ -1,16 +1,16 @@
 //! Consumer of the ring records.
 
 use super::filter::Sieve;
-use super::stacks::{self, Stacks};
-use crate::host::host_info::Live;
+use super::stacks::{self, StackState};
+use crate::host::host_info::ProcFs;
 use crate::probe::{Consumer, Probe};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::transfers::Transfer;
 use gpuprobe_engine::{State, World};
-use gpuprobe_model::activity::Batch;
+use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::event;
 use gpuprobe_model::event::{AboutMemory, Event};
-use gpuprobe_recording::frames::Told;
+use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_recording::{Tap, tap};
 use gpuprobe_stacks::store::Taken;
 
@@ -18,16 +18,16 @@ use gpuprobe_stacks::store::Taken;
 pub(super) struct Sink {
     pub(super) modes: Modes,
     pub(super) state: State,
-    pub(super) host_info: Live,
+    pub(super) host_info: ProcFs,
     pub(super) filter: Sieve,
-    pub(super) decoder: event::Decoder,
+    pub(super) decoder: event::RecordDecoder,
     pub(super) undecodable: u64,
     /// Call stacks; `None` if they are off.
-    pub(super) stacks: Option<Stacks>,
+    pub(super) stacks: Option<StackState>,
     /// Copies to write one by one; `None` if not requested.
     pub(super) copies: Option<Vec<Transfer>>,
     /// GPU records to write one by one; `None` if not requested.
-    pub(super) records: Option<Vec<Batch>>,
+    pub(super) records: Option<Vec<ActivityBatch>>,
     /// The recording; a no-op if there is none.
     pub(super) tap: Box<dyn Tap>,
 }
@@ -151,7 +151,7 @@ impl Sink {
     }
 
     /// Adds the frames found since the last call to the recording.
-    pub(super) fn find_frames(&mut self, told: &mut Told) {
+    pub(super) fn find_frames(&mut self, told: &mut RecordedFrames) {
         for note in self.stacks.iter_mut().flat_map(|stacks| stacks.found(told)) {
             self.tap.note(note);
         }

@@ -14,16 +14,16 @@ use gpuprobe_model::abi::{RawCall, RawLaunch, RawPython, RawTensor};
 use gpuprobe_model::clock;
 use gpuprobe_model::event::Task;
 use gpuprobe_model::stack::{
-    Frame, FramesKey, JIT, KnownFrames, Language, Location, ModuleId, Symbols, bare_frame,
+    Frame, FramesKey, JIT, KnownFrames, Language, Location, ModuleId, Symbolize, bare_frame,
 };
 use gpuprobe_os::say;
-use gpuprobe_recording::frames::Told;
+use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_recording::log::Note;
 use gpuprobe_stacks::python::line_store::PythonLine;
 use gpuprobe_stacks::python::process::Running;
-use gpuprobe_stacks::reader::{Place, Reader};
+use gpuprobe_stacks::reader::{FileReader, ReaderHost};
 use gpuprobe_stacks::store::Taken;
-use gpuprobe_stacks::symbols::{Answer, Files, Request, Service};
+use gpuprobe_stacks::symbols::{ProcessFiles, ResolvedFrames, Service, SymbolRequest};
 
 /// Maximum number of locations with cached frames, and of their bytes; beyond, the cache is cleared.
 const MAX_FRAMES: usize = 1 << 18;
@@ -34,11 +34,11 @@ const CLOSE_EVERY: Duration = Duration::from_secs(2);
 const MAX_KEPT: usize = 4096;
 
 /// The state of call stacks.
-pub(super) struct Stacks {
+pub(super) struct StackState {
     store: Taken,
     service: Service,
     /// Root directories of processes that run Python, to read source lines after their end.
-    files: HashMap<u32, Arc<Files>>,
+    files: HashMap<u32, Arc<ProcessFiles>>,
     /// Cache of symbolised frames.
     pub(super) frames: KnownFrames,
     /// Probes on the destructors of code objects.
@@ -46,7 +46,7 @@ pub(super) struct Stacks {
     /// The interpreter layouts given to the kernel side, with the time in ns, by process id.
     entered: HashMap<u32, (RawPython, u64)>,
     /// Answers received but not processed.
-    arrived: Vec<Answer>,
+    arrived: Vec<ResolvedFrames>,
     asked: HashSet<FramesKey>,
     /// Processes for which locations outside of any file were requested (JIT-compiled code).
     jitted: HashSet<u32>,
@@ -74,15 +74,15 @@ struct Destructor {
     users: HashSet<u32>,
 }
 
-impl Stacks {
+impl StackState {
     pub(super) fn new(
         is_recording: bool,
         with_python: bool,
-        reader: Reader,
+        reader: FileReader,
     ) -> anyhow::Result<Self> {
         Ok(Self {
             store: Taken::new(with_python, reader),
-            service: Service::start(Place::Process)?,
+            service: Service::start(ReaderHost::Process)?,
             files: HashMap::new(),
             entered: HashMap::new(),
             destructors: HashMap::new(),
@@ -263,7 +263,7 @@ impl Stacks {
                 .asked
                 .insert(FramesKey::of(pid, &location, is_innermost))
             {
-                let request = Request {
+                let request = SymbolRequest {
                     pid,
                     location,
                     is_innermost,
@@ -363,14 +363,14 @@ impl Stacks {
     /// Keeps what is needed to read the files of `pid` with the permissions of its user, who may have changed.
     fn keep_files(&mut self, pid: u32) {
         if self.files.len() < MAX_KEPT
-            && let Ok(files) = Files::of(pid)
+            && let Ok(files) = ProcessFiles::of(pid)
         {
             self.files.insert(pid, Arc::new(files));
         }
     }
 
     /// Requests the source text of a Python line.
-    fn request_line(&mut self, request: Request, line: &PythonLine) {
+    fn request_line(&mut self, request: SymbolRequest, line: &PythonLine) {
         let pid = request.pid;
         if self
             .files
@@ -390,18 +390,18 @@ impl Stacks {
     }
 
     /// Processes the frames found since the last call; returns notes for the recording.
-    pub(super) fn found(&mut self, told: &mut Told) -> Vec<Note> {
+    pub(super) fn found(&mut self, told: &mut RecordedFrames) -> Vec<Note> {
         if std::mem::take(&mut self.is_forgetful) {
-            *told = Told::default();
+            *told = RecordedFrames::default();
         }
         let mut notes = Vec::new();
         let arrived = std::mem::take(&mut self.arrived);
         for answer in arrived.into_iter().chain(self.service.poll()) {
-            let Answer {
+            let ResolvedFrames {
                 request,
                 mut frames,
             } = answer;
-            let Request {
+            let SymbolRequest {
                 pid,
                 location,
                 is_innermost,
@@ -423,8 +423,8 @@ impl Stacks {
     }
 
     /// The symbols found so far, for a report.
-    pub(super) fn symbols(&self) -> Known<'_> {
-        Known(self)
+    pub(super) fn symbols(&self) -> FrameCache<'_> {
+        FrameCache(self)
     }
 
     /// Waits up to `at_most` for frames; whether requested ones are still missing.
@@ -435,9 +435,9 @@ impl Stacks {
 }
 
 /// The frame cache, with the paths of all modules.
-pub(super) struct Known<'a>(&'a Stacks);
+pub(super) struct FrameCache<'a>(&'a StackState);
 
-impl Symbols for Known<'_> {
+impl Symbolize for FrameCache<'_> {
     fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
         self.0.frames.frames(pid, location, is_innermost)
     }

@@ -6,26 +6,28 @@ use std::time::Instant;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 
-use super::empty_run::Loaded;
-use super::files::Files;
+use super::empty_run::LoadedLayers;
+use super::files::ProbedFiles;
 use super::scanned::Looked;
 use super::scanned::beginning;
-use super::{ApiChoice, Config, Target, Tensors, limits};
+use super::{ApiChoice, Target, TensorMode, TraceConfig, limits};
 use crate::host::process;
-use crate::host::process::{Glance, Handle, Mapped};
-use crate::host::{Library, LibraryId, Role, gpus, system};
-use crate::probe::{Attached, Group, Point, Probe, Settings, arm64};
+use crate::host::process::{Glance, Mapped, ProcessHandle};
+use crate::host::{LibraryId, LibraryRole, MappedLibrary, gpus, system};
+use crate::probe::{Attached, FileProbes, LoadSettings, Probe, ProbePoint, arm64};
 use gpuprobe_cuda::{FUNCTIONS, Function, Layer, Modes, Op};
 use gpuprobe_os::{mounts, privileges};
-use gpuprobe_stacks::functions::Function as FoundFunction;
-use gpuprobe_stacks::instruction::First;
-use gpuprobe_stacks::reader::{NotNow, Reader};
+use gpuprobe_stacks::functions::FunctionInFile as FoundFunction;
+use gpuprobe_stacks::instruction::FirstInstruction;
+use gpuprobe_stacks::reader::{FileReader, NotNow};
 
 /// The processes whose calls are seen once the libraries that exist at the start are probed.
-fn users(config: &Config, processes: &[Handle]) -> Vec<u32> {
+fn users(config: &TraceConfig, processes: &[ProcessHandle]) -> Vec<u32> {
     let uses_cuda = |pid: &u32| {
         let mapped = process::mapped(*pid).unwrap_or_default();
-        mapped.iter().any(|file| matches!(file.role, Role::Cuda(_)))
+        mapped
+            .iter()
+            .any(|file| matches!(file.role, LibraryRole::Cuda(_)))
     };
     let chosen = processes.iter().map(|process| process.pid);
     match config.target {
@@ -39,12 +41,12 @@ fn users(config: &Config, processes: &[Handle]) -> Vec<u32> {
 
 /// A process scan, which may take several steps.
 #[derive(Debug)]
-pub struct Look {
+pub struct ProcessScan {
     /// Process id of the scanned process.
     pub pid: u32,
     /// Result of the steps so far.
     pub scanned: Looked,
-    mapped: process::Look,
+    mapped: process::MappedFiles,
     /// Number of probed files when the scan began, or began again.
     probed: usize,
 }
@@ -52,32 +54,32 @@ pub struct Look {
 /// The loaded BPF programs, with the probed libraries.
 pub struct Tracer {
     // Before `probe`, so that the links are dropped first.
-    queries: Vec<(Group, Attached)>,
+    queries: Vec<(FileProbes, Attached)>,
     /// The loaded BPF programs and their maps.
     pub probe: Probe,
-    reader: Reader,
+    reader: FileReader,
     api: ApiChoice,
     modes: Modes,
     /// Launches are recorded one by one.
     single_launches: bool,
     /// Tracing of framework allocators.
-    tensors: Tensors,
+    tensors: TensorMode,
     /// Probes fire in this process only.
     only_pid: Option<i32>,
-    files: Files,
+    files: ProbedFiles,
     /// The host has one GPU.
     one_gpu: bool,
     /// Device queries are probed: their results tell the current device of threads that set it before
     /// the attach.
     learns: bool,
     /// CUDA layers that the traced processes have loaded.
-    pub loaded: Loaded,
+    pub loaded: LoadedLayers,
     /// Number of probed CUDA libraries.
     pub libraries: usize,
     /// Number of probed functions in them.
     pub functions: usize,
     /// Processes with CUDA loaded.
-    cuda_users: HashMap<u32, Handle>,
+    cuda_users: HashMap<u32, ProcessHandle>,
 }
 
 impl Tracer {
@@ -88,14 +90,14 @@ impl Tracer {
     /// # Errors
     /// Returns an error if BPF cannot be used, or there is nothing to attach to.
     pub fn start(
-        config: &Config,
-        processes: &[Handle],
-        reader: Reader,
+        config: &TraceConfig,
+        processes: &[ProcessHandle],
+        reader: FileReader,
         mut prepare: impl FnMut(&Probe, u32),
     ) -> Result<Self> {
         arm64::permit(std::env::consts::ARCH, config.allow_arm64)?;
         let is_command = matches!(config.target, Target::Command(_));
-        let probe = Probe::load(&Settings {
+        let probe = Probe::load(&LoadSettings {
             only_targets: config.target != Target::Everything,
             follow_children: is_command || config.children,
             hold_targets: is_command,
@@ -106,8 +108,8 @@ impl Tracer {
             ledger: config.modes.memleak,
             stacks: config.stacks,
             python: config.python,
-            tensors: config.tensors != Tensors::Off,
-            requests: config.tensors == Tensors::Requested,
+            tensors: config.tensors != TensorMode::Off,
+            requests: config.tensors == TensorMode::Requested,
             kind: config.attach,
             map_entries: config.map_entries.clone(),
         })?;
@@ -123,11 +125,11 @@ impl Tracer {
             single_launches: config.records_launches(),
             tensors: config.tensors,
             only_pid,
-            files: Files::default(),
+            files: ProbedFiles::default(),
             one_gpu: gpus::on_host() == Some(1),
             learns: !is_command,
             queries: Vec::new(),
-            loaded: Loaded::default(),
+            loaded: LoadedLayers::default(),
             libraries: 0,
             functions: 0,
             cuda_users: HashMap::new(),
@@ -236,11 +238,11 @@ impl Tracer {
     ///
     /// # Errors
     /// Returns an error under the conditions of [`Self::scan`].
-    pub fn begin_scan(&self, pid: u32) -> Result<Look> {
-        Ok(Look {
+    pub fn begin_scan(&self, pid: u32) -> Result<ProcessScan> {
+        Ok(ProcessScan {
             pid,
             scanned: Looked::default(),
-            mapped: process::Look::at(pid)?,
+            mapped: process::MappedFiles::at(pid)?,
             probed: self.files.probed(),
         })
     }
@@ -250,11 +252,15 @@ impl Tracer {
     ///
     /// # Errors
     /// Returns an error if the process has ended.
-    pub fn continue_scan(&mut self, scan: &mut Look, until: Option<Instant>) -> Result<bool> {
+    pub fn continue_scan(
+        &mut self,
+        scan: &mut ProcessScan,
+        until: Option<Instant>,
+    ) -> Result<bool> {
         loop {
             match scan.mapped.on(until)? {
                 Glance::Found(mapped) => {
-                    if matches!(mapped.role, Role::Cuda(_)) {
+                    if matches!(mapped.role, LibraryRole::Cuda(_)) {
                         self.note_user(scan.pid);
                     }
                     self.attach_found(scan.pid, &mapped, &mut scan.scanned);
@@ -264,7 +270,7 @@ impl Tracer {
                 // Files mapped while the loader was being attached are found now.
                 Glance::End => {
                     scan.probed = self.files.probed();
-                    scan.mapped = process::Look::at(scan.pid)?;
+                    scan.mapped = process::MappedFiles::at(scan.pid)?;
                 }
             }
             if until.is_some_and(|until| Instant::now() > until) {
@@ -276,7 +282,7 @@ impl Tracer {
     /// Records that process `pid` has CUDA loaded.
     fn note_user(&mut self, pid: u32) {
         if !self.cuda_users.contains_key(&pid)
-            && let Ok(handle) = Handle::of(pid)
+            && let Ok(handle) = ProcessHandle::of(pid)
         {
             self.cuda_users.insert(pid, handle);
         }
@@ -290,7 +296,7 @@ impl Tracer {
 
     /// Attaches to a file that process `pid` has mapped, unless that was done.
     fn attach_found(&mut self, pid: u32, mapped: &Mapped, scanned: &mut Looked) {
-        if let Role::Cuda(layer) = mapped.role {
+        if let LibraryRole::Cuda(layer) = mapped.role {
             self.loaded.add(layer);
         }
         if !self.files.are_done_with(mapped) {
@@ -336,7 +342,7 @@ impl Tracer {
 
     /// Attaches to `library` unless it is probed already. Returns the number of CUDA functions
     /// that are newly probed.
-    fn attach(&mut self, library: &Library) -> Result<usize> {
+    fn attach(&mut self, library: &MappedLibrary) -> Result<usize> {
         if self.files.know(library) {
             return Ok(0);
         }
@@ -357,15 +363,19 @@ impl Tracer {
             return Ok(0);
         }
         match library.role {
-            Role::Cuda(layer) => self.attach_cuda(library, layer),
-            Role::Framework if self.tensors != Tensors::Off => self.attach_framework(library),
-            Role::Requests if self.tensors == Tensors::Requested => self.attach_requests(library),
-            Role::Framework | Role::Requests => Ok(0),
-            Role::Loader => self.attach_loader(library),
+            LibraryRole::Cuda(layer) => self.attach_cuda(library, layer),
+            LibraryRole::Framework if self.tensors != TensorMode::Off => {
+                self.attach_framework(library)
+            }
+            LibraryRole::Requests if self.tensors == TensorMode::Requested => {
+                self.attach_requests(library)
+            }
+            LibraryRole::Framework | LibraryRole::Requests => Ok(0),
+            LibraryRole::Loader => self.attach_loader(library),
         }
     }
 
-    fn attach_cuda(&mut self, library: &Library, layer: Layer) -> Result<usize> {
+    fn attach_cuda(&mut self, library: &MappedLibrary, layer: Layer) -> Result<usize> {
         let mut functions = match library.functions(&self.reader, layer) {
             Ok(functions) => functions,
             Err(error) => return self.skip(library, &error),
@@ -376,14 +386,14 @@ impl Tracer {
         }
         functions.retain(|f| self.wants(&FUNCTIONS[usize::from(f.row)]));
         let path = library.path.display();
-        if let Some(refused) = beginning(&functions, First::Refused) {
+        if let Some(refused) = beginning(&functions, FirstInstruction::Refused) {
             self.warn(&anyhow!(
                 "{refused} of {path} not probed: the kernel allows no probe on their first \
                  instruction"
             ));
-            functions.retain(|f| f.first != First::Refused);
+            functions.retain(|f| f.first != FirstInstruction::Refused);
         }
-        if let Some(stepped) = beginning(&functions, First::Stepped) {
+        if let Some(stepped) = beginning(&functions, FirstInstruction::Stepped) {
             self.warn(&anyhow!(
                 "slow probes on {stepped} of {path}: the kernel cannot emulate their first \
                  instruction, and single-stepping costs ten times as much or more"
@@ -399,20 +409,20 @@ impl Tracer {
             calls.into_iter().partition(|f| op(f).is_device_query());
         let (file, pid) = (library.attach_path(), self.only_pid);
         let group = self.files.next_group();
-        let calls: Vec<_> = calls.iter().map(Point::from).collect();
+        let calls: Vec<_> = calls.iter().map(ProbePoint::from).collect();
         if !calls.is_empty() {
             let attached = self.probe.attach_calls(&file, &calls, pid);
             let count = calls.len();
             let why = || format!("cannot attach to {count} functions of {path}");
             self.probe.keep(Some(group), attached.with_context(why)?);
         }
-        let queries: Vec<_> = queries.iter().map(Point::from).collect();
+        let queries: Vec<_> = queries.iter().map(ProbePoint::from).collect();
         if !queries.is_empty() {
             let attached = self.probe.attach_calls(&file, &queries, pid);
             let why = || format!("cannot attach to the device queries of {path}");
             self.queries.push((group, attached.with_context(why)?));
         }
-        let entries: Vec<_> = entries.iter().map(Point::from).collect();
+        let entries: Vec<_> = entries.iter().map(ProbePoint::from).collect();
         if !entries.is_empty() {
             let attached = self.probe.attach_to_entries(&file, &entries, pid);
             let why = || format!("cannot attach to the launches of {path}");
@@ -426,13 +436,13 @@ impl Tracer {
     }
 
     /// Probes the memory reports of a framework's allocator.
-    fn attach_framework(&mut self, library: &Library) -> Result<usize> {
+    fn attach_framework(&mut self, library: &MappedLibrary) -> Result<usize> {
         let path = library.path.display();
         let functions = match library.functions(&self.reader, Layer::Framework) {
             Ok(functions) => functions,
             Err(error) => return self.skip(library, &error),
         };
-        let points: Vec<_> = functions.iter().map(Point::from).collect();
+        let points: Vec<_> = functions.iter().map(ProbePoint::from).collect();
         if points.is_empty() {
             let error = anyhow!(
                 "its allocator reports allocations in no known way, so its tensors are not traced; \
@@ -451,7 +461,7 @@ impl Tracer {
 
     /// Attaches to the static probes for requested sizes. Without them, tensors are traced all the
     /// same.
-    fn attach_requests(&mut self, library: &Library) -> Result<usize> {
+    fn attach_requests(&mut self, library: &MappedLibrary) -> Result<usize> {
         let path = library.path.display();
         let attached = self
             .probe
@@ -481,7 +491,7 @@ impl Tracer {
     }
 
     /// Attaches to the loader's rendezvous; without it, libraries loaded later are found late.
-    fn attach_loader(&mut self, library: &Library) -> Result<usize> {
+    fn attach_loader(&mut self, library: &MappedLibrary) -> Result<usize> {
         let path = library.path.display();
         let found = match library.rendezvous(&self.reader) {
             Ok(Some(found)) => found,
@@ -492,7 +502,7 @@ impl Tracer {
             }
             Err(error) => return self.skip(library, &error),
         };
-        let point = Point {
+        let point = ProbePoint {
             offset: found.offset,
             cookie: found.to_r_debug.cast_unsigned(),
         };
@@ -505,7 +515,7 @@ impl Tracer {
     }
 
     /// Keeps the probes of `library`, which has no others.
-    fn keep(&mut self, library: &Library, attached: Attached) {
+    fn keep(&mut self, library: &MappedLibrary, attached: Attached) {
         let group = self.files.next_group();
         self.probe.keep(Some(group), attached);
         self.files.enter(library, group);
@@ -513,7 +523,7 @@ impl Tracer {
 
     /// Skips a file to which no probe can be attached, now or later, with one warning. Returns an error
     /// if the file could not be read just now.
-    fn skip(&mut self, library: &Library, why: &Error) -> Result<usize> {
+    fn skip(&mut self, library: &MappedLibrary, why: &Error) -> Result<usize> {
         if why.is::<NotNow>() {
             bail!("{why:#}");
         }

@@ -4,7 +4,9 @@
 
 use std::mem::{offset_of, size_of};
 
-use gpuprobe_cuda::{Access, EXTRA, FUNCTIONS, Function, Layer, Op, Place, Shape, Value};
+use gpuprobe_cuda::{
+    Access, ArgumentPlace, EXTRA, EntryValue, FUNCTIONS, Function, LaunchShape, Layer, Op,
+};
 use gpuprobe_model::abi::*;
 use gpuprobe_wire as wire;
 
@@ -352,7 +354,7 @@ assert_same_enum! {
     Tensor = GP_OP_TENSOR, OutOfMemory = GP_OP_OUT_OF_MEMORY,
 }
 assert_same_enum! {
-    Shape, gp_shape, 0, GP_SHAPE_COUNT:
+    LaunchShape, gp_shape, 0, GP_SHAPE_COUNT:
     None = GP_SHAPE_NONE, Arguments = GP_SHAPE_ARGUMENTS, Config = GP_SHAPE_CONFIG,
     Dim3 = GP_SHAPE_DIM3, Addresses = GP_SHAPE_ADDRESSES,
     Cuboids = GP_SHAPE_CUBOIDS,
@@ -362,7 +364,7 @@ assert_same_enum! {
     Runtime = GP_LAYER_RUNTIME, Driver = GP_LAYER_DRIVER, Framework = GP_LAYER_FRAMEWORK,
 }
 assert_same_enum! {
-    Place, gp_place, 0, GP_PLACE_COUNT:
+    ArgumentPlace, gp_place, 0, GP_PLACE_COUNT:
     None = GP_PLACE_NONE, Argument = GP_PLACE_ARGUMENT, Stack = GP_PLACE_STACK,
 }
 assert_same_enum! {
@@ -436,7 +438,7 @@ assert_same_numbers!(
     record::REQUEST + 1 => GP_RECORD_COUNT,
 );
 
-fn raw_value(value: Value) -> types::gp_value {
+fn raw_value(value: EntryValue) -> types::gp_value {
     types::gp_value {
         place: value.place as u8,
         index: value.index,

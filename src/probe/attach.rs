@@ -8,19 +8,19 @@ use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
 
 use super::kind::AttachKind;
 use gpuprobe_os::proc::Mappings;
-use gpuprobe_stacks::functions::Function;
+use gpuprobe_stacks::functions::FunctionInFile;
 
 /// A function to probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Point {
+pub struct ProbePoint {
     /// File offset of its first instruction.
     pub offset: u64,
     /// Attach cookie passed to the program.
     pub cookie: u64,
 }
 
-impl From<&Function> for Point {
-    fn from(function: &Function) -> Self {
+impl From<&FunctionInFile> for ProbePoint {
+    fn from(function: &FunctionInFile) -> Self {
         Self {
             offset: function.offset,
             cookie: u64::from(function.row),
@@ -30,7 +30,7 @@ impl From<&Function> for Point {
 
 /// Number of a file's probes, under which they are released together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Group(pub u32);
+pub struct FileProbes(pub u32);
 
 /// Attached probes; dropping it detaches them.
 #[must_use = "dropping it detaches the probes"]
@@ -57,7 +57,7 @@ pub(super) fn attach(
     program: &ProgramMut<'_>,
     kind: AttachKind,
     path: &str,
-    points: &[Point],
+    points: &[ProbePoint],
     pid: Option<i32>,
     is_return: bool,
 ) -> Result<Vec<Link>> {
@@ -75,7 +75,7 @@ pub(super) fn attach(
     }
     if kind == AttachKind::Offset {
         // These kernels support no cookies.
-        let without_cookies = points.iter().map(|p| Point { cookie: 0, ..*p });
+        let without_cookies = points.iter().map(|p| ProbePoint { cookie: 0, ..*p });
         let points: Vec<_> = without_cookies.collect();
         return attach_each(program, path, &points, pid, is_return);
     }
@@ -86,15 +86,15 @@ pub(super) fn attach(
 pub(super) const AT_A_TIME: usize = 32;
 
 /// A program attached by several threads.
-struct Shared<'a>(&'a ProgramMut<'a>);
+struct SharedProgram<'a>(&'a ProgramMut<'a>);
 
 // SAFETY: attaching only reads the loaded program, whose descriptor and type no longer change, and
 // writes to nothing shared with another attachment.
 #[allow(unsafe_code)]
-unsafe impl Sync for Shared<'_> {}
+unsafe impl Sync for SharedProgram<'_> {}
 
-impl Shared<'_> {
-    fn attach(&self, pid: i32, path: &str, point: Point, is_return: bool) -> Result<Link> {
+impl SharedProgram<'_> {
+    fn attach(&self, pid: i32, path: &str, point: ProbePoint, is_return: bool) -> Result<Link> {
         let opts = UprobeOpts {
             cookie: point.cookie,
             retprobe: is_return,
@@ -110,15 +110,15 @@ impl Shared<'_> {
 fn attach_each(
     program: &ProgramMut<'_>,
     path: &str,
-    points: &[Point],
+    points: &[ProbePoint],
     pid: i32,
     is_return: bool,
 ) -> Result<Vec<Link>> {
-    let program = Shared(program);
+    let program = SharedProgram(program);
     let share = points.len().div_ceil(AT_A_TIME).max(1);
     thread::scope(|scope| {
         let program = &program;
-        let attach = |some: &[Point]| -> Result<Vec<Link>> {
+        let attach = |some: &[ProbePoint]| -> Result<Vec<Link>> {
             let one = |&point| program.attach(pid, path, point, is_return);
             some.iter().map(one).collect()
         };

@@ -2,7 +2,7 @@
 
 use super::abi;
 use super::kind::AttachKind;
-use super::load::Settings;
+use super::load::LoadSettings;
 use super::skeleton::{
     OpenGpuprobeMaps, OpenGpuprobeProgs, OpenGpuprobeSkel, types, types::rodata as Rodata,
 };
@@ -13,7 +13,7 @@ use gpuprobe_cuda::FUNCTIONS;
 /// Applies the settings and selects the programs of an attachment kind.
 pub(super) fn configure(
     open: &mut OpenGpuprobeSkel<'_>,
-    settings: &Settings,
+    settings: &LoadSettings,
     kind: AttachKind,
 ) -> Result<()> {
     let rodata = open.maps.rodata_data.as_deref_mut();
@@ -54,7 +54,7 @@ pub(super) fn share(open: &mut OpenGpuprobeSkel<'_>) -> Result<()> {
     Ok(())
 }
 
-fn fill(rodata: &mut Rodata, settings: &Settings) {
+fn fill(rodata: &mut Rodata, settings: &LoadSettings) {
     rodata.only_targets = settings.only_targets;
     rodata.follow_children = settings.follow_children;
     rodata.hold_targets = settings.hold_targets;
@@ -70,13 +70,13 @@ fn fill(rodata: &mut Rodata, settings: &Settings) {
     }
 }
 
-fn with_python(settings: &Settings) -> bool {
+fn with_python(settings: &LoadSettings) -> bool {
     settings.python && settings.stacks.is_on()
 }
 
 fn select_maps(
     maps: &mut OpenGpuprobeMaps<'_>,
-    settings: &Settings,
+    settings: &LoadSettings,
     kind: AttachKind,
 ) -> Result<()> {
     let with_stacks = settings.stacks != StackMode::Off;
@@ -103,7 +103,7 @@ fn select_maps(
     Ok(())
 }
 
-fn select_programs(progs: &mut OpenGpuprobeProgs<'_>, settings: &Settings, kind: AttachKind) {
+fn select_programs(progs: &mut OpenGpuprobeProgs<'_>, settings: &LoadSettings, kind: AttachKind) {
     let is = |one| kind == one;
     let (multi, offset) = (is(AttachKind::Multi), is(AttachKind::Offset));
     let (session, perf) = (is(AttachKind::Session), is(AttachKind::Perf));

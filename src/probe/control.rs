@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::load::Probe;
 use super::lost;
-use super::rings::{Image, Rings};
+use super::rings::{ExecutableId, Rings};
 use crate::probe::StackMode;
 use gpuprobe_model::abi::{RawCode, RawLaunchCount, RawLaunchKey, RawPath, RawPython};
 use gpuprobe_model::clock;
@@ -86,7 +86,7 @@ impl Probe {
     }
 
     /// Marks the dynamic loader of `image` as probed: an exec of it needs no scan.
-    pub fn image_known(&self, image: Image) {
+    pub fn image_known(&self, image: ExecutableId) {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&image.inode.to_ne_bytes());
         key[8..].copy_from_slice(&image.device.to_ne_bytes());

@@ -24,14 +24,14 @@ const FOLDERS: &[&str] = &["/run", "/tmp", "/dev/shm"];
 /// The collector's file in a new folder, writable by this user only and readable by all, as the traced
 /// program may run as any user. Both are removed on drop; programs that have loaded it keep it.
 #[derive(Debug)]
-pub struct Library {
+pub struct CollectorLibrary {
     path: PathBuf,
     /// The open file: if gpuprobe runs with capabilities of another user, that user can replace the path.
     file: Option<File>,
     batch_offset: u64,
 }
 
-impl Library {
+impl CollectorLibrary {
     /// Writes the file.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Library {
     }
 }
 
-impl Drop for Library {
+impl Drop for CollectorLibrary {
     fn drop(&mut self) {
         // A failure leaves a few hundred kilobytes behind.
         let _gone = fs::remove_file(&self.path);
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_file_is_readable_by_all_and_removed_on_drop() {
-        let library = Library::write().unwrap();
+        let library = CollectorLibrary::write().unwrap();
         let (file, folder) = (library.path().to_owned(), library.path().parent().unwrap());
         let folder = folder.to_owned();
         for path in [&file, &folder] {
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_probed_file_is_the_written_one_after_a_rename() {
-        let library = Library::write().unwrap();
+        let library = CollectorLibrary::write().unwrap();
         let moved = library.path().with_extension("moved");
         fs::rename(library.path(), &moved).unwrap();
         std::os::unix::fs::symlink("/proc/self/exe", library.path()).unwrap();
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_probed_function_begins_with_emulated_instructions() {
-        let library = Library::write().unwrap();
+        let library = CollectorLibrary::write().unwrap();
         let at = usize::try_from(library.batch_offset()).unwrap();
         if cfg!(target_arch = "x86_64") {
             // push %rbp; mov %rsp,%rbp; pop %rbp; ret
@@ -171,9 +171,9 @@ mod tests {
     fn unusable_folders_are_skipped() {
         let usable = tempfile::tempdir().unwrap();
         let folders = [Path::new("/proc"), Path::new("/nowhere"), usable.path()];
-        let library = Library::write_in(folders.into_iter()).unwrap();
+        let library = CollectorLibrary::write_in(folders.into_iter()).unwrap();
         assert!(library.path().starts_with(usable.path()));
-        let refused = Library::write_in(folders[..2].iter().copied());
+        let refused = CollectorLibrary::write_in(folders[..2].iter().copied());
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("/proc: "), "{refused}");
         assert!(refused.contains("/nowhere: it cannot be used"), "{refused}");

@@ -10,7 +10,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapType, OpenObject, ProgramMut};
 use zerocopy::FromZeros;
 
-use super::attach::{self, Attached, Group, Point};
+use super::attach::{self, Attached, FileProbes, ProbePoint};
 use super::kind::{self, AttachKind};
 use super::map_entries::MapEntries;
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder};
@@ -22,7 +22,7 @@ use gpuprobe_os::privileges;
 
 /// Settings fixed at load time.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct LoadSettings {
     /// Trace only the targets, added with [`Probe::add_target`].
     pub only_targets: bool,
     /// Children of targets are targets.
@@ -60,9 +60,9 @@ pub struct Probe {
     pub(super) stacks: StackMode,
     pub(super) batches: bool,
     // Before `skeleton`, so that the links are dropped first.
-    pub(super) links: Vec<(Option<Group>, Link)>,
+    pub(super) links: Vec<(Option<FileProbes>, Link)>,
     /// Dropped after the links, whose probes the kernel side identifies by these.
-    files: Vec<(Option<Group>, File)>,
+    files: Vec<(Option<FileProbes>, File)>,
     /// The kernel can restrict a probe to one process. Otherwise the probes fire in all processes, and
     /// the programs check the process.
     filters_processes: bool,
@@ -82,7 +82,7 @@ impl Probe {
     ///
     /// # Errors
     /// Returns an error with the kernel's reason, and what to do about it if known.
-    pub fn load(settings: &Settings) -> Result<Self> {
+    pub fn load(settings: &LoadSettings) -> Result<Self> {
         let kinds = settings.kind.map_or(AttachKind::ALL.to_vec(), |k| vec![k]);
         let (probe, refused) =
             kind::first_that_works(&kinds, |kind| Self::load_kind(settings, kind));
@@ -111,7 +111,7 @@ impl Probe {
         ))
     }
 
-    fn load_kind(settings: &Settings, kind: AttachKind) -> Result<Self> {
+    fn load_kind(settings: &LoadSettings, kind: AttachKind) -> Result<Self> {
         let has_types = types::kernel_has_types();
         if kind.needs_types() && !has_types {
             bail!(
@@ -156,7 +156,7 @@ impl Probe {
         Ok(probe)
     }
 
-    fn attach_tasks(&mut self, settings: &Settings) -> Result<()> {
+    fn attach_tasks(&mut self, settings: &LoadSettings) -> Result<()> {
         let progs = &self.skeleton.progs;
         let mut tracepoints = vec![
             (&progs.task_exit, "sched_process_exit"),
@@ -176,7 +176,7 @@ impl Probe {
     }
 
     fn self_test(&mut self) -> Result<()> {
-        let point = Point {
+        let point = ProbePoint {
             offset: attach::own_file_offset(kind::self_test_address())?,
             cookie: u64::from(table::SELF_TEST_ROW),
         };
@@ -210,7 +210,12 @@ impl Probe {
     ///
     /// # Errors
     /// Returns the kernel's error.
-    pub fn attach_calls(&self, path: &str, points: &[Point], pid: Option<i32>) -> Result<Attached> {
+    pub fn attach_calls(
+        &self,
+        path: &str,
+        points: &[ProbePoint],
+        pid: Option<i32>,
+    ) -> Result<Attached> {
         let (entry, on_return) = self.call_programs();
         // Returns first: an entry without its return would never complete.
         let programs = on_return.map(|program| (program, true));
@@ -234,7 +239,7 @@ impl Probe {
         programs: &[(&ProgramMut<'_>, bool)],
         kind: AttachKind,
         path: &str,
-        points: &[Point],
+        points: &[ProbePoint],
         pid: Option<i32>,
     ) -> Result<Attached> {
         let pid = self.only_in(pid);
@@ -258,7 +263,7 @@ impl Probe {
     pub fn attach_to_entries(
         &self,
         path: &str,
-        points: &[Point],
+        points: &[ProbePoint],
         pid: Option<i32>,
     ) -> Result<Attached> {
         let progs = &self.skeleton.progs;
@@ -273,7 +278,7 @@ impl Probe {
     pub fn attach_tensors(
         &self,
         path: &str,
-        points: &[Point],
+        points: &[ProbePoint],
         pid: Option<i32>,
     ) -> Result<Attached> {
         let (entry, _) = self.call_programs();
@@ -300,7 +305,7 @@ impl Probe {
     /// Returns the kernel's error.
     pub fn attach_batches(&self, path: &str, offset: u64) -> Result<Attached> {
         let progs = &self.skeleton.progs;
-        let point = Point { offset, cookie: 0 };
+        let point = ProbePoint { offset, cookie: 0 };
         // The only probed function of its file: no cookie is needed.
         let programs = [&progs.batch_multi, &progs.batch_perf, &progs.batch_perf];
         self.attach_entries(programs, path, &[point], None)
@@ -312,7 +317,7 @@ impl Probe {
     /// Returns the kernel's error.
     pub fn attach_code_gone(&self, path: &str, offset: u64) -> Result<Attached> {
         let progs = &self.skeleton.progs;
-        let point = Point { offset, cookie: 0 };
+        let point = ProbePoint { offset, cookie: 0 };
         // The only probed function of its file: no cookie is needed.
         let programs = [
             &progs.code_gone_multi,
@@ -329,7 +334,7 @@ impl Probe {
     pub fn attach_rendezvous(
         &self,
         path: &str,
-        point: Point,
+        point: ProbePoint,
         pid: Option<i32>,
     ) -> Result<Attached> {
         let progs = &self.skeleton.progs;
@@ -346,7 +351,7 @@ impl Probe {
         &self,
         [multi, perf, offset]: [&ProgramMut<'_>; 3],
         path: &str,
-        points: &[Point],
+        points: &[ProbePoint],
         pid: Option<i32>,
     ) -> Result<Attached> {
         let (program, kind) = match self.kind {
@@ -365,7 +370,7 @@ impl Probe {
     }
 
     /// Keeps probes until their group is released, or this is dropped.
-    pub fn keep(&mut self, group: Option<Group>, attached: Attached) {
+    pub fn keep(&mut self, group: Option<FileProbes>, attached: Attached) {
         let links = attached.links.into_iter();
         self.links.extend(links.map(|link| (group, link)));
         let files = attached.files.into_iter();
@@ -373,7 +378,7 @@ impl Probe {
     }
 
     /// Detaches the probes of `group` and closes their file.
-    pub fn release(&mut self, group: Group) {
+    pub fn release(&mut self, group: FileProbes) {
         let links = self.links.extract_if(.., |(of, _)| *of == Some(group));
         let files = self.files.extract_if(.., |(of, _)| *of == Some(group));
         Attached {

@@ -18,10 +18,10 @@ mod skeleton;
 mod stack_mode;
 pub mod types;
 
-pub use attach::{Attached, Group, Point};
+pub use attach::{Attached, FileProbes, ProbePoint};
 pub use kind::AttachKind;
-pub use load::{Probe, Settings, has_ring_buffers};
+pub use load::{LoadSettings, Probe, has_ring_buffers};
 pub use map_entries::MapEntries;
 pub use ring::Consumer;
-pub use rings::{Image, Notice, Rings};
+pub use rings::{ExecutableId, Notice, Rings};
 pub use stack_mode::StackMode;

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{MapCore, MapFlags};
 
-use super::attach::Point;
+use super::attach::ProbePoint;
 use super::load::Probe;
 
 /// Prefix of the path of a probe, after which the kernel side finds the descriptor's number.
@@ -16,7 +16,7 @@ const DESCRIPTOR_BYTES: usize = 8;
 
 /// A probed file. The kernel side identifies it by the number of its descriptor, so the file must stay
 /// open as long as the probes.
-pub(super) struct Probed {
+pub(super) struct OpenedFile {
     /// Path for the kernel.
     pub(super) path: String,
     pub(super) file: File,
@@ -39,7 +39,7 @@ impl Probe {
     ///
     /// # Errors
     /// Returns an error if the file cannot be opened, or the map is full.
-    pub(super) fn enter_cookies(&self, path: &str, points: &[Point]) -> Result<Probed> {
+    pub(super) fn enter_cookies(&self, path: &str, points: &[ProbePoint]) -> Result<OpenedFile> {
         let file = File::open(path).with_context(|| format!("cannot open {path}"))?;
         let descriptor = file.as_raw_fd();
         for point in points {
@@ -49,7 +49,7 @@ impl Probe {
                 .update(&key, &point.cookie.to_ne_bytes(), MapFlags::ANY)
                 .context("cannot set an attach cookie: the map is full")?;
         }
-        Ok(Probed {
+        Ok(OpenedFile {
             path: format!("{PREFIX}{descriptor}"),
             file,
         })

@@ -61,7 +61,7 @@ pub(super) enum Progress {
 }
 
 /// A record in the ring.
-struct Found<'a> {
+struct RingRecord<'a> {
     /// Its bytes; `None` if it was discarded.
     record: Option<&'a [u8]>,
     /// Position of the next record.
@@ -69,12 +69,12 @@ struct Found<'a> {
 }
 
 /// A shared mapping of part of the ring.
-struct Mapping {
+struct RingMapping {
     start: NonNull<u8>,
     length: NonZeroUsize,
 }
 
-impl Mapping {
+impl RingMapping {
     fn new(map: &OwnedFd, offset: usize, length: usize, protection: ProtFlags) -> Result<Self> {
         let length = NonZeroUsize::new(length).context("empty mapping")?;
         let offset = i64::try_from(offset)?;
@@ -95,7 +95,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for RingMapping {
     fn drop(&mut self) {
         // SAFETY: the range is the one that was mapped, and nothing borrows from it any more.
         let _ = unsafe { munmap(self.start.cast(), self.length.get()) };
@@ -108,10 +108,10 @@ pub(super) struct Ring {
     page: usize,
     data_bytes: usize,
     step: usize,
-    consumer: Mapping,
-    producer: Mapping,
+    consumer: RingMapping,
+    producer: RingMapping,
     /// The mapped part of the data, with its offset.
-    window: Option<(usize, Mapping)>,
+    window: Option<(usize, RingMapping)>,
     position: u64,
 }
 
@@ -124,8 +124,8 @@ impl Ring {
             .and_then(|size| usize::try_from(size).ok())
             .context("cannot determine the page size")?;
         let read_write = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        let consumer = Mapping::new(&map, 0, page, read_write)?;
-        let producer = Mapping::new(&map, page, page, ProtFlags::PROT_READ)?;
+        let consumer = RingMapping::new(&map, 0, page, read_write)?;
+        let producer = RingMapping::new(&map, page, page, ProtFlags::PROT_READ)?;
         let position = consumer.position().load(Ordering::Acquire);
         Ok(Self {
             map,
@@ -185,7 +185,7 @@ impl Ring {
             if self.position >= end {
                 break;
             }
-            let Some(Found { record, next }) = self.record_at(self.position)? else {
+            let Some(RingRecord { record, next }) = self.record_at(self.position)? else {
                 return Ok(false);
             };
             if let Some(record) = record {
@@ -204,7 +204,7 @@ impl Ring {
             if position >= end.min(window_end) {
                 break;
             }
-            let Some(Found { record, next }) = self.record_at(position)? else {
+            let Some(RingRecord { record, next }) = self.record_at(position)? else {
                 break;
             };
             if let Some(record) = record {
@@ -223,7 +223,7 @@ impl Ring {
     }
 
     /// The record at `position`; `None` if it is still being written.
-    fn record_at(&mut self, position: u64) -> Result<Option<Found<'_>>> {
+    fn record_at(&mut self, position: u64) -> Result<Option<RingRecord<'_>>> {
         let (bytes, offset) = self.window_at(position)?;
         // SAFETY: records start at multiples of 8, so the word is aligned and inside the window;
         // the kernel stores it atomically.
@@ -239,7 +239,7 @@ impl Ring {
         };
         let next = position + (HEADER_BYTES + length).next_multiple_of(8) as u64;
         let record = (header & DISCARDED == 0).then_some(payload);
-        Ok(Some(Found { record, next }))
+        Ok(Some(RingRecord { record, next }))
     }
 
     /// The mapped window, moved if necessary, and the offset of `position` in it.
@@ -251,7 +251,7 @@ impl Ring {
             Some((mapped, window)) if mapped == start => window,
             _ => {
                 let place = 2 * self.page + start;
-                Mapping::new(&self.map, place, 2 * self.step, ProtFlags::PROT_READ)?
+                RingMapping::new(&self.map, place, 2 * self.step, ProtFlags::PROT_READ)?
             }
         };
         let (_, window) = self.window.insert((start, window));

@@ -22,12 +22,12 @@ pub struct Notice {
     /// The process is stopped and must be sent `SIGCONT`.
     pub held: bool,
     /// The program that it executes now; `None` if it has mapped a file that may be a CUDA library.
-    pub image: Option<Image>,
+    pub image: Option<ExecutableId>,
 }
 
 /// Identity of an executable on the kernel side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Image {
+pub struct ExecutableId {
     pub(super) inode: u64,
     pub(super) device: u64,
 }
@@ -46,12 +46,12 @@ pub struct Rings {
     /// Batches of collectors; `None` without collectors.
     batches: Option<Ring>,
     /// The end positions of a read that was cut short.
-    ends: Option<Ends>,
+    ends: Option<RingEnds>,
 }
 
 /// Positions up to which the rings are read.
 #[derive(Clone, Copy)]
-struct Ends {
+struct RingEnds {
     memory: u64,
     activity: u64,
     batches: u64,
@@ -85,7 +85,7 @@ impl Rings {
     /// # Errors
     /// Returns the error of `mmap`, or an error about a corrupt ring.
     pub fn read(&mut self, consumer: &mut impl Consumer, until: Option<Instant>) -> Result<bool> {
-        let ends = self.ends.take().unwrap_or_else(|| Ends {
+        let ends = self.ends.take().unwrap_or_else(|| RingEnds {
             batches: self.batches.as_ref().map_or(0, Ring::end),
             activity: self.activity.end(),
             memory: self.memory.end(),
@@ -97,7 +97,7 @@ impl Rings {
 
     fn read_to(
         &mut self,
-        ends: Ends,
+        ends: RingEnds,
         consumer: &mut impl Consumer,
         until: Option<Instant>,
     ) -> Result<bool> {
@@ -199,7 +199,7 @@ fn watch(ring: &Ring) -> Result<AsyncFd<OwnedFd>> {
 fn decode_notice(bytes: &[u8]) -> Option<Notice> {
     let (raw, _) = RawNotice::read_from_prefix(bytes).ok()?;
     let image = match raw.record_type {
-        record::NEW_IMAGE => Some(Image {
+        record::NEW_IMAGE => Some(ExecutableId {
             inode: raw.inode,
             device: raw.device,
         }),

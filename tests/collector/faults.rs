@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use gpuprobe_wire::{SETTINGS_VARIABLE, Settings, TEXT_MAX, flags};
+use gpuprobe_wire::{SETTINGS_VARIABLE, TEXT_MAX, WireSettings, flags};
 
 use crate::harness::standin::standin;
 use crate::run::{CollectorRun, CollectorSetup, of};
@@ -95,10 +95,10 @@ fn records_dropped_by_cupti_are_counted() {
 #[test]
 fn overflowing_buffers_lose_only_counted_records() {
     let setup = CollectorSetup::new("workload", "module k; launchstorm 4 5000")
-        .settings(Settings {
+        .settings(WireSettings {
             buffer_bytes: 64 << 10,
             flush_ms: 60_000,
-            ..Settings::default()
+            ..WireSettings::default()
         })
         .run();
     let run = setup.unharmed();

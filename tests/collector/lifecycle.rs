@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
-use gpuprobe_wire::{SETTINGS_VARIABLE, Settings, Tracer, flags};
+use gpuprobe_wire::{SETTINGS_VARIABLE, TracerId, WireSettings, flags};
 
 use crate::run::{CollectorRun, CollectorSetup, RunningWorkload, of};
 
@@ -95,10 +95,10 @@ fn closed_standard_error_does_not_kill_the_program() {
     assert_eq!(run.truth("allocs"), 1);
 }
 
-fn tracer(pid: u32) -> Tracer {
+fn tracer(pid: u32) -> TracerId {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let after_name = &stat[stat.rfind(')').unwrap() + 1..];
-    Tracer {
+    TracerId {
         pid,
         start_ticks: after_name
             .split_whitespace()
@@ -110,11 +110,11 @@ fn tracer(pid: u32) -> Tracer {
     }
 }
 
-fn traced_by(tracer: Tracer) -> CollectorSetup {
-    CollectorSetup::new("workload", "").settings(Settings {
+fn traced_by(tracer: TracerId) -> CollectorSetup {
+    CollectorSetup::new("workload", "").settings(WireSettings {
         tracer: Some(tracer),
         flush_ms: 20,
-        ..Settings::default()
+        ..WireSettings::default()
     })
 }
 
@@ -139,7 +139,7 @@ fn collector_stops_when_gpuprobe_exits_and_the_program_goes_on() {
 
 #[test]
 fn gpuprobe_in_another_pid_namespace_counts_as_alive() {
-    let elsewhere = Tracer {
+    let elsewhere = TracerId {
         namespace: 1,
         ..tracer(std::process::id())
     };

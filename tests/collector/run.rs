@@ -8,8 +8,10 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use gpuprobe::probe::library::Library;
-use gpuprobe_wire::{Batch, BatchHeader, Kinds, Record, SETTINGS_VARIABLE, Settings, flags};
+use gpuprobe::probe::library::CollectorLibrary;
+use gpuprobe_wire::{
+    ActivityKinds, Batch, BatchHeader, SETTINGS_VARIABLE, WireRecord, WireSettings, flags,
+};
 use tempfile::TempDir;
 
 use crate::harness::standin::standin;
@@ -22,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 fn collector() -> &'static Path {
     static COLLECTOR: OnceLock<PathBuf> = OnceLock::new();
     COLLECTOR.get_or_init(|| {
-        let library = Library::write().unwrap();
+        let library = CollectorLibrary::write().unwrap();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let (new, own) = (
             TempDir::new_in(folder).unwrap(),
@@ -50,10 +52,10 @@ impl CollectorSetup {
         if !commands.is_empty() {
             command.args(["-c", commands]);
         }
-        let settings = Settings {
-            kinds: Kinds::USUAL,
+        let settings = WireSettings {
+            kinds: ActivityKinds::USUAL,
             flush_ms: 20,
-            ..Settings::default()
+            ..WireSettings::default()
         };
         command
             .env("CUDA_INJECTION64_PATH", standin.path("libspy.so"))
@@ -86,16 +88,16 @@ impl CollectorSetup {
         self.variable("STANDIN_CUPTI_VERSION", version)
     }
 
-    pub(crate) fn settings(self, settings: Settings) -> Self {
+    pub(crate) fn settings(self, settings: WireSettings) -> Self {
         self.variable(SETTINGS_VARIABLE, settings.to_string())
     }
 
     /// Collects only these kinds of records.
     pub(crate) fn kinds(self, kinds: &str) -> Self {
-        self.settings(Settings {
+        self.settings(WireSettings {
             kinds: kinds.parse().unwrap(),
             flush_ms: 20,
-            ..Settings::default()
+            ..WireSettings::default()
         })
     }
 
@@ -242,7 +244,7 @@ impl CollectorRun {
 #[derive(Default)]
 pub(crate) struct Handed {
     pub(crate) headers: Vec<BatchHeader>,
-    pub(crate) records: Vec<Record>,
+    pub(crate) records: Vec<WireRecord>,
     pub(crate) texts: HashMap<u32, String>,
     pub(crate) functions: HashMap<(u32, u32), String>,
 }
@@ -271,11 +273,11 @@ impl Handed {
             let item = item.unwrap();
             records += 1;
             match item.record {
-                Record::Text(text) => {
+                WireRecord::Text(text) => {
                     let known = self.texts.insert(text.id, item.text_lossy().into());
                     assert_eq!(known, None, "a text was sent twice");
                 }
-                Record::CallbackName(name) => {
+                WireRecord::CallbackName(name) => {
                     let key = (name.domain, name.cbid);
                     let known = self.functions.insert(key, item.text_lossy().into());
                     assert_eq!(known, None, "a function was named twice");
@@ -306,7 +308,7 @@ impl Handed {
         self.headers.last().expect("nothing was handed over")
     }
 
-    pub(crate) fn all<T>(&self, select: impl Fn(&Record) -> Option<T>) -> Vec<T> {
+    pub(crate) fn all<T>(&self, select: impl Fn(&WireRecord) -> Option<T>) -> Vec<T> {
         self.records.iter().filter_map(select).collect()
     }
 }
@@ -315,7 +317,7 @@ impl Handed {
 macro_rules! of {
     ($handed:expr, $kind:ident) => {
         $handed.all(|record| match record {
-            gpuprobe_wire::Record::$kind(record) => Some(*record),
+            gpuprobe_wire::WireRecord::$kind(record) => Some(*record),
             _ => None,
         })
     };

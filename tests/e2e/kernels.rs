@@ -9,9 +9,9 @@ use nix::sys::signal::Signal;
 use rusqlite::{Connection, OpenFlags};
 use tempfile::TempDir;
 
-use gpuprobe::host::{Library, Role};
+use gpuprobe::host::{LibraryRole, MappedLibrary};
 use gpuprobe_cuda::Layer;
-use gpuprobe_stacks::reader::Reader;
+use gpuprobe_stacks::reader::FileReader;
 
 use crate::harness::standin::OwnCopy;
 use crate::harness::talk::Talk;
@@ -136,9 +136,9 @@ fn root_running_process_without_btf_is_exact() {
 /// Replaces the first instructions `push %rbp; mov %rsp,%rbp` of a function of the library at
 /// `path` with the equivalent `code`.
 pub(crate) fn begin(path: &Path, symbol: &str, code: [u8; 4]) {
-    let library = Library::open(path, path, Role::Cuda(Layer::Driver)).unwrap();
+    let library = MappedLibrary::open(path, path, LibraryRole::Cuda(Layer::Driver)).unwrap();
     let functions = library
-        .functions(&Reader::default(), Layer::Driver)
+        .functions(&FileReader::default(), Layer::Driver)
         .unwrap();
     let found = functions.iter().find(|f| f.symbol == symbol);
     let offset = usize::try_from(found.unwrap().offset).unwrap();

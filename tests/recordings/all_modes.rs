@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gpuprobe_cuda::{FUNCTIONS, Modes};
-use gpuprobe_model::Usage;
+use gpuprobe_model::GpuUsage;
 use gpuprobe_model::abi::{RawBatch, RawCopy, RawLaunchKey, record};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_recording::log::{Mark, Note};
@@ -30,7 +30,7 @@ fn copy(symbol: &str, bytes: u64, start_ns: u64) -> RawCopy {
 
 /// Collector records: one of each kind.
 fn batch() -> Vec<u8> {
-    let mut writer = wire::Writer::default();
+    let mut writer = wire::BatchWriter::default();
     for record in gpu_records() {
         assert!(writer.push_record(&record, b"_Z3addPfS_i"));
     }
@@ -55,8 +55,8 @@ fn loud<T: FromBytes + IntoBytes>() -> T {
 }
 
 /// A record of each kind: names before their users.
-fn gpu_records() -> Vec<wire::Record> {
-    use wire::Record::*;
+fn gpu_records() -> Vec<wire::WireRecord> {
+    use wire::WireRecord::*;
     let (start_ns, end_ns, time_ns) = (5_000, 5_400, 5_500);
     let (name, size_bytes) = (1, 4096);
     macro_rules! record {
@@ -96,10 +96,10 @@ fn mark(second: u32, is_final: bool) -> Note {
         stacks: false,
         now_ns: Some(3_000_000_000),
         lost_by_user: Vec::new(),
-        usage: Some(Usage {
+        usage: Some(GpuUsage {
             processes: [(PID, vec![(0, 1 << 30)])].into(),
             contexts: [(0, 500 << 20)].into(),
-            ..Usage::default()
+            ..GpuUsage::default()
         }),
     })
 }

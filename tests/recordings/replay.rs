@@ -6,7 +6,7 @@ use chrono::DateTime;
 use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_model::UserLoss;
 use gpuprobe_model::abi::{RawCall, RawTask, record};
-use gpuprobe_model::clock::Clock;
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_recording::log::{Mark, Note};
 use gpuprobe_recording::{Facts, Player};
@@ -78,7 +78,7 @@ fn begin(path: &Path) -> Player {
         ..Modes::default()
     };
     let facts = Facts {
-        clock: Clock::at(began, BEGAN_NS),
+        clock: WallClock::at(began, BEGAN_NS),
         ..Facts::now(modes)
     };
     Player::recording(path, facts).unwrap()

@@ -5,10 +5,10 @@ use std::path::Path;
 use chrono::DateTime;
 use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_model::abi::{RawBatch, RawCall, RawCopy, RawKernel, RawLaunchKey, record};
-use gpuprobe_model::clock::Clock;
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::identity::{DeviceIdentity, Identity};
 use gpuprobe_model::stack::{CallStack, Frame, Language, Location, ModuleId};
-use gpuprobe_model::{GpuMemory, Untraced, Usage};
+use gpuprobe_model::{GpuMemory, GpuUsage, Untraced};
 use gpuprobe_recording::log::{Mark, Note};
 use gpuprobe_recording::{Facts, Player};
 use gpuprobe_wire as wire;
@@ -189,7 +189,7 @@ pub(crate) fn identity(user: &str, command: &str, gpu: u32) -> Identity {
 pub(crate) fn begin(path: &Path, modes: Modes) -> Player {
     let began = DateTime::parse_from_rfc3339(BEGAN).unwrap();
     let facts = Facts {
-        clock: Clock::at(began, 1_000),
+        clock: WallClock::at(began, 1_000),
         command: vec!["python3".into(), "/home/ada/train.py".into()],
         ..Facts::now(modes)
     };
@@ -230,7 +230,7 @@ pub(crate) fn allocate(
     recorder.record(call.as_bytes());
 }
 
-pub(crate) fn mark(second: u32, host_wide: bool, is_final: bool, usage: Usage) -> Note {
+pub(crate) fn mark(second: u32, host_wide: bool, is_final: bool, usage: GpuUsage) -> Note {
     Note::Report(Mark {
         host_wide,
         time: format!("2026-11-25T15:45:{second:02}+07:00"),
@@ -255,12 +255,12 @@ fn gpu(index: u32, used_bytes: u64) -> GpuMemory {
     }
 }
 
-pub(crate) fn usage(held: u64) -> Usage {
-    Usage {
+pub(crate) fn usage(held: u64) -> GpuUsage {
+    GpuUsage {
         processes: [(PID, vec![(0, held + 532 * MIB)])].into(),
         contexts: [(0, 532 * MIB)].into(),
         gpus: vec![gpu(0, held + 600 * MIB)],
-        ..Usage::default()
+        ..GpuUsage::default()
     }
 }
 
@@ -281,9 +281,9 @@ pub(crate) fn training(path: &Path) {
     recorder.record(free.as_bytes());
     recorder.note(mark(34, false, false, usage(3298 * MIB)));
     recorder.record(task(record::EXIT, "python3", 5 * SECOND).as_bytes());
-    let gone = Usage {
+    let gone = GpuUsage {
         gpus: vec![gpu(0, 68 * MIB)],
-        ..Usage::default()
+        ..GpuUsage::default()
     };
     recorder.note(mark(36, false, true, gone));
     recorder.finish();
@@ -311,7 +311,7 @@ pub(crate) fn host(path: &Path) {
         comm: comm.to_owned(),
         identity: who,
     };
-    let usage = |grown: u64| Usage {
+    let usage = |grown: u64| GpuUsage {
         processes: [
             (PID, vec![(0, 95 * GIB + grown + 532 * MIB)]),
             (OTHER, vec![(1, 30 * GIB + 532 * MIB)]),
@@ -374,8 +374,8 @@ pub(crate) fn launches(path: &Path) {
         recorder.count(key, 1 << (8 - number), 0);
         recorder.record(&name(key, kernel));
     }
-    recorder.note(mark(32, false, false, Usage::default()));
-    recorder.note(mark(34, false, true, Usage::default()));
+    recorder.note(mark(32, false, false, GpuUsage::default()));
+    recorder.note(mark(34, false, true, GpuUsage::default()));
     recorder.finish();
 }
 
@@ -414,8 +414,8 @@ pub(crate) fn copies(path: &Path) {
             recorder.record(copy.as_bytes());
         }
     }
-    recorder.note(mark(32, false, false, Usage::default()));
-    recorder.note(mark(34, false, true, Usage::default()));
+    recorder.note(mark(32, false, false, GpuUsage::default()));
+    recorder.note(mark(34, false, true, GpuUsage::default()));
     recorder.finish();
 }
 
@@ -436,18 +436,18 @@ pub(crate) fn activity(path: &Path) {
         identity("ada", "python3 train.py", 0),
     );
     recorder.record(&batch());
-    recorder.note(mark(32, false, false, Usage::default()));
-    recorder.note(mark(34, false, true, Usage::default()));
+    recorder.note(mark(32, false, false, GpuUsage::default()));
+    recorder.note(mark(34, false, true, GpuUsage::default()));
     recorder.finish();
 }
 
 fn batch() -> Vec<u8> {
-    use wire::Record;
-    let mut writer = wire::Writer::default();
-    let mut push = |record: Record, text: &[u8]| assert!(writer.push_record(&record, text));
+    use wire::WireRecord;
+    let mut writer = wire::BatchWriter::default();
+    let mut push = |record: WireRecord, text: &[u8]| assert!(writer.push_record(&record, text));
     for (id, kernel) in (1..).zip(KERNELS) {
         push(
-            Record::Text(wire::Text {
+            WireRecord::Text(wire::Text {
                 id,
                 ..wire::Text::default()
             }),
@@ -459,15 +459,15 @@ fn batch() -> Vec<u8> {
         id: name,
         ..wire::Text::default()
     };
-    push(Record::Text(text), b"NVIDIA H200");
+    push(WireRecord::Text(text), b"NVIDIA H200");
     let device = wire::Device {
         memory_bytes,
         name,
         ..wire::Device::default()
     };
-    push(Record::Device(device), b"");
+    push(WireRecord::Device(device), b"");
     let function = wire::CallbackName { domain: 1, cbid: 1 };
-    push(Record::CallbackName(function), b"cuLaunchKernel");
+    push(WireRecord::CallbackName(function), b"cuLaunchKernel");
     for step in 0..20_u64 {
         let start_ns = SECOND + step * 1_000_000;
         for name in 1..=6 {
@@ -475,7 +475,7 @@ fn batch() -> Vec<u8> {
             let end_ns = start_ns + 1_000 * u64::from(name) + step * 10;
             let (grid, block) = ([1024, 1, 1], [128, 1, 1]);
             push(
-                Record::Kernel(wire::Kernel {
+                WireRecord::Kernel(wire::Kernel {
                     start_ns,
                     end_ns,
                     name,
@@ -489,7 +489,7 @@ fn batch() -> Vec<u8> {
         let (end_ns, copy_kind, size_bytes) = (start_ns + 800_000, 1, 40 * MIB);
         let start_copy = start_ns + 100_000;
         push(
-            Record::Memcpy(wire::Memcpy {
+            WireRecord::Memcpy(wire::Memcpy {
                 start_ns: start_copy,
                 end_ns,
                 copy_kind,
@@ -499,7 +499,7 @@ fn batch() -> Vec<u8> {
             b"",
         );
         push(
-            Record::Api(wire::Api {
+            WireRecord::Api(wire::Api {
                 start_ns,
                 end_ns: start_ns + 5_000,
                 domain: 1,
@@ -509,7 +509,7 @@ fn batch() -> Vec<u8> {
             b"",
         );
         push(
-            Record::Sync(wire::Sync {
+            WireRecord::Sync(wire::Sync {
                 start_ns,
                 end_ns,
                 ..wire::Sync::default()

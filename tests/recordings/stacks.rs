@@ -5,7 +5,7 @@ use std::path::Path;
 use chrono::DateTime;
 use gpuprobe_cuda::Modes;
 use gpuprobe_model::abi::{RawCall, record};
-use gpuprobe_model::clock::Clock;
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Frame, Language, Location, ModuleId};
 use gpuprobe_recording::log::{Mark, Note};
@@ -115,7 +115,7 @@ pub(crate) fn record_run(path: &Path) {
         ..Modes::default()
     };
     let facts = Facts {
-        clock: Clock::at(began, 1_000),
+        clock: WallClock::at(began, 1_000),
         ..Facts::now(modes)
     };
     let mut recorder = Player::recording(path, facts).unwrap();

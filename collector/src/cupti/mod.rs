@@ -7,8 +7,8 @@
 mod read;
 mod version;
 
-pub use read::{Address, Outcome, Reduced, read};
-pub use version::Version;
+pub use read::{Address, ReadResult, Reduced, read};
+pub use version::CuptiVersion;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]

@@ -1,17 +1,17 @@
 //! Conversion of a CUPTI record to a wire record, by the offsets of `cupti_activity.h`.
 
 use gpuprobe_wire::settings::cupti_kind as kind;
-use gpuprobe_wire::{self as wire, Record, UNKNOWN_ID};
+use gpuprobe_wire::{self as wire, UNKNOWN_ID, WireRecord};
 use zerocopy::FromBytes;
 
-use super::version::{Generation, Version};
+use super::version::{CuptiVersion, Generation};
 
 /// Address of a zero-terminated text in the process of the record; 0 for none.
 pub type Address = u64;
 
 /// Result of reading a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReadResult {
     /// A valid record of a known kind.
     Record(Reduced),
     /// A kind that is not collected; the number is CUPTI's.
@@ -24,7 +24,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduced {
     /// The record without text ids.
-    pub record: Record,
+    pub record: WireRecord,
     /// Name, and qualifier (domain of a marker, or library that allocated).
     pub texts: [Address; 2],
 }
@@ -33,13 +33,13 @@ impl Reduced {
     /// The record with the ids of its two texts.
     #[inline]
     #[must_use]
-    pub fn named(mut self, [name, qualifier]: [u32; 2]) -> Record {
+    pub fn named(mut self, [name, qualifier]: [u32; 2]) -> WireRecord {
         match &mut self.record {
-            Record::Device(device) => device.name = name,
-            Record::Kernel(kernel) => kernel.name = name,
-            Record::Memory(memory) => (memory.name, memory.source) = (name, qualifier),
-            Record::Name(named) => named.name = name,
-            Record::Marker(marker) => (marker.name, marker.domain) = (name, qualifier),
+            WireRecord::Device(device) => device.name = name,
+            WireRecord::Kernel(kernel) => kernel.name = name,
+            WireRecord::Memory(memory) => (memory.name, memory.source) = (name, qualifier),
+            WireRecord::Name(named) => named.name = name,
+            WireRecord::Marker(marker) => (marker.name, marker.domain) = (name, qualifier),
             _ => {}
         }
         self.record
@@ -49,17 +49,17 @@ impl Reduced {
 /// Reads the record at the beginning of `bytes`; further bytes are ignored.
 #[inline]
 #[must_use]
-pub fn read(version: Version, bytes: &[u8]) -> Outcome {
+pub fn read(version: CuptiVersion, bytes: &[u8]) -> ReadResult {
     let Some(kind) = bytes.first_chunk().map(|first| u32::from_le_bytes(*first)) else {
-        return Outcome::Short;
+        return ReadResult::Short;
     };
     let Some(layout) = LAYOUTS.iter().find(|layout| layout.kinds.contains(&kind)) else {
-        return Outcome::Unknown(kind);
+        return ReadResult::Unknown(kind);
     };
     if bytes.len() < layout.bytes(version) {
-        return Outcome::Short;
+        return ReadResult::Short;
     }
-    let reader = Reader {
+    let reader = RecordReader {
         version,
         kind,
         bytes,
@@ -68,28 +68,28 @@ pub fn read(version: Version, bytes: &[u8]) -> Outcome {
 }
 
 /// Layout of the records of some kinds.
-struct Layout {
+struct RecordLayout {
     kinds: &'static [u32],
     /// Minimum size in bytes by generation, oldest first.
     sizes: &'static [(Generation, usize)],
-    read: fn(&Reader<'_>) -> Outcome,
+    read: fn(&RecordReader<'_>) -> ReadResult,
 }
 
-impl Layout {
-    fn bytes(&self, version: Version) -> usize {
+impl RecordLayout {
+    fn bytes(&self, version: CuptiVersion) -> usize {
         let had = self.sizes.iter().rev().find(|size| version.has(size.0));
         had.map_or(0, |size| size.1)
     }
 }
 
 /// A record with the length of its version.
-struct Reader<'a> {
-    version: Version,
+struct RecordReader<'a> {
+    version: CuptiVersion,
     kind: u32,
     bytes: &'a [u8],
 }
 
-impl Reader<'_> {
+impl RecordReader<'_> {
     /// The number or numbers at `offset`; zeros beyond the end.
     fn at<T: FromBytes + Default>(&self, offset: usize) -> T {
         let rest = self.bytes.get(offset..).unwrap_or_default();
@@ -172,16 +172,16 @@ macro_rules! layouts {
         $(ids: $($id:ident $id_offset:literal),+;)?
         $(let $computed:ident = $value:expr;)*
     })+) => {
-        &[$(Layout {
+        &[$(RecordLayout {
             kinds: &[$(kind::$kind),+],
             sizes: &[(Common, $common) $(, ($size_since, $size))*],
             read: |$reader| {
                 // Already checked by the caller; here it removes a bounds check per field.
                 if $reader.bytes.len() < $common {
-                    return Outcome::Short;
+                    return ReadResult::Short;
                 }
-                Outcome::Record(Reduced {
-                    record: Record::$record(wire::$record {
+                ReadResult::Record(Reduced {
+                    record: WireRecord::$record(wire::$record {
                         $($($field: $reader.at($offset),)+)?
                         $($($id: $reader.id($id_offset),)+)?
                         $($computed: $value,)*
@@ -196,7 +196,7 @@ macro_rules! layouts {
 
 /// Layouts, most frequent first.
 #[allow(clippy::needless_update, reason = "some rows name every field")]
-const LAYOUTS: &[Layout] = layouts! { reader:
+const LAYOUTS: &[RecordLayout] = layouts! { reader:
     Api of [RUNTIME, DRIVER, INTERNAL_LAUNCH_API] {
         sizes: Common 40;
         fields: cbid 4, start_ns 8, end_ns 16, pid 24, tid 28, correlation 32, result 36;

@@ -1,7 +1,7 @@
 //! Records as bytes, by kind and version.
 
 use gpuprobe_wire::settings::cupti_kind as kind;
-use gpuprobe_wire::{self as wire, Record, UNKNOWN_ID};
+use gpuprobe_wire::{self as wire, UNKNOWN_ID, WireRecord};
 use proptest::prelude::*;
 
 use super::*;
@@ -28,13 +28,13 @@ fn bytes(kind: u32, size: usize, fields: &[(usize, usize, u64)]) -> Vec<u8> {
     bytes
 }
 
-fn at(version: u32) -> Version {
-    Version::new(version).unwrap()
+fn at(version: u32) -> CuptiVersion {
+    CuptiVersion::new(version).unwrap()
 }
 
 fn read_at(version: u32, bytes: &[u8]) -> Reduced {
     match read(at(version), bytes) {
-        Outcome::Record(reduced) => reduced,
+        ReadResult::Record(reduced) => reduced,
         other => panic!("{other:?}"),
     }
 }
@@ -44,7 +44,7 @@ fn missing_ids_are_unknown_in_all_versions() {
     let stream_of = |version, size, id| {
         let record = bytes(kind::MEMSET, size, &[(40, 4, id)]);
         match read_at(version, &record).record {
-            Record::Memset(memset) => memset.stream,
+            WireRecord::Memset(memset) => memset.stream,
             other => panic!("{other:?}"),
         }
     };
@@ -83,10 +83,10 @@ fn short_records_are_refused() {
     for &(number, sizes) in SIZES {
         for (version, size) in [V11_8, V12_4, V12_8, V13_0, V13_5].into_iter().zip(sizes) {
             let whole = bytes(number, size, &[]);
-            assert!(matches!(read(at(version), &whole), Outcome::Record(_)));
+            assert!(matches!(read(at(version), &whole), ReadResult::Record(_)));
             for short in 0..size {
                 let outcome = read(at(version), &whole[..short]);
-                assert_eq!(outcome, Outcome::Short, "{number} {version} {short}");
+                assert_eq!(outcome, ReadResult::Short, "{number} {version} {short}");
             }
         }
     }
@@ -97,9 +97,13 @@ fn other_kinds_are_unknown() {
     for number in 0..=100 {
         let is_known = SIZES.iter().any(|&(known, _)| known == number);
         let outcome = read(at(V13_5), &bytes(number, 512, &[]));
-        assert_eq!(outcome == Outcome::Unknown(number), !is_known, "{number}");
+        assert_eq!(
+            outcome == ReadResult::Unknown(number),
+            !is_known,
+            "{number}"
+        );
     }
-    assert_eq!(read(at(V12_8), &[0xff; 8]), Outcome::Unknown(u32::MAX));
+    assert_eq!(read(at(V12_8), &[0xff; 8]), ReadResult::Unknown(u32::MAX));
 }
 
 proptest! {
@@ -112,17 +116,17 @@ proptest! {
     ) {
         let mut record = number.to_le_bytes().to_vec();
         record.extend(&rest);
-        if let Some(version) = Version::new(version) {
+        if let Some(version) = CuptiVersion::new(version) {
             let outcome = read(version, &record);
             let size = SIZES.iter().find(|&&(known, _)| known == number);
             let least = size.map(|(_, sizes)| sizes[0]);
             match outcome {
-                Outcome::Record(_) => prop_assert!(least.is_some_and(|least| record.len() >= least)),
-                Outcome::Unknown(unknown) => {
+                ReadResult::Record(_) => prop_assert!(least.is_some_and(|least| record.len() >= least)),
+                ReadResult::Unknown(unknown) => {
                     prop_assert_eq!(unknown, number);
                     prop_assert!(least.is_none());
                 }
-                Outcome::Short => prop_assert!(least.is_some()),
+                ReadResult::Short => prop_assert!(least.is_some()),
             }
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A version of CUPTI, ordered by the fields of its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
+pub struct CuptiVersion {
     number: u32,
     generation: Generation,
 }
@@ -36,7 +36,7 @@ const V13_0: u32 = 130_000;
 /// Numbers of 13.5.
 const V13_5: std::ops::RangeInclusive<u32> = 130_500..=130_599;
 
-impl Version {
+impl CuptiVersion {
     /// `None` for versions older than 11.8, whose layouts are unknown.
     #[must_use]
     pub fn new(number: u32) -> Option<Self> {
@@ -77,7 +77,7 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for CuptiVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.number {
             number if number >= V13_0 => {
@@ -110,12 +110,12 @@ mod tests {
             (140_000, Generation::Common, false),
             (u32::MAX, Generation::Common, false),
         ] {
-            let version = Version::new(number).unwrap();
+            let version = CuptiVersion::new(number).unwrap();
             assert_eq!(version.generation, generation, "{number}");
             assert_eq!(version.is_known(), known, "{number}");
         }
-        assert_eq!(Version::new(17), None);
-        assert_eq!(Version::new(0), None);
+        assert_eq!(CuptiVersion::new(17), None);
+        assert_eq!(CuptiVersion::new(0), None);
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
             (130_500, true),
             (140_000, true),
         ] {
-            let version = Version::new(number).unwrap();
+            let version = CuptiVersion::new(number).unwrap();
             assert!(version.is_no_id(u32::MAX));
             assert_eq!(version.is_no_id(0), zero_is_none, "{number}");
             assert!(!version.is_no_id(1));
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn versions_are_displayed_as_release_numbers() {
-        let text = |number| Version::new(number).unwrap().to_string();
+        let text = |number| CuptiVersion::new(number).unwrap().to_string();
         assert_eq!(text(18), "API 18");
         assert_eq!(text(130_001), "13.0");
         assert_eq!(text(130_500), "13.5");

@@ -23,11 +23,11 @@ pub(super) struct Candidate {
     pub(super) path: PathBuf,
     /// Major version of CUDA; `None` if the name does not contain it.
     pub(super) major: Option<u32>,
-    pub(super) origin: Origin,
+    pub(super) origin: CuptiCandidate,
 }
 
 impl Candidate {
-    pub(super) fn new(path: PathBuf, origin: Origin) -> Self {
+    pub(super) fn new(path: PathBuf, origin: CuptiCandidate) -> Self {
         let major = number_of(&path, "libcupti");
         Self {
             path,
@@ -39,7 +39,7 @@ impl Candidate {
 
 /// Reason why a libcupti is tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum CuptiCandidate {
     /// It is mapped by the process.
     Mapped,
     /// Named by the user, or a name for the dynamic loader.
@@ -113,14 +113,18 @@ fn mapped_files(maps: &[u8]) -> Vec<PathBuf> {
 pub(super) fn candidates(hints: &Hints, root: &Path) -> Vec<Candidate> {
     let mut found = Vec::new();
     for path in &hints.mapped {
-        add(&mut found, path.clone(), Origin::Mapped);
+        add(&mut found, path.clone(), CuptiCandidate::Mapped);
     }
     for (folder, start) in guess::leads(hints, root) {
         for path in entries(&folder) {
-            add(&mut found, path, Origin::Guessed(vec![start.clone()]));
+            add(
+                &mut found,
+                path,
+                CuptiCandidate::Guessed(vec![start.clone()]),
+            );
         }
     }
-    let named = |name| Candidate::new(PathBuf::from(name), Origin::Named);
+    let named = |name| Candidate::new(PathBuf::from(name), CuptiCandidate::Named);
     found.extend(SONAMES.iter().map(named));
     let driver = hints.mapped.iter().find_map(|path| driver_major(path));
     let runtime = hints.mapped.iter().find_map(|path| runtime_major(path));
@@ -129,13 +133,13 @@ pub(super) fn candidates(hints: &Hints, root: &Path) -> Vec<Candidate> {
         let major = candidate.major.unwrap_or(0);
         let is_too_new = driver.is_some_and(|driver| major > driver);
         let is_other = runtime.is_some_and(|runtime| major != runtime);
-        let is_mapped = candidate.origin == Origin::Mapped;
+        let is_mapped = candidate.origin == CuptiCandidate::Mapped;
         (!is_mapped, is_too_new, is_other, Reverse(major))
     });
     found
 }
 
-fn add(found: &mut Vec<Candidate>, path: PathBuf, origin: Origin) {
+fn add(found: &mut Vec<Candidate>, path: PathBuf, origin: CuptiCandidate) {
     if !name_of(&path).is_some_and(|name| name.starts_with("libcupti.so")) {
         return;
     }
@@ -147,10 +151,10 @@ fn add(found: &mut Vec<Candidate>, path: PathBuf, origin: Origin) {
         (None, origin) => found.push(Candidate::new(path, origin)),
         (
             Some(Candidate {
-                origin: Origin::Guessed(known),
+                origin: CuptiCandidate::Guessed(known),
                 ..
             }),
-            Origin::Guessed(starts),
+            CuptiCandidate::Guessed(starts),
         ) => {
             known.extend(starts);
         }

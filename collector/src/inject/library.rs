@@ -6,7 +6,7 @@ use std::mem;
 use std::path::Path;
 use std::ptr;
 
-use super::find::{Candidate, Origin};
+use super::find::{Candidate, CuptiCandidate};
 use super::{process, trust};
 
 /// `CUptiResult`.
@@ -36,12 +36,12 @@ macro_rules! functions {
     ) => {
         /// CUPTI functions in use.
         #[derive(Clone, Copy)]
-        pub(super) struct Functions {
+        pub(super) struct CuptiFunctions {
             $(pub(super) $needed: unsafe extern "C" fn($($needed_type),*) -> Status,)+
             $(pub(super) $wanted: Option<unsafe extern "C" fn($($wanted_type),*) -> Status>,)+
         }
 
-        impl Functions {
+        impl CuptiFunctions {
             /// # Safety
             /// `handle` must be of a libcupti.
             unsafe fn of(handle: *mut c_void) -> Result<Self, String> {
@@ -92,7 +92,7 @@ unsafe fn function<F>(handle: *mut c_void, name: &CStr) -> Option<F> {
     unsafe { mem::transmute_copy(&libc::dlsym(handle, name.as_ptr())) }
 }
 
-impl Functions {
+impl CuptiFunctions {
     /// Opens `candidate`.
     pub(super) fn open(candidate: &Candidate) -> Result<Self, String> {
         let handle = open(candidate)?;
@@ -135,13 +135,15 @@ impl Functions {
 fn open(candidate: &Candidate) -> Result<*mut c_void, String> {
     let mut mode = libc::RTLD_NOW | libc::RTLD_LOCAL;
     let path = match &candidate.origin {
-        Origin::Mapped => {
+        CuptiCandidate::Mapped => {
             // The mapped copy, even if its file was replaced.
             mode |= libc::RTLD_NOLOAD;
             candidate.path.clone()
         }
-        Origin::Named => candidate.path.clone(),
-        Origin::Guessed(starts) => trust::resolve(&candidate.path, starts, process::own_uid())?,
+        CuptiCandidate::Named => candidate.path.clone(),
+        CuptiCandidate::Guessed(starts) => {
+            trust::resolve(&candidate.path, starts, process::own_uid())?
+        }
     };
     let path = CString::new(path.into_os_string().into_encoded_bytes())
         .map_err(|_zero| "its path contains a NUL byte".to_owned())?;

@@ -8,7 +8,7 @@
 //! output, change its `errno` or signals, or allocate unbounded memory. In doubt the collector
 //! turns itself off after printing the reason in one line on standard error.
 //!
-//! Complete records are requested from CUPTI every [`Settings::flush_ms`], before a context is
+//! Complete records are requested from CUPTI every [`WireSettings::flush_ms`], before a context is
 //! destroyed, and at exit. `_exit`, `execve` and fatal signals leave no time for that: records
 //! since the last flush are lost, which is visible because no batch is marked as the last. So are
 //! records of destructors that run after the exit handlers registered since the driver was
@@ -33,13 +33,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use nvtx::{InitializeInjectionNvtx, InitializeInjectionNvtx2};
 
-use gpuprobe_wire::{self as wire, Settings};
+use gpuprobe_wire::{self as wire, WireSettings};
 use worker::Queue;
 
 /// State shared by callbacks and worker. There is one, and it is never freed: CUPTI may call back
-/// as long as the process is_running.
-struct Shared {
-    pool: pool::Pool,
+/// as long as the process runs.
+struct CollectorState {
+    pool: pool::BufferPool,
     queue: Queue,
     /// Collection has stopped: gpuprobe has exited, the process is exiting, or it is the child of a
     /// fork, in which CUDA does not work.
@@ -47,16 +47,16 @@ struct Shared {
     flush_all: OnceLock<library::FlushAll>,
 }
 
-impl Shared {
+impl CollectorState {
     fn switch_off(&self) {
         self.off.store(true, Ordering::Release);
     }
 }
 
-static SHARED: OnceLock<Shared> = OnceLock::new();
+static SHARED: OnceLock<CollectorState> = OnceLock::new();
 
 /// [`SHARED`], unless collection has stopped.
-fn active() -> Option<&'static Shared> {
+fn active() -> Option<&'static CollectorState> {
     SHARED
         .get()
         .filter(|shared| !shared.off.load(Ordering::Acquire))
@@ -78,7 +78,7 @@ pub extern "C" fn InitializeInjection() -> i32 {
             let Some(text) = std::env::var_os(wire::SETTINGS_VARIABLE) else {
                 return;
             };
-            let settings: Result<Settings, _> = text.to_string_lossy().parse();
+            let settings: Result<WireSettings, _> = text.to_string_lossy().parse();
             match settings {
                 Ok(settings) => start::start(settings),
                 Err(error) => off(&format!("{}: {error}", wire::SETTINGS_VARIABLE)),

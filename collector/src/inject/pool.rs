@@ -16,15 +16,15 @@ const UNREAD_BYTES: usize = 512 << 20;
 const KEPT_BUFFERS: usize = 8;
 
 /// Pool of buffers of equal size, created on demand.
-pub(super) struct Pool {
+pub(super) struct BufferPool {
     buffer_bytes: usize,
     most_buffers: usize,
     most_unread_bytes: usize,
-    inner: Mutex<Inner>,
+    inner: Mutex<PoolState>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct PoolState {
     /// Addresses of free buffers, which are zeroed.
     free: Vec<usize>,
     /// Addresses of the buffers that CUPTI has.
@@ -52,7 +52,7 @@ impl Buffer {
     }
 }
 
-impl Pool {
+impl BufferPool {
     pub(super) fn new(buffer_bytes: usize) -> Self {
         let most_buffers = (ADDRESS_BYTES / buffer_bytes).max(FEWEST_BUFFERS);
         Self::with_limits(buffer_bytes, most_buffers, UNREAD_BYTES)
@@ -71,7 +71,7 @@ impl Pool {
         self.buffer_bytes
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, PoolState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_number_of_buffers_is_bounded() {
-        let pool = Pool::with_limits(1 << 16, 4, UNREAD_BYTES);
+        let pool = BufferPool::with_limits(1 << 16, 4, UNREAD_BYTES);
         let lent: Vec<_> = (0..4).map(|_| pool.lend().unwrap()).collect();
         assert!(pool.lend().is_none());
         let buffer = pool.take_back(lent[0].as_ptr(), 16).unwrap();
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn unread_bytes_are_bounded() {
-        let pool = Pool::with_limits(1 << 16, 100, 1 << 16);
+        let pool = BufferPool::with_limits(1 << 16, 100, 1 << 16);
         let lent: Vec<_> = (0..3).map(|_| pool.lend().unwrap()).collect();
         let full = |start: &NonNull<u8>| pool.take_back(start.as_ptr(), 1 << 16).unwrap();
         let first = full(&lent[0]);
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn few_free_buffers_are_kept() {
-        let pool = Pool::with_limits(1 << 16, 100, UNREAD_BYTES);
+        let pool = BufferPool::with_limits(1 << 16, 100, UNREAD_BYTES);
         let lent: Vec<_> = (0..50).map(|_| pool.lend().unwrap()).collect();
         for start in lent {
             pool.recycle(pool.take_back(start.as_ptr(), 8).unwrap());
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn buffers_that_are_not_lent_are_refused() {
-        let pool = Pool::new(1 << 16);
+        let pool = BufferPool::new(1 << 16);
         let start = pool.lend().unwrap();
         assert!(pool.take_back(ptr::null_mut(), 8).is_none());
         let mut other = [0u8; 8];
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn returned_buffers_are_zeroed_and_bounded() {
-        let pool = Pool::new(1 << 16);
+        let pool = BufferPool::new(1 << 16);
         let start = pool.lend().unwrap();
         // SAFETY: the buffer was lent to this test.
         unsafe { ptr::write_bytes(start.as_ptr(), 7, 100) };

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::ptr;
 
-use gpuprobe_wire::{TEXT_MAX, Tracer};
+use gpuprobe_wire::{TEXT_MAX, TracerId};
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -104,7 +104,7 @@ pub(super) fn at_exit(handler: extern "C" fn()) {
 }
 
 /// Whether `tracer` is still running; `None` if that cannot be determined from here.
-pub(super) fn is_running(tracer: Tracer) -> Option<bool> {
+pub(super) fn is_running(tracer: TracerId) -> Option<bool> {
     if fs::metadata("/proc/self/ns/pid").ok()?.ino() != tracer.namespace {
         return None;
     }
@@ -272,24 +272,24 @@ mod tests {
     #[test]
     fn a_tracer_is_identified_by_its_start_time() {
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
-        let me = Tracer {
+        let me = TracerId {
             pid: std::process::id(),
             start_ticks: start_ticks(&stat).unwrap(),
             namespace: fs::metadata("/proc/self/ns/pid").unwrap().ino(),
         };
         assert_eq!(is_running(me), Some(true));
-        let other = Tracer {
+        let other = TracerId {
             start_ticks: me.start_ticks + 1,
             ..me
         };
         assert_eq!(is_running(other), Some(false));
         // Process ids are below 2^22.
-        let gone = Tracer {
+        let gone = TracerId {
             pid: u32::MAX / 2,
             ..me
         };
         assert_eq!(is_running(gone), Some(false));
-        let elsewhere = Tracer { namespace: 1, ..me };
+        let elsewhere = TracerId { namespace: 1, ..me };
         assert_eq!(is_running(elsewhere), None);
     }
 

@@ -7,35 +7,35 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
-use gpuprobe_wire::Settings;
+use gpuprobe_wire::WireSettings;
 
-use super::find::{self, Candidate, Hints, OVERRIDE_VARIABLE, Origin};
-use super::library::{Functions, Status, status};
+use super::find::{self, Candidate, CuptiCandidate, Hints, OVERRIDE_VARIABLE};
+use super::library::{CuptiFunctions, Status, status};
 use super::worker::{self, Queue, Worker};
-use super::{SHARED, Shared, callbacks, end, off, pool, process};
-use crate::cupti::Version;
+use super::{CollectorState, SHARED, callbacks, end, off, pool, process};
+use crate::cupti::CuptiVersion;
 
 /// Reason why a libcupti is not used.
-enum Refused {
+enum RefusalReason {
     /// The next candidate is tried.
     This(String),
     /// No other candidate is tried.
     All(String),
 }
 
-impl From<String> for Refused {
+impl From<String> for RefusalReason {
     fn from(why: String) -> Self {
         Self::This(why)
     }
 }
 
 /// Starts collecting, or prints why not.
-pub(super) fn start(settings: Settings) {
+pub(super) fn start(settings: WireSettings) {
     if settings.kinds.is_empty() {
         return off("no kind of activity is requested");
     }
-    let shared = SHARED.get_or_init(|| Shared {
-        pool: pool::Pool::new(settings.buffer_bytes),
+    let shared = SHARED.get_or_init(|| CollectorState {
+        pool: pool::BufferPool::new(settings.buffer_bytes),
         queue: Queue::default(),
         off: AtomicBool::new(false),
         flush_all: OnceLock::new(),
@@ -61,19 +61,19 @@ pub(super) fn start(settings: Settings) {
 pub(super) fn candidates() -> Vec<Candidate> {
     let named = std::env::var_os(OVERRIDE_VARIABLE).filter(|path| !path.is_empty());
     match named {
-        Some(path) => vec![Candidate::new(path.into(), Origin::Named)],
+        Some(path) => vec![Candidate::new(path.into(), CuptiCandidate::Named)],
         None => find::candidates(&Hints::of_this_process(), Path::new("/")),
     }
 }
 
-fn first_usable(settings: &Settings) -> Result<Worker, String> {
+fn first_usable(settings: &WireSettings) -> Result<Worker, String> {
     let mut reasons = Vec::new();
     for candidate in &candidates() {
         let path = candidate.path.display();
         match switch_on(candidate, settings) {
             Ok(worker) => return Ok(worker),
-            Err(Refused::This(why)) => reasons.push(format!("{path}: {why}")),
-            Err(Refused::All(why)) => return Err(format!("{path}: {why}")),
+            Err(RefusalReason::This(why)) => reasons.push(format!("{path}: {why}")),
+            Err(RefusalReason::All(why)) => return Err(format!("{path}: {why}")),
         }
     }
     Err(format!(
@@ -82,8 +82,8 @@ fn first_usable(settings: &Settings) -> Result<Worker, String> {
     ))
 }
 
-fn switch_on(candidate: &Candidate, settings: &Settings) -> Result<Worker, Refused> {
-    let functions = Functions::open(candidate)?;
+fn switch_on(candidate: &Candidate, settings: &WireSettings) -> Result<Worker, RefusalReason> {
+    let functions = CuptiFunctions::open(candidate)?;
     let version = version(&functions)?;
     let subscriber = subscribe(&functions)?;
     let configured = configure(&functions, settings).inspect_err(|_refused| {
@@ -109,17 +109,17 @@ fn switch_on(candidate: &Candidate, settings: &Settings) -> Result<Worker, Refus
     })
 }
 
-fn version(functions: &Functions) -> Result<Version, String> {
+fn version(functions: &CuptiFunctions) -> Result<CuptiVersion, String> {
     let mut number = 0;
     // SAFETY: `number` is valid.
     let status = unsafe { (functions.version)(&mut number) };
     functions.check("cuptiGetVersion", status)?;
-    Version::new(number).ok_or_else(|| format!("its API version is {number}, older than 11.8"))
+    CuptiVersion::new(number).ok_or_else(|| format!("its API version is {number}, older than 11.8"))
 }
 
 /// Subscribes to CUPTI. A process can have one subscriber: this detects another profiler, and keeps
 /// a later one, which would take the buffers over, from starting.
-fn subscribe(functions: &Functions) -> Result<*mut std::ffi::c_void, Refused> {
+fn subscribe(functions: &CuptiFunctions) -> Result<*mut std::ffi::c_void, RefusalReason> {
     let mut subscriber = ptr::null_mut();
     let Some(subscribe) = functions.subscribe else {
         return Ok(subscriber);
@@ -127,7 +127,7 @@ fn subscribe(functions: &Functions) -> Result<*mut std::ffi::c_void, Refused> {
     // SAFETY: `subscriber` is valid, and the callback is a function of this library.
     match unsafe { subscribe(&mut subscriber, callbacks::resource, ptr::null_mut()) } {
         status::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED | status::MAX_LIMIT_REACHED => Err(
-            Refused::All("another profiler in this process uses CUPTI".to_owned()),
+            RefusalReason::All("another profiler in this process uses CUPTI".to_owned()),
         ),
         status => {
             functions.check("cuptiSubscribe", status)?;
@@ -137,7 +137,10 @@ fn subscribe(functions: &Functions) -> Result<*mut std::ffi::c_void, Refused> {
 }
 
 /// Configures CUPTI. Returns whether times are monotonic, and the enabled kinds.
-fn configure(functions: &Functions, settings: &Settings) -> Result<(bool, Vec<c_int>), String> {
+fn configure(
+    functions: &CuptiFunctions,
+    settings: &WireSettings,
+) -> Result<(bool, Vec<c_int>), String> {
     const SYSTEM_THREAD_IDS: c_int = 1;
     if let Some(set_thread_id_type) = functions.set_thread_id_type {
         // SAFETY: takes a number.
@@ -166,7 +169,7 @@ fn configure(functions: &Functions, settings: &Settings) -> Result<(bool, Vec<c_
 
 /// Sets `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`: without it CUPTI clears every buffer in
 /// the program's thread that requests it. Buffers of the pool are zeroed anyway.
-fn promise_zeros(functions: &Functions) {
+fn promise_zeros(functions: &CuptiFunctions) {
     const ZEROED_OUT_ACTIVITY_BUFFER: c_int = 5;
     if let Some(set_attribute) = functions.set_attribute {
         let mut value = 1u8;
@@ -184,7 +187,7 @@ fn promise_zeros(functions: &Functions) {
 
 /// Enables the requested kinds of activity and returns them. Prints a message for each kind that is
 /// unavailable, unless all are.
-fn enable(functions: &Functions, settings: &Settings) -> Result<Vec<c_int>, String> {
+fn enable(functions: &CuptiFunctions, settings: &WireSettings) -> Result<Vec<c_int>, String> {
     let mut enabled = Vec::new();
     let mut refused: Vec<(&str, Status)> = Vec::new();
     for wanted in settings.kinds.iter() {
@@ -214,7 +217,7 @@ fn enable(functions: &Functions, settings: &Settings) -> Result<Vec<c_int>, Stri
     Ok(enabled)
 }
 
-fn listen_to_contexts(functions: &Functions, subscriber: *mut std::ffi::c_void) {
+fn listen_to_contexts(functions: &CuptiFunctions, subscriber: *mut std::ffi::c_void) {
     if let (Some(enable_callback), false) = (functions.enable_callback, subscriber.is_null()) {
         // Without it, records of a context's last period may be lost. SAFETY: `subscriber` was
         // returned by CUPTI.

@@ -18,14 +18,14 @@ use libc::{S_IWGRP as GROUP_WRITES, S_IWOTH as OTHERS_WRITE};
 
 /// A directory or file on the path from `/` to another.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct PathComponent {
     uid: u32,
     gid: u32,
     /// Mode, including the file type.
     mode: u32,
 }
 
-impl From<&Metadata> for Part {
+impl From<&Metadata> for PathComponent {
     fn from(metadata: &Metadata) -> Self {
         Self {
             uid: metadata.uid(),
@@ -35,7 +35,7 @@ impl From<&Metadata> for Part {
     }
 }
 
-impl Part {
+impl PathComponent {
     /// A directory in which users can replace only their own files.
     fn is_sticky(self) -> bool {
         self.mode & (libc::S_IFMT | libc::S_ISVTX) == libc::S_IFDIR | libc::S_ISVTX
@@ -62,7 +62,7 @@ struct Trusted {
 
 impl Trusted {
     /// Users who can change one of `parts`, the path to the origin.
-    fn by(parts: &[Part], own_uid: u32) -> Self {
+    fn by(parts: &[PathComponent], own_uid: u32) -> Self {
         let mut trusted = Self {
             users: [0, own_uid].into(),
             ..Self::default()
@@ -82,9 +82,15 @@ impl Trusted {
 
     /// Reason why `part` makes the library untrusted. `above` is its directory; `is_last_folder` is
     /// true for the directory of the library.
-    fn refusal(&self, part: Part, above: Option<Part>, is_last_folder: bool) -> Option<String> {
-        let Part { uid, gid, .. } = part;
-        let is_shared = |folder: Part| folder.can_be_written_by(GROUP_WRITES | OTHERS_WRITE);
+    fn refusal(
+        &self,
+        part: PathComponent,
+        above: Option<PathComponent>,
+        is_last_folder: bool,
+    ) -> Option<String> {
+        let PathComponent { uid, gid, .. } = part;
+        let is_shared =
+            |folder: PathComponent| folder.can_be_written_by(GROUP_WRITES | OTHERS_WRITE);
         let is_anybodys = uid == OVERFLOW_UID && above.is_some_and(is_shared);
         if !self.users.contains(&uid) || is_anybodys {
             return Some(format!("belongs to user {uid}"));
@@ -119,7 +125,7 @@ pub(super) fn resolve(library: &Path, starts: &[PathBuf], own_uid: u32) -> Resul
     Err(why)
 }
 
-fn refusal(path: &Path, parts: &[Part], trusted: &Trusted) -> Option<String> {
+fn refusal(path: &Path, parts: &[PathComponent], trusted: &Trusted) -> Option<String> {
     let mut above = None;
     for (left, &part) in (0..parts.len()).rev().zip(parts) {
         if let Some(why) = trusted.refusal(part, above, left == 1) {
@@ -132,8 +138,8 @@ fn refusal(path: &Path, parts: &[Part], trusted: &Trusted) -> Option<String> {
 }
 
 /// `/` and all further components of `path`, which has no symbolic links.
-fn parts(path: &Path) -> io::Result<Vec<Part>> {
-    let look = |part| fs::symlink_metadata(part).map(|found| Part::from(&found));
+fn parts(path: &Path) -> io::Result<Vec<PathComponent>> {
+    let look = |part| fs::symlink_metadata(part).map(|found| PathComponent::from(&found));
     let mut parts: Vec<_> = path.ancestors().map(look).collect::<io::Result<_>>()?;
     parts.reverse();
     Ok(parts)
@@ -141,7 +147,7 @@ fn parts(path: &Path) -> io::Result<Vec<Part>> {
 
 /// All components of the path to an origin; a link to a program stands for its directory. Empty if
 /// the origin is gone or relative.
-fn of_start(start: &Path) -> Vec<Part> {
+fn of_start(start: &Path) -> Vec<PathComponent> {
     if !start.is_absolute() {
         return Vec::new();
     }
@@ -153,7 +159,7 @@ fn of_start(start: &Path) -> Vec<Part> {
     let leading = folder.and_then(|folder| parts(&folder).ok());
     let mut leading = leading.unwrap_or_default();
     let file = file.filter(Metadata::is_file);
-    leading.extend(file.as_ref().map(Part::from));
+    leading.extend(file.as_ref().map(PathComponent::from));
     leading
 }
 
@@ -167,26 +173,26 @@ mod tests {
     const OTHER: u32 = 1002;
     const LAB: u32 = 5000;
 
-    fn folder(uid: u32, gid: u32, mode: u32) -> Part {
+    fn folder(uid: u32, gid: u32, mode: u32) -> PathComponent {
         let mode = mode | libc::S_IFDIR;
-        Part { uid, gid, mode }
+        PathComponent { uid, gid, mode }
     }
 
-    fn file(uid: u32, gid: u32, mode: u32) -> Part {
+    fn file(uid: u32, gid: u32, mode: u32) -> PathComponent {
         let mode = mode | libc::S_IFREG;
-        Part { uid, gid, mode }
+        PathComponent { uid, gid, mode }
     }
 
-    fn root() -> Part {
+    fn root() -> PathComponent {
         folder(0, 0, 0o755)
     }
 
-    fn tmp() -> Part {
+    fn tmp() -> PathComponent {
         folder(0, 0, 0o1777)
     }
 
     /// Whether a library with these components may be loaded by a process that runs `start`.
-    fn may_load(start: &[Part], library: &[Part]) -> bool {
+    fn may_load(start: &[PathComponent], library: &[PathComponent]) -> bool {
         let path: PathBuf = std::iter::once("/")
             .chain(library.iter().skip(1).map(|_| "x"))
             .collect();

@@ -10,13 +10,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gpuprobe_wire::Settings;
+use gpuprobe_wire::WireSettings;
 
-use super::library::{Functions, status};
+use super::library::{CuptiFunctions, status};
 use super::pool::Buffer;
 use super::process::{self, OwnMemory, Signals};
-use super::{SHARED, Shared, off};
-use crate::cupti::{Address, Version};
+use super::{CollectorState, SHARED, off};
+use crate::cupti::{Address, CuptiVersion};
 use crate::reduce::{Reducer, Surroundings};
 
 /// Interval of the check that gpuprobe is still running.
@@ -25,12 +25,12 @@ const TRACER_PERIOD: Duration = Duration::from_secs(1);
 /// Queue of filled buffers for the thread, bounded by the pool.
 #[derive(Default)]
 pub(super) struct Queue {
-    inner: Mutex<Inner>,
+    inner: Mutex<WorkerState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Inner {
+struct WorkerState {
     filled: VecDeque<Buffer>,
     /// The process is exiting.
     ending: bool,
@@ -39,7 +39,7 @@ struct Inner {
 }
 
 impl Queue {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, WorkerState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,7 +62,7 @@ impl Queue {
     /// The oldest buffer, or `None` at `deadline`, and whether the process is exiting.
     fn next(&self, deadline: Instant) -> (Option<Buffer>, bool) {
         let left = deadline.saturating_duration_since(Instant::now());
-        let waiting = |inner: &mut Inner| inner.filled.is_empty() && !inner.ending;
+        let waiting = |inner: &mut WorkerState| inner.filled.is_empty() && !inner.ending;
         let mut inner = match self.changed.wait_timeout_while(self.inner(), left, waiting) {
             Ok((inner, _)) => inner,
             Err(poisoned) => poisoned.into_inner().0,
@@ -78,11 +78,11 @@ impl Queue {
 
 /// State of the thread.
 pub(super) struct Worker {
-    pub(super) functions: Functions,
-    pub(super) version: Version,
+    pub(super) functions: CuptiFunctions,
+    pub(super) version: CuptiVersion,
     pub(super) monotonic: bool,
     pub(super) enabled: Vec<c_int>,
-    pub(super) settings: Settings,
+    pub(super) settings: WireSettings,
 }
 
 /// Starts the thread. All signals are blocked in it, so that the program's handlers never run
@@ -108,9 +108,9 @@ pub(super) fn spawn(worker: Worker) -> io::Result<()> {
 }
 
 impl Worker {
-    fn run(&self, shared: &Shared) {
+    fn run(&self, shared: &CollectorState) {
         let mut reducer = Reducer::new(self.version, std::process::id(), self.monotonic);
-        let mut around = Around {
+        let mut around = WorkerHost {
             worker: self,
             memory: OwnMemory::new(),
         };
@@ -151,7 +151,7 @@ impl Worker {
     }
 
     /// Sends the records of a buffer in the order of CUPTI.
-    fn read(&self, buffer: &Buffer, reducer: &mut Reducer, around: &mut Around<'_>) {
+    fn read(&self, buffer: &Buffer, reducer: &mut Reducer, around: &mut WorkerHost<'_>) {
         let bytes = buffer.bytes();
         let start = bytes.as_ptr() as usize;
         let mut record = ptr::null_mut();
@@ -197,7 +197,7 @@ impl Worker {
     }
 
     /// Stops collecting after gpuprobe has exited, so that the program no longer bears the cost.
-    fn stop(&self, shared: &Shared) {
+    fn stop(&self, shared: &CollectorState) {
         shared.switch_off();
         if let Some(disable) = self.functions.disable {
             for &kind in &self.enabled {
@@ -212,12 +212,12 @@ impl Worker {
 /// Alignment of records in a buffer.
 const RECORD_ALIGNMENT: usize = 8;
 
-struct Around<'a> {
+struct WorkerHost<'a> {
     worker: &'a Worker,
     memory: OwnMemory,
 }
 
-impl Surroundings for Around<'_> {
+impl Surroundings for WorkerHost<'_> {
     fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool {
         self.memory.read_text(address, text)
     }

@@ -1,10 +1,10 @@
 //! Functions that set or report the current context and device, and functions that end contexts.
 
 use super::table::{driver, runtime};
-use super::{Function, Op, Value};
+use super::{EntryValue, Function, Op};
 
-const A0: Value = Value::argument(0);
-const A1: Value = Value::argument(1);
+const A0: EntryValue = EntryValue::argument(0);
+const A1: EntryValue = EntryValue::argument(1);
 
 pub(super) const CONTEXTS: &[Function] = &[
     Function {
@@ -42,17 +42,17 @@ pub(super) const CONTEXTS: &[Function] = &[
     Function {
         variants: &["cuCtxCreate"],
         out: A0,
-        device: Value::argument32(2),
+        device: EntryValue::argument32(2),
         ..driver(Op::ContextCreate, "cuCtxCreate_v2")
     },
     Function {
         out: A0,
-        device: Value::argument32(4),
+        device: EntryValue::argument32(4),
         ..driver(Op::ContextCreate, "cuCtxCreate_v3")
     },
     Function {
         out: A0,
-        device: Value::argument32(3),
+        device: EntryValue::argument32(3),
         ..driver(Op::ContextCreate, "cuCtxCreate_v4")
     },
     Function {

@@ -2,28 +2,32 @@
 //! `CUDA_MEMCPY3D`, which are equal in CUDA 11.8 to 13.
 
 use super::table::row;
-use super::{Direction, Function, Layer, Op, Shape, Told, Value};
+use super::{CopyDirectionSource, Direction, EntryValue, Function, LaunchShape, Layer, Op};
 
-pub(super) const NONE: Value = Value::NONE;
-pub(super) const A0: Value = Value::argument(0);
-pub(super) const A1: Value = Value::argument(1);
-pub(super) const A2: Value = Value::argument(2);
-pub(super) const A3: Value = Value::argument(3);
-pub(super) const A4: Value = Value::argument(4);
-pub(super) const A5: Value = Value::argument(5);
+pub(super) const NONE: EntryValue = EntryValue::NONE;
+pub(super) const A0: EntryValue = EntryValue::argument(0);
+pub(super) const A1: EntryValue = EntryValue::argument(1);
+pub(super) const A2: EntryValue = EntryValue::argument(2);
+pub(super) const A3: EntryValue = EntryValue::argument(3);
+pub(super) const A4: EntryValue = EntryValue::argument(4);
+pub(super) const A5: EntryValue = EntryValue::argument(5);
 
 /// Destination, source and number of bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Moves(pub(super) Value, pub(super) Value, pub(super) Value);
+pub(super) struct Moves(
+    pub(super) EntryValue,
+    pub(super) EntryValue,
+    pub(super) EntryValue,
+);
 
 /// A copy function; it is asynchronous if it has a `stream`.
 pub(super) const fn copy(
     layer: Layer,
     symbol: &'static str,
     variants: &'static [&'static str],
-    direction: Told,
+    direction: CopyDirectionSource,
     moves: Moves,
-    stream: Value,
+    stream: EntryValue,
 ) -> Function {
     Function {
         variants,
@@ -33,10 +37,12 @@ pub(super) const fn copy(
         stream,
         direction,
         shape: match direction {
-            Told::ByAddresses => Shape::Addresses,
-            Told::ByKind | Told::ByTypes | Told::Always(_) => Shape::None,
+            CopyDirectionSource::ByAddresses => LaunchShape::Addresses,
+            CopyDirectionSource::ByKind
+            | CopyDirectionSource::ByTypes
+            | CopyDirectionSource::Always(_) => LaunchShape::None,
         },
-        is_async: !matches!(stream.place, super::Place::None),
+        is_async: !matches!(stream.place, super::ArgumentPlace::None),
         ..row(layer, Op::Copy, symbol)
     }
 }
@@ -46,13 +52,13 @@ const fn driver(
     variants: &'static [&'static str],
     direction: Direction,
     moves: Moves,
-    stream: Value,
+    stream: EntryValue,
 ) -> Function {
     copy(
         Layer::Driver,
         symbol,
         variants,
-        Told::Always(direction),
+        CopyDirectionSource::Always(direction),
         moves,
         stream,
     )
@@ -61,14 +67,14 @@ const fn driver(
 const fn by_addresses(
     symbol: &'static str,
     variants: &'static [&'static str],
-    stream: Value,
+    stream: EntryValue,
 ) -> Function {
     let moves = Moves(A0, A1, A2);
     copy(
         Layer::Driver,
         symbol,
         variants,
-        Told::ByAddresses,
+        CopyDirectionSource::ByAddresses,
         moves,
         stream,
     )
@@ -78,18 +84,18 @@ const fn by_addresses(
 const fn rectangle(
     symbol: &'static str,
     variants: &'static [&'static str],
-    stream: Value,
+    stream: EntryValue,
 ) -> Function {
     let moves = Moves(A0.behind(88), A0.behind(32), A0.behind(112));
     Function {
-        device: Value::argument(0).bits32().behind(16),
-        second: Value::argument(0).bits32().behind(72),
+        device: EntryValue::argument(0).bits32().behind(16),
+        second: EntryValue::argument(0).bits32().behind(72),
         factors: [A0.behind(120), NONE],
         ..copy(
             Layer::Driver,
             symbol,
             variants,
-            Told::ByTypes,
+            CopyDirectionSource::ByTypes,
             moves,
             stream,
         )
@@ -100,11 +106,11 @@ const fn rectangle(
 const fn cuboid(
     symbol: &'static str,
     variants: &'static [&'static str],
-    direction: Told,
-    stream: Value,
+    direction: CopyDirectionSource,
+    stream: EntryValue,
 ) -> Function {
     let moves = Moves(A0.behind(136), A0.behind(48), A0.behind(176));
-    let typed = matches!(direction, Told::ByTypes);
+    let typed = matches!(direction, CopyDirectionSource::ByTypes);
     Function {
         device: if typed { A0.bits32().behind(32) } else { NONE },
         second: if typed { A0.bits32().behind(120) } else { NONE },
@@ -113,7 +119,11 @@ const fn cuboid(
     }
 }
 
-const fn batch(symbol: &'static str, variants: &'static [&'static str], stream: Value) -> Function {
+const fn batch(
+    symbol: &'static str,
+    variants: &'static [&'static str],
+    stream: EntryValue,
+) -> Function {
     Function {
         // The copies of a batch may have different directions.
         factors: [A3, NONE],
@@ -132,13 +142,13 @@ const fn batch(symbol: &'static str, variants: &'static [&'static str], stream: 
 const fn batch_of_cuboids(
     symbol: &'static str,
     variants: &'static [&'static str],
-    stream: Value,
+    stream: EntryValue,
 ) -> Function {
     let moves = Moves(NONE, NONE, A1);
     Function {
         factors: [A0, NONE],
         op: Op::CopyBatch,
-        shape: Shape::Cuboids,
+        shape: LaunchShape::Cuboids,
         ..driver(symbol, variants, Direction::Unknown, moves, stream)
     }
 }
@@ -149,9 +159,9 @@ pub(super) const fn set(
     symbol: &'static str,
     variants: &'static [&'static str],
     scale: u8,
-    size: Value,
-    height: Value,
-    stream: Value,
+    size: EntryValue,
+    height: EntryValue,
+    stream: EntryValue,
 ) -> Function {
     Function {
         scale,
@@ -160,7 +170,7 @@ pub(super) const fn set(
             layer,
             symbol,
             variants,
-            Told::Always(Direction::Set),
+            CopyDirectionSource::Always(Direction::Set),
             Moves(A0, NONE, size),
             stream,
         )
@@ -171,10 +181,10 @@ const fn driver_set(
     symbol: &'static str,
     variants: &'static [&'static str],
     scale: u8,
-    height: Value,
-    stream: Value,
+    height: EntryValue,
+    stream: EntryValue,
 ) -> Function {
-    let size = if matches!(height.place, super::Place::None) {
+    let size = if matches!(height.place, super::ArgumentPlace::None) {
         A2
     } else {
         A3
@@ -300,36 +310,36 @@ pub(super) const DRIVER_COPIES: &[Function] = &[
     cuboid(
         "cuMemcpy3D_v2",
         &["cuMemcpy3D_v2_ptds"],
-        Told::ByTypes,
+        CopyDirectionSource::ByTypes,
         NONE,
     ),
     cuboid(
         "cuMemcpy3DAsync_v2",
         &["cuMemcpy3DAsync_v2_ptsz"],
-        Told::ByTypes,
+        CopyDirectionSource::ByTypes,
         A1,
     ),
     cuboid(
         "cuMemcpy3DPeer",
         &["cuMemcpy3DPeer_ptds"],
-        Told::Always(Direction::PeerToPeer),
+        CopyDirectionSource::Always(Direction::PeerToPeer),
         NONE,
     ),
     cuboid(
         "cuMemcpy3DPeerAsync",
         &["cuMemcpy3DPeerAsync_ptsz"],
-        Told::Always(Direction::PeerToPeer),
+        CopyDirectionSource::Always(Direction::PeerToPeer),
         A1,
     ),
     batch(
         "cuMemcpyBatchAsync",
         &["cuMemcpyBatchAsync_ptsz"],
-        Value::stack(2),
+        EntryValue::stack(2),
     ),
     batch(
         "cuMemcpyBatchAsync_v2",
         &["cuMemcpyBatchAsync_v2_ptsz"],
-        Value::stack(1),
+        EntryValue::stack(1),
     ),
     batch_of_cuboids("cuMemcpy3DBatchAsync", &["cuMemcpy3DBatchAsync_ptsz"], A4),
     batch_of_cuboids(

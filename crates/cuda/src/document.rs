@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Direction, FUNCTIONS, Function, Layer, Op, Told};
+use super::{CopyDirectionSource, Direction, FUNCTIONS, Function, Layer, Op};
 
 /// A Markdown table of all traced functions, by operation and exporting library.
 pub fn markdown() -> String {
@@ -105,7 +105,9 @@ fn title(function: &Function) -> String {
         Op::CaptureBegin | Op::CaptureEnd => "captures".into(),
         Op::EventRecord | Op::StreamWait | Op::StreamDestroy => "captures: joining, leaving".into(),
         Op::KernelName => "names of kernels".into(),
-        Op::Copy | Op::CopyBatch if function.direction == Told::Always(Direction::Set) => {
+        Op::Copy | Op::CopyBatch
+            if function.direction == CopyDirectionSource::Always(Direction::Set) =>
+        {
             "memory sets".into()
         }
         Op::Copy | Op::CopyBatch => "copies".into(),

@@ -3,7 +3,7 @@
 
 use super::memory::{A0, A1, A2, A3};
 use super::table::row;
-use super::{Function, Layer, MemoryKind, Op, Value};
+use super::{EntryValue, Function, Layer, MemoryKind, Op};
 
 /// `c10::reportMemoryUsageToProfiler(void *address, bytes, allocated, reserved, c10::Device)`:
 /// PyTorch calls it for every block that its caching allocator allocates or frees (`bytes` is
@@ -21,7 +21,7 @@ const USAGE: Function = Function {
     size: A1,
     out: A2,
     stream: A3,
-    device: Value::argument32(4),
+    device: EntryValue::argument32(4),
     kind: MemoryKind::Tensor,
     ..row(
         Layer::Framework,
@@ -36,7 +36,7 @@ const USAGE: Function = Function {
 /// length and text. Source: TensorFlow 2.19. Host memory has such allocators, too.
 const CHUNK: Function = Function {
     address: A3,
-    size: Value::argument(5),
+    size: EntryValue::argument(5),
     stream: A1,
     kind: MemoryKind::Tensor,
     ..row(
@@ -58,7 +58,7 @@ const OUT_OF_MEMORY: Function = Function {
     size: A0,
     out: A1,
     stream: A2,
-    device: Value::argument32(3),
+    device: EntryValue::argument32(3),
     kind: MemoryKind::Tensor,
     ..row(
         Layer::Framework,

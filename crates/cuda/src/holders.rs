@@ -3,10 +3,10 @@
 
 use super::memory::{A0, A1, A2, A3};
 use super::table::driver;
-use super::{Function, MemoryKind, Op, Value};
+use super::{EntryValue, Function, MemoryKind, Op};
 
-const A4: Value = Value::argument(4);
-const A5: Value = Value::argument(5);
+const A4: EntryValue = EntryValue::argument(4);
+const A5: EntryValue = EntryValue::argument(5);
 
 /// Returns the address of a variable in argument 0 and its size in argument 1.
 const fn variable(symbol: &'static str) -> Function {
@@ -68,7 +68,7 @@ const fn pool_of_location(symbol: &'static str) -> Function {
 
 /// Adds a node with the `CUgraphNodeParams` at `parameters`: the address to free is at offset 16;
 /// the bytes to allocate are at offset 120, followed by the resulting address.
-const fn node(symbol: &'static str, parameters: Value) -> Function {
+const fn node(symbol: &'static str, parameters: EntryValue) -> Function {
     Function {
         address: A1,
         size: parameters.behind(0).bits32(),

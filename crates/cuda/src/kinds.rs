@@ -4,7 +4,7 @@ use crate::MemoryKind;
 
 /// A row of `ENUM_CUDA_MEM_KIND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct MemKindRow {
     /// Number in tables of exports.
     pub id: u8,
     /// Name in `ENUM_CUDA_MEM_KIND`.
@@ -19,7 +19,7 @@ pub struct Kind {
 
 macro_rules! kinds {
     ($($id:literal $name:literal $label:literal $kind:ident $long:literal;)+) => {
-        [$(Kind {
+        [$(MemKindRow {
             id: $id,
             name: concat!("CUDA_MEMOPR_MEMORY_KIND_", $name),
             label: $label,
@@ -30,7 +30,7 @@ macro_rules! kinds {
 }
 
 /// All kinds, indexed by number.
-pub const KINDS: [Kind; 8] = kinds! {
+pub const KINDS: [MemKindRow; 8] = kinds! {
     0 "PAGEABLE"       "Pageable"       Pageable      "pageable";
     1 "PINNED"         "Pinned"         Pinned        "pinned";
     2 "DEVICE"         "Device"         Device        "device";
@@ -47,7 +47,7 @@ pub const PINNED: u8 = 1;
 pub const UNKNOWN: u8 = 7;
 
 /// The kind with number `id`; [`UNKNOWN`] for other numbers.
-pub fn of_id(id: u8) -> &'static Kind {
+pub fn of_id(id: u8) -> &'static MemKindRow {
     KINDS
         .get(usize::from(id))
         .unwrap_or(&KINDS[usize::from(UNKNOWN)])
@@ -55,7 +55,7 @@ pub fn of_id(id: u8) -> &'static Kind {
 
 /// The kind with a `CUpti_ActivityMemoryKind`: CUPTI has 0 for unknown and starts with pageable
 /// memory at 1.
-pub fn of_cupti(kind: u32) -> &'static Kind {
+pub fn of_cupti(kind: u32) -> &'static MemKindRow {
     of_id(
         kind.checked_sub(1)
             .map_or(UNKNOWN, |id| id.try_into().unwrap_or(UNKNOWN)),
@@ -63,7 +63,7 @@ pub fn of_cupti(kind: u32) -> &'static Kind {
 }
 
 /// The kind in exports for `kind`.
-pub fn of(kind: MemoryKind) -> &'static Kind {
+pub fn of(kind: MemoryKind) -> &'static MemKindRow {
     of_id(match kind {
         MemoryKind::Pageable => 0,
         MemoryKind::Pinned | MemoryKind::Registered => PINNED,
@@ -91,7 +91,7 @@ pub fn of_call(id: u8, called: Option<MemoryKind>) -> MemoryKind {
         .unwrap_or(recorded.kind)
 }
 
-impl Kind {
+impl MemKindRow {
     /// The `CUpti_ActivityMemoryKind` of the kind.
     pub fn cupti(&self) -> u8 {
         match self.id {

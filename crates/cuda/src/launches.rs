@@ -3,7 +3,7 @@
 //! only the latter is probed, so that a launch is counted once.
 
 use super::table::row;
-use super::{Function, Layer, Op, Shape, Value};
+use super::{EntryValue, Function, LaunchShape, Layer, Op};
 
 const fn driver(op: Op, symbol: &'static str, variants: &'static [&'static str]) -> Function {
     Function {
@@ -17,13 +17,13 @@ const fn launch(
     layer: Layer,
     symbol: &'static str,
     variants: &'static [&'static str],
-    shape: Shape,
+    shape: LaunchShape,
     stream: u8,
 ) -> Function {
     Function {
         variants,
-        address: Value::argument(0),
-        stream: Value::stack(stream),
+        address: EntryValue::argument(0),
+        stream: EntryValue::stack(stream),
         shape,
         ..row(layer, Op::Launch, symbol)
     }
@@ -38,9 +38,9 @@ const fn launch_by_config(
 ) -> Function {
     Function {
         variants,
-        address: Value::argument(1),
-        stream: Value::argument(0).behind(32),
-        shape: Shape::Config,
+        address: EntryValue::argument(1),
+        stream: EntryValue::argument(0).behind(32),
+        shape: LaunchShape::Config,
         ..row(layer, Op::Launch, symbol)
     }
 }
@@ -52,16 +52,16 @@ const fn graph_launch(
 ) -> Function {
     Function {
         variants,
-        address: Value::argument(0),
-        stream: Value::argument(1),
+        address: EntryValue::argument(0),
+        stream: EntryValue::argument(1),
         ..row(layer, Op::GraphLaunch, symbol)
     }
 }
 
 const fn named(symbol: &'static str) -> Function {
     Function {
-        out: Value::argument(0),
-        address: Value::argument(2),
+        out: EntryValue::argument(0),
+        address: EntryValue::argument(2),
         ..driver(Op::KernelName, symbol, &[])
     }
 }
@@ -71,7 +71,7 @@ pub(super) const LAUNCHES: &[Function] = &[
         Layer::Driver,
         "cuLaunchKernel",
         &["cuLaunchKernel_ptsz"],
-        Shape::Arguments,
+        LaunchShape::Arguments,
         2,
     ),
     launch_by_config(
@@ -83,7 +83,7 @@ pub(super) const LAUNCHES: &[Function] = &[
         Layer::Driver,
         "cuLaunchCooperativeKernel",
         &["cuLaunchCooperativeKernel_ptsz"],
-        Shape::Arguments,
+        LaunchShape::Arguments,
         2,
     ),
     graph_launch(Layer::Driver, "cuGraphLaunch", &["cuGraphLaunch_ptsz"]),
@@ -91,7 +91,7 @@ pub(super) const LAUNCHES: &[Function] = &[
         Layer::Runtime,
         "cudaLaunchKernel",
         &["cudaLaunchKernel_ptsz"],
-        Shape::Dim3,
+        LaunchShape::Dim3,
         1,
     ),
     launch_by_config(
@@ -103,12 +103,12 @@ pub(super) const LAUNCHES: &[Function] = &[
         Layer::Runtime,
         "cudaLaunchCooperativeKernel",
         &["cudaLaunchCooperativeKernel_ptsz"],
-        Shape::Dim3,
+        LaunchShape::Dim3,
         1,
     ),
     graph_launch(Layer::Runtime, "cudaGraphLaunch", &["cudaGraphLaunch_ptsz"]),
     Function {
-        stream: Value::argument(0),
+        stream: EntryValue::argument(0),
         ..driver(
             Op::CaptureBegin,
             "cuStreamBeginCapture_v2",
@@ -122,8 +122,8 @@ pub(super) const LAUNCHES: &[Function] = &[
         )
     },
     Function {
-        stream: Value::argument(0),
-        out: Value::argument(1),
+        stream: EntryValue::argument(0),
+        out: EntryValue::argument(1),
         ..driver(
             Op::CaptureEnd,
             "cuStreamEndCapture",
@@ -131,8 +131,8 @@ pub(super) const LAUNCHES: &[Function] = &[
         )
     },
     Function {
-        address: Value::argument(0),
-        stream: Value::argument(1),
+        address: EntryValue::argument(0),
+        stream: EntryValue::argument(1),
         ..driver(
             Op::EventRecord,
             "cuEventRecord",
@@ -144,8 +144,8 @@ pub(super) const LAUNCHES: &[Function] = &[
         )
     },
     Function {
-        stream: Value::argument(0),
-        address: Value::argument(1),
+        stream: EntryValue::argument(0),
+        address: EntryValue::argument(1),
         ..driver(
             Op::StreamWait,
             "cuStreamWaitEvent",
@@ -153,7 +153,7 @@ pub(super) const LAUNCHES: &[Function] = &[
         )
     },
     Function {
-        stream: Value::argument(0),
+        stream: EntryValue::argument(0),
         ..driver(
             Op::StreamDestroy,
             "cuStreamDestroy_v2",

@@ -21,10 +21,10 @@ mod runtime_copies;
 pub mod table;
 mod value;
 
-pub use memory_kind::{Belongs, KindSet, MemoryKind, Space};
+pub use memory_kind::{AddressSpace, Belongs, KindSet, MemoryKind};
 pub use op::Op;
 pub use table::FUNCTIONS;
-pub use value::{Access, Place, Value};
+pub use value::{Access, ArgumentPlace, EntryValue};
 
 /// Library that exports a function. The discriminants are those of `enum gp_layer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ pub struct Modes {
 /// addresses. The discriminants are those of `enum gp_shape`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Shape {
+pub enum LaunchShape {
     /// Not a kernel launch.
     None = 0,
     /// Arguments 1 to 5 and the first stack slot.
@@ -145,7 +145,7 @@ impl Direction {
 
 /// Source of a copy's direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum CopyDirectionSource {
     /// The function has a fixed direction.
     Always(Direction),
     /// A `cudaMemcpyKind` argument.
@@ -170,28 +170,28 @@ pub struct Function {
     /// Memory kind, for memory functions.
     pub kind: MemoryKind,
     /// Size in bytes, or in units of [`Self::scale`] bytes.
-    pub size: Value,
+    pub size: EntryValue,
     /// Address or context that is passed in.
-    pub address: Value,
+    pub address: EntryValue,
     /// Pointer to the location of the result.
-    pub out: Value,
+    pub out: EntryValue,
     /// Device index that is passed in; for a copy, its kind or the memory type of the source.
-    pub device: Value,
+    pub device: EntryValue,
     /// For a copy, the memory type of the destination.
-    pub second: Value,
+    pub second: EntryValue,
     /// The stream, or another value that the operation needs.
-    pub stream: Value,
+    pub stream: EntryValue,
     /// Factors of `size`, if present (a height, a depth). For a batch, the first is its length.
-    pub factors: [Value; 2],
+    pub factors: [EntryValue; 2],
     /// If one of these is not 0, `size` is in array elements instead of bytes, and the copy is
     /// counted as lost.
-    pub unless: [Value; 2],
+    pub unless: [EntryValue; 2],
     /// Bytes per unit of `size`.
     pub scale: u8,
     /// Location of a launch's dimensions; for copies, whether the addresses are used.
-    pub shape: Shape,
+    pub shape: LaunchShape,
     /// Source of a copy's direction.
-    pub direction: Told,
+    pub direction: CopyDirectionSource,
     /// The copy may complete after the call has returned.
     pub is_async: bool,
     /// `size` is the location to which the call writes the size, or the pitch that is multiplied by
@@ -202,7 +202,7 @@ pub struct Function {
     /// The 64 bytes at `out` are sent with the call.
     pub out_bytes: bool,
     /// Further values that the operation needs.
-    pub extra: [Value; EXTRA],
+    pub extra: [EntryValue; EXTRA],
 }
 
 /// Error code: `cudaErrorMemoryAllocation` and `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -270,10 +270,10 @@ mod tests {
     #[test]
     fn every_operation_has_the_values_it_needs() {
         for function in FUNCTIONS {
-            let has = Value::is_there;
+            let has = EntryValue::is_there;
             let (address, out, device) = match function.op {
                 Op::Allocate => {
-                    let computed = function.kind.space() == Space::Arrays;
+                    let computed = function.kind.space() == AddressSpace::Arrays;
                     let unknown = function.kind == MemoryKind::Imported;
                     let sized = has(function.size) || computed || unknown;
                     assert!(sized, "{}", function.symbol);
@@ -328,9 +328,11 @@ mod tests {
                     let asynchronous = has(function.stream);
                     assert_eq!(asynchronous, function.is_async, "{}", function.symbol);
                     let kinds = match function.direction {
-                        Told::Always(_) | Told::ByAddresses => (false, false),
-                        Told::ByKind => (true, false),
-                        Told::ByTypes => (true, true),
+                        CopyDirectionSource::Always(_) | CopyDirectionSource::ByAddresses => {
+                            (false, false)
+                        }
+                        CopyDirectionSource::ByKind => (true, false),
+                        CopyDirectionSource::ByTypes => (true, true),
                     };
                     assert_eq!(has(function.device), kinds.0, "{}", function.symbol);
                     assert_eq!(has(function.second), kinds.1, "{}", function.symbol);

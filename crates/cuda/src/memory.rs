@@ -1,14 +1,14 @@
 //! Functions of both layers that allocate and free memory.
 
 use super::table::row;
-use super::{EXTRA, Function, Layer, MemoryKind, Op, Value};
+use super::{EXTRA, EntryValue, Function, Layer, MemoryKind, Op};
 use MemoryKind::{Array, Async, Device, Imported, Managed, Pinned, Pitched, Registered, Vmm};
 
-pub(super) const NONE: Value = Value::NONE;
-pub(super) const A0: Value = Value::argument(0);
-pub(super) const A1: Value = Value::argument(1);
-pub(super) const A2: Value = Value::argument(2);
-pub(super) const A3: Value = Value::argument(3);
+pub(super) const NONE: EntryValue = EntryValue::NONE;
+pub(super) const A0: EntryValue = EntryValue::argument(0);
+pub(super) const A1: EntryValue = EntryValue::argument(1);
+pub(super) const A2: EntryValue = EntryValue::argument(2);
+pub(super) const A3: EntryValue = EntryValue::argument(3);
 
 type Variants = &'static [&'static str];
 
@@ -51,7 +51,12 @@ const fn frees(
 
 /// Allocates rows with a pitch that the call returns in `pitch`. The extra values are the requested
 /// shape: a failed call returns no pitch.
-const fn pitched(layer: Layer, symbol: &'static str, pitch: Value, shape: [Value; 3]) -> Function {
+const fn pitched(
+    layer: Layer,
+    symbol: &'static str,
+    pitch: EntryValue,
+    shape: [EntryValue; 3],
+) -> Function {
     let [_, height, depth] = shape;
     Function {
         out: A0,
@@ -79,8 +84,8 @@ const fn stream_ordered(
     layer: Layer,
     symbol: &'static str,
     variants: Variants,
-    stream: Value,
-    pool: Value,
+    stream: EntryValue,
+    pool: EntryValue,
 ) -> Function {
     Function {
         stream,
@@ -93,9 +98,9 @@ const fn stream_ordered(
 /// [`gpuprobe_engine::arrays::of_runtime`].
 const fn runtime_array(
     symbol: &'static str,
-    shape: [Value; 3],
-    levels: Value,
-    flags: Value,
+    shape: [EntryValue; 3],
+    levels: EntryValue,
+    flags: EntryValue,
 ) -> Function {
     let [width, height, depth] = shape;
     // cudaChannelFormatDesc: bits of the four channels, then their format.
@@ -109,7 +114,7 @@ const fn runtime_array(
 
 /// Allocates an array with a `CUDA_ARRAY_DESCRIPTOR` or `CUDA_ARRAY3D_DESCRIPTOR` of the driver;
 /// the extra values are those of [`gpuprobe_engine::arrays::of_driver`].
-const fn driver_array(symbol: &'static str, has_depth: bool, levels: Value) -> Function {
+const fn driver_array(symbol: &'static str, has_depth: bool, levels: EntryValue) -> Function {
     let format = if has_depth { 24 } else { 16 };
     let (depth, flags) = if has_depth {
         (A1.behind(16), A1.behind(32).bits32())
@@ -135,7 +140,7 @@ const fn opens(layer: Layer, symbol: &'static str, variants: Variants) -> Functi
             let mut all = [NONE; EXTRA];
             let mut slot = 0;
             while slot < EXTRA {
-                all[slot] = Value::stack(slot as u8);
+                all[slot] = EntryValue::stack(slot as u8);
                 slot += 1;
             }
             all
@@ -188,7 +193,7 @@ const fn maps_external_array(layer: Layer, symbol: &'static str) -> Function {
     }
 }
 
-const fn extra<const N: usize>(values: &[Value; N]) -> [Value; EXTRA] {
+const fn extra<const N: usize>(values: &[EntryValue; N]) -> [EntryValue; EXTRA] {
     let mut all = [NONE; EXTRA];
     let mut index = 0;
     while index < N {
@@ -199,7 +204,11 @@ const fn extra<const N: usize>(values: &[Value; N]) -> [Value; EXTRA] {
 }
 
 /// `cudaExtent`, passed by value in the first stack slots.
-const EXTENT: [Value; 3] = [Value::stack(0), Value::stack(1), Value::stack(2)];
+const EXTENT: [EntryValue; 3] = [
+    EntryValue::stack(0),
+    EntryValue::stack(1),
+    EntryValue::stack(2),
+];
 const RUNTIME: Layer = Layer::Runtime;
 const DRIVER: Layer = Layer::Driver;
 
@@ -229,7 +238,7 @@ pub(super) const MEMORY: &[Function] = &[
         "cudaMallocArray",
         [A2, A3, NONE],
         NONE,
-        Value::argument32(4),
+        EntryValue::argument32(4),
     ),
     runtime_array("cudaMalloc3DArray", EXTENT, NONE, A2.bits32()),
     runtime_array("cudaMallocMipmappedArray", EXTENT, A2.bits32(), A3.bits32()),

@@ -59,7 +59,7 @@ pub enum Belongs {
 /// different allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Space {
+pub enum AddressSpace {
     /// Addresses of device memory.
     Device,
     /// Pinned host memory allocated by the driver.
@@ -139,15 +139,15 @@ impl MemoryKind {
     }
 
     /// Address space of the kind, as far as the function determines it.
-    pub const fn space(self) -> Space {
+    pub const fn space(self) -> AddressSpace {
         match self {
-            Self::Pinned => Space::Pinned,
-            Self::Registered | Self::Pageable => Space::Registered,
-            Self::Array => Space::Arrays,
-            Self::Vmm => Space::Physical,
-            Self::Static | Self::ManagedStatic => Space::Variables,
-            Self::Device | Self::Pitched | Self::Managed | Self::Async => Space::Device,
-            Self::Graph | Self::Imported | Self::Unknown | Self::Tensor => Space::Device,
+            Self::Pinned => AddressSpace::Pinned,
+            Self::Registered | Self::Pageable => AddressSpace::Registered,
+            Self::Array => AddressSpace::Arrays,
+            Self::Vmm => AddressSpace::Physical,
+            Self::Static | Self::ManagedStatic => AddressSpace::Variables,
+            Self::Device | Self::Pitched | Self::Managed | Self::Async => AddressSpace::Device,
+            Self::Graph | Self::Imported | Self::Unknown | Self::Tensor => AddressSpace::Device,
         }
     }
 

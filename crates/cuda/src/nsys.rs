@@ -8,15 +8,15 @@ use crate::Direction;
 pub struct Enumeration {
     /// Name of the `ENUM_*` table in exports; empty if there is none.
     pub table: &'static str,
-    /// Common prefix of every [`Value::name`].
+    /// Common prefix of every [`EnumValue::name`].
     pub prefix: &'static str,
     /// Values; the first stands for unknown numbers.
-    pub values: &'static [Value],
+    pub values: &'static [EnumValue],
 }
 
 /// A value of an [`Enumeration`].
 #[derive(Clone, Copy, Debug)]
-pub struct Value {
+pub struct EnumValue {
     /// Number in CUPTI and exports.
     pub number: i64,
     /// Name in exports, without the prefix.
@@ -29,7 +29,7 @@ pub struct Value {
 
 impl Enumeration {
     /// The value with this number, or the first value.
-    pub fn of(&self, number: impl Into<i64>) -> &'static Value {
+    pub fn of(&self, number: impl Into<i64>) -> &'static EnumValue {
         let number = number.into();
         let found = self.values.iter().find(|value| value.number == number);
         found.unwrap_or(&self.values[0])
@@ -63,7 +63,7 @@ macro_rules! enumeration {
         Enumeration {
             table: $table,
             prefix: $prefix,
-            values: &[$(Value {
+            values: &[$(EnumValue {
                 number: $number,
                 name: $name,
                 label: $label,

@@ -1,15 +1,15 @@
 //! Copy and memset functions of the runtime.
 
 use super::copies::{A0, A1, A2, A3, A4, A5, Moves, NONE, copy, set};
-use super::{Direction, Function, Layer, Told, Value};
+use super::{CopyDirectionSource, Direction, EntryValue, Function, Layer};
 
 /// A copy function with a `cudaMemcpyKind`.
 const fn runtime(
     symbol: &'static str,
     variants: &'static [&'static str],
     moves: Moves,
-    kind: Value,
-    stream: Value,
+    kind: EntryValue,
+    stream: EntryValue,
 ) -> Function {
     Function {
         device: kind,
@@ -17,7 +17,7 @@ const fn runtime(
             Layer::Runtime,
             symbol,
             variants,
-            Told::ByKind,
+            CopyDirectionSource::ByKind,
             moves,
             stream,
         )
@@ -29,9 +29,9 @@ const fn runtime_2d(
     symbol: &'static str,
     variants: &'static [&'static str],
     moves: Moves,
-    height: Value,
-    kind: Value,
-    stream: Value,
+    height: EntryValue,
+    kind: EntryValue,
+    stream: EntryValue,
 ) -> Function {
     Function {
         factors: [height, NONE],
@@ -42,9 +42,9 @@ const fn runtime_2d(
 const fn runtime_set(
     symbol: &'static str,
     variants: &'static [&'static str],
-    size: Value,
-    height: Value,
-    stream: Value,
+    size: EntryValue,
+    height: EntryValue,
+    stream: EntryValue,
 ) -> Function {
     set(Layer::Runtime, symbol, variants, 1, size, height, stream)
 }
@@ -54,7 +54,7 @@ const fn runtime_set(
 const fn runtime_3d(
     symbol: &'static str,
     variants: &'static [&'static str],
-    stream: Value,
+    stream: EntryValue,
 ) -> Function {
     let moves = Moves(A0.behind(96), A0.behind(32), A0.behind(128));
     Function {
@@ -69,42 +69,42 @@ pub(super) const RUNTIME_COPIES: &[Function] = &[
         "cudaMemcpy",
         &["cudaMemcpy_ptds"],
         Moves(A0, A1, A2),
-        Value::argument32(3),
+        EntryValue::argument32(3),
         NONE,
     ),
     runtime(
         "cudaMemcpyAsync",
         &["cudaMemcpyAsync_ptsz"],
         Moves(A0, A1, A2),
-        Value::argument32(3),
+        EntryValue::argument32(3),
         A4,
     ),
     runtime(
         "cudaMemcpyToSymbol",
         &["cudaMemcpyToSymbol_ptds"],
         Moves(A0, A1, A2),
-        Value::argument32(4),
+        EntryValue::argument32(4),
         NONE,
     ),
     runtime(
         "cudaMemcpyToSymbolAsync",
         &["cudaMemcpyToSymbolAsync_ptsz"],
         Moves(A0, A1, A2),
-        Value::argument32(4),
+        EntryValue::argument32(4),
         A5,
     ),
     runtime(
         "cudaMemcpyFromSymbol",
         &["cudaMemcpyFromSymbol_ptds"],
         Moves(A0, A1, A2),
-        Value::argument32(4),
+        EntryValue::argument32(4),
         NONE,
     ),
     runtime(
         "cudaMemcpyFromSymbolAsync",
         &["cudaMemcpyFromSymbolAsync_ptsz"],
         Moves(A0, A1, A2),
-        Value::argument32(4),
+        EntryValue::argument32(4),
         A5,
     ),
     runtime_2d(
@@ -112,7 +112,7 @@ pub(super) const RUNTIME_COPIES: &[Function] = &[
         &["cudaMemcpy2D_ptds"],
         Moves(A0, A2, A4),
         A5,
-        Value::stack(0).bits32(),
+        EntryValue::stack(0).bits32(),
         NONE,
     ),
     runtime_2d(
@@ -120,60 +120,60 @@ pub(super) const RUNTIME_COPIES: &[Function] = &[
         &["cudaMemcpy2DAsync_ptsz"],
         Moves(A0, A2, A4),
         A5,
-        Value::stack(0).bits32(),
-        Value::stack(1),
+        EntryValue::stack(0).bits32(),
+        EntryValue::stack(1),
     ),
     runtime(
         "cudaMemcpyToArray",
         &["cudaMemcpyToArray_ptds"],
         Moves(A0, A3, A4),
-        Value::argument32(5),
+        EntryValue::argument32(5),
         NONE,
     ),
     runtime(
         "cudaMemcpyFromArray",
         &["cudaMemcpyFromArray_ptds"],
         Moves(A0, A1, A4),
-        Value::argument32(5),
+        EntryValue::argument32(5),
         NONE,
     ),
     runtime_2d(
         "cudaMemcpy2DToArray",
         &["cudaMemcpy2DToArray_ptds"],
         Moves(A0, A3, A5),
-        Value::stack(0),
-        Value::stack(1).bits32(),
+        EntryValue::stack(0),
+        EntryValue::stack(1).bits32(),
         NONE,
     ),
     runtime_2d(
         "cudaMemcpy2DToArrayAsync",
         &["cudaMemcpy2DToArrayAsync_ptsz"],
         Moves(A0, A3, A5),
-        Value::stack(0),
-        Value::stack(1).bits32(),
-        Value::stack(2),
+        EntryValue::stack(0),
+        EntryValue::stack(1).bits32(),
+        EntryValue::stack(2),
     ),
     runtime_2d(
         "cudaMemcpy2DFromArray",
         &["cudaMemcpy2DFromArray_ptds"],
         Moves(A0, A2, A5),
-        Value::stack(0),
-        Value::stack(1).bits32(),
+        EntryValue::stack(0),
+        EntryValue::stack(1).bits32(),
         NONE,
     ),
     runtime_2d(
         "cudaMemcpy2DFromArrayAsync",
         &["cudaMemcpy2DFromArrayAsync_ptsz"],
         Moves(A0, A2, A5),
-        Value::stack(0),
-        Value::stack(1).bits32(),
-        Value::stack(2),
+        EntryValue::stack(0),
+        EntryValue::stack(1).bits32(),
+        EntryValue::stack(2),
     ),
     copy(
         Layer::Runtime,
         "cudaMemcpyPeer",
         &[],
-        Told::Always(Direction::PeerToPeer),
+        CopyDirectionSource::Always(Direction::PeerToPeer),
         Moves(A0, A2, A4),
         NONE,
     ),
@@ -181,7 +181,7 @@ pub(super) const RUNTIME_COPIES: &[Function] = &[
         Layer::Runtime,
         "cudaMemcpyPeerAsync",
         &[],
-        Told::Always(Direction::PeerToPeer),
+        CopyDirectionSource::Always(Direction::PeerToPeer),
         Moves(A0, A2, A4),
         A5,
     ),

@@ -10,9 +10,11 @@ use super::holders::HOLDERS;
 use super::launches::LAUNCHES;
 use super::memory::MEMORY;
 use super::runtime_copies::RUNTIME_COPIES;
-use super::{Direction, EXTRA, Function, Layer, MemoryKind, Op, Shape, Told, Value};
+use super::{
+    CopyDirectionSource, Direction, EXTRA, EntryValue, Function, LaunchShape, Layer, MemoryKind, Op,
+};
 
-const NONE: Value = Value::NONE;
+const NONE: EntryValue = EntryValue::NONE;
 
 /// A row without arguments, to be completed with struct update syntax.
 pub(super) const fn row(layer: Layer, op: Op, symbol: &'static str) -> Function {
@@ -31,8 +33,8 @@ pub(super) const fn row(layer: Layer, op: Op, symbol: &'static str) -> Function 
         factors: [NONE, NONE],
         unless: [NONE, NONE],
         scale: 1,
-        shape: Shape::None,
-        direction: Told::Always(Direction::Unknown),
+        shape: LaunchShape::None,
+        direction: CopyDirectionSource::Always(Direction::Unknown),
         is_async: false,
         size_at_return: false,
         named: false,

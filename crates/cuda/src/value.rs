@@ -3,7 +3,7 @@
 /// Place of a value at function entry. The discriminants are those of `enum gp_place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Place {
+pub enum ArgumentPlace {
     /// The function has no such value.
     None = 0,
     /// Integer argument register, 0 to 5.
@@ -26,9 +26,9 @@ pub enum Access {
 
 /// A value that the BPF side reads at function entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Value {
+pub struct EntryValue {
     /// Register, stack slot, or none.
-    pub place: Place,
+    pub place: ArgumentPlace,
     /// Number of the register or slot.
     pub index: u8,
     /// 32 or 64: the upper half of a 32-bit argument is undefined.
@@ -39,10 +39,10 @@ pub struct Value {
     pub offset: u32,
 }
 
-impl Value {
+impl EntryValue {
     /// A value that the function does not have.
     pub const NONE: Self = Self {
-        place: Place::None,
+        place: ArgumentPlace::None,
         index: 0,
         bits: 64,
         access: Access::Plain,
@@ -52,7 +52,7 @@ impl Value {
     /// 64-bit integer argument `index` (0 is `rdi`).
     pub const fn argument(index: u8) -> Self {
         Self {
-            place: Place::Argument,
+            place: ArgumentPlace::Argument,
             index,
             bits: 64,
             access: Access::Plain,
@@ -73,7 +73,7 @@ impl Value {
     /// Stack slot `index` above the return address (0 is `[rsp+8]`).
     pub const fn stack(index: u8) -> Self {
         Self {
-            place: Place::Stack,
+            place: ArgumentPlace::Stack,
             ..Self::argument(index)
         }
     }
@@ -98,6 +98,6 @@ impl Value {
 
     /// Whether the function has the value.
     pub const fn is_there(self) -> bool {
-        !matches!(self.place, Place::None)
+        !matches!(self.place, ArgumentPlace::None)
     }
 }

@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use super::Change;
 use super::allocation::{Allocation, key};
 use super::process::Process;
-use gpuprobe_cuda::{Belongs, Space};
+use gpuprobe_cuda::{AddressSpace, Belongs};
 use gpuprobe_model::event::Call;
 
 /// Where an address of a process is.
@@ -39,7 +39,7 @@ type PastKey = (u8, u64, u64);
 
 /// The rest of it.
 #[derive(Clone, Copy, Debug)]
-struct Past {
+struct PastBlocks {
     size_bytes: u64,
     until_ns: u64,
     at: Whereabouts,
@@ -47,18 +47,18 @@ struct Past {
 
 /// The blocks of a process.
 #[derive(Debug, Default)]
-struct Ranges {
+struct BlockRanges {
     /// Where those begin that are live. What else there is to say of them is in the live set.
     live: BTreeSet<u64>,
-    past: BTreeMap<PastKey, Past>,
+    past: BTreeMap<PastKey, PastBlocks>,
     /// A bit for every size class that `past` has or had.
     classes: u64,
 }
 
 /// The index.
 #[derive(Debug, Default)]
-pub(super) struct Addresses {
-    by_pid: HashMap<u32, Ranges>,
+pub(super) struct AddressIndex {
+    by_pid: HashMap<u32, BlockRanges>,
     /// About how many blocks have ended, and when there was last a search for those to forget.
     ended: usize,
     searched_ns: u64,
@@ -76,7 +76,7 @@ fn first_start(class: u8, address: u64) -> u64 {
 }
 
 fn is_indexed(allocation: &Allocation) -> bool {
-    allocation.space() == Space::Device && allocation.kind().is_at_device()
+    allocation.space() == AddressSpace::Device && allocation.kind().is_at_device()
 }
 
 /// Where a block is, of which the kind says that it is a device's, unless its pool is the host's.
@@ -87,12 +87,12 @@ fn whereabouts(allocation: &Allocation) -> Whereabouts {
     }
 }
 
-impl Ranges {
+impl BlockRanges {
     /// `gone` was live until then.
     fn end(&mut self, gone: &Allocation, until_ns: u64) {
         self.live.remove(&gone.address);
         let (class, at) = (class(gone.size_bytes), whereabouts(gone));
-        let past = Past {
+        let past = PastBlocks {
             size_bytes: gone.size_bytes,
             until_ns,
             at,
@@ -109,7 +109,7 @@ impl Ranges {
     }
 
     /// The same block, of before, if nothing else was known to be there in between.
-    fn same_before(&self, (class, start, since_ns): PastKey, past: &Past) -> Option<PastKey> {
+    fn same_before(&self, (class, start, since_ns): PastKey, past: &PastBlocks) -> Option<PastKey> {
         let same_start = (class, start, 0)..(class, start, since_ns);
         let (&key, before) = self.past.range(same_start).next_back()?;
         if (before.size_bytes, before.at) != (past.size_bytes, past.at) {
@@ -135,11 +135,11 @@ impl Ranges {
     }
 
     /// Past blocks that have `address`: since when, and the rest.
-    fn past_at(&self, address: u64) -> impl Iterator<Item = (u64, &Past)> {
+    fn past_at(&self, address: u64) -> impl Iterator<Item = (u64, &PastBlocks)> {
         self.classes().flat_map(move |class| {
             let window = (class, first_start(class, address), 0)..=(class, address, u64::MAX);
             let blocks = self.past.range(window).rev().take(MAX_STEPS);
-            let has = move |start: u64, past: &Past| address - start < past.size_bytes;
+            let has = move |start: u64, past: &PastBlocks| address - start < past.size_bytes;
             blocks.filter_map(move |(&(_, start, since_ns), past)| {
                 has(start, past).then_some((since_ns, past))
             })
@@ -147,7 +147,7 @@ impl Ranges {
     }
 }
 
-impl Addresses {
+impl AddressIndex {
     /// A successful call of its process did this.
     pub(super) fn apply(&mut self, call: &Call, changes: &[Change]) {
         self.newest_ns = self.newest_ns.max(call.end_ns);
@@ -183,7 +183,7 @@ impl Addresses {
             return;
         };
         for start in std::mem::take(&mut ranges.live) {
-            if let Some(gone) = process.live.get(key(Space::Device, start)) {
+            if let Some(gone) = process.live.get(key(AddressSpace::Device, start)) {
                 ranges.end(gone, until_ns);
                 self.ended = self.ended.saturating_add(1);
             }
@@ -203,7 +203,7 @@ impl Addresses {
         let below = ranges.live.range(..=address).next_back();
         let live = below
             .zip(process)
-            .and_then(|(&start, process)| process.live.get(key(Space::Device, start)))
+            .and_then(|(&start, process)| process.live.get(key(AddressSpace::Device, start)))
             .filter(|live| address - live.address < live.size_bytes);
         if let Some(live) = live.filter(|live| live.end_ns <= at_ns) {
             return Some(whereabouts(live));
@@ -302,10 +302,10 @@ mod tests {
 
     /// A block of `size_bytes` at `address`, all of whose bytes are found after its end.
     fn is_found(address: u64, size_bytes: u64) -> bool {
-        let mut ranges = Ranges::default();
+        let mut ranges = BlockRanges::default();
         let at = Whereabouts::Device(Some(1));
         let until_ns = 20;
-        let past = Past {
+        let past = PastBlocks {
             size_bytes,
             until_ns,
             at,

@@ -1,6 +1,6 @@
 //! A live allocation, packed into 40 bytes.
 
-use gpuprobe_cuda::{Belongs, MemoryKind, Space};
+use gpuprobe_cuda::{AddressSpace, Belongs, MemoryKind};
 
 /// A live allocation. 40 bytes, as millions of them are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Allocation {
 
 /// The fields of an allocation before packing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct New {
+pub(super) struct NewAllocation {
     pub(super) address: u64,
     pub(super) size_bytes: u64,
     pub(super) end_ns: u64,
@@ -33,8 +33,8 @@ pub(super) struct New {
     pub(super) row: u16,
     pub(super) site: u32,
     pub(super) kind: MemoryKind,
-    pub(super) space: Space,
-    pub(super) place: Place,
+    pub(super) space: AddressSpace,
+    pub(super) place: AllocationPlace,
     /// Slot of the context or pool that the memory belongs to.
     pub(super) slot: u8,
     /// Context number; see [`Allocation::context`].
@@ -43,7 +43,7 @@ pub(super) struct New {
 
 /// Where memory is allocated: on a device or on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum AllocationPlace {
     /// GPU memory on this device, as CUDA numbers it in the process.
     Device(u16),
     /// Host memory, although its kind is usually GPU memory.
@@ -52,7 +52,7 @@ pub(super) enum Place {
     Unknown,
 }
 
-impl From<Option<u16>> for Place {
+impl From<Option<u16>> for AllocationPlace {
     fn from(device: Option<u16>) -> Self {
         device.map_or(Self::Unknown, Self::Device)
     }
@@ -63,18 +63,18 @@ const NO_DEVICE: u8 = 255;
 /// Threads with a higher index share this one: no system has that many.
 const MAX_THREAD: u32 = (1 << 24) - 1;
 
-const SPACES: [Space; 7] = [
-    Space::Device,
-    Space::Pinned,
-    Space::Registered,
-    Space::Arrays,
-    Space::Physical,
-    Space::Shared,
-    Space::Variables,
+const SPACES: [AddressSpace; 7] = [
+    AddressSpace::Device,
+    AddressSpace::Pinned,
+    AddressSpace::Registered,
+    AddressSpace::Arrays,
+    AddressSpace::Physical,
+    AddressSpace::Shared,
+    AddressSpace::Variables,
 ];
 
 impl Allocation {
-    pub(super) fn new(new: &New) -> Self {
+    pub(super) fn new(new: &NewAllocation) -> Self {
         Self {
             address: new.address,
             size_bytes: new.size_bytes,
@@ -84,9 +84,9 @@ impl Allocation {
             site: new.site,
             kind_and_space: new.kind as u8 | (new.space as u8) << 4,
             device: match new.place {
-                Place::Device(device) => u8::try_from(device).unwrap_or(NO_DEVICE),
-                Place::Host => HOST,
-                Place::Unknown => NO_DEVICE,
+                AllocationPlace::Device(device) => u8::try_from(device).unwrap_or(NO_DEVICE),
+                AllocationPlace::Host => HOST,
+                AllocationPlace::Unknown => NO_DEVICE,
             },
             context: new.context,
         }
@@ -113,7 +113,7 @@ impl Allocation {
     }
 
     /// Address space of [`Self::address`].
-    pub fn space(&self) -> Space {
+    pub fn space(&self) -> AddressSpace {
         SPACES[usize::from(self.kind_and_space >> 4) % SPACES.len()]
     }
 
@@ -152,7 +152,7 @@ impl Allocation {
 
 /// Key of `address` in `space`. The upper bits are free: user addresses do not use them, and
 /// handles are addresses or small numbers, as are the numbers that gpuprobe assigns.
-pub(super) fn key(space: Space, address: u64) -> u64 {
+pub(super) fn key(space: AddressSpace, address: u64) -> u64 {
     address ^ (space as u64) << 60
 }
 
@@ -172,11 +172,11 @@ mod tests {
             .flat_map(|k| SPACES.map(|s| (k, s)))
         {
             for (place, device) in [
-                (Place::Device(7), Some(7)),
-                (Place::Host, None),
-                (Place::Unknown, None),
+                (AllocationPlace::Device(7), Some(7)),
+                (AllocationPlace::Host, None),
+                (AllocationPlace::Unknown, None),
             ] {
-                let packed = Allocation::new(&New {
+                let packed = Allocation::new(&NewAllocation {
                     address: 0x7f00_0000_1000,
                     size_bytes: u64::MAX,
                     end_ns: 5,
@@ -194,7 +194,7 @@ mod tests {
                 assert_eq!((packed.device(), packed.row), (device, 300));
                 assert_eq!(packed.context(), 65_000);
                 assert_eq!(packed.site, 1 << 31);
-                let host = place == Place::Host && kind.belongs() == Belongs::Gpu;
+                let host = place == AllocationPlace::Host && kind.belongs() == Belongs::Gpu;
                 assert_eq!(
                     packed.belongs(),
                     if host { Belongs::Host } else { kind.belongs() }

@@ -3,7 +3,7 @@
 mod pools_and_graphs;
 
 use super::Allocation;
-use super::allocation::{New, Place, key};
+use super::allocation::{AllocationPlace, NewAllocation, key};
 use super::arrays;
 use super::change::Change;
 use super::contexts::{PRIMARY, UNKNOWN};
@@ -11,8 +11,8 @@ use super::imports::Export;
 use super::live::Freed;
 use super::physical::Released;
 use super::pools;
-use super::process::{Loaded, Process, Variable};
-use gpuprobe_cuda::{Layer, MemoryKind, Op, Space};
+use super::process::{LoadedModule, Process, Variable};
+use gpuprobe_cuda::{AddressSpace, Layer, MemoryKind, Op};
 use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call};
 
 /// Effect of a successful call.
@@ -83,13 +83,13 @@ impl Process {
 
     /// Bytes of the allocation at `address`.
     pub(super) fn size_at(&self, address: u64) -> Option<u64> {
-        let found = self.live.get(key(Space::Device, address));
+        let found = self.live.get(key(AddressSpace::Device, address));
         found.map(|allocation| allocation.size_bytes)
     }
 
     /// The fields of most allocations; callers change the others.
-    fn new_of(&mut self, call: &Call) -> New {
-        New {
+    fn new_of(&mut self, call: &Call) -> NewAllocation {
+        NewAllocation {
             address: call.address,
             size_bytes: call.size_bytes,
             end_ns: call.end_ns,
@@ -106,20 +106,20 @@ impl Process {
 
     /// Adds the allocation that `call` makes. Pools and graphs may allocate on another device than
     /// the current one of the thread; its context is then not that of the thread.
-    fn enter(&mut self, call: &Call, new: New) {
+    fn enter(&mut self, call: &Call, new: NewAllocation) {
         let single = self.only_device();
         let here = call.device.or(single);
         let there = match new.place {
-            Place::Device(device) => device,
-            Place::Host | Place::Unknown => 0,
+            AllocationPlace::Device(device) => device,
+            AllocationPlace::Host | AllocationPlace::Unknown => 0,
         };
-        let is_made = call.context != CONTEXT_UNKNOWN && new.space != Space::Physical;
+        let is_made = call.context != CONTEXT_UNKNOWN && new.space != AddressSpace::Physical;
         let context = if is_made && here == Some(there) {
             call.context
         } else {
             0
         };
-        self.add(Allocation::new(&New { context, ..new }));
+        self.add(Allocation::new(&NewAllocation { context, ..new }));
     }
 
     fn allocate(
@@ -200,7 +200,7 @@ impl Process {
         self.record_held(before);
         let mut new = self.new_of(call);
         new.address = id;
-        new.space = Space::Physical;
+        new.space = AddressSpace::Physical;
         if call.function.op == Op::HandleCreate {
             new.place = pools::place(call.value(0), call.device);
         }
@@ -221,13 +221,13 @@ impl Process {
 
     fn forget(&mut self, released: Released) {
         if let Released::Gone(id) = released {
-            self.remove(Space::Physical, id);
+            self.remove(AddressSpace::Physical, id);
         }
     }
 
     /// Reports a change to the physical memory `id`, if it still exists.
     fn record_held(&mut self, id: Option<u64>) {
-        let held = id.and_then(|id| self.live.get(key(Space::Physical, id)).copied());
+        let held = id.and_then(|id| self.live.get(key(AddressSpace::Physical, id)).copied());
         if let Some(held) = held {
             self.changes.record(|| Change::Held(held.into()));
         }
@@ -250,13 +250,13 @@ impl Process {
         // The size of imported memory is only known once it is mapped.
         let id = self.physical.of_handle(handle);
         self.record_held(id);
-        let known = id.and_then(|id| self.live.get(key(Space::Physical, id)).copied());
+        let known = id.and_then(|id| self.live.get(key(AddressSpace::Physical, id)).copied());
         let size_bytes = offset.saturating_add(size_bytes);
         if let Some(known) = known
             && known.kind() == MemoryKind::Imported
             && size_bytes > known.size_bytes
         {
-            self.resize(Space::Physical, known.address, size_bytes);
+            self.resize(AddressSpace::Physical, known.address, size_bytes);
         }
     }
 
@@ -274,13 +274,13 @@ impl Process {
                 .as_deref()
                 .map_or([0; gpuprobe_cuda::EXTRA], |d| d.values);
             let mut new = self.new_of(call);
-            new.space = Space::Shared;
+            new.space = AddressSpace::Shared;
             let export = shared(&values);
             let size = export.as_ref().map(|export| export.size_bytes);
             new.size_bytes = size.or_else(|| size_in_name(&values)).unwrap_or(0);
             self.enter(call, new);
             if let Some(export) = export {
-                let key = key(Space::Shared, call.address);
+                let key = key(AddressSpace::Shared, call.address);
                 self.imports.enter(key, export.exporter);
             }
         }
@@ -296,7 +296,7 @@ impl Process {
         };
         *times -= 1;
         if *times == 0 {
-            self.remove(Space::Shared, call.address);
+            self.remove(AddressSpace::Shared, call.address);
         }
         Effect::Freed
     }
@@ -339,7 +339,8 @@ impl Process {
             Op::ModuleLoad => {
                 let slot = self.contexts.slot(call.context);
                 let device = call.device;
-                self.modules.insert(address, Some(Loaded { device, slot }));
+                self.modules
+                    .insert(address, Some(LoadedModule { device, slot }));
             }
             Op::LibraryLoad => {
                 self.modules.insert(address, None);
@@ -377,7 +378,7 @@ impl Process {
     /// the size.
     fn variable(&mut self, call: &Call) {
         let address = call.out();
-        let known = self.live.get(key(Space::Variables, address));
+        let known = self.live.get(key(AddressSpace::Variables, address));
         if address == 0 || known.is_some_and(|old| old.size_bytes >= call.size_bytes) {
             return;
         }
@@ -399,7 +400,7 @@ impl Process {
     fn unload(&mut self, module: u64) {
         self.modules.remove(&module);
         for address in self.of_modules.remove(&module).into_iter().flatten() {
-            self.remove(Space::Variables, address);
+            self.remove(AddressSpace::Variables, address);
         }
     }
 
@@ -427,7 +428,7 @@ impl Process {
             return;
         }
         let of_context =
-            |a: &Allocation| a.kind().ends_with_context() && a.space() != Space::Physical;
+            |a: &Allocation| a.kind().ends_with_context() && a.space() != AddressSpace::Physical;
         for gone in self.live.remove_if(|a| of_context(a) && ends(a)) {
             self.uncount(&gone);
         }

@@ -12,14 +12,14 @@ use gpuprobe_model::abi::RawLaunchKey;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// The allocation became live.
-    Allocated(Block),
+    Allocated(MemoryBlock),
     /// The allocation was freed.
-    Freed(Block),
+    Freed(MemoryBlock),
     /// The allocation was superseded: its address was handed out again before its free returned.
-    GaveWay(Block),
+    GaveWay(MemoryBlock),
     /// The allocation still lives, but a handle of it was released or reused, or a part of it
     /// mapped or unmapped.
-    Held(Block),
+    Held(MemoryBlock),
     /// The address freed had no known allocation.
     UnknownFree(u64),
     /// A pool of GPU memory was created, destroyed or trimmed, on this device, if known.
@@ -30,21 +30,21 @@ pub enum Change {
     Copied(Direction, Mode),
     /// The kernel behind this handle of a process has a new mangled name, or `None` if its name is
     /// no longer trusted.
-    Named(Handle, Option<Arc<str>>),
+    Named(KernelHandle, Option<Arc<str>>),
 }
 
 /// An allocation or free, with its origin as known when the call returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct MemoryBlock {
     /// The allocation itself, packed.
     pub allocation: Allocation,
     /// Details that few allocations have.
-    pub origin: Option<Box<Origin>>,
+    pub origin: Option<Box<MemoryOrigin>>,
 }
 
 /// Origin of memory, beyond the call that allocated it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct MemoryOrigin {
     /// Handle of its pool.
     pub pool: Option<u64>,
     /// Bytes that the pool has reserved, if known.
@@ -55,7 +55,7 @@ pub struct Origin {
 
 /// Identifies a kernel handle within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Handle {
+pub struct KernelHandle {
     /// Process number, as in launch keys.
     pub process: u32,
     /// The kernel handle, or the address of the host function.
@@ -64,7 +64,7 @@ pub struct Handle {
     pub epoch: u16,
 }
 
-impl From<&RawLaunchKey> for Handle {
+impl From<&RawLaunchKey> for KernelHandle {
     fn from(key: &RawLaunchKey) -> Self {
         Self {
             process: key.process,
@@ -89,7 +89,7 @@ impl Changes {
     }
 }
 
-impl From<Allocation> for Block {
+impl From<Allocation> for MemoryBlock {
     fn from(allocation: Allocation) -> Self {
         let origin = None;
         Self { allocation, origin }

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use gpuprobe_cuda::{MemoryKind, Space};
+use gpuprobe_cuda::{AddressSpace, MemoryKind};
 use gpuprobe_model::event::CONTEXT_UNKNOWN;
 
 use super::Allocation;
-use super::allocation::{New, Place};
-use super::sites::series::{Series, Shape, Windows};
+use super::allocation::{AllocationPlace, NewAllocation};
+use super::sites::series::{Series, SeriesShape, Windows};
 
 /// Context of an allocation, packed into a byte.
 pub(super) type Slot = u8;
@@ -19,7 +19,7 @@ pub(super) const UNKNOWN: Slot = 255;
 
 /// The contexts of one process.
 #[derive(Debug, Default)]
-pub(super) struct Contexts {
+pub(super) struct ProcessContexts {
     /// Numbers of live contexts with their slots; there are few.
     slots: Vec<(u16, Slot)>,
     /// References to primary contexts, by device.
@@ -35,7 +35,7 @@ pub(super) struct Contexts {
 
 /// A context in the form of an allocation, as the series takes it.
 fn block(time_ns: u64) -> Allocation {
-    Allocation::new(&New {
+    Allocation::new(&NewAllocation {
         address: 0,
         size_bytes: 0,
         end_ns: time_ns,
@@ -43,14 +43,14 @@ fn block(time_ns: u64) -> Allocation {
         row: 0,
         site: 0,
         kind: MemoryKind::Device,
-        space: Space::Device,
-        place: Place::Unknown,
+        space: AddressSpace::Device,
+        place: AllocationPlace::Unknown,
         slot: PRIMARY,
         context: 0,
     })
 }
 
-impl Contexts {
+impl ProcessContexts {
     /// The slot of the context with this number.
     pub(super) fn slot(&mut self, number: u16) -> Slot {
         match number {
@@ -111,8 +111,8 @@ impl Contexts {
         self.made.len()
     }
 
-    pub(super) fn shape(&self, now_ns: u64) -> Shape {
-        let mut shape = Shape::new(self.windows, &self.unknown, now_ns);
+    pub(super) fn shape(&self, now_ns: u64) -> SeriesShape {
+        let mut shape = SeriesShape::new(self.windows, &self.unknown, now_ns);
         shape.add(self.windows, &self.series, (self.made(), 0));
         shape
     }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn slots_are_reused() {
-        let mut contexts = Contexts::default();
+        let mut contexts = ProcessContexts::default();
         assert_eq!(contexts.slot(0), PRIMARY);
         assert_eq!(contexts.slot(CONTEXT_UNKNOWN), UNKNOWN);
         for number in 1..=2000 {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_primary_context_ends_with_its_last_reference() {
-        let mut contexts = Contexts::default();
+        let mut contexts = ProcessContexts::default();
         assert!(!contexts.release(0));
         contexts.retain(0);
         contexts.retain(0);
@@ -174,7 +174,7 @@ mod tests {
     /// Verdict after 70 s with a new context each second; each is destroyed after `destroyed_after`
     /// seconds, if given.
     fn judged(destroyed_after: Option<u16>) -> crate::verdict::Judgement {
-        let mut contexts = Contexts::default();
+        let mut contexts = ProcessContexts::default();
         for second in 1..=70_u16 {
             let now_ns = u64::from(second) * SECOND_NS;
             contexts.create(second, now_ns);
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn contexts_possibly_destroyed_unseen_are_no_leak() {
-        let mut contexts = Contexts::default();
+        let mut contexts = ProcessContexts::default();
         for second in 1..=70_u16 {
             let now_ns = u64::from(second) * SECOND_NS;
             contexts.create(second, now_ns);

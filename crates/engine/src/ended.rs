@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::process::Process;
-use super::totals::{Sums, Total};
+use super::totals::{MemorySums, Total};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::identity::DeviceIdentity;
 
@@ -24,7 +24,7 @@ const MAX_FORGOTTEN_DEVICES: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Forgotten {
     /// Memory that they had not freed.
-    pub sums: Sums,
+    pub sums: MemorySums,
     /// The same by memory kind.
     pub kinds: BTreeMap<MemoryKind, Total>,
     /// GPU memory by device index within the process, and the physical device.

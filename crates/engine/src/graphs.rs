@@ -12,7 +12,7 @@ use super::allowance::Allowance;
 
 /// A node that allocates or frees memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Node {
+pub(super) struct MemoryNode {
     pub(super) address: u64,
     /// Bytes allocated; `None` for a free node.
     pub(super) size_bytes: Option<u64>,
@@ -25,24 +25,25 @@ pub(super) struct Node {
 
 /// Effect of a launch of an executable graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Launched {
+pub(super) struct LaunchedGraph {
     /// Nodes whose memory is still allocated after the launch.
-    pub(super) allocated: Vec<Node>,
+    pub(super) allocated: Vec<MemoryNode>,
     /// Addresses that the graph frees and did not allocate.
     pub(super) freed: Vec<u64>,
 }
 
-impl Launched {
+impl LaunchedGraph {
     /// Number of changes that a launch makes.
     fn changes(&self) -> u64 {
         (self.allocated.len() + self.freed.len()) as u64
     }
 
     /// Computes the effect once, as graphs have many nodes and are launched often.
-    fn of(nodes: &[Node]) -> Self {
-        let (allocated, freed): (Vec<&Node>, Vec<&Node>) =
+    fn of(nodes: &[MemoryNode]) -> Self {
+        let (allocated, freed): (Vec<&MemoryNode>, Vec<&MemoryNode>) =
             nodes.iter().partition(|node| node.size_bytes.is_some());
-        let addresses = |list: &[&Node]| list.iter().map(|n| n.address).collect::<HashSet<_>>();
+        let addresses =
+            |list: &[&MemoryNode]| list.iter().map(|n| n.address).collect::<HashSet<_>>();
         let (its_own, gone) = (addresses(&allocated), addresses(&freed));
         let left = allocated.iter().filter(|n| !gone.contains(&n.address));
         let others = freed.iter().map(|n| n.address);
@@ -64,12 +65,12 @@ const MAX_CHANGES: u64 = 4 << 20;
 
 /// Units counted against [`MAX_NODES`] until dropped.
 #[derive(Debug)]
-struct Held {
+struct CountedNode {
     nodes: usize,
     all: Rc<Cell<usize>>,
 }
 
-impl Drop for Held {
+impl Drop for CountedNode {
     fn drop(&mut self) {
         self.all.set(self.all.get() - self.nodes);
     }
@@ -78,15 +79,15 @@ impl Drop for Held {
 /// An executable graph, shared by all that were instantiated from the same nodes.
 #[derive(Debug)]
 pub(super) struct Executable {
-    pub(super) launched: Launched,
-    _held: Held,
+    pub(super) launched: LaunchedGraph,
+    _held: CountedNode,
 }
 
 /// The nodes of a graph.
 #[derive(Debug)]
 struct Nodes {
-    nodes: Vec<Node>,
-    held: Held,
+    nodes: Vec<MemoryNode>,
+    held: CountedNode,
     /// Computed effect of the nodes, until they change.
     made: Option<Rc<Executable>>,
 }
@@ -119,7 +120,7 @@ impl Graphs {
         self.held.get() + self.graphs.len() + self.captured.len()
     }
 
-    pub(super) fn add(&mut self, graph: u64, nodes: impl IntoIterator<Item = Node>) {
+    pub(super) fn add(&mut self, graph: u64, nodes: impl IntoIterator<Item = MemoryNode>) {
         let empty = self.empty();
         let is_full = self.graphs.len() >= MAX_GRAPHS;
         let known = match self.graphs.entry(graph) {
@@ -150,14 +151,14 @@ impl Graphs {
         }
     }
 
-    fn hold(&self, nodes: usize) -> Held {
+    fn hold(&self, nodes: usize) -> CountedNode {
         let all = Rc::clone(&self.held);
         all.set(all.get() + nodes);
-        Held { nodes, all }
+        CountedNode { nodes, all }
     }
 
     /// Adds the node that a call on a stream in capture mode became.
-    pub(super) fn capture(&mut self, number: u16, node: Node) {
+    pub(super) fn capture(&mut self, number: u16, node: MemoryNode) {
         let empty = self.empty();
         let captured = self.captured.entry(number).or_insert(empty);
         self.left_out += captured.extend([node]);
@@ -224,7 +225,7 @@ impl Graphs {
 
 impl Nodes {
     /// Adds nodes; returns the number dropped for lack of room.
-    fn extend(&mut self, nodes: impl IntoIterator<Item = Node>) -> u64 {
+    fn extend(&mut self, nodes: impl IntoIterator<Item = MemoryNode>) -> u64 {
         self.made = None;
         let mut left_out = 0;
         for node in nodes {
@@ -248,10 +249,10 @@ impl Nodes {
         if all.get() >= MAX_NODES {
             return None;
         }
-        let launched = Launched::of(&self.nodes);
+        let launched = LaunchedGraph::of(&self.nodes);
         let nodes = launched.allocated.len() + launched.freed.len();
         all.set(all.get() + nodes);
-        let held = Held {
+        let held = CountedNode {
             nodes,
             all: Rc::clone(all),
         };
@@ -268,8 +269,8 @@ impl Nodes {
 mod tests {
     use super::*;
 
-    fn node(address: u64, size_bytes: Option<u64>) -> Node {
-        Node {
+    fn node(address: u64, size_bytes: Option<u64>) -> MemoryNode {
+        MemoryNode {
             address,
             size_bytes,
             row: 1,
@@ -279,9 +280,9 @@ mod tests {
         }
     }
 
-    fn launch(graphs: &mut Graphs, executable: u64) -> Launched {
+    fn launch(graphs: &mut Graphs, executable: u64) -> LaunchedGraph {
         let made = graphs.launch(executable, 1_000_000_000_000);
-        made.map_or(Launched::default(), |made| made.launched.clone())
+        made.map_or(LaunchedGraph::default(), |made| made.launched.clone())
     }
 
     #[test]
@@ -289,7 +290,7 @@ mod tests {
         let mut graphs = Graphs::default();
         let (kept, temporary, other) = (node(1, Some(8)), node(2, Some(8)), node(3, None));
         graphs.add(0xa, [kept, temporary, node(2, None), other]);
-        assert_eq!(launch(&mut graphs, 0xb), Launched::default());
+        assert_eq!(launch(&mut graphs, 0xb), LaunchedGraph::default());
         graphs.build(0xa, 0xb);
         graphs.destroy(0xa);
         let launched = launch(&mut graphs, 0xb);
@@ -308,12 +309,12 @@ mod tests {
         // The handle is reused for a graph without memory nodes.
         graphs.destroy(0xa);
         graphs.build(0xa, 0xb);
-        assert_eq!(launch(&mut graphs, 0xb), Launched::default());
+        assert_eq!(launch(&mut graphs, 0xb), LaunchedGraph::default());
         // A failed capture is dropped, also when its number is reused.
         graphs.end_capture(8, 0);
         graphs.end_capture(8, 0xa);
         graphs.build(0xa, 0xb);
-        assert_eq!(launch(&mut graphs, 0xb), Launched::default());
+        assert_eq!(launch(&mut graphs, 0xb), LaunchedGraph::default());
     }
 
     #[test]
@@ -323,7 +324,7 @@ mod tests {
         graphs.add(0xa, nodes);
         graphs.build(0xa, 0xb);
         for _ in 0..100_000 {
-            assert_eq!(launch(&mut graphs, 0xb), Launched::default());
+            assert_eq!(launch(&mut graphs, 0xb), LaunchedGraph::default());
         }
     }
 

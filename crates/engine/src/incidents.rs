@@ -23,8 +23,8 @@ use gpuprobe_model::GpuUse;
 use gpuprobe_model::event::{Call, OutOfMemory};
 use gpuprobe_model::stack::CallStack;
 
-use held::Given;
-pub use held::{Held, HeldByPytorch, HeldSite, Other};
+use held::ThreadGrants;
+pub use held::{HeldByProcess, HeldByPytorch, HeldSite, Other};
 
 /// Incidents kept before the oldest are dropped.
 const MAX_KEPT: usize = 256;
@@ -43,7 +43,7 @@ const ENDS_WITHIN_NS: u64 = 1_000_000_000;
 
 /// Outcome of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum IncidentOutcome {
     /// Later events decide.
     Pending,
     /// A later request of the thread for as much memory succeeded.
@@ -56,7 +56,7 @@ pub enum Outcome {
     Ended,
 }
 
-impl Outcome {
+impl IncidentOutcome {
     /// Name of the outcome in reports.
     pub const fn name(self) -> &'static str {
         match self {
@@ -141,13 +141,13 @@ pub struct Incident {
     /// State of the framework's allocator, if one gave up.
     pub given_up: Option<GivenUp>,
     /// Memory that the process held.
-    pub held: Held,
+    pub held: HeldByProcess,
     /// The other traced processes with memory on the same GPU, largest first.
     pub others: Vec<Other>,
     /// Memory use of the GPU from NVML, if it was queried.
     pub gpu: Option<Box<GpuUse>>,
     /// Outcome of the request.
-    pub outcome: Outcome,
+    pub outcome: IncidentOutcome,
     /// When the outcome was observed, `CLOCK_MONOTONIC` nanoseconds.
     pub outcome_ns: Option<u64>,
     /// Whether a report has shown the incident in its current state.
@@ -184,7 +184,7 @@ pub struct IncidentRow {
     /// Bytes requested from the framework's allocator, allocated by it, and reserved from CUDA.
     pub given_up: Option<[u64; 3]>,
     /// Outcome, and when it was observed.
-    pub outcome: (Outcome, Option<u64>),
+    pub outcome: (IncidentOutcome, Option<u64>),
 }
 
 impl Incident {
@@ -224,7 +224,7 @@ impl Incident {
         }
     }
 
-    fn settle(&mut self, outcome: Outcome, time_ns: u64) {
+    fn settle(&mut self, outcome: IncidentOutcome, time_ns: u64) {
         (self.outcome, self.outcome_ns) = (outcome, Some(time_ns));
         self.is_reported = false;
     }
@@ -233,7 +233,7 @@ impl Incident {
     fn is_same(&self, asked: &Asked, time_ns: u64) -> bool {
         let same = (self.asked.row, self.asked.bytes) == (asked.row, asked.bytes);
         let is_soon = time_ns <= self.last_ns.saturating_add(RETRY_WITHIN_NS);
-        self.outcome == Outcome::Pending && same && is_soon
+        self.outcome == IncidentOutcome::Pending && same && is_soon
     }
 }
 
@@ -363,7 +363,7 @@ impl Incidents {
         *last = id;
         // The thread has made another request.
         if let Some(before) = self.open_of(pid, tid) {
-            self.settle(pid, before, Outcome::Continued, time_ns);
+            self.settle(pid, before, IncidentOutcome::Continued, time_ns);
         }
         if self.kept.len() >= MAX_KEPT
             && let Some(oldest) = self.kept.pop_front()
@@ -382,13 +382,13 @@ impl Incidents {
         &mut self,
         oom: &OutOfMemory,
         given_up: GivenUp,
-        held: impl FnOnce() -> Held,
+        held: impl FnOnce() -> HeldByProcess,
         incident: impl FnOnce(u64) -> Incident,
     ) {
         let open = self.open_of(oom.pid, oom.tid);
         let pending = open
             .and_then(|id| self.get_mut(id))
-            .filter(|known| known.outcome == Outcome::Pending);
+            .filter(|known| known.outcome == IncidentOutcome::Pending);
         let known = match pending {
             Some(known) => {
                 known.held = held();
@@ -400,7 +400,7 @@ impl Incidents {
             },
         };
         known.given_up = Some(given_up);
-        known.settle(Outcome::Failed, oom.time_ns);
+        known.settle(IncidentOutcome::Failed, oom.time_ns);
         let row = known.row();
         self.changed.push(row);
     }
@@ -412,7 +412,12 @@ impl Incidents {
 
     /// Records a successful allocation of a thread: `given` if by CUDA, `None` if by a framework's
     /// allocator.
-    pub(super) fn given(&mut self, (pid, tid): (u32, u32), given: Option<Given>, time_ns: u64) {
+    pub(super) fn given(
+        &mut self,
+        (pid, tid): (u32, u32),
+        given: Option<ThreadGrants>,
+        time_ns: u64,
+    ) {
         for (thread, id) in self.open.get(&pid).cloned().unwrap_or_default() {
             let Some(incident) = self.get_mut(id) else {
                 continue;
@@ -425,10 +430,11 @@ impl Incidents {
                 let same_side = given.at_host == incident.asked.at_host;
                 same_side && given.bytes >= incident.asked.bytes
             });
-            let is_pending = incident.outcome == Outcome::Pending && since_ns <= RETRY_WITHIN_NS;
+            let is_pending =
+                incident.outcome == IncidentOutcome::Pending && since_ns <= RETRY_WITHIN_NS;
             let outcome = match thread == tid && is_pending && is_enough {
-                true => Outcome::Retried,
-                false => Outcome::Continued,
+                true => IncidentOutcome::Retried,
+                false => IncidentOutcome::Continued,
             };
             self.settle(pid, id, outcome, time_ns);
         }
@@ -439,7 +445,7 @@ impl Incidents {
         self.processes.remove(&pid);
         for (_, id) in self.open.get(&pid).cloned().unwrap_or_default() {
             let last_ns = self.get(id).map_or(0, |incident| incident.last_ns);
-            self.settle(pid, id, Outcome::Ended, time_ns.unwrap_or(last_ns));
+            self.settle(pid, id, IncidentOutcome::Ended, time_ns.unwrap_or(last_ns));
         }
     }
 
@@ -449,7 +455,7 @@ impl Incidents {
     }
 
     /// Sets the outcome of an incident.
-    fn settle(&mut self, pid: u32, id: u64, outcome: Outcome, time_ns: u64) {
+    fn settle(&mut self, pid: u32, id: u64, outcome: IncidentOutcome, time_ns: u64) {
         if let Some(incident) = self.get_mut(id) {
             incident.settle(outcome, time_ns);
             let row = incident.row();

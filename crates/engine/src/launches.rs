@@ -10,17 +10,17 @@ mod past;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use self::names::Names;
-use self::past::Past;
-use super::change::{Change, Changes, Handle};
+use self::names::NamesByHandle;
+use self::past::PastLaunches;
+use super::change::{Change, Changes, KernelHandle};
 use gpuprobe_cuda::Op;
 use gpuprobe_model::abi::{PROCESS_PID_SHIFT, RawLaunchKey};
-use gpuprobe_model::event::{Event, Kernel, Task};
+use gpuprobe_model::event::{Event, KernelName, Task};
 use gpuprobe_stacks::symbols;
 
 /// Launch counts of a kernel or an executable graph.
 #[derive(Clone, Debug, Default)]
-pub struct Counted {
+pub struct LaunchCount {
     /// Launches that ran, as opposed to captured ones.
     pub runs: u64,
     /// Launches captured into a graph.
@@ -33,7 +33,7 @@ pub struct Counted {
     pub block: [u32; 3],
 }
 
-impl Counted {
+impl LaunchCount {
     /// Adds the counts of another kernel.
     fn add(&mut self, other: &Self) {
         self.runs = self.runs.saturating_add(other.runs);
@@ -70,9 +70,9 @@ pub struct Launcher {
     /// The newest epoch with a launch.
     newest_epoch: u16,
     /// Names that the program gave when it looked up the kernel.
-    given: Names,
+    given: NamesByHandle,
     /// Names found through handles.
-    found: Names,
+    found: NamesByHandle,
 }
 
 /// Limit on the bytes of kernel names, of which a user has half: enough for thirty thousand kernels with
@@ -97,7 +97,7 @@ impl Launcher {
         self.given.bytes() + self.found.bytes()
     }
 
-    fn learn(&mut self, kernel: &Kernel) {
+    fn learn(&mut self, kernel: &KernelName) {
         let place = (kernel.key.handle, kernel.key.epoch);
         let names = if kernel.given {
             &mut self.given
@@ -131,7 +131,7 @@ type Settled = (u32, u16, Option<Arc<str>>);
 
 /// Launches of a kernel or a graph, as read from a file.
 #[derive(Clone, Debug)]
-pub struct Launched<'a> {
+pub struct LaunchTarget<'a> {
     /// Key of the kernel or graph in the file.
     pub key: RawLaunchKey,
     /// Process id (tgid) in the file.
@@ -145,19 +145,19 @@ pub struct Launched<'a> {
     /// Mangled name of the kernel, if known.
     pub mangled: Option<Arc<str>>,
     /// Launch counts of the kernel or graph.
-    pub counted: Counted,
+    pub counted: LaunchCount,
 }
 
 /// Launches of all processes.
 #[derive(Debug, Default)]
 pub struct Launches {
     launchers: HashMap<u32, Launcher>,
-    counted: HashMap<RawLaunchKey, Counted>,
+    counted: HashMap<RawLaunchKey, LaunchCount>,
     /// Counts of reused handles, by process, row and name.
-    settled: HashMap<Settled, (RawLaunchKey, Counted)>,
+    settled: HashMap<Settled, (RawLaunchKey, LaunchCount)>,
     /// Number of names in `settled`, by process.
     settled_names: HashMap<u32, usize>,
-    past: Past,
+    past: PastLaunches,
     /// Bytes of the kernel names of all processes.
     name_bytes: usize,
     /// Bytes of the kernel names of each user's processes.
@@ -219,8 +219,8 @@ impl Launches {
     }
 
     /// Adds the launches read from a file.
-    pub fn enter(&mut self, launched: Launched<'_>) {
-        let Launched {
+    pub fn enter(&mut self, launched: LaunchTarget<'_>) {
+        let LaunchTarget {
             key,
             pid,
             comm,
@@ -235,7 +235,7 @@ impl Launches {
         launcher.comm = comm.map(str::to_owned);
         launcher.uid = uid;
         launcher.exited = exited;
-        let first = Counted {
+        let first = LaunchCount {
             runs: 0,
             captured: 0,
             ..counted.clone()
@@ -266,10 +266,10 @@ impl Launches {
             }
         }
         let (_, settled) = self.settled.entry(place).or_insert_with(|| {
-            let empty = Counted {
+            let empty = LaunchCount {
                 grid: old.grid,
                 block: old.block,
-                ..Counted::default()
+                ..LaunchCount::default()
             };
             (key, empty)
         });
@@ -292,7 +292,7 @@ impl Launches {
     }
 
     /// All launch counts, with the mangled names of kernels, in no particular order.
-    pub fn counted(&self) -> impl Iterator<Item = (&RawLaunchKey, &Counted, Option<Arc<str>>)> {
+    pub fn counted(&self) -> impl Iterator<Item = (&RawLaunchKey, &LaunchCount, Option<Arc<str>>)> {
         let current = self
             .counted
             .iter()
@@ -336,7 +336,7 @@ impl Launches {
         }
     }
 
-    fn learn(&mut self, kernel: &Kernel, host_name: impl FnOnce(u32, u64) -> Option<String>) {
+    fn learn(&mut self, kernel: &KernelName, host_name: impl FnOnce(u32, u64) -> Option<String>) {
         let function = gpuprobe_cuda::function(kernel.key.row);
         let is_launch = function.is_some_and(|f| f.op.is_launch());
         if is_launch {
@@ -369,14 +369,14 @@ impl Launches {
     }
 
     /// Records the names that have changed since `kernel` was named.
-    pub(super) fn record_names(&mut self, kernel: &Kernel, changes: &mut Changes) {
+    pub(super) fn record_names(&mut self, kernel: &KernelName, changes: &mut Changes) {
         let Some(launcher) = self.launchers.get_mut(&kernel.key.process) else {
             return;
         };
         let retracts_names = std::mem::take(&mut launcher.retracts_names);
         let all = launcher.found.places().filter(|_| retracts_names);
         for &(handle, epoch) in all.chain([&(kernel.key.handle, kernel.key.epoch)]) {
-            let key = Handle {
+            let key = KernelHandle {
                 handle,
                 epoch,
                 process: kernel.key.process,

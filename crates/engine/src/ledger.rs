@@ -8,18 +8,18 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use super::addresses::{Addresses, Whereabouts};
+use super::addresses::{AddressIndex, Whereabouts};
 use super::allocation::key;
 use super::calls::Effect;
 use super::change::{Change, Changes};
 use super::ended::{EndedProcesses, Forgotten};
 use super::imports::Export;
-use super::incidents::{self, Asked, GivenUp, Held, Incident, Incidents};
+use super::incidents::{self, Asked, GivenUp, HeldByProcess, Incident, Incidents};
 use super::process::Process;
 use super::process_table::Living;
-use super::shares::{Kept, Shares};
-use super::totals::Sums;
-use super::{Identity, Site};
+use super::shares::{UserShares, UserUsage};
+use super::totals::MemorySums;
+use super::{CallSite, Identity};
 use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, Op};
 use gpuprobe_model::event::{AboutMemory, Call, Event, OutOfMemory, Task};
 use gpuprobe_model::stack::CallStack;
@@ -74,12 +74,12 @@ pub struct Ledger {
     pub(super) tensors_left_out: u64,
     pub(super) stacks_left_out: u64,
     /// Memory that the ledger itself uses, by user and process.
-    pub(super) shares: Shares,
+    pub(super) shares: UserShares,
     pub(super) incidents: Incidents,
     /// Changes that events cause.
     pub(super) changes: Changes,
     /// Index of addresses for [`Self::find_address`], if enabled.
-    pub(super) addresses: Option<Addresses>,
+    pub(super) addresses: Option<AddressIndex>,
 }
 
 /// Exports kept; a program may export the same memory over and over.
@@ -98,7 +98,7 @@ impl Ledger {
     /// Enables [`Self::find_address`] for memory allocated from now on.
     pub fn index_addresses(&mut self) {
         if self.addresses.is_none() {
-            self.addresses = Some(Addresses::default());
+            self.addresses = Some(AddressIndex::default());
         }
     }
 
@@ -136,8 +136,8 @@ impl Ledger {
                 let identity = process.uid.is_none().then(|| identity(task));
                 let (uid, kept) = (process.uid, process.account.kept);
                 process.introduce(task, identity);
-                self.shares.change(uid, kept, Kept::default());
-                self.shares.change(process.uid, Kept::default(), kept);
+                self.shares.change(uid, kept, UserUsage::default());
+                self.shares.change(process.uid, UserUsage::default(), kept);
             }
             Event::Thread(task) => self.keep(task.pid, |process| process.introduce_thread(task)),
             Event::ThreadExit(task) => {
@@ -231,7 +231,7 @@ impl Ledger {
     }
 
     /// Memory of a call site of `process` that was live at the peak.
-    pub fn at_peak(&self, process: &Process, site: &Site) -> Sums {
+    pub fn at_peak(&self, process: &Process, site: &CallSite) -> MemorySums {
         process.sites.at_peak(site, self.peaks)
     }
 
@@ -381,7 +381,7 @@ impl Ledger {
             let asked = Asked::reported(oom, process);
             Incident::new(id, process, when, asked).among(processes.iter())
         };
-        let held = || Held::of(process, Some(oom.device), false);
+        let held = || HeldByProcess::of(process, Some(oom.device), false);
         let given_up = GivenUp::of(oom, process);
         self.incidents.gave_up(oom, given_up, held, incident);
         self.record_incidents();
@@ -473,7 +473,7 @@ impl Ledger {
         process.exited = true;
         if !self.is_of_rows {
             let kept = process.account.kept;
-            self.shares.change(process.uid, kept, Kept::default());
+            self.shares.change(process.uid, kept, UserUsage::default());
         }
         let ended_ns = process.ended_ns.unwrap_or(0);
         process.sites.after_peak(self.peaks, ended_ns);

@@ -3,7 +3,7 @@
 //! Used for every figure that gpuprobe reports, live and from a file. May depend on `cuda`, `model`
 //! and names (`stacks`). Pure: no clock, no files, no threads; information that only the live
 //! system has comes through [`World`]. Provides [`State`], which is fed with events or, for a file,
-//! with rows, and contains the [`Ledger`], [`Launches`], [`Transfers`] and [`Activities`].
+//! with rows, and contains the [`Ledger`], [`Launches`], [`Transfers`] and [`GpuActivity`].
 
 pub mod activity;
 mod addresses;
@@ -34,27 +34,27 @@ pub mod totals;
 pub mod transfers;
 pub mod verdict;
 
-pub use activity::Activities;
+pub use activity::GpuActivity;
 pub use addresses::Whereabouts;
 pub use allocation::Allocation;
-pub use change::{Block, Change, Handle, Origin};
+pub use change::{Change, KernelHandle, MemoryBlock, MemoryOrigin};
 pub use ended::Forgotten;
 pub use gpuprobe_model::identity::Identity;
 pub use incidents::{Incident, IncidentRow, Incidents};
 pub use launches::Launches;
 pub use ledger::{Counts, Ledger};
-pub use live::{By, First};
-pub use process::{Process, Span, Thread};
-pub use rows::Row;
-pub use sites::{Site, Sites};
-pub use tensors::{Allocator, Tensors};
+pub use live::{AllocationOrder, TopN};
+pub use process::{Process, Span, TracedThread};
+pub use rows::AllocationRow;
+pub use sites::{CallSite, Sites};
+pub use tensors::{Allocator, TensorAllocators};
 pub use transfers::Transfers;
 
 use change::Changes;
 use gpuprobe_cuda::{Modes, Op};
 use gpuprobe_model::Lost;
 use gpuprobe_model::event::{Call, Event, Task};
-use transfers::{Transfer, Which};
+use transfers::{CopySelection, Transfer};
 
 /// Information that only the live system has; a replay has none of it.
 pub trait World {
@@ -81,7 +81,7 @@ pub struct State {
     /// Copies by direction and mode.
     pub transfers: Transfers,
     /// GPU activity from CUPTI.
-    pub activity: Activities,
+    pub activity: GpuActivity,
 }
 
 /// The event with the size of its device variable filled in, if the program did not query the size.
@@ -135,7 +135,7 @@ impl State {
         }
         let place = |pid, address| world.place(pid, address);
         let transfer = self.transfers.apply(event, &self.ledger, place)?;
-        let Which {
+        let CopySelection {
             direction, mode, ..
         } = transfer.which;
         self.ledger

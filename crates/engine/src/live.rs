@@ -11,10 +11,10 @@ use std::hint::black_box;
 
 use hashbrown::DefaultHashBuilder;
 
-pub use bound::By;
-pub use first::First;
+pub use bound::AllocationOrder;
 pub(super) use first::Holding;
-use index::Index;
+pub use first::TopN;
+use index::SlotIndex;
 use store::{Slot, Store};
 
 use super::Allocation;
@@ -41,7 +41,7 @@ const LARGE: usize = 1 << 18;
 pub(super) struct LiveSet {
     store: Store,
     /// Slots in the store, by the hash of the key.
-    index: Index,
+    index: SlotIndex,
     hasher: DefaultHashBuilder,
     superseded: Superseded,
 }
@@ -211,11 +211,11 @@ fn hash(hasher: &DefaultHashBuilder, key: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocation::{New, Place, key};
-    use gpuprobe_cuda::{MemoryKind, Space};
+    use crate::allocation::{AllocationPlace, NewAllocation, key};
+    use gpuprobe_cuda::{AddressSpace, MemoryKind};
 
     fn allocation(address: u64, end_ns: u64) -> Allocation {
-        Allocation::new(&New {
+        Allocation::new(&NewAllocation {
             address,
             size_bytes: 64,
             end_ns,
@@ -223,8 +223,8 @@ mod tests {
             row: 1,
             site: 0,
             kind: MemoryKind::Device,
-            space: Space::Device,
-            place: Place::Unknown,
+            space: AddressSpace::Device,
+            place: AllocationPlace::Unknown,
             slot: 0,
             context: 0,
         })
@@ -234,7 +234,7 @@ mod tests {
     fn address_spaces_do_not_mix() {
         let mut live = LiveSet::default();
         live.insert(allocation(0x100, 10));
-        let pinned = key(Space::Pinned, 0x100);
+        let pinned = key(AddressSpace::Pinned, 0x100);
         assert_eq!(live.get(pinned), None);
         assert_eq!(live.free(pinned, 20), Freed::Unknown);
         assert_eq!(live.remove_if(|a| a.size_bytes == 64).len(), 1);
@@ -276,7 +276,7 @@ mod tests {
     fn a_graph_that_frees_its_memory_takes_little_room() {
         let mut live = LiveSet::default();
         for end_ns in 0..1_000_000 {
-            live.insert(Allocation::new(&New {
+            live.insert(Allocation::new(&NewAllocation {
                 address: 0x100,
                 size_bytes: 64,
                 end_ns,
@@ -284,8 +284,8 @@ mod tests {
                 row: 1,
                 site: 0,
                 kind: MemoryKind::Graph,
-                space: Space::Device,
-                place: Place::Unknown,
+                space: AddressSpace::Device,
+                place: AllocationPlace::Unknown,
                 slot: 0,
                 context: 0,
             }));

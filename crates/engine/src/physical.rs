@@ -10,7 +10,7 @@ use super::superseded::Superseded;
 
 /// A piece of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Physical {
+pub struct PhysicalAllocation {
     /// The handle under which it was last returned to the program.
     pub handle: u64,
     /// References to the handle that have not been released.
@@ -24,7 +24,7 @@ pub struct Physical {
 
 /// A handle; its value is reused once its memory is gone.
 #[derive(Clone, Copy, Debug)]
-struct Handle {
+struct PhysicalHandle {
     /// Number of the physical memory; `None` if it was created before tracing, or the handle is not
     /// of memory.
     id: Option<u64>,
@@ -33,7 +33,7 @@ struct Handle {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Mapping {
+struct VmmMapping {
     size_bytes: u64,
     id: Option<u64>,
     since_ns: u64,
@@ -54,9 +54,9 @@ pub(super) enum Released {
 /// is reused while the former memory is still mapped.
 #[derive(Debug, Default)]
 pub struct PhysicalMemory {
-    pieces: HashMap<u64, Physical>,
-    handles: HashMap<u64, Handle>,
-    mappings: BTreeMap<u64, Mapping>,
+    pieces: HashMap<u64, PhysicalAllocation>,
+    handles: HashMap<u64, PhysicalHandle>,
+    mappings: BTreeMap<u64, VmmMapping>,
     /// Mappings of each piece: number and address.
     places: BTreeSet<(u64, u64)>,
     superseded: Superseded,
@@ -84,7 +84,7 @@ impl PhysicalMemory {
     }
 
     /// The piece with this number.
-    pub fn get(&self, id: u64) -> Option<&Physical> {
+    pub fn get(&self, id: u64) -> Option<&PhysicalAllocation> {
         self.pieces.get(&id)
     }
 
@@ -98,7 +98,7 @@ impl PhysicalMemory {
     pub(super) fn create(&mut self, handle: u64, end_ns: u64) -> (u64, Released) {
         self.last_id += 1;
         let id = self.last_id;
-        let piece = Physical {
+        let piece = PhysicalAllocation {
             handle,
             references: 1,
             mapped_bytes: 0,
@@ -115,7 +115,7 @@ impl PhysicalMemory {
     }
 
     fn enter(&mut self, handle: u64, id: Option<u64>, end_ns: u64) -> Released {
-        let new = Handle {
+        let new = PhysicalHandle {
             id,
             references: 1,
             since_ns: end_ns,
@@ -135,7 +135,7 @@ impl PhysicalMemory {
     /// Adds a reference, obtained through a mapped address.
     pub(super) fn retain(&mut self, address: u64, handle: u64, end_ns: u64) {
         let id = self.mapping_of(address).and_then(|mapping| mapping.id);
-        let entry = self.handles.entry(handle).or_insert(Handle {
+        let entry = self.handles.entry(handle).or_insert(PhysicalHandle {
             id,
             references: 0,
             since_ns: end_ns,
@@ -192,7 +192,7 @@ impl PhysicalMemory {
     ) -> Vec<Released> {
         let gone = self.unmap(address, size_bytes, u64::MAX);
         let id = self.of_handle(handle);
-        let mapping = Mapping {
+        let mapping = VmmMapping {
             size_bytes,
             id,
             since_ns: end_ns,
@@ -251,7 +251,7 @@ impl PhysicalMemory {
         }
     }
 
-    fn mapping_of(&self, address: u64) -> Option<&Mapping> {
+    fn mapping_of(&self, address: u64) -> Option<&VmmMapping> {
         let (&start, mapping) = self.mappings.range(..=address).next_back()?;
         (address - start < mapping.size_bytes).then_some(mapping)
     }

@@ -1,12 +1,12 @@
 //! Pools of stream-ordered memory. Memory allocated from a pool is used; memory that the pool holds
 //! from the driver is reserved. It is usually more, and known only when the program queries it.
 
-use super::allocation::Place;
+use super::allocation::AllocationPlace;
 use super::totals::Total;
 
 /// A memory pool of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pool {
+pub struct PoolAccount {
     /// Its handle; `None` for a device's default pool that the program never queried.
     pub handle: Option<u64>,
     /// Memory allocated from it.
@@ -14,7 +14,7 @@ pub struct Pool {
     /// Bytes reserved, as last reported by the driver; `None` if the program never queried it, or
     /// if the value is known to be outdated.
     pub reserved_bytes: Option<u64>,
-    pub(super) place: Place,
+    pub(super) place: AllocationPlace,
     /// Whether it is of managed memory, for which a device has a separate default pool.
     is_managed: bool,
     /// Whether `cuMemAllocAsync` allocates from it on its device.
@@ -27,8 +27,8 @@ pub struct Pool {
 
 /// Location of a pool's memory, and whether it is managed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sort {
-    pub(super) place: Place,
+pub(super) struct PoolLocation {
+    pub(super) place: AllocationPlace,
     pub(super) is_managed: bool,
 }
 
@@ -43,11 +43,11 @@ const AT_DEVICE: u64 = 1;
 
 /// The pools of one process.
 #[derive(Debug, Default)]
-pub struct Pools {
-    list: Vec<Pool>,
+pub struct PoolAccounts {
+    list: Vec<PoolAccount>,
 }
 
-impl Pools {
+impl PoolAccounts {
     /// Number of pools kept.
     pub(super) fn kept(&self) -> usize {
         self.list.len()
@@ -56,54 +56,54 @@ impl Pools {
 
 /// Location of memory by its `CUmemLocation`; the type is 0 for calls of older versions without
 /// one.
-pub(super) fn place(location_type: u64, device: Option<u16>) -> Place {
+pub(super) fn place(location_type: u64, device: Option<u16>) -> AllocationPlace {
     match location_type {
         0 | AT_DEVICE => device.into(),
-        _ => Place::Host,
+        _ => AllocationPlace::Host,
     }
 }
 
 /// Whether memory with this type of location is host memory.
 pub(super) fn is_host(location_type: u64) -> bool {
-    place(location_type, None) == Place::Host
+    place(location_type, None) == AllocationPlace::Host
 }
 
 /// The sort of a pool, by location type and memory type; both are 0 for calls of older versions
 /// without them.
-pub(super) fn sort(location_type: u64, device: Option<u16>, memory_type: u64) -> Sort {
-    Sort {
+pub(super) fn sort(location_type: u64, device: Option<u16>, memory_type: u64) -> PoolLocation {
+    PoolLocation {
         place: place(location_type, device),
         is_managed: memory_type == MANAGED,
     }
 }
 
-impl From<Place> for Sort {
-    fn from(place: Place) -> Self {
+impl From<AllocationPlace> for PoolLocation {
+    fn from(place: AllocationPlace) -> Self {
         let is_managed = false;
         Self { place, is_managed }
     }
 }
 
-impl Pools {
+impl PoolAccounts {
     /// Pools that exist, or from which memory is still allocated.
-    pub fn iter(&self) -> impl Iterator<Item = &Pool> {
-        let shown = |p: &&Pool| !(p.destroyed || p.is_shared) || p.used.allocations > 0;
+    pub fn iter(&self) -> impl Iterator<Item = &PoolAccount> {
+        let shown = |p: &&PoolAccount| !(p.destroyed || p.is_shared) || p.used.allocations > 0;
         self.list.iter().filter(shown)
     }
 
     /// The pool in `slot`.
-    pub fn get(&self, slot: u8) -> Option<&Pool> {
+    pub fn get(&self, slot: u8) -> Option<&PoolAccount> {
         self.list.get(usize::from(slot))
     }
 
     /// Location of memory from the pool in `slot`, if it differs from the call's device.
-    pub(super) fn place(&self, slot: u8) -> Option<Place> {
+    pub(super) fn place(&self, slot: u8) -> Option<AllocationPlace> {
         let pool = self.get(slot).filter(|pool| !pool.is_shared);
         pool.map(|pool| pool.place)
     }
 
-    pub(super) fn create(&mut self, handle: u64, sort: Sort) {
-        self.put(Pool::new(Some(handle), sort));
+    pub(super) fn create(&mut self, handle: u64, sort: PoolLocation) {
+        self.put(PoolAccount::new(Some(handle), sort));
     }
 
     pub(super) fn destroy(&mut self, handle: u64) {
@@ -114,7 +114,7 @@ impl Pools {
                 return;
             }
             // The device returns to its default pool.
-            let default = |p: &&mut Pool| p.is_default && p.sort() == sort;
+            let default = |p: &&mut PoolAccount| p.is_default && p.sort() == sort;
             if let Some(pool) = self.list.iter_mut().find(default) {
                 pool.is_current = true;
             }
@@ -127,7 +127,13 @@ impl Pools {
         }
     }
 
-    pub(super) fn attribute(&mut self, handle: u64, which: u64, value: u64, place: Place) {
+    pub(super) fn attribute(
+        &mut self,
+        handle: u64,
+        which: u64,
+        value: u64,
+        place: AllocationPlace,
+    ) {
         if which == RESERVED_CURRENT {
             let slot = self.slot(handle, place);
             let pool = self.list.get_mut(usize::from(slot));
@@ -138,11 +144,11 @@ impl Pools {
     }
 
     /// Notes that a query returned `handle` as the pool of the device.
-    pub(super) fn learn(&mut self, handle: u64, sort: Sort) {
+    pub(super) fn learn(&mut self, handle: u64, sort: PoolLocation) {
         if self.find(handle).is_some() {
             return;
         }
-        let unnamed = |p: &&mut Pool| p.handle.is_none() && p.sort() == sort && !p.is_shared;
+        let unnamed = |p: &&mut PoolAccount| p.handle.is_none() && p.sort() == sort && !p.is_shared;
         match self.list.iter_mut().find(unnamed) {
             Some(pool) => pool.handle = Some(handle),
             None => drop(self.put_default(Some(handle), sort)),
@@ -150,9 +156,9 @@ impl Pools {
     }
 
     /// Sets the current pool of the device.
-    pub(super) fn set_current(&mut self, handle: u64, sort: Sort) {
+    pub(super) fn set_current(&mut self, handle: u64, sort: PoolLocation) {
         let slot = self.find(handle).is_none().then(|| {
-            let pool = Pool::new(Some(handle), sort);
+            let pool = PoolAccount::new(Some(handle), sort);
             self.put(pool)
         });
         for (index, pool) in self.list.iter_mut().enumerate() {
@@ -164,8 +170,8 @@ impl Pools {
     }
 
     /// Slot of the pool `handle`; of the device's current pool if it is 0.
-    pub(super) fn slot(&mut self, handle: u64, place: Place) -> u8 {
-        let sort = Sort::from(place);
+    pub(super) fn slot(&mut self, handle: u64, place: AllocationPlace) -> u8 {
+        let sort = PoolLocation::from(place);
         let found = if handle == 0 {
             self.list
                 .iter()
@@ -179,7 +185,7 @@ impl Pools {
             if handle == 0 {
                 self.put_default(None, sort)
             } else {
-                self.put(Pool::new(Some(handle), sort))
+                self.put(PoolAccount::new(Some(handle), sort))
             }
         });
         u8::try_from(slot).unwrap_or(u8::MAX)
@@ -200,31 +206,31 @@ impl Pools {
     }
 
     /// Location of memory from the pool `handle`.
-    pub(super) fn place_of(&self, handle: u64) -> Place {
-        let is_it = |p: &&Pool| p.handle == Some(handle) && !p.destroyed;
+    pub(super) fn place_of(&self, handle: u64) -> AllocationPlace {
+        let is_it = |p: &&PoolAccount| p.handle == Some(handle) && !p.destroyed;
         let pool = self.list.iter().find(is_it);
-        pool.map_or(Place::Unknown, |pool| pool.place)
+        pool.map_or(AllocationPlace::Unknown, |pool| pool.place)
     }
 
-    fn find(&mut self, handle: u64) -> Option<&mut Pool> {
-        let is_it = |p: &&mut Pool| p.handle == Some(handle) && !p.destroyed;
+    fn find(&mut self, handle: u64) -> Option<&mut PoolAccount> {
+        let is_it = |p: &&mut PoolAccount| p.handle == Some(handle) && !p.destroyed;
         self.list.iter_mut().find(is_it)
     }
 
-    fn put_default(&mut self, handle: Option<u64>, sort: Sort) -> usize {
-        let others = |p: &Pool| p.is_current && p.sort() == sort;
-        let pool = Pool {
+    fn put_default(&mut self, handle: Option<u64>, sort: PoolLocation) -> usize {
+        let others = |p: &PoolAccount| p.is_current && p.sort() == sort;
+        let pool = PoolAccount {
             is_current: !self.list.iter().any(others),
             is_default: true,
-            ..Pool::new(handle, sort)
+            ..PoolAccount::new(handle, sort)
         };
         self.put(pool)
     }
 
     /// Stores a pool in the slot of one that is gone, or in a new one. If there are too many, it
     /// shares a slot: no pool with live allocations may be dropped.
-    fn put(&mut self, pool: Pool) -> usize {
-        let gone = |p: &Pool| p.destroyed && p.used.allocations == 0;
+    fn put(&mut self, pool: PoolAccount) -> usize {
+        let gone = |p: &PoolAccount| p.destroyed && p.used.allocations == 0;
         if let Some(slot) = self.list.iter().position(gone) {
             self.list[slot] = pool;
             return slot;
@@ -232,17 +238,17 @@ impl Pools {
         if self.list.len() < SHARED {
             self.list.push(pool);
         } else if self.list.len() == SHARED {
-            self.list.push(Pool {
+            self.list.push(PoolAccount {
                 is_shared: true,
-                ..Pool::new(None, Place::Unknown.into())
+                ..PoolAccount::new(None, AllocationPlace::Unknown.into())
             });
         }
         self.list.len() - 1
     }
 }
 
-impl Pool {
-    fn new(handle: Option<u64>, sort: Sort) -> Self {
+impl PoolAccount {
+    fn new(handle: Option<u64>, sort: PoolLocation) -> Self {
         Self {
             handle,
             used: Total::default(),
@@ -256,8 +262,8 @@ impl Pool {
         }
     }
 
-    fn sort(&self) -> Sort {
-        Sort {
+    fn sort(&self) -> PoolLocation {
+        PoolLocation {
             place: self.place,
             is_managed: self.is_managed,
         }
@@ -266,8 +272,8 @@ impl Pool {
     /// Device of the pool, if it is on a known device.
     pub fn device(&self) -> Option<u16> {
         match self.place {
-            Place::Device(device) => Some(device),
-            Place::Host | Place::Unknown => None,
+            AllocationPlace::Device(device) => Some(device),
+            AllocationPlace::Host | AllocationPlace::Unknown => None,
         }
     }
 }
@@ -277,11 +283,11 @@ impl Pool {
 mod tests {
     use super::*;
 
-    const GPU: Place = Place::Device(0);
+    const GPU: AllocationPlace = AllocationPlace::Device(0);
 
     #[test]
     fn a_device_pool_is_found_by_device_and_by_handle() {
-        let mut pools = Pools::default();
+        let mut pools = PoolAccounts::default();
         let default = pools.slot(0, GPU);
         pools.learn(0x10, GPU.into());
         assert_eq!(pools.slot(0x10, GPU), default);
@@ -291,12 +297,12 @@ mod tests {
         assert_eq!(pools.slot(0, GPU), pools.slot(0x20, GPU));
         pools.destroy(0x20);
         assert_eq!(pools.slot(0, GPU), default);
-        assert_ne!(pools.slot(0, Place::Device(1)), default);
+        assert_ne!(pools.slot(0, AllocationPlace::Device(1)), default);
     }
 
     #[test]
     fn used_and_reserved_are_different_numbers() {
-        let mut pools = Pools::default();
+        let mut pools = PoolAccounts::default();
         pools.create(0x20, GPU.into());
         let slot = pools.slot(0x20, GPU);
         pools.add(slot, 100);
@@ -315,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_destroyed_pool_is_shown_while_something_is_allocated_from_it() {
-        let mut pools = Pools::default();
+        let mut pools = PoolAccounts::default();
         pools.create(0x20, GPU.into());
         let slot = pools.slot(0x20, GPU);
         pools.add(slot, 100);
@@ -330,7 +336,7 @@ mod tests {
 
     #[test]
     fn pools_are_bounded() {
-        let mut pools = Pools::default();
+        let mut pools = PoolAccounts::default();
         let mut slots = Vec::new();
         for handle in 1..2000 {
             pools.create(handle, GPU.into());
@@ -338,12 +344,12 @@ mod tests {
             pools.add(slots[slots.len() - 1], 1);
         }
         assert!(pools.list.len() <= 255);
-        let used = |pools: &Pools| pools.iter().map(|p| p.used.allocations).sum::<u64>();
+        let used = |pools: &PoolAccounts| pools.iter().map(|p| p.used.allocations).sum::<u64>();
         assert_eq!(used(&pools), 1999);
         assert_eq!(pools.place(slots[1998]), None);
         assert_eq!(pools.place(slots[0]), Some(GPU));
         // The default pool of another device shares the last slot too.
-        let other = pools.slot(0, Place::Device(1));
+        let other = pools.slot(0, AllocationPlace::Device(1));
         pools.add(other, 1);
         assert_eq!(used(&pools), 2000);
         pools.subtract(slots[1998], 1);
@@ -357,7 +363,7 @@ mod tests {
 
     #[test]
     fn managed_pools_are_separate() {
-        let mut pools = Pools::default();
+        let mut pools = PoolAccounts::default();
         let managed = sort(1, Some(0), 2);
         pools.learn(0x30, managed);
         let plain = pools.slot(0, GPU);

@@ -8,34 +8,34 @@ use hashbrown::{HashMap, HashSet};
 
 use super::allocation::key;
 use super::allowance::Allowance;
-use super::change::{Change, Changes, Origin};
-use super::contexts::Contexts;
+use super::change::{Change, Changes, MemoryOrigin};
+use super::contexts::ProcessContexts;
 use super::graphs::Graphs;
 use super::imports::{Exporter, Imports};
 use super::live::LiveSet;
 use super::physical::PhysicalMemory;
-use super::pools::Pools;
+use super::pools::PoolAccounts;
 use super::rows::SincePeak;
-use super::shares::{Account, Full, Kept};
+use super::shares::{Account, Full, UserUsage};
 use super::sites::Sites;
-use super::sites::series::Shape;
-use super::tensors::Tensors;
-use super::totals::{Sums, Total, Totals};
+use super::sites::series::SeriesShape;
+use super::tensors::TensorAllocators;
+use super::totals::{MemorySums, ProcessTotals, Total};
 use super::{Allocation, Identity};
-use gpuprobe_cuda::{KindSet, MemoryKind, Space};
+use gpuprobe_cuda::{AddressSpace, KindSet, MemoryKind};
 use gpuprobe_model::event::Task;
 
 pub use held::Span;
 
 /// A thread that has called a traced function.
 #[derive(Clone, Debug)]
-pub struct Thread {
+pub struct TracedThread {
     /// Thread id in the initial PID namespace.
     pub tid: u32,
     /// Name (comm) of the thread, if the BPF program could read it.
     pub comm: Option<String>,
     /// Live memory that the thread allocated.
-    pub live: Sums,
+    pub live: MemorySums,
     /// Number of its live allocations, of all kinds.
     held: u64,
     exited: bool,
@@ -43,7 +43,7 @@ pub struct Thread {
 
 /// Device and context in which a module was loaded.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Loaded {
+pub(super) struct LoadedModule {
     pub(super) device: Option<u16>,
     pub(super) slot: u8,
 }
@@ -55,7 +55,7 @@ pub(super) struct Variable {
     pub(super) name: Option<String>,
 }
 
-/// Units of [`Kept`] per variable: its module and its name.
+/// Units of [`UserUsage`] per variable: its module and its name.
 const VARIABLE_UNITS: usize = 4;
 
 /// A process that has called a traced function.
@@ -70,7 +70,7 @@ pub struct Process {
     /// Whether the process has ended or called `exec`; its live memory was never freed.
     pub exited: bool,
     /// Sums of live memory.
-    pub totals: Totals,
+    pub totals: ProcessTotals,
     /// Peak of its GPU memory, bytes.
     pub peak_bytes: u64,
     /// When the peak was reached, `CLOCK_MONOTONIC` nanoseconds; `None` if it never held any.
@@ -82,23 +82,23 @@ pub struct Process {
     /// Physical memory and its mappings.
     pub physical: PhysicalMemory,
     /// Pools of stream-ordered memory.
-    pub pools: Pools,
+    pub pools: PoolAccounts,
     /// Call sites of its allocations.
     pub sites: Sites,
     /// Tensors that allocators of frameworks have placed in its memory.
-    pub tensors: Tensors,
+    pub tensors: TensorAllocators,
     /// Whether it was traced from its start.
     pub from_birth: bool,
     /// Identity of the process: its command line, container and GPUs.
     pub identity: Identity,
     pub(super) graphs: Graphs,
-    pub(super) contexts: Contexts,
+    pub(super) contexts: ProcessContexts,
     /// Exporters of the memory that it has open.
     pub(super) imports: Imports,
     /// Its identity as an exporter of memory.
     exporter: Option<Arc<Exporter>>,
     /// Loaded modules, and libraries, which belong to no context.
-    pub(super) modules: HashMap<u64, Option<Loaded>>,
+    pub(super) modules: HashMap<u64, Option<LoadedModule>>,
     /// Device variables by address.
     pub(super) variables: HashMap<u64, Variable>,
     /// Addresses of variables by module.
@@ -121,7 +121,7 @@ pub struct Process {
     pub(super) since_peak: Option<SincePeak>,
     /// Memory kinds included in totals and sums.
     counted: KindSet,
-    threads: Vec<Thread>,
+    threads: Vec<TracedThread>,
     /// Indices into `threads` of live threads, by tid.
     by_tid: HashMap<u32, u32>,
     /// Indices into `threads` that can be reused.
@@ -135,19 +135,19 @@ impl Process {
             uid: None,
             comm: None,
             exited: false,
-            totals: Totals::default(),
+            totals: ProcessTotals::default(),
             peak_bytes: 0,
             peak_ns: None,
             first_seen_ns: None,
             ended_ns: None,
             physical: PhysicalMemory::default(),
-            pools: Pools::default(),
+            pools: PoolAccounts::default(),
             sites: Sites::default(),
-            tensors: Tensors::default(),
+            tensors: TensorAllocators::default(),
             from_birth: false,
             identity: Identity::default(),
             graphs: Graphs::default(),
-            contexts: Contexts::default(),
+            contexts: ProcessContexts::default(),
             imports: Imports::default(),
             exporter: None,
             modules: HashMap::new(),
@@ -175,7 +175,7 @@ impl Process {
     }
 
     /// Threads by index, including those that hold nothing.
-    pub fn threads(&self) -> &[Thread] {
+    pub fn threads(&self) -> &[TracedThread] {
         &self.threads
     }
 
@@ -191,7 +191,7 @@ impl Process {
     }
 
     /// Time series of its contexts, for a verdict at `now_ns`.
-    pub fn contexts_shape(&self, now_ns: u64) -> Shape {
+    pub fn contexts_shape(&self, now_ns: u64) -> SeriesShape {
         self.contexts.shape(now_ns)
     }
 
@@ -278,8 +278,8 @@ impl Process {
 
     /// A copy of the process with the call sites `sites`, without memory.
     pub(super) fn without_memory(&self, sites: Sites) -> Self {
-        let without = |thread: &Thread| Thread {
-            live: Sums::default(),
+        let without = |thread: &TracedThread| TracedThread {
+            live: MemorySums::default(),
             held: 0,
             ..thread.clone()
         };
@@ -299,7 +299,7 @@ impl Process {
     }
 
     /// Removes the allocation at `address` in `space`.
-    pub(super) fn remove(&mut self, space: Space, address: u64) -> Option<Allocation> {
+    pub(super) fn remove(&mut self, space: AddressSpace, address: u64) -> Option<Allocation> {
         let gone = self.live.remove(key(space, address))?;
         self.uncount(&gone);
         Some(gone)
@@ -307,7 +307,7 @@ impl Process {
 
     /// Corrects the size of the allocation at `address` in `space`. It stays the same allocation,
     /// and with the thread that made it, which may have ended.
-    pub(super) fn resize(&mut self, space: Space, address: u64, size_bytes: u64) {
+    pub(super) fn resize(&mut self, space: AddressSpace, address: u64, size_bytes: u64) {
         let Some(old) = self.live.resize(key(space, address), size_bytes) else {
             return;
         };
@@ -341,9 +341,11 @@ impl Process {
             self.imports.remove(gone.key());
         }
         match gone.space() {
-            Space::Variables => self.forget_variable(gone.address),
-            Space::Shared => drop(self.opened.remove(&gone.address)),
-            Space::Device if gone.kind() != MemoryKind::Async => self.tensors.segment_gone(gone),
+            AddressSpace::Variables => self.forget_variable(gone.address),
+            AddressSpace::Shared => drop(self.opened.remove(&gone.address)),
+            AddressSpace::Device if gone.kind() != MemoryKind::Async => {
+                self.tensors.segment_gone(gone)
+            }
             _ if gone.kind() == MemoryKind::Async => {
                 self.pools.subtract(gone.slot(), gone.size_bytes);
             }
@@ -364,12 +366,12 @@ impl Process {
     }
 
     /// Number of entries kept for the process.
-    pub(super) fn kept(&self) -> Kept {
+    pub(super) fn kept(&self) -> UserUsage {
         let tables = self.modules.len()
             + self.variables.len() * VARIABLE_UNITS
             + self.opened.len()
             + self.threads.len() * 2;
-        let mut kept = Kept {
+        let mut kept = UserUsage {
             allocations: self.live.len(),
             others: tables
                 + self.live.frees_in_flight()
@@ -438,18 +440,18 @@ impl Process {
         self.changes = changes;
     }
 
-    fn origin_of(&self, allocation: &Allocation) -> Option<Origin> {
+    fn origin_of(&self, allocation: &Allocation) -> Option<MemoryOrigin> {
         let pool = self.pool_of(allocation);
-        let origin = Origin {
+        let origin = MemoryOrigin {
             pool: pool.and_then(|pool| pool.handle),
             reserved_bytes: pool.and_then(|pool| pool.reserved_bytes),
             variable: self.name_of(allocation).map(str::to_owned),
         };
-        (origin != Origin::default()).then_some(origin)
+        (origin != MemoryOrigin::default()).then_some(origin)
     }
 
     /// The live thread `tid`, if known.
-    pub(super) fn thread_mut(&mut self, tid: u32) -> Option<&mut Thread> {
+    pub(super) fn thread_mut(&mut self, tid: u32) -> Option<&mut TracedThread> {
         let index = *self.by_tid.get(&tid)?;
         self.threads.get_mut(index as usize)
     }
@@ -459,10 +461,10 @@ impl Process {
         if let Some(&index) = self.by_tid.get(&tid) {
             return index;
         }
-        let fresh = Thread {
+        let fresh = TracedThread {
             tid,
             comm: None,
-            live: Sums::default(),
+            live: MemorySums::default(),
             held: 0,
             exited: false,
         };

@@ -1,13 +1,13 @@
 //! The ledger fed from the rows of a file, which contain allocations and frees instead of calls.
 
-use super::allocation::{New, Place};
+use super::allocation::{AllocationPlace, NewAllocation};
 use super::process::{Process, Variable};
 use super::{Allocation, Counts, Ledger};
-use gpuprobe_cuda::{MemoryKind, Space};
+use gpuprobe_cuda::{AddressSpace, MemoryKind};
 
 /// An allocation as a row of a file has it.
 #[derive(Clone, Copy, Debug)]
-pub struct Row<'a> {
+pub struct AllocationRow<'a> {
     /// Process id (tgid) in the file.
     pub pid: u32,
     /// Thread id; 0 if unknown.
@@ -21,7 +21,7 @@ pub struct Row<'a> {
     /// Kind of the allocated memory.
     pub kind: MemoryKind,
     /// Address space of `address`.
-    pub space: Space,
+    pub space: AddressSpace,
     /// Device index, if known.
     pub device: Option<u16>,
     /// Index into the function table, or a number beyond it.
@@ -51,10 +51,10 @@ impl Ledger {
 
     /// Adds an allocation. Returns it, and the one that it supersedes at its address, whose free is
     /// not in the file.
-    pub fn allocate(&mut self, row: &Row<'_>) -> (Allocation, Option<Allocation>) {
+    pub fn allocate(&mut self, row: &AllocationRow<'_>) -> (Allocation, Option<Allocation>) {
         self.of_row(row.pid);
         self.account(row.pid, row.time_ns, |process| {
-            let new = New {
+            let new = NewAllocation {
                 address: row.address,
                 size_bytes: row.bytes,
                 end_ns: row.time_ns,
@@ -63,7 +63,7 @@ impl Ledger {
                 site: process.sites.of_row(row.caller, row.function),
                 kind: row.kind,
                 space: row.space,
-                place: Place::from(row.device),
+                place: AllocationPlace::from(row.device),
                 slot: u8::MAX,
                 context: 0,
             };
@@ -82,7 +82,7 @@ impl Ledger {
     pub fn free(
         &mut self,
         pid: u32,
-        space: Space,
+        space: AddressSpace,
         address: u64,
         time_ns: u64,
     ) -> Option<Allocation> {
@@ -181,7 +181,7 @@ impl Process {
         since.note(peak);
         if !since.new.remove(&allocation.key()) {
             let name = match allocation.space() {
-                Space::Variables => self.variables.get(&allocation.address),
+                AddressSpace::Variables => self.variables.get(&allocation.address),
                 _ => None,
             };
             let name = name.and_then(|variable| variable.name.clone());

@@ -24,13 +24,13 @@ const MAX_LOSERS: usize = 1024;
 
 /// What is kept of a process, or of those of a user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct UserUsage {
     pub(super) allocations: usize,
     /// In units of about 64 bytes.
     pub(super) others: usize,
 }
 
-impl Kept {
+impl UserUsage {
     fn change(&mut self, before: Self, now: Self) {
         let change = |sum: &mut usize, before: usize, now| {
             *sum = sum.saturating_sub(before).saturating_add(now);
@@ -50,7 +50,7 @@ impl Kept {
 /// What is kept of a process, as it was when that was last counted.
 #[derive(Debug, Default)]
 pub(super) struct Account {
-    pub(super) kept: Kept,
+    pub(super) kept: UserUsage,
     /// How often it has changed since then.
     changes: u32,
 }
@@ -101,29 +101,29 @@ type Loser = (u32, Option<u32>, &'static str);
 
 /// What is kept, by user. Processes of which nobody has said whose they are count as one user's.
 #[derive(Debug)]
-pub(super) struct Shares {
-    most: Kept,
-    all: Kept,
-    by_user: HashMap<Option<u32>, Kept>,
+pub(super) struct UserShares {
+    most: UserUsage,
+    all: UserUsage,
+    by_user: HashMap<Option<u32>, UserUsage>,
     /// By user, process and what: the process's name, and how much.
     lost: HashMap<Loser, (Option<String>, u64)>,
 }
 
-impl Default for Shares {
+impl Default for UserShares {
     fn default() -> Self {
-        Self::of(Kept {
+        Self::of(UserUsage {
             allocations: MAX_ALLOCATIONS,
             others: MAX_OTHERS,
         })
     }
 }
 
-impl Shares {
+impl UserShares {
     /// With so much for all together.
-    pub(super) fn of(most: Kept) -> Self {
+    pub(super) fn of(most: UserUsage) -> Self {
         Self {
             most,
-            all: Kept::default(),
+            all: UserUsage::default(),
             by_user: HashMap::new(),
             lost: HashMap::new(),
         }
@@ -131,7 +131,7 @@ impl Shares {
 
     /// Of what a user has all that he may have.
     pub(super) fn full(&self, uid: Option<u32>) -> Full {
-        let half = Kept {
+        let half = UserUsage {
             allocations: self.most.allocations / 2,
             others: self.most.others / 2,
         };
@@ -167,14 +167,14 @@ impl Shares {
     }
 
     /// What is kept of a process of this user has changed.
-    pub(super) fn change(&mut self, uid: Option<u32>, before: Kept, now: Kept) {
+    pub(super) fn change(&mut self, uid: Option<u32>, before: UserUsage, now: UserUsage) {
         if before == now {
             return;
         }
         self.all.change(before, now);
         let his = self.by_user.entry(uid).or_default();
         his.change(before, now);
-        if *his == Kept::default() {
+        if *his == UserUsage::default() {
             self.by_user.remove(&uid);
         }
     }
@@ -218,12 +218,12 @@ mod tests {
 
     /// A ledger with room for so much, and processes `1` and `2` of user 1001 and `3` of user 1002.
     fn ledger(allocations: usize, others: usize) -> Ledger {
-        let most = Kept {
+        let most = UserUsage {
             allocations,
             others,
         };
         let mut ledger = Ledger {
-            shares: Shares::of(most),
+            shares: UserShares::of(most),
             ..Ledger::default()
         };
         for (pid, uid) in [(1, 1001), (2, 1001), (3, 1002)] {
@@ -293,7 +293,7 @@ mod tests {
             "{counted}"
         );
         apply(&mut ledger, &Event::Exit(task(1, 1, 400)));
-        assert_eq!(ledger.shares.all, Kept::default());
+        assert_eq!(ledger.shares.all, UserUsage::default());
         assert!(ledger.shares.by_user.is_empty());
     }
 
@@ -405,7 +405,7 @@ mod tests {
         for pid in [1, 9] {
             apply(&mut ledger, &Event::Exit(task(pid, pid, 1000)));
         }
-        assert_eq!(ledger.shares.all, Kept::default());
+        assert_eq!(ledger.shares.all, UserUsage::default());
         assert!(ledger.shares.by_user.is_empty());
     }
 }

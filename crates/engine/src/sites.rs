@@ -11,10 +11,10 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use series::{Series, Shape, Windows};
+use series::{Series, SeriesShape, Windows};
 
 use super::Allocation;
-use super::totals::Sums;
+use super::totals::MemorySums;
 use gpuprobe_model::stack::CallStack;
 
 /// Stacks, and sites, of one process that are told apart.
@@ -24,7 +24,7 @@ const MAX_NUMBERS: usize = 1 << 20;
 
 /// A call site of a process.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Site {
+pub struct CallSite {
     /// From where; `None` if that is not known.
     pub stack: Option<Rc<CallStack>>,
     /// Of a file's rows: the number that the reader has given to function and stack.
@@ -32,30 +32,30 @@ pub struct Site {
     /// Row of the function that was called.
     pub row: u16,
     /// What was allocated here and is live.
-    pub live: Sums,
+    pub live: MemorySums,
     /// What was ever allocated here, of the kinds that are counted. Only what has an address is:
     /// an allocation of nothing is a call, but no allocation.
-    pub allocated: Sums,
+    pub allocated: MemorySums,
     /// What of it is no longer live: freed, gone with its context or module, or at an address that
     /// was handed out again. `allocated` less `freed` is `live`.
-    pub freed: Sums,
+    pub freed: MemorySums,
     /// The most bytes that were live here at a time, of GPUs, of the host and of others together.
     pub peak_bytes: u64,
     /// What was live, ever allocated, and freed at the highest point of this number, if that has
     /// changed since.
-    then: Option<(u32, [Sums; 3])>,
+    then: Option<(u32, [MemorySums; 3])>,
     series: Series,
 }
 
-impl Site {
+impl CallSite {
     fn new(stack: Option<Rc<CallStack>>, caller: Option<u32>, row: u16) -> Self {
         Self {
             stack,
             caller,
             row,
-            live: Sums::default(),
-            allocated: Sums::default(),
-            freed: Sums::default(),
+            live: MemorySums::default(),
+            allocated: MemorySums::default(),
+            freed: MemorySums::default(),
             peak_bytes: 0,
             then: None,
             series: Series::default(),
@@ -64,7 +64,7 @@ impl Site {
 
     /// What was live, ever allocated, and freed at the highest point of this number, which is the last
     /// one that there was.
-    fn at_peak(&self, peak: u32) -> [Sums; 3] {
+    fn at_peak(&self, peak: u32) -> [MemorySums; 3] {
         match self.then {
             Some((noted, sums)) if noted == peak => sums,
             _ => [self.live, self.allocated, self.freed],
@@ -91,7 +91,7 @@ type StackIndex = u32;
 /// The call sites of one process.
 #[derive(Debug, Default)]
 pub struct Sites {
-    sites: Vec<Site>,
+    sites: Vec<CallSite>,
     by_caller: HashMap<(Option<StackIndex>, u16), u32>,
     stacks: Vec<Rc<CallStack>>,
     by_contents: HashMap<Rc<CallStack>, StackIndex>,
@@ -138,8 +138,9 @@ impl Sites {
     }
 
     /// What became of what was allocated at these sites, at this time, which is not before the last event.
-    pub fn shape(&self, sites: &[u32], now_ns: u64) -> Shape {
-        let mut shape = Shape::new(self.windows, &self.unknown_frees, now_ns.max(self.now_ns));
+    pub fn shape(&self, sites: &[u32], now_ns: u64) -> SeriesShape {
+        let mut shape =
+            SeriesShape::new(self.windows, &self.unknown_frees, now_ns.max(self.now_ns));
         for site in sites.iter().filter_map(|&number| self.get(number)) {
             shape.add(self.windows, &site.series, site.now());
         }
@@ -152,9 +153,9 @@ impl Sites {
     }
 
     /// What was live at `site` at the highest point of this number, the last one over all processes.
-    pub(super) fn at_peak(&self, site: &Site, peak: u32) -> Sums {
+    pub(super) fn at_peak(&self, site: &CallSite, peak: u32) -> MemorySums {
         if self.ended.is_some_and(|ended| ended != peak) {
-            return Sums::default();
+            return MemorySums::default();
         }
         site.at_peak(peak)[0]
     }
@@ -165,9 +166,9 @@ impl Sites {
         if self.ended.is_some_and(|ended| ended != peak) {
             return None;
         }
-        let then = |site: &Site| {
+        let then = |site: &CallSite| {
             let [live, allocated, freed] = site.at_peak(peak);
-            Site {
+            CallSite {
                 live,
                 allocated,
                 freed,
@@ -190,8 +191,8 @@ impl Sites {
     /// Nothing was allocated yet; what is live stays.
     pub(super) fn begin_again(&mut self) {
         for site in &mut self.sites {
-            site.allocated = Sums::default();
-            site.freed = Sums::default();
+            site.allocated = MemorySums::default();
+            site.freed = MemorySums::default();
             site.peak_bytes = site.live.all().bytes;
             site.series = Series::default();
         }
@@ -205,23 +206,23 @@ impl Sites {
         let next = u32::try_from(self.sites.len()).unwrap_or(u32::MAX);
         let site = *self.by_row.entry(caller).or_insert(next);
         if site == next {
-            self.sites.push(Site::new(None, Some(caller), row));
+            self.sites.push(CallSite::new(None, Some(caller), row));
         }
         site
     }
 
     /// All sites, by their numbers.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Site> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &CallSite> {
         self.sites.iter()
     }
 
     /// The site with this number.
-    pub fn get(&self, number: u32) -> Option<&Site> {
+    pub fn get(&self, number: u32) -> Option<&CallSite> {
         self.sites.get(number as usize)
     }
 
     /// The site that `allocation` was made at.
-    pub fn of(&self, allocation: &Allocation) -> Option<&Site> {
+    pub fn of(&self, allocation: &Allocation) -> Option<&CallSite> {
         self.sites.get(allocation.site as usize)
     }
 
@@ -277,7 +278,7 @@ impl Sites {
         let site = u32::try_from(self.sites.len()).unwrap_or(u32::MAX);
         let frames = stack.and_then(|index| self.stacks.get(index as usize).cloned());
         self.kept += SITE_UNITS;
-        self.sites.push(Site::new(frames, None, row));
+        self.sites.push(CallSite::new(frames, None, row));
         self.by_caller.insert((stack, row), site);
         site
     }

@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::allocation::{Allocation, New, Place, key};
+use super::allocation::{Allocation, AllocationPlace, NewAllocation, key};
 use super::live::Freed;
 use super::process::Process;
 use super::shares::Full;
 use super::sites::Sites;
 use super::totals::Total;
-use gpuprobe_cuda::{KindSet, MemoryKind, Space};
-use gpuprobe_model::event::{MAX_DEVICES, Request, Tensor};
+use gpuprobe_cuda::{AddressSpace, KindSet, MemoryKind};
+use gpuprobe_model::event::{MAX_DEVICES, Tensor, TensorRequest};
 
 pub use fragmentation::{Fragmentation, Pinned};
 
@@ -39,7 +39,7 @@ const MUCH_MORE: u16 = u16::MAX;
 
 /// The allocators of a process: one per device.
 #[derive(Debug, Default)]
-pub struct Tensors {
+pub struct TensorAllocators {
     allocators: Vec<Allocator>,
     /// Memory from CUDA with tensors of allocators that do not report the device: bytes and device,
     /// by address.
@@ -84,7 +84,7 @@ pub struct Allocator {
     ranges: HashSet<u64>,
 }
 
-impl Tensors {
+impl TensorAllocators {
     /// Allocators that have sent an event, by framework and device.
     pub fn iter(&self) -> impl Iterator<Item = &Allocator> {
         self.allocators.iter()
@@ -104,7 +104,7 @@ impl Tensors {
 
     /// Device and call site number of the block at `address`.
     pub fn site_at(&self, address: u64) -> Option<(u16, u32)> {
-        let key = key(Space::Device, address);
+        let key = key(AddressSpace::Device, address);
         let holds = |a: &Allocator| Some((a.device, a.blocks.live.get(key)?.site));
         self.iter().find_map(holds)
     }
@@ -167,7 +167,9 @@ impl Tensors {
             return known;
         }
         let around = process.live.iter().find(|a| {
-            a.space() == Space::Device && a.address <= address && address - a.address < a.size_bytes
+            a.space() == AddressSpace::Device
+                && a.address <= address
+                && address - a.address < a.size_bytes
         })?;
         let device = process.device(around).unwrap_or(0);
         let region = (around.size_bytes, device);
@@ -213,7 +215,7 @@ impl Process {
     }
 
     /// Applies an event with the requested size of a block.
-    pub(super) fn apply_request(&mut self, request: &Request) {
+    pub(super) fn apply_request(&mut self, request: &TensorRequest) {
         let mut allocators = self.tensors.allocators.iter_mut();
         if let Some(allocator) = allocators.find(|a| a.holds(request.address)) {
             allocator.request(request);
@@ -251,7 +253,7 @@ impl Allocator {
     }
 
     /// Memory of a call site of [`Self::blocks`] at the allocator's peak.
-    pub fn at_peak(&self, site: &super::Site) -> super::totals::Sums {
+    pub fn at_peak(&self, site: &super::CallSite) -> super::totals::MemorySums {
         self.blocks.sites.at_peak(site, self.peaks)
     }
 
@@ -277,7 +279,10 @@ impl Allocator {
 
     /// Whether a block at `address` is live.
     fn holds(&self, address: u64) -> bool {
-        self.blocks.live.get(key(Space::Device, address)).is_some()
+        self.blocks
+            .live
+            .get(key(AddressSpace::Device, address))
+            .is_some()
     }
 
     fn apply(&mut self, tensor: &Tensor, process: &Process) {
@@ -304,7 +309,7 @@ impl Allocator {
         }
         self.blocks.sites.after_peak(self.peaks, tensor.time_ns);
         learn(&mut self.blocks.sites, &process.sites, tensor.stack);
-        let block = Allocation::new(&New {
+        let block = Allocation::new(&NewAllocation {
             address: tensor.address,
             size_bytes: tensor.bytes,
             end_ns: tensor.time_ns,
@@ -313,8 +318,8 @@ impl Allocator {
             row: tensor.row,
             site: self.blocks.sites.site(tensor.stack, tensor.row),
             kind: MemoryKind::Tensor,
-            space: Space::Device,
-            place: Place::Device(self.device),
+            space: AddressSpace::Device,
+            place: AllocationPlace::Device(self.device),
             slot: NO_STREAM,
             context: NOT_ASKED,
         });
@@ -340,7 +345,7 @@ impl Allocator {
     fn take_back(&mut self, tensor: &Tensor) {
         self.frees += 1;
         self.blocks.sites.after_peak(self.peaks, tensor.time_ns);
-        let key = key(Space::Device, tensor.address);
+        let key = key(AddressSpace::Device, tensor.address);
         match self.blocks.live.free(key, tensor.time_ns) {
             Freed::Live(block) => {
                 self.blocks.uncount(&block);
@@ -357,7 +362,11 @@ impl Allocator {
 
     /// Notes the segment around a block at `address`, if it is new.
     fn note_segment(&mut self, address: u64, process: &Process) {
-        if process.live.get(key(Space::Device, address)).is_some() {
+        if process
+            .live
+            .get(key(AddressSpace::Device, address))
+            .is_some()
+        {
             self.segments.insert(address);
         } else if let Some(range) = process.physical.range_of(address) {
             self.ranges.insert(range);
@@ -368,9 +377,9 @@ impl Allocator {
         self.reserved_bytes = self.reserved_bytes.saturating_sub(bytes);
     }
 
-    fn request(&mut self, request: &Request) {
+    fn request(&mut self, request: &TensorRequest) {
         let stream = self.stream(request.stream);
-        let key = key(Space::Device, request.address);
+        let key = key(AddressSpace::Device, request.address);
         let Some(block) = self.blocks.live.get(key).copied() else {
             return;
         };

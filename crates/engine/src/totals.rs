@@ -33,7 +33,7 @@ impl Total {
 
 /// Sums of live memory, which are never added up for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub struct MemorySums {
     /// Memory on devices, including arrays and pools.
     pub gpu: Total,
     /// Memory on the host.
@@ -42,7 +42,7 @@ pub struct Sums {
     pub imported: Total,
 }
 
-impl Sums {
+impl MemorySums {
     fn of(&mut self, belongs: Belongs) -> &mut Total {
         match belongs {
             Belongs::Gpu => &mut self.gpu,
@@ -84,15 +84,15 @@ impl Sums {
 
 /// Sums of a process, also by kind and by device.
 #[derive(Clone, Debug, Default)]
-pub struct Totals {
+pub struct ProcessTotals {
     /// GPU, host and imported memory.
-    pub sums: Sums,
+    pub sums: MemorySums,
     kinds: [Total; MemoryKind::COUNT],
     /// GPU memory by device; there are few.
     devices: Vec<(Option<u16>, Total)>,
 }
 
-impl Totals {
+impl ProcessTotals {
     /// Live memory by kind, without kinds that have none.
     pub fn kinds(&self) -> impl Iterator<Item = (MemoryKind, Total)> {
         let kinds = MemoryKind::ALL.into_iter().zip(self.kinds);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::addresses::{REMEMBER_NS, Whereabouts};
 use super::ledger::Ledger;
-use gpuprobe_cuda::{Direction, Told};
+use gpuprobe_cuda::{CopyDirectionSource, Direction};
 use gpuprobe_model::event::{Copy, Event};
 
 /// Synchronous copies to the device of up to this many bytes from pageable memory return once they
@@ -84,7 +84,7 @@ impl Meter {
 
 /// Key of a [`Meter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Which {
+pub struct CopySelection {
     /// Process id (tgid) on the host.
     pub pid: u32,
     /// Kinds of memory that the copy goes between.
@@ -97,7 +97,7 @@ pub struct Which {
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     /// Meter that counts the copy.
-    pub which: Which,
+    pub which: CopySelection,
     /// The event of the copy call.
     pub copy: Copy,
 }
@@ -129,7 +129,7 @@ pub const EARLIER: u32 = 0;
 
 /// Name of a process with copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Name {
+pub struct CopyOwner {
     /// Name (comm) of the process.
     pub comm: String,
     /// Its user id, if known.
@@ -139,9 +139,9 @@ pub struct Name {
 /// Copies of all processes, by direction and mode.
 #[derive(Debug, Default)]
 pub struct Transfers {
-    meters: BTreeMap<Which, Meter>,
+    meters: BTreeMap<CopySelection, Meter>,
     /// Names of processes, by process id.
-    names: HashMap<u32, Name>,
+    names: HashMap<u32, CopyOwner>,
     /// When processes ended, by process id.
     exits: HashMap<u32, u64>,
     /// When meters of ended processes were last merged.
@@ -172,7 +172,7 @@ impl Transfers {
             Event::Copy(copy) if copy.result != 0 => self.failed_calls += 1,
             Event::Copy(copy) if copy.captured => self.captured += 1,
             Event::Copy(copy) => {
-                let addresses = Addresses {
+                let addresses = CopyEndpoints {
                     copy,
                     ledger,
                     place,
@@ -187,11 +187,11 @@ impl Transfers {
     /// Sets the name and user of process `pid`.
     pub fn introduce(&mut self, pid: u32, comm: &str, uid: Option<u32>) {
         let comm = comm.to_owned();
-        self.names.insert(pid, Name { comm, uid });
+        self.names.insert(pid, CopyOwner { comm, uid });
     }
 
     /// Name and user of a process, if known.
-    pub fn name(&self, pid: u32) -> Option<&Name> {
+    pub fn name(&self, pid: u32) -> Option<&CopyOwner> {
         self.names.get(&pid)
     }
 
@@ -209,13 +209,13 @@ impl Transfers {
             self.forget(|pid, ended_ns| ended_ns <= old_ns && !with_meters.contains(&pid));
             return;
         }
-        let mut earlier: BTreeMap<Which, Meter> = BTreeMap::new();
+        let mut earlier: BTreeMap<CopySelection, Meter> = BTreeMap::new();
         let exits = &self.exits;
         let has_ended = |pid| exits.get(&pid).is_some_and(|&ended_ns| ended_ns <= old_ns);
         self.meters.retain(|which, meter| {
             let is_old = has_ended(which.pid);
             if is_old {
-                let which = Which {
+                let which = CopySelection {
                     pid: EARLIER,
                     ..*which
                 };
@@ -242,7 +242,7 @@ impl Transfers {
 
     /// The meters, by process, direction and mode. [`EARLIER`] stands for all ended processes that
     /// were merged.
-    pub fn meters(&self) -> impl Iterator<Item = (&Which, &Meter)> {
+    pub fn meters(&self) -> impl Iterator<Item = (&CopySelection, &Meter)> {
         self.meters.iter()
     }
 
@@ -257,7 +257,7 @@ impl Transfers {
     fn copy(&mut self, copy: &Copy, direction: Direction) -> Transfer {
         self.newest_ns = self.newest_ns.max(copy.end_ns);
         let transfer = Transfer {
-            which: Which {
+            which: CopySelection {
                 pid: copy.pid,
                 direction,
                 mode: mode_of(copy.function.is_async, direction, copy.bytes),
@@ -276,7 +276,7 @@ impl Transfers {
     }
 
     /// Adds a copy that counts, of `bytes`, with a call of `ns` nanoseconds.
-    pub fn enter(&mut self, which: Which, bytes: u64, ns: u64) {
+    pub fn enter(&mut self, which: CopySelection, bytes: u64, ns: u64) {
         let meter = self.meters.entry(which).or_default();
         meter.calls += 1;
         meter.bytes = meter.bytes.saturating_add(bytes);
@@ -288,13 +288,13 @@ impl Transfers {
 }
 
 /// Source and destination of a copy, with what locates them.
-struct Addresses<'a, P> {
+struct CopyEndpoints<'a, P> {
     copy: &'a Copy,
     ledger: &'a Ledger,
     place: P,
 }
 
-impl<P: Fn(u32, u64) -> Option<Whereabouts>> Addresses<'_, P> {
+impl<P: Fn(u32, u64) -> Option<Whereabouts>> CopyEndpoints<'_, P> {
     /// Location of `address`, if known.
     fn find(&self, address: u64) -> Option<Whereabouts> {
         let known = self.known(address);
@@ -323,10 +323,10 @@ impl<P: Fn(u32, u64) -> Option<Whereabouts>> Addresses<'_, P> {
         } = *self.copy;
         let by_addresses = || between(self.find(source), self.find(destination));
         let told = match self.copy.function.direction {
-            Told::Always(direction) => direction,
-            Told::ByAddresses => by_addresses(),
+            CopyDirectionSource::Always(direction) => direction,
+            CopyDirectionSource::ByAddresses => by_addresses(),
             // cudaMemcpyKind
-            Told::ByKind => match kind {
+            CopyDirectionSource::ByKind => match kind {
                 0 => Direction::HostToHost,
                 1 => Direction::HostToDevice,
                 2 => Direction::DeviceToHost,
@@ -334,7 +334,7 @@ impl<P: Fn(u32, u64) -> Option<Whereabouts>> Addresses<'_, P> {
                 4 => by_addresses(),
                 _ => Direction::Unknown,
             },
-            Told::ByTypes => self.by_types(),
+            CopyDirectionSource::ByTypes => self.by_types(),
         };
         match (told, self.device(source), self.device(destination)) {
             (Direction::DeviceToDevice, Some(from), Some(to)) if from != to => {

@@ -1,4 +1,4 @@
-//! Whether a call site leaks: rules that a user can follow, on the series of windows of [`Shape`].
+//! Whether a call site leaks: rules that a user can follow, on the series of windows of [`SeriesShape`].
 //!
 //! `docs/explain.md` has them in words, with their thresholds. A rule that is not sure says so: to call
 //! something a leak that is none is the worst fault here.
@@ -8,7 +8,7 @@ mod growth;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-use crate::sites::series::{AGES, Shape, least_age_ns};
+use crate::sites::series::{AGES, SeriesShape, least_age_ns};
 
 use growth::{Growth, sum};
 
@@ -108,7 +108,7 @@ impl Judgement {
 }
 
 /// Judges a site; `None` if nothing is live there.
-pub fn judge(shape: &Shape) -> Option<Judgement> {
+pub fn judge(shape: &SeriesShape) -> Option<Judgement> {
     let blocks = sum(&shape.left);
     if blocks == 0 {
         return None;
@@ -120,7 +120,7 @@ pub fn judge(shape: &Shape) -> Option<Judgement> {
     })
 }
 
-fn growing(shape: &Shape, growth: &Growth) -> Judgement {
+fn growing(shape: &SeriesShape, growth: &Growth) -> Judgement {
     let span_ns = growth.end_ns.saturating_sub(growth.since_ns);
     // To the window: what happened within one is not told apart.
     let watched_ns = span_ns.saturating_add(shape.width_ns);
@@ -149,7 +149,7 @@ fn growing(shape: &Shape, growth: &Growth) -> Judgement {
 }
 
 /// Whether it grows by one and more in each cycle, and goes through cycles still.
-fn is_by_cycles(shape: &Shape, growth: &Growth) -> bool {
+fn is_by_cycles(shape: &SeriesShape, growth: &Growth) -> bool {
     let (cycles, last_ns) = shape.cycles;
     let began_ns = shape
         .born_ns
@@ -161,7 +161,7 @@ fn is_by_cycles(shape: &Shape, growth: &Growth) -> bool {
 }
 
 /// What a site does that does not grow.
-fn steady(shape: &Shape, blocks: u64) -> Judgement {
+fn steady(shape: &SeriesShape, blocks: u64) -> Judgement {
     let (first_ns, last_ns) = shape.born_ns.unwrap_or((shape.begin_ns, shape.begin_ns));
     let all = Judgement {
         since_ns: first_ns,
@@ -202,7 +202,7 @@ fn steady(shape: &Shape, blocks: u64) -> Judgement {
 }
 
 /// Allocations, and their bytes, that are far older than nearly all that were freed.
-fn late(shape: &Shape, usual_age_ns: Option<u64>) -> Option<(u64, u64)> {
+fn late(shape: &SeriesShape, usual_age_ns: Option<u64>) -> Option<(u64, u64)> {
     if sum(&shape.ages) < KNOWN_FREES {
         return None;
     }
@@ -220,7 +220,7 @@ fn late(shape: &Shape, usual_age_ns: Option<u64>) -> Option<(u64, u64)> {
 }
 
 /// What is known of a site whatever it does.
-fn facts(shape: &Shape) -> Judgement {
+fn facts(shape: &SeriesShape) -> Judgement {
     let frees = sum(&shape.ages);
     let last = shape.left.iter().rposition(|&left| left > 0).unwrap_or(0);
     let last_ns = shape.time_of(last + 1);

@@ -2,9 +2,9 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use gpuprobe_engine::Activities;
+use gpuprobe_engine::GpuActivity;
 use gpuprobe_model::abi::{RawBatch, record};
-use gpuprobe_model::activity::Decoder;
+use gpuprobe_model::activity::BatchDecoder;
 use gpuprobe_model::event::Event;
 use gpuprobe_wire::BatchHeader;
 
@@ -21,10 +21,10 @@ proptest::proptest! {
             let length = u32::try_from(bytes.len() - size_of::<BatchHeader>()).unwrap();
             bytes[76..80].copy_from_slice(&length.to_le_bytes());
         }
-        let mut decoder = Decoder::default();
+        let mut decoder = BatchDecoder::default();
         for lost in [0, u64::MAX] {
             let batch = decoder.decode(&raw(&bytes, lost), &bytes);
-            let mut activities = Activities::default();
+            let mut activities = GpuActivity::default();
             activities.apply(&Event::Activity(batch));
             activities.mark_reported();
         }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use gpuprobe_cuda::FUNCTIONS;
-use gpuprobe_engine::{Allocation, By, Ledger, Process, Span};
+use gpuprobe_engine::{Allocation, AllocationOrder, Ledger, Process, Span};
 use gpuprobe_model::event::{Call, Event, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Location};
@@ -214,7 +214,7 @@ impl World {
         let want = self.live.iter().map(|(&address, of)| (address, of.0));
         assert_eq!(set, want.collect());
         assert_eq!(listed.len(), set.len(), "an allocation is listed twice");
-        for by in [By::Size, By::Age] {
+        for by in [AllocationOrder::Size, AllocationOrder::Age] {
             let first = process.first_by_thread(count, by);
             assert_eq!(first, sorted(process, count, by), "{by:?}");
         }
@@ -223,15 +223,15 @@ impl World {
 }
 
 /// The expected lists, by sorting everything.
-fn sorted(process: &Process, count: usize, by: By) -> Vec<Vec<&Allocation>> {
+fn sorted(process: &Process, count: usize, by: AllocationOrder) -> Vec<Vec<&Allocation>> {
     let mut threads = vec![Vec::new(); process.threads().len()];
     for allocation in process.allocations() {
         threads[Process::thread_index(allocation)].push(allocation);
     }
     for thread in &mut threads {
         thread.sort_by_key(|a| match by {
-            By::Size => (Reverse(a.size_bytes), a.end_ns, Reverse(0), a.address),
-            By::Age => (Reverse(0), a.end_ns, Reverse(a.size_bytes), a.address),
+            AllocationOrder::Size => (Reverse(a.size_bytes), a.end_ns, Reverse(0), a.address),
+            AllocationOrder::Age => (Reverse(0), a.end_ns, Reverse(a.size_bytes), a.address),
         });
         thread.truncate(count);
     }

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use gpuprobe_cuda::{MemoryKind, Space};
-use gpuprobe_engine::{Ledger, Process, Row};
+use gpuprobe_cuda::{AddressSpace, MemoryKind};
+use gpuprobe_engine::{AllocationRow, Ledger, Process};
 use proptest::prelude::*;
 
 /// Process, address, and whether it is pinned memory, which has a separate address space.
@@ -34,10 +34,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn space(pinned: bool) -> (MemoryKind, Space) {
+fn space(pinned: bool) -> (MemoryKind, AddressSpace) {
     match pinned {
-        true => (MemoryKind::Pinned, Space::Pinned),
-        false => (MemoryKind::Device, Space::Device),
+        true => (MemoryKind::Pinned, AddressSpace::Pinned),
+        false => (MemoryKind::Device, AddressSpace::Device),
     }
 }
 
@@ -86,7 +86,7 @@ impl World {
                 self.now.live.insert(key, (bytes, caller, thread, time_ns));
                 self.now.sums.entry((key.0, caller)).or_default()[0] += bytes;
                 let (kind, space) = space(key.2);
-                self.ledger().allocate(&Row {
+                self.ledger().allocate(&AllocationRow {
                     pid: key.0,
                     tid: thread,
                     address: key.1,

@@ -6,12 +6,12 @@ use nix::time::{ClockId, clock_gettime};
 /// Maps `CLOCK_MONOTONIC` nanoseconds, the time of every record, to local time. Both clocks are
 /// read once, so that an event has the same time in every report even if the wall clock is stepped.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct WallClock {
     wall: DateTime<FixedOffset>,
     monotonic_ns: i64,
 }
 
-impl Clock {
+impl WallClock {
     /// Reads both clocks now.
     pub fn now() -> Self {
         Self {

@@ -12,7 +12,7 @@ use crate::abi::{
     RawRequest, RawTask, RawTensor, record,
 };
 use crate::activity;
-use crate::activity::Batch;
+use crate::activity::ActivityBatch;
 use gpuprobe_cuda::{EXTRA, Function, Op};
 
 pub use crate::abi::CONTEXT_UNKNOWN;
@@ -30,7 +30,7 @@ pub enum Event {
     /// An allocation or free by a framework's caching allocator.
     Tensor(Tensor),
     /// The requested size and stream of a tensor that was allocated just before.
-    Request(Request),
+    Request(TensorRequest),
     /// An out-of-memory error of a framework's caching allocator.
     OutOfMemory(OutOfMemory),
     /// A process is first seen, or was renamed.
@@ -44,18 +44,18 @@ pub enum Event {
     /// A process has executed a new program, which frees the memory of the old one.
     Exec(Task),
     /// The name of a kernel.
-    Kernel(Kernel),
+    Kernel(KernelName),
     /// A single launch, at its return; the launch counters include it.
     Launch(Launch),
     /// A copy or memset, at its return.
     Copy(Copy),
     /// One batch of GPU activity from CUPTI.
-    Activity(Batch),
+    Activity(ActivityBatch),
 }
 
 /// The name of a kernel, taken at its first launch or when the program looked it up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kernel {
+pub struct KernelName {
     /// Process id in the initial PID namespace.
     pub pid: u32,
     /// Key of the launch counters.
@@ -205,7 +205,7 @@ pub struct OutOfMemory {
 
 /// The requested size and stream of a tensor that was allocated just before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct TensorRequest {
     /// Process id in the initial PID namespace.
     pub pid: u32,
     /// Device address of the tensor.
@@ -267,12 +267,12 @@ impl std::error::Error for DecodeError {}
 
 /// Decodes the records of all rings, in the order in which they arrive.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub struct RecordDecoder {
     /// State of the activity batches of all processes.
-    pub activity: activity::Decoder,
+    pub activity: activity::BatchDecoder,
 }
 
-impl Decoder {
+impl RecordDecoder {
     /// Decodes one record of any ring.
     ///
     /// # Errors
@@ -369,7 +369,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         }
         record::REQUEST => {
             let (raw, _) = RawRequest::read_from_prefix(bytes).map_err(|_| truncated)?;
-            Ok(Event::Request(Request::from(&raw)))
+            Ok(Event::Request(TensorRequest::from(&raw)))
         }
         record::PROCESS => Ok(Event::Process(task()?)),
         record::THREAD => Ok(Event::Thread(task()?)),
@@ -379,7 +379,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         record::KERNEL => {
             let (raw, rest) = RawKernel::read_from_prefix(bytes).map_err(|_| truncated)?;
             let name = rest.get(..raw.name_bytes as usize).ok_or(truncated)?;
-            Ok(Event::Kernel(Kernel::new(&raw, name)?))
+            Ok(Event::Kernel(KernelName::new(&raw, name)?))
         }
         record::COPY => {
             let (raw, _) = RawCopy::read_from_prefix(bytes).map_err(|_| truncated)?;

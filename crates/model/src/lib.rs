@@ -17,4 +17,4 @@ pub mod text;
 mod usage;
 
 pub use lost::{Lost, UserLoss, by_user};
-pub use usage::{GpuHolder, GpuMemory, GpuUse, Untraced, Usage};
+pub use usage::{GpuHolder, GpuMemory, GpuUsage, GpuUse, Untraced};

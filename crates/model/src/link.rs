@@ -12,14 +12,14 @@ const GPU_CLASSES: [&str; 2] = ["0x0300", "0x0302"];
 
 /// Speed and width of a PCI Express link.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
+pub struct PcieLink {
     /// Gigatransfers per second and lane (GT/s).
     pub gigatransfers: f64,
     /// Width of the link, lanes.
     pub lanes: u32,
 }
 
-impl Link {
+impl PcieLink {
     /// Bandwidth in one direction after line coding, bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         // 8b/10b up to 5 GT/s, 128b/130b up to 32, then 242 of 256 bytes of a flit.
@@ -71,13 +71,13 @@ impl Link {
     }
 }
 
-impl fmt::Display for Link {
+impl fmt::Display for PcieLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PCIe {} x{}", self.generation(), self.lanes)
     }
 }
 
-impl Serialize for Link {
+impl Serialize for PcieLink {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut link = serializer.serialize_struct("Link", 3)?;
         link.serialize_field("pcie_generation", self.generation())?;
@@ -104,14 +104,14 @@ mod tests {
 
     #[test]
     fn links_are_parsed_from_sysfs() {
-        let link = Link::parse("32.0 GT/s PCIe\n", "16\n").unwrap();
+        let link = PcieLink::parse("32.0 GT/s PCIe\n", "16\n").unwrap();
         assert_eq!(link.to_string(), "PCIe 5.0 x16");
         assert!((link.bytes_per_second() - 63.015e9).abs() < 0.01e9);
-        let old = Link::parse("2.5 GT/s PCIe", "4").unwrap();
+        let old = PcieLink::parse("2.5 GT/s PCIe", "4").unwrap();
         assert_eq!(old.to_string(), "PCIe 1.0 x4");
         assert!((old.bytes_per_second() - 1e9).abs() < 1.0);
-        assert_eq!(Link::parse("Unknown", "16"), None);
-        assert_eq!(Link::parse("8.0 GT/s PCIe", "0"), None);
-        assert_eq!(Link::parse("8.0 GT/s PCIe", "255"), None);
+        assert_eq!(PcieLink::parse("Unknown", "16"), None);
+        assert_eq!(PcieLink::parse("8.0 GT/s PCIe", "0"), None);
+        assert_eq!(PcieLink::parse("8.0 GT/s PCIe", "255"), None);
     }
 }

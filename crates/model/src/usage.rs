@@ -8,7 +8,7 @@ use crate::identity::Identity;
 
 /// GPU use of the host and of its processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct GpuUsage {
     /// Memory in bytes on each GPU, by its host index, of each process.
     pub processes: HashMap<u32, Vec<(u32, u64)>>,
     /// Approximate size of a context on each GPU in bytes, if it was observed.

@@ -22,7 +22,7 @@ pub struct Channel(UnixStream);
 
 /// A message from the other process.
 #[derive(Debug)]
-pub struct Message {
+pub struct ChannelMessage {
     /// Content of the message.
     pub bytes: Vec<u8>,
     /// File that was sent with the message.
@@ -83,7 +83,7 @@ impl Channel {
         &self,
         takes_files: bool,
         goes_on: &mut Option<&mut dyn FnMut() -> bool>,
-    ) -> io::Result<Message> {
+    ) -> io::Result<ChannelMessage> {
         let mut length = [0; LENGTH];
         self.wait(goes_on)?;
         let file = self.begin(&mut length, takes_files)?;
@@ -103,7 +103,7 @@ impl Channel {
             }
             bytes.extend_from_slice(&part[..read]);
         }
-        Ok(Message { bytes, file })
+        Ok(ChannelMessage { bytes, file })
     }
 
     /// Reads the length, and the file that is sent with it.

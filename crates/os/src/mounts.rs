@@ -85,7 +85,7 @@ pub(crate) fn check(place: &File, pid: u32) -> io::Result<()> {
     if all_are_trusted() {
         return Ok(());
     }
-    let found = Found::of(place)?;
+    let found = MountPoint::of(place)?;
     let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
     let own = own.current()?;
     let is_trusted = match own.by_id(found.mount) {
@@ -96,7 +96,7 @@ pub(crate) fn check(place: &File, pid: u32) -> io::Result<()> {
 }
 
 /// Whether a mount outside of gpuprobe's mount namespace is trusted.
-fn of_process(pid: u32, found: &Found, own: &Mounts) -> bool {
+fn of_process(pid: u32, found: &MountPoint, own: &Mounts) -> bool {
     let theirs = Mounts::of(pid).unwrap_or_default();
     let by_device = |device| {
         own.by_device(device)
@@ -143,12 +143,12 @@ fn is_of_our_users(pid: u32) -> bool {
 }
 
 /// Mount and device of a file, as the kernel reports them without contacting the server.
-struct Found {
+struct MountPoint {
     mount: u64,
     device: u64,
 }
 
-impl Found {
+impl MountPoint {
     fn of(place: &File) -> io::Result<Self> {
         let mut status = MaybeUninit::<libc::statx>::zeroed();
         let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
@@ -365,7 +365,7 @@ mod tests {
         let file = memfd_create(c"file", MFdFlags::MFD_CLOEXEC).unwrap();
         check(&place(&format!("/proc/self/fd/{}", file.as_raw_fd())), pid).unwrap();
         assert!(is_of_our_users(pid));
-        let unknown = Found {
+        let unknown = MountPoint {
             mount: u64::MAX,
             device: u64::MAX,
         };

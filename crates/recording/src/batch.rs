@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::log::Note;
 use gpuprobe_engine::Change;
-use gpuprobe_engine::launches::Counted;
+use gpuprobe_engine::launches::LaunchCount;
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::activity::Activity;
 use gpuprobe_model::event::Event;
@@ -14,40 +14,40 @@ pub(super) const LOG_BYTES: usize = 1 << 18;
 
 /// A step of the run, in the order of the log.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum LogStep {
     /// An event, and the number of its changes.
     Event(Event, usize),
     /// A note of the log; rare.
     Note(Box<Note>),
     /// A snapshot of the launch counters.
-    Counted(Vec<Launched>),
+    Counted(Vec<LoggedLaunch>),
 }
 
 /// A kernel or graph with its launch counters.
 #[derive(Debug)]
-pub(super) struct Launched {
+pub(super) struct LoggedLaunch {
     pub(super) key: RawLaunchKey,
     /// Process id in the initial PID namespace.
     pub(super) pid: u32,
     /// Mangled name, if known.
     pub(super) mangled: Option<Arc<str>>,
-    pub(super) counted: Counted,
+    pub(super) counted: LaunchCount,
 }
 
 /// A chunk of the log, decoded.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct LogBatch {
     pub(super) log: Vec<u8>,
     /// Number of log records.
     pub(super) records: u64,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<LogStep>,
     /// Changes of all events, in order.
     pub(super) changes: Vec<Change>,
     /// Approximate heap memory of steps that may be large, bytes.
     elsewhere: usize,
 }
 
-impl Batch {
+impl LogBatch {
     /// An empty batch with the capacity of `before`.
     pub(super) fn after(before: &Self) -> Self {
         Self {
@@ -63,13 +63,13 @@ impl Batch {
             self.elsewhere += size_of::<Activity>() * batch.activities.len();
         }
         self.records += 1;
-        self.steps.push(Step::Event(event, changes.len()));
+        self.steps.push(LogStep::Event(event, changes.len()));
         self.changes.append(changes);
     }
 
-    pub(super) fn counted(&mut self, launched: Vec<Launched>) {
-        self.elsewhere += size_of::<Launched>() * launched.len();
-        self.steps.push(Step::Counted(launched));
+    pub(super) fn counted(&mut self, launched: Vec<LoggedLaunch>) {
+        self.elsewhere += size_of::<LoggedLaunch>() * launched.len();
+        self.steps.push(LogStep::Counted(launched));
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -79,7 +79,7 @@ impl Batch {
     /// Approximate memory taken, bytes.
     pub(super) fn bytes(&self) -> usize {
         self.log.len()
-            + size_of::<Step>() * self.steps.len()
+            + size_of::<LogStep>() * self.steps.len()
             + size_of::<Change>() * self.changes.len()
             + self.elsewhere
     }

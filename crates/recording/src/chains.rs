@@ -34,7 +34,7 @@ pub(crate) fn language_name(language: Language) -> &'static str {
 
 /// One frame of a call stack. Equality compares the displayed contents.
 #[derive(Clone, Debug)]
-pub struct Frame {
+pub struct ChainFrame {
     /// Name of the function; its address if unknown.
     pub function: Rc<str>,
     /// File that contains the code; for Python, the source file or its placeholder in the tables.
@@ -55,7 +55,7 @@ pub struct Frame {
     pub inlined: bool,
 }
 
-impl Frame {
+impl ChainFrame {
     /// File that contains the machine code; empty for Python frames outside of one.
     pub fn code_file(&self) -> &str {
         let is_source = self.file.as_ref() == Some(&self.module) || &*self.module == PYTHON;
@@ -73,22 +73,22 @@ impl Frame {
     }
 }
 
-impl PartialEq for Frame {
+impl PartialEq for ChainFrame {
     fn eq(&self, other: &Self) -> bool {
         self.contents() == other.contents()
     }
 }
 
-impl Eq for Frame {}
+impl Eq for ChainFrame {}
 
-impl Hash for Frame {
+impl Hash for ChainFrame {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.contents().hash(state);
     }
 }
 
 /// A call stack, innermost frame first.
-pub type Stack = Rc<[Frame]>;
+pub type Stack = Rc<[ChainFrame]>;
 
 /// Loads strings and call stacks of a [`Database`].
 pub struct Resolver<'a> {
@@ -184,7 +184,7 @@ impl<'a> Resolver<'a> {
         frames
     }
 
-    fn read_stack(&self, chain: i64) -> rusqlite::Result<Vec<Frame>> {
+    fn read_stack(&self, chain: i64) -> rusqlite::Result<Vec<ChainFrame>> {
         let mut frames = Vec::new();
         let Some(chains) = &self.chains else {
             return Ok(frames);
@@ -195,7 +195,7 @@ impl<'a> Resolver<'a> {
             let symbol = row::integer(found, 0).map(|id| self.string(id));
             let module = row::integer(found, 1).map(|id| self.string(id));
             let address = row::integer(found, 3).unwrap_or(0);
-            frames.push(Frame {
+            frames.push(ChainFrame {
                 function: symbol.unwrap_or_else(|| format!("{address:#x}").into()),
                 module: module.unwrap_or_else(|| "[unknown]".into()),
                 address: address.cast_unsigned(),
@@ -211,7 +211,7 @@ impl<'a> Resolver<'a> {
         Ok(frames)
     }
 
-    fn read_sources(&self, chain: i64, frames: &mut [Frame]) -> rusqlite::Result<()> {
+    fn read_sources(&self, chain: i64, frames: &mut [ChainFrame]) -> rusqlite::Result<()> {
         let Some(sources) = &self.sources else {
             return Ok(());
         };

@@ -5,17 +5,17 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::log::Note;
-use gpuprobe_model::stack::{Frame, FramesKey, Location, ModuleId, Symbols, bare_frame};
+use gpuprobe_model::stack::{Frame, FramesKey, Location, ModuleId, Symbolize, bare_frame};
 
 /// Frames already in the recording, as hashes because they may be replaced by better ones, and
 /// modules.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct RecordedFrames {
     frames: HashMap<FramesKey, u64>,
     modules: HashSet<ModuleId>,
 }
 
-impl Told {
+impl RecordedFrames {
     /// Returns a note with the frames of a location of process `pid`; `None` if they are in the
     /// recording already.
     pub fn note(
@@ -60,14 +60,14 @@ fn hash_of(frames: &[Frame]) -> u64 {
 /// Symbols that collect the frames they return, which must be recorded before the report that shows
 /// them.
 pub struct FrameWitness<'a> {
-    symbols: &'a dyn Symbols,
-    reported: RefCell<&'a mut Told>,
+    symbols: &'a dyn Symbolize,
+    reported: RefCell<&'a mut RecordedFrames>,
     notes: RefCell<Vec<Note>>,
 }
 
 impl<'a> FrameWitness<'a> {
     /// Wraps `symbols`; frames in `reported` are not collected again.
-    pub fn new(symbols: &'a dyn Symbols, reported: &'a mut Told) -> Self {
+    pub fn new(symbols: &'a dyn Symbolize, reported: &'a mut RecordedFrames) -> Self {
         Self {
             symbols,
             reported: RefCell::new(reported),
@@ -81,7 +81,7 @@ impl<'a> FrameWitness<'a> {
     }
 }
 
-impl Symbols for FrameWitness<'_> {
+impl Symbolize for FrameWitness<'_> {
     fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
         let frames = self.symbols.frames(pid, location, is_innermost);
         let mut reported = self.reported.borrow_mut();
@@ -114,7 +114,7 @@ mod tests {
             module: None,
             offset: 0,
         };
-        let mut reported = Told::default();
+        let mut reported = RecordedFrames::default();
         let witness = FrameWitness::new(&NoSymbols, &mut reported);
         let given = witness.frames(7, &location, false);
         assert_eq!(witness.frames(7, &location, false), given);
@@ -136,7 +136,7 @@ mod tests {
             module: Some(ModuleId(1)),
             offset,
         };
-        let mut reported = Told::default();
+        let mut reported = RecordedFrames::default();
         let mut known = KnownFrames::default();
         let witness = FrameWitness::new(&known, &mut reported);
         assert_eq!(witness.module(&at(0)), None);
@@ -157,7 +157,7 @@ mod tests {
             module: Some(ModuleId(1)),
             offset: 0x10,
         };
-        let mut reported = Told::default();
+        let mut reported = RecordedFrames::default();
         let mut known = KnownFrames::default();
         // Unresolved locations are not recorded.
         for (pid, address) in [(7, 0x1010), (8, 0x2010)] {

@@ -22,12 +22,12 @@ pub mod session;
 pub mod tap;
 mod writer;
 
-pub use chains::{Frame, Resolver};
+pub use chains::{ChainFrame, Resolver};
 pub use database::Database;
 pub use gpuprobe_cuda::kinds;
-pub use memory_rows::{MemoryRow, Origin, Trace};
+pub use memory_rows::{MemoryRow, OriginatingCall, Trace};
 pub use player::Player;
-pub use recorder::{Limits, Recorder};
+pub use recorder::{FileLimits, Recorder};
 pub use session::Session;
 pub use tap::Tap;
 pub use writer::Facts;

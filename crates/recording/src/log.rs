@@ -16,7 +16,7 @@ use gpuprobe_model::abi::{
 };
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Frame, Location, ModuleId};
-use gpuprobe_model::{GpuUse, Usage, UserLoss};
+use gpuprobe_model::{GpuUsage, GpuUse, UserLoss};
 use gpuprobe_wire as wire;
 
 /// Input of the state that is not a record.
@@ -83,7 +83,7 @@ pub struct Mark {
     #[serde(default)]
     pub now_ns: Option<u64>,
     /// GPU use according to NVML.
-    pub usage: Option<Usage>,
+    pub usage: Option<GpuUsage>,
     /// Losses so far, by user and process.
     #[serde(default)]
     pub lost_by_user: Vec<UserLoss>,
@@ -92,7 +92,7 @@ pub struct Mark {
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
-pub enum Entry<'a> {
+pub enum LogEntry<'a> {
     /// A record of a ring.
     Record(&'a [u8]),
     /// Launch counters of a kernel: executed launches, captured launches.
@@ -146,7 +146,7 @@ pub fn append_note(log: &mut Vec<u8>, note: &Note) {
 
 /// Iterates over the entries of a log, up to the first truncated one. Entries of unknown kinds are
 /// skipped.
-pub fn entries(mut log: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+pub fn entries(mut log: &[u8]) -> impl Iterator<Item = LogEntry<'_>> {
     std::iter::from_fn(move || {
         let (kind, content, rest) = split(log)?;
         log = rest;
@@ -173,15 +173,15 @@ fn split(log: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((kind, content, rest))
 }
 
-fn decode(kind: u8, content: &[u8]) -> Option<Entry<'_>> {
+fn decode(kind: u8, content: &[u8]) -> Option<LogEntry<'_>> {
     match kind {
-        RECORD => Some(Entry::Record(content)),
-        NOTE => serde_json::from_slice(content).ok().map(Entry::Note),
+        RECORD => Some(LogEntry::Record(content)),
+        NOTE => serde_json::from_slice(content).ok().map(LogEntry::Note),
         COUNT => {
             let (key, rest) = RawLaunchKey::read_from_prefix(content).ok()?;
             let (runs, rest) = u64::read_from_prefix(rest).ok()?;
             let (captured, _) = u64::read_from_prefix(rest).ok()?;
-            Some(Entry::Count(key, runs, captured))
+            Some(LogEntry::Count(key, runs, captured))
         }
         _ => None,
     }
@@ -238,10 +238,10 @@ mod tests {
         append(&mut log, 99, &[b"from a later version"]);
         append_record(&mut log, b"");
         let expected = [
-            Entry::Record(b"abc"),
-            Entry::Count(key, 9, 10),
-            Entry::Note(note),
-            Entry::Record(b""),
+            LogEntry::Record(b"abc"),
+            LogEntry::Count(key, 9, 10),
+            LogEntry::Note(note),
+            LogEntry::Record(b""),
         ];
         assert!(entries(&log).eq(expected));
         assert_eq!(count(&log), 5);

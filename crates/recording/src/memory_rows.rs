@@ -12,11 +12,11 @@ use rusqlite::Rows;
 
 use crate::Database;
 use crate::row::{integer, text};
-use calls::Calls;
+use calls::CallRows;
 use order::{Disorder, Reorder};
 
 pub use calls::{CALLS, Counts};
-pub use row::{MEMORY, MemoryRow, Origin, Trace};
+pub use row::{MEMORY, MemoryRow, OriginatingCall, Trace};
 
 /// Order in which rows are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ impl Order {
 
 /// A memory event or process exit.
 #[derive(Debug)]
-pub enum Item<'a> {
+pub enum MemoryItem<'a> {
     /// An allocation or free, with its API call.
-    Row(&'a MemoryRow, Origin),
+    Row(&'a MemoryRow, OriginatingCall),
     /// Exit of a process: global id, session time.
     End(i64, i64),
     /// All items are passed again, because the rows were not sorted.
@@ -55,9 +55,9 @@ pub trait Taker {
     ///
     /// # Errors
     /// Returns an error to stop reading.
-    fn take(&mut self, item: Item<'_>) -> Result<ControlFlow<()>>;
+    fn take(&mut self, item: MemoryItem<'_>) -> Result<ControlFlow<()>>;
 
-    /// Whether [`Item::Again`] is supported after the first item. If not, the order of the rows is
+    /// Whether [`MemoryItem::Again`] is supported after the first item. If not, the order of the rows is
     /// checked first, which takes time.
     fn can_start_again(&self) -> bool;
 }
@@ -73,7 +73,7 @@ pub struct Summary {
 
 /// Filter of the calls that are counted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counted {
+pub struct CallFilter {
     /// Only calls of this process.
     pub pid: Option<u32>,
     /// Only calls that start at or after this time, nanoseconds from the first memory event.
@@ -87,7 +87,7 @@ pub struct Counted {
 /// # Errors
 /// Returns an error if the file cannot be read, is an nsys export without memory events, or if
 /// `taker` fails.
-pub fn each(database: &Database, counted: Counted, taker: &mut dyn Taker) -> Result<Summary> {
+pub fn each(database: &Database, counted: CallFilter, taker: &mut dyn Taker) -> Result<Summary> {
     let order = if has_ledger(database)? {
         Order::AsRecorded
     } else if taker.can_start_again()
@@ -100,7 +100,7 @@ pub fn each(database: &Database, counted: Counted, taker: &mut dyn Taker) -> Res
     match each_in(database, counted, taker, order) {
         Err(error) if error.is::<Disorder>() && order == Order::ByTime => {
             tracing::debug!("{}: {error}; sorting", database.path().display());
-            let _ = taker.take(Item::Again)?;
+            let _ = taker.take(MemoryItem::Again)?;
             each_in(database, counted, taker, Order::Sorted)
         }
         done => done,
@@ -135,11 +135,11 @@ fn is_sorted(database: &Database, table: &str) -> Result<bool> {
 
 fn each_in(
     database: &Database,
-    counted: Counted,
+    counted: CallFilter,
     taker: &mut dyn Taker,
     order: Order,
 ) -> Result<Summary> {
-    let mut ends = Ends::read(database)?;
+    let mut ends = ProcessEnds::read(database)?;
     let Some(mut memory) = database.select(MEMORY, &row::COLUMNS, order.clause())? else {
         if database.is_ours() {
             return Ok(Summary::default());
@@ -155,9 +155,9 @@ fn each_in(
         .map(|statement| statement.query([]))
         .transpose();
     let rows = calls.map_err(|e| database.explain(e))?;
-    let mut calls = Calls::new(database, rows, order, counted);
+    let mut calls = CallRows::new(database, rows, order, counted);
     let rows = memory.query([]).map_err(|e| database.explain(e))?;
-    let mut events = Events {
+    let mut events = MemoryEventRows {
         database,
         rows: Some(rows),
         waiting: Reorder::default(),
@@ -168,7 +168,7 @@ fn each_in(
         calls.begin(event.start_ns);
         ends.give_before(&event, order, taker)?;
         let origin = calls.origin(&event)?;
-        if taker.take(Item::Row(&event, origin))?.is_break() {
+        if taker.take(MemoryItem::Row(&event, origin))?.is_break() {
             break;
         }
     }
@@ -179,7 +179,7 @@ fn each_in(
     })
 }
 
-struct Events<'a> {
+struct MemoryEventRows<'a> {
     database: &'a Database,
     rows: Option<Rows<'a>>,
     waiting: Reorder<MemoryRow>,
@@ -187,7 +187,7 @@ struct Events<'a> {
     malformed: u64,
 }
 
-impl Events<'_> {
+impl MemoryEventRows<'_> {
     fn next(&mut self) -> Result<Option<MemoryRow>> {
         while !self.waiting.is_full() {
             let Some(rows) = &mut self.rows else { break };
@@ -207,7 +207,7 @@ impl Events<'_> {
 }
 
 /// Exit of a process.
-struct End {
+struct ProcessEnd {
     /// Correlation id of the last call before it.
     after: i64,
     process: i64,
@@ -215,16 +215,16 @@ struct End {
 }
 
 /// Process exits, which only recordings have.
-struct Ends(VecDeque<End>);
+struct ProcessEnds(VecDeque<ProcessEnd>);
 
-impl Ends {
+impl ProcessEnds {
     fn read(database: &Database) -> Result<Self> {
         let mut ends = VecDeque::new();
         let columns = ["correlationId", "globalPid", "t0"];
         database.each("GPUPROBE_ENDS", &columns, "ORDER BY rowid", |found| {
             let number = |index| integer(found, index);
             if let (Some(after), Some(process), Some(time_ns)) = (number(0), number(1), number(2)) {
-                ends.push_back(End {
+                ends.push_back(ProcessEnd {
                     after,
                     process,
                     time_ns,
@@ -241,20 +241,20 @@ impl Ends {
         order: Order,
         taker: &mut dyn Taker,
     ) -> Result<()> {
-        let is_before = |end: &mut End| match (order, event.correlation) {
+        let is_before = |end: &mut ProcessEnd| match (order, event.correlation) {
             (Order::AsRecorded, Some(number)) => end.after < number,
             (Order::AsRecorded, None) => false,
             (Order::ByTime | Order::Sorted, _) => end.time_ns < event.start_ns,
         };
         while let Some(end) = self.0.pop_front_if(is_before) {
-            let _ = taker.take(Item::End(end.process, end.time_ns))?;
+            let _ = taker.take(MemoryItem::End(end.process, end.time_ns))?;
         }
         Ok(())
     }
 
     fn give_rest(self, taker: &mut dyn Taker) -> Result<()> {
         for end in &self.0 {
-            let _ = taker.take(Item::End(end.process, end.time_ns))?;
+            let _ = taker.take(MemoryItem::End(end.process, end.time_ns))?;
         }
         Ok(())
     }

@@ -7,9 +7,9 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
-use super::log::{Entry, Mark, Note};
+use super::log::{LogEntry, Mark, Note};
 use super::tap::{self, Tap};
-use super::{Facts, Limits, Recorder};
+use super::{Facts, FileLimits, Recorder};
 use gpuprobe_cuda::{KindSet, Modes};
 use gpuprobe_engine::Whereabouts;
 use gpuprobe_engine::transfers::Transfer;
@@ -88,7 +88,7 @@ pub struct Player {
     /// Losses so far, by name.
     pub lost: BTreeMap<String, u64>,
     answers: Answers,
-    decoder: event::Decoder,
+    decoder: event::RecordDecoder,
     tap: Box<dyn Tap>,
     /// Launch counters were read that the recording does not have yet.
     has_counts: bool,
@@ -101,7 +101,7 @@ impl Player {
     /// Returns an error if the file exists or cannot be written.
     pub fn recording(path: &Path, facts: Facts) -> Result<Self> {
         let mut player = Self::new(facts.modes, facts.kinds);
-        player.tap = Box::new(Recorder::start(path, facts, Limits::default())?);
+        player.tap = Box::new(Recorder::start(path, facts, FileLimits::default())?);
         player.state.watch(true);
         Ok(player)
     }
@@ -117,25 +117,25 @@ impl Player {
             modes,
             lost: BTreeMap::new(),
             answers: Answers::default(),
-            decoder: event::Decoder::default(),
+            decoder: event::RecordDecoder::default(),
             tap: Box::new(()),
             has_counts: false,
         }
     }
 
     /// Replays an entry of the log.
-    pub fn play(&mut self, entry: Entry<'_>) -> Played {
+    pub fn play(&mut self, entry: LogEntry<'_>) -> Played {
         match entry {
-            Entry::Record(bytes) => {
+            LogEntry::Record(bytes) => {
                 let played = self.record(bytes);
                 self.answers.0.borrow_mut().clear();
                 played
             }
-            Entry::Count(key, runs, captured) => {
+            LogEntry::Count(key, runs, captured) => {
                 self.count(key, runs, captured);
                 Played::Nothing
             }
-            Entry::Note(note) => self.note(note),
+            LogEntry::Note(note) => self.note(note),
         }
     }
 

@@ -13,11 +13,11 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
 
-use super::batch::{Batch, LOG_BYTES, Launched, Step};
+use super::batch::{LOG_BYTES, LogBatch, LogStep, LoggedLaunch};
 use super::log::{self, Note};
 use super::tap::Tap;
-use super::writer::{Facts, Writer};
-use gpuprobe_engine::launches::Counted;
+use super::writer::{Facts, RecordingWriter};
+use gpuprobe_engine::launches::LaunchCount;
 use gpuprobe_engine::{Change, Launches};
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::Event;
@@ -32,7 +32,7 @@ const MIN_QUEUED: usize = 8 << 20;
 
 /// Size limits of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct FileLimits {
     /// Maximum size of a file, bytes; it may be exceeded slightly if the disk is slower than the
     /// events. `None`: no limit.
     pub file_bytes: Option<u64>,
@@ -43,7 +43,7 @@ pub struct Limits {
 
 /// State shared by both threads.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct RecorderState {
     /// Size of the queue, bytes.
     pub(super) queued: AtomicUsize,
     /// The recording has stopped after an error.
@@ -54,7 +54,7 @@ pub(super) struct Shared {
     pub(super) discarded: AtomicBool,
 }
 
-impl Shared {
+impl RecorderState {
     /// Stops the recording and prints the reason.
     pub(super) fn stop(&self, why: impl Display) {
         self.stopped.store(true, Ordering::Relaxed);
@@ -67,10 +67,10 @@ impl Shared {
 /// Records events in a file.
 #[derive(Debug)]
 pub struct Recorder {
-    batch: Batch,
-    sender: Option<Sender<Batch>>,
+    batch: LogBatch,
+    sender: Option<Sender<LogBatch>>,
     writer: Option<JoinHandle<()>>,
-    shared: Arc<Shared>,
+    shared: Arc<RecorderState>,
     dropped: u64,
     /// Maximum size of this recording's queue, see [`MAX_QUEUED`].
     may_queue: usize,
@@ -81,10 +81,10 @@ impl Recorder {
     ///
     /// # Errors
     /// Returns an error if the file exists or cannot be written.
-    pub fn start(path: &Path, facts: Facts, limits: Limits) -> Result<Self> {
-        let writer = Writer::create(path, facts, limits)?;
+    pub fn start(path: &Path, facts: Facts, limits: FileLimits) -> Result<Self> {
+        let writer = RecordingWriter::create(path, facts, limits)?;
         let rights = writer.rights();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(RecorderState::default());
         // Bounded by `queued` in bytes, because batches differ in size.
         let (sender, receiver) = mpsc::channel();
         let of_writer = Arc::clone(&shared);
@@ -96,7 +96,7 @@ impl Recorder {
             })
             .context("cannot start the thread that writes the recording")?;
         Ok(Self {
-            batch: Batch::default(),
+            batch: LogBatch::default(),
             sender: Some(sender),
             writer: Some(writer),
             shared,
@@ -114,7 +114,7 @@ impl Recorder {
         if self.batch.is_empty() {
             return;
         }
-        let next = Batch::after(&self.batch);
+        let next = LogBatch::after(&self.batch);
         let batch = std::mem::replace(&mut self.batch, next);
         let (records, bytes) = (batch.records, batch.bytes());
         let queued = self.shared.queued.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -136,12 +136,12 @@ impl Recorder {
 
     fn append(&mut self, note: Note) {
         log::append_note(&mut self.batch.log, &note);
-        self.batch.steps.push(Step::Note(Box::new(note)));
+        self.batch.steps.push(LogStep::Note(Box::new(note)));
     }
 
     fn grown(&mut self) {
         if self.shared.stopped.load(Ordering::Relaxed) {
-            self.batch = Batch::default();
+            self.batch = LogBatch::default();
         } else if self.batch.log.len() >= LOG_BYTES {
             self.hand_over(false);
         }
@@ -165,7 +165,7 @@ impl Tap for Recorder {
     }
 
     fn counted(&mut self, launches: &Launches) {
-        let launched = |(key, counted, mangled): (&RawLaunchKey, &Counted, _)| Launched {
+        let launched = |(key, counted, mangled): (&RawLaunchKey, &LaunchCount, _)| LoggedLaunch {
             key: *key,
             pid: launches.launcher_of(key.process).map_or(0, |l| l.pid),
             mangled,

@@ -6,10 +6,10 @@ use serde::{Serialize, Serializer};
 use super::{Options, clock_micros};
 use gpuprobe_cuda::Direction;
 use gpuprobe_engine::activity::tally::Moved;
-use gpuprobe_engine::transfers::{Meter, Mode, Transfer, Which};
-use gpuprobe_engine::{Activities, Transfers};
-use gpuprobe_model::clock::Clock;
-use gpuprobe_model::link::Link;
+use gpuprobe_engine::transfers::{CopySelection, Meter, Mode, Transfer};
+use gpuprobe_engine::{GpuActivity, Transfers};
+use gpuprobe_model::clock::WallClock;
+use gpuprobe_model::link::PcieLink;
 
 use chrono::{DateTime, FixedOffset};
 
@@ -25,7 +25,7 @@ pub struct BandwidthUtil {
     /// Copies and sets captured into a graph instead of run.
     pub captured: u64,
     /// The host's link to its GPUs, if all have the same and it is known.
-    pub link: Option<Link>,
+    pub link: Option<PcieLink>,
     /// Copies by process, direction and mode.
     pub directions: Vec<DirectionReport>,
 }
@@ -90,10 +90,10 @@ pub struct GpuReport {
 /// Builds the report of copies.
 pub(super) fn build(
     transfers: &Transfers,
-    activities: &Activities,
+    activities: &GpuActivity,
     options: &Options,
 ) -> BandwidthUtil {
-    let is_set = |which: &Which| which.direction == Direction::Set;
+    let is_set = |which: &CopySelection| which.direction == Direction::Set;
     let calls = |sets: bool| {
         let meters = transfers
             .meters()
@@ -121,7 +121,12 @@ pub(super) fn build(
     }
 }
 
-fn direction(which: &Which, meter: &Meter, gpu: &Moved, options: &Options) -> DirectionReport {
+fn direction(
+    which: &CopySelection,
+    meter: &Meter,
+    gpu: &Moved,
+    options: &Options,
+) -> DirectionReport {
     let sync = which.mode == Mode::Sync;
     let speed = |bytes: u64, ns: u64| (sync && ns > 0).then(|| bytes as f64 * 1e9 / ns as f64);
     let gpu = (gpu.tally.count > 0).then(|| GpuReport {
@@ -198,7 +203,7 @@ pub struct CopyReport {
 
 impl CopyReport {
     /// The report of `transfer`.
-    pub fn of(transfer: &Transfer, clock: &Clock) -> Self {
+    pub fn of(transfer: &Transfer, clock: &WallClock) -> Self {
         let copy = &transfer.copy;
         Self {
             time: Some(clock.wall(copy.start_ns)),

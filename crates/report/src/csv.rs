@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::activity::columns;
-use super::activity::lines::Line;
+use super::activity::lines::PerRecordLine;
 use super::activity::sums;
 use super::bandwidth::{CopyReport, DirectionReport};
 use super::cudatrace::KernelReport;
 use super::memleak::{AllocationReport, Memleak, ProcessReport, SiteReport, ThreadReport};
-use super::{Group, Report, Writer, fold, micros};
+use super::{GroupBy, Report, ReportWriter, fold, micros};
 use gpuprobe_model::clock;
 
 /// A table of `T`: the name of each column, and the function that formats its cell.
@@ -99,7 +99,7 @@ pub(super) struct Csv {
 
 type Rows<'a> = csv::Writer<&'a mut dyn Write>;
 
-impl Writer for Csv {
+impl ReportWriter for Csv {
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
         if self.singles {
             return Ok(());
@@ -114,7 +114,8 @@ impl Writer for Csv {
             report.is_final.to_string(),
         ];
         if let Some(memleak) = &report.memleak {
-            let sites = if memleak.has_stacks || memleak.view.group.is_some_and(Group::is_by_site) {
+            let sites = if memleak.has_stacks || memleak.view.group.is_some_and(GroupBy::is_by_site)
+            {
                 SITES
             } else {
                 &[]
@@ -146,7 +147,7 @@ impl Writer for Csv {
         rows.flush()
     }
 
-    fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()> {
+    fn write_activity(&mut self, line: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()> {
         let mut rows = csv::Writer::from_writer(out);
         self.header(columns::HEADER.iter().copied(), &mut rows)?;
         write_row(&mut rows, line.row().texts())?;

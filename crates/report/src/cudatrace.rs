@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Options, as_map};
 use gpuprobe_cuda::Op;
 use gpuprobe_engine::Launches;
-use gpuprobe_engine::launches::{Counted, Launcher};
+use gpuprobe_engine::launches::{LaunchCount, Launcher};
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_stacks::symbols;
 
@@ -113,16 +113,16 @@ pub struct GraphReport {
 
 /// Launches of one kernel, over all its handles and functions.
 #[derive(Default)]
-struct Group<'a> {
+struct KernelLaunches<'a> {
     launcher: Option<&'a Launcher>,
-    parts: Vec<(&'a RawLaunchKey, &'a Counted)>,
+    parts: Vec<(&'a RawLaunchKey, &'a LaunchCount)>,
 }
 
 /// Builds the report of launches.
 pub(super) fn build(launches: &Launches, options: &Options) -> Cudatrace {
     let mut report = Cudatrace::default();
     let mut calls = BTreeMap::new();
-    let mut groups: HashMap<(u32, u64, Option<Arc<str>>), Group<'_>> = HashMap::new();
+    let mut groups: HashMap<(u32, u64, Option<Arc<str>>), KernelLaunches<'_>> = HashMap::new();
     let mut graphs: BTreeMap<u32, GraphReport> = BTreeMap::new();
     for (key, counted, mangled) in launches.counted() {
         let Some(function) = gpuprobe_cuda::function(key.row) else {
@@ -219,7 +219,7 @@ impl LauncherReport {
     }
 }
 
-impl Group<'_> {
+impl KernelLaunches<'_> {
     /// Launches that ran, by row of the function table.
     fn calls(&self) -> BTreeMap<u16, u64> {
         let mut calls = BTreeMap::new();
@@ -237,11 +237,11 @@ fn named(calls: &BTreeMap<u16, u64>) -> Vec<(&'static str, u64)> {
     named.filter(|(_, runs)| *runs > 0).collect()
 }
 
-fn kernel(mangled: Option<&str>, mut group: Group<'_>, options: &Options) -> KernelReport {
+fn kernel(mangled: Option<&str>, mut group: KernelLaunches<'_>, options: &Options) -> KernelReport {
     group
         .parts
         .sort_by_key(|(key, counted)| (Reverse(counted.runs), key.handle, key.row));
-    let sum = |of: fn(&Counted) -> u64| group.parts.iter().map(|(_, c)| of(c)).sum::<u64>();
+    let sum = |of: fn(&LaunchCount) -> u64| group.parts.iter().map(|(_, c)| of(c)).sum::<u64>();
     let recent = sum(|c| c.runs.saturating_sub(c.runs_reported));
     let (key, first) = group.parts[0];
     let name = match mangled {

@@ -8,32 +8,32 @@ use std::collections::HashMap;
 use gpuprobe_model::stack::{Frame, Language};
 use gpuprobe_stacks::allocators::is_inner;
 use gpuprobe_stacks::cuda::{file_name, is_own};
-use gpuprobe_stacks::python::origin::{Origin, is_interpreter};
+use gpuprobe_stacks::python::origin::{FileOrigin, is_interpreter};
 
 /// Library lines shown if the stack has no user lines.
 const LIBRARY_LINES: usize = 2;
 
 /// Owner of a frame, as far as Python is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose<'a> {
+pub(crate) enum FrameOrigin<'a> {
     /// A line of the user's own Python.
     User,
     /// A line of an installed package or of the standard library.
-    Library(Origin<'a>),
+    Library(FileOrigin<'a>),
     /// A marker for missing Python frames.
     Marker,
     /// Native code, including the interpreter's.
     Native,
 }
 
-impl<'a> Whose<'a> {
+impl<'a> FrameOrigin<'a> {
     /// Classifies `frame` by its language and file.
     pub(crate) fn of(frame: &'a Frame) -> Self {
         match (frame.language, &frame.file) {
             (Language::Native, _) => Self::Native,
             (Language::Python, None) => Self::Marker,
-            (Language::Python, Some(file)) => match Origin::of(file) {
-                Origin::User => Self::User,
+            (Language::Python, Some(file)) => match FileOrigin::of(file) {
+                FileOrigin::User => Self::User,
                 library => Self::Library(library),
             },
         }
@@ -59,8 +59,8 @@ impl Folded {
     pub(crate) fn of(frames: &[Frame]) -> Option<Self> {
         let first = frames.iter().position(is_python)?;
         let python = || frames.iter().filter(|frame| is_python(frame));
-        let of_user = |frame: &&Frame| Whose::of(frame) == Whose::User;
-        let is_library = |frame: &&Frame| matches!(Whose::of(frame), Whose::Library(_));
+        let of_user = |frame: &&Frame| FrameOrigin::of(frame) == FrameOrigin::User;
+        let is_library = |frame: &&Frame| matches!(FrameOrigin::of(frame), FrameOrigin::Library(_));
         let mut lines: Vec<_> = python().filter(of_user).cloned().collect();
         let mut libraries: Vec<_> = python().filter(is_library).collect();
         if lines.is_empty() {
@@ -68,10 +68,10 @@ impl Folded {
             lines = innermost.cloned().collect();
         }
         let package =
-            |frame: &Frame| Origin::of(frame.file.as_deref().unwrap_or_default()).to_string();
+            |frame: &Frame| FileOrigin::of(frame.file.as_deref().unwrap_or_default()).to_string();
         let mut libraries = counts(libraries.into_iter().map(package));
         libraries.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
-        let is_marker = |frame: &&Frame| Whose::of(frame) == Whose::Marker;
+        let is_marker = |frame: &&Frame| FrameOrigin::of(frame) == FrameOrigin::Marker;
         let markers = python().filter(is_marker);
         Some(Self {
             lines,
@@ -152,12 +152,16 @@ pub(crate) fn text(frame: &Frame) -> String {
 /// The Python frames that identify a call site: the user's lines and markers; without user lines,
 /// all.
 pub(crate) fn telling(frames: &[Frame]) -> impl Iterator<Item = &Frame> {
-    let has_user = frames.iter().any(|frame| Whose::of(frame) == Whose::User);
-    frames.iter().filter(move |frame| match Whose::of(frame) {
-        Whose::User | Whose::Marker => true,
-        Whose::Library(_) => !has_user,
-        Whose::Native => false,
-    })
+    let has_user = frames
+        .iter()
+        .any(|frame| FrameOrigin::of(frame) == FrameOrigin::User);
+    frames
+        .iter()
+        .filter(move |frame| match FrameOrigin::of(frame) {
+            FrameOrigin::User | FrameOrigin::Marker => true,
+            FrameOrigin::Library(_) => !has_user,
+            FrameOrigin::Native => false,
+        })
 }
 
 /// Identity of a Python line: function, file and line.
@@ -165,39 +169,39 @@ type Line = (String, Option<String>, Option<u32>);
 
 /// Numbers Python lines, so that stacks are quickly compared.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct PythonLines {
     numbers: HashMap<Line, u32>,
 }
 
 /// A line by its number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Numbered {
+pub(crate) struct NumberedLine {
     number: u32,
     is_user: bool,
     is_marker: bool,
 }
 
-impl Lines {
+impl PythonLines {
     /// Number of a frame; `None` if it is not a Python frame.
-    pub(crate) fn number(&mut self, frame: &Frame) -> Option<Numbered> {
-        let whose = Whose::of(frame);
-        if whose == Whose::Native {
+    pub(crate) fn number(&mut self, frame: &Frame) -> Option<NumberedLine> {
+        let whose = FrameOrigin::of(frame);
+        if whose == FrameOrigin::Native {
             return None;
         }
         let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         let line = (frame.function.clone(), frame.file.clone(), frame.line);
-        Some(Numbered {
+        Some(NumberedLine {
             number: *self.numbers.entry(line).or_insert(next),
-            is_user: whose == Whose::User,
-            is_marker: whose == Whose::Marker,
+            is_user: whose == FrameOrigin::User,
+            is_marker: whose == FrameOrigin::Marker,
         })
     }
 }
 
 /// Key that the stacks of one call site have in common; `None` without Python frames.
-pub(crate) fn key(lines: &[Numbered]) -> Option<Vec<u32>> {
+pub(crate) fn key(lines: &[NumberedLine]) -> Option<Vec<u32>> {
     let has_user = lines.iter().any(|line| line.is_user);
-    let counts = |line: &&Numbered| !has_user || line.is_user || line.is_marker;
+    let counts = |line: &&NumberedLine| !has_user || line.is_user || line.is_marker;
     let key: Vec<_> = lines
         .iter()
         .filter(counts)
@@ -235,7 +239,7 @@ mod tests {
 
     #[test]
     fn user_lines_identify_a_call_site_or_else_all_lines() {
-        let mut lines = Lines::default();
+        let mut lines = PythonLines::default();
         let mut key_of = |frames: &[Frame]| {
             let numbered: Vec<_> = frames.iter().filter_map(|f| lines.number(f)).collect();
             key(&numbered)

@@ -7,7 +7,7 @@ use gpuprobe_stacks::cuda::file_name;
 pub(crate) const TENSORFLOW: &str = "TensorFlow";
 
 /// Properties that identify a framework with a pool.
-struct Pool {
+struct FrameworkPool {
     name: &'static str,
     /// Part of the path of its library.
     module: &'static str,
@@ -17,28 +17,28 @@ struct Pool {
 
 /// Observed with PyTorch 2.11 with `backend:cudaMallocAsync`, JAX 0.7 and CuPy 13; the others by
 /// the names of their libraries.
-const POOLS: [Pool; 5] = [
-    Pool {
+const POOLS: [FrameworkPool; 5] = [
+    FrameworkPool {
         name: "PyTorch, cudaMallocAsync",
         module: "libc10_cuda",
         kind: Some(MemoryKind::Async),
     },
-    Pool {
+    FrameworkPool {
         name: "JAX",
         module: "xla_cuda_plugin",
         kind: None,
     },
-    Pool {
+    FrameworkPool {
         name: "CuPy",
         module: "/cupy/cuda/",
         kind: None,
     },
-    Pool {
+    FrameworkPool {
         name: TENSORFLOW,
         module: "libtensorflow",
         kind: None,
     },
-    Pool {
+    FrameworkPool {
         name: "RMM",
         module: "librmm",
         kind: None,
@@ -47,10 +47,10 @@ const POOLS: [Pool; 5] = [
 
 /// A set of [`POOLS`], one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pools(u8);
+pub(crate) struct FrameworkPools(u8);
 
-impl Pools {
-    fn where_true(is_meant: impl Fn(&Pool) -> bool) -> Self {
+impl FrameworkPools {
+    fn where_true(is_meant: impl Fn(&FrameworkPool) -> bool) -> Self {
         let bits = POOLS.iter().enumerate();
         let bits = bits.filter(|(_, pool)| is_meant(pool));
         Self(bits.fold(0, |bits, (index, _)| bits | 1 << index))
@@ -79,7 +79,7 @@ impl Pools {
 }
 
 /// Names of the frameworks, each once.
-pub(crate) fn names(pools: Pools) -> Vec<&'static str> {
+pub(crate) fn names(pools: FrameworkPools) -> Vec<&'static str> {
     let all = POOLS.iter().enumerate();
     let there = all.filter(|(index, _)| pools.0 & 1 << index != 0);
     there.map(|(_, pool)| pool.name).collect()
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn segments_of_pytorchs_native_allocator_are_no_such_pool() {
-        let torch = Pools::of_file("/v/torch/lib/libc10_cuda.so");
+        let torch = FrameworkPools::of_file("/v/torch/lib/libc10_cuda.so");
         for (kind, expected) in [
             (MemoryKind::Async, &["PyTorch, cudaMallocAsync"][..]),
             (MemoryKind::Device, &[]),
@@ -112,9 +112,12 @@ mod tests {
             ("/v/tensorflow/libtensorflow_cc.so.2", TENSORFLOW),
             ("/v/librmm.so", "RMM"),
         ] {
-            let pools = Pools::of_file(path).got(Some(MemoryKind::Device));
+            let pools = FrameworkPools::of_file(path).got(Some(MemoryKind::Device));
             assert_eq!(names(pools), [name], "{path}");
         }
-        assert_eq!(Pools::of_file("/srv/xla_cuda_plugin/app"), Pools::default());
+        assert_eq!(
+            FrameworkPools::of_file("/srv/xla_cuda_plugin/app"),
+            FrameworkPools::default()
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use gpuprobe_engine::{Ledger, Process, Sites};
 
 use crate::Report;
-use crate::memleak::{Holder, Nvml};
+use crate::memleak::{Holder, NvmlUsage};
 
 /// Period over which the growth of a process is computed, nanoseconds.
 const WINDOW_NS: u64 = 60_000_000_000;
@@ -15,14 +15,14 @@ const LEAST_WINDOW_NS: u64 = 1_000_000_000;
 /// Figures of the reports of a run so far.
 #[derive(Debug, Default)]
 pub struct History {
-    processes: HashMap<u32, Past>,
+    processes: HashMap<u32, PastReport>,
     /// Whether a report was made.
     has_reported: bool,
 }
 
 /// Figures of a process in the last report.
 #[derive(Debug, Default)]
-struct Past {
+struct PastReport {
     /// Distinguishes processes with the same PID.
     first_seen_ns: Option<u64>,
     bytes: u64,
@@ -32,14 +32,14 @@ struct Past {
     tensors: HashMap<u16, Vec<(u64, u64)>>,
     /// Times and bytes of GPU memory at earlier reports, within a minute.
     recent: VecDeque<(u64, u64)>,
-    nvml: Option<(u64, Nvml)>,
+    nvml: Option<(u64, NvmlUsage)>,
 }
 
 impl History {
     /// Stores the figures of `report`, which was made of `ledger` at `now_ns`.
     pub fn note(&mut self, ledger: &Ledger, report: &Report, now_ns: u64) {
         self.has_reported = true;
-        let listed: HashMap<u32, Option<Nvml>> = report
+        let listed: HashMap<u32, Option<NvmlUsage>> = report
             .memleak
             .iter()
             .flat_map(|memleak| &memleak.processes)
@@ -49,9 +49,9 @@ impl History {
         for process in ledger.living() {
             let past = self.processes.entry(process.pid).or_default();
             if past.first_seen_ns != process.first_seen_ns {
-                *past = Past {
+                *past = PastReport {
                     first_seen_ns: process.first_seen_ns,
-                    ..Past::default()
+                    ..PastReport::default()
                 };
             }
             past.bytes = process.totals.sums.gpu.bytes;
@@ -75,7 +75,7 @@ impl History {
         self.processes.retain(|pid, _| known.contains(pid));
     }
 
-    fn past(&self, process: &Process) -> Option<&Past> {
+    fn past(&self, process: &Process) -> Option<&PastReport> {
         let past = self.processes.get(&process.pid)?;
         (past.first_seen_ns == process.first_seen_ns).then_some(past)
     }
@@ -121,7 +121,7 @@ impl History {
     }
 
     /// The last figures from NVML for `process`, and their time.
-    pub(crate) fn nvml(&self, process: &Process) -> Option<(u64, Nvml)> {
+    pub(crate) fn nvml(&self, process: &Process) -> Option<(u64, NvmlUsage)> {
         self.past(process)?.nvml
     }
 }

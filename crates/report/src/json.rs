@@ -4,14 +4,14 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::activity::columns::Row;
-use super::activity::lines::Line;
+use super::activity::columns::RecordRow;
+use super::activity::lines::PerRecordLine;
 use super::bandwidth::CopyReport;
-use super::{Report, SCHEMA, Writer};
+use super::{Report, ReportWriter, SCHEMA};
 
 pub(super) struct Json;
 
-impl Writer for Json {
+impl ReportWriter for Json {
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
         serde_json::to_writer(&mut *out, report)?;
         out.write_all(b"\n")
@@ -26,7 +26,7 @@ impl Writer for Json {
         out.write_all(b"\n")
     }
 
-    fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()> {
+    fn write_activity(&mut self, line: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()> {
         let record = line.row();
         serde_json::to_writer(
             &mut *out,
@@ -43,7 +43,7 @@ impl Writer for Json {
 #[derive(Serialize)]
 struct RecordLine<'a> {
     schema: u32,
-    record: Row<'a>,
+    record: RecordRow<'a>,
 }
 
 /// A line for a copy; its key distinguishes it from a report.

@@ -5,7 +5,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use crate::fold::{Whose, is_interpreters, is_python, place};
+use crate::fold::{FrameOrigin, is_interpreters, is_python, place};
 use crate::names;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_stacks::allocators::{down_to_start, first_user, is_inner};
@@ -64,7 +64,7 @@ fn calling_several(sites: &[(&[Frame], &str)], labels: &[String]) -> Vec<usize> 
     type Alike<'a> = HashMap<(&'a str, Vec<&'a Frame>), Vec<usize>>;
     let mut seen: Alike<'_> = HashMap::new();
     for (index, (label, (frames, _))) in labels.iter().zip(sites).enumerate() {
-        let of_user = |frame: &&Frame| Whose::of(frame) == Whose::User;
+        let of_user = |frame: &&Frame| FrameOrigin::of(frame) == FrameOrigin::User;
         let mut stack: Vec<_> = frames.iter().filter(of_user).collect();
         if stack.is_empty() {
             stack = frames.iter().collect();
@@ -129,14 +129,14 @@ fn beside_label(frames: &[Frame]) -> Vec<(char, &Frame)> {
     let outside = frames.get(labelled + 1..shown).unwrap_or_default();
     let outside = outside.iter().map(|frame| ('<', frame));
     let inside = frames[..labelled].iter().rev().map(|frame| ('>', frame));
-    let is_there = |(_, frame): &(char, &Frame)| Whose::of(frame) != Whose::Marker;
+    let is_there = |(_, frame): &(char, &Frame)| FrameOrigin::of(frame) != FrameOrigin::Marker;
     let mut all: Vec<_> = outside.chain(inside).filter(is_there).collect();
     if is_python(&frames[labelled]) {
-        all.sort_by_key(|(_, frame)| match Whose::of(frame) {
-            Whose::User => 0,
-            Whose::Library(_) => 1,
-            Whose::Native if is_interpreters(frame) => 3,
-            Whose::Native | Whose::Marker => 2,
+        all.sort_by_key(|(_, frame)| match FrameOrigin::of(frame) {
+            FrameOrigin::User => 0,
+            FrameOrigin::Library(_) => 1,
+            FrameOrigin::Native if is_interpreters(frame) => 3,
+            FrameOrigin::Native | FrameOrigin::Marker => 2,
         });
     }
     all
@@ -164,11 +164,11 @@ pub(crate) fn via(frames: &[Frame], api: &str) -> String {
 
 /// Index of the frame that labels the stack.
 fn user_frame(frames: &[Frame]) -> Option<usize> {
-    let of_user = |frame: &Frame| Whose::of(frame) == Whose::User;
+    let of_user = |frame: &Frame| FrameOrigin::of(frame) == FrameOrigin::User;
     if let Some(line) = frames.iter().position(of_user) {
         return Some(line);
     }
-    let of_library = |frame: &Frame| matches!(Whose::of(frame), Whose::Library(_));
+    let of_library = |frame: &Frame| matches!(FrameOrigin::of(frame), FrameOrigin::Library(_));
     match (first_user(frames), frames.iter().position(of_library)) {
         (Some(native), Some(python)) if is_framework(&frames[native]) => Some(python),
         (Some(native), _) => Some(native),

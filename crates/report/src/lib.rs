@@ -2,7 +2,7 @@
 //!
 //! Used for text, JSON, CSV, profiles, plots and traces, of a live run and of a file. May depend on
 //! all lower crates: `engine`, `recording`, `stacks`, `os`, `model`, `cuda`. Provides: [`build`]
-//! makes a [`Report`] from the engine's state, [`Format::writer`] writes it; [`analysis`] analyses
+//! makes a [`Report`] from the engine's state, [`ReportFormat::writer`] writes it; [`analysis`] analyses
 //! a file; [`profile`], [`plot`], [`export`] and [`replay`] implement further outputs. The
 //! serialised form of [`Report`] is the documented JSON: keys may be added, none are renamed.
 
@@ -45,18 +45,18 @@ use serde::{Serialize, Serializer};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::{Ledger, Process, State};
 use gpuprobe_model::clock;
-use gpuprobe_model::clock::Clock;
-use gpuprobe_model::link::Link;
-use gpuprobe_model::stack::{Location, Symbols};
-use gpuprobe_model::{Lost, Usage, UserLoss};
+use gpuprobe_model::clock::WallClock;
+use gpuprobe_model::link::PcieLink;
+use gpuprobe_model::stack::{Location, Symbolize};
+use gpuprobe_model::{GpuUsage, Lost, UserLoss};
 
 use activity::ActivitySummary;
-use activity::lines::Line;
+use activity::lines::PerRecordLine;
 use analysis::About;
 use bandwidth::{BandwidthUtil, CopyReport};
 use cudatrace::Cudatrace;
 use explain::Explain;
-use incidents::{IncidentReport, Refused};
+use incidents::{IncidentReport, RefusedRequests};
 use memleak::Memleak;
 
 #[doc(hidden)]
@@ -66,7 +66,7 @@ pub use analysis::NoMatch;
 pub use history::History;
 pub use run::describe_run;
 pub use text::{describe_losers, describe_lost};
-pub use view::{Group, Sort, View};
+pub use view::{GroupBy, SortBy, View};
 
 /// Version of all JSON output: 2. `docs/report.schema.json` describes it.
 pub const SCHEMA: u32 = 2;
@@ -102,7 +102,7 @@ pub struct Report {
     pub incidents: Vec<IncidentReport>,
     /// Number of failed requests so far, if there were any.
     #[serde(rename = "out_of_memory", skip_serializing_if = "Option::is_none")]
-    pub refused: Option<Refused>,
+    pub refused: Option<RefusedRequests>,
     /// Launches by kernel, in cudatrace mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cudatrace: Option<Cudatrace>,
@@ -140,7 +140,7 @@ pub struct Options {
     /// Time since tracing began.
     pub since_start: Duration,
     /// The link between host and GPUs, if known.
-    pub link: Option<Link>,
+    pub link: Option<PcieLink>,
 }
 
 impl Options {
@@ -163,11 +163,11 @@ impl Options {
     }
 
     /// How live allocations are grouped.
-    pub fn group(&self) -> Group {
+    pub fn group(&self) -> GroupBy {
         let by_default = if self.host_wide {
-            Group::Gpu
+            GroupBy::Gpu
         } else {
-            Group::Stack
+            GroupBy::Stack
         };
         self.view.group.unwrap_or(by_default)
     }
@@ -175,29 +175,29 @@ impl Options {
     /// Whether machine-readable formats list call sites: without call stacks, there is one per
     /// function.
     pub(crate) fn lists_sites(&self) -> bool {
-        self.stacks || self.view.group.is_some_and(Group::is_by_site)
+        self.stacks || self.view.group.is_some_and(GroupBy::is_by_site)
     }
 }
 
 /// Inputs of a report besides the state.
 #[derive(Clone, Copy)]
-pub struct Sources<'a> {
+pub struct ReportSources<'a> {
     /// Converts event times to times of day, if there is a clock.
-    pub clock: Option<&'a Clock>,
+    pub clock: Option<&'a WallClock>,
     /// Memory use of GPUs and processes from NVML, if it was queried.
-    pub usage: Option<&'a Usage>,
+    pub usage: Option<&'a GpuUsage>,
     /// Losses by user and process, as far as known.
     pub lost_by_user: &'a [UserLoss],
     /// Figures of earlier reports.
     pub history: Option<&'a History>,
     /// Resolves the frames of the locations that [`needed_locations`] returns, and no others; and
     /// the binaries of all live memory.
-    pub symbols: &'a dyn Symbols,
+    pub symbols: &'a dyn Symbolize,
 }
 
-impl<'a> Sources<'a> {
+impl<'a> ReportSources<'a> {
     /// The sources of a file, which has symbols and perhaps a clock.
-    pub fn of_file(clock: Option<&'a Clock>, symbols: &'a dyn Symbols) -> Self {
+    pub fn of_file(clock: Option<&'a WallClock>, symbols: &'a dyn Symbolize) -> Self {
         Self {
             clock,
             usage: None,
@@ -210,7 +210,7 @@ impl<'a> Sources<'a> {
 
 /// Estimates the memory of a CUDA context on each GPU from processes traced from their start: their
 /// use beyond the memory that the ledger knows. The minimum is kept.
-pub fn learn_contexts(usage: &mut Usage, state: &State, learnt: &mut HashMap<u32, u64>) {
+pub fn learn_contexts(usage: &mut GpuUsage, state: &State, learnt: &mut HashMap<u32, u64>) {
     // While a context is being created, for some tenths of a second, NVML reports a part of it. A
     // process that has been given memory has a complete one.
     let complete = |p: &&Process| p.from_birth && p.peak_bytes > 0;
@@ -230,7 +230,7 @@ pub fn learn_contexts(usage: &mut Usage, state: &State, learnt: &mut HashMap<u32
 }
 
 /// Makes a report of the current `state`.
-pub fn build(state: &State, lost: Lost, options: &Options, sources: Sources<'_>) -> Report {
+pub fn build(state: &State, lost: Lost, options: &Options, sources: ReportSources<'_>) -> Report {
     let modes = options.modes;
     let (incidents, refused) = incidents::build(&state.ledger, options, sources);
     let mut report = Report {
@@ -303,7 +303,7 @@ fn name_processes(report: &mut Report, ledger: &Ledger) {
 pub fn needed_locations(
     state: &State,
     options: &Options,
-    symbols: &dyn Symbols,
+    symbols: &dyn Symbolize,
 ) -> Vec<(u32, Location, bool)> {
     if !options.modes.memleak {
         return Vec::new();
@@ -340,7 +340,7 @@ pub(crate) fn micros(time: Option<&DateTime<FixedOffset>>) -> String {
 }
 
 /// Name of the function of `row`, as the user called it.
-pub(crate) fn function_name(row: u16, symbols: &dyn Symbols) -> Cow<'static, str> {
+pub(crate) fn function_name(row: u16, symbols: &dyn Symbolize) -> Cow<'static, str> {
     match gpuprobe_cuda::function(row) {
         Some(function) => function.name().into(),
         None => symbols.function(row).unwrap_or_default(),
@@ -352,7 +352,7 @@ fn as_map<S: Serializer>(calls: &[(&'static str, u64)], serializer: S) -> Result
 }
 
 /// Writes reports in one format.
-pub trait Writer {
+pub trait ReportWriter {
     /// Writes one report to `out`.
     ///
     /// # Errors
@@ -377,13 +377,13 @@ pub trait Writer {
     /// # Errors
     ///
     /// Returns an error if `out` cannot be written.
-    fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()>;
+    fn write_activity(&mut self, line: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()>;
 }
 
 /// Output formats of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-pub enum Format {
+pub enum ReportFormat {
     /// Text for a terminal.
     Text,
     /// JSON Lines: one object per report.
@@ -392,11 +392,11 @@ pub enum Format {
     Csv,
 }
 
-impl Format {
+impl ReportFormat {
     /// A writer of this format; with `singles`, single copies or records are written too.
-    pub fn writer(self, singles: bool) -> Box<dyn Writer> {
+    pub fn writer(self, singles: bool) -> Box<dyn ReportWriter> {
         match self {
-            Self::Text => Box::new(text::Text::default()),
+            Self::Text => Box::new(text::TextWriter::default()),
             Self::Json => Box::new(json::Json),
             Self::Csv => Box::new(csv::Csv {
                 singles,

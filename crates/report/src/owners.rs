@@ -10,12 +10,12 @@ use std::cmp::Reverse;
 use hashbrown::HashMap;
 use serde::Serialize;
 
-use crate::frameworks::{self, Pools};
+use crate::frameworks::{self, FrameworkPools};
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::{Process, Site};
-use gpuprobe_model::stack::{CallStack, Frame, ModuleId, NoSymbols, Symbols};
+use gpuprobe_engine::{CallSite, Process};
+use gpuprobe_model::stack::{CallStack, Frame, ModuleId, NoSymbols, Symbolize};
 use gpuprobe_stacks::cuda::file_name;
-use gpuprobe_stacks::owners::{PYTHON, Role, role};
+use gpuprobe_stacks::owners::{CodeRole, PYTHON, role};
 
 /// Owner of memory without a call stack, or with one that leads nowhere.
 pub(crate) const UNKNOWN: &str = "unknown";
@@ -42,13 +42,13 @@ impl OwnerId {
 
 /// Classification of a binary, and the pools of frameworks that it belongs to.
 #[derive(Clone, Copy, Debug)]
-struct File {
-    part: Part,
-    pools: Pools,
+struct CodeFile {
+    part: OwnerPart,
+    pools: FrameworkPools,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum OwnerPart {
     Between,
     Allocator(OwnerId),
     Owner(OwnerId),
@@ -56,25 +56,25 @@ enum Part {
 
 /// Owner and pools of a call path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Called {
+pub(crate) struct PathOwner {
     pub(crate) owner: OwnerId,
     /// Whether an allocator took the memory for a pool of its own.
     pub(crate) is_pooled: bool,
     /// The frameworks on the path up to the owner.
-    pools: Pools,
+    pools: FrameworkPools,
 }
 
 /// Determines owners; each binary is classified once.
 pub(crate) struct Owners<'a> {
-    symbols: &'a dyn Symbols,
+    symbols: &'a dyn Symbolize,
     names: Vec<String>,
     by_name: HashMap<String, OwnerId>,
-    by_module: HashMap<ModuleId, File>,
-    by_path: HashMap<String, File>,
+    by_module: HashMap<ModuleId, CodeFile>,
+    by_path: HashMap<String, CodeFile>,
 }
 
 impl<'a> Owners<'a> {
-    pub(crate) fn new(symbols: &'a dyn Symbols) -> Self {
+    pub(crate) fn new(symbols: &'a dyn Symbolize) -> Self {
         let mut owners = Self {
             symbols,
             names: Vec::new(),
@@ -94,7 +94,7 @@ impl<'a> Owners<'a> {
     }
 
     /// Determines the owner by the locations of a stack.
-    pub(crate) fn of_stack(&mut self, stack: &CallStack) -> Called {
+    pub(crate) fn of_stack(&mut self, stack: &CallStack) -> PathOwner {
         let mut path = Path::default();
         for location in &stack.locations {
             let Some(module) = location.module.filter(|id| *id != ModuleId::PYTHON) else {
@@ -116,7 +116,7 @@ impl<'a> Owners<'a> {
     }
 
     /// Determines the owner by the frames of a caller of a file.
-    fn of_caller(&mut self, caller: u32) -> Called {
+    fn of_caller(&mut self, caller: u32) -> PathOwner {
         let mut path = Path::default();
         for frame in self.symbols.caller(caller).0 {
             let file = self.file(&frame.module);
@@ -128,7 +128,7 @@ impl<'a> Owners<'a> {
     }
 
     /// Determines the owner by the stack of a site.
-    pub(crate) fn of_site(&mut self, site: &Site) -> Called {
+    pub(crate) fn of_site(&mut self, site: &CallSite) -> PathOwner {
         match (&site.stack, site.caller) {
             (Some(stack), _) => self.of_stack(stack),
             (None, Some(caller)) => self.of_caller(caller),
@@ -136,17 +136,17 @@ impl<'a> Owners<'a> {
         }
     }
 
-    fn file(&mut self, path: &str) -> File {
+    fn file(&mut self, path: &str) -> CodeFile {
         if let Some(known) = self.by_path.get(path) {
             return *known;
         }
         let part = match role(path) {
-            Role::Between => Part::Between,
-            Role::Allocator(name) => Part::Allocator(self.named(&name)),
-            Role::Owner(name) => Part::Owner(self.named(&name)),
+            CodeRole::Between => OwnerPart::Between,
+            CodeRole::Allocator(name) => OwnerPart::Allocator(self.named(&name)),
+            CodeRole::Owner(name) => OwnerPart::Owner(self.named(&name)),
         };
-        let pools = Pools::of_file(path);
-        let file = File { part, pools };
+        let pools = FrameworkPools::of_file(path);
+        let file = CodeFile { part, pools };
         self.by_path.insert(path.to_owned(), file);
         file
     }
@@ -167,25 +167,25 @@ impl<'a> Owners<'a> {
 struct Path {
     allocator: Option<OwnerId>,
     owner: Option<OwnerId>,
-    pools: Pools,
+    pools: FrameworkPools,
 }
 
 impl Path {
     /// Follows the path to the next binary; true if that one called the owner.
-    fn ends_with(&mut self, file: File) -> bool {
+    fn ends_with(&mut self, file: CodeFile) -> bool {
         match (file.part, self.owner) {
-            (Part::Owner(owner), Some(known)) if owner != known => return true,
-            (Part::Owner(owner), _) => self.owner = Some(owner),
-            (Part::Allocator(of), _) => self.allocator = self.allocator.or(Some(of)),
-            (Part::Between, _) => {}
+            (OwnerPart::Owner(owner), Some(known)) if owner != known => return true,
+            (OwnerPart::Owner(owner), _) => self.owner = Some(owner),
+            (OwnerPart::Allocator(of), _) => self.allocator = self.allocator.or(Some(of)),
+            (OwnerPart::Between, _) => {}
         }
         self.pools.add(file.pools);
         false
     }
 
-    fn called(self) -> Called {
+    fn called(self) -> PathOwner {
         let owner = self.owner.or(self.allocator);
-        Called {
+        PathOwner {
             owner: owner.unwrap_or(OwnerId::UNKNOWN),
             is_pooled: self.allocator.is_some(),
             pools: self.pools,
@@ -194,7 +194,7 @@ impl Path {
 }
 
 /// Owner of a call site, determined by its frames.
-pub(crate) struct Whose {
+pub(crate) struct SiteOwnership {
     pub(crate) owner: String,
     /// Whether the owner is a library, not the program or an interpreter.
     pub(crate) is_library: bool,
@@ -203,7 +203,7 @@ pub(crate) struct Whose {
 }
 
 /// Owner of memory of these kinds, allocated with this stack.
-pub(crate) fn of_frames(frames: &[Frame], kinds: &[MemoryKind]) -> Whose {
+pub(crate) fn of_frames(frames: &[Frame], kinds: &[MemoryKind]) -> SiteOwnership {
     let mut owners = Owners::new(&NoSymbols);
     let mut path = Path::default();
     let mut is_library = false;
@@ -219,9 +219,9 @@ pub(crate) fn of_frames(frames: &[Frame], kinds: &[MemoryKind]) -> Whose {
     }
     let is_of_allocator = path.allocator.is_some();
     let called = path.called();
-    let has_kind = |kind: &MemoryKind| called.pools.got(Some(*kind)) != Pools::default();
+    let has_kind = |kind: &MemoryKind| called.pools.got(Some(*kind)) != FrameworkPools::default();
     let owner = owners.name(called.owner).to_owned();
-    Whose {
+    SiteOwnership {
         is_library: is_library && owner != PYTHON,
         is_pooled: is_of_allocator || kinds.iter().any(has_kind),
         owner,
@@ -229,7 +229,7 @@ pub(crate) fn of_frames(frames: &[Frame], kinds: &[MemoryKind]) -> Whose {
 }
 
 /// Memory of a process, by owner.
-pub(crate) struct Held {
+pub(crate) struct BytesByOwner {
     /// Owners by descending live bytes.
     pub(crate) owners: Vec<OwnerReport>,
     /// Frameworks with memory in their pools.
@@ -237,10 +237,10 @@ pub(crate) struct Held {
 }
 
 /// Sums up the live memory at all sites of `process`.
-pub(crate) fn held(process: &Process, symbols: &dyn Symbols) -> Held {
+pub(crate) fn held(process: &Process, symbols: &dyn Symbolize) -> BytesByOwner {
     let mut owners = Owners::new(symbols);
     let mut sums: HashMap<OwnerId, (u64, u64)> = HashMap::new();
-    let mut pools = Pools::default();
+    let mut pools = FrameworkPools::default();
     for site in process.sites.iter().filter(|site| !site.live.is_empty()) {
         let called = owners.of_site(site);
         let kind = gpuprobe_cuda::function(site.row).map(|function| function.kind);
@@ -259,7 +259,7 @@ pub(crate) fn held(process: &Process, symbols: &dyn Symbols) -> Held {
             bytes,
             allocations,
         });
-    Held {
+    BytesByOwner {
         owners: sorted(sums.collect()),
         pools: frameworks::names(pools),
     }

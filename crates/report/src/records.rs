@@ -1,14 +1,14 @@
 //! Single activity records, approximately in time order.
 
-use crate::activity::lines::Line;
-use gpuprobe_engine::Activities;
-use gpuprobe_model::activity::{Activity, Batch, Record};
+use crate::activity::lines::PerRecordLine;
+use gpuprobe_engine::GpuActivity;
+use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
 
 /// A record with the number of its process.
 pub type Numbered = (u32, Activity);
 
 /// The records of `batches` by start time. A record without times stays behind the one before it.
-pub fn in_order(batches: Vec<Batch>) -> Vec<Numbered> {
+pub fn in_order(batches: Vec<ActivityBatch>) -> Vec<Numbered> {
     let mut timed = Vec::with_capacity(batches.iter().map(|b| b.activities.len()).sum());
     for batch in batches {
         let mut latest = 0;
@@ -24,16 +24,18 @@ pub fn in_order(batches: Vec<Batch>) -> Vec<Numbered> {
 /// The output line of a record.
 pub fn line<'a>(
     (number, activity): &'a Numbered,
-    activities: &'a Activities,
+    activities: &'a GpuActivity,
     began_ns: u64,
-) -> Line<'a> {
+) -> PerRecordLine<'a> {
     let process = activities.get(*number);
     let mangled = activity.name.as_ref();
     let name = match (&activity.record, process, mangled) {
-        (Record::Kernel(_), Some(process), Some(mangled)) => process.kernels.name_of(mangled),
+        (ActivityRecord::Kernel(_), Some(process), Some(mangled)) => {
+            process.kernels.name_of(mangled)
+        }
         _ => None,
     };
-    Line {
+    PerRecordLine {
         activity,
         name: name.or(mangled).map(AsRef::as_ref),
         comm: process.and_then(|process| process.comm.as_deref()),

@@ -11,22 +11,22 @@ use crate as report;
 use crate::bandwidth::CopyReport;
 use crate::records;
 use crate::tape::Tape;
-use crate::{Format, View};
+use crate::{ReportFormat, View};
 use gpuprobe_model::Lost;
-use gpuprobe_model::activity::Batch;
-use gpuprobe_model::clock::Clock;
+use gpuprobe_model::activity::ActivityBatch;
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::Event;
-use gpuprobe_model::link::Link;
-use gpuprobe_recording::log::{Entry, Mark};
+use gpuprobe_model::link::PcieLink;
+use gpuprobe_recording::log::{LogEntry, Mark};
 use gpuprobe_recording::player::{Played, Player};
 
 /// Options of `gpuprobe replay`.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ReplayConfig {
     /// The recording to replay.
     pub file: PathBuf,
     /// Format of the reports.
-    pub format: Format,
+    pub format: ReportFormat,
     /// Limit on the rows per thread or process; `None` for all.
     pub top: Option<usize>,
     /// Grouping, filters and order of live memory.
@@ -47,7 +47,7 @@ pub struct Config {
 ///
 /// Returns an error if the file cannot be read, if it is not a recording of a supported version, or
 /// if `out` cannot be written.
-pub fn run(config: &Config, out: &mut dyn Write) -> Result<()> {
+pub fn run(config: &ReplayConfig, out: &mut dyn Write) -> Result<()> {
     let tape = Tape::open(&config.file)?;
     let mut replay = Replay {
         config,
@@ -65,12 +65,12 @@ pub fn run(config: &Config, out: &mut dyn Write) -> Result<()> {
 }
 
 struct Replay<'a> {
-    config: &'a Config,
+    config: &'a ReplayConfig,
     player: Player,
-    clock: Clock,
-    writer: Box<dyn report::Writer>,
+    clock: WallClock,
+    writer: Box<dyn report::ReportWriter>,
     /// Activity records since the last report, if they are to be written.
-    batches: Vec<Batch>,
+    batches: Vec<ActivityBatch>,
     history: report::History,
     /// The last report, if only that is to be written.
     last: Option<report::Report>,
@@ -78,7 +78,7 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    fn entry(&mut self, entry: Entry<'_>) -> Result<()> {
+    fn entry(&mut self, entry: LogEntry<'_>) -> Result<()> {
         match self.player.play(entry) {
             Played::Event(_, Some(transfer)) if self.config.per_call => {
                 let copy = CopyReport::of(&transfer, &self.clock);
@@ -112,7 +112,7 @@ impl Replay<'_> {
     }
 
     fn report(&mut self, mark: &Mark) -> Result<()> {
-        let link = mark.link.map(|(gigatransfers, lanes)| Link {
+        let link = mark.link.map(|(gigatransfers, lanes)| PcieLink {
             gigatransfers,
             lanes,
         });
@@ -134,7 +134,7 @@ impl Replay<'_> {
             &self.player.state,
             self.lost(),
             &options,
-            report::Sources {
+            report::ReportSources {
                 clock: Some(&self.clock),
                 usage: mark.usage.as_ref(),
                 lost_by_user: &mark.lost_by_user,

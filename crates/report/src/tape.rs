@@ -8,8 +8,8 @@ use chrono::DateTime;
 use rusqlite::types::ValueRef;
 
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
-use gpuprobe_model::clock::Clock;
-use gpuprobe_recording::log::{self, Entry};
+use gpuprobe_model::clock::WallClock;
+use gpuprobe_recording::log::{self, LogEntry};
 use gpuprobe_recording::{Database, Session, row};
 
 /// A recording with a log that this version can replay.
@@ -72,11 +72,11 @@ impl Tape {
     }
 
     /// The clock of its events.
-    pub(crate) fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> WallClock {
         let wall = DateTime::parse_from_rfc3339(self.note("began"));
         match (wall, self.note("monotonic_ns").parse()) {
-            (Ok(wall), Ok(monotonic_ns)) => Clock::at(wall, monotonic_ns),
-            _ => Clock::now(),
+            (Ok(wall), Ok(monotonic_ns)) => WallClock::at(wall, monotonic_ns),
+            _ => WallClock::now(),
         }
     }
 
@@ -86,7 +86,7 @@ impl Tape {
     /// # Errors
     ///
     /// Returns an error if the file cannot be read or `take` fails.
-    pub(crate) fn play(&self, mut take: impl FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+    pub(crate) fn play(&self, mut take: impl FnMut(LogEntry<'_>) -> Result<()>) -> Result<()> {
         let selected = self
             .database
             .select("GPUPROBE_LOG", &["entries"], "ORDER BY seq")?;
@@ -114,27 +114,31 @@ impl Tape {
 
     /// The entry with the row of the current function table; `changed` holds it if the row differs.
     /// `None` if the function is not in the table.
-    fn with_our_row<'a>(&self, entry: Entry<'a>, changed: &'a mut Vec<u8>) -> Option<Entry<'a>> {
+    fn with_our_row<'a>(
+        &self,
+        entry: LogEntry<'a>,
+        changed: &'a mut Vec<u8>,
+    ) -> Option<LogEntry<'a>> {
         match entry {
-            Entry::Record(bytes) => {
+            LogEntry::Record(bytes) => {
                 let Some(offset) = log::row_offset(bytes) else {
-                    return Some(Entry::Record(bytes));
+                    return Some(LogEntry::Record(bytes));
                 };
                 let theirs = u16::from_ne_bytes([bytes[offset], bytes[offset + 1]]);
                 let ours = *self.rows.get(&theirs)?;
                 if ours == theirs {
-                    return Some(Entry::Record(bytes));
+                    return Some(LogEntry::Record(bytes));
                 }
                 changed.clear();
                 changed.extend_from_slice(bytes);
                 changed[offset..offset + 2].copy_from_slice(&ours.to_ne_bytes());
-                Some(Entry::Record(changed))
+                Some(LogEntry::Record(changed))
             }
-            Entry::Count(mut key, runs, captured) => {
+            LogEntry::Count(mut key, runs, captured) => {
                 key.row = *self.rows.get(&key.row)?;
-                Some(Entry::Count(key, runs, captured))
+                Some(LogEntry::Count(key, runs, captured))
             }
-            note @ Entry::Note(_) => Some(note),
+            note @ LogEntry::Note(_) => Some(note),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate as report;
 use crate::analysis::report as question;
-use crate::analysis::report::{Asked, Question};
+use crate::analysis::report::{Asked, ReportQuestion};
 use crate::analysis::{Selection, diff};
 use crate::export;
 use crate::gate;
@@ -17,13 +17,13 @@ use crate::plot;
 use crate::profile;
 use crate::profile::Weight;
 use crate::replay;
-use crate::{Format, View};
+use crate::{ReportFormat, View};
 use gpuprobe_cuda::{KindSet, MemoryKind, Modes};
 use gpuprobe_model::Lost;
-use gpuprobe_model::clock::Clock;
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_recording::Database;
 use gpuprobe_recording::log;
-use gpuprobe_recording::log::Entry;
+use gpuprobe_recording::log::LogEntry;
 use gpuprobe_recording::player::{Played, Player};
 
 pub use tensors::play_tensors;
@@ -43,7 +43,7 @@ pub fn play(bytes: &[u8]) -> usize {
     let mut player = Player::new(MODES, kinds);
     player.state.watch(true);
     let mut events = 0;
-    let single = std::iter::once(Entry::Record(bytes));
+    let single = std::iter::once(LogEntry::Record(bytes));
     for entry in log::entries(bytes).chain(single) {
         player.state.changes().clear();
         match player.play(entry) {
@@ -58,7 +58,7 @@ pub fn play(bytes: &[u8]) -> usize {
 
 /// Makes the reports of `player` in all formats.
 fn make_reports(player: &mut Player) {
-    let clock = Clock::at(chrono::DateTime::UNIX_EPOCH.fixed_offset(), 0);
+    let clock = WallClock::at(chrono::DateTime::UNIX_EPOCH.fixed_offset(), 0);
     for (is_final, stacks) in [(false, false), (true, true)] {
         let options = report::Options {
             modes: MODES,
@@ -81,7 +81,7 @@ fn make_reports(player: &mut Player) {
         let state = &player.state;
         let lost = Lost::default();
         let mut history = report::History::default();
-        let sources = |history| report::Sources {
+        let sources = |history| report::ReportSources {
             clock: Some(&clock),
             usage: None,
             lost_by_user: &[],
@@ -91,16 +91,16 @@ fn make_reports(player: &mut Player) {
         let first = report::build(state, lost, &options, sources(None));
         history.note(&state.ledger, &first, 0);
         let made = report::build(state, lost, &options, sources(Some(&history)));
-        for format in [Format::Text, Format::Json, Format::Csv] {
+        for format in [ReportFormat::Text, ReportFormat::Json, ReportFormat::Csv] {
             let mut writer = format.writer(true);
             writer.resize((!stacks).then_some(80));
             let _ = writer.write(&made, &mut io::sink());
         }
     }
-    let which = profile::Which {
+    let which = profile::ProfileWeight {
         weight: Weight::Peak,
         full_stacks: true,
-        ..profile::Which::default()
+        ..profile::ProfileWeight::default()
     };
     profile::of_ledger(&player.state.ledger, &player.symbols, which, None);
     player.state.mark_reported();
@@ -115,71 +115,71 @@ fn host() -> Selection {
 }
 
 /// Options of a summary, on which the other questions are based.
-fn summary(file: &Path, output: Option<PathBuf>) -> question::Config {
-    question::Config {
+fn summary(file: &Path, output: Option<PathBuf>) -> question::ReportConfig {
+    question::ReportConfig {
         file: file.to_owned(),
-        question: Question::Report(Asked::Summary),
+        question: ReportQuestion::Report(Asked::Summary),
         selection: Selection::default(),
         view: View::default(),
         top: Some(5),
-        format: question::Format::Text,
+        format: question::AnalysisFormat::Text,
         output,
         diff: None,
         gate: None,
-        profiles: profile::Config::default(),
+        profiles: profile::ProfileConfig::default(),
         export_tsv: None,
     }
 }
 
 /// Questions that cover every format and every output.
-fn questions(file: &Path, folder: &Path) -> [question::Config; 6] {
+fn questions(file: &Path, folder: &Path) -> [question::ReportConfig; 6] {
     let out = |name: &str| Some(folder.join(name));
     let plain = summary(file, out("answer"));
     [
-        question::Config {
-            profiles: profile::Config {
+        question::ReportConfig {
+            profiles: profile::ProfileConfig {
                 folded: out("folded"),
                 flamegraph: out("flames.svg"),
                 pprof: out("profile.pb.gz"),
                 weight: Weight::Peak,
-                of: profile::Of::default(),
+                of: profile::ProfiledMemory::default(),
                 full_stacks: true,
             },
             export_tsv: Some(folder.to_owned()),
             ..plain.clone()
         },
-        question::Config {
-            question: Question::Report(Asked::Watermark),
+        question::ReportConfig {
+            question: ReportQuestion::Report(Asked::Watermark),
             selection: host(),
             ..plain.clone()
         },
-        question::Config {
-            question: Question::Report(Asked::Leakage),
+        question::ReportConfig {
+            question: ReportQuestion::Report(Asked::Leakage),
             view: View {
-                group: Some(report::Group::Stack),
+                group: Some(report::GroupBy::Stack),
                 min_bytes: Some(1),
                 ..View::default()
             },
-            format: question::Format::Json,
-            gate: Some(gate::Config {
+            format: question::AnalysisFormat::Json,
+            gate: Some(gate::GateConfig {
                 ignored: vec!["*a*b".to_owned()],
                 junit: out("junit.xml"),
-                ..gate::Config::default()
+                ..gate::GateConfig::default()
             }),
             ..plain.clone()
         },
-        question::Config {
-            question: Question::Usage,
-            format: question::Format::Csv,
+        question::ReportConfig {
+            question: ReportQuestion::Usage,
+            format: question::AnalysisFormat::Csv,
             ..plain.clone()
         },
-        question::Config {
-            question: Question::Report(Asked::Kernels),
-            format: question::Format::Tsv,
+        question::ReportConfig {
+            question: ReportQuestion::Report(Asked::Kernels),
+            format: question::AnalysisFormat::Tsv,
             ..plain.clone()
         },
-        question::Config {
-            question: Question::Report(Asked::Copies),
+        question::ReportConfig {
+            question: ReportQuestion::Report(Asked::Copies),
             ..plain
         },
     ]
@@ -194,11 +194,11 @@ pub fn analyse(file: &Path, folder: &Path) {
     if let (Ok(before), Ok(after)) = (Database::open(file), Database::open(file)) {
         let _ = diff::diff(&before, &after, &host(), true);
     }
-    let _ = plot::run(&plot::Config {
+    let _ = plot::run(&plot::PlotConfig {
         file: Some(file.to_owned()),
         output: folder.join("plot.svg"),
         selection: host(),
-        by: plot::By::Site,
+        by: plot::PlotBy::Site,
         top: 3,
         smi: None,
         usage: None,
@@ -206,19 +206,19 @@ pub fn analyse(file: &Path, folder: &Path) {
         size: (400, 200),
     });
     for (format, name) in [
-        (export::Format::Chrome, "trace.json"),
-        (export::Format::Torch, "snapshot.pickle"),
+        (export::ExportFormat::Chrome, "trace.json"),
+        (export::ExportFormat::Torch, "snapshot.pickle"),
     ] {
-        let _ = export::run(&export::Config {
+        let _ = export::run(&export::ExportConfig {
             file: file.to_owned(),
             format,
             output: out(name),
             pid: None,
         });
     }
-    let replayed = replay::Config {
+    let replayed = replay::ReplayConfig {
         file: file.to_owned(),
-        format: Format::Text,
+        format: ReportFormat::Text,
         top: Some(5),
         view: View::default(),
         per_call: true,

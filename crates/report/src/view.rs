@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use gpuprobe_engine::{Allocation, By};
+use gpuprobe_engine::{Allocation, AllocationOrder};
 
 /// Groups of live allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-pub enum Group {
+pub enum GroupBy {
     /// Call sites, each with its call stack. In Python programs, calls from the same lines of the
     /// user's files are one.
     Stack,
@@ -23,7 +23,7 @@ pub enum Group {
     Kind,
 }
 
-impl Group {
+impl GroupBy {
     /// Whether call sites are listed.
     pub fn is_by_site(self) -> bool {
         matches!(self, Self::Stack | Self::NativeStack)
@@ -33,7 +33,7 @@ impl Group {
 /// Sort order of lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-pub enum Sort {
+pub enum SortBy {
     /// By descending live bytes.
     #[default]
     Bytes,
@@ -47,7 +47,7 @@ pub enum Sort {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// Groups of live allocations; `None` for GPUs if the whole host is traced, else call sites.
-    pub group: Option<Group>,
+    pub group: Option<GroupBy>,
     /// Limit on the frames shown of a stack.
     pub depth: Option<usize>,
     /// Minimum age of allocations.
@@ -57,7 +57,7 @@ pub struct View {
     /// Maximum size of allocations, bytes.
     pub max_bytes: Option<u64>,
     /// Sort order of lists.
-    pub sort: Sort,
+    pub sort: SortBy,
     /// Show every frame: CUDA's own too, and in Python programs native code beside Python.
     pub full_stacks: bool,
     /// Show native frames only.
@@ -72,12 +72,12 @@ pub struct View {
     pub allocations: bool,
 }
 
-impl Sort {
+impl SortBy {
     /// Sort order of single allocations.
-    pub fn of_allocations(self) -> By {
+    pub fn of_allocations(self) -> AllocationOrder {
         match self {
-            Self::Bytes | Self::Count => By::Size,
-            Self::Age => By::Age,
+            Self::Bytes | Self::Count => AllocationOrder::Size,
+            Self::Age => AllocationOrder::Age,
         }
     }
 }
@@ -85,7 +85,7 @@ impl Sort {
 impl View {
     /// Whether call stacks with the same Python lines are one call site.
     pub fn groups_by_lines(&self) -> bool {
-        self.group != Some(Group::NativeStack)
+        self.group != Some(GroupBy::NativeStack)
     }
 
     /// Whether one call site only is shown.

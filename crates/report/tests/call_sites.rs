@@ -10,14 +10,16 @@ use std::time::Duration;
 use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_engine::State;
 use gpuprobe_model::Lost;
-use gpuprobe_model::clock::Clock;
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::{Call, Event};
 use gpuprobe_model::identity::Identity;
-use gpuprobe_model::stack::{CallStack, Frame, Language, Location, ModuleId, Symbols, bare_frame};
+use gpuprobe_model::stack::{
+    CallStack, Frame, Language, Location, ModuleId, Symbolize, bare_frame,
+};
 use gpuprobe_report as report;
 use gpuprobe_report::memleak::ProcessReport;
 use gpuprobe_report::profile;
-use gpuprobe_report::{Group, Options, View};
+use gpuprobe_report::{GroupBy, Options, View};
 use proptest::prelude::*;
 
 const PID: u32 = 7;
@@ -26,7 +28,7 @@ const PID: u32 = 7;
 #[derive(Default)]
 struct Asked(RefCell<HashSet<(u32, Location, bool)>>);
 
-impl Symbols for Asked {
+impl Symbolize for Asked {
     fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
         self.0.borrow_mut().insert((pid, *location, is_innermost));
         Lines.frames(pid, location, is_innermost)
@@ -103,8 +105,8 @@ proptest! {
         let options = options(top, view);
         let needed = report::needed_locations(&state, &options, &Lines);
         let asked = Asked::default();
-        let clock = Clock::now();
-        let sources = report::Sources::of_file(Some(&clock), &asked);
+        let clock = WallClock::now();
+        let sources = report::ReportSources::of_file(Some(&clock), &asked);
         let made = report::build(&state, Lost::default(), &options, sources);
         prop_assert_eq!(needed.len(), asked.0.borrow().len());
         prop_assert_eq!(&needed.into_iter().collect::<HashSet<_>>(), &*asked.0.borrow());
@@ -121,7 +123,7 @@ proptest! {
 
         let asked = Asked::default();
         let needed = profile::needed_locations(&state.ledger);
-        profile::of_ledger(&state.ledger, &asked, profile::Which::default(), None);
+        profile::of_ledger(&state.ledger, &asked, profile::ProfileWeight::default(), None);
         prop_assert_eq!(&needed.into_iter().collect::<HashSet<_>>(), &*asked.0.borrow());
     }
 }
@@ -129,7 +131,7 @@ proptest! {
 /// Python lines by number: of a user's file, of a library, or a marker.
 struct Lines;
 
-impl Symbols for Lines {
+impl Symbolize for Lines {
     fn frames(&self, _pid: u32, location: &Location, _is_innermost: bool) -> Vec<Frame> {
         let Some(number) = location.python_line() else {
             return vec![bare_frame(location)];
@@ -173,14 +175,14 @@ proptest! {
         for address in freed {
             free(&mut state, address);
         }
-        let clock = Clock::now();
-        let sources = report::Sources::of_file(Some(&clock), &Lines);
+        let clock = WallClock::now();
+        let sources = report::ReportSources::of_file(Some(&clock), &Lines);
         let build = |group| {
             let view = View { group: Some(group), min_bytes, ..View::default() };
             let made = report::build(&state, Lost::default(), &options(top, view), sources);
             made.memleak.unwrap().processes.remove(0)
         };
-        let (together, apart) = (build(Group::Stack), build(Group::NativeStack));
+        let (together, apart) = (build(GroupBy::Stack), build(GroupBy::NativeStack));
         let sum = |process: &ProcessReport| {
             let sites = process.sites.as_ref().unwrap();
             let listed: u64 = sites.iter().map(|site| site.live.live_bytes).sum();

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 /// A map with a limit of entries and bytes, which evicts the least recently used.
 #[derive(Debug)]
 pub(crate) struct Cache<K, V> {
-    entries: HashMap<K, Entry<V>>,
+    entries: HashMap<K, CacheEntry<V>>,
     max_entries: usize,
     bytes: u64,
     max_bytes: u64,
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct CacheEntry<V> {
     value: V,
     bytes: u64,
     used: Instant,
@@ -43,7 +43,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         self.remove(&key);
         self.bytes = self.bytes.saturating_add(bytes);
         let used = Instant::now();
-        let entry = Entry { value, bytes, used };
+        let entry = CacheEntry { value, bytes, used };
         &mut self.entries.entry(key).insert_entry(entry).into_mut().value
     }
 

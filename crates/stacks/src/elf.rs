@@ -58,7 +58,7 @@ impl std::fmt::Display for Refusal {
 
 /// A loadable segment (`PT_LOAD`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Segment {
+pub struct LoadSegment {
     /// Whether it is executable.
     pub is_executable: bool,
     /// File offset of its first byte.
@@ -69,7 +69,7 @@ pub struct Segment {
     pub file_size: u64,
 }
 
-impl Segment {
+impl LoadSegment {
     fn of(header: &ProgramHeader64<LittleEndian>) -> Self {
         Self {
             is_executable: header.p_flags(LE).contains(elf::PF_X),
@@ -82,22 +82,22 @@ impl Segment {
 
 /// The loadable segments of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Segments(Vec<Segment>);
+pub struct Segments(Vec<LoadSegment>);
 
 impl Segments {
     fn of(headers: &[ProgramHeader64<LittleEndian>]) -> Self {
         let loaded = headers.iter().filter(|p| p.p_type(LE) == elf::PT_LOAD);
-        Self(loaded.take(SEGMENTS_LIMIT).map(Segment::of).collect())
+        Self(loaded.take(SEGMENTS_LIMIT).map(LoadSegment::of).collect())
     }
 
     /// The segments with the flag `PF_X`, which contain code.
-    pub fn code(&self) -> impl Iterator<Item = &Segment> {
+    pub fn code(&self) -> impl Iterator<Item = &LoadSegment> {
         self.0.iter().filter(|segment| segment.is_executable)
     }
 
     /// The virtual address of file offset `offset`.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
-        let in_segment = |segment: &Segment| {
+        let in_segment = |segment: &LoadSegment| {
             let distance = offset.checked_sub(segment.offset)?;
             let is_in = distance < segment.file_size;
             is_in.then(|| segment.address.wrapping_add(distance))
@@ -162,7 +162,7 @@ pub struct Headers {
     /// The loadable segments (`PT_LOAD`).
     pub segments: Segments,
     /// The segment with `.eh_frame_hdr`, the index of the unwind tables.
-    pub eh_frame_hdr: Option<Segment>,
+    pub eh_frame_hdr: Option<LoadSegment>,
     /// The sections, if their headers are valid; only in the process that read the file.
     #[serde(skip)]
     pub sections: Vec<Section>,
@@ -185,7 +185,7 @@ impl Headers {
         let of_type = |wanted| programs.iter().filter(move |p| p.p_type(LE) == wanted);
         Ok(Self {
             segments: Segments::of(programs),
-            eh_frame_hdr: of_type(elf::PT_GNU_EH_FRAME).next().map(Segment::of),
+            eh_frame_hdr: of_type(elf::PT_GNU_EH_FRAME).next().map(LoadSegment::of),
             sections: sections(header, file).unwrap_or_default(),
             build_id: of_type(elf::PT_NOTE)
                 .take(NOTES_LIMIT)
@@ -277,13 +277,13 @@ fn build_id<'data>(
 }
 
 /// A file with all headers, for its symbols.
-pub(crate) struct Image<'data> {
+pub(crate) struct ElfImage<'data> {
     pub(crate) file: ElfFile64<'data, LittleEndian>,
     pub(crate) segments: Segments,
     data: &'data [u8],
 }
 
-impl<'data> Image<'data> {
+impl<'data> ElfImage<'data> {
     /// Parses all headers of `data`, which must be for this machine.
     pub(crate) fn parse(data: &'data [u8]) -> anyhow::Result<Self> {
         header(data, NATIVE)?;

@@ -6,14 +6,14 @@ use anyhow::Result;
 use object::{Object, ObjectSymbol, SymbolKind};
 use serde::{Deserialize, Serialize};
 
-use super::elf::Image;
-use super::instruction::{self, First};
+use super::elf::ElfImage;
+use super::instruction::{self, FirstInstruction};
 use crate::reader::ElfFile;
 use gpuprobe_cuda::{FUNCTIONS, Layer};
 
 /// A function of the function table found in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct FunctionInFile {
     /// Row of the function table.
     pub row: u16,
     /// The symbol by which the file exports it.
@@ -21,7 +21,7 @@ pub struct Function {
     /// File offset of its first instruction.
     pub offset: u64,
     /// Probe support of the first instruction.
-    pub first: First,
+    pub first: FirstInstruction,
 }
 
 /// The dynamic loader's rendezvous with debuggers.
@@ -38,7 +38,7 @@ pub struct Rendezvous {
 ///
 /// # Errors
 /// Returns an error if the file is no ELF file for this machine.
-pub(crate) fn functions(file: &ElfFile, layer: Layer) -> Result<Vec<Function>> {
+pub(crate) fn functions(file: &ElfFile, layer: Layer) -> Result<Vec<FunctionInFile>> {
     let image = file.image()?;
     let mut wanted = HashMap::new();
     for (row, function) in (0u16..).zip(FUNCTIONS) {
@@ -55,7 +55,7 @@ pub(crate) fn functions(file: &ElfFile, layer: Layer) -> Result<Vec<Function>> {
         let (offset, _) = image.segments.offset_of(address)?;
         // May be shorter than an instruction at the end of the file.
         let code = image.bytes(address, instruction::LONGEST);
-        Some(Function {
+        Some(FunctionInFile {
             row,
             symbol,
             offset,
@@ -101,7 +101,7 @@ pub(crate) fn rendezvous(file: &ElfFile) -> Result<Option<Rendezvous>> {
 /// # Errors
 /// Returns an error if it is no ELF file for this machine.
 pub fn exported_function(bytes: &[u8], name: &str) -> Result<Option<u64>> {
-    let image = Image::parse(bytes)?;
+    let image = ElfImage::parse(bytes)?;
     let found = exported(&image, |symbol| (symbol == name).then_some(())).next();
     let place = found.and_then(|((), address)| image.segments.offset_of(address));
     Ok(place.map(|(offset, _)| offset))
@@ -109,7 +109,7 @@ pub fn exported_function(bytes: &[u8], name: &str) -> Result<Option<u64>> {
 
 /// Defined dynamic symbols for which `select` returns a value, with their addresses.
 fn exported<T>(
-    image: &Image<'_>,
+    image: &ElfImage<'_>,
     select: impl Fn(&str) -> Option<T>,
 ) -> impl Iterator<Item = (T, u64)> {
     image.file.dynamic_symbols().filter_map(move |symbol| {

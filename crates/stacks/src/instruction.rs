@@ -12,7 +12,7 @@ use gpuprobe_os::kernel;
 
 /// How the kernel executes a probed instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum First {
+pub enum FirstInstruction {
     /// Emulated: one trap per call.
     Emulated,
     /// Executed out of line in a single step: two traps per call.
@@ -40,43 +40,43 @@ fn release_of(text: &str) -> Release {
 }
 
 /// Probe support of the first instruction of `code`.
-pub fn first(code: &[u8]) -> First {
+pub fn first(code: &[u8]) -> FirstInstruction {
     if cfg!(target_arch = "x86_64") {
         first_x86_64(code, running())
     } else {
         // Not measured, so nothing is reported.
-        First::Emulated
+        FirstInstruction::Emulated
     }
 }
 
-fn first_x86_64(code: &[u8], kernel: Release) -> First {
+fn first_x86_64(code: &[u8], kernel: Release) -> FirstInstruction {
     match code {
         // push of a register
-        [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] => return First::Emulated,
+        [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] => return FirstInstruction::Emulated,
         // nop
-        [0x90, ..] | [0x66, 0x90, ..] => return First::Emulated,
+        [0x90, ..] | [0x66, 0x90, ..] => return FirstInstruction::Emulated,
         // Long ones: not on 6.12.
-        [0x0f, 0x1f, ..] if kernel >= (6, 18) => return First::Emulated,
+        [0x0f, 0x1f, ..] if kernel >= (6, 18) => return FirstInstruction::Emulated,
         // call, and jumps on a condition
-        [0xe8 | 0x70..=0x7f, ..] | [0x0f, 0x80..=0x8f, ..] => return First::Emulated,
+        [0xe8 | 0x70..=0x7f, ..] | [0x0f, 0x80..=0x8f, ..] => return FirstInstruction::Emulated,
         // jmp: not on 5.10.
-        [0xe9 | 0xeb, ..] if kernel >= (6, 1) => return First::Emulated,
+        [0xe9 | 0xeb, ..] if kernel >= (6, 1) => return FirstInstruction::Emulated,
         _ => {}
     }
     for byte in code {
         match byte {
             // lock, and the segments es, cs, ss, ds
-            0xf0 | 0x26 | 0x2e | 0x36 | 0x3e => return First::Refused,
+            0xf0 | 0x26 | 0x2e | 0x36 | 0x3e => return FirstInstruction::Refused,
             // Other prefixes, and REX.
             0x64..=0x67 | 0xf2 | 0xf3 | 0x40..=0x4f => {}
             // EVEX, in and out, interrupts, halting
             0x62 | 0x6c..=0x6f | 0xe4..=0xe7 | 0xec..=0xef | 0xcc..=0xcf | 0xf1 | 0xf4 => {
-                return First::Refused;
+                return FirstInstruction::Refused;
             }
             _ => break,
         }
     }
-    First::Stepped
+    FirstInstruction::Stepped
 }
 
 #[cfg(test)]
@@ -87,21 +87,37 @@ mod tests {
     fn older_kernels_emulate_less() {
         let (jump, long_nop) = ([0xeb, 0x00], [0x0f, 0x1f, 0x44, 0x00, 0x00]);
         for (release, of_jump, of_long_nop) in [
-            ("5.10.0-46-cloud-amd64", First::Stepped, First::Stepped),
-            ("6.1.0-56-cloud-amd64", First::Emulated, First::Stepped),
+            (
+                "5.10.0-46-cloud-amd64",
+                FirstInstruction::Stepped,
+                FirstInstruction::Stepped,
+            ),
+            (
+                "6.1.0-56-cloud-amd64",
+                FirstInstruction::Emulated,
+                FirstInstruction::Stepped,
+            ),
             (
                 "6.12.117+deb13-cloud-amd64",
-                First::Emulated,
-                First::Stepped,
+                FirstInstruction::Emulated,
+                FirstInstruction::Stepped,
             ),
-            ("6.18.15\n", First::Emulated, First::Emulated),
-            ("7.0-rc1", First::Emulated, First::Emulated),
-            ("", First::Stepped, First::Stepped),
+            (
+                "6.18.15\n",
+                FirstInstruction::Emulated,
+                FirstInstruction::Emulated,
+            ),
+            (
+                "7.0-rc1",
+                FirstInstruction::Emulated,
+                FirstInstruction::Emulated,
+            ),
+            ("", FirstInstruction::Stepped, FirstInstruction::Stepped),
         ] {
             let kernel = release_of(release);
             assert_eq!(first_x86_64(&jump, kernel), of_jump, "{release}");
             assert_eq!(first_x86_64(&long_nop, kernel), of_long_nop, "{release}");
-            assert_eq!(first_x86_64(&[0x55], kernel), First::Emulated);
+            assert_eq!(first_x86_64(&[0x55], kernel), FirstInstruction::Emulated);
         }
     }
 
@@ -109,7 +125,7 @@ mod tests {
     fn instructions_are_classified() {
         for (first, codes) in [
             (
-                First::Emulated,
+                FirstInstruction::Emulated,
                 &[
                     &[0x55, 0x48, 0x89, 0xe5][..],   // push %rbp
                     &[0x41, 0x57],                   // push %r15
@@ -123,7 +139,7 @@ mod tests {
                 ][..],
             ),
             (
-                First::Stepped,
+                FirstInstruction::Stepped,
                 &[
                     &[0xf3, 0x0f, 0x1e, 0xfa], // endbr64
                     &[0x31, 0xc0],             // xor %eax,%eax
@@ -137,7 +153,7 @@ mod tests {
                 ],
             ),
             (
-                First::Refused,
+                FirstInstruction::Refused,
                 &[
                     &[0x3e, 0x55],                   // ds push %rbp
                     &[0x2e, 0x90],                   // cs nop

@@ -27,4 +27,4 @@ pub use module::{FileKey, Module};
 pub use space::AddressSpaces;
 #[doc(hidden)]
 pub use unwind::try_tables;
-pub use unwind::{DEPTH, Rule, StackCopy, Unwound};
+pub use unwind::{DEPTH, StackCopy, UnwindRule, Unwound};

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use super::elf::{Headers, Refusal};
-use super::reader::{Numbered, Origin, Reader};
+use super::reader::{FileReader, FileVersion, NumberedFile};
 use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::mounts;
 use gpuprobe_os::proc::Mapping;
@@ -26,12 +26,12 @@ pub struct FileKey {
 
 /// Identity of a version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Version {
+pub(super) struct ModuleVersion {
     size: u64,
     modified: (i64, i64),
 }
 
-impl Version {
+impl ModuleVersion {
     fn of(file: &File) -> Option<Self> {
         let metadata = file.metadata().ok()?;
         Some(Self {
@@ -52,10 +52,10 @@ pub struct Module {
     pub path: PathBuf,
     /// A process that has or had it mapped.
     pub pid: u32,
-    file: Option<Numbered>,
+    file: Option<NumberedFile>,
     /// The file as it was when it was opened; also when it is not open any more.
-    origin: Option<Origin>,
-    version: Option<Version>,
+    origin: Option<FileVersion>,
+    version: Option<ModuleVersion>,
     headers: Result<Headers, Refusal>,
 }
 
@@ -67,11 +67,11 @@ impl Module {
         key: FileKey,
         origin: (u32, PathBuf),
         file: Option<File>,
-        reader: &Reader,
+        reader: &FileReader,
     ) -> Self {
         let (pid, path) = origin;
-        let version = file.as_ref().and_then(Version::of);
-        let file = file.and_then(|file| Numbered::new(file, &path));
+        let version = file.as_ref().and_then(ModuleVersion::of);
+        let file = file.and_then(|file| NumberedFile::new(file, &path));
         let cannot = || Refusal::Damaged(Cow::Borrowed("it cannot be opened"));
         let headers = file.as_ref().ok_or_else(cannot);
         Self {
@@ -99,7 +99,7 @@ impl Module {
 
     /// The same, opened again by way of process `pid`; none if `file` is another, or has been changed.
     pub(super) fn reopened(&self, pid: u32, file: &File) -> Option<Self> {
-        let file = Numbered::new(file.try_clone().ok()?, &self.path)?;
+        let file = NumberedFile::new(file.try_clone().ok()?, &self.path)?;
         let is_it = self.file.is_none() && self.origin.as_ref() == Some(&file.origin);
         is_it.then(|| Self {
             pid,
@@ -109,7 +109,7 @@ impl Module {
     }
 
     /// A module outside of any process.
-    pub fn of_file(path: PathBuf, file: File, reader: &Reader) -> Self {
+    pub fn of_file(path: PathBuf, file: File, reader: &FileReader) -> Self {
         let key = FileKey {
             device: 0,
             inode: 0,
@@ -123,7 +123,7 @@ impl Module {
     }
 
     /// The file with its number, for reader processes.
-    pub(crate) fn numbered(&self) -> Option<&Numbered> {
+    pub(crate) fn numbered(&self) -> Option<&NumberedFile> {
         self.file.as_ref()
     }
 
@@ -153,7 +153,7 @@ impl Module {
 
     /// Whether the file was written to since it was opened.
     pub(super) fn was_changed(&self) -> bool {
-        self.file().and_then(Version::of) != self.version
+        self.file().and_then(ModuleVersion::of) != self.version
     }
 
     /// Size in memory, in bytes.

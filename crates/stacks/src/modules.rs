@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::module::{FileKey, Module, open};
-use super::reader::Reader;
+use super::reader::FileReader;
 use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::proc::Mapping;
 
@@ -29,7 +29,7 @@ pub(super) struct Modules {
     count: u32,
     /// The newest version of each file.
     by_key: HashMap<FileKey, Arc<Module>>,
-    reader: Reader,
+    reader: FileReader,
     /// In how many places they are mapped, of processes that are known.
     mapped: HashMap<ModuleId, u32>,
     /// Those that were asked for since it was last looked for files to close, and those that were
@@ -47,13 +47,13 @@ pub(super) struct Modules {
 
 impl Default for Modules {
     fn default() -> Self {
-        Self::new(Reader::default())
+        Self::new(FileReader::default())
     }
 }
 
 impl Modules {
     /// None yet; their files are read by `reader`.
-    pub(super) fn new(reader: Reader) -> Self {
+    pub(super) fn new(reader: FileReader) -> Self {
         Self {
             all: HashMap::new(),
             count: 0,
@@ -72,7 +72,7 @@ impl Modules {
     }
 
     /// What reads their files.
-    pub(super) fn reader(&self) -> &Reader {
+    pub(super) fn reader(&self) -> &FileReader {
         &self.reader
     }
 

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use crate::allocators;
 use crate::cuda::{self, file_name};
-use crate::python::origin::Origin;
+use crate::python::origin::FileOrigin;
 
 /// Role of a file of code in a call path from the owner to the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Role<'a> {
+pub enum CodeRole<'a> {
     /// CUDA or system library: allocates for its callers.
     Between,
     /// Allocator, with the name of its framework, the owner if the call path has no other.
@@ -54,19 +54,19 @@ const PACKAGES: [(&str, &str); 3] = [
 ];
 
 /// The role of the file at `path`, which may be marked as deleted, or be no file (`[jit]`).
-pub fn role(path: &str) -> Role<'_> {
+pub fn role(path: &str) -> CodeRole<'_> {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     let file = file_name(path);
     let is_file = !file.is_empty() && !path.starts_with('[');
     let is_system = SYSTEM.iter().any(|begin| file.starts_with(begin));
     let is_between = is_system || cuda::is_own_file(path) || path.contains("/lib-dynload/");
     if !is_file || is_between {
-        return Role::Between;
+        return CodeRole::Between;
     }
     let name = family(path, stem(file));
     match allocators::is_allocator_file(path) {
-        true => Role::Allocator(name),
-        false => Role::Owner(name),
+        true => CodeRole::Allocator(name),
+        false => CodeRole::Owner(name),
     }
 }
 
@@ -89,7 +89,7 @@ pub fn stem(file: &str) -> &str {
 /// The owner name of a file; for extension modules of Python, that of their package.
 fn family<'a>(path: &'a str, stem: &'a str) -> Cow<'a, str> {
     if let Some((module, _)) = stem.split_once(".cpython-").or(stem.split_once(".abi3")) {
-        let Origin::Package(package, _) = Origin::of(path) else {
+        let FileOrigin::Package(package, _) = FileOrigin::of(path) else {
             return module.into();
         };
         let known = PACKAGES.iter().find(|(name, _)| *name == package);
@@ -146,7 +146,7 @@ mod tests {
             ("/srv/app.sort", "app.sort"),
             ("/srv/libcudart-tests/app", "app"),
         ] {
-            assert_eq!(role(path), Role::Owner(owner.into()), "{path}");
+            assert_eq!(role(path), CodeRole::Owner(owner.into()), "{path}");
         }
     }
 
@@ -165,13 +165,13 @@ mod tests {
             "[unknown]",
             "",
         ] {
-            assert_eq!(role(path), Role::Between, "{path}");
+            assert_eq!(role(path), CodeRole::Between, "{path}");
         }
         for (path, framework) in [
             ("/v/torch/lib/libc10_cuda.so", "libtorch"),
             ("/v/librmm.so", "librmm"),
         ] {
-            assert_eq!(role(path), Role::Allocator(framework.into()), "{path}");
+            assert_eq!(role(path), CodeRole::Allocator(framework.into()), "{path}");
         }
     }
 }

@@ -21,7 +21,7 @@ pub fn mix(state: u64, word: u64) -> u64 {
 
 /// A return address on a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PathStep {
     /// Offset in 8-byte words above the stack pointer at function entry.
     pub offset: u16,
     /// The return address found there.
@@ -29,14 +29,14 @@ pub struct Step {
 }
 
 #[derive(Clone, Debug)]
-struct Node {
+struct PathNode {
     /// Steps of the path that created the node; other paths through it share the offsets only.
-    steps: Vec<Step>,
+    steps: Vec<PathStep>,
     /// State and stack id of the path that ends after these steps.
     end: Option<(u64, u64)>,
 }
 
-impl Node {
+impl PathNode {
     fn raw(&self) -> RawPath {
         let mut offsets = [0; PATH_STEPS];
         for (offset, step) in offsets.iter_mut().zip(&self.steps) {
@@ -55,7 +55,7 @@ impl Node {
 /// The call paths of a process.
 #[derive(Debug, Default)]
 pub struct Paths {
-    nodes: HashMap<u64, Node>,
+    nodes: HashMap<u64, PathNode>,
 }
 
 /// An update for the kernel side: a state, and the continuation from there.
@@ -64,13 +64,13 @@ pub type Change = (u64, RawPath);
 impl Paths {
     /// Adds a path that begins in state `root` and has stack id `stack`. Returns the updates in the order in
     /// which they must be applied; none if the path has the same return addresses as another.
-    pub fn learn(&mut self, root: u64, mut steps: &[Step], stack: u64) -> Vec<Change> {
+    pub fn learn(&mut self, root: u64, mut steps: &[PathStep], stack: u64) -> Vec<Change> {
         let mut state = root;
         for _ in 0..PATH_LEVELS {
             let Some(node) = self.nodes.get(&state) else {
                 return self.append(state, steps, stack);
             };
-            let same = |(a, b): &(&Step, &Step)| a.offset == b.offset;
+            let same = |(a, b): &(&PathStep, &PathStep)| a.offset == b.offset;
             let shared = node.steps.iter().zip(steps).take_while(same).count();
             if shared < node.steps.len() {
                 return self.split(state, shared, steps, stack);
@@ -85,12 +85,12 @@ impl Paths {
     }
 
     /// Appends the part that no other path shares.
-    fn append(&mut self, mut state: u64, mut steps: &[Step], stack: u64) -> Vec<Change> {
+    fn append(&mut self, mut state: u64, mut steps: &[PathStep], stack: u64) -> Vec<Change> {
         let mut changes = Vec::new();
         loop {
             let (some, rest) = steps.split_at(part(steps));
             let next = after(state, some);
-            let node = Node {
+            let node = PathNode {
                 steps: some.to_vec(),
                 end: rest.is_empty().then_some((next, stack)),
             };
@@ -106,7 +106,7 @@ impl Paths {
     }
 
     /// Splits the node at `state` after `shared` steps and appends the rest of both paths.
-    fn split(&mut self, state: u64, shared: usize, steps: &[Step], stack: u64) -> Vec<Change> {
+    fn split(&mut self, state: u64, shared: usize, steps: &[PathStep], stack: u64) -> Vec<Change> {
         let Some(node) = self.nodes.get_mut(&state) else {
             return Vec::new();
         };
@@ -116,7 +116,7 @@ impl Paths {
         if of_old == of_new {
             return Vec::new();
         }
-        let rest = Node {
+        let rest = PathNode {
             steps: node.steps.split_off(shared),
             end: node.end.take(),
         };
@@ -151,16 +151,16 @@ impl Paths {
 }
 
 /// Number of leading steps that fit a node, whose words the kernel side reads at once.
-fn part(steps: &[Step]) -> usize {
+fn part(steps: &[PathStep]) -> usize {
     let Some(first) = steps.first() else {
         return 0;
     };
-    let words = |step: &Step| usize::from(step.offset).wrapping_sub(usize::from(first.offset));
-    let fits = |step: &&Step| words(step) < PATH_WORDS;
+    let words = |step: &PathStep| usize::from(step.offset).wrapping_sub(usize::from(first.offset));
+    let fits = |step: &&PathStep| words(step) < PATH_WORDS;
     steps.iter().take(PATH_STEPS).take_while(fits).count()
 }
 
-fn after(state: u64, steps: &[Step]) -> u64 {
+fn after(state: u64, steps: &[PathStep]) -> u64 {
     steps
         .iter()
         .fold(state, |state, step| mix(state, step.word))
@@ -174,9 +174,9 @@ mod tests {
 
     /// A model of the kernel side's map.
     #[derive(Default)]
-    struct Kernel(HashMap<u64, RawPath>);
+    struct PathMap(HashMap<u64, RawPath>);
 
-    impl Kernel {
+    impl PathMap {
         fn enter(&mut self, changes: Vec<Change>) {
             self.0.extend(changes);
         }
@@ -207,7 +207,7 @@ mod tests {
 
     /// A stack of a program in which call site `n` determines the size of the caller's frame; locals are
     /// noise.
-    fn stack(path: &[u8], noise: u64) -> (Vec<u64>, Vec<Step>) {
+    fn stack(path: &[u8], noise: u64) -> (Vec<u64>, Vec<PathStep>) {
         let (mut words, mut steps) = (vec![1], Vec::new());
         let mut inside = 4;
         for (index, place) in path.iter().enumerate() {
@@ -217,7 +217,7 @@ mod tests {
             let (offset, word) = (words.len(), 0x1000 + u64::from(*place));
             words.push(word);
             let offset = u16::try_from(offset).unwrap_or(u16::MAX);
-            steps.push(Step { offset, word });
+            steps.push(PathStep { offset, word });
         }
         words.push(noise);
         (words, steps)
@@ -235,7 +235,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_path_is_told_apart(paths in paths(), noise in any::<u64>()) {
-            let (mut tree, mut kernel) = (Paths::default(), Kernel::default());
+            let (mut tree, mut kernel) = (Paths::default(), PathMap::default());
             let mut known: HashMap<Vec<u8>, u64> = HashMap::new();
             for (index, path) in paths.iter().enumerate() {
                 let id = index as u64 + 1;
@@ -262,7 +262,7 @@ mod tests {
             let mut tree = Paths::default();
             for (index, path) in paths.iter().enumerate() {
                 let steps: Vec<_> =
-                    path.iter().map(|&(offset, word)| Step { offset, word }).collect();
+                    path.iter().map(|&(offset, word)| PathStep { offset, word }).collect();
                 tree.learn(0, &steps, index as u64 + 1);
             }
         }
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn diverging_paths_share_their_common_part() {
-        let (mut tree, mut kernel) = (Paths::default(), Kernel::default());
+        let (mut tree, mut kernel) = (Paths::default(), PathMap::default());
         let mut one: Vec<u8> = vec![3; 40];
         let mut other = one.clone();
         one.push(1);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::elf::Refusal;
 use super::modules::Modules;
-use super::reader::{Reader, Row};
-use super::unwind::{self, Code, Rule, trampoline};
+use super::reader::{FileReader, UnwindRow};
+use super::unwind::{self, ProcessCode, UnwindRule, trampoline};
 use super::{Module, StackCopy, Unwound};
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
 use gpuprobe_model::stack::{Location, ModuleId};
@@ -30,7 +30,7 @@ const RULES_LIMIT: usize = 1 << 17;
 /// The executable mappings of all traced processes.
 #[derive(Debug, Default)]
 pub struct AddressSpaces {
-    processes: HashMap<u32, Space>,
+    processes: HashMap<u32, CodeSpace>,
     modules: Modules,
     rules: Rules,
     budget: MappingBudget,
@@ -38,9 +38,9 @@ pub struct AddressSpaces {
 
 /// The executable mappings of one process.
 #[derive(Debug, Default)]
-struct Space {
+struct CodeSpace {
     /// The mappings, sorted by address.
-    ranges: Vec<Range>,
+    ranges: Vec<CodeRange>,
     /// Number of executable pages, as counted by the kernel when the mappings were read.
     exec_pages: Option<u64>,
     /// Unmapped pages, and number of reads, since then.
@@ -52,7 +52,7 @@ struct Space {
 
 /// A mapping of a process with execute permission.
 #[derive(Debug)]
-struct Range {
+struct CodeRange {
     start: u64,
     end: u64,
     /// File offset of its beginning.
@@ -63,7 +63,7 @@ struct Range {
     is_anonymous: bool,
     /// The unwind rule of return addresses in it, if it begins with a trampoline: for when the process has
     /// ended and the code cannot be read.
-    trampolines: Option<Arc<Rule>>,
+    trampolines: Option<Arc<UnwindRule>>,
 }
 
 /// Cache of unwind rules by module and first address, shared by all processes.
@@ -74,11 +74,16 @@ struct Rules {
 }
 
 /// End address of a rule, and the rule if there is one.
-type Known = (u64, Option<Arc<Rule>>);
+type Known = (u64, Option<Arc<UnwindRule>>);
 
 impl Rules {
     /// The rule of `module` for `address`. A miss requests the rules of the whole function.
-    fn at(&mut self, reader: &Reader, module: &Module, address: u64) -> Option<Arc<Rule>> {
+    fn at(
+        &mut self,
+        reader: &FileReader,
+        module: &Module,
+        address: u64,
+    ) -> Option<Arc<UnwindRule>> {
         let known = self.of_modules.get(&module.id);
         let before = known.and_then(|known| known.range(..=address).next_back());
         if let Some((_, (end, rule))) = before
@@ -93,7 +98,7 @@ impl Rules {
         }
         let known = self.of_modules.entry(module.id).or_default();
         let mut found = None;
-        for Row { addresses, rule } in rows {
+        for UnwindRow { addresses, rule } in rows {
             let rule = Arc::new(rule);
             if addresses.contains(&address) {
                 found = Some(Arc::clone(&rule));
@@ -111,7 +116,7 @@ impl Rules {
 
 impl AddressSpaces {
     /// Without processes; files are read by `reader`.
-    pub fn new(reader: Reader) -> Self {
+    pub fn new(reader: FileReader) -> Self {
         Self {
             modules: Modules::new(reader),
             ..Self::default()
@@ -119,7 +124,7 @@ impl AddressSpaces {
     }
 
     /// The reader of files.
-    pub(crate) fn reader(&self) -> &Reader {
+    pub(crate) fn reader(&self) -> &FileReader {
         self.modules.reader()
     }
 
@@ -141,7 +146,7 @@ impl AddressSpaces {
         let with_module = |map: Mapping<'_>| {
             let module = modules.of(pid, &map);
             let is_anonymous = map.inode == 0 && map.path().is_none();
-            Range {
+            CodeRange {
                 start: map.start,
                 end: map.end,
                 offset: map.offset,
@@ -222,7 +227,7 @@ impl AddressSpaces {
 
     /// Unwinds a copied stack of process `pid`.
     pub fn unwind(&mut self, pid: u32, copy: &StackCopy<'_>) -> Unwound {
-        let mut code = Of {
+        let mut code = UnwoundProcess {
             pid,
             spaces: self,
             memory: OnceCell::new(),
@@ -304,7 +309,7 @@ fn nowhere(address: u64) -> Location {
     }
 }
 
-impl Space {
+impl CodeSpace {
     /// Whether to read the mappings again because `address` is in none: it may just have been mapped.
     fn may_read(&mut self, address: u64) -> bool {
         if self
@@ -320,7 +325,7 @@ impl Space {
         may
     }
 
-    fn range(&self, address: u64) -> Option<&Range> {
+    fn range(&self, address: u64) -> Option<&CodeRange> {
         let after = self.ranges.partition_point(|range| range.start <= address);
         let range = self.ranges.get(after.checked_sub(1)?)?;
         (address < range.end).then_some(range)
@@ -355,7 +360,7 @@ impl Peeks {
     }
 
     /// The unwind rule of trampolines at `address`, if there are any.
-    fn at(&mut self, address: u64) -> Option<Arc<Rule>> {
+    fn at(&mut self, address: u64) -> Option<Arc<UnwindRule>> {
         self.left = self.left.checked_sub(1)?;
         let memory = self.memory.get_or_init(|| ProcessMemory::of(self.pid).ok());
         let mut code = [0; trampoline::WHOLE];
@@ -365,19 +370,19 @@ impl Peeks {
 }
 
 /// One process, as seen by the unwinder.
-struct Of<'a> {
+struct UnwoundProcess<'a> {
     pid: u32,
     spaces: &'a mut AddressSpaces,
     memory: OnceCell<Option<ProcessMemory>>,
 }
 
-impl Code for Of<'_> {
+impl ProcessCode for UnwoundProcess<'_> {
     fn place(&mut self, address: u64, lookup: u64) -> Option<Location> {
         let found = self.spaces.find(self.pid, address, lookup);
         found.map(|(location, _)| location)
     }
 
-    fn rule(&mut self, lookup: u64) -> Option<Arc<Rule>> {
+    fn rule(&mut self, lookup: u64) -> Option<Arc<UnwindRule>> {
         let (location, module) = self.spaces.find(self.pid, lookup, lookup)?;
         let module = module?;
         let segments = &module.headers().ok()?.segments;
@@ -386,7 +391,7 @@ impl Code for Of<'_> {
         rules.at(modules.reader(), &module, address)
     }
 
-    fn trampoline(&mut self, return_address: u64) -> Option<Arc<Rule>> {
+    fn trampoline(&mut self, return_address: u64) -> Option<Arc<UnwindRule>> {
         let space = self.spaces.processes.get(&self.pid)?;
         let range = space.range(return_address.wrapping_sub(1))?;
         range.is_anonymous.then_some(())?;

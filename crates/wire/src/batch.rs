@@ -7,7 +7,7 @@ use std::fmt;
 use zerocopy::FromBytes;
 
 use crate::header::{BatchHeader, MAGIC, RecordHeader};
-use crate::records::{Kind, Record, read_fixed};
+use crate::records::{RecordKind, WireRecord, read_fixed};
 
 /// A batch with a valid header.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ pub enum Malformed {
     /// Unknown record kind; parsing continues with the next record.
     Kind(u16),
     /// Record too short for its kind or text; parsing continues with the next record.
-    Body(Kind),
+    Body(RecordKind),
 }
 
 impl fmt::Display for Malformed {
@@ -109,14 +109,14 @@ pub struct Records<'a> {
 
 /// A record with its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item<'a> {
+pub struct BatchItem<'a> {
     /// Fixed part of the record.
-    pub record: Record,
-    /// Text of a [`Record::Text`] or [`Record::CallbackName`]; empty for others.
+    pub record: WireRecord,
+    /// Text of a [`WireRecord::Text`] or [`WireRecord::CallbackName`]; empty for others.
     pub text: &'a [u8],
 }
 
-impl Item<'_> {
+impl BatchItem<'_> {
     /// The text with invalid UTF-8 replaced.
     #[must_use]
     pub fn text_lossy(&self) -> Cow<'_, str> {
@@ -125,7 +125,7 @@ impl Item<'_> {
 }
 
 impl<'a> Iterator for Records<'a> {
-    type Item = Result<Item<'a>, Malformed>;
+    type Item = Result<BatchItem<'a>, Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let left = self
@@ -138,7 +138,7 @@ impl<'a> Iterator for Records<'a> {
             return Some(Err(Malformed::Length { offset }));
         };
         self.offset += usize::from(header.bytes);
-        let Some(kind) = Kind::of(header.kind) else {
+        let Some(kind) = RecordKind::of(header.kind) else {
             return Some(Err(Malformed::Kind(header.kind)));
         };
         Some(read_item(kind, &header, record).ok_or(Malformed::Body(kind)))
@@ -154,9 +154,13 @@ fn split(left: &[u8]) -> Option<(RecordHeader, &[u8])> {
     Some((header, rest.get(..body)?))
 }
 
-fn read_item<'a>(kind: Kind, header: &RecordHeader, record: &'a [u8]) -> Option<Item<'a>> {
+fn read_item<'a>(
+    kind: RecordKind,
+    header: &RecordHeader,
+    record: &'a [u8],
+) -> Option<BatchItem<'a>> {
     let (fixed, rest) = record.split_at_checked(kind.fixed_bytes())?;
-    Some(Item {
+    Some(BatchItem {
         record: read_fixed(kind, fixed)?,
         text: rest.get(..usize::from(header.text_bytes))?,
     })

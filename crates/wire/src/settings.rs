@@ -8,21 +8,21 @@ use std::str::FromStr;
 
 /// All settings of the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct WireSettings {
     /// Kinds of activity to collect.
-    pub kinds: Kinds,
+    pub kinds: ActivityKinds,
     /// Size of a CUPTI activity buffer, bytes.
     pub buffer_bytes: usize,
     /// Flush period of completed records, milliseconds.
     pub flush_ms: u32,
     /// Tracing process; the collector stops when it exits. `None`: the collector runs until its own
     /// process exits.
-    pub tracer: Option<Tracer>,
+    pub tracer: Option<TracerId>,
 }
 
 /// Identity of a process that is not confused with a later process of the same PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tracer {
+pub struct TracerId {
     /// Process id in its own PID namespace.
     pub pid: u32,
     /// Start time: field 22 of its `/proc/PID/stat`, clock ticks since boot.
@@ -31,19 +31,19 @@ pub struct Tracer {
     pub namespace: u64,
 }
 
-/// Default of [`Settings::buffer_bytes`].
+/// Default of [`WireSettings::buffer_bytes`].
 pub const BUFFER_BYTES: usize = 8 << 20;
-/// Accepted range of [`Settings::buffer_bytes`].
+/// Accepted range of [`WireSettings::buffer_bytes`].
 pub const BUFFER_BYTES_RANGE: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 30;
-/// Default of [`Settings::flush_ms`].
+/// Default of [`WireSettings::flush_ms`].
 pub const FLUSH_MS: u32 = 100;
-/// Accepted range of [`Settings::flush_ms`].
+/// Accepted range of [`WireSettings::flush_ms`].
 pub const FLUSH_MS_RANGE: std::ops::RangeInclusive<u32> = 1..=60_000;
 
-impl Default for Settings {
+impl Default for WireSettings {
     fn default() -> Self {
         Self {
-            kinds: Kinds::USUAL,
+            kinds: ActivityKinds::USUAL,
             buffer_bytes: BUFFER_BYTES,
             flush_ms: FLUSH_MS,
             tracer: None,
@@ -51,7 +51,7 @@ impl Default for Settings {
     }
 }
 
-impl fmt::Display for Settings {
+impl fmt::Display for WireSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -66,7 +66,7 @@ impl fmt::Display for Settings {
     }
 }
 
-impl FromStr for Settings {
+impl FromStr for WireSettings {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -87,7 +87,7 @@ impl FromStr for Settings {
     }
 }
 
-impl FromStr for Tracer {
+impl FromStr for TracerId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -187,9 +187,9 @@ pub const NAMED_KINDS: &[NamedKind] = &[
 
 /// A set of [`NAMED_KINDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kinds(u32);
+pub struct ActivityKinds(u32);
 
-impl Kinds {
+impl ActivityKinds {
     /// All kinds but `graph`: with it, CUPTI reports no kernels and copies that are nodes of a
     /// graph, and their counts would no longer be what the GPU executed.
     pub const USUAL: Self = Self(Self::ALL.0 & !(1 << GRAPH));
@@ -238,7 +238,7 @@ impl Kinds {
 const GRAPH: usize = 14;
 const _: () = assert!(NAMED_KINDS[GRAPH].cupti[0] == cupti::GRAPH_TRACE);
 
-impl fmt::Display for Kinds {
+impl fmt::Display for ActivityKinds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, kind) in self.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
@@ -248,7 +248,7 @@ impl fmt::Display for Kinds {
     }
 }
 
-impl FromStr for Kinds {
+impl FromStr for ActivityKinds {
     type Err = String;
 
     /// Parses a non-empty, comma-separated list of names.
@@ -264,27 +264,33 @@ mod tests {
 
     #[test]
     fn settings_round_trip() {
-        let settings = Settings {
+        let settings = WireSettings {
             kinds: "kernel,memcpy,marker".parse().unwrap(),
             buffer_bytes: 1 << 20,
             flush_ms: 7,
-            tracer: Some(Tracer {
+            tracer: Some(TracerId {
                 pid: 4242,
                 start_ticks: u64::MAX,
                 namespace: 4_026_531_836,
             }),
         };
         assert_eq!(settings.to_string().parse(), Ok(settings));
-        let settings = Settings::default();
+        let settings = WireSettings::default();
         assert_eq!(settings.to_string().parse(), Ok(settings));
     }
 
     #[test]
     fn graph_traces_are_off_by_default() {
-        assert!(!Kinds::USUAL.contains("graph"));
-        assert!(Kinds::ALL.contains("graph"));
-        assert_eq!(Kinds::ALL.iter().count(), Kinds::USUAL.iter().count() + 1);
-        assert_eq!(Kinds::ALL.to_string().parse(), Ok(Kinds::ALL));
+        assert!(!ActivityKinds::USUAL.contains("graph"));
+        assert!(ActivityKinds::ALL.contains("graph"));
+        assert_eq!(
+            ActivityKinds::ALL.iter().count(),
+            ActivityKinds::USUAL.iter().count() + 1
+        );
+        assert_eq!(
+            ActivityKinds::ALL.to_string().parse(),
+            Ok(ActivityKinds::ALL)
+        );
     }
 
     #[test]
@@ -304,7 +310,7 @@ mod tests {
             ("color=red", "unknown setting"),
             ("flush_ms=5;;", "KEY=VALUE"),
         ] {
-            let refused = text.parse::<Settings>().unwrap_err();
+            let refused = text.parse::<WireSettings>().unwrap_err();
             assert!(refused.contains(why), "{text:?}: {refused}");
         }
     }

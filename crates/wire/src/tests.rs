@@ -5,7 +5,7 @@ use zerocopy::IntoBytes;
 use super::*;
 
 fn written() -> Vec<u8> {
-    let mut writer = Writer::default();
+    let mut writer = BatchWriter::default();
     assert!(writer.push(
         &Text {
             id: 1,
@@ -30,19 +30,19 @@ fn batches_round_trip() {
     assert_eq!(batch.header.records, 2);
     let items: Vec<_> = batch.records().map(Result::unwrap).collect();
     assert_eq!(items[0].text_lossy(), "_Z3addPfS_i");
-    assert!(matches!(items[0].record, Record::Text(text) if text.id == 1));
-    assert!(matches!(items[1].record, Record::Kernel(kernel) if kernel.end_ns == 9));
+    assert!(matches!(items[0].record, WireRecord::Text(text) if text.id == 1));
+    assert!(matches!(items[1].record, WireRecord::Kernel(kernel) if kernel.end_ns == 9));
     assert_eq!(items.len(), 2);
 }
 
 #[test]
 fn every_kind_has_its_number_and_its_size() {
-    for &kind in Kind::ALL {
-        assert_eq!(Kind::of(kind as u16), Some(kind));
+    for &kind in RecordKind::ALL {
+        assert_eq!(RecordKind::of(kind as u16), Some(kind));
         assert_eq!(kind.fixed_bytes() % 8, 0, "{kind:?} is not padded");
     }
-    assert_eq!(Kind::of(0), None);
-    assert_eq!(Kind::of(18), None);
+    assert_eq!(RecordKind::of(0), None);
+    assert_eq!(RecordKind::of(18), None);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_wrong_length_stops_parsing_and_a_wrong_kind_does_not() {
     bytes[header] = 99;
     let read: Vec<_> = Batch::parse(&bytes).unwrap().records().collect();
     assert_eq!(read[0], Err(Malformed::Kind(99)));
-    assert!(matches!(&read[1], Ok(item) if item.record.kind() == Kind::Kernel));
+    assert!(matches!(&read[1], Ok(item) if item.record.kind() == RecordKind::Kernel));
 
     for length in [0u16, 4, 7, 12, 0xfff8] {
         let mut bytes = written();
@@ -83,12 +83,12 @@ fn a_wrong_length_stops_parsing_and_a_wrong_kind_does_not() {
     let mut bytes = written();
     bytes[header + 2..header + 4].copy_from_slice(8u16.as_bytes());
     let first = Batch::parse(&bytes).unwrap().records().next();
-    assert_eq!(first, Some(Err(Malformed::Body(Kind::Text))));
+    assert_eq!(first, Some(Err(Malformed::Body(RecordKind::Text))));
 }
 
 #[test]
 fn a_full_batch_refuses_records() {
-    let mut writer = Writer::default();
+    let mut writer = BatchWriter::default();
     let mut pushed = 0;
     while writer.push(&Kernel::default(), b"") {
         pushed += 1;
@@ -110,13 +110,13 @@ fn a_long_text_is_cut_at_a_character() {
     let odd = format!("x{long}");
     assert_eq!(cut(odd.as_bytes()).len(), TEXT_MAX - 1);
     assert_eq!(cut(&[0x80; TEXT_MAX + 1]).len(), TEXT_MAX);
-    let mut writer = Writer::default();
+    let mut writer = BatchWriter::default();
     assert!(writer.push(&Text::default(), odd.as_bytes()));
 }
 
 #[test]
 fn memory_is_allocated_once() {
-    let mut writer = Writer::default();
+    let mut writer = BatchWriter::default();
     let before = writer.bytes.capacity();
     while writer.push(&Text::default(), &[b'x'; TEXT_MAX]) {}
     assert_eq!(writer.bytes.capacity(), before);

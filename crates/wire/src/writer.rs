@@ -3,18 +3,18 @@
 use zerocopy::IntoBytes;
 
 use crate::header::{BATCH_MAX, BatchHeader, MAGIC, RecordHeader, TEXT_MAX};
-use crate::records::{Body, Record, with_body};
+use crate::records::{Body, WireRecord, with_body};
 
 const HEADER_BYTES: usize = size_of::<BatchHeader>();
 
 /// A batch under construction. Its buffer is allocated once.
 #[derive(Debug)]
-pub struct Writer {
+pub struct BatchWriter {
     pub(crate) bytes: Vec<u8>,
     records: u32,
 }
 
-impl Default for Writer {
+impl Default for BatchWriter {
     fn default() -> Self {
         let mut bytes = Vec::with_capacity(BATCH_MAX);
         bytes.resize(HEADER_BYTES, 0);
@@ -22,7 +22,7 @@ impl Default for Writer {
     }
 }
 
-impl Writer {
+impl BatchWriter {
     /// Whether the batch has no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -61,7 +61,7 @@ impl Writer {
 
     /// Appends a record of any kind, see [`Self::push`].
     #[inline]
-    pub fn push_record(&mut self, record: &Record, text: &[u8]) -> bool {
+    pub fn push_record(&mut self, record: &WireRecord, text: &[u8]) -> bool {
         with_body!(record, body => self.push(body, text))
     }
 

@@ -5,14 +5,14 @@
 #[cfg(feature = "live")]
 use std::collections::BTreeSet;
 
-use super::Grade::{Error, Warning};
+use super::UnusedOption::{Error, Warning};
 use super::*;
 
 /// What is said of a command line: the grade and the options.
-fn said(line: &str) -> Vec<(Grade, String)> {
+fn said(line: &str) -> Vec<(UnusedOption, String)> {
     let words = line.split_whitespace();
     let matches = Cli::command().try_get_matches_from(words).unwrap();
-    let found = without_effect(&Given::of(&matches));
+    let found = without_effect(&TypedOptions::of(&matches));
     let options = |said: String| said.split(" ha").next().unwrap().to_owned();
     found
         .into_iter()
@@ -21,7 +21,7 @@ fn said(line: &str) -> Vec<(Grade, String)> {
 }
 
 /// Command lines, and of which options something is said.
-const LINES: &[(&str, &[(Grade, &str)])] = &[
+const LINES: &[(&str, &[(UnusedOption, &str)])] = &[
     ("report f --depth 3", &[(Error, "--depth")]),
     (
         "report f --sort age --min-size 1 --kernels",
@@ -52,7 +52,7 @@ const LINES: &[(&str, &[(Grade, &str)])] = &[
 ];
 
 #[cfg(feature = "live")]
-const LIVE_LINES: &[(&str, &[(Grade, &str)])] = &[
+const LIVE_LINES: &[(&str, &[(UnusedOption, &str)])] = &[
     (
         "-p 7 --kind vmm --depth 3 --stacks-shown --top 3 --sort age",
         &[],
@@ -130,7 +130,7 @@ const LIVE_LINES: &[(&str, &[(Grade, &str)])] = &[
 ];
 
 #[cfg(not(feature = "live"))]
-const LIVE_LINES: &[(&str, &[(Grade, &str)])] = &[];
+const LIVE_LINES: &[(&str, &[(UnusedOption, &str)])] = &[];
 
 #[test]
 fn options_without_effect_are_told_from_others() {
@@ -157,7 +157,7 @@ fn every_rule_is_tried() {
     for rule in RULES {
         let is_tried = lines().any(|(line, _)| {
             let matches = of(line);
-            let given = Given::of(&matches);
+            let given = TypedOptions::of(&matches);
             rule.commands.contains(&given.command)
                 && rule.options.iter().any(|option| given.has(option))
                 && !(rule.works)(&given)

@@ -1,11 +1,11 @@
 //! `--activity` and what belongs to it, as it is typed.
 
 use clap::{ArgGroup, Args};
-use gpuprobe_wire::settings::{BUFFER_BYTES, BUFFER_BYTES_RANGE, Kinds};
+use gpuprobe_wire::settings::{ActivityKinds, BUFFER_BYTES, BUFFER_BYTES_RANGE};
 
 use super::super::heading;
 use super::super::view::parse_size;
-use crate::live::{Collect, Target};
+use crate::live::{CollectorSettings, Target};
 
 /// Whatever turns on that something is collected.
 pub(super) const COLLECTS: &str = "collects";
@@ -27,7 +27,7 @@ pub(super) struct ActivityArgs {
         group = COLLECTS,
         help_heading = heading::TRACE
     )]
-    activity: Option<Option<Kinds>>,
+    activity: Option<Option<ActivityKinds>>,
 
     /// Size of CUPTI's buffers in COMMAND.
     #[arg(
@@ -60,15 +60,15 @@ impl ActivityArgs {
         &self,
         target: &Target,
         is_on: bool,
-    ) -> Result<Option<Collect>, &'static str> {
+    ) -> Result<Option<CollectorSettings>, &'static str> {
         if !is_on {
             return Ok(None);
         }
         if !matches!(target, Target::Command(_)) {
             return Err(NEEDS_COMMAND);
         }
-        Ok(Some(Collect {
-            kinds: self.activity.flatten().unwrap_or(Kinds::USUAL),
+        Ok(Some(CollectorSettings {
+            kinds: self.activity.flatten().unwrap_or(ActivityKinds::USUAL),
             buffer_bytes: self.cupti_buffer,
         }))
     }
@@ -96,13 +96,13 @@ mod tests {
     use clap::Parser;
 
     use super::super::super::{Action as Any, Cli};
-    use super::super::Action;
+    use super::super::TraceCommandAction;
     use super::*;
 
-    fn collect(words: &[&str]) -> Result<Option<Collect>, String> {
+    fn collect(words: &[&str]) -> Result<Option<CollectorSettings>, String> {
         let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
         let (activity, target, summary) = match &cli.action {
-            Some(Any::Live(Action::Record(record))) => {
+            Some(Any::Live(TraceCommandAction::Record(record))) => {
                 (&record.activity, record.target.target(), false)
             }
             _ => {
@@ -122,7 +122,10 @@ mod tests {
     fn a_summary_of_activity_needs_no_other_option() {
         let alone = ["gpuprobe", "--activity-summary", "--", "app"];
         let usual = collect(&alone).unwrap().unwrap();
-        assert_eq!((usual.kinds, usual.buffer_bytes), (Kinds::USUAL, 8 << 20));
+        assert_eq!(
+            (usual.kinds, usual.buffer_bytes),
+            (ActivityKinds::USUAL, 8 << 20)
+        );
         let config = Cli::try_parse_from(alone).unwrap().trace.into_config();
         assert!(config.modes.activity && config.collect.is_some());
         assert!(!config.single_records);
@@ -148,7 +151,10 @@ mod tests {
         for program in [&["gpuprobe"][..], &["gpuprobe", "record", "-o", "f"]] {
             let of = |words: &[&str]| collect(&[program, words].concat());
             let usual = of(&["--activity", "--", "app", "kernel"]).unwrap().unwrap();
-            assert_eq!((usual.kinds, usual.buffer_bytes), (Kinds::USUAL, 8 << 20));
+            assert_eq!(
+                (usual.kinds, usual.buffer_bytes),
+                (ActivityKinds::USUAL, 8 << 20)
+            );
             let some = of(&[
                 "--activity=kernel,memset",
                 "--cupti-buffer",

@@ -11,9 +11,9 @@ use clap::error::ErrorKind;
 use super::advanced::AdvancedArgs;
 use super::target::TargetArgs;
 use super::wrong;
-use crate::live::{self, Config, Explains, Target};
+use crate::live::{self, Explains, Target, TraceConfig};
 use gpuprobe_cuda::Modes;
-use gpuprobe_report::{Format, View, profile};
+use gpuprobe_report::{ReportFormat, View, profile};
 
 /// How long is watched by default: a verdict of growth needs nearly that.
 const WATCHED: Duration = Duration::from_secs(60);
@@ -50,17 +50,17 @@ impl Explained {
         }
     }
 
-    fn into_config(self, is_json: bool, output: Option<PathBuf>, fails: bool) -> Config {
+    fn into_config(self, is_json: bool, output: Option<PathBuf>, fails: bool) -> TraceConfig {
         let (target, advanced) = (self.target, self.advanced);
         let is_command = matches!(target.target(), Target::Command(_));
-        Config {
+        TraceConfig {
             collect: None,
             single_records: false,
             stacks: target.stacks(true),
             python: target.python(),
             tensors: target.tensors(true),
             view: View::default(),
-            profiles: profile::Config::default(),
+            profiles: profile::ProfileConfig::default(),
             gate: None,
             target: target.target(),
             modes: Modes {
@@ -79,8 +79,8 @@ impl Explained {
             duration: target.duration.or((!is_command).then_some(WATCHED)),
             top: None,
             format: match is_json {
-                true => Format::Json,
-                false => Format::Text,
+                true => ReportFormat::Json,
+                false => ReportFormat::Text,
             },
             output,
             api: advanced.api,

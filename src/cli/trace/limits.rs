@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::super::heading;
 use super::super::view::parse_size;
-use gpuprobe_recording::Limits;
+use gpuprobe_recording::FileLimits;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct LimitArgs {
@@ -34,8 +34,8 @@ pub(in crate::cli) struct LimitArgs {
 }
 
 impl LimitArgs {
-    pub(super) fn limits(&self) -> Limits {
-        Limits {
+    pub(super) fn limits(&self) -> FileLimits {
+        FileLimits {
             file_bytes: self.max_file_size,
             files: self.rotate.unwrap_or(1),
         }

@@ -23,9 +23,9 @@ use super::view::{Top, ViewArgs, parse_top};
 use super::{Cli, heading, parse_duration};
 use crate::doctor;
 use crate::live;
-use crate::live::{Config, Record, Target};
+use crate::live::{RecordConfig, Target, TraceConfig};
 use gpuprobe_cuda::Modes;
-use gpuprobe_report::Format;
+use gpuprobe_report::ReportFormat;
 
 use activity::ActivityArgs;
 use advanced::AdvancedArgs;
@@ -43,7 +43,7 @@ pub(super) fn begin() -> Option<ExitCode> {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Action {
+pub(super) enum TraceCommandAction {
     /// Check what works on this machine, and what would be probed.
     Doctor {
         /// Look at the libraries of this process only.
@@ -58,7 +58,7 @@ pub(super) enum Action {
     Record(Box<record::RecordArgs>),
 }
 
-impl Action {
+impl TraceCommandAction {
     pub(super) fn run(self) -> Result<ExitCode> {
         match self {
             Self::Doctor { pid, verbose } => doctor::run(pid, verbose),
@@ -120,12 +120,12 @@ pub(super) struct TraceArgs {
     #[arg(
         long,
         value_enum,
-        default_value_t = Format::Text,
+        default_value_t = ReportFormat::Text,
         hide_default_value = true,
         hide_possible_values = true,
         help_heading = heading::OUTPUT
     )]
-    format: Format,
+    format: ReportFormat,
 
     /// Write reports to FILE, or to stdout (`-`).
     ///
@@ -197,7 +197,7 @@ impl TraceArgs {
             modes.bandwidth_util,
             modes.activity,
         ];
-        if self.format == Format::Csv && several.iter().filter(|&&mode| mode).count() > 1 {
+        if self.format == ReportFormat::Csv && several.iter().filter(|&&mode| mode).count() > 1 {
             wrong(
                 ErrorKind::ArgumentConflict,
                 "csv holds one table: give one of --memleak, --cudatrace, --bandwidth-util and \
@@ -223,12 +223,12 @@ impl TraceArgs {
         }
     }
 
-    fn into_config(self) -> Config {
+    fn into_config(self) -> TraceConfig {
         let modes = self.modes();
         let profiles = self.profile.config(self.view.view().full_stacks);
         let collect = self.activity.collect(&self.target.target(), modes.activity);
         let collect = collect.unwrap_or_else(|why| wrong(ErrorKind::ArgumentConflict, why));
-        Config {
+        TraceConfig {
             collect,
             single_records: self.per_record,
             stacks: self.target.stacks(modes.memleak),
@@ -256,7 +256,7 @@ impl TraceArgs {
             allow_arm64: self.advanced.allow_arm64,
             untrusted_mounts: self.advanced.untrusted_mounts,
             on_oom: self.advanced.on_oom,
-            record: self.record.map(|path| Record {
+            record: self.record.map(|path| RecordConfig {
                 path,
                 name: None,
                 only: false,

@@ -12,10 +12,10 @@ use super::activity::ActivityArgs;
 use super::advanced::AdvancedArgs;
 use super::limits::LimitArgs;
 use super::target::TargetArgs;
-use crate::live::{Config, Name, Record};
+use crate::live::{RecordConfig, RecordingName, TraceConfig};
 use gpuprobe_cuda::Modes;
 use gpuprobe_report::profile;
-use gpuprobe_report::{Format, View};
+use gpuprobe_report::{ReportFormat, View};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RecordArgs {
@@ -62,11 +62,11 @@ pub(in crate::cli) struct RecordArgs {
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
 impl RecordArgs {
-    fn record(&self) -> Record {
-        let invented = || Name::of(&self.target.target(), Local::now());
+    fn record(&self) -> RecordConfig {
+        let invented = || RecordingName::of(&self.target.target(), Local::now());
         let name = self.output.is_none().then(invented);
-        let path = name.as_ref().map(Name::path);
-        Record {
+        let path = name.as_ref().map(RecordingName::path);
+        RecordConfig {
             path: path.or(self.output.clone()).unwrap_or_default(),
             name,
             only: true,
@@ -76,7 +76,7 @@ impl RecordArgs {
         }
     }
 
-    pub(super) fn into_config(self) -> Config {
+    pub(super) fn into_config(self) -> TraceConfig {
         let record = self.record();
         let others = self.cudatrace || self.bandwidth_util || self.activity.is_on();
         let modes = Modes {
@@ -91,14 +91,14 @@ impl RecordArgs {
                 .error(ErrorKind::ArgumentConflict, why)
                 .exit()
         });
-        Config {
+        TraceConfig {
             collect,
             single_records: false,
             stacks: self.target.stacks(modes.memleak),
             python: self.target.python(),
             tensors: self.target.tensors(modes.memleak),
             view: View::default(),
-            profiles: profile::Config::default(),
+            profiles: profile::ProfileConfig::default(),
             gate: None,
             target: self.target.target(),
             modes,
@@ -111,7 +111,7 @@ impl RecordArgs {
             interval: COUNT_EVERY,
             duration: self.target.duration,
             top: Some(0),
-            format: Format::Json,
+            format: ReportFormat::Json,
             output: None,
             api: self.advanced.api,
             attach: self.advanced.attach,

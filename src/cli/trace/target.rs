@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use nix::unistd::User;
 
 use super::super::{heading, parse_duration};
-use crate::live::{Filter, Target, Tensors};
+use crate::live::{ProcessFilter, Target, TensorMode};
 use crate::probe::StackMode;
 use gpuprobe_cuda::{KindSet, MemoryKind};
 
@@ -103,11 +103,11 @@ pub(super) struct TargetArgs {
         long,
         value_enum,
         value_name = "HOW",
-        default_value_t = Tensors::On,
+        default_value_t = TensorMode::On,
         help_heading = heading::TRACE,
         hide_short_help = true
     )]
-    tensors: Tensors,
+    tensors: TensorMode,
 
     /// Start COMMAND, trace it and its children.
     ///
@@ -142,16 +142,16 @@ impl TargetArgs {
     }
 
     /// Whether what allocators of frameworks hand out is traced.
-    pub(super) fn tensors(&self, memleak: bool) -> Tensors {
+    pub(super) fn tensors(&self, memleak: bool) -> TensorMode {
         match memleak {
             true => self.tensors,
-            false => Tensors::Off,
+            false => TensorMode::Off,
         }
     }
 
     /// Which of that is reported, or recorded.
-    pub(super) fn filter(&self) -> Filter {
-        Filter {
+    pub(super) fn filter(&self) -> ProcessFilter {
+        ProcessFilter {
             comms: self.comm.clone(),
             uids: self.uid.clone(),
             excluded: self.exclude.clone(),
@@ -187,13 +187,13 @@ mod tests {
     use clap::Parser;
 
     use super::super::super::{Action as Any, Cli};
-    use super::super::Action;
-    use crate::live::Config;
+    use super::super::TraceCommandAction;
+    use crate::live::TraceConfig;
 
-    fn config(words: &[&str], options: &[&str]) -> Option<Config> {
+    fn config(words: &[&str], options: &[&str]) -> Option<TraceConfig> {
         let cli = Cli::try_parse_from(words.iter().chain(options)).ok()?;
         Some(match cli.action {
-            Some(Any::Live(Action::Record(arguments))) => arguments.into_config(),
+            Some(Any::Live(TraceCommandAction::Record(arguments))) => arguments.into_config(),
             _ => cli.trace.into_config(),
         })
     }

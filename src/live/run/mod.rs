@@ -22,22 +22,22 @@ use super::collector::Collector;
 use super::discovery::{Follower, With, resume};
 use super::guard::Guard;
 use super::incidents;
-use super::output::{Output, Reader};
+use super::output::{Output, OutputReader};
 use super::release::Release;
 use super::samples::Samples;
-use super::signals::{Ends, pass_on};
+use super::signals::{StopSignals, pass_on};
 use super::sink::Sink;
-use super::{Config, Target, Tracer, command, descriptors, empty_run, limits};
-use crate::host::process::Handle;
+use super::{Target, TraceConfig, Tracer, command, descriptors, empty_run, limits};
+use crate::host::process::ProcessHandle;
 use crate::probe::{Rings, types};
-use gpuprobe_model::clock::Clock;
-use gpuprobe_model::link::Link;
+use gpuprobe_model::clock::WallClock;
+use gpuprobe_model::link::PcieLink;
 use gpuprobe_model::{Lost, Untraced};
 use gpuprobe_os::mounts;
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::{BPF, LOOK, PERF_EVENTS, SIGNAL};
 use gpuprobe_os::say;
-use gpuprobe_recording::frames::Told;
+use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::{Gate, LEAKED};
 use gpuprobe_report::profile;
@@ -61,7 +61,7 @@ const POLL_EVERY: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// Returns an error if nothing could be traced, or a report could not be written.
-pub fn run(config: &Config) -> Result<ExitCode> {
+pub fn run(config: &TraceConfig) -> Result<ExitCode> {
     descriptors::remember();
     if config.untrusted_mounts {
         mounts::trust_all();
@@ -88,7 +88,7 @@ pub fn run(config: &Config) -> Result<ExitCode> {
 
 /// State of a running session.
 pub(super) struct Run<'a> {
-    pub(super) config: &'a Config,
+    pub(super) config: &'a TraceConfig,
     output: Output,
     /// The leak check at the end.
     gate: Option<Gate>,
@@ -99,15 +99,15 @@ pub(super) struct Run<'a> {
     follower: Follower,
     release: Release,
     pub(super) sink: Sink,
-    pub(super) clock: Clock,
+    pub(super) clock: WallClock,
     /// The target processes given by id.
-    processes: Vec<Handle>,
+    processes: Vec<ProcessHandle>,
     started: Instant,
     reported: Instant,
     /// When the launch counts were last read.
     counted: Instant,
     /// The fastest link (PCI Express) between host and GPUs seen so far.
-    link: Option<Link>,
+    link: Option<PcieLink>,
     /// Approximate size of a CUDA context by GPU, in bytes.
     contexts: HashMap<u32, u64>,
     /// Values of earlier reports.
@@ -116,14 +116,14 @@ pub(super) struct Run<'a> {
     untraced: HashMap<u32, Option<Untraced>>,
     lost: Lost,
     /// The frames written to the recording.
-    told: Told,
+    told: RecordedFrames,
     guard: Option<Guard>,
     /// Dropped after the command has ended.
     collector: Option<Collector>,
     samples: Option<Samples>,
     announced: Announced,
     /// State of the messages about incidents.
-    pub(super) told_incidents: incidents::Told,
+    pub(super) told_incidents: incidents::AnnouncedIncidents,
     /// The losses printed on standard error.
     lost_said: Lost,
     /// The last explanation found a leak.
@@ -139,7 +139,7 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     async fn until_end(mut self) -> Result<ExitCode> {
-        let mut ends = Ends::install()?;
+        let mut ends = StopSignals::install()?;
         self.announced = Announced::begin(self.config, &self.tracer);
         let mut child = match self.start_command() {
             Ok(child) => child,
@@ -158,10 +158,10 @@ impl Run<'_> {
     /// Traces until the session ends. Returns the command's status if its end was the reason.
     async fn trace(
         &mut self,
-        ends: &mut Ends,
+        ends: &mut StopSignals,
         child: &mut Option<Child>,
-    ) -> Result<(Reader, Option<ExitStatus>)> {
-        let mut reader = Reader::Reading;
+    ) -> Result<(OutputReader, Option<ExitStatus>)> {
+        let mut reader = OutputReader::Reading;
         let control = self.rings.watch_control()?;
         let watched = Watched::of(&self.rings)?;
         let mut poll = ticks(Duration::ZERO, POLL_EVERY, MissedTickBehavior::Delay);
@@ -219,7 +219,7 @@ impl Run<'_> {
                     reader = self.follow_notices()?;
                 }
             }
-            if reader == Reader::Gone {
+            if reader == OutputReader::Gone {
                 say("output closed; stopping");
                 break;
             }
@@ -228,7 +228,7 @@ impl Run<'_> {
     }
 
     /// Reads the rings on a timer, and does the periodic work.
-    fn poll(&mut self) -> Result<Reader> {
+    fn poll(&mut self) -> Result<OutputReader> {
         let reader = self.read()?;
         if self.config.target == Target::Everything {
             self.release.step(&mut self.tracer);
@@ -244,7 +244,7 @@ impl Run<'_> {
     /// Writes the last report and the other outputs of the end.
     async fn end(
         mut self,
-        reader: Reader,
+        reader: OutputReader,
         child: Option<Child>,
         status: Option<ExitStatus>,
     ) -> Result<ExitCode> {
@@ -252,13 +252,13 @@ impl Run<'_> {
         self.follow_all(FIND_FOR_ONE)?;
         self.announced.go_on(&self.tracer);
         let reported = match reader {
-            Reader::Reading => self.report(true).map(|_| ()),
-            Reader::Gone => Ok(()),
+            OutputReader::Reading => self.report(true).map(|_| ()),
+            OutputReader::Gone => Ok(()),
         };
         // The last read may have settled an incident.
         self.tell_incidents(true);
         reported?;
-        let nothing = reader == Reader::Reading && self.say_why_nothing();
+        let nothing = reader == OutputReader::Reading && self.say_why_nothing();
         if !nothing {
             self.warn_of_silence();
         }
@@ -284,7 +284,7 @@ impl Run<'_> {
     /// Whether all target processes given by id have ended.
     fn all_ended(&self) -> bool {
         let children = || self.config.children && self.tracer.probe.has_targets();
-        let lives = || self.processes.iter().any(Handle::is_alive) || children();
+        let lives = || self.processes.iter().any(ProcessHandle::is_alive) || children();
         !self.processes.is_empty() && !lives()
     }
 
@@ -324,7 +324,7 @@ impl Run<'_> {
 
     /// Scans the processes of new notices and resumes held ones, for at most [`SCAN_FOR`]; if scans are
     /// left, reads the rings first.
-    fn follow_notices(&mut self) -> Result<Reader> {
+    fn follow_notices(&mut self) -> Result<OutputReader> {
         let until = (Instant::now() + SCAN_FOR).into_std();
         let with = With {
             rings: &mut self.rings,
@@ -332,7 +332,7 @@ impl Run<'_> {
             stacks: self.sink.stacks.as_mut(),
         };
         if self.follower.follow(with, until)? {
-            Ok(Reader::Reading)
+            Ok(OutputReader::Reading)
         } else {
             self.read()
         }

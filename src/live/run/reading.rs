@@ -1,9 +1,9 @@
 //! Reading of the rings and of the kernel side's counters.
 
-use super::super::output::Reader;
+use super::super::output::OutputReader;
 use super::super::samples::Samples;
 use super::super::sink::Teaching;
-use super::super::stacks::Stacks;
+use super::super::stacks::StackState;
 use super::Run;
 use crate::host::process;
 use anyhow::Result;
@@ -25,25 +25,25 @@ const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
 impl Run<'_> {
     /// Reads and applies records for at most [`READ_FOR`], and writes single copies.
-    pub(super) fn read(&mut self) -> Result<Reader> {
+    pub(super) fn read(&mut self) -> Result<OutputReader> {
         self.read_until(Some(std::time::Instant::now() + READ_FOR))
     }
 
     /// Reads for a report, for at most [`READ_FOR_REPORT`].
-    pub(super) fn read_for_report(&mut self) -> Result<Reader> {
+    pub(super) fn read_for_report(&mut self) -> Result<OutputReader> {
         self.read_until(Some(std::time::Instant::now() + READ_FOR_REPORT))
     }
 
     /// Reads all records that are in the rings now.
-    pub(super) fn read_all(&mut self) -> Result<Reader> {
+    pub(super) fn read_all(&mut self) -> Result<OutputReader> {
         // A read that was cut short leaves records of this round: finish it first.
-        if self.is_behind && self.read_until(None)? == Reader::Gone {
-            return Ok(Reader::Gone);
+        if self.is_behind && self.read_until(None)? == OutputReader::Gone {
+            return Ok(OutputReader::Gone);
         }
         self.read_until(None)
     }
 
-    fn read_until(&mut self, until: Option<std::time::Instant>) -> Result<Reader> {
+    fn read_until(&mut self, until: Option<std::time::Instant>) -> Result<OutputReader> {
         self.tracer.probe.about_to_read();
         let (sink, probe) = (&mut self.sink, &self.tracer.probe);
         let is_done = self.rings.read(&mut Teaching::new(sink, probe), until)?;
@@ -62,7 +62,7 @@ impl Run<'_> {
         lost.cupti_unknown = missed.unknown;
         lost.cupti_malformed = missed.malformed;
         self.sink.state.add_left_out(&mut lost);
-        lost.python += self.sink.stacks.as_ref().map_or(0, Stacks::lost_python);
+        lost.python += self.sink.stacks.as_ref().map_or(0, StackState::lost_python);
         lost.stacks += self.sink.stacks.as_ref().map_or(0, |stacks| stacks.unknown);
         lost.stacks += self.sink.state.ledger.stacks_left_out();
         self.lacks_ends |= lost.tasks > self.lost.tasks;
@@ -79,11 +79,11 @@ impl Run<'_> {
             self.sink.tap.note(note);
         }
         self.sink.tap.pause();
-        if self.write_records()? == Reader::Gone {
-            return Ok(Reader::Gone);
+        if self.write_records()? == OutputReader::Gone {
+            return Ok(OutputReader::Gone);
         }
         let Some(copies) = self.sink.copies.as_mut().map(std::mem::take) else {
-            return Ok(Reader::Reading);
+            return Ok(OutputReader::Reading);
         };
         let copies: Vec<_> = copies
             .iter()
@@ -93,9 +93,9 @@ impl Run<'_> {
     }
 
     /// Writes pending GPU records.
-    pub(super) fn write_records(&mut self) -> Result<Reader> {
+    pub(super) fn write_records(&mut self) -> Result<OutputReader> {
         let Some(batches) = self.sink.records.as_mut().filter(|new| !new.is_empty()) else {
-            return Ok(Reader::Reading);
+            return Ok(OutputReader::Reading);
         };
         let new = records::in_order(std::mem::take(batches));
         let began_ns = self.clock.monotonic_ns();

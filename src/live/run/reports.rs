@@ -12,14 +12,14 @@ use super::Run;
 use crate::host::nvml::Nvml;
 use crate::host::process;
 use crate::live::Target;
-use crate::live::output::Reader;
+use crate::live::output::OutputReader;
 use crate::live::recorder::mark_of;
-use crate::live::stacks::Stacks;
+use crate::live::stacks::StackState;
 use gpuprobe_engine::World;
 use gpuprobe_model::clock;
-use gpuprobe_model::link::Link;
-use gpuprobe_model::stack::{NoSymbols, Symbols};
-use gpuprobe_model::{Untraced, Usage, UserLoss, by_user};
+use gpuprobe_model::link::PcieLink;
+use gpuprobe_model::stack::{NoSymbols, Symbolize};
+use gpuprobe_model::{GpuUsage, Untraced, UserLoss, by_user};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::FrameWitness;
 use gpuprobe_recording::log::Note;
@@ -36,14 +36,14 @@ const FIND_PAUSE: Duration = Duration::from_millis(20);
 
 impl Run<'_> {
     /// Reads the rings and writes a report.
-    pub(super) fn report(&mut self, is_final: bool) -> Result<Reader> {
+    pub(super) fn report(&mut self, is_final: bool) -> Result<OutputReader> {
         let begun = Instant::now();
         let reader = match is_final {
             true => self.read_all()?,
             false => self.read_for_report()?,
         };
-        if reader == Reader::Gone {
-            return Ok(Reader::Gone);
+        if reader == OutputReader::Gone {
+            return Ok(OutputReader::Gone);
         }
         if self.config.modes.cudatrace {
             self.count_launches()?;
@@ -51,11 +51,11 @@ impl Run<'_> {
         let records = self.config.record.as_ref();
         let is_for_the_end = records.is_some_and(|record| record.only);
         if !is_final && (is_for_the_end || self.config.explains.is_some()) {
-            return Ok(Reader::Reading);
+            return Ok(OutputReader::Reading);
         }
         let modes = self.config.modes;
         if modes.bandwidth_util || modes.activity {
-            self.link = faster(self.link, Link::current());
+            self.link = faster(self.link, PcieLink::current());
         }
         if self.lost != self.lost_said && !self.output.shows_losses() {
             self.lost_said = self.lost;
@@ -78,16 +78,16 @@ impl Run<'_> {
             false => Vec::new(),
         };
         let state = &self.sink.state;
-        let known = self.sink.stacks.as_ref().map(Stacks::symbols);
+        let known = self.sink.stacks.as_ref().map(StackState::symbols);
         let symbols = known
             .as_ref()
-            .map_or(&NoSymbols as &dyn Symbols, |known| known);
+            .map_or(&NoSymbols as &dyn Symbolize, |known| known);
         let symbols = FrameWitness::new(symbols, &mut self.told);
         let report = report::build(
             state,
             self.lost,
             &options,
-            report::Sources {
+            report::ReportSources {
                 clock: Some(&self.clock),
                 usage: usage.as_ref(),
                 lost_by_user: &lost_by_user,
@@ -128,11 +128,11 @@ impl Run<'_> {
             stacks.want(needed.into_iter());
             self.wait_for_frames(FIND_FOR)?;
         }
-        let known = self.sink.stacks.as_ref().map(Stacks::symbols);
+        let known = self.sink.stacks.as_ref().map(StackState::symbols);
         let symbols = known
             .as_ref()
-            .map_or(&NoSymbols as &dyn Symbols, |known| known);
-        let sources = report::Sources::of_file(Some(&self.clock), symbols);
+            .map_or(&NoSymbols as &dyn Symbolize, |known| known);
+        let sources = report::ReportSources::of_file(Some(&self.clock), symbols);
         let report = report::build(&self.sink.state, self.lost, &options, sources);
         report
             .memleak
@@ -175,14 +175,14 @@ impl Run<'_> {
         let ledger = &self.sink.state.ledger;
         let now = self.clock.wall(clock::monotonic_ns());
         let stacks = self.sink.stacks.as_ref();
-        let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
+        let symbols = stacks.map_or(&NoSymbols as &dyn Symbolize, |stacks| &stacks.frames);
         let weight = self.config.profiles.weight;
         let time = match ledger.peak_ns() {
             Some(peak_ns) if weight == profile::Weight::Peak => self.clock.wall(peak_ns),
             _ => now,
         };
         let time_ns = time.timestamp_nanos_opt();
-        let which = profile::Which {
+        let which = profile::ProfileWeight {
             weight,
             host: false,
             full_stacks: self.config.view.full_stacks,
@@ -209,7 +209,7 @@ impl Run<'_> {
     }
 
     /// NVML's memory usage by GPU and process; `None` if memory is not traced.
-    fn usage(&mut self) -> Option<Usage> {
+    fn usage(&mut self) -> Option<GpuUsage> {
         if !self.config.modes.memleak {
             return None;
         }
@@ -222,7 +222,7 @@ impl Run<'_> {
     }
 
     /// Target processes that use a GPU or have CUDA loaded, and of which no event was traced.
-    fn untraced(&mut self, usage: &Usage) -> HashMap<u32, Untraced> {
+    fn untraced(&mut self, usage: &GpuUsage) -> HashMap<u32, Untraced> {
         let mut pids: HashSet<u32> = self.tracer.cuda_users().collect();
         if self.config.target == Target::Everything {
             pids.extend(usage.processes.keys());
@@ -272,7 +272,7 @@ impl Run<'_> {
     }
 }
 
-fn faster(a: Option<Link>, b: Option<Link>) -> Option<Link> {
+fn faster(a: Option<PcieLink>, b: Option<PcieLink>) -> Option<PcieLink> {
     match (a, b) {
         (Some(a), Some(b)) if a.bytes_per_second() >= b.bytes_per_second() => Some(a),
         (a, b) => b.or(a),

@@ -5,33 +5,33 @@ use super::super::collector::Collector;
 use super::super::discovery::Follower;
 use super::super::filter::Sieve;
 use super::super::hook::Hooks;
-use super::super::incidents::Told as ToldIncidents;
+use super::super::incidents::AnnouncedIncidents as ToldIncidents;
 use super::super::output::Output;
 use super::super::release::Release;
 use super::super::samples::Samples;
 use super::super::sink::Sink;
-use super::super::stacks::Stacks;
-use super::super::{Config, Target, Tracer, recorder};
+use super::super::stacks::StackState;
+use super::super::{Target, TraceConfig, Tracer, recorder};
 use super::Run;
-use crate::host::host_info::Live;
-use crate::host::process::Handle;
+use crate::host::host_info::ProcFs;
+use crate::host::process::ProcessHandle;
 use crate::probe::{Probe, StackMode};
 use anyhow::{Context, Result};
 use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
-use gpuprobe_model::clock::Clock;
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event;
 use gpuprobe_recording::Tap;
-use gpuprobe_recording::frames::Told;
+use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
 use gpuprobe_report::profile;
-use gpuprobe_stacks::reader::{Kind, Place, Reader};
+use gpuprobe_stacks::reader::{FileReader, ReaderHost, ReaderKind};
 use std::collections::HashMap;
 use tokio::time::Instant;
 
 impl<'a> Run<'a> {
-    pub(super) fn start(config: &'a Config) -> Result<Self> {
+    pub(super) fn start(config: &'a TraceConfig) -> Result<Self> {
         let output = Output::open(config)?;
         let profiles = profile::Outputs::open(&config.profiles, None)?;
         let gate = config.gate.as_ref().map(Gate::open).transpose()?;
@@ -40,8 +40,8 @@ impl<'a> Run<'a> {
             Target::Everything | Target::Command(_) => Vec::new(),
         };
         // The reader process starts while the BPF programs are loaded.
-        let reader = Reader::new(Kind::Functions, Place::Process);
-        let clock = Clock::now();
+        let reader = FileReader::new(ReaderKind::Functions, ReaderHost::Process);
+        let clock = WallClock::now();
         let sample_every = config
             .record
             .as_ref()
@@ -91,7 +91,7 @@ impl<'a> Run<'a> {
             announced: Announced::default(),
             told_incidents: ToldIncidents::with(hooks),
             lost: Lost::default(),
-            told: Told::default(),
+            told: RecordedFrames::default(),
             lost_said: Lost::default(),
             leaks: false,
             is_behind: false,
@@ -103,11 +103,11 @@ impl<'a> Run<'a> {
 }
 
 /// The processes with these ids, without duplicates.
-fn processes(pids: &[u32]) -> Result<Vec<Handle>> {
-    let mut found: Vec<Handle> = Vec::new();
+fn processes(pids: &[u32]) -> Result<Vec<ProcessHandle>> {
+    let mut found: Vec<ProcessHandle> = Vec::new();
     for &pid in pids {
         let process =
-            Handle::of(pid).with_context(|| format!("there is no process with id {pid}"))?;
+            ProcessHandle::of(pid).with_context(|| format!("there is no process with id {pid}"))?;
         if !found.iter().any(|known| known.pid == process.pid) {
             found.push(process);
         }
@@ -116,7 +116,7 @@ fn processes(pids: &[u32]) -> Result<Vec<Handle>> {
 }
 
 /// The consumer of all rings.
-fn sink(config: &Config, tap: Box<dyn Tap>, reader: &Reader) -> Result<Sink> {
+fn sink(config: &TraceConfig, tap: Box<dyn Tap>, reader: &FileReader) -> Result<Sink> {
     let mut state = State {
         ledger: Ledger::counting(config.kinds),
         ..State::default()
@@ -126,13 +126,13 @@ fn sink(config: &Config, tap: Box<dyn Tap>, reader: &Reader) -> Result<Sink> {
         modes: config.modes,
         state,
         filter: Sieve::new(config.filter.clone()),
-        host_info: Live::open(reader.clone()),
-        decoder: event::Decoder::default(),
+        host_info: ProcFs::open(reader.clone()),
+        decoder: event::RecordDecoder::default(),
         undecodable: 0,
         copies: config.per_call.then(Vec::new),
         records: config.single_records.then(Vec::new),
         stacks: (config.stacks != StackMode::Off)
-            .then(|| Stacks::new(tap.is_recording(), config.python, reader.clone()))
+            .then(|| StackState::new(tap.is_recording(), config.python, reader.clone()))
             .transpose()?,
         tap,
     })

@@ -187,7 +187,7 @@ fn check_pprof(proto: &Proto) {
     let function = find("training_step").unwrap();
     assert_eq!(text(function.filename), "/home/ada/train.py");
     let here =
-        |line: &gpuprobe_report::profile::pprof::proto::Line| line.function_id == function.id;
+        |line: &gpuprobe_report::profile::pprof::proto::PprofLine| line.function_id == function.id;
     let locations = proto
         .location
         .iter()

@@ -10,7 +10,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::replay::{PID, call, row, task};
 use crate::scene::{MEMORY, begin, identity, know, mark};
-use gpuprobe_model::Usage;
+use gpuprobe_model::GpuUsage;
 
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -230,9 +230,9 @@ impl TorchScene {
 
     /// Records the memory use of the process that NVML shows.
     pub(super) fn used(&mut self, bytes: u64) {
-        let usage = Usage {
+        let usage = GpuUsage {
             processes: [(self.pid, vec![(0, bytes)])].into(),
-            ..Usage::default()
+            ..GpuUsage::default()
         };
         self.recorder.note(mark(32, false, false, usage));
     }

@@ -52,10 +52,10 @@ fn memory() {
             reserved: 0,
         };
         let reduced = read_at(version, &bytes(kind::MEMORY2, size, &fields));
-        assert_eq!(reduced.record, Record::Memory(expected), "{version}");
+        assert_eq!(reduced.record, WireRecord::Memory(expected), "{version}");
         assert_eq!(reduced.texts, [0x1000, source]);
         let named = reduced.named([7, 8]);
-        assert!(matches!(named, Record::Memory(m) if (m.name, m.source) == (7, 8)));
+        assert!(matches!(named, WireRecord::Memory(m) if (m.name, m.source) == (7, 8)));
     }
 }
 
@@ -94,7 +94,11 @@ fn memory_pools() {
             managed,
         };
         let reduced = read_at(version, &bytes(kind::MEMORY_POOL, size, &fields));
-        assert_eq!(reduced.record, Record::MemoryPool(expected), "{version}");
+        assert_eq!(
+            reduced.record,
+            WireRecord::MemoryPool(expected),
+            "{version}"
+        );
     }
 }
 
@@ -128,7 +132,7 @@ fn overheads() {
             correlation: u32::try_from(correlation).unwrap(),
         };
         let reduced = read_at(version, &bytes(kind::OVERHEAD, size, &fields));
-        assert_eq!(reduced.record, Record::Overhead(expected), "{version}");
+        assert_eq!(reduced.record, WireRecord::Overhead(expected), "{version}");
     }
 }
 
@@ -150,7 +154,7 @@ fn streams_and_contexts() {
         reserved: 0,
     };
     let reduced = read_at(V11_8, &bytes(kind::STREAM, 24, &fields));
-    assert_eq!(reduced.record, Record::Stream(expected));
+    assert_eq!(reduced.record, WireRecord::Stream(expected));
 
     let fields = [(4, 4, 2), (8, 4, 1), (12, 2, 1), (14, 2, 7)];
     for (version, size) in [(V11_8, 16), (V12_4, 24), (V12_8, 32), (V13_5, 40)] {
@@ -170,7 +174,7 @@ fn streams_and_contexts() {
             let reduced = read_at(version, &bytes(kind::CONTEXT, size, &fields));
             assert_eq!(
                 reduced.record,
-                Record::Context(expected),
+                WireRecord::Context(expected),
                 "{version} {green}"
             );
         }
@@ -236,9 +240,9 @@ fn devices() {
             ecc_enabled: 1,
         };
         let reduced = read_at(version, &bytes(kind::DEVICE, size, &fields));
-        assert_eq!(reduced.record, Record::Device(expected), "{version}");
+        assert_eq!(reduced.record, WireRecord::Device(expected), "{version}");
         assert_eq!(reduced.texts, [0x7f00_0000_1000, 0]);
-        assert!(matches!(reduced.named([3, 0]), Record::Device(d) if d.name == 3));
+        assert!(matches!(reduced.named([3, 0]), WireRecord::Device(d) if d.name == 3));
     }
 }
 
@@ -264,7 +268,7 @@ fn names_and_markers() {
         reserved: 0,
     };
     assert_eq!(reduced.texts, [0x1000, 0]);
-    assert_eq!(reduced.named([6, 0]), Record::Name(expected));
+    assert_eq!(reduced.named([6, 0]), WireRecord::Name(expected));
 
     let fields = [
         (4, 4, 4),
@@ -293,7 +297,7 @@ fn names_and_markers() {
         domain: 7,
     };
     assert_eq!(reduced.texts, [0x1000, 0x2000]);
-    assert_eq!(reduced.named([6, 7]), Record::Marker(expected));
+    assert_eq!(reduced.named([6, 7]), WireRecord::Marker(expected));
 }
 
 #[test]
@@ -305,5 +309,5 @@ fn external_correlations() {
         correlation: 55,
     };
     let reduced = read_at(V11_8, &bytes(kind::EXTERNAL_CORRELATION, 24, &fields));
-    assert_eq!(reduced.record, Record::ExternalCorrelation(expected));
+    assert_eq!(reduced.record, WireRecord::ExternalCorrelation(expected));
 }

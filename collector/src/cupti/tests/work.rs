@@ -30,7 +30,7 @@ fn calls() {
                 result: 2,
             };
             let reduced = read_at(version, &bytes(number, 40, &fields));
-            assert_eq!(reduced.record, Record::Api(expected));
+            assert_eq!(reduced.record, WireRecord::Api(expected));
             assert_eq!(reduced.texts, [0, 0]);
         }
     }
@@ -120,7 +120,7 @@ fn kernels() {
         let reduced = read_at(version, &bytes(kind::CONCURRENT_KERNEL, size, KERNEL));
         assert_eq!(
             reduced.record,
-            Record::Kernel(expected_kernel()),
+            WireRecord::Kernel(expected_kernel()),
             "{version}"
         );
         assert_eq!(reduced.texts, [0x7f00_1234_5678, 0]);
@@ -130,7 +130,7 @@ fn kernels() {
         concurrent: 0,
         ..expected_kernel()
     };
-    assert_eq!(serial.record, Record::Kernel(expected));
+    assert_eq!(serial.record, WireRecord::Kernel(expected));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn kernels_that_kernels_launch() {
             device_launched,
             ..expected_kernel()
         };
-        assert_eq!(reduced.record, Record::Kernel(expected), "{version}");
+        assert_eq!(reduced.record, WireRecord::Kernel(expected), "{version}");
     }
 }
 
@@ -156,7 +156,7 @@ fn the_text_id_is_inserted() {
         name: 4,
         ..expected_kernel()
     };
-    assert_eq!(reduced.named([4, 9]), Record::Kernel(expected));
+    assert_eq!(reduced.named([4, 9]), WireRecord::Kernel(expected));
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn copies() {
             channel_type: 2,
         };
         let reduced = read_at(version, &bytes(kind::MEMCPY, size, &fields));
-        assert_eq!(reduced.record, Record::Memcpy(expected), "{version}");
+        assert_eq!(reduced.record, WireRecord::Memcpy(expected), "{version}");
     }
 }
 
@@ -260,7 +260,7 @@ fn copies_between_devices() {
         channel_type: 2,
     };
     let reduced = read_at(V13_5, &bytes(kind::MEMCPY2, 96, &fields));
-    assert_eq!(reduced.record, Record::Memcpy(expected));
+    assert_eq!(reduced.record, WireRecord::Memcpy(expected));
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn sets() {
             reserved: 0,
         };
         let reduced = read_at(version, &bytes(kind::MEMSET, size, &fields));
-        assert_eq!(reduced.record, Record::Memset(expected));
+        assert_eq!(reduced.record, WireRecord::Memset(expected));
     }
 }
 
@@ -331,7 +331,7 @@ fn waits() {
             result: u32::try_from(result).unwrap(),
         };
         let reduced = read_at(version, &bytes(kind::SYNCHRONIZATION, size, &fields));
-        assert_eq!(reduced.record, Record::Sync(expected), "{version}");
+        assert_eq!(reduced.record, WireRecord::Sync(expected), "{version}");
     }
 }
 
@@ -364,6 +364,10 @@ fn graphs() {
             reserved: 0,
         };
         let reduced = read_at(version, &bytes(kind::GRAPH_TRACE, size, &fields));
-        assert_eq!(reduced.record, Record::GraphTrace(expected), "{version}");
+        assert_eq!(
+            reduced.record,
+            WireRecord::GraphTrace(expected),
+            "{version}"
+        );
     }
 }

@@ -51,7 +51,7 @@ impl Gaps {
 
 /// Sums over a union of intervals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub struct BusySums {
     /// Length of the union, nanoseconds.
     pub busy_ns: u64,
     /// Start of the first interval, nanoseconds.
@@ -70,7 +70,7 @@ pub struct Busy {
     /// Separate intervals, in time order.
     kept: Vec<(u64, u64)>,
     /// Sums of the intervals before `kept`; ends with the last of them.
-    settled: Sums,
+    settled: BusySums,
     /// Number of intervals that arrived too late and were clipped or ignored.
     pub late: u64,
     /// Number of GPUs that share the memory of [`SHARES`] GPUs.
@@ -98,7 +98,7 @@ impl Busy {
     }
 
     /// Sums over all intervals added so far.
-    pub fn sums(&self) -> Sums {
+    pub fn sums(&self) -> BusySums {
         if !self.gathered.is_empty() {
             let mut sorted = self.clone();
             sorted.sort_in();
@@ -174,7 +174,7 @@ fn merge(merged: &mut Vec<(u64, u64)>, old: &[(u64, u64)], new: &[(u64, u64)]) {
     }
 }
 
-impl Sums {
+impl BusySums {
     /// Appends an interval that begins after the last one.
     fn append(&mut self, (start, end): (u64, u64)) {
         if self.busy_ns == 0 {
@@ -193,10 +193,10 @@ mod tests {
     use proptest::prelude::*;
 
     /// The expected sums, computed nanosecond by nanosecond.
-    fn by_moments(intervals: &[(u64, u64)]) -> Sums {
+    fn by_moments(intervals: &[(u64, u64)]) -> BusySums {
         let runs = |t: u64| intervals.iter().any(|&(start, end)| start <= t && t < end);
         let last = intervals.iter().map(|i| i.1).max().unwrap_or(0);
-        let mut sums = Sums::default();
+        let mut sums = BusySums::default();
         let (mut begun, mut before) = (None, 0);
         for t in 0..=last {
             match (runs(t), begun) {

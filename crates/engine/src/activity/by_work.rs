@@ -1,11 +1,11 @@
 //! Busy time of a GPU by kind of work: kernels, copies, memory sets and graphs, and all of them
 //! together.
 
-use super::busy::{Busy, Sums};
+use super::busy::{Busy, BusySums};
 
 /// Kind of work that a GPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum WorkKind {
     /// A run of a kernel.
     Kernel,
     /// A copy between memories.
@@ -55,13 +55,13 @@ impl Spent {
 
 impl ByWork {
     /// Adds work that ran from `start_ns` to `end_ns`.
-    pub fn add(&mut self, work: Work, start_ns: u64, end_ns: u64) {
+    pub fn add(&mut self, work: WorkKind, start_ns: u64, end_ns: u64) {
         self.any.add(start_ns, end_ns);
         self.kinds[work as usize].add(start_ns, end_ns);
     }
 
     /// Sums over work of any kind: busy time, and the gaps without work.
-    pub fn sums(&self) -> Sums {
+    pub fn sums(&self) -> BusySums {
         self.any.sums()
     }
 
@@ -110,7 +110,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: [Work; KINDS] = [Work::Kernel, Work::Copy, Work::Set, Work::Graph];
+    const ALL: [WorkKind; KINDS] = [
+        WorkKind::Kernel,
+        WorkKind::Copy,
+        WorkKind::Set,
+        WorkKind::Graph,
+    ];
 
     proptest! {
         /// Compares with a count of nanoseconds: any order, any overlap, queried in between.

@@ -14,7 +14,7 @@ const MAX_NAME_BYTES: usize = 64 << 20;
 
 /// A kernel and its runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kernel {
+pub struct KernelRuns {
     /// Demangled name, as in the source.
     pub name: Arc<str>,
     /// Mangled name, as the compiler emits it.
@@ -35,8 +35,8 @@ pub struct Kernel {
 
 /// The kernels of a process, by mangled name.
 #[derive(Clone, Debug, Default)]
-pub struct Kernels {
-    kernels: Vec<Kernel>,
+pub struct KernelsOfProcess {
+    kernels: Vec<KernelRuns>,
     by_name: HashMap<Arc<str>, usize>,
     /// The same index by the address of the name, which is quicker to look up. Holding the `Arc`
     /// keeps the address from being reused.
@@ -49,14 +49,14 @@ pub struct Kernels {
     pub others: Tally,
 }
 
-impl Kernels {
+impl KernelsOfProcess {
     /// Counts a run of the kernel `name`; `describe` fills in a new one.
     pub(super) fn add(
         &mut self,
         name: Option<&Arc<str>>,
         start_ns: u64,
         end_ns: u64,
-        describe: impl FnOnce(&mut Kernel),
+        describe: impl FnOnce(&mut KernelRuns),
     ) {
         let Some(name) = name else {
             self.unnamed.add(start_ns, end_ns);
@@ -70,7 +70,7 @@ impl Kernels {
     }
 
     /// All kernels that are counted separately.
-    pub fn iter(&self) -> impl Iterator<Item = &Kernel> {
+    pub fn iter(&self) -> impl Iterator<Item = &KernelRuns> {
         self.kernels.iter()
     }
 
@@ -88,7 +88,11 @@ impl Kernels {
         }
     }
 
-    fn index_of(&mut self, name: &Arc<str>, describe: impl FnOnce(&mut Kernel)) -> Option<usize> {
+    fn index_of(
+        &mut self,
+        name: &Arc<str>,
+        describe: impl FnOnce(&mut KernelRuns),
+    ) -> Option<usize> {
         let place = Arc::as_ptr(name).cast::<u8>() as usize;
         if let Some((_, index)) = self.by_place.get(&place) {
             return Some(*index);
@@ -98,7 +102,7 @@ impl Kernels {
             Some(index) => *index,
             None if is_full || self.kernels.len() >= MAX_KERNELS => return None,
             None => {
-                let mut kernel = Kernel {
+                let mut kernel = KernelRuns {
                     name: symbols::demangle(name).into(),
                     mangled: Arc::clone(name),
                     runs: Tally::default(),
@@ -131,7 +135,7 @@ mod tests {
 
     #[test]
     fn kernel_names_are_bounded() {
-        let mut kernels = Kernels::default();
+        let mut kernels = KernelsOfProcess::default();
         let runs = 20_000;
         for number in 0..runs {
             let name: Arc<str> = format!("{number:0>16000}").into();

@@ -11,9 +11,9 @@ pub mod tally;
 use std::collections::{BTreeMap, VecDeque};
 
 use gpuprobe_cuda::Direction;
-use gpuprobe_model::activity::Batch;
+use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::event::{Event, Task};
-use process::Process;
+use process::ProcessActivity;
 use tally::Moved;
 
 use super::transfers::Mode;
@@ -23,16 +23,16 @@ const MAX_ENDED: usize = 1024;
 
 /// GPU activity of all processes.
 #[derive(Debug, Default)]
-pub struct Activities {
+pub struct GpuActivity {
     /// Processes by their number, [`Task::process`].
-    processes: BTreeMap<u32, Process>,
+    processes: BTreeMap<u32, ProcessActivity>,
     /// Ended processes, in the order of their ends.
     ended: VecDeque<u32>,
     /// Number of ended processes that were dropped.
     pub forgotten: u64,
 }
 
-impl Activities {
+impl GpuActivity {
     /// Applies an event; events that are not about GPU activity are ignored.
     pub fn apply(&mut self, event: &Event) {
         match event {
@@ -48,7 +48,7 @@ impl Activities {
     }
 
     /// Adds the records of one batch of a process.
-    pub fn batch(&mut self, batch: &Batch) {
+    pub fn batch(&mut self, batch: &ActivityBatch) {
         self.process(batch.process, batch.pid).batch(batch);
     }
 
@@ -68,8 +68,8 @@ impl Activities {
     }
 
     /// Processes with activity records, in the order of their numbers.
-    pub fn processes(&self) -> impl Iterator<Item = (u32, &Process)> {
-        let has_activity = |process: &&Process| process.records > 0 || process.is_complete;
+    pub fn processes(&self) -> impl Iterator<Item = (u32, &ProcessActivity)> {
+        let has_activity = |process: &&ProcessActivity| process.records > 0 || process.is_complete;
         let with_number = self
             .processes
             .iter()
@@ -78,7 +78,7 @@ impl Activities {
     }
 
     /// The process with this number, if it is known.
-    pub fn get(&self, number: u32) -> Option<&Process> {
+    pub fn get(&self, number: u32) -> Option<&ProcessActivity> {
         self.processes.get(&number)
     }
 
@@ -101,13 +101,15 @@ impl Activities {
 
     /// Notes that a report has shown everything.
     pub fn mark_reported(&mut self) {
-        self.processes.values_mut().for_each(Process::mark_reported);
+        self.processes
+            .values_mut()
+            .for_each(ProcessActivity::mark_reported);
     }
 
-    fn process(&mut self, number: u32, pid: u32) -> &mut Process {
+    fn process(&mut self, number: u32, pid: u32) -> &mut ProcessActivity {
         self.processes
             .entry(number)
-            .or_insert_with(|| Process::new(pid))
+            .or_insert_with(|| ProcessActivity::new(pid))
     }
 
     fn end(&mut self, task: &Task) {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::by_work::{ByWork, Spent, Work};
-use super::kernels::Kernels;
-use super::ranges::Ranges;
+use super::by_work::{ByWork, Spent, WorkKind};
+use super::kernels::KernelsOfProcess;
+use super::ranges::NvtxRanges;
 use super::tally::{Moved, Tally};
 use crate::transfers::{Mode, mode_of};
 use gpuprobe_cuda::{Direction, nsys};
-use gpuprobe_model::activity::{Activity, Batch, Record};
+use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
 use gpuprobe_model::event::MAX_DEVICES;
 use gpuprobe_wire as wire;
 
@@ -26,7 +26,7 @@ const MAX_OVERHEADS: usize = 64;
 
 /// Activity of one GPU within a process.
 #[derive(Clone, Debug, Default)]
-pub struct Device {
+pub struct DeviceActivity {
     /// CUPTI's description of the device, if it was requested.
     pub described: Option<(Arc<str>, wire::Device)>,
     /// Busy time by kind of work.
@@ -43,7 +43,7 @@ pub struct Device {
 
 /// Key by which copies are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WhichCopies {
+pub struct CopyClass {
     /// Kinds of memory that the copy goes between.
     pub direction: Direction,
     /// Meaning of the duration of the call; `None` if it is unknown.
@@ -56,7 +56,7 @@ pub struct WhichCopies {
 
 /// Calls of a driver or runtime function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Function {
+pub struct FunctionCalls {
     /// Name of the function, if the collector has sent it.
     pub name: Option<Arc<str>>,
     /// Number and durations of its calls.
@@ -67,7 +67,7 @@ pub struct Function {
 
 /// A number of operations and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct CountAndTime {
     /// Number of operations counted.
     pub count: u64,
     /// Sum of their bytes.
@@ -76,7 +76,7 @@ pub struct Counted {
 
 /// GPU activity of one process.
 #[derive(Clone, Debug, Default)]
-pub struct Process {
+pub struct ProcessActivity {
     /// Process id (tgid) on the host.
     pub pid: u32,
     /// User id, if known.
@@ -98,25 +98,25 @@ pub struct Process {
     /// The latest time in any record, nanoseconds.
     pub last_ns: u64,
     /// GPUs by device index, as CUDA numbers them in the process.
-    pub devices: BTreeMap<u32, Device>,
+    pub devices: BTreeMap<u32, DeviceActivity>,
     /// Contexts by CUPTI's context id.
     pub contexts: BTreeMap<u32, wire::Context>,
     /// Work run on each stream, by CUPTI's context and stream ids.
     pub streams: BTreeMap<(u32, u32), Tally>,
     /// Kernel runs, by kernel name.
-    pub kernels: Kernels,
+    pub kernels: KernelsOfProcess,
     /// Totals of copies, by direction, mode and memory kinds.
-    pub copies: BTreeMap<WhichCopies, Moved>,
+    pub copies: BTreeMap<CopyClass, Moved>,
     /// Totals of memory sets.
     pub sets: Moved,
     /// Waits for the GPU by `CUpti_ActivitySynchronizationType`.
     pub waits: BTreeMap<u32, Tally>,
     /// Memory operations by `CUpti_ActivityMemoryKind` and `CUpti_ActivityMemoryOperationType`.
-    pub memory: BTreeMap<(u32, u32), Counted>,
+    pub memory: BTreeMap<(u32, u32), CountAndTime>,
     /// Memory pool operations by `CUpti_ActivityMemoryPoolOperationType`.
-    pub pools: BTreeMap<u32, Counted>,
+    pub pools: BTreeMap<u32, CountAndTime>,
     /// Functions by `CUpti_CallbackDomain` and callback id.
-    pub functions: HashMap<(u32, u32), Function>,
+    pub functions: HashMap<(u32, u32), FunctionCalls>,
     /// Calls of functions beyond the limit on separate functions.
     pub other_calls: Tally,
     /// Overheads of tracing by `CUpti_ActivityOverheadKind`.
@@ -126,10 +126,10 @@ pub struct Process {
     /// Number of NVTX marks and ranges.
     pub markers: u64,
     /// NVTX ranges, by name.
-    pub ranges: Ranges,
+    pub ranges: NvtxRanges,
 }
 
-impl Process {
+impl ProcessActivity {
     pub(super) fn new(pid: u32) -> Self {
         Self {
             pid,
@@ -138,7 +138,7 @@ impl Process {
         }
     }
 
-    pub(super) fn batch(&mut self, batch: &Batch) {
+    pub(super) fn batch(&mut self, batch: &ActivityBatch) {
         if batch.cupti_version != 0 {
             self.cupti_version = batch.cupti_version;
         }
@@ -149,59 +149,59 @@ impl Process {
 
     fn activity(&mut self, activity: &Activity) {
         match &activity.record {
-            Record::Kernel(kernel) => self.kernel(kernel, activity.name.as_ref()),
-            Record::Memcpy(copy) => self.copy(copy),
-            Record::Memset(set) => self.set(set),
-            Record::Api(call) => self.call(call, activity.name.as_ref()),
-            Record::Sync(wait) => {
+            ActivityRecord::Kernel(kernel) => self.kernel(kernel, activity.name.as_ref()),
+            ActivityRecord::Memcpy(copy) => self.copy(copy),
+            ActivityRecord::Memset(set) => self.set(set),
+            ActivityRecord::Api(call) => self.call(call, activity.name.as_ref()),
+            ActivityRecord::Sync(wait) => {
                 self.saw(wait.start_ns, wait.end_ns);
                 let tally = self.waits.entry(up_to(4, wait.sync_type)).or_default();
                 tally.add(wait.start_ns, wait.end_ns);
             }
-            Record::Memory(memory) => {
+            ActivityRecord::Memory(memory) => {
                 self.saw(memory.time_ns, memory.time_ns);
                 let key = (up_to(7, memory.memory_kind), up_to(2, memory.operation));
                 self.memory.entry(key).or_default().add(memory.size_bytes);
             }
-            Record::MemoryPool(pool) => {
+            ActivityRecord::MemoryPool(pool) => {
                 self.saw(pool.time_ns, pool.time_ns);
                 let counted = self.pools.entry(up_to(3, pool.operation)).or_default();
                 counted.add(pool.size_bytes);
             }
-            Record::GraphTrace(graph) => {
+            ActivityRecord::GraphTrace(graph) => {
                 self.saw(graph.start_ns, graph.end_ns);
                 self.graphs.add(graph.start_ns, graph.end_ns);
                 self.stream(graph.context, graph.stream, graph.start_ns, graph.end_ns);
                 let busy = &mut self.device(graph.device).busy;
-                busy.add(Work::Graph, graph.start_ns, graph.end_ns);
+                busy.add(WorkKind::Graph, graph.start_ns, graph.end_ns);
             }
-            Record::Overhead(overhead) => {
+            ActivityRecord::Overhead(overhead) => {
                 let known = self.overheads.len() < MAX_OVERHEADS
                     || self.overheads.contains_key(&overhead.overhead_kind);
                 let kind = if known { overhead.overhead_kind } else { 0 };
                 let tally = self.overheads.entry(kind).or_default();
                 tally.add(overhead.start_ns, overhead.end_ns);
             }
-            Record::Device(device) => {
+            ActivityRecord::Device(device) => {
                 let name = activity.name.clone().unwrap_or_else(|| "?".into());
                 self.device(device.device).described = Some((name, *device));
             }
-            Record::Context(context) => {
+            ActivityRecord::Context(context) => {
                 if self.contexts.len() < MAX_LISTED {
                     self.contexts.insert(context.context, *context);
                 }
             }
-            Record::Stream(stream) => {
+            ActivityRecord::Stream(stream) => {
                 if self.streams.len() < MAX_LISTED {
                     self.streams
                         .entry((stream.context, stream.stream))
                         .or_default();
                 }
             }
-            Record::Marker(marker) => {
+            ActivityRecord::Marker(marker) => {
                 self.marker(marker, activity);
             }
-            Record::Name(_) | Record::ExternalCorrelation(_) => {}
+            ActivityRecord::Name(_) | ActivityRecord::ExternalCorrelation(_) => {}
         }
     }
 
@@ -218,14 +218,14 @@ impl Process {
         self.stream(kernel.context, kernel.stream, start_ns, end_ns);
         let device = self.device(kernel.device);
         device.kernels.add(start_ns, end_ns);
-        device.busy.add(Work::Kernel, start_ns, end_ns);
+        device.busy.add(WorkKind::Kernel, start_ns, end_ns);
     }
 
     fn copy(&mut self, copy: &wire::Memcpy) {
         let (start_ns, end_ns) = (copy.start_ns, copy.end_ns);
         self.saw(start_ns, end_ns);
         let direction = nsys::direction(copy.copy_kind);
-        let which = WhichCopies {
+        let which = CopyClass {
             direction,
             mode: (copy.flags & MODE_NOT_TOLD == 0)
                 .then(|| mode_of(copy.flags & 1 != 0, direction, copy.size_bytes)),
@@ -237,7 +237,7 @@ impl Process {
         self.stream(copy.context, copy.stream, start_ns, end_ns);
         let device = self.device(copy.device);
         device.copies.add(start_ns, end_ns);
-        device.busy.add(Work::Copy, start_ns, end_ns);
+        device.busy.add(WorkKind::Copy, start_ns, end_ns);
     }
 
     fn set(&mut self, set: &wire::Memset) {
@@ -247,7 +247,7 @@ impl Process {
         self.stream(set.context, set.stream, start_ns, end_ns);
         let device = self.device(set.device);
         device.sets.add(start_ns, end_ns);
-        device.busy.add(Work::Set, start_ns, end_ns);
+        device.busy.add(WorkKind::Set, start_ns, end_ns);
     }
 
     fn call(&mut self, call: &wire::Api, name: Option<&Arc<str>>) {
@@ -289,7 +289,7 @@ impl Process {
     }
 
     /// Device indices out of range share one entry.
-    fn device(&mut self, device: u32) -> &mut Device {
+    fn device(&mut self, device: u32) -> &mut DeviceActivity {
         let device = if device < u32::from(MAX_DEVICES) {
             device
         } else {
@@ -323,7 +323,7 @@ impl Process {
     }
 }
 
-impl Counted {
+impl CountAndTime {
     fn add(&mut self, bytes: u64) {
         self.count += 1;
         self.bytes = self.bytes.saturating_add(bytes);

@@ -16,7 +16,7 @@ const MAX_OPEN: usize = 65_536;
 
 /// NVTX ranges of one domain and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct NvtxRange {
     /// Domain; `None` for the default domain.
     pub domain: Option<Arc<str>>,
     /// Name of the ranges.
@@ -27,7 +27,7 @@ pub struct Range {
 
 /// A range that has begun and not ended.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenRange {
     start_ns: u64,
     /// Index into the ranges by name; `None` beyond the limit on names.
     range: Option<usize>,
@@ -35,21 +35,21 @@ struct Open {
 
 /// The NVTX ranges of a process.
 #[derive(Clone, Debug, Default)]
-pub struct Ranges {
-    ranges: Vec<Range>,
+pub struct NvtxRanges {
+    ranges: Vec<NvtxRange>,
     by_name: HashMap<(Option<Arc<str>>, Arc<str>), usize>,
     name_bytes: usize,
     /// Open ranges by CUPTI's marker id.
-    open: HashMap<u32, Open>,
+    open: HashMap<u32, OpenRange>,
     /// Ranges with names beyond the limit.
     pub others: Tally,
     /// Number of ranges dropped because too many were open.
     pub dropped: u64,
 }
 
-impl Ranges {
+impl NvtxRanges {
     /// The ranges by name that are counted separately.
-    pub fn iter(&self) -> impl Iterator<Item = &Range> {
+    pub fn iter(&self) -> impl Iterator<Item = &NvtxRange> {
         self.ranges.iter()
     }
 
@@ -71,12 +71,12 @@ impl Ranges {
         }
         let name = name.cloned().unwrap_or_else(|| "?".into());
         let range = self.index_of((domain.cloned(), name));
-        self.open.insert(id, Open { start_ns, range });
+        self.open.insert(id, OpenRange { start_ns, range });
     }
 
     /// Ends a range; ignored if its begin was not seen.
     pub(super) fn end(&mut self, id: u32, end_ns: u64) {
-        let Some(Open { start_ns, range }) = self.open.remove(&id) else {
+        let Some(OpenRange { start_ns, range }) = self.open.remove(&id) else {
             return;
         };
         let times = match range {
@@ -94,7 +94,7 @@ impl Ranges {
             return None;
         }
         self.name_bytes += key.1.len() + key.0.as_ref().map_or(0, |domain| domain.len());
-        self.ranges.push(Range {
+        self.ranges.push(NvtxRange {
             domain: key.0.clone(),
             name: Arc::clone(&key.1),
             times: Tally::default(),
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn nested_ranges_of_a_name_count_each() {
-        let mut ranges = Ranges::default();
+        let mut ranges = NvtxRanges::default();
         let (step, domain) = (Arc::from("step"), Arc::from("app"));
         ranges.begin(1, None, Some(&step), 100);
         ranges.begin(2, None, Some(&step), 110);
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn names_and_open_ranges_are_bounded() {
-        let mut ranges = Ranges::default();
+        let mut ranges = NvtxRanges::default();
         let most = u32::try_from(MAX_NAMES).unwrap_or(0);
         for id in 0..most + 10 {
             ranges.begin(id, None, Some(&Arc::from(format!("step {id}"))), 1);

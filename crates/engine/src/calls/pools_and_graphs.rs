@@ -1,12 +1,12 @@
 //! Calls on memory pools and graphs.
 
-use super::super::allocation::{New, Place};
+use super::super::allocation::{AllocationPlace, NewAllocation};
 use super::super::change::Change;
 use super::super::contexts::PRIMARY;
-use super::super::graphs::Node;
+use super::super::graphs::MemoryNode;
 use super::super::pools;
 use super::super::process::Process;
-use gpuprobe_cuda::{MemoryKind, Op, Space};
+use gpuprobe_cuda::{AddressSpace, MemoryKind, Op};
 use gpuprobe_model::abi::{NODE_ALLOCATES, NODE_FREES};
 use gpuprobe_model::event::Call;
 
@@ -41,9 +41,9 @@ impl Process {
     /// Reports a change of the pool `handle`; pools of host memory are not reported.
     fn record_pool(&mut self, handle: u64) {
         let device = match self.pools.place_of(handle) {
-            Place::Device(device) => Some(device),
-            Place::Unknown => None,
-            Place::Host => return,
+            AllocationPlace::Device(device) => Some(device),
+            AllocationPlace::Unknown => None,
+            AllocationPlace::Host => return,
         };
         self.changes.record(|| Change::Pool(device));
     }
@@ -75,8 +75,13 @@ impl Process {
     }
 
     /// Makes a graph node. Free nodes have no call site.
-    pub(super) fn node(&mut self, call: &Call, address: u64, size_bytes: Option<u64>) -> Node {
-        Node {
+    pub(super) fn node(
+        &mut self,
+        call: &Call,
+        address: u64,
+        size_bytes: Option<u64>,
+    ) -> MemoryNode {
+        MemoryNode {
             address,
             size_bytes,
             row: call.row,
@@ -93,10 +98,10 @@ impl Process {
         };
         let launched = &made.launched;
         for &address in &launched.freed {
-            self.remove(Space::Device, address);
+            self.remove(AddressSpace::Device, address);
         }
         for node in &launched.allocated {
-            let new = New {
+            let new = NewAllocation {
                 address: node.address,
                 size_bytes: node.size_bytes.unwrap_or(0),
                 end_ns: call.end_ns,
@@ -104,7 +109,7 @@ impl Process {
                 row: node.row,
                 site: node.site,
                 kind: MemoryKind::Graph,
-                space: Space::Device,
+                space: AddressSpace::Device,
                 place: node.device.into(),
                 slot: PRIMARY,
                 context: 0,
@@ -114,6 +119,6 @@ impl Process {
     }
 }
 
-fn pool_sort(call: &Call) -> pools::Sort {
+fn pool_sort(call: &Call) -> pools::PoolLocation {
     pools::sort(call.stream(), call.device, call.size_bytes)
 }

@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-use super::{Asked, GivenUp, Incident, Outcome};
+use super::{Asked, GivenUp, Incident, IncidentOutcome};
 use crate::pools;
 use crate::process::Process;
 use crate::sites::Sites;
 use crate::tensors::{Allocator, Fragmentation};
-use crate::totals::{Sums, Total};
+use crate::totals::{MemorySums, Total};
 use crate::{Identity, arrays};
 use gpuprobe_cuda::{Belongs, Layer, MemoryKind, Op};
 use gpuprobe_model::event::{Call, OutOfMemory};
@@ -21,9 +21,9 @@ const MAX_OTHERS: usize = 64;
 
 /// Memory that a process held.
 #[derive(Clone, Debug, Default)]
-pub struct Held {
+pub struct HeldByProcess {
     /// Sums of GPU, host and imported memory.
-    pub sums: Sums,
+    pub sums: MemorySums,
     /// Live memory by kind.
     pub kinds: Vec<(MemoryKind, Total)>,
     /// GPU memory on the device of the request, if that is known.
@@ -99,13 +99,13 @@ fn is_of_host(call: &Call) -> bool {
 
 /// A successful allocation by CUDA.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Given {
+pub(crate) struct ThreadGrants {
     /// Bytes requested, if the call has a size.
     pub(super) bytes: Option<u64>,
     pub(super) at_host: bool,
 }
 
-impl From<&Call> for Given {
+impl From<&Call> for ThreadGrants {
     fn from(call: &Call) -> Self {
         Self {
             bytes: asked_bytes(call),
@@ -197,10 +197,10 @@ impl Incident {
             attempts: u64::from(asked.result.is_some()),
             repeats: 0,
             given_up: None,
-            held: Held::of(process, device, asked.at_host),
+            held: HeldByProcess::of(process, device, asked.at_host),
             others: Vec::new(),
             gpu: None,
-            outcome: Outcome::Pending,
+            outcome: IncidentOutcome::Pending,
             outcome_ns: None,
             is_reported: false,
             asked,
@@ -259,7 +259,7 @@ impl Incident {
     }
 }
 
-impl Held {
+impl HeldByProcess {
     /// Memory that `process` holds now; `device` is the device of the request.
     pub(crate) fn of(process: &Process, device: Option<u16>, at_host: bool) -> Self {
         let (sites, other_sites) = largest(&process.sites, |live| match at_host {
@@ -307,7 +307,7 @@ impl HeldByPytorch {
 }
 
 /// The call sites with the most live memory, largest first, and the number and sum of the others.
-fn largest(sites: &Sites, of: impl Fn(Sums) -> Total) -> (Vec<HeldSite>, (u64, Total)) {
+fn largest(sites: &Sites, of: impl Fn(MemorySums) -> Total) -> (Vec<HeldSite>, (u64, Total)) {
     let mut found: Vec<_> = (0..)
         .zip(sites.iter())
         .map(|(number, site)| (number, of(site.live)))

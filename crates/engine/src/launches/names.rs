@@ -11,12 +11,12 @@ const ENTRY: usize = 64;
 
 /// Kernel names by handle and epoch.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
+pub(super) struct NamesByHandle {
     names: HashMap<Place, Arc<str>>,
     bytes: usize,
 }
 
-impl Names {
+impl NamesByHandle {
     pub(super) fn get(&self, place: &Place) -> Option<&Arc<str>> {
         self.names.get(place)
     }
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn removed_names_take_no_memory() {
-        let mut names = Names::default();
+        let mut names = NamesByHandle::default();
         for handle in 0..10 {
             names.insert((handle, 0), "name".repeat(10).into());
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::{Counted, Launcher, Launches};
+use super::{LaunchCount, Launcher, Launches};
 use gpuprobe_model::abi::RawLaunchKey;
 
 /// Limits on the ended processes, and on their kernels, that the final report lists; beyond either,
@@ -15,7 +15,7 @@ const EARLIER_NAME: &str = "(ended processes)";
 
 /// Processes that have ended.
 #[derive(Debug, Default)]
-pub(super) struct Past {
+pub(super) struct PastLaunches {
     /// Ended since the last call of [`Launches::take_ends`].
     ending: Vec<u32>,
     /// Ended before that call: their counts are being read from the BPF map.
@@ -24,15 +24,15 @@ pub(super) struct Past {
     ended: VecDeque<(u32, usize)>,
     kernels: usize,
     /// Launches of the merged processes, by row of the function table.
-    earlier: HashMap<u16, (RawLaunchKey, Counted)>,
+    earlier: HashMap<u16, (RawLaunchKey, LaunchCount)>,
 }
 
-impl Past {
+impl PastLaunches {
     pub(super) fn end(&mut self, process: u32) {
         self.ending.push(process);
     }
 
-    pub(super) fn earlier(&self) -> impl Iterator<Item = (&RawLaunchKey, &Counted)> {
+    pub(super) fn earlier(&self) -> impl Iterator<Item = (&RawLaunchKey, &LaunchCount)> {
         self.earlier.values().map(|(key, counted)| (key, counted))
     }
 
@@ -42,14 +42,17 @@ impl Past {
         }
     }
 
-    fn add(&mut self, row: u16, counted: &Counted) {
+    fn add(&mut self, row: u16, counted: &LaunchCount) {
         let key = RawLaunchKey {
             handle: 0,
             process: EARLIER,
             row,
             epoch: 0,
         };
-        let (_, sum) = self.earlier.entry(row).or_insert((key, Counted::default()));
+        let (_, sum) = self
+            .earlier
+            .entry(row)
+            .or_insert((key, LaunchCount::default()));
         sum.add(counted);
     }
 

@@ -14,7 +14,7 @@ pub(super) fn key(handle: u64, epoch: u16, symbol: &str) -> RawLaunchKey {
 }
 
 pub(super) fn kernel(key: RawLaunchKey, given: bool, name: &str) -> Event {
-    Event::Kernel(Kernel {
+    Event::Kernel(KernelName {
         pid: 7,
         key,
         given,

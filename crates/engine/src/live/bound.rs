@@ -5,7 +5,7 @@ use crate::Allocation;
 
 /// Order in which allocations are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum AllocationOrder {
     /// Larger first; among equal sizes, older first.
     Size,
     /// Older first; among equal ages, larger first.
@@ -15,7 +15,7 @@ pub enum By {
 /// Sort key: the allocation listed first has the highest rank.
 pub(crate) type Rank = (u64, u64, u64);
 
-impl By {
+impl AllocationOrder {
     pub(crate) fn rank(self, allocation: &Allocation) -> Rank {
         let Allocation {
             size_bytes,
@@ -80,10 +80,10 @@ impl Bound {
     }
 
     /// No allocation in the block has a higher rank.
-    pub(super) fn rank(&self, by: By) -> Rank {
+    pub(super) fn rank(&self, by: AllocationOrder) -> Rank {
         match by {
-            By::Size => (self.first.0, self.first.1, u64::MAX),
-            By::Age => (!self.oldest_ns, u64::MAX, u64::MAX),
+            AllocationOrder::Size => (self.first.0, self.first.1, u64::MAX),
+            AllocationOrder::Age => (!self.oldest_ns, u64::MAX, u64::MAX),
         }
     }
 }

@@ -8,22 +8,22 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::bound::{Bound, By, Rank};
-use super::store::{Block, Key, Store};
+use super::bound::{AllocationOrder, Bound, Rank};
+use super::store::{GroupChunk, GroupKey, Store};
 use crate::Allocation;
 
 /// A bounded heap that keeps the first allocations offered to it.
 #[derive(Clone, Debug)]
-pub struct First<'a> {
+pub struct TopN<'a> {
     count: usize,
-    by: By,
+    by: AllocationOrder,
     /// The last of the kept ones is on top.
     heap: BinaryHeap<Reverse<Ranked<'a>>>,
 }
 
-impl<'a> First<'a> {
+impl<'a> TopN<'a> {
     /// An empty heap that keeps up to `count` allocations in the order `by`.
-    pub fn new(count: usize, by: By) -> Self {
+    pub fn new(count: usize, by: AllocationOrder) -> Self {
         Self {
             count,
             by,
@@ -83,7 +83,7 @@ impl Ord for Ranked<'_> {
 /// A group with at least one allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holding {
-    pub(crate) key: Key,
+    pub(crate) key: GroupKey,
     number: u32,
 }
 
@@ -97,13 +97,18 @@ impl Store {
         })
     }
 
-    fn blocks_of(&self, holding: &Holding) -> impl Iterator<Item = &Block> {
+    fn blocks_of(&self, holding: &Holding) -> impl Iterator<Item = &GroupChunk> {
         let blocks = self.groups[holding.number as usize].blocks.iter();
         blocks.map(|&number| &self.blocks[number as usize])
     }
 
     /// The first `count` allocations of some groups, in order.
-    pub(crate) fn first(&self, holdings: &[Holding], count: usize, by: By) -> Vec<&Allocation> {
+    pub(crate) fn first(
+        &self,
+        holdings: &[Holding],
+        count: usize,
+        by: AllocationOrder,
+    ) -> Vec<&Allocation> {
         let blocks = || holdings.iter().flat_map(|holding| self.blocks_of(holding));
         if count == usize::MAX {
             let mut all: Vec<_> = blocks().flat_map(|block| self.entries(block)).collect();
@@ -114,7 +119,7 @@ impl Store {
         let ranks = (0..).zip(&blocks);
         let ranks = ranks.map(|(number, block): (usize, _)| (block.bound.get().rank(by), number));
         let mut likely = BinaryHeap::from_iter(ranks);
-        let mut first = First::new(count, by);
+        let mut first = TopN::new(count, by);
         while let Some((rank, number)) = likely.pop()
             && first.wants(rank)
         {
@@ -148,7 +153,7 @@ impl Store {
         (oldest, newest)
     }
 
-    fn tighten(&self, block: &Block) {
+    fn tighten(&self, block: &GroupChunk) {
         if block.bound.get().is_stale() {
             block.bound.set(Bound::of(self.entries(block)));
         }

@@ -17,22 +17,22 @@ use super::store::Slot;
 const MEAN: usize = 820;
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct IndexEntry {
     hash: u32,
     slot: Slot,
 }
 
 /// Slots by the hash of their key.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct SlotIndex {
     /// 2^`bits` tables selected by the low bits of the hash, followed by the second halves of the
     /// tables that have been split, selected by one more bit.
-    tables: Vec<HashTable<Entry>>,
+    tables: Vec<HashTable<IndexEntry>>,
     bits: u32,
     len: usize,
 }
 
-impl Default for Index {
+impl Default for SlotIndex {
     fn default() -> Self {
         Self {
             tables: vec![HashTable::new()],
@@ -42,7 +42,7 @@ impl Default for Index {
     }
 }
 
-impl Index {
+impl SlotIndex {
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -75,7 +75,7 @@ impl Index {
     /// Adds a slot, which must not be in the index yet.
     pub(super) fn insert(&mut self, hash: u32, slot: Slot) {
         let table = self.table_of(hash);
-        insert(&mut self.tables[table], Entry { hash, slot });
+        insert(&mut self.tables[table], IndexEntry { hash, slot });
         self.len += 1;
         if self.len > self.tables.len() * MEAN {
             self.split();
@@ -89,7 +89,7 @@ impl Index {
         let found = table
             .find_entry(place_hash(hash), |e| e.hash == hash && is_it(e.slot))
             .ok()?;
-        let (Entry { slot, .. }, _) = found.remove();
+        let (IndexEntry { slot, .. }, _) = found.remove();
         if table.capacity() > MEAN / 8 && table.capacity() > table.len() * 4 {
             table.shrink_to(table.len() * 2, |e| place_hash(e.hash));
         }
@@ -114,7 +114,7 @@ impl Index {
     fn split(&mut self) {
         let number = self.tables.len() - (1 << self.bits);
         let whole = mem::take(&mut self.tables[number]);
-        let is_second = |entry: &Entry| entry.hash >> self.bits & 1 == 1;
+        let is_second = |entry: &IndexEntry| entry.hash >> self.bits & 1 == 1;
         let seconds = whole.iter().filter(|entry| is_second(entry)).count();
         let mut halves = [whole.len() - seconds, seconds].map(HashTable::with_capacity);
         for entry in whole {
@@ -150,7 +150,7 @@ impl Index {
     }
 }
 
-fn insert(table: &mut HashTable<Entry>, entry: Entry) {
+fn insert(table: &mut HashTable<IndexEntry>, entry: IndexEntry) {
     table.insert_unique(place_hash(entry.hash), entry, |e| place_hash(e.hash));
 }
 
@@ -171,8 +171,8 @@ mod tests {
         (u64::from(key).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32
     }
 
-    fn filled(count: u32) -> Index {
-        let mut index = Index::default();
+    fn filled(count: u32) -> SlotIndex {
+        let mut index = SlotIndex::default();
         for slot in 0..count {
             index.insert(hash(slot), slot);
         }
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn it_grows_one_table_at_a_time_and_shrinks_again() {
-        let mut index = Index::default();
+        let mut index = SlotIndex::default();
         let mut tables = 1;
         for slot in 0..100_000 {
             index.insert(hash(slot), slot);
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn equal_hashes_are_distinguished() {
-        let mut index = Index::default();
+        let mut index = SlotIndex::default();
         for slot in 0..2 * MEAN as u32 {
             index.insert(7, slot);
         }
@@ -227,7 +227,7 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_like_a_map(steps in prop::collection::vec((any::<bool>(), 0_u32..3000), 0..8000)) {
-            let mut index = Index::default();
+            let mut index = SlotIndex::default();
             let mut oracle = std::collections::HashSet::new();
             for (add, key) in steps {
                 let found = index.find(hash(key), |slot| slot == key);

@@ -24,13 +24,13 @@ const MIN_PLACES: usize = 4096;
 
 /// Properties that all allocations of a group share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub(crate) struct GroupKey {
     pub(crate) thread: u32,
     pub(crate) site: u32,
     pub(crate) kind: MemoryKind,
 }
 
-impl Key {
+impl GroupKey {
     fn of(allocation: &Allocation) -> Self {
         Self {
             thread: allocation.thread(),
@@ -42,7 +42,7 @@ impl Key {
 
 /// Consecutive places of a group.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct GroupChunk {
     /// One bit per place.
     occupied: u128,
     /// A cache: scans of the block make it exact.
@@ -52,7 +52,7 @@ pub(super) struct Block {
     position: u32,
 }
 
-impl Block {
+impl GroupChunk {
     /// The occupied places, as indices into the group.
     fn places(&self) -> impl Iterator<Item = usize> + use<> {
         let first = self.position as usize * BLOCK;
@@ -66,8 +66,8 @@ impl Block {
 }
 
 #[derive(Debug)]
-pub(super) struct Group {
-    pub(super) key: Key,
+pub(super) struct AllocationGroup {
+    pub(super) key: GroupKey,
     pub(super) live: usize,
     entries: Vec<Allocation>,
     /// Numbers of its blocks.
@@ -79,11 +79,11 @@ pub(super) struct Group {
 /// Live allocations, by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
-    pub(super) groups: Vec<Group>,
-    by_key: HashMap<Key, u32>,
+    pub(super) groups: Vec<AllocationGroup>,
+    by_key: HashMap<GroupKey, u32>,
     /// The group that was added to last: often the group of the next allocation.
-    last: Option<(Key, u32)>,
-    pub(super) blocks: Vec<Block>,
+    last: Option<(GroupKey, u32)>,
+    pub(super) blocks: Vec<GroupChunk>,
     /// Blocks and groups to be reused.
     free_blocks: Vec<u32>,
     free_groups: Vec<u32>,
@@ -100,7 +100,10 @@ impl Store {
         self.blocks.iter().flat_map(|block| self.entries(block))
     }
 
-    pub(super) fn entries(&self, block: &Block) -> impl Iterator<Item = &Allocation> + use<'_> {
+    pub(super) fn entries(
+        &self,
+        block: &GroupChunk,
+    ) -> impl Iterator<Item = &Allocation> + use<'_> {
         let group = self.groups.get(block.group as usize);
         let entries = group.map_or(&[][..], |group| &group.entries);
         block.places().map(|place| &entries[place])
@@ -108,7 +111,7 @@ impl Store {
 
     /// Stores `new`; `None` if no place is left.
     pub(super) fn put(&mut self, new: Allocation) -> Option<Slot> {
-        let number = self.group(Key::of(&new));
+        let number = self.group(GroupKey::of(&new));
         let group = &mut self.groups[number as usize];
         let slot = if let Some(slot) = group.holes.pop() {
             let block = &self.blocks[block_of(slot)];
@@ -183,7 +186,7 @@ impl Store {
     }
 
     /// The group of `key`, which may be new.
-    fn group(&mut self, key: Key) -> u32 {
+    fn group(&mut self, key: GroupKey) -> u32 {
         if let Some((_, number)) = self.last.filter(|(last, _)| *last == key) {
             return number;
         }
@@ -191,7 +194,7 @@ impl Store {
         let empty = &mut self.empty_groups;
         let number = *self.by_key.entry(key).or_insert_with(|| {
             *empty += 1;
-            let group = Group::new(key);
+            let group = AllocationGroup::new(key);
             if let Some(number) = free.pop() {
                 groups[number as usize] = group;
                 return number;
@@ -210,7 +213,7 @@ impl Store {
             let group = &mut groups[number as usize];
             let keep = group.live > 0;
             if !keep {
-                *group = Group::new(group.key);
+                *group = AllocationGroup::new(group.key);
                 free.push(number);
             }
             keep
@@ -262,15 +265,15 @@ impl Store {
     }
 }
 
-impl Block {
+impl GroupChunk {
     fn clear(&mut self) {
         self.occupied = 0;
         self.bound.set(Bound::EMPTY);
     }
 }
 
-impl Group {
-    fn new(key: Key) -> Self {
+impl AllocationGroup {
+    fn new(key: GroupKey) -> Self {
         Self {
             key,
             live: 0,
@@ -307,12 +310,12 @@ fn offset(slot: Slot) -> usize {
 
 /// Assigns a block to the group with this number, if one is left.
 fn add_block(
-    blocks: &mut Vec<Block>,
+    blocks: &mut Vec<GroupChunk>,
     free: &mut Vec<u32>,
     group: u32,
     position: u32,
 ) -> Option<u32> {
-    let block = Block {
+    let block = GroupChunk {
         occupied: 0,
         bound: Cell::new(Bound::EMPTY),
         group,

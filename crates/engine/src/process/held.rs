@@ -1,12 +1,12 @@
 //! Queries on the memory that a process holds.
 
-use gpuprobe_cuda::{MemoryKind, Space};
+use gpuprobe_cuda::{AddressSpace, MemoryKind};
 
 use super::Process;
 use crate::Allocation;
-use crate::live::{By, Holding};
-use crate::physical::Physical;
-use crate::pools::Pool;
+use crate::live::{AllocationOrder, Holding};
+use crate::physical::PhysicalAllocation;
+use crate::pools::PoolAccount;
 use crate::totals::Total;
 
 /// Ages and kinds of the live allocations of a call site, computed without a scan of all of them.
@@ -40,7 +40,7 @@ impl Process {
 
     /// The first `count` live allocations of the counted kinds, in order, for each of
     /// [`Self::threads`]. The cost hardly depends on the number of further ones.
-    pub fn first_by_thread(&self, count: usize, by: By) -> Vec<Vec<&Allocation>> {
+    pub fn first_by_thread(&self, count: usize, by: AllocationOrder) -> Vec<Vec<&Allocation>> {
         let mut by_thread = vec![Vec::new(); self.threads.len()];
         let mut holdings: Vec<_> = self.holdings().collect();
         holdings.sort_unstable_by_key(|holding| holding.key.thread);
@@ -82,9 +82,9 @@ impl Process {
     }
 
     /// The physical memory behind `allocation`, if it is of that kind.
-    pub fn physical_of(&self, allocation: &Allocation) -> Option<&Physical> {
+    pub fn physical_of(&self, allocation: &Allocation) -> Option<&PhysicalAllocation> {
         match allocation.space() {
-            Space::Physical => self.physical.get(allocation.address),
+            AddressSpace::Physical => self.physical.get(allocation.address),
             _ => None,
         }
     }
@@ -92,13 +92,13 @@ impl Process {
     /// Name of the device variable in `allocation`, if it is one.
     pub fn name_of(&self, allocation: &Allocation) -> Option<&str> {
         match allocation.space() {
-            Space::Variables => self.variables.get(&allocation.address)?.name.as_deref(),
+            AddressSpace::Variables => self.variables.get(&allocation.address)?.name.as_deref(),
             _ => None,
         }
     }
 
     /// The pool of `allocation`, if it is from a pool.
-    pub fn pool_of(&self, allocation: &Allocation) -> Option<&Pool> {
+    pub fn pool_of(&self, allocation: &Allocation) -> Option<&PoolAccount> {
         match allocation.kind() {
             MemoryKind::Async => self.pools.get(allocation.slot()),
             _ => None,

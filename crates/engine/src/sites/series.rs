@@ -210,7 +210,7 @@ pub fn least_age_ns(bucket: usize) -> u64 {
 
 /// What became of what was allocated at one call site or several, by windows of one width.
 #[derive(Clone, Debug, Default)]
-pub struct Shape {
+pub struct SeriesShape {
     /// The width of a window, ns.
     pub width_ns: u64,
     /// When the first began.
@@ -235,7 +235,7 @@ pub struct Shape {
     pub unknown_frees: Vec<u64>,
 }
 
-impl Shape {
+impl SeriesShape {
     /// Of nothing yet.
     pub(crate) fn new(mut all: Windows, unknown_frees: &Series, now_ns: u64) -> Self {
         all.reach(now_ns);

@@ -13,7 +13,7 @@ use super::Allocator;
 use crate::allocation::key;
 use crate::process::Process;
 use crate::totals::Total;
-use gpuprobe_cuda::{MemoryKind, Space};
+use gpuprobe_cuda::{AddressSpace, MemoryKind};
 
 /// Largest request that PyTorch serves from small segments of [`SMALL_SEGMENT`] bytes; a larger one
 /// takes a large segment. `kSmallSize` and `kSmallBuffer` of `CUDACachingAllocator.cpp`.
@@ -26,7 +26,7 @@ const LITTLE: u64 = 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fragmentation {
     /// Its segments: one allocation each, or a run of mapped pieces without a gap.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<TensorSegment>,
     /// Bytes of the largest free block in them.
     pub largest_free_bytes: u64,
     /// Largest request in bytes that fits into one of them: small segments only serve small
@@ -75,7 +75,7 @@ impl Pinned {
 
 /// Memory from CUDA with blocks of the allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct TensorSegment {
     /// Address of the first byte.
     pub address: u64,
     /// Size of the memory, bytes.
@@ -86,7 +86,7 @@ pub struct Segment {
     pub pieces: Vec<u64>,
 }
 
-impl Segment {
+impl TensorSegment {
     /// An allocation without blocks.
     fn of(address: u64, bytes: u64) -> Self {
         Self {
@@ -171,25 +171,25 @@ impl Allocator {
     }
 
     /// Segments of the allocator, by address.
-    fn segments(&self, process: &Process, blocks: &[Used]) -> Vec<Segment> {
+    fn segments(&self, process: &Process, blocks: &[Used]) -> Vec<TensorSegment> {
         let mut segments: Vec<_> = self
             .segments
             .iter()
-            .filter_map(|&address| process.live.get(key(Space::Device, address)))
+            .filter_map(|&address| process.live.get(key(AddressSpace::Device, address)))
             .filter(|allocation| allocation.kind() != MemoryKind::Async)
-            .map(|allocation| Segment::of(allocation.address, allocation.size_bytes))
+            .map(|allocation| TensorSegment::of(allocation.address, allocation.size_bytes))
             .collect();
         for &range in &self.ranges {
-            let mut last: Option<Segment> = None;
+            let mut last: Option<TensorSegment> = None;
             for (address, bytes) in process.physical.mapped_in(range) {
                 match &mut last {
                     Some(segment) if segment.end() == address => {
                         segment.bytes = segment.bytes.saturating_add(bytes);
                         segment.pieces.push(address);
                     }
-                    _ => segments.extend(last.replace(Segment {
+                    _ => segments.extend(last.replace(TensorSegment {
                         pieces: vec![address],
-                        ..Segment::of(address, bytes)
+                        ..TensorSegment::of(address, bytes)
                     })),
                 }
             }
@@ -201,17 +201,18 @@ impl Allocator {
     }
 
     /// Adds memory that was seen to be allocated, but whose first block was not.
-    fn add_unnoticed(&self, process: &Process, blocks: &[Used], segments: &mut Vec<Segment>) {
+    fn add_unnoticed(&self, process: &Process, blocks: &[Used], segments: &mut Vec<TensorSegment>) {
         segments.sort_unstable_by_key(|segment| segment.address);
-        let is_in = |segments: &[Segment], address: u64| {
+        let is_in = |segments: &[TensorSegment], address: u64| {
             let after = segments.partition_point(|segment| segment.address <= address);
             after > 0 && address < segments[after - 1].end()
         };
         if blocks.iter().all(|block| is_in(segments, block.address)) {
             return;
         }
-        let of_gpu =
-            |a: &&crate::Allocation| a.space() == Space::Device && a.kind() != MemoryKind::Async;
+        let of_gpu = |a: &&crate::Allocation| {
+            a.space() == AddressSpace::Device && a.kind() != MemoryKind::Async
+        };
         let mut others: Vec<_> = process.live.iter().filter(of_gpu).collect();
         others.sort_unstable_by_key(|allocation| allocation.address);
         let mut more: HashMap<u64, u64> = HashMap::new();
@@ -228,7 +229,7 @@ impl Allocator {
             }
         }
         let more = more.into_iter();
-        segments.extend(more.map(|(address, bytes)| Segment::of(address, bytes)));
+        segments.extend(more.map(|(address, bytes)| TensorSegment::of(address, bytes)));
     }
 }
 
@@ -246,7 +247,7 @@ impl Fragmentation {
     }
 
     /// Adds a segment and the blocks in it, by address.
-    fn look_at(&mut self, segment: &mut Segment, blocks: &[Used]) {
+    fn look_at(&mut self, segment: &mut TensorSegment, blocks: &[Used]) {
         let mut free_from = segment.address;
         for block in blocks {
             self.note_free(segment, block.address.saturating_sub(free_from));
@@ -289,7 +290,7 @@ impl Fragmentation {
         }
     }
 
-    fn note_free(&mut self, segment: &Segment, bytes: u64) {
+    fn note_free(&mut self, segment: &TensorSegment, bytes: u64) {
         self.largest_free_bytes = self.largest_free_bytes.max(bytes);
         let fits = if self.has_small && segment.is_small() {
             bytes.min(SMALL_REQUEST)

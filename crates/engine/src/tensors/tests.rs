@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use gpuprobe_cuda::FUNCTIONS;
-use gpuprobe_model::event::{Call, Detail, Event, MAX_DEVICES, Request, Tensor};
+use gpuprobe_model::event::{Call, Detail, Event, MAX_DEVICES, Tensor, TensorRequest};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Location};
 use proptest::prelude::*;
@@ -133,7 +133,7 @@ impl Program {
     }
 
     fn request(&mut self, address: u64, bytes: u64, stream: u64) {
-        self.apply(&Event::Request(Request {
+        self.apply(&Event::Request(TensorRequest {
             pid: PID,
             address,
             bytes,

@@ -1,6 +1,6 @@
 //! Growth: that more and more stays.
 
-use crate::sites::series::{AGES, Shape, least_age_ns};
+use crate::sites::series::{AGES, SeriesShape, least_age_ns};
 
 /// Growth is looked at in so many parts, of which all but one must have some, and the last.
 const PARTS: usize = 8;
@@ -21,7 +21,7 @@ pub(super) struct Growth {
     pub(super) bytes: u64,
 }
 
-impl Shape {
+impl SeriesShape {
     /// The window of this time.
     pub(super) fn index(&self, time_ns: u64) -> usize {
         let since = time_ns.saturating_sub(self.begin_ns);
@@ -57,7 +57,7 @@ impl Shape {
 }
 
 /// Growth by what was allocated and stays: older than nearly everything that is freed there.
-pub(super) fn of_blocks(shape: &Shape) -> Option<Growth> {
+pub(super) fn of_blocks(shape: &SeriesShape) -> Option<Growth> {
     let end = (0..AGES).find_map(|bucket| {
         let freed = sum(&shape.ages[bucket..]);
         let windows = shape.windows_older_than(least_age_ns(bucket));
@@ -80,13 +80,13 @@ pub(super) fn of_blocks(shape: &Shape) -> Option<Growth> {
 }
 
 /// Whether so many frees were of what had been there before that they may be what was replaced.
-fn is_replaced(shape: &Shape, first: usize, blocks: u64) -> bool {
+fn is_replaced(shape: &SeriesShape, first: usize, blocks: u64) -> bool {
     let unknown = sum(&shape.unknown_frees[first..]);
     unknown.saturating_mul(2) >= blocks
 }
 
 /// Growth of what is freed and allocated anew, larger each time.
-pub(super) fn of_bytes(shape: &Shape) -> Option<Growth> {
+pub(super) fn of_bytes(shape: &SeriesShape) -> Option<Growth> {
     let end = shape.bytes.len();
     let least = &shape.bytes;
     let rises: Vec<u64> = least.windows(2).map(|two| two[1] - two[0]).collect();

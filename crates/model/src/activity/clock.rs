@@ -14,12 +14,12 @@ const MOST_DRIFT: f64 = 0.001;
 /// Maps CUPTI timestamps of one process to `CLOCK_MONOTONIC`, by linear interpolation between the
 /// moments at which both clocks were read, so that drift is followed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Clock {
+pub(super) struct CuptiClock {
     /// Pairs of (CUPTI, `CLOCK_MONOTONIC`) nanoseconds, both ascending.
     readings: VecDeque<(u64, u64)>,
 }
 
-impl Clock {
+impl CuptiClock {
     /// Adds a reading of both clocks at one moment.
     pub(super) fn read(&mut self, cupti_ns: u64, monotonic_ns: u64) {
         if let Some(&(cupti, monotonic)) = self.readings.back() {
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn times_are_interpolated_and_extrapolated() {
-        let mut clock = Clock::default();
+        let mut clock = CuptiClock::default();
         assert_eq!(clock.to_monotonic(77), 77);
         clock.read(10 * SECOND, 50 * SECOND);
         // A single reading gives the offset only.
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn disturbed_readings_are_rejected() {
-        let mut clock = Clock::default();
+        let mut clock = CuptiClock::default();
         clock.read(10 * SECOND, 50 * SECOND);
         clock.read(9 * SECOND, 51 * SECOND);
         clock.read(11 * SECOND, 49 * SECOND);
@@ -126,7 +126,7 @@ mod tests {
             readings in proptest::collection::vec((0u64.., 0u64..), 0..8),
             times in proptest::collection::vec(1u64.., 2),
         ) {
-            let mut clock = Clock::default();
+            let mut clock = CuptiClock::default();
             readings.iter().for_each(|&(cupti, monotonic)| clock.read(cupti, monotonic));
             let _ = (clock.to_monotonic(times[0]), clock.to_monotonic(times[1]));
         }

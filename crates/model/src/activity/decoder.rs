@@ -5,12 +5,12 @@
 
 use std::collections::VecDeque;
 
-use gpuprobe_wire::{Batch as Wire, Item, Record as Raw};
+use gpuprobe_wire::{Batch as Wire, BatchItem, WireRecord as Raw};
 use hashbrown::HashMap;
 
-use super::clock::Clock;
-use super::names::Names;
-use super::{Activity, Batch, Record};
+use super::clock::CuptiClock;
+use super::names::TextTable;
+use super::{Activity, ActivityBatch, ActivityRecord};
 use crate::abi::RawBatch;
 use gpuprobe_wire::{BatchHeader, flags};
 
@@ -36,18 +36,18 @@ pub struct Losses {
 
 /// Decodes the batches of all processes. The batches of a process must come in their order.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub struct BatchDecoder {
     /// State by [`RawBatch::process`]. The BPF side bounds the number of live processes.
-    processes: HashMap<u32, Process>,
+    processes: HashMap<u32, DecodedProcess>,
     ended: VecDeque<u32>,
     losses: Losses,
 }
 
 /// State of a process that later batches refer to.
 #[derive(Debug, Default)]
-struct Process {
-    clock: Clock,
-    names: Names,
+struct DecodedProcess {
+    clock: CuptiClock,
+    names: TextTable,
     /// Number of records in all batches so far, lost records included.
     records: u64,
     /// Part of [`RawBatch::lost`] that is included in `records`.
@@ -57,10 +57,10 @@ struct Process {
     malformed: u64,
 }
 
-impl Decoder {
+impl BatchDecoder {
     /// Decodes one batch of a process.
-    pub fn decode(&mut self, raw: &RawBatch, bytes: &[u8]) -> Batch {
-        let mut batch = Batch {
+    pub fn decode(&mut self, raw: &RawBatch, bytes: &[u8]) -> ActivityBatch {
+        let mut batch = ActivityBatch {
             pid: raw.tgid,
             process: raw.process,
             cupti_version: 0,
@@ -131,7 +131,7 @@ impl Decoder {
 /// Upper limit of the records in one batch.
 const MAX_RECORDS: u32 = 2048;
 
-impl Process {
+impl DecodedProcess {
     /// Updates the loss counters from the header's totals.
     fn account(&mut self, header: &BatchHeader, lost: u64, losses: &mut Losses) {
         // Records lost since then in the kernel are counted there.
@@ -153,7 +153,7 @@ impl Process {
     }
 
     /// Converts a record to an activity; `None` for a record that only updates state.
-    fn activity(&mut self, pid: u32, item: &Item<'_>) -> Option<Activity> {
+    fn activity(&mut self, pid: u32, item: &BatchItem<'_>) -> Option<Activity> {
         let names = &mut self.names;
         let text = |id: u32| names.text(id);
         let (record, name, qualifier) = match item.record {
@@ -165,21 +165,21 @@ impl Process {
                 names.learn_call(said.domain, said.cbid, item);
                 return None;
             }
-            Raw::Device(r) => (Record::Device(r), text(r.name), None),
-            Raw::Context(r) => (Record::Context(r), None, None),
-            Raw::Stream(r) => (Record::Stream(r), None, None),
-            Raw::Api(r) => (Record::Api(r), names.call(r.domain, r.cbid), None),
-            Raw::Kernel(r) => (Record::Kernel(r), text(r.name), None),
-            Raw::Memcpy(r) => (Record::Memcpy(r), None, None),
-            Raw::Memset(r) => (Record::Memset(r), None, None),
-            Raw::Memory(r) => (Record::Memory(r), text(r.name), text(r.source)),
-            Raw::MemoryPool(r) => (Record::MemoryPool(r), None, None),
-            Raw::Sync(r) => (Record::Sync(r), None, None),
-            Raw::GraphTrace(r) => (Record::GraphTrace(r), None, None),
-            Raw::Overhead(r) => (Record::Overhead(r), None, None),
-            Raw::Name(r) => (Record::Name(r), text(r.name), None),
-            Raw::Marker(r) => (Record::Marker(r), text(r.name), text(r.domain)),
-            Raw::ExternalCorrelation(r) => (Record::ExternalCorrelation(r), None, None),
+            Raw::Device(r) => (ActivityRecord::Device(r), text(r.name), None),
+            Raw::Context(r) => (ActivityRecord::Context(r), None, None),
+            Raw::Stream(r) => (ActivityRecord::Stream(r), None, None),
+            Raw::Api(r) => (ActivityRecord::Api(r), names.call(r.domain, r.cbid), None),
+            Raw::Kernel(r) => (ActivityRecord::Kernel(r), text(r.name), None),
+            Raw::Memcpy(r) => (ActivityRecord::Memcpy(r), None, None),
+            Raw::Memset(r) => (ActivityRecord::Memset(r), None, None),
+            Raw::Memory(r) => (ActivityRecord::Memory(r), text(r.name), text(r.source)),
+            Raw::MemoryPool(r) => (ActivityRecord::MemoryPool(r), None, None),
+            Raw::Sync(r) => (ActivityRecord::Sync(r), None, None),
+            Raw::GraphTrace(r) => (ActivityRecord::GraphTrace(r), None, None),
+            Raw::Overhead(r) => (ActivityRecord::Overhead(r), None, None),
+            Raw::Name(r) => (ActivityRecord::Name(r), text(r.name), None),
+            Raw::Marker(r) => (ActivityRecord::Marker(r), text(r.name), text(r.domain)),
+            Raw::ExternalCorrelation(r) => (ActivityRecord::ExternalCorrelation(r), None, None),
         };
         Some(Activity {
             pid,
@@ -190,7 +190,7 @@ impl Process {
     }
 }
 
-impl Record {
+impl ActivityRecord {
     /// Maps every timestamp; an end never precedes its start.
     fn map_times(&mut self, map: impl Fn(u64) -> u64) {
         let each = |times: &mut [&mut u64]| times.iter_mut().for_each(|time| **time = map(**time));

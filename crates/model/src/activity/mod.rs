@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use gpuprobe_wire as wire;
 
-pub use decoder::{Decoder, Losses};
+pub use decoder::{BatchDecoder, Losses};
 
 /// A decoded batch of one process. Its activities are in the order of the batch, which is not
 /// sorted by time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Batch {
+pub struct ActivityBatch {
     /// Process id in gpuprobe's PID namespace.
     pub pid: u32,
     /// Distinguishes processes that reuse a process id, see [`crate::event::Task::process`].
@@ -34,7 +34,7 @@ pub struct Activity {
     /// own.
     pub pid: u32,
     /// The record; its text ids are resolved already and no longer valid.
-    pub record: Record,
+    pub record: ActivityRecord,
     /// Name of the kernel (mangled), function, device, variable or marker.
     pub name: Option<Arc<str>>,
     /// Domain of a marker, or library that made an allocation.
@@ -45,21 +45,21 @@ impl Activity {
     /// Start time in nanoseconds; `None` for records without a time.
     pub fn start_ns(&self) -> Option<u64> {
         let ns = match &self.record {
-            Record::Api(r) => r.start_ns,
-            Record::Kernel(r) => r.start_ns,
-            Record::Memcpy(r) => r.start_ns,
-            Record::Memset(r) => r.start_ns,
-            Record::Memory(r) => r.time_ns,
-            Record::MemoryPool(r) => r.time_ns,
-            Record::Sync(r) => r.start_ns,
-            Record::GraphTrace(r) => r.start_ns,
-            Record::Overhead(r) => r.start_ns,
-            Record::Marker(r) => r.time_ns,
-            Record::Device(_)
-            | Record::Context(_)
-            | Record::Stream(_)
-            | Record::Name(_)
-            | Record::ExternalCorrelation(_) => 0,
+            ActivityRecord::Api(r) => r.start_ns,
+            ActivityRecord::Kernel(r) => r.start_ns,
+            ActivityRecord::Memcpy(r) => r.start_ns,
+            ActivityRecord::Memset(r) => r.start_ns,
+            ActivityRecord::Memory(r) => r.time_ns,
+            ActivityRecord::MemoryPool(r) => r.time_ns,
+            ActivityRecord::Sync(r) => r.start_ns,
+            ActivityRecord::GraphTrace(r) => r.start_ns,
+            ActivityRecord::Overhead(r) => r.start_ns,
+            ActivityRecord::Marker(r) => r.time_ns,
+            ActivityRecord::Device(_)
+            | ActivityRecord::Context(_)
+            | ActivityRecord::Stream(_)
+            | ActivityRecord::Name(_)
+            | ActivityRecord::ExternalCorrelation(_) => 0,
         };
         (ns != 0).then_some(ns)
     }
@@ -68,7 +68,7 @@ impl Activity {
 /// An activity record, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is documented where it is laid out")]
-pub enum Record {
+pub enum ActivityRecord {
     Device(wire::Device),
     Context(wire::Context),
     Stream(wire::Stream),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpuprobe_wire::Item;
+use gpuprobe_wire::BatchItem;
 use hashbrown::HashMap;
 
 /// Maximum number of texts of a process, and of their bytes; later texts have no name.
@@ -13,7 +13,7 @@ const MAX_TEXT_BYTES: usize = 64 << 20;
 const MAX_CALLS: usize = 8192;
 
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct TextTable {
     /// Texts by id: the collector numbers them from 1 without gaps.
     texts: Vec<Option<Arc<str>>>,
     bytes: usize,
@@ -21,9 +21,9 @@ pub(super) struct Names {
     calls: HashMap<(u32, u32), Arc<str>>,
 }
 
-impl Names {
+impl TextTable {
     /// Stores the text of `item` under `id`.
-    pub(super) fn learn_text(&mut self, id: u32, item: &Item<'_>) {
+    pub(super) fn learn_text(&mut self, id: u32, item: &BatchItem<'_>) {
         let bytes = self.bytes.saturating_add(item.text.len());
         if id == 0 || id > MAX_TEXTS || bytes > MAX_TEXT_BYTES {
             return;
@@ -37,7 +37,7 @@ impl Names {
     }
 
     /// Stores the name of the function `cbid` of `domain`.
-    pub(super) fn learn_call(&mut self, domain: u32, cbid: u32, item: &Item<'_>) {
+    pub(super) fn learn_call(&mut self, domain: u32, cbid: u32, item: &BatchItem<'_>) {
         if self.calls.len() < MAX_CALLS {
             self.calls.insert((domain, cbid), item.text_lossy().into());
         }

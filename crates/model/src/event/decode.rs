@@ -1,7 +1,8 @@
 //! Conversion of raw records to events.
 
 use super::{
-    Call, Copy, DecodeError, Detail, Kernel, MAX_DEVICES, OutOfMemory, Request, Task, Tensor,
+    Call, Copy, DecodeError, Detail, KernelName, MAX_DEVICES, OutOfMemory, Task, Tensor,
+    TensorRequest,
 };
 use crate::abi::{
     ANY_DEVICE, CALL_CAPTURED, RawCall, RawCopy, RawDetail, RawKernel, RawRequest, RawTask,
@@ -105,7 +106,7 @@ impl From<&RawTensor> for OutOfMemory {
     }
 }
 
-impl From<&RawRequest> for Request {
+impl From<&RawRequest> for TensorRequest {
     fn from(raw: &RawRequest) -> Self {
         Self {
             pid: raw.tgid,
@@ -116,7 +117,7 @@ impl From<&RawRequest> for Request {
     }
 }
 
-impl Kernel {
+impl KernelName {
     pub(super) fn new(raw: &RawKernel, name: &[u8]) -> Result<Self, DecodeError> {
         gpuprobe_cuda::function(raw.key.row).ok_or(DecodeError::UnknownRow(raw.key.row))?;
         let name = text(name);

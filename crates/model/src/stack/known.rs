@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Frame, Language, Location, ModuleId, Symbols};
+use super::{Frame, Language, Location, ModuleId, Symbolize};
 
 /// Module name of a frame whose file is unknown.
 pub const NO_MODULE: &str = "[unknown]";
@@ -28,7 +28,7 @@ pub fn bare_frame(location: &Location) -> Frame {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSymbols;
 
-impl Symbols for NoSymbols {
+impl Symbolize for NoSymbols {
     fn frames(&self, _pid: u32, location: &Location, _is_innermost: bool) -> Vec<Frame> {
         vec![bare_frame(location)]
     }
@@ -133,7 +133,7 @@ impl KnownFrames {
     }
 }
 
-impl Symbols for KnownFrames {
+impl Symbolize for KnownFrames {
     fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
         let known = self.get(pid, location, is_innermost);
         known.unwrap_or_else(|| vec![bare_frame(location)])

@@ -2,7 +2,7 @@
 //!
 //! A [`CallStack`] is a list of [`Location`]s, resolved when the call was made: an address, and the
 //! offset in the file that was mapped there. A [`Frame`] is a function with its source line; a
-//! location has several where functions were inlined. [`Symbols`] turns locations into frames, only
+//! location has several where functions were inlined. [`Symbolize`] turns locations into frames, only
 //! for output.
 
 mod known;
@@ -101,7 +101,7 @@ pub struct Frame {
 }
 
 /// A source of frames for locations.
-pub trait Symbols {
+pub trait Symbolize {
     /// The frames at `location` of process `pid`, innermost first: inlined functions, then the
     /// function that contains them. Never empty: without a symbol, the frame has the module and the
     /// offset in it. `is_innermost`: the location is the first of its stack, not a return address.
@@ -146,7 +146,7 @@ pub trait Symbols {
 
 impl CallStack {
     /// All frames of the stack, innermost first.
-    pub fn frames(&self, pid: u32, symbols: &dyn Symbols) -> Vec<Frame> {
+    pub fn frames(&self, pid: u32, symbols: &dyn Symbolize) -> Vec<Frame> {
         let frames = |(index, location)| symbols.frames(pid, location, index == 0);
         self.locations.iter().enumerate().flat_map(frames).collect()
     }

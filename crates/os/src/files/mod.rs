@@ -24,7 +24,7 @@ use nix::unistd::{Uid, UnlinkatFlags, fchown, unlinkat};
 
 use crate::privileges;
 use trust::{Folder, is_trusted};
-use walk::{Place, Step, kind, step};
+use walk::{FolderEntry, WalkStep, kind, step};
 
 pub use trust::can_be_replaced;
 
@@ -48,32 +48,32 @@ pub fn create(path: &Path) -> io::Result<File> {
     loop {
         let place = walk::find(path, true)?;
         match step(&place.folder, &place.name)? {
-            Step::Nothing => match make(&place.folder, &place.name) {
+            WalkStep::Nothing => match make(&place.folder, &place.name) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 made => return made,
             },
-            Step::Special => {
+            WalkStep::Special => {
                 let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
                 return Ok(openat(&place.folder, &*place.name, flags, Mode::empty())?.into());
             }
             // It was created just now.
-            Step::Link(_) => {}
-            Step::Thing(thing, status) => return overwrite(&place.folder, &thing, &status),
+            WalkStep::Link(_) => {}
+            WalkStep::Thing(thing, status) => return overwrite(&place.folder, &thing, &status),
         }
     }
 }
 
 /// A newly created file.
 #[derive(Debug)]
-pub struct New {
+pub struct NewFile {
     /// Path of the file without symbolic links.
     pub path: PathBuf,
-    place: Place,
+    place: FolderEntry,
     /// Names of files created beside it.
     beside: Vec<OsString>,
 }
 
-impl New {
+impl NewFile {
     /// Creates an empty file beside this one, with `suffix` appended to the name.
     ///
     /// # Errors
@@ -111,11 +111,11 @@ impl New {
 /// # Errors
 /// Returns `AlreadyExists` if the name is taken, even by a symbolic link, or the file system's
 /// error.
-pub fn create_new(path: &Path) -> io::Result<(New, File)> {
+pub fn create_new(path: &Path) -> io::Result<(NewFile, File)> {
     let place = walk::find(path, false)?;
     let file = make(&place.folder, &place.name)?;
     let folder = readlink(&*format!("/proc/self/fd/{}", place.folder.as_raw_fd()))?;
-    let new = New {
+    let new = NewFile {
         path: Path::new(&folder).join(&place.name),
         place,
         beside: Vec::new(),

@@ -18,14 +18,14 @@ const MAX_LINKS: usize = 40;
 
 /// An open directory and a name in it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct FolderEntry {
     pub(super) folder: OwnedFd,
     pub(super) name: OsString,
 }
 
 /// Type of a directory entry.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum WalkStep {
     /// The entry does not exist.
     Nothing,
     /// A symbolic link that may be followed.
@@ -39,17 +39,17 @@ pub(super) enum Step {
 const PLACE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
 
 /// Looks up `name` in `folder`.
-pub(super) fn step(folder: &OwnedFd, name: &OsStr) -> io::Result<Step> {
+pub(super) fn step(folder: &OwnedFd, name: &OsStr) -> io::Result<WalkStep> {
     let thing = match openat(folder, name, PLACE | OFlag::O_NOFOLLOW, Mode::empty()) {
-        Err(Errno::ENOENT) => return Ok(Step::Nothing),
+        Err(Errno::ENOENT) => return Ok(WalkStep::Nothing),
         opened => opened?,
     };
     let status = fstat(&thing)?;
     if kind(&status) != SFlag::S_IFLNK {
-        return Ok(Step::Thing(thing, status));
+        return Ok(WalkStep::Thing(thing, status));
     }
     if fstatfs(folder)?.filesystem_type() == PROC_SUPER_MAGIC {
-        return Ok(Step::Special);
+        return Ok(WalkStep::Special);
     }
     if !Folder::of(folder)?.is_ours() && !is_trusted(&status) {
         let name = Path::new(name).display();
@@ -61,22 +61,22 @@ pub(super) fn step(folder: &OwnedFd, name: &OsStr) -> io::Result<Step> {
             ),
         ));
     }
-    Ok(Step::Link(readlinkat(&thing, "")?))
+    Ok(WalkStep::Link(readlinkat(&thing, "")?))
 }
 
 /// Resolves `path` up to its last component; with `follows_last`, a symbolic link as last component
 /// is followed.
-pub(super) fn find(path: &Path, follows_last: bool) -> io::Result<Place> {
+pub(super) fn find(path: &Path, follows_last: bool) -> io::Result<FolderEntry> {
     // The last element is the next component.
     let mut left: Vec<_> = parts(path).collect();
     let mut links = 0;
-    let mut place = Place {
+    let mut place = FolderEntry {
         folder: start_of(path)?,
         name: next(&mut left),
     };
     while follows_last || !left.is_empty() {
         match step(&place.folder, &place.name)? {
-            Step::Link(target) => {
+            WalkStep::Link(target) => {
                 links += 1;
                 if links > MAX_LINKS {
                     return Err(Errno::ELOOP.into());
@@ -102,15 +102,15 @@ pub(super) fn folder(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Opens the directory at `place`, which has been looked up.
-fn enter(place: &Place, step: Step) -> io::Result<OwnedFd> {
+fn enter(place: &FolderEntry, step: WalkStep) -> io::Result<OwnedFd> {
     match step {
-        Step::Thing(thing, status) if kind(&status) == SFlag::S_IFDIR => Ok(thing),
-        Step::Special => {
+        WalkStep::Thing(thing, status) if kind(&status) == SFlag::S_IFDIR => Ok(thing),
+        WalkStep::Special => {
             let flags = PLACE | OFlag::O_DIRECTORY;
             Ok(openat(&place.folder, &*place.name, flags, Mode::empty())?)
         }
-        Step::Nothing => Err(Errno::ENOENT.into()),
-        Step::Thing(..) | Step::Link(_) => Err(Errno::ENOTDIR.into()),
+        WalkStep::Nothing => Err(Errno::ENOENT.into()),
+        WalkStep::Thing(..) | WalkStep::Link(_) => Err(Errno::ENOTDIR.into()),
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::Result;
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::nsys::class;
 
-use super::Names;
+use super::SharedStrings;
 use super::tables::COPIES;
 use super::waits::WAITS;
 use crate::row::integer;
@@ -52,14 +52,14 @@ impl What {
 }
 
 /// Synchronizing and copying calls by process and correlation id.
-pub(super) struct Called(HashMap<(u32, i64), What>);
+pub(super) struct CallsByCorrelation(HashMap<(u32, i64), What>);
 
-impl Called {
+impl CallsByCorrelation {
     /// Reads the calls if the file has synchronizations or copies.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read.
-    pub(super) fn read(database: &Database, names: &Names<'_>) -> Result<Self> {
+    pub(super) fn read(database: &Database, names: &SharedStrings<'_>) -> Result<Self> {
         let mut calls = HashMap::new();
         if ![COPIES.name, WAITS]
             .iter()

@@ -11,30 +11,30 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Result;
-use gpuprobe_model::activity::{Activity, Batch, Record};
+use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
 use gpuprobe_wire as wire;
 use rusqlite::Rows;
 
 use super::row::integer;
 use super::{Database, Resolver, ids};
-use called::Called;
+use called::CallsByCorrelation;
 use gpuprobe_cuda::nsys::{OVERHEADS, class, domain};
-use tables::{COMMON, CORRELATION, Common, OWN, id};
-pub use tables::{COPIES, GRAPHS, KERNELS, SETS, Table};
+use tables::{COMMON, CORRELATION, CommonColumns, OWN, id};
+pub use tables::{COPIES, GRAPHS, KERNELS, SETS, WorkTable};
 
 /// Number of records passed on at once.
 const BATCH: usize = 4096;
 
 /// Filter of the rows that are read.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Filter {
+pub struct RowFilter {
     /// Only rows of this process.
     pub pid: Option<u32>,
     /// Only rows of this device, and rows without a device.
     pub device: Option<i64>,
 }
 
-impl Filter {
+impl RowFilter {
     /// Whether a row of this process (global id) and device passes the filter.
     pub fn includes(&self, process: Option<i64>, device: Option<i64>) -> bool {
         self.pid
@@ -46,23 +46,27 @@ impl Filter {
 }
 
 /// Tables of GPU work; at equal start times, rows are passed on in this order.
-const WORK: [Table; 4] = [KERNELS, COPIES, SETS, GRAPHS];
+const WORK: [WorkTable; 4] = [KERNELS, COPIES, SETS, GRAPHS];
 
 /// Passes the rows of `database` that match `filter` to `take`; kernels, copies, memsets and graphs
 /// in the order of their start times.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read.
-pub fn each(database: &Database, filter: Filter, mut take: impl FnMut(&Batch)) -> Result<()> {
-    let names = Names {
+pub fn each(
+    database: &Database,
+    filter: RowFilter,
+    mut take: impl FnMut(&ActivityBatch),
+) -> Result<()> {
+    let names = SharedStrings {
         resolver: Resolver::new(database)?,
         known: RefCell::default(),
     };
-    let mut batches = Batches {
+    let mut batches = BatchesByProcess {
         open: HashMap::new(),
         take: &mut take,
     };
-    let called = Called::read(database, &names)?;
+    let called = CallsByCorrelation::read(database, &names)?;
     work(database, filter, (&names, &called), &mut batches)?;
     calls(database, filter, &names, &mut batches)?;
     waits::waits(database, filter, &called, &mut batches)?;
@@ -73,12 +77,12 @@ pub fn each(database: &Database, filter: Filter, mut take: impl FnMut(&Batch)) -
 }
 
 /// Cache of strings that many rows share.
-struct Names<'a> {
+struct SharedStrings<'a> {
     resolver: Resolver<'a>,
     known: RefCell<HashMap<i64, Arc<str>>>,
 }
 
-impl Names<'_> {
+impl SharedStrings<'_> {
     fn of(&self, id: i64) -> Arc<str> {
         let mut known = self.known.borrow_mut();
         let name = known
@@ -89,24 +93,24 @@ impl Names<'_> {
 }
 
 /// Records collected by process.
-struct Batches<'a> {
-    open: HashMap<u32, Batch>,
-    take: &'a mut dyn FnMut(&Batch),
+struct BatchesByProcess<'a> {
+    open: HashMap<u32, ActivityBatch>,
+    take: &'a mut dyn FnMut(&ActivityBatch),
 }
 
-impl Batches<'_> {
-    fn push(&mut self, pid: u32, record: Record, name: Option<Arc<str>>) {
+impl BatchesByProcess<'_> {
+    fn push(&mut self, pid: u32, record: ActivityRecord, name: Option<Arc<str>>) {
         self.push_qualified(pid, record, name, None);
     }
 
     fn push_qualified(
         &mut self,
         pid: u32,
-        record: Record,
+        record: ActivityRecord,
         name: Option<Arc<str>>,
         qualifier: Option<Arc<str>>,
     ) {
-        let batch = self.open.entry(pid).or_insert_with(|| Batch {
+        let batch = self.open.entry(pid).or_insert_with(|| ActivityBatch {
             pid,
             process: pid,
             cupti_version: 0,
@@ -131,18 +135,18 @@ impl Batches<'_> {
 }
 
 /// A row of one of the tables in [`WORK`].
-struct Piece {
+struct WorkRow {
     start: i64,
     pid: u32,
-    record: Record,
+    record: ActivityRecord,
     name: Option<i64>,
 }
 
 fn work(
     database: &Database,
-    filter: Filter,
-    (names, called): (&Names<'_>, &Called),
-    batches: &mut Batches<'_>,
+    filter: RowFilter,
+    (names, called): (&SharedStrings<'_>, &CallsByCorrelation),
+    batches: &mut BatchesByProcess<'_>,
 ) -> Result<()> {
     let mut statements = Vec::new();
     for table in &WORK {
@@ -161,7 +165,7 @@ fn work(
     for (table, rows) in &mut sources {
         next.push(piece(database, (filter, called), table, rows)?);
     }
-    let earliest = |next: &[Option<Piece>]| {
+    let earliest = |next: &[Option<WorkRow>]| {
         let there = next.iter().enumerate();
         let starts = there.filter_map(|(index, piece)| Some((piece.as_ref()?.start, index)));
         starts.min().map(|(_, index)| index)
@@ -179,10 +183,10 @@ fn work(
 /// Reads the next valid row.
 fn piece(
     database: &Database,
-    (filter, called): (Filter, &Called),
-    table: &Table,
+    (filter, called): (RowFilter, &CallsByCorrelation),
+    table: &WorkTable,
     rows: &mut Rows<'_>,
-) -> Result<Option<Piece>> {
+) -> Result<Option<WorkRow>> {
     while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
         let (process, device) = (integer(row, 2), integer(row, 3));
         let Some((start, end)) = integer(row, 0).zip(integer(row, 1)) else {
@@ -192,7 +196,7 @@ fn piece(
             continue;
         }
         let (start_ns, end_ns) = times(start, end);
-        let common = Common {
+        let common = CommonColumns {
             start_ns,
             end_ns,
             device: device.map_or(0, |device| u32::try_from(device).unwrap_or(u32::MAX)),
@@ -201,13 +205,13 @@ fn piece(
         };
         let pid = process.map_or(0, ids::pid);
         let mut record = (table.record)(row, &common);
-        if let Record::Memcpy(copy) = &mut record
+        if let ActivityRecord::Memcpy(copy) = &mut record
             && let Some(is_async) = called.is_async(pid, integer(row, OWN + CORRELATION))
         {
             copy.flags = u8::from(is_async);
         }
-        let is_kernel = matches!(record, Record::Kernel(_));
-        return Ok(Some(Piece {
+        let is_kernel = matches!(record, ActivityRecord::Kernel(_));
+        return Ok(Some(WorkRow {
             start,
             pid,
             record,
@@ -235,9 +239,9 @@ fn times(start: i64, end: i64) -> (u64, u64) {
 /// Passes on driver and runtime calls, without the duplicate rows that contain the call stacks.
 fn calls(
     database: &Database,
-    filter: Filter,
-    names: &Names<'_>,
-    batches: &mut Batches<'_>,
+    filter: RowFilter,
+    names: &SharedStrings<'_>,
+    batches: &mut BatchesByProcess<'_>,
 ) -> Result<()> {
     let columns = [
         "start",
@@ -273,16 +277,16 @@ fn calls(
             ..wire::Api::default()
         };
         let pid = ids::pid(thread);
-        batches.push(pid, Record::Api(call), Some(names.of(name)));
+        batches.push(pid, ActivityRecord::Api(call), Some(names.of(name)));
     })
 }
 
 /// Passes on the profiler's overheads.
 fn overheads(
     database: &Database,
-    filter: Filter,
-    names: &Names<'_>,
-    batches: &mut Batches<'_>,
+    filter: RowFilter,
+    names: &SharedStrings<'_>,
+    batches: &mut BatchesByProcess<'_>,
 ) -> Result<()> {
     let mut kinds: HashMap<i64, u32> = HashMap::new();
     let columns = ["start", "end", "globalTid", "nameId"];
@@ -307,7 +311,7 @@ fn overheads(
             ..wire::Overhead::default()
         };
         let pid = thread.map_or(0, ids::pid);
-        batches.push(pid, Record::Overhead(overhead), None);
+        batches.push(pid, ActivityRecord::Overhead(overhead), None);
     })
 }
 

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Result;
-use gpuprobe_model::activity::Record;
+use gpuprobe_model::activity::ActivityRecord;
 use gpuprobe_wire as wire;
 
-use super::{Batches, Filter, Names, record_ns};
+use super::{BatchesByProcess, RowFilter, SharedStrings, record_ns};
 use crate::row::{integer, text};
 use crate::{Database, ids};
 
@@ -20,12 +20,12 @@ const START_END: i64 = 60;
 const DOMAIN: i64 = 75;
 
 /// Texts of rows, stored in the row or as a string id.
-struct Texts<'a, 'n> {
-    names: &'a Names<'n>,
+struct RowTexts<'a, 'n> {
+    names: &'a SharedStrings<'n>,
     known: HashMap<String, Arc<str>>,
 }
 
-impl Texts<'_, '_> {
+impl RowTexts<'_, '_> {
     fn of(&mut self, text: Option<String>, id: Option<i64>) -> Option<Arc<str>> {
         let Some(text) = text else {
             return id.map(|id| self.names.of(id));
@@ -45,11 +45,11 @@ impl Texts<'_, '_> {
 /// Returns an error if the file cannot be read.
 pub(super) fn nvtx(
     database: &Database,
-    filter: Filter,
-    names: &Names<'_>,
-    batches: &mut Batches<'_>,
+    filter: RowFilter,
+    names: &SharedStrings<'_>,
+    batches: &mut BatchesByProcess<'_>,
 ) -> Result<()> {
-    let mut texts = Texts {
+    let mut texts = RowTexts {
         names,
         known: HashMap::new(),
     };
@@ -85,7 +85,12 @@ pub(super) fn nvtx(
                 id,
                 ..wire::Marker::default()
             };
-            batches.push_qualified(pid, Record::Marker(marker), name.clone(), domain.clone());
+            batches.push_qualified(
+                pid,
+                ActivityRecord::Marker(marker),
+                name.clone(),
+                domain.clone(),
+            );
         };
         if kind == MARK {
             push(start, wire::marker::INSTANTANEOUS);
@@ -101,7 +106,7 @@ pub(super) fn nvtx(
 /// Names of domains by process and number.
 fn domains(
     database: &Database,
-    texts: &mut Texts<'_, '_>,
+    texts: &mut RowTexts<'_, '_>,
 ) -> Result<HashMap<(u32, i64), Arc<str>>> {
     let mut domains = HashMap::new();
     let columns = ["eventType", "domainId", "text", "textId", "globalTid"];

@@ -2,7 +2,7 @@
 
 use gpuprobe_cuda::kinds;
 use gpuprobe_engine::activity::process::MODE_NOT_TOLD;
-use gpuprobe_model::activity::Record;
+use gpuprobe_model::activity::ActivityRecord;
 use gpuprobe_wire as wire;
 use rusqlite::Row;
 
@@ -12,16 +12,16 @@ use crate::row::integer;
 pub(super) const COMMON: [&str; 4] = ["start", "end", "globalPid", "deviceId"];
 
 /// A table of GPU work.
-pub struct Table {
+pub struct WorkTable {
     /// Name of the table.
     pub name: &'static str,
     /// Columns in addition to the common ones.
     pub columns: &'static [&'static str],
-    pub(super) record: fn(&Row<'_>, &Common) -> Record,
+    pub(super) record: fn(&Row<'_>, &CommonColumns) -> ActivityRecord,
 }
 
 /// Values of the common columns.
-pub(super) struct Common {
+pub(super) struct CommonColumns {
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,
     pub(super) device: u32,
@@ -30,7 +30,7 @@ pub(super) struct Common {
 }
 
 /// Kernel executions.
-pub const KERNELS: Table = Table {
+pub const KERNELS: WorkTable = WorkTable {
     name: "CUPTI_ACTIVITY_KIND_KERNEL",
     columns: &[
         "demangledName",
@@ -49,7 +49,7 @@ pub const KERNELS: Table = Table {
 };
 
 /// Copies on the GPU.
-pub const COPIES: Table = Table {
+pub const COPIES: WorkTable = WorkTable {
     name: "CUPTI_ACTIVITY_KIND_MEMCPY",
     columns: &["bytes", "copyKind", "srcKind", "dstKind", "correlationId"],
     record: copy,
@@ -59,20 +59,20 @@ pub const COPIES: Table = Table {
 pub(super) const CORRELATION: usize = 4;
 
 /// Memsets on the GPU.
-pub const SETS: Table = Table {
+pub const SETS: WorkTable = WorkTable {
     name: "CUPTI_ACTIVITY_KIND_MEMSET",
     columns: &["bytes", "memKind", "value"],
     record: set,
 };
 
 /// Executions of whole graphs.
-pub const GRAPHS: Table = Table {
+pub const GRAPHS: WorkTable = WorkTable {
     name: "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
     columns: &["graphId", "graphExecId"],
     record: graph,
 };
 
-/// Index of the first of [`Table::columns`].
+/// Index of the first of [`WorkTable::columns`].
 pub(super) const OWN: usize = COMMON.len() + 2;
 
 fn number(row: &Row<'_>, index: usize) -> u64 {
@@ -99,7 +99,7 @@ fn memory_kind(row: &Row<'_>, index: usize) -> u8 {
 /// A record with the common fields and its own.
 macro_rules! record {
     ($kind:ident, $common:expr, $($field:ident: $value:expr,)*) => {
-        Record::$kind(wire::$kind {
+        ActivityRecord::$kind(wire::$kind {
             start_ns: $common.start_ns,
             end_ns: $common.end_ns,
             device: $common.device,
@@ -111,7 +111,7 @@ macro_rules! record {
     };
 }
 
-fn kernel(row: &Row<'_>, common: &Common) -> Record {
+fn kernel(row: &Row<'_>, common: &CommonColumns) -> ActivityRecord {
     record!(
         Kernel,
         common,
@@ -123,7 +123,7 @@ fn kernel(row: &Row<'_>, common: &Common) -> Record {
     )
 }
 
-fn copy(row: &Row<'_>, common: &Common) -> Record {
+fn copy(row: &Row<'_>, common: &CommonColumns) -> ActivityRecord {
     record!(
         Memcpy,
         common,
@@ -135,7 +135,7 @@ fn copy(row: &Row<'_>, common: &Common) -> Record {
     )
 }
 
-fn set(row: &Row<'_>, common: &Common) -> Record {
+fn set(row: &Row<'_>, common: &CommonColumns) -> ActivityRecord {
     record!(
         Memset,
         common,
@@ -144,6 +144,6 @@ fn set(row: &Row<'_>, common: &Common) -> Record {
     )
 }
 
-fn graph(_: &Row<'_>, common: &Common) -> Record {
+fn graph(_: &Row<'_>, common: &CommonColumns) -> ActivityRecord {
     record!(GraphTrace, common,)
 }

@@ -1,12 +1,12 @@
 //! Synchronizations (waits for the GPU).
 
 use anyhow::Result;
-use gpuprobe_model::activity::Record;
+use gpuprobe_model::activity::ActivityRecord;
 use gpuprobe_wire as wire;
 
-use super::called::Called;
+use super::called::CallsByCorrelation;
 use super::tables::small;
-use super::{Batches, Filter, times};
+use super::{BatchesByProcess, RowFilter, times};
 use crate::row::integer;
 use crate::{Database, ids};
 
@@ -21,9 +21,9 @@ pub(super) const WAITS: &str = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION";
 /// Returns an error if the file cannot be read.
 pub(super) fn waits(
     database: &Database,
-    filter: Filter,
-    called: &Called,
-    batches: &mut Batches<'_>,
+    filter: RowFilter,
+    called: &CallsByCorrelation,
+    batches: &mut BatchesByProcess<'_>,
 ) -> Result<()> {
     let is_ours = database.is_ours();
     let columns = [
@@ -54,6 +54,6 @@ pub(super) fn waits(
             },
             ..wire::Sync::default()
         };
-        batches.push(pid, Record::Sync(wait), None);
+        batches.push(pid, ActivityRecord::Sync(wait), None);
     })
 }

@@ -6,8 +6,8 @@ use anyhow::Result;
 use rusqlite::{Row, Rows};
 
 use super::order::Reorder;
-use super::row::{MemoryRow, Origin, Trace};
-use super::{Counted, Order};
+use super::row::{MemoryRow, OriginatingCall, Trace};
+use super::{CallFilter, Order};
 use crate::row::integer;
 use crate::{Database, ids};
 use gpuprobe_cuda::nsys::class;
@@ -15,7 +15,7 @@ use gpuprobe_cuda::nsys::class;
 /// Table of API calls.
 pub const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
-/// Columns for [`Call::of`].
+/// Columns for [`CallRow::of`].
 pub(super) const COLUMNS: [&str; 8] = [
     "start",
     "end",
@@ -33,7 +33,7 @@ pub type Counts = HashMap<i64, [u64; 2]>;
 
 /// A row of the table of API calls.
 #[derive(Clone, Copy, Debug)]
-struct Call {
+struct CallRow {
     start_ns: i64,
     end_ns: i64,
     class: i64,
@@ -44,7 +44,7 @@ struct Call {
     has_failed: bool,
 }
 
-impl Call {
+impl CallRow {
     fn of(row: &Row<'_>) -> Option<Self> {
         Some(Self {
             start_ns: integer(row, 0)?,
@@ -68,8 +68,8 @@ impl Call {
         }
     }
 
-    fn origin(&self) -> Origin {
-        Origin {
+    fn origin(&self) -> OriginatingCall {
+        OriginatingCall {
             trace: match self.class {
                 class::BACKTRACE => Trace::Valid,
                 class::DRIVER => Trace::Driver,
@@ -91,27 +91,27 @@ impl Call {
 }
 
 /// API calls of a file in order.
-pub(super) struct Calls<'a> {
+pub(super) struct CallRows<'a> {
     database: &'a Database,
     rows: Option<Rows<'a>>,
     order: Order,
-    waiting: Reorder<Call>,
-    next: Option<Call>,
+    waiting: Reorder<CallRow>,
+    next: Option<CallRow>,
     /// Calls that later events may belong to.
-    open: Vec<Call>,
+    open: Vec<CallRow>,
     /// End of the last runtime call, by thread.
     busy_until: HashMap<i64, i64>,
-    counted: Counted,
+    counted: CallFilter,
     first_ns: Option<i64>,
     counts: Counts,
 }
 
-impl<'a> Calls<'a> {
+impl<'a> CallRows<'a> {
     pub(super) fn new(
         database: &'a Database,
         rows: Option<Rows<'a>>,
         order: Order,
-        counted: Counted,
+        counted: CallFilter,
     ) -> Self {
         Self {
             database,
@@ -128,12 +128,12 @@ impl<'a> Calls<'a> {
     }
 
     /// The API call of `event`.
-    pub(super) fn origin(&mut self, event: &MemoryRow) -> Result<Origin> {
+    pub(super) fn origin(&mut self, event: &MemoryRow) -> Result<OriginatingCall> {
         let best = match self.order {
             Order::AsRecorded => self.by_number(event)?,
             Order::ByTime | Order::Sorted => self.by_time(event)?,
         };
-        Ok(best.map_or(Origin::default(), |call| call.origin()))
+        Ok(best.map_or(OriginatingCall::default(), |call| call.origin()))
     }
 
     /// Sets the time of the first event.
@@ -149,8 +149,8 @@ impl<'a> Calls<'a> {
         Ok(self.counts)
     }
 
-    fn is_counted(&self, call: &Call) -> bool {
-        let Counted {
+    fn is_counted(&self, call: &CallRow) -> bool {
+        let CallFilter {
             pid,
             from_ns,
             to_ns,
@@ -162,7 +162,7 @@ impl<'a> Calls<'a> {
     }
 
     /// In recordings, calls are numbered in row order.
-    fn by_number(&mut self, event: &MemoryRow) -> Result<Option<Call>> {
+    fn by_number(&mut self, event: &MemoryRow) -> Result<Option<CallRow>> {
         let Some(wanted) = event.correlation else {
             return Ok(None);
         };
@@ -176,11 +176,11 @@ impl<'a> Calls<'a> {
                 self.open.push(call);
             }
         }
-        Ok(self.open.iter().copied().max_by_key(Call::rank))
+        Ok(self.open.iter().copied().max_by_key(CallRow::rank))
     }
 
     /// In exports, an event lies within its call; the correlation id, if present, must match.
-    fn by_time(&mut self, event: &MemoryRow) -> Result<Option<Call>> {
+    fn by_time(&mut self, event: &MemoryRow) -> Result<Option<CallRow>> {
         self.open.retain(|call| call.end_ns >= event.start_ns);
         while let Some(call) = self.peek()? {
             if call.start_ns > event.start_ns {
@@ -191,7 +191,7 @@ impl<'a> Calls<'a> {
                 self.open.push(call);
             }
         }
-        let agrees = |call: &&Call| match event.correlation {
+        let agrees = |call: &&CallRow| match event.correlation {
             Some(number) => call.correlation == number,
             None => true,
         };
@@ -206,7 +206,7 @@ impl<'a> Calls<'a> {
     }
 
     /// Advances past `call`, the next one.
-    fn take(&mut self, call: Call) {
+    fn take(&mut self, call: CallRow) {
         self.next = None;
         match call.class {
             class::RUNTIME => {
@@ -228,19 +228,21 @@ impl<'a> Calls<'a> {
         }
     }
 
-    fn peek(&mut self) -> Result<Option<Call>> {
+    fn peek(&mut self) -> Result<Option<CallRow>> {
         if self.next.is_none() {
             self.next = self.read()?;
         }
         Ok(self.next)
     }
 
-    fn read(&mut self) -> Result<Option<Call>> {
+    fn read(&mut self) -> Result<Option<CallRow>> {
         while !self.waiting.is_full() {
             let Some(rows) = &mut self.rows else { break };
             match rows.next().map_err(|e| self.database.explain(e))? {
                 Some(row) => {
-                    let Some(call) = Call::of(row) else { continue };
+                    let Some(call) = CallRow::of(row) else {
+                        continue;
+                    };
                     if self.order != Order::ByTime {
                         return Ok(Some(call));
                     }

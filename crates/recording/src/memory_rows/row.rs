@@ -98,7 +98,7 @@ impl Trace {
 
 /// The API call of a memory event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct OriginatingCall {
     /// Whether the call has a call stack.
     pub trace: Trace,
     /// `callchainId` of the call stack.

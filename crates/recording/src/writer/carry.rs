@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::batch::{Batch, LOG_BYTES, Step};
-use crate::log::{self, Entry, Note};
+use crate::batch::{LOG_BYTES, LogBatch, LogStep};
+use crate::log::{self, LogEntry, Note};
 use gpuprobe_cuda::Op;
-use gpuprobe_engine::{Block, Change};
-use gpuprobe_model::event::{Call, Decoder, Event, Tensor};
+use gpuprobe_engine::{Change, MemoryBlock};
+use gpuprobe_model::event::{Call, Event, RecordDecoder, Tensor};
 
 /// Maximum size of carried entries, bytes: two million allocations.
 const MAX_BYTES: usize = 256 << 20;
@@ -20,7 +20,7 @@ const MAX_OTHERS: usize = 1 << 16;
 
 /// Subject of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Who {
+enum NameOwner {
     Process,
     Thread(u32),
 }
@@ -28,16 +28,16 @@ enum Who {
 /// Key of an allocation of a process: address, start time and row.
 type BlockKey = (u64, u64, u16);
 
-fn key_of(block: &Block) -> BlockKey {
+fn key_of(block: &MemoryBlock) -> BlockKey {
     let allocation = &block.allocation;
     (allocation.address, allocation.end_ns, allocation.row)
 }
 
 /// Carried entries of a process.
 #[derive(Debug, Default)]
-struct Process {
+struct CarriedProcess {
     /// Entries by their order in the log.
-    entries: BTreeMap<u64, Kept>,
+    entries: BTreeMap<u64, CarriedEntry>,
     /// Entries of each allocation.
     blocks: HashMap<BlockKey, Vec<u64>>,
     /// Entries of reserved address ranges.
@@ -46,13 +46,13 @@ struct Process {
     /// Last event of each device's tensors, which contains the totals.
     sums: HashMap<Option<u16>, u64>,
     /// Process and thread names.
-    tasks: HashMap<Who, u64>,
+    tasks: HashMap<NameOwner, u64>,
     others: Vec<u64>,
 }
 
 /// A carried record with the answers that precede it.
 #[derive(Debug)]
-struct Kept {
+struct CarriedEntry {
     bytes: Vec<u8>,
     /// Changes of the record, except frees, whose allocations are not in the file.
     changes: Vec<Change>,
@@ -63,7 +63,7 @@ struct Kept {
 /// Entries carried from one file to the next.
 #[derive(Debug, Default)]
 pub(super) struct Carry {
-    processes: HashMap<u32, Process>,
+    processes: HashMap<u32, CarriedProcess>,
     /// Paths of modules, and losses so far.
     modules: Vec<u8>,
     lost: Vec<u8>,
@@ -77,15 +77,15 @@ pub(super) struct Carry {
 
 impl Carry {
     /// Updates the carried entries with a batch that is about to be written.
-    pub(super) fn take(&mut self, batch: &Batch) {
+    pub(super) fn take(&mut self, batch: &LogBatch) {
         let mut steps = batch.steps.iter();
         let mut changes = &batch.changes[..];
         for entry in log::entries(&batch.log) {
             match entry {
-                Entry::Record(bytes) => {
+                LogEntry::Record(bytes) => {
                     let event = steps.find_map(|step| match step {
-                        Step::Event(event, count) => Some((event, *count)),
-                        Step::Note(_) | Step::Counted(_) => None,
+                        LogStep::Event(event, count) => Some((event, *count)),
+                        LogStep::Note(_) | LogStep::Counted(_) => None,
                     });
                     let Some((event, count)) = event else { return };
                     let (own, rest) = changes.split_at(count.min(changes.len()));
@@ -94,8 +94,8 @@ impl Carry {
                     log::append_record(&mut kept, bytes);
                     self.event(event, own, kept);
                 }
-                Entry::Note(note) => self.note(&note),
-                Entry::Count(..) => {}
+                LogEntry::Note(note) => self.note(&note),
+                LogEntry::Count(..) => {}
             }
         }
     }
@@ -122,8 +122,8 @@ impl Carry {
         match event {
             Event::Call(call) => self.call(call, changes, bytes),
             Event::Tensor(tensor) => self.tensor(tensor, bytes),
-            Event::Process(task) => self.task(task.pid, Who::Process, bytes),
-            Event::Thread(task) => self.task(task.pid, Who::Thread(task.tid), bytes),
+            Event::Process(task) => self.task(task.pid, NameOwner::Process, bytes),
+            Event::Thread(task) => self.task(task.pid, NameOwner::Thread(task.tid), bytes),
             Event::Exec(task) => {
                 self.end(task.pid);
                 self.keep(task.pid, bytes, &[], 1);
@@ -196,7 +196,7 @@ impl Carry {
             return self.next;
         }
         self.bytes += bytes.len();
-        let is_resized = |block: &Block| {
+        let is_resized = |block: &MemoryBlock| {
             let becomes = |change: &Change| matches!(change, Change::Allocated(new) if key_of(new) == key_of(block));
             changes.iter().any(becomes)
         };
@@ -205,7 +205,7 @@ impl Carry {
             Change::Freed(block) => is_resized(block),
             _ => false,
         };
-        let kept = Kept {
+        let kept = CarriedEntry {
             bytes,
             changes: changes.iter().filter(is_kept).cloned().collect(),
             uses,
@@ -240,7 +240,7 @@ impl Carry {
         }
     }
 
-    fn free(&mut self, pid: u32, block: &Block) {
+    fn free(&mut self, pid: u32, block: &MemoryBlock) {
         let process = self.processes.get_mut(&pid);
         let entries = process.and_then(|process| process.blocks.remove(&key_of(block)));
         for number in entries.into_iter().flatten() {
@@ -264,7 +264,7 @@ impl Carry {
 
     /// Stores the identity or current name; it takes the place of the first one, before the
     /// process's calls.
-    fn task(&mut self, pid: u32, who: Who, bytes: Vec<u8>) {
+    fn task(&mut self, pid: u32, who: NameOwner, bytes: Vec<u8>) {
         let process = self.processes.entry(pid).or_default();
         let known = process.tasks.get(&who);
         if let Some(kept) = known.and_then(|number| process.entries.get_mut(number)) {
@@ -282,7 +282,7 @@ impl Carry {
         // live.
         let process = self.processes.get_mut(&pid);
         if let Some(process) = process.filter(|process| process.blocks.is_empty())
-            && let Some(number) = process.tasks.remove(&Who::Thread(tid))
+            && let Some(number) = process.tasks.remove(&NameOwner::Thread(tid))
         {
             self.release(pid, number);
         }
@@ -297,8 +297,8 @@ impl Carry {
 
     /// All carried entries as the beginning of a new file; `dropped` is the number of records
     /// missing so far.
-    pub(super) fn batches(&self, dropped: u64) -> Vec<Batch> {
-        let mut batches = Batches::default();
+    pub(super) fn batches(&self, dropped: u64) -> Vec<LogBatch> {
+        let mut batches = CarriedBatches::default();
         batches.add(&self.modules, &[]);
         batches.add(&self.lost, &[]);
         let all = self.processes.values();
@@ -320,24 +320,24 @@ impl Carry {
 
 /// Batches under construction.
 #[derive(Default)]
-struct Batches {
-    whole: Vec<Batch>,
-    last: Batch,
-    decoder: Decoder,
+struct CarriedBatches {
+    whole: Vec<LogBatch>,
+    last: LogBatch,
+    decoder: RecordDecoder,
 }
 
-impl Batches {
+impl CarriedBatches {
     /// Adds log entries, at most one of which is a record.
     fn add(&mut self, entries: &[u8], changes: &[Change]) {
         for entry in log::entries(entries) {
             match entry {
-                Entry::Record(bytes) => {
+                LogEntry::Record(bytes) => {
                     if let Ok(event) = self.decoder.decode(bytes) {
                         self.last.event(event, &mut changes.to_vec());
                     }
                 }
-                Entry::Note(note) => self.last.steps.push(Step::Note(Box::new(note))),
-                Entry::Count(..) => {}
+                LogEntry::Note(note) => self.last.steps.push(LogStep::Note(Box::new(note))),
+                LogEntry::Count(..) => {}
             }
         }
         self.last.log.extend(entries);

@@ -25,7 +25,7 @@ pub(super) struct Chains<'c> {
     by_contents: HashMap<(u32, CallStack), i64>,
     /// Stack ids of exited processes, oldest first; no two processes share a stack id.
     ended: VecDeque<Vec<(u32, u64)>>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingChain>,
     known: KnownFrames,
     last_id: i64,
     /// Frames were resolved since stacks were last written.
@@ -33,7 +33,7 @@ pub(super) struct Chains<'c> {
 }
 
 /// A stack without rows so far.
-struct Waiting {
+struct WaitingChain {
     id: i64,
     pid: u32,
     stack: CallStack,
@@ -60,7 +60,7 @@ impl<'c> Chains<'c> {
         let key = (pid, stack.clone());
         let id = *self.by_contents.entry(key).or_insert_with(|| {
             self.last_id += 1;
-            self.waiting.push(Waiting {
+            self.waiting.push(WaitingChain {
                 id: self.last_id,
                 pid,
                 stack,
@@ -131,7 +131,11 @@ impl<'c> Chains<'c> {
         Ok(self.has_new_frames)
     }
 
-    fn write_one(&mut self, stack: &Waiting, strings: &mut Strings<'c>) -> rusqlite::Result<()> {
+    fn write_one(
+        &mut self,
+        stack: &WaitingChain,
+        strings: &mut Strings<'c>,
+    ) -> rusqlite::Result<()> {
         let mut depth = 0;
         for (index, location) in stack.stack.locations.iter().enumerate() {
             match self.known.get(stack.pid, location, index == 0) {

@@ -6,7 +6,7 @@ use super::insert::Strings;
 use super::tasks::Tasks;
 
 /// State shared by the writers of rows.
-pub(super) struct Common<'c> {
+pub(super) struct RowContext<'c> {
     base_ns: u64,
     pub(super) strings: Strings<'c>,
     pub(super) tasks: Tasks<'c>,
@@ -16,7 +16,7 @@ pub(super) struct Common<'c> {
     pub(super) last_ns: i64,
 }
 
-impl<'c> Common<'c> {
+impl<'c> RowContext<'c> {
     /// Session times count from `base_ns` of `CLOCK_MONOTONIC`.
     pub(super) fn new(connection: &'c Connection, base_ns: u64) -> Self {
         Self {

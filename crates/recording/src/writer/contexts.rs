@@ -27,7 +27,7 @@ pub(super) fn context_id(device: u16, number: u16) -> i64 {
 }
 
 /// Writer of contexts.
-pub(super) struct Contexts<'c> {
+pub(super) struct ContextWriter<'c> {
     connection: &'c Connection,
     contexts: Insert<'c>,
     streams: Insert<'c>,
@@ -38,7 +38,7 @@ pub(super) struct Contexts<'c> {
     identities: HashMap<u32, Identity>,
 }
 
-impl<'c> Contexts<'c> {
+impl<'c> ContextWriter<'c> {
     pub(super) fn new(connection: &'c Connection) -> Self {
         let into = |table| Insert::into(connection, table);
         Self {

@@ -9,14 +9,14 @@ use crate::{ids, log};
 use gpuprobe_cuda::kinds::KINDS;
 use gpuprobe_cuda::nsys::ENUMERATIONS;
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
-use gpuprobe_model::clock::Clock;
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_os::kernel;
 
 /// Metadata of a run.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// Clocks at session time 0.
-    pub clock: Clock,
+    pub clock: WallClock,
     /// Tracing modes of the run.
     pub modes: Modes,
     /// Memory kinds of reports and memory events; calls are recorded for all kinds.
@@ -35,7 +35,7 @@ impl Facts {
     /// Metadata of a run that starts now.
     pub fn now(modes: Modes) -> Self {
         Self {
-            clock: Clock::now(),
+            clock: WallClock::now(),
             modes,
             kinds: KindSet::default(),
             command: Vec::new(),

@@ -10,13 +10,13 @@ use crate::ids;
 
 /// A GPU of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Gpu {
+struct GpuRow {
     name: Option<String>,
     bus: Option<String>,
     uuid: Option<String>,
 }
 
-impl Gpu {
+impl GpuRow {
     /// Parses `/proc/driver/nvidia/gpus/*/information`.
     fn parse(text: &str) -> Self {
         let value = |key: &str| {
@@ -35,7 +35,7 @@ impl Gpu {
     }
 }
 
-fn on_host(folder: &Path) -> Vec<Gpu> {
+fn on_host(folder: &Path) -> Vec<GpuRow> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries
         .map(|entry| entry.path().join("information"))
@@ -44,7 +44,7 @@ fn on_host(folder: &Path) -> Vec<Gpu> {
     let texts = paths
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok());
-    texts.map(|text| Gpu::parse(&text)).collect()
+    texts.map(|text| GpuRow::parse(&text)).collect()
 }
 
 /// Writes the table of GPUs, if there are any, in PCI bus order; with several GPUs, CUDA may number
@@ -77,10 +77,10 @@ mod tests {
     fn gpus_are_parsed_from_the_files_of_the_driver() {
         let text = "Model: \t\t NVIDIA H200\nIRQ:   \t\t 105\nGPU UUID: \t GPU-12ab-34\n\
                     Video BIOS: \t ??.??\nBus Location: \t 0000:19:00.0\n";
-        let gpu = Gpu::parse(text);
+        let gpu = GpuRow::parse(text);
         assert_eq!(gpu.name.as_deref(), Some("NVIDIA H200"));
         assert_eq!(gpu.uuid.as_deref(), Some("12ab-34"));
         assert_eq!(gpu.bus.as_deref(), Some("0000:19:00.0"));
-        assert_eq!(Gpu::parse(""), Gpu::default());
+        assert_eq!(GpuRow::parse(""), GpuRow::default());
     }
 }

@@ -19,7 +19,7 @@ const UPSERT: &str = "INSERT INTO GPUPROBE_INCIDENTS (id, t0, globalTid, api, re
      chain = coalesce(chain, excluded.chain)";
 
 /// Columns of an incident that the recording determines.
-pub(super) struct Place {
+pub(super) struct IncidentPlace {
     /// Session time of the event, nanoseconds.
     pub(super) time: i64,
     /// Session time at which it was settled.
@@ -34,7 +34,7 @@ pub(super) struct Place {
 pub(super) fn write(
     connection: &Connection,
     row: &IncidentRow,
-    place: &Place,
+    place: &IncidentPlace,
 ) -> rusqlite::Result<()> {
     let [attempts, repeats] = row.calls;
     let told = |index: usize| row.given_up.map(|sums| signed(sums[index]));

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use rusqlite::{Connection, params};
 
 use super::insert::Insert;
-use crate::batch::Launched;
+use crate::batch::LoggedLaunch;
 use crate::ids::global_pid;
 use gpuprobe_cuda::Op;
-use gpuprobe_engine::Handle;
+use gpuprobe_engine::KernelHandle;
 use gpuprobe_model::event::{Call, Launch};
 use gpuprobe_stacks::symbols;
 
@@ -19,26 +19,26 @@ const KEPT_ENDS: usize = 64;
 
 /// A kernel or executable graph.
 #[derive(Debug, Default)]
-struct Kernel {
+struct LaunchedKernelRow {
     mangled: Option<Arc<str>>,
     /// Its rows in `GPUPROBE_LAUNCHED` by launching function: row of the function table, and id.
     launched: Vec<(u16, i64)>,
 }
 
 /// Writer of launches.
-pub(super) struct Launches<'c> {
+pub(super) struct LaunchWriter<'c> {
     connection: &'c Connection,
     counts: Insert<'c>,
     single: Insert<'c>,
     launched: Insert<'c>,
-    known: HashMap<Handle, Kernel>,
+    known: HashMap<KernelHandle, LaunchedKernelRow>,
     last_id: i64,
     /// Exited processes, oldest first.
     ended: VecDeque<u32>,
     /// Recorded calls that are also launches, by thread and start: number and row.
     graph_launches: BTreeMap<(u32, u64), (i64, i64)>,
     /// Launch counters that have not been written yet.
-    counted: Option<Vec<Launched>>,
+    counted: Option<Vec<LoggedLaunch>>,
 }
 
 /// Display name: demangled, or the handle without a name.
@@ -46,7 +46,7 @@ fn shown(mangled: Option<&str>, handle: u64) -> String {
     mangled.map_or_else(|| format!("{handle:#x}"), symbols::demangle)
 }
 
-impl<'c> Launches<'c> {
+impl<'c> LaunchWriter<'c> {
     pub(super) fn new(connection: &'c Connection) -> Self {
         let into = |table| Insert::into(connection, table);
         Self {
@@ -63,7 +63,7 @@ impl<'c> Launches<'c> {
     }
 
     /// Sets the current launch counters.
-    pub(super) fn counted(&mut self, launched: Vec<Launched>) {
+    pub(super) fn counted(&mut self, launched: Vec<LoggedLaunch>) {
         self.counted = Some(launched);
     }
 
@@ -140,7 +140,11 @@ impl<'c> Launches<'c> {
 
     /// Sets or removes the name of a kernel, also in existing rows: another thread's first launch
     /// may arrive before the name.
-    pub(super) fn named(&mut self, handle: Handle, name: Option<Arc<str>>) -> rusqlite::Result<()> {
+    pub(super) fn named(
+        &mut self,
+        handle: KernelHandle,
+        name: Option<Arc<str>>,
+    ) -> rusqlite::Result<()> {
         let kernel = self.known.entry(handle).or_default();
         if kernel.mangled == name {
             return Ok(());

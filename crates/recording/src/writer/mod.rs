@@ -32,8 +32,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rusqlite::Connection;
 
-use super::batch::Batch;
-use super::recorder::{Limits, Shared};
+use super::batch::LogBatch;
+use super::recorder::{FileLimits, RecorderState};
 use gpuprobe_os::privileges::WriteRights;
 use gpuprobe_os::say;
 
@@ -50,14 +50,14 @@ const COMMIT_EVERY: Duration = Duration::from_millis(500);
 const MAX_ROWS: usize = 20_000;
 
 /// Writes a recording.
-pub(super) struct Writer {
+pub(super) struct RecordingWriter {
     file: RecordingFile,
     facts: Facts,
-    limits: Limits,
+    limits: FileLimits,
 }
 
 /// Reason for the end of a file.
-enum End {
+enum WriterEnd {
     /// The run has ended; number of calls written.
     OfRun(i64),
     /// The file has reached its maximum size.
@@ -69,9 +69,9 @@ enum End {
     },
 }
 
-impl Writer {
+impl RecordingWriter {
     /// Creates the new file `path` with the tables that do not depend on events.
-    pub(super) fn create(path: &Path, facts: Facts, limits: Limits) -> Result<Self> {
+    pub(super) fn create(path: &Path, facts: Facts, limits: FileLimits) -> Result<Self> {
         let file = RecordingFile::create(path)?;
         let why = || format!("cannot write to {}", path.display());
         let transaction = |sql: &str| file.connection.execute_batch(sql).with_context(why);
@@ -106,7 +106,7 @@ impl Writer {
     }
 
     /// Writes batches until the channel is closed or the size limits are reached.
-    pub(super) fn run(self, batches: &Receiver<Batch>, shared: &Shared) {
+    pub(super) fn run(self, batches: &Receiver<LogBatch>, shared: &RecorderState) {
         let mut carry = (self.limits.files > 1).then(Carry::default);
         let mut parts = Parts::new(self.limits.files);
         let (mut writer, mut first) = (self, Vec::new());
@@ -114,7 +114,7 @@ impl Writer {
             let written = write_all(&writer, first, batches, shared, carry.as_mut());
             let (facts, limits) = (writer.facts.clone(), writer.limits);
             let (path, end) = writer.close(written, shared);
-            let (Some(End::OfFile { dropped, .. }), Some(carry)) = (end, &carry) else {
+            let (Some(WriterEnd::OfFile { dropped, .. }), Some(carry)) = (end, &carry) else {
                 return;
             };
             let next = parts.after(path);
@@ -132,7 +132,11 @@ impl Writer {
 
     /// Closes the file and prints the result. Returns its path, and the reason of the end if
     /// everything was written.
-    fn close(self, written: rusqlite::Result<End>, shared: &Shared) -> (PathBuf, Option<End>) {
+    fn close(
+        self,
+        written: rusqlite::Result<WriterEnd>,
+        shared: &RecorderState,
+    ) -> (PathBuf, Option<WriterEnd>) {
         let Self {
             mut file, limits, ..
         } = self;
@@ -167,9 +171,9 @@ impl Writer {
         let path = renamed(&path, shared);
         let shown = path.display();
         match end {
-            End::OfRun(calls) => say(format_args!("recorded {calls} calls in {shown}")),
-            End::OfFile { .. } if limits.files > 1 => {}
-            End::OfFile { calls, .. } => shared.stop(format_args!(
+            WriterEnd::OfRun(calls) => say(format_args!("recorded {calls} calls in {shown}")),
+            WriterEnd::OfFile { .. } if limits.files > 1 => {}
+            WriterEnd::OfFile { calls, .. } => shared.stop(format_args!(
                 "{shown} has reached its --max-file-size, with {calls} calls"
             )),
         }
@@ -178,7 +182,7 @@ impl Writer {
 }
 
 /// Renames the complete file at `path` to its final name; returns the resulting path.
-fn renamed(path: &Path, shared: &Shared) -> PathBuf {
+fn renamed(path: &Path, shared: &RecorderState) -> PathBuf {
     let wanted = shared.renamed.lock().ok().and_then(|mut name| name.take());
     let Some(wanted) = wanted else {
         return path.to_owned();
@@ -216,12 +220,12 @@ fn leave_valid(connection: &Connection, why: &str) {
 
 /// Writes `first` and then batches from the channel until it is closed or the file is full.
 fn write_all(
-    writer: &Writer,
-    first: Vec<Batch>,
-    batches: &Receiver<Batch>,
-    shared: &Shared,
+    writer: &RecordingWriter,
+    first: Vec<LogBatch>,
+    batches: &Receiver<LogBatch>,
+    shared: &RecorderState,
     mut carry: Option<&mut Carry>,
-) -> rusqlite::Result<End> {
+) -> rusqlite::Result<WriterEnd> {
     let mut writing = Writing::of(writer);
     for batch in first {
         writing.batch(batch)?;
@@ -254,8 +258,8 @@ fn write_all(
     let calls = finish(writing.connection, &mut writing.rows, why)?;
     let dropped = writing.rows.dropped;
     Ok(match is_full {
-        false => End::OfRun(calls),
-        true => End::OfFile { calls, dropped },
+        false => WriterEnd::OfRun(calls),
+        true => WriterEnd::OfFile { calls, dropped },
     })
 }
 
@@ -273,7 +277,7 @@ struct Writing<'c> {
 }
 
 impl<'c> Writing<'c> {
-    fn of(writer: &'c Writer) -> Self {
+    fn of(writer: &'c RecordingWriter) -> Self {
         let connection = &writer.file.connection;
         Self {
             connection,
@@ -299,7 +303,7 @@ impl<'c> Writing<'c> {
         Ok(())
     }
 
-    fn batch(&mut self, batch: Batch) -> rusqlite::Result<()> {
+    fn batch(&mut self, batch: LogBatch) -> rusqlite::Result<()> {
         self.begin()?;
         self.sequence += 1;
         self.written += write_batch(&mut self.rows, self.sequence, batch)?;
@@ -374,7 +378,7 @@ fn finish(
     Ok(calls)
 }
 
-fn write_batch(rows: &mut Rows<'_>, sequence: i64, batch: Batch) -> rusqlite::Result<u64> {
+fn write_batch(rows: &mut Rows<'_>, sequence: i64, batch: LogBatch) -> rusqlite::Result<u64> {
     let mut written = 1;
     rows.log(sequence, &batch.log)?;
     let mut changes = &batch.changes[..];

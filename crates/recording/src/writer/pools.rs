@@ -20,11 +20,11 @@ pub(super) fn has_event(op: Op) -> bool {
 }
 
 /// Writer of pool events.
-pub(super) struct Pools<'c> {
+pub(super) struct PoolWriter<'c> {
     events: Insert<'c>,
 }
 
-impl<'c> Pools<'c> {
+impl<'c> PoolWriter<'c> {
     pub(super) fn new(connection: &'c Connection) -> Self {
         Self {
             events: Insert::into(connection, "CUDA_GPU_MEMORY_POOL_EVENTS"),

@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, params};
 
-use super::activity::Activities;
+use super::activity::ActivityWriter;
 use super::chains::Chains;
-use super::common::{Common, signed};
-use super::contexts::Contexts;
+use super::common::{RowContext, signed};
+use super::contexts::ContextWriter;
 use super::facts::Facts;
 use super::incidents;
 use super::insert::Insert;
-use super::launches::Launches;
-use super::pools::Pools;
-use super::tensors::Tensors;
-use crate::batch::Step;
+use super::launches::LaunchWriter;
+use super::pools::PoolWriter;
+use super::tensors::TensorWriter;
+use crate::batch::LogStep;
 use crate::ids::global_pid;
 use crate::log;
 use crate::log::Note;
@@ -27,7 +27,7 @@ use gpuprobe_model::event::{Copy, Event, Launch, Tensor};
 
 /// Placement of a call's call stack.
 #[derive(Clone, Copy, Debug)]
-enum Stack {
+enum StackSlot {
     /// The stack is unknown.
     None,
     /// In the row of the call.
@@ -37,7 +37,7 @@ enum Stack {
     Apart(i64),
 }
 
-impl Stack {
+impl StackSlot {
     fn chain(self) -> Option<i64> {
         match self {
             Self::None => None,
@@ -58,25 +58,25 @@ enum Does {
 /// Writer of all rows.
 pub(super) struct Rows<'c> {
     connection: &'c Connection,
-    common: Common<'c>,
+    common: RowContext<'c>,
     chains: Chains<'c>,
     log: Insert<'c>,
     calls: Insert<'c>,
     memory: Insert<'c>,
     copies: Insert<'c>,
     unmatched: Insert<'c>,
-    launches: Launches<'c>,
+    launches: LaunchWriter<'c>,
     used: Insert<'c>,
-    tensors: Tensors<'c>,
+    tensors: TensorWriter<'c>,
     /// `nameId` by row of the function table.
     names: Vec<Option<i64>>,
     modes: Modes,
     /// Filter of memory kinds.
     counted: KindSet,
-    contexts: Contexts<'c>,
-    pools: Pools<'c>,
+    contexts: ContextWriter<'c>,
+    pools: PoolWriter<'c>,
     /// Writer of CUPTI's activity records, if activity is traced.
-    activities: Option<Activities<'c>>,
+    activities: Option<ActivityWriter<'c>>,
     /// Number of allocations on an unknown device.
     unknown_devices: u64,
     /// Losses so far, by name.
@@ -92,22 +92,22 @@ impl<'c> Rows<'c> {
         let into = |table| Insert::into(connection, table);
         Self {
             connection,
-            common: Common::new(connection, facts.clock.monotonic_ns()),
+            common: RowContext::new(connection, facts.clock.monotonic_ns()),
             chains: Chains::new(into),
             log: into("GPUPROBE_LOG"),
             calls: into("CUPTI_ACTIVITY_KIND_RUNTIME"),
             memory: into("CUDA_GPU_MEMORY_USAGE_EVENTS"),
             copies: into("GPUPROBE_COPIES"),
             unmatched: into("GPUPROBE_UNMATCHED_FREES"),
-            launches: Launches::new(connection),
+            launches: LaunchWriter::new(connection),
             used: into("GPUPROBE_SMI"),
-            tensors: Tensors::new(connection),
+            tensors: TensorWriter::new(connection),
             names: vec![None; FUNCTIONS.len()],
             modes: facts.modes,
             counted: facts.kinds,
-            contexts: Contexts::new(connection),
-            pools: Pools::new(connection),
-            activities: (facts.modes.activity).then(|| Activities::new(connection, facts)),
+            contexts: ContextWriter::new(connection),
+            pools: PoolWriter::new(connection),
+            activities: (facts.modes.activity).then(|| ActivityWriter::new(connection, facts)),
             unknown_devices: 0,
             lost: BTreeMap::new(),
             lost_by_user: None,
@@ -141,15 +141,15 @@ impl<'c> Rows<'c> {
 
     /// Writes the rows of a step, and removes the changes of its event from `changes`. Returns the
     /// number of rows.
-    pub(super) fn step(&mut self, step: Step, changes: &mut &[Change]) -> rusqlite::Result<u64> {
+    pub(super) fn step(&mut self, step: LogStep, changes: &mut &[Change]) -> rusqlite::Result<u64> {
         match step {
-            Step::Event(event, count) => {
+            LogStep::Event(event, count) => {
                 let (own, rest) = changes.split_at(count.min(changes.len()));
                 *changes = rest;
                 self.event(&event, own)
             }
-            Step::Note(note) => self.note(*note).map(|()| 0),
-            Step::Counted(launched) => {
+            LogStep::Note(note) => self.note(*note).map(|()| 0),
+            LogStep::Counted(launched) => {
                 self.launches.counted(launched);
                 Ok(0)
             }
@@ -203,7 +203,7 @@ impl<'c> Rows<'c> {
                     copy.result,
                     (copy.pid, copy.tid),
                     (copy.start_ns, copy.end_ns),
-                    (Stack::None, Does::Something),
+                    (StackSlot::None, Does::Something),
                 )?;
                 self.copy(copy, changes)?;
                 return Ok(2);
@@ -260,7 +260,7 @@ impl<'c> Rows<'c> {
 
     /// Writes or updates a failed allocation.
     fn incident(&mut self, row: &IncidentRow) -> rusqlite::Result<()> {
-        let place = incidents::Place {
+        let place = incidents::IncidentPlace {
             time: self.time(row.time_ns),
             settled: row.outcome.1.map(|ns| self.time(ns)),
             thread: self.common.thread(row.pid, row.tid)?,
@@ -292,7 +292,10 @@ impl<'c> Rows<'c> {
                     launch.result,
                     (launch.pid, launch.tid),
                     (launch.start_ns, launch.end_ns),
-                    (chain.map_or(Stack::None, Stack::OfCall), Does::Something),
+                    (
+                        chain.map_or(StackSlot::None, StackSlot::OfCall),
+                        Does::Something,
+                    ),
                 )?;
                 self.common.correlation
             }
@@ -338,18 +341,26 @@ impl<'c> Rows<'c> {
 
     /// Starts the next round for held records.
     pub(super) fn next_round(&mut self) {
-        self.activities.iter_mut().for_each(Activities::next_round);
+        self.activities
+            .iter_mut()
+            .for_each(ActivityWriter::next_round);
         self.tensors.next_round();
     }
 
     /// Whether any record is held.
     pub(super) fn is_waiting(&self) -> bool {
-        self.tensors.is_waiting() || self.activities.as_ref().is_some_and(Activities::is_waiting)
+        self.tensors.is_waiting()
+            || self
+                .activities
+                .as_ref()
+                .is_some_and(ActivityWriter::is_waiting)
     }
 
     /// Whether so many records are held that they must be written before the next round.
     pub(super) fn is_crowded(&self) -> bool {
-        self.activities.as_ref().is_some_and(Activities::is_crowded)
+        self.activities
+            .as_ref()
+            .is_some_and(ActivityWriter::is_crowded)
     }
 
     /// Writes records that have been held long enough; at the end, all of them. Stops after about

@@ -13,7 +13,7 @@ const PRIORITY: i64 = 20;
 
 /// A thread, and its row id if it has one.
 #[derive(Debug, Default)]
-struct Thread {
+struct ThreadRow {
     comm: String,
     row: Option<i64>,
 }
@@ -22,7 +22,7 @@ struct Thread {
 pub(super) struct Tasks<'c> {
     connection: &'c Connection,
     processes: HashMap<u32, String>,
-    threads: HashMap<(u32, u32), Thread>,
+    threads: HashMap<(u32, u32), ThreadRow>,
     rows: i64,
     names: Insert<'c>,
     exported: Insert<'c>,

@@ -8,25 +8,25 @@ use rusqlite::{Connection, params};
 
 use super::common::signed;
 use super::insert::Insert;
-use gpuprobe_model::event::{Request, Tensor};
+use gpuprobe_model::event::{Tensor, TensorRequest};
 
 /// Maximum number of held rows: the requested size precedes the thread's next block, but other
 /// threads may allocate many blocks while that thread is not running.
 const WAITING: usize = 1 << 15;
 
 /// A held row.
-struct Row {
+struct TensorRow {
     tensor: Tensor,
     time: i64,
     thread: i64,
     chain: Option<i64>,
-    request: Option<Request>,
+    request: Option<TensorRequest>,
 }
 
 /// Writer of blocks.
-pub(super) struct Tensors<'c> {
+pub(super) struct TensorWriter<'c> {
     rows: Insert<'c>,
-    waiting: VecDeque<Row>,
+    waiting: VecDeque<TensorRow>,
     /// Number of rows written before the held ones.
     written: u64,
     /// Rows with lower numbers have been held for a full round.
@@ -36,7 +36,7 @@ pub(super) struct Tensors<'c> {
     handed_out: HashMap<(u32, u64), u64>,
 }
 
-impl<'c> Tensors<'c> {
+impl<'c> TensorWriter<'c> {
     pub(super) fn new(connection: &'c Connection) -> Self {
         Self {
             rows: Insert::into(connection, "GPUPROBE_TENSORS"),
@@ -62,7 +62,7 @@ impl<'c> Tensors<'c> {
             let number = self.written + self.waiting.len() as u64;
             self.handed_out.insert(place, number);
         }
-        self.waiting.push_back(Row {
+        self.waiting.push_back(TensorRow {
             tensor,
             time,
             thread,
@@ -76,7 +76,7 @@ impl<'c> Tensors<'c> {
     }
 
     /// Adds the requested size to its block.
-    pub(super) fn request(&mut self, request: &Request) {
+    pub(super) fn request(&mut self, request: &TensorRequest) {
         let number = self.handed_out.get(&(request.pid, request.address));
         let place = number.and_then(|number| number.checked_sub(self.written));
         let place = place.and_then(|place| usize::try_from(place).ok());
@@ -113,7 +113,7 @@ impl<'c> Tensors<'c> {
             self.handed_out.remove(&place);
         }
         self.written += 1;
-        let Row {
+        let TensorRow {
             tensor,
             time,
             thread,

@@ -4,21 +4,23 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::{
-    ActivitySummary, CallSummary, ContextSummary, CopySummary, DeviceSummary, GapSummary,
-    KernelSummary, MemorySummary, ProcessSummary, RangeSummary, Shares, StreamSummary, Timed,
+    ActivitySummary, BusyShares, CallSummary, ContextSummary, CopySummary, DeviceSummary,
+    GapSummary, KernelSummary, MemorySummary, ProcessSummary, RangeSummary, StreamSummary, Timed,
     share,
 };
 use crate::Options;
 use gpuprobe_cuda::{kinds, nsys};
-use gpuprobe_engine::Activities;
+use gpuprobe_engine::GpuActivity;
 use gpuprobe_engine::activity::busy::Gaps;
-use gpuprobe_engine::activity::process::{Counted, Device, Function, Process, WhichCopies};
+use gpuprobe_engine::activity::process::{
+    CopyClass, CountAndTime, DeviceActivity, FunctionCalls, ProcessActivity,
+};
 use gpuprobe_engine::activity::tally::{Moved, Tally};
 use gpuprobe_engine::transfers::Mode;
 use gpuprobe_wire as wire;
 
 /// Builds the report of GPU activity.
-pub(crate) fn build(activities: &Activities, options: &Options) -> ActivitySummary {
+pub(crate) fn build(activities: &GpuActivity, options: &Options) -> ActivitySummary {
     let all: Vec<_> = activities.processes().map(|(_, process)| process).collect();
     let shown = all
         .iter()
@@ -31,7 +33,7 @@ pub(crate) fn build(activities: &Activities, options: &Options) -> ActivitySumma
     }
 }
 
-fn summary(process: &Process, options: &Options) -> ProcessSummary {
+fn summary(process: &ProcessActivity, options: &Options) -> ProcessSummary {
     let end_ns = process
         .ended_ns
         .unwrap_or(options.now_ns)
@@ -83,7 +85,7 @@ fn summary(process: &Process, options: &Options) -> ProcessSummary {
     }
 }
 
-fn memory((&(kind, operation), counted): (&(u32, u32), &Counted)) -> MemorySummary {
+fn memory((&(kind, operation), counted): (&(u32, u32), &CountAndTime)) -> MemorySummary {
     MemorySummary {
         kind: Some(kinds::of_cupti(kind).long),
         operation: nsys::MEMORY_OPERATIONS.name(operation),
@@ -92,7 +94,7 @@ fn memory((&(kind, operation), counted): (&(u32, u32), &Counted)) -> MemorySumma
     }
 }
 
-fn pool((&operation, counted): (&u32, &Counted)) -> MemorySummary {
+fn pool((&operation, counted): (&u32, &CountAndTime)) -> MemorySummary {
     MemorySummary {
         kind: None,
         operation: nsys::POOL_OPERATIONS.name(operation),
@@ -118,7 +120,12 @@ fn total<'a>(tallies: impl Iterator<Item = &'a Tally>) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-fn device(number: u32, device: &Device, observed_ns: u64, options: &Options) -> DeviceSummary {
+fn device(
+    number: u32,
+    device: &DeviceActivity,
+    observed_ns: u64,
+    options: &Options,
+) -> DeviceSummary {
     let sums = device.busy.sums();
     let spent = device.busy.spent();
     let recent = spent.since(device.reported);
@@ -134,8 +141,8 @@ fn device(number: u32, device: &Device, observed_ns: u64, options: &Options) -> 
         busy_share: share(sums.busy_ns, observed_ns),
         recent_busy_share: share(recent.any_ns, since_last),
         work: spent.into(),
-        shares: Shares::of(&spent, observed_ns),
-        recent_shares: Shares::of(&recent, since_last),
+        shares: BusyShares::of(&spent, observed_ns),
+        recent_shares: BusyShares::of(&recent, since_last),
         recent_seconds: options.since_last.as_secs_f64(),
         gaps: gaps(&sums.gaps),
         kernels: (&device.kernels).into(),
@@ -166,7 +173,7 @@ fn context(context: &wire::Context) -> ContextSummary {
 }
 
 /// The kernels listed, and the number omitted by `--top`.
-fn kernels(process: &Process, options: &Options) -> (Vec<KernelSummary>, u64) {
+fn kernels(process: &ProcessActivity, options: &Options) -> (Vec<KernelSummary>, u64) {
     let (unnamed, others) = (&process.kernels.unnamed, &process.kernels.others);
     let mut sorted: Vec<_> = process.kernels.iter().collect();
     let runs = sorted.iter().map(|kernel| &kernel.runs);
@@ -203,12 +210,12 @@ fn kernels(process: &Process, options: &Options) -> (Vec<KernelSummary>, u64) {
     (named.chain(rest).collect(), omitted)
 }
 
-fn copies(process: &Process, options: &Options) -> Vec<CopySummary> {
-    let link = |which: Option<&WhichCopies>| {
+fn copies(process: &ProcessActivity, options: &Options) -> Vec<CopySummary> {
+    let link = |which: Option<&CopyClass>| {
         let crosses = which.is_some_and(|which| which.direction.crosses_link());
         options.link.filter(|_| crosses)
     };
-    let summary = |moved: &Moved, which: Option<&WhichCopies>| CopySummary {
+    let summary = |moved: &Moved, which: Option<&CopyClass>| CopySummary {
         direction: which.map_or("set", |which| which.direction.name()),
         mode: which.and_then(|which| which.mode).map(Mode::name),
         source: which.map(|which| kinds::of_cupti(which.source.into()).long),
@@ -229,14 +236,14 @@ fn copies(process: &Process, options: &Options) -> Vec<CopySummary> {
 }
 
 /// The functions listed, and the number omitted by `--top`.
-fn calls(process: &Process, options: &Options) -> (Vec<CallSummary>, u64) {
+fn calls(process: &ProcessActivity, options: &Options) -> (Vec<CallSummary>, u64) {
     let mut sorted: Vec<_> = process.functions.iter().collect();
     sorted.sort_by_key(|(key, function)| (Reverse(function.calls.total_ns), **key));
     let top = options.top.unwrap_or(usize::MAX);
     let omitted = sorted.len().saturating_sub(top) as u64;
     let all = sorted.iter().map(|(_, function)| &function.calls);
     let total_ns = total(all.chain([&process.other_calls]));
-    let one = |(&(domain, cbid), function): (&(u32, u32), &Function)| CallSummary {
+    let one = |(&(domain, cbid), function): (&(u32, u32), &FunctionCalls)| CallSummary {
         domain: nsys::DOMAINS.name(domain),
         name: function
             .name
@@ -260,7 +267,7 @@ fn calls(process: &Process, options: &Options) -> (Vec<CallSummary>, u64) {
 }
 
 /// The ranges listed, and the number omitted by `--top`.
-fn ranges(process: &Process, options: &Options) -> (Vec<RangeSummary>, u64) {
+fn ranges(process: &ProcessActivity, options: &Options) -> (Vec<RangeSummary>, u64) {
     let others = &process.ranges.others;
     let ended = process.ranges.iter().filter(|range| range.times.count > 0);
     let mut sorted: Vec<_> = ended.collect();

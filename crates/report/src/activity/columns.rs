@@ -9,7 +9,7 @@ macro_rules! columns {
     ($($column:ident $name:literal,)+) => {
         /// A column of the table of records.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Column {
+        pub(super) enum RecordColumn {
             $($column),+
         }
 
@@ -67,10 +67,10 @@ impl Display for Cell<'_> {
 /// A record as a row of a table, in the order of [`HEADER`]; `None` in columns that its kind does
 /// not have.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Row<'a>([Option<Cell<'a>>; HEADER.len()]);
+pub(crate) struct RecordRow<'a>([Option<Cell<'a>>; HEADER.len()]);
 
-impl<'a> Row<'a> {
-    pub(super) fn set(&mut self, column: Column, cell: Cell<'a>) {
+impl<'a> RecordRow<'a> {
+    pub(super) fn set(&mut self, column: RecordColumn, cell: Cell<'a>) {
         self.0[column as usize] = Some(cell);
     }
 
@@ -81,7 +81,7 @@ impl<'a> Row<'a> {
     }
 }
 
-impl Serialize for Row<'_> {
+impl Serialize for RecordRow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (name, cell) in HEADER.iter().zip(&self.0) {

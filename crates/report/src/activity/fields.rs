@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::columns::{Cell, Column};
+use super::columns::{Cell, RecordColumn};
 use gpuprobe_model::text::printable;
 use gpuprobe_wire as wire;
 
@@ -11,14 +11,14 @@ use gpuprobe_wire as wire;
 pub(super) struct Field<'a> {
     /// Text before the value in the line; `None` if the field is not in the line.
     pub(super) before: Option<&'static str>,
-    pub(super) value: Value<'a>,
+    pub(super) value: FieldValue<'a>,
     /// Its column, if it has one.
-    pub(super) column: Option<Column>,
+    pub(super) column: Option<RecordColumn>,
 }
 
 /// Value of a field.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Value<'a> {
+pub(super) enum FieldValue<'a> {
     /// The record does not have it: neither the value nor the text before it is written.
     Missing,
     /// Only the text before it is written.
@@ -37,9 +37,9 @@ pub(super) enum Value<'a> {
     Name(Option<&'a str>),
 }
 
-use Value::{Missing, Number, Unknown, Word};
+use FieldValue::{Missing, Number, Unknown, Word};
 
-impl<'a> Value<'a> {
+impl<'a> FieldValue<'a> {
     /// Contents of the column.
     pub(super) fn cell(self) -> Option<Cell<'a>> {
         match self {
@@ -74,7 +74,7 @@ impl<'a> Value<'a> {
 }
 
 /// A field in the line only.
-pub(super) fn line<'a>(before: &'static str, value: Value<'a>) -> Field<'a> {
+pub(super) fn line<'a>(before: &'static str, value: FieldValue<'a>) -> Field<'a> {
     Field {
         before: Some(before),
         value,
@@ -84,11 +84,11 @@ pub(super) fn line<'a>(before: &'static str, value: Value<'a>) -> Field<'a> {
 
 /// Fixed text in the line.
 pub(super) fn words(words: &'static str) -> Field<'static> {
-    line(words, Value::Nothing)
+    line(words, FieldValue::Nothing)
 }
 
 /// A field in a column only.
-pub(super) fn cell(column: Column, value: Value<'_>) -> Field<'_> {
+pub(super) fn cell(column: RecordColumn, value: FieldValue<'_>) -> Field<'_> {
     Field {
         before: None,
         value,
@@ -97,7 +97,11 @@ pub(super) fn cell(column: Column, value: Value<'_>) -> Field<'_> {
 }
 
 /// A field in both the line and a column.
-pub(super) fn both<'a>(column: Column, before: &'static str, value: Value<'a>) -> Field<'a> {
+pub(super) fn both<'a>(
+    column: RecordColumn,
+    before: &'static str,
+    value: FieldValue<'a>,
+) -> Field<'a> {
     Field {
         before: Some(before),
         ..cell(column, value)
@@ -106,31 +110,35 @@ pub(super) fn both<'a>(column: Column, before: &'static str, value: Value<'a>) -
 
 /// The kind of a record, with which its line begins.
 pub(super) fn kind(kind: &'static str) -> Field<'static> {
-    both(Column::Kind, "", Word(kind))
+    both(RecordColumn::Kind, "", Word(kind))
 }
 
 /// The sub-kind of a record.
 pub(super) fn detail(name: &'static str) -> Field<'static> {
-    both(Column::Detail, " ", Word(name))
+    both(RecordColumn::Detail, " ", Word(name))
 }
 
 /// Size of the operation in bytes.
 pub(super) fn size(bytes: u64) -> Field<'static> {
-    both(Column::Bytes, ", size ", Number(bytes))
+    both(RecordColumn::Bytes, ", size ", Number(bytes))
 }
 
 /// CUPTI's correlation id, which links GPU work to calls.
 pub(super) fn correlation(number: u32) -> Field<'static> {
-    both(Column::Correlation, ", correlation ", self::number(number))
+    both(
+        RecordColumn::Correlation,
+        ", correlation ",
+        self::number(number),
+    )
 }
 
 /// A number that is always present.
-pub(super) fn number(number: impl Into<u64>) -> Value<'static> {
+pub(super) fn number(number: impl Into<u64>) -> FieldValue<'static> {
     Number(number.into())
 }
 
 /// A number that is present unless it is 0.
-pub(super) fn nonzero(number: impl Into<u64>) -> Value<'static> {
+pub(super) fn nonzero(number: impl Into<u64>) -> FieldValue<'static> {
     match number.into() {
         0 => Missing,
         number => Number(number),
@@ -138,7 +146,7 @@ pub(super) fn nonzero(number: impl Into<u64>) -> Value<'static> {
 }
 
 /// An id, which lines show even if it is unknown.
-pub(super) fn id(id: u32) -> Value<'static> {
+pub(super) fn id(id: u32) -> FieldValue<'static> {
     match id {
         wire::UNKNOWN_ID => Unknown(id.into()),
         id => number(id),
@@ -146,16 +154,16 @@ pub(super) fn id(id: u32) -> Value<'static> {
 }
 
 /// An id, if it is known.
-pub(super) fn known(id: u32) -> Value<'static> {
+pub(super) fn known(id: u32) -> FieldValue<'static> {
     wire::known(id).map_or(Missing, number)
 }
 
 /// Device, context and stream of the work.
 pub(super) fn place(device: u32, context: u32, stream: u32) -> [Field<'static>; 3] {
     [
-        both(Column::Device, " device ", id(device)),
-        both(Column::Context, ", context ", id(context)),
-        both(Column::Stream, ", stream ", known(stream)),
+        both(RecordColumn::Device, " device ", id(device)),
+        both(RecordColumn::Context, ", context ", id(context)),
+        both(RecordColumn::Stream, ", stream ", known(stream)),
     ]
 }
 
@@ -166,6 +174,6 @@ pub(super) fn graph(graph: u32, node: u64) -> [Field<'static>; 3] {
     [
         line(", graph ", if_known(number(graph))),
         line(", node ", if_known(nonzero(node))),
-        cell(Column::GraphNode, nonzero(node)),
+        cell(RecordColumn::GraphNode, nonzero(node)),
     ]
 }

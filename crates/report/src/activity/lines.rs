@@ -2,20 +2,20 @@
 
 use std::io::{self, Write};
 
-use super::columns::{Column, Row};
-use super::fields::Value::{Address, Missing, Name, Number, Shape, Signed, Text, Unknown};
-use super::fields::{Field, Value};
+use super::columns::{RecordColumn, RecordRow};
+use super::fields::FieldValue::{Address, Missing, Name, Number, Shape, Signed, Text, Unknown};
+use super::fields::{Field, FieldValue};
 use super::fields::{
     both, cell, correlation, detail, graph, id, kind, known, line, nonzero, number, place, size,
     words,
 };
 use gpuprobe_cuda::{kinds, names, nsys};
-use gpuprobe_model::activity::{Activity, Record};
+use gpuprobe_model::activity::{Activity, ActivityRecord};
 use gpuprobe_wire as wire;
 
 /// A record to be written.
 #[derive(Clone, Copy, Debug)]
-pub struct Line<'a> {
+pub struct PerRecordLine<'a> {
     /// The record from CUPTI.
     pub activity: &'a Activity,
     /// Name in the record; demangled if it is of a kernel.
@@ -32,7 +32,7 @@ const USUAL: usize = 256;
 /// Receives fields in the order of the line.
 type Put<'p, 'a> = &'p mut dyn FnMut(&[Field<'a>]);
 
-impl<'a> Line<'a> {
+impl<'a> PerRecordLine<'a> {
     /// Writes the record as a text line.
     ///
     /// # Errors
@@ -55,8 +55,8 @@ impl<'a> Line<'a> {
     }
 
     /// The record as a row of the table.
-    pub(crate) fn row(&self) -> Row<'a> {
-        let mut row = Row::default();
+    pub(crate) fn row(&self) -> RecordRow<'a> {
+        let mut row = RecordRow::default();
         self.fields(&mut |fields| {
             for field in fields {
                 if let Some((column, cell)) = field.column.zip(field.value.cell()) {
@@ -68,7 +68,7 @@ impl<'a> Line<'a> {
     }
 
     /// A time, relative to the start of tracing.
-    fn time(&self, ns: u64) -> Value<'a> {
+    fn time(&self, ns: u64) -> FieldValue<'a> {
         match ns {
             0 => Unknown(0),
             ns => Number(ns.saturating_sub(self.began_ns)),
@@ -77,14 +77,17 @@ impl<'a> Line<'a> {
 
     fn span(&self, start_ns: u64, end_ns: u64) -> [Field<'a>; 3] {
         [
-            both(Column::StartNs, " [ ", self.time(start_ns)),
-            both(Column::EndNs, " - ", self.time(end_ns)),
+            both(RecordColumn::StartNs, " [ ", self.time(start_ns)),
+            both(RecordColumn::EndNs, " - ", self.time(end_ns)),
             words(" ]"),
         ]
     }
 
     fn moment(&self, ns: u64) -> [Field<'a>; 2] {
-        [both(Column::StartNs, " [ ", self.time(ns)), words(" ]")]
+        [
+            both(RecordColumn::StartNs, " [ ", self.time(ns)),
+            words(" ]"),
+        ]
     }
 
     /// The qualifier of the record, if it has one.
@@ -95,27 +98,27 @@ impl<'a> Line<'a> {
 
     fn fields(&self, put: Put<'_, 'a>) {
         put(&[
-            cell(Column::Pid, number(self.activity.pid)),
-            cell(Column::Name, Name(self.name)),
+            cell(RecordColumn::Pid, number(self.activity.pid)),
+            cell(RecordColumn::Name, Name(self.name)),
         ]);
         match &self.activity.record {
-            Record::Device(device) => self.device(device, put),
-            Record::Context(context) => put(&of_context(context)),
-            Record::Stream(stream) => put(&of_stream(stream)),
-            Record::Api(call) => self.call(call, put),
-            Record::Kernel(kernel) => self.kernel(kernel, put),
-            Record::Memcpy(copy) => self.copy(copy, put),
-            Record::Memset(set) => self.set(set, put),
-            Record::Memory(memory) => self.memory(memory, put),
-            Record::MemoryPool(pool) => self.pool(pool, put),
-            Record::Sync(sync) => self.sync(sync, put),
-            Record::GraphTrace(graph) => self.graph(graph, put),
-            Record::Overhead(overhead) => self.overhead(overhead, put),
-            Record::Name(name) => self.object_name(name, put),
-            Record::Marker(marker) => self.marker(marker, put),
-            Record::ExternalCorrelation(external) => put(&[
+            ActivityRecord::Device(device) => self.device(device, put),
+            ActivityRecord::Context(context) => put(&of_context(context)),
+            ActivityRecord::Stream(stream) => put(&of_stream(stream)),
+            ActivityRecord::Api(call) => self.call(call, put),
+            ActivityRecord::Kernel(kernel) => self.kernel(kernel, put),
+            ActivityRecord::Memcpy(copy) => self.copy(copy, put),
+            ActivityRecord::Memset(set) => self.set(set, put),
+            ActivityRecord::Memory(memory) => self.memory(memory, put),
+            ActivityRecord::MemoryPool(pool) => self.pool(pool, put),
+            ActivityRecord::Sync(sync) => self.sync(sync, put),
+            ActivityRecord::GraphTrace(graph) => self.graph(graph, put),
+            ActivityRecord::Overhead(overhead) => self.overhead(overhead, put),
+            ActivityRecord::Name(name) => self.object_name(name, put),
+            ActivityRecord::Marker(marker) => self.marker(marker, put),
+            ActivityRecord::ExternalCorrelation(external) => put(&[
                 kind("external_correlation"),
-                both(Column::ExternalId, " ", number(external.external_id)),
+                both(RecordColumn::ExternalId, " ", number(external.external_id)),
                 line(" kind ", number(external.external_kind)),
                 correlation(external.correlation),
             ]),
@@ -126,7 +129,7 @@ impl<'a> Line<'a> {
         put(&[
             kind("device"),
             line(" ", Name(self.name)),
-            both(Column::Device, " (", id(device.device)),
+            both(RecordColumn::Device, " (", id(device.device)),
             line("), capability ", number(device.capability_major)),
             line(".", number(device.capability_minor)),
             line(
@@ -134,7 +137,7 @@ impl<'a> Line<'a> {
                 number(device.memory_bandwidth / 1_000_000),
             ),
             line(" GB/s, size ", number(device.memory_bytes >> 20)),
-            cell(Column::Bytes, number(device.memory_bytes)),
+            cell(RecordColumn::Bytes, number(device.memory_bytes)),
             line(" MB), multiprocessors ", number(device.multiprocessors)),
             line(", clock ", number(device.clock_khz / 1000)),
             words(" MHz"),
@@ -148,8 +151,8 @@ impl<'a> Line<'a> {
             _ => "INTERNAL_API",
         };
         put(&[
-            cell(Column::Kind, Text("call")),
-            cell(Column::Detail, Text(nsys::DOMAINS.name(call.domain))),
+            cell(RecordColumn::Kind, Text("call")),
+            cell(RecordColumn::Detail, Text(nsys::DOMAINS.name(call.domain))),
             line("", Text(layer)),
             match self.name {
                 Some(name) => line(" ", Name(Some(names::without_version(name)))),
@@ -159,10 +162,10 @@ impl<'a> Line<'a> {
         put(&self.span(call.start_ns, call.end_ns));
         put(&[
             line(" process ", number(self.activity.pid)),
-            both(Column::Tid, ", thread ", number(call.tid)),
+            both(RecordColumn::Tid, ", thread ", number(call.tid)),
             correlation(call.correlation),
             line(", error ", nonzero(call.result)),
-            cell(Column::Result, number(call.result)),
+            cell(RecordColumn::Result, number(call.result)),
         ]);
     }
 
@@ -172,9 +175,9 @@ impl<'a> Line<'a> {
         put(&place(kernel.device, kernel.context, kernel.stream));
         put(&[
             correlation(kernel.correlation),
-            cell(Column::Mangled, Name(self.activity.name.as_deref())),
-            cell(Column::Grid, Shape(kernel.grid)),
-            cell(Column::Block, Shape(kernel.block)),
+            cell(RecordColumn::Mangled, Name(self.activity.name.as_deref())),
+            cell(RecordColumn::Grid, Shape(kernel.grid)),
+            cell(RecordColumn::Block, Shape(kernel.block)),
         ]);
         put(&graph(kernel.graph, kernel.graph_node));
     }
@@ -189,7 +192,10 @@ impl<'a> Line<'a> {
             kind("memcpy"),
             words(if copy.peer != 0 { "2" } else { "" }),
             line(" ", Text(nsys::COPY_KINDS.name(copy.copy_kind))),
-            cell(Column::Detail, Text(nsys::direction(copy.copy_kind).name())),
+            cell(
+                RecordColumn::Detail,
+                Text(nsys::direction(copy.copy_kind).name()),
+            ),
         ]);
         put(&self.span(copy.start_ns, copy.end_ns));
         put(&place(copy.device, copy.context, copy.stream));
@@ -199,8 +205,8 @@ impl<'a> Line<'a> {
             size(copy.size_bytes),
             correlation(copy.correlation),
             line("/", number(copy.runtime_correlation)),
-            cell(Column::Source, memory(copy.source_kind)),
-            cell(Column::Destination, memory(copy.destination_kind)),
+            cell(RecordColumn::Source, memory(copy.source_kind)),
+            cell(RecordColumn::Destination, memory(copy.destination_kind)),
         ]);
         put(&graph(copy.graph, copy.graph_node));
     }
@@ -209,14 +215,14 @@ impl<'a> Line<'a> {
         let memory = kinds::of_cupti(set.memory_kind.into());
         put(&[
             kind("memset"),
-            both(Column::Value, " value=", number(set.value)),
+            both(RecordColumn::Value, " value=", number(set.value)),
         ]);
         put(&self.span(set.start_ns, set.end_ns));
         put(&place(set.device, set.context, set.stream));
         put(&[
             size(set.size_bytes),
             correlation(set.correlation),
-            cell(Column::Destination, Text(memory.long)),
+            cell(RecordColumn::Destination, Text(memory.long)),
         ]);
         put(&graph(set.graph, set.graph_node));
     }
@@ -226,7 +232,7 @@ impl<'a> Line<'a> {
             kind("memory"),
             detail(nsys::MEMORY_OPERATIONS.name(memory.operation)),
             both(
-                Column::Destination,
+                RecordColumn::Destination,
                 " ",
                 Text(kinds::of_cupti(memory.memory_kind).long),
             ),
@@ -234,7 +240,7 @@ impl<'a> Line<'a> {
         put(&self.moment(memory.time_ns));
         put(&place(memory.device, memory.context, memory.stream));
         put(&[
-            both(Column::Address, ", address ", Address(memory.address)),
+            both(RecordColumn::Address, ", address ", Address(memory.address)),
             size(memory.size_bytes),
             correlation(memory.correlation),
             line(", variable ", optional(self.name)),
@@ -249,8 +255,8 @@ impl<'a> Line<'a> {
         ]);
         put(&self.moment(pool.time_ns));
         put(&[
-            both(Column::Device, " device ", id(pool.device)),
-            both(Column::Address, ", address ", Address(pool.address)),
+            both(RecordColumn::Device, " device ", id(pool.device)),
+            both(RecordColumn::Address, ", address ", Address(pool.address)),
             size(pool.size_bytes),
             line(", used ", number(pool.utilized_bytes)),
             correlation(pool.correlation),
@@ -261,11 +267,11 @@ impl<'a> Line<'a> {
         put(&[kind("sync"), detail(nsys::WAITS.name(sync.sync_type))]);
         put(&self.span(sync.start_ns, sync.end_ns));
         put(&[
-            both(Column::Context, " context ", id(sync.context)),
-            both(Column::Stream, ", stream ", known(sync.stream)),
+            both(RecordColumn::Context, " context ", id(sync.context)),
+            both(RecordColumn::Stream, ", stream ", known(sync.stream)),
             line(", event ", known(sync.event)),
             correlation(sync.correlation),
-            cell(Column::Result, number(sync.result)),
+            cell(RecordColumn::Result, number(sync.result)),
         ]);
     }
 
@@ -280,7 +286,7 @@ impl<'a> Line<'a> {
         put(&[
             kind("overhead"),
             detail(nsys::OVERHEADS.name(overhead.overhead_kind)),
-            cell(Column::Correlation, number(overhead.correlation)),
+            cell(RecordColumn::Correlation, number(overhead.correlation)),
         ]);
         put(&self.span(overhead.start_ns, overhead.end_ns));
         put(&object(" ", &overhead.object));
@@ -291,7 +297,10 @@ impl<'a> Line<'a> {
             kind("name"),
             line(" \"", Name(self.name)),
             words("\""),
-            cell(Column::Detail, Text(nsys::OBJECTS.name(name.object.kind))),
+            cell(
+                RecordColumn::Detail,
+                Text(nsys::OBJECTS.name(name.object.kind)),
+            ),
         ]);
         put(&object(" ", &name.object));
     }
@@ -304,7 +313,7 @@ impl<'a> Line<'a> {
             words("\""),
         ]);
         put(&self.moment(marker.time_ns));
-        put(&[both(Column::Value, " id ", number(marker.id))]);
+        put(&[both(RecordColumn::Value, " id ", number(marker.id))]);
         put(&object(", ", &marker.object));
         put(&[self.qualifier(", domain ")]);
     }
@@ -314,11 +323,11 @@ fn of_context(context: &wire::Context) -> [Field<'static>; 6] {
     let api = nsys::COMPUTE_APIS.name(context.compute_api);
     [
         kind("context"),
-        both(Column::Context, " ", id(context.context)),
-        both(Column::Device, ", device ", id(context.device)),
+        both(RecordColumn::Context, " ", id(context.context)),
+        both(RecordColumn::Device, ", device ", id(context.device)),
         line(", compute API ", Text(api)),
         both(
-            Column::Stream,
+            RecordColumn::Stream,
             ", NULL stream ",
             number(context.null_stream),
         ),
@@ -329,10 +338,10 @@ fn of_context(context: &wire::Context) -> [Field<'static>; 6] {
 fn of_stream(stream: &wire::Stream) -> [Field<'static>; 5] {
     [
         kind("stream"),
-        both(Column::Stream, " ", id(stream.stream)),
-        both(Column::Context, ", context ", id(stream.context)),
+        both(RecordColumn::Stream, " ", id(stream.stream)),
+        both(RecordColumn::Context, ", context ", id(stream.context)),
         line(", priority ", Signed(stream.priority.into())),
-        cell(Column::Correlation, number(stream.correlation)),
+        cell(RecordColumn::Correlation, number(stream.correlation)),
     ]
 }
 
@@ -350,7 +359,7 @@ fn object(before: &'static str, object: &wire::Object) -> [Field<'static>; 2] {
     ]
 }
 
-fn optional(text: Option<&str>) -> Value<'_> {
+fn optional(text: Option<&str>) -> FieldValue<'_> {
     text.map_or(Missing, |text| Name(Some(text)))
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use gpuprobe_engine::activity::by_work::Spent;
 use gpuprobe_engine::activity::tally::Tally;
-use gpuprobe_model::link::Link;
+use gpuprobe_model::link::PcieLink;
 
 pub(super) use build::build;
 
@@ -22,7 +22,7 @@ pub struct ActivitySummary {
     /// Number of ended processes that are no longer listed.
     pub forgotten_processes: u64,
     /// The host's link to its GPUs, if all have the same and it is known.
-    pub link: Option<Link>,
+    pub link: Option<PcieLink>,
     /// Processes with activity records.
     pub processes: Vec<ProcessSummary>,
 }
@@ -183,7 +183,7 @@ impl From<Spent> for WorkNs {
 
 /// Busy and idle time of a GPU as shares of a period, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Shares {
+pub struct BusyShares {
     /// Share with at least one kernel.
     pub kernels: f64,
     /// Share with at least one copy.
@@ -196,7 +196,7 @@ pub struct Shares {
     pub idle: f64,
 }
 
-impl Shares {
+impl BusyShares {
     /// The shares of a period of `of_ns` nanoseconds.
     pub fn of(spent: &Spent, of_ns: u64) -> Self {
         Self {
@@ -228,9 +228,9 @@ pub struct DeviceSummary {
     #[serde(flatten)]
     pub work: WorkNs,
     /// Busy and idle shares of the time for which the process was observed.
-    pub shares: Shares,
+    pub shares: BusyShares,
     /// The same shares since the last report.
-    pub recent_shares: Shares,
+    pub recent_shares: BusyShares,
     /// Seconds since the last report.
     #[serde(skip)]
     pub recent_seconds: f64,

@@ -8,25 +8,25 @@ use std::ops::ControlFlow;
 use anyhow::Result;
 
 use super::callers::Callers;
-use super::totals::{Findings, Totals};
+use super::totals::{AnalysisTotals, Anomalies};
 use super::{Selection, Visitor};
 use gpuprobe_cuda::{Belongs, FUNCTIONS, Op};
-use gpuprobe_engine::{Allocation, Ledger, Row};
-use gpuprobe_recording::memory_rows::{self, Counted, Item, Taker};
-use gpuprobe_recording::{Database, MemoryRow, Origin, Session, ids, kinds};
+use gpuprobe_engine::{Allocation, AllocationRow, Ledger};
+use gpuprobe_recording::memory_rows::{self, CallFilter, MemoryItem, Taker};
+use gpuprobe_recording::{Database, MemoryRow, OriginatingCall, Session, ids, kinds};
 
 pub(super) use step::caller_of;
-pub use step::{Part, Step};
+pub use step::{AccountStep, AllocationPart};
 
 use step::UNKNOWN_CALLER;
 
 /// Live memory, by how much is known of the allocating calls.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Live {
+pub struct LiveSums {
     /// GPU memory that is live.
-    pub gpu: Totals,
+    pub gpu: AnalysisTotals,
     /// Host memory that is live.
-    pub host: Totals,
+    pub host: AnalysisTotals,
 }
 
 /// Memory of a file at a point in its events.
@@ -36,11 +36,11 @@ pub struct Accounts<'a> {
     /// Call stacks and functions of the calls.
     pub callers: Callers<'a>,
     /// Memory that is live now.
-    pub live: Live,
+    pub live: LiveSums,
     /// Memory that was live at the peak.
-    pub at_peak: Live,
+    pub at_peak: LiveSums,
     /// Inconsistencies found in the events.
-    pub findings: Findings,
+    pub findings: Anomalies,
     selection: Selection,
     first_ns: Option<i64>,
     last_ns: i64,
@@ -55,14 +55,14 @@ struct Reading<'a, 'v> {
 }
 
 impl Taker for Reading<'_, '_> {
-    fn take(&mut self, item: Item<'_>) -> Result<ControlFlow<()>> {
+    fn take(&mut self, item: MemoryItem<'_>) -> Result<ControlFlow<()>> {
         match item {
-            Item::Row(row, origin) => self.accounts.row(row, origin, self.visitor),
-            Item::End(process, time_ns) => self
+            MemoryItem::Row(row, origin) => self.accounts.row(row, origin, self.visitor),
+            MemoryItem::End(process, time_ns) => self
                 .accounts
                 .end(process, time_ns, self.visitor)
                 .map(ControlFlow::Continue),
-            Item::Again => {
+            MemoryItem::Again => {
                 self.accounts.clear();
                 self.visitor.restart().map(ControlFlow::Continue)
             }
@@ -95,7 +95,7 @@ impl<'a> Accounts<'a> {
     ) -> Result<Self> {
         let accounts = Self::new(database, selection)?;
         let mut reading = Reading { accounts, visitor };
-        let counted = Counted {
+        let counted = CallFilter {
             pid: selection.pid,
             from_ns: selection.from_ns,
             to_ns: selection.to_ns,
@@ -111,9 +111,9 @@ impl<'a> Accounts<'a> {
         Ok(Self {
             ledger: Ledger::of_rows(),
             callers: Callers::new(database)?,
-            live: Live::default(),
-            at_peak: Live::default(),
-            findings: Findings::default(),
+            live: LiveSums::default(),
+            at_peak: LiveSums::default(),
+            findings: Anomalies::default(),
             selection: *selection,
             first_ns: None,
             last_ns: i64::MIN,
@@ -124,9 +124,9 @@ impl<'a> Accounts<'a> {
 
     fn clear(&mut self) {
         self.ledger = Ledger::of_rows();
-        self.live = Live::default();
-        self.at_peak = Live::default();
-        self.findings = Findings::default();
+        self.live = LiveSums::default();
+        self.at_peak = LiveSums::default();
+        self.findings = Anomalies::default();
         self.first_ns = None;
         self.last_ns = i64::MIN;
         self.has_begun = false;
@@ -150,8 +150,8 @@ impl<'a> Accounts<'a> {
     }
 
     /// Memory that was never freed: live now, or held by a process when it ended.
-    pub fn never_freed(&self) -> Live {
-        let mut sums = Live::default();
+    pub fn never_freed(&self) -> LiveSums {
+        let mut sums = LiveSums::default();
         for process in self.ledger.living().chain(self.ledger.ended(true)) {
             for allocation in process.allocations() {
                 let caller = caller_of(process, allocation);
@@ -191,7 +191,7 @@ impl<'a> Accounts<'a> {
     fn row(
         &mut self,
         row: &MemoryRow,
-        origin: Origin,
+        origin: OriginatingCall,
         visitor: &mut dyn Visitor,
     ) -> Result<ControlFlow<()>> {
         let first = *self.first_ns.get_or_insert(row.start_ns);
@@ -217,7 +217,7 @@ impl<'a> Accounts<'a> {
         };
         self.note_peak();
         if is_selected && (allocated.is_some() || freed.is_some()) {
-            let step = Step {
+            let step = AccountStep {
                 time_ns: self.last_ns.saturating_sub(first),
                 process: row.process,
                 allocated,
@@ -250,10 +250,14 @@ impl<'a> Accounts<'a> {
         }
     }
 
-    fn allocate(&mut self, row: &MemoryRow, origin: Origin) -> (Part, Option<Part>) {
+    fn allocate(
+        &mut self,
+        row: &MemoryRow,
+        origin: OriginatingCall,
+    ) -> (AllocationPart, Option<AllocationPart>) {
         let (caller, function) = self.callers.number(origin, kinds::of_id(row.kind).kind);
         let called = FUNCTIONS.get(usize::from(function)).map(|f| f.kind);
-        let entered = Row {
+        let entered = AllocationRow {
             pid: ids::pid(row.process),
             tid: origin.thread.map_or(0, ids::tid),
             address: row.address,
@@ -271,14 +275,19 @@ impl<'a> Accounts<'a> {
             self.findings.double_allocations += 1;
             self.part(entered.pid, gone)
         });
-        let part = Part { allocation, caller };
+        let part = AllocationPart { allocation, caller };
         replaced.iter().for_each(|gone| self.subtract(gone));
         let trace = self.callers.trace(caller);
         self.side(&part).add(trace, row.bytes);
         (part, replaced)
     }
 
-    fn free(&mut self, row: &MemoryRow, origin: Origin, is_selected: bool) -> Option<Part> {
+    fn free(
+        &mut self,
+        row: &MemoryRow,
+        origin: OriginatingCall,
+        is_selected: bool,
+    ) -> Option<AllocationPart> {
         let pid = ids::pid(row.process);
         let function = origin.function.map(|id| self.callers.function_of(id));
         let function = function.and_then(|row| FUNCTIONS.get(usize::from(row)));
@@ -297,22 +306,22 @@ impl<'a> Accounts<'a> {
         Some(part)
     }
 
-    fn part(&self, pid: u32, allocation: Allocation) -> Part {
+    fn part(&self, pid: u32, allocation: Allocation) -> AllocationPart {
         let caller = self.ledger.process_of(pid);
-        Part {
+        AllocationPart {
             allocation,
             caller: caller.map_or(UNKNOWN_CALLER, |process| caller_of(process, &allocation)),
         }
     }
 
-    fn side(&mut self, part: &Part) -> &mut Totals {
+    fn side(&mut self, part: &AllocationPart) -> &mut AnalysisTotals {
         match part.is_host() {
             true => &mut self.live.host,
             false => &mut self.live.gpu,
         }
     }
 
-    fn subtract(&mut self, part: &Part) {
+    fn subtract(&mut self, part: &AllocationPart) {
         let trace = self.callers.trace(part.caller);
         self.side(part).subtract(trace, part.allocation.size_bytes);
     }
@@ -326,7 +335,7 @@ impl<'a> Accounts<'a> {
         let Some(ended) = self.ledger.process_of(pid) else {
             return Ok(());
         };
-        let part = |allocation: &Allocation| Part {
+        let part = |allocation: &Allocation| AllocationPart {
             allocation: *allocation,
             caller: caller_of(ended, allocation),
         };
@@ -336,7 +345,7 @@ impl<'a> Accounts<'a> {
         freed.iter().for_each(|part| self.subtract(part));
         self.ledger.end_process(pid, unsigned(time_ns));
         if is_selected && !freed.is_empty() {
-            let step = Step {
+            let step = AccountStep {
                 time_ns: self.last_ns.saturating_sub(first),
                 process,
                 allocated: None,

@@ -7,19 +7,19 @@ use std::io::{self, Write};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::file::Question;
-use super::merged::Named;
-use super::report::Format;
+use super::file::FileQuestion;
+use super::merged::MergedCalls;
+use super::report::AnalysisFormat;
 use super::tables::optional;
 use super::{diff, tables, text};
 use crate::memleak::{AllocationReport, Memleak, ProcessReport, SiteReport, ThreadReport};
-use crate::{Group, Report, Sort, View};
+use crate::{GroupBy, Report, SortBy, View};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_model::stack::Frame;
 
 /// Writes results in a format.
-pub(super) struct Answer {
-    pub(super) format: Format,
+pub(super) struct AnswerWriter {
+    pub(super) format: AnalysisFormat,
     /// Limit on the rows of a list, in text.
     pub(super) top: usize,
     /// Width of a line in columns, in text; `None` for no limit.
@@ -31,7 +31,7 @@ pub(super) struct Answer {
 }
 
 /// An allocation of a report, with its process and thread.
-pub(super) struct Row<'a> {
+pub(super) struct AnswerRow<'a> {
     pub(super) process: &'a ProcessReport,
     pub(super) thread: &'a ThreadReport,
     pub(super) allocation: &'a AllocationReport,
@@ -43,7 +43,7 @@ pub(super) fn operation<'a>(api: &'a str, kind: &str) -> &'a str {
     if api == kind { "" } else { api }
 }
 
-impl Row<'_> {
+impl AnswerRow<'_> {
     /// How much is known of the allocating call.
     pub(super) fn trace(&self) -> &'static str {
         self.site.and_then(|site| site.trace).unwrap_or("invalid")
@@ -65,19 +65,19 @@ fn json(value: &impl Serialize, out: &mut dyn Write) -> Result<()> {
     written(out.write_all(b"\n"))
 }
 
-impl Answer {
+impl AnswerWriter {
     /// The allocations of each thread of `process`, as the report lists them.
     pub(super) fn rows_by_thread<'a>(
         &self,
         process: &'a ProcessReport,
-    ) -> impl Iterator<Item = (&'a ThreadReport, Vec<Row<'a>>)> + use<'a> {
+    ) -> impl Iterator<Item = (&'a ThreadReport, Vec<AnswerRow<'a>>)> + use<'a> {
         let host = self.host;
         let sites = process.sites.iter().flatten();
         let sites: HashMap<_, _> = sites.map(|site| (site.id, site)).collect();
         process.threads.iter().map(move |thread| {
             let listed = thread.allocations.iter();
             let listed = listed.filter(|allocation| host || !allocation.at_host);
-            let rows = listed.map(|allocation| Row {
+            let rows = listed.map(|allocation| AnswerRow {
                 process,
                 thread,
                 allocation,
@@ -88,11 +88,11 @@ impl Answer {
     }
 
     /// The allocations of a report, in the order selected.
-    pub(super) fn rows<'a>(&self, memleak: &'a Memleak) -> Vec<Row<'a>> {
+    pub(super) fn rows<'a>(&self, memleak: &'a Memleak) -> Vec<AnswerRow<'a>> {
         let processes = memleak.processes.iter();
         let by_thread = processes.flat_map(|process| self.rows_by_thread(process));
         let mut rows: Vec<_> = by_thread.flat_map(|(_, rows)| rows).collect();
-        let by_age = self.view.sort == Sort::Age;
+        let by_age = self.view.sort == SortBy::Age;
         rows.sort_by_key(|row| {
             let AllocationReport {
                 bytes,
@@ -120,7 +120,7 @@ impl Answer {
         rows: impl Iterator<Item = Vec<String>>,
         out: &mut dyn Write,
     ) -> Result<()> {
-        let is_tsv = self.format == Format::Tsv;
+        let is_tsv = self.format == AnalysisFormat::Tsv;
         let mut table = csv::WriterBuilder::new()
             .delimiter(if is_tsv { b'\t' } else { b',' })
             .quote_style(if is_tsv {
@@ -174,11 +174,11 @@ impl Answer {
             return Ok(());
         };
         match self.format {
-            Format::Text => return written(text::listing(self, report, out)),
-            Format::Json => return json(report, out),
-            Format::Tsv | Format::Csv => {}
+            AnalysisFormat::Text => return written(text::listing(self, report, out)),
+            AnalysisFormat::Json => return json(report, out),
+            AnalysisFormat::Tsv | AnalysisFormat::Csv => {}
         }
-        if self.view.group.is_some_and(Group::is_by_site) {
+        if self.view.group.is_some_and(GroupBy::is_by_site) {
             return self.sites_table(memleak, out);
         }
         let columns = [
@@ -213,8 +213,8 @@ impl Answer {
         self.table(&columns, rows, out)
     }
 
-    fn lines(&self) -> text::Lines {
-        text::Lines {
+    fn lines(&self) -> text::ListLength {
+        text::ListLength {
             top: self.top,
             width: self.width,
         }
@@ -223,25 +223,28 @@ impl Answer {
     /// Writes the result of a question that is not about memory alone.
     pub(super) fn question(
         &self,
-        question: Question,
+        question: FileQuestion,
         report: &Report,
         out: &mut dyn Write,
     ) -> Result<()> {
         match self.format {
-            Format::Json => return json(report, out),
-            Format::Text => {
+            AnalysisFormat::Json => return json(report, out),
+            AnalysisFormat::Text => {
                 return written(text::question(question, report, self.lines(), out));
             }
-            Format::Tsv | Format::Csv => {}
+            AnalysisFormat::Tsv | AnalysisFormat::Csv => {}
         }
         let table = match question {
-            Question::Kernels => tables::kernels(report),
-            Question::Copies => tables::copies(report),
-            Question::Calls => tables::named(Named::calls(report), "function"),
-            Question::Waits => tables::named(Named::waits(report), "kind"),
-            Question::Nvtx => tables::named(Named::ranges(report), "range"),
-            Question::Processes => tables::processes(report),
-            Question::Watermark | Question::Leakage | Question::Explain | Question::Summary => {
+            FileQuestion::Kernels => tables::kernels(report),
+            FileQuestion::Copies => tables::copies(report),
+            FileQuestion::Calls => tables::named(MergedCalls::calls(report), "function"),
+            FileQuestion::Waits => tables::named(MergedCalls::waits(report), "kind"),
+            FileQuestion::Nvtx => tables::named(MergedCalls::ranges(report), "range"),
+            FileQuestion::Processes => tables::processes(report),
+            FileQuestion::Watermark
+            | FileQuestion::Leakage
+            | FileQuestion::Explain
+            | FileQuestion::Summary => {
                 return Ok(());
             }
         };
@@ -250,11 +253,11 @@ impl Answer {
 
     pub(super) fn diff(&self, diff: &diff::Diff, out: &mut dyn Write) -> Result<()> {
         match self.format {
-            Format::Text => {
+            AnalysisFormat::Text => {
                 return written(text::diff(diff, &self.view, self.lines(), out));
             }
-            Format::Json => return json(diff, out),
-            Format::Tsv | Format::Csv => {}
+            AnalysisFormat::Json => return json(diff, out),
+            AnalysisFormat::Tsv | AnalysisFormat::Csv => {}
         }
         let of_tensors = diff.tensors.iter().flat_map(|tensors| {
             [
@@ -298,7 +301,7 @@ impl Answer {
 /// The call sites of all processes.
 pub(super) fn sites(
     memleak: &Memleak,
-    sort: Sort,
+    sort: SortBy,
     host: bool,
 ) -> Vec<(&ProcessReport, &SiteReport)> {
     let all = memleak.processes.iter().flat_map(|process| {
@@ -313,9 +316,9 @@ pub(super) fn sites(
     sites.sort_by_key(|(_, site)| {
         let (bytes, count) = (Reverse(site.live.bytes()), Reverse(site.live.allocations()));
         let first = match sort {
-            Sort::Bytes => Reverse(0),
-            Sort::Count => count,
-            Sort::Age => Reverse(site.ages_ns.0),
+            SortBy::Bytes => Reverse(0),
+            SortBy::Count => count,
+            SortBy::Age => Reverse(site.ages_ns.0),
         };
         (first, bytes, count)
     });

@@ -9,12 +9,12 @@ use anyhow::Result;
 
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::{Belongs, FUNCTIONS, MemoryKind};
-use gpuprobe_model::stack::{Frame, Language, Location, Symbols, bare_frame};
+use gpuprobe_model::stack::{Frame, Language, Location, Symbolize, bare_frame};
 use gpuprobe_recording::chains::{self, Stack};
 use gpuprobe_recording::row::integer;
-use gpuprobe_recording::{Database, Origin, Resolver, Trace};
+use gpuprobe_recording::{Database, OriginatingCall, Resolver, Trace};
 
-use crate::fold::{self, Lines};
+use crate::fold::{self, PythonLines};
 use crate::memleak::side;
 
 /// Number of callers beyond which a new one is compared by its frames with the others: exports may
@@ -35,7 +35,7 @@ type Content = (Stack, u16, Trace);
 /// Callers grouped by the Python lines of their stacks.
 #[derive(Default)]
 struct ByLines {
-    lines: Lines,
+    lines: PythonLines,
     /// The first caller of each group.
     first: HashMap<(Belongs, Vec<u32>), u32>,
     /// The representative of each caller, by its number.
@@ -90,7 +90,7 @@ impl<'a> Callers<'a> {
 
     /// Numbers of the caller of a memory event, and of the function that it called. If the function
     /// is unknown, the kind of memory stands for it.
-    pub(super) fn number(&mut self, origin: Origin, kind: MemoryKind) -> (u32, u16) {
+    pub(super) fn number(&mut self, origin: OriginatingCall, kind: MemoryKind) -> (u32, u16) {
         let caller = Caller {
             chain: origin.chain,
             function: match origin.function {
@@ -179,7 +179,7 @@ impl<'a> Callers<'a> {
     }
 
     /// Key that the stacks of one call site have in common.
-    fn key_of(&self, number: u32, lines: &mut Lines) -> Option<(Belongs, Vec<u32>)> {
+    fn key_of(&self, number: u32, lines: &mut PythonLines) -> Option<(Belongs, Vec<u32>)> {
         let caller = self.get(number)?;
         let stack = self.stack_of(caller.chain);
         let python = stack
@@ -194,7 +194,7 @@ impl<'a> Callers<'a> {
     }
 }
 
-impl Symbols for Callers<'_> {
+impl Symbolize for Callers<'_> {
     /// Files have no locations.
     fn frames(&self, _pid: u32, location: &Location, _is_innermost: bool) -> Vec<Frame> {
         vec![bare_frame(location)]
@@ -258,7 +258,7 @@ impl Symbols for Callers<'_> {
     }
 }
 
-pub(super) fn frame(frame: &chains::Frame) -> Frame {
+pub(super) fn frame(frame: &chains::ChainFrame) -> Frame {
     Frame {
         function: frame.function.to_string(),
         file: frame.file.as_deref().map(str::to_owned),

@@ -8,12 +8,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Accounts, Selection, Step, Visitor};
+use super::{AccountStep, Accounts, Selection, Visitor};
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::nsys::{ALLOCATION, DEALLOCATION};
 use gpuprobe_os::files;
 use gpuprobe_recording::{
-    Database, Frame, MemoryRow, Origin, Resolver, Session, Trace, ids, kinds,
+    ChainFrame, Database, MemoryRow, OriginatingCall, Resolver, Session, Trace, ids, kinds,
 };
 
 /// Header line of each file.
@@ -26,7 +26,7 @@ const NO_STACK: &str = "STACK_NOT_FOUND";
 /// Separator between the frames of a stack.
 const ARROW: &str = " -> ";
 
-struct Files<'a> {
+struct ClassicFiles<'a> {
     resolver: Resolver<'a>,
     /// In the order of [`Trace::ALL`].
     files: Vec<BufWriter<File>>,
@@ -52,7 +52,7 @@ pub fn export(
         writeln!(file, "{COLUMNS}")?;
         Ok(file)
     };
-    let mut files = Files {
+    let mut files = ClassicFiles {
         resolver: Resolver::new(database)?,
         files: Trace::ALL.into_iter().map(create).collect::<Result<_>>()?,
     };
@@ -63,8 +63,8 @@ pub fn export(
     Ok(())
 }
 
-impl Visitor for Files<'_> {
-    fn event(&mut self, event: &MemoryRow, origin: &Origin) -> Result<()> {
+impl Visitor for ClassicFiles<'_> {
+    fn event(&mut self, event: &MemoryRow, origin: &OriginatingCall) -> Result<()> {
         let stack = match (origin.trace, origin.chain) {
             (Trace::Valid | Trace::Driver, Some(chain)) => {
                 let frames: Vec<_> = self.resolver.stack(chain).iter().map(frame).collect();
@@ -100,12 +100,12 @@ impl Visitor for Files<'_> {
         .context("cannot write the export")
     }
 
-    fn change(&mut self, _: &Step<'_>, _: &Accounts<'_>) -> Result<()> {
+    fn change(&mut self, _: &AccountStep<'_>, _: &Accounts<'_>) -> Result<()> {
         Ok(())
     }
 }
 
-fn frame(frame: &Frame) -> String {
+fn frame(frame: &ChainFrame) -> String {
     format!("[{}] ({})", frame.function, frame.module)
 }
 

@@ -7,20 +7,20 @@ use serde::Serialize;
 
 use super::accounts::caller_of;
 use super::callers::{self, Callers};
-use super::tensors::Tensors;
-use super::{Accounts, Amount, Selection};
+use super::tensors::TensorState;
+use super::{Accounts, AllocationSum, Selection};
 use crate::fold::{self, place};
 use crate::label::labels;
 use crate::{SCHEMA, function_name, memleak};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::Ledger;
-use gpuprobe_model::stack::{Frame, Language, Symbols};
+use gpuprobe_model::stack::{Frame, Language, Symbolize};
 use gpuprobe_recording::{Database, Session};
 use gpuprobe_stacks::cuda::file_name;
 
 /// Memory that a call stack held in two runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Grown {
+pub struct StackGrowth {
     /// Frames as they compare between runs: functions and file names, without addresses.
     pub stack: Vec<String>,
     /// Bytes in the first and in the second run.
@@ -38,7 +38,7 @@ pub struct Grown {
     most: (usize, u64),
 }
 
-impl Grown {
+impl StackGrowth {
     /// Growth in bytes; negative if the memory shrank.
     pub fn delta(&self) -> i128 {
         i128::from(self.bytes[1]) - i128::from(self.bytes[0])
@@ -67,9 +67,9 @@ pub struct Diff {
     /// Bytes never freed, in the first and in the second run.
     pub leaked: [u64; 2],
     /// Memory at the peak by call stack, by descending growth.
-    pub at_peak: Vec<Grown>,
+    pub at_peak: Vec<StackGrowth>,
     /// Memory never freed by call stack, by descending growth.
-    pub never_freed: Vec<Grown>,
+    pub never_freed: Vec<StackGrowth>,
     /// The same for PyTorch's tensors, if a run has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tensors: Option<TensorDiff>,
@@ -84,9 +84,9 @@ pub struct TensorDiff {
     /// Bytes of tensors live at the end, in the first and in the second run.
     pub leaked: [u64; 2],
     /// Tensors at the peak of their device by call stack, by descending growth.
-    pub at_peak: Vec<Grown>,
+    pub at_peak: Vec<StackGrowth>,
     /// Tensors live at the end by call stack, by descending growth.
-    pub never_freed: Vec<Grown>,
+    pub never_freed: Vec<StackGrowth>,
 }
 
 /// Compares `before` with `after`. With `by_lines`, call stacks with the same Python lines are one.
@@ -120,7 +120,7 @@ pub fn diff(
                 by_lines,
             );
         }
-        if let Some(found) = Tensors::read(database, None)? {
+        if let Some(found) = TensorState::read(database, None)? {
             let (sums, stacks) = tensors.get_or_insert_with(Default::default);
             enter_tensors(sums, stacks, run, &found, by_lines);
         }
@@ -148,7 +148,7 @@ fn enter_tensors(
     sums: &mut TensorDiff,
     [at_peak, never_freed]: &mut [ByStack; 2],
     run: usize,
-    tensors: &Tensors,
+    tensors: &TensorState,
     by_lines: bool,
 ) {
     let ledger = tensors.ledger();
@@ -160,7 +160,7 @@ fn enter_tensors(
             for site in allocator.blocks.sites.iter() {
                 let (frames, _) = memleak::stack_of(process.pid, site, tensors.symbols());
                 let called = function_name(site.row, tensors.symbols());
-                let stack = Stack {
+                let stack = AllocationStack {
                     lines: lines_of(called.into_owned(), &frames),
                     frames,
                     kind: MemoryKind::Tensor,
@@ -169,7 +169,7 @@ fn enter_tensors(
                 let now = site.live.gpu;
                 for (stacks, total) in [(&mut *at_peak, then), (&mut *never_freed, now)] {
                     if total.allocations > 0 {
-                        let amount = Amount {
+                        let amount = AllocationSum {
                             bytes: total.bytes,
                             allocations: total.allocations,
                         };
@@ -181,7 +181,7 @@ fn enter_tensors(
     }
 }
 
-type ByStack = BTreeMap<Vec<String>, Grown>;
+type ByStack = BTreeMap<Vec<String>, StackGrowth>;
 
 fn enter(
     stacks: &mut ByStack,
@@ -190,7 +190,7 @@ fn enter(
     selection: &Selection,
     by_lines: bool,
 ) {
-    let mut amounts: BTreeMap<(u32, MemoryKind), Amount> = BTreeMap::new();
+    let mut amounts: BTreeMap<(u32, MemoryKind), AllocationSum> = BTreeMap::new();
     for process in ledger.living().chain(ledger.ended(true)) {
         for allocation in process.allocations() {
             if selection.host || allocation.belongs() != Belongs::Host {
@@ -203,7 +203,7 @@ fn enter(
     for ((caller, kind), amount) in amounts {
         let called = callers.called(caller);
         let called = called.unwrap_or(kind.name().into()).into_owned();
-        let stack = Stack {
+        let stack = AllocationStack {
             lines: lines_of_file(called, &callers.stack(caller)),
             frames: callers.caller(caller).0,
             kind,
@@ -213,14 +213,20 @@ fn enter(
 }
 
 /// Call stack of an allocation.
-struct Stack {
+struct AllocationStack {
     /// Frames as they compare between runs.
     lines: Vec<String>,
     frames: Vec<Frame>,
     kind: MemoryKind,
 }
 
-fn enter_stack(stacks: &mut ByStack, run: usize, stack: &Stack, amount: Amount, by_lines: bool) {
+fn enter_stack(
+    stacks: &mut ByStack,
+    run: usize,
+    stack: &AllocationStack,
+    amount: AllocationSum,
+    by_lines: bool,
+) {
     let lines = by_lines.then(|| lines(&stack.frames, stack.kind)).flatten();
     let grown = stacks
         .entry(lines.unwrap_or_else(|| stack.lines.clone()))
@@ -258,8 +264,8 @@ fn lines_of(called: String, frames: &[Frame]) -> Vec<String> {
 }
 
 /// The same for a file's call stack, with no name for frames without a symbol.
-fn lines_of_file(called: String, frames: &[gpuprobe_recording::Frame]) -> Vec<String> {
-    let named = |frame: &gpuprobe_recording::Frame| {
+fn lines_of_file(called: String, frames: &[gpuprobe_recording::ChainFrame]) -> Vec<String> {
+    let named = |frame: &gpuprobe_recording::ChainFrame| {
         let is_nameless = frame.unresolved && !frame.function.contains("+0x");
         let mut named = callers::frame(frame);
         if is_nameless {
@@ -270,7 +276,7 @@ fn lines_of_file(called: String, frames: &[gpuprobe_recording::Frame]) -> Vec<St
     lines_of(called, &frames.iter().map(named).collect::<Vec<_>>())
 }
 
-fn sorted(stacks: ByStack) -> Vec<Grown> {
+fn sorted(stacks: ByStack) -> Vec<StackGrowth> {
     let mut grown: Vec<_> = stacks.into_values().collect();
     grown.sort_by_key(|grown| std::cmp::Reverse(grown.delta()));
     let sites = grown.iter().map(|grown| (&*grown.frames, grown.called()));

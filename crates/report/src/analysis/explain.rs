@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use super::Selection;
-use super::answer::Answer;
-use super::file::Question;
-use super::report::{Format, of_all_sites, open};
+use super::answer::AnswerWriter;
+use super::file::FileQuestion;
+use super::report::{AnalysisFormat, of_all_sites, open};
 use crate::View;
 use crate::explain::Explain;
 use gpuprobe_os::terminal;
 
 /// Options of `gpuprobe explain FILE`.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ExplainFileConfig {
     /// The recording or export.
     pub file: PathBuf,
     /// Filter on the events of the file.
@@ -32,15 +32,15 @@ pub struct Config {
 ///
 /// Returns an error if the file cannot be read or has no memory events, or if the output cannot be
 /// written.
-pub fn run(config: &Config) -> Result<Explain> {
+pub fn run(config: &ExplainFileConfig) -> Result<Explain> {
     let view = View::default();
-    let mut report = of_all_sites(&config.file, &config.selection, view, Question::Explain)?;
+    let mut report = of_all_sites(&config.file, &config.selection, view, FileQuestion::Explain)?;
     report.explain = Explain::of(&report);
     let (mut out, _) = open(config.output.as_deref())?;
-    let writer = Answer {
+    let writer = AnswerWriter {
         format: match config.json {
-            true => Format::Json,
-            false => Format::Text,
+            true => AnalysisFormat::Json,
+            false => AnalysisFormat::Text,
         },
         top: usize::MAX,
         width: match config.output {
@@ -50,7 +50,7 @@ pub fn run(config: &Config) -> Result<Explain> {
         view,
         host: false,
     };
-    writer.question(Question::Explain, &report, &mut *out)?;
+    writer.question(FileQuestion::Explain, &report, &mut *out)?;
     out.flush().context("cannot write the report")?;
     report.explain.context("the file has no memory events")
 }

@@ -7,18 +7,18 @@ use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
 use super::Selection;
-use super::accounts::{Accounts, Live};
+use super::accounts::{Accounts, LiveSums};
 use super::processes::{self, ProcessRow, Spans};
-use super::tensors::Tensors;
-use super::totals::{Findings, Totals};
-use super::work::{self, Gpu};
+use super::tensors::TensorState;
+use super::totals::{AnalysisTotals, Anomalies};
+use super::work::{self, GpuTime};
 use crate::memleak::{AllocationReport, Memleak};
-use crate::{Options, Report, Sources, View, clock_micros, memleak};
+use crate::{Options, Report, ReportSources, View, clock_micros, memleak};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
-use gpuprobe_model::clock::Clock;
-use gpuprobe_model::stack::{NoSymbols, Symbols};
+use gpuprobe_model::clock::WallClock;
+use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, gpu_rows};
 
@@ -38,16 +38,16 @@ pub struct About {
     pub time_ns: Option<i64>,
     /// Live GPU memory, by how much is known of the calls.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub totals: Option<Totals>,
+    pub totals: Option<AnalysisTotals>,
     /// Live host memory, by how much is known of the calls.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub host: Option<Totals>,
+    pub host: Option<AnalysisTotals>,
     /// Inconsistencies found in the memory events.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub findings: Option<Findings>,
+    pub findings: Option<Anomalies>,
     /// Utilisation of the GPUs, by all processes together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<GpuTime>,
     /// Time from the first record of any kind to the end of the last, nanoseconds; in a summary,
     /// and in a list of processes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,9 +81,9 @@ pub struct AtPeak {
     #[serde(serialize_with = "clock_micros")]
     pub time: Option<DateTime<FixedOffset>>,
     /// GPU memory, by how much is known of the calls.
-    pub totals: Totals,
+    pub totals: AnalysisTotals,
     /// Host memory, by how much is known of the calls.
-    pub host: Totals,
+    pub host: AnalysisTotals,
     /// Live memory, as in a live report at that time.
     #[serde(flatten)]
     pub memleak: Memleak,
@@ -91,7 +91,7 @@ pub struct AtPeak {
 
 /// An analysis with a report as its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum FileQuestion {
     /// Memory that was live at the peak.
     Watermark,
     /// Memory that was never freed.
@@ -114,7 +114,7 @@ pub enum Question {
     Summary,
 }
 
-impl Question {
+impl FileQuestion {
     const fn name(self) -> &'static str {
         match self {
             Self::Watermark => "watermark",
@@ -143,7 +143,7 @@ impl Question {
 
 /// A file, and the options of its report.
 #[derive(Clone, Copy)]
-pub(super) struct File<'a> {
+pub(super) struct AnalysedFile<'a> {
     pub(super) database: &'a Database,
     pub(super) session: &'a Session,
     pub(super) selection: &'a Selection,
@@ -154,13 +154,13 @@ pub(super) struct File<'a> {
     pub(super) allocations: bool,
 }
 
-impl File<'_> {
+impl AnalysedFile<'_> {
     /// Builds the report that answers `question`.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be read, or if memory events are needed and it has none.
-    pub(super) fn report(&self, question: Question) -> Result<Report> {
+    pub(super) fn report(&self, question: FileQuestion) -> Result<Report> {
         let mut state = State::default();
         let mut about = About::new(question);
         if !question.is_about_memory() {
@@ -181,8 +181,8 @@ impl File<'_> {
         } else {
             None
         };
-        let clock = self.session.wall(0).map(|start| Clock::at(start, 0));
-        if question == Question::Summary {
+        let clock = self.session.wall(0).map(|start| WallClock::at(start, 0));
+        if question == FileQuestion::Summary {
             about.session = Some(self.session.clone());
             about.watermark = accounts
                 .as_ref()
@@ -197,21 +197,21 @@ impl File<'_> {
         let last_ns = ran_ns.max(now_ns);
         let options = Options {
             now_ns,
-            explains: question == Question::Explain,
+            explains: question == FileQuestion::Explain,
             ..self.options(self.modes(question, &state), last_ns)
         };
-        let mut symbols: &dyn Symbols = &NoSymbols;
+        let mut symbols: &dyn Symbolize = &NoSymbols;
         if let Some(accounts) = &accounts {
             about.set_memory(question, accounts, clock.as_ref());
             symbols = &accounts.callers;
         }
-        let is_peak = question == Question::Watermark;
+        let is_peak = question == FileQuestion::Watermark;
         let ledger = accounts.as_ref().map(|accounts| &accounts.ledger);
         let then = ledger.filter(|_| is_peak).map(Ledger::at_peak_of_rows);
         let (lost, clock) = (lost(self.session), clock.as_ref());
-        let sources = Sources {
+        let sources = ReportSources {
             lost_by_user: &self.session.lost_by_user,
-            ..Sources::of_file(clock, symbols)
+            ..ReportSources::of_file(clock, symbols)
         };
         let mut report = crate::build(&state, lost, &options, sources);
         let ledger = then.as_ref().or(ledger);
@@ -226,7 +226,9 @@ impl File<'_> {
             about.processes = Some(processes::rows(&report, ledger, &spans, self.session));
         }
         // A list of processes shows no more of memory.
-        report.memleak = report.memleak.filter(|_| question != Question::Processes);
+        report.memleak = report
+            .memleak
+            .filter(|_| question != FileQuestion::Processes);
         let until_ns = accounts.as_ref().and_then(|accounts| match is_peak {
             true => accounts.peak_ns(),
             false => self.end_ns(accounts),
@@ -237,13 +239,13 @@ impl File<'_> {
     }
 
     /// The modes with something to show, besides memory.
-    fn modes(&self, question: Question, state: &State) -> Modes {
+    fn modes(&self, question: FileQuestion, state: &State) -> Modes {
         let asks_for = |one| question.is_about_everything() || question == one;
         Modes {
             memleak: false,
-            cudatrace: asks_for(Question::Kernels)
+            cudatrace: asks_for(FileQuestion::Kernels)
                 && self.database.has_table("GPUPROBE_LAUNCH_COUNTS"),
-            bandwidth_util: asks_for(Question::Copies)
+            bandwidth_util: asks_for(FileQuestion::Copies)
                 && self.database.has_table("GPUPROBE_COPIES"),
             activity: state.activity.processes().next().is_some(),
         }
@@ -270,7 +272,7 @@ impl File<'_> {
     }
 
     /// The time that is reported, on the clock of events.
-    fn now_ns(&self, question: Question, accounts: Option<&Accounts<'_>>) -> u64 {
+    fn now_ns(&self, question: FileQuestion, accounts: Option<&Accounts<'_>>) -> u64 {
         let end_ns = || {
             let first_ns = accounts.and_then(Accounts::first_ns).unwrap_or(0);
             let last_ns = accounts.and_then(Accounts::last_ns);
@@ -280,7 +282,7 @@ impl File<'_> {
         };
         let peak_ns = accounts.and_then(Accounts::peak_ns);
         let now_ns = match question {
-            Question::Watermark => peak_ns.unwrap_or_else(end_ns),
+            FileQuestion::Watermark => peak_ns.unwrap_or_else(end_ns),
             _ => end_ns(),
         };
         u64::try_from(now_ns).unwrap_or(0)
@@ -297,15 +299,15 @@ impl File<'_> {
     fn add_replayed(
         &self,
         report: &mut Report,
-        question: Question,
+        question: FileQuestion,
         until_ns: Option<i64>,
         options: &Options,
     ) -> Result<()> {
         let played = match (question, &report.memleak) {
-            (Question::Summary | Question::Explain, _) => {
-                Tensors::read_with_incidents(self.database, until_ns)?
+            (FileQuestion::Summary | FileQuestion::Explain, _) => {
+                TensorState::read_with_incidents(self.database, until_ns)?
             }
-            (_, Some(_)) => Tensors::read(self.database, until_ns)?,
+            (_, Some(_)) => TensorState::read(self.database, until_ns)?,
             (_, None) => None,
         };
         let Some(played) = played else {
@@ -318,7 +320,7 @@ impl File<'_> {
         for process in processes {
             process.learn_tensors(played.reports(process.pid, options));
         }
-        if matches!(question, Question::Summary | Question::Explain) {
+        if matches!(question, FileQuestion::Summary | FileQuestion::Explain) {
             (report.incidents, report.refused) = played.incidents(options);
             let is_meant = |pid: u32| self.selection.pid.is_none_or(|meant| meant == pid);
             report.incidents.retain(|incident| is_meant(incident.pid));
@@ -326,11 +328,11 @@ impl File<'_> {
         Ok(())
     }
 
-    fn at_peak(&self, accounts: &Accounts<'_>, clock: Option<&Clock>) -> AtPeak {
-        let now_ns = self.now_ns(Question::Watermark, Some(accounts));
+    fn at_peak(&self, accounts: &Accounts<'_>, clock: Option<&WallClock>) -> AtPeak {
+        let now_ns = self.now_ns(FileQuestion::Watermark, Some(accounts));
         let options = self.options(Modes::default(), now_ns);
         let ledger = accounts.ledger.at_peak_of_rows();
-        let Live { gpu, host } = accounts.at_peak;
+        let LiveSums { gpu, host } = accounts.at_peak;
         let first_ns = accounts.first_ns().unwrap_or(0);
         let peak_ns = accounts.peak_ns();
         AtPeak {
@@ -341,14 +343,14 @@ impl File<'_> {
             memleak: memleak::build(
                 &ledger,
                 &options,
-                Sources::of_file(clock, &accounts.callers),
+                ReportSources::of_file(clock, &accounts.callers),
             ),
         }
     }
 }
 
 impl About {
-    fn new(question: Question) -> Self {
+    fn new(question: FileQuestion) -> Self {
         Self {
             analysis: question.name(),
             from: None,
@@ -375,7 +377,12 @@ impl About {
     }
 
     /// Adds times and totals of the memory in `accounts`.
-    fn set_memory(&mut self, question: Question, accounts: &Accounts<'_>, clock: Option<&Clock>) {
+    fn set_memory(
+        &mut self,
+        question: FileQuestion,
+        accounts: &Accounts<'_>,
+        clock: Option<&WallClock>,
+    ) {
         let first_ns = accounts.first_ns();
         self.first_ns = first_ns.unwrap_or(0);
         let since_first = |ns: i64| ns.saturating_sub(self.first_ns);
@@ -383,7 +390,7 @@ impl About {
         (self.from, self.to) = accounts.range();
         self.findings = Some(accounts.findings);
         let live = match question {
-            Question::Watermark => {
+            FileQuestion::Watermark => {
                 let peak_ns = accounts.peak_ns();
                 self.time_ns = peak_ns.map(since_first);
                 self.time = peak_ns

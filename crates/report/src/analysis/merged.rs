@@ -21,7 +21,7 @@ fn total<'a>(times: impl Iterator<Item = &'a Times>) -> u64 {
 
 /// A kernel, summed over all processes.
 #[derive(Clone)]
-pub(super) struct Kernel<'a> {
+pub(super) struct MergedKernel<'a> {
     pub(super) name: &'a str,
     /// Runs on the GPU, or launch calls.
     pub(super) launches: u64,
@@ -33,7 +33,7 @@ pub(super) struct Kernel<'a> {
     pub(super) share: f64,
 }
 
-impl<'a> Kernel<'a> {
+impl<'a> MergedKernel<'a> {
     /// The kernels that ran on the GPU with measured times; if there are none, the kernels
     /// launched. By descending time, then by descending number of launches.
     pub(super) fn all(report: &'a Report) -> Vec<Self> {
@@ -90,7 +90,7 @@ impl<'a> Kernel<'a> {
 
 /// Key by which copies are merged into a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct WhichCopies {
+pub(super) struct MergedCopyClass {
     pub(super) direction: &'static str,
     /// `sync` if the calls lasted as long as the transfers, `async` otherwise; `None` for sets on
     /// the GPU, and for files without it.
@@ -104,7 +104,7 @@ pub(super) struct WhichCopies {
 /// Copies of one sort, summed over all processes.
 #[derive(Clone)]
 pub(super) struct Copies {
-    pub(super) which: WhichCopies,
+    pub(super) which: MergedCopyClass,
     pub(super) count: u64,
     pub(super) bytes: u64,
     /// Time of the transfers in nanoseconds, if known of all of them.
@@ -122,7 +122,7 @@ impl Copies {
     pub(super) fn all(report: &Report) -> Vec<Self> {
         let ran = timed_processes(report).flat_map(|process| &process.copies);
         let ran = ran.map(|ran| Self {
-            which: WhichCopies {
+            which: MergedCopyClass {
                 direction: ran.direction,
                 mode: ran.mode,
                 source: ran.source,
@@ -137,7 +137,7 @@ impl Copies {
         });
         let called = report.bandwidth_util.iter().flat_map(|b| &b.directions);
         let called = called.map(|called| Self {
-            which: WhichCopies {
+            which: MergedCopyClass {
                 direction: called.direction,
                 mode: Some(called.mode),
                 source: None,
@@ -168,7 +168,7 @@ impl Copies {
         all
     }
 
-    fn put(self, sums: &mut BTreeMap<WhichCopies, Self>) {
+    fn put(self, sums: &mut BTreeMap<MergedCopyClass, Self>) {
         let Some(sum) = sums.get_mut(&self.which) else {
             sums.insert(self.which, self);
             return;
@@ -191,7 +191,7 @@ impl Copies {
 
 /// Calls of a function, waits of a kind or ranges of a name, summed over all processes.
 #[derive(Clone)]
-pub(super) struct Named<'a> {
+pub(super) struct MergedCalls<'a> {
     /// API of a call, domain of a range; empty if there is none.
     pub(super) domain: &'a str,
     pub(super) name: &'a str,
@@ -202,7 +202,7 @@ pub(super) struct Named<'a> {
     pub(super) share: f64,
 }
 
-impl<'a> Named<'a> {
+impl<'a> MergedCalls<'a> {
     pub(super) fn calls(report: &'a Report) -> Vec<Self> {
         let calls = timed_processes(report).flat_map(|process| &process.calls);
         Self::merged(calls.map(|call| {

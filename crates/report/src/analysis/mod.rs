@@ -21,13 +21,13 @@ mod work;
 
 use anyhow::Result;
 
-use gpuprobe_recording::{MemoryRow, Origin, ids};
+use gpuprobe_recording::{MemoryRow, OriginatingCall, ids};
 
-pub use accounts::{Accounts, Part, Step};
+pub use accounts::{AccountStep, Accounts, AllocationPart};
 pub use callers::Callers;
 pub use file::{About, AtPeak};
 pub use present::NoMatch;
-pub use totals::{Amount, Findings, Totals};
+pub use totals::{AllocationSum, AnalysisTotals, Anomalies};
 
 /// Filter on the events of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,14 +59,14 @@ pub trait Visitor {
     /// # Errors
     ///
     /// Returns an error to stop the analysis.
-    fn change(&mut self, step: &Step<'_>, accounts: &Accounts<'_>) -> Result<()>;
+    fn change(&mut self, step: &AccountStep<'_>, accounts: &Accounts<'_>) -> Result<()>;
 
     /// Called for every selected event, whether it changed live memory or not.
     ///
     /// # Errors
     ///
     /// Returns an error to stop the analysis.
-    fn event(&mut self, row: &MemoryRow, origin: &Origin) -> Result<()> {
+    fn event(&mut self, row: &MemoryRow, origin: &OriginatingCall) -> Result<()> {
         let _ = (row, origin);
         Ok(())
     }
@@ -89,7 +89,7 @@ pub trait Visitor {
 
 /// A visitor that does nothing.
 impl Visitor for () {
-    fn change(&mut self, _: &Step<'_>, _: &Accounts<'_>) -> Result<()> {
+    fn change(&mut self, _: &AccountStep<'_>, _: &Accounts<'_>) -> Result<()> {
         Ok(())
     }
 

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::accounts::Accounts;
-use super::{Step, Visitor};
+use super::{AccountStep, Visitor};
 use crate::Report;
 use gpuprobe_cuda::Direction;
-use gpuprobe_engine::{Activities, Ledger};
+use gpuprobe_engine::{GpuActivity, Ledger};
 use gpuprobe_recording::gpu_rows::ZERO_NS;
-use gpuprobe_recording::{MemoryRow, Origin, Session, ids};
+use gpuprobe_recording::{MemoryRow, OriginatingCall, Session, ids};
 
 /// A process of a file.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -51,7 +51,7 @@ impl Spans {
         *span = (span.0.min(first_ns), span.1.max(last_ns));
     }
 
-    pub(super) fn activities(&mut self, activities: &Activities) {
+    pub(super) fn activities(&mut self, activities: &GpuActivity) {
         let session_ns = |ns: u64| ns.cast_signed().saturating_sub_unsigned(ZERO_NS);
         for (_, process) in activities.processes() {
             if process.first_ns <= process.last_ns {
@@ -71,11 +71,11 @@ impl Spans {
 
 /// Notes the times of memory events.
 impl Visitor for Spans {
-    fn change(&mut self, _: &Step<'_>, _: &Accounts<'_>) -> anyhow::Result<()> {
+    fn change(&mut self, _: &AccountStep<'_>, _: &Accounts<'_>) -> anyhow::Result<()> {
         Ok(())
     }
 
-    fn event(&mut self, row: &MemoryRow, _: &Origin) -> anyhow::Result<()> {
+    fn event(&mut self, row: &MemoryRow, _: &OriginatingCall) -> anyhow::Result<()> {
         self.saw(ids::pid(row.process), row.start_ns, row.start_ns);
         Ok(())
     }

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, bail};
 
-use super::answer::Answer;
-use super::file::File;
-pub use super::file::Question as Asked;
-use super::tensors::Tensors;
-use super::usage::Usage;
+use super::answer::AnswerWriter;
+use super::file::AnalysedFile;
+pub use super::file::FileQuestion as Asked;
+use super::tensors::TensorState;
+use super::usage::UsageWriter;
 use super::{Accounts, Selection, classic, diff, present};
 use crate::gate::{self, Gate};
 use crate::profile;
-use crate::profile::{Of, Profile, Weight};
-use crate::{Group, Report, View};
+use crate::profile::{Profile, ProfiledMemory, Weight};
+use crate::{GroupBy, Report, View};
 use gpuprobe_os::files;
 use gpuprobe_os::say;
 use gpuprobe_os::terminal;
@@ -24,7 +24,7 @@ use gpuprobe_recording::{Database, Session};
 /// Output formats of analyses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-pub enum Format {
+pub enum AnalysisFormat {
     /// Text for a terminal.
     #[default]
     Text,
@@ -38,7 +38,7 @@ pub enum Format {
 
 /// The analysis to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum ReportQuestion {
     /// Live memory over time.
     Usage,
     /// An analysis with a report as its result.
@@ -47,11 +47,11 @@ pub enum Question {
 
 /// Options of `gpuprobe report`.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ReportConfig {
     /// The recording or export.
     pub file: PathBuf,
     /// The analysis to run.
-    pub question: Question,
+    pub question: ReportQuestion,
     /// Filter on the events of the file.
     pub selection: Selection,
     /// Grouping, filters and order of live memory.
@@ -59,20 +59,20 @@ pub struct Config {
     /// Limit on the rows of a list, in text.
     pub top: Option<usize>,
     /// Output format of the result.
-    pub format: Format,
+    pub format: AnalysisFormat,
     /// Output file; `None` and `-` for standard output.
     pub output: Option<PathBuf>,
     /// Compare with this later run instead.
     pub diff: Option<PathBuf>,
     /// Profiles to write, too.
-    pub profiles: profile::Config,
+    pub profiles: profile::ProfileConfig,
     /// Limits on memory that was never freed.
-    pub gate: Option<gate::Config>,
+    pub gate: Option<gate::GateConfig>,
     /// Folder for the classic export, if it is to be written.
     pub export_tsv: Option<PathBuf>,
 }
 
-const SUMMARY: Question = Question::Report(Asked::Summary);
+const SUMMARY: ReportQuestion = ReportQuestion::Report(Asked::Summary);
 
 /// Profile of memory by call stack: live at the end or at the peak, by `weight`, and ever
 /// allocated.
@@ -80,9 +80,9 @@ fn profile_of(
     database: &Database,
     session: &Session,
     selection: &Selection,
-    config: &profile::Config,
+    config: &profile::ProfileConfig,
 ) -> Result<Profile> {
-    let profile::Config {
+    let profile::ProfileConfig {
         weight,
         full_stacks,
         of,
@@ -94,15 +94,15 @@ fn profile_of(
         Weight::End | Weight::Total => accounts.last_ns(),
     };
     let time_ns = time_ns.and_then(|ns| ns.checked_add(session.start_epoch_ns?));
-    let which = profile::Which {
+    let which = profile::ProfileWeight {
         weight,
         host: selection.host,
         full_stacks,
         of,
     };
     let tensors = match of {
-        Of::Cuda => None,
-        Of::Tensors => Some(tensors_of(database, selection, &accounts)?),
+        ProfiledMemory::Cuda => None,
+        ProfiledMemory::Tensors => Some(tensors_of(database, selection, &accounts)?),
     };
     if let Some(tensors) = &tensors {
         let (ledger, symbols) = (tensors.ledger(), tensors.symbols());
@@ -123,10 +123,10 @@ fn tensors_of(
     database: &Database,
     selection: &Selection,
     accounts: &Accounts<'_>,
-) -> Result<Tensors> {
+) -> Result<TensorState> {
     let first_ns = accounts.first_ns().unwrap_or(0);
     let until_ns = selection.to_ns.map(|to| first_ns.saturating_add(to));
-    let tensors = Tensors::read(database, until_ns)?;
+    let tensors = TensorState::read(database, until_ns)?;
     tensors.with_context(|| format!("{} has no tensors", database.path().display()))
 }
 
@@ -135,14 +135,14 @@ fn tensors_of(
 /// # Errors
 ///
 /// Returns an error if the file cannot be read or the output cannot be written.
-pub fn run(config: &Config) -> Result<bool> {
+pub fn run(config: &ReportConfig) -> Result<bool> {
     let gate = config.gate.as_ref().map(Gate::open).transpose()?;
     report(config)?;
     gate.map_or(Ok(false), |gate| judge(config, gate))
 }
 
 /// Whether memory that was never freed exceeds the limits.
-fn judge(config: &Config, gate: Gate) -> Result<bool> {
+fn judge(config: &ReportConfig, gate: Gate) -> Result<bool> {
     let (file, selection) = (&config.file, &config.selection);
     let report = of_all_sites(file, selection, gate::view(), Asked::Leakage)?;
     let memleak = report.memleak.context("there is no memory in the file")?;
@@ -164,7 +164,7 @@ pub(super) fn of_all_sites(
     present::check(&database, selection, true)?;
     let session = Session::read(&database)?;
     warn_of_version(&session);
-    let file = File {
+    let file = AnalysedFile {
         database: &database,
         session: &session,
         selection,
@@ -184,11 +184,11 @@ fn warn_of_version(session: &Session) {
     }
 }
 
-fn report(config: &Config) -> Result<()> {
+fn report(config: &ReportConfig) -> Result<()> {
     let database = Database::open(&config.file)?;
     let about_memory = match config.question {
-        Question::Usage => true,
-        Question::Report(question) => question.is_about_memory() || config.diff.is_some(),
+        ReportQuestion::Usage => true,
+        ReportQuestion::Report(question) => question.is_about_memory() || config.diff.is_some(),
     };
     present::check(&database, &config.selection, about_memory)?;
     let profiles = profile::Outputs::open(&config.profiles, Some(&config.file))?;
@@ -208,7 +208,7 @@ fn report(config: &Config) -> Result<()> {
             return Ok(());
         }
     }
-    let is_table = matches!(config.format, Format::Csv | Format::Tsv);
+    let is_table = matches!(config.format, AnalysisFormat::Csv | AnalysisFormat::Tsv);
     if is_table && config.question == SUMMARY && config.diff.is_none() {
         bail!(
             "csv and tsv hold one table, and the summary has several: ask for --kernels, --copies, \
@@ -246,14 +246,14 @@ pub(super) fn open(path: Option<&Path>) -> Result<(Box<dyn Write>, Option<fs::Fi
 }
 
 fn answer(
-    config: &Config,
+    config: &ReportConfig,
     database: &Database,
     session: &Session,
     out: &mut dyn Write,
     file: Option<fs::File>,
 ) -> Result<()> {
     let selection = &config.selection;
-    let writer = Answer {
+    let writer = AnswerWriter {
         format: config.format,
         top: config.top.unwrap_or(usize::MAX),
         width: match config.output {
@@ -269,8 +269,8 @@ fn answer(
         return writer.diff(&grown, out);
     }
     let question = match config.question {
-        Question::Usage => {
-            let mut usage = Usage::begin(out, file, config.format, selection.host)?;
+        ReportQuestion::Usage => {
+            let mut usage = UsageWriter::begin(out, file, config.format, selection.host)?;
             let accounts = Accounts::read(database, session, selection, &mut usage)?;
             if usage.points == 0 {
                 say("no memory event in what was selected");
@@ -278,16 +278,16 @@ fn answer(
             let (from, to) = accounts.range();
             return usage.finish(from, to);
         }
-        Question::Report(question) => question,
+        ReportQuestion::Report(question) => question,
     };
     let is_about_memory = question.is_about_memory();
     if !is_about_memory && (selection.from_ns.is_some() || selection.to_ns.is_some()) {
         say("--from and --to select memory events; launches and copies are all shown");
     }
-    let is_json = config.format == Format::Json;
-    let is_text = config.format == Format::Text;
-    let is_by_site = config.view.group.is_some_and(Group::is_by_site);
-    let file = File {
+    let is_json = config.format == AnalysisFormat::Json;
+    let is_text = config.format == AnalysisFormat::Text;
+    let is_by_site = config.view.group.is_some_and(GroupBy::is_by_site);
+    let file = AnalysedFile {
         database,
         session,
         selection,

@@ -1,11 +1,11 @@
 //! Results as tables of separated values.
 
-use super::merged::{Copies, Kernel, Named};
+use super::merged::{Copies, MergedCalls, MergedKernel};
 use crate::Report;
 use crate::activity::Times;
 
 /// Column names, and rows with one cell per column.
-pub(super) struct Table {
+pub(super) struct CellTable {
     pub(super) columns: Vec<&'static str>,
     pub(super) rows: Vec<Vec<String>>,
 }
@@ -29,7 +29,7 @@ fn times(times: Option<&Times>) -> [String; 5] {
 }
 
 /// Kernels: runs on the GPU if these were timed, else launches.
-pub(super) fn kernels(report: &Report) -> Table {
+pub(super) fn kernels(report: &Report) -> CellTable {
     let columns = [
         "name",
         "launches",
@@ -42,7 +42,7 @@ pub(super) fn kernels(report: &Report) -> Table {
         "p99_ns",
         "share",
     ];
-    let rows = Kernel::all(report).into_iter().map(|kernel| {
+    let rows = MergedKernel::all(report).into_iter().map(|kernel| {
         let total_ns = kernel.times.as_ref().map(|times| times.total_ns);
         let [mean, median, p99, min, max] = times(kernel.times.as_ref());
         vec![
@@ -58,14 +58,14 @@ pub(super) fn kernels(report: &Report) -> Table {
             kernel.share.to_string(),
         ]
     });
-    Table {
+    CellTable {
         columns: columns.into(),
         rows: rows.collect(),
     }
 }
 
 /// Copies: on the GPU if these were timed, else calls.
-pub(super) fn copies(report: &Report) -> Table {
+pub(super) fn copies(report: &Report) -> CellTable {
     let columns = [
         "direction",
         "mode",
@@ -101,14 +101,14 @@ pub(super) fn copies(report: &Report) -> Table {
         row.push(copies.share.to_string());
         row
     });
-    Table {
+    CellTable {
         columns: columns.into_iter().chain(TIMES).chain(["share"]).collect(),
         rows: rows.collect(),
     }
 }
 
 /// Calls, waits or ranges; `name` is the name of their column.
-pub(super) fn named(all: Vec<Named<'_>>, name: &'static str) -> Table {
+pub(super) fn named(all: Vec<MergedCalls<'_>>, name: &'static str) -> CellTable {
     let rows = all.into_iter().map(|one| {
         let mut row = vec![
             one.domain.to_owned(),
@@ -122,13 +122,13 @@ pub(super) fn named(all: Vec<Named<'_>>, name: &'static str) -> Table {
     });
     let first = ["domain", name, "count", "total_ns"];
     let columns = first.into_iter().chain(TIMES).chain(["share", "failed"]);
-    Table {
+    CellTable {
         columns: columns.collect(),
         rows: rows.collect(),
     }
 }
 
-pub(super) fn processes(report: &Report) -> Table {
+pub(super) fn processes(report: &Report) -> CellTable {
     let columns = [
         "pid",
         "comm",
@@ -161,7 +161,7 @@ pub(super) fn processes(report: &Report) -> Table {
             process.copied_bytes.to_string(),
         ]
     });
-    Table {
+    CellTable {
         columns: columns.into(),
         rows: rows.collect(),
     }

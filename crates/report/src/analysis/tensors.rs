@@ -3,17 +3,17 @@
 
 use anyhow::Result;
 
-use crate::incidents::{self, IncidentReport, Refused};
+use crate::incidents::{self, IncidentReport, RefusedRequests};
 use crate::memleak::{PytorchReport, tensor_reports};
 use crate::tape::Tape;
-use crate::{Options, Sources};
+use crate::{Options, ReportSources};
 use gpuprobe_engine::{Ledger, Process};
-use gpuprobe_model::clock::Clock;
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::stack::KnownFrames;
 use gpuprobe_recording::Database;
-use gpuprobe_recording::log::Entry;
+use gpuprobe_recording::log::LogEntry;
 use gpuprobe_recording::player::{Played, Player};
 
 /// The table of tensors of a recording.
@@ -22,12 +22,12 @@ const TABLE: &str = "GPUPROBE_TENSORS";
 const INCIDENTS: &str = "GPUPROBE_INCIDENTS";
 
 /// The state of a recording at some time.
-pub(crate) struct Tensors {
+pub(crate) struct TensorState {
     player: Player,
-    clock: Clock,
+    clock: WallClock,
 }
 
-impl Tensors {
+impl TensorState {
     /// Replays the recording `database` up to `until_ns` of the session, or to its end. Returns
     /// `None` if it has no tensors.
     ///
@@ -84,7 +84,7 @@ impl Tensors {
         let mut player = Player::new(tape.modes(), tape.kinds());
         let mut is_over = false;
         tape.play(|entry| {
-            if let Entry::Record(bytes) = &entry {
+            if let LogEntry::Record(bytes) = &entry {
                 let time_ns = until_ns.and_then(|_| time_of(bytes));
                 is_over |= time_ns > until_ns;
                 if is_over {
@@ -116,13 +116,16 @@ impl Tensors {
             stacks: true,
             ..*options
         };
-        let sources = Sources::of_file(Some(&self.clock), &self.player.symbols);
+        let sources = ReportSources::of_file(Some(&self.clock), &self.player.symbols);
         tensor_reports(process, &options, sources)
     }
 
     /// The out-of-memory incidents and their number; `options` are those of the file.
-    pub(super) fn incidents(&self, options: &Options) -> (Vec<IncidentReport>, Option<Refused>) {
-        let sources = Sources::of_file(Some(&self.clock), &self.player.symbols);
+    pub(super) fn incidents(
+        &self,
+        options: &Options,
+    ) -> (Vec<IncidentReport>, Option<RefusedRequests>) {
+        let sources = ReportSources::of_file(Some(&self.clock), &self.player.symbols);
         incidents::build(self.ledger(), options, sources)
     }
 
@@ -158,7 +161,7 @@ impl Tensors {
 }
 
 /// Converts a time of the session to one of the clock of events.
-fn of_events(clock: &Clock, session_ns: i64) -> u64 {
+fn of_events(clock: &WallClock, session_ns: i64) -> u64 {
     clock.monotonic_ns().saturating_add_signed(session_ns)
 }
 

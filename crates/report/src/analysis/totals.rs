@@ -6,14 +6,14 @@ use gpuprobe_recording::Trace;
 
 /// Bytes and number of allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Amount {
+pub struct AllocationSum {
     /// Sum of the sizes, bytes.
     pub bytes: u64,
     /// Number of live allocations.
     pub allocations: u64,
 }
 
-impl Amount {
+impl AllocationSum {
     pub(super) fn add(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.allocations += 1;
@@ -27,19 +27,19 @@ impl Amount {
 
 /// Amounts by how much is known of the allocating calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
+pub struct AnalysisTotals {
     /// Sum of the three amounts below.
-    pub total: Amount,
+    pub total: AllocationSum,
     /// Allocated by calls with a call stack.
-    pub valid: Amount,
+    pub valid: AllocationSum,
     /// Allocated by calls without a call stack.
-    pub invalid: Amount,
+    pub invalid: AllocationSum,
     /// Allocated by the driver itself.
-    pub driver: Amount,
+    pub driver: AllocationSum,
 }
 
-impl Totals {
-    fn of(&mut self, trace: Trace) -> &mut Amount {
+impl AnalysisTotals {
+    fn of(&mut self, trace: Trace) -> &mut AllocationSum {
         match trace {
             Trace::Valid => &mut self.valid,
             Trace::Invalid => &mut self.invalid,
@@ -60,7 +60,7 @@ impl Totals {
 
 /// Number of inconsistencies in the memory events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Findings {
+pub struct Anomalies {
     /// Number of memory events read.
     pub events: u64,
     /// Number of these that are about host memory.

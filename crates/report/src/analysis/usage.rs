@@ -5,26 +5,26 @@ use std::io::{self, Seek, Write};
 
 use anyhow::{Context, Result};
 
-use super::accounts::{Accounts, Part, Step};
-use super::report::Format;
-use super::{Totals, Visitor};
+use super::accounts::{AccountStep, Accounts, AllocationPart};
+use super::report::AnalysisFormat;
+use super::{AnalysisTotals, Visitor};
 use crate::SCHEMA;
 
 /// Column names, in text and tables.
 const COLUMNS: [&str; 5] = ["time", "total", "valid", "invalid", "driver"];
 
 /// Writes the totals at every change.
-pub(super) struct Usage<'a> {
+pub(super) struct UsageWriter<'a> {
     out: &'a mut dyn Write,
     /// The file behind `out`, if it can be truncated to restart.
     file: Option<File>,
-    format: Format,
+    format: AnalysisFormat,
     host: bool,
     /// Number of points written.
     pub(super) points: u64,
 }
 
-impl<'a> Usage<'a> {
+impl<'a> UsageWriter<'a> {
     /// Writes the timeline to `out`, which ends in `file` if that can be truncated. With `host`,
     /// host memory is part of the totals.
     ///
@@ -34,7 +34,7 @@ impl<'a> Usage<'a> {
     pub(super) fn begin(
         out: &'a mut dyn Write,
         file: Option<File>,
-        format: Format,
+        format: AnalysisFormat,
         host: bool,
     ) -> Result<Self> {
         let mut usage = Self {
@@ -50,16 +50,16 @@ impl<'a> Usage<'a> {
 
     fn header(&mut self) -> io::Result<()> {
         match self.format {
-            Format::Text => {
+            AnalysisFormat::Text => {
                 let [_, rest @ ..] = COLUMNS;
                 write!(self.out, "{:>20}", "time_ns")?;
                 rest.iter()
                     .try_for_each(|name| write!(self.out, " {name:>20}"))?;
                 writeln!(self.out)
             }
-            Format::Tsv => writeln!(self.out, "{}", COLUMNS.join("\t")),
-            Format::Csv => writeln!(self.out, "{}", COLUMNS.join(",")),
-            Format::Json => writeln!(
+            AnalysisFormat::Tsv => writeln!(self.out, "{}", COLUMNS.join("\t")),
+            AnalysisFormat::Csv => writeln!(self.out, "{}", COLUMNS.join(",")),
+            AnalysisFormat::Json => writeln!(
                 self.out,
                 r#"{{"schema":{SCHEMA},"analysis":"usage","columns":{COLUMNS:?},"points":["#
             ),
@@ -72,7 +72,7 @@ impl<'a> Usage<'a> {
     ///
     /// Returns an error if `out` cannot be written.
     pub(super) fn finish(&mut self, from: Option<f64>, to: Option<f64>) -> Result<()> {
-        if self.format == Format::Json {
+        if self.format == AnalysisFormat::Json {
             let ends = serde_json::json!({ "from": from, "to": to }).to_string();
             let ends = ends.trim_start_matches('{');
             writeln!(self.out, "],{ends}").context("cannot write the timeline")?;
@@ -82,17 +82,17 @@ impl<'a> Usage<'a> {
 
     fn point(&mut self, time: i64, bytes: [u64; 4]) -> io::Result<()> {
         let (begin, between, end) = match self.format {
-            Format::Text => {
+            AnalysisFormat::Text => {
                 write!(self.out, "{time:>20}")?;
                 bytes
                     .iter()
                     .try_for_each(|bytes| write!(self.out, " {bytes:>20}"))?;
                 return writeln!(self.out);
             }
-            Format::Tsv => ("", b'\t', "\n"),
-            Format::Csv => ("", b',', "\n"),
-            Format::Json if self.points == 1 => ("[", b',', "]\n"),
-            Format::Json => (",[", b',', "]\n"),
+            AnalysisFormat::Tsv => ("", b'\t', "\n"),
+            AnalysisFormat::Csv => ("", b',', "\n"),
+            AnalysisFormat::Json if self.points == 1 => ("[", b',', "]\n"),
+            AnalysisFormat::Json => (",[", b',', "]\n"),
         };
         // There are millions of points.
         let mut digits = itoa::Buffer::new();
@@ -116,14 +116,15 @@ impl<'a> Usage<'a> {
     }
 }
 
-impl Visitor for Usage<'_> {
-    fn change(&mut self, step: &Step<'_>, accounts: &Accounts<'_>) -> Result<()> {
-        if !self.host && step.parts().all(Part::is_host) {
+impl Visitor for UsageWriter<'_> {
+    fn change(&mut self, step: &AccountStep<'_>, accounts: &Accounts<'_>) -> Result<()> {
+        if !self.host && step.parts().all(AllocationPart::is_host) {
             return Ok(());
         }
         self.points += 1;
-        let bytes =
-            |side: &Totals| [side.total, side.valid, side.invalid, side.driver].map(|a| a.bytes);
+        let bytes = |side: &AnalysisTotals| {
+            [side.total, side.valid, side.invalid, side.driver].map(|a| a.bytes)
+        };
         let mut now = bytes(&accounts.live.gpu);
         if self.host {
             for (sum, host) in now.iter_mut().zip(bytes(&accounts.live.host)) {

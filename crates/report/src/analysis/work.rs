@@ -7,21 +7,21 @@ use serde::Serialize;
 
 use super::Selection;
 use super::processes::Spans;
-use crate::activity::{Shares, WorkNs};
+use crate::activity::{BusyShares, WorkNs};
 use gpuprobe_cuda::{Direction, FUNCTIONS, Op};
-use gpuprobe_engine::activity::by_work::{ByWork, Work};
-use gpuprobe_engine::launches::{Counted, Launched};
-use gpuprobe_engine::transfers::{Mode, Which};
+use gpuprobe_engine::activity::by_work::{ByWork, WorkKind};
+use gpuprobe_engine::launches::{LaunchCount, LaunchTarget};
+use gpuprobe_engine::transfers::{CopySelection, Mode};
 use gpuprobe_engine::{Launches, State, Transfers};
 use gpuprobe_model::abi::RawLaunchKey;
-use gpuprobe_model::activity::{Batch, Record};
-use gpuprobe_recording::gpu_rows::{self, Filter};
+use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
+use gpuprobe_recording::gpu_rows::{self, RowFilter};
 use gpuprobe_recording::row::{integer, text};
 use gpuprobe_recording::{Database, Session, ids};
 
 /// Utilisation of a GPU by all processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Gpu {
+pub struct GpuTime {
     /// Device index in the file.
     pub device: u32,
     /// Time with a kernel, a copy, a memory set or a graph running, nanoseconds.
@@ -42,7 +42,7 @@ pub struct Gpu {
     /// Time from the first record of any kind in the file to the end of the last, nanoseconds.
     pub observed_ns: u64,
     /// Busy and idle time as shares of `observed_ns`.
-    pub shares: Shares,
+    pub shares: BusyShares,
 }
 
 /// Applies the records of `database` to `state`; returns the utilisation of GPUs.
@@ -55,8 +55,8 @@ pub(super) fn read(
     session: &Session,
     selection: &Selection,
     state: &mut State,
-) -> Result<Vec<Gpu>> {
-    let filter = Filter {
+) -> Result<Vec<GpuTime>> {
+    let filter = RowFilter {
         pid: selection.pid,
         device: selection.device,
     };
@@ -86,13 +86,13 @@ pub(super) fn read(
         .collect())
 }
 
-fn busy(batch: &Batch, gpus: &mut BTreeMap<u32, ByWork>) {
+fn busy(batch: &ActivityBatch, gpus: &mut BTreeMap<u32, ByWork>) {
     for activity in &batch.activities {
         let (work, device, start_ns, end_ns) = match &activity.record {
-            Record::Kernel(r) => (Work::Kernel, r.device, r.start_ns, r.end_ns),
-            Record::Memcpy(r) => (Work::Copy, r.device, r.start_ns, r.end_ns),
-            Record::Memset(r) => (Work::Set, r.device, r.start_ns, r.end_ns),
-            Record::GraphTrace(r) => (Work::Graph, r.device, r.start_ns, r.end_ns),
+            ActivityRecord::Kernel(r) => (WorkKind::Kernel, r.device, r.start_ns, r.end_ns),
+            ActivityRecord::Memcpy(r) => (WorkKind::Copy, r.device, r.start_ns, r.end_ns),
+            ActivityRecord::Memset(r) => (WorkKind::Set, r.device, r.start_ns, r.end_ns),
+            ActivityRecord::GraphTrace(r) => (WorkKind::Graph, r.device, r.start_ns, r.end_ns),
             _ => continue,
         };
         let gpu = gpus.entry(device).or_default();
@@ -100,10 +100,10 @@ fn busy(batch: &Batch, gpus: &mut BTreeMap<u32, ByWork>) {
     }
 }
 
-fn gpu(device: u32, name: Option<String>, busy: &ByWork, observed_ns: u64) -> Gpu {
+fn gpu(device: u32, name: Option<String>, busy: &ByWork, observed_ns: u64) -> GpuTime {
     let (sums, spent) = (busy.sums(), busy.spent());
     let span_ns = sums.last_ns.saturating_sub(sums.first_ns);
-    Gpu {
+    GpuTime {
         device,
         busy_ns: sums.busy_ns,
         span_ns,
@@ -113,7 +113,7 @@ fn gpu(device: u32, name: Option<String>, busy: &ByWork, observed_ns: u64) -> Gp
         name,
         work: spent.into(),
         observed_ns,
-        shares: Shares::of(&spent, observed_ns),
+        shares: BusyShares::of(&spent, observed_ns),
     }
 }
 
@@ -142,7 +142,7 @@ fn ends(database: &Database) -> Result<HashMap<u32, u64>> {
 fn launches(
     database: &Database,
     session: &Session,
-    filter: Filter,
+    filter: RowFilter,
     ends: &HashMap<u32, u64>,
     launches: &mut Launches,
 ) -> Result<()> {
@@ -175,7 +175,7 @@ fn launches(
             _ => Op::Launch,
         };
         let name = text(row, 2).or_else(|| text(row, 1).filter(|name| !name.starts_with("0x")));
-        launches.enter(Launched {
+        launches.enter(LaunchTarget {
             key: RawLaunchKey {
                 handle: integer(row, 3).unwrap_or(0).cast_unsigned(),
                 process: pid,
@@ -187,12 +187,12 @@ fn launches(
             uid: session.users.get(&pid).copied(),
             exited: ends.contains_key(&pid),
             mangled: name.filter(|_| op == Op::Launch).map(Into::into),
-            counted: Counted {
+            counted: LaunchCount {
                 runs: unsigned(integer(row, 11)),
                 captured: unsigned(integer(row, 12)),
                 grid: size(5),
                 block: size(8),
-                ..Counted::default()
+                ..LaunchCount::default()
             },
         });
     })
@@ -210,7 +210,7 @@ fn row_of(symbol: &str, op: Op) -> u16 {
 }
 
 /// Copies, as recorded at their calls.
-fn copies(database: &Database, filter: Filter, transfers: &mut Transfers) -> Result<()> {
+fn copies(database: &Database, filter: RowFilter, transfers: &mut Transfers) -> Result<()> {
     let directions: HashMap<_, _> = Direction::ALL.map(|d| (d.name(), d)).into();
     let columns = [
         "t0",
@@ -234,7 +234,7 @@ fn copies(database: &Database, filter: Filter, transfers: &mut Transfers) -> Res
         } else {
             let direction = text(row, 4).unwrap_or_default();
             let mode = text(row, 5).unwrap_or_default();
-            let which = Which {
+            let which = CopySelection {
                 pid: ids::pid(process),
                 direction: directions
                     .get(&*direction)

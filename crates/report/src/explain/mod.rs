@@ -25,12 +25,12 @@ pub struct Explain {
     pub owners: Vec<OwnerReport>,
     /// The processes, for people.
     #[serde(skip)]
-    pub processes: Vec<Held>,
+    pub processes: Vec<ProcessHeadline>,
 }
 
 /// What is said of a process before its verdicts.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct ProcessHeadline {
     /// Process id.
     pub pid: u32,
     /// `PID 683 python3 train.py on GPU 0 (H200): 6.20 GiB used, of it 5.70 GiB explained by call sites`.
@@ -42,7 +42,7 @@ pub(crate) const NEVER_FREED: &str = "never freed at exit";
 
 /// How grave a verdict is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Grade {
+pub enum Severity {
     /// It is a leak.
     Leak,
     /// It may be one, or keeps memory from others.
@@ -53,7 +53,7 @@ pub enum Grade {
     Note,
 }
 
-impl Grade {
+impl Severity {
     /// The word in front of a verdict.
     pub fn word(self) -> &'static str {
         match self {
@@ -99,7 +99,7 @@ pub struct VerdictReport {
     pub advice: &'static str,
     /// How grave it is.
     #[serde(skip)]
-    pub grade: Grade,
+    pub grade: Severity,
 }
 
 impl VerdictReport {
@@ -119,13 +119,13 @@ impl VerdictReport {
             since_ns: 0,
             evidence: vec![evidence],
             advice: "",
-            grade: Grade::Note,
+            grade: Severity::Note,
         }
     }
 
     /// Whether it is one that a gate that looks for growth lets nobody through with.
     pub fn is_growth(&self) -> bool {
-        self.grade == Grade::Leak
+        self.grade == Severity::Leak
     }
 }
 
@@ -133,7 +133,7 @@ impl Explain {
     /// What is to be said about a report of all call sites, if there is one.
     pub(crate) fn of(report: &Report) -> Option<Self> {
         let memleak = report.memleak.as_ref()?;
-        let all = Found {
+        let all = ProcessFacts {
             memleak,
             cudatrace: report.cudatrace.as_ref(),
         };
@@ -151,7 +151,7 @@ impl Explain {
             if found.is_empty() && process.traced && process.live.is_empty() {
                 continue;
             }
-            processes.push(Held {
+            processes.push(ProcessHeadline {
                 pid: process.pid,
                 title: words::title(process, memleak),
             });
@@ -176,7 +176,7 @@ impl Explain {
 }
 
 /// What was found out of all processes.
-struct Found<'a> {
+struct ProcessFacts<'a> {
     memleak: &'a Memleak,
     /// Launches, if they are counted.
     cudatrace: Option<&'a Cudatrace>,

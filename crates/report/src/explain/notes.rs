@@ -4,7 +4,7 @@ use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::text::size;
 
 use super::words::{advice, seconds};
-use super::{Found, Grade, VerdictReport};
+use super::{ProcessFacts, Severity, VerdictReport};
 use crate::incidents::IncidentReport;
 use crate::memleak::{ProcessReport, PytorchReport};
 use crate::verdict;
@@ -20,7 +20,7 @@ const LEFT_BEHIND: &str = "contexts left behind";
 const PINNED_SHARE: u64 = 10;
 
 /// What there is to say of a process beyond its call sites.
-pub(super) fn verdicts(found: &Found<'_>, process: &ProcessReport) -> Vec<VerdictReport> {
+pub(super) fn verdicts(found: &ProcessFacts<'_>, process: &ProcessReport) -> Vec<VerdictReport> {
     let mut all = Vec::new();
     all.extend(idle(found, process));
     all.extend(context(process));
@@ -48,7 +48,7 @@ pub(super) fn out_of_memory(incident: &IncidentReport) -> VerdictReport {
     let verdict = "out of memory";
     VerdictReport {
         label: Some(incident.label.clone()),
-        grade: Grade::Warning,
+        grade: Severity::Warning,
         advice: advice(verdict),
         ..VerdictReport::of_process(
             incident.pid,
@@ -60,7 +60,7 @@ pub(super) fn out_of_memory(incident: &IncidentReport) -> VerdictReport {
 }
 
 /// A process that has a context, and calls nothing: launches tell, if they are counted.
-fn idle(all: &Found<'_>, process: &ProcessReport) -> Option<VerdictReport> {
+fn idle(all: &ProcessFacts<'_>, process: &ProcessReport) -> Option<VerdictReport> {
     let nvml = process.nvml.filter(|_| !process.traced)?;
     let watched = seconds(all.memleak.watched_ns);
     let has = format!("has {} on the GPU", size(nvml.used_bytes));
@@ -152,8 +152,8 @@ fn contexts(process: &ProcessReport) -> Option<VerdictReport> {
         allocations: found.blocks,
         since_ns: found.since_ns,
         grade: match found.is_leak() {
-            true => Grade::Leak,
-            false => Grade::Warning,
+            true => Severity::Leak,
+            false => Severity::Warning,
         },
         ..say(process, LEFT_BEHIND, 0, said)
     })
@@ -222,7 +222,7 @@ fn pooled(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
             confidence,
             bytes_per_second: found.bytes_per_second,
             since_ns: found.since_ns,
-            grade: Grade::Warning,
+            grade: Severity::Warning,
             ..say(process, "fragmentation", cached, said)
         });
     }
@@ -231,7 +231,7 @@ fn pooled(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
     Some(VerdictReport {
         confidence,
         owner: Some("libtorch".to_owned()),
-        grade: Grade::Fine,
+        grade: Severity::Fine,
         ..say(process, "cache", cached, said)
     })
 }
@@ -257,7 +257,7 @@ fn pinned(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
         tensors_of_device: Some(pool.device),
         allocations: pool.pinned_by_tensors,
         owner: Some("libtorch".to_owned()),
-        grade: Grade::Warning,
+        grade: Severity::Warning,
         ..say(process, "fragmentation", bytes, said)
     })
 }

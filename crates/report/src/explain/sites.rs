@@ -5,14 +5,14 @@ use gpuprobe_engine::verdict::{Judgement, Verdict};
 use gpuprobe_model::text::size;
 
 use super::words::{advice, per_second, seconds};
-use super::{Grade, NEVER_FREED, VerdictReport, free_bytes};
+use super::{NEVER_FREED, Severity, VerdictReport, free_bytes};
 use crate::memleak::{Memleak, ProcessReport, SiteReport};
 use crate::verdict;
 use crate::words::plural;
 
 /// What a site of a process is one of.
 #[derive(Clone, Copy)]
-struct Of<'a> {
+struct SiteClass<'a> {
     process: &'a ProcessReport,
     memleak: &'a Memleak,
     /// All of the same kind.
@@ -25,7 +25,7 @@ struct Of<'a> {
 pub(super) fn verdicts(process: &ProcessReport, memleak: &Memleak) -> Vec<VerdictReport> {
     let mut all = Vec::new();
     let tells = !process.pytorch.is_empty() || !process.tensorflow.is_empty();
-    let of = Of {
+    let of = SiteClass {
         process,
         memleak,
         sites: process.listed(),
@@ -34,7 +34,7 @@ pub(super) fn verdicts(process: &ProcessReport, memleak: &Memleak) -> Vec<Verdic
     let own = of.sites.iter().filter(|site| !(tells && site.is_pooled));
     all.extend(own.filter_map(|site| of.verdict(site)));
     for pool in process.pytorch.iter().chain(&process.tensorflow) {
-        let of = Of {
+        let of = SiteClass {
             sites: pool.sites.as_deref().unwrap_or(&[]),
             device: Some(pool.device),
             ..of
@@ -44,7 +44,7 @@ pub(super) fn verdicts(process: &ProcessReport, memleak: &Memleak) -> Vec<Verdic
     all
 }
 
-impl Of<'_> {
+impl SiteClass<'_> {
     fn verdict(&self, site: &SiteReport) -> Option<VerdictReport> {
         let found = site.judgement.as_ref().filter(|_| site.live.bytes() > 0)?;
         let name = match found.is_leak() || !self.process.exited {
@@ -178,10 +178,10 @@ fn usual_age(found: &Judgement) -> String {
     }
 }
 
-fn grade(found: &Judgement) -> Grade {
+fn grade(found: &Judgement) -> Severity {
     match found.verdict {
-        _ if found.is_leak() => Grade::Leak,
-        Verdict::Growing | Verdict::GrowingPerCycle | Verdict::FreedLate => Grade::Warning,
-        Verdict::Plateau | Verdict::OneOff | Verdict::Cache => Grade::Fine,
+        _ if found.is_leak() => Severity::Leak,
+        Verdict::Growing | Verdict::GrowingPerCycle | Verdict::FreedLate => Severity::Warning,
+        Verdict::Plateau | Verdict::OneOff | Verdict::Cache => Severity::Fine,
     }
 }

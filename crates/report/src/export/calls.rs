@@ -6,14 +6,14 @@ use std::io::Write;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::events::{Arguments, Events};
-use super::tracks::{Of, Tracks};
+use super::events::{Arguments, ChromeEventWriter};
+use super::tracks::{TrackOwner, Tracks};
 use crate::fold::with_place;
 use gpuprobe_cuda::nsys::class;
 use gpuprobe_model::stack::Language;
 pub(super) use gpuprobe_recording::memory_rows::CALLS;
 use gpuprobe_recording::row::integer;
-use gpuprobe_recording::{Database, Frame, Resolver};
+use gpuprobe_recording::{ChainFrame, Database, Resolver};
 
 /// The table of the tracing overhead.
 pub(super) const OVERHEAD: &str = "PROFILER_OVERHEAD";
@@ -26,7 +26,7 @@ pub(super) fn calls<W: Write>(
     database: &Database,
     resolver: &Resolver<'_>,
     tracks: &mut Tracks<'_>,
-    events: &mut Events<W>,
+    events: &mut ChromeEventWriter<W>,
 ) -> Result<()> {
     let columns = [
         "start",
@@ -97,7 +97,7 @@ fn arguments(
 }
 
 /// A frame as `function (file)`; of Python, `function (file.py:41)`.
-fn text(frame: &Frame) -> String {
+fn text(frame: &ChainFrame) -> String {
     match frame.language {
         Language::Native => format!("{} ({})", frame.function, frame.module),
         Language::Python => with_place(&frame.function, frame.file.as_deref(), frame.line),
@@ -109,7 +109,7 @@ pub(super) fn overhead<W: Write>(
     database: &Database,
     resolver: &Resolver<'_>,
     tracks: &mut Tracks<'_>,
-    events: &mut Events<W>,
+    events: &mut ChromeEventWriter<W>,
 ) -> Result<()> {
     let columns = ["start", "end", "globalTid", "nameId"];
     let order = "ORDER BY start, \"end\" DESC";
@@ -123,7 +123,7 @@ pub(super) fn overhead<W: Write>(
             && end >= start
         {
             let name = number(3).map(|id| resolver.string(id));
-            let track = tracks.place(Of::Overhead(thread), (start, end));
+            let track = tracks.place(TrackOwner::Overhead(thread), (start, end));
             let name = name.as_deref().unwrap_or("?");
             events.slice((name, "overhead"), track, (start, end), Arguments::new())?;
         }

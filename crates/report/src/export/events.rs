@@ -22,7 +22,7 @@ pub(super) type Arguments = Map<String, Value>;
 
 /// One event. Its times are nanoseconds; the format has microseconds.
 #[derive(Serialize)]
-struct Event<'a> {
+struct ChromeEvent<'a> {
     name: &'a str,
     cat: &'a str,
     ph: &'a str,
@@ -42,7 +42,7 @@ struct Event<'a> {
 }
 
 /// Writes events to `out`.
-pub(super) struct Events<W> {
+pub(super) struct ChromeEventWriter<W> {
     out: W,
     is_first: bool,
     /// The last id used for an arrow or a range.
@@ -53,7 +53,7 @@ fn microseconds(ns: i64) -> f64 {
     ns as f64 / 1000.0
 }
 
-impl<W: Write> Events<W> {
+impl<W: Write> ChromeEventWriter<W> {
     /// Begins a trace, with the metadata of `session`.
     pub(super) fn begin(mut out: W, session: &Session) -> Result<Self> {
         let about = serde_json::json!({
@@ -72,7 +72,7 @@ impl<W: Write> Events<W> {
         })
     }
 
-    fn write(&mut self, event: &Event<'_>) -> Result<()> {
+    fn write(&mut self, event: &ChromeEvent<'_>) -> Result<()> {
         let separator: &[u8] = if self.is_first { b"\n" } else { b",\n" };
         self.is_first = false;
         self.out
@@ -81,8 +81,14 @@ impl<W: Write> Events<W> {
             .context("cannot write")
     }
 
-    fn plain<'a>(name: &'a str, cat: &'a str, ph: &'a str, track: Track, ns: i64) -> Event<'a> {
-        Event {
+    fn plain<'a>(
+        name: &'a str,
+        cat: &'a str,
+        ph: &'a str,
+        track: Track,
+        ns: i64,
+    ) -> ChromeEvent<'a> {
+        ChromeEvent {
             name,
             cat,
             ph,
@@ -105,7 +111,7 @@ impl<W: Write> Events<W> {
         (start, end): (i64, i64),
         args: Arguments,
     ) -> Result<()> {
-        self.write(&Event {
+        self.write(&ChromeEvent {
             dur: Some(microseconds(end.saturating_sub(start))),
             args,
             ..Self::plain(name, category, "X", track, start)
@@ -120,7 +126,7 @@ impl<W: Write> Events<W> {
         ns: i64,
         args: Arguments,
     ) -> Result<()> {
-        self.write(&Event {
+        self.write(&ChromeEvent {
             s: Some("t"),
             args,
             ..Self::plain(name, category, "i", track, ns)
@@ -137,12 +143,12 @@ impl<W: Write> Events<W> {
     ) -> Result<()> {
         self.id += 1;
         let id = Some(self.id);
-        self.write(&Event {
+        self.write(&ChromeEvent {
             id,
             args,
             ..Self::plain(name, category, "b", track, start)
         })?;
-        self.write(&Event {
+        self.write(&ChromeEvent {
             id,
             ..Self::plain(name, category, "e", track, end)
         })
@@ -153,11 +159,11 @@ impl<W: Write> Events<W> {
         self.id += 1;
         let id = Some(self.id);
         let (name, category) = ("launch", "flow");
-        self.write(&Event {
+        self.write(&ChromeEvent {
             id,
             ..Self::plain(name, category, "s", from.0, from.1)
         })?;
-        self.write(&Event {
+        self.write(&ChromeEvent {
             id,
             bp: Some("e"),
             ..Self::plain(name, category, "f", to.0, to.1)
@@ -169,7 +175,7 @@ impl<W: Write> Events<W> {
         let mut args = Map::new();
         args.insert("bytes".to_owned(), value.into());
         let track = Track { pid, tid: 0 };
-        self.write(&Event {
+        self.write(&ChromeEvent {
             args,
             ..Self::plain(name, "memory", "C", track, ns)
         })
@@ -185,7 +191,7 @@ impl<W: Write> Events<W> {
     ) -> Result<()> {
         let mut args = Map::new();
         args.insert(key.to_owned(), value);
-        self.write(&Event {
+        self.write(&ChromeEvent {
             args,
             ..Self::plain(what, "__metadata", "M", track, 0)
         })

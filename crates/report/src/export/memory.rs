@@ -5,9 +5,9 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::events::Events;
+use super::events::ChromeEventWriter;
 use super::tracks::Tracks;
-use crate::analysis::{Accounts, Part, Selection, Step, Visitor};
+use crate::analysis::{AccountStep, Accounts, AllocationPart, Selection, Visitor};
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, ids};
 
@@ -15,7 +15,7 @@ use gpuprobe_recording::{Database, Session, ids};
 pub(super) fn memory<W: Write>(
     database: &Database,
     tracks: &mut Tracks<'_>,
-    events: &mut Events<W>,
+    events: &mut ChromeEventWriter<W>,
 ) -> Result<()> {
     if !database.has_table(MEMORY) {
         return Ok(());
@@ -39,11 +39,11 @@ struct Counters<'a, 'b, W> {
     /// The keys that the current event has changed.
     changed: BTreeSet<(i64, Option<i64>)>,
     tracks: &'a mut Tracks<'b>,
-    events: &'a mut Events<W>,
+    events: &'a mut ChromeEventWriter<W>,
 }
 
 impl<W: Write> Visitor for Counters<'_, '_, W> {
-    fn change(&mut self, step: &Step<'_>, accounts: &Accounts<'_>) -> Result<()> {
+    fn change(&mut self, step: &AccountStep<'_>, accounts: &Accounts<'_>) -> Result<()> {
         let time = accounts
             .first_ns()
             .unwrap_or(0)
@@ -76,7 +76,7 @@ impl<W: Write> Visitor for Counters<'_, '_, W> {
 
 impl<W> Counters<'_, '_, W> {
     /// The live bytes under the key of `part`, which are about to change.
-    fn live_of(&mut self, process: i64, part: &Part) -> &mut u64 {
+    fn live_of(&mut self, process: i64, part: &AllocationPart) -> &mut u64 {
         let device = part.allocation.device().map_or(0, i64::from);
         let key = (process, (!part.is_host()).then_some(device));
         self.changed.insert(key);

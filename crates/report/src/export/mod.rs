@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use events::Events;
+use events::ChromeEventWriter;
 use gpuprobe_os::{files, say, terminal};
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Resolver, Session, gpu_rows};
@@ -26,7 +26,7 @@ use tracks::Tracks;
 /// Output formats of `gpuprobe export`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-pub enum Format {
+pub enum ExportFormat {
     /// JSON trace for Chrome's tracing and Perfetto.
     Chrome,
     /// Memory snapshot for PyTorch's viewers, with the memory of other libraries; from a recording
@@ -36,11 +36,11 @@ pub enum Format {
 
 /// Options of `gpuprobe export`.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ExportConfig {
     /// The recording or export.
     pub file: PathBuf,
     /// Format of the output.
-    pub format: Format,
+    pub format: ExportFormat,
     /// Output file, compressed if it ends in `.gz`; `None` and `-` for standard output.
     pub output: Option<PathBuf>,
     /// The process to export, for formats with one process.
@@ -65,9 +65,9 @@ const SHOWN: [&str; 8] = [
 ///
 /// Returns an error if the file cannot be read or contains nothing to show, or if the output cannot
 /// be written.
-pub fn run(config: &Config) -> Result<()> {
+pub fn run(config: &ExportConfig) -> Result<()> {
     match config.format {
-        Format::Chrome => {
+        ExportFormat::Chrome => {
             if config.pid.is_some() {
                 bail!("--pid is for --format torch: a trace includes every process");
             }
@@ -81,7 +81,7 @@ pub fn run(config: &Config) -> Result<()> {
             let session = Session::read(&database)?;
             to_output(config, |out| chrome(&database, &session, out))
         }
-        Format::Torch => {
+        ExportFormat::Torch => {
             let is_file = config
                 .output
                 .as_deref()
@@ -101,7 +101,7 @@ pub fn run(config: &Config) -> Result<()> {
 
 /// Opens the output and calls `write`. A closed pipe is not an error.
 fn to_output<T: Default>(
-    config: &Config,
+    config: &ExportConfig,
     write: impl FnOnce(&mut dyn Write) -> Result<T>,
 ) -> Result<T> {
     let path = config.output.as_deref();
@@ -146,7 +146,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 ///
 /// Returns an error if the file cannot be read or `out` cannot be written.
 pub fn chrome(database: &Database, session: &Session, out: &mut dyn Write) -> Result<()> {
-    let mut events = Events::begin(BufWriter::with_capacity(1 << 18, out), session)?;
+    let mut events = ChromeEventWriter::begin(BufWriter::with_capacity(1 << 18, out), session)?;
     let mut tracks = Tracks::new(database, session)?;
     let resolver = Resolver::new(database)?;
     calls::calls(database, &resolver, &mut tracks, &mut events)?;

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
-use super::events::{Arguments, Events};
-use super::tracks::{Of, Tracks};
+use super::events::{Arguments, ChromeEventWriter};
+use super::tracks::{TrackOwner, Tracks};
 use gpuprobe_recording::row::{integer, text};
 use gpuprobe_recording::{Database, Resolver};
 
@@ -25,7 +25,7 @@ pub(super) fn nvtx<W: Write>(
     database: &Database,
     resolver: &Resolver<'_>,
     tracks: &mut Tracks<'_>,
-    events: &mut Events<W>,
+    events: &mut ChromeEventWriter<W>,
 ) -> Result<()> {
     let domains = domains(database)?;
     let columns = [
@@ -60,7 +60,7 @@ pub(super) fn nvtx<W: Write>(
             args.insert("domain".to_owned(), domain.as_str().into());
         }
         let end = number(1).filter(|&end| end >= start && kind != MARK);
-        let (named, of) = ((&*name, "nvtx"), Of::Marks(thread));
+        let (named, of) = ((&*name, "nvtx"), TrackOwner::Marks(thread));
         match end {
             Some(end) if kind == PUSH_POP => {
                 let track = tracks.place(of, (start, end));

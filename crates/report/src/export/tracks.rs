@@ -9,7 +9,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::events::{Events, Track};
+use super::events::{ChromeEventWriter, Track};
 use gpuprobe_recording::row::{integer, text};
 use gpuprobe_recording::{Database, Session, ids};
 
@@ -19,7 +19,7 @@ const FIRST_TRACK: u64 = 1 << 24;
 
 /// Owner of a track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Of {
+pub(super) enum TrackOwner {
     /// Calls of the thread with this global id.
     Thread(i64),
     /// NVTX marks and ranges of the thread with this global id.
@@ -49,7 +49,7 @@ pub(super) struct Tracks<'a> {
     default_streams: HashMap<(u32, i64), i64>,
     /// Groups of streams, by process and device.
     groups: BTreeMap<(i64, i64), u64>,
-    lanes: BTreeMap<Of, Vec<Lane>>,
+    lanes: BTreeMap<TrackOwner, Vec<Lane>>,
     next: u64,
     /// Calls that are not on the first track of their thread, by thread and start.
     moved: HashMap<(i64, i64), Track>,
@@ -107,14 +107,14 @@ impl<'a> Tracks<'a> {
 
     /// The track for an event that begins at `start`; later calls must not have an earlier start.
     /// Work of a stream never nests in other work.
-    pub(super) fn place(&mut self, of: Of, (start, end): (i64, i64)) -> Track {
+    pub(super) fn place(&mut self, of: TrackOwner, (start, end): (i64, i64)) -> Track {
         let pid = match of {
-            Of::Stream(process, device, ..) => self.group(process, device),
-            Of::Thread(thread) | Of::Marks(thread) | Of::Overhead(thread) => {
-                u64::from(ids::pid(thread))
-            }
+            TrackOwner::Stream(process, device, ..) => self.group(process, device),
+            TrackOwner::Thread(thread)
+            | TrackOwner::Marks(thread)
+            | TrackOwner::Overhead(thread) => u64::from(ids::pid(thread)),
         };
-        let nests = !matches!(of, Of::Stream(..));
+        let nests = !matches!(of, TrackOwner::Stream(..));
         let lanes = self.lanes.entry(of).or_default();
         for lane in &mut *lanes {
             while lane.open.last().is_some_and(|last| *last <= start) {
@@ -127,7 +127,7 @@ impl<'a> Tracks<'a> {
             }
         }
         let tid = match of {
-            Of::Thread(thread) if lanes.is_empty() => u64::from(ids::tid(thread)),
+            TrackOwner::Thread(thread) if lanes.is_empty() => u64::from(ids::tid(thread)),
             _ => {
                 self.next += 1;
                 self.next
@@ -141,7 +141,7 @@ impl<'a> Tracks<'a> {
 
     /// The track of a call, from which arrows to its GPU work begin.
     pub(super) fn place_call(&mut self, thread: i64, times: (i64, i64)) -> Track {
-        let track = self.place(Of::Thread(thread), times);
+        let track = self.place(TrackOwner::Thread(thread), times);
         if track.tid != u64::from(ids::tid(thread)) {
             self.moved.insert((thread, times.0), track);
         }
@@ -168,17 +168,17 @@ impl<'a> Tracks<'a> {
         name.filter(|name| !name.is_empty()).unwrap_or("thread")
     }
 
-    fn name(&self, of: Of) -> String {
+    fn name(&self, of: TrackOwner) -> String {
         match of {
-            Of::Thread(thread) => self.thread(thread).to_owned(),
-            Of::Marks(thread) => {
+            TrackOwner::Thread(thread) => self.thread(thread).to_owned(),
+            TrackOwner::Marks(thread) => {
                 format!("NVTX of {} {}", self.thread(thread), ids::tid(thread))
             }
-            Of::Overhead(thread) => {
+            TrackOwner::Overhead(thread) => {
                 let (name, tid) = (self.thread(thread), ids::tid(thread));
                 format!("profiler overhead in {name} {tid}")
             }
-            Of::Stream(process, _, context, stream) => {
+            TrackOwner::Stream(process, _, context, stream) => {
                 let key = (ids::pid(process), context);
                 match self.default_streams.get(&key) == Some(&stream) {
                     true => format!("stream {stream}, default of context {context}"),
@@ -190,10 +190,13 @@ impl<'a> Tracks<'a> {
 
     /// Writes the names of tracks and their order: processes before GPUs, NVTX ranges of a thread
     /// before its calls.
-    pub(super) fn describe<W: Write>(&self, events: &mut Events<W>) -> Result<()> {
+    pub(super) fn describe<W: Write>(&self, events: &mut ChromeEventWriter<W>) -> Result<()> {
         let mut processes: BTreeMap<u64, Description> = BTreeMap::new();
         for of in self.lanes.keys() {
-            if let Of::Thread(thread) | Of::Marks(thread) | Of::Overhead(thread) = *of {
+            if let TrackOwner::Thread(thread)
+            | TrackOwner::Marks(thread)
+            | TrackOwner::Overhead(thread) = *of
+            {
                 let pid = ids::pid(thread);
                 processes.insert(u64::from(pid), (self.process(pid).to_owned(), 0));
             }
@@ -211,11 +214,11 @@ impl<'a> Tracks<'a> {
             let place = kind * 10_000 + place;
             events.describe("process_sort_index", track, "sort_index", place.into())?;
         }
-        let order = |of: &Of| match *of {
-            Of::Thread(thread) => (0, thread, 1),
-            Of::Marks(thread) => (0, thread, 0),
-            Of::Overhead(thread) => (1, thread, 0),
-            Of::Stream(_, _, context, stream) => (0, context, stream),
+        let order = |of: &TrackOwner| match *of {
+            TrackOwner::Thread(thread) => (0, thread, 1),
+            TrackOwner::Marks(thread) => (0, thread, 0),
+            TrackOwner::Overhead(thread) => (1, thread, 0),
+            TrackOwner::Stream(_, _, context, stream) => (0, context, stream),
         };
         let mut all: Vec<_> = self.lanes.iter().collect();
         all.sort_by_key(|(of, _)| order(of));

@@ -5,8 +5,8 @@ use std::io::Write;
 use anyhow::Result;
 use rusqlite::{Row, Rows};
 
-use super::events::{Arguments, Events};
-use super::tracks::{Of, Tracks};
+use super::events::{Arguments, ChromeEventWriter};
+use super::tracks::{TrackOwner, Tracks};
 use gpuprobe_cuda::nsys;
 use gpuprobe_recording::memory_rows::CALLS;
 use gpuprobe_recording::row::integer;
@@ -29,29 +29,29 @@ const THREAD: usize = CALL + 1;
 const FURTHER: usize = THREAD + 1;
 
 /// A table, and how its rows are named.
-struct Shown {
-    table: gpu_rows::Table,
+struct ShownTable {
+    table: gpu_rows::WorkTable,
     category: &'static str,
     describe: fn(&Row<'_>, &Resolver<'_>, &mut Arguments) -> String,
 }
 
-static TABLES: [Shown; 4] = [
-    Shown {
+static TABLES: [ShownTable; 4] = [
+    ShownTable {
         table: gpu_rows::KERNELS,
         category: "kernel",
         describe: kernel,
     },
-    Shown {
+    ShownTable {
         table: gpu_rows::COPIES,
         category: "copy",
         describe: copy,
     },
-    Shown {
+    ShownTable {
         table: gpu_rows::SETS,
         category: "set",
         describe: set,
     },
-    Shown {
+    ShownTable {
         table: gpu_rows::GRAPHS,
         category: "graph",
         describe: graph,
@@ -59,10 +59,10 @@ static TABLES: [Shown; 4] = [
 ];
 
 /// A piece of GPU work.
-struct Item {
+struct WorkItem {
     start: i64,
     end: i64,
-    of: Of,
+    of: TrackOwner,
     category: &'static str,
     name: String,
     args: Arguments,
@@ -71,12 +71,12 @@ struct Item {
 }
 
 /// Reads the rows of a table one by one.
-struct Reader<'a> {
-    shown: &'static Shown,
+struct TableReader<'a> {
+    shown: &'static ShownTable,
     rows: Rows<'a>,
     /// Id of the last row read.
     last: Option<i64>,
-    next: Option<Item>,
+    next: Option<WorkItem>,
 }
 
 /// Writes the GPU work.
@@ -84,7 +84,7 @@ pub(super) fn work<W: Write>(
     database: &Database,
     resolver: &Resolver<'_>,
     tracks: &mut Tracks<'_>,
-    events: &mut Events<W>,
+    events: &mut ChromeEventWriter<W>,
 ) -> Result<()> {
     let mut statements = Vec::new();
     for shown in &TABLES {
@@ -95,7 +95,7 @@ pub(super) fn work<W: Write>(
     }
     let mut readers = Vec::new();
     for (shown, statement) in &mut statements {
-        let mut reader = Reader {
+        let mut reader = TableReader {
             shown,
             rows: statement.query([]).map_err(|e| database.explain(e))?,
             last: None,
@@ -105,7 +105,8 @@ pub(super) fn work<W: Write>(
         readers.push(reader);
     }
     // Each table is sorted: the earliest of their next rows comes next.
-    let start = |reader: &&mut Reader<'_>| reader.next.as_ref().map_or(i64::MAX, |item| item.start);
+    let start =
+        |reader: &&mut TableReader<'_>| reader.next.as_ref().map_or(i64::MAX, |item| item.start);
     while let Some(reader) = readers.iter_mut().min_by_key(start)
         && let Some(item) = reader.next.take()
     {
@@ -122,7 +123,7 @@ pub(super) fn work<W: Write>(
 }
 
 /// Query for the rows of a table in time order, each with the call that launched it.
-fn query(table: &gpu_rows::Table, database: &Database) -> String {
+fn query(table: &gpu_rows::WorkTable, database: &Database) -> String {
     let column = |of: &str, alias: &str, name: &str| match database.has_column(of, name) {
         true => format!("{alias}.\"{name}\""),
         false => "NULL".to_owned(),
@@ -152,7 +153,7 @@ fn query(table: &gpu_rows::Table, database: &Database) -> String {
     format!("SELECT {columns} FROM \"{name}\" w {join} ORDER BY w.start, w.rowid")
 }
 
-impl Reader<'_> {
+impl TableReader<'_> {
     /// Reads up to the next valid row.
     fn read(&mut self, database: &Database, resolver: &Resolver<'_>) -> Result<()> {
         self.next = None;
@@ -175,10 +176,10 @@ impl Reader<'_> {
             if let Some(correlation) = number(6).filter(|&number| number != 0) {
                 args.insert("correlation".to_owned(), correlation.into());
             }
-            self.next = Some(Item {
+            self.next = Some(WorkItem {
                 start,
                 end,
-                of: Of::Stream(or_zero(5), or_zero(2), or_zero(3), or_zero(4)),
+                of: TrackOwner::Stream(or_zero(5), or_zero(2), or_zero(3), or_zero(4)),
                 category: self.shown.category,
                 name,
                 args,

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use hashbrown::HashMap;
 use serde::Deserialize;
 
-use super::Amount;
-use super::found::Found;
+use super::LeakedAmount;
+use super::found::LeakedStack;
 use crate::fold;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_os::regular::open_input;
@@ -22,13 +22,13 @@ use gpuprobe_stacks::owners::stem;
 
 /// By what a call site is known again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct SiteKey {
     is_tensor: bool,
     /// Functions and their files, innermost first; without a stack, what was called.
     path: Vec<(String, String)>,
 }
 
-impl Key {
+impl SiteKey {
     fn of(stack: &[Frame], api: &str, is_tensor: bool) -> Self {
         let telling: Vec<_> = fold::telling(stack).collect();
         let frames = match telling.is_empty() {
@@ -66,45 +66,45 @@ fn names(frame: &Frame) -> (String, String) {
 }
 
 /// What an earlier run never freed.
-pub(super) struct Baseline(HashMap<Key, Amount>);
+pub(super) struct Baseline(HashMap<SiteKey, LeakedAmount>);
 
 /// What a baseline says of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grown {
-    pub(super) before: Amount,
+pub(super) struct BaselineGrowth {
+    pub(super) before: LeakedAmount,
     /// There is more of it now: bytes or allocations.
     pub(super) is_more: bool,
 }
 
 #[derive(Deserialize)]
 struct Document {
-    memleak: Option<Memory>,
+    memleak: Option<BaselineMemory>,
 }
 
 #[derive(Deserialize)]
-struct Memory {
-    processes: Vec<Process>,
+struct BaselineMemory {
+    processes: Vec<BaselineProcess>,
 }
 
 #[derive(Deserialize)]
-struct Process {
+struct BaselineProcess {
     #[serde(default)]
-    sites: Vec<Site>,
+    sites: Vec<BaselineSite>,
     #[serde(default)]
-    pytorch: Vec<Device>,
+    pytorch: Vec<BaselineDevice>,
     #[serde(default)]
-    tensorflow: Vec<Device>,
+    tensorflow: Vec<BaselineDevice>,
     omitted_sites: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Deserialize)]
-struct Device {
+struct BaselineDevice {
     #[serde(default)]
-    sites: Vec<Site>,
+    sites: Vec<BaselineSite>,
 }
 
 #[derive(Deserialize)]
-struct Site {
+struct BaselineSite {
     api: String,
     live_bytes: u64,
     host_bytes: u64,
@@ -148,11 +148,11 @@ impl Baseline {
         Ok(Self::of(&memory))
     }
 
-    fn of(memory: &Memory) -> Self {
-        let mut sums: HashMap<Key, Amount> = HashMap::new();
-        let mut add = |site: &Site, is_tensor| {
-            let key = Key::of(&site.stack, &site.api, is_tensor);
-            sums.entry(key).or_default().add(Amount {
+    fn of(memory: &BaselineMemory) -> Self {
+        let mut sums: HashMap<SiteKey, LeakedAmount> = HashMap::new();
+        let mut add = |site: &BaselineSite, is_tensor| {
+            let key = SiteKey::of(&site.stack, &site.api, is_tensor);
+            sums.entry(key).or_default().add(LeakedAmount {
                 bytes: site.live_bytes.saturating_add(site.host_bytes),
                 allocations: site.live_allocations.saturating_add(site.host_allocations),
             });
@@ -167,10 +167,10 @@ impl Baseline {
     }
 
     /// What it says of each of `all`: those that are the same are compared together.
-    pub(super) fn compare(&self, all: &[Found<'_>]) -> Vec<Grown> {
-        let key = |found: &Found<'_>| Key::of(found.stack, &found.api, found.is_tensor);
+    pub(super) fn compare(&self, all: &[LeakedStack<'_>]) -> Vec<BaselineGrowth> {
+        let key = |found: &LeakedStack<'_>| SiteKey::of(found.stack, &found.api, found.is_tensor);
         let keys: Vec<_> = all.iter().map(key).collect();
-        let mut sums: HashMap<&Key, Amount> = HashMap::new();
+        let mut sums: HashMap<&SiteKey, LeakedAmount> = HashMap::new();
         for (key, found) in keys.iter().zip(all) {
             sums.entry(key).or_default().add(found.amount);
         }
@@ -178,7 +178,7 @@ impl Baseline {
             let before = self.0.get(key).copied().unwrap_or_default();
             let now = sums.get(key).copied().unwrap_or_default();
             let is_more = now.bytes > before.bytes || now.allocations > before.allocations;
-            Grown { before, is_more }
+            BaselineGrowth { before, is_more }
         });
         grown.collect()
     }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_changes_with_a_build_does_not_count() {
-        let key = |stack: &[Frame]| Key::of(stack, "cudaMalloc", false);
+        let key = |stack: &[Frame]| SiteKey::of(stack, "cudaMalloc", false);
         let start = native("_start", "/srv/app");
         let main = native("main", "/srv/app");
         let earlier = [
@@ -232,8 +232,8 @@ mod tests {
         assert_eq!(key(&line(41, zeros.clone())), key(&line(57, ones)));
         assert_ne!(key(&line(41, zeros.clone())), key(&[zeros]));
         assert_ne!(
-            Key::of(&[], "cudaMalloc", false),
-            Key::of(&[], "cudaMalloc", true)
+            SiteKey::of(&[], "cudaMalloc", false),
+            SiteKey::of(&[], "cudaMalloc", true)
         );
     }
 
@@ -251,11 +251,11 @@ mod tests {
         let reports = report(9) + &report(4) + "{\"copy\": {}}\n";
         std::fs::write(&path, reports).unwrap();
         let sums = Baseline::read(&path).unwrap().0;
-        let expected = Amount {
+        let expected = LeakedAmount {
             bytes: 4,
             allocations: 1,
         };
-        assert_eq!(sums[&Key::of(&[], "cudaMalloc", false)], expected);
+        assert_eq!(sums[&SiteKey::of(&[], "cudaMalloc", false)], expected);
         for (text, said) in [
             ("{\"copy\": {}}", "no report of memory"),
             ("PID: 7", "no report in JSON"),

@@ -1,6 +1,6 @@
 //! What was never freed, one call stack at a time, and whether that is a leak.
 
-use super::{Amount, Leak};
+use super::{Leak, LeakedAmount};
 use crate::label;
 use crate::memleak::{Memleak, ProcessReport, SiteReport};
 use crate::owners;
@@ -32,7 +32,7 @@ pub(super) enum Excuse {
 }
 
 /// What a call stack of a process never freed.
-pub(super) struct Found<'a> {
+pub(super) struct LeakedStack<'a> {
     pub(super) pid: u32,
     pub(super) program: String,
     /// What it is called, and what in the list of all.
@@ -45,7 +45,7 @@ pub(super) struct Found<'a> {
     /// It was handed out by an allocator of a framework.
     pub(super) is_tensor: bool,
     pub(super) api: String,
-    pub(super) amount: Amount,
+    pub(super) amount: LeakedAmount,
     /// Allocations that were ever made there.
     ever: u64,
     /// What was allocated there was, at once, and long before the end.
@@ -59,7 +59,7 @@ pub(super) struct Found<'a> {
 /// A variable is never freed but with its module. What goes into a pool or cache of a framework is judged by
 /// what it hands out, if that is told. What a library has allocated once, or in its first
 /// seconds and for long no more (the verdict `one-off`), is its own state, as a workspace: a leak grows. What the program itself allocates, or nobody is known to, is a leak even if it happened once.
-pub(super) fn excuse(found: &Found<'_>) -> Option<Excuse> {
+pub(super) fn excuse(found: &LeakedStack<'_>) -> Option<Excuse> {
     let is_variable = |kind: &MemoryKind| {
         let variables = [MemoryKind::Static, MemoryKind::ManagedStatic];
         variables.contains(kind)
@@ -85,11 +85,11 @@ pub(super) fn excuse(found: &Found<'_>) -> Option<Excuse> {
 }
 
 /// All that processes never freed: those that have ended, or, of a file, all.
-pub(super) fn all(memleak: &Memleak, is_of_file: bool) -> Vec<Found<'_>> {
+pub(super) fn all(memleak: &Memleak, is_of_file: bool) -> Vec<LeakedStack<'_>> {
     let mut found = Vec::new();
-    let mut listed = Amount::default();
+    let mut listed = LeakedAmount::default();
     for process in &memleak.processes {
-        listed.add(Amount {
+        listed.add(LeakedAmount {
             bytes: process
                 .live
                 .live_bytes
@@ -111,15 +111,15 @@ pub(super) fn all(memleak: &Memleak, is_of_file: bool) -> Vec<Found<'_>> {
 }
 
 /// What ended processes never freed of which no more than that is known.
-fn forgotten<'a>(memleak: &Memleak, listed: Amount) -> Option<Found<'a>> {
+fn forgotten<'a>(memleak: &Memleak, listed: LeakedAmount) -> Option<LeakedStack<'a>> {
     let live = &memleak.live;
     let bytes = live.live_bytes.saturating_add(live.host_bytes);
     let allocations = live.live_allocations + live.host_allocations;
-    let amount = Amount {
+    let amount = LeakedAmount {
         bytes: bytes.saturating_sub(listed.bytes),
         allocations: allocations.saturating_sub(listed.allocations),
     };
-    (amount.allocations > 0).then(|| Found {
+    (amount.allocations > 0).then(|| LeakedStack {
         pid: 0,
         program: "processes that ended long ago".to_owned(),
         label: "call sites that are no longer known".to_owned(),
@@ -137,10 +137,10 @@ fn forgotten<'a>(memleak: &Memleak, listed: Amount) -> Option<Found<'a>> {
     })
 }
 
-fn of_site<'a>(process: &ProcessReport, site: &'a SiteReport, is_tensor: bool) -> Found<'a> {
+fn of_site<'a>(process: &ProcessReport, site: &'a SiteReport, is_tensor: bool) -> LeakedStack<'a> {
     let of = owners::of_frames(&site.stack, &site.kinds);
     let label = label::label(&site.stack).unwrap_or_else(|| site.api.clone().into_owned());
-    Found {
+    LeakedStack {
         pid: process.pid,
         program: process.who().program(),
         label: printable(&label),
@@ -150,7 +150,7 @@ fn of_site<'a>(process: &ProcessReport, site: &'a SiteReport, is_tensor: bool) -
         is_pooled: of.is_pooled,
         is_tensor,
         api: site.api.clone().into_owned(),
-        amount: Amount {
+        amount: LeakedAmount {
             bytes: site.live.live_bytes.saturating_add(site.live.host_bytes),
             allocations: site.live.live_allocations + site.live.host_allocations,
         },
@@ -166,9 +166,9 @@ fn is_one_off(judgement: &Judgement) -> bool {
     judgement.verdict == Verdict::OneOff && is_sure
 }
 
-impl Found<'_> {
+impl LeakedStack<'_> {
     /// A leak of this alone.
-    pub(super) fn as_leak(&self, before: Option<Amount>) -> Leak {
+    pub(super) fn as_leak(&self, before: Option<LeakedAmount>) -> Leak {
         Leak {
             program: self.program.clone(),
             pids: vec![self.pid],
@@ -198,9 +198,9 @@ mod tests {
         path.iter().map(frame).collect()
     }
 
-    fn found<'a>(stack: &'a [Frame], kinds: &'a [MemoryKind]) -> Found<'a> {
+    fn found<'a>(stack: &'a [Frame], kinds: &'a [MemoryKind]) -> LeakedStack<'a> {
         let of = owners::of_frames(stack, kinds);
-        Found {
+        LeakedStack {
             pid: 7,
             program: "train".to_owned(),
             label: "main".to_owned(),
@@ -210,7 +210,7 @@ mod tests {
             is_pooled: of.is_pooled,
             is_tensor: false,
             api: "cudaMalloc".to_owned(),
-            amount: Amount {
+            amount: LeakedAmount {
                 bytes: 9,
                 allocations: 1,
             },
@@ -229,7 +229,7 @@ mod tests {
         let c10 = frames(&[("malloc", "/x/libc10_cuda.so"), torch, main]);
         let own = frames(&[main]);
         assert_eq!(excuse(&found(&blas, &device)), Some(Excuse::Once));
-        let often = Found {
+        let often = LeakedStack {
             ever: 2,
             ..found(&blas, &device)
         };
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn tensors_are_leaks_but_for_the_workspaces_of_libraries() {
-        let tensor = |stack| Found {
+        let tensor = |stack| LeakedStack {
             is_tensor: true,
             ..found(stack, &[MemoryKind::Device])
         };

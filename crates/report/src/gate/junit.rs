@@ -7,7 +7,7 @@ use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesText, Event};
 
 use super::text::{before, who};
-use super::{Judgement, Leak};
+use super::{GateResult, Leak};
 use crate::fold;
 use crate::words::amount;
 use gpuprobe_model::stack::Frame;
@@ -19,7 +19,7 @@ use gpuprobe_stacks::cuda::file_name;
 ///
 /// # Errors
 /// Those of `out`.
-pub(super) fn write(judgement: &Judgement, out: impl Write) -> io::Result<()> {
+pub(super) fn write(judgement: &GateResult, out: impl Write) -> io::Result<()> {
     let leaks: &[Leak] = if judgement.fails() {
         &judgement.leaks
     } else {
@@ -102,8 +102,8 @@ fn line(frame: &Frame) -> String {
         Some(line) => format!("  {file}:{line}"),
         None => format!("  {file}"),
     });
-    let module = match fold::Whose::of(frame) {
-        fold::Whose::Native => format!("  ({})", file_name(&frame.module)),
+    let module = match fold::FrameOrigin::of(frame) {
+        fold::FrameOrigin::Native => format!("  ({})", file_name(&frame.module)),
         _ => String::new(),
     };
     let place = place.unwrap_or_default();

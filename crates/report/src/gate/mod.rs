@@ -16,9 +16,9 @@ use anyhow::{Context, Result};
 use hashbrown::HashMap;
 
 use crate::memleak::Memleak;
-use crate::{Group, Options, View, fold, label};
+use crate::{GroupBy, Options, View, fold, label};
 use baseline::Baseline;
-use found::{Excuse, Found};
+use found::{Excuse, LeakedStack};
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::files;
@@ -31,7 +31,7 @@ pub const LEAKED: u8 = 100;
 
 /// What is a leak, and where that is written.
 #[derive(Clone, Debug, Default)]
-pub struct Config {
+pub struct GateConfig {
     /// Bytes that may be leaked, of all processes together.
     pub tolerated_bytes: u64,
     /// An earlier report in JSON: what it has is no leak.
@@ -54,12 +54,12 @@ pub struct Gate {
 
 /// A number of bytes, and of allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Amount {
+struct LeakedAmount {
     bytes: u64,
     allocations: u64,
 }
 
-impl Amount {
+impl LeakedAmount {
     fn add(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.allocations = self.allocations.saturating_add(other.allocations);
@@ -76,9 +76,9 @@ struct Leak {
     api: String,
     label: String,
     owner: String,
-    amount: Amount,
+    amount: LeakedAmount,
     /// What the baseline has of it, if there is one.
-    before: Option<Amount>,
+    before: Option<LeakedAmount>,
     /// Call stacks, and the frames of the one that leaked most.
     stacks: u64,
     most_bytes: u64,
@@ -86,17 +86,17 @@ struct Leak {
 }
 
 /// What became of all that was never freed.
-struct Judgement {
+struct GateResult {
     leaks: Vec<Leak>,
-    leaked: Amount,
+    leaked: LeakedAmount,
     tolerated_bytes: u64,
     /// What is no leak: by why, the sites and what they hold.
-    excused: Vec<(Excuse, u64, Amount)>,
+    excused: Vec<(Excuse, u64, LeakedAmount)>,
     /// Processes that have not ended.
     running: u64,
 }
 
-impl Judgement {
+impl GateResult {
     fn fails(&self) -> bool {
         let is_tolerated = self.tolerated_bytes > 0 && self.leaked.bytes <= self.tolerated_bytes;
         !self.leaks.is_empty() && !is_tolerated
@@ -118,7 +118,7 @@ pub fn options(options: Options) -> Options {
 /// Every call stack, each by itself.
 pub(crate) fn view() -> View {
     View {
-        group: Some(Group::NativeStack),
+        group: Some(GroupBy::NativeStack),
         ..View::default()
     }
 }
@@ -129,7 +129,7 @@ impl Gate {
     ///
     /// # Errors
     /// A file cannot be read or written, or is no report.
-    pub fn open(config: &Config) -> Result<Self> {
+    pub fn open(config: &GateConfig) -> Result<Self> {
         let mut patterns: Vec<_> = config
             .ignored
             .iter()
@@ -168,14 +168,14 @@ impl Gate {
         Ok(judgement.fails())
     }
 
-    fn judgement(&self, memleak: &Memleak, is_of_file: bool) -> Judgement {
+    fn judgement(&self, memleak: &Memleak, is_of_file: bool) -> GateResult {
         let all = found::all(memleak, is_of_file);
         let grown = self
             .baseline
             .as_ref()
             .map(|baseline| baseline.compare(&all));
         let mut leaks = Vec::new();
-        let mut excused: Vec<(Excuse, u64, Amount)> = Vec::new();
+        let mut excused: Vec<(Excuse, u64, LeakedAmount)> = Vec::new();
         for (index, one) in all.iter().enumerate() {
             let pattern = self.patterns.iter().position(|pattern| pattern.is_of(one));
             let before = grown.as_ref().map(|grown| grown[index]);
@@ -186,7 +186,7 @@ impl Gate {
                 Some(excuse) => {
                     let place = excused.iter().position(|(known, ..)| *known == excuse);
                     let place = place.unwrap_or_else(|| {
-                        excused.push((excuse, 0, Amount::default()));
+                        excused.push((excuse, 0, LeakedAmount::default()));
                         excused.len() - 1
                     });
                     excused[place].1 += 1;
@@ -195,11 +195,11 @@ impl Gate {
             }
         }
         let leaks = together(&leaks);
-        let mut leaked = Amount::default();
+        let mut leaked = LeakedAmount::default();
         leaks.iter().for_each(|leak| leaked.add(leak.amount));
         let processes = memleak.processes.iter().filter(|process| process.traced);
         let running = processes.filter(|process| !process.exited && !is_of_file);
-        Judgement {
+        GateResult {
             leaks,
             leaked,
             tolerated_bytes: self.tolerated_bytes,
@@ -227,7 +227,7 @@ fn place(frame: &Frame) -> Place<'_> {
 }
 
 /// The leaks, those that are one call site in whichever process together, most bytes first.
-fn together(all: &[(&Found<'_>, Option<Amount>)]) -> Vec<Leak> {
+fn together(all: &[(&LeakedStack<'_>, Option<LeakedAmount>)]) -> Vec<Leak> {
     let mut leaks: Vec<Leak> = Vec::new();
     let mut known = HashMap::new();
     for (found, before) in all {

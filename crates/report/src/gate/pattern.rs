@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::found::Found;
+use super::found::LeakedStack;
 use crate::names;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_os::regular::read_text;
@@ -36,7 +36,7 @@ impl Pattern {
     }
 
     /// Whether what was found is of this pattern.
-    pub(super) fn is_of(&self, found: &Found<'_>) -> bool {
+    pub(super) fn is_of(&self, found: &LeakedStack<'_>) -> bool {
         let is = |text: &str| glob(&self.text, text);
         is(&found.owner)
             || is(&found.label)

@@ -12,7 +12,7 @@ fn leak(label: &str, bytes: u64) -> Leak {
         api: "cudaMalloc".to_owned(),
         label: label.to_owned(),
         owner: "libx".to_owned(),
-        amount: Amount {
+        amount: LeakedAmount {
             bytes,
             allocations: 2,
         },
@@ -26,10 +26,10 @@ fn leak(label: &str, bytes: u64) -> Leak {
     }
 }
 
-fn judgement(leaks: Vec<Leak>, tolerated_bytes: u64) -> Judgement {
-    let mut leaked = Amount::default();
+fn judgement(leaks: Vec<Leak>, tolerated_bytes: u64) -> GateResult {
+    let mut leaked = LeakedAmount::default();
     leaks.iter().for_each(|leak| leaked.add(leak.amount));
-    Judgement {
+    GateResult {
         leaks,
         leaked,
         tolerated_bytes,
@@ -76,7 +76,7 @@ fn parsed(xml: &[u8]) -> (Vec<Element>, String) {
     }
 }
 
-fn written(judgement: &Judgement) -> Vec<u8> {
+fn written(judgement: &GateResult) -> Vec<u8> {
     let mut xml = Vec::new();
     junit::write(judgement, &mut xml).unwrap();
     xml
@@ -145,7 +145,7 @@ fn what_is_suppressed_is_said_by_reason_and_what_is_not_used_by_name() {
         pattern("liby*", Some("fixed"), "s:4"),
         Pattern::typed("libz"),
     ];
-    let held = |bytes| Amount {
+    let held = |bytes| LeakedAmount {
         bytes,
         allocations: 1,
     };
@@ -155,7 +155,7 @@ fn what_is_suppressed_is_said_by_reason_and_what_is_not_used_by_name() {
         (Excuse::Pattern(1), 2, held(1024)),
         (Excuse::Pattern(2), 1, held(5)),
     ];
-    let judgement = Judgement {
+    let judgement = GateResult {
         excused,
         ..judgement(vec![leak("a", 4096)], 0)
     };

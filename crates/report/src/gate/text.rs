@@ -2,7 +2,7 @@
 
 use super::found::Excuse;
 use super::pattern::Pattern;
-use super::{Amount, Judgement, Leak};
+use super::{GateResult, Leak, LeakedAmount};
 use crate::words::{amount, plural};
 use gpuprobe_model::text::{printable, size};
 
@@ -10,7 +10,7 @@ use gpuprobe_model::text::{printable, size};
 const MAX_NAMED: usize = 10;
 
 /// The lines that are said at the end.
-pub(super) fn lines(judgement: &Judgement, patterns: &[Pattern]) -> Vec<String> {
+pub(super) fn lines(judgement: &GateResult, patterns: &[Pattern]) -> Vec<String> {
     let mut lines = vec![verdict(judgement)];
     let leaks = &judgement.leaks;
     lines.extend(
@@ -47,8 +47,8 @@ pub(super) fn lines(judgement: &Judgement, patterns: &[Pattern]) -> Vec<String> 
     lines
 }
 
-fn verdict(judgement: &Judgement) -> String {
-    let Judgement {
+fn verdict(judgement: &GateResult) -> String {
+    let GateResult {
         leaks,
         leaked,
         tolerated_bytes,
@@ -89,7 +89,9 @@ pub(super) fn who(leak: &Leak) -> String {
 
 /// What the baseline has.
 pub(super) fn before(leak: &Leak) -> String {
-    let known = leak.before.filter(|before| *before != Amount::default());
+    let known = leak
+        .before
+        .filter(|before| *before != LeakedAmount::default());
     known.map_or(String::new(), |before| {
         format!(
             ", {} in the baseline",
@@ -99,8 +101,8 @@ pub(super) fn before(leak: &Leak) -> String {
 }
 
 /// What patterns leave out, those with the same reason together.
-fn suppressed(judgement: &Judgement, patterns: &[Pattern]) -> Vec<String> {
-    let mut groups: Vec<(String, u64, Amount)> = Vec::new();
+fn suppressed(judgement: &GateResult, patterns: &[Pattern]) -> Vec<String> {
+    let mut groups: Vec<(String, u64, LeakedAmount)> = Vec::new();
     for (excuse, sites, held) in &judgement.excused {
         let Excuse::Pattern(number) = excuse else {
             continue;
@@ -109,13 +111,13 @@ fn suppressed(judgement: &Judgement, patterns: &[Pattern]) -> Vec<String> {
         let name = printable(pattern.reason.as_ref().unwrap_or(&pattern.text));
         let place = groups.iter().position(|(known, ..)| *known == name);
         let place = place.unwrap_or_else(|| {
-            groups.push((name, 0, Amount::default()));
+            groups.push((name, 0, LeakedAmount::default()));
             groups.len() - 1
         });
         groups[place].1 += sites;
         groups[place].2.add(*held);
     }
-    let line = |(name, sites, held): (String, u64, Amount)| {
+    let line = |(name, sites, held): (String, u64, LeakedAmount)| {
         let sites = plural(sites, "call stack");
         format!("suppressed: {sites}, {} ({name})", size(held.bytes))
     };
@@ -123,7 +125,7 @@ fn suppressed(judgement: &Judgement, patterns: &[Pattern]) -> Vec<String> {
 }
 
 /// Suppressions in files that nothing matched.
-fn unused(judgement: &Judgement, patterns: &[Pattern]) -> Vec<String> {
+fn unused(judgement: &GateResult, patterns: &[Pattern]) -> Vec<String> {
     let is_used = |number: usize| {
         let mut excused = judgement.excused.iter();
         excused.any(|(excuse, ..)| *excuse == Excuse::Pattern(number))

@@ -3,17 +3,19 @@
 
 use std::cmp::Reverse;
 
-use super::{GpuState, HeldByPytorch, HeldSite, IncidentReport, OtherReport, Refused};
-use crate::fold::{self, Lines};
+use super::{
+    GpuState, IncidentReport, IncidentSite, OtherReport, PytorchHoldings, RefusedRequests,
+};
+use crate::fold::{self, PythonLines};
 use crate::label::{label, labels};
-use crate::memleak::{Kinds, LeftOut, Live, shown};
+use crate::memleak::{LeftOut, LiveByKind, LiveMemory, shown};
 use crate::owners::{self, OwnerReport, Owners, UNKNOWN};
-use crate::{Options, Sources, View, function_name};
+use crate::{Options, ReportSources, View, function_name};
 use gpuprobe_engine::incidents::{self, Incident, Other};
 use gpuprobe_engine::totals::Total;
-use gpuprobe_engine::{Ledger, incidents::Held};
-use gpuprobe_model::clock::Clock;
-use gpuprobe_model::stack::{CallStack, Frame, Location, Symbols};
+use gpuprobe_engine::{Ledger, incidents::HeldByProcess};
+use gpuprobe_model::clock::WallClock;
+use gpuprobe_model::stack::{CallStack, Frame, Location, Symbolize};
 use gpuprobe_model::{GpuHolder, GpuMemory};
 
 /// Call sites that are listed, and those of which lines are looked up for that: several may be of one.
@@ -24,12 +26,12 @@ const LOOKED_UP: usize = 64;
 pub(crate) fn build(
     ledger: &Ledger,
     options: &Options,
-    sources: Sources<'_>,
-) -> (Vec<IncidentReport>, Option<Refused>) {
+    sources: ReportSources<'_>,
+) -> (Vec<IncidentReport>, Option<RefusedRequests>) {
     let all = ledger.incidents();
     let listed = all.listed(options.is_final);
     let reports = listed.map(|one| report(one, &options.view, sources.clock, sources.symbols));
-    let refused = (all.count() > 0).then_some(Refused {
+    let refused = (all.count() > 0).then_some(RefusedRequests {
         calls: all.refused_calls,
         incidents: all.count(),
     });
@@ -68,10 +70,10 @@ pub(crate) fn needed_locations(
 pub fn report(
     incident: &Incident,
     view: &View,
-    clock: Option<&Clock>,
-    symbols: &dyn Symbols,
+    clock: Option<&WallClock>,
+    symbols: &dyn Symbolize,
 ) -> IncidentReport {
-    let reader = Reader {
+    let reader = NameReader {
         pid: incident.pid,
         view,
         symbols,
@@ -125,9 +127,9 @@ pub fn report(
             .and_then(|gpu| gpu.gpu.clone())
             .map(GpuState::of),
         used_bytes: used.map(|holder| holder.bytes),
-        live: Live::from(held.sums),
+        live: LiveMemory::from(held.sums),
         device_bytes: held.on_device.map(|total| total.bytes),
-        kinds: Kinds(held.kinds.clone()),
+        kinds: LiveByKind(held.kinds.clone()),
         owners: owners_of(held, symbols),
         sites,
         omitted,
@@ -137,7 +139,7 @@ pub fn report(
 }
 
 /// Whose it is: what is at the call sites that are kept, and the rest.
-fn owners_of(held: &Held, symbols: &dyn Symbols) -> Vec<OwnerReport> {
+fn owners_of(held: &HeldByProcess, symbols: &dyn Symbolize) -> Vec<OwnerReport> {
     let mut owners = Owners::new(symbols);
     let mut report = |stack: Option<&CallStack>, live: Total| {
         let called = stack.map(|stack| owners.of_stack(stack).owner);
@@ -168,7 +170,11 @@ impl GpuState {
 }
 
 /// What PyTorch said, and what is known of what it has handed out.
-fn pytorch(incident: &Incident, held: &Held, reader: &Reader<'_>) -> Option<HeldByPytorch> {
+fn pytorch(
+    incident: &Incident,
+    held: &HeldByProcess,
+    reader: &NameReader<'_>,
+) -> Option<PytorchHoldings> {
     let told = incident.given_up.as_ref();
     let known = held.pytorch.as_ref();
     let device = told
@@ -183,7 +189,7 @@ fn pytorch(incident: &Incident, held: &Held, reader: &Reader<'_>) -> Option<Held
         (None, Some(known)) => (known.allocated_bytes, known.reserved_bytes),
         (None, None) => return None,
     };
-    Some(HeldByPytorch {
+    Some(PytorchHoldings {
         device,
         gave_up_on_bytes: told.map(|told| told.bytes),
         allocated_bytes: sums.0,
@@ -241,13 +247,13 @@ fn told(holder: &GpuHolder) -> OtherReport {
 }
 
 /// Finds the names of what a process has called.
-struct Reader<'a> {
+struct NameReader<'a> {
     pid: u32,
     view: &'a View,
-    symbols: &'a dyn Symbols,
+    symbols: &'a dyn Symbolize,
 }
 
-impl Reader<'_> {
+impl NameReader<'_> {
     fn frames(&self, stack: Option<&CallStack>) -> (Vec<Frame>, bool) {
         let found = stack.map(|stack| (stack.frames(self.pid, self.symbols), stack.is_complete));
         found.unwrap_or_default()
@@ -262,7 +268,7 @@ impl Reader<'_> {
         &self,
         held: &[incidents::HeldSite],
         (others, rest): (u64, Total),
-    ) -> (Vec<HeldSite>, Option<LeftOut>) {
+    ) -> (Vec<IncidentSite>, Option<LeftOut>) {
         let mut found = self.put_together(held);
         let mut omitted = LeftOut {
             sites: others,
@@ -288,7 +294,7 @@ impl Reader<'_> {
             .collect();
         let labels = labels(&stacks);
         let sites = found.into_iter().zip(apis).zip(labels);
-        let sites = sites.map(|(((site, live, frames), api), label)| HeldSite {
+        let sites = sites.map(|(((site, live, frames), api), label)| IncidentSite {
             id: site.number,
             label,
             api,
@@ -306,7 +312,7 @@ impl Reader<'_> {
         held: &'s [incidents::HeldSite],
     ) -> Vec<(&'s incidents::HeldSite, Total, Vec<Frame>)> {
         let by_lines = self.view.groups_by_lines();
-        let mut lines = Lines::default();
+        let mut lines = PythonLines::default();
         let mut owners = Owners::new(self.symbols);
         let mut keys = Vec::new();
         let mut found: Vec<(&incidents::HeldSite, Total, Vec<Frame>)> = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{HeldSite, IncidentReport, OtherReport, Refused};
+use super::{IncidentReport, IncidentSite, OtherReport, RefusedRequests};
 use crate::memleak::LeftOut;
 use crate::owners::{OwnerReport, UNKNOWN};
 use crate::words::{Who, amount, plural, short_age, short_model, wrapped};
@@ -18,7 +18,7 @@ const MAX_OWNERS: usize = 5;
 /// Returns an error if `out` cannot be written to.
 pub(crate) fn write(
     incidents: &[IncidentReport],
-    refused: Option<Refused>,
+    refused: Option<RefusedRequests>,
     columns: Option<usize>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -238,10 +238,10 @@ fn program(who: &Who<'_>) -> String {
     format!("{} (pid {}{user})", who.program(), who.pid)
 }
 
-fn site_lines(name: &str, sites: &[HeldSite], omitted: Option<LeftOut>) -> Vec<String> {
+fn site_lines(name: &str, sites: &[IncidentSite], omitted: Option<LeftOut>) -> Vec<String> {
     let width = sites.iter().map(|site| size(site.bytes).len()).max();
     let width = width.unwrap_or(0);
-    let line = |site: &HeldSite| {
+    let line = |site: &IncidentSite| {
         format!(
             "{:>width$}  {name}{}  {}",
             size(site.bytes),

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use crate::memleak::{Kinds, LeftOut, Live};
+use crate::memleak::{LeftOut, LiveByKind, LiveMemory};
 use crate::owners::OwnerReport;
 use crate::{SCHEMA, clock_micros};
 use gpuprobe_model::GpuMemory;
@@ -20,7 +20,7 @@ pub(crate) use lines::write;
 
 /// Requests for memory that were refused, of all processes since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Refused {
+pub struct RefusedRequests {
     /// Calls of CUDA that failed for want of memory.
     pub calls: u64,
     /// Incidents, whether they are still known or not.
@@ -87,21 +87,21 @@ pub struct IncidentReport {
     pub used_bytes: Option<u64>,
     /// What the process held.
     #[serde(flatten)]
-    pub live: Live,
+    pub live: LiveMemory,
     /// The GPU memory among that on the device that was asked, if it is known which.
     pub device_bytes: Option<u64>,
     /// What it held by kind.
-    pub kinds: Kinds,
+    pub kinds: LiveByKind,
     /// The same by owner: GPU memory, or the host's if that was asked for.
     pub owners: Vec<OwnerReport>,
     /// The call sites that held most of the GPU, or of the host if its memory was asked for.
-    pub sites: Vec<HeldSite>,
+    pub sites: Vec<IncidentSite>,
     /// What the others held.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
     pub omitted: Option<LeftOut>,
     /// What PyTorch's allocator had handed out of it on that device, and said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pytorch: Option<HeldByPytorch>,
+    pub pytorch: Option<PytorchHoldings>,
     /// The other processes on that GPU, most first.
     pub others: Vec<OtherReport>,
 }
@@ -118,7 +118,7 @@ pub struct GpuState {
 
 /// A call site and what it held.
 #[derive(Clone, Debug, Serialize)]
-pub struct HeldSite {
+pub struct IncidentSite {
     /// Its number within the process; of tensors, within PyTorch's on that device.
     pub id: u32,
     /// What it is called.
@@ -135,7 +135,7 @@ pub struct HeldSite {
 
 /// What PyTorch's allocator had handed out on the device, and said when it gave up.
 #[derive(Clone, Debug, Serialize)]
-pub struct HeldByPytorch {
+pub struct PytorchHoldings {
     /// Device index as the process numbers it.
     pub device: u16,
     /// Bytes that were asked of it and that it gave up on; none if it did not.
@@ -157,7 +157,7 @@ pub struct HeldByPytorch {
     /// Bytes of it that are held by less than 5 % of them.
     pub pinned_by_small_bytes: Option<u64>,
     /// The call sites of the tensors that took most.
-    pub sites: Vec<HeldSite>,
+    pub sites: Vec<IncidentSite>,
     /// What the others took.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
     pub omitted: Option<LeftOut>,
@@ -198,11 +198,11 @@ impl IncidentReport {
     /// Returns serde's error, which would be one of ours.
     pub fn to_json(&self) -> serde_json::Result<String> {
         #[derive(Serialize)]
-        struct Line<'a> {
+        struct IncidentLine<'a> {
             schema: u32,
             incident: &'a IncidentReport,
         }
-        serde_json::to_string(&Line {
+        serde_json::to_string(&IncidentLine {
             schema: SCHEMA,
             incident: self,
         })

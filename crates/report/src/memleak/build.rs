@@ -3,25 +3,26 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use super::groups::Groups;
+use super::groups::SiteGroups;
 use super::nvml::tracked;
 use super::pytorch;
 use super::sites::{Holder, site_reports};
 use super::threads::thread_reports;
 use super::{
-    DeviceReport, GpuShare, Kinds, Live, Memleak, Nvml, PoolReport, ProcessReport, untraced,
+    DeviceReport, GpuShare, LiveByKind, LiveMemory, Memleak, NvmlUsage, PoolReport, ProcessReport,
+    untraced,
 };
-use crate::owners::{self, Held, OwnerReport, UNKNOWN};
-use crate::{Options, Sources};
+use crate::owners::{self, BytesByOwner, OwnerReport, UNKNOWN};
+use crate::{Options, ReportSources};
 use gpuprobe_cuda::{FUNCTIONS, KindSet};
-use gpuprobe_engine::pools::Pool;
+use gpuprobe_engine::pools::PoolAccount;
 use gpuprobe_engine::totals::Total;
 use gpuprobe_engine::verdict::{self, Judgement};
 use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::identity::DeviceIdentity;
 
 /// Builds the report of the memory that the ledger holds now.
-pub(crate) fn build(ledger: &Ledger, options: &Options, sources: Sources<'_>) -> Memleak {
+pub(crate) fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'_>) -> Memleak {
     let all = ledger.living().chain(ledger.ended(options.is_final));
     let mut processes: Vec<_> = all
         .map(|process| process_report(process, options, sources))
@@ -71,9 +72,9 @@ fn sums(
     processes: &[ProcessReport],
     ledger: &Ledger,
     options: &Options,
-) -> (Live, Kinds, Vec<DeviceReport>) {
-    let mut live = Live::default();
-    let mut kinds = Kinds::default();
+) -> (LiveMemory, LiveByKind, Vec<DeviceReport>) {
+    let mut live = LiveMemory::default();
+    let mut kinds = LiveByKind::default();
     let mut devices = Vec::new();
     for process in processes {
         live.add(&process.live);
@@ -143,17 +144,21 @@ fn add_device(devices: &mut Vec<DeviceReport>, device: &DeviceReport) {
     }
 }
 
-fn process_report(process: &Process, options: &Options, sources: Sources<'_>) -> ProcessReport {
-    let Sources {
+fn process_report(
+    process: &Process,
+    options: &Options,
+    sources: ReportSources<'_>,
+) -> ProcessReport {
+    let ReportSources {
         clock,
         history,
         symbols,
         ..
     } = sources;
-    let groups = Groups::of(process, options.view.groups_by_lines(), symbols);
+    let groups = SiteGroups::of(process, options.view.groups_by_lines(), symbols);
     let (sites, omitted, filtered) =
         site_reports(Holder::Process(process), &groups, options, sources);
-    let Held { owners, pools } = owners::held(process, symbols);
+    let BytesByOwner { owners, pools } = owners::held(process, symbols);
     let (sites, functions) = if options.lists_sites() {
         (Some(sites), Vec::new())
     } else {
@@ -195,7 +200,7 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         container: identity.container.clone(),
         live: process.totals.sums.into(),
         peak_bytes: process.peak_bytes,
-        kinds: Kinds(process.totals.kinds().collect()),
+        kinds: LiveByKind(process.totals.kinds().collect()),
         devices,
         owners,
         reserved_address_bytes: process.physical.reserved_bytes(),
@@ -240,8 +245,8 @@ fn traced_ns(process: &Process, options: &Options) -> u64 {
 fn nvml_of(
     process: &Process,
     options: &Options,
-    sources: Sources<'_>,
-) -> (Option<Nvml>, Option<u64>) {
+    sources: ReportSources<'_>,
+) -> (Option<NvmlUsage>, Option<u64>) {
     // With some kinds excluded, the figures would not add up.
     if process.counted() != KindSet::ALL {
         return (None, None);
@@ -254,7 +259,7 @@ fn nvml_of(
     let now = sources.usage.and_then(|usage| {
         let used = usage.processes.get(&process.pid)?;
         let context = |gpu: u32| usage.contexts.get(&gpu).copied();
-        Some(Nvml::of(tracked(process), used, context))
+        Some(NvmlUsage::of(tracked(process), used, context))
     });
     (now, None)
 }
@@ -284,7 +289,7 @@ pub(super) fn gpu_shares(devices: &[DeviceReport], used: &[(u32, u64)]) -> Vec<G
     shares
 }
 
-fn pool_report(pool: &Pool) -> PoolReport {
+fn pool_report(pool: &PoolAccount) -> PoolReport {
     PoolReport {
         pool: pool.handle,
         device: pool.device(),

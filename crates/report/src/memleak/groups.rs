@@ -3,10 +3,10 @@
 use hashbrown::HashMap;
 
 use gpuprobe_cuda::Belongs;
-use gpuprobe_engine::{Process, Site};
-use gpuprobe_model::stack::{Location, ModuleId, Symbols};
+use gpuprobe_engine::{CallSite, Process};
+use gpuprobe_model::stack::{Location, ModuleId, Symbolize};
 
-use crate::fold::{self, Lines, Numbered};
+use crate::fold::{self, NumberedLine, PythonLines};
 use crate::owners::Owners;
 
 /// A location, for comparison: the number of a Python line, or an address.
@@ -17,21 +17,21 @@ type Place = (Option<ModuleId>, u64);
 type Key = (Belongs, bool, Vec<u32>);
 
 /// The call sites of a process, by the representative of each group, which is its first site.
-pub(super) struct Groups {
+pub(super) struct SiteGroups {
     /// Ids of all sites in reports, without grouping.
     own: Vec<u32>,
     /// Ids of their representatives.
     ids: Vec<u32>,
 }
 
-impl Groups {
+impl SiteGroups {
     /// Groups the sites of `process`. With `by_lines`, sites with the same Python lines and memory
     /// of the same side are one; sites of files with the same contents are one in any case, as
     /// files may have several numbers for one.
-    pub(super) fn of(process: &Process, by_lines: bool, symbols: &dyn Symbols) -> Self {
+    pub(super) fn of(process: &Process, by_lines: bool, symbols: &dyn Symbolize) -> Self {
         let mut own = Vec::new();
         let mut ids = Vec::new();
-        let mut reader = Reader::default();
+        let mut reader = LineReader::default();
         let mut first: HashMap<Key, u32> = HashMap::new();
         let mut first_caller: HashMap<(u32, bool), u32> = HashMap::new();
         let mut owners = Owners::new(symbols);
@@ -82,15 +82,20 @@ impl Groups {
 
 /// Looks up the Python lines of one process, each once.
 #[derive(Default)]
-struct Reader {
-    lines: Lines,
-    known: HashMap<Place, Vec<Numbered>>,
+struct LineReader {
+    lines: PythonLines,
+    known: HashMap<Place, Vec<NumberedLine>>,
     /// Lines of the current stack.
-    found: Vec<Numbered>,
+    found: Vec<NumberedLine>,
 }
 
-impl Reader {
-    fn key(&mut self, pid: u32, site: &Site, symbols: &dyn Symbols) -> Option<(Belongs, Vec<u32>)> {
+impl LineReader {
+    fn key(
+        &mut self,
+        pid: u32,
+        site: &CallSite,
+        symbols: &dyn Symbolize,
+    ) -> Option<(Belongs, Vec<u32>)> {
         let found = &mut self.found;
         found.clear();
         for location in perhaps_python(site) {
@@ -118,7 +123,7 @@ pub(crate) fn side(row: u16) -> Belongs {
 
 /// Locations of a site that may be Python frames: unwound Python lines, and code in no file, which
 /// `python -X perf` generates. The innermost frame, which is the called function, is skipped.
-pub(super) fn perhaps_python(site: &Site) -> impl Iterator<Item = &Location> {
+pub(super) fn perhaps_python(site: &CallSite) -> impl Iterator<Item = &Location> {
     let locations = site
         .stack
         .iter()

@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 
 use super::peak::Peak;
-use crate::Sort;
+use crate::SortBy;
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::totals::Sums;
-use gpuprobe_engine::{Allocation, Site};
+use gpuprobe_engine::totals::MemorySums;
+use gpuprobe_engine::{Allocation, CallSite};
 
 /// A call site, or several that are grouped.
 pub(super) struct Listed<'a> {
@@ -15,17 +15,17 @@ pub(super) struct Listed<'a> {
     /// Numbers of the grouped sites in the engine.
     pub(super) members: Vec<u32>,
     /// The site with the most live bytes, and these bytes.
-    pub(super) site: &'a Site,
+    pub(super) site: &'a CallSite,
     most_bytes: u64,
     /// Rows of the allocating functions of sites with listed memory.
     pub(super) rows: Vec<u16>,
     /// Number of sites with listed memory.
     pub(super) variants: u64,
     /// Memory that is listed.
-    pub(super) live: Sums,
+    pub(super) live: MemorySums,
     /// Memory ever allocated at the sites, and the part that was freed.
-    pub(super) allocated: Sums,
-    pub(super) freed: Sums,
+    pub(super) allocated: MemorySums,
+    pub(super) freed: MemorySums,
     pub(super) peak: Peak,
     pub(super) oldest_ns: u64,
     pub(super) newest_ns: u64,
@@ -34,7 +34,7 @@ pub(super) struct Listed<'a> {
 
 impl<'a> Listed<'a> {
     /// The site with `number` in the engine, with no memory listed yet.
-    pub(super) fn new(number: u32, site: &'a Site) -> Self {
+    pub(super) fn new(number: u32, site: &'a CallSite) -> Self {
         Self {
             id: number,
             members: vec![number],
@@ -42,7 +42,7 @@ impl<'a> Listed<'a> {
             most_bytes: 0,
             rows: Vec::new(),
             variants: 0,
-            live: Sums::default(),
+            live: MemorySums::default(),
             allocated: site.allocated,
             freed: site.freed,
             peak: Peak::of(site.peak_bytes, site.live.all().bytes),
@@ -93,12 +93,12 @@ impl<'a> Listed<'a> {
     }
 
     /// Sort key of the site.
-    pub(super) fn key(&self, sort: Sort) -> impl Ord + use<> {
+    pub(super) fn key(&self, sort: SortBy) -> impl Ord + use<> {
         let (gpu, all) = (Reverse(self.live.gpu.bytes), Reverse(self.live.all().bytes));
         let first = match sort {
-            Sort::Bytes => (0, Reverse(0)),
-            Sort::Count => (0, Reverse(self.live.all().allocations)),
-            Sort::Age => (self.oldest_ns, Reverse(0)),
+            SortBy::Bytes => (0, Reverse(0)),
+            SortBy::Count => (0, Reverse(self.live.all().allocations)),
+            SortBy::Age => (self.oldest_ns, Reverse(0)),
         };
         (first, gpu, all, self.oldest_ns, self.id)
     }

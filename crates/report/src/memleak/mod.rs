@@ -20,16 +20,16 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::frameworks::TENSORFLOW;
 use super::owners::OwnerReport;
-use super::{Group, View, as_map, clock_micros};
+use super::{GroupBy, View, as_map, clock_micros};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::imports::Exporter;
-use gpuprobe_engine::totals::{Sums, Total};
+use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::GpuMemory;
 
 pub(super) use build::build;
 pub(super) use groups::side;
-pub use nvml::Nvml;
+pub use nvml::NvmlUsage;
 pub(super) use nvml::tracked;
 pub use peak::Peak;
 pub use pytorch::PytorchReport;
@@ -53,10 +53,10 @@ pub struct Memleak {
     pub null_frees: u64,
     /// Live memory of the listed processes.
     #[serde(flatten)]
-    pub live: Live,
+    pub live: LiveMemory,
     /// Grouping of live allocations, in text.
     #[serde(skip)]
-    pub group: Group,
+    pub group: GroupBy,
     /// Whether every process of the host is traced.
     #[serde(skip)]
     pub host_wide: bool,
@@ -78,7 +78,7 @@ pub struct Memleak {
     /// Peak of the GPU memory that live processes held together, bytes.
     pub peak_bytes: u64,
     /// Live memory by kind.
-    pub kinds: Kinds,
+    pub kinds: LiveByKind,
     /// Live GPU memory by device.
     pub devices: Vec<DeviceReport>,
     /// Live GPU memory by the library or program that allocated it, largest first.
@@ -102,7 +102,7 @@ impl Memleak {
 
 /// Live memory, as three sums that are never added up for display.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Live {
+pub struct LiveMemory {
     /// Bytes of GPU memory.
     pub live_bytes: u64,
     /// Number of allocations of GPU memory.
@@ -117,8 +117,8 @@ pub struct Live {
     pub imported_allocations: u64,
 }
 
-impl From<Sums> for Live {
-    fn from(sums: Sums) -> Self {
+impl From<MemorySums> for LiveMemory {
+    fn from(sums: MemorySums) -> Self {
         Self {
             live_bytes: sums.gpu.bytes,
             live_allocations: sums.gpu.allocations,
@@ -130,7 +130,7 @@ impl From<Sums> for Live {
     }
 }
 
-impl Live {
+impl LiveMemory {
     /// Whether no memory is live.
     pub fn is_empty(&self) -> bool {
         self.allocations() == 0
@@ -160,9 +160,9 @@ impl Live {
 
 /// Live memory by kind, without kinds that have none; in JSON, a map.
 #[derive(Clone, Debug, Default)]
-pub struct Kinds(pub Vec<(MemoryKind, Total)>);
+pub struct LiveByKind(pub Vec<(MemoryKind, Total)>);
 
-impl Kinds {
+impl LiveByKind {
     fn add(&mut self, kind: MemoryKind, total: Total) {
         match self.0.iter_mut().find(|(k, _)| *k == kind) {
             Some((_, sum)) => sum.merge(total),
@@ -174,17 +174,17 @@ impl Kinds {
     }
 }
 
-impl Serialize for Kinds {
+impl Serialize for LiveByKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Live {
+        struct LiveMemory {
             bytes: u64,
             allocations: u64,
         }
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (kind, total) in &self.0 {
             let Total { bytes, allocations } = *total;
-            map.serialize_entry(kind.name(), &Live { bytes, allocations })?;
+            map.serialize_entry(kind.name(), &LiveMemory { bytes, allocations })?;
         }
         map.end()
     }
@@ -234,7 +234,7 @@ pub struct ProcessReport {
     pub container: Option<String>,
     /// Live memory of the process.
     #[serde(flatten)]
-    pub live: Live,
+    pub live: LiveMemory,
     /// Change of its GPU memory since the last report, bytes; `None` in the first report.
     pub change_bytes: Option<i64>,
     /// Change of its GPU memory in bytes per minute, over the last minute; `None` for the first
@@ -252,7 +252,7 @@ pub struct ProcessReport {
     #[serde(skip)]
     pub ended_age_ns: Option<u64>,
     /// Live memory by kind.
-    pub kinds: Kinds,
+    pub kinds: LiveByKind,
     /// Live GPU memory by device.
     pub devices: Vec<DeviceReport>,
     /// Live GPU memory by the library or program that allocated it, largest first.
@@ -273,7 +273,7 @@ pub struct ProcessReport {
     pub contexts: Option<Judgement>,
     /// Memory use according to NVML, if it is available.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub nvml: Option<Nvml>,
+    pub nvml: Option<NvmlUsage>,
     /// Age of the NVML figures of a process that has ended, nanoseconds.
     #[serde(skip)]
     pub nvml_age_ns: Option<u64>,
@@ -359,7 +359,7 @@ pub struct ThreadReport {
     pub comm: Option<String>,
     /// Live memory that the thread allocated.
     #[serde(flatten)]
-    pub live: Live,
+    pub live: LiveMemory,
     /// Its largest allocations, in descending order; `--top` limits their number.
     pub allocations: Vec<AllocationReport>,
     /// Number of allocations omitted by `--top`.

@@ -8,7 +8,7 @@ use gpuprobe_engine::totals::Total;
 
 /// Memory use of a process according to NVML, and how much of it is accounted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Nvml {
+pub struct NvmlUsage {
     /// Bytes that the process uses on all GPUs.
     pub used_bytes: u64,
     /// Bytes of it that the ledger knows. Managed memory is excluded: `used_bytes` includes only
@@ -22,7 +22,7 @@ pub struct Nvml {
     pub context_bytes: Option<u64>,
 }
 
-impl Nvml {
+impl NvmlUsage {
     /// Breakdown for a process with `tracked_bytes` and this `usage` on each GPU. `context` returns
     /// the size of a context on a GPU.
     pub(super) fn of(

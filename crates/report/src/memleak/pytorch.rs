@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use super::groups::Groups;
+use super::groups::SiteGroups;
 use super::sites::{Holder, site_reports};
 use super::{LeftOut, SiteReport};
 use crate::owners::Owners;
-use crate::{Options, Sources};
+use crate::{Options, ReportSources};
 use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_engine::{Allocator, Process};
 
@@ -86,7 +86,7 @@ impl PytorchReport {
 pub(crate) fn reports(
     process: &Process,
     options: &Options,
-    sources: Sources<'_>,
+    sources: ReportSources<'_>,
 ) -> (Vec<PytorchReport>, Vec<PytorchReport>) {
     let is_judged = options.explains && process.tensors.iter().next().is_some();
     let pool = is_judged.then(|| pool(process, options, sources)).flatten();
@@ -106,10 +106,10 @@ fn report(
     process: &Process,
     allocator: &Allocator,
     options: &Options,
-    sources: Sources<'_>,
+    sources: ReportSources<'_>,
 ) -> PytorchReport {
     let by_lines = options.view.groups_by_lines();
-    let groups = Groups::of(&allocator.blocks, by_lines, sources.symbols);
+    let groups = SiteGroups::of(&allocator.blocks, by_lines, sources.symbols);
     let holder = Holder::Allocator(process, allocator);
     let (sites, omitted, filtered) = site_reports(holder, &groups, options, sources);
     let found = allocator.fragmentation(process);
@@ -156,7 +156,7 @@ fn report(
 }
 
 /// Verdict on the memory that allocators take for their pools, over all sites.
-fn pool(process: &Process, options: &Options, sources: Sources<'_>) -> Option<Judgement> {
+fn pool(process: &Process, options: &Options, sources: ReportSources<'_>) -> Option<Judgement> {
     let mut owners = Owners::new(sources.symbols);
     let mut pooled = Vec::new();
     for (number, site) in (0..).zip(process.sites.iter()) {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use chrono::{DateTime, FixedOffset};
 use serde::{Serialize, Serializer};
 
-use super::Live;
+use super::LiveMemory;
 use super::peak::Peak;
 use crate::fold::Folded;
 use crate::{clock_micros, verdict};
@@ -55,7 +55,7 @@ pub struct SiteReport {
     pub kinds: Vec<MemoryKind>,
     /// Live memory within the age and size filters.
     #[serde(flatten)]
-    pub live: Live,
+    pub live: LiveMemory,
     /// Change of live bytes and allocations since the last report; `None` in the first.
     #[serde(flatten, serialize_with = "changes")]
     pub change: Option<(i64, i64)>,
@@ -125,12 +125,12 @@ impl SiteReport {
 
 fn judged<S: Serializer>(judged: &Option<Judgement>, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
-    struct Judged {
+    struct SiteVerdict {
         verdict: Option<&'static str>,
         confidence: Option<String>,
     }
     let judged = judged.as_ref();
-    let judged = Judged {
+    let judged = SiteVerdict {
         verdict: judged.map(|judged| judged.verdict.name()),
         confidence: judged.map(|judged| verdict::confidence(judged.confidence)),
     };
@@ -139,12 +139,12 @@ fn judged<S: Serializer>(judged: &Option<Judgement>, serializer: S) -> Result<S:
 
 fn changes<S: Serializer>(change: &Option<(i64, i64)>, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
-    struct Change {
+    struct SiteChange {
         change_bytes: Option<i64>,
         change_allocations: Option<i64>,
     }
     let (change_bytes, change_allocations) = change.unzip();
-    let change = Change {
+    let change = SiteChange {
         change_bytes,
         change_allocations,
     };

@@ -4,16 +4,16 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 use std::borrow::Cow;
 
-use super::groups::{Groups, perhaps_python};
+use super::groups::{SiteGroups, perhaps_python};
 use super::listed::Listed;
-use super::{LeftOut, Live, SiteReport};
+use super::{LeftOut, LiveMemory, SiteReport};
 use crate::fold::Folded;
 use crate::label::{labels, via};
 use crate::owners::Owners;
-use crate::{Options, Sources, View, function_name};
+use crate::{Options, ReportSources, View, function_name};
 use gpuprobe_engine::verdict::{self, Judgement};
-use gpuprobe_engine::{Allocator, Ledger, Process, Site};
-use gpuprobe_model::stack::{Frame, Language, Location, Symbols};
+use gpuprobe_engine::{Allocator, CallSite, Ledger, Process};
+use gpuprobe_model::stack::{Frame, Language, Location, Symbolize};
 use gpuprobe_stacks::cuda;
 
 /// The listed sites of a process, in order.
@@ -25,7 +25,7 @@ struct Selected<'a> {
     filtered: LeftOut,
 }
 
-fn select<'a>(process: &'a Process, options: &Options, groups: &Groups) -> Selected<'a> {
+fn select<'a>(process: &'a Process, options: &Options, groups: &SiteGroups) -> Selected<'a> {
     let mut filtered = LeftOut::default();
     let found = if options.view.includes_all() {
         all_live(process, groups)
@@ -67,7 +67,7 @@ fn filtered_here(process: &Process, site: &Listed<'_>) -> bool {
 }
 
 /// Merges the sites of each group.
-fn grouped<'a>(found: Vec<Listed<'a>>, groups: &Groups) -> Vec<Listed<'a>> {
+fn grouped<'a>(found: Vec<Listed<'a>>, groups: &SiteGroups) -> Vec<Listed<'a>> {
     if groups.is_ungrouped() {
         return found;
     }
@@ -87,7 +87,7 @@ fn grouped<'a>(found: Vec<Listed<'a>>, groups: &Groups) -> Vec<Listed<'a>> {
 }
 
 /// The sites with live memory; also those without, if they may be grouped with others.
-fn all_live<'a>(process: &'a Process, groups: &Groups) -> Vec<Listed<'a>> {
+fn all_live<'a>(process: &'a Process, groups: &SiteGroups) -> Vec<Listed<'a>> {
     let is_ungrouped = groups.is_ungrouped();
     let sites = (0..).zip(process.sites.iter());
     let sites = sites.zip(process.spans_by_site());
@@ -126,7 +126,7 @@ fn included<'a>(
 }
 
 /// Facts about a site that follow from its whole stack, even if only a part is shown.
-struct Called {
+struct SiteCaller {
     frames: Vec<Frame>,
     complete: bool,
     api: Cow<'static, str>,
@@ -163,9 +163,9 @@ impl<'a> Holder<'a> {
 /// The call sites of a process or an allocator, and what the limit and the filters exclude.
 pub(super) fn site_reports(
     holder: Holder<'_>,
-    groups: &Groups,
+    groups: &SiteGroups,
     options: &Options,
-    sources: Sources<'_>,
+    sources: ReportSources<'_>,
 ) -> (Vec<SiteReport>, Option<LeftOut>, Option<LeftOut>) {
     let process = holder.sites();
     let symbols = sources.symbols;
@@ -174,7 +174,7 @@ pub(super) fn site_reports(
     let called = |site: &Listed<'_>| {
         let (frames, complete) = stack_of(process.pid, site.site, symbols);
         let asked = owners.of_site(site.site);
-        Called {
+        SiteCaller {
             frames,
             complete,
             api: function_name(site.site.row, symbols),
@@ -207,7 +207,7 @@ pub(super) fn site_reports(
 }
 
 /// Change of the live memory of a site since the last report.
-fn change(holder: Holder<'_>, site: &Listed<'_>, sources: Sources<'_>) -> Option<(i64, i64)> {
+fn change(holder: Holder<'_>, site: &Listed<'_>, sources: ReportSources<'_>) -> Option<(i64, i64)> {
     let history = sources.history?;
     let changes = site
         .members
@@ -221,11 +221,11 @@ fn change(holder: Holder<'_>, site: &Listed<'_>, sources: Sources<'_>) -> Option
 
 fn site_report(
     site: &Listed<'_>,
-    called: Called,
+    called: SiteCaller,
     options: &Options,
-    sources: Sources<'_>,
+    sources: ReportSources<'_>,
 ) -> SiteReport {
-    let Called {
+    let SiteCaller {
         frames,
         complete,
         api,
@@ -244,7 +244,7 @@ fn site_report(
         via,
         api,
         kinds: site.kinds.clone(),
-        live: Live::from(site.live),
+        live: LiveMemory::from(site.live),
         change: None,
         owner,
         is_pooled,
@@ -272,7 +272,7 @@ fn site_report(
 }
 
 /// The functions called at a site besides the one in its stack.
-fn other_apis(site: &Listed<'_>, symbols: &dyn Symbols) -> Vec<Cow<'static, str>> {
+fn other_apis(site: &Listed<'_>, symbols: &dyn Symbolize) -> Vec<Cow<'static, str>> {
     let others = site.rows.iter().filter(|&&row| row != site.site.row);
     others.map(|&row| function_name(row, symbols)).collect()
 }
@@ -292,7 +292,7 @@ pub(crate) fn shown(mut frames: Vec<Frame>, view: &View) -> (Vec<Frame>, u64) {
 }
 
 /// The frames of a site of process `pid`, innermost first, and whether the stack is complete.
-pub(crate) fn stack_of(pid: u32, site: &Site, symbols: &dyn Symbols) -> (Vec<Frame>, bool) {
+pub(crate) fn stack_of(pid: u32, site: &CallSite, symbols: &dyn Symbolize) -> (Vec<Frame>, bool) {
     match (&site.stack, site.caller) {
         (Some(stack), _) => (stack.frames(pid, symbols), stack.is_complete),
         (None, Some(caller)) => symbols.caller(caller),
@@ -304,7 +304,7 @@ pub(crate) fn stack_of(pid: u32, site: &Site, symbols: &dyn Symbols) -> (Vec<Fra
 pub(crate) fn needed_locations(
     ledger: &Ledger,
     options: &Options,
-    symbols: &dyn Symbols,
+    symbols: &dyn Symbolize,
 ) -> Vec<(u32, Location, bool)> {
     let mut needed = Vec::new();
     let mut known = HashSet::new();
@@ -326,7 +326,7 @@ pub(crate) fn needed_locations(
                 .flat_map(perhaps_python)
                 .for_each(|location| need(process.pid, location, false));
         }
-        let groups = Groups::of(process, options.view.groups_by_lines(), symbols);
+        let groups = SiteGroups::of(process, options.view.groups_by_lines(), symbols);
         for site in select(process, options, &groups).listed {
             let locations = site.site.stack.iter().flat_map(|stack| &stack.locations);
             for (index, location) in locations.enumerate() {

@@ -2,13 +2,13 @@
 
 use std::cmp::Reverse;
 
-use super::groups::Groups;
-use super::{AllocationReport, LeftOut, Live, ThreadReport};
-use crate::{Options, Sort, function_name};
+use super::groups::SiteGroups;
+use super::{AllocationReport, LeftOut, LiveMemory, ThreadReport};
+use crate::{Options, SortBy, function_name};
 use gpuprobe_cuda::Belongs;
-use gpuprobe_engine::{Allocation, First, Process};
-use gpuprobe_model::clock::Clock;
-use gpuprobe_model::stack::Symbols;
+use gpuprobe_engine::{Allocation, Process, TopN};
+use gpuprobe_model::clock::WallClock;
+use gpuprobe_model::stack::Symbolize;
 
 /// A saturating sum: a traced process chooses the sizes.
 fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
@@ -18,9 +18,9 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
 /// The threads with live allocations.
 pub(super) fn thread_reports(
     process: &Process,
-    clock: Option<&Clock>,
+    clock: Option<&WallClock>,
     options: &Options,
-    (groups, symbols): (&Groups, &dyn Symbols),
+    (groups, symbols): (&SiteGroups, &dyn Symbolize),
 ) -> Vec<ThreadReport> {
     let mut threads: Vec<_> = process
         .threads()
@@ -28,7 +28,7 @@ pub(super) fn thread_reports(
         .zip(first_by_thread(process, options))
         .filter(|(thread, _)| !thread.live.is_empty())
         .map(|(thread, of_thread)| {
-            let live = Live::from(thread.live);
+            let live = LiveMemory::from(thread.live);
             let (filtered, largest) = (of_thread.filtered, of_thread.first);
             let shown_bytes = sum(largest.iter().map(|a| a.size_bytes));
             let listed_bytes = live.bytes().saturating_sub(filtered.bytes);
@@ -51,9 +51,9 @@ pub(super) fn thread_reports(
     threads.sort_by_key(|(oldest_ns, thread)| {
         let live = &thread.live;
         let first = match options.view.sort {
-            Sort::Bytes => (0, Reverse(0)),
-            Sort::Count => (0, Reverse(live.allocations())),
-            Sort::Age => (*oldest_ns, Reverse(0)),
+            SortBy::Bytes => (0, Reverse(0)),
+            SortBy::Count => (0, Reverse(live.allocations())),
+            SortBy::Age => (*oldest_ns, Reverse(0)),
         };
         let (gpu, all) = (Reverse(live.live_bytes), Reverse(live.bytes()));
         (first, gpu, all, thread.tid)
@@ -98,7 +98,7 @@ fn first_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<
 
 /// The same with age or size filters: scans every allocation.
 fn filtered_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<'a>> {
-    let first = First::new(top(options), options.view.sort.of_allocations());
+    let first = TopN::new(top(options), options.view.sort.of_allocations());
     let nothing = (first, LeftOut::default(), u64::MAX);
     let mut threads = vec![nothing; process.threads().len()];
     for allocation in process.allocations() {
@@ -110,7 +110,7 @@ fn filtered_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThre
             filtered.add(allocation.size_bytes);
         }
     }
-    let of_thread = |(first, filtered, oldest_ns): (First<'a>, _, _)| OfThread {
+    let of_thread = |(first, filtered, oldest_ns): (TopN<'a>, _, _)| OfThread {
         first: first.into_sorted(),
         filtered,
         oldest_ns,
@@ -121,9 +121,9 @@ fn filtered_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThre
 fn allocation_report(
     process: &Process,
     allocation: &Allocation,
-    clock: Option<&Clock>,
+    clock: Option<&WallClock>,
     options: &Options,
-    (groups, symbols): (&Groups, &dyn Symbols),
+    (groups, symbols): (&SiteGroups, &dyn Symbolize),
 ) -> AllocationReport {
     let physical = process.physical_of(allocation);
     let at_host = allocation.belongs() == Belongs::Host;

@@ -1,13 +1,13 @@
 //! Processes that use a GPU and have not been traced.
 
 use super::build::gpu_shares;
-use super::{Kinds, Live, Nvml, ProcessReport};
+use super::{LiveByKind, LiveMemory, NvmlUsage, ProcessReport};
 use crate::Options;
-use gpuprobe_model::{Untraced, Usage};
+use gpuprobe_model::{GpuUsage, Untraced};
 
 /// Reports of the untraced processes in `usage`.
 pub(super) fn reports(
-    usage: Option<&Usage>,
+    usage: Option<&GpuUsage>,
     options: &Options,
 ) -> impl Iterator<Item = ProcessReport> {
     let lists_sites = options.lists_sites();
@@ -20,7 +20,7 @@ pub(super) fn reports(
     })
 }
 
-fn report(pid: u32, process: &Untraced, usage: &Usage) -> ProcessReport {
+fn report(pid: u32, process: &Untraced, usage: &GpuUsage) -> ProcessReport {
     let identity = &process.identity;
     let used = usage.processes.get(&pid);
     let context = |gpu: u32| usage.contexts.get(&gpu).copied();
@@ -37,21 +37,21 @@ fn report(pid: u32, process: &Untraced, usage: &Usage) -> ProcessReport {
         container_pid: identity.container_pid,
         cgroup: identity.cgroup.clone(),
         container: identity.container.clone(),
-        live: Live::default(),
+        live: LiveMemory::default(),
         change_bytes: None,
         change_bytes_per_minute: None,
         peak_bytes: 0,
         peak_time: None,
         peak_age_ns: None,
         ended_age_ns: None,
-        kinds: Kinds::default(),
+        kinds: LiveByKind::default(),
         devices: Vec::new(),
         owners: Vec::new(),
         gpus: gpu_shares(&[], used.map_or(&[][..], Vec::as_slice)),
         reserved_address_bytes: 0,
         modules: 0,
         pools: Vec::new(),
-        nvml: used.map(|used| Nvml::of(0, used, context)),
+        nvml: used.map(|used| NvmlUsage::of(0, used, context)),
         nvml_age_ns: None,
         threads: Vec::new(),
         sites: None,

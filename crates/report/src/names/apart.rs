@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 
 use super::elide;
-use super::render::{Shape, Spans, ranks, render};
+use super::render::{NameShape, Spans, ranks, render};
 use super::tree::{Sequence, parse};
 use super::weight::{Class, classes};
 
@@ -23,7 +23,7 @@ const ROUNDS: usize = 4;
 pub fn fit(names: &[&str], columns: Option<usize>) -> Vec<String> {
     shown_by(names, columns, |names, columns| {
         let shown = names.iter().map(|name| name.within(columns)).collect();
-        let mut list = List::new(names, shown, columns);
+        let mut list = NameList::new(names, shown, columns);
         for group in list.alike() {
             list.by_arguments(&group);
         }
@@ -36,7 +36,7 @@ pub fn cut(lines: &[&str], columns: Option<usize>) -> Vec<String> {
     shown_by(lines, columns, |names, columns| {
         let shown = names.iter().map(|name| elide::middle(name.text, columns));
         let shown = shown.collect();
-        let mut list = List::new(names, shown, columns);
+        let mut list = NameList::new(names, shown, columns);
         list.simplest = DETAILS.len();
         list
     })
@@ -45,7 +45,7 @@ pub fn cut(lines: &[&str], columns: Option<usize>) -> Vec<String> {
 fn shown_by<'a>(
     names: &[&'a str],
     columns: Option<usize>,
-    list: impl FnOnce(Vec<Name<'a>>, usize) -> List<'a>,
+    list: impl FnOnce(Vec<KernelLabel<'a>>, usize) -> NameList<'a>,
 ) -> Vec<String> {
     // In order, so that a name is shown the same wherever it is in the list.
     let distinct: Vec<&str> = names
@@ -54,7 +54,10 @@ fn shown_by<'a>(
         .collect::<BTreeSet<_>>()
         .into_iter()
         .collect();
-    let read = distinct.iter().map(|name| Name::read(name)).collect();
+    let read = distinct
+        .iter()
+        .map(|name| KernelLabel::read(name))
+        .collect();
     let mut list = list(read, columns.unwrap_or(usize::MAX));
     for _ in 0..ROUNDS {
         let alike = list.alike();
@@ -71,13 +74,13 @@ fn shown_by<'a>(
     names.iter().map(of).collect()
 }
 
-struct Name<'a> {
+struct KernelLabel<'a> {
     text: &'a str,
     nodes: Sequence<'a>,
     classes: Vec<(Class, usize)>,
 }
 
-impl<'a> Name<'a> {
+impl<'a> KernelLabel<'a> {
     fn read(text: &'a str) -> Self {
         let (nodes, count) = parse(text);
         Self {
@@ -116,7 +119,7 @@ impl<'a> Name<'a> {
         let mut text = whole;
         for hoist in [false, true] {
             let shown = |least| {
-                let shape = Shape {
+                let shape = NameShape {
                     ranks: &ranks,
                     least,
                     hoist,
@@ -162,25 +165,25 @@ impl<'a> Name<'a> {
     }
 }
 
-fn shape(detail: usize) -> Shape<'static> {
+fn shape(detail: usize) -> NameShape<'static> {
     let (namespaces, parameters) = DETAILS.get(detail).copied().unwrap_or((true, true));
-    Shape {
+    NameShape {
         namespaces,
         parameters,
-        ..Shape::SIMPLE
+        ..NameShape::SIMPLE
     }
 }
 
-struct List<'a> {
-    names: Vec<Name<'a>>,
+struct NameList<'a> {
+    names: Vec<KernelLabel<'a>>,
     shown: Vec<String>,
     columns: usize,
     /// Index of the lowest detail in [`DETAILS`] that is used.
     simplest: usize,
 }
 
-impl<'a> List<'a> {
-    fn new(names: Vec<Name<'a>>, shown: Vec<String>, columns: usize) -> Self {
+impl<'a> NameList<'a> {
+    fn new(names: Vec<KernelLabel<'a>>, shown: Vec<String>, columns: usize) -> Self {
         Self {
             names,
             shown,

@@ -17,26 +17,26 @@ mod tests;
 
 pub use apart::{cut, fit};
 
-use render::Shape;
+use render::NameShape;
 
 /// A demangled name of C++, Rust, Python or Triton without boilerplate: result and parameters of
 /// functions, default template arguments, ABI tags, namespaces, types of numbers. A lambda keeps
 /// its enclosing function, a method its class.
 pub fn simplify(name: &str) -> String {
-    rendered(name, Shape::SIMPLE)
+    rendered(name, NameShape::SIMPLE)
 }
 
 /// The same with all namespaces, which show the origin of a function that stands alone.
 pub fn qualified(name: &str) -> String {
     let namespaces = true;
-    let shape = Shape {
+    let shape = NameShape {
         namespaces,
-        ..Shape::SIMPLE
+        ..NameShape::SIMPLE
     };
     rendered(name, shape)
 }
 
-fn rendered(name: &str, shape: Shape<'_>) -> String {
+fn rendered(name: &str, shape: NameShape<'_>) -> String {
     let (nodes, _) = tree::parse(name);
     let text = render::render(&nodes, shape, None);
     if text.is_empty() {

@@ -1,6 +1,6 @@
 //! Writes the tree of a name as text, in the detail requested.
 
-use super::tree::{Argument, Kind, Node, Part, Sequence};
+use super::tree::{Argument, NameKind, NameNode, NameSegment, Sequence};
 use super::weight::{self, Class};
 
 /// Function names shorter than this are shown with the name before them.
@@ -8,7 +8,7 @@ const SHORT: usize = 8;
 
 /// Parts of a name that are written.
 #[derive(Clone, Copy)]
-pub(super) struct Shape<'t> {
+pub(super) struct NameShape<'t> {
     /// Whether all namespaces are written.
     pub(super) namespaces: bool,
     /// Whether parameters, result and compiler suffixes of the function are written.
@@ -22,7 +22,7 @@ pub(super) struct Shape<'t> {
     pub(super) hoist: bool,
 }
 
-impl Shape<'_> {
+impl NameShape<'_> {
     /// The parts of a simplified name.
     pub(super) const SIMPLE: Self = Self {
         namespaces: false,
@@ -42,8 +42,12 @@ impl Shape<'_> {
 pub(super) type Spans = Vec<(usize, usize)>;
 
 /// Writes a name as text.
-pub(super) fn render(nodes: &Sequence<'_>, shape: Shape<'_>, spans: Option<&mut Spans>) -> String {
-    let mut writer = Writer {
+pub(super) fn render(
+    nodes: &Sequence<'_>,
+    shape: NameShape<'_>,
+    spans: Option<&mut Spans>,
+) -> String {
+    let mut writer = NameWriter {
         out: String::new(),
         shape,
         spans,
@@ -52,13 +56,13 @@ pub(super) fn render(nodes: &Sequence<'_>, shape: Shape<'_>, spans: Option<&mut 
     writer.out
 }
 
-struct Writer<'s, 't> {
+struct NameWriter<'s, 't> {
     out: String,
-    shape: Shape<'t>,
+    shape: NameShape<'t>,
     spans: Option<&'s mut Spans>,
 }
 
-impl Writer<'_, '_> {
+impl NameWriter<'_, '_> {
     fn whole(&mut self, nodes: &Sequence<'_>) {
         if self.shape.parameters {
             return self.sequence(nodes, true);
@@ -68,7 +72,7 @@ impl Writer<'_, '_> {
         }
         let end = nodes.len() - added(nodes);
         let begin = match nodes.as_slice() {
-            [Node::Path(path), Node::Text(text), ..]
+            [NameNode::Path(path), NameNode::Text(text), ..]
                 if path.len() == 1 && path[0].name() == "void" && text.starts_with(' ') =>
             {
                 1
@@ -88,17 +92,17 @@ impl Writer<'_, '_> {
         }
     }
 
-    fn nodes(&mut self, nodes: &[Node<'_>], is_whole: bool) {
+    fn nodes(&mut self, nodes: &[NameNode<'_>], is_whole: bool) {
         let last = nodes.len().saturating_sub(1);
         for (index, node) in nodes.iter().enumerate() {
             match node {
-                Node::Text(text) => {
+                NameNode::Text(text) => {
                     let text = if index == 0 { text.trim_start() } else { text };
                     let text = if index == last { text.trim_end() } else { text };
                     self.text(text);
                 }
-                Node::Path(path) => self.path(path, is_whole),
-                Node::Group(open, list) => self.group(*open, list),
+                NameNode::Path(path) => self.path(path, is_whole),
+                NameNode::Group(open, list) => self.group(*open, list),
             }
         }
     }
@@ -135,7 +139,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    fn path(&mut self, path: &[Part<'_>], is_whole: bool) {
+    fn path(&mut self, path: &[NameSegment<'_>], is_whole: bool) {
         if self.shape.hoist
             && !is_whole
             && let Some(functor) = weight::functor_of(path)
@@ -160,7 +164,7 @@ impl Writer<'_, '_> {
             self.part(part, is_std);
             let has_parameters = match (index == last, &part.kind) {
                 _ if self.shape.parameters => true,
-                (_, Kind::Name(name)) if name.starts_with('\'') => true,
+                (_, NameKind::Name(name)) if name.starts_with('\'') => true,
                 (is_last, _) => is_last && !is_whole,
             };
             if let (Some(list), true) = (&part.parameters, has_parameters) {
@@ -170,16 +174,16 @@ impl Writer<'_, '_> {
         }
     }
 
-    fn part(&mut self, part: &Part<'_>, is_std: bool) {
+    fn part(&mut self, part: &NameSegment<'_>, is_std: bool) {
         match &part.kind {
-            Kind::Name("basic_string") if weight::is_of_char(part) => {
+            NameKind::Name("basic_string") if weight::is_of_char(part) => {
                 self.out.push_str("string");
                 return;
             }
-            Kind::Name("operator ()") => self.out.push_str("operator()"),
-            Kind::Name(name) => self.out.push_str(name),
-            Kind::Anonymous(name) => self.out.push_str(name),
-            Kind::Lambda(nodes, number) => {
+            NameKind::Name("operator ()") => self.out.push_str("operator()"),
+            NameKind::Name(name) => self.out.push_str(name),
+            NameKind::Anonymous(name) => self.out.push_str(name),
+            NameKind::Lambda(nodes, number) => {
                 self.out.push('{');
                 self.sequence(nodes, false);
                 if let Some(number) = number {
@@ -188,7 +192,7 @@ impl Writer<'_, '_> {
                 }
                 self.out.push('}');
             }
-            Kind::Angle(list) => self.group(b'<', list),
+            NameKind::Angle(list) => self.group(b'<', list),
         }
         if let Some(arguments) = &part.arguments {
             self.arguments(arguments, is_std);
@@ -229,25 +233,27 @@ impl Writer<'_, '_> {
 }
 
 /// The path of the function, if the rest is its result and compiler suffixes.
-fn function_of<'n, 'a>(nodes: &'n Sequence<'a>) -> Option<&'n [Part<'a>]> {
+fn function_of<'n, 'a>(nodes: &'n Sequence<'a>) -> Option<&'n [NameSegment<'a>]> {
     let end = nodes.len() - added(nodes);
     let (last, before) = nodes.get(..end)?.split_last()?;
-    let Node::Path(path) = last else { return None };
+    let NameNode::Path(path) = last else {
+        return None;
+    };
     path.last()?.parameters.as_ref()?;
     is_result(before).then_some(path)
 }
 
 /// Whether this can be a result type before a function.
-fn is_result(nodes: &[Node<'_>]) -> bool {
+fn is_result(nodes: &[NameNode<'_>]) -> bool {
     nodes.iter().all(|node| match node {
-        Node::Text(text) => text.chars().all(|c| " *&".contains(c)),
-        Node::Path(_) | Node::Group(..) => true,
+        NameNode::Text(text) => text.chars().all(|c| " *&".contains(c)),
+        NameNode::Path(_) | NameNode::Group(..) => true,
     })
 }
 
 /// The path of a function's local entity, if the rest is the function's result.
-fn local_of<'n, 'a>(nodes: &'n Sequence<'a>) -> Option<&'n [Part<'a>]> {
-    let [before @ .., Node::Path(path)] = nodes.as_slice() else {
+fn local_of<'n, 'a>(nodes: &'n Sequence<'a>) -> Option<&'n [NameSegment<'a>]> {
+    let [before @ .., NameNode::Path(path)] = nodes.as_slice() else {
         return None;
     };
     let (_, owners) = path.split_last()?;
@@ -258,18 +264,18 @@ fn local_of<'n, 'a>(nodes: &'n Sequence<'a>) -> Option<&'n [Part<'a>]> {
 /// Number of nodes at the end that the compiler added: `[clone .isra.0]`, `(.cold)`.
 fn added(nodes: &Sequence<'_>) -> usize {
     let is_of_compiler = |list: &[Sequence<'_>]| match list.first().map(Vec::as_slice) {
-        Some([Node::Path(path), ..]) => {
+        Some([NameNode::Path(path), ..]) => {
             let name = path[0].name();
             name == "clone" || name.starts_with('.')
         }
         _ => false,
     };
     let mut end = nodes.len();
-    while let Some(Node::Group(_, list)) = nodes[..end].last()
+    while let Some(NameNode::Group(_, list)) = nodes[..end].last()
         && is_of_compiler(list)
     {
         end -= 1;
-        if let Some(Node::Text(text)) = nodes[..end].last()
+        if let Some(NameNode::Text(text)) = nodes[..end].last()
             && text.trim().is_empty()
         {
             end -= 1;
@@ -279,15 +285,15 @@ fn added(nodes: &Sequence<'_>) -> usize {
 }
 
 /// The informative parts: without anonymous namespaces, call operators of lambdas, and hashes.
-fn visible<'n, 'a>(parts: &[&'n Part<'a>]) -> Vec<&'n Part<'a>> {
-    let mut shown: Vec<&Part<'_>> = Vec::new();
+fn visible<'n, 'a>(parts: &[&'n NameSegment<'a>]) -> Vec<&'n NameSegment<'a>> {
+    let mut shown: Vec<&NameSegment<'_>> = Vec::new();
     for (index, part) in parts.iter().enumerate() {
         let after_lambda = shown.last().is_some_and(|before| is_lambda(before));
         let is_hash = index > 0 && index + 1 == parts.len() && is_hash(part.name());
         match part.kind {
-            Kind::Anonymous(_) => {}
-            Kind::Name("operator()" | "operator ()") if after_lambda => {}
-            Kind::Name(_) if is_hash => {}
+            NameKind::Anonymous(_) => {}
+            NameKind::Name("operator()" | "operator ()") if after_lambda => {}
+            NameKind::Name(_) if is_hash => {}
             _ => shown.push(part),
         }
     }
@@ -301,12 +307,12 @@ fn is_hash(name: &str) -> bool {
         && name.bytes().skip(1).all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn is_lambda(part: &Part<'_>) -> bool {
-    matches!(part.kind, Kind::Lambda(..)) || part.name().starts_with("'lambda")
+fn is_lambda(part: &NameSegment<'_>) -> bool {
+    matches!(part.kind, NameKind::Lambda(..)) || part.name().starts_with("'lambda")
 }
 
 /// The first part written if namespaces are omitted.
-fn first_shown(parts: &[&Part<'_>], is_whole: bool) -> usize {
+fn first_shown(parts: &[&NameSegment<'_>], is_whole: bool) -> usize {
     let Some(last) = parts.len().checked_sub(1) else {
         return 0;
     };
@@ -326,7 +332,7 @@ fn first_shown(parts: &[&Part<'_>], is_whole: bool) -> usize {
 }
 
 /// Whether the owner of a member is informative: a class or a function, not a namespace.
-fn is_class(owner: &Part<'_>, member: &str) -> bool {
+fn is_class(owner: &NameSegment<'_>, member: &str) -> bool {
     let name = owner.name();
     let is_type = name.starts_with(|c: char| c.is_uppercase())
         && name.contains(|c: char| c.is_lowercase())
@@ -334,7 +340,7 @@ fn is_class(owner: &Part<'_>, member: &str) -> bool {
     is_type
         || owner.arguments.is_some()
         || owner.parameters.is_some()
-        || !matches!(owner.kind, Kind::Name(_) | Kind::Anonymous(_))
+        || !matches!(owner.kind, NameKind::Name(_) | NameKind::Anonymous(_))
 }
 
 /// Rank of every argument, by index: those with the lowest rank are omitted first.

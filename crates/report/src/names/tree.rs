@@ -6,23 +6,23 @@
 use super::brackets::{Partners, operator_symbol};
 
 /// Adjacent parts of a name.
-pub(super) type Sequence<'a> = Vec<Node<'a>>;
+pub(super) type Sequence<'a> = Vec<NameNode<'a>>;
 
 /// A part of a sequence.
 #[derive(Debug)]
-pub(super) enum Node<'a> {
+pub(super) enum NameNode<'a> {
     /// Spaces, stars, ampersands, unmatched brackets.
     Text(&'a str),
     /// A qualified name: `a::b<c>(d)::e`.
-    Path(Vec<Part<'a>>),
+    Path(Vec<NameSegment<'a>>),
     /// Brackets outside of a path: the opening one, and the comma-separated contents.
     Group(u8, Vec<Sequence<'a>>),
 }
 
 /// A component of a path, between two `::`.
 #[derive(Debug)]
-pub(super) struct Part<'a> {
-    pub(super) kind: Kind<'a>,
+pub(super) struct NameSegment<'a> {
+    pub(super) kind: NameKind<'a>,
     /// Template arguments, if there are any.
     pub(super) arguments: Option<Vec<Argument<'a>>>,
     /// Parameters of a function.
@@ -33,7 +33,7 @@ pub(super) struct Part<'a> {
 
 /// Kinds of path components.
 #[derive(Debug)]
-pub(super) enum Kind<'a> {
+pub(super) enum NameKind<'a> {
     /// An identifier, or an operator with its symbol.
     Name(&'a str),
     /// An anonymous namespace: `(anonymous namespace)`, `<unnamed>`, `{anonymous}`.
@@ -54,8 +54,8 @@ pub(super) struct Argument<'a> {
     pub(super) nodes: Sequence<'a>,
 }
 
-impl<'a> Part<'a> {
-    fn new(kind: Kind<'a>) -> Self {
+impl<'a> NameSegment<'a> {
+    fn new(kind: NameKind<'a>) -> Self {
         Self {
             kind,
             arguments: None,
@@ -67,7 +67,7 @@ impl<'a> Part<'a> {
     /// The identifier; empty for other kinds.
     pub(super) fn name(&self) -> &'a str {
         match self.kind {
-            Kind::Name(name) => name,
+            NameKind::Name(name) => name,
             _ => "",
         }
     }
@@ -119,12 +119,12 @@ impl<'a> Parser<'a> {
         while at < end {
             if let Some((path, next)) = self.path(at, end) {
                 self.push_text(&mut nodes, text, at);
-                nodes.push(Node::Path(path));
+                nodes.push(NameNode::Path(path));
                 (at, text) = (next, next);
             } else if let Some(close) = self.closing(at, end) {
                 self.push_text(&mut nodes, text, at);
                 let bracket = self.byte(at, end);
-                nodes.push(Node::Group(bracket, self.list(at + 1, close)));
+                nodes.push(NameNode::Group(bracket, self.list(at + 1, close)));
                 at = (close + 1).min(end);
                 text = at;
             } else {
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
     fn push_text(&self, nodes: &mut Sequence<'a>, from: usize, to: usize) {
         let text = self.rest(from, to);
         if !text.is_empty() {
-            nodes.push(Node::Text(text));
+            nodes.push(NameNode::Text(text));
         }
     }
 
@@ -166,7 +166,7 @@ impl<'a> Parser<'a> {
         ranges.into_iter()
     }
 
-    fn path(&mut self, at: usize, end: usize) -> Option<(Vec<Part<'a>>, usize)> {
+    fn path(&mut self, at: usize, end: usize) -> Option<(Vec<NameSegment<'a>>, usize)> {
         let mut next = at;
         if self.rest(at, end).starts_with("::") {
             next += 2;
@@ -185,10 +185,10 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn part(&mut self, at: usize, end: usize) -> Option<(Part<'a>, usize)> {
+    fn part(&mut self, at: usize, end: usize) -> Option<(NameSegment<'a>, usize)> {
         let (kind, mut at) = self.kind(at, end)?;
-        let is_operator = matches!(kind, Kind::Name(name) if name.starts_with("operator"));
-        let mut part = Part::new(kind);
+        let is_operator = matches!(kind, NameKind::Name(name) if name.starts_with("operator"));
+        let mut part = NameSegment::new(kind);
         at = self.skip_tags(at, end);
         let mut open = at;
         let rest = self.rest(at, end);
@@ -232,28 +232,28 @@ impl<'a> Parser<'a> {
         arguments
     }
 
-    fn kind(&mut self, at: usize, end: usize) -> Option<(Kind<'a>, usize)> {
+    fn kind(&mut self, at: usize, end: usize) -> Option<(NameKind<'a>, usize)> {
         if let Some(close) = self.closing(at, end) {
             let inner = self.rest(at + 1, close);
             let after = (close + 1).min(end);
             let kind = match (self.byte(at, end), inner) {
-                (b'(', "anonymous namespace") => Kind::Anonymous("(anonymous namespace)"),
-                (b'<', "unnamed") => Kind::Anonymous("<unnamed>"),
-                (b'{', "anonymous") => Kind::Anonymous("{anonymous}"),
-                (b'{', _) => Kind::Lambda(self.sequence(at + 1, close), None),
+                (b'(', "anonymous namespace") => NameKind::Anonymous("(anonymous namespace)"),
+                (b'<', "unnamed") => NameKind::Anonymous("<unnamed>"),
+                (b'{', "anonymous") => NameKind::Anonymous("{anonymous}"),
+                (b'{', _) => NameKind::Lambda(self.sequence(at + 1, close), None),
                 (b'[', _) if inner.starts_with("lambda") => {
                     let number = inner.rsplit_once(" (instance ");
                     let before = number.map_or(inner.len(), |(before, _)| before.len());
                     let nodes = self.sequence(at + 1, at + 1 + before);
-                    Kind::Lambda(nodes, number.map(|(_, n)| n.trim_end_matches(')')))
+                    NameKind::Lambda(nodes, number.map(|(_, n)| n.trim_end_matches(')')))
                 }
-                (b'<', _) => Kind::Angle(self.list(at + 1, close)),
+                (b'<', _) => NameKind::Angle(self.list(at + 1, close)),
                 _ => return None,
             };
             return Some((kind, after));
         }
         let after = self.identifier(at, end);
-        (after > at).then(|| (Kind::Name(self.rest(at, after)), after))
+        (after > at).then(|| (NameKind::Name(self.rest(at, after)), after))
     }
 
     /// End of the identifier that begins at `at`.

@@ -1,6 +1,6 @@
 //! Classes of template arguments, by how informative they are.
 
-use super::tree::{Argument, Kind, Node, Part, Sequence};
+use super::tree::{Argument, NameKind, NameNode, NameSegment, Sequence};
 
 /// Classes, the least informative first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,9 +58,9 @@ fn visit(nodes: &Sequence<'_>, classes: &mut [(Class, usize)]) -> Class {
     let mut highest = Class::Helper;
     for node in nodes {
         let class = match node {
-            Node::Text(_) => Class::Helper,
-            Node::Group(_, list) => visit_all(list, classes),
-            Node::Path(path) => visit_path(path, classes),
+            NameNode::Text(_) => Class::Helper,
+            NameNode::Group(_, list) => visit_all(list, classes),
+            NameNode::Path(path) => visit_path(path, classes),
         };
         highest = highest.max(class);
     }
@@ -72,13 +72,13 @@ fn visit_all(list: &[Sequence<'_>], classes: &mut [(Class, usize)]) -> Class {
     each.fold(Class::Helper, Class::max)
 }
 
-fn visit_path(path: &[Part<'_>], classes: &mut [(Class, usize)]) -> Class {
+fn visit_path(path: &[NameSegment<'_>], classes: &mut [(Class, usize)]) -> Class {
     let mut inner = Class::Helper;
     for part in path {
         inner = inner.max(match &part.kind {
-            Kind::Lambda(nodes, _) => visit(nodes, classes),
-            Kind::Angle(list) => visit_all(list, classes),
-            Kind::Name(_) | Kind::Anonymous(_) => Class::Helper,
+            NameKind::Lambda(nodes, _) => visit(nodes, classes),
+            NameKind::Angle(list) => visit_all(list, classes),
+            NameKind::Name(_) | NameKind::Anonymous(_) => Class::Helper,
         });
         inner = inner.max(visit_all(
             part.parameters.as_deref().unwrap_or_default(),
@@ -110,12 +110,12 @@ fn own_class(nodes: &Sequence<'_>) -> Class {
         return Class::Number;
     }
     let paths = nodes.iter().filter_map(|node| match node {
-        Node::Path(path) => Some(path_class(path)),
+        NameNode::Path(path) => Some(path_class(path)),
         _ => None,
     });
     let is_pointer = nodes
         .iter()
-        .any(|node| matches!(node, Node::Text(text) if text.contains('*')));
+        .any(|node| matches!(node, NameNode::Text(text) if text.contains('*')));
     let class = paths.max().unwrap_or(Class::Number);
     match class {
         Class::Builtin if is_pointer => Class::Helper,
@@ -123,13 +123,13 @@ fn own_class(nodes: &Sequence<'_>) -> Class {
     }
 }
 
-fn path_class(path: &[Part<'_>]) -> Class {
+fn path_class(path: &[NameSegment<'_>]) -> Class {
     let Some(last) = path.last() else {
         return Class::Number;
     };
     let name = last.name();
     let digits = name.strip_prefix(['-', 'T']).unwrap_or(name);
-    let is_lambda = matches!(last.kind, Kind::Lambda(..)) || name.starts_with("'lambda");
+    let is_lambda = matches!(last.kind, NameKind::Lambda(..)) || name.starts_with("'lambda");
     if is_lambda || matches!(name, "operator()" | "operator ()") {
         return Class::Functor;
     }
@@ -151,9 +151,9 @@ fn path_class(path: &[Part<'_>]) -> Class {
 
 /// The functor for which the function around the lambda `path` is instantiated: `F` of
 /// `f<F>(int)::{lambda}`.
-pub(super) fn functor_of<'n, 'a>(path: &'n [Part<'a>]) -> Option<&'n Argument<'a>> {
+pub(super) fn functor_of<'n, 'a>(path: &'n [NameSegment<'a>]) -> Option<&'n Argument<'a>> {
     let last = path.last()?;
-    if !matches!(last.kind, Kind::Lambda(..)) {
+    if !matches!(last.kind, NameKind::Lambda(..)) {
         return None;
     }
     let mut arguments = path.iter().filter_map(|part| part.arguments.as_ref());
@@ -163,7 +163,7 @@ pub(super) fn functor_of<'n, 'a>(path: &'n [Part<'a>]) -> Option<&'n Argument<'a
 
 fn has_functor(nodes: &Sequence<'_>) -> bool {
     nodes.iter().any(|node| match node {
-        Node::Path(path) => {
+        NameNode::Path(path) => {
             let arguments = path.iter().filter_map(|part| part.arguments.as_ref());
             path_class(path) == Class::Functor
                 || arguments.flatten().any(|one| has_functor(&one.nodes))
@@ -174,7 +174,7 @@ fn has_functor(nodes: &Sequence<'_>) -> bool {
 
 /// The value of a cast: `4` of `(int)4`, `true` of `(bool)1`.
 pub(super) fn cast<'a>(nodes: &Sequence<'a>) -> Option<&'a str> {
-    let [Node::Group(b'(', types), Node::Path(path)] = trimmed(nodes) else {
+    let [NameNode::Group(b'(', types), NameNode::Path(path)] = trimmed(nodes) else {
         return None;
     };
     let value = single(path)?;
@@ -182,7 +182,8 @@ pub(super) fn cast<'a>(nodes: &Sequence<'a>) -> Option<&'a str> {
     let [types] = types.as_slice() else {
         return None;
     };
-    let is_bool = matches!(types.as_slice(), [Node::Path(path)] if single(path) == Some("bool"));
+    let is_bool =
+        matches!(types.as_slice(), [NameNode::Path(path)] if single(path) == Some("bool"));
     is_number.then_some(match value {
         "0" if is_bool => "false",
         "1" if is_bool => "true",
@@ -192,7 +193,7 @@ pub(super) fn cast<'a>(nodes: &Sequence<'a>) -> Option<&'a str> {
 
 /// The number without its suffix: `3` of `3ul`.
 pub(super) fn number<'a>(nodes: &Sequence<'a>) -> Option<&'a str> {
-    let [Node::Path(path)] = trimmed(nodes) else {
+    let [NameNode::Path(path)] = trimmed(nodes) else {
         return None;
     };
     let number = without_suffix(single(path)?);
@@ -206,18 +207,17 @@ fn without_suffix(number: &str) -> &str {
 }
 
 /// The identifier, if the path has just one component.
-fn single<'a>(path: &[Part<'a>]) -> Option<&'a str> {
+fn single<'a>(path: &[NameSegment<'a>]) -> Option<&'a str> {
     let [part] = path else { return None };
     let is_bare = part.arguments.is_none() && part.parameters.is_none();
     match part.kind {
-        Kind::Name(name) if is_bare => Some(name),
+        NameKind::Name(name) if is_bare => Some(name),
         _ => None,
     }
 }
 
-fn trimmed<'n, 'a>(nodes: &'n Sequence<'a>) -> &'n [Node<'a>] {
-    let is_space =
-        |node: Option<&Node<'_>>| matches!(node, Some(Node::Text(text)) if text.trim().is_empty());
+fn trimmed<'n, 'a>(nodes: &'n Sequence<'a>) -> &'n [NameNode<'a>] {
+    let is_space = |node: Option<&NameNode<'_>>| matches!(node, Some(NameNode::Text(text)) if text.trim().is_empty());
     let mut nodes = nodes.as_slice();
     if is_space(nodes.first()) {
         nodes = &nodes[1..];
@@ -230,11 +230,11 @@ fn trimmed<'n, 'a>(nodes: &'n Sequence<'a>) -> &'n [Node<'a>] {
 
 /// Whether an argument after the first has the default value.
 pub(super) fn is_default(nodes: &Sequence<'_>, owner_is_std: bool) -> bool {
-    let [Node::Path(path)] = trimmed(nodes) else {
+    let [NameNode::Path(path)] = trimmed(nodes) else {
         return false;
     };
     let is_std = path.first().is_some_and(|part| part.name() == "std");
-    match path.last().map(Part::name) {
+    match path.last().map(NameSegment::name) {
         Some("allocator" | "char_traits") => is_std,
         Some("less" | "hash" | "equal_to" | "default_delete") => is_std && owner_is_std,
         _ => false,
@@ -242,8 +242,8 @@ pub(super) fn is_default(nodes: &Sequence<'_>, owner_is_std: bool) -> bool {
 }
 
 /// Whether it is a class for characters: `basic_string<char, ...>`.
-pub(super) fn is_of_char(part: &Part<'_>) -> bool {
+pub(super) fn is_of_char(part: &NameSegment<'_>) -> bool {
     let first = part.arguments.as_ref().and_then(|all| all.first());
     let nodes = first.map(|argument| trimmed(&argument.nodes));
-    matches!(nodes, Some([Node::Path(path)]) if single(path) == Some("char"))
+    matches!(nodes, Some([NameNode::Path(path)]) if single(path) == Some("char"))
 }

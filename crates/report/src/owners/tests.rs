@@ -82,7 +82,7 @@ fn pools_are_found_before_the_owners_caller() {
 /// Frames of a single caller.
 struct Caller(Vec<Frame>);
 
-impl Symbols for Caller {
+impl Symbolize for Caller {
     fn frames(&self, _: u32, _: &Location, _: bool) -> Vec<Frame> {
         Vec::new()
     }

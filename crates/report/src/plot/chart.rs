@@ -13,7 +13,7 @@ pub struct Band {
 
 /// A line above the areas.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct ChartLine {
     /// What it stands for.
     pub label: String,
     /// Seconds and bytes.
@@ -30,7 +30,7 @@ pub struct Chart {
     /// Stacked areas, the lowest first.
     pub bands: Vec<Band>,
     /// Lines of other origin.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
     /// Seconds and bytes of the highest point.
     pub peak: Option<(f64, f64)>,
     /// Bytes that were never freed.

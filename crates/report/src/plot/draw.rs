@@ -10,7 +10,7 @@ use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
 use super::legend::Legend;
-use super::{Chart, Line, labels};
+use super::{Chart, ChartLine, labels};
 use crate::names;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::{files, terminal};
@@ -297,7 +297,7 @@ pub(super) fn outline(chart: &Chart, index: usize) -> Vec<(f64, f64)> {
 }
 
 /// What is drawn of a line, in seconds and bytes.
-pub(super) fn course(chart: &Chart, line: &Line) -> Vec<(f64, f64)> {
+pub(super) fn course(chart: &Chart, line: &ChartLine) -> Vec<(f64, f64)> {
     let (first, last) = chart.span();
     let points = line.points.iter().copied();
     let inside = points.filter(|(time, _)| (first..=last).contains(time));

@@ -42,7 +42,7 @@ pub(super) fn headroom(height: f64, text: f64) -> f64 {
 }
 
 /// Where there is room.
-struct Room {
+struct LabelSpace {
     width: i32,
     height: i32,
     /// Between a label and what it names.
@@ -51,7 +51,7 @@ struct Room {
     taken: Vec<Rect>,
 }
 
-impl Room {
+impl LabelSpace {
     /// Keeps labels away from the line through `points`, whose parts are level or upright.
     fn keep_free(&mut self, points: &[Point]) {
         let parts = points.windows(2).map(|pair| Rect {
@@ -119,7 +119,7 @@ impl Room {
 }
 
 /// A label and where it is.
-struct Label {
+struct PlotLabel {
     text: String,
     colour: RGBColor,
     rect: Rect,
@@ -128,14 +128,14 @@ struct Label {
 }
 
 /// Lines in pixels: edges of areas, lines, the line of what was never freed.
-struct Lines {
+struct PixelLines {
     edges: Vec<Vec<Point>>,
     lines: Vec<Vec<Point>>,
     leak: Option<Vec<Point>>,
     peak: Option<Point>,
 }
 
-impl Lines {
+impl PixelLines {
     /// `pixel` says where a point of the axes is.
     fn of(chart: &Chart, scale: &Scale, pixel: impl Fn(&(f64, f64)) -> Point) -> Self {
         let pixels = |points: Vec<(f64, f64)>| -> Vec<Point> {
@@ -168,7 +168,7 @@ pub(super) fn draw<DB: DrawingBackend>(
         let (x, y) = area.map_coordinate(point);
         (x - across.start, y - down.start)
     };
-    let lines = Lines::of(chart, scale, pixel);
+    let lines = PixelLines::of(chart, scale, pixel);
     let style = TextStyle::from((FONT, text).into_font());
     let measure = |label: &str| {
         let (width, height) = area.estimate_text_size(label, &style).unwrap_or_default();
@@ -176,7 +176,7 @@ pub(super) fn draw<DB: DrawingBackend>(
         let height = height.max(text as u32);
         (width.cast_signed() + 4, height.cast_signed())
     };
-    let room = Room {
+    let room = LabelSpace {
         width: across.end - across.start,
         height: down.end - down.start,
         gap: (text / 2.0) as i32,
@@ -213,10 +213,10 @@ pub(super) fn draw<DB: DrawingBackend>(
 fn placed(
     chart: &Chart,
     scale: &Scale,
-    lines: &Lines,
-    mut room: Room,
+    lines: &PixelLines,
+    mut room: LabelSpace,
     measure: impl Fn(&str) -> Point,
-) -> Vec<Label> {
+) -> Vec<PlotLabel> {
     let all = lines.edges.iter().chain(&lines.lines).chain(&lines.leak);
     all.for_each(|points| room.keep_free(points));
     let mut labels = Vec::new();
@@ -229,7 +229,7 @@ fn placed(
         // The dot is no place for other labels.
         room.taken
             .push(Rect::at(x - gap, y - gap, (2 * gap, 2 * gap)));
-        labels.extend(found.map(|rect| Label {
+        labels.extend(found.map(|rect| PlotLabel {
             text,
             colour: PEAK,
             rect,
@@ -238,7 +238,7 @@ fn placed(
     }
     let mut along = |text: String, colour, points: &[Point]| {
         let places = room.along(points, measure(&text));
-        labels.extend(room.place(&places).map(|rect| Label {
+        labels.extend(room.place(&places).map(|rect| PlotLabel {
             text,
             colour,
             rect,
@@ -287,7 +287,7 @@ mod tests {
             at in 0..60usize,
             width in 20..300i32,
         ) {
-            let mut room = Room { width: WIDTH, height: HEIGHT, gap: GAP, taken: Vec::new() };
+            let mut room = LabelSpace { width: WIDTH, height: HEIGHT, gap: GAP, taken: Vec::new() };
             lines.iter().for_each(|points| room.keep_free(points));
             let lines_taken = room.taken.clone();
             let peak = lines[0][at % lines[0].len()];

@@ -13,7 +13,7 @@ const COLUMNS: usize = 60;
 
 /// What is in the legend, and where.
 pub(super) struct Legend {
-    entries: Vec<Entry>,
+    entries: Vec<LegendEntry>,
     text: f64,
 }
 
@@ -48,7 +48,7 @@ impl Legend {
     }
 }
 
-struct Entry {
+struct LegendEntry {
     label: String,
     colour: RGBColor,
     x: i32,
@@ -65,7 +65,7 @@ fn entries<DB: DrawingBackend>(
     chart: &Chart,
     area: &Area<DB>,
     text: f64,
-) -> Result<Vec<Entry>, DrawingAreaErrorKind<DB::ErrorType>> {
+) -> Result<Vec<LegendEntry>, DrawingAreaErrorKind<DB::ErrorType>> {
     let (width, height) = area.dim_in_pixel();
     let width = i32::try_from(width).unwrap_or(i32::MAX);
     let box_size = (text * 0.9) as i32;
@@ -86,7 +86,7 @@ fn entries<DB: DrawingBackend>(
             x = box_size;
             row += 1;
         }
-        entries.push(Entry {
+        entries.push(LegendEntry {
             label,
             colour,
             x,

@@ -15,24 +15,26 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::analysis::{Accounts, NoMatch, Part, Selection, Step, Visitor, present};
+use crate::analysis::{
+    AccountStep, Accounts, AllocationPart, NoMatch, Selection, Visitor, present,
+};
 use crate::label;
 use crate::run::run_of;
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_model::stack::Symbols;
+use gpuprobe_model::stack::Symbolize;
 use gpuprobe_os::regular::read_text;
 use gpuprobe_os::say;
 use gpuprobe_recording::{Database, Session};
 
-pub use chart::{Band, Chart, Line};
+pub use chart::{Band, Chart, ChartLine};
 pub use draw::write;
-pub use smi::{Sample, parse as parse_smi};
+pub use smi::{SmiSample, parse as parse_smi};
 pub use steps::Steps;
 
 /// What areas stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-pub enum By {
+pub enum PlotBy {
     /// Kinds of memory.
     #[default]
     Kind,
@@ -44,7 +46,7 @@ pub enum By {
 
 /// What `gpuprobe plot` does.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct PlotConfig {
     /// The recording or export; none if a usage report is plotted alone.
     pub file: Option<PathBuf>,
     /// The picture; its extension says which format.
@@ -52,7 +54,7 @@ pub struct Config {
     /// What of the file is looked at.
     pub selection: Selection,
     /// What areas stand for.
-    pub by: By,
+    pub by: PlotBy,
     /// Places that have an area of their own.
     pub top: usize,
     /// What `nvidia-smi` said meanwhile.
@@ -69,7 +71,7 @@ pub struct Config {
 ///
 /// # Errors
 /// Those of the files.
-pub fn run(config: &Config) -> Result<()> {
+pub fn run(config: &PlotConfig) -> Result<()> {
     let mut chart = match (&config.file, &config.usage) {
         (_, Some(usage)) => table::chart(&read(usage)?, usage)?,
         (Some(file), None) => of_recording(file, config)?,
@@ -102,26 +104,26 @@ fn read(path: &Path) -> Result<String> {
     read_text(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
+fn of_recording(file: &Path, config: &PlotConfig) -> Result<Chart> {
     let database = Database::open(file)?;
     present::check(&database, &config.selection, true)?;
     let session = Session::read(&database)?;
     let sites = match config.by {
-        By::Kind | By::TensorSite => Vec::new(),
-        By::Site => top_sites(&database, &session, config)?,
+        PlotBy::Kind | PlotBy::TensorSite => Vec::new(),
+        PlotBy::Site => top_sites(&database, &session, config)?,
     };
     let labels: Vec<String> = match config.by {
-        By::Kind | By::TensorSite => MemoryKind::ALL
+        PlotBy::Kind | PlotBy::TensorSite => MemoryKind::ALL
             .iter()
             .map(|kind| kind.name().to_owned())
             .collect(),
-        By::Site => sites
+        PlotBy::Site => sites
             .iter()
             .map(|area| area.label.clone())
             .chain(["elsewhere".to_owned()])
             .collect(),
     };
-    let mut collect = Collect {
+    let mut collect = SiteSteps {
         steps: Steps::new(labels.len()),
         by: config.by,
         sites,
@@ -136,7 +138,7 @@ fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
         );
         return Err(NoMatch(why).into());
     };
-    if config.by == By::TensorSite {
+    if config.by == PlotBy::TensorSite {
         let mut chart = tensors::chart(&database, config, first)?;
         chart.title = run_of(&session);
         let smi = smi_lines(file, &database, &session, config, first)?;
@@ -164,9 +166,9 @@ fn smi_lines(
     file: &Path,
     database: &Database,
     session: &Session,
-    config: &Config,
+    config: &PlotConfig,
     first_ns: i64,
-) -> Result<Vec<Line>> {
+) -> Result<Vec<ChartLine>> {
     let Some(path) = &config.smi else {
         return smi::recorded(database, first_ns);
     };
@@ -183,7 +185,7 @@ fn smi_lines(
 }
 
 /// A call site that has an area of its own.
-struct Area {
+struct SiteArea {
     /// Its number, as in reports.
     id: u32,
     /// That and what reports call it.
@@ -191,13 +193,13 @@ struct Area {
 }
 
 /// The call sites that hold most at the peak.
-fn top_sites(database: &Database, session: &Session, config: &Config) -> Result<Vec<Area>> {
+fn top_sites(database: &Database, session: &Session, config: &PlotConfig) -> Result<Vec<SiteArea>> {
     let accounts = Accounts::read(database, session, &config.selection, &mut ())?;
     let callers = &accounts.callers;
     let mut sums: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
     for process in accounts.ledger.at_peak_of_rows().living() {
         for allocation in process.allocations() {
-            let part = Part::of(process, allocation);
+            let part = AllocationPart::of(process, allocation);
             if config.selection.host || !part.is_host() {
                 let id = callers.folded_id(part.caller);
                 let (sum, _) = sums.entry(id).or_insert((0, part.caller));
@@ -221,7 +223,7 @@ fn top_sites(database: &Database, session: &Session, config: &Config) -> Result<
         .map(|(frames, called)| (frames.as_slice(), called.as_ref()))
         .collect();
     let labels = label::labels(&parts);
-    let areas = sites.iter().zip(labels).map(|(&(id, _), label)| Area {
+    let areas = sites.iter().zip(labels).map(|(&(id, _), label)| SiteArea {
         id,
         label: format!("#{id} {label}"),
     });
@@ -229,20 +231,20 @@ fn top_sites(database: &Database, session: &Session, config: &Config) -> Result<
 }
 
 /// Collects the steps of every area.
-struct Collect {
+struct SiteSteps {
     steps: Steps,
-    by: By,
-    sites: Vec<Area>,
+    by: PlotBy,
+    sites: Vec<SiteArea>,
     /// The area of each number of a caller.
     areas: HashMap<u32, usize>,
     host: bool,
 }
 
-impl Collect {
-    fn band(&mut self, part: &Part, accounts: &Accounts<'_>) -> usize {
+impl SiteSteps {
+    fn band(&mut self, part: &AllocationPart, accounts: &Accounts<'_>) -> usize {
         match self.by {
-            By::Kind | By::TensorSite => part.allocation.kind() as usize,
-            By::Site => *self.areas.entry(part.caller).or_insert_with(|| {
+            PlotBy::Kind | PlotBy::TensorSite => part.allocation.kind() as usize,
+            PlotBy::Site => *self.areas.entry(part.caller).or_insert_with(|| {
                 let id = accounts.callers.folded_id(part.caller);
                 let known = self.sites.iter().position(|area| area.id == id);
                 known.unwrap_or(self.sites.len())
@@ -251,10 +253,10 @@ impl Collect {
     }
 }
 
-impl Visitor for Collect {
-    fn change(&mut self, step: &Step<'_>, accounts: &Accounts<'_>) -> Result<()> {
+impl Visitor for SiteSteps {
+    fn change(&mut self, step: &AccountStep<'_>, accounts: &Accounts<'_>) -> Result<()> {
         let host = self.host;
-        let is_shown = |part: &&Part| host || !part.is_host();
+        let is_shown = |part: &&AllocationPart| host || !part.is_host();
         if !step.parts().any(|part| is_shown(&part)) {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use chrono::{NaiveDateTime, TimeDelta};
 
-use super::Line;
+use super::ChartLine;
 use gpuprobe_recording::Database;
 use gpuprobe_recording::row::integer;
 
@@ -13,7 +13,7 @@ const MAX_GPUS: usize = 64;
 
 /// A sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
+pub struct SmiSample {
     /// Local time of the host.
     pub time: NaiveDateTime,
     /// Which GPU.
@@ -27,7 +27,7 @@ pub struct Sample {
 ///
 /// # Errors
 /// A line that is none of these.
-pub fn parse(text: &str) -> Result<Vec<Sample>> {
+pub fn parse(text: &str) -> Result<Vec<SmiSample>> {
     let mut samples = Vec::new();
     let mut named = false;
     for (number, line) in text.lines().enumerate() {
@@ -62,7 +62,7 @@ pub fn parse(text: &str) -> Result<Vec<Sample>> {
     Ok(samples)
 }
 
-fn sample(fields: &[&str]) -> Option<(Sample, bool)> {
+fn sample(fields: &[&str]) -> Option<(SmiSample, bool)> {
     let time = fields.first()?.replace('/', "-");
     let time = NaiveDateTime::parse_from_str(&time, "%Y-%m-%d %H:%M:%S%.f").ok()?;
     let (used, unit) = match fields.last()?.split_once(' ') {
@@ -85,7 +85,7 @@ fn sample(fields: &[&str]) -> Option<(Sample, bool)> {
         _ => return None,
     };
     Some((
-        Sample {
+        SmiSample {
             time,
             gpu: gpu.unwrap_or(0),
             bytes: used * scale,
@@ -96,7 +96,7 @@ fn sample(fields: &[&str]) -> Option<(Sample, bool)> {
 
 /// GPUs come in turn, all of a turn at nearly the same time. Their number is the least after which
 /// there is regularly a pause that is about as long as any.
-fn count_gpus(samples: &[Sample]) -> usize {
+fn count_gpus(samples: &[SmiSample]) -> usize {
     let gaps: Vec<_> = samples
         .windows(2)
         .map(|pair| pair[1].time - pair[0].time)
@@ -114,7 +114,7 @@ fn count_gpus(samples: &[Sample]) -> usize {
 }
 
 /// The samples as lines, in seconds after `zero_ns` (since 1970, UTC). Times are `offset_s` east.
-pub(super) fn lines(samples: &[Sample], zero_ns: i64, offset_s: i32) -> Vec<Line> {
+pub(super) fn lines(samples: &[SmiSample], zero_ns: i64, offset_s: i32) -> Vec<ChartLine> {
     let seconds = |time: NaiveDateTime| {
         let utc = time.checked_sub_signed(TimeDelta::seconds(i64::from(offset_s)));
         let ns = utc.and_then(|utc| utc.and_utc().timestamp_nanos_opt());
@@ -129,7 +129,7 @@ pub(super) fn lines(samples: &[Sample], zero_ns: i64, offset_s: i32) -> Vec<Line
 }
 
 /// The samples that a recording took itself.
-pub(super) fn recorded(database: &Database, first_ns: i64) -> Result<Vec<Line>> {
+pub(super) fn recorded(database: &Database, first_ns: i64) -> Result<Vec<ChartLine>> {
     let mut samples = Vec::new();
     database.each("GPUPROBE_SMI", &["t0", "gpu", "usedBytes"], "", |found| {
         let number = |index| integer(found, index);
@@ -145,12 +145,12 @@ pub(super) fn recorded(database: &Database, first_ns: i64) -> Result<Vec<Line>> 
     Ok(by_gpu(samples.into_iter()))
 }
 
-fn by_gpu(samples: impl Iterator<Item = (usize, f64, f64)>) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
+fn by_gpu(samples: impl Iterator<Item = (usize, f64, f64)>) -> Vec<ChartLine> {
+    let mut lines: Vec<ChartLine> = Vec::new();
     for (gpu, time, bytes) in samples {
         while lines.len() <= gpu {
             let label = format!("nvidia-smi, GPU {}", lines.len());
-            lines.push(Line {
+            lines.push(ChartLine {
                 label,
                 points: Vec::new(),
             });

@@ -5,12 +5,12 @@ const BUCKETS: usize = 4096;
 
 /// The values of all bands at some time.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Point {
+pub(super) struct BandPoint {
     pub(super) time_ns: i64,
     pub(super) values: Vec<u64>,
 }
 
-impl Point {
+impl BandPoint {
     fn total(&self) -> u64 {
         self.values
             .iter()
@@ -22,8 +22,8 @@ impl Point {
 #[derive(Clone, Debug)]
 struct Bucket {
     number: i64,
-    highest: Point,
-    last: Point,
+    highest: BandPoint,
+    last: BandPoint,
 }
 
 /// Collects a timeline.
@@ -71,7 +71,7 @@ impl Steps {
     /// Notes the values as they are at `time_ns`.
     pub fn mark(&mut self, time_ns: i64) {
         let number = time_ns.div_euclid(self.width_ns);
-        let now = Point {
+        let now = BandPoint {
             time_ns,
             values: self.now.clone(),
         };
@@ -117,7 +117,7 @@ impl Steps {
     }
 
     /// The points, in order.
-    pub(super) fn points(&self) -> impl Iterator<Item = &Point> {
+    pub(super) fn points(&self) -> impl Iterator<Item = &BandPoint> {
         self.buckets.iter().flat_map(|bucket| {
             let last = (bucket.highest != bucket.last).then_some(&bucket.last);
             std::iter::once(&bucket.highest).chain(last)

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 
-use super::{Chart, Config, Line, Steps};
+use super::{Chart, ChartLine, PlotConfig, Steps};
 use crate::analysis::NoMatch;
-use crate::analysis::tensors::Tensors;
+use crate::analysis::tensors::TensorState;
 use crate::memleak::SiteReport;
 use gpuprobe_engine::{Allocator, Ledger};
 use gpuprobe_model::event::Event;
@@ -19,7 +19,7 @@ const OTHERS: [&str; 2] = ["elsewhere", "allocated before gpuprobe attached"];
 type Place = (u32, u16);
 
 /// A call site that has an area of its own.
-struct Area {
+struct TensorArea {
     place: Place,
     /// The numbers that the engine knows it by.
     numbers: Vec<u32>,
@@ -30,12 +30,12 @@ struct Area {
 ///
 /// # Errors
 /// The file cannot be read, or has no tensors.
-pub(super) fn chart(database: &Database, config: &Config, first_ns: i64) -> Result<Chart> {
+pub(super) fn chart(database: &Database, config: &PlotConfig, first_ns: i64) -> Result<Chart> {
     let to_ns = config.selection.to_ns;
     let until_ns = to_ns.map(|to| first_ns.saturating_add(to));
     let is_wanted = |pid: u32| config.selection.pid.is_none_or(|wanted| wanted == pid);
     let mut highest = (0, 0);
-    let all = Tensors::play(database, until_ns, |event, player| {
+    let all = TensorState::play(database, until_ns, |event, player| {
         if let Event::Tensor(tensor) = event {
             let now = allocated(&player.state.ledger, is_wanted);
             highest = highest.max((now, tensor.time_ns));
@@ -52,8 +52,8 @@ pub(super) fn chart(database: &Database, config: &Config, first_ns: i64) -> Resu
         .map(|area| area.label.clone())
         .chain(OTHERS.map(str::to_owned))
         .collect();
-    let mut collect = Collect::new(&areas);
-    Tensors::play(database, until_ns, |event, player| {
+    let mut collect = TensorSteps::new(&areas);
+    TensorState::play(database, until_ns, |event, player| {
         if let Some(time_ns) = collect.enter(event, &player.state.ledger, is_wanted) {
             let time_ns = all.session_ns(time_ns).saturating_sub(first_ns);
             collect.mark(time_ns, &player.state.ledger, is_wanted);
@@ -64,7 +64,7 @@ pub(super) fn chart(database: &Database, config: &Config, first_ns: i64) -> Resu
     let points = reserved.times.into_iter().zip(values.unwrap_or_default());
     let peak_ns = at_peak.saturating_sub(first_ns);
     Ok(Chart {
-        lines: vec![Line {
+        lines: vec![ChartLine {
             label: "reserved by PyTorch".to_owned(),
             points: points.collect(),
         }],
@@ -87,8 +87,8 @@ fn allocated(ledger: &Ledger, is_wanted: impl Fn(u32) -> bool) -> u64 {
 }
 
 /// The call sites at which most was handed out at that time of the session.
-fn top_sites(database: &Database, config: &Config, at_ns: i64) -> Result<Vec<Area>> {
-    let Some(then) = Tensors::read(database, Some(at_ns))? else {
+fn top_sites(database: &Database, config: &PlotConfig, at_ns: i64) -> Result<Vec<TensorArea>> {
+    let Some(then) = TensorState::read(database, Some(at_ns))? else {
         return Ok(Vec::new());
     };
     let mut sites: Vec<(Place, SiteReport)> = Vec::new();
@@ -104,7 +104,7 @@ fn top_sites(database: &Database, config: &Config, at_ns: i64) -> Result<Vec<Are
     }
     sites.sort_by_key(|(_, site)| std::cmp::Reverse(site.live.live_bytes));
     sites.truncate(config.top);
-    let area = |(place, site): (Place, SiteReport)| Area {
+    let area = |(place, site): (Place, SiteReport)| TensorArea {
         place,
         label: format!("T{} {}", site.id, site.label),
         numbers: site.own_ids,
@@ -113,7 +113,7 @@ fn top_sites(database: &Database, config: &Config, at_ns: i64) -> Result<Vec<Are
 }
 
 /// Collects the steps of every area.
-struct Collect {
+struct TensorSteps {
     steps: Steps,
     reserved: Steps,
     /// The area of call sites.
@@ -125,8 +125,8 @@ struct Collect {
     before: u64,
 }
 
-impl Collect {
-    fn new(areas: &[Area]) -> Self {
+impl TensorSteps {
+    fn new(areas: &[TensorArea]) -> Self {
         let numbers = areas.iter().enumerate().flat_map(|(index, area)| {
             let numbers = area.numbers.iter();
             numbers.map(move |&number| ((area.place, number), index))

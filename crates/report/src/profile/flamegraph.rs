@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, from_lines};
 
-use super::layers::Layer;
-use super::{Frame, Profile, Sample, Weight, folded};
+use super::layers::CodeLayer;
+use super::{Profile, ProfileFrame, StackSample, Weight, folded};
 use crate::names;
 use crate::words::amount;
 use gpuprobe_model::stack::Language;
@@ -33,7 +33,7 @@ const PROCESS: Color = Color {
 ///
 /// Returns an error if the flame graph cannot be drawn or `out` cannot be written.
 pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<()> {
-    let shown = Shown::of(profile, weight);
+    let shown = FrameStyle::of(profile, weight);
     let mut palette = shown.palette.clone();
     let mut options = Options::default();
     let sum = profile.sum(weight);
@@ -68,7 +68,7 @@ pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<(
 }
 
 /// How frames are shown.
-struct Shown<'a> {
+struct FrameStyle<'a> {
     /// Shown names of native functions.
     functions: HashMap<&'a str, String>,
     /// Text of the lowest frame.
@@ -77,12 +77,12 @@ struct Shown<'a> {
     with_processes: bool,
     palette: PaletteMap,
     /// Layers of the frames drawn.
-    layers: Vec<Layer>,
+    layers: Vec<CodeLayer>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> FrameStyle<'a> {
     fn of(profile: &'a Profile, weight: Weight) -> Self {
-        let is_drawn = |one: &&Sample| one.amount(weight).bytes > 0;
+        let is_drawn = |one: &&StackSample| one.amount(weight).bytes > 0;
         let drawn = || profile.samples.iter().filter(is_drawn);
         let frames = || drawn().flat_map(|sample| sample.visible(profile.full_stacks));
         let native = frames().filter(|frame| frame.language == Language::Native);
@@ -112,7 +112,7 @@ impl<'a> Shown<'a> {
         };
         let mut layers = BTreeSet::new();
         for frame in frames() {
-            let (layer, name) = (Layer::of(frame), shown.name(frame));
+            let (layer, name) = (CodeLayer::of(frame), shown.name(frame));
             layers.insert(layer);
             shown.palette.insert(name.as_str(), layer.shade(&name));
         }
@@ -121,7 +121,7 @@ impl<'a> Shown<'a> {
     }
 
     /// Text of a frame.
-    fn name(&self, frame: &Frame) -> String {
+    fn name(&self, frame: &ProfileFrame) -> String {
         match frame.language {
             Language::Native => self.functions.get(&*frame.function).cloned(),
             Language::Python => None,
@@ -130,7 +130,7 @@ impl<'a> Shown<'a> {
     }
 
     fn lines(&self, profile: &Profile, weight: Weight) -> Vec<String> {
-        let stack = |sample: &Sample| {
+        let stack = |sample: &StackSample| {
             let process = self.with_processes.then(|| folded::name(&sample.process));
             let frames = sample.visible(profile.full_stacks).rev();
             let frames = frames.map(|frame| self.name(frame));
@@ -169,14 +169,14 @@ fn escaped(text: &str) -> String {
 const LEGEND_HEIGHT: u32 = 24;
 
 /// Adds a legend of the colours below the picture.
-fn with_legend(svg: String, layers: &[Layer]) -> String {
+fn with_legend(svg: String, layers: &[CodeLayer]) -> String {
     let Some(height) = height_of(&svg).filter(|_| !layers.is_empty()) else {
         return svg;
     };
     let taller = height + LEGEND_HEIGHT;
     let mut legend = String::new();
     let mut x = 10;
-    for layer in Layer::ALL.iter().filter(|layer| layers.contains(layer)) {
+    for layer in CodeLayer::ALL.iter().filter(|layer| layers.contains(layer)) {
         let (colour, name) = (layer.colour(), layer.name());
         let Color { r, g, b } = colour;
         legend += &format!(
@@ -237,11 +237,11 @@ const MOST_BITS: u32 = 52;
 mod tests {
     use std::rc::Rc;
 
-    use super::super::Amount;
+    use super::super::SampleValue;
     use super::*;
 
-    fn sample(process: &str, frames: &[(&str, &str)], bytes: u64) -> Sample {
-        let frame = |(function, module): &(&str, &str)| Frame {
+    fn sample(process: &str, frames: &[(&str, &str)], bytes: u64) -> StackSample {
+        let frame = |(function, module): &(&str, &str)| ProfileFrame {
             function: (*function).into(),
             module: (*module).into(),
             file: None,
@@ -250,11 +250,11 @@ mod tests {
             language: Language::Native,
             inlined: false,
         };
-        let amount = Amount {
+        let amount = SampleValue {
             bytes,
             allocations: 1,
         };
-        Sample {
+        StackSample {
             process: Rc::from(process),
             pid: 1,
             frames: frames.iter().map(frame).collect(),
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    fn drawn(samples: Vec<Sample>) -> String {
+    fn drawn(samples: Vec<StackSample>) -> String {
         let profile = Profile {
             samples,
             run: Some("python3 train.py, NVIDIA H200".into()),

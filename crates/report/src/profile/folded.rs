@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::{Profile, Sample, Weight};
+use super::{Profile, StackSample, Weight};
 use gpuprobe_model::text::printable;
 
 /// The folded lines, sorted, each stack once, without those of weight 0.
@@ -15,7 +15,7 @@ pub fn lines(profile: &Profile, weight: Weight) -> Vec<String> {
 pub(super) fn lines_by(
     profile: &Profile,
     weight: Weight,
-    stack: impl Fn(&Sample) -> String,
+    stack: impl Fn(&StackSample) -> String,
 ) -> Vec<String> {
     let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
     for sample in &profile.samples {
@@ -39,7 +39,7 @@ pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> io::Resu
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-fn stack(sample: &Sample, full: bool) -> String {
+fn stack(sample: &StackSample, full: bool) -> String {
     let frames = sample.visible(full).rev().map(|frame| name(&frame.text()));
     let names: Vec<_> = std::iter::once(name(&sample.process))
         .chain(frames)

@@ -2,14 +2,14 @@
 
 use inferno::flamegraph::color::Color;
 
-use super::Frame;
+use super::ProfileFrame;
 use gpuprobe_model::stack::Language;
 use gpuprobe_stacks::cuda::{file_name, is_cuda};
 use gpuprobe_stacks::python::origin::is_interpreter;
 
 /// Layer of software that a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Layer {
+pub(super) enum CodeLayer {
     /// Lines of Python code.
     Python,
     /// Native code of the Python interpreter.
@@ -58,7 +58,7 @@ const FRAMEWORKS: &[&str] = &[
     "xla_extension",
 ];
 
-impl Layer {
+impl CodeLayer {
     pub(super) const ALL: [Self; 5] = [
         Self::Python,
         Self::Interpreter,
@@ -68,7 +68,7 @@ impl Layer {
     ];
 
     /// The layer of `frame`.
-    pub(super) fn of(frame: &Frame) -> Self {
+    pub(super) fn of(frame: &ProfileFrame) -> Self {
         let file = file_name(&frame.module);
         let begins = |list: &[&str]| list.iter().any(|begin| file.starts_with(begin));
         if frame.language == Language::Python {
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn frames_belong_to_layers() {
         let layer = |function: &str, module: &str, language| {
-            Layer::of(&Frame {
+            CodeLayer::of(&ProfileFrame {
                 function: function.into(),
                 module: module.into(),
                 file: None,
@@ -147,32 +147,32 @@ mod tests {
             })
         };
         let native = |function, module| layer(function, module, Language::Native);
-        assert_eq!(layer("step", "", Language::Python), Layer::Python);
+        assert_eq!(layer("step", "", Language::Python), CodeLayer::Python);
         assert_eq!(
             layer("cudaMalloc", "[jit]", Language::Python),
-            Layer::Python
+            CodeLayer::Python
         );
         assert_eq!(
             native("_PyEval_EvalFrameDefault", "/usr/bin/python3.12"),
-            Layer::Interpreter
+            CodeLayer::Interpreter
         );
         assert_eq!(
             native("python3.12+0x551418", "/usr/bin/python3.12"),
-            Layer::Interpreter
+            CodeLayer::Interpreter
         );
-        assert_eq!(native("PyObject_Call", "/app"), Layer::Interpreter);
-        assert_eq!(native("PyTorch_grow", "/app"), Layer::Program);
-        assert_eq!(native("main", "/app"), Layer::Program);
+        assert_eq!(native("PyObject_Call", "/app"), CodeLayer::Interpreter);
+        assert_eq!(native("PyTorch_grow", "/app"), CodeLayer::Program);
+        assert_eq!(native("main", "/app"), CodeLayer::Program);
         assert_eq!(
             native("__libc_start_main", "/usr/lib/libc.so.6"),
-            Layer::Program
+            CodeLayer::Program
         );
         let torch = "/x/site-packages/torch/lib/libtorch_cuda.so";
-        assert_eq!(native("at::empty_cuda", torch), Layer::Framework);
+        assert_eq!(native("at::empty_cuda", torch), CodeLayer::Framework);
         let cupy = "/x/site-packages/cupy/cuda/memory.so";
-        assert_eq!(native("__pyx_f_alloc", cupy), Layer::Framework);
+        assert_eq!(native("__pyx_f_alloc", cupy), CodeLayer::Framework);
         let cublas = "/x/site-packages/nvidia/cublas/lib/libcublas.so.12";
-        assert_eq!(native("cublasCreate_v2", cublas), Layer::Cuda);
-        assert_eq!(native("cudaMalloc", "/app"), Layer::Cuda);
+        assert_eq!(native("cublasCreate_v2", cublas), CodeLayer::Cuda);
+        assert_eq!(native("cudaMalloc", "/app"), CodeLayer::Cuda);
     }
 }

@@ -3,18 +3,18 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use super::{Amount, Frame, Of, Profile, Sample, Weight, shown};
+use super::{Profile, ProfileFrame, ProfiledMemory, SampleValue, StackSample, Weight, shown};
 use crate::function_name;
 use crate::memleak::stack_of;
 use gpuprobe_model::text::size;
 
-use gpuprobe_engine::totals::{Sums, Total};
-use gpuprobe_engine::{Allocator, Ledger, Process, Site};
-use gpuprobe_model::stack::{Location, Symbols};
+use gpuprobe_engine::totals::{MemorySums, Total};
+use gpuprobe_engine::{Allocator, CallSite, Ledger, Process};
+use gpuprobe_model::stack::{Location, Symbolize};
 
 /// Selects the memory of a profile.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Which {
+pub struct ProfileWeight {
     /// Live memory of the profile: now, or at the peak.
     pub weight: Weight,
     /// Include host memory, too.
@@ -22,12 +22,12 @@ pub struct Which {
     /// Include CUDA's own frames, too.
     pub full_stacks: bool,
     /// Memory from CUDA, or tensors.
-    pub of: Of,
+    pub of: ProfiledMemory,
 }
 
-impl Which {
-    fn amount(&self, sums: &Sums) -> Amount {
-        let mut amount = Amount::from(sums.gpu);
+impl ProfileWeight {
+    fn amount(&self, sums: &MemorySums) -> SampleValue {
+        let mut amount = SampleValue::from(sums.gpu);
         if self.host {
             amount.merge(sums.host.into());
         }
@@ -40,19 +40,19 @@ impl Which {
 /// `time_ns` is the time of the profile, nanoseconds since 1970.
 pub fn of_ledger(
     ledger: &Ledger,
-    symbols: &dyn Symbols,
-    which: Which,
+    symbols: &dyn Symbolize,
+    which: ProfileWeight,
     time_ns: Option<i64>,
 ) -> Profile {
     let at_peak = which.weight == Weight::Peak;
-    let mut besides = Sums::default();
+    let mut besides = MemorySums::default();
     let mut samples = Vec::new();
     for process in ledger.living().chain(ledger.ended(true)) {
-        if which.of == Of::Tensors {
+        if which.of == ProfiledMemory::Tensors {
             samples.extend(of_tensors(process, symbols, which));
             continue;
         }
-        let live = |site: &Site| match at_peak {
+        let live = |site: &CallSite| match at_peak {
             true => ledger.at_peak(process, site),
             false => site.live,
         };
@@ -89,9 +89,13 @@ pub fn of_ledger(
 }
 
 /// Tensors of allocators in `process`.
-fn of_tensors(process: &Process, symbols: &dyn Symbols, which: Which) -> Vec<Sample> {
-    let of = |allocator: &Allocator| -> Vec<Sample> {
-        let live = |site: &Site| match which.weight {
+fn of_tensors(
+    process: &Process,
+    symbols: &dyn Symbolize,
+    which: ProfileWeight,
+) -> Vec<StackSample> {
+    let of = |allocator: &Allocator| -> Vec<StackSample> {
+        let live = |site: &CallSite| match which.weight {
             Weight::Peak => allocator.at_peak(site),
             Weight::End | Weight::Total => site.live,
         };
@@ -104,10 +108,10 @@ fn of_tensors(process: &Process, symbols: &dyn Symbols, which: Which) -> Vec<Sam
 fn of_process<'a>(
     process: &'a Process,
     holder: &'a Process,
-    symbols: &'a dyn Symbols,
-    which: Which,
-    live: impl Fn(&Site) -> Sums + 'a,
-) -> impl Iterator<Item = Sample> + 'a {
+    symbols: &'a dyn Symbolize,
+    which: ProfileWeight,
+    live: impl Fn(&CallSite) -> MemorySums + 'a,
+) -> impl Iterator<Item = StackSample> + 'a {
     let name = process.comm.clone();
     let name: std::rc::Rc<str> = name
         .unwrap_or_else(|| format!("pid {}", process.pid))
@@ -120,8 +124,8 @@ fn of_process<'a>(
         }
         let (frames, _) = stack_of(process.pid, site, symbols);
         let called = function_name(site.row, symbols);
-        let frames = frames.into_iter().map(Frame::from).collect();
-        Some(Sample {
+        let frames = frames.into_iter().map(ProfileFrame::from).collect();
+        Some(StackSample {
             process: name.clone(),
             pid: process.pid,
             frames: shown(frames, &called, which.full_stacks),
@@ -132,13 +136,13 @@ fn of_process<'a>(
 }
 
 /// Merges samples with the same frames, as files may have several numbers for a call stack.
-fn merged(samples: impl Iterator<Item = Sample>, process: &Process) -> Vec<Sample> {
+fn merged(samples: impl Iterator<Item = StackSample>, process: &Process) -> Vec<StackSample> {
     let is_of_rows = process.sites.iter().any(|site| site.caller.is_some());
     if !is_of_rows {
         return samples.collect();
     }
-    let mut places: HashMap<Vec<Frame>, usize> = HashMap::new();
-    let mut together: Vec<Sample> = Vec::new();
+    let mut places: HashMap<Vec<ProfileFrame>, usize> = HashMap::new();
+    let mut together: Vec<StackSample> = Vec::new();
     for sample in samples {
         match places.entry(sample.frames.clone()) {
             Entry::Occupied(place) => {
@@ -177,7 +181,7 @@ pub fn needed_locations(ledger: &Ledger) -> Vec<(u32, Location, bool)> {
     needed
 }
 
-impl From<Total> for Amount {
+impl From<Total> for SampleValue {
     fn from(total: Total) -> Self {
         Self {
             bytes: total.bytes,
@@ -186,7 +190,7 @@ impl From<Total> for Amount {
     }
 }
 
-impl From<gpuprobe_model::stack::Frame> for Frame {
+impl From<gpuprobe_model::stack::Frame> for ProfileFrame {
     fn from(frame: gpuprobe_model::stack::Frame) -> Self {
         Self {
             function: frame.function.into(),

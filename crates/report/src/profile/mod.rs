@@ -16,8 +16,8 @@ use gpuprobe_stacks::allocators::is_below_main;
 use gpuprobe_stacks::cuda;
 use gpuprobe_stacks::python::origin::is_interpreter;
 
-pub use ledger::{Which, needed_locations, of_ledger};
-pub use output::{Config, Outputs};
+pub use ledger::{ProfileWeight, needed_locations, of_ledger};
+pub use output::{Outputs, ProfileConfig};
 
 /// Quantity shown as the width of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Weight {
 /// Memory that a profile is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-pub enum Of {
+pub enum ProfiledMemory {
     /// Memory that programs have from CUDA.
     #[default]
     Cuda,
@@ -56,14 +56,14 @@ pub enum Of {
 
 /// Bytes and number of allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amount {
+pub struct SampleValue {
     /// Sum of the sizes, bytes.
     pub bytes: u64,
     /// Number of the allocations.
     pub allocations: u64,
 }
 
-impl Amount {
+impl SampleValue {
     /// Adds the bytes and allocations of `other`.
     pub fn merge(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -73,7 +73,7 @@ impl Amount {
 
 /// One function of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Frame {
+pub struct ProfileFrame {
     /// Name of the function.
     pub function: Rc<str>,
     /// Path of the binary; empty if there is none.
@@ -92,24 +92,24 @@ pub struct Frame {
 
 /// A call stack of a process, and the memory allocated with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct StackSample {
     /// Name (comm) of the process.
     pub process: Rc<str>,
     /// Process id (tgid) of the process.
     pub pid: u32,
     /// Frames, innermost first; never empty.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<ProfileFrame>,
     /// Live memory, at the end or at the peak.
-    pub live: Amount,
+    pub live: SampleValue,
     /// Memory ever allocated, freed or not.
-    pub total: Amount,
+    pub total: SampleValue,
 }
 
 /// Memory by call stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     /// One sample per call stack and process.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<StackSample>,
     /// Whether `live` is the memory live at the peak.
     pub at_peak: bool,
     /// Time of the profile, nanoseconds since 1970, if known.
@@ -124,15 +124,17 @@ pub struct Profile {
 
 impl Profile {
     /// Sum of `weight` over all stacks.
-    pub fn sum(&self, weight: Weight) -> Amount {
-        self.samples.iter().fold(Amount::default(), |mut sum, one| {
-            sum.merge(one.amount(weight));
-            sum
-        })
+    pub fn sum(&self, weight: Weight) -> SampleValue {
+        self.samples
+            .iter()
+            .fold(SampleValue::default(), |mut sum, one| {
+                sum.merge(one.amount(weight));
+                sum
+            })
     }
 }
 
-impl Frame {
+impl ProfileFrame {
     /// Name in pictures and lists of functions; of Python, with the line.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match self.language {
@@ -144,10 +146,10 @@ impl Frame {
     }
 }
 
-impl Sample {
+impl StackSample {
     /// The frames to be shown, innermost first: without the interpreter's between and below Python
     /// lines, unless `full`.
-    fn visible(&self, full: bool) -> impl DoubleEndedIterator<Item = &Frame> {
+    fn visible(&self, full: bool) -> impl DoubleEndedIterator<Item = &ProfileFrame> {
         let outermost = self
             .frames
             .iter()
@@ -165,7 +167,7 @@ impl Sample {
     }
 
     /// The amount that `weight` selects.
-    pub fn amount(&self, weight: Weight) -> Amount {
+    pub fn amount(&self, weight: Weight) -> SampleValue {
         match weight {
             Weight::End | Weight::Peak => self.live,
             Weight::Total => self.total,
@@ -174,16 +176,16 @@ impl Sample {
 }
 
 /// The frames to be shown: without CUDA's own unless `full`, but with the function that was called.
-pub fn shown(mut frames: Vec<Frame>, called: &str, full: bool) -> Vec<Frame> {
+pub fn shown(mut frames: Vec<ProfileFrame>, called: &str, full: bool) -> Vec<ProfileFrame> {
     if !full {
-        let is_own = |f: &Frame| {
+        let is_own = |f: &ProfileFrame| {
             let source = f.file.as_deref();
             f.language == Language::Native && cuda::is_cuda(&f.function, &f.module, source)
         };
         frames.drain(..cuda::own_frames(&frames, is_own));
     }
     if frames.is_empty() || (!full && frames.iter().all(|f| &*f.function != called)) {
-        let leaf = Frame {
+        let leaf = ProfileFrame {
             function: called.into(),
             module: "".into(),
             file: None,

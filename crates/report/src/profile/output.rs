@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Of, Profile, Weight, flamegraph, folded, pprof};
+use super::{Profile, ProfiledMemory, Weight, flamegraph, folded, pprof};
 use crate::words::plural;
 use gpuprobe_model::text::size;
 use gpuprobe_os::files;
@@ -14,7 +14,7 @@ use gpuprobe_os::say;
 
 /// Options for the output of profiles.
 #[derive(Clone, Debug, Default)]
-pub struct Config {
+pub struct ProfileConfig {
     /// File for folded stacks.
     pub folded: Option<PathBuf>,
     /// File for a flame graph.
@@ -26,10 +26,10 @@ pub struct Config {
     /// Show CUDA's own frames, too.
     pub full_stacks: bool,
     /// Memory that the profiles are about.
-    pub of: Of,
+    pub of: ProfiledMemory,
 }
 
-impl Config {
+impl ProfileConfig {
     /// Whether any file is to be written.
     pub fn any(&self) -> bool {
         self.folded.is_some() || self.flamegraph.is_some() || self.pprof.is_some()
@@ -37,7 +37,7 @@ impl Config {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Form {
+enum ProfileFormat {
     Folded,
     Flamegraph,
     Pprof,
@@ -46,7 +46,7 @@ enum Form {
 /// The open output files.
 #[derive(Debug)]
 pub struct Outputs {
-    files: Vec<(Form, PathBuf, File)>,
+    files: Vec<(ProfileFormat, PathBuf, File)>,
     weight: Weight,
 }
 
@@ -56,12 +56,12 @@ impl Outputs {
     /// # Errors
     ///
     /// Returns an error if a file cannot be written, or if it is `input`.
-    pub fn open(config: &Config, input: Option<&Path>) -> Result<Self> {
+    pub fn open(config: &ProfileConfig, input: Option<&Path>) -> Result<Self> {
         let input = input.and_then(|path| path.canonicalize().ok());
         let wanted = [
-            (Form::Folded, &config.folded),
-            (Form::Flamegraph, &config.flamegraph),
-            (Form::Pprof, &config.pprof),
+            (ProfileFormat::Folded, &config.folded),
+            (ProfileFormat::Flamegraph, &config.flamegraph),
+            (ProfileFormat::Pprof, &config.pprof),
         ];
         let mut files = Vec::new();
         for (form, path) in wanted {
@@ -102,9 +102,11 @@ impl Outputs {
         for (form, path, file) in self.files {
             let mut out = BufWriter::new(file);
             let written = match form {
-                Form::Folded => folded::write(profile, weight, &mut out).map_err(Into::into),
-                Form::Flamegraph => flamegraph::write(profile, weight, &mut out),
-                Form::Pprof => pprof::write(profile, weight, &mut out).map_err(Into::into),
+                ProfileFormat::Folded => {
+                    folded::write(profile, weight, &mut out).map_err(Into::into)
+                }
+                ProfileFormat::Flamegraph => flamegraph::write(profile, weight, &mut out),
+                ProfileFormat::Pprof => pprof::write(profile, weight, &mut out).map_err(Into::into),
             };
             written
                 .and_then(|()| out.flush().map_err(Into::into))

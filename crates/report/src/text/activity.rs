@@ -1,14 +1,14 @@
 //! What the GPU did, for people.
 
 use gpuprobe_cuda::names::without_version;
-use gpuprobe_model::link::Link;
+use gpuprobe_model::link::PcieLink;
 use gpuprobe_model::text::printable;
 use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
 use super::bandwidth::memories;
 use super::page::Page;
-use super::table::{Column, Table};
+use super::table::{Column, ReportTable};
 use super::times::{COPY_TIMES, TIMES, cells, gigabytes, percent, time, write_shares};
 use crate::activity::{
     ActivitySummary, CallSummary, CopySummary, DeviceSummary, MemorySummary, ProcessSummary, Timed,
@@ -34,7 +34,7 @@ pub(super) fn write(report: &ActivitySummary, page: &Page, out: &mut dyn Write) 
 
 fn write_process(
     process: &ProcessSummary,
-    link: Option<Link>,
+    link: Option<PcieLink>,
     page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -141,8 +141,8 @@ fn lengths(by_length: &[[u64; 2]]) -> String {
     parts.join(", ")
 }
 
-fn table(first: &[Column], last: &[Column]) -> Table {
-    Table::new(INDENT, &[first, &TIMES, last].concat())
+fn table(first: &[Column], last: &[Column]) -> ReportTable {
+    ReportTable::new(INDENT, &[first, &TIMES, last].concat())
 }
 
 /// Says how many rows `--top` left out.
@@ -171,7 +171,7 @@ fn write_kernels(
 
 fn write_copies(
     copies: &[CopySummary],
-    link_of: Option<Link>,
+    link_of: Option<PcieLink>,
     width: Option<usize>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -188,7 +188,7 @@ fn write_copies(
         Column::right("% OF LINK"),
         Column::left("LINK").needs_width(100),
     ];
-    let mut table = Table::new(INDENT, &[&first[..], &link, &COPY_TIMES].concat());
+    let mut table = ReportTable::new(INDENT, &[&first[..], &link, &COPY_TIMES].concat());
     for copy in copies {
         let first = [
             copy.direction.to_owned(),

@@ -4,7 +4,7 @@ use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
 use super::page::Page;
-use super::table::{Column, Table};
+use super::table::{Column, ReportTable};
 use super::times::{gigabytes, percent};
 use crate::bandwidth::{BandwidthUtil, CopyReport, DirectionReport};
 use crate::micros;
@@ -89,7 +89,7 @@ fn has_speed(direction: &DirectionReport) -> bool {
     speeds(direction).0.is_some()
 }
 
-fn table(directions: &[DirectionReport], report: &BandwidthUtil) -> Table {
+fn table(directions: &[DirectionReport], report: &BandwidthUtil) -> ReportTable {
     let columns = [
         Column::left("DIRECTION"),
         Column::left("MODE"),
@@ -103,7 +103,7 @@ fn table(directions: &[DirectionReport], report: &BandwidthUtil) -> Table {
         Column::left("TIMED BY").needs_width(80),
         Column::right("GB/S OF WALL TIME").needs_width(100),
     ];
-    let mut table = Table::new(INDENT, &columns);
+    let mut table = ReportTable::new(INDENT, &columns);
     for direction in directions {
         let (mean, peak) = speeds(direction);
         let (used, link) = match (direction.link_utilisation, &report.link) {

@@ -7,7 +7,8 @@ use std::io::{self, Write};
 use super::nvidia_smi::Unit;
 use super::page::Page;
 use crate::memleak::{
-    AllocationReport, LeftOut, Live, Memleak, Nvml, PoolReport, ProcessReport, ThreadReport,
+    AllocationReport, LeftOut, LiveMemory, Memleak, NvmlUsage, PoolReport, ProcessReport,
+    ThreadReport,
 };
 use crate::words::amount;
 use gpuprobe_cuda::{Belongs, MemoryKind};
@@ -33,7 +34,7 @@ pub(super) fn write(memleak: &Memleak, page: &Page, out: &mut dyn Write) -> io::
             "frees of memory allocated before tracing began: {unknown}"
         )?;
     }
-    let Live {
+    let LiveMemory {
         live_bytes,
         live_allocations,
         ..
@@ -53,7 +54,7 @@ pub(super) fn write_processes(memleak: &Memleak, out: &mut dyn Write) -> io::Res
 }
 
 /// What is live but takes no memory of a GPU of its own.
-fn write_besides(live: &Live, out: &mut dyn Write) -> io::Result<()> {
+fn write_besides(live: &LiveMemory, out: &mut dyn Write) -> io::Result<()> {
     if live.host_allocations > 0 {
         let (host, count) = (size(live.host_bytes), live.host_allocations);
         writeln!(out, "besides, host memory: {host} in {count}")?;
@@ -203,8 +204,8 @@ fn write_pool(pool: &PoolReport, out: &mut dyn Write) -> io::Result<()> {
 
 /// `tracked A + before attach or outside CUDA B (of it context about C) = nvidia-smi D`: adds up
 /// as it is written, whatever rounding does.
-fn nvml_line(nvml: &Nvml) -> String {
-    let Nvml {
+fn nvml_line(nvml: &NvmlUsage) -> String {
+    let NvmlUsage {
         used_bytes,
         tracked_bytes,
         other_bytes,
@@ -235,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_line_adds_up_as_it_is_written() {
-        let nvml = Nvml {
+        let nvml = NvmlUsage {
             used_bytes: 7 * GIB,
             tracked_bytes: 5 * GIB + GIB / 8,
             other_bytes: 2 * (GIB as i64) - (GIB / 8) as i64,
@@ -250,7 +251,7 @@ mod tests {
 
     #[test]
     fn more_tracked_than_used_is_said_too() {
-        let nvml = Nvml {
+        let nvml = NvmlUsage {
             used_bytes: 10 << 20,
             tracked_bytes: 12 << 20,
             other_bytes: -(2 << 20),

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use gpuprobe_model::text::printable;
 
 use super::page::Page;
-use super::table::{Column, Table};
+use super::table::{Column, ReportTable};
 use crate::cudatrace::{Cudatrace, KernelReport, LauncherReport};
 use crate::words::{Who, plural};
 
@@ -77,7 +77,7 @@ fn calls(calls: &[(&'static str, u64)]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-fn table(process: &LauncherReport, kernels: &[&KernelReport]) -> Table {
+fn table(process: &LauncherReport, kernels: &[&KernelReport]) -> ReportTable {
     let columns = [
         Column::right("#"),
         Column::right("LAUNCHES"),
@@ -88,7 +88,7 @@ fn table(process: &LauncherReport, kernels: &[&KernelReport]) -> Table {
         Column::left("").needs_width(120),
         Column::name("KERNEL"),
     ];
-    let mut table = Table::new(0, &columns);
+    let mut table = ReportTable::new(0, &columns);
     for (index, kernel) in kernels.iter().enumerate() {
         let share = kernel.launches as f64 / process.launches.max(1) as f64;
         table.row([

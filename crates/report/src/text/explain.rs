@@ -6,7 +6,7 @@ use gpuprobe_model::text::{printable, size};
 
 use super::page::Page;
 use super::process::write_owners;
-use crate::explain::{Explain, Grade, NEVER_FREED, VerdictReport};
+use crate::explain::{Explain, NEVER_FREED, Severity, VerdictReport};
 use crate::words::{plural, wrapped};
 
 /// Call sites that are as they should be, and are named.
@@ -22,9 +22,9 @@ pub(crate) fn write(explain: &Explain, page: &Page, out: &mut dyn Write) -> io::
             writeln!(out)?;
         }
         writeln!(out, "{}", process.title)?;
-        let fine = |one: &&VerdictReport| one.grade == Grade::Fine && one.site.is_some();
+        let fine = |one: &&VerdictReport| one.grade == Severity::Fine && one.site.is_some();
         let (fine, others): (Vec<_>, Vec<_>) = explain.of_process(process.pid).partition(fine);
-        let first = others.iter().filter(|one| one.grade < Grade::Fine);
+        let first = others.iter().filter(|one| one.grade < Severity::Fine);
         first
             .clone()
             .try_for_each(|one| write_one(one, page, out))?;
@@ -37,7 +37,7 @@ pub(crate) fn write(explain: &Explain, page: &Page, out: &mut dyn Write) -> io::
             let more = plural(rest.len() as u64, "more site");
             writeln!(out, "ok    {more}, {}, as they should be", size(bytes))?;
         }
-        let last = others.iter().filter(|one| one.grade >= Grade::Fine);
+        let last = others.iter().filter(|one| one.grade >= Severity::Fine);
         last.clone().try_for_each(|one| write_one(one, page, out))?;
     }
     writeln!(out)?;
@@ -71,7 +71,7 @@ fn write_one(one: &VerdictReport, page: &Page, out: &mut dyn Write) -> io::Resul
     for part in parts {
         wrapped("      ", part, page.columns, out)?;
     }
-    if one.grade < Grade::Fine && !one.advice.is_empty() {
+    if one.grade < Severity::Fine && !one.advice.is_empty() {
         wrapped("      -> ", one.advice, page.columns, out)?;
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use gpuprobe_model::text::{printable, size};
 
 use super::page::{Page, bar};
-use super::table::{Column, Table};
+use super::table::{Column, ReportTable};
 use crate::memleak::{GpuShare, Memleak, ProcessReport};
 use crate::words::{plural, short_model, short_size, signed_size};
 
@@ -14,7 +14,7 @@ use crate::words::{plural, short_model, short_size, signed_size};
 const BAR: usize = 18;
 
 /// A GPU, and what processes have on it.
-struct Gpu<'a> {
+struct GpuProcesses<'a> {
     index: Option<u32>,
     users: Vec<(&'a ProcessReport, GpuShare)>,
 }
@@ -49,11 +49,11 @@ pub(super) fn write_gpus(
 }
 
 /// GPUs in the order of the host, then those that are not known.
-fn by_gpu(memleak: &Memleak) -> Vec<Gpu<'_>> {
-    let mut gpus: Vec<Gpu<'_>> = memleak
+fn by_gpu(memleak: &Memleak) -> Vec<GpuProcesses<'_>> {
+    let mut gpus: Vec<GpuProcesses<'_>> = memleak
         .gpus
         .iter()
-        .map(|gpu| Gpu {
+        .map(|gpu| GpuProcesses {
             index: Some(gpu.index),
             users: Vec::new(),
         })
@@ -62,7 +62,7 @@ fn by_gpu(memleak: &Memleak) -> Vec<Gpu<'_>> {
         for share in &process.gpus {
             match gpus.iter_mut().find(|gpu| gpu.index == share.index) {
                 Some(gpu) => gpu.users.push((process, *share)),
-                None => gpus.push(Gpu {
+                None => gpus.push(GpuProcesses {
                     index: share.index,
                     users: vec![(process, *share)],
                 }),
@@ -85,7 +85,7 @@ fn is_shown(process: &ProcessReport) -> bool {
 }
 
 /// `GPU 0 H200  ███████████████░░░  118.00 of 141.00 GiB`.
-fn gpu_line(gpu: &Gpu<'_>, memleak: &Memleak) -> String {
+fn gpu_line(gpu: &GpuProcesses<'_>, memleak: &Memleak) -> String {
     let Some(index) = gpu.index else {
         return "GPU ? (nothing told which)".into();
     };
@@ -125,7 +125,7 @@ fn table(
         Column::right("PER MIN"),
         Column::text("TOP SITE"),
     ];
-    let mut table = Table::new(2, &columns);
+    let mut table = ReportTable::new(2, &columns);
     let shown = top.unwrap_or(usize::MAX).min(users.len());
     for (process, share) in &users[..shown] {
         let rest = share
@@ -212,7 +212,7 @@ fn write_others(others: &[&ProcessReport], page: &Page, out: &mut dyn Write) -> 
         Column::right("HOST MEMORY"),
         Column::text("COMMAND"),
     ];
-    let mut table = Table::new(2, &columns);
+    let mut table = ReportTable::new(2, &columns);
     for process in others {
         let host = match process.live.host_bytes {
             0 => String::new(),
@@ -250,7 +250,7 @@ pub(super) fn write_processes(
         Column::right("NVIDIA-SMI"),
         Column::text("TOP SITE"),
     ];
-    let mut table = Table::new(0, &columns);
+    let mut table = ReportTable::new(0, &columns);
     let shown = top.unwrap_or(usize::MAX).min(listed.len());
     for process in &listed[..shown] {
         let gpu = |share: &GpuShare| share.index.map_or("?".into(), |index| index.to_string());

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::page::Page;
 use super::{classic, host, process};
-use crate::Group;
+use crate::GroupBy;
 use crate::memleak::{Memleak, ProcessReport};
 use crate::words::{amount, plural};
 use gpuprobe_model::text::size;
@@ -18,7 +18,7 @@ pub(super) fn write(
     page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    if memleak.group == Group::Thread {
+    if memleak.group == GroupBy::Thread {
         return classic::write(memleak, page, out);
     }
     if memleak.processes.is_empty() && !memleak.has_calls() {
@@ -26,9 +26,9 @@ pub(super) fn write(
         return Ok(());
     }
     match memleak.group {
-        Group::Gpu => host::write_gpus(memleak, memleak.top, page, out)?,
-        Group::Process => host::write_processes(memleak, memleak.top, page, out)?,
-        Group::Stack | Group::NativeStack | Group::Kind | Group::Thread => {
+        GroupBy::Gpu => host::write_gpus(memleak, memleak.top, page, out)?,
+        GroupBy::Process => host::write_processes(memleak, memleak.top, page, out)?,
+        GroupBy::Stack | GroupBy::NativeStack | GroupBy::Kind | GroupBy::Thread => {
             write_each(memleak, is_final, page, out)?;
         }
     }
@@ -48,10 +48,12 @@ pub(super) fn write(
 /// The same of a file, without sums of what was called.
 pub(super) fn write_listed(memleak: &Memleak, page: &Page, out: &mut dyn Write) -> io::Result<()> {
     match memleak.group {
-        Group::Thread => classic::write_processes(memleak, out),
-        Group::Gpu => host::write_gpus(memleak, memleak.top, page, out),
-        Group::Process => host::write_processes(memleak, memleak.top, page, out),
-        Group::Stack | Group::NativeStack | Group::Kind => write_each(memleak, false, page, out),
+        GroupBy::Thread => classic::write_processes(memleak, out),
+        GroupBy::Gpu => host::write_gpus(memleak, memleak.top, page, out),
+        GroupBy::Process => host::write_processes(memleak, memleak.top, page, out),
+        GroupBy::Stack | GroupBy::NativeStack | GroupBy::Kind => {
+            write_each(memleak, false, page, out)
+        }
     }
 }
 

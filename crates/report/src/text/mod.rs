@@ -19,31 +19,31 @@ pub(crate) mod times;
 use gpuprobe_model::{Lost, UserLoss};
 use std::io::{self, Write};
 
-use super::activity::lines::Line;
+use super::activity::lines::PerRecordLine;
 use super::bandwidth::CopyReport;
 use super::memleak::Memleak;
-use super::{Group, Report, Writer, incidents};
+use super::{GroupBy, Report, ReportWriter, incidents};
 use crate::words::Who;
 use gpuprobe_model::clock;
 use gpuprobe_model::text::printable;
 use page::Page;
 
 #[derive(Default)]
-pub(super) struct Text {
+pub(super) struct TextWriter {
     /// Whose records were written last.
     pid: Option<u32>,
     /// Columns of a line; `None` for lines of any length.
     columns: Option<usize>,
 }
 
-impl Writer for Text {
+impl ReportWriter for TextWriter {
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
         let time = report.time.as_ref();
         let time = match self.columns {
             Some(_) => time.map(|time| time.format("%H:%M:%S").to_string()),
             None => time.map(clock::rfc3339_seconds),
         };
-        let is_classic = |memleak: &Memleak| memleak.group == Group::Thread;
+        let is_classic = |memleak: &Memleak| memleak.group == GroupBy::Thread;
         let is_classic = report.memleak.as_ref().is_some_and(is_classic);
         let page = if is_classic {
             Page::new(
@@ -98,7 +98,7 @@ impl Writer for Text {
         bandwidth::write_copy(copy, out)
     }
 
-    fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()> {
+    fn write_activity(&mut self, line: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()> {
         let pid = line.activity.pid;
         if self.pid != Some(pid) {
             self.pid = Some(pid);

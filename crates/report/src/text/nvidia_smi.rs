@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use gpuprobe_model::text::size;
 
 use super::page::Page;
-use crate::memleak::{Live, Nvml, ProcessReport};
+use crate::memleak::{LiveMemory, NvmlUsage, ProcessReport};
 use crate::words::{age, amount, plural, signed_size};
 
 /// `held 3.94 GiB  (peak 4.40 GiB, 31s ago)  + context 0.52 = nvidia-smi 4.46 GiB`.
@@ -68,7 +68,7 @@ fn untraced(process: &ProcessReport) -> String {
 }
 
 /// Memory that takes nothing of a GPU of its own.
-fn besides(live: &Live) -> impl Iterator<Item = String> + use<> {
+fn besides(live: &LiveMemory) -> impl Iterator<Item = String> + use<> {
     let parts = [
         (live.host_bytes, live.host_allocations, "host memory"),
         (
@@ -85,7 +85,7 @@ fn besides(live: &Live) -> impl Iterator<Item = String> + use<> {
 
 /// What is added to `held_bytes` to make nvidia-smi's number, which adds up as it is written, whatever
 /// rounding does.
-fn sum(nvml: &Nvml, held_bytes: u64) -> String {
+fn sum(nvml: &NvmlUsage, held_bytes: u64) -> String {
     let unit = Unit::of(nvml.used_bytes);
     let hundredths = |bytes| unit.hundredths(bytes);
     let used = hundredths(nvml.used_bytes);
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_line_adds_up_as_it_is_written() {
-        let nvml = Nvml {
+        let nvml = NvmlUsage {
             used_bytes: 7 * GIB,
             tracked_bytes: 5 * GIB + GIB / 8,
             other_bytes: 2 * (GIB as i64) - (GIB / 8) as i64,
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn more_tracked_than_used_is_said_too() {
-        let nvml = Nvml {
+        let nvml = NvmlUsage {
             used_bytes: 10 << 20,
             tracked_bytes: 12 << 20,
             other_bytes: -(2 << 20),

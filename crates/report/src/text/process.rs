@@ -8,9 +8,9 @@ use gpuprobe_model::text::{printable, size};
 use super::nvidia_smi::write_held;
 use super::page::Page;
 use super::pytorch;
-use super::sites::{Held, write_details, write_sites};
-use super::table::{Column, Table};
-use crate::Group;
+use super::sites::{SiteListOwner, write_details, write_sites};
+use super::table::{Column, ReportTable};
+use crate::GroupBy;
 use crate::memleak::{Memleak, PoolReport, ProcessReport};
 use crate::owners::{OwnerReport, UNKNOWN};
 use crate::words::{Who, age, plural, short_model, wrapped};
@@ -58,10 +58,10 @@ pub(super) fn write(
     }
     let sites = process.listed();
     match (memleak.group, memleak.view.site) {
-        (Group::Kind, _) => write_kinds(process, page, out)?,
+        (GroupBy::Kind, _) => write_kinds(process, page, out)?,
         (_, Some(number)) => match sites.iter().find(|site| site.has_id(number)) {
             Some(site) => {
-                let held = Held::Cuda(process);
+                let held = SiteListOwner::Cuda(process);
                 write_details(site, held, sites, &memleak.view, page, out)?;
             }
             None => writeln!(out, "nothing is live at site {number}")?,
@@ -119,7 +119,7 @@ fn write_kinds(process: &ProcessReport, page: &Page, out: &mut dyn Write) -> io:
         Column::left("OF"),
         Column::text("KIND"),
     ];
-    let mut table = Table::new(0, &columns);
+    let mut table = ReportTable::new(0, &columns);
     for (kind, total) in &process.kinds.0 {
         table.row([
             size(total.bytes),
@@ -155,7 +155,7 @@ fn write_allocations(
         Column::left("THREAD"),
         Column::text("NAME"),
     ];
-    let mut table = Table::new(0, &columns);
+    let mut table = ReportTable::new(0, &columns);
     let mut omitted = 0;
     let asked = memleak.view.site;
     let found = asked.and_then(|number| process.listed().iter().find(|site| site.has_id(number)));
@@ -212,10 +212,10 @@ pub(super) fn write_owners(
 }
 
 /// By kind and by device, where that says more than the total.
-fn write_sums(process: &ProcessReport, group: Group, out: &mut dyn Write) -> io::Result<()> {
+fn write_sums(process: &ProcessReport, group: GroupBy, out: &mut dyn Write) -> io::Result<()> {
     let kinds = &process.kinds.0;
     let plain = kinds.iter().all(|(kind, _)| *kind == MemoryKind::Device);
-    if !plain && group != Group::Kind {
+    if !plain && group != GroupBy::Kind {
         let one = |(kind, total): &(MemoryKind, _)| {
             let gpuprobe_engine::totals::Total { bytes, .. } = *total;
             let besides = match kind.belongs() {

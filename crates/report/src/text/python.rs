@@ -4,7 +4,7 @@ use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 use gpuprobe_stacks::cuda::file_name;
 
-use crate::fold::{Folded, Whose, place};
+use crate::fold::{Folded, FrameOrigin, place};
 use crate::names;
 use crate::words::plural;
 
@@ -16,7 +16,7 @@ const LEAST: usize = 12;
 const LEAST_SOURCE: usize = 10;
 
 /// How much of a stack is written.
-pub(super) struct Room {
+pub(super) struct StackLength {
     /// Columns of a line.
     pub(super) columns: usize,
     /// Lines at most.
@@ -27,7 +27,7 @@ pub(super) struct Room {
 
 /// The lines of a stack: the user's, what is missing, the libraries, and the native function that
 /// Python called, in the first of so many variants of the stack.
-pub(super) fn lines(folded: &Folded, variants: u64, room: &Room) -> Vec<String> {
+pub(super) fn lines(folded: &Folded, variants: u64, room: &StackLength) -> Vec<String> {
     let besides = [
         markers(folded),
         libraries(folded, room),
@@ -66,7 +66,7 @@ pub(super) fn ends(count: usize, depth: Option<usize>, left: usize) -> (usize, u
 
 fn has_user(folded: &Folded) -> bool {
     let first = folded.lines.first();
-    first.is_some_and(|frame| Whose::of(frame) == Whose::User)
+    first.is_some_and(|frame| FrameOrigin::of(frame) == FrameOrigin::User)
 }
 
 /// `train.py:41  training_step  loss = model(x).loss`, aligned.
@@ -122,7 +122,7 @@ fn markers(folded: &Folded) -> Option<String> {
 
 /// `… 31 library frames: transformers 14, torch.nn 9, torch.autograd 8`, as many of them as there is
 /// room for.
-fn libraries(folded: &Folded, room: &Room) -> Option<String> {
+fn libraries(folded: &Folded, room: &StackLength) -> Option<String> {
     let sum: u64 = folded.libraries.iter().map(|(_, count)| count).sum();
     let what = if has_user(folded) {
         "library frame"
@@ -261,7 +261,7 @@ mod tests {
             let python = frames.iter().filter(|frame| frame.language == Language::Python).count();
             let counted = folded.libraries.iter().chain(&folded.markers).map(|(_, count)| count);
             prop_assert_eq!(folded.lines.len() as u64 + counted.sum::<u64>(), python as u64);
-            let room = Room { columns, lines: most, depth };
+            let room = StackLength { columns, lines: most, depth };
             let lines = lines(&folded, variants, &room);
             prop_assert!(!lines.is_empty() && lines.len() <= most, "{:?}", lines);
             for line in &lines {

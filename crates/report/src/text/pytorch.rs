@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use gpuprobe_model::text::size;
 
 use super::page::Page;
-use super::sites::{Held, write_details, write_rest, write_table};
+use super::sites::{SiteListOwner, write_details, write_rest, write_table};
 use crate::View;
 use crate::memleak::{Memleak, ProcessReport, PytorchReport};
 use crate::words::{plural, wrapped};
@@ -25,7 +25,7 @@ pub(super) fn write(
         let Some(sites) = &pytorch.sites else {
             continue;
         };
-        let held = Held::Tensors(process, pytorch);
+        let held = SiteListOwner::Tensors(process, pytorch);
         match memleak.view.tensor_site {
             Some(number) => match sites.iter().find(|site| site.has_id(number)) {
                 Some(site) => write_details(site, held, sites, &memleak.view, page, out)?,
@@ -54,7 +54,13 @@ pub(crate) fn write_short(
         let sites = pytorch.sites.as_deref().unwrap_or_default();
         let sites = &sites[..sites.len().min(top)];
         if !sites.is_empty() {
-            write_table(Held::Tensors(process, pytorch), sites, view, page, out)?;
+            write_table(
+                SiteListOwner::Tensors(process, pytorch),
+                sites,
+                view,
+                page,
+                out,
+            )?;
         }
     }
     Ok(())

@@ -9,8 +9,8 @@ use gpuprobe_stacks::allocators::down_to_start;
 use gpuprobe_stacks::cuda;
 
 use super::page::{Page, bar};
-use super::python::{self, Room};
-use super::table::{Column, Table};
+use super::python::{self, StackLength};
+use super::table::{Column, ReportTable};
 use crate::fold::{Folded, is_python};
 use crate::memleak::{LeftOut, Memleak, Peak, ProcessReport, PytorchReport, SiteReport};
 use crate::words::{amount, plural, short_age, short_size, signed_size};
@@ -30,20 +30,26 @@ pub(super) fn write_sites(
     page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    write_table(Held::Cuda(process), sites, &memleak.view, page, out)?;
+    write_table(
+        SiteListOwner::Cuda(process),
+        sites,
+        &memleak.view,
+        page,
+        out,
+    )?;
     write_rest((process.omitted, process.filtered), sites, out)
 }
 
 /// Whose call sites are listed.
 #[derive(Clone, Copy)]
-pub(super) enum Held<'a> {
+pub(super) enum SiteListOwner<'a> {
     /// Where a process called CUDA.
     Cuda(&'a ProcessReport),
     /// Where tensors of a device were handed out in it.
     Tensors(&'a ProcessReport, &'a PytorchReport),
 }
 
-impl Held<'_> {
+impl SiteListOwner<'_> {
     fn process(&self) -> &ProcessReport {
         match self {
             Self::Cuda(process) | Self::Tensors(process, _) => process,
@@ -69,14 +75,14 @@ impl Held<'_> {
 
 /// Writes a table of call sites, with their stacks if these are asked for.
 pub(super) fn write_table(
-    held: Held<'_>,
+    held: SiteListOwner<'_>,
     sites: &[SiteReport],
     view: &View,
     page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let lines = site_table(held, sites).lines(page.columns);
-    let stacks = Stacks::of(sites, view, page);
+    let stacks = StackDetail::of(sites, view, page);
     for (index, line) in lines.iter().enumerate() {
         writeln!(out, "{line}")?;
         let site = index.checked_sub(1).and_then(|row| sites.get(row));
@@ -89,7 +95,7 @@ pub(super) fn write_table(
 }
 
 /// The table of call sites.
-fn site_table(of: Held<'_>, sites: &[SiteReport]) -> Table {
+fn site_table(of: SiteListOwner<'_>, sites: &[SiteReport]) -> ReportTable {
     let held = if of.process().exited {
         "NEVER FREED"
     } else {
@@ -109,7 +115,7 @@ fn site_table(of: Held<'_>, sites: &[SiteReport]) -> Table {
         Column::text("WHERE"),
         Column::text("VIA").needs_width(100),
     ];
-    let mut table = Table::new(0, &columns);
+    let mut table = ReportTable::new(0, &columns);
     let plain =
         |site: &SiteReport| matches!(site.kinds[..], [MemoryKind::Device | MemoryKind::Tensor]);
     let plain = sites.iter().all(plain);
@@ -120,7 +126,7 @@ fn site_table(of: Held<'_>, sites: &[SiteReport]) -> Table {
 }
 
 /// A row of the table; without the kind of memory if all are `plain`.
-fn site_cells(of: Held<'_>, site: &SiteReport, plain: bool) -> [String; 12] {
+fn site_cells(of: SiteListOwner<'_>, site: &SiteReport, plain: bool) -> [String; 12] {
     let all = of.all_bytes().max(1);
     // Where a program gives sizes that do not add up, no part is more than all.
     let share = (site.live.live_bytes as f64 / all as f64).min(1.0);
@@ -210,7 +216,7 @@ pub(super) fn write_rest(
 /// Everything about one site.
 pub(super) fn write_details(
     site: &SiteReport,
-    held: Held<'_>,
+    held: SiteListOwner<'_>,
     sites: &[SiteReport],
     view: &View,
     page: &Page,
@@ -238,7 +244,7 @@ pub(super) fn write_details(
     page.list(&parts, "   ", &mut head)?;
     out.write_all(&head)?;
     let taken = head.iter().filter(|&&byte| byte == b'\n').count();
-    let stacks = Stacks::of(sites, view, page);
+    let stacks = StackDetail::of(sites, view, page);
     stacks.write(site, LISTING.saturating_sub(taken), out)
 }
 
@@ -253,14 +259,14 @@ pub(crate) fn room(columns: Option<usize>) -> Option<usize> {
 }
 
 /// How stacks are written.
-struct Stacks<'a> {
+struct StackDetail<'a> {
     view: &'a View,
     columns: Option<usize>,
     /// The program is Python's: what has no Python in it is folded too.
     is_python: bool,
 }
 
-impl<'a> Stacks<'a> {
+impl<'a> StackDetail<'a> {
     fn of(sites: &[SiteReport], view: &'a View, page: &Page) -> Self {
         Self {
             view,
@@ -281,7 +287,7 @@ impl<'a> Stacks<'a> {
         match &site.folded {
             Some(folded) if !is_whole => {
                 let cut = (!site.complete).then_some(UNKNOWN_CALLER);
-                let room = Room {
+                let room = StackLength {
                     columns: self.columns.unwrap_or(usize::MAX),
                     lines: max.saturating_sub(cut.iter().len()),
                     depth: self.view.depth,
@@ -324,7 +330,7 @@ impl<'a> Stacks<'a> {
 
 /// The lines of a folded stack that follow a row of a table, on a page of so many columns.
 pub(crate) fn folded(folded: &Folded, view: &View, columns: Option<usize>) -> Vec<String> {
-    let room = Room {
+    let room = StackLength {
         columns: room(columns).unwrap_or(usize::MAX),
         lines: LISTING - 1,
         depth: view.depth,

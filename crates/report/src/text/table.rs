@@ -60,7 +60,7 @@ impl Column {
 
 /// A table that is being filled.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct ReportTable {
     indent: usize,
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
@@ -73,7 +73,7 @@ const LEAST_NAME: usize = 12;
 /// One that may be left out gets as much, or is.
 const LEAST_EXTRA: usize = 24;
 
-impl Table {
+impl ReportTable {
     /// An empty table, `indent` columns to the right.
     pub(crate) fn new(indent: usize, columns: &[Column]) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Table {
             return Vec::new();
         }
         let shown = self.lay_out(width);
-        let line = |cell: &dyn Fn(&Shown) -> String| {
+        let line = |cell: &dyn Fn(&ShownColumn) -> String| {
             let mut line = " ".repeat(self.indent);
             for (index, column) in shown.iter().enumerate() {
                 let cell = cell(column);
@@ -132,10 +132,10 @@ impl Table {
     }
 
     /// The columns that are shown, with what fits of their cells.
-    fn lay_out(&self, width: Option<usize>) -> Vec<Shown> {
+    fn lay_out(&self, width: Option<usize>) -> Vec<ShownColumn> {
         let line = width.unwrap_or(usize::MAX);
         let mut left = width.map(|width| width.saturating_sub(self.indent));
-        let mut shown: Vec<Shown> = Vec::new();
+        let mut shown: Vec<ShownColumn> = Vec::new();
         for (index, column) in self.columns.iter().enumerate() {
             let cells = || self.rows.iter().map(|row| row[index].as_str());
             if line < column.needs_width || cells().all(str::is_empty) {
@@ -159,7 +159,7 @@ impl Table {
             let longest = cells.iter().map(|cell| count(cell)).max().unwrap_or(0);
             let width = longest.max(count(column.heading));
             left = left.map(|left| left.saturating_sub(width + gap));
-            shown.push(Shown {
+            shown.push(ShownColumn {
                 heading: column.heading,
                 align: column.align,
                 width,
@@ -171,7 +171,7 @@ impl Table {
 }
 
 /// A column as it is shown.
-struct Shown {
+struct ShownColumn {
     heading: &'static str,
     align: Align,
     width: usize,
@@ -188,7 +188,7 @@ fn count(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn written(table: &Table, width: Option<usize>) -> String {
+    fn written(table: &ReportTable, width: Option<usize>) -> String {
         let mut out = Vec::new();
         table.write(width, &mut out).unwrap();
         String::from_utf8(out).unwrap()
@@ -202,7 +202,7 @@ mod tests {
             Column::right("EMPTY"),
             Column::name("NAME"),
         ];
-        let mut table = Table::new(2, &columns);
+        let mut table = ReportTable::new(2, &columns);
         let cells = |cells: [&str; 4]| cells.map(str::to_owned);
         table.row(cells(["1", "a", "", "short"]));
         table.row(cells([
@@ -224,6 +224,9 @@ mod tests {
 
     #[test]
     fn nothing_is_no_table() {
-        assert_eq!(written(&Table::new(0, &[Column::name("NAME")]), None), "");
+        assert_eq!(
+            written(&ReportTable::new(0, &[Column::name("NAME")]), None),
+            ""
+        );
     }
 }

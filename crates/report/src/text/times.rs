@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::table::Column;
-use crate::activity::{Shares, Times};
+use crate::activity::{BusyShares, Times};
 
 /// Columns of [`Times`] besides their number; narrow lines have the first ones only.
 pub(crate) const TIMES: [Column; 6] = [
@@ -66,7 +66,7 @@ pub(crate) fn gigabytes(bytes_per_second: Option<f64>) -> String {
 /// Returns an error if `out` cannot be written to.
 pub(crate) fn write_shares(
     head: &str,
-    of: &Shares,
+    of: &BusyShares,
     of_ns: f64,
     width: Option<usize>,
     out: &mut dyn Write,
@@ -93,7 +93,7 @@ pub(crate) fn write_shares(
 }
 
 /// `kernels 2.3 %, copies 97.0 %, sets 0.0 %, idle 0.7 % of 12.3 s`.
-fn shares(shares: &Shares, of_ns: f64) -> String {
+fn shares(shares: &BusyShares, of_ns: f64) -> String {
     let graphs = match shares.graphs {
         graphs if graphs > 0.0 => format!("graphs {} %, ", percent(graphs)),
         _ => String::new(),
@@ -124,12 +124,12 @@ mod tests {
 
     #[test]
     fn shares_go_on_in_the_next_line() {
-        let of = Shares {
+        let of = BusyShares {
             kernels: 0.023,
             copies: 0.97,
             graphs: 0.5,
             idle: 0.007,
-            ..Shares::default()
+            ..BusyShares::default()
         };
         let written = |width: usize| {
             let mut out = Vec::new();

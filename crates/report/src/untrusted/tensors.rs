@@ -1,7 +1,7 @@
 //! Memory calls and tensors of a program, in arbitrary order, generated from arbitrary bytes.
 
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind};
-use gpuprobe_model::event::{Call, Event, Request, Tensor};
+use gpuprobe_model::event::{Call, Event, Tensor, TensorRequest};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_recording::player::Player;
 
@@ -107,7 +107,7 @@ impl Program {
             5..8 => self.tensor(Some(device), true, bytes),
             8 => self.tensor(None, false, bytes),
             9 => self.tensor(None, true, bytes),
-            10 | 11 => Event::Request(Request {
+            10 | 11 => Event::Request(TensorRequest {
                 pid: PID,
                 address: bytes.address(),
                 bytes: bytes.size(),

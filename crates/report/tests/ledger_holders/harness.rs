@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use gpuprobe_cuda::{Belongs, FUNCTIONS, MemoryKind};
-use gpuprobe_engine::totals::{Sums, Total};
-use gpuprobe_engine::{Ledger, Process, Site};
+use gpuprobe_engine::totals::{MemorySums, Total};
+use gpuprobe_engine::{CallSite, Ledger, Process};
 use gpuprobe_model::event::{Call, Detail, Event, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Location, NoSymbols};
-use gpuprobe_report::profile::{Amount, Weight, Which, of_ledger};
+use gpuprobe_report::profile::{ProfileWeight, SampleValue, Weight, of_ledger};
 
 pub(crate) const PID: u32 = 7;
 
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 /// The sums that the ledger keeps of a process.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Summed {
-    sums: Sums,
+    sums: MemorySums,
     kinds: BTreeMap<MemoryKind, Total>,
     devices: BTreeMap<Option<u16>, Total>,
 }
@@ -189,7 +189,7 @@ impl World {
             devices: process.devices().into_iter().collect(),
         };
         assert_eq!(got, listed(process), "the list, and the sums by kind");
-        let mut by_thread = Sums::default();
+        let mut by_thread = MemorySums::default();
         for thread in process.threads() {
             by_thread.gpu.merge(thread.live.gpu);
             by_thread.host.merge(thread.live.host);
@@ -197,13 +197,13 @@ impl World {
         }
         assert_eq!(got.sums, by_thread, "the process, and its threads");
         check_threads(process);
-        let profile = of_ledger(&self.ledger, &NoSymbols, Which::default(), None);
+        let profile = of_ledger(&self.ledger, &NoSymbols, ProfileWeight::default(), None);
         let in_profile = profile.sum(Weight::End);
         let Total { bytes, allocations } = got.sums.gpu;
-        assert_eq!(in_profile, Amount { bytes, allocations });
-        let peak = Which {
+        assert_eq!(in_profile, SampleValue { bytes, allocations });
+        let peak = ProfileWeight {
             weight: Weight::Peak,
-            ..Which::default()
+            ..ProfileWeight::default()
         };
         let at_peak = of_ledger(&self.ledger, &NoSymbols, peak, None);
         let at_peak = at_peak.sum(Weight::Peak).bytes;
@@ -258,7 +258,7 @@ fn stack(number: u64) -> Rc<CallStack> {
 
 /// Memory of a thread is the sum of its allocations.
 fn check_threads(process: &Process) {
-    let mut live = vec![Sums::default(); process.threads().len()];
+    let mut live = vec![MemorySums::default(); process.threads().len()];
     for allocation in process.allocations() {
         let (bytes, allocations) = (allocation.size_bytes, 1);
         let sums = &mut live[Process::thread_index(allocation)];
@@ -270,9 +270,9 @@ fn check_threads(process: &Process) {
 
 /// Sites add up to the process, and memory allocated and not freed at each is live.
 fn check_sites(process: &Process) {
-    let mut all = Sums::default();
+    let mut all = MemorySums::default();
     for (number, site) in process.sites.iter().enumerate() {
-        let mut live = Sums::default();
+        let mut live = MemorySums::default();
         for allocation in process.allocations() {
             if allocation.site as usize == number {
                 let (bytes, allocations) = (allocation.size_bytes, 1);
@@ -282,8 +282,8 @@ fn check_sites(process: &Process) {
         }
         assert_eq!(live, site.live, "the list, and the sites");
         for belongs in [Belongs::Gpu, Belongs::Host, Belongs::Elsewhere] {
-            let of = |sums: Sums| *side(&mut { sums }, belongs);
-            let Site {
+            let of = |sums: MemorySums| *side(&mut { sums }, belongs);
+            let CallSite {
                 allocated, freed, ..
             } = *site;
             let mut sum = of(freed);
@@ -293,13 +293,13 @@ fn check_sites(process: &Process) {
         }
     }
     assert_eq!(process.totals.sums, all, "the process, and its sites");
-    let same = |a: &Site, b: &Site| a.row == b.row && a.stack == b.stack;
+    let same = |a: &CallSite, b: &CallSite| a.row == b.row && a.stack == b.stack;
     let sites: Vec<_> = process.sites.iter().collect();
     let twice = |n: usize| sites[n + 1..].iter().any(|other| same(sites[n], other));
     assert!(!(0..sites.len()).any(twice), "a site is listed twice");
 }
 
-fn side(sums: &mut Sums, belongs: Belongs) -> &mut Total {
+fn side(sums: &mut MemorySums, belongs: Belongs) -> &mut Total {
     match belongs {
         Belongs::Gpu => &mut sums.gpu,
         Belongs::Host => &mut sums.host,

@@ -31,7 +31,7 @@ pub fn check(pid: u32, running: &Running) -> Result<Checked, Refused> {
     let Ok(memory) = ProcessMemory::of(pid) else {
         return Ok(Checked::NotBegun);
     };
-    let reader = Reader {
+    let reader = MemoryReader {
         memory: &memory,
         raw: &running.raw,
     };
@@ -90,12 +90,12 @@ fn threads_of(pid: u32) -> HashSet<u64> {
     names.take(MAX_THREADS).filter_map(own).collect()
 }
 
-struct Reader<'a> {
+struct MemoryReader<'a> {
     memory: &'a ProcessMemory,
     raw: &'a RawPython,
 }
 
-impl Reader<'_> {
+impl MemoryReader<'_> {
     fn word(&self, address: u64) -> Option<u64> {
         let mut word = [0; 8];
         let bytes = self.memory.read(address, &mut word)?;

@@ -9,7 +9,7 @@ use gpuprobe_model::abi::{
 use zerocopy::FromBytes;
 
 use super::layout::form;
-use super::lines::{Line, LineTable};
+use super::lines::{LineEntry, LineTable};
 
 /// Owner of a generator's frame: `FRAME_OWNED_BY_GENERATOR` of CPython.
 const OWNED_BY_GENERATOR: u8 = 1;
@@ -18,7 +18,7 @@ const INSTRUCTION: i64 = 2;
 
 /// A code object of `CPython`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Code {
+pub struct CodeObject {
     /// `co_qualname`, or `co_name` in versions without it; `None` if it could not be read.
     pub name: Option<Rc<str>>,
     /// `co_filename`, of which the beginning may be cut.
@@ -31,7 +31,7 @@ pub struct Code {
 
 /// A frame of a walked Python stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct WalkedFrame {
     /// Id of its code object.
     pub code: u64,
     /// Offset of the instruction, in the version's own unit.
@@ -51,7 +51,7 @@ pub struct PythonStack {
     /// Id of its native part.
     pub native: u64,
     /// The frames of the stack, innermost first.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<WalkedFrame>,
     /// Frames beyond the maximum depth were cut.
     pub is_cut: bool,
     /// The frame after the last could not be read.
@@ -69,7 +69,7 @@ impl PythonStack {
             process: raw.process,
             id: raw.id,
             native: raw.native,
-            frames: frames.iter().map(Frame::of).collect(),
+            frames: frames.iter().map(WalkedFrame::of).collect(),
             is_cut: raw.flags & PYTHON_CUT != 0,
             is_unreadable: raw.flags & PYTHON_UNREADABLE != 0,
             is_of_main_thread: raw.flags & PYTHON_WAITS != 0,
@@ -78,7 +78,7 @@ impl PythonStack {
     }
 }
 
-impl Frame {
+impl WalkedFrame {
     fn of(raw: &RawPythonFrame) -> Self {
         Self {
             code: raw.code,
@@ -99,7 +99,7 @@ pub struct CodeRecord {
     /// Id of the code object, by which frames refer to it.
     pub id: u64,
     /// The decoded code object.
-    pub code: Code,
+    pub code: CodeObject,
 }
 
 impl CodeRecord {
@@ -107,7 +107,7 @@ impl CodeRecord {
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let (raw, rest) = RawPythonCode::read_from_prefix(bytes).ok()?;
         let table = rest.get(..usize::try_from(raw.table_copied).ok()?)?;
-        let code = Code {
+        let code = CodeObject {
             name: text(&raw.name_text, &raw.name, Cut::End),
             file: text(&raw.file_text, &raw.file, Cut::Beginning),
             first_line: raw.first_line,
@@ -170,16 +170,16 @@ fn words<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> u32) -> Vec<u
     words.iter().map(|word| number(*word)).collect()
 }
 
-impl Code {
+impl CodeObject {
     /// Whether tracebacks omit the frame: it has not begun to run, or belongs to the interpreter.
-    pub fn is_hidden(&self, minor: u8, frame: &Frame) -> bool {
+    pub fn is_hidden(&self, minor: u8, frame: &WalkedFrame) -> bool {
         let at = self.instruction(minor, frame);
         let begins = i64::from(self.first_traceable) * INSTRUCTION;
         minor >= 11 && frame.owner != OWNED_BY_GENERATOR && at.is_some_and(|at| at < begins)
     }
 
     /// Offset in bytes from the first instruction; `None` if unknown.
-    fn instruction(&self, minor: u8, frame: &Frame) -> Option<i64> {
+    fn instruction(&self, minor: u8, frame: &WalkedFrame) -> Option<i64> {
         let at = i64::from(frame.instruction);
         match (frame.instruction, minor) {
             (i32::MIN, _) => None,
@@ -190,13 +190,13 @@ impl Code {
     }
 
     /// The line of a frame of this code object.
-    pub fn line(&self, minor: u8, frame: &Frame) -> Line {
+    pub fn line(&self, minor: u8, frame: &WalkedFrame) -> LineEntry {
         let Some(at) = self.instruction(minor, frame) else {
-            return Line::Beyond;
+            return LineEntry::Beyond;
         };
         // Before the first instruction.
         let Ok(at) = u32::try_from(at) else {
-            return Line::At(self.first_line);
+            return LineEntry::At(self.first_line);
         };
         let table = LineTable {
             form: form(minor),

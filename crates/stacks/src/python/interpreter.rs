@@ -5,16 +5,16 @@ use std::ops::Range;
 use object::{Object, ObjectSymbol};
 use serde::{Deserialize, Serialize};
 
-use super::layout::{self, DEBUG_OFFSETS_BYTES, Layout, MINORS};
+use super::layout::{self, DEBUG_OFFSETS_BYTES, InterpreterLayout, MINORS};
 use crate::Module;
-use crate::elf::Image;
-use crate::reader::{ElfFile, Reader};
+use crate::elf::ElfImage;
+use crate::reader::{ElfFile, FileReader};
 
 /// An interpreter, as described by its file.
 #[derive(Clone, Debug)]
 pub struct Interpreter {
     /// Layout of its structures.
-    pub layout: Layout,
+    pub layout: InterpreterLayout,
     /// Address of `_PyRuntime` in the file.
     pub runtime: u64,
     /// Address of `PyCode_Type` in the file.
@@ -49,10 +49,10 @@ struct Symbol {
 }
 
 /// The symbols found, in the order of [`WANTED`].
-struct Symbols([Option<Symbol>; WANTED.len()]);
+struct InterpreterSymbols([Option<Symbol>; WANTED.len()]);
 
-impl Symbols {
-    fn of(image: &Image<'_>) -> Self {
+impl InterpreterSymbols {
+    fn of(image: &ElfImage<'_>) -> Self {
         let dynamic = Self::among(image.file.dynamic_symbols());
         match dynamic.get("_PyRuntime") {
             Some(_) => dynamic,
@@ -97,7 +97,7 @@ impl PythonFile {
     /// The interpreter in `file`, if there is one.
     pub(crate) fn of(file: &ElfFile) -> Option<Self> {
         let image = file.image().ok()?;
-        let symbols = Symbols::of(&image);
+        let symbols = InterpreterSymbols::of(&image);
         let runtime = symbols.get("_PyRuntime")?.address;
         let version = symbols
             .get("Py_Version")
@@ -105,7 +105,7 @@ impl PythonFile {
             .and_then(|bytes| Some(u32::from_le_bytes(*bytes.first_chunk()?)));
         let main = symbols
             .get(EVAL)
-            .or_else(|| Symbols::among(image.file.symbols()).get(EVAL));
+            .or_else(|| InterpreterSymbols::among(image.file.symbols()).get(EVAL));
         let eval = main.map(|main| {
             let main = main.address..main.address.saturating_add(main.size);
             let code = image.bytes(main.start, MAX_FUNCTION).unwrap_or_default();
@@ -126,7 +126,7 @@ impl PythonFile {
 
 impl Interpreter {
     /// The interpreter in `module`, if there is one, or the reason why it is not supported.
-    pub(crate) fn of(module: &Module, reader: &Reader) -> Option<Result<Self, Refused>> {
+    pub(crate) fn of(module: &Module, reader: &FileReader) -> Option<Result<Self, Refused>> {
         reader.interpreter(module).map(Self::stated)
     }
 
@@ -148,7 +148,7 @@ impl Interpreter {
     }
 }
 
-fn layout_of(file: &PythonFile) -> Result<Layout, Refused> {
+fn layout_of(file: &PythonFile) -> Result<InterpreterLayout, Refused> {
     if let Some(layout) = layout::of_debug_offsets(&file.stated) {
         return Ok(layout);
     }

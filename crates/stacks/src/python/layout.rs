@@ -7,18 +7,18 @@
 
 use gpuprobe_model::abi::{PYTHON_NONE, PYTHON_TOGETHER, PythonEntry, RawPython};
 
-use super::lines::Form;
+use super::lines::LineTableFormat;
 
 /// A supported version of `CPython`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
+pub struct PythonVersion {
     /// Minor version, after `3.`.
     pub minor: u8,
     /// Build without a global interpreter lock.
     pub is_free_threaded: bool,
 }
 
-impl std::fmt::Display for Version {
+impl std::fmt::Display for PythonVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let suffix = if self.is_free_threaded { "t" } else { "" };
         write!(f, "CPython 3.{}{suffix}", self.minor)
@@ -27,9 +27,9 @@ impl std::fmt::Display for Version {
 
 /// Layout of an interpreter's structures, without addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct InterpreterLayout {
     /// Version of the interpreter.
-    pub version: Version,
+    pub version: PythonVersion,
     /// Offsets for the kernel side.
     pub raw: RawPython,
     /// Offset in `_PyRuntime` of the pointer to the first interpreter.
@@ -96,7 +96,7 @@ const VERSION_AFTER_LINE: u16 = 24;
 const TRACEABLE_BEFORE_CODE: u16 = 16;
 
 /// The layout of a version before 3.13; `None` if it is not supported.
-pub(super) fn of_version(minor: u8) -> Option<Layout> {
+pub(super) fn of_version(minor: u8) -> Option<InterpreterLayout> {
     let frame_object = RawPython {
         key: 584,
         thread_id: 176,
@@ -163,8 +163,8 @@ pub(super) fn of_version(minor: u8) -> Option<Layout> {
         }
         _ => return None,
     };
-    Some(Layout {
-        version: Version {
+    Some(InterpreterLayout {
+        version: PythonVersion {
             minor,
             is_free_threaded: false,
         },
@@ -177,11 +177,11 @@ pub(super) fn of_version(minor: u8) -> Option<Layout> {
 }
 
 /// The line table format of a version.
-pub(super) fn form(minor: u8) -> Form {
+pub(super) fn form(minor: u8) -> LineTableFormat {
     match minor {
-        ..=9 => Form::Lnotab,
-        10 => Form::Pep626,
-        _ => Form::Locations,
+        ..=9 => LineTableFormat::Lnotab,
+        10 => LineTableFormat::Pep626,
+        _ => LineTableFormat::Locations,
     }
 }
 
@@ -216,7 +216,7 @@ const COOKIE: &[u8; 8] = b"xdebugpy";
 
 /// Number of words in each group of `_Py_DebugOffsets`, up to the last one used: the size of the
 /// structure, and the offsets.
-struct Groups {
+struct DebugOffsetGroups {
     runtime: usize,
     interpreter: usize,
     thread: usize,
@@ -226,7 +226,7 @@ struct Groups {
     others: usize,
 }
 
-const GROUPS_3_13: Groups = Groups {
+const GROUPS_3_13: DebugOffsetGroups = DebugOffsetGroups {
     runtime: 3,
     interpreter: 13,
     thread: 9,
@@ -234,7 +234,7 @@ const GROUPS_3_13: Groups = Groups {
     code: 10,
     others: 4 + 3 + 3 + 3 + 2 + 3,
 };
-const GROUPS_3_14: Groups = Groups {
+const GROUPS_3_14: DebugOffsetGroups = DebugOffsetGroups {
     runtime: 3,
     interpreter: 16,
     thread: 9,
@@ -245,7 +245,7 @@ const GROUPS_3_14: Groups = Groups {
 
 /// The layout in `_Py_DebugOffsets`, at the beginning of `_PyRuntime`; `None` if there is none, or its
 /// version is not supported.
-pub(super) fn of_debug_offsets(bytes: &[u8]) -> Option<Layout> {
+pub(super) fn of_debug_offsets(bytes: &[u8]) -> Option<InterpreterLayout> {
     let bytes = bytes.strip_prefix(COOKIE)?;
     let words: Vec<u64> = bytes
         .chunks_exact(8)
@@ -313,8 +313,8 @@ pub(super) fn of_debug_offsets(bytes: &[u8]) -> Option<Layout> {
         tag_mask: if minor >= 14 { 3 } else { 0 },
         ..COMMON
     };
-    Some(Layout {
-        version: Version {
+    Some(InterpreterLayout {
+        version: PythonVersion {
             minor,
             is_free_threaded,
         },

@@ -3,12 +3,12 @@
 //! A table is a list of instruction ranges, each with its line as the difference to that of the
 //! range before. All three formats are read as CPython reads them (`PyCode_Addr2Line` in
 //! `Objects/codeobject.c`). Damaged tables, which CPython never has but a traced process may send,
-//! give [`Line::Beyond`], never a wrong line. Nothing is allocated, and no byte is read more than
+//! give [`LineEntry::Beyond`], never a wrong line. Nothing is allocated, and no byte is read more than
 //! twice.
 
 /// Format of a line table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum LineTableFormat {
     /// `co_lnotab`, up to 3.9: pairs of an address increment and a line increment. The last line extends
     /// to the end of the code, which the table does not contain.
     Lnotab,
@@ -21,7 +21,7 @@ pub enum Form {
 
 /// The line of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum LineEntry {
     /// The number of the line.
     At(u32),
     /// The instruction was generated for no source line.
@@ -34,7 +34,7 @@ pub enum Line {
 #[derive(Clone, Copy, Debug)]
 pub struct LineTable<'a> {
     /// Format of the table.
-    pub form: Form,
+    pub form: LineTableFormat,
     /// Bytes of the table, from its beginning.
     pub bytes: &'a [u8],
     /// Whether the table is longer than `bytes`.
@@ -43,7 +43,7 @@ pub struct LineTable<'a> {
     pub first_line: u32,
 }
 
-/// Line increment in [`Form::Pep626`] of a range without a line.
+/// Line increment in [`LineTableFormat::Pep626`] of a range without a line.
 const NO_LINE: i8 = -128;
 /// Bytes per instruction, since 3.6.
 const INSTRUCTION: u64 = 2;
@@ -55,16 +55,16 @@ impl LineTable<'_> {
     ///
     /// A frame that has not begun (`f_lasti` below zero) has no instruction; its line is
     /// `first_line`.
-    pub fn line_at(&self, at: u32) -> Line {
+    pub fn line_at(&self, at: u32) -> LineEntry {
         let at = u64::from(at);
         match self.form {
-            Form::Lnotab => self.of_lnotab(at),
-            Form::Pep626 => self.of_pairs(at),
-            Form::Locations => self.of_locations(at),
+            LineTableFormat::Lnotab => self.of_lnotab(at),
+            LineTableFormat::Pep626 => self.of_pairs(at),
+            LineTableFormat::Locations => self.of_locations(at),
         }
     }
 
-    fn of_lnotab(&self, at: u64) -> Line {
+    fn of_lnotab(&self, at: u64) -> LineEntry {
         let (mut end, mut line) = (0, i64::from(self.first_line));
         for pair in self.bytes.chunks(2) {
             end += u64::from(pair[0]);
@@ -75,13 +75,13 @@ impl LineTable<'_> {
             line += i64::from(delta.cast_signed());
         }
         if self.is_cut {
-            Line::Beyond
+            LineEntry::Beyond
         } else {
             known(line)
         }
     }
 
-    fn of_pairs(&self, at: u64) -> Line {
+    fn of_pairs(&self, at: u64) -> LineEntry {
         let (mut end, mut line) = (0, i64::from(self.first_line));
         for pair in self.bytes.chunks_exact(2) {
             let delta = pair[1].cast_signed();
@@ -91,16 +91,16 @@ impl LineTable<'_> {
             }
             if end > at {
                 return if delta == NO_LINE {
-                    Line::None
+                    LineEntry::None
                 } else {
                     known(line)
                 };
             }
         }
-        Line::Beyond
+        LineEntry::Beyond
     }
 
-    fn of_locations(&self, at: u64) -> Line {
+    fn of_locations(&self, at: u64) -> LineEntry {
         let (mut end, mut line) = (0, i64::from(self.first_line));
         let mut rest = self.bytes;
         while let Some((&first, after)) = rest.split_first() {
@@ -118,12 +118,16 @@ impl LineTable<'_> {
             line += delta;
             end += INSTRUCTION * (u64::from(length) + 1);
             if end > at {
-                return if code == 15 { Line::None } else { known(line) };
+                return if code == 15 {
+                    LineEntry::None
+                } else {
+                    known(line)
+                };
             }
             let next = after.iter().position(|byte| begins_range(*byte));
             rest = &after[next.unwrap_or(after.len())..];
         }
-        Line::Beyond
+        LineEntry::Beyond
     }
 }
 
@@ -150,21 +154,21 @@ fn signed(bytes: &[u8]) -> Option<i64> {
 }
 
 /// The line; CPython has none below zero and returns `None`.
-fn known(line: i64) -> Line {
-    u32::try_from(line).map_or(Line::None, Line::At)
+fn known(line: i64) -> LineEntry {
+    u32::try_from(line).map_or(LineEntry::None, LineEntry::At)
 }
 
 /// Fuzzing entry point. Looks up an instruction in arbitrary bytes: one byte with format and cut flag,
 /// four with the instruction's offset, four with the first line, then the table.
 #[doc(hidden)]
-pub fn try_lines(bytes: &[u8]) -> Option<Line> {
+pub fn try_lines(bytes: &[u8]) -> Option<LineEntry> {
     let (kind, bytes) = bytes.split_first()?;
     let (at, bytes) = bytes.split_first_chunk()?;
     let (first_line, bytes) = bytes.split_first_chunk()?;
     let form = match kind % 3 {
-        0 => Form::Lnotab,
-        1 => Form::Pep626,
-        _ => Form::Locations,
+        0 => LineTableFormat::Lnotab,
+        1 => LineTableFormat::Pep626,
+        _ => LineTableFormat::Locations,
     };
     let table = LineTable {
         form,
@@ -181,7 +185,7 @@ pub fn try_lines(bytes: &[u8]) -> Option<Line> {
         ..table
     };
     let of_part = part.line_at(at);
-    assert!(of_part == Line::Beyond || of_part == line);
+    assert!(of_part == LineEntry::Beyond || of_part == line);
     Some(line)
 }
 
@@ -192,7 +196,7 @@ mod tests {
 
     use super::*;
 
-    fn table(form: Form, bytes: &[u8]) -> LineTable<'_> {
+    fn table(form: LineTableFormat, bytes: &[u8]) -> LineTable<'_> {
         LineTable {
             form,
             bytes,
@@ -202,13 +206,13 @@ mod tests {
     }
 
     /// The line of each instruction; the last is behind the table.
-    fn lines(form: Form, bytes: &[u8], count: u32) -> Vec<Line> {
+    fn lines(form: LineTableFormat, bytes: &[u8], count: u32) -> Vec<LineEntry> {
         let table = table(form, bytes);
         (0..count).map(|index| table.line_at(2 * index)).collect()
     }
 
-    fn at(lines: &[u32]) -> Vec<Line> {
-        lines.iter().copied().map(Line::At).collect()
+    fn at(lines: &[u32]) -> Vec<LineEntry> {
+        lines.iter().copied().map(LineEntry::At).collect()
     }
 
     #[test]
@@ -216,29 +220,32 @@ mod tests {
         // 2 bytes of line 100, 4 of 101, then 99 to the end.
         let bytes = [2, 1, 4, 0xfe];
         let expected = at(&[100, 101, 101, 99, 99, 99]);
-        assert_eq!(lines(Form::Lnotab, &bytes, 6), expected);
+        assert_eq!(lines(LineTableFormat::Lnotab, &bytes, 6), expected);
         // Far lines and long ranges take several pairs.
         let bytes = [2, 127, 0, 73, 255, 0, 1, 1];
-        let table = table(Form::Lnotab, &bytes);
-        assert_eq!(table.line_at(0), Line::At(100));
-        assert_eq!(table.line_at(2), Line::At(300));
-        assert_eq!(table.line_at(256), Line::At(300));
-        assert_eq!(table.line_at(258), Line::At(301));
+        let table = table(LineTableFormat::Lnotab, &bytes);
+        assert_eq!(table.line_at(0), LineEntry::At(100));
+        assert_eq!(table.line_at(2), LineEntry::At(300));
+        assert_eq!(table.line_at(256), LineEntry::At(300));
+        assert_eq!(table.line_at(258), LineEntry::At(301));
     }
 
     #[test]
     fn a_cut_lnotab_has_no_end_of_its_last_line() {
-        let whole = table(Form::Lnotab, &[2, 1, 4]);
+        let whole = table(LineTableFormat::Lnotab, &[2, 1, 4]);
         let cut = LineTable {
             is_cut: true,
             ..whole
         };
-        assert_eq!(whole.line_at(0), Line::At(100));
-        assert_eq!(cut.line_at(0), Line::At(100));
-        assert_eq!(cut.line_at(4), Line::At(101));
-        assert_eq!(whole.line_at(6), Line::At(101));
-        assert_eq!(cut.line_at(6), Line::Beyond);
-        assert_eq!(table(Form::Lnotab, &[]).line_at(0), Line::At(100));
+        assert_eq!(whole.line_at(0), LineEntry::At(100));
+        assert_eq!(cut.line_at(0), LineEntry::At(100));
+        assert_eq!(cut.line_at(4), LineEntry::At(101));
+        assert_eq!(whole.line_at(6), LineEntry::At(101));
+        assert_eq!(cut.line_at(6), LineEntry::Beyond);
+        assert_eq!(
+            table(LineTableFormat::Lnotab, &[]).line_at(0),
+            LineEntry::At(100)
+        );
     }
 
     #[test]
@@ -246,11 +253,14 @@ mod tests {
         // 2 bytes of 100, 2 of none, an empty range, 4 of 98.
         let bytes = [2, 0, 2, 0x80, 0, 127, 4, 0x7f, 2, 0x81];
         let mut expected = at(&[100, 0, 354, 354, 227]);
-        expected[1] = Line::None;
-        expected.push(Line::Beyond);
-        assert_eq!(lines(Form::Pep626, &bytes, 6), expected);
+        expected[1] = LineEntry::None;
+        expected.push(LineEntry::Beyond);
+        assert_eq!(lines(LineTableFormat::Pep626, &bytes, 6), expected);
         // An incomplete pair is ignored.
-        assert_eq!(table(Form::Pep626, &[2]).line_at(0), Line::Beyond);
+        assert_eq!(
+            table(LineTableFormat::Pep626, &[2]).line_at(0),
+            LineEntry::Beyond
+        );
     }
 
     #[test]
@@ -273,9 +283,9 @@ mod tests {
         .concat();
         let mut expected = at(&[100, 101, 101, 103, 37, 42, 0, 42]);
         assert_eq!(signed(&[0x45, 0x02]), Some(-66));
-        expected[6] = Line::None;
-        expected.push(Line::Beyond);
-        assert_eq!(lines(Form::Locations, &bytes, 9), expected);
+        expected[6] = LineEntry::None;
+        expected.push(LineEntry::Beyond);
+        assert_eq!(lines(LineTableFormat::Locations, &bytes, 9), expected);
     }
 
     #[test]
@@ -290,25 +300,31 @@ mod tests {
             &[0xe8],
             &[],
         ] {
-            assert_eq!(table(Form::Locations, bytes).line_at(0), Line::Beyond);
+            assert_eq!(
+                table(LineTableFormat::Locations, bytes).line_at(0),
+                LineEntry::Beyond
+            );
         }
     }
 
     #[test]
     fn lines_out_of_range_are_none() {
         let far = [0xe8, 0x7e, 0x7f, 0x7f, 0x7f, 0x7f, 0x3f];
-        let line = table(Form::Locations, &far).line_at(0);
-        assert_eq!(line, Line::None, "beyond 32 bits");
+        let line = table(LineTableFormat::Locations, &far).line_at(0);
+        assert_eq!(line, LineEntry::None, "beyond 32 bits");
         let back = [0xe8, 0x53, 0x06];
         assert_eq!(signed(&back[1..]), Some(-201));
-        assert_eq!(table(Form::Locations, &back).line_at(0), Line::None);
+        assert_eq!(
+            table(LineTableFormat::Locations, &back).line_at(0),
+            LineEntry::None
+        );
     }
 
-    fn form() -> impl Strategy<Value = Form> {
+    fn form() -> impl Strategy<Value = LineTableFormat> {
         prop_oneof![
-            Just(Form::Lnotab),
-            Just(Form::Pep626),
-            Just(Form::Locations)
+            Just(LineTableFormat::Lnotab),
+            Just(LineTableFormat::Pep626),
+            Just(LineTableFormat::Locations)
         ]
     }
 
@@ -322,7 +338,7 @@ mod tests {
             let line = table.line_at(at);
             let part = LineTable { bytes: &bytes[..cut % (bytes.len() + 1)], is_cut: true, ..table };
             let of_part = part.line_at(at);
-            prop_assert!(of_part == Line::Beyond || of_part == line, "{of_part:?} is not {line:?}");
+            prop_assert!(of_part == LineEntry::Beyond || of_part == line, "{of_part:?} is not {line:?}");
         }
 
         /// Bytes behind an instruction's range are not read.
@@ -332,7 +348,7 @@ mod tests {
         ) {
             let needed = |at| (0..=bytes.len()).find(|length| {
                 let table = LineTable { form, bytes: &bytes[..*length], is_cut: true, first_line: 1 };
-                table.line_at(at) != Line::Beyond
+                table.line_at(at) != LineEntry::Beyond
             });
             let (earlier, later) = (needed(at.min(before)), needed(at.max(before)));
             prop_assert!(later.is_none() || earlier.is_some_and(|bytes| Some(bytes) <= later));

@@ -12,4 +12,4 @@ pub mod process;
 pub(crate) mod storage;
 
 pub use interpreter::{Interpreter, Refused};
-pub use layout::Version;
+pub use layout::PythonVersion;

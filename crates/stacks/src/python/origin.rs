@@ -4,7 +4,7 @@ use crate::cuda::file_name;
 
 /// Origin of a Python file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Origin<'a> {
+pub enum FileOrigin<'a> {
     /// The user: a file in none of the folders below, or code compiled from a string.
     User,
     /// The standard library, with frozen modules.
@@ -19,7 +19,7 @@ const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
 /// Packages whose subpackages are told apart: `torch.nn` is not `torch.autograd`.
 const LARGE: [&str; 1] = ["torch"];
 
-impl<'a> Origin<'a> {
+impl<'a> FileOrigin<'a> {
     /// The origin of a code object's file.
     pub fn of(file: &'a str) -> Self {
         if file.starts_with("<frozen ") {
@@ -100,7 +100,7 @@ pub fn is_interpreter(function: &str, module: &str) -> bool {
     begins(&API, name) || begins(&INTERPRETER, file) || module.contains("/lib-dynload/")
 }
 
-impl std::fmt::Display for Origin<'_> {
+impl std::fmt::Display for FileOrigin<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::User => f.write_str("user"),
@@ -164,7 +164,7 @@ mod tests {
             ),
             ("/v/lib/python3.12/site-packages/six.py", "six"),
         ] {
-            assert_eq!(Origin::of(file).to_string(), origin, "{file}");
+            assert_eq!(FileOrigin::of(file).to_string(), origin, "{file}");
         }
     }
 }

@@ -7,10 +7,10 @@ use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::stack::{CallStack, Location, ModuleId};
 use gpuprobe_os::memory::ProcessMemory;
 
-use super::code::{Code, CodeRecord, PythonStack, is_code};
+use super::code::{CodeObject, CodeRecord, PythonStack, is_code};
 use super::interpreter::{Interpreter, Refused};
 use super::line_store::{CUT, KnownLines, PythonLine, UNREADABLE, WAITS};
-use super::lines::Line;
+use super::lines::LineEntry;
 use super::merge::{Placed, merge};
 use super::storage::{GLIBC, Storage};
 use crate::{AddressSpaces, Module};
@@ -130,7 +130,7 @@ fn destructor(pid: u32, raw: &RawPython, spaces: &AddressSpaces) -> Option<(Arc<
 /// Code objects and stacks received from a process.
 #[derive(Debug, Default)]
 pub struct Sent {
-    codes: HashMap<u64, Code>,
+    codes: HashMap<u64, CodeObject>,
     bytes: usize,
     waiting: HashMap<u64, PythonStack>,
 }
@@ -232,7 +232,7 @@ impl Sent {
         lines: &mut KnownLines,
     ) -> (Vec<Placed>, bool) {
         let mut lacks_line = false;
-        let mut line = |frame: &super::code::Frame| {
+        let mut line = |frame: &super::code::WalkedFrame| {
             let Some(code) = self.codes.get(&frame.code) else {
                 return Some(UNREADABLE);
             };
@@ -243,14 +243,14 @@ impl Sent {
                 return Some(UNREADABLE);
             };
             let line = code.line(minor, frame);
-            lacks_line |= line == Line::Beyond;
+            lacks_line |= line == LineEntry::Beyond;
             Some(lines.number(PythonLine {
                 process: stack.process,
                 function,
                 file: code.file.clone(),
                 line: match line {
-                    Line::At(line) => Some(line),
-                    Line::None | Line::Beyond => None,
+                    LineEntry::At(line) => Some(line),
+                    LineEntry::None | LineEntry::Beyond => None,
                 },
             }))
         };

@@ -17,25 +17,25 @@ const MAX_FILES: usize = 1 << 14;
 
 /// A version of a file, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
-    version: Version,
+pub(crate) struct FileVersion {
+    version: BlamedVersion,
     owner: u32,
     path: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Version {
+struct BlamedVersion {
     device: u64,
     inode: u64,
     changed: (i64, i64),
 }
 
-impl Origin {
+impl FileVersion {
     /// Of an open file, which messages call `path`.
     pub(crate) fn of(file: &File, path: &Path) -> Option<Self> {
         let metadata = file.metadata().ok()?;
         Some(Self {
-            version: Version {
+            version: BlamedVersion {
                 device: metadata.dev(),
                 inode: metadata.ino(),
                 changed: (metadata.ctime(), metadata.ctime_nsec()),
@@ -54,7 +54,7 @@ impl Origin {
 /// What is not read.
 #[derive(Debug)]
 pub(super) struct Blame {
-    files: HashSet<Version>,
+    files: HashSet<BlamedVersion>,
     users: HashMap<u32, OfUser>,
     since: Instant,
     at_once: Duration,
@@ -80,7 +80,7 @@ impl Blame {
     }
 
     /// Whether a file may be read.
-    pub(super) fn permits(&mut self, origin: &Origin) -> bool {
+    pub(super) fn permits(&mut self, origin: &FileVersion) -> bool {
         if self.files.contains(&origin.version) {
             return false;
         }
@@ -101,14 +101,14 @@ impl Blame {
     }
 
     /// Reading a file has taken this long.
-    pub(super) fn took(&mut self, origin: &Origin, time: Duration) {
+    pub(super) fn took(&mut self, origin: &FileVersion, time: Duration) {
         if time > SHORT {
             self.users.entry(origin.owner).or_default().took += time;
         }
     }
 
     /// A file cannot be read: it is not tried again.
-    pub(super) fn enter(&mut self, origin: &Origin, why: &str) {
+    pub(super) fn enter(&mut self, origin: &FileVersion, why: &str) {
         if self.files.len() >= MAX_FILES {
             self.files.clear();
         }
@@ -127,9 +127,9 @@ mod tests {
 
     const AT_ONCE: Duration = Duration::from_secs(2);
 
-    fn origin(inode: u64, owner: u32) -> Origin {
-        Origin {
-            version: Version {
+    fn origin(inode: u64, owner: u32) -> FileVersion {
+        FileVersion {
+            version: BlamedVersion {
                 device: 1,
                 inode,
                 changed: (0, 0),

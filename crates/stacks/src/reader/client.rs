@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::de::DeserializeOwned;
 
-use super::blame::{Blame, Origin};
-use super::link::{Failure, Link};
-use super::protocol::{Found, Request};
-use super::{FunctionRules, Kind, Place};
+use super::blame::{Blame, FileVersion};
+use super::link::{Failure, ReaderProcess};
+use super::protocol::{ReaderRequest, SentFunction};
+use super::{FunctionRules, ReaderHost, ReaderKind};
 use crate::Module;
 use crate::elf::{Headers, Refusal};
-use crate::functions::{Function, Rendezvous};
+use crate::functions::{FunctionInFile, Rendezvous};
 use crate::python::interpreter::PythonFile;
 use crate::python::storage::Storage;
 use gpuprobe_cuda::{FUNCTIONS, Layer};
@@ -26,13 +26,13 @@ const MAX_SYMBOLS: usize = 1 << 16;
 
 /// Reads files, by way of a process that may fail.
 #[derive(Clone, Debug)]
-pub struct Reader(Arc<Mutex<Inner>>);
+pub struct FileReader(Arc<Mutex<ClientState>>);
 
 #[derive(Debug)]
-struct Inner {
-    kind: Kind,
-    place: Place,
-    link: Option<Link>,
+struct ClientState {
+    kind: ReaderKind,
+    place: ReaderHost,
+    link: Option<ReaderProcess>,
     /// The files that it has, by their numbers.
     has: HashSet<u64>,
     generation: u64,
@@ -62,37 +62,37 @@ pub(crate) struct Failed {
     pub(crate) is_fault: bool,
 }
 
-impl Default for Reader {
+impl Default for FileReader {
     /// For tests: on a thread.
     fn default() -> Self {
-        Self::new(Kind::Functions, Place::Thread)
+        Self::new(ReaderKind::Functions, ReaderHost::Thread)
     }
 }
 
 /// A file with the number by which readers know it.
 #[derive(Clone, Debug)]
-pub(crate) struct Numbered {
+pub(crate) struct NumberedFile {
     pub(crate) number: u64,
     pub(crate) file: Arc<File>,
-    pub(crate) origin: Origin,
+    pub(crate) origin: FileVersion,
 }
 
-impl Numbered {
+impl NumberedFile {
     /// Gives `file`, which messages call `path`, a number; none if the system knows nothing of it.
     pub(crate) fn new(file: File, path: &Path) -> Option<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Some(Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
-            origin: Origin::of(&file, path)?,
+            origin: FileVersion::of(&file, path)?,
             file: Arc::new(file),
         })
     }
 }
 
-impl Reader {
+impl FileReader {
     /// Starts one. Where that fails, it is tried again for each question.
-    pub fn new(kind: Kind, place: Place) -> Self {
-        let mut inner = Inner {
+    pub fn new(kind: ReaderKind, place: ReaderHost) -> Self {
+        let mut inner = ClientState {
             kind,
             place,
             link: None,
@@ -107,7 +107,7 @@ impl Reader {
         Self(Arc::new(Mutex::new(inner)))
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, ClientState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,8 +115,8 @@ impl Reader {
     /// that makes sense.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
-        files: &[&Numbered],
-        request: &Request,
+        files: &[&NumberedFile],
+        request: &ReaderRequest,
     ) -> Option<T> {
         self.inner().ask(files, request, None, &|_| true)
     }
@@ -124,8 +124,8 @@ impl Reader {
     /// The same, of an answer that is checked.
     fn ask_for<T: DeserializeOwned>(
         &self,
-        file: &Numbered,
-        request: &Request,
+        file: &NumberedFile,
+        request: &ReaderRequest,
         is_sane: &dyn Fn(&T) -> bool,
     ) -> Option<T> {
         self.inner().ask(&[file], request, None, is_sane)
@@ -134,8 +134,8 @@ impl Reader {
     /// The same, without a second attempt, and blaming nobody: says whether it failed.
     pub(crate) fn attempt<T: DeserializeOwned>(
         &self,
-        files: &[&Numbered],
-        request: &Request,
+        files: &[&NumberedFile],
+        request: &ReaderRequest,
     ) -> Result<Option<T>, Failed> {
         self.inner().attempt(files, request)
     }
@@ -143,15 +143,15 @@ impl Reader {
     /// Sends `file` with a question about process `pid` whose file it is.
     pub(crate) fn ask_with<T: DeserializeOwned>(
         &self,
-        file: &Numbered,
-        request: &Request,
+        file: &NumberedFile,
+        request: &ReaderRequest,
     ) -> Option<T> {
         self.inner()
             .ask(&[file], request, Some(&file.file), &|_| true)
     }
 
     /// Says something that is not answered.
-    pub(crate) fn tell(&self, request: &Request) {
+    pub(crate) fn tell(&self, request: &ReaderRequest) {
         let mut inner = self.inner();
         if let (Some(link), Ok(bytes)) = (&inner.link, serde_json::to_vec(request))
             && link.tell(&bytes, None).is_err()
@@ -161,15 +161,15 @@ impl Reader {
     }
 
     /// The file is done with: it is not to be kept open.
-    pub(crate) fn close(&self, file: &Numbered) {
+    pub(crate) fn close(&self, file: &NumberedFile) {
         let had = self.inner().has.remove(&file.number);
         if had {
-            self.tell(&Request::Close(file.number));
+            self.tell(&ReaderRequest::Close(file.number));
         }
     }
 
     /// A file is not to be read any more.
-    pub(crate) fn blame(&self, file: &Numbered, why: &str) {
+    pub(crate) fn blame(&self, file: &NumberedFile, why: &str) {
         self.inner().blame.enter(&file.origin, why);
     }
 
@@ -189,9 +189,9 @@ impl Reader {
         file: &File,
         path: &Path,
         layer: Layer,
-    ) -> anyhow::Result<Vec<Function>> {
-        let found: Vec<Found> = self.about(file, path, |number| {
-            Request::Functions(number, layer as u16)
+    ) -> anyhow::Result<Vec<FunctionInFile>> {
+        let found: Vec<SentFunction> = self.about(file, path, |number| {
+            ReaderRequest::Functions(number, layer as u16)
         })?;
         let known = |found| known(found, layer);
         Ok(found.iter().filter_map(known).collect())
@@ -202,12 +202,15 @@ impl Reader {
     /// # Errors
     /// As of [`Self::functions`].
     pub fn rendezvous(&self, file: &File, path: &Path) -> anyhow::Result<Option<Rendezvous>> {
-        self.about(file, path, Request::Rendezvous)
+        self.about(file, path, ReaderRequest::Rendezvous)
     }
 
     /// Bytes of the device variable `name` in the program `file`.
-    pub(crate) fn size_of_variable(&self, file: &Numbered, name: &str) -> Option<u64> {
-        self.ask(&[file], &Request::Variable(file.number, name.to_owned()))?
+    pub(crate) fn size_of_variable(&self, file: &NumberedFile, name: &str) -> Option<u64> {
+        self.ask(
+            &[file],
+            &ReaderRequest::Variable(file.number, name.to_owned()),
+        )?
     }
 
     /// An answer that is a result, about a file that is asked about once.
@@ -215,10 +218,10 @@ impl Reader {
         &self,
         file: &File,
         path: &Path,
-        request: impl FnOnce(u64) -> Request,
+        request: impl FnOnce(u64) -> ReaderRequest,
     ) -> anyhow::Result<T> {
         let cannot = || anyhow::anyhow!("it cannot be read");
-        let numbered = Numbered::new(file.try_clone()?, path).ok_or_else(cannot)?;
+        let numbered = NumberedFile::new(file.try_clone()?, path).ok_or_else(cannot)?;
         let answer: Option<Result<T, String>> = self.ask(&[&numbered], &request(numbered.number));
         let has_waited = std::mem::take(&mut self.inner().has_waited);
         let answer = answer.ok_or_else(|| match has_waited {
@@ -230,8 +233,8 @@ impl Reader {
     }
 
     /// The headers of `file`.
-    pub(crate) fn headers(&self, file: &Numbered) -> Result<Headers, Refusal> {
-        let request = Request::Headers(file.number);
+    pub(crate) fn headers(&self, file: &NumberedFile) -> Result<Headers, Refusal> {
+        let request = ReaderRequest::Headers(file.number);
         let answer: Option<Result<Headers, Refusal>> =
             self.ask_for(file, &request, &|headers: &Result<Headers, Refusal>| {
                 headers.as_ref().map_or(true, Headers::are_sane)
@@ -242,25 +245,25 @@ impl Reader {
     /// How to unwind in the function at `address` of a module.
     pub(crate) fn rules(&self, module: &Module, address: u64) -> Option<FunctionRules> {
         let file = module.numbered()?;
-        self.ask(&[file], &Request::Rules(file.number, address))?
+        self.ask(&[file], &ReaderRequest::Rules(file.number, address))?
     }
 
     /// The interpreter in a module, as its file states it.
     pub(crate) fn interpreter(&self, module: &Module) -> Option<PythonFile> {
         let file = module.numbered()?;
-        self.ask(&[file], &Request::Interpreter(file.number))?
+        self.ask(&[file], &ReaderRequest::Interpreter(file.number))?
     }
 
     /// Where a C library keeps thread-specific values.
     pub(crate) fn storage(&self, module: &Module) -> Option<Storage> {
         let file = module.numbered()?;
-        self.ask(&[file], &Request::Storage(file.number))?
+        self.ask(&[file], &ReaderRequest::Storage(file.number))?
     }
 
     /// The mangled name of the function at `address` of a module.
     pub(crate) fn symbol(&self, module: &Module, address: u64) -> Option<String> {
         let file = module.numbered()?;
-        self.ask(&[file], &Request::Symbol(file.number, address))?
+        self.ask(&[file], &ReaderRequest::Symbol(file.number, address))?
     }
 }
 
@@ -277,7 +280,7 @@ pub fn try_answer(bytes: &[u8]) -> bool {
     let rules = serde_json::from_slice::<FunctionRules>(bytes).ok();
     let rows = rules.iter().flat_map(|rules| &rules.rows);
     rows.for_each(|row| crate::unwind::try_rule(&row.rule));
-    let found = serde_json::from_slice::<Result<Vec<Found>, String>>(bytes).ok();
+    let found = serde_json::from_slice::<Result<Vec<SentFunction>, String>>(bytes).ok();
     let found = found.and_then(Result::ok);
     for found in found.iter().flatten() {
         known(found, Layer::Driver);
@@ -288,10 +291,10 @@ pub fn try_answer(bytes: &[u8]) -> bool {
 }
 
 /// The function of the table that a reader has found.
-fn known(found: &Found, layer: Layer) -> Option<Function> {
+fn known(found: &SentFunction, layer: Layer) -> Option<FunctionInFile> {
     let row = FUNCTIONS.get(usize::from(found.row))?;
     let is_meant = row.layer == layer && found.symbol < MAX_SYMBOLS;
-    Some(Function {
+    Some(FunctionInFile {
         row: found.row,
         symbol: is_meant.then(|| row.symbols().nth(found.symbol))??,
         offset: found.offset,
@@ -299,13 +302,13 @@ fn known(found: &Found, layer: Layer) -> Option<Function> {
     })
 }
 
-impl Inner {
-    fn link(&mut self) -> std::io::Result<&mut Link> {
+impl ClientState {
+    fn link(&mut self) -> std::io::Result<&mut ReaderProcess> {
         match &mut self.link {
             Some(link) => Ok(link),
             link => {
                 self.generation += 1;
-                Ok(link.insert(Link::start(self.kind, self.place)?))
+                Ok(link.insert(ReaderProcess::start(self.kind, self.place)?))
             }
         }
     }
@@ -317,8 +320,8 @@ impl Inner {
 
     fn ask<T: DeserializeOwned>(
         &mut self,
-        files: &[&Numbered],
-        request: &Request,
+        files: &[&NumberedFile],
+        request: &ReaderRequest,
         with: Option<&File>,
         is_sane: &dyn Fn(&T) -> bool,
     ) -> Option<T> {
@@ -354,8 +357,8 @@ impl Inner {
 
     fn attempt<T: DeserializeOwned>(
         &mut self,
-        files: &[&Numbered],
-        request: &Request,
+        files: &[&NumberedFile],
+        request: &ReaderRequest,
     ) -> Result<Option<T>, Failed> {
         if !files.iter().all(|file| self.blame.permits(&file.origin)) {
             return Ok(None);
@@ -379,8 +382,8 @@ impl Inner {
     /// been asked of it before.
     fn exchange(
         &mut self,
-        files: &[&Numbered],
-        request: &Request,
+        files: &[&NumberedFile],
+        request: &ReaderRequest,
         with: Option<&File>,
     ) -> Result<Vec<u8>, (Failure, bool)> {
         let result = self.give(files, request, with);
@@ -396,11 +399,12 @@ impl Inner {
 
     fn give(
         &mut self,
-        files: &[&Numbered],
-        request: &Request,
+        files: &[&NumberedFile],
+        request: &ReaderRequest,
         with: Option<&File>,
     ) -> Result<Vec<u8>, Failure> {
-        let encoded = |request: &Request| serde_json::to_vec(request).map_err(|_| Failure::Waited);
+        let encoded =
+            |request: &ReaderRequest| serde_json::to_vec(request).map_err(|_| Failure::Waited);
         self.link().map_err(|error| {
             tracing::debug!("no process that reads: {error}");
             Failure::Waited
@@ -410,12 +414,12 @@ impl Inner {
         };
         if self.has.len() + files.len() > MAX_FILES {
             self.has.clear();
-            link.tell(&encoded(&Request::CloseAll)?, None)?;
+            link.tell(&encoded(&ReaderRequest::CloseAll)?, None)?;
         }
         if with.is_none() {
             for file in files {
                 if self.has.insert(file.number) {
-                    let open = encoded(&Request::Open(file.number))?;
+                    let open = encoded(&ReaderRequest::Open(file.number))?;
                     link.tell(&open, Some(&file.file))?;
                 }
             }

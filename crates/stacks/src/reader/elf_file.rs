@@ -9,7 +9,7 @@ use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ObjectSymbol, ObjectSymbolTable, SymbolKind};
 
 use super::FunctionRules;
-use crate::elf::{Headers, Image, Refusal};
+use crate::elf::{ElfImage, Headers, Refusal};
 use crate::unwind::Tables;
 
 /// Symbols of a file, 24 bytes each; the largest libraries have a million.
@@ -22,12 +22,12 @@ pub struct ElfFile {
     data: Option<Mmap>,
     headers: Result<Headers, Refusal>,
     tables: OnceCell<Option<Tables>>,
-    functions: OnceCell<Vec<Named>>,
+    functions: OnceCell<Vec<ElfFunction>>,
 }
 
 /// Where a function is, and where among the symbols.
 #[derive(Clone, Copy, Debug)]
-struct Named {
+struct ElfFunction {
     address: u64,
     size: u64,
     index: u32,
@@ -80,11 +80,11 @@ impl ElfFile {
     }
 
     /// Its symbols and segments, if it is for this machine and has no more than any has.
-    pub(crate) fn image(&self) -> anyhow::Result<Image<'_>> {
+    pub(crate) fn image(&self) -> anyhow::Result<ElfImage<'_>> {
         if !self.has_few_symbols() {
             anyhow::bail!("it has too many symbols");
         }
-        Image::parse(self)
+        ElfImage::parse(self)
     }
 
     /// Whether it has no more symbols than any has: to read them takes memory, if only of files.
@@ -132,9 +132,9 @@ impl Deref for ElfFile {
 
 /// All functions by address; of several at one, those with a size, and in the table of all symbols,
 /// come last.
-fn functions(file: &ElfFile64<'_, LittleEndian>) -> Vec<Named> {
+fn functions(file: &ElfFile64<'_, LittleEndian>) -> Vec<ElfFunction> {
     let named = |is_dynamic| {
-        move |symbol: &object::read::elf::ElfSymbol64<'_, '_, LittleEndian>| Named {
+        move |symbol: &object::read::elf::ElfSymbol64<'_, '_, LittleEndian>| ElfFunction {
             address: symbol.address(),
             size: symbol.size(),
             index: u32::try_from(symbol.index().0).unwrap_or(u32::MAX),

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
-use super::{ALL_ARE_TRUSTED, ARGUMENT, Kind, Limits, opener, serve};
-use gpuprobe_os::channel::{Channel, Message};
+use super::{ALL_ARE_TRUSTED, ARGUMENT, ReaderKind, ReaderLimits, opener, serve};
+use gpuprobe_os::channel::{Channel, ChannelMessage};
 use gpuprobe_os::mounts;
 
 /// Where a reader runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum ReaderHost {
     /// In a process of its own.
     Process,
     /// On a thread of this one: for tests, and for files that are nobody else's.
@@ -37,10 +37,10 @@ pub(super) enum Failure {
 
 /// A running reader. It is killed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct ReaderProcess {
     channel: Channel,
     child: Option<Child>,
-    limits: Limits,
+    limits: ReaderLimits,
     /// It has said that it has begun.
     has_begun: bool,
     /// Answers that it has given.
@@ -54,12 +54,12 @@ const TO_BEGIN: Duration = Duration::from_secs(5);
 /// Who has taken this much of the processor's time had some: it does not only wait for it.
 const SOME: Duration = Duration::from_millis(50);
 
-impl Link {
-    pub(super) fn start(kind: Kind, place: Place) -> io::Result<Self> {
+impl ReaderProcess {
+    pub(super) fn start(kind: ReaderKind, place: ReaderHost) -> io::Result<Self> {
         let (channel, other) = Channel::pair()?;
         let child = match place {
-            Place::Process => Some(process(kind, other)?),
-            Place::Thread => {
+            ReaderHost::Process => Some(process(kind, other)?),
+            ReaderHost::Thread => {
                 let serve = move || serve_on(kind, &other);
                 thread::Builder::new().spawn(serve)?;
                 None
@@ -98,7 +98,7 @@ impl Link {
         bytes: &[u8],
         file: Option<&File>,
         takes_files: bool,
-    ) -> Result<Message, Failure> {
+    ) -> Result<ChannelMessage, Failure> {
         self.begin()?;
         self.tell(bytes, file)?;
         let (begin, busy) = (Instant::now(), self.busy());
@@ -132,7 +132,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for ReaderProcess {
     /// Waits for nobody: who hangs in the kernel ends later, and is then reaped by [`reap`].
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -149,7 +149,7 @@ impl Drop for Link {
     }
 }
 
-fn process(kind: Kind, channel: Channel) -> io::Result<Child> {
+fn process(kind: ReaderKind, channel: Channel) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.args([ARGUMENT, kind.name()]);
     if mounts::all_are_trusted() {
@@ -169,12 +169,12 @@ pub(super) fn inherited() -> anyhow::Result<Channel> {
 }
 
 /// Says that it has begun, and answers until nobody asks any more.
-pub(super) fn serve_on(kind: Kind, channel: &Channel) {
+pub(super) fn serve_on(kind: ReaderKind, channel: &Channel) {
     if channel.send(&[], None).is_err() {
         return;
     }
     match kind {
-        Kind::Opener => opener::serve(channel),
-        Kind::Functions | Kind::Names => serve::serve(channel),
+        ReaderKind::Opener => opener::serve(channel),
+        ReaderKind::Functions | ReaderKind::Names => serve::serve(channel),
     }
 }

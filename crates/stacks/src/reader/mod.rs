@@ -21,16 +21,16 @@ use std::time::Duration;
 use gpuprobe_os::channel::Channel;
 use gpuprobe_os::{confined, mounts, privileges};
 
-pub(crate) use blame::Origin;
-pub(crate) use client::Numbered;
+pub(crate) use blame::FileVersion;
+pub(crate) use client::NumberedFile;
 #[doc(hidden)]
 pub use client::try_answer;
-pub use client::{NotNow, Reader};
+pub use client::{FileReader, NotNow};
 pub use elf_file::ElfFile;
-pub use link::Place;
+pub use link::ReaderHost;
 pub use opener::{Opener, Wanted};
-pub use protocol::{FunctionRules, Named, Row};
-pub(crate) use protocol::{MAX_ROWS, Names, Request};
+pub use protocol::{FunctionRules, SymbolName, UnwindRow};
+pub(crate) use protocol::{MAX_ROWS, ReaderRequest, WantedNames};
 #[doc(hidden)]
 pub use serve::try_all;
 
@@ -41,7 +41,7 @@ const ALL_ARE_TRUSTED: &str = "all";
 
 /// What such a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ReaderKind {
     /// Finds functions, and rules to unwind: whoever asks waits.
     Functions,
     /// Names functions, which may take seconds.
@@ -52,7 +52,7 @@ pub enum Kind {
 
 /// What it may take to answer.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct ReaderLimits {
     /// Of the processor.
     busy: Duration,
     /// By the clock: what it waits for then is no doing of the file's.
@@ -61,7 +61,7 @@ struct Limits {
     data_bytes: u64,
 }
 
-impl Kind {
+impl ReaderKind {
     const ALL: [Self; 3] = [Self::Functions, Self::Names, Self::Opener];
 
     fn name(self) -> &'static str {
@@ -80,13 +80,13 @@ impl Kind {
         }
     }
 
-    fn limits(self) -> Limits {
+    fn limits(self) -> ReaderLimits {
         let (busy, elapsed, mib) = match self {
             Self::Functions => (Duration::from_millis(200), Duration::from_millis(700), 64),
             Self::Names => (Duration::from_secs(10), Duration::from_secs(30), 96),
             Self::Opener => (Duration::from_secs(1), Duration::from_secs(1), 16),
         };
-        Limits {
+        ReaderLimits {
             busy,
             elapsed,
             data_bytes: mib << 20,
@@ -101,7 +101,9 @@ pub fn serve_if_asked() -> Option<ExitCode> {
         return None;
     }
     let name = words.next()?;
-    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name)?;
+    let kind = ReaderKind::ALL
+        .into_iter()
+        .find(|kind| kind.name() == name)?;
     if words.next().is_some_and(|word| word == ALL_ARE_TRUSTED) {
         mounts::trust_all();
     }
@@ -109,8 +111,8 @@ pub fn serve_if_asked() -> Option<ExitCode> {
     Some(served.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 
-fn be(kind: Kind, channel: &Channel) -> anyhow::Result<()> {
-    if kind == Kind::Opener {
+fn be(kind: ReaderKind, channel: &Channel) -> anyhow::Result<()> {
+    if kind == ReaderKind::Opener {
         confined::end_with_parent()?;
         privileges::keep_only(&[privileges::LOOK, privileges::AS_OTHERS])?;
     } else {

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::link::Link;
-use super::{Kind, Place};
+use super::link::ReaderProcess;
+use super::{ReaderHost, ReaderKind};
 use gpuprobe_os::channel::Channel;
 use gpuprobe_os::privileges::{self, Capability, User};
 use gpuprobe_os::proc::Status;
@@ -61,19 +61,19 @@ impl From<UserOf> for User {
 
 /// Opens files, by way of a process that may hang.
 #[derive(Clone, Debug, Default)]
-pub struct Opener(Arc<Mutex<Inner>>);
+pub struct Opener(Arc<Mutex<OpenerState>>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    place: Place,
-    link: Option<Link>,
+struct OpenerState {
+    place: ReaderHost,
+    link: Option<ReaderProcess>,
 }
 
 impl Opener {
     /// Starts one. Where that fails, it is tried again for each file.
-    pub fn new(place: Place) -> Self {
-        let link = Link::start(Kind::Opener, place).ok();
-        Self(Arc::new(Mutex::new(Inner { place, link })))
+    pub fn new(place: ReaderHost) -> Self {
+        let link = ReaderProcess::start(ReaderKind::Opener, place).ok();
+        Self(Arc::new(Mutex::new(OpenerState { place, link })))
     }
 
     /// The file, if it could be opened in time. One below a folder comes with that.
@@ -82,7 +82,7 @@ impl Opener {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = inner.place;
         if inner.link.is_none() {
-            inner.link = Link::start(Kind::Opener, place).ok();
+            inner.link = ReaderProcess::start(ReaderKind::Opener, place).ok();
         }
         let opened = inner.link.as_mut()?.ask(&bytes, folder, true);
         if let Err(failure) = &opened {

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::unwind::Rule;
+use crate::unwind::UnwindRule;
 
 /// Rows of a function that are sent at once; of more, the one that is wanted.
 pub(crate) const MAX_ROWS: usize = 512;
 
 /// A question. The file in question comes with it, or is known by a number.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Request {
+pub(crate) enum ReaderRequest {
     /// The file that comes with this has this number from now on. Not answered.
     Open(u64),
     /// The file of this number is done with. Not answered.
@@ -41,7 +41,7 @@ pub(crate) enum Request {
     /// The checksum of a whole file.
     Checksum(u64),
     /// The functions at an address.
-    Names(Names),
+    Names(WantedNames),
     /// The file that comes with this, if one does, is the perf map of a process, some of which may be
     /// known.
     PerfMap(u32),
@@ -53,7 +53,7 @@ pub(crate) enum Request {
 
 /// Which names are wanted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Names {
+pub(crate) struct WantedNames {
     /// The file that has the code.
     pub(crate) module: u64,
     /// Files with its symbols, best first.
@@ -68,7 +68,7 @@ pub(crate) struct Names {
 
 /// A function at some place of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Named {
+pub struct SymbolName {
     /// Its name.
     pub function: String,
     /// The file that it was written in.
@@ -83,24 +83,24 @@ pub struct Named {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FunctionRules {
     /// By address, as the file states it.
-    pub rows: Vec<Row>,
+    pub rows: Vec<UnwindRow>,
 }
 
 /// How to unwind from some addresses.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct UnwindRow {
     /// The addresses.
     pub addresses: Range<u64>,
     /// How.
-    pub rule: Rule,
+    pub rule: UnwindRule,
 }
 
 /// A function of the table, as it is sent.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Found {
+pub(crate) struct SentFunction {
     /// The row, and which of its symbols.
     pub(crate) row: u16,
     pub(crate) symbol: usize,
     pub(crate) offset: u64,
-    pub(crate) first: crate::instruction::First,
+    pub(crate) first: crate::instruction::FirstInstruction,
 }

@@ -8,9 +8,9 @@ use std::os::unix::fs::FileExt;
 use serde::Serialize;
 
 use super::elf_file::ElfFile;
-use super::protocol::{Found, Names, Request};
-use super::symbols::Library;
-use crate::elf::Segment;
+use super::protocol::{ReaderRequest, SentFunction, WantedNames};
+use super::symbols::SymbolFile;
+use crate::elf::LoadSegment;
 use crate::functions;
 use crate::python::interpreter::PythonFile;
 use crate::python::storage::Storage;
@@ -49,7 +49,7 @@ pub(super) struct Served {
     files: HashMap<u64, ElfFile>,
     variables: HashMap<u64, Variables>,
     /// One for each file with symbols: it keeps the file.
-    libraries: HashMap<u64, Library>,
+    libraries: HashMap<u64, SymbolFile>,
     perf_maps: PerfMaps,
 }
 
@@ -57,35 +57,37 @@ impl Served {
     /// The answer, if there is to be one.
     pub(super) fn answer(
         &mut self,
-        request: Request,
+        request: ReaderRequest,
         file: Option<File>,
     ) -> io::Result<Option<Vec<u8>>> {
         let answer = match request {
-            Request::Open(number) => {
+            ReaderRequest::Open(number) => {
                 let file = file.ok_or(ErrorKind::InvalidInput)?;
                 self.files.insert(number, ElfFile::of(file));
                 return Ok(None);
             }
-            Request::Close(number) => {
+            ReaderRequest::Close(number) => {
                 self.files.remove(&number);
                 self.variables.remove(&number);
                 self.libraries.remove(&number);
                 return Ok(None);
             }
-            Request::CloseAll => {
+            ReaderRequest::CloseAll => {
                 self.files.clear();
                 self.libraries.clear();
                 self.variables.clear();
                 return Ok(None);
             }
-            Request::Forget(pid) => {
+            ReaderRequest::Forget(pid) => {
                 self.perf_maps.forget(pid);
                 return Ok(None);
             }
-            Request::PerfMap(pid) => encoded(&self.perf_maps.keep(pid, file)),
-            Request::MadeAtRunTime(pid, address) => encoded(&self.perf_maps.name(pid, address)),
-            Request::Names(names) => encoded(&self.names(&names)),
-            Request::Variable(number, name) => encoded(&self.variable(number, &name)),
+            ReaderRequest::PerfMap(pid) => encoded(&self.perf_maps.keep(pid, file)),
+            ReaderRequest::MadeAtRunTime(pid, address) => {
+                encoded(&self.perf_maps.name(pid, address))
+            }
+            ReaderRequest::Names(names) => encoded(&self.names(&names)),
+            ReaderRequest::Variable(number, name) => encoded(&self.variable(number, &name)),
             other => self.about_file(&other)?,
         };
         answer.map(Some)
@@ -97,34 +99,37 @@ impl Served {
     }
 
     /// The answer to a question about one file.
-    fn about_file(&self, request: &Request) -> io::Result<io::Result<Vec<u8>>> {
+    fn about_file(&self, request: &ReaderRequest) -> io::Result<io::Result<Vec<u8>>> {
         Ok(match *request {
-            Request::Headers(number) => encoded(&self.file(number)?.headers()),
-            Request::Functions(number, layer) => {
+            ReaderRequest::Headers(number) => encoded(&self.file(number)?.headers()),
+            ReaderRequest::Functions(number, layer) => {
                 encoded(&text_of(found(self.file(number)?, layer)))
             }
-            Request::Rendezvous(number) => {
+            ReaderRequest::Rendezvous(number) => {
                 encoded(&text_of(functions::rendezvous(self.file(number)?)))
             }
-            Request::Rules(number, address) => encoded(&self.file(number)?.rules(address)),
-            Request::Symbol(number, address) => encoded(&self.file(number)?.symbol(address)),
-            Request::Interpreter(number) => encoded(&PythonFile::of(self.file(number)?)),
-            Request::Storage(number) => encoded(&Storage::of(self.file(number)?)),
-            Request::DebugLink(number) => encoded(&debug_link(self.file(number)?)),
-            Request::AltLink(number) => encoded(&alt_link(self.file(number)?)),
-            Request::Checksum(number) => encoded(&checksum_of(self.file(number)?.file())),
+            ReaderRequest::Rules(number, address) => encoded(&self.file(number)?.rules(address)),
+            ReaderRequest::Symbol(number, address) => encoded(&self.file(number)?.symbol(address)),
+            ReaderRequest::Interpreter(number) => encoded(&PythonFile::of(self.file(number)?)),
+            ReaderRequest::Storage(number) => encoded(&Storage::of(self.file(number)?)),
+            ReaderRequest::DebugLink(number) => encoded(&debug_link(self.file(number)?)),
+            ReaderRequest::AltLink(number) => encoded(&alt_link(self.file(number)?)),
+            ReaderRequest::Checksum(number) => encoded(&checksum_of(self.file(number)?.file())),
             _ => return Err(ErrorKind::InvalidInput.into()),
         })
     }
 
-    fn names(&mut self, names: &Names) -> Option<Vec<super::Named>> {
+    fn names(&mut self, names: &WantedNames) -> Option<Vec<super::SymbolName>> {
         let module = self.files.get(&names.module)?;
         let supplement = names.supplement.and_then(|number| self.files.get(&number));
         confined::stand_for_others(supplement.map(ElfFile::file));
         let named = names.files.iter().find_map(|number| {
             let file = self.files.get(number)?;
             // It knows files by their descriptors, which will be those of others.
-            let library = self.libraries.entry(*number).or_insert_with(Library::new);
+            let library = self
+                .libraries
+                .entry(*number)
+                .or_insert_with(SymbolFile::new);
             library.look_up(file, module, names.address, names.with_details)
         });
         confined::stand_for_others(None);
@@ -148,14 +153,14 @@ fn text_of<T>(result: anyhow::Result<T>) -> Result<T, String> {
     result.map_err(|error| format!("{error:#}"))
 }
 
-fn found(file: &ElfFile, layer: u16) -> anyhow::Result<Vec<Found>> {
+fn found(file: &ElfFile, layer: u16) -> anyhow::Result<Vec<SentFunction>> {
     let layers = [Layer::Runtime, Layer::Driver, Layer::Framework];
     let layer = layers.into_iter().find(|known| *known as u16 == layer);
     let layer = layer.ok_or_else(|| anyhow::anyhow!("there is no layer of this number"))?;
     let found = functions::functions(file, layer)?;
-    let sent = |function: &functions::Function| {
+    let sent = |function: &functions::FunctionInFile| {
         let row = FUNCTIONS.get(usize::from(function.row))?;
-        Some(Found {
+        Some(SentFunction {
             row: function.row,
             symbol: row.symbols().position(|symbol| symbol == function.symbol)?,
             offset: function.offset,
@@ -217,24 +222,24 @@ fn checksum_of(file: &File) -> Option<u32> {
 pub fn try_all(bytes: &[u8]) -> io::Result<usize> {
     let mut served = Served::default();
     served.answer(
-        Request::Open(1),
+        ReaderRequest::Open(1),
         Some(gpuprobe_os::bounded::file_of(bytes)?),
     )?;
     let mut requests = vec![
-        Request::Headers(1),
-        Request::Rendezvous(1),
-        Request::Interpreter(1),
-        Request::Storage(1),
-        Request::DebugLink(1),
-        Request::AltLink(1),
-        Request::Checksum(1),
-        Request::Variable(1, "table_".to_owned()),
+        ReaderRequest::Headers(1),
+        ReaderRequest::Rendezvous(1),
+        ReaderRequest::Interpreter(1),
+        ReaderRequest::Storage(1),
+        ReaderRequest::DebugLink(1),
+        ReaderRequest::AltLink(1),
+        ReaderRequest::Checksum(1),
+        ReaderRequest::Variable(1, "table_".to_owned()),
     ];
-    requests.extend((0..3).map(|layer| Request::Functions(1, layer)));
+    requests.extend((0..3).map(|layer| ReaderRequest::Functions(1, layer)));
     let addresses: Vec<_> = match served.file(1)?.headers() {
         Ok(headers) => {
             let step = |size: u64| (size / 64).max(1);
-            let of = |s: &Segment| (s.address, step(s.file_size));
+            let of = |s: &LoadSegment| (s.address, step(s.file_size));
             let begins = headers.segments.code().map(of).take(16);
             let places = begins.flat_map(|(begin, step)| {
                 (0..64).map(move |n: u64| begin.wrapping_add(n.wrapping_mul(step)))
@@ -244,9 +249,9 @@ pub fn try_all(bytes: &[u8]) -> io::Result<usize> {
         Err(_) => Vec::new(),
     };
     for address in addresses {
-        requests.push(Request::Rules(1, address));
-        requests.push(Request::Symbol(1, address));
-        requests.push(Request::Names(Names {
+        requests.push(ReaderRequest::Rules(1, address));
+        requests.push(ReaderRequest::Symbol(1, address));
+        requests.push(ReaderRequest::Names(WantedNames {
             module: 1,
             files: vec![1],
             supplement: Some(1),

@@ -7,7 +7,7 @@ use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
 use super::elf_file::ElfFile;
-use super::protocol::Named;
+use super::protocol::SymbolName;
 use crate::symbols::demangle::{NAME_LIMIT, beginning, function_name};
 
 /// Functions that can be inlined at one place.
@@ -17,9 +17,9 @@ const INLINED_LIMIT: usize = 256;
 const PLACE_LIMIT: usize = 256 << 10;
 
 /// The library, and what it has read.
-pub(super) struct Library(Symbolizer);
+pub(super) struct SymbolFile(Symbolizer);
 
-impl Library {
+impl SymbolFile {
     pub(super) fn new() -> Self {
         // Debugging information in other files is looked for by whoever asks. Names are made readable
         // here too: the library would make gigabytes of some.
@@ -38,7 +38,7 @@ impl Library {
         module: &ElfFile,
         address: u64,
         with_details: bool,
-    ) -> Option<Vec<Named>> {
+    ) -> Option<Vec<SymbolName>> {
         file.has_few_symbols().then_some(())?;
         let path = format!("/proc/self/fd/{}", file.file().as_raw_fd());
         let find = |debug_syms| {
@@ -62,7 +62,7 @@ impl Library {
         if let (Some(symbol), Some(outer)) = (symbol, frames.last_mut()) {
             outer.function = function_name(&symbol.name, NAME_LIMIT);
         }
-        let is_named = |frame: &Named| !frame.function.is_empty();
+        let is_named = |frame: &SymbolName| !frame.function.is_empty();
         frames.last().is_some_and(is_named).then_some(())?;
         // What is inlined may have its name in a file that is not there.
         frames.retain(is_named);
@@ -85,11 +85,11 @@ fn is_at(symbol: &Sym<'_>, module: &ElfFile, address: u64) -> bool {
     }
 }
 
-fn named(symbol: &Sym<'_>) -> Vec<Named> {
+fn named(symbol: &Sym<'_>) -> Vec<SymbolName> {
     let count = symbol.inlined.len().min(INLINED_LIMIT) + 1;
     // Half of it for their files.
     let limit = (PLACE_LIMIT / count / 2).min(NAME_LIMIT);
-    let one = |name: &str, code: Option<&CodeInfo<'_>>, inlined| Named {
+    let one = |name: &str, code: Option<&CodeInfo<'_>>, inlined| SymbolName {
         function: function_name(name, limit),
         file: code.map(|code| beginning(&code.to_path().to_string_lossy(), limit)),
         line: code.and_then(|code| code.line).filter(|&line| line > 0),

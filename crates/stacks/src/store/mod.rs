@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 
 use zerocopy::FromBytes;
 
-use crate::paths::{Change, Paths, Step};
+use crate::paths::{Change, PathStep, Paths};
 use crate::python::Refused;
 use crate::python::check::{Checked, check};
 use crate::python::code::{self, CodeRecord, PythonStack};
 use crate::python::line_store::KnownLines;
 use crate::python::process::{Interpreters, Running};
-use crate::reader::Reader;
+use crate::reader::FileReader;
 use crate::{AddressSpaces, StackCopy, Unwound};
 use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::{CallStack, Location};
 use gpuprobe_os::privileges::User;
-use process::{Process, word_at};
+use process::{StackStoreProcess, word_at};
 use shares::Shares;
 
-pub use process::Named;
+pub use process::NamedStack;
 
 /// Maximum number of states of all processes on the kernel side, a little below the size of its map.
 const MAX_PATHS: usize = 14_000;
@@ -43,10 +43,10 @@ pub struct Taken {
     pub spaces: AddressSpaces,
     /// When the mappings were last read because the kernel side's were stale.
     looked: HashMap<u32, Instant>,
-    processes: HashMap<u32, Process>,
+    processes: HashMap<u32, StackStoreProcess>,
     /// Earlier processes with the same id, oldest first. Stacks are read before calls, so the first stack
     /// of a process may arrive before the last calls of its predecessor.
-    earlier: HashMap<u32, VecDeque<Process>>,
+    earlier: HashMap<u32, VecDeque<StackStoreProcess>>,
     /// What they all take.
     shares: Shares,
     /// Number of states on the kernel side.
@@ -91,7 +91,7 @@ pub struct News {
 
 impl Taken {
     /// An empty store. With `with_python`, stacks include Python frames. Files are read by `reader`.
-    pub fn new(with_python: bool, reader: Reader) -> Self {
+    pub fn new(with_python: bool, reader: FileReader) -> Self {
         let mut store = Self {
             spaces: AddressSpaces::new(reader),
             ..Self::default()
@@ -180,7 +180,7 @@ impl Taken {
     }
 
     /// The process with that number, with its interpreter set.
-    fn python_process(&mut self, pid: u32, id: u32) -> Option<&mut Process> {
+    fn python_process(&mut self, pid: u32, id: u32) -> Option<&mut StackStoreProcess> {
         if self.processes.get(&pid).is_none_or(|p| p.id != id) {
             self.begin(pid, id);
         }
@@ -305,11 +305,11 @@ impl Taken {
             self.refused.push((pid, refusal.to_string()));
         }
         let user = User::of(pid).ok().map(|user| user.uid);
-        self.processes.insert(pid, Process::new(id, user));
+        self.processes.insert(pid, StackStoreProcess::new(id, user));
     }
 
     /// Removes the process with this id, and its paths: it makes no more calls.
-    fn drop_process(&mut self, pid: u32) -> Option<Process> {
+    fn drop_process(&mut self, pid: u32) -> Option<StackStoreProcess> {
         let mut old = self.processes.remove(&pid)?;
         let paths = std::mem::take(&mut old.paths);
         self.known = self.known.saturating_sub(paths.states().len());
@@ -375,7 +375,7 @@ impl Taken {
 
     fn tell(&mut self, changes: Vec<Change>) {
         self.updates.learnt.extend(changes);
-        let states = |process: &Process| process.paths.states().len();
+        let states = |process: &StackStoreProcess| process.paths.states().len();
         self.known = self.processes.values().map(states).sum();
         if self.known > MAX_PATHS {
             self.clear_paths();
@@ -394,7 +394,7 @@ impl Taken {
     }
 
     /// The stack with number `id` in a call record of process `pid`.
-    pub fn of_call(&mut self, pid: u32, id: u64) -> Option<Named> {
+    pub fn of_call(&mut self, pid: u32, id: u64) -> Option<NamedStack> {
         let earlier = self.earlier.get_mut(&pid).into_iter().flatten();
         let mut all = earlier.chain(self.processes.get_mut(&pid));
         let (spaces, lines) = (&self.spaces, &mut self.python.lines);
@@ -498,7 +498,7 @@ impl Taken {
 }
 
 /// Adds the places of `process`, whose id was `pid`, to the last ones.
-fn keep_places(last: &mut Vec<(u32, Location, bool)>, pid: u32, process: &Process) {
+fn keep_places(last: &mut Vec<(u32, Location, bool)>, pid: u32, process: &StackStoreProcess) {
     let places = process
         .told_places()
         .filter(|(place, _)| place.module.is_some());
@@ -511,7 +511,7 @@ fn keep_places(last: &mut Vec<(u32, Location, bool)>, pid: u32, process: &Proces
 
 /// The return addresses that identify the path; `None` if they are not all in the copied stack. The
 /// first one is part of the initial state.
-fn steps(raw: &RawStack, copied: &[u8], slots: &[u64]) -> Option<Vec<Step>> {
+fn steps(raw: &RawStack, copied: &[u8], slots: &[u64]) -> Option<Vec<PathStep>> {
     let count = usize::from(raw.replaced_count).min(raw.replaced.len());
     let replaced = &raw.replaced[..count];
     let step = |slot: &u64| {
@@ -523,7 +523,7 @@ fn steps(raw: &RawStack, copied: &[u8], slots: &[u64]) -> Option<Vec<Step>> {
         let at = usize::try_from(offset).ok()?;
         let word = word_at(copied, at)?;
         let aligned = offset % 8 == 0;
-        Some(Step {
+        Some(PathStep {
             offset: u16::try_from(offset / 8).ok().filter(|_| aligned)?,
             word,
         })

@@ -24,7 +24,7 @@ const ALIAS_BYTES: usize = 48;
 
 /// The call stacks of one process.
 #[derive(Debug, Default)]
-pub(super) struct Process {
+pub(super) struct StackStoreProcess {
     /// Number of the process or program, as process ids are reused.
     pub(super) id: u32,
     pub(super) user: User,
@@ -32,7 +32,7 @@ pub(super) struct Process {
     pub(super) counted: usize,
     pub(super) is_full: bool,
     pub(super) paths: Paths,
-    stacks: HashMap<u64, Known>,
+    stacks: HashMap<u64, KnownStack>,
     ids: HashMap<Rc<CallStack>, u64>,
     /// Other ids of the same stacks.
     aliases: HashMap<u64, u64>,
@@ -46,21 +46,21 @@ pub(super) struct Process {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownStack {
     stack: Rc<CallStack>,
     is_told: bool,
 }
 
 /// The stack of a call.
 #[derive(Clone, Debug)]
-pub struct Named {
+pub struct NamedStack {
     /// Id of the stack in its process.
     pub id: u64,
     /// The stack, if this is its first call.
     pub new: Option<Rc<CallStack>>,
 }
 
-impl Process {
+impl StackStoreProcess {
     /// A process or program without stacks.
     pub(super) fn new(id: u32, user: User) -> Self {
         Self {
@@ -90,16 +90,16 @@ impl Process {
         self.locations += stack.locations.len();
         self.ids.insert(Rc::clone(&stack), id);
         let is_told = false;
-        self.stacks.insert(id, Known { stack, is_told });
+        self.stacks.insert(id, KnownStack { stack, is_told });
         Some(id)
     }
 
     /// [`super::Taken::of_call`] for this process.
-    pub(super) fn of_call(&mut self, id: u64) -> Option<Named> {
+    pub(super) fn of_call(&mut self, id: u64) -> Option<NamedStack> {
         let id = self.aliases.get(&id).copied().unwrap_or(id);
         let known = self.stacks.get_mut(&id)?;
         let is_new = !std::mem::replace(&mut known.is_told, true);
-        Some(Named {
+        Some(NamedStack {
             id,
             new: is_new.then(|| Rc::clone(&known.stack)),
         })
@@ -141,7 +141,7 @@ impl Process {
 
     /// Whether a stack contains Python frames.
     pub(super) fn has_python(&self, id: u64) -> bool {
-        let has = |known: &Known| {
+        let has = |known: &KnownStack| {
             let mut locations = known.stack.locations.iter();
             locations.any(|location| location.python_line().is_some())
         };

@@ -5,19 +5,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::Module;
-use crate::reader::{Opener, Reader, Request, Wanted};
+use crate::reader::{FileReader, Opener, ReaderRequest, Wanted};
 
 /// Debug folder of distributions.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 
 /// A search for a module's debug file.
-pub(super) struct Search<'a> {
+pub(super) struct DebugFileSearch<'a> {
     pub(super) module: &'a Module,
-    pub(super) reader: &'a Reader,
+    pub(super) reader: &'a FileReader,
     pub(super) opener: &'a Opener,
 }
 
-impl Search<'_> {
+impl DebugFileSearch<'_> {
     /// The debug file of the module.
     pub(super) fn find(&self) -> Option<Module> {
         let by_id = self.module.build_id().and_then(|id| self.by_build_id(id));
@@ -50,7 +50,7 @@ impl Search<'_> {
         let numbered = file.numbered()?;
         let link: Option<(Vec<u8>, Vec<u8>)> = self
             .reader
-            .ask(&[numbered], &Request::AltLink(numbered.number))?;
+            .ask(&[numbered], &ReaderRequest::AltLink(numbered.number))?;
         let (path, id) = link?;
         let beside = file.path.parent()?.join(OsStr::from_bytes(&path));
         let candidates = [Some(beside), path_of(&id)].into_iter().flatten();
@@ -61,8 +61,9 @@ impl Search<'_> {
 
     fn by_link(&self) -> Option<Module> {
         let file = self.module.numbered()?;
-        let link: Option<(Vec<u8>, u32)> =
-            self.reader.ask(&[file], &Request::DebugLink(file.number))?;
+        let link: Option<(Vec<u8>, u32)> = self
+            .reader
+            .ask(&[file], &ReaderRequest::DebugLink(file.number))?;
         let (name, checksum) = link?;
         let name = name_of(&name)?;
         let folder = self.module.path.parent()?;
@@ -95,7 +96,8 @@ impl Search<'_> {
 
     fn checksum_of(&self, found: &Module) -> Option<u32> {
         let file = found.numbered()?;
-        self.reader.ask(&[file], &Request::Checksum(file.number))?
+        self.reader
+            .ask(&[file], &ReaderRequest::Checksum(file.number))?
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::stub::kernel_of_symbol;
 use crate::Module;
 use crate::modules::Modules;
-use crate::reader::{Numbered, Reader};
+use crate::reader::{FileReader, NumberedFile};
 use gpuprobe_os::proc::Mappings;
 use gpuprobe_os::regular::open_program;
 
@@ -26,14 +26,14 @@ pub struct HostFiles {
     /// Snapshot of the last process's mappings.
     mapped: Option<(u32, Instant, Mappings)>,
     /// Executable of the last process.
-    program: Option<(u32, Numbered)>,
+    program: Option<(u32, NumberedFile)>,
     /// When files were last closed.
     closed: Option<Instant>,
 }
 
 impl HostFiles {
     /// An empty cache; files are read by `reader`.
-    pub fn new(reader: Reader) -> Self {
+    pub fn new(reader: FileReader) -> Self {
         Self {
             modules: Modules::new(reader),
             ..Self::default()
@@ -57,7 +57,7 @@ impl HostFiles {
         if self.program.as_ref().is_none_or(|(known, _)| *known != pid) {
             self.close_program();
             let file: File = open_program(pid).ok()?;
-            self.program = Some((pid, Numbered::new(file, Path::new("its program"))?));
+            self.program = Some((pid, NumberedFile::new(file, Path::new("its program"))?));
         }
         let (_, program) = self.program.as_ref()?;
         self.modules.reader().size_of_variable(program, name)

@@ -16,11 +16,11 @@ pub use demangle::demangle;
 pub use host_files::HostFiles;
 pub use resolve::Symbolizer;
 pub use service::Service;
-pub use source::Files;
+pub use source::ProcessFiles;
 
 /// A location to symbolise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct SymbolRequest {
     /// Process id on the host.
     pub pid: u32,
     /// The location to symbolise.
@@ -32,9 +32,9 @@ pub struct Request {
 
 /// The frames at a location.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ResolvedFrames {
     /// The request that this answers.
-    pub request: Request,
+    pub request: SymbolRequest,
     /// Frames, innermost first; never empty.
     pub frames: Vec<Frame>,
 }

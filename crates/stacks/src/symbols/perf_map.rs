@@ -39,7 +39,7 @@ struct PerfMap {
     /// The lines read so far.
     text: Vec<u8>,
     /// The functions by their start address.
-    functions: BTreeMap<u64, Function>,
+    functions: BTreeMap<u64, PerfMapFunction>,
     begun: Pace,
     /// Device and inode of the file.
     file: Option<(u64, u64)>,
@@ -62,7 +62,7 @@ impl Pace {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Function {
+struct PerfMapFunction {
     size: u64,
     /// Range of its name in the text.
     name: Range<u32>,
@@ -171,7 +171,7 @@ impl PerfMap {
 }
 
 /// The function in a line at offset `begin` of the text, with its start address.
-fn function(line: &[u8], begin: usize) -> Option<(u64, Function)> {
+fn function(line: &[u8], begin: usize) -> Option<(u64, PerfMapFunction)> {
     let mut words = line.splitn(3, |&byte| byte == b' ');
     let mut number = || {
         let word = str::from_utf8(words.next()?).ok()?;
@@ -182,7 +182,7 @@ fn function(line: &[u8], begin: usize) -> Option<(u64, Function)> {
     let begin = begin + (line.len() - name.len());
     let name = name.trim_ascii_end();
     let place = u32::try_from(begin).ok()?..u32::try_from(begin + name.len()).ok()?;
-    let function = Function { size, name: place };
+    let function = PerfMapFunction { size, name: place };
     (!name.is_empty()).then_some((start, function))
 }
 

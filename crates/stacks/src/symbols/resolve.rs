@@ -7,12 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::debug_file::Search;
+use super::debug_file::DebugFileSearch;
 use super::demangle::beginning_of;
-use super::{Answer, Request};
+use super::{ResolvedFrames, SymbolRequest};
 use crate::Module;
 use crate::cache::Cache;
-use crate::reader::{Named, Names, Numbered, Opener, Reader, Request as Asked, Wanted};
+use crate::reader::{
+    FileReader, NumberedFile, Opener, ReaderRequest as Asked, SymbolName, Wanted, WantedNames,
+};
 use gpuprobe_model::stack::{Frame, JIT, Language, Location, ModuleId, bare_frame};
 
 /// Maximum number of cached locations, and of the bytes of their frames.
@@ -29,13 +31,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Symbolises locations, on a single thread.
 #[derive(Debug)]
 pub struct Symbolizer {
-    reader: Reader,
+    reader: FileReader,
     opener: Opener,
-    of_modules: Cache<ModuleId, Sources>,
-    cache: HashMap<(ModuleId, u64), Arc<[Named]>>,
+    of_modules: Cache<ModuleId, SymbolSources>,
+    cache: HashMap<(ModuleId, u64), Arc<[SymbolName]>>,
     /// Bytes of the cached frames.
     bytes: usize,
-    maps: Cache<u32, Numbered>,
+    maps: Cache<u32, NumberedFile>,
     looked_for: HashMap<u32, Instant>,
     /// Processes whose maps the reader has, in its current `generation`.
     given: HashSet<u32>,
@@ -44,7 +46,7 @@ pub struct Symbolizer {
 
 /// The files with the symbols of a module.
 #[derive(Debug)]
-struct Sources {
+struct SymbolSources {
     module: Arc<Module>,
     debug: Option<Module>,
     /// What its debugging information has in common with that of others.
@@ -53,14 +55,14 @@ struct Sources {
     has_details: bool,
 }
 
-fn bytes_of(named: &Named) -> usize {
+fn bytes_of(named: &SymbolName) -> usize {
     let file = named.file.as_ref().map_or(0, String::len);
-    size_of::<Named>() + named.function.len() + file
+    size_of::<SymbolName>() + named.function.len() + file
 }
 
 impl Symbolizer {
     /// An empty cache; `reader` reads symbols, `opener` opens debug files and perf maps.
-    pub fn new(reader: Reader, opener: Opener) -> Self {
+    pub fn new(reader: FileReader, opener: Opener) -> Self {
         Self {
             reader,
             opener,
@@ -79,13 +81,13 @@ impl Symbolizer {
         if self.of_modules.get(&module.id).is_some() {
             return;
         }
-        let search = Search {
+        let search = DebugFileSearch {
             module,
             reader: &self.reader,
             opener: &self.opener,
         };
         let debug = search.find();
-        let sources = Sources {
+        let sources = SymbolSources {
             supplement: search.supplement(debug.as_ref().unwrap_or(module)),
             debug,
             module: module.clone(),
@@ -104,7 +106,7 @@ impl Symbolizer {
         }
     }
 
-    fn close_files(&self, sources: &Sources) {
+    fn close_files(&self, sources: &SymbolSources) {
         let others = [&sources.debug, &sources.supplement].into_iter().flatten();
         let files = others
             .chain([&*sources.module])
@@ -113,9 +115,9 @@ impl Symbolizer {
     }
 
     /// The frames at the requested location.
-    pub fn answer(&mut self, request: Request) -> Answer {
+    pub fn answer(&mut self, request: SymbolRequest) -> ResolvedFrames {
         let frames = self.frames(&request);
-        Answer { request, frames }
+        ResolvedFrames { request, frames }
     }
 
     /// Sets the open perf map of process `pid`, which can be read after the process has ended.
@@ -130,7 +132,7 @@ impl Symbolizer {
             return;
         }
         if let Some(file) =
-            Numbered::new(file, Path::new(&format!("the perf map of process {pid}")))
+            NumberedFile::new(file, Path::new(&format!("the perf map of process {pid}")))
         {
             self.maps.make_room(0);
             self.maps.insert(pid, 0, file);
@@ -147,8 +149,8 @@ impl Symbolizer {
         self.reader.tell(&Asked::Forget(pid));
     }
 
-    fn frames(&mut self, request: &Request) -> Vec<Frame> {
-        let Request { pid, location, .. } = request;
+    fn frames(&mut self, request: &SymbolRequest) -> Vec<Frame> {
+        let SymbolRequest { pid, location, .. } = request;
         let step = u64::from(!request.is_innermost);
         let Some(id) = location.module else {
             return vec![self.without_module(*pid, location.address, step)];
@@ -160,7 +162,7 @@ impl Symbolizer {
         let module = sources.module.clone();
         let named = self.named(&module, location.offset.wrapping_sub(step), step);
         let path = module.path.to_string_lossy();
-        let frame = |named: &Named| Frame {
+        let frame = |named: &SymbolName| Frame {
             function: named.function.clone(),
             file: named.file.clone(),
             line: named.line,
@@ -230,7 +232,7 @@ impl Symbolizer {
     }
 
     /// The functions at file offset `offset`.
-    fn named(&mut self, module: &Arc<Module>, offset: u64, step: u64) -> Arc<[Named]> {
+    fn named(&mut self, module: &Arc<Module>, offset: u64, step: u64) -> Arc<[SymbolName]> {
         let key = (module.id, offset);
         if let Some(known) = self.cache.get(&key) {
             return known.clone();
@@ -240,14 +242,14 @@ impl Symbolizer {
         let found = address.and_then(|address| self.look_up(module.id, address));
         // The virtual address, as addr2line takes it.
         let place = address.unwrap_or(offset).wrapping_add(step);
-        let unnamed = || Named {
+        let unnamed = || SymbolName {
             function: format!("{}+{place:#x}", beginning_of(&module.name())),
             file: None,
             line: None,
             inlined: false,
         };
         let found = found.filter(|found| !found.is_empty());
-        let named: Arc<[Named]> = found.unwrap_or_else(|| vec![unnamed()]).into();
+        let named: Arc<[SymbolName]> = found.unwrap_or_else(|| vec![unnamed()]).into();
         if self.cache.len() >= CACHE_LIMIT || self.bytes >= CACHE_BYTES {
             self.cache.clear();
             self.bytes = 0;
@@ -259,7 +261,7 @@ impl Symbolizer {
 
     /// Requests the functions at an address of a module, with debug information, or without it if reading
     /// it fails.
-    fn look_up(&mut self, id: ModuleId, address: u64) -> Option<Vec<Named>> {
+    fn look_up(&mut self, id: ModuleId, address: u64) -> Option<Vec<SymbolName>> {
         let sources = self.of_modules.get(&id)?;
         let own = sources.module.numbered()?;
         let debug = sources.debug.as_ref().and_then(Module::numbered);
@@ -267,7 +269,7 @@ impl Symbolizer {
         let files: Vec<_> = debug.into_iter().chain([own]).collect();
         let given: Vec<_> = files.iter().copied().chain(supplement).collect();
         loop {
-            let names = Names {
+            let names = WantedNames {
                 module: own.number,
                 files: files.iter().map(|file| file.number).collect(),
                 supplement: supplement.map(|file| file.number),

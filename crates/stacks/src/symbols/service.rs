@@ -7,18 +7,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::source::{self, Files, Line};
-use super::{Answer, Request, Symbolizer};
+use super::source::{self, ProcessFiles, SourceLine};
+use super::{ResolvedFrames, SymbolRequest, Symbolizer};
 use crate::Module;
-use crate::reader::{Kind, Opener, Place, Reader, Wanted};
+use crate::reader::{FileReader, Opener, ReaderHost, ReaderKind, Wanted};
 use gpuprobe_model::stack::{Frame, ModuleId};
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::{AS_OTHERS, LOOK};
 
 /// A message to the symbol thread.
 #[derive(Debug)]
-enum Message {
-    Find(Request, Option<Arc<Module>>),
+enum ServiceMessage {
+    Find(SymbolRequest, Option<Arc<Module>>),
     Keep(u32, File),
     Forget(u32),
     Close(ModuleId),
@@ -27,7 +27,7 @@ enum Message {
 /// A message to the thread that opens files.
 #[derive(Debug)]
 enum InFile {
-    Line(Line),
+    Line(SourceLine),
     PerfMap(u32),
 }
 
@@ -35,9 +35,9 @@ enum InFile {
 /// ends after its current request when this is dropped.
 #[derive(Debug)]
 pub struct Service {
-    requests: Sender<Message>,
+    requests: Sender<ServiceMessage>,
     files: Sender<InFile>,
-    answers: Receiver<Answer>,
+    answers: Receiver<ResolvedFrames>,
     outstanding: usize,
 }
 
@@ -46,7 +46,7 @@ impl Service {
     ///
     /// # Errors
     /// Returns an error if a thread cannot be started.
-    pub fn start(place: Place) -> std::io::Result<Self> {
+    pub fn start(place: ReaderHost) -> std::io::Result<Self> {
         let (requests, received) = channel();
         let (files, wanted) = channel();
         let (sender, answers) = channel();
@@ -63,7 +63,8 @@ impl Service {
             .name("symbols".into())
             .spawn(move || {
                 privileges::keep_only_here(&[LOOK, AS_OTHERS]);
-                let mut symbolizer = Symbolizer::new(Reader::new(Kind::Names, place), opener);
+                let mut symbolizer =
+                    Symbolizer::new(FileReader::new(ReaderKind::Names, place), opener);
                 serve(&mut symbolizer, &received, &sender);
             })?;
         Ok(Self {
@@ -75,17 +76,25 @@ impl Service {
     }
 
     /// Requests the frames at locations, each with its module if it has one, without blocking.
-    pub fn request(&mut self, requests: impl IntoIterator<Item = (Request, Option<Arc<Module>>)>) {
+    pub fn request(
+        &mut self,
+        requests: impl IntoIterator<Item = (SymbolRequest, Option<Arc<Module>>)>,
+    ) {
         for (request, module) in requests {
-            let sent = self.requests.send(Message::Find(request, module));
+            let sent = self.requests.send(ServiceMessage::Find(request, module));
             self.outstanding += usize::from(sent.is_ok());
         }
     }
 
     /// Requests the source text of the line of `frame` from `files`, if it is the user's own code, without
     /// blocking.
-    pub fn request_line(&mut self, request: Request, frame: Frame, files: Option<Arc<Files>>) {
-        let line = Line {
+    pub fn request_line(
+        &mut self,
+        request: SymbolRequest,
+        frame: Frame,
+        files: Option<Arc<ProcessFiles>>,
+    ) {
+        let line = SourceLine {
             request,
             frame,
             files,
@@ -102,26 +111,26 @@ impl Service {
     /// Drops the perf map of a process that has ended or called exec: its id may be reused.
     pub fn forget(&mut self, pid: u32) {
         // Fails only if the thread has ended.
-        let _ = self.requests.send(Message::Forget(pid));
+        let _ = self.requests.send(ServiceMessage::Forget(pid));
     }
 
     /// Has the files of modules closed after what was asked for so far: nobody has them mapped.
     pub fn close(&mut self, modules: impl IntoIterator<Item = ModuleId>) {
         for module in modules {
             // Without the thread they are closed.
-            let _ = self.requests.send(Message::Close(module));
+            let _ = self.requests.send(ServiceMessage::Close(module));
         }
     }
 
     /// The answers received so far.
-    pub fn poll(&mut self) -> Vec<Answer> {
+    pub fn poll(&mut self) -> Vec<ResolvedFrames> {
         let answers: Vec<_> = self.answers.try_iter().collect();
         self.outstanding = self.outstanding.saturating_sub(answers.len());
         answers
     }
 
     /// Waits up to `timeout` for all answers; returns those received.
-    pub fn wait(&mut self, timeout: Duration) -> Vec<Answer> {
+    pub fn wait(&mut self, timeout: Duration) -> Vec<ResolvedFrames> {
         let end = Instant::now() + timeout;
         let mut answers = Vec::new();
         while self.outstanding > 0 {
@@ -144,19 +153,23 @@ impl Service {
     }
 }
 
-fn serve(symbolizer: &mut Symbolizer, messages: &Receiver<Message>, answers: &Sender<Answer>) {
+fn serve(
+    symbolizer: &mut Symbolizer,
+    messages: &Receiver<ServiceMessage>,
+    answers: &Sender<ResolvedFrames>,
+) {
     for message in messages {
         let (request, module) = match message {
-            Message::Find(request, module) => (request, module),
-            Message::Keep(pid, file) => {
+            ServiceMessage::Find(request, module) => (request, module),
+            ServiceMessage::Keep(pid, file) => {
                 symbolizer.keep_perf_map(pid, file);
                 continue;
             }
-            Message::Forget(pid) => {
+            ServiceMessage::Forget(pid) => {
                 symbolizer.forget(pid);
                 continue;
             }
-            Message::Close(module) => {
+            ServiceMessage::Close(module) => {
                 symbolizer.close(module);
                 continue;
             }
@@ -174,15 +187,15 @@ fn serve(symbolizer: &mut Symbolizer, messages: &Receiver<Message>, answers: &Se
 fn open_files(
     opener: &Opener,
     wanted: &Receiver<InFile>,
-    maps: &Sender<Message>,
-    answers: &Sender<Answer>,
+    maps: &Sender<ServiceMessage>,
+    answers: &Sender<ResolvedFrames>,
 ) {
     for wanted in wanted {
         let sent = match wanted {
             InFile::Line(line) => answers.send(source::read(opener, line)).is_ok(),
             InFile::PerfMap(pid) => {
                 let map = opener.open(&Wanted::PerfMap(pid), None);
-                map.is_none_or(|map| maps.send(Message::Keep(pid, map)).is_ok())
+                map.is_none_or(|map| maps.send(ServiceMessage::Keep(pid, map)).is_ok())
             }
         };
         if !sent {
@@ -204,7 +217,7 @@ mod tests {
             module: None,
             offset: 0,
         };
-        let request = Request {
+        let request = SymbolRequest {
             pid,
             location,
             is_innermost: true,
@@ -219,7 +232,7 @@ mod tests {
     fn perf_maps_of_reused_ids_are_dropped() -> std::io::Result<()> {
         let pid = std::process::id();
         let map = format!("/tmp/perf-{pid}.map");
-        let mut service = Service::start(Place::Thread)?;
+        let mut service = Service::start(ReaderHost::Thread)?;
         std::fs::write(&map, "1000 10 of_the_first\n")?;
         assert_eq!(name(&mut service), "of_the_first");
         std::fs::write(&map, "1000 10 of_its_successor\n")?;

@@ -13,8 +13,8 @@ use gpuprobe_model::stack::Frame;
 use gpuprobe_os::privileges::User;
 use gpuprobe_os::regular::open_folder;
 
-use super::{Answer, Request};
-use crate::python::origin::Origin;
+use super::{ResolvedFrames, SymbolRequest};
+use crate::python::origin::FileOrigin;
 use crate::reader::{Opener, Wanted};
 
 /// Maximum number of bytes of a file read in search of a line.
@@ -24,14 +24,14 @@ const MAX_CHARACTERS: usize = 200;
 
 /// Root and working directory of a process, which stay readable after its end.
 #[derive(Debug)]
-pub struct Files {
+pub struct ProcessFiles {
     pid: u32,
     root: File,
     folder: File,
     user: User,
 }
 
-impl Files {
+impl ProcessFiles {
     /// Opens the directories of process `pid`.
     ///
     /// # Errors
@@ -75,28 +75,28 @@ impl Files {
 
 /// A Python line of which the source text is requested.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct SourceLine {
     /// Returned with the answer.
-    pub(super) request: Request,
+    pub(super) request: SymbolRequest,
     /// The frame, without source text.
     pub(super) frame: Frame,
     /// Directories of its process.
-    pub(super) files: Option<Arc<Files>>,
+    pub(super) files: Option<Arc<ProcessFiles>>,
 }
 
 /// Reads the text of a line.
-pub(super) fn read(opener: &Opener, line: Line) -> Answer {
-    let Line {
+pub(super) fn read(opener: &Opener, line: SourceLine) -> ResolvedFrames {
+    let SourceLine {
         request,
         mut frame,
         files,
     } = line;
     frame.source = files.and_then(|files| {
         let file = frame.file.as_deref()?;
-        (Origin::of(file) == Origin::User).then_some(())?;
+        (FileOrigin::of(file) == FileOrigin::User).then_some(())?;
         files.line(opener, file, frame.line?)
     });
-    Answer {
+    ResolvedFrames {
         request,
         frames: vec![frame],
     }
@@ -117,7 +117,7 @@ mod tests {
         fs::write(path("train.py"), "import x\n\n    loss = model(x)  \nlast").unwrap();
         symlink("train.py", path("link.py")).unwrap();
         nix::unistd::mkfifo(&path("fifo.py"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let files = Files::of(std::process::id()).unwrap();
+        let files = ProcessFiles::of(std::process::id()).unwrap();
         let line =
             |name: &str, line| files.line(&Opener::default(), path(name).to_str().unwrap(), line);
         assert_eq!(line("train.py", 3).as_deref(), Some("loss = model(x)"));
@@ -140,7 +140,7 @@ mod tests {
         let secret = folder.path().join("secret.py");
         fs::write(&secret, "key = 1\n").unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let mut files = Files::of(std::process::id()).unwrap();
+        let mut files = ProcessFiles::of(std::process::id()).unwrap();
         let owner = fs::metadata(&secret).unwrap();
         files.user = User {
             uid: owner.uid() ^ 1,

@@ -17,9 +17,9 @@ pub struct StackCopy<'a> {
 }
 
 /// The copy, addressed as in the process.
-pub(super) struct Memory<'a>(pub(super) &'a StackCopy<'a>);
+pub(super) struct CopiedStack<'a>(pub(super) &'a StackCopy<'a>);
 
-impl Memory<'_> {
+impl CopiedStack<'_> {
     /// A little-endian number of `size` bytes.
     pub(super) fn bytes(&self, address: u64, size: u8) -> Option<u64> {
         let start = usize::try_from(address.checked_sub(self.0.sp)?).ok()?;

@@ -6,14 +6,14 @@ mod table;
 pub(super) mod trampoline;
 
 pub use memory::StackCopy;
-pub use rule::Rule;
+pub use rule::UnwindRule;
 pub(crate) use table::Tables;
 
 use std::sync::Arc;
 
 use gpuprobe_model::stack::{CallStack, Location};
-use memory::Memory;
-use rule::{Registers, Step};
+use memory::CopiedStack;
+use rule::{Registers, RuleTarget};
 
 /// Maximum number of frames; deeper ones are cut.
 pub const DEPTH: usize = 1024;
@@ -29,18 +29,18 @@ pub struct Unwound {
 }
 
 /// Lookup of code in a process.
-pub(super) trait Code {
+pub(super) trait ProcessCode {
     /// The location of `address`, if `lookup` is mapped. `lookup` is `address`, or one less for a return
     /// address.
     fn place(&mut self, address: u64, lookup: u64) -> Option<Location>;
     /// The unwind rule for `lookup`.
-    fn rule(&mut self, lookup: u64) -> Option<Arc<Rule>>;
+    fn rule(&mut self, lookup: u64) -> Option<Arc<UnwindRule>>;
     /// The unwind rule for `return_address` in anonymous code, from its instructions.
-    fn trampoline(&mut self, return_address: u64) -> Option<Arc<Rule>>;
+    fn trampoline(&mut self, return_address: u64) -> Option<Arc<UnwindRule>>;
 }
 
 /// A frame during unwinding.
-struct Frame {
+struct UnwindFrame {
     registers: Registers,
     /// Address for the lookup of the unwind rule.
     lookup: u64,
@@ -51,8 +51,8 @@ struct Frame {
 }
 
 /// Unwinds `copy`, at most to [`DEPTH`] frames.
-pub(super) fn unwind(code: &mut dyn Code, copy: &StackCopy<'_>) -> Unwound {
-    let memory = Memory(copy);
+pub(super) fn unwind(code: &mut dyn ProcessCode, copy: &StackCopy<'_>) -> Unwound {
+    let memory = CopiedStack(copy);
     let mut frame = innermost(code, copy);
     let mut unwound = Unwound::default();
     unwound.stack.locations.push(frame.location);
@@ -66,7 +66,7 @@ pub(super) fn unwind(code: &mut dyn Code, copy: &StackCopy<'_>) -> Unwound {
         let Some(step) = step else {
             return unwound;
         };
-        let Step::Caller {
+        let RuleTarget::Caller {
             registers,
             return_address,
             slot,
@@ -91,7 +91,7 @@ pub(super) fn unwind(code: &mut dyn Code, copy: &StackCopy<'_>) -> Unwound {
         let Some(location) = code.place(address, lookup) else {
             return unwound;
         };
-        frame = Frame {
+        frame = UnwindFrame {
             registers,
             lookup,
             location,
@@ -105,13 +105,13 @@ pub(super) fn unwind(code: &mut dyn Code, copy: &StackCopy<'_>) -> Unwound {
 }
 
 /// The frame in which the stack was copied.
-fn innermost(code: &mut dyn Code, copy: &StackCopy<'_>) -> Frame {
+fn innermost(code: &mut dyn ProcessCode, copy: &StackCopy<'_>) -> UnwindFrame {
     let unknown = Location {
         address: copy.ip,
         module: None,
         offset: 0,
     };
-    Frame {
+    UnwindFrame {
         registers: Registers::new(copy.ip, copy.sp, copy.bp),
         lookup: copy.ip,
         location: code.place(copy.ip, copy.ip).unwrap_or(unknown),
@@ -120,8 +120,8 @@ fn innermost(code: &mut dyn Code, copy: &StackCopy<'_>) -> Frame {
     }
 }
 
-impl Frame {
-    fn trampoline(&self, code: &mut dyn Code) -> Option<Arc<Rule>> {
+impl UnwindFrame {
+    fn trampoline(&self, code: &mut dyn ProcessCode) -> Option<Arc<UnwindRule>> {
         let has_called = !self.is_innermost && !self.is_interrupted;
         let is_in_no_file = self.location.module.is_none();
         (has_called && is_in_no_file).then(|| code.trampoline(self.location.address))?
@@ -129,7 +129,11 @@ impl Frame {
 }
 
 /// The caller without an unwind rule: by the return address at the stack pointer, or the frame pointer.
-fn without_rule(code: &mut dyn Code, frame: &Frame, memory: &Memory<'_>) -> Option<Step> {
+fn without_rule(
+    code: &mut dyn ProcessCode,
+    frame: &UnwindFrame,
+    memory: &CopiedStack<'_>,
+) -> Option<RuleTarget> {
     let sp = frame.registers.sp();
     let mut caller = |slot: u64, bp: Option<u64>| {
         let return_address = memory.return_address(slot)?;
@@ -137,7 +141,7 @@ fn without_rule(code: &mut dyn Code, frame: &Frame, memory: &Memory<'_>) -> Opti
             code.place(return_address, return_address.wrapping_sub(1))?;
         }
         let sp = slot.checked_add(8)?;
-        Some(Step::Caller {
+        Some(RuleTarget::Caller {
             registers: frame.registers.called_from(return_address, sp, bp),
             return_address,
             slot,
@@ -150,7 +154,7 @@ fn without_rule(code: &mut dyn Code, frame: &Frame, memory: &Memory<'_>) -> Opti
         && let Some(step) = caller(sp, bp)
         && !matches!(
             step,
-            Step::Caller {
+            RuleTarget::Caller {
                 return_address: 0,
                 ..
             }
@@ -161,7 +165,7 @@ fn without_rule(code: &mut dyn Code, frame: &Frame, memory: &Memory<'_>) -> Opti
     let bp = bp?;
     if bp == 0 && frame.location.module.is_some() {
         // The ABI marks the outermost frame like this.
-        return Some(Step::Outermost);
+        return Some(RuleTarget::Outermost);
     }
     let is_above = bp >= sp && bp % 8 == 0;
     is_above.then_some(())?;
@@ -191,7 +195,7 @@ pub fn try_tables(file: &[u8]) -> usize {
 }
 
 /// Fuzzing entry point. Applies an untrusted rule to a small stack.
-pub(crate) fn try_rule(rule: &Rule) {
+pub(crate) fn try_rule(rule: &UnwindRule) {
     let bytes: Vec<u8> = (0..=255).cycle().take(4096).collect();
     let copy = StackCopy {
         ip: 0x1000,
@@ -201,5 +205,5 @@ pub(crate) fn try_rule(rule: &Rule) {
         replaced: &[],
     };
     let registers = Registers::new(copy.ip, copy.sp, copy.bp);
-    let _ = rule.apply(&registers, &Memory(&copy));
+    let _ = rule.apply(&registers, &CopiedStack(&copy));
 }

@@ -9,7 +9,7 @@ use gimli::{EndianSlice, RegisterRule, UnwindExpression, UnwindTableRow, Value};
 use gimli::{Format, FrameDescriptionEntry, Location, X86_64};
 use serde::{Deserialize, Serialize};
 
-use super::memory::Memory;
+use super::memory::CopiedStack;
 use super::table::Bytes;
 
 /// Maximum number of operations of an expression; real ones have a dozen.
@@ -52,7 +52,7 @@ impl Registers {
 
 /// Where a register's value is found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Place {
+enum ValueLocation {
     Undefined,
     /// In memory, at this offset from the CFA.
     At(i64),
@@ -76,23 +76,23 @@ enum Cfa {
 
 /// A row of the unwind table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rule {
+pub struct UnwindRule {
     cfa: Cfa,
     /// Registers that are not listed are unchanged.
-    registers: Box<[(u16, Place)]>,
-    encoding: Form,
+    registers: Box<[(u16, ValueLocation)]>,
+    encoding: ExpressionEncoding,
     is_signal_frame: bool,
 }
 
 /// Encoding of expressions: gimli's [`Encoding`], serialisable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Form {
+struct ExpressionEncoding {
     address_size: u8,
     is_64_bit: bool,
     version: u16,
 }
 
-impl From<Encoding> for Form {
+impl From<Encoding> for ExpressionEncoding {
     fn from(encoding: Encoding) -> Self {
         Self {
             address_size: encoding.address_size,
@@ -102,8 +102,8 @@ impl From<Encoding> for Form {
     }
 }
 
-impl From<Form> for Encoding {
-    fn from(form: Form) -> Self {
+impl From<ExpressionEncoding> for Encoding {
+    fn from(form: ExpressionEncoding) -> Self {
         Self {
             address_size: form.address_size,
             format: if form.is_64_bit {
@@ -118,7 +118,7 @@ impl From<Form> for Encoding {
 
 /// Result of a rule. It lives for one step and is never stored.
 #[allow(clippy::large_enum_variant)]
-pub(super) enum Step {
+pub(super) enum RuleTarget {
     /// There is no caller.
     Outermost,
     Caller {
@@ -131,7 +131,7 @@ pub(super) enum Step {
     },
 }
 
-impl Rule {
+impl UnwindRule {
     pub(super) fn new(
         section: &EhFrame<Bytes<'_>>,
         entry: &FrameDescriptionEntry<Bytes<'_>>,
@@ -149,13 +149,13 @@ impl Rule {
         for (register, rule) in row.registers() {
             let place = match rule {
                 RegisterRule::SameValue => continue,
-                RegisterRule::Offset(offset) => Place::At(*offset),
-                RegisterRule::ValOffset(offset) => Place::Is(*offset),
-                RegisterRule::Register(other) => Place::Register(other.0),
-                RegisterRule::Expression(e) => Place::AtExpression(bytes(e)?),
-                RegisterRule::ValExpression(e) => Place::IsExpression(bytes(e)?),
-                RegisterRule::Constant(value) => Place::Constant(*value),
-                _ => Place::Undefined,
+                RegisterRule::Offset(offset) => ValueLocation::At(*offset),
+                RegisterRule::ValOffset(offset) => ValueLocation::Is(*offset),
+                RegisterRule::Register(other) => ValueLocation::Register(other.0),
+                RegisterRule::Expression(e) => ValueLocation::AtExpression(bytes(e)?),
+                RegisterRule::ValExpression(e) => ValueLocation::IsExpression(bytes(e)?),
+                RegisterRule::Constant(value) => ValueLocation::Constant(*value),
+                _ => ValueLocation::Undefined,
             };
             if usize::from(register.0) < REGISTERS {
                 registers.push((register.0, place));
@@ -173,13 +173,13 @@ impl Rule {
     /// and, with `saves_bp`, the caller's frame pointer before it.
     pub(super) fn of_fixed_frame(bytes: i64, saves_bp: bool) -> Self {
         const WORD: i64 = 8;
-        let return_address = (X86_64::RA.0, Place::At(-WORD));
-        let saved = saves_bp.then_some((X86_64::RBP.0, Place::At(-2 * WORD)));
+        let return_address = (X86_64::RA.0, ValueLocation::At(-WORD));
+        let saved = saves_bp.then_some((X86_64::RBP.0, ValueLocation::At(-2 * WORD)));
         Self {
             cfa: Cfa::Register(X86_64::RSP.0, bytes),
             registers: saved.into_iter().chain([return_address]).collect(),
             // Unused: the rule has no expression.
-            encoding: Form {
+            encoding: ExpressionEncoding {
                 address_size: 8,
                 is_64_bit: false,
                 version: 1,
@@ -189,13 +189,17 @@ impl Rule {
     }
 
     /// The caller's registers; `None` if they cannot be read.
-    pub(super) fn apply(&self, registers: &Registers, memory: &Memory<'_>) -> Option<Step> {
+    pub(super) fn apply(
+        &self,
+        registers: &Registers,
+        memory: &CopiedStack<'_>,
+    ) -> Option<RuleTarget> {
         let own = self.registers.iter().find(|(number, _)| *number == 16);
         let Some((_, of_return)) = own else {
-            return Some(Step::Outermost);
+            return Some(RuleTarget::Outermost);
         };
-        if *of_return == Place::Undefined {
-            return Some(Step::Outermost);
+        if *of_return == ValueLocation::Undefined {
+            return Some(RuleTarget::Outermost);
         }
         let cfa = match &self.cfa {
             Cfa::Register(register, offset) => {
@@ -208,7 +212,7 @@ impl Rule {
         for (number, place) in &self.registers {
             let mut value = self.value(place, cfa, registers, memory);
             // Below the stack pointer: already popped by an epilogue.
-            if let Place::At(offset) = place
+            if let ValueLocation::At(offset) = place
                 && cfa.wrapping_add_signed(*offset) < memory.0.sp
             {
                 value = registers.get(*number);
@@ -218,8 +222,10 @@ impl Rule {
             }
         }
         let slot = match of_return {
-            Place::At(offset) => Some(cfa.wrapping_add_signed(*offset)),
-            Place::AtExpression(bytes) => self.evaluate(bytes, Some(cfa), registers, memory),
+            ValueLocation::At(offset) => Some(cfa.wrapping_add_signed(*offset)),
+            ValueLocation::AtExpression(bytes) => {
+                self.evaluate(bytes, Some(cfa), registers, memory)
+            }
             _ => None,
         };
         let return_address = match slot {
@@ -227,7 +233,7 @@ impl Rule {
             None => caller.0[IP]?,
         };
         caller.0[IP] = Some(return_address);
-        Some(Step::Caller {
+        Some(RuleTarget::Caller {
             registers: caller,
             return_address,
             slot: slot.unwrap_or(0),
@@ -235,16 +241,22 @@ impl Rule {
         })
     }
 
-    fn value(&self, place: &Place, cfa: u64, from: &Registers, memory: &Memory<'_>) -> Option<u64> {
+    fn value(
+        &self,
+        place: &ValueLocation,
+        cfa: u64,
+        from: &Registers,
+        memory: &CopiedStack<'_>,
+    ) -> Option<u64> {
         let evaluate = |bytes| self.evaluate(bytes, Some(cfa), from, memory);
         match place {
-            Place::Undefined => None,
-            Place::At(offset) => memory.word(cfa.wrapping_add_signed(*offset)),
-            Place::Is(offset) => Some(cfa.wrapping_add_signed(*offset)),
-            Place::Register(register) => from.get(*register),
-            Place::AtExpression(bytes) => memory.word(evaluate(bytes)?),
-            Place::IsExpression(bytes) => evaluate(bytes),
-            Place::Constant(value) => Some(*value),
+            ValueLocation::Undefined => None,
+            ValueLocation::At(offset) => memory.word(cfa.wrapping_add_signed(*offset)),
+            ValueLocation::Is(offset) => Some(cfa.wrapping_add_signed(*offset)),
+            ValueLocation::Register(register) => from.get(*register),
+            ValueLocation::AtExpression(bytes) => memory.word(evaluate(bytes)?),
+            ValueLocation::IsExpression(bytes) => evaluate(bytes),
+            ValueLocation::Constant(value) => Some(*value),
         }
     }
 
@@ -253,7 +265,7 @@ impl Rule {
         bytes: &[u8],
         initial: Option<u64>,
         registers: &Registers,
-        memory: &Memory<'_>,
+        memory: &CopiedStack<'_>,
     ) -> Option<u64> {
         let bytes: Bytes<'_> = EndianSlice::new(bytes, LittleEndian);
         let mut evaluation = Evaluation::new(bytes, self.encoding.into());

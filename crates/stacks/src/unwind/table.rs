@@ -5,9 +5,9 @@ use std::ops::Range;
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer};
 use gimli::{FrameDescriptionEntry, UnwindContext, UnwindSection};
 
-use super::rule::Rule;
+use super::rule::UnwindRule;
 use crate::elf::Headers;
-use crate::reader::{FunctionRules, MAX_ROWS, Row};
+use crate::reader::{FunctionRules, MAX_ROWS, UnwindRow};
 
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = FrameDescriptionEntry<Bytes<'a>>;
@@ -19,13 +19,13 @@ const ENTRY_LIMIT: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Tables {
     eh_frame: Range<usize>,
-    index: Index,
+    index: FdeIndex,
     bases: BaseAddresses,
 }
 
 /// Index of `.eh_frame` by function.
 #[derive(Debug)]
-enum Index {
+enum FdeIndex {
     /// Range of `.eh_frame_hdr`, made by the linker.
     Header(Range<usize>),
     /// First address and offset in `.eh_frame` of each function, sorted.
@@ -61,7 +61,7 @@ impl Tables {
         let bases = bases.set_eh_frame(address);
         Some(Self {
             eh_frame,
-            index: Index::Header(index),
+            index: FdeIndex::Header(index),
             bases,
         })
     }
@@ -74,7 +74,7 @@ impl Tables {
         let entries = index(file.get(eh_frame.clone())?, &bases);
         (!entries.is_empty()).then_some(Self {
             eh_frame,
-            index: Index::Own(entries),
+            index: FdeIndex::Own(entries),
             bases,
         })
     }
@@ -89,7 +89,7 @@ impl Tables {
     fn entry<'a>(&self, file: &'a [u8], address: u64) -> Option<Entry<'a>> {
         let section = self.section(file);
         let offset = match &self.index {
-            Index::Header(range) => {
+            FdeIndex::Header(range) => {
                 let header = EhFrameHdr::new(file.get(range.clone())?, LittleEndian);
                 let header = header.parse(&self.bases, 8).ok()?;
                 let table = header.table()?;
@@ -100,7 +100,7 @@ impl Tables {
                 let offset = entry.checked_sub(self.bases.eh_frame.section?)?;
                 usize::try_from(offset).ok()?.into()
             }
-            Index::Own(entries) => {
+            FdeIndex::Own(entries) => {
                 let after = entries.partition_point(|&(start, _)| start <= address);
                 let &(_, offset) = entries.get(after.checked_sub(1)?)?;
                 offset.into()
@@ -123,10 +123,10 @@ impl Tables {
             let addresses = row.start_address()..row.end_address();
             let is_wanted = addresses.contains(&address);
             if (is_wanted || rows.len() < MAX_ROWS)
-                && let Some(rule) = Rule::new(&section, &entry, row)
+                && let Some(rule) = UnwindRule::new(&section, &entry, row)
             {
                 wanted = is_wanted.then_some(rows.len()).or(wanted);
-                rows.push(Row { addresses, rule });
+                rows.push(UnwindRow { addresses, rule });
             }
         }
         if rows.len() > MAX_ROWS {

@@ -4,7 +4,7 @@
 //! has an address of its own (`Python/asm_trampoline.S`). The instructions after the call determine the
 //! caller's frame, for any code with the same instructions.
 
-use super::rule::Rule;
+use super::rule::UnwindRule;
 
 /// Number of bytes read behind a call.
 pub(crate) const AFTER_CALL: usize = 5;
@@ -12,7 +12,7 @@ pub(crate) const AFTER_CALL: usize = 5;
 pub(crate) const WHOLE: usize = 16;
 
 /// Instructions of a trampoline around its call.
-struct Form {
+struct TrampolinePattern {
     before: &'static [u8],
     after: &'static [u8],
     saves_bp: bool,
@@ -26,15 +26,15 @@ const CALL: &[u8] = &[0xff, 0xd1];
 /// Both forms have 16 bytes on the stack at the call: the return address, and 8 bytes for alignment.
 const FRAME_BYTES: i64 = 16;
 
-const FORMS: &[Form] = &[
-    Form {
+const FORMS: &[TrampolinePattern] = &[
+    TrampolinePattern {
         // sub $8,%rsp
         before: &[0x48, 0x83, 0xec, 0x08],
         // add $8,%rsp; ret
         after: &[0x48, 0x83, 0xc4, 0x08, 0xc3],
         saves_bp: false,
     },
-    Form {
+    TrampolinePattern {
         // push %rbp; mov %rsp,%rbp
         before: &[0x55, 0x48, 0x89, 0xe5],
         // pop %rbp; ret
@@ -43,23 +43,23 @@ const FORMS: &[Form] = &[
     },
 ];
 
-impl Form {
-    fn rule(&self) -> Rule {
-        Rule::of_fixed_frame(FRAME_BYTES, self.saves_bp)
+impl TrampolinePattern {
+    fn rule(&self) -> UnwindRule {
+        UnwindRule::of_fixed_frame(FRAME_BYTES, self.saves_bp)
     }
 }
 
 /// The unwind rule of a return address followed by `code`.
-pub(crate) fn after_call(code: &[u8]) -> Option<Rule> {
+pub(crate) fn after_call(code: &[u8]) -> Option<UnwindRule> {
     let form = FORMS.iter().find(|form| code.starts_with(form.after))?;
     cfg!(target_arch = "x86_64").then(|| form.rule())
 }
 
 /// The unwind rule of return addresses in code that begins with `code`, if that is a trampoline: all
 /// those in a mapping are alike.
-pub(crate) fn beginning_of(code: &[u8]) -> Option<Rule> {
+pub(crate) fn beginning_of(code: &[u8]) -> Option<UnwindRule> {
     let code = code.strip_prefix(LANDING).unwrap_or(code);
-    let after = |form: &Form| code.strip_prefix(form.before)?.strip_prefix(CALL);
+    let after = |form: &TrampolinePattern| code.strip_prefix(form.before)?.strip_prefix(CALL);
     let mut found = FORMS.iter().filter_map(after);
     after_call(found.next()?)
 }
@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn trampolines_are_recognised_by_the_code_after_the_call() {
-        let old = Some(Rule::of_fixed_frame(16, false));
-        let new = Some(Rule::of_fixed_frame(16, true));
+        let old = Some(UnwindRule::of_fixed_frame(16, false));
+        let new = Some(UnwindRule::of_fixed_frame(16, true));
         assert_eq!(after_call(&OLD[6..]), old);
         assert_eq!(after_call(b"\x5d\xc3\0\0\0"), new);
         for other in [

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use gpuprobe_cuda::Layer;
-use gpuprobe_stacks::reader::{Kind, Reader};
+use gpuprobe_stacks::reader::{FileReader, ReaderKind};
 
 use crate::PLACE;
 use crate::harness::{Build, folder};
@@ -36,7 +36,7 @@ fn section(bytes: &[u8], kind: usize) -> usize {
 }
 
 /// The number of functions that a reader finds.
-fn functions(reader: &Reader, path: &Path) -> anyhow::Result<usize> {
+fn functions(reader: &FileReader, path: &Path) -> anyhow::Result<usize> {
     let file = File::open(path).unwrap();
     Ok(reader.functions(&file, path, Layer::Driver)?.len())
 }
@@ -48,7 +48,7 @@ pub(crate) fn a_file_that_ends_its_reader_is_bad() {
     let bytes = library(folder.path());
     fs::write(&good, &bytes).unwrap();
     fs::write(&bad, &bytes).unwrap();
-    let reader = Reader::new(Kind::Functions, PLACE);
+    let reader = FileReader::new(ReaderKind::Functions, PLACE);
     assert_eq!(functions(&reader, &good).unwrap(), 0);
     let file = File::options().read(true).write(true).open(&bad).unwrap();
     // The symbol table is behind the original end of the file.
@@ -104,7 +104,7 @@ pub(crate) fn a_file_that_takes_too_long_is_bad() {
     std::os::unix::fs::FileExt::write_all_at(&file, &vec![b'x'; (1 << 20) - 1], text).unwrap();
     file.set_len(text + (1 << 20)).unwrap();
     assert!(file.metadata().unwrap().blocks() * 512 < 4 << 20);
-    let reader = Reader::new(Kind::Functions, PLACE);
+    let reader = FileReader::new(ReaderKind::Functions, PLACE);
     for round in 0..3 {
         let begin = Instant::now();
         assert!(functions(&reader, &bad).is_err(), "{round}");
@@ -116,7 +116,7 @@ pub(crate) fn a_file_that_takes_too_long_is_bad() {
 
 /// The reader process has no capabilities, cannot gain any, and runs under seccomp.
 pub(crate) fn readers_may_do_nothing_else() {
-    let _reader = Reader::new(Kind::Functions, PLACE);
+    let _reader = FileReader::new(ReaderKind::Functions, PLACE);
     let own = std::process::id().to_string();
     let end = Instant::now() + Duration::from_secs(20);
     loop {

@@ -13,10 +13,10 @@ mod links;
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-use gpuprobe_stacks::reader::{Place, serve_if_asked};
+use gpuprobe_stacks::reader::{ReaderHost, serve_if_asked};
 
 /// Where the readers run in these tests.
-const PLACE: Place = Place::Process;
+const PLACE: ReaderHost = ReaderHost::Process;
 
 /// The tests, by name.
 const TESTS: [(&str, fn()); 5] = [

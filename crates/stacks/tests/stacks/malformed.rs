@@ -8,7 +8,7 @@ use gpuprobe_os::bounded::file_of;
 use gpuprobe_stacks::elf::Headers;
 use gpuprobe_stacks::python::lines::try_lines;
 use gpuprobe_stacks::python::process::try_records;
-use gpuprobe_stacks::reader::{Reader, try_all, try_answer};
+use gpuprobe_stacks::reader::{FileReader, try_all, try_answer};
 use gpuprobe_stacks::{AddressSpaces, DEPTH, StackCopy, try_tables};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -78,7 +78,7 @@ fn a_valid_file_has_rules_and_symbols() {
     let answers = try_all(program()).unwrap();
     assert!(answers >= 64, "{answers}");
     let loader = fs::File::open("/lib64/ld-linux-x86-64.so.2").unwrap();
-    let found = Reader::default().rendezvous(&loader, "ld.so".as_ref());
+    let found = FileReader::default().rendezvous(&loader, "ld.so".as_ref());
     assert!(found.unwrap().is_some());
 }
 
@@ -153,7 +153,7 @@ fn files_above_the_size_limit_are_rejected() {
     bytes[size..size + 8].copy_from_slice(&HUGE.to_le_bytes());
     let file = file_of(&bytes).unwrap();
     file.set_len(HUGE + (1 << 30)).unwrap();
-    let reader = Reader::default();
+    let reader = FileReader::default();
     assert!(
         reader
             .functions(&file, "x".as_ref(), Layer::Driver)

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use gpuprobe_stacks::python::lines::{Form, Line, LineTable};
+use gpuprobe_stacks::python::lines::{LineEntry, LineTable, LineTableFormat};
 
 use crate::pythons::{Python, pythons};
 
@@ -34,7 +34,7 @@ impl Code {
     }
 
     /// Checks every instruction, with the whole table and with half of it.
-    fn check(&self, form: Form, seen: &mut BTreeMap<&'static str, u64>) {
+    fn check(&self, form: LineTableFormat, seen: &mut BTreeMap<&'static str, u64>) {
         let whole = LineTable {
             form,
             bytes: &self.table,
@@ -48,15 +48,15 @@ impl Code {
         };
         for (index, line) in self.lines.iter().enumerate() {
             let at = u32::try_from(2 * index).unwrap();
-            let expected = line.map_or(Line::None, Line::At);
+            let expected = line.map_or(LineEntry::None, LineEntry::At);
             assert_eq!(whole.line_at(at), expected, "at {at} of {whole:02x?}");
             let of_half = half.line_at(at);
             assert!(
-                of_half == expected || of_half == Line::Beyond,
+                of_half == expected || of_half == LineEntry::Beyond,
                 "{of_half:?} at {at} of {half:02x?}"
             );
             let kind = match (line, of_half) {
-                (_, Line::Beyond) => "beyond",
+                (_, LineEntry::Beyond) => "beyond",
                 (None, _) => "none",
                 (Some(_), _) => "known",
             };
@@ -78,9 +78,9 @@ fn check(python: &Python) -> u64 {
     let minor = python.minor;
     assert_eq!(version, format!("3 {minor}"));
     let form = match minor {
-        ..=9 => Form::Lnotab,
-        10 => Form::Pep626,
-        _ => Form::Locations,
+        ..=9 => LineTableFormat::Lnotab,
+        10 => LineTableFormat::Pep626,
+        _ => LineTableFormat::Locations,
     };
     let mut seen = BTreeMap::new();
     for code in codes.lines() {

@@ -3,8 +3,8 @@
 use std::fs;
 
 use gpuprobe_stacks::elf::Refusal;
-use gpuprobe_stacks::reader::Place;
-use gpuprobe_stacks::symbols::{Request, Service};
+use gpuprobe_stacks::reader::ReaderHost;
+use gpuprobe_stacks::symbols::{Service, SymbolRequest};
 
 use crate::harness::{Build, Stopped, World, folder};
 
@@ -39,11 +39,11 @@ fn a_process_that_ends_before_its_symbols_are_read() {
     };
     let unwound = world.spaces.unwind(process.pid(), &copy);
     assert!(unwound.stack.is_complete);
-    let mut service = Service::start(Place::Thread).unwrap();
+    let mut service = Service::start(ReaderHost::Thread).unwrap();
     let spaces = &world.spaces;
     let requests = unwound.stack.locations.iter().enumerate();
     service.request(requests.map(|(index, location)| {
-        let request = Request {
+        let request = SymbolRequest {
             pid: process.pid(),
             location: *location,
             is_innermost: index == 0,

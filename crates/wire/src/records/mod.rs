@@ -47,7 +47,7 @@ pub(crate) use layouts;
 /// The layout of a record's fixed part.
 pub trait Body: IntoBytes + Immutable {
     /// Kind in the record header.
-    const KIND: Kind;
+    const KIND: RecordKind;
 }
 
 macro_rules! kinds {
@@ -56,18 +56,18 @@ macro_rules! kinds {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[allow(missing_docs, reason = "each is documented where it is laid out")]
         #[repr(u16)]
-        pub enum Kind {
+        pub enum RecordKind {
             $($kind = $number,)+
         }
 
         /// Fixed part of a record, by kind.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "each is documented where it is laid out")]
-        pub enum Record {
+        pub enum WireRecord {
             $($kind($kind),)+
         }
 
-        impl Kind {
+        impl RecordKind {
             /// All record kinds, by number.
             pub const ALL: &'static [Self] = &[$(Self::$kind),+];
 
@@ -90,15 +90,15 @@ macro_rules! kinds {
         }
 
         $(impl Body for $kind {
-            const KIND: Kind = Kind::$kind;
+            const KIND: RecordKind = RecordKind::$kind;
         })+
 
-        impl Record {
+        impl WireRecord {
             /// Kind of the record.
             #[must_use]
-            pub fn kind(&self) -> Kind {
+            pub fn kind(&self) -> RecordKind {
                 match self {
-                    $(Self::$kind(_) => Kind::$kind,)+
+                    $(Self::$kind(_) => RecordKind::$kind,)+
                 }
             }
         }
@@ -108,15 +108,15 @@ macro_rules! kinds {
         macro_rules! with_body {
             ($d record:expr, $d body:ident => $d value:expr) => {
                 match $d record {
-                    $($crate::Record::$kind($d body) => $d value,)+
+                    $($crate::WireRecord::$kind($d body) => $d value,)+
                 }
             };
         }
         pub(crate) use with_body;
 
-        pub(crate) fn read_fixed(kind: Kind, fixed: &[u8]) -> Option<Record> {
+        pub(crate) fn read_fixed(kind: RecordKind, fixed: &[u8]) -> Option<WireRecord> {
             match kind {
-                $(Kind::$kind => $kind::read_from_bytes(fixed).ok().map(Record::$kind),)+
+                $(RecordKind::$kind => $kind::read_from_bytes(fixed).ok().map(WireRecord::$kind),)+
             }
         }
     };

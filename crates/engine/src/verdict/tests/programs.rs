@@ -1,9 +1,9 @@
 //! Programs that allocate at one call site, by what is known of them.
 
 use crate::Allocation;
-use crate::allocation::{New, Place};
+use crate::allocation::{AllocationPlace, NewAllocation};
 use crate::sites::Sites;
-use gpuprobe_cuda::{MemoryKind, Space};
+use gpuprobe_cuda::{AddressSpace, MemoryKind};
 
 mod planted;
 
@@ -36,7 +36,7 @@ pub(super) struct Program {
 /// Enters a step.
 pub(super) fn enter(sites: &mut Sites, step: &Step, attach_ns: u64) {
     sites.after_peak(0, step.time_ns);
-    let allocation = Allocation::new(&New {
+    let allocation = Allocation::new(&NewAllocation {
         address: step.id,
         size_bytes: step.bytes,
         end_ns: step.born_ns,
@@ -44,8 +44,8 @@ pub(super) fn enter(sites: &mut Sites, step: &Step, attach_ns: u64) {
         row: 0,
         site: sites.site(0, 0),
         kind: MemoryKind::Device,
-        space: Space::Device,
-        place: Place::Device(0),
+        space: AddressSpace::Device,
+        place: AllocationPlace::Device(0),
         slot: 0,
         context: 0,
     });

@@ -1,4 +1,4 @@
-use gpuprobe_wire::Writer;
+use gpuprobe_wire::BatchWriter;
 
 use super::*;
 use crate::abi::record;
@@ -20,7 +20,7 @@ fn raw(bytes: &[u8], lost: u64) -> RawBatch {
 
 /// A batch of `kernels` kernel records with the name of text 1.
 fn kernels(header: BatchHeader, kernels: u64, names_it: bool) -> Vec<u8> {
-    let mut writer = Writer::default();
+    let mut writer = BatchWriter::default();
     if names_it {
         let text = wire::Text { id: 1, reserved: 0 };
         assert!(writer.push(&text, b"_Z3addPfS_i"));
@@ -45,13 +45,13 @@ fn monotonic(records_before: u64) -> BatchHeader {
     }
 }
 
-fn decode(decoder: &mut Decoder, bytes: &[u8], lost: u64) -> Batch {
+fn decode(decoder: &mut BatchDecoder, bytes: &[u8], lost: u64) -> ActivityBatch {
     decoder.decode(&raw(bytes, lost), bytes)
 }
 
 #[test]
 fn names_persist_across_batches() {
-    let mut decoder = Decoder::default();
+    let mut decoder = BatchDecoder::default();
     let first = decode(&mut decoder, &kernels(monotonic(0), 2, true), 0);
     assert_eq!((first.pid, first.process), (PID, PROCESS));
     assert_eq!(first.activities.len(), 2);
@@ -87,7 +87,7 @@ fn a_batch_byte_by_byte() {
     for number in [2u32, 20, 7, 8, 99, 0] {
         bytes.extend(number.to_le_bytes());
     }
-    let mut decoder = Decoder::default();
+    let mut decoder = BatchDecoder::default();
     let batch = decode(&mut decoder, &bytes, 0);
     assert_eq!((batch.cupti_version, batch.is_last), (130_001, true));
     let expected = wire::Api {
@@ -100,13 +100,13 @@ fn a_batch_byte_by_byte() {
         correlation: 99,
         result: 0,
     };
-    assert_eq!(batch.activities[0].record, Record::Api(expected));
+    assert_eq!(batch.activities[0].record, ActivityRecord::Api(expected));
     assert_eq!(decoder.losses(), Losses::default());
 }
 
 #[test]
 fn gaps_are_counted_once() {
-    let mut decoder = Decoder::default();
+    let mut decoder = BatchDecoder::default();
     decode(&mut decoder, &kernels(monotonic(0), 2, true), 0);
     // 3 records came before; 10 more are missing, 4 of which the BPF side has counted.
     decode(&mut decoder, &kernels(monotonic(13), 2, false), 4);
@@ -120,7 +120,7 @@ fn gaps_are_counted_once() {
 
 #[test]
 fn cupti_losses_are_summed_over_processes() {
-    let mut decoder = Decoder::default();
+    let mut decoder = BatchDecoder::default();
     let header = |dropped, unknown, malformed| BatchHeader {
         dropped,
         unknown,
@@ -148,14 +148,14 @@ fn cupti_losses_are_summed_over_processes() {
 
 #[test]
 fn cupti_times_are_converted_to_monotonic() {
-    let mut decoder = Decoder::default();
+    let mut decoder = BatchDecoder::default();
     let header = BatchHeader {
         cupti_ns: 900,
         monotonic_ns: 5_000_900,
         ..BatchHeader::default()
     };
     let batch = decode(&mut decoder, &kernels(header, 1, true), 0);
-    let Record::Kernel(kernel) = batch.activities[0].record else {
+    let ActivityRecord::Kernel(kernel) = batch.activities[0].record else {
         panic!("not a kernel");
     };
     assert_eq!((kernel.start_ns, kernel.end_ns), (5_001_000, 5_001_500));
@@ -165,7 +165,7 @@ fn cupti_times_are_converted_to_monotonic() {
 
 #[test]
 fn malformed_batches_are_counted() {
-    let mut decoder = Decoder::default();
+    let mut decoder = BatchDecoder::default();
     assert!(decode(&mut decoder, b"nonsense", 0).activities.is_empty());
     let whole = kernels(monotonic(0), 2, true);
     decode(&mut decoder, &whole[..whole.len() - 8], 0);
@@ -174,8 +174,8 @@ fn malformed_batches_are_counted() {
 
 #[test]
 fn tables_are_bounded() {
-    let mut decoder = Decoder::default();
-    let mut writer = Writer::default();
+    let mut decoder = BatchDecoder::default();
+    let mut writer = BatchWriter::default();
     for id in [0, 1, u32::MAX] {
         writer.push(&wire::Text { id, reserved: 0 }, b"name");
     }

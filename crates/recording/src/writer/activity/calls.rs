@@ -6,22 +6,22 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, Statement, params};
 
-use super::names::Function;
+use super::names::FunctionIds;
 use super::threads::{Seen, Standing, Threads};
-use crate::writer::common::Common;
+use crate::writer::common::RowContext;
 use crate::writer::insert::Insert;
 use gpuprobe_cuda::nsys::{class, domain, object};
 use gpuprobe_wire as wire;
 
 /// A call reported by CUPTI.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct CuptiCall {
     pub(super) api: wire::Api,
-    pub(super) function: Function,
+    pub(super) function: FunctionIds,
 }
 
 /// Writer of API calls.
-pub(super) struct Calls<'c> {
+pub(super) struct ActivityCallWriter<'c> {
     connection: &'c Connection,
     insert: Insert<'c>,
     nested: Insert<'c>,
@@ -32,7 +32,7 @@ pub(super) struct Calls<'c> {
     outer: HashMap<(u32, u32), u32>,
 }
 
-impl<'c> Calls<'c> {
+impl<'c> ActivityCallWriter<'c> {
     pub(super) fn new(connection: &'c Connection) -> Self {
         let into = |table| Insert::into(connection, table);
         Self {
@@ -70,8 +70,8 @@ impl<'c> Calls<'c> {
     pub(super) fn write(
         &mut self,
         pid: u32,
-        call_of_cupti: &Told,
-        common: &mut Common<'c>,
+        call_of_cupti: &CuptiCall,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<Option<(u32, i64)>> {
         let (api, function) = (&call_of_cupti.api, call_of_cupti.function.plain);
         let times = (api.start_ns, api.end_ns.max(api.start_ns));
@@ -110,8 +110,8 @@ impl<'c> Calls<'c> {
     fn new_row(
         &mut self,
         (pid, tid): (u32, u32),
-        call_of_cupti: &Told,
-        common: &mut Common<'c>,
+        call_of_cupti: &CuptiCall,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<Option<i64>> {
         let number = common.number();
         let mut call = seen(call_of_cupti, 0, number);
@@ -139,8 +139,8 @@ impl<'c> Calls<'c> {
         &mut self,
         (pid, tid): (u32, u32),
         start: u64,
-        call_of_cupti: &Told,
-        common: &mut Common<'c>,
+        call_of_cupti: &CuptiCall,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<Option<i64>> {
         let Some(mut call) = self.threads.get(pid, tid, start).cloned() else {
             return Ok(None);
@@ -164,8 +164,8 @@ impl<'c> Calls<'c> {
         &mut self,
         (pid, tid): (u32, u32),
         starts: &[u64],
-        call_of_cupti: &Told,
-        common: &mut Common<'c>,
+        call_of_cupti: &CuptiCall,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<Option<i64>> {
         let inner: Vec<_> = starts
             .iter()
@@ -208,8 +208,8 @@ impl<'c> Calls<'c> {
         &mut self,
         (pid, tid): (u32, u32),
         call: &mut Seen,
-        call_of_cupti: &Told,
-        common: &mut Common<'c>,
+        call_of_cupti: &CuptiCall,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         let is_wanted = call.class == class::RUNTIME && call.allocates && !call.has_twin;
         let Some(chain) = call.chain.filter(|_| is_wanted) else {
@@ -230,7 +230,7 @@ impl<'c> Calls<'c> {
         ])
     }
 
-    fn rewrite(&mut self, call: &Seen, common: &mut Common<'c>) -> rusqlite::Result<()> {
+    fn rewrite(&mut self, call: &Seen, common: &mut RowContext<'c>) -> rusqlite::Result<()> {
         let (start, end) = (common.time(call.start_ns), common.time(call.end_ns));
         if self.update.is_none() {
             let sql = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = ?2, \"end\" = ?3, \
@@ -249,7 +249,7 @@ impl<'c> Calls<'c> {
         &mut self,
         (pid, tid): (u32, u32),
         call: &Seen,
-        common: &mut Common<'c>,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         let thread = common.thread(pid, tid)?;
         let (start, end) = (common.time(call.start_ns), common.time(call.end_ns));
@@ -266,7 +266,7 @@ impl<'c> Calls<'c> {
     }
 }
 
-fn seen(call_of_cupti: &Told, row: i64, number: i64) -> Seen {
+fn seen(call_of_cupti: &CuptiCall, row: i64, number: i64) -> Seen {
     let (api, function) = (&call_of_cupti.api, call_of_cupti.function);
     let class = match api.domain {
         domain::RUNTIME => class::RUNTIME,

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 
 use crate::ids::global_pid;
-use crate::writer::common::{Common, signed};
+use crate::writer::common::{RowContext, signed};
 use crate::writer::insert::Insert;
 use gpuprobe_cuda::kinds;
 use gpuprobe_model::activity::Activity;
@@ -17,13 +17,13 @@ const LOCAL: u32 = 1;
 const IMPORTED: u32 = 2;
 
 /// Writer of memory events. It is disabled if the ledger writes them.
-pub(super) struct Memory<'c> {
+pub(super) struct MemoryEventWriter<'c> {
     is_wanted: bool,
     usage: Insert<'c>,
     pools: Insert<'c>,
 }
 
-impl<'c> Memory<'c> {
+impl<'c> MemoryEventWriter<'c> {
     pub(super) fn new(connection: &'c Connection, is_wanted: bool) -> Self {
         let into = |table| Insert::into(connection, table);
         Self {
@@ -38,7 +38,7 @@ impl<'c> Memory<'c> {
         activity: &Activity,
         memory: &wire::Memory,
         number: Option<i64>,
-        common: &mut Common<'c>,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         let operation = match memory.operation {
             ALLOCATED => 0,
@@ -79,7 +79,7 @@ impl<'c> Memory<'c> {
         pid: u32,
         pool: &wire::MemoryPool,
         number: Option<i64>,
-        common: &mut Common<'c>,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         if !self.is_wanted || pool.time_ns == 0 {
             return Ok(());

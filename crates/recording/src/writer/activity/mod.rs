@@ -22,17 +22,17 @@ use std::collections::{HashMap, VecDeque};
 
 use rusqlite::Connection;
 
-use super::common::Common;
+use super::common::RowContext;
 use super::facts::Facts;
-use calls::{Calls, Told};
-use gpuprobe_model::activity::{Activity, Batch, Record};
+use calls::{ActivityCallWriter, CuptiCall};
+use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
 use gpuprobe_wire as wire;
-use memory::Memory;
-use names::Functions;
-use numbers::Numbers;
+use memory::MemoryEventWriter;
+use names::CuptiFunctionIds;
+use numbers::CorrelationIds;
 use nvtx::Nvtx;
 use places::Places;
-use work::Work;
+use work::WorkWriter;
 
 pub(super) use threads::Seen;
 
@@ -49,7 +49,7 @@ type Process = (u32, u32);
 /// State of a process.
 #[derive(Debug, Default)]
 struct Teller {
-    numbers: Numbers,
+    numbers: CorrelationIds,
     /// Round of its first batch.
     since: u64,
     /// CUPTI delivers its API calls.
@@ -67,32 +67,32 @@ impl Teller {
 
 /// A held record.
 #[derive(Debug)]
-struct Waiting<T> {
+struct WaitingActivity<T> {
     round: u64,
     process: Process,
     what: T,
 }
 
 /// Writer of activity records.
-pub(super) struct Activities<'c> {
+pub(super) struct ActivityWriter<'c> {
     tellers: HashMap<Process, Teller>,
     round: u64,
     /// Held calls; the first `sorted` are sorted by time.
-    held_calls: VecDeque<Waiting<Told>>,
+    held_calls: VecDeque<WaitingActivity<CuptiCall>>,
     /// Held records whose call has not arrived.
-    waiting: VecDeque<Waiting<Activity>>,
+    waiting: VecDeque<WaitingActivity<Activity>>,
     sorted: usize,
-    functions: Functions,
-    calls: Calls<'c>,
-    work: Work<'c>,
-    memory: Memory<'c>,
+    functions: CuptiFunctionIds,
+    calls: ActivityCallWriter<'c>,
+    work: WorkWriter<'c>,
+    memory: MemoryEventWriter<'c>,
     nvtx: Nvtx<'c>,
     places: Places<'c>,
     /// GPU work whose call never arrived, in processes that deliver calls.
     pub(super) without_calls: u64,
 }
 
-impl<'c> Activities<'c> {
+impl<'c> ActivityWriter<'c> {
     pub(super) fn new(connection: &'c Connection, facts: &Facts) -> Self {
         Self {
             tellers: HashMap::new(),
@@ -100,10 +100,10 @@ impl<'c> Activities<'c> {
             held_calls: VecDeque::new(),
             waiting: VecDeque::new(),
             sorted: 0,
-            functions: Functions::default(),
-            calls: Calls::new(connection),
-            work: Work::new(connection),
-            memory: Memory::new(connection, !facts.modes.memleak),
+            functions: CuptiFunctionIds::default(),
+            calls: ActivityCallWriter::new(connection),
+            work: WorkWriter::new(connection),
+            memory: MemoryEventWriter::new(connection, !facts.modes.memleak),
             nvtx: Nvtx::new(connection),
             places: Places::new(connection),
             without_calls: 0,
@@ -128,7 +128,11 @@ impl<'c> Activities<'c> {
     }
 
     /// Adds a batch of a collector. Returns the number of rows.
-    pub(super) fn take(&mut self, batch: &Batch, common: &mut Common<'c>) -> rusqlite::Result<u64> {
+    pub(super) fn take(
+        &mut self,
+        batch: &ActivityBatch,
+        common: &mut RowContext<'c>,
+    ) -> rusqlite::Result<u64> {
         let process = (batch.pid, batch.process);
         let round = self.round;
         let teller = self.tellers.entry(process).or_insert_with(|| Teller {
@@ -137,17 +141,17 @@ impl<'c> Activities<'c> {
         });
         // The batch was in flight when the process exited.
         teller.ended = teller.ended.map(|_| round);
-        let is_call = |activity: &Activity| matches!(activity.record, Record::Api(_));
+        let is_call = |activity: &Activity| matches!(activity.record, ActivityRecord::Api(_));
         teller.has_calls |= batch.activities.iter().any(is_call);
         let mut rows = 0;
         for activity in &batch.activities {
-            if let Record::Api(api) = &activity.record {
+            if let ActivityRecord::Api(api) = &activity.record {
                 let function = self.functions.of(activity, api, &mut common.strings)?;
-                let what = Told {
+                let what = CuptiCall {
                     api: *api,
                     function,
                 };
-                self.held_calls.push_back(Waiting {
+                self.held_calls.push_back(WaitingActivity {
                     round,
                     process,
                     what,
@@ -163,7 +167,7 @@ impl<'c> Activities<'c> {
                     rows += 1;
                     self.write(activity, number, common)?;
                 }
-                None => self.waiting.push_back(Waiting {
+                None => self.waiting.push_back(WaitingActivity {
                     round,
                     process,
                     what: activity.clone(),
@@ -198,7 +202,7 @@ impl<'c> Activities<'c> {
     /// Returns whether there are more.
     pub(super) fn settle(
         &mut self,
-        common: &mut Common<'c>,
+        common: &mut RowContext<'c>,
         is_end: bool,
         most: usize,
     ) -> rusqlite::Result<bool> {
@@ -267,9 +271,9 @@ impl<'c> Activities<'c> {
     /// The number of the call of a record; `None` while the call may still arrive.
     fn number(
         &mut self,
-        waiting: &Waiting<Activity>,
+        waiting: &WaitingActivity<Activity>,
         is_end: bool,
-        common: &mut Common<'c>,
+        common: &mut RowContext<'c>,
     ) -> Option<i64> {
         let id = correlation(&waiting.what.record).unwrap_or(0);
         let is_crowded = self.is_crowded();
@@ -294,73 +298,75 @@ impl<'c> Activities<'c> {
         &mut self,
         activity: &Activity,
         number: Option<i64>,
-        common: &mut Common<'c>,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         let pid = activity.pid;
         match &activity.record {
-            Record::Device(device) => {
+            ActivityRecord::Device(device) => {
                 let name = activity.name.as_deref();
                 self.places.device(pid, device, name)
             }
-            Record::Context(context) => self.places.context(pid, context),
-            Record::Stream(stream) => self.places.stream(pid, stream),
-            Record::Memory(memory) => self.memory.usage(activity, memory, number, common),
-            Record::MemoryPool(pool) => self.memory.pool(pid, pool, number, common),
-            Record::Marker(marker) => {
+            ActivityRecord::Context(context) => self.places.context(pid, context),
+            ActivityRecord::Stream(stream) => self.places.stream(pid, stream),
+            ActivityRecord::Memory(memory) => self.memory.usage(activity, memory, number, common),
+            ActivityRecord::MemoryPool(pool) => self.memory.pool(pid, pool, number, common),
+            ActivityRecord::Marker(marker) => {
                 let thread = self.calls.object(pid, marker.object);
                 self.nvtx.marker(activity, marker, thread, common)
             }
-            Record::Name(name) => {
+            ActivityRecord::Name(name) => {
                 let thread = self.calls.object(pid, name.object);
                 self.places.name(activity, name, thread, common)
             }
-            Record::Overhead(overhead) => {
+            ActivityRecord::Overhead(overhead) => {
                 let thread = self.calls.object(pid, overhead.object);
                 self.work.overhead(overhead, thread, common)
             }
-            Record::ExternalCorrelation(external) => self.work.external(pid, external, number),
-            Record::Kernel(kernel) => {
+            ActivityRecord::ExternalCorrelation(external) => {
+                self.work.external(pid, external, number)
+            }
+            ActivityRecord::Kernel(kernel) => {
                 let context = self.places.of(pid, kernel.context);
                 self.work.kernel(activity, kernel, number, context, common)
             }
-            Record::Memcpy(copy) => {
+            ActivityRecord::Memcpy(copy) => {
                 let context = self.places.of(pid, copy.context);
                 self.work.copy(pid, copy, number, context, common)
             }
-            Record::Memset(set) => {
+            ActivityRecord::Memset(set) => {
                 let context = self.places.of(pid, set.context);
                 self.work.set(pid, set, number, context, common)
             }
-            Record::GraphTrace(graph) => {
+            ActivityRecord::GraphTrace(graph) => {
                 let context = self.places.of(pid, graph.context);
                 self.work.graph(pid, graph, number, context, common)
             }
-            Record::Sync(sync) => {
+            ActivityRecord::Sync(sync) => {
                 let context = self.places.of(pid, sync.context);
                 self.work.sync(pid, sync, number, context, common)
             }
-            Record::Api(_) => Ok(()),
+            ActivityRecord::Api(_) => Ok(()),
         }
     }
 }
 
 /// CUPTI's correlation id of a record; `None` for records without a call.
-fn correlation(record: &Record) -> Option<u32> {
+fn correlation(record: &ActivityRecord) -> Option<u32> {
     match record {
-        Record::Kernel(kernel) => Some(kernel.correlation),
-        Record::Memcpy(copy) => Some(copy.correlation),
-        Record::Memset(set) => Some(set.correlation),
-        Record::Memory(memory) => Some(memory.correlation),
-        Record::MemoryPool(pool) => Some(pool.correlation),
-        Record::Sync(sync) => Some(sync.correlation),
-        Record::GraphTrace(graph) => Some(graph.correlation),
-        Record::ExternalCorrelation(external) => Some(external.correlation),
-        Record::Device(_)
-        | Record::Context(_)
-        | Record::Stream(_)
-        | Record::Api(_)
-        | Record::Overhead(_)
-        | Record::Name(_)
-        | Record::Marker(_) => None,
+        ActivityRecord::Kernel(kernel) => Some(kernel.correlation),
+        ActivityRecord::Memcpy(copy) => Some(copy.correlation),
+        ActivityRecord::Memset(set) => Some(set.correlation),
+        ActivityRecord::Memory(memory) => Some(memory.correlation),
+        ActivityRecord::MemoryPool(pool) => Some(pool.correlation),
+        ActivityRecord::Sync(sync) => Some(sync.correlation),
+        ActivityRecord::GraphTrace(graph) => Some(graph.correlation),
+        ActivityRecord::ExternalCorrelation(external) => Some(external.correlation),
+        ActivityRecord::Device(_)
+        | ActivityRecord::Context(_)
+        | ActivityRecord::Stream(_)
+        | ActivityRecord::Api(_)
+        | ActivityRecord::Overhead(_)
+        | ActivityRecord::Name(_)
+        | ActivityRecord::Marker(_) => None,
     }
 }

@@ -11,7 +11,7 @@ use gpuprobe_wire as wire;
 
 /// `nameId`s of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Function {
+pub(super) struct FunctionIds {
     /// CUPTI's name: `cudaMalloc_v3020`.
     pub(super) name: i64,
     /// Exported symbol: `cudaMalloc`.
@@ -20,16 +20,16 @@ pub(super) struct Function {
 
 /// Functions by (domain, callback id).
 #[derive(Debug, Default)]
-pub(super) struct Functions(HashMap<(u32, u32), (Arc<str>, Function)>);
+pub(super) struct CuptiFunctionIds(HashMap<(u32, u32), (Arc<str>, FunctionIds)>);
 
-impl Functions {
+impl CuptiFunctionIds {
     /// The function of a call.
     pub(super) fn of(
         &mut self,
         activity: &Activity,
         api: &wire::Api,
         strings: &mut Strings<'_>,
-    ) -> rusqlite::Result<Function> {
+    ) -> rusqlite::Result<FunctionIds> {
         let key = (api.domain, api.cbid);
         let name = activity.name.as_ref();
         if let Some((known, function)) = self.0.get(&key)
@@ -41,7 +41,7 @@ impl Functions {
             Some(name) => Arc::clone(name),
             None => format!("[cbid {} of domain {}]", api.cbid, api.domain).into(),
         };
-        let function = Function {
+        let function = FunctionIds {
             name: strings.id(&name)?,
             plain: strings.id(without_version(&name))?,
         };
@@ -60,9 +60,9 @@ pub(super) struct KernelNames {
 
 /// Kernels by mangled name.
 #[derive(Debug, Default)]
-pub(super) struct Kernels(HashMap<Arc<str>, KernelNames>);
+pub(super) struct CuptiKernelIds(HashMap<Arc<str>, KernelNames>);
 
-impl Kernels {
+impl CuptiKernelIds {
     /// The names of a kernel.
     pub(super) fn of(
         &mut self,

@@ -9,7 +9,7 @@ const PAGES: usize = 1 << 12;
 
 /// Correlation ids of one process.
 #[derive(Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct CorrelationIds {
     pages: HashMap<u32, Box<[u32; PAGE]>>,
     /// Pages, oldest first.
     order: VecDeque<u32>,
@@ -20,7 +20,7 @@ fn place(id: u32) -> (u32, usize) {
     (id / PAGE as u32, id as usize % PAGE)
 }
 
-impl Numbers {
+impl CorrelationIds {
     /// The recording's number for CUPTI's `id`.
     pub(super) fn get(&self, id: u32) -> Option<i64> {
         let (page, index) = place(id);
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn numbers_round_trip_and_old_ones_are_dropped() {
-        let mut numbers = Numbers::default();
+        let mut numbers = CorrelationIds::default();
         assert_eq!(numbers.get(7), None);
         numbers.set(7, 70);
         numbers.set(u32::MAX, 71);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rusqlite::{Connection, params};
 
 use crate::ids::global_pid;
-use crate::writer::common::Common;
+use crate::writer::common::RowContext;
 use crate::writer::insert::Insert;
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
@@ -24,7 +24,7 @@ type Thread = Option<(u32, u32)>;
 
 /// A range without an end so far.
 #[derive(Debug)]
-struct Open {
+struct OpenRangeRow {
     start: i64,
     text: String,
     thread: Thread,
@@ -32,7 +32,7 @@ struct Open {
 }
 
 /// Values of a row.
-struct Row<'a> {
+struct NvtxRow<'a> {
     start: i64,
     end: Option<i64>,
     kind: i64,
@@ -46,7 +46,7 @@ struct Row<'a> {
 /// Writer of NVTX ranges and markers.
 pub(super) struct Nvtx<'c> {
     rows: Insert<'c>,
-    open: HashMap<(u32, u32), Open>,
+    open: HashMap<(u32, u32), OpenRangeRow>,
     /// Ids of the open ranges of each thread, innermost last.
     stacks: HashMap<(u32, u32), Vec<u32>>,
     /// Numbers of domains; 0 is the default domain.
@@ -69,7 +69,7 @@ impl<'c> Nvtx<'c> {
         activity: &Activity,
         marker: &wire::Marker,
         thread: Thread,
-        common: &mut Common<'c>,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         let (pid, time) = (activity.pid, common.time(marker.time_ns));
         let text = activity.name.as_deref().unwrap_or("");
@@ -84,7 +84,7 @@ impl<'c> Nvtx<'c> {
             if let Some(thread) = thread {
                 self.stacks.entry(thread).or_default().push(marker.id);
             }
-            let open = Open {
+            let open = OpenRangeRow {
                 start: time,
                 text: text.to_owned(),
                 thread,
@@ -95,7 +95,7 @@ impl<'c> Nvtx<'c> {
             let global = thread
                 .map(|(pid, tid)| common.thread(pid, tid))
                 .transpose()?;
-            self.row(&Row {
+            self.row(&NvtxRow {
                 start: time,
                 end: None,
                 kind: MARK,
@@ -115,7 +115,7 @@ impl<'c> Nvtx<'c> {
         key: (u32, u32),
         time: i64,
         thread: Thread,
-        common: &mut Common<'c>,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         // The start was before tracing, or was lost.
         let Some(open) = self.open.remove(&key) else {
@@ -134,17 +134,17 @@ impl<'c> Nvtx<'c> {
     fn range(
         &mut self,
         (pid, id): (u32, u32),
-        open: &Open,
+        open: &OpenRangeRow,
         (end, kind): (Option<i64>, i64),
         end_thread: Thread,
-        common: &mut Common<'c>,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         let mut global = |thread: Thread| {
             let thread = thread.map(|(pid, tid)| common.thread(pid, tid));
             thread.transpose()
         };
         let (thread, ended_by) = (global(open.thread)?, global(end_thread)?);
-        self.row(&Row {
+        self.row(&NvtxRow {
             start: open.start,
             end,
             kind,
@@ -157,7 +157,7 @@ impl<'c> Nvtx<'c> {
     }
 
     /// Writes the ranges that are still open, without an end.
-    pub(super) fn finish(&mut self, common: &mut Common<'c>) -> rusqlite::Result<()> {
+    pub(super) fn finish(&mut self, common: &mut RowContext<'c>) -> rusqlite::Result<()> {
         self.stacks.clear();
         let mut open: Vec<_> = self.open.drain().collect();
         open.sort_by_key(|(key, open)| (open.start, *key));
@@ -176,7 +176,7 @@ impl<'c> Nvtx<'c> {
         }
         let number = 1 + i64::try_from(self.domains.len()).unwrap_or(i64::MAX - 1);
         self.domains.insert((pid, name.to_owned()), number);
-        self.row(&Row {
+        self.row(&NvtxRow {
             start: time,
             end: None,
             kind: DOMAIN,
@@ -189,7 +189,7 @@ impl<'c> Nvtx<'c> {
         Ok(number)
     }
 
-    fn row(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
+    fn row(&mut self, row: &NvtxRow<'_>) -> rusqlite::Result<()> {
         let nothing: Option<i64> = None;
         self.rows.row(params![
             row.start,

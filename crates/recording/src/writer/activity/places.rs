@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::ids::{BASE, global_pid};
-use crate::writer::common::Common;
+use crate::writer::common::RowContext;
 use crate::writer::insert::Insert;
 use crate::writer::schema;
 use gpuprobe_cuda::names;
@@ -19,7 +19,7 @@ const VIRTUAL_MACHINE: i64 = 1;
 
 /// Columns of a context in rows about its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Context {
+pub(super) struct ContextRow {
     /// `contextId`; for a green context, the id of its parent.
     pub(super) id: u32,
     /// `greenContextId`: 0 if it is not a green context, `None` if CUPTI has not reported the
@@ -31,7 +31,7 @@ pub(super) struct Context {
 /// Writer of devices, contexts and streams.
 pub(super) struct Places<'c> {
     connection: &'c Connection,
-    contexts: HashMap<(u32, u32), Context>,
+    contexts: HashMap<(u32, u32), ContextRow>,
     streams: HashSet<(u32, u32, u32)>,
     context_rows: Insert<'c>,
     stream_rows: Insert<'c>,
@@ -54,9 +54,9 @@ impl<'c> Places<'c> {
     }
 
     /// The columns of a context of a process.
-    pub(super) fn of(&self, pid: u32, context: u32) -> Context {
+    pub(super) fn of(&self, pid: u32, context: u32) -> ContextRow {
         let known = self.contexts.get(&(pid, context)).copied();
-        known.unwrap_or(Context {
+        known.unwrap_or(ContextRow {
             id: context,
             green: None,
             device: None,
@@ -66,7 +66,7 @@ impl<'c> Places<'c> {
     pub(super) fn context(&mut self, pid: u32, context: &wire::Context) -> rusqlite::Result<()> {
         let id = context.context;
         let parent = wire::known(context.parent_context);
-        let known = Context {
+        let known = ContextRow {
             id: parent.unwrap_or(id),
             green: Some(parent.map_or(0, |_| id)),
             device: Some(context.device),
@@ -226,7 +226,7 @@ impl<'c> Places<'c> {
         activity: &Activity,
         name: &wire::Name,
         thread: Option<(u32, u32)>,
-        common: &mut Common<'c>,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         let Some(text) = activity.name.as_deref() else {
             return Ok(());

@@ -15,8 +15,8 @@ const PID: u32 = 700;
 /// An in-memory recording.
 struct Bench<'c> {
     connection: &'c Connection,
-    common: Common<'c>,
-    activities: Activities<'c>,
+    common: RowContext<'c>,
+    activities: ActivityWriter<'c>,
     calls: Insert<'c>,
 }
 
@@ -37,8 +37,8 @@ impl<'c> Bench<'c> {
         let facts = Facts::now(modes);
         Self {
             connection,
-            common: Common::new(connection, BASE),
-            activities: Activities::new(connection, &facts),
+            common: RowContext::new(connection, BASE),
+            activities: ActivityWriter::new(connection, &facts),
             calls: Insert::into(connection, "CUPTI_ACTIVITY_KIND_RUNTIME"),
         }
     }
@@ -80,7 +80,7 @@ impl<'c> Bench<'c> {
     }
 
     fn take(&mut self, activities: Vec<Activity>) {
-        let batch = Batch {
+        let batch = ActivityBatch {
             pid: PID,
             process: 1,
             cupti_version: 130_001,
@@ -141,7 +141,7 @@ impl<'c> Bench<'c> {
     }
 }
 
-fn activity(record: Record, name: Option<&str>) -> Activity {
+fn activity(record: ActivityRecord, name: Option<&str>) -> Activity {
     Activity {
         pid: PID,
         record,
@@ -165,7 +165,7 @@ fn api(domain: u32, name: &str, tid: u32, times: (u64, u64), correlation: u32) -
         correlation,
         result: 0,
     };
-    activity(Record::Api(call), Some(name))
+    activity(ActivityRecord::Api(call), Some(name))
 }
 
 fn kernel(id: i64, correlation: u32) -> Activity {
@@ -180,7 +180,7 @@ fn kernel(id: i64, correlation: u32) -> Activity {
         stream: 7,
         ..wire::Kernel::default()
     };
-    activity(Record::Kernel(kernel), Some("_Z2k2IfEvPT_i"))
+    activity(ActivityRecord::Kernel(kernel), Some("_Z2k2IfEvPT_i"))
 }
 
 const RUNTIME: u32 = 2;
@@ -360,7 +360,7 @@ fn threads_in_a_pid_namespace_are_matched_by_their_calls() {
         ),
     ];
     for activity in &mut inner {
-        if let Record::Api(api) = &mut activity.record {
+        if let ActivityRecord::Api(api) = &mut activity.record {
             api.pid = 1;
         }
     }
@@ -433,14 +433,14 @@ fn rows_have_the_values_of_exports() {
         ..wire::Memory::default()
     };
     bench.take(vec![
-        activity(Record::Device(device), Some("NVIDIA H200")),
-        activity(Record::Device(device), Some("NVIDIA H200")),
-        activity(Record::Context(context), None),
-        activity(Record::Stream(stream), None),
+        activity(ActivityRecord::Device(device), Some("NVIDIA H200")),
+        activity(ActivityRecord::Device(device), Some("NVIDIA H200")),
+        activity(ActivityRecord::Context(context), None),
+        activity(ActivityRecord::Stream(stream), None),
         kernel(20, 0),
-        activity(Record::Memcpy(copy), None),
-        activity(Record::Sync(sync), None),
-        activity(Record::Memory(memory), None),
+        activity(ActivityRecord::Memcpy(copy), None),
+        activity(ActivityRecord::Sync(sync), None),
+        activity(ActivityRecord::Memory(memory), None),
     ]);
     bench.finish();
     let gpus = "SELECT id, name, uuid, totalMemory, memoryBandwidth, clockRate, smCount, cuDevice, \
@@ -490,7 +490,7 @@ fn memory_events_are_written_once() {
         operation: 1,
         ..wire::Memory::default()
     };
-    bench.take(vec![activity(Record::Memory(memory), None)]);
+    bench.take(vec![activity(ActivityRecord::Memory(memory), None)]);
     bench.finish();
     assert!(
         bench
@@ -517,7 +517,7 @@ fn ranges_are_push_pop_or_start_end() {
             object,
             ..wire::Marker::default()
         };
-        activity(Record::Marker(marker), name)
+        activity(ActivityRecord::Marker(marker), name)
     };
     use wire::marker::{END, INSTANTANEOUS, START};
     bench.take(vec![

@@ -2,10 +2,10 @@
 
 use rusqlite::{Connection, params};
 
-use super::names::Kernels;
-use super::places::Context;
+use super::names::CuptiKernelIds;
+use super::places::ContextRow;
 use crate::ids::global_pid;
-use crate::writer::common::{Common, signed};
+use crate::writer::common::{RowContext, signed};
 use crate::writer::insert::Insert;
 use gpuprobe_cuda::kinds;
 use gpuprobe_cuda::nsys::OVERHEADS;
@@ -16,7 +16,7 @@ use gpuprobe_wire as wire;
 const NOTHING: Option<i64> = None;
 
 /// Writer of GPU work.
-pub(super) struct Work<'c> {
+pub(super) struct WorkWriter<'c> {
     kernels: Insert<'c>,
     copies: Insert<'c>,
     sets: Insert<'c>,
@@ -24,7 +24,7 @@ pub(super) struct Work<'c> {
     waits: Insert<'c>,
     overheads: Insert<'c>,
     externals: Insert<'c>,
-    names: Kernels,
+    names: CuptiKernelIds,
     /// Number of records without times, which get no row.
     pub(super) untimed: u64,
 }
@@ -33,7 +33,7 @@ fn node(number: u64) -> Option<i64> {
     (number != 0).then(|| signed(number))
 }
 
-impl<'c> Work<'c> {
+impl<'c> WorkWriter<'c> {
     pub(super) fn new(connection: &'c Connection) -> Self {
         let into = |table| Insert::into(connection, table);
         Self {
@@ -44,13 +44,18 @@ impl<'c> Work<'c> {
             waits: into("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
             overheads: into("PROFILER_OVERHEAD"),
             externals: into("GPUPROBE_EXTERNAL"),
-            names: Kernels::default(),
+            names: CuptiKernelIds::default(),
             untimed: 0,
         }
     }
 
     /// The session times of a record; `None` if CUPTI has no times.
-    fn span(&mut self, start_ns: u64, end_ns: u64, common: &mut Common<'c>) -> Option<(i64, i64)> {
+    fn span(
+        &mut self,
+        start_ns: u64,
+        end_ns: u64,
+        common: &mut RowContext<'c>,
+    ) -> Option<(i64, i64)> {
         if start_ns == 0 || end_ns < start_ns {
             self.untimed += 1;
             return None;
@@ -63,8 +68,8 @@ impl<'c> Work<'c> {
         activity: &Activity,
         kernel: &wire::Kernel,
         number: Option<i64>,
-        context: Context,
-        common: &mut Common<'c>,
+        context: ContextRow,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         let Some((start, end)) = self.span(kernel.start_ns, kernel.end_ns, common) else {
             return Ok(());
@@ -111,8 +116,8 @@ impl<'c> Work<'c> {
         pid: u32,
         copy: &wire::Memcpy,
         number: Option<i64>,
-        context: Context,
-        common: &mut Common<'c>,
+        context: ContextRow,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         let Some((start, end)) = self.span(copy.start_ns, copy.end_ns, common) else {
             return Ok(());
@@ -147,8 +152,8 @@ impl<'c> Work<'c> {
         pid: u32,
         set: &wire::Memset,
         number: Option<i64>,
-        context: Context,
-        common: &mut Common<'c>,
+        context: ContextRow,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         let Some((start, end)) = self.span(set.start_ns, set.end_ns, common) else {
             return Ok(());
@@ -175,8 +180,8 @@ impl<'c> Work<'c> {
         pid: u32,
         graph: &wire::GraphTrace,
         number: Option<i64>,
-        context: Context,
-        common: &mut Common<'c>,
+        context: ContextRow,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         let Some((start, end)) = self.span(graph.start_ns, graph.end_ns, common) else {
             return Ok(());
@@ -200,8 +205,8 @@ impl<'c> Work<'c> {
         pid: u32,
         sync: &wire::Sync,
         number: Option<i64>,
-        context: Context,
-        common: &mut Common<'c>,
+        context: ContextRow,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         let Some((start, end)) = self.span(sync.start_ns, sync.end_ns, common) else {
             return Ok(());
@@ -225,7 +230,7 @@ impl<'c> Work<'c> {
         &mut self,
         overhead: &wire::Overhead,
         thread: Option<(u32, u32)>,
-        common: &mut Common<'c>,
+        common: &mut RowContext<'c>,
     ) -> rusqlite::Result<()> {
         let Some((start, end)) = self.span(overhead.start_ns, overhead.end_ns, common) else {
             return Ok(());

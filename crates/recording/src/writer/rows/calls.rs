@@ -4,13 +4,13 @@ use super::super::activity::Seen;
 use super::super::common::signed;
 use super::super::contexts::context_id;
 use super::super::pools::{self};
-use super::{Does, Rows, Stack};
+use super::{Does, Rows, StackSlot};
 use crate::ids::global_pid;
 use crate::kinds;
 use gpuprobe_cuda::Function;
 use gpuprobe_cuda::nsys::class;
 use gpuprobe_cuda::{Belongs, Layer};
-use gpuprobe_engine::{Block, Change};
+use gpuprobe_engine::{Change, MemoryBlock};
 use gpuprobe_model::event::Call;
 use rusqlite::params;
 
@@ -31,9 +31,9 @@ impl Rows<'_> {
         };
         let is_apart = call.function.layer == Layer::Runtime && does == Does::Allocates;
         let stack = match self.chains.id(call.pid, call.stack) {
-            None => Stack::None,
-            Some(chain) if is_apart => Stack::Apart(chain),
-            Some(chain) => Stack::OfCall(chain),
+            None => StackSlot::None,
+            Some(chain) if is_apart => StackSlot::Apart(chain),
+            Some(chain) => StackSlot::OfCall(chain),
         };
         self.call(
             call.row,
@@ -61,7 +61,7 @@ impl Rows<'_> {
         result: i32,
         (pid, tid): (u32, u32),
         (start_ns, end_ns): (u64, u64),
-        (stack, does): (Stack, Does),
+        (stack, does): (StackSlot, Does),
     ) -> rusqlite::Result<()> {
         let number = self.common.number();
         let name = match self.names.get(usize::from(row)).copied().flatten() {
@@ -81,8 +81,8 @@ impl Rows<'_> {
         let thread = self.common.thread(pid, tid)?;
         let (start, end) = (self.time(start_ns), self.time(end_ns));
         let of_call = match stack {
-            Stack::OfCall(chain) => Some(chain),
-            Stack::None | Stack::Apart(_) => None,
+            StackSlot::OfCall(chain) => Some(chain),
+            StackSlot::None | StackSlot::Apart(_) => None,
         };
         self.calls.row(params![
             start, end, class, thread, number, name, result, of_call
@@ -98,14 +98,14 @@ impl Rows<'_> {
                 class,
                 result: result.into(),
                 chain: stack.chain(),
-                has_twin: matches!(stack, Stack::Apart(_)),
+                has_twin: matches!(stack, StackSlot::Apart(_)),
                 allocates: does == Does::Allocates,
                 has_rows: does != Does::Nothing,
                 from_cupti: false,
             };
             activities.seen(pid, tid, seen);
         }
-        if let Stack::Apart(chain) = stack {
+        if let StackSlot::Apart(chain) = stack {
             let class = class::BACKTRACE;
             self.calls.row(params![
                 start, end, class, thread, number, name, result, chain
@@ -138,7 +138,7 @@ impl Rows<'_> {
     fn memory(
         &mut self,
         pid: u32,
-        block: &Block,
+        block: &MemoryBlock,
         (time, operation, correlation): (i64, i64, Option<i64>),
     ) -> rusqlite::Result<()> {
         let allocation = &block.allocation;

@@ -8,14 +8,14 @@ pub(super) const UNKNOWN_CALLER: u32 = u32::MAX;
 
 /// An allocation with its caller.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub struct AllocationPart {
     /// The allocation as the engine keeps it.
     pub allocation: Allocation,
     /// Number of its caller in the callers of the file.
     pub caller: u32,
 }
 
-impl Part {
+impl AllocationPart {
     /// The allocation with its caller in `process`.
     pub fn of(process: &Process, allocation: &Allocation) -> Self {
         Self {
@@ -32,20 +32,20 @@ impl Part {
 
 /// Changes caused by an event, or by the end of a process.
 #[derive(Clone, Copy, Debug)]
-pub struct Step<'a> {
+pub struct AccountStep<'a> {
     /// Time of the change, nanoseconds from the first event. Never decreases.
     pub time_ns: i64,
     /// Global id of the process.
     pub process: i64,
     /// The allocation that became live.
-    pub allocated: Option<Part>,
+    pub allocated: Option<AllocationPart>,
     /// The allocations that are no longer live.
-    pub freed: &'a [Part],
+    pub freed: &'a [AllocationPart],
 }
 
-impl Step<'_> {
+impl AccountStep<'_> {
     /// The allocation that became live, and those that are no longer live.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+    pub fn parts(&self) -> impl Iterator<Item = &AllocationPart> {
         self.freed.iter().chain(&self.allocated)
     }
 }

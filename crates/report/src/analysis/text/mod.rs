@@ -8,13 +8,13 @@ use std::io::{self, Write};
 
 use chrono::{DateTime, FixedOffset};
 
-use super::diff::{Diff, Grown};
-use super::file::Question;
-use super::totals::{Amount, Findings, Totals};
+use super::diff::{Diff, StackGrowth};
+use super::file::FileQuestion;
+use super::totals::{AllocationSum, AnalysisTotals, Anomalies};
 use crate::fold::Folded;
 use crate::text::page::Page;
 use crate::text::sites;
-use crate::text::table::{Column, Table};
+use crate::text::table::{Column, ReportTable};
 use crate::words::plural;
 use crate::{Report, View, incidents, names};
 use gpuprobe_model::clock::rfc3339_micros;
@@ -24,7 +24,7 @@ pub(super) use listing::listing;
 
 /// Limits on the size of lists.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lines {
+pub(super) struct ListLength {
     /// Limit on the rows of each list.
     pub(super) top: usize,
     /// Width of a line in columns; `None` for no limit.
@@ -33,25 +33,25 @@ pub(super) struct Lines {
 
 /// Writes the result of a question that is not about memory alone.
 pub(super) fn question(
-    question: Question,
+    question: FileQuestion,
     report: &Report,
-    lines: Lines,
+    lines: ListLength,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     match question {
-        Question::Kernels => work::kernels(report, lines, out),
-        Question::Copies => work::copies(report, lines, out),
-        Question::Calls => work::calls(report, lines, out),
-        Question::Waits => work::waits(report, lines, out),
-        Question::Nvtx => work::ranges(report, lines, out),
-        Question::Processes => work::processes(report, lines, out),
-        Question::Summary => summary::summary(report, lines, out),
-        Question::Explain => explain(report, lines, out),
-        Question::Watermark | Question::Leakage => Ok(()),
+        FileQuestion::Kernels => work::kernels(report, lines, out),
+        FileQuestion::Copies => work::copies(report, lines, out),
+        FileQuestion::Calls => work::calls(report, lines, out),
+        FileQuestion::Waits => work::waits(report, lines, out),
+        FileQuestion::Nvtx => work::ranges(report, lines, out),
+        FileQuestion::Processes => work::processes(report, lines, out),
+        FileQuestion::Summary => summary::summary(report, lines, out),
+        FileQuestion::Explain => explain(report, lines, out),
+        FileQuestion::Watermark | FileQuestion::Leakage => Ok(()),
     }
 }
 
-fn explain(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+fn explain(report: &Report, lines: ListLength, out: &mut dyn Write) -> io::Result<()> {
     if let Some(explain) = &report.explain {
         let page = Page::new(lines.width, None);
         crate::text::explain::write(explain, &page, out)?;
@@ -64,12 +64,12 @@ fn headline(
     what: &str,
     time_ns: Option<i64>,
     time: Option<DateTime<FixedOffset>>,
-    sums: &Totals,
-    host: Option<&Totals>,
+    sums: &AnalysisTotals,
+    host: Option<&AnalysisTotals>,
     page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let Amount { bytes, allocations } = sums.total;
+    let AllocationSum { bytes, allocations } = sums.total;
     let human = size(bytes);
     let allocations = plural(allocations, "allocation");
     let mut parts = vec![format!("{what}: {bytes} bytes ({human}) in {allocations}")];
@@ -85,8 +85,8 @@ fn headline(
     }
 }
 
-fn totals(what: &str, totals: &Totals, page: &Page, out: &mut dyn Write) -> io::Result<()> {
-    let part = |amount: Amount| format!("{} bytes in {}", amount.bytes, amount.allocations);
+fn totals(what: &str, totals: &AnalysisTotals, page: &Page, out: &mut dyn Write) -> io::Result<()> {
+    let part = |amount: AllocationSum| format!("{} bytes in {}", amount.bytes, amount.allocations);
     let parts = [
         format!("  {what}with call stack {}", part(totals.valid)),
         format!("without {}", part(totals.invalid)),
@@ -95,7 +95,7 @@ fn totals(what: &str, totals: &Totals, page: &Page, out: &mut dyn Write) -> io::
     page.list(&parts, "  ", out)
 }
 
-fn findings(findings: Option<&Findings>, out: &mut dyn Write) -> io::Result<()> {
+fn findings(findings: Option<&Anomalies>, out: &mut dyn Write) -> io::Result<()> {
     let Some(findings) = findings else {
         return Ok(());
     };
@@ -125,7 +125,12 @@ fn findings(findings: Option<&Findings>, out: &mut dyn Write) -> io::Result<()> 
 
 /// Writes the call sites by descending growth, one per line, with their frames if these are
 /// enabled.
-pub(super) fn diff(diff: &Diff, view: &View, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn diff(
+    diff: &Diff,
+    view: &View,
+    lines: ListLength,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut parts = vec![
         ("watermark", diff.watermark, &diff.at_peak),
         ("leakage", diff.leaked, &diff.never_freed),
@@ -164,13 +169,18 @@ fn signed(bytes: i128) -> String {
     format!("{sign}{}", size(bytes))
 }
 
-fn write_grown(all: &[&Grown], view: &View, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+fn write_grown(
+    all: &[&StackGrowth],
+    view: &View,
+    lines: ListLength,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let columns = [
         Column::right("CHANGE"),
         Column::right("ALLOCATIONS"),
         Column::name("WHERE"),
     ];
-    let mut table = Table::new(2, &columns);
+    let mut table = ReportTable::new(2, &columns);
     for grown in all {
         let [before, after] = grown.allocations;
         table.row([
@@ -200,7 +210,7 @@ fn write_grown(all: &[&Grown], view: &View, lines: Lines, out: &mut dyn Write) -
 }
 
 /// The lines of a stack; Python stacks are folded unless every frame is requested.
-fn stack(grown: &Grown, view: &View, lines: Lines) -> Vec<String> {
+fn stack(grown: &StackGrowth, view: &View, lines: ListLength) -> Vec<String> {
     let folded = Folded::of(&grown.frames).filter(|_| !view.full_stacks);
     if let Some(folded) = folded {
         return sites::folded(&folded, view, lines.width);

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::work::{self, plural_of};
-use super::{Lines, findings, headline};
+use super::{ListLength, findings, headline};
 use crate::activity::ProcessSummary;
 use crate::analysis::answer::{kinds, sites};
 use crate::analysis::merged::timed_processes;
@@ -12,10 +12,10 @@ use crate::memleak::Memleak;
 use crate::text::page::Page;
 use crate::text::pytorch;
 use crate::text::sites::per_cent;
-use crate::text::table::{Column, Table};
+use crate::text::table::{Column, ReportTable};
 use crate::text::times::time;
 use crate::words::plural;
-use crate::{Report, Sort, incidents};
+use crate::{Report, SortBy, incidents};
 use gpuprobe_model::clock::rfc3339_seconds;
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_recording::Session;
@@ -36,8 +36,8 @@ fn written_by(session: &Session) -> String {
 }
 
 /// Writes the summary of a file.
-pub(super) fn summary(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
-    let lines = Lines {
+pub(super) fn summary(report: &Report, lines: ListLength, out: &mut dyn Write) -> io::Result<()> {
+    let lines = ListLength {
         top: lines.top.min(ON_PAGE),
         ..lines
     };
@@ -164,7 +164,7 @@ fn memory(
 
 /// The largest call sites.
 fn largest(memleak: &Memleak, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
-    let sites = sites(memleak, Sort::Bytes, false);
+    let sites = sites(memleak, SortBy::Bytes, false);
     let columns = [
         Column::right("HELD"),
         Column::right("%HELD"),
@@ -175,7 +175,7 @@ fn largest(memleak: &Memleak, width: Option<usize>, out: &mut dyn Write) -> io::
         Column::text("WHERE"),
         Column::text("VIA").needs_width(100),
     ];
-    let mut table = Table::new(4, &columns);
+    let mut table = ReportTable::new(4, &columns);
     let is_one = memleak.processes.len() == 1;
     for (process, site) in sites.iter().take(ON_PAGE) {
         let share = site.live.live_bytes as f64 / memleak.live.live_bytes.max(1) as f64;

@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
-use super::Lines;
+use super::ListLength;
 use crate::Report;
-use crate::analysis::merged::{Copies, Kernel, Named, timed_processes};
-use crate::analysis::work::Gpu;
+use crate::analysis::merged::{Copies, MergedCalls, MergedKernel, timed_processes};
+use crate::analysis::work::GpuTime;
 use crate::text::bandwidth::memories;
-use crate::text::table::{Column, Table};
+use crate::text::table::{Column, ReportTable};
 use crate::text::times::{COPY_TIMES, TIMES, cells, gigabytes, percent, time, write_shares};
 use crate::words::plural;
 use gpuprobe_cuda::Direction;
@@ -31,8 +31,8 @@ fn rest(count: usize, top: usize, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Kernels that ran on the GPU with measured times, or else kernels launched.
-pub(super) fn kernels(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
-    let kernels = Kernel::all(report);
+pub(super) fn kernels(report: &Report, lines: ListLength, out: &mut dyn Write) -> io::Result<()> {
+    let kernels = MergedKernel::all(report);
     let launches: u64 = kernels.iter().map(|kernel| kernel.launches).sum();
     let ran = timed_processes(report).map(|process| process.graphs.count);
     let ran: u64 = ran.sum();
@@ -57,7 +57,7 @@ pub(super) fn kernels(report: &Report, lines: Lines, out: &mut dyn Write) -> io:
         [Column::right("LAUNCHES"), Column::right("% OF LAUNCHES")]
     };
     let last = [Column::right("CAPTURED"), Column::name("KERNEL")];
-    let mut table = Table::new(INDENT, &columns(&[&counted, &TIMES, &last]));
+    let mut table = ReportTable::new(INDENT, &columns(&[&counted, &TIMES, &last]));
     for kernel in kernels.iter().take(lines.top) {
         let captured = kernel.captured.filter(|&captured| captured > 0);
         let first = [kernel.launches.to_string(), percent(kernel.share)];
@@ -77,7 +77,7 @@ pub(super) fn plural_of(count: u64, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
 }
 
-fn gpus(gpus: &[Gpu], width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
+fn gpus(gpus: &[GpuTime], width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
     for gpu in gpus {
         let name = gpu.name.as_deref().map(printable).unwrap_or_default();
         let space = if name.is_empty() { "" } else { " " };
@@ -92,7 +92,7 @@ fn gpus(gpus: &[Gpu], width: Option<usize>, out: &mut dyn Write) -> io::Result<(
 }
 
 /// Copies that ran on the GPU with measured times, or else copy calls.
-pub(super) fn copies(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn copies(report: &Report, lines: ListLength, out: &mut dyn Write) -> io::Result<()> {
     let copies = Copies::all(report);
     let sum = |sets: bool| {
         let all = copies.iter();
@@ -124,7 +124,7 @@ pub(super) fn copies(report: &Report, lines: Lines, out: &mut dyn Write) -> io::
         Column::right("PEAK"),
         Column::right(share).needs_width(100),
     ];
-    let mut table = Table::new(INDENT, &columns(&[&first, &COPY_TIMES]));
+    let mut table = ReportTable::new(INDENT, &columns(&[&first, &COPY_TIMES]));
     for copies in copies.iter().take(lines.top) {
         let which = copies.which;
         let first = [
@@ -145,7 +145,7 @@ pub(super) fn copies(report: &Report, lines: Lines, out: &mut dyn Write) -> io::
 
 const RANGE: &str = "RANGE";
 
-/// Texts for a list of [`Named`].
+/// Texts for a list of [`MergedCalls`].
 struct Words {
     /// Title of the list: `API calls`.
     title: &'static str,
@@ -157,7 +157,7 @@ struct Words {
 }
 
 /// Calls of the driver and the runtime by function.
-pub(super) fn calls(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn calls(report: &Report, lines: ListLength, out: &mut dyn Write) -> io::Result<()> {
     let words = Words {
         title: "API calls",
         count: "CALLS",
@@ -165,11 +165,11 @@ pub(super) fn calls(report: &Report, lines: Lines, out: &mut dyn Write) -> io::R
         name: "FUNCTION",
         none: "no API calls in the file",
     };
-    list(&words, &Named::calls(report), lines, out)
+    list(&words, &MergedCalls::calls(report), lines, out)
 }
 
 /// Waits for the GPU by kind.
-pub(super) fn waits(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn waits(report: &Report, lines: ListLength, out: &mut dyn Write) -> io::Result<()> {
     let words = Words {
         title: "waits for the GPU",
         count: "WAITS",
@@ -177,11 +177,11 @@ pub(super) fn waits(report: &Report, lines: Lines, out: &mut dyn Write) -> io::R
         name: "FOR",
         none: "no synchronizations in the file; recordings have them with --activity",
     };
-    list(&words, &Named::waits(report), lines, out)
+    list(&words, &MergedCalls::waits(report), lines, out)
 }
 
 /// NVTX ranges by name.
-pub(super) fn ranges(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn ranges(report: &Report, lines: ListLength, out: &mut dyn Write) -> io::Result<()> {
     let words = Words {
         title: "NVTX ranges",
         count: "RANGES",
@@ -189,7 +189,7 @@ pub(super) fn ranges(report: &Report, lines: Lines, out: &mut dyn Write) -> io::
         name: RANGE,
         none: "no NVTX ranges in the file; recordings have them with --activity=marker",
     };
-    list(&words, &Named::ranges(report), lines, out)?;
+    list(&words, &MergedCalls::ranges(report), lines, out)?;
     let open: u64 = timed_processes(report)
         .map(|process| process.open_ranges)
         .sum();
@@ -199,7 +199,12 @@ pub(super) fn ranges(report: &Report, lines: Lines, out: &mut dyn Write) -> io::
     }
 }
 
-fn list(words: &Words, all: &[Named<'_>], lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+fn list(
+    words: &Words,
+    all: &[MergedCalls<'_>],
+    lines: ListLength,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     if all.is_empty() {
         return writeln!(out, "{}", words.none);
     }
@@ -212,7 +217,7 @@ fn list(words: &Words, all: &[Named<'_>], lines: Lines, out: &mut dyn Write) -> 
         Column::left("DOMAIN").needs_width(100),
         Column::name(words.name),
     ];
-    let mut table = Table::new(INDENT, &columns(&[&first, &TIMES, &last]));
+    let mut table = ReportTable::new(INDENT, &columns(&[&first, &TIMES, &last]));
     for one in all.iter().take(lines.top) {
         let failed = match one.failed {
             0 => String::new(),
@@ -238,7 +243,7 @@ fn list(words: &Words, all: &[Named<'_>], lines: Lines, out: &mut dyn Write) -> 
     rest(all.len(), lines.top, out)
 }
 
-pub(super) fn processes(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn processes(report: &Report, lines: ListLength, out: &mut dyn Write) -> io::Result<()> {
     let about = report.about.iter();
     let all: Vec<_> = about
         .flat_map(|about| about.processes.iter().flatten())
@@ -257,7 +262,7 @@ pub(super) fn processes(report: &Report, lines: Lines, out: &mut dyn Write) -> i
         Column::right("COPIED").needs_width(100),
         Column::name("PROCESS"),
     ];
-    let mut table = Table::new(INDENT, &columns);
+    let mut table = ReportTable::new(INDENT, &columns);
     for process in all.iter().take(lines.top) {
         let number = |count: u64| match count {
             0 => String::new(),

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, HashSet};
 
 use rangemap::RangeSet;
 
-use super::layout::{Found, Piece};
+use super::layout::{AllocatorState, SegmentChange};
 
 /// Results of the first pass.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub(super) struct FirstPass {
     /// Devices that the process has used.
     pub(super) devices: BTreeMap<u16, DeviceFindings>,
     /// Numbers of the segments, and of the reserved address ranges, in which tensors were seen.
-    with_tensors: Numbers,
+    with_tensors: SmallSet,
     ranges: HashSet<u64>,
     /// Time of its first event, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) began_ns: u64,
@@ -29,7 +29,7 @@ pub(super) struct DeviceFindings {
     pub(super) context: u64,
 }
 
-impl Findings {
+impl FirstPass {
     /// Results for a process with its first event at `began_ns`, and with `nowhere` bytes on no
     /// known device.
     pub(super) fn of(began_ns: u64, nowhere: u64) -> Self {
@@ -41,7 +41,7 @@ impl Findings {
     }
 
     /// Adds the results for a device.
-    pub(super) fn add(&mut self, device: u16, found: Found, context: u64) {
+    pub(super) fn add(&mut self, device: u16, found: AllocatorState, context: u64) {
         for number in found.segments {
             self.with_tensors.insert(number);
         }
@@ -54,10 +54,10 @@ impl Findings {
     }
 
     /// Whether the segment with this number is PyTorch's.
-    pub(super) fn is_torch(&self, number: u64, piece: Piece) -> bool {
+    pub(super) fn is_torch(&self, number: u64, piece: SegmentChange) -> bool {
         let is_in_range = match piece {
-            Piece::Mapped(range) => self.ranges.contains(&range),
-            Piece::Whole => false,
+            SegmentChange::Mapped(range) => self.ranges.contains(&range),
+            SegmentChange::Whole => false,
         };
         is_in_range || self.with_tensors.contains(number)
     }
@@ -65,9 +65,9 @@ impl Findings {
 
 /// A set of small numbers.
 #[derive(Debug, Default)]
-struct Numbers(Vec<u64>);
+struct SmallSet(Vec<u64>);
 
-impl Numbers {
+impl SmallSet {
     fn insert(&mut self, number: u64) {
         let word = usize::try_from(number / 64).unwrap_or(usize::MAX);
         if word >= self.0.len() {

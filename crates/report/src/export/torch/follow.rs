@@ -10,21 +10,21 @@ use std::rc::Rc;
 use anyhow::Result;
 use rangemap::RangeSet;
 
-use super::findings::Findings;
-use super::layout::{Event as TraceEvent, Layout, Piece, Segment, Tensor};
-use super::names::{Names, Owner, StackId};
+use super::findings::FirstPass;
+use super::layout::{DeviceLayout, SegmentChange, SnapshotSegment, TensorChange, TraceEvent};
+use super::names::{Owner, StackId, StackNames};
 use super::survey::{Life, Lives};
 use crate::tape::Tape;
-use gpuprobe_cuda::{Belongs, KindSet, MemoryKind, Modes, Op, Space};
+use gpuprobe_cuda::{AddressSpace, Belongs, KindSet, MemoryKind, Modes, Op};
 use gpuprobe_engine::{Allocation, Change, Process};
 use gpuprobe_model::event::{self, Call, Event, MAX_DEVICES};
 use gpuprobe_model::stack::CallStack;
-use gpuprobe_recording::log::{Entry, Mark, Note};
+use gpuprobe_recording::log::{LogEntry, Mark, Note};
 use gpuprobe_recording::player::{Played, Player};
 
 /// Physical memory that can be mapped.
 #[derive(Clone, Copy, Debug)]
-struct Physical {
+struct MappablePhysical {
     bytes: u64,
     device: Option<u16>,
     stack: StackId,
@@ -35,12 +35,12 @@ struct Follow<'a, 'b> {
     life: Life,
     player: Player,
     lives: Lives,
-    names: &'a mut Names<'b>,
+    names: &'a mut StackNames<'b>,
     /// All devices in the first pass, one device in the following ones.
-    layouts: BTreeMap<u16, Layout>,
+    layouts: BTreeMap<u16, DeviceLayout>,
     /// Results of the first pass; `None` during that pass.
-    findings: Option<&'a Findings>,
-    physical: HashMap<u64, Physical>,
+    findings: Option<&'a FirstPass>,
+    physical: HashMap<u64, MappablePhysical>,
     /// Number of segments and reserved address ranges so far.
     segments: u64,
     ranges: u64,
@@ -66,8 +66,8 @@ fn sites_of(process: Option<&Process>) -> Vec<(Rc<CallStack>, u64)> {
 }
 
 /// State of a device at the end, and the time of the last event of the process.
-pub(super) struct End {
-    pub(super) layout: Layout,
+pub(super) struct FinalState {
+    pub(super) layout: DeviceLayout,
     pub(super) time_ns: u64,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct End {
 /// # Errors
 ///
 /// Returns an error if the file cannot be read.
-pub(super) fn look(tape: &Tape, life: Life, names: &mut Names<'_>) -> Result<Findings> {
+pub(super) fn look(tape: &Tape, life: Life, names: &mut StackNames<'_>) -> Result<FirstPass> {
     let mut follow = Follow::new(life, names, None);
     tape.play(|entry| {
         follow.entry(entry);
@@ -90,7 +90,7 @@ pub(super) fn look(tape: &Tape, life: Life, names: &mut Names<'_>) -> Result<Fin
     }
     follow.names.note_sites(&follow.sites);
     let began_ns = follow.times_ns.map_or(0, |(first, _)| first);
-    let mut findings = Findings::of(began_ns, follow.nowhere);
+    let mut findings = FirstPass::of(began_ns, follow.nowhere);
     for (device, layout) in follow.layouts {
         let context = follow.context.get(&device).copied().unwrap_or(0);
         findings.add(device, layout.found(), context);
@@ -106,24 +106,29 @@ pub(super) fn look(tape: &Tape, life: Life, names: &mut Names<'_>) -> Result<Fin
 pub(super) fn trace<'n>(
     tape: &Tape,
     life: Life,
-    names: &mut Names<'n>,
-    (device, findings): (u16, &Findings),
-    mut write: impl FnMut(&TraceEvent, &Names<'n>) -> Result<()>,
-) -> Result<End> {
+    names: &mut StackNames<'n>,
+    (device, findings): (u16, &FirstPass),
+    mut write: impl FnMut(&TraceEvent, &StackNames<'n>) -> Result<()>,
+) -> Result<FinalState> {
     names.begin_replay();
     let mut follow = Follow::new(life, names, Some(findings));
     let found = findings.devices.get(&device);
-    let mut layout = Layout::with(found.map_or_else(RangeSet::new, |f| f.from_before.clone()));
-    let context = Segment {
+    let mut layout =
+        DeviceLayout::with(found.map_or_else(RangeSet::new, |f| f.from_before.clone()));
+    let context = SnapshotSegment {
         bytes: found.map_or(0, |found| found.context),
-        piece: Piece::Whole,
+        piece: SegmentChange::Whole,
         stack: StackId::CONTEXT,
         owner: Owner::CONTEXT,
         number: 0,
         at_gpu: false,
     };
     if context.bytes > 0 {
-        layout.add_synthetic((Space::Physical, u64::MAX), context, findings.began_ns);
+        layout.add_synthetic(
+            (AddressSpace::Physical, u64::MAX),
+            context,
+            findings.began_ns,
+        );
     }
     follow.layouts.insert(device, layout);
     tape.play(|entry| {
@@ -131,14 +136,14 @@ pub(super) fn trace<'n>(
         follow.write(device, false, &mut write)
     })?;
     follow.write(device, true, &mut write)?;
-    Ok(End {
+    Ok(FinalState {
         layout: follow.layouts.remove(&device).unwrap_or_default(),
         time_ns: follow.times_ns.map_or(0, |(_, last)| last),
     })
 }
 
 impl<'a, 'b> Follow<'a, 'b> {
-    fn new(life: Life, names: &'a mut Names<'b>, findings: Option<&'a Findings>) -> Self {
+    fn new(life: Life, names: &'a mut StackNames<'b>, findings: Option<&'a FirstPass>) -> Self {
         let modes = Modes {
             memleak: true,
             ..Modes::default()
@@ -167,7 +172,7 @@ impl<'a, 'b> Follow<'a, 'b> {
         &mut self,
         device: u16,
         is_end: bool,
-        write: &mut impl FnMut(&TraceEvent, &Names<'b>) -> Result<()>,
+        write: &mut impl FnMut(&TraceEvent, &StackNames<'b>) -> Result<()>,
     ) -> Result<()> {
         if let Some(layout) = self.layouts.get_mut(&device) {
             while let Some(event) = layout.next_event(is_end) {
@@ -181,9 +186,9 @@ impl<'a, 'b> Follow<'a, 'b> {
         pid == self.life.pid && self.lives.current(pid) == self.life
     }
 
-    fn entry(&mut self, entry: Entry<'_>) {
+    fn entry(&mut self, entry: LogEntry<'_>) {
         let vanished = match &entry {
-            Entry::Note(Note::Vanished(pid)) => Some(*pid),
+            LogEntry::Note(Note::Vanished(pid)) => Some(*pid),
             _ => None,
         };
         match self.player.play(entry) {
@@ -230,7 +235,7 @@ impl<'a, 'b> Follow<'a, 'b> {
     }
 
     /// Memory on a device, if it is followed in this pass.
-    fn layout(&mut self, device: u16) -> Option<&mut Layout> {
+    fn layout(&mut self, device: u16) -> Option<&mut DeviceLayout> {
         if self.findings.is_none() && device < MAX_DEVICES {
             return Some(self.layouts.entry(device).or_default());
         }
@@ -247,7 +252,7 @@ impl<'a, 'b> Follow<'a, 'b> {
             return;
         };
         (layout.allocated, layout.reserved) = (tensor.allocated_bytes, tensor.reserved_bytes);
-        let block = Tensor {
+        let block = TensorChange {
             address: tensor.address,
             bytes: tensor.bytes,
             time_ns: tensor.time_ns,
@@ -316,8 +321,8 @@ impl<'a, 'b> Follow<'a, 'b> {
         let stack = site.and_then(|site| site.stack.as_ref());
         let stack = stack.map_or(StackId::NONE, |stack| self.names.stack(stack));
         let bytes = allocation.size_bytes;
-        if allocation.space() == Space::Physical {
-            let physical = Physical {
+        if allocation.space() == AddressSpace::Physical {
+            let physical = MappablePhysical {
                 bytes,
                 device,
                 stack,
@@ -326,13 +331,14 @@ impl<'a, 'b> Follow<'a, 'b> {
             return;
         }
         let at_gpu = allocation.kind() != MemoryKind::Managed;
-        let Some(segment) = self.segment(device, (bytes, Piece::Whole), stack, at_gpu) else {
+        let Some(segment) = self.segment(device, (bytes, SegmentChange::Whole), stack, at_gpu)
+        else {
             return;
         };
         if let Some(layout) = device.and_then(|device| self.layout(device)) {
             match allocation.space() {
-                Space::Arrays => {
-                    let key = (Space::Arrays, allocation.address);
+                AddressSpace::Arrays => {
+                    let key = (AddressSpace::Arrays, allocation.address);
                     layout.add_synthetic(key, segment, call.end_ns);
                 }
                 _ => layout.add_segment(allocation.address, segment, call.end_ns),
@@ -344,10 +350,10 @@ impl<'a, 'b> Follow<'a, 'b> {
     fn segment(
         &mut self,
         device: Option<u16>,
-        (bytes, piece): (u64, Piece),
+        (bytes, piece): (u64, SegmentChange),
         stack: StackId,
         at_gpu: bool,
-    ) -> Option<Segment> {
+    ) -> Option<SnapshotSegment> {
         self.segments += 1;
         if device.is_none() {
             self.nowhere = self.nowhere.saturating_add(bytes);
@@ -362,7 +368,7 @@ impl<'a, 'b> Follow<'a, 'b> {
         } else {
             self.names.owner_of(stack)
         };
-        Some(Segment {
+        Some(SnapshotSegment {
             bytes,
             piece,
             stack,
@@ -376,13 +382,13 @@ impl<'a, 'b> Follow<'a, 'b> {
         let key = (allocation.space(), allocation.address);
         for layout in self.layouts.values_mut() {
             match allocation.space() {
-                Space::Device | Space::Variables => {
+                AddressSpace::Device | AddressSpace::Variables => {
                     layout.remove_segment(allocation.address, call.end_ns);
                 }
                 _ => layout.remove_synthetic(key, call.end_ns),
             }
         }
-        if allocation.space() == Space::Physical {
+        if allocation.space() == AddressSpace::Physical {
             self.physical.remove(&allocation.address);
         }
     }
@@ -408,7 +414,7 @@ impl<'a, 'b> Follow<'a, 'b> {
         let range = process.physical.range_of(address).unwrap_or(address);
         // A range reserved before tracing began gets a number that no other has.
         let range = self.reservations.get(&range).copied().unwrap_or(!range);
-        let piece = (bytes, Piece::Mapped(range));
+        let piece = (bytes, SegmentChange::Mapped(range));
         let segment = self.segment(physical.device, piece, physical.stack, true);
         let layout = physical.device.and_then(|device| self.layout(device));
         if let (Some(segment), Some(layout)) = (segment, layout) {

@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 use rangemap::RangeSet;
 
 use super::names::{Owner, StackId};
-use gpuprobe_cuda::Space;
+use gpuprobe_cuda::AddressSpace;
 
 pub(super) use state::{Run, Tile};
 
@@ -38,7 +38,7 @@ const NO_STREAM: i64 = -2;
 
 /// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum TraceAction {
     Alloc,
     Free,
     SegmentAlloc,
@@ -49,8 +49,8 @@ pub(super) enum Action {
 
 /// An event of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Event {
-    pub(super) action: Action,
+pub(super) struct TraceEvent {
+    pub(super) action: TraceAction,
     /// Time of the event, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) time_ns: u64,
     pub(super) address: u64,
@@ -62,7 +62,7 @@ pub(super) struct Event {
 
 /// Unit in which memory from CUDA is allocated and freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum SegmentChange {
     /// An allocation, freed as a whole.
     Whole,
     /// A mapping in the reserved address range with this number.
@@ -71,9 +71,9 @@ pub(super) enum Piece {
 
 /// A new segment of memory from CUDA.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Segment {
+pub(super) struct SnapshotSegment {
     pub(super) bytes: u64,
-    pub(super) piece: Piece,
+    pub(super) piece: SegmentChange,
     pub(super) stack: StackId,
     pub(super) owner: Owner,
     /// Number of the segment within the process, in order of allocation.
@@ -84,8 +84,8 @@ pub(super) struct Segment {
 
 /// A segment of memory that is live.
 #[derive(Clone, Copy, Debug)]
-struct Held {
-    segment: Segment,
+struct LiveBlock {
+    segment: SnapshotSegment,
     /// The stream that PyTorch uses it for, once known.
     stream: Option<i64>,
     has_tensors: bool,
@@ -95,7 +95,7 @@ struct Held {
 
 /// An allocated block, or all memory of another library.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
+pub(super) struct SnapshotBlock {
     pub(super) bytes: u64,
     /// Bytes requested, if known; else the size of the block.
     pub(super) requested: u64,
@@ -109,7 +109,7 @@ pub(super) struct Block {
 
 /// A block allocated or freed by PyTorch.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tensor {
+pub(super) struct TensorChange {
     pub(super) address: u64,
     pub(super) bytes: u64,
     pub(super) time_ns: u64,
@@ -118,7 +118,7 @@ pub(super) struct Tensor {
 
 /// The memory found to be PyTorch's.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct AllocatorState {
     /// Numbers of the segments in which tensors were seen.
     pub(super) segments: Vec<u64>,
     /// Numbers of the reserved address ranges in which tensors were seen: all mappings there are
@@ -130,22 +130,22 @@ pub(super) struct Found {
 
 /// The memory of a process on one device.
 #[derive(Debug, Default)]
-pub(super) struct Layout {
-    segments: BTreeMap<u64, Held>,
-    blocks: BTreeMap<u64, Block>,
+pub(super) struct DeviceLayout {
+    segments: BTreeMap<u64, LiveBlock>,
+    blocks: BTreeMap<u64, SnapshotBlock>,
     /// PyTorch's memory from before tracing began, as far as tensors were seen in it.
     unseen: RangeSet<u64>,
     /// The part of it in which no tensor has been seen since the beginning of the trace.
     untouched: RangeSet<u64>,
     /// Synthetic addresses, by the memory that has them.
-    synthetic: HashMap<(Space, u64), u64>,
+    synthetic: HashMap<(AddressSpace, u64), u64>,
     synthetic_bytes: u64,
-    events: VecDeque<Event>,
+    events: VecDeque<TraceEvent>,
     /// Number of events before the first of these.
     events_taken: u64,
     /// Time of the last of them.
     last_ns: u64,
-    found: Found,
+    found: AllocatorState,
     /// Bytes that PyTorch has allocated and reserved, as last reported, less the segments freed
     /// since.
     pub(super) allocated: u64,
@@ -160,7 +160,7 @@ fn range(address: u64, bytes: u64, end: u64) -> Option<Range<u64>> {
     (bytes > 0 && range.end <= end).then_some(range)
 }
 
-impl Layout {
+impl DeviceLayout {
     /// A layout with PyTorch's memory from before tracing began.
     pub(super) fn with(from_before: RangeSet<u64>) -> Self {
         Self {
@@ -171,7 +171,7 @@ impl Layout {
     }
 
     /// Takes the next event of the trace once it is complete; at the end, all that are left.
-    pub(super) fn next_event(&mut self, is_end: bool) -> Option<Event> {
+    pub(super) fn next_event(&mut self, is_end: bool) -> Option<TraceEvent> {
         let is_due = is_end || self.events.len() > LOOK_AHEAD;
         let event = is_due.then(|| self.events.pop_front()).flatten();
         self.events_taken += u64::from(event.is_some());
@@ -179,14 +179,14 @@ impl Layout {
     }
 
     /// The event with this number, if it was not taken yet.
-    fn event_mut(&mut self, number: u64) -> Option<&mut Event> {
+    fn event_mut(&mut self, number: u64) -> Option<&mut TraceEvent> {
         let place = number.checked_sub(self.events_taken)?;
         self.events.get_mut(usize::try_from(place).ok()?)
     }
 
     /// Appends an event to the trace and returns its number. Records of several threads may be out
     /// of order; an event is never earlier than the one before.
-    fn push(&mut self, mut event: Event) -> u64 {
+    fn push(&mut self, mut event: TraceEvent) -> u64 {
         self.last_ns = self.last_ns.max(event.time_ns);
         event.time_ns = self.last_ns;
         self.events.push_back(event);
@@ -194,7 +194,7 @@ impl Layout {
     }
 
     /// Adds a segment at this address.
-    pub(super) fn add_segment(&mut self, address: u64, segment: Segment, time_ns: u64) {
+    pub(super) fn add_segment(&mut self, address: u64, segment: SnapshotSegment, time_ns: u64) {
         match range(address, segment.bytes, FIRST_SYNTHETIC) {
             Some(range) => self.enter(&range, segment, time_ns),
             None => self.left_out += 1,
@@ -202,7 +202,12 @@ impl Layout {
     }
 
     /// Adds a segment without a device address; `key` identifies it for [`Self::remove_synthetic`].
-    pub(super) fn add_synthetic(&mut self, key: (Space, u64), segment: Segment, time_ns: u64) {
+    pub(super) fn add_synthetic(
+        &mut self,
+        key: (AddressSpace, u64),
+        segment: SnapshotSegment,
+        time_ns: u64,
+    ) {
         self.remove_synthetic(key, time_ns);
         let address = FIRST_SYNTHETIC.saturating_add(self.synthetic_bytes);
         let Some(range) = range(address, segment.bytes, END) else {
@@ -214,17 +219,17 @@ impl Layout {
         self.enter(&range, segment, time_ns);
     }
 
-    fn enter(&mut self, range: &Range<u64>, segment: Segment, time_ns: u64) {
+    fn enter(&mut self, range: &Range<u64>, segment: SnapshotSegment, time_ns: u64) {
         // Address reuse: the former segments there are gone.
         for stale in self.segments_in(range) {
             self.remove_segment(stale, time_ns);
         }
         self.remove_unseen(range, time_ns);
         let is_torch = segment.owner == Owner::PYTORCH;
-        let mut event = Event {
+        let mut event = TraceEvent {
             action: match segment.piece {
-                Piece::Mapped(_) if is_torch => Action::SegmentMap,
-                _ => Action::SegmentAlloc,
+                SegmentChange::Mapped(_) if is_torch => TraceAction::SegmentMap,
+                _ => TraceAction::SegmentAlloc,
             },
             time_ns,
             address: range.start,
@@ -233,7 +238,7 @@ impl Layout {
             stack: segment.stack,
             owner: segment.owner,
         };
-        let held = Held {
+        let held = LiveBlock {
             segment,
             stream: None,
             has_tensors: false,
@@ -241,7 +246,7 @@ impl Layout {
         };
         self.segments.insert(range.start, held);
         if !is_torch {
-            event.action = Action::Alloc;
+            event.action = TraceAction::Alloc;
             self.add_block(event);
         }
     }
@@ -257,10 +262,10 @@ impl Layout {
             self.reserved = self.reserved.saturating_sub(segment.bytes);
         }
         let is_torch = segment.owner == Owner::PYTORCH;
-        self.push(Event {
+        self.push(TraceEvent {
             action: match segment.piece {
-                Piece::Mapped(_) if is_torch => Action::SegmentUnmap,
-                _ => Action::SegmentFree,
+                SegmentChange::Mapped(_) if is_torch => TraceAction::SegmentUnmap,
+                _ => TraceAction::SegmentFree,
             },
             time_ns,
             address,
@@ -275,7 +280,7 @@ impl Layout {
     }
 
     /// Removes the segment with this key, if there is one.
-    pub(super) fn remove_synthetic(&mut self, key: (Space, u64), time_ns: u64) {
+    pub(super) fn remove_synthetic(&mut self, key: (AddressSpace, u64), time_ns: u64) {
         if let Some(address) = self.synthetic.remove(&key) {
             self.remove_segment(address, time_ns);
         }
@@ -289,7 +294,7 @@ impl Layout {
         };
         self.remove_unseen(&range, time_ns);
         let within = self.segments.range(range);
-        let mapped = within.filter(|(_, held)| held.segment.piece != Piece::Whole);
+        let mapped = within.filter(|(_, held)| held.segment.piece != SegmentChange::Whole);
         mapped.map(|(&at, _)| at).collect()
     }
 
@@ -313,12 +318,12 @@ impl Layout {
             self.free_all(&gone, time_ns);
             self.unseen.remove(gone.clone());
             self.untouched.remove(gone.clone());
-            self.push_unseen(Action::SegmentUnmap, &gone, time_ns);
+            self.push_unseen(TraceAction::SegmentUnmap, &gone, time_ns);
         }
     }
 
-    fn push_unseen(&mut self, action: Action, range: &Range<u64>, time_ns: u64) {
-        self.push(Event {
+    fn push_unseen(&mut self, action: TraceAction, range: &Range<u64>, time_ns: u64) {
+        self.push(TraceEvent {
             action,
             time_ns,
             address: range.start,
@@ -330,9 +335,9 @@ impl Layout {
     }
 
     /// Adds a block, and its event.
-    fn add_block(&mut self, event: Event) {
+    fn add_block(&mut self, event: TraceEvent) {
         let address = event.address;
-        let block = Block {
+        let block = SnapshotBlock {
             bytes: event.bytes,
             requested: event.bytes,
             since_ns: event.time_ns,
@@ -354,9 +359,9 @@ impl Layout {
     }
 
     /// Adds the event of a free; without a call stack of its own, with that of the allocation.
-    fn push_free(&mut self, address: u64, block: &Block, time_ns: u64, stack: StackId) {
-        self.push(Event {
-            action: Action::Free,
+    fn push_free(&mut self, address: u64, block: &SnapshotBlock, time_ns: u64, stack: StackId) {
+        self.push(TraceEvent {
+            action: TraceAction::Free,
             time_ns,
             address,
             bytes: block.requested,

@@ -19,11 +19,11 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::tape::Tape;
-use findings::Findings;
-use follow::End;
+use findings::FirstPass;
+use follow::FinalState;
 use gpuprobe_model::stack::KnownFrames;
 use gpuprobe_model::text::size;
-use names::Names;
+use names::StackNames;
 use snapshot::Snapshot;
 use survey::{Deeds, Life, Survey};
 
@@ -71,7 +71,7 @@ impl Subject {
     ///
     /// Returns an error if the recording cannot be read, or if the snapshot cannot be written.
     pub(super) fn write(&self, out: &mut dyn Write) -> Result<Vec<String>> {
-        let mut names = Names::new(self.life.pid, &self.symbols);
+        let mut names = StackNames::new(self.life.pid, &self.symbols);
         let findings = follow::look(&self.tape, self.life, &mut names)?;
         let out = BufWriter::with_capacity(1 << 18, out);
         let mut snapshot = Snapshot::begin(out, self.tape.clock())?;
@@ -96,10 +96,10 @@ impl Subject {
     /// each.
     fn traces<'n, W: Write>(
         &'n self,
-        findings: &Findings,
-        names: &mut Names<'n>,
+        findings: &FirstPass,
+        names: &mut StackNames<'n>,
         snapshot: &mut Snapshot<W>,
-    ) -> Result<Vec<(u16, End)>> {
+    ) -> Result<Vec<(u16, FinalState)>> {
         let mut ends = Vec::new();
         let last = findings.devices.keys().next_back();
         for device in 0..last.map_or(0, |last| last + 1) {
@@ -135,7 +135,7 @@ fn introduction(life: Life, deeds: &Deeds, others: usize, asked: Option<u32>) ->
 }
 
 /// Notes on memory of a device that is not in the snapshot.
-fn missing((device, end): &(u16, End)) -> Vec<String> {
+fn missing((device, end): &(u16, FinalState)) -> Vec<String> {
     let mut missing = Vec::new();
     let before = end.layout.allocated_before();
     if before > 0 {

@@ -42,7 +42,7 @@ impl StackId {
 }
 
 /// The call stacks of a process, and the owners of their memory.
-pub(super) struct Names<'a> {
+pub(super) struct StackNames<'a> {
     pid: u32,
     symbols: &'a KnownFrames,
     stacks: HashMap<Rc<CallStack>, StackId>,
@@ -58,7 +58,7 @@ pub(super) struct Names<'a> {
     sites: HashMap<StackId, Owner>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> StackNames<'a> {
     /// For process `pid`, with frames named by `symbols`.
     pub(super) fn new(pid: u32, symbols: &'a KnownFrames) -> Self {
         let mut names = Self {
@@ -191,7 +191,7 @@ mod tests {
             (stack(&["/x/libcudart.so.12", "/srv/app"]), "app"),
             (stack(&["/x/libcudart.so.12"]), UNKNOWN),
         ];
-        let mut names = Names::new(1, &symbols);
+        let mut names = StackNames::new(1, &symbols);
         for (stack, expected) in cases {
             let id = names.stack(&stack);
             let owner = names.owner_of(id);
@@ -228,7 +228,7 @@ mod tests {
                 sites.push((Rc::new(stack), u64::from(line) + 1));
             }
         }
-        let mut names = Names::new(1, &symbols);
+        let mut names = StackNames::new(1, &symbols);
         names.note_sites(&sites);
         let found: Vec<_> = sites
             .iter()

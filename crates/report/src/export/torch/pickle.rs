@@ -41,7 +41,7 @@ pub(super) struct Memo(u32);
 
 /// A list that is being written.
 #[derive(Debug, Default)]
-pub(super) struct List {
+pub(super) struct PickleList {
     items: usize,
 }
 
@@ -150,13 +150,13 @@ impl<W: Write> Pickle<W> {
     }
 
     /// Writes an empty list; [`Self::item`] announces each item and [`Self::end`] ends the list.
-    pub(super) fn list(&mut self) -> io::Result<List> {
+    pub(super) fn list(&mut self) -> io::Result<PickleList> {
         self.out.write_all(&[opcode::EMPTY_LIST])?;
-        Ok(List::default())
+        Ok(PickleList::default())
     }
 
     /// Announces that an item of `list` is written next.
-    pub(super) fn item(&mut self, list: &mut List) -> io::Result<()> {
+    pub(super) fn item(&mut self, list: &mut PickleList) -> io::Result<()> {
         if list.items.is_multiple_of(BATCH) {
             self.end_batch(list.items)?;
             self.out.write_all(&[opcode::MARK])?;
@@ -166,7 +166,7 @@ impl<W: Write> Pickle<W> {
     }
 
     /// Ends the items of a list.
-    pub(super) fn end(&mut self, List { items }: List) -> io::Result<()> {
+    pub(super) fn end(&mut self, PickleList { items }: PickleList) -> io::Result<()> {
         self.end_batch(items)
     }
 

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use super::layout::{Action, Block, Event, Layout, Run, Tile};
-use super::names::{Names, StackId, UNKNOWN};
-use super::pickle::{List, Memo, Pickle};
-use gpuprobe_model::clock::Clock;
+use super::layout::{DeviceLayout, Run, SnapshotBlock, Tile, TraceAction, TraceEvent};
+use super::names::{StackId, StackNames, UNKNOWN};
+use super::pickle::{Memo, Pickle, PickleList};
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::stack::Frame;
 
 /// Shown in place of a call stack for context memory.
@@ -16,14 +16,14 @@ const CONTEXT: &str = "what nvidia-smi says that the process uses beyond what wa
 /// Writes a snapshot: its traces first, in the order of devices, then its segments.
 pub(super) struct Snapshot<W> {
     pickle: Pickle<W>,
-    clock: Clock,
+    clock: WallClock,
     /// Memos of frame lists, by call stack.
     stacks: HashMap<StackId, Memo>,
     frames: HashMap<FrameKey, Memo>,
     /// The list that is being written.
-    list: List,
+    list: PickleList,
     /// The list of traces, around `list`.
-    traces: List,
+    traces: PickleList,
     /// Whether any segment is expandable.
     has_expandable: bool,
 }
@@ -32,7 +32,7 @@ pub(super) struct Snapshot<W> {
 type FrameKey = (String, String, u32);
 
 impl<W: Write> Snapshot<W> {
-    pub(super) fn begin(out: W, clock: Clock) -> io::Result<Self> {
+    pub(super) fn begin(out: W, clock: WallClock) -> io::Result<Self> {
         let mut pickle = Pickle::begin(out)?;
         pickle.dict()?;
         pickle.fill()?;
@@ -43,7 +43,7 @@ impl<W: Write> Snapshot<W> {
             clock,
             stacks: HashMap::new(),
             frames: HashMap::new(),
-            list: List::default(),
+            list: PickleList::default(),
             traces,
             has_expandable: false,
         })
@@ -91,22 +91,22 @@ impl<W: Write> Snapshot<W> {
     }
 
     /// Writes an event of the trace.
-    pub(super) fn event(&mut self, event: &Event, names: &Names<'_>) -> io::Result<()> {
+    pub(super) fn event(&mut self, event: &TraceEvent, names: &StackNames<'_>) -> io::Result<()> {
         // The viewer expects both actions of a free, one after the other.
         let actions: &[&str] = match event.action {
-            Action::Alloc => &["alloc"],
-            Action::Free => &["free_requested", "free_completed"],
-            Action::SegmentAlloc => &["segment_alloc"],
-            Action::SegmentFree => &["segment_free"],
-            Action::SegmentMap => &["segment_map"],
-            Action::SegmentUnmap => &["segment_unmap"],
+            TraceAction::Alloc => &["alloc"],
+            TraceAction::Free => &["free_requested", "free_completed"],
+            TraceAction::SegmentAlloc => &["segment_alloc"],
+            TraceAction::SegmentFree => &["segment_free"],
+            TraceAction::SegmentMap => &["segment_map"],
+            TraceAction::SegmentUnmap => &["segment_unmap"],
         };
         for action in actions {
             let what = (event.address, event.bytes, event.stream);
             self.entry(action, what, event.time_ns)?;
             self.stack(event.stack, names)?;
             let category = match event.action {
-                Action::Alloc | Action::Free => names.category(event.owner, event.stack),
+                TraceAction::Alloc | TraceAction::Free => names.category(event.owner, event.stack),
                 _ => names.name(event.owner),
             };
             self.pickle.text("category")?;
@@ -146,7 +146,7 @@ impl<W: Write> Snapshot<W> {
     }
 
     /// Writes the frames of a call stack, or a reference to them.
-    fn stack(&mut self, stack: StackId, names: &Names<'_>) -> io::Result<()> {
+    fn stack(&mut self, stack: StackId, names: &StackNames<'_>) -> io::Result<()> {
         if stack == StackId::NONE {
             return self.empty_frames();
         }
@@ -190,8 +190,8 @@ impl<W: Write> Snapshot<W> {
     pub(super) fn segments(
         &mut self,
         device: u16,
-        layout: &Layout,
-        names: &Names<'_>,
+        layout: &DeviceLayout,
+        names: &StackNames<'_>,
     ) -> io::Result<()> {
         for run in layout.runs() {
             self.has_expandable |= run.is_expandable;
@@ -205,9 +205,9 @@ impl<W: Write> Snapshot<W> {
         device: u16,
         run: &Run,
         tiles: &[Tile<'_>],
-        names: &Names<'_>,
+        names: &StackNames<'_>,
     ) -> io::Result<()> {
-        let sum = |of: fn(&Block) -> u64| -> u64 {
+        let sum = |of: fn(&SnapshotBlock) -> u64| -> u64 {
             tiles.iter().filter_map(|tile| tile.block).map(of).sum()
         };
         let active = sum(|block| block.bytes);
@@ -241,7 +241,7 @@ impl<W: Write> Snapshot<W> {
         self.pickle.filled()
     }
 
-    fn tile(&mut self, tile: &Tile<'_>, names: &Names<'_>) -> io::Result<()> {
+    fn tile(&mut self, tile: &Tile<'_>, names: &StackNames<'_>) -> io::Result<()> {
         let state = match tile.block {
             Some(_) => "active_allocated",
             None => "inactive",

@@ -9,7 +9,7 @@ use crate::tape::Tape;
 use gpuprobe_model::abi::record;
 use gpuprobe_model::event::{self, Event};
 use gpuprobe_model::stack::KnownFrames;
-use gpuprobe_recording::log::{Entry, Note};
+use gpuprobe_recording::log::{LogEntry, Note};
 
 /// A process from its first event, or from `exec`, to its end or the next `exec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,15 +67,15 @@ impl Survey {
         Ok(survey)
     }
 
-    fn entry(&mut self, entry: Entry<'_>) {
+    fn entry(&mut self, entry: LogEntry<'_>) {
         match entry {
-            Entry::Record(bytes) => self.record(bytes),
-            Entry::Note(Note::Module(module, path)) => self.symbols.insert_module(module, &path),
-            Entry::Note(Note::Frames(pid, location, is_innermost, frames)) => {
+            LogEntry::Record(bytes) => self.record(bytes),
+            LogEntry::Note(Note::Module(module, path)) => self.symbols.insert_module(module, &path),
+            LogEntry::Note(Note::Frames(pid, location, is_innermost, frames)) => {
                 self.symbols.insert(pid, location, is_innermost, frames);
             }
-            Entry::Note(Note::Vanished(pid)) => self.lives.end(pid),
-            Entry::Note(_) | Entry::Count(..) => {}
+            LogEntry::Note(Note::Vanished(pid)) => self.lives.end(pid),
+            LogEntry::Note(_) | LogEntry::Count(..) => {}
         }
     }
 

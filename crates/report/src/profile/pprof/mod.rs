@@ -12,18 +12,21 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 
-use super::{Frame, Profile, Weight};
+use super::{Profile, ProfileFrame, Weight};
 use gpuprobe_model::text::printable;
 
-use proto::{Function, Label, Line, LocationProto, Mapping, Proto, SampleProto, ValueType};
+use proto::{
+    LocationProto, PprofFunction, PprofLabel, PprofLine, PprofMapping, Proto, SampleProto,
+    ValueType,
+};
 
 /// Assigns numbers from 1 to distinct keys.
 #[derive(Debug)]
-struct Numbered<K> {
+struct IdTable<K> {
     ids: HashMap<K, u64>,
 }
 
-impl<K: Hash + Eq> Numbered<K> {
+impl<K: Hash + Eq> IdTable<K> {
     fn new() -> Self {
         let ids = HashMap::new();
         Self { ids }
@@ -40,9 +43,9 @@ impl<K: Hash + Eq> Numbered<K> {
 struct Builder {
     proto: Proto,
     strings: HashMap<String, i64>,
-    mappings: Numbered<String>,
-    functions: Numbered<(i64, i64)>,
-    locations: Numbered<Vec<Frame>>,
+    mappings: IdTable<String>,
+    functions: IdTable<(i64, i64)>,
+    locations: IdTable<Vec<ProfileFrame>>,
 }
 
 /// The protocol buffer message of `profile`.
@@ -50,9 +53,9 @@ pub fn message(profile: &Profile, weight: Weight) -> Proto {
     let mut builder = Builder {
         proto: Proto::default(),
         strings: HashMap::new(),
-        mappings: Numbered::new(),
-        functions: Numbered::new(),
-        locations: Numbered::new(),
+        mappings: IdTable::new(),
+        functions: IdTable::new(),
+        locations: IdTable::new(),
     };
     builder.string("");
     for (kind, unit) in [
@@ -109,7 +112,7 @@ impl Builder {
         id
     }
 
-    fn sample(&mut self, sample: &super::Sample) {
+    fn sample(&mut self, sample: &super::StackSample) {
         let mut location_id = Vec::new();
         let mut frames = sample.frames.as_slice();
         while !frames.is_empty() {
@@ -126,12 +129,12 @@ impl Builder {
             .collect();
         let (process, pid) = (self.string("process"), self.string("pid"));
         let label = vec![
-            Label {
+            PprofLabel {
                 key: process,
                 str: self.string(&printable(&sample.process)),
                 num: 0,
             },
-            Label {
+            PprofLabel {
                 key: pid,
                 str: 0,
                 num: i64::from(sample.pid),
@@ -144,7 +147,7 @@ impl Builder {
         });
     }
 
-    fn location(&mut self, frames: &[Frame]) -> u64 {
+    fn location(&mut self, frames: &[ProfileFrame]) -> u64 {
         let (id, is_new) = self.locations.id(frames.to_vec());
         if is_new {
             let outermost = frames.last();
@@ -168,7 +171,7 @@ impl Builder {
         let filename = self.string(&module);
         let (id, is_new) = self.mappings.id(module);
         if is_new {
-            self.proto.mapping.push(Mapping {
+            self.proto.mapping.push(PprofMapping {
                 id,
                 filename,
                 has_functions: true,
@@ -180,19 +183,19 @@ impl Builder {
         id
     }
 
-    fn line(&mut self, frame: &Frame) -> Line {
+    fn line(&mut self, frame: &ProfileFrame) -> PprofLine {
         let name = self.string(&printable(&frame.function));
         let filename = self.string(&printable(frame.file.as_deref().unwrap_or("")));
         let (id, is_new) = self.functions.id((name, filename));
         if is_new {
-            self.proto.function.push(Function {
+            self.proto.function.push(PprofFunction {
                 id,
                 name,
                 system_name: name,
                 filename,
             });
         }
-        Line {
+        PprofLine {
             function_id: id,
             line: i64::from(frame.line.unwrap_or(0)),
         }

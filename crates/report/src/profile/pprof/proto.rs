@@ -14,13 +14,13 @@ pub struct Proto {
     pub sample: Vec<SampleProto>,
     /// Binaries, with the mapping of their code.
     #[prost(message, repeated, tag = "3")]
-    pub mapping: Vec<Mapping>,
+    pub mapping: Vec<PprofMapping>,
     /// Code locations of all samples.
     #[prost(message, repeated, tag = "4")]
     pub location: Vec<LocationProto>,
     /// Functions of all locations.
     #[prost(message, repeated, tag = "5")]
-    pub function: Vec<Function>,
+    pub function: Vec<PprofFunction>,
     /// String table, to which other fields refer by index; the first string is empty.
     #[prost(string, repeated, tag = "6")]
     pub string_table: Vec<String>,
@@ -57,12 +57,12 @@ pub struct SampleProto {
     pub value: Vec<i64>,
     /// Labels with the process.
     #[prost(message, repeated, tag = "3")]
-    pub label: Vec<Label>,
+    pub label: Vec<PprofLabel>,
 }
 
 /// An additional property of a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct Label {
+pub struct PprofLabel {
     /// Key of the label, as string index.
     #[prost(int64, tag = "1")]
     pub key: i64,
@@ -76,7 +76,7 @@ pub struct Label {
 
 /// A binary mapped into the process.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct Mapping {
+pub struct PprofMapping {
     /// Id of the mapping, from 1.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -111,12 +111,12 @@ pub struct LocationProto {
     pub address: u64,
     /// Inlined functions, then the one that contains them.
     #[prost(message, repeated, tag = "4")]
-    pub line: Vec<Line>,
+    pub line: Vec<PprofLine>,
 }
 
 /// A line of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct Line {
+pub struct PprofLine {
     /// Id of the function.
     #[prost(uint64, tag = "1")]
     pub function_id: u64,
@@ -127,7 +127,7 @@ pub struct Line {
 
 /// A function with its source file.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct Function {
+pub struct PprofFunction {
     /// Id of the function, from 1.
     #[prost(uint64, tag = "1")]
     pub id: u64,

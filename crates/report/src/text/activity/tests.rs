@@ -3,24 +3,24 @@ use std::time::Duration;
 
 use super::*;
 use crate as report;
-use crate::{Format, Options, View};
+use crate::{Options, ReportFormat, View};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::State;
 use gpuprobe_model::Lost;
-use gpuprobe_model::activity::{Activity, Batch, Record};
-use gpuprobe_model::clock::Clock;
+use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::stack::NoSymbols;
 use gpuprobe_wire as wire;
 
-fn batch(records: impl IntoIterator<Item = (Record, &'static str)>) -> Event {
-    let activity = |(record, name): (Record, &str)| Activity {
+fn batch(records: impl IntoIterator<Item = (ActivityRecord, &'static str)>) -> Event {
+    let activity = |(record, name): (ActivityRecord, &str)| Activity {
         pid: 7,
         record,
         name: (!name.is_empty()).then(|| Arc::from(name)),
         qualifier: None,
     };
-    Event::Activity(Batch {
+    Event::Activity(ActivityBatch {
         pid: 7,
         process: 7,
         cupti_version: 130_001,
@@ -29,8 +29,8 @@ fn batch(records: impl IntoIterator<Item = (Record, &'static str)>) -> Event {
     })
 }
 
-fn kernel(start_ns: u64, end_ns: u64) -> Record {
-    Record::Kernel(wire::Kernel {
+fn kernel(start_ns: u64, end_ns: u64) -> ActivityRecord {
+    ActivityRecord::Kernel(wire::Kernel {
         start_ns,
         end_ns,
         ..wire::Kernel::default()
@@ -68,9 +68,9 @@ fn sums_for_people() {
     state.activity.apply(&batch([
         (kernel(3_000, 4_000), "_Z1kPf"),
         (kernel(1_000, 4_000), "evil\u{1b}[2J"),
-        (Record::Memcpy(copy), ""),
-        (Record::Api(call), "cudaMalloc_v3020"),
-        (Record::Memory(memory), ""),
+        (ActivityRecord::Memcpy(copy), ""),
+        (ActivityRecord::Api(call), "cudaMalloc_v3020"),
+        (ActivityRecord::Memory(memory), ""),
     ]));
     let options = Options {
         modes: Modes {
@@ -89,11 +89,14 @@ fn sums_for_people() {
         since_start: Duration::from_nanos(10_000),
         link: None,
     };
-    let clock = Clock::now();
-    let sources = report::Sources::of_file(Some(&clock), &NoSymbols);
+    let clock = WallClock::now();
+    let sources = report::ReportSources::of_file(Some(&clock), &NoSymbols);
     let report = report::build(&state, Lost::default(), &options, sources);
     let mut out = Vec::new();
-    Format::Text.writer(false).write(&report, &mut out).unwrap();
+    ReportFormat::Text
+        .writer(false)
+        .write(&report, &mut out)
+        .unwrap();
     let text = String::from_utf8(out).unwrap();
     let (title, sums) = text.split_once('\n').unwrap();
     assert!(title.starts_with("?  pid 7  5 GPU records  "), "{title}");

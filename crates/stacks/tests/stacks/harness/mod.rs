@@ -9,8 +9,8 @@ pub(crate) use stopped::Stopped;
 use std::path::Path;
 
 use gpuprobe_model::stack::{CallStack, Frame};
-use gpuprobe_stacks::reader::{Kind, Opener, Place, Reader};
-use gpuprobe_stacks::symbols::{Request, Symbolizer};
+use gpuprobe_stacks::reader::{FileReader, Opener, ReaderHost, ReaderKind};
+use gpuprobe_stacks::symbols::{SymbolRequest, Symbolizer};
 use gpuprobe_stacks::{AddressSpaces, StackCopy, Unwound};
 
 /// An unwinder and a symboliser.
@@ -21,14 +21,17 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self::at(Place::Thread)
+        Self::at(ReaderHost::Thread)
     }
 
     /// With readers and openers at `place`.
-    pub(crate) fn at(place: Place) -> Self {
+    pub(crate) fn at(place: ReaderHost) -> Self {
         Self {
-            spaces: AddressSpaces::new(Reader::new(Kind::Functions, place)),
-            symbolizer: Symbolizer::new(Reader::new(Kind::Names, place), Opener::new(place)),
+            spaces: AddressSpaces::new(FileReader::new(ReaderKind::Functions, place)),
+            symbolizer: Symbolizer::new(
+                FileReader::new(ReaderKind::Names, place),
+                Opener::new(place),
+            ),
         }
     }
 
@@ -38,7 +41,7 @@ impl World {
             if let Some(module) = location.module.and_then(|id| self.spaces.module(id)) {
                 self.symbolizer.open(&module);
             }
-            let request = Request {
+            let request = SymbolRequest {
                 pid,
                 location: *location,
                 is_innermost: index == 0,
@@ -76,7 +79,7 @@ impl World {
 }
 
 /// The frames of the program when it stands still, with files that are read there.
-pub(crate) fn frames_of(program: &Path, place: Place) -> Vec<Frame> {
+pub(crate) fn frames_of(program: &Path, place: ReaderHost) -> Vec<Frame> {
     let process = Stopped::start(program, &[]);
     let mut world = World::at(place);
     world.spaces.refresh(process.pid());

@@ -4,7 +4,10 @@ use std::ops::Range;
 
 use rangemap::RangeSet;
 
-use super::{Block, Found, Held, Layout, NO_STREAM, Piece, STREAM_UNKNOWN};
+use super::{
+    AllocatorState, DeviceLayout, LiveBlock, NO_STREAM, STREAM_UNKNOWN, SegmentChange,
+    SnapshotBlock,
+};
 use crate::export::torch::names::{Owner, StackId};
 
 /// Size of PyTorch's segments for small blocks; those for large blocks are larger. `kSmallBuffer`
@@ -32,16 +35,16 @@ pub(in super::super) struct Run {
 pub(in super::super) struct Tile<'a> {
     pub(in super::super) address: u64,
     pub(in super::super) bytes: u64,
-    pub(in super::super) block: Option<&'a Block>,
+    pub(in super::super) block: Option<&'a SnapshotBlock>,
 }
 
 impl Run {
-    fn of(address: u64, held: &Held) -> Self {
+    fn of(address: u64, held: &LiveBlock) -> Self {
         let segment = held.segment;
         let is_torch = segment.owner == Owner::PYTORCH;
         let range = match segment.piece {
-            Piece::Mapped(range) => Some(range),
-            Piece::Whole => None,
+            SegmentChange::Mapped(range) => Some(range),
+            SegmentChange::Whole => None,
         };
         Self {
             address,
@@ -97,16 +100,17 @@ impl Run {
     }
 }
 
-impl Layout {
+impl DeviceLayout {
     /// Start addresses of the segments that overlap `range`.
     pub(super) fn segments_in(&self, range: &Range<u64>) -> Vec<u64> {
         self.held_in(range).map(|(address, _)| address).collect()
     }
 
-    fn held_in(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &Held)> {
+    fn held_in(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &LiveBlock)> {
         let before = self.segments.range(..range.start).next_back();
         let start = range.start;
-        let reaches = move |(address, held): &(&u64, &Held)| start - **address < held.segment.bytes;
+        let reaches =
+            move |(address, held): &(&u64, &LiveBlock)| start - **address < held.segment.bytes;
         let within = self.segments.range(range.clone());
         let all = before.filter(reaches).into_iter().chain(within);
         all.map(|(&address, held)| (address, held))
@@ -128,8 +132,8 @@ impl Layout {
         self.held_in(range).all(|(address, held)| {
             let end = address + held.segment.bytes;
             let fits = match held.segment.piece {
-                Piece::Whole => address <= range.start && range.end <= end,
-                Piece::Mapped(of) => *mapped_in.get_or_insert(of) == of,
+                SegmentChange::Whole => address <= range.start && range.end <= end,
+                SegmentChange::Mapped(of) => *mapped_in.get_or_insert(of) == of,
             };
             fits && held.segment.owner == Owner::PYTORCH
         })
@@ -153,7 +157,7 @@ impl Layout {
             {
                 held.has_tensors = true;
                 self.found.segments.push(held.segment.number);
-                if let Piece::Mapped(range) = held.segment.piece {
+                if let SegmentChange::Mapped(range) = held.segment.piece {
                     self.found.ranges.push(range);
                 }
             }
@@ -161,13 +165,13 @@ impl Layout {
     }
 
     /// The memory found to be PyTorch's.
-    pub(in super::super) fn found(self) -> Found {
+    pub(in super::super) fn found(self) -> AllocatorState {
         self.found
     }
 
     /// Bytes of known GPU memory, and of PyTorch's memory beyond it.
     pub(in super::super) fn at_gpu(&self) -> (u64, u64) {
-        let bytes = |is_it: fn(&Held) -> bool| -> u64 {
+        let bytes = |is_it: fn(&LiveBlock) -> bool| -> u64 {
             let held = self.segments.values().filter(|held| is_it(held));
             held.map(|held| held.segment.bytes).sum()
         };

@@ -1,11 +1,13 @@
 //! Blocks that PyTorch allocates and frees.
 
-use super::{Action, Block, Event, FIRST_SYNTHETIC, Layout, Tensor, range};
+use super::{
+    DeviceLayout, FIRST_SYNTHETIC, SnapshotBlock, TensorChange, TraceAction, TraceEvent, range,
+};
 use crate::export::torch::names::Owner;
 
-impl Layout {
+impl DeviceLayout {
     /// Adds a block that PyTorch has allocated.
-    pub(in super::super) fn allocate(&mut self, tensor: Tensor) {
+    pub(in super::super) fn allocate(&mut self, tensor: TensorChange) {
         let place = range(tensor.address, tensor.bytes, FIRST_SYNTHETIC);
         let Some(range) = place.filter(|range| self.may_have_tensor(range)) else {
             self.left_out += 1;
@@ -15,15 +17,15 @@ impl Layout {
         self.free_all(&range, tensor.time_ns);
         for gap in self.gaps(&range) {
             self.found.from_before.insert(gap.clone());
-            self.push_unseen(Action::SegmentMap, &gap, tensor.time_ns);
+            self.push_unseen(TraceAction::SegmentMap, &gap, tensor.time_ns);
             self.unseen.insert(gap);
         }
         self.note_tensor(&range);
         self.untouched.remove(range);
         let segment = self.segments.range(..=tensor.address).next_back();
         let stream = segment.and_then(|(_, held)| held.stream);
-        self.add_block(Event {
-            action: Action::Alloc,
+        self.add_block(TraceEvent {
+            action: TraceAction::Alloc,
             time_ns: tensor.time_ns,
             address: tensor.address,
             bytes: tensor.bytes,
@@ -45,7 +47,7 @@ impl Layout {
             return;
         };
         (event.bytes, event.stream) = (requested, stream);
-        let known = Block {
+        let known = SnapshotBlock {
             requested,
             stream,
             ..block
@@ -69,7 +71,7 @@ impl Layout {
     }
 
     /// Removes a block that PyTorch has freed.
-    pub(in super::super) fn free(&mut self, tensor: Tensor) {
+    pub(in super::super) fn free(&mut self, tensor: TensorChange) {
         match self.blocks.get(&tensor.address).copied() {
             // A block newer than the free stays.
             Some(block) if block.since_ns > tensor.time_ns => {}
@@ -83,7 +85,7 @@ impl Layout {
 
     /// Removes a block whose allocation was not seen. In the snapshot it was there from the
     /// beginning; this requires that its memory was, too, and nothing else in it.
-    fn free_from_before(&mut self, tensor: Tensor) {
+    fn free_from_before(&mut self, tensor: TensorChange) {
         let place = range(tensor.address, tensor.bytes, FIRST_SYNTHETIC);
         let place = place.filter(|range| self.may_have_tensor(range));
         let Some(range) = place.filter(|range| self.blocks_in(range).is_empty()) else {
@@ -99,8 +101,8 @@ impl Layout {
             return;
         }
         self.untouched.remove(range);
-        self.push(Event {
-            action: Action::Free,
+        self.push(TraceEvent {
+            action: TraceAction::Free,
             time_ns: tensor.time_ns,
             address: tensor.address,
             bytes: tensor.bytes,

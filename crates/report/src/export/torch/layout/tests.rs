@@ -27,13 +27,13 @@ const OTHER: Owner = Owner::CONTEXT;
 
 /// Result of a run: its trace, and the final memory.
 struct Outcome {
-    events: Vec<Event>,
-    layout: Layout,
+    events: Vec<TraceEvent>,
+    layout: DeviceLayout,
 }
 
 /// Applies the steps as `follow` does: known segments are those in which tensors were seen.
-fn play(steps: &[Step], known: Option<&Found>, from_before: RangeSet<u64>) -> Outcome {
-    let mut layout = Layout::with(from_before);
+fn play(steps: &[Step], known: Option<&AllocatorState>, from_before: RangeSet<u64>) -> Outcome {
+    let mut layout = DeviceLayout::with(from_before);
     let mut events = Vec::new();
     for (time_ns, step) in (100..).zip(steps) {
         apply(&mut layout, *step, time_ns, known);
@@ -47,7 +47,7 @@ fn play(steps: &[Step], known: Option<&Found>, from_before: RangeSet<u64>) -> Ou
     Outcome { events, layout }
 }
 
-fn apply(layout: &mut Layout, step: Step, time_ns: u64, known: Option<&Found>) {
+fn apply(layout: &mut DeviceLayout, step: Step, time_ns: u64, known: Option<&AllocatorState>) {
     let stack = StackId::NONE;
     match step {
         Take(address, bytes, range) => {
@@ -55,9 +55,9 @@ fn apply(layout: &mut Layout, step: Step, time_ns: u64, known: Option<&Found>) {
                 let is_in_range = range.is_some_and(|range| known.ranges.contains(&range));
                 is_in_range || known.segments.contains(&time_ns)
             });
-            let segment = Segment {
+            let segment = SnapshotSegment {
                 bytes,
-                piece: range.map_or(Piece::Whole, Piece::Mapped),
+                piece: range.map_or(SegmentChange::Whole, SegmentChange::Mapped),
                 stack,
                 owner: if is_torch { Owner::PYTORCH } else { OTHER },
                 number: time_ns,
@@ -72,13 +72,13 @@ fn apply(layout: &mut Layout, step: Step, time_ns: u64, known: Option<&Found>) {
             }
         }
         FreeUnseen(address) => layout.free_unseen(address, time_ns),
-        HandOut(address, bytes) => layout.allocate(Tensor {
+        HandOut(address, bytes) => layout.allocate(TensorChange {
             address,
             bytes,
             time_ns,
             stack,
         }),
-        TakeBack(address, bytes, ago) => layout.free(Tensor {
+        TakeBack(address, bytes, ago) => layout.free(TensorChange {
             address,
             bytes,
             time_ns: time_ns - ago,
@@ -101,7 +101,7 @@ struct Viewer {
 }
 
 impl Viewer {
-    fn at_end(layout: &Layout) -> Self {
+    fn at_end(layout: &DeviceLayout) -> Self {
         let mut viewer = Self {
             segments: Vec::new(),
             blocks: BTreeMap::new(),
@@ -142,33 +142,35 @@ impl Viewer {
         }
     }
 
-    fn undo(&mut self, event: &Event) {
+    fn undo(&mut self, event: &TraceEvent) {
         let (address, bytes) = (event.address, event.bytes);
         match event.action {
-            Action::Alloc => assert_eq!(self.blocks.remove(&address), Some(bytes), "{event:?}"),
-            Action::Free => assert_eq!(self.blocks.insert(address, bytes), None, "{event:?}"),
-            Action::SegmentAlloc => {
+            TraceAction::Alloc => {
+                assert_eq!(self.blocks.remove(&address), Some(bytes), "{event:?}")
+            }
+            TraceAction::Free => assert_eq!(self.blocks.insert(address, bytes), None, "{event:?}"),
+            TraceAction::SegmentAlloc => {
                 let at = self.segments.iter().position(|s| s.0 == address);
                 let gone = self.segments.remove(at.unwrap());
                 assert_eq!(gone.1, bytes);
             }
-            Action::SegmentFree => self.insert(event),
-            Action::SegmentUnmap => {
+            TraceAction::SegmentFree => self.insert(event),
+            TraceAction::SegmentUnmap => {
                 let at = self.insert_at(event);
                 self.merge(at);
                 if let Some(before) = at.checked_sub(1) {
                     self.merge(before);
                 }
             }
-            Action::SegmentMap => self.cut(address, address + bytes),
+            TraceAction::SegmentMap => self.cut(address, address + bytes),
         }
     }
 
-    fn insert(&mut self, event: &Event) {
+    fn insert(&mut self, event: &TraceEvent) {
         self.insert_at(event);
     }
 
-    fn insert_at(&mut self, event: &Event) -> usize {
+    fn insert_at(&mut self, event: &TraceEvent) -> usize {
         let at = self.segments.partition_point(|s| s.0 <= event.address);
         self.segments
             .insert(at, (event.address, event.bytes, event.stream));
