@@ -74,7 +74,7 @@ impl Samples {
         for sample in self.receiver.try_iter() {
             match sample {
                 NvmlSample::Used(time_ns, gpu, bytes) => {
-                    notes.push(Note::Used(time_ns, gpu, bytes))
+                    notes.push(Note::Used(time_ns, gpu, bytes));
                 }
                 NvmlSample::Failed(gpu, error) => {
                     self.failed += 1;

@@ -344,7 +344,7 @@ impl Process {
             AddressSpace::Variables => self.forget_variable(gone.address),
             AddressSpace::Shared => drop(self.opened.remove(&gone.address)),
             AddressSpace::Device if gone.kind() != MemoryKind::Async => {
-                self.tensors.segment_gone(gone)
+                self.tensors.segment_gone(gone);
             }
             _ if gone.kind() == MemoryKind::Async => {
                 self.pools.subtract(gone.slot(), gone.size_bytes);

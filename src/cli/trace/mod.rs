@@ -286,7 +286,7 @@ mod tests {
     /// Characters of an option's summary: two lines of help on that screen.
     const SUMMARY: usize = 2 * (SCREEN.0 - 10);
 
-    /// Compares `help` with the snapshot in `tests`, or writes that where GPUPROBE_WRITE_GOLDEN is set.
+    /// Compares `help` with the snapshot in `tests`, or writes that where `GPUPROBE_WRITE_GOLDEN` is set.
     fn assert_snapshot(help: &str, name: &str) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests")

@@ -146,7 +146,7 @@ impl Viewer {
         let (address, bytes) = (event.address, event.bytes);
         match event.action {
             TraceAction::Alloc => {
-                assert_eq!(self.blocks.remove(&address), Some(bytes), "{event:?}")
+                assert_eq!(self.blocks.remove(&address), Some(bytes), "{event:?}");
             }
             TraceAction::Free => assert_eq!(self.blocks.insert(address, bytes), None, "{event:?}"),
             TraceAction::SegmentAlloc => {
