@@ -289,8 +289,7 @@ fn contexts_left_behind_are_named_and_destroyed_ones_are_not() {
     let every = Duration::from_millis(1500);
     let (leaky, clean) = std::thread::scope(|scope| {
         let of = |round: fn(u32) -> String| {
-            let workload = Workload::start(Backend::Driver);
-            scope.spawn(move || explained(workload, every, round))
+            scope.spawn(move || explained(Workload::start(Backend::Driver), every, round))
         };
         let leaky = of(|_| "ctx create; ctx pop".to_owned());
         let clean = of(|number| format!("ctx create; ctx pop; ctx destroy {number}"));
@@ -362,7 +361,7 @@ fn root_shared_memory_names_who_exported_it() {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn();
-        Running(child.unwrap())
+        ExplainedProgram(child.unwrap())
     };
     let mut both = [explain("json"), explain("text")];
     // Some is allocated, exported and opened before gpuprobe is there: of that the exporter is not known.
