@@ -191,7 +191,7 @@ fn root_ignored_and_suppressed_sites_are_no_leak() {
     }
 }
 
-/// The attributes of all test cases of a JUnit file and the texts of their failures, read by
+/// The attributes of all test cases of a `JUnit` file and the texts of their failures, read by
 /// Python's XML parser.
 fn cases(file: &Path) -> Vec<(String, String, String)> {
     let script = "import sys, xml.etree.ElementTree as tree\n\

@@ -1,4 +1,4 @@
-//! Device numbers of a process under CUDA_VISIBLE_DEVICES, and the host's GPUs behind them.
+//! Device numbers of a process under `CUDA_VISIBLE_DEVICES`, and the host's GPUs behind them.
 
 use std::fs;
 use std::process::Command;

@@ -28,7 +28,7 @@ fn root_program_runs_on_without_cupti() {
     let without = setup(Backend::Shared).env("GPUPROBE_CUPTI", "/nowhere/libcupti.so.13");
     nothing_comes(without, "cannot open shared object file");
     let lacking = setup(Backend::Shared).env("GPUPROBE_CUPTI", &cupti("cupti_lacking"));
-    nothing_comes(lacking, "it has no cuptiActivityRegisterCallbacks");
+    nothing_comes(lacking, "missing symbol cuptiActivityRegisterCallbacks");
     let busy = setup(Backend::Shared).env("STANDIN_CUPTI_FAULTS", "in_use");
     nothing_comes(busy, "another profiler");
 }

@@ -123,7 +123,7 @@ fn root_files_of_call_stacks_are_closed_once_unmapped() {
             member.say("alloc 1");
             let report = gpuprobe.next_report();
             let mut entries = report.entries(pid).into_iter();
-            entries.any(|process| has_sites(process)).then_some(())
+            entries.any(has_sites).then_some(())
         });
         member.send("exit");
     }

@@ -1,4 +1,4 @@
-//! Symbols of a mapped file that was replaced on disk: they are read through /proc/PID/map_files,
+//! Symbols of a mapped file that was replaced on disk: they are read through `/proc/PID/map_files`,
 //! which needs root. The tests that need no root are in `tests/stacks`.
 
 use std::fs;
