@@ -2,8 +2,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard};
 
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, chown};
@@ -203,6 +205,7 @@ impl Setup {
             stderr,
             talk,
             reports,
+            read: Mutex::default(),
             _folder: folder,
         }
     }
@@ -221,17 +224,32 @@ pub(crate) struct Gpuprobe {
     /// Standard input and output, which are the command's if there is one.
     pub(crate) talk: Talk,
     pub(crate) reports: PathBuf,
+    /// The part of that file that was read: its length in bytes, and the reports in it.
+    read: Mutex<(u64, Vec<Report>)>,
     _folder: TempDir,
 }
 
 impl Gpuprobe {
     /// The reports written so far.
     pub(crate) fn reports(&self) -> Vec<Report> {
-        let text = fs::read_to_string(&self.reports).unwrap_or_default();
+        self.read_reports().1.clone()
+    }
+
+    /// Reads the reports that were written since the last call; returns all of them.
+    fn read_reports(&self) -> MutexGuard<'_, (u64, Vec<Report>)> {
+        let mut guard = self.read.lock().unwrap();
+        let (offset, reports) = &mut *guard;
+        let mut text = String::new();
+        if let Ok(mut file) = fs::File::open(&self.reports) {
+            file.seek(SeekFrom::Start(*offset)).unwrap();
+            file.read_to_string(&mut text).unwrap();
+        }
         // The last line may be incomplete.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        *offset += whole as u64;
         let lines = text[..whole].lines();
-        lines.filter_map(Report::parse_unless_copy).collect()
+        reports.extend(lines.filter_map(Report::parse_unless_copy));
+        guard
     }
 
     /// The number of functions and libraries that it reports as attached at the start.
@@ -244,13 +262,18 @@ impl Gpuprobe {
 
     /// Waits for a report that satisfies `wanted`.
     pub(crate) fn report_where(&self, what: &str, wanted: impl Fn(&Report) -> bool) -> Report {
-        wait_for(what, || self.reports().into_iter().find(&wanted))
+        wait_for(what, || {
+            let (_, reports) = &*self.read_reports();
+            reports.iter().find(|report| wanted(report)).cloned()
+        })
     }
 
     /// Waits for the next report after those written so far.
     pub(crate) fn next_report(&self) -> Report {
-        let seen = self.reports().len();
-        wait_for("the next report", || self.reports().into_iter().nth(seen))
+        let seen = self.read_reports().1.len();
+        wait_for("the next report", || {
+            self.read_reports().1.get(seen).cloned()
+        })
     }
 
     pub(crate) fn interrupt(&self) {
