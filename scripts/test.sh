@@ -120,6 +120,7 @@ check "doctests of scripts" python3 -B -m doctest scripts/stress/pacing.py \
     scripts/bench/python_frames.py scripts/bench/tensors.py scripts/soak/soak.py \
     scripts/soak/bpf_objects.py
 check "tests of scripts" python3 -B -m unittest discover --start-directory tests/scripts
+check "words" python3 -B scripts/words.py
 
 # Incremental compilation makes the first build slower, by a fifth.
 if [[ ! -d target/debug ]]; then

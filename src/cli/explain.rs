@@ -22,7 +22,7 @@ pub(super) enum ExplainFormat {
     Json,
 }
 
-/// What ends with a status of its own.
+/// Verdicts that end with an exit status of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum FailOn {
     /// A leak was found.

@@ -43,7 +43,7 @@ pub(super) struct GateArgs {
 }
 
 impl GateArgs {
-    /// What is a leak, if that is to be found out.
+    /// Configuration of the gate; `None` without `--fail-on-leak`.
     pub(super) fn config(self) -> Option<GateConfig> {
         let tolerated_bytes = self.fail_on_leak?;
         Some(GateConfig {

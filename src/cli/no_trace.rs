@@ -1,4 +1,4 @@
-//! What stands for live tracing in a build without it.
+//! Stands for live tracing in a build without it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -12,12 +12,12 @@ use super::Cli;
 use gpuprobe_os::say;
 use rules::{RULES, TRACE};
 
-/// What becomes of a command line with an option that has no effect.
+/// Severity of an option that has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnusedOption {
-    /// What comes is what is meant, if not all of it.
+    /// The output is as meant, if not all of it.
     Warning,
-    /// What comes looks like something that it is not.
+    /// The output looks like something that it is not.
     Error,
 }
 
@@ -34,7 +34,7 @@ struct OptionRule {
     why: &'static str,
 }
 
-/// What was typed.
+/// The command line as typed.
 struct TypedOptions<'a> {
     command: &'a str,
     matches: &'a ArgMatches,

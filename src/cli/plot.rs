@@ -22,7 +22,7 @@ pub(super) struct PlotArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// What the stacked areas stand for.
+    /// Grouping of the stacked areas.
     #[arg(long, value_enum, default_value_t = PlotBy::Kind)]
     by: PlotBy,
 

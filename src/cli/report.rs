@@ -23,11 +23,11 @@ enum Analysis {
     Watermark,
     /// How much was live, at every change.
     Usage,
-    /// What was never freed.
+    /// Memory that was never freed.
     Leakage,
 }
 
-/// What of a file is looked at.
+/// Selection of a part of a file.
 #[derive(Debug, Args)]
 pub(super) struct SelectionArgs {
     /// Look at this process only.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::filter::{ProcessFilter, Sieve};
+use super::filter::{EventFilter, ProcessFilter};
 use super::{ApiChoice, Target, TraceConfig};
 use gpuprobe_cuda::{Layer, Modes};
 
@@ -80,7 +80,11 @@ pub(super) const MAX_NAMES: usize = 5;
 
 /// The reason why no event was traced and what to do about it; `None` if there were events, or the
 /// reason is unknown.
-pub(super) fn why(config: &TraceConfig, loaded: LoadedLayers, filter: &Sieve) -> Option<String> {
+pub(super) fn why(
+    config: &TraceConfig,
+    loaded: LoadedLayers,
+    filter: &EventFilter,
+) -> Option<String> {
     let seen = &filter.seen;
     let has_cuda = loaded.any() || seen.any;
     if !has_cuda && let Some(why) = no_cuda(&config.target) {

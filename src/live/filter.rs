@@ -69,7 +69,7 @@ impl ProcessFilter {
 /// Applies a filter to events. A process is checked at its first event and again after a change of its
 /// name; an accepted one stays accepted.
 #[derive(Debug, Default)]
-pub(super) struct Sieve {
+pub(super) struct EventFilter {
     filter: ProcessFilter,
     /// The processes seen, for the message of a session without events.
     pub(super) seen: Seen,
@@ -88,7 +88,7 @@ struct FilteredProcess {
     accepted: bool,
 }
 
-impl Sieve {
+impl EventFilter {
     pub(super) fn new(filter: ProcessFilter) -> Self {
         Self {
             filter,
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn an_accepted_process_stays_accepted() {
-        let mut filter = Sieve::new(ProcessFilter {
+        let mut filter = EventFilter::new(ProcessFilter {
             comms: vec!["train".into()],
             ..ProcessFilter::default()
         });

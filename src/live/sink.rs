@@ -1,6 +1,6 @@
 //! Consumer of the ring records.
 
-use super::filter::Sieve;
+use super::filter::EventFilter;
 use super::stacks::{self, StackState};
 use crate::host::host_info::ProcFs;
 use crate::probe::{Consumer, Probe};
@@ -19,7 +19,7 @@ pub(super) struct Sink {
     pub(super) modes: Modes,
     pub(super) state: State,
     pub(super) host_info: ProcFs,
-    pub(super) filter: Sieve,
+    pub(super) filter: EventFilter,
     pub(super) decoder: event::RecordDecoder,
     pub(super) undecodable: u64,
     /// Call stacks; `None` if they are off.

@@ -7,9 +7,9 @@ use crate::MemoryKind;
 pub struct MemKindRow {
     /// Number in tables of exports.
     pub id: u8,
-    /// Name in `ENUM_CUDA_MEM_KIND`.
+    /// Name of the value in the table `ENUM_CUDA_MEM_KIND`.
     pub name: &'static str,
-    /// Label in `ENUM_CUDA_MEM_KIND`.
+    /// Label of the value in the table `ENUM_CUDA_MEM_KIND`.
     pub label: &'static str,
     /// The corresponding kind of gpuprobe.
     pub kind: MemoryKind,

@@ -174,7 +174,7 @@ impl fmt::Display for MemoryKind {
     }
 }
 
-/// Set of [`MemoryKind`]s.
+/// Bit set of [`MemoryKind`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KindSet(u16);
 

@@ -116,14 +116,14 @@ pub fn direction(copy_kind: u8) -> Direction {
     direction.copied().unwrap_or(Direction::Unknown)
 }
 
-/// `CUpti_ActivityMemoryOperationType`.
+/// The values of `CUpti_ActivityMemoryOperationType`.
 pub const MEMORY_OPERATIONS: Enumeration = enumeration! { "" ""
     0 "" "" ["unknown"];
     1 "" "" ["allocation"];
     2 "" "" ["release"];
 };
 
-/// `CUpti_ActivityMemoryPoolOperationType`.
+/// The values of `CUpti_ActivityMemoryPoolOperationType`.
 pub const POOL_OPERATIONS: Enumeration = enumeration! {
     "ENUM_CUDA_MEMPOOL_OPER" "CUDA_MEMPOOL_OPERATION_TYPE_"
     0 "INVALID" "Invalid" ["unknown"];
@@ -132,7 +132,7 @@ pub const POOL_OPERATIONS: Enumeration = enumeration! {
     3 "TRIMMED" "Trimmed" ["trimmed"];
 };
 
-/// `CUpti_ActivitySynchronizationType`.
+/// The values of `CUpti_ActivitySynchronizationType`.
 pub const WAITS: Enumeration = enumeration! {
     "ENUM_CUPTI_SYNC_TYPE" "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_"
     0 "UNKNOWN" "Unknown" ["unknown"];
@@ -164,15 +164,15 @@ pub const DOMAINS: Enumeration = enumeration! { "" ""
     3 "" "" ["internal"];
 };
 
-/// Constants of [`DOMAINS`].
+/// Values in [`DOMAINS`] by name.
 pub mod domain {
-    /// `CUPTI_CB_DOMAIN_DRIVER_API`.
+    /// The constant `CUPTI_CB_DOMAIN_DRIVER_API` of CUPTI.
     pub const DRIVER: u32 = 1;
-    /// `CUPTI_CB_DOMAIN_RUNTIME_API`.
+    /// The constant `CUPTI_CB_DOMAIN_RUNTIME_API` of CUPTI.
     pub const RUNTIME: u32 = 2;
 }
 
-/// `CUpti_ActivityComputeApiKind`.
+/// The values of `CUpti_ActivityComputeApiKind`.
 pub const COMPUTE_APIS: Enumeration = enumeration! { "" ""
     0 "" "" ["UNKNOWN"];
     1 "" "" ["CUDA"];
@@ -189,9 +189,9 @@ pub const OBJECTS: Enumeration = enumeration! { "" ""
     5 "" "stream" ["stream"];
 };
 
-/// Constants of [`OBJECTS`].
+/// Values in [`OBJECTS`] by name.
 pub mod object {
-    /// `CUPTI_ACTIVITY_OBJECT_THREAD`.
+    /// The constant `CUPTI_ACTIVITY_OBJECT_THREAD` of CUPTI.
     pub const THREAD: u32 = 2;
 }
 

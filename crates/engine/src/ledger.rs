@@ -210,7 +210,7 @@ impl Ledger {
         self.tensors_left_out
     }
 
-    /// Number of stacks not kept because they would have taken too much memory.
+    /// Number of stacks dropped because they would have taken too much memory.
     pub fn stacks_left_out(&self) -> u64 {
         self.stacks_left_out
     }

@@ -22,7 +22,7 @@ const NEAR: usize = 1 << 19;
 /// Processes whose losses are told one by one.
 const MAX_LOSERS: usize = 1024;
 
-/// What is kept of a process, or of those of a user.
+/// Memory use of a process, or of all processes of a user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct UserUsage {
     pub(super) allocations: usize,
@@ -47,7 +47,7 @@ impl UserUsage {
     }
 }
 
-/// What is kept of a process, as it was when that was last counted.
+/// Memory use of a process, as of its last count.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     pub(super) kept: UserUsage,
@@ -70,7 +70,7 @@ impl Full {
         }
     }
 
-    /// Whether a call is left out that does this.
+    /// Whether a call with this effect is dropped.
     pub(super) fn refuses(self, op: Op) -> bool {
         match op {
             Op::Allocate => self.allocations,
@@ -99,7 +99,7 @@ impl Full {
 /// A user, his process if it is told apart, and what was left out of it.
 type Loser = (u32, Option<u32>, &'static str);
 
-/// What is kept, by user. Processes of which nobody has said whose they are count as one user's.
+/// Memory use by user. Processes of unknown users count as one user's.
 #[derive(Debug)]
 pub(super) struct UserShares {
     most: UserUsage,
@@ -166,7 +166,7 @@ impl UserShares {
             || self.all.others + NEAR >= self.most.others / 2
     }
 
-    /// What is kept of a process of this user has changed.
+    /// Records that the use of a process of this user changed from `before` to `now`.
     pub(super) fn change(&mut self, uid: Option<u32>, before: UserUsage, now: UserUsage) {
         if before == now {
             return;
@@ -192,7 +192,7 @@ impl UserShares {
         *sum = sum.saturating_add(count);
     }
 
-    /// What was left out, by user and process.
+    /// Calls dropped, by user and process.
     pub(super) fn lost(&self) -> impl Iterator<Item = UserLoss> {
         self.lost
             .iter()

@@ -31,17 +31,17 @@ pub struct CallSite {
     pub caller: Option<u32>,
     /// Row of the function that was called.
     pub row: u16,
-    /// What was allocated here and is live.
+    /// Live allocations of this site.
     pub live: MemorySums,
-    /// What was ever allocated here, of the kinds that are counted. Only what has an address is:
+    /// All allocations ever made here, of the kinds that are counted. Only those with an address count:
     /// an allocation of nothing is a call, but no allocation.
     pub allocated: MemorySums,
-    /// What of it is no longer live: freed, gone with its context or module, or at an address that
+    /// Allocations no longer live: freed, gone with their context or module, or at an address that
     /// was handed out again. `allocated` less `freed` is `live`.
     pub freed: MemorySums,
     /// The most bytes that were live here at a time, of GPUs, of the host and of others together.
     pub peak_bytes: u64,
-    /// What was live, ever allocated, and freed at the highest point of this number, if that has
+    /// Live, allocated and freed sums at the peak with this number, if they have
     /// changed since.
     then: Option<(u32, [MemorySums; 3])>,
     series: Series,
@@ -62,7 +62,7 @@ impl CallSite {
         }
     }
 
-    /// What was live, ever allocated, and freed at the highest point of this number, which is the last
+    /// Live, allocated and freed sums at the peak with this number, which is the last
     /// one that there was.
     fn at_peak(&self, peak: u32) -> [MemorySums; 3] {
         match self.then {
@@ -77,7 +77,7 @@ impl CallSite {
         (all.allocations, all.bytes)
     }
 
-    /// What is live is about to change.
+    /// Notes the sums at the peak before the live sum changes.
     fn note(&mut self, peak: u32) {
         if self.then.is_none_or(|(noted, _)| noted != peak) {
             self.then = Some((peak, [self.live, self.allocated, self.freed]));
@@ -107,7 +107,7 @@ pub struct Sites {
     windows: Windows,
     /// Frees of what was not seen to be allocated.
     unknown_frees: Series,
-    /// What sites and stacks take, in units of about 64 bytes.
+    /// Memory taken by sites and stacks, in units of about 64 bytes.
     kept: usize,
     /// No further stacks are told apart.
     pub(super) is_full: bool,
@@ -120,7 +120,7 @@ const SITE_UNITS: usize = 24;
 const NUMBERS_A_UNIT: usize = 2;
 
 impl Sites {
-    /// What is kept, in units of about 64 bytes.
+    /// Memory in use, in units of about 64 bytes.
     pub(super) fn kept(&self) -> usize {
         self.kept + self.by_number.len() / NUMBERS_A_UNIT
     }
@@ -130,14 +130,14 @@ impl Sites {
         std::mem::take(&mut self.left_out)
     }
 
-    /// What comes now comes at this time, and after the highest point of this number.
+    /// Sets the time and the number of the last peak for the events that follow.
     pub(super) fn after_peak(&mut self, peak: u32, now_ns: u64) {
         self.peak = peak;
         self.now_ns = self.now_ns.max(now_ns);
         self.windows.reach(self.now_ns);
     }
 
-    /// What became of what was allocated at these sites, at this time, which is not before the last event.
+    /// Series of the allocations of these sites at this time, which is not before the last event.
     pub fn shape(&self, sites: &[u32], now_ns: u64) -> SeriesShape {
         let mut shape =
             SeriesShape::new(self.windows, &self.unknown_frees, now_ns.max(self.now_ns));
@@ -152,7 +152,7 @@ impl Sites {
         self.unknown_frees.count(self.windows, self.now_ns);
     }
 
-    /// What was live at `site` at the highest point of this number, the last one over all processes.
+    /// Sums live at `site` at the peak with this number, the last one over all processes.
     pub(super) fn at_peak(&self, site: &CallSite, peak: u32) -> MemorySums {
         if self.ended.is_some_and(|ended| ended != peak) {
             return MemorySums::default();

@@ -12,13 +12,13 @@ use crate::sites::series::{AGES, SeriesShape, least_age_ns};
 
 use growth::{Growth, sum};
 
-/// What a site does that grows for less is not called growth yet: programs warm up.
+/// Growth for less than this, ns, is not called growth yet: programs warm up.
 pub const LEAST_GROWTH_NS: u64 = 57_000_000_000;
-/// What grows for longer is certain to.
+/// Growth for longer than this, ns, is certain.
 pub const CERTAIN_NS: u64 = 300_000_000_000;
-/// What has not grown for so long has levelled off.
+/// A site that has not grown for this long, ns, has levelled off.
 pub const LEVEL_NS: u64 = 20_000_000_000;
-/// What was allocated within so long of the first is there once.
+/// Allocations that were all made within this time, ns, of the first are a one-off.
 const AT_ONCE_NS: u64 = 5_000_000_000;
 /// Frees after which a site has a usual lifetime, and how many times older is late.
 const KNOWN_FREES: u64 = 20;
@@ -26,7 +26,7 @@ const LATE: u64 = 8;
 /// A series of most freed and allocated again is one from so many on.
 const KNOWN_CYCLES: u32 = 4;
 
-/// What a site is found to do.
+/// The behaviour of a call site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// More and more is live.
@@ -57,7 +57,7 @@ pub enum Confidence {
 /// A verdict on a site, and the numbers that led to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
-    /// What it does.
+    /// The behaviour of the site.
     pub verdict: Verdict,
     /// How sure that is.
     pub confidence: Confidence,
@@ -67,13 +67,13 @@ pub struct Judgement {
     pub span_ns: u64,
     /// Of what this says: allocations that stay, and their bytes.
     pub blocks: u64,
-    /// See [`Self::blocks`].
+    /// Bytes of the [`Self::blocks`].
     pub bytes: u64,
     /// By how much it grows, bytes a second, if it does.
     pub bytes_per_second: Option<f64>,
     /// All frees that were seen at the site.
     pub frees: u64,
-    /// What was freed was at most so old, ns, of all but one in a hundred; `None` if nothing was.
+    /// Age at which 99 in 100 of the freed allocations were freed at most, ns; `None` if none was.
     pub usual_age_ns: Option<u64>,
     /// How often most of it was freed and allocated again.
     pub cycles: u32,
@@ -160,7 +160,7 @@ fn is_by_cycles(shape: &SeriesShape, growth: &Growth) -> bool {
         && shape.now_ns.saturating_sub(last_ns) <= each_ns.saturating_mul(2)
 }
 
-/// What a site does that does not grow.
+/// The judgement of a site that does not grow.
 fn steady(shape: &SeriesShape, blocks: u64) -> Judgement {
     let (first_ns, last_ns) = shape.born_ns.unwrap_or((shape.begin_ns, shape.begin_ns));
     let all = Judgement {
@@ -219,7 +219,7 @@ fn late(shape: &SeriesShape, usual_age_ns: Option<u64>) -> Option<(u64, u64)> {
     (blocks > 0 && is_later).then_some((blocks, bytes))
 }
 
-/// What is known of a site whatever it does.
+/// The part of the judgement that does not depend on the verdict.
 fn facts(shape: &SeriesShape) -> Judgement {
     let frees = sum(&shape.ages);
     let last = shape.left.iter().rposition(|&left| left > 0).unwrap_or(0);

@@ -510,7 +510,7 @@ pub struct RawPython {
     pub tag_mask: u8,
     /// 1 if the instruction is a 4-byte index from the first instruction.
     pub is_index: u8,
-    /// The interpreter's [`PythonEntry`].
+    /// The [`PythonEntry`] of the interpreter.
     pub entry_rule: u8,
     /// Bytes of a `PyThreadState` that are read, from its first member needed on.
     pub thread_bytes: u16,

@@ -316,7 +316,7 @@ pub struct AboutMemory {
     pub pid: u32,
     /// Row of the function table; not checked against it.
     pub row: u16,
-    /// Address, see [`Call::address`].
+    /// Address as in [`Call::address`].
     pub address: u64,
 }
 

@@ -46,7 +46,7 @@ pub enum SortBy {
 /// Grouping, filters and order of listed memory. Sums of processes are never filtered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Groups of live allocations; `None` for GPUs if the whole host is traced, else call sites.
+    /// Groups of live allocations; `None` for GPUs in a host-wide trace, else call sites.
     pub group: Option<GroupBy>,
     /// Limit on the frames shown of a stack.
     pub depth: Option<usize>,

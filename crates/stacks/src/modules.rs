@@ -71,7 +71,7 @@ impl Modules {
         }
     }
 
-    /// What reads their files.
+    /// Reader of the files of the modules.
     pub(super) fn reader(&self) -> &FileReader {
         &self.reader
     }

@@ -65,7 +65,7 @@ layouts! {
     }
 }
 
-/// Bits of [`BatchHeader::flags`].
+/// Bits of the field [`BatchHeader::flags`].
 pub mod flags {
     /// Times are on `CLOCK_MONOTONIC` already.
     pub const MONOTONIC: u32 = 1;

@@ -31,11 +31,11 @@ pub struct TracerId {
     pub namespace: u64,
 }
 
-/// Default of [`WireSettings::buffer_bytes`].
+/// Default of [`WireSettings::buffer_bytes`], in bytes.
 pub const BUFFER_BYTES: usize = 8 << 20;
 /// Accepted range of [`WireSettings::buffer_bytes`].
 pub const BUFFER_BYTES_RANGE: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 30;
-/// Default of [`WireSettings::flush_ms`].
+/// Default of [`WireSettings::flush_ms`], in milliseconds.
 pub const FLUSH_MS: u32 = 100;
 /// Accepted range of [`WireSettings::flush_ms`].
 pub const FLUSH_MS_RANGE: std::ops::RangeInclusive<u32> = 1..=60_000;
@@ -130,7 +130,7 @@ pub struct NamedKind {
     pub about: &'static str,
 }
 
-/// Numbers of `CUpti_ActivityKind`.
+/// Values of CUPTI's enum `CUpti_ActivityKind`.
 pub mod cupti_kind {
     #![allow(missing_docs, reason = "named as in cupti_activity.h")]
     pub const MEMCPY: u32 = 1;

@@ -5,9 +5,9 @@ use super::UnusedOption::{Error, Warning};
 
 /// Live tracing.
 const LIVE: &[&str] = &[TRACE, "record"];
-/// What stands for the subcommand where there is none.
+/// Name that stands for the subcommand where there is none.
 pub(super) const TRACE: &str = "trace";
-/// What part of a file is looked at.
+/// Options that select a part of a file.
 const SELECTION: &[&str] = &["pid", "device", "host", "from", "to"];
 
 pub(super) const RULES: &[OptionRule] = &[

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::UnusedOption::{Error, Warning};
 use super::*;
 
-/// What is said of a command line: the grade and the options.
+/// Complaints about a command line: the grade and the options.
 fn said(line: &str) -> Vec<(UnusedOption, String)> {
     let words = line.split_whitespace();
     let matches = Cli::command().try_get_matches_from(words).unwrap();

@@ -52,7 +52,7 @@ impl ActivityArgs {
         self.activity.is_some()
     }
 
-    /// What is collected, if anything `is_on`: by default also without --activity.
+    /// Activity to collect, if anything `is_on`: by default also without --activity.
     ///
     /// # Errors
     /// It cannot be collected from `target`; says why.

@@ -1,4 +1,4 @@
-//! What `gpuprobe explain` traces, as it is typed.
+//! Options of `gpuprobe explain` for a live trace.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -33,7 +33,7 @@ pub(super) use explain::Explained;
 pub(super) use mistyped::explain;
 use target::TargetArgs;
 
-/// What live tracing needs before anything else; gives an exit status if that was all.
+/// Prepares live tracing; returns an exit status if that was all.
 pub(super) fn begin() -> Option<ExitCode> {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |level, text| {
         // What libbpf says of a refused program is for debugging; our errors are for users.
@@ -179,7 +179,7 @@ impl TraceArgs {
         live::run(&self.into_config())
     }
 
-    /// What is to be traced; exits if that makes no sense.
+    /// Modes of the trace; exits if they contradict each other.
     fn modes(&self) -> Modes {
         let modes = Modes {
             memleak: self.memleak,
@@ -207,7 +207,7 @@ impl TraceArgs {
         modes
     }
 
-    /// What is traced where no mode is given: memory; of every process only for somebody who looks
+    /// Modes where none is given: memory; of every process only for somebody who looks
     /// on, as it goes on until it is ended.
     fn default_modes(&self, is_on_terminal: bool) -> Modes {
         if self.target.target() == Target::Everything && !is_on_terminal {

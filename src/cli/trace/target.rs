@@ -1,4 +1,4 @@
-//! What is traced, and how, as it is typed for reports and for recordings alike.
+//! Target and options of a trace, for reports and for recordings alike.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -117,7 +117,7 @@ pub(super) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// What is traced.
+    /// The processes to trace.
     pub(super) fn target(&self) -> Target {
         match self.pid.as_slice() {
             [] if self.command.is_empty() => Target::Everything,

@@ -3,7 +3,7 @@
 use super::super::announce::Announced;
 use super::super::collector::Collector;
 use super::super::discovery::Follower;
-use super::super::filter::Sieve;
+use super::super::filter::EventFilter;
 use super::super::hook::Hooks;
 use super::super::incidents::AnnouncedIncidents as ToldIncidents;
 use super::super::output::Output;
@@ -125,7 +125,7 @@ fn sink(config: &TraceConfig, tap: Box<dyn Tap>, reader: &FileReader) -> Result<
     Ok(Sink {
         modes: config.modes,
         state,
-        filter: Sieve::new(config.filter.clone()),
+        filter: EventFilter::new(config.filter.clone()),
         host_info: ProcFs::open(reader.clone()),
         decoder: event::RecordDecoder::default(),
         undecodable: 0,

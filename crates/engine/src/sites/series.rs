@@ -46,7 +46,7 @@ impl Windows {
     }
 }
 
-/// What happened in a window.
+/// Allocations and frees of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Window {
     index: u8,
@@ -208,7 +208,7 @@ pub fn least_age_ns(bucket: usize) -> u64 {
     }
 }
 
-/// What became of what was allocated at one call site or several, by windows of one width.
+/// Allocations and frees at one call site or several, by windows of one width.
 #[derive(Clone, Debug, Default)]
 pub struct SeriesShape {
     /// The width of a window, ns.
@@ -219,7 +219,7 @@ pub struct SeriesShape {
     pub now_ns: u64,
     /// Allocations that were made in each and are live.
     pub left: Vec<u64>,
-    /// Their bytes.
+    /// Bytes of the same allocations.
     pub left_bytes: Vec<u64>,
     /// The fewest allocations that were live in each or are in a later one.
     pub live: Vec<u64>,

@@ -6,7 +6,7 @@ use crate::sites::series::{AGES, SeriesShape, least_age_ns};
 const PARTS: usize = 8;
 /// Fewer allocations that stay are no series.
 const LEAST_BLOCKS: u64 = 8;
-/// What stays is what fewer than one in so many of the same age were seen to be freed of.
+/// Allocations stay if fewer than one in this many of the same age were freed.
 const STAYS: u64 = 10;
 
 /// That more and more stays, from a window on.
@@ -114,7 +114,7 @@ fn starts(end: usize) -> std::ops::Range<usize> {
     0..end.saturating_sub(PARTS - 1)
 }
 
-/// What a traced program says may not fit.
+/// Saturating sum: values that a traced program reports may not fit.
 pub(super) fn sum(values: &[u64]) -> u64 {
     values.iter().copied().fold(0, u64::saturating_add)
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::sites::Sites;
 use programs::{Program, Random, SECOND_NS, clean, leaky, planted};
 
-/// What is said of the only site of a program after so many seconds of watching it.
+/// The judgement of the only site of a program after so many seconds of watching it.
 fn judged(program: &Program, watched_s: &[u64]) -> Vec<Option<Judgement>> {
     let mut sites = Sites::default();
     let mut said = Vec::new();

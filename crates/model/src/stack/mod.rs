@@ -5,7 +5,7 @@
 //! location has several where functions were inlined. [`Symbolize`] turns locations into frames, only
 //! for output.
 
-mod known;
+mod frame_cache;
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::hex;
 
-pub use known::{FramesKey, JIT, KnownFrames, NO_MODULE, NoSymbols, bare_frame};
+pub use frame_cache::{FramesKey, JIT, KnownFrames, NO_MODULE, NoSymbols, bare_frame};
 
 /// Number, within the run, of a file that code was mapped from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -23,7 +23,7 @@ pub use write::WriteRights;
 /// is refused where `kernel.unprivileged_bpf_disabled` is set.
 pub const BPF: &[Capability] = &[Capability::CAP_BPF, Capability::CAP_PERFMON];
 
-/// For perf-event uprobes.
+/// Capabilities needed for perf-event uprobes.
 pub const PERF_EVENTS: &[Capability] = &[Capability::CAP_SYS_ADMIN];
 
 /// For reading other users' processes and the files that they have mapped, deleted or not.
@@ -70,7 +70,7 @@ pub fn keep_only(wanted: &[&[Capability]]) -> Result<()> {
         .flat_map(|group| group.iter().copied())
         .filter(|capability| permitted.contains(capability))
         .collect();
-    let why = "cannot give up capabilities";
+    let why = "cannot drop capabilities";
     // A capability that is not permitted can be neither effective nor, from then on, ambient.
     caps::set(None, CapSet::Effective, &kept).context(why)?;
     caps::set(None, CapSet::Permitted, &kept).context(why)?;

@@ -14,7 +14,7 @@ pub struct User {
     pub uid: u32,
     /// File system group id.
     pub gid: u32,
-    /// Supplementary group ids.
+    /// Supplementary group ids of the user.
     pub groups: Vec<u32>,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct CommonColumns {
     pub(super) stream: u32,
 }
 
-/// Kernel executions.
+/// The table of kernel executions.
 pub const KERNELS: WorkTable = WorkTable {
     name: "CUPTI_ACTIVITY_KIND_KERNEL",
     columns: &[

@@ -28,10 +28,10 @@ pub struct Explain {
     pub processes: Vec<ProcessHeadline>,
 }
 
-/// What is said of a process before its verdicts.
+/// The headline of a process, printed before its verdicts.
 #[derive(Clone, Debug)]
 pub struct ProcessHeadline {
-    /// Process id.
+    /// Id of the process.
     pub pid: u32,
     /// `PID 683 python3 train.py on GPU 0 (H200): 6.20 GiB used, of it 5.70 GiB explained by call sites`.
     pub title: String,
@@ -74,13 +74,13 @@ pub struct VerdictReport {
     pub verdict: &'static str,
     /// `certain`, `likely`, or `not enough data: N more seconds`.
     pub confidence: String,
-    /// The process.
+    /// Id of the process.
     pub pid: u32,
     /// Number of the call site, if it is about one.
     pub site: Option<u32>,
     /// The site is one of tensors, of the process's device of this number.
     pub tensors_of_device: Option<u16>,
-    /// What the site is called.
+    /// Label of the call site; `None` if the verdict is of no site.
     #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// The library or program whose memory it is.
@@ -95,7 +95,7 @@ pub struct VerdictReport {
     pub since_ns: u64,
     /// The numbers that led to it.
     pub evidence: Vec<String>,
-    /// What to do.
+    /// Recommended action for the user.
     pub advice: &'static str,
     /// How grave it is.
     #[serde(skip)]
@@ -130,7 +130,7 @@ impl VerdictReport {
 }
 
 impl Explain {
-    /// What is to be said about a report of all call sites, if there is one.
+    /// Explanation of a report of all call sites; `None` without a memory report.
     pub(crate) fn of(report: &Report) -> Option<Self> {
         let memleak = report.memleak.as_ref()?;
         let all = ProcessFacts {
@@ -175,7 +175,7 @@ impl Explain {
     }
 }
 
-/// What was found out of all processes.
+/// Facts about all processes.
 struct ProcessFacts<'a> {
     memleak: &'a Memleak,
     /// Launches, if they are counted.

@@ -1,4 +1,4 @@
-//! What is held beyond call sites, and what a caching allocator keeps.
+//! Notes on memory held beyond call sites, and on memory cached by an allocator.
 
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::text::size;
@@ -19,7 +19,7 @@ const LEFT_BEHIND: &str = "contexts left behind";
 /// A pool is fragmented of which little pins at least this share.
 const PINNED_SHARE: u64 = 10;
 
-/// What there is to say of a process beyond its call sites.
+/// Verdicts on a process that are not about a call site.
 pub(super) fn verdicts(found: &ProcessFacts<'_>, process: &ProcessReport) -> Vec<VerdictReport> {
     let mut all = Vec::new();
     all.extend(idle(found, process));
@@ -194,7 +194,7 @@ fn handles(process: &ProcessReport) -> Vec<VerdictReport> {
     said.collect()
 }
 
-/// What the allocator keeps for later.
+/// Verdict on memory that the allocator caches.
 fn pooled(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport> {
     let found = pool.pool.as_ref()?;
     let cached = pool.cached_bytes();

@@ -10,7 +10,7 @@ use crate::memleak::{Memleak, ProcessReport, SiteReport};
 use crate::verdict;
 use crate::words::plural;
 
-/// What a site of a process is one of.
+/// A site and the sites of the same kind in its process.
 #[derive(Clone, Copy)]
 struct SiteClass<'a> {
     process: &'a ProcessReport,

@@ -1,4 +1,4 @@
-//! What is said.
+//! Wording of the verdicts.
 
 use gpuprobe_model::text::{printable, size};
 
@@ -49,7 +49,7 @@ pub(super) fn title(process: &ProcessReport, memleak: &Memleak) -> String {
     title
 }
 
-/// What to do about a verdict.
+/// Advice for a verdict.
 pub(super) fn advice(verdict: &str) -> &'static str {
     match verdict {
         "growing" => {

@@ -65,10 +65,10 @@ fn names(frame: &Frame) -> (String, String) {
     (function.to_owned(), file.to_owned())
 }
 
-/// What an earlier run never freed.
+/// Memory that an earlier run never freed, by call site.
 pub(super) struct Baseline(HashMap<SiteKey, LeakedAmount>);
 
-/// What a baseline says of something.
+/// Comparison of a leak with the baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BaselineGrowth {
     pub(super) before: LeakedAmount,
@@ -166,7 +166,7 @@ impl Baseline {
         Self(sums)
     }
 
-    /// What it says of each of `all`: those that are the same are compared together.
+    /// Compares each of `all` with the baseline; stacks with the same key are compared together.
     pub(super) fn compare(&self, all: &[LeakedStack<'_>]) -> Vec<BaselineGrowth> {
         let key = |found: &LeakedStack<'_>| SiteKey::of(found.stack, &found.api, found.is_tensor);
         let keys: Vec<_> = all.iter().map(key).collect();

@@ -1,4 +1,4 @@
-//! What was never freed, one call stack at a time, and whether that is a leak.
+//! Memory never freed, one call stack at a time, and whether it is a leak.
 
 use super::{Leak, LeakedAmount};
 use crate::label;
@@ -31,11 +31,11 @@ pub(super) enum Excuse {
     Pool,
 }
 
-/// What a call stack of a process never freed.
+/// Memory that a call stack of a process never freed.
 pub(super) struct LeakedStack<'a> {
     pub(super) pid: u32,
     pub(super) program: String,
-    /// What it is called, and what in the list of all.
+    /// Short label; `full_label` is the one in the list of all.
     pub(super) label: String,
     pub(super) full_label: &'a str,
     /// Whose it is, as [`owners`] has it.
@@ -48,7 +48,7 @@ pub(super) struct LeakedStack<'a> {
     pub(super) amount: LeakedAmount,
     /// Allocations that were ever made there.
     ever: u64,
-    /// What was allocated there was, at once, and long before the end.
+    /// It was all allocated at once, and long before the end.
     is_one_off: bool,
     kinds: &'a [MemoryKind],
     pub(super) stack: &'a [Frame],
@@ -110,7 +110,7 @@ pub(super) fn all(memleak: &Memleak, is_of_file: bool) -> Vec<LeakedStack<'_>> {
     found
 }
 
-/// What ended processes never freed of which no more than that is known.
+/// Memory never freed by ended processes whose call stacks are not known.
 fn forgotten<'a>(memleak: &Memleak, listed: LeakedAmount) -> Option<LeakedStack<'a>> {
     let live = &memleak.live;
     let bytes = live.live_bytes.saturating_add(live.host_bytes);

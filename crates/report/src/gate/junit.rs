@@ -18,7 +18,7 @@ use gpuprobe_stacks::cuda::file_name;
 /// Writes the test cases: those that failed, or one that did not.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns an error if `out` cannot be written.
 pub(super) fn write(judgement: &GateResult, out: impl Write) -> io::Result<()> {
     let leaks: &[Leak] = if judgement.fails() {
         &judgement.leaks

@@ -29,7 +29,7 @@ use pattern::Pattern;
 /// or a shell has this number.
 pub const LEAKED: u8 = 100;
 
-/// What is a leak, and where that is written.
+/// Which memory counts as a leak, and the files to write the result to.
 #[derive(Clone, Debug, Default)]
 pub struct GateConfig {
     /// Bytes that may be leaked, of all processes together.
@@ -44,7 +44,7 @@ pub struct GateConfig {
     pub junit: Option<PathBuf>,
 }
 
-/// Judges one run.
+/// Judges one run by a [`GateConfig`].
 pub struct Gate {
     tolerated_bytes: u64,
     baseline: Option<Baseline>,
@@ -66,18 +66,18 @@ impl LeakedAmount {
     }
 }
 
-/// What was never freed and should have been, at one line or function of a program.
+/// A leak at one line or function of a program.
 #[derive(Clone, Debug)]
 struct Leak {
     program: String,
     /// The processes, each once.
     pids: Vec<u32>,
-    /// What was called there: a function of CUDA, or an allocator.
+    /// The function called there: one of CUDA, or of an allocator.
     api: String,
     label: String,
     owner: String,
     amount: LeakedAmount,
-    /// What the baseline has of it, if there is one.
+    /// Amount in the baseline; `None` if it has none.
     before: Option<LeakedAmount>,
     /// Call stacks, and the frames of the one that leaked most.
     stacks: u64,
@@ -85,12 +85,12 @@ struct Leak {
     stack: Vec<Frame>,
 }
 
-/// What became of all that was never freed.
+/// The result: leaks, and memory that is excused.
 struct GateResult {
     leaks: Vec<Leak>,
     leaked: LeakedAmount,
     tolerated_bytes: u64,
-    /// What is no leak: by why, the sites and what they hold.
+    /// Excused memory: the excuse, the number of sites and their amount.
     excused: Vec<(Excuse, u64, LeakedAmount)>,
     /// Processes that have not ended.
     running: u64,
@@ -103,7 +103,7 @@ impl GateResult {
     }
 }
 
-/// What a report has to have for [`Gate::judge`], whatever is asked for otherwise: every call stack.
+/// Options of a report that [`Gate::judge`] can read, whatever else is asked for: every call stack.
 pub fn options(options: Options) -> Options {
     Options {
         top: None,

@@ -1,4 +1,4 @@
-//! What is no leak, by names: `--ignore` and suppression files.
+//! Patterns of names that are no leak: `--ignore` and suppression files.
 //!
 //! A pattern is a name in which `*` stands for anything and `?` for any character. It matches the owner, the
 //! label or the function of CUDA of a call site, or of any frame of its stack the function, the file of code

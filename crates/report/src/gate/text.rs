@@ -87,7 +87,7 @@ pub(super) fn who(leak: &Leak) -> String {
     }
 }
 
-/// What the baseline has.
+/// The amount in the baseline, as text.
 pub(super) fn before(leak: &Leak) -> String {
     let known = leak
         .before
@@ -100,7 +100,7 @@ pub(super) fn before(leak: &Leak) -> String {
     })
 }
 
-/// What patterns leave out, those with the same reason together.
+/// Lines on suppressed memory, grouped by the reason.
 fn suppressed(judgement: &GateResult, patterns: &[Pattern]) -> Vec<String> {
     let mut groups: Vec<(String, u64, LeakedAmount)> = Vec::new();
     for (excuse, sites, held) in &judgement.excused {

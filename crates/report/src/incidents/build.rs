@@ -1,4 +1,4 @@
-//! What is said of an incident: names are found, sites of one line are put together, and what the engine
+//! Builds the report of an incident: names are found, sites of one line are put together, and what the engine
 //! and NVML know of other processes is put side by side.
 
 use std::cmp::Reverse;
@@ -66,7 +66,7 @@ pub(crate) fn needed_locations(
     listed.flat_map(locations_of)
 }
 
-/// What there is to say of an incident.
+/// Builds the report of an incident.
 pub fn report(
     incident: &Incident,
     view: &View,
@@ -169,7 +169,7 @@ impl GpuState {
     }
 }
 
-/// What PyTorch said, and what is known of what it has handed out.
+/// PyTorch's own message, and the memory that its allocator had handed out.
 fn pytorch(
     incident: &Incident,
     held: &HeldByProcess,

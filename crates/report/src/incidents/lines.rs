@@ -143,7 +143,7 @@ impl IncidentReport {
         pytorch.is_some_and(|pytorch| pytorch.gave_up_on_bytes.is_some())
     }
 
-    /// What failed, and how often.
+    /// The failed call, and how often it failed.
     fn calls(&self) -> String {
         let asked = self
             .asked_bytes

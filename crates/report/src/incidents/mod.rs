@@ -37,7 +37,7 @@ pub struct IncidentReport {
     pub time: Option<DateTime<FixedOffset>>,
     /// Process id, as the host has it.
     pub pid: u32,
-    /// Thread id.
+    /// Id of the thread that asked.
     pub tid: u32,
     /// User id, if known.
     pub uid: Option<u32>,
@@ -53,7 +53,7 @@ pub struct IncidentReport {
     pub api: Cow<'static, str>,
     /// CUDA's error; none if the allocator of a framework gave up without a call.
     pub result: Option<i32>,
-    /// Kind of memory.
+    /// Kind of memory asked for.
     pub kind: &'static str,
     /// Bytes that were asked for, if the call says how many.
     pub asked_bytes: Option<u64>,
@@ -61,7 +61,7 @@ pub struct IncidentReport {
     pub attempts: u64,
     /// Further calls that failed right after, and are in no incident of their own.
     pub repeats: u64,
-    /// What became of it: `pending`, `retried` (with success), `failed` (a framework's allocator gave up),
+    /// Outcome: `pending`, `retried` (with success), `failed` (a framework's allocator gave up),
     /// `continued` (the program went on without), `ended` (the process ended and had not gone on).
     pub outcome: &'static str,
     /// Seconds from the first refusal until then.
@@ -74,7 +74,7 @@ pub struct IncidentReport {
     pub physical_index: Option<u32>,
     /// UUID of the GPU or of the part of it that was given to the process, if known.
     pub uuid: Option<String>,
-    /// What the line is called at which it was asked for.
+    /// Label of the line at which it was asked for.
     pub label: String,
     /// The call stack, innermost first; empty if it is not known.
     pub stack: Vec<Frame>,
@@ -85,21 +85,21 @@ pub struct IncidentReport {
     pub gpu: Option<GpuState>,
     /// Bytes of it that the process used, as NVML says.
     pub used_bytes: Option<u64>,
-    /// What the process held.
+    /// Memory that the process held.
     #[serde(flatten)]
     pub live: LiveMemory,
     /// The GPU memory among that on the device that was asked, if it is known which.
     pub device_bytes: Option<u64>,
-    /// What it held by kind.
+    /// Memory that it held, by kind.
     pub kinds: LiveByKind,
     /// The same by owner: GPU memory, or the host's if that was asked for.
     pub owners: Vec<OwnerReport>,
     /// The call sites that held most of the GPU, or of the host if its memory was asked for.
     pub sites: Vec<IncidentSite>,
-    /// What the others held.
+    /// Memory held by the sites that are not listed; `None` if all are.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
     pub omitted: Option<LeftOut>,
-    /// What PyTorch's allocator had handed out of it on that device, and said.
+    /// Memory that PyTorch's allocator had handed out on that device, and its message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pytorch: Option<PytorchHoldings>,
     /// The other processes on that GPU, most first.
@@ -109,7 +109,7 @@ pub struct IncidentReport {
 /// A GPU at the moment of an incident.
 #[derive(Clone, Debug, Serialize)]
 pub struct GpuState {
-    /// What NVML says.
+    /// Memory of the GPU according to NVML.
     #[serde(flatten)]
     pub memory: GpuMemory,
     /// Bytes that nobody uses; none if NVML does not say.
@@ -121,7 +121,7 @@ pub struct GpuState {
 pub struct IncidentSite {
     /// Its number within the process; of tensors, within PyTorch's on that device.
     pub id: u32,
-    /// What it is called.
+    /// Label of the call site.
     pub label: String,
     /// The function that was called.
     pub api: Cow<'static, str>,
@@ -133,7 +133,7 @@ pub struct IncidentSite {
     pub stack: Vec<Frame>,
 }
 
-/// What PyTorch's allocator had handed out on the device, and said when it gave up.
+/// Memory that PyTorch's allocator had handed out on the device, and its message when it gave up.
 #[derive(Clone, Debug, Serialize)]
 pub struct PytorchHoldings {
     /// Device index as the process numbers it.
@@ -146,7 +146,7 @@ pub struct PytorchHoldings {
     pub reserved_bytes: u64,
     /// Memory from CUDA that it was seen to hand out of.
     pub segments: u64,
-    /// Its bytes.
+    /// Bytes of the segments.
     pub segment_bytes: u64,
     /// Bytes of the largest block in it that is free; none if tensors are not traced.
     pub largest_free_bytes: Option<u64>,
@@ -158,7 +158,7 @@ pub struct PytorchHoldings {
     pub pinned_by_small_bytes: Option<u64>,
     /// The call sites of the tensors that took most.
     pub sites: Vec<IncidentSite>,
-    /// What the others took.
+    /// Memory of the sites that are not listed; `None` if all are.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
     pub omitted: Option<LeftOut>,
 }
@@ -172,7 +172,7 @@ pub struct OtherReport {
     pub uid: Option<u32>,
     /// Name of the user, if known.
     pub user: Option<String>,
-    /// Name, if known.
+    /// Name of the process; `None` if not known.
     pub comm: Option<String>,
     /// Its command line, if known.
     pub command: Option<String>,

@@ -1,29 +1,29 @@
-//! What is drawn, as plain values.
+//! The chart to draw, as plain values.
 
 use super::steps::Steps;
 
 /// An area of the stack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Band {
-    /// What it stands for.
+    /// Label in the legend.
     pub label: String,
-    /// Bytes at [`Chart::times`].
+    /// Bytes at each of [`Chart::times`].
     pub values: Vec<f64>,
 }
 
 /// A line above the areas.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChartLine {
-    /// What it stands for.
+    /// Label in the legend.
     pub label: String,
-    /// Seconds and bytes.
+    /// Points: seconds and bytes.
     pub points: Vec<(f64, f64)>,
 }
 
 /// A chart of memory over time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chart {
-    /// Above the chart.
+    /// Title above the chart; `None` for no title.
     pub title: Option<String>,
     /// Seconds from the first event.
     pub times: Vec<f64>,

@@ -296,7 +296,7 @@ pub(super) fn outline(chart: &Chart, index: usize) -> Vec<(f64, f64)> {
     staircase(chart.times.iter().copied().zip(sums), last)
 }
 
-/// What is drawn of a line, in seconds and bytes.
+/// Points of a line within the chart, in seconds and bytes.
 pub(super) fn course(chart: &Chart, line: &ChartLine) -> Vec<(f64, f64)> {
     let (first, last) = chart.span();
     let points = line.points.iter().copied();

@@ -11,7 +11,7 @@ use gpuprobe_model::text::printable;
 /// Characters that a label may have, however many there are.
 const COLUMNS: usize = 60;
 
-/// What is in the legend, and where.
+/// Entries of the legend, and their positions.
 pub(super) struct Legend {
     entries: Vec<LegendEntry>,
     text: f64,
@@ -60,7 +60,7 @@ fn style(text: f64) -> TextStyle<'static> {
     style.pos(Pos::new(HPos::Left, VPos::Center))
 }
 
-/// What is in it, and where.
+/// Lays out the entries of the legend.
 fn entries<DB: DrawingBackend>(
     chart: &Chart,
     area: &Area<DB>,

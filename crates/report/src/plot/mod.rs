@@ -31,7 +31,7 @@ pub use draw::write;
 pub use smi::{SmiSample, parse as parse_smi};
 pub use steps::Steps;
 
-/// What areas stand for.
+/// Grouping of the stacked areas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum PlotBy {
@@ -44,33 +44,33 @@ pub enum PlotBy {
     TensorSite,
 }
 
-/// What `gpuprobe plot` does.
+/// Configuration of `gpuprobe plot`.
 #[derive(Clone, Debug)]
 pub struct PlotConfig {
     /// The recording or export; none if a usage report is plotted alone.
     pub file: Option<PathBuf>,
     /// The picture; its extension says which format.
     pub output: PathBuf,
-    /// What of the file is looked at.
+    /// Part of the file to plot.
     pub selection: Selection,
-    /// What areas stand for.
+    /// Grouping of the stacked areas.
     pub by: PlotBy,
     /// Places that have an area of their own.
     pub top: usize,
-    /// What `nvidia-smi` said meanwhile.
+    /// File with `nvidia-smi`'s samples; `None` if there is none.
     pub smi: Option<PathBuf>,
     /// A usage report that was made earlier.
     pub usage: Option<PathBuf>,
-    /// Above the chart.
+    /// Title above the chart; `None` for the run of the recording, if there is one.
     pub title: Option<String>,
-    /// Width and height.
+    /// Width and height, pixels.
     pub size: (u32, u32),
 }
 
 /// Draws the picture.
 ///
 /// # Errors
-/// Those of the files.
+/// Returns an error if a file cannot be read or written.
 pub fn run(config: &PlotConfig) -> Result<()> {
     let mut chart = match (&config.file, &config.usage) {
         (_, Some(usage)) => table::chart(&read(usage)?, usage)?,
@@ -161,7 +161,7 @@ fn of_recording(file: &Path, config: &PlotConfig) -> Result<Chart> {
     Ok(chart)
 }
 
-/// What nvidia-smi said meanwhile: what was given, or else what was recorded.
+/// Lines of nvidia-smi's samples: those of the given file, or else the recorded ones.
 fn smi_lines(
     file: &Path,
     database: &Database,

@@ -1,4 +1,4 @@
-//! What `nvidia-smi` says of memory, to lie above what was traced.
+//! Memory use according to `nvidia-smi`, drawn above the traced memory.
 
 use anyhow::{Context, Result, bail};
 use chrono::{NaiveDateTime, TimeDelta};
@@ -11,14 +11,14 @@ const MIB: f64 = 1_048_576.0;
 /// GPUs of a host at most.
 const MAX_GPUS: usize = 64;
 
-/// A sample.
+/// A sample of `nvidia-smi`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SmiSample {
     /// Local time of the host.
     pub time: NaiveDateTime,
-    /// Which GPU.
+    /// Index of the GPU.
     pub gpu: usize,
-    /// Bytes in use.
+    /// Memory in use, bytes.
     pub bytes: f64,
 }
 

@@ -18,7 +18,7 @@ impl BandPoint {
     }
 }
 
-/// What happened in a span of time: the highest and the last point.
+/// The highest and the last point of a span of time.
 #[derive(Clone, Debug)]
 struct Bucket {
     number: i64,
@@ -26,7 +26,7 @@ struct Bucket {
     last: BandPoint,
 }
 
-/// Collects a timeline.
+/// Collects a timeline of steps.
 #[derive(Clone, Debug)]
 pub struct Steps {
     now: Vec<u64>,
@@ -63,7 +63,7 @@ impl Steps {
         }
     }
 
-    /// Sets all values.
+    /// Sets the values of all bands.
     pub fn set(&mut self, values: &[u64]) {
         self.now.copy_from_slice(values);
     }

@@ -1,4 +1,4 @@
-//! What PyTorch's allocator had handed out over time, by call site, and how much it held for that.
+//! Memory that PyTorch's allocator had handed out over time, by call site, and its reserved memory.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use gpuprobe_engine::{Allocator, Ledger};
 use gpuprobe_model::event::Event;
 use gpuprobe_recording::Database;
 
-/// What else is handed out: at other call sites, and what was handed out before gpuprobe came.
+/// Areas of other memory: handed out at other call sites, and before gpuprobe attached.
 const OTHERS: [&str; 2] = ["elsewhere", "allocated before gpuprobe attached"];
 
 /// A process and its device, by number.
@@ -119,9 +119,9 @@ struct TensorSteps {
     /// The area of call sites.
     areas: HashMap<(Place, u32), usize>,
     elsewhere: usize,
-    /// What is handed out: bytes and area, by process and address.
+    /// Live blocks: bytes and area, by process and address.
     live: HashMap<u32, HashMap<u64, (u64, usize)>>,
-    /// What the area of what was there before has now.
+    /// Bytes in the area of memory that was handed out before gpuprobe attached.
     before: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the GPU did, for people.
+//! GPU activity as text.
 
 use gpuprobe_cuda::names::without_version;
 use gpuprobe_model::link::PcieLink;

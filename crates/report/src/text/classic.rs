@@ -53,7 +53,7 @@ pub(super) fn write_processes(memleak: &Memleak, out: &mut dyn Write) -> io::Res
     shown.try_for_each(|process| write_process(process, out))
 }
 
-/// What is live but takes no memory of a GPU of its own.
+/// Writes live memory that takes no GPU memory of its own.
 fn write_besides(live: &LiveMemory, out: &mut dyn Write) -> io::Result<()> {
     if live.host_allocations > 0 {
         let (host, count) = (size(live.host_bytes), live.host_allocations);
@@ -121,7 +121,7 @@ fn write_thread(thread: &ThreadReport, out: &mut dyn Write) -> io::Result<()> {
         .map_or(Ok(()), |left| write_filtered("    ", &left, out))
 }
 
-/// What is live but not listed, because other allocations were asked for.
+/// Writes live memory that is not listed because the options filter it.
 fn write_filtered(indent: &str, filtered: &LeftOut, out: &mut dyn Write) -> io::Result<()> {
     let amount = amount(filtered.bytes, filtered.allocations);
     writeln!(out, "{indent}not listed for age or size: {amount}")

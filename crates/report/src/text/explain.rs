@@ -1,4 +1,4 @@
-//! What is to be said, for people.
+//! Explanations as text.
 
 use std::io::{self, Write};
 

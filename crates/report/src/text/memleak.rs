@@ -99,7 +99,7 @@ fn write_each(
     Ok(())
 }
 
-/// What was called.
+/// Writes the numbers of calls by function.
 fn write_calls(memleak: &Memleak, page: &Page, out: &mut dyn Write) -> io::Result<()> {
     let calls = memleak.calls.iter();
     let mut parts: Vec<_> = calls

@@ -1,4 +1,4 @@
-//! What a process holds, and how that adds up to what nvidia-smi says.
+//! Memory of a process, and how it adds up to nvidia-smi's number.
 
 use std::io::{self, Write};
 
@@ -55,7 +55,7 @@ pub(super) fn write_held(
     page.words(&parts, "  ", out)
 }
 
-/// What a process holds of which nothing was traced.
+/// Memory of a process of which nothing was traced, as text.
 fn untraced(process: &ProcessReport) -> String {
     let Some(nvml) = &process.nvml else {
         return "0 traced since attach; CUDA is loaded".into();
@@ -83,7 +83,7 @@ fn besides(live: &LiveMemory) -> impl Iterator<Item = String> + use<> {
     there.map(|(bytes, allocations, what)| format!("{what} {}", amount(bytes, allocations)))
 }
 
-/// What is added to `held_bytes` to make nvidia-smi's number, which adds up as it is written, whatever
+/// Terms added to `held_bytes` to make nvidia-smi's number, which add up as written, whatever
 /// rounding does.
 fn sum(nvml: &NvmlUsage, held_bytes: u64) -> String {
     let unit = Unit::of(nvml.used_bytes);

@@ -1,4 +1,4 @@
-//! What the parts of a text report share: its width, its first line, and bars.
+//! Parts shared by text reports: width, first line, and bars.
 
 use std::cell::Cell;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! What PyTorch's allocator has handed out, for people.
+//! Memory handed out by PyTorch's allocator, as text.
 
 use std::io::{self, Write};
 
@@ -73,7 +73,7 @@ fn of(process: &ProcessReport) -> impl Iterator<Item = (&'static str, &PytorchRe
     pytorch.chain(tensorflow.map(|one| ("TensorFlow GPU", one)))
 }
 
-/// What it has handed out, and how that lies in the memory that it has from CUDA.
+/// Writes the memory handed out, and how it lies in the memory reserved from CUDA.
 fn write_sums(
     name: &str,
     pytorch: &PytorchReport,

@@ -56,7 +56,7 @@ impl SiteListOwner<'_> {
         }
     }
 
-    /// What shares are of.
+    /// Bytes that shares are fractions of.
     fn all_bytes(&self) -> u64 {
         match self {
             Self::Cuda(process) => process.live.live_bytes,
@@ -64,7 +64,7 @@ impl SiteListOwner<'_> {
         }
     }
 
-    /// What is in front of numbers.
+    /// Prefix of the numbers of sites.
     fn prefix(&self) -> &'static str {
         match self {
             Self::Cuda(_) => "",
@@ -187,7 +187,7 @@ pub(crate) fn per_cent(share: f64) -> String {
     }
 }
 
-/// What of a process's sites is not listed, and how to see it.
+/// Writes how many of the sites of a process are not listed, and how to list them.
 pub(super) fn write_rest(
     (omitted, filtered): (Option<LeftOut>, Option<LeftOut>),
     sites: &[SiteReport],

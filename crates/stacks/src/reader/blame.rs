@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Files of a user that may be bad before none of them is read any more.
 const MAX_BAD: u32 = 3;
-/// What takes less is not counted.
+/// Reads that take less time are not counted.
 const SHORT: Duration = Duration::from_millis(20);
 /// In which part of the time the files of a user may be read for good.
 const SHARE: u32 = 10;
@@ -51,7 +51,7 @@ impl FileVersion {
     }
 }
 
-/// What is not read.
+/// Files and users that are no longer read.
 #[derive(Debug)]
 pub(super) struct Blame {
     files: HashSet<BlamedVersion>,

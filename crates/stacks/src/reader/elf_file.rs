@@ -35,7 +35,7 @@ struct ElfFunction {
 }
 
 impl ElfFile {
-    /// What is in `file`.
+    /// Maps the contents of `file`.
     pub fn of(file: File) -> Self {
         // SAFETY: where somebody shortens or changes the file meanwhile, this process dies or reads
         // other numbers, and both are seen to: it is there for nothing else.

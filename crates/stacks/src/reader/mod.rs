@@ -39,7 +39,7 @@ const ARGUMENT: &str = "__reader";
 /// Another by which it is told that files are read whoever serves them.
 const ALL_ARE_TRUSTED: &str = "all";
 
-/// What such a process does.
+/// The task of a reader process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaderKind {
     /// Finds functions, and rules to unwind: whoever asks waits.
@@ -50,7 +50,7 @@ pub enum ReaderKind {
     Opener,
 }
 
-/// What it may take to answer.
+/// Limits on the time and memory of an answer.
 #[derive(Clone, Copy, Debug)]
 struct ReaderLimits {
     /// Of the processor.

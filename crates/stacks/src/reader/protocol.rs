@@ -1,4 +1,4 @@
-//! What is asked of a reader, and what it answers: JSON, so that nothing but plain values crosses.
+//! Requests to a reader and its answers: JSON, so that nothing but plain values crosses.
 
 use std::ops::Range;
 
@@ -69,11 +69,11 @@ pub(crate) struct WantedNames {
 /// A function at some place of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SymbolName {
-    /// Its name.
+    /// Name of the function, as in the file.
     pub function: String,
     /// The file that it was written in.
     pub file: Option<String>,
-    /// The line.
+    /// Line in the source file; `None` if not known.
     pub line: Option<u32>,
     /// It is part of the next one.
     pub inlined: bool,
@@ -89,9 +89,9 @@ pub struct FunctionRules {
 /// How to unwind from some addresses.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UnwindRow {
-    /// The addresses.
+    /// Addresses that the rule covers.
     pub addresses: Range<u64>,
-    /// How.
+    /// Rule to unwind from them.
     pub rule: UnwindRule,
 }
 

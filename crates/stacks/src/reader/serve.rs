@@ -43,7 +43,7 @@ pub(super) fn serve(channel: &Channel) {
     }
 }
 
-/// What was read so far.
+/// Files read so far.
 #[derive(Default)]
 pub(super) struct Served {
     files: HashMap<u64, ElfFile>,
@@ -216,8 +216,8 @@ fn checksum_of(file: &File) -> Option<u32> {
     }
 }
 
-/// What a reader would answer to whatever can be asked about a file of these `bytes`, for tests with
-/// files that are not to be trusted: how many answers say something.
+/// Asks a reader everything about a file of these `bytes`, for tests with untrusted files; returns
+/// the number of answers that are not empty.
 #[doc(hidden)]
 pub fn try_all(bytes: &[u8]) -> io::Result<usize> {
     let mut served = Served::default();

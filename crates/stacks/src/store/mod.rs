@@ -47,7 +47,7 @@ pub struct Taken {
     /// Earlier processes with the same id, oldest first. Stacks are read before calls, so the first stack
     /// of a process may arrive before the last calls of its predecessor.
     earlier: HashMap<u32, VecDeque<StackStoreProcess>>,
-    /// What they all take.
+    /// Memory that all of them take, by user.
     shares: Shares,
     /// Number of states on the kernel side.
     known: usize,

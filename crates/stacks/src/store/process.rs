@@ -18,7 +18,7 @@ const MAX_LOCATIONS: usize = 1 << 22;
 /// holds.
 const MAX_ALIASES: usize = 1 << 18;
 
-/// What a stack takes in two maps, without its locations, and another id of one.
+/// Bytes of a stack in two maps, without its locations, and another id of one.
 const STACK_BYTES: usize = 160;
 const ALIAS_BYTES: usize = 48;
 
@@ -28,7 +28,7 @@ pub(super) struct StackStoreProcess {
     /// Number of the process or program, as process ids are reused.
     pub(super) id: u32,
     pub(super) user: User,
-    /// What it took when that was last counted, and whether there is no room for more.
+    /// Bytes at the last count, and whether there is no room for more.
     pub(super) counted: usize,
     pub(super) is_full: bool,
     pub(super) paths: Paths,

@@ -9,7 +9,7 @@ const MOST_BYTES: usize = 96 << 20;
 /// Whose the stacks of a process are; none if nobody knows.
 pub(super) type User = Option<u32>;
 
-/// What the stacks take that are kept, by user.
+/// Memory of the stored stacks, by user.
 #[derive(Debug)]
 pub(super) struct Shares {
     most: usize,
@@ -39,13 +39,13 @@ impl Shares {
         his < self.most / 2 && self.all < self.most
     }
 
-    /// What is kept of all.
+    /// Bytes of all users.
     #[cfg(test)]
     pub(super) fn all(&self) -> usize {
         self.all
     }
 
-    /// What is kept of a process of `user` took `before` bytes, and takes `now`.
+    /// Records that the stacks of a process of `user` took `before` bytes, and take `now`.
     pub(super) fn change(&mut self, user: User, before: usize, now: usize) {
         let changed = |sum: usize| sum.saturating_sub(before).saturating_add(now);
         self.all = changed(self.all);

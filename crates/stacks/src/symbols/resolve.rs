@@ -49,7 +49,7 @@ pub struct Symbolizer {
 struct SymbolSources {
     module: Arc<Module>,
     debug: Option<Module>,
-    /// What its debugging information has in common with that of others.
+    /// Supplementary debug file, which holds DWARF shared with other files.
     supplement: Option<Module>,
     /// Whether to read its debug information.
     has_details: bool,

@@ -3,7 +3,7 @@
 /// Registers of a thread and a copy of the top of its stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackCopy<'a> {
-    /// The instruction pointer.
+    /// Instruction pointer of the frame.
     pub ip: u64,
     /// The stack pointer, the address of the first byte of `bytes`.
     pub sp: u64,

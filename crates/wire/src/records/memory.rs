@@ -63,7 +63,7 @@ layouts! {
         pub min_bytes_to_keep: u64,
         /// `CUpti_ActivityMemoryPoolOperationType`: 1 created, 2 destroyed, 3 trimmed.
         pub operation: u32,
-        /// As [`Memory::pool_type`].
+        /// Pool type as in [`Memory::pool_type`].
         pub pool_type: u32,
         /// Process id in the PID namespace of the process.
         pub pid: u32,

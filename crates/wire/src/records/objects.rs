@@ -103,7 +103,7 @@ layouts! {
         pub stream: u32,
         /// Scheduling priority of the stream.
         pub priority: i32,
-        /// Creation flag (`CUpti_ActivityStreamFlag`).
+        /// Creation flag, as a value of `CUpti_ActivityStreamFlag`.
         pub flag: u32,
         /// Correlation id, shared by a call and the GPU work that it started.
         pub correlation: u32,
@@ -141,7 +141,7 @@ layouts! {
     pub struct ExternalCorrelation {
         /// Id in the other library.
         pub external_id: u64,
-        /// Library (`CUpti_ExternalCorrelationKind`).
+        /// Library, as a value of `CUpti_ExternalCorrelationKind`.
         pub external_kind: u32,
         /// Correlation id, shared by a call and the GPU work that it started.
         pub correlation: u32,

@@ -103,7 +103,7 @@ layouts! {
         pub copy_kind: u8,
         /// `CUpti_ActivityMemoryKind`: 1 pageable, 2 pinned, 3 device, 4 array, 5 managed ...
         pub source_kind: u8,
-        /// As `source_kind`.
+        /// Memory kind, as `source_kind`.
         pub destination_kind: u8,
         /// Bit set; bit 0: asynchronous.
         pub flags: u8,
@@ -123,11 +123,11 @@ layouts! {
         pub graph: u32,
         /// Source device of a peer copy; else [`super::UNKNOWN_ID`].
         pub source_device: u32,
-        /// See [`Memcpy::source_device`].
+        /// Source context id, see [`Memcpy::source_device`].
         pub source_context: u32,
-        /// See [`Memcpy::source_device`].
+        /// Destination device id, see [`Memcpy::source_device`].
         pub destination_device: u32,
-        /// See [`Memcpy::source_device`].
+        /// Destination context id, see [`Memcpy::source_device`].
         pub destination_context: u32,
         /// Id of the hardware channel.
         pub channel: u32,
@@ -219,7 +219,7 @@ layouts! {
         pub start_ns: u64,
         /// End time, nanoseconds of CUPTI's clock.
         pub end_ns: u64,
-        /// Overhead kind (`CUpti_ActivityOverheadKind`).
+        /// Overhead kind, as a value of `CUpti_ActivityOverheadKind`.
         pub overhead_kind: u32,
         /// Object to which the overhead is attributed.
         pub object: Object,

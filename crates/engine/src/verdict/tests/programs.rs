@@ -26,7 +26,7 @@ pub(super) struct Step {
     bytes: u64,
 }
 
-/// What a program does, and from when on it is watched.
+/// The steps of a program, and from when on it is watched.
 pub(super) struct Program {
     pub(super) name: String,
     pub(super) steps: Vec<Step>,

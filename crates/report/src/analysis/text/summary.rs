@@ -102,7 +102,7 @@ fn end(complete: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
         Some("true") => Ok(()),
         Some(_) => writeln!(
             out,
-            "note: the recording is not complete: it did not keep up, and events are left out of it"
+            "note: the recording is not complete: it did not keep up, and events were dropped"
         ),
         None => writeln!(
             out,
