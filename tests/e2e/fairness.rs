@@ -137,7 +137,9 @@ fn root_rename_flood_of_one_user_costs_others_nothing() {
     gpuprobe.child.signal(Signal::SIGCONT);
     let report = gpuprobe.stop();
     assert_eq!(live(&report, victim.pid), KEPT);
-    assert_all_of(&report, HOG);
+    // Programs of other tests may have lost something while gpuprobe was stopped.
+    let rows = report["lost_by_user"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["pid"] != victim.pid), "{rows:#?}");
     assert!(lost_of(&report, HOG, "tasks") > 100_000);
 }
 

@@ -54,9 +54,9 @@ fn non_databases_are_refused() {
     fs::write(&file, "").unwrap();
     assert!(refused(&file).contains("is empty"));
     fs::write(&file, "time,bytes\n1,2\n").unwrap();
-    assert!(refused(&file).contains("no SQLite database"));
+    assert!(refused(&file).contains("is not an SQLite database"));
     fs::write(&file, b"SQLite format 3\0and then nothing that is right").unwrap();
-    assert!(refused(&file).contains("no SQLite database"));
+    assert!(refused(&file).contains("is not an SQLite database"));
     assert!(refused(folder.path(".").as_path()).contains("it is no regular file"));
 }
 

@@ -16,7 +16,7 @@ fn assert_keys(value: &Value, keys: &str) {
 
 #[test]
 fn root_json_has_the_documented_keys() {
-    let (pid, replies, text) = reports_of("json", "50ms", &[], &["alloc 4096", "sleep 0.3"]);
+    let (pid, replies, text) = reports_of("json", "50ms", &[], &["alloc 4096", "sleep 1"]);
     assert!(text.ends_with('\n'));
     let reports: Vec<Value> = text
         .lines()

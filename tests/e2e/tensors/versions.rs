@@ -66,7 +66,7 @@ fn root_pytorch_versions_host_wide() {
     report.assert_holds(uncached.pid, 7 * 5000, 7);
     assert_eq!(pytorch(&report, uncached.pid), &[] as &[Value]);
     let said = gpuprobe.said();
-    let about = |line: &&String| line.contains("libc10") && line.contains("no tensors");
+    let about = |line: &&String| line.contains("libc10") && line.contains("is not probed");
     let about: Vec<_> = said.iter().filter(about).collect();
     assert_eq!(about.len(), 1, "{said:#?}");
     assert!(about[0].contains("c10_1_9/libc10.so"), "{about:#?}");
