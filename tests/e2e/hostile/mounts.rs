@@ -4,10 +4,11 @@
 //! message.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::Command;
 
+use nix::sys::stat::{Mode, SFlag, mknod};
 use tempfile::TempDir;
 
 use super::watch::Watched;
@@ -34,6 +35,11 @@ impl Served {
             fs::create_dir(&inner).unwrap();
             fs::set_permissions(&inner, everyone()).unwrap();
         }
+        // That of the host, for any user: where no rule of udev says so, it is root's.
+        let device = folder.path().join("device");
+        let number = fs::metadata("/dev/fuse").unwrap().rdev();
+        mknod(&device, SFlag::S_IFCHR, Mode::empty(), number).unwrap();
+        fs::set_permissions(&device, fs::Permissions::from_mode(0o666)).unwrap();
         let program = program(folder.path(), "fuse", &[&source("fuse.c")]);
         copy_program(standin().path("libcuda.so.1"), folder.path().join("driver"));
         Self { folder, program }
@@ -43,6 +49,7 @@ impl Served {
         let path = |name: &str| self.folder.path().join(name);
         let mut command = Command::new(wrapper[0]);
         command.args(&wrapper[1..]).arg(&self.program);
+        command.env("FUSE_DEVICE", path("device"));
         command.args([path("driver"), path("served")]).arg(uid);
         if in_overlay {
             command.args([path("overlay"), path("empty")]);

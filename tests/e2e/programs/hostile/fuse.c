@@ -129,9 +129,10 @@ static void fail(const char *what)
 static void mount_it(const char *folder, const char *uid)
 {
     char options[256];
-    connection = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    const char *device = getenv("FUSE_DEVICE");
+    connection = open(device ? device : "/dev/fuse", O_RDWR | O_CLOEXEC);
     if (connection < 0)
-        fail("/dev/fuse");
+        fail("the FUSE device");
     snprintf(options, sizeof options,
              "fd=%d,rootmode=40000,user_id=%s,group_id=%s,allow_other,max_read=%d", connection, uid,
              uid, MAX_READ);
