@@ -14,6 +14,7 @@ use self::names::NamesByHandle;
 use self::past::PastLaunches;
 use super::change::{Change, Changes, KernelHandle};
 use gpuprobe_cuda::Op;
+use gpuprobe_model::ByteShares;
 use gpuprobe_model::abi::{PROCESS_PID_SHIFT, RawLaunchKey};
 use gpuprobe_model::event::{Event, KernelName, Task};
 use gpuprobe_stacks::symbols;
@@ -149,7 +150,7 @@ pub struct LaunchTarget<'a> {
 }
 
 /// Launches of all processes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Launches {
     launchers: HashMap<u32, Launcher>,
     counted: HashMap<RawLaunchKey, LaunchCount>,
@@ -158,10 +159,8 @@ pub struct Launches {
     /// Number of names in `settled`, by process.
     settled_names: HashMap<u32, usize>,
     past: PastLaunches,
-    /// Bytes of the kernel names of all processes.
-    name_bytes: usize,
-    /// Bytes of the kernel names of each user's processes.
-    name_bytes_of: HashMap<Option<u32>, usize>,
+    /// Bytes of the kernel names.
+    name_bytes: ByteShares,
     /// Number of names dropped for lack of room.
     pub names_left_out: u64,
 }
@@ -169,6 +168,20 @@ pub struct Launches {
 /// Upper limit of a launch count: half a year at a million launches a second. It keeps sums from
 /// overflowing, whatever a recording contains.
 const MAX_COUNT: u64 = 1 << 44;
+
+impl Default for Launches {
+    fn default() -> Self {
+        Self {
+            launchers: HashMap::new(),
+            counted: HashMap::new(),
+            settled: HashMap::new(),
+            settled_names: HashMap::new(),
+            past: PastLaunches::default(),
+            name_bytes: ByteShares::of(MAX_NAME_BYTES),
+            names_left_out: 0,
+        }
+    }
+}
 
 impl Launches {
     /// Applies an event. `host_name` returns the name of the kernel with a host function, from
@@ -179,8 +192,8 @@ impl Launches {
                 let launcher = self.launcher(task.process, task.pid);
                 launcher.comm = Some(task.comm.clone());
                 let (bytes, before) = (launcher.name_bytes(), launcher.uid.replace(task.uid));
-                self.count_names(before, bytes, 0);
-                self.count_names(Some(task.uid), 0, bytes);
+                self.name_bytes.change(before, bytes, 0);
+                self.name_bytes.change(Some(task.uid), 0, bytes);
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
             Event::Kernel(kernel) => self.learn(kernel, host_name),
@@ -351,9 +364,7 @@ impl Launches {
             && !kernel.name.as_deref().is_some_and(symbols::is_plausible);
         let process = kernel.key.process;
         let user = self.launcher(process, kernel.pid).uid;
-        let his = self.name_bytes_of.get(&user).copied().unwrap_or_default();
-        let is_full = his >= MAX_NAME_BYTES / 2 || self.name_bytes >= MAX_NAME_BYTES;
-        if kernel.name.is_some() && is_full {
+        if kernel.name.is_some() && !self.name_bytes.has_room(user) {
             self.names_left_out += 1;
             return;
         }
@@ -391,15 +402,7 @@ impl Launches {
             let before = launcher.name_bytes();
             change(launcher);
             let (user, now) = (launcher.uid, launcher.name_bytes());
-            self.count_names(user, before, now);
-        }
-    }
-
-    /// Names of a process of `user` took `before` bytes, and take `now`.
-    fn count_names(&mut self, user: Option<u32>, before: usize, now: usize) {
-        let his = self.name_bytes_of.entry(user).or_default();
-        for sum in [&mut self.name_bytes, his] {
-            *sum = sum.saturating_sub(before).saturating_add(now);
+            self.name_bytes.change(user, before, now);
         }
     }
 }

@@ -12,9 +12,11 @@ pub mod event;
 pub mod identity;
 pub mod link;
 mod lost;
+mod shares;
 pub mod stack;
 pub mod text;
 mod usage;
 
 pub use lost::{Lost, UserLoss, by_user};
+pub use shares::ByteShares;
 pub use usage::{GpuHolder, GpuMemory, GpuUsage, GpuUse, Untraced};

@@ -140,7 +140,8 @@ impl Launches {
     fn forget(&mut self, process: u32) {
         self.settled_names.remove(&process);
         if let Some(launcher) = self.launchers.remove(&process) {
-            self.count_names(launcher.uid, launcher.name_bytes(), 0);
+            self.name_bytes
+                .change(launcher.uid, launcher.name_bytes(), 0);
         }
     }
 }
@@ -186,9 +187,9 @@ mod tests {
         // The last process has just been read.
         assert!(launches.counted.len() <= MAX_ENDED + 1);
         assert!(
-            launches.name_bytes < MAX_ENDED * 100,
+            launches.name_bytes.total() < MAX_ENDED * 100,
             "{}",
-            launches.name_bytes
+            launches.name_bytes.total()
         );
         let runs: u64 = launches.counted().map(|(_, counted, _)| counted.runs).sum();
         let captured: u64 = launches.counted().map(|(_, c, _)| c.captured).sum();

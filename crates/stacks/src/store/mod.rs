@@ -1,7 +1,6 @@
 //! The stack store: call stacks from the kernel side's records.
 
 mod process;
-mod shares;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -17,16 +16,19 @@ use crate::python::line_store::KnownLines;
 use crate::python::process::{Interpreters, Running};
 use crate::reader::FileReader;
 use crate::{AddressSpaces, StackCopy, Unwound};
+use gpuprobe_model::ByteShares;
 use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::{CallStack, Location};
 use gpuprobe_os::privileges::User;
 use process::{StackStoreProcess, word_at};
-use shares::Shares;
 
 pub use process::NamedStack;
 
 /// Maximum number of states of all processes on the kernel side, a little below the size of its map.
 const MAX_PATHS: usize = 14_000;
+/// Bytes that the stacks of all processes take, of which a user has half: some forty thousand stacks of
+/// forty functions. Calls with further ones have none, and are counted.
+const MAX_STACK_BYTES: usize = 96 << 20;
 /// Size from which a copied stack counts as cut by the size of the buffer.
 const CUT_BYTES: u64 = 60 << 10;
 /// Minimum interval between snapshots of a process because of new mappings.
@@ -37,7 +39,6 @@ const MAX_EARLIER: usize = 16;
 const MAX_LAST: usize = 4096;
 
 /// The call stacks of all processes.
-#[derive(Default)]
 pub struct Taken {
     /// Executable mappings of the processes.
     pub spaces: AddressSpaces,
@@ -48,7 +49,7 @@ pub struct Taken {
     /// of a process may arrive before the last calls of its predecessor.
     earlier: HashMap<u32, VecDeque<StackStoreProcess>>,
     /// Memory that all of them take, by user.
-    shares: Shares,
+    shares: ByteShares,
     /// Number of states on the kernel side.
     known: usize,
     updates: News,
@@ -60,6 +61,25 @@ pub struct Taken {
     /// Where processes that have ended have called from.
     last_places: Vec<(u32, Location, bool)>,
     python: Python,
+}
+
+impl Default for Taken {
+    fn default() -> Self {
+        Self {
+            spaces: AddressSpaces::default(),
+            looked: HashMap::default(),
+            processes: HashMap::default(),
+            earlier: HashMap::default(),
+            shares: ByteShares::of(MAX_STACK_BYTES),
+            known: 0,
+            updates: News::default(),
+            begun: Vec::default(),
+            refused: Vec::default(),
+            suspects: HashSet::default(),
+            last_places: Vec::default(),
+            python: Python::default(),
+        }
+    }
 }
 
 /// State of Python in all processes.
@@ -574,7 +594,7 @@ mod tests {
     fn stacks_of_a_user_have_no_more_room_than_he_may_have() {
         let pid = u32::MAX - 1;
         let mut taken = Taken {
-            shares: Shares::of(1 << 20),
+            shares: ByteShares::of(1 << 20),
             ..Taken::default()
         };
         let kept = |taken: &mut Taken, pid, ids: std::ops::Range<u64>| {
@@ -597,7 +617,7 @@ mod tests {
         assert_eq!(kept(&mut taken, pid - 1, 100..200), 100);
         taken.forget(pid - 1, 1);
         assert!(taken.shares.has_room(None));
-        assert_eq!(taken.shares.all(), 0);
+        assert_eq!(taken.shares.total(), 0);
     }
 
     #[test]

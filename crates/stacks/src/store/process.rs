@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use super::shares::User;
 use crate::AddressSpaces;
 use crate::paths::Paths;
 use crate::python::line_store::KnownLines;
@@ -27,7 +26,7 @@ const ALIAS_BYTES: usize = 48;
 pub(super) struct StackStoreProcess {
     /// Number of the process or program, as process ids are reused.
     pub(super) id: u32,
-    pub(super) user: User,
+    pub(super) user: Option<u32>,
     /// Bytes at the last count, and whether there is no room for more.
     pub(super) counted: usize,
     pub(super) is_full: bool,
@@ -62,7 +61,7 @@ pub struct NamedStack {
 
 impl StackStoreProcess {
     /// A process or program without stacks.
-    pub(super) fn new(id: u32, user: User) -> Self {
+    pub(super) fn new(id: u32, user: Option<u32>) -> Self {
         Self {
             id,
             user,
