@@ -3,10 +3,13 @@
 
 use std::env;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use libbpf_cargo::SkeletonBuilder;
 
 /// Each source gives a skeleton of the same name in `OUT_DIR`.
@@ -27,10 +30,12 @@ pub(crate) fn build() -> Result<()> {
             .with_context(|| failed(name))?;
     }
     // For kernels without type information: src/probe/types.rs.
+    let without_types = out.join("without_types.bpf.o");
     builder(&sources, "gpuprobe", arch, &["-DGP_WITHOUT_TYPES"])
-        .obj(out.join("without_types.bpf.o"))
+        .obj(&without_types)
         .build()
         .with_context(|| failed("gpuprobe"))?;
+    compress(&without_types, &out.join("without_types.bpf.o.z"))?;
     let_the_object_be_chosen(&out.join("gpuprobe.skel.rs"))?;
     println!("cargo:rerun-if-changed=bpf");
     build_collector(&root, &out)
@@ -108,6 +113,14 @@ fn builder(sources: &Path, name: &str, arch: &str, more: &[&str]) -> SkeletonBui
         .source(sources.join(format!("{name}.bpf.c")))
         .clang_args(arguments);
     builder
+}
+
+/// Writes the file at `from` to `to` in zlib's format.
+fn compress(from: &Path, to: &Path) -> Result<()> {
+    let mut encoder = ZlibEncoder::new(fs::File::create(to)?, Compression::best());
+    io::copy(&mut fs::File::open(from)?, &mut encoder)?;
+    encoder.finish()?;
+    Ok(())
 }
 
 fn failed(name: &str) -> String {

@@ -7,7 +7,8 @@
 # The program is linked against the glibc of Debian 11 (2.31), so that it starts on any
 # distribution since, with libelf and zlib of Debian 11 linked statically. These come from
 # a root file system that debootstrap makes in target/package/sysroot, for which it needs
-# root, or sudo; SYSROOT names one that is there. DEBIAN_MIRROR is where it is fetched.
+# root, or sudo; SYSROOT names one that is there. DEBIAN_MIRROR names another mirror than
+# debootstrap's own.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -16,7 +17,6 @@ become_root "SYSROOT=${SYSROOT:-}" "DEBIAN_MIRROR=${DEBIAN_MIRROR:-}" "$root/scr
 cd "$root"
 trap return_target EXIT
 
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 newest_glibc=2.31
 most_bytes=15000000
 
@@ -35,7 +35,7 @@ make_sysroot() {
     say "fetching the libraries of Debian 11 into $sysroot"
     rm -rf "$sysroot"
     debootstrap --variant=minbase --include=libc6-dev,libelf-dev,zlib1g-dev \
-        bullseye "$sysroot" "$mirror" >"$work/debootstrap.log" 2>&1 ||
+        bullseye "$sysroot" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >"$work/debootstrap.log" 2>&1 ||
         die "debootstrap failed: $(tail -n 1 "$work/debootstrap.log")"
 }
 

@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn no_program_writes_to_user_memory() {
-        let without_types = include_bytes!(concat!(env!("OUT_DIR"), "/without_types.bpf.o"));
+        let without_types = super::super::types::object_without_types();
         for (name, object) in [
             ("with types", object_file()),
             ("without types", without_types.to_vec()),
