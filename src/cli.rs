@@ -12,6 +12,7 @@ mod plot;
 mod profile;
 mod replay;
 mod report;
+mod status;
 #[cfg_attr(not(feature = "live"), path = "cli/no_trace.rs")]
 mod trace;
 mod view;
@@ -43,7 +44,7 @@ use gpuprobe_report::NoMatch;
     name = "gpuprobe",
     version,
     args_conflicts_with_subcommands = true,
-    after_long_help = STATUS
+    after_long_help = status::help()
 )]
 struct Cli {
     #[command(subcommand)]
@@ -51,17 +52,6 @@ struct Cli {
     #[command(flatten)]
     trace: trace::TraceArgs,
 }
-
-/// Exit statuses, in the long help and the man page.
-const STATUS: &str = "\
-Exit status:
-  0         success
-  1         an error
-  2         the command line is wrong
-  3         nothing could be traced, or the file has nothing of what was asked for
-  100       --fail-on-leak found a leak, or --fail-on growing found growth
-  126, 127  COMMAND could not be started, or was not found
-With COMMAND: its own exit status if that is not 0, and 128 + N after signal N.";
 
 /// The exit status where nothing in a file is as asked.
 const NOTHING: u8 = 3;

@@ -1,14 +1,16 @@
 //! Documents that are made from the command line's description: completions and man pages.
 
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Args, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
+use clap_mangen::Man;
 
-use super::Cli;
+use super::{Cli, status};
 
 #[derive(Debug, Args)]
 pub(super) struct CompletionArgs {
@@ -37,9 +39,37 @@ impl ManArgs {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let why = || format!("cannot write the man pages into {}", self.folder.display());
         fs::create_dir_all(&self.folder).with_context(why)?;
-        clap_mangen::generate_to(Cli::command(), &self.folder).with_context(why)?;
+        let mut command = Cli::command().disable_help_subcommand(true);
+        command.build();
+        for child in shown(&command) {
+            let page = Man::new(child.clone());
+            page.generate_to(&self.folder).with_context(why)?;
+        }
+        let page = main_page(command).with_context(why)?;
+        fs::write(self.folder.join("gpuprobe.1"), page).with_context(why)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The subcommands that have a man page.
+fn shown(command: &Command) -> impl Iterator<Item = &Command> {
+    let children = command.get_subcommands();
+    children.filter(|child| !child.is_hide_set())
+}
+
+/// The man page of the command itself. `Man::render` would fill the statuses into one paragraph.
+fn main_page(command: Command) -> io::Result<Vec<u8>> {
+    let man = Man::new(command);
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    man.render_subcommands_section(&mut page)?;
+    status::section().to_writer(&mut page)?;
+    man.render_version_section(&mut page)?;
+    Ok(page)
 }
 
 #[cfg(test)]
@@ -61,10 +91,7 @@ mod tests {
             page.replace('\\', "")
         };
         let command = Cli::command();
-        let shown: Vec<_> = command
-            .get_subcommands()
-            .filter(|child| !child.is_hide_set())
-            .collect();
+        let shown: Vec<_> = shown(&command).collect();
         for child in &shown {
             let name = format!("gpuprobe-{}.1", child.get_name());
             let page = page(&name);
@@ -74,7 +101,19 @@ mod tests {
             }
         }
         let main = page("gpuprobe.1");
-        assert!(main.contains("Exit status:"), "{main}");
+        for section in [
+            "NAME",
+            "OPTIONS",
+            "SUBCOMMANDS",
+            "\"EXIT STATUS\"",
+            "VERSION",
+        ] {
+            assert!(
+                main.contains(&format!("\n.SH {section}\n")),
+                "{section}: {main}"
+            );
+        }
+        assert!(!main.contains("EXTRA"), "{main}");
         let pages = fs::read_dir(&man.folder).unwrap().count();
         assert_eq!(pages, 1 + shown.len());
     }
