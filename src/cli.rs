@@ -10,6 +10,7 @@ mod messages;
 mod options;
 mod plot;
 mod profile;
+mod progress;
 mod replay;
 mod report;
 mod status;

@@ -4,11 +4,13 @@
 use std::cell::LazyCell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
 use gpuprobe_cuda::{AddressSpace, MemoryKind, Modes};
 use gpuprobe_engine::{AllocationRow, Ledger};
+use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::{Facts, Player};
 use gpuprobe_report::View;
 use gpuprobe_report::analysis::Selection;
@@ -107,9 +109,10 @@ pub(crate) fn analysing(criterion: &mut Criterion) {
     for (name, question, lines) in cases {
         let output = folder.path().join(name);
         let config = config(&path, question, output.clone());
+        let progress: SharedProgress = Arc::new(());
         group.bench_function(name, |bencher| {
             LazyCell::force(&recorded);
-            bencher.iter(|| report::run(&config).unwrap());
+            bencher.iter(|| report::run(&config, &progress).unwrap());
             let text = fs::read_to_string(&output).unwrap();
             assert_eq!(text.lines().count(), lines, "{name}");
         });

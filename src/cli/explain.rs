@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 
 #[cfg(not(feature = "live"))]
 use super::file;
+use super::progress;
 #[cfg(feature = "live")]
 use super::trace::Explained;
 use gpuprobe_report::analysis::{Selection, explain};
@@ -75,7 +76,7 @@ impl ExplainArgs {
         let pid = self.live.pid_of_file();
         #[cfg(not(feature = "live"))]
         let pid = None;
-        let found = explain::run(&explain::ExplainFileConfig {
+        let config = explain::ExplainFileConfig {
             file,
             selection: Selection {
                 pid,
@@ -86,7 +87,8 @@ impl ExplainArgs {
             },
             json: self.format == ExplainFormat::Json,
             output: self.output,
-        })?;
+        };
+        let found = explain::run(&config, &progress::on_stderr())?;
         Ok(match self.fail_on {
             Some(FailOn::Growing) if found.has_growth() => ExitCode::from(LEAKED),
             _ => ExitCode::SUCCESS,

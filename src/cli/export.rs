@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use super::file;
+use super::{file, progress};
 use gpuprobe_report::export;
 use gpuprobe_report::export::{ExportConfig, ExportFormat};
 
@@ -31,12 +31,13 @@ pub(super) struct ExportArgs {
 
 impl ExportArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        export::run(&ExportConfig {
+        let config = ExportConfig {
             file: file::or_newest(self.file),
             format: self.format,
             output: self.output,
             pid: self.pid,
-        })?;
+        };
+        export::run(&config, &progress::beside(config.output.as_deref()))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use super::file;
 use super::report::SelectionArgs;
+use super::{file, progress};
 use gpuprobe_os::say;
 use gpuprobe_report::plot;
 use gpuprobe_report::plot::{PlotBy, PlotConfig};
@@ -66,7 +66,7 @@ impl PlotArgs {
         let of = file.as_ref().or(self.usage.as_ref());
         let output = self.output.clone().or(of.map(|of| file::picture_of(of)));
         let output = output.unwrap_or_default();
-        plot::run(&PlotConfig {
+        let config = PlotConfig {
             selection: self.selection.selection()?,
             file,
             output: output.clone(),
@@ -76,7 +76,8 @@ impl PlotArgs {
             usage: self.usage,
             title: self.title,
             size: (self.width, self.height),
-        })?;
+        };
+        plot::run(&config, &progress::on_stderr())?;
         if self.output.is_none() {
             say(format_args!("drawn: {}", output.display()));
         }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::view::{Top, ViewArgs, parse_top};
-use super::{file, heading};
+use super::{file, heading, progress};
 use gpuprobe_os::{files, terminal};
 use gpuprobe_report::ReportFormat;
 use gpuprobe_report::replay;
@@ -72,8 +72,9 @@ impl ReplayArgs {
                 Box::new(files::create(path).with_context(why)?)
             }
         };
+        let progress = progress::beside(place.as_deref());
         let mut out = BufWriter::new(out);
-        replay::run(&config, &mut out)?;
+        replay::run(&config, &mut out, &progress)?;
         out.flush().context("cannot write the report")?;
         Ok(ExitCode::SUCCESS)
     }

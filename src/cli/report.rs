@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use super::gate::GateArgs;
 use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
-use super::{file, heading, parse_duration};
+use super::{file, heading, parse_duration, progress};
 use gpuprobe_report::analysis::Selection;
 use gpuprobe_report::analysis::report;
 use gpuprobe_report::analysis::report::{AnalysisFormat, Asked, ReportConfig, ReportQuestion};
@@ -142,7 +142,12 @@ pub(super) struct ReportArgs {
 
 impl ReportArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        match report::run(&self.into_config()?)? {
+        let config = self.into_config()?;
+        let progress = match config.question {
+            ReportQuestion::Usage => progress::beside(config.output.as_deref()),
+            ReportQuestion::Report(_) => progress::on_stderr(),
+        };
+        match report::run(&config, &progress)? {
             true => Ok(ExitCode::from(LEAKED)),
             false => Ok(ExitCode::SUCCESS),
         }

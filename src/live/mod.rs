@@ -33,6 +33,7 @@ use std::time::Duration;
 use crate::probe::StackMode;
 use crate::probe::{AttachKind, MapEntries};
 use gpuprobe_cuda::{Function, KindSet, Layer, Modes};
+use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::FileLimits;
 use gpuprobe_report::gate;
 use gpuprobe_report::profile;
@@ -163,6 +164,8 @@ pub struct TraceConfig {
     pub on_oom: Option<HookCommand>,
     /// The recording to write.
     pub record: Option<RecordConfig>,
+    /// Shows how many functions are named at the end.
+    pub progress: SharedProgress,
     /// At the end, only the explanation is printed.
     pub explains: Option<Explains>,
 }

@@ -427,6 +427,11 @@ impl StackState {
         FrameCache(self)
     }
 
+    /// Number of requested frames without an answer.
+    pub(super) fn missing(&self) -> usize {
+        self.service.outstanding()
+    }
+
     /// Waits up to `at_most` for frames; whether requested ones are still missing.
     pub(super) fn is_waiting(&mut self, at_most: Duration) -> bool {
         self.arrived.extend(self.service.wait(at_most));

@@ -17,6 +17,7 @@ mod no_live;
 mod outputs;
 mod plots;
 mod profiles;
+mod progress;
 mod python;
 mod replay;
 mod scene;

@@ -4,7 +4,7 @@
 //! capabilities. Depends on: `model` (text) and the system. Provides: [`files`] (creation that
 //! follows no planted link), [`regular`] (files of traced processes), [`bounded`] reads,
 //! [`confined`] processes and their [`channel`], [`mounts`] (trust in file systems), [`proc`],
-//! [`privileges`], and messages on standard error ([`say`]).
+//! [`privileges`], messages on standard error ([`say`]), and the interface for [`progress`].
 
 pub mod bounded;
 pub mod budget;
@@ -17,7 +17,8 @@ mod message;
 pub mod mounts;
 pub mod privileges;
 pub mod proc;
+pub mod progress;
 pub mod regular;
 pub mod terminal;
 
-pub use message::{count_line, lines_said, say};
+pub use message::{before_lines, count_line, lines_said, say};

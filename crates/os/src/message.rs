@@ -2,11 +2,21 @@
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpuprobe_model::text::printable;
 
 static LINES: AtomicU64 = AtomicU64::new(0);
+
+/// Called before each line.
+static BEFORE: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
+
+/// Has `hook` called before each line on standard error, to clear what is drawn there. The first hook
+/// remains for the life of the program; it must not print lines itself.
+pub fn before_lines(hook: impl Fn() + Send + Sync + 'static) {
+    let _ = BEFORE.set(Box::new(hook));
+}
 
 /// Number of lines written to standard error so far; code that redraws a terminal checks it for
 /// other output.
@@ -14,8 +24,11 @@ pub fn lines_said() -> u64 {
     LINES.load(Ordering::Relaxed)
 }
 
-/// Adds a line to [`lines_said`] that was not written by [`say`].
+/// Adds a line to [`lines_said`] that is about to be written, but not by [`say`].
 pub fn count_line() {
+    if let Some(before) = BEFORE.get() {
+        before();
+    }
     LINES.fetch_add(1, Ordering::Relaxed);
 }
 

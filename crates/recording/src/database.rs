@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, bail};
@@ -12,6 +13,7 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, Statement};
 
 use super::{opening, row};
+use gpuprobe_os::progress::{Pass, SharedProgress};
 use gpuprobe_os::regular::open_input;
 
 /// Maximum size of a value, bytes: a malicious file must not exhaust memory.
@@ -36,6 +38,7 @@ pub struct Database {
     path: PathBuf,
     connection: Connection,
     tables: HashMap<String, HashSet<String>>,
+    progress: SharedProgress,
 }
 
 impl Database {
@@ -45,6 +48,14 @@ impl Database {
     /// Returns an error if the file cannot be read, is not an SQLite database, or is neither a
     /// recording nor an nsys export; the message names the reason and the remedy.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, &(Arc::new(()) as SharedProgress))
+    }
+
+    /// Opens `path`; `progress` shows how far reading is.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`Self::open`].
+    pub fn open_with(path: &Path, progress: &SharedProgress) -> Result<Self> {
         check_magic(path)?;
         let connection = opening::open(path).map_err(|error| match error.downcast() {
             Ok(error) => explain(path, error),
@@ -54,6 +65,7 @@ impl Database {
             path: path.to_owned(),
             connection,
             tables: HashMap::new(),
+            progress: Arc::clone(progress),
         };
         database.bound().map_err(|e| explain(path, e))?;
         database
@@ -99,7 +111,9 @@ impl Database {
     fn bound(&mut self) -> rusqlite::Result<()> {
         let mut used = 0;
         let path = self.path.clone();
+        let progress = Arc::clone(&self.progress);
         let is_too_much = move || {
+            progress.tick();
             used += LOOK_EVERY as u64;
             used > BESIDES && used > BESIDES + bytes(&path).saturating_mul(PER_BYTE)
         };
@@ -121,6 +135,33 @@ impl Database {
             }
         }
         Ok(tables)
+    }
+
+    /// Shows how far reading is.
+    pub fn progress(&self) -> &SharedProgress {
+        &self.progress
+    }
+
+    /// Starts a pass over all rows of `tables`, which contain `what`.
+    pub fn pass(&self, what: &'static str, tables: &[&str]) -> Pass<'_> {
+        let counts = tables.iter().map(|table| self.count(table));
+        Pass::begin(&*self.progress, what, counts.fold(0, u64::saturating_add))
+    }
+
+    /// Approximate number of rows, found without reading them; 0 if the table does not exist.
+    fn count(&self, table: &str) -> u64 {
+        if !self.has_table(table) {
+            return 0;
+        }
+        // No row is deleted from recordings and exports.
+        let sql = format!(
+            "SELECT (SELECT max(rowid) FROM \"{table}\") - (SELECT min(rowid) FROM \"{table}\") + 1"
+        );
+        let count = self
+            .connection
+            .query_one(&sql, [], |found| Ok(row::integer(found, 0)));
+        let count = count.ok().flatten().unwrap_or(0);
+        u64::try_from(count).unwrap_or(0)
     }
 
     /// Path of the file.
@@ -194,8 +235,11 @@ impl Database {
             return Ok(());
         };
         let mut rows = statement.query([]).map_err(|e| self.explain(e))?;
+        let reads_all = matches!(rest, "" | "ORDER BY rowid");
+        let pass = reads_all.then(|| self.pass(content(table), &[table]));
         while let Some(found) = rows.next().map_err(|e| self.explain(e))? {
             take(found);
+            pass.iter().for_each(Pass::step);
         }
         Ok(())
     }
@@ -230,6 +274,21 @@ fn is_trace_table(table: &str) -> bool {
     ];
     const FAMILIES: [&str; 3] = ["CUPTI_ACTIVITY_KIND_", "GPUPROBE_", "TARGET_INFO_"];
     NAMES.contains(&table) || FAMILIES.iter().any(|family| table.starts_with(family))
+}
+
+/// Name of the rows of a table, for a display of progress.
+fn content(table: &str) -> &'static str {
+    match table {
+        "CUDA_GPU_MEMORY_USAGE_EVENTS" => "memory events",
+        "CUPTI_ACTIVITY_KIND_RUNTIME" => "calls",
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION" => "waits",
+        "CUDA_CALLCHAINS" | "GPUPROBE_STACKS" => "call stacks",
+        "GPUPROBE_COPIES" => "copies",
+        "GPUPROBE_LAUNCH_COUNTS" => "launches",
+        "NVTX_EVENTS" => "NVTX ranges",
+        "PROFILER_OVERHEAD" => "overheads",
+        _ => "rows",
+    }
 }
 
 fn check_magic(path: &Path) -> Result<()> {

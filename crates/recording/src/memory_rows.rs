@@ -13,6 +13,7 @@ use rusqlite::Rows;
 use crate::Database;
 use crate::row::{integer, text};
 use calls::CallRows;
+use gpuprobe_os::progress::Pass;
 use order::{Disorder, Reorder};
 
 pub use calls::{CALLS, Counts};
@@ -155,11 +156,13 @@ fn each_in(
         .map(|statement| statement.query([]))
         .transpose();
     let rows = calls.map_err(|e| database.explain(e))?;
-    let mut calls = CallRows::new(database, rows, order, counted);
+    let pass = database.pass("memory events", &[MEMORY, CALLS]);
+    let mut calls = CallRows::new(database, (rows, &pass), order, counted);
     let rows = memory.query([]).map_err(|e| database.explain(e))?;
     let mut events = MemoryEventRows {
         database,
         rows: Some(rows),
+        pass: &pass,
         waiting: Reorder::default(),
         order,
         malformed: 0,
@@ -182,6 +185,7 @@ fn each_in(
 struct MemoryEventRows<'a> {
     database: &'a Database,
     rows: Option<Rows<'a>>,
+    pass: &'a Pass<'a>,
     waiting: Reorder<MemoryRow>,
     order: Order,
     malformed: u64,
@@ -191,15 +195,17 @@ impl MemoryEventRows<'_> {
     fn next(&mut self) -> Result<Option<MemoryRow>> {
         while !self.waiting.is_full() {
             let Some(rows) = &mut self.rows else { break };
-            match rows.next().map_err(|e| self.database.explain(e))? {
-                Some(row) => match MemoryRow::of(row) {
-                    Some(event) if self.order == Order::ByTime => {
-                        self.waiting.push(event.start_ns, event)?;
-                    }
-                    Some(event) => return Ok(Some(event)),
-                    None => self.malformed += 1,
-                },
-                None => self.rows = None,
+            let Some(row) = rows.next().map_err(|e| self.database.explain(e))? else {
+                self.rows = None;
+                break;
+            };
+            self.pass.step();
+            match MemoryRow::of(row) {
+                Some(event) if self.order == Order::ByTime => {
+                    self.waiting.push(event.start_ns, event)?;
+                }
+                Some(event) => return Ok(Some(event)),
+                None => self.malformed += 1,
             }
         }
         Ok(self.waiting.pop())

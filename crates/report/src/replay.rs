@@ -17,6 +17,7 @@ use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::link::PcieLink;
+use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::log::{LogEntry, Mark};
 use gpuprobe_recording::player::{Played, Player};
 
@@ -41,14 +42,15 @@ pub struct ReplayConfig {
     pub columns: Option<usize>,
 }
 
-/// Writes the reports that the recorded run wrote, or would have written.
+/// Writes the reports that the recorded run wrote, or would have written; `progress` shows how far
+/// it is.
 ///
 /// # Errors
 ///
 /// Returns an error if the file cannot be read, if it is not a recording of a supported version, or
 /// if `out` cannot be written.
-pub fn run(config: &ReplayConfig, out: &mut dyn Write) -> Result<()> {
-    let tape = Tape::open(&config.file)?;
+pub fn run(config: &ReplayConfig, out: &mut dyn Write, progress: &SharedProgress) -> Result<()> {
+    let tape = Tape::open(&config.file, progress)?;
     let mut replay = Replay {
         config,
         player: Player::new(tape.modes(), tape.kinds()),

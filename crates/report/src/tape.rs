@@ -9,6 +9,7 @@ use rusqlite::types::ValueRef;
 
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use gpuprobe_model::clock::WallClock;
+use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::log::{self, LogEntry};
 use gpuprobe_recording::{Database, Session, row};
 
@@ -21,14 +22,14 @@ pub(crate) struct Tape {
 }
 
 impl Tape {
-    /// Opens the recording `file`.
+    /// Opens the recording `file`; `progress` shows how far reading is.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be read, if it is not a recording, or if its records
     /// have another layout.
-    pub(crate) fn open(file: &Path) -> Result<Self> {
-        let database = Database::open(file)?;
+    pub(crate) fn open(file: &Path, progress: &SharedProgress) -> Result<Self> {
+        let database = Database::open_with(file, progress)?;
         let shown = file.display();
         if !database.is_ours() {
             bail!("{shown} is no recording of gpuprobe; `gpuprobe report` reads it");
@@ -97,7 +98,9 @@ impl Tape {
         let mut batches = statement.query([]).map_err(explain)?;
         let mut changed = Vec::new();
         let mut read = 0u64;
+        let pass = self.database.pass("log", &["GPUPROBE_LOG"]);
         while let Some(found) = batches.next().map_err(explain)? {
+            pass.step();
             let Ok(ValueRef::Blob(batch)) = found.get_ref(0) else {
                 continue;
             };

@@ -5,6 +5,7 @@ mod tensors;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate as report;
@@ -21,6 +22,7 @@ use crate::{ReportFormat, View};
 use gpuprobe_cuda::{KindSet, MemoryKind, Modes};
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::WallClock;
+use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::Database;
 use gpuprobe_recording::log;
 use gpuprobe_recording::log::LogEntry;
@@ -188,13 +190,14 @@ fn questions(file: &Path, folder: &Path) -> [question::ReportConfig; 6] {
 /// Reads `file` as a recording or an export, in every possible way. Output goes into `folder`.
 pub fn analyse(file: &Path, folder: &Path) {
     let out = |name: &str| Some(folder.join(name));
+    let progress: SharedProgress = Arc::new(());
     for way in &questions(file, folder) {
-        let _ = question::run(way);
+        let _ = question::run(way, &progress);
     }
     if let (Ok(before), Ok(after)) = (Database::open(file), Database::open(file)) {
         let _ = diff::diff(&before, &after, &host(), true);
     }
-    let _ = plot::run(&plot::PlotConfig {
+    let plotted = plot::PlotConfig {
         file: Some(file.to_owned()),
         output: folder.join("plot.svg"),
         selection: host(),
@@ -204,17 +207,19 @@ pub fn analyse(file: &Path, folder: &Path) {
         usage: None,
         title: None,
         size: (400, 200),
-    });
+    };
+    let _ = plot::run(&plotted, &progress);
     for (format, name) in [
         (export::ExportFormat::Chrome, "trace.json"),
         (export::ExportFormat::Torch, "snapshot.pickle"),
     ] {
-        let _ = export::run(&export::ExportConfig {
+        let exported = export::ExportConfig {
             file: file.to_owned(),
             format,
             output: out(name),
             pid: None,
-        });
+        };
+        let _ = export::run(&exported, &progress);
     }
     let replayed = replay::ReplayConfig {
         file: file.to_owned(),
@@ -226,7 +231,7 @@ pub fn analyse(file: &Path, folder: &Path) {
         only_last: false,
         columns: Some(80),
     };
-    let _ = replay::run(&replayed, &mut io::sink());
+    let _ = replay::run(&replayed, &mut io::sink(), &progress);
 }
 
 /// Reads `text` as the output of nvidia-smi and as a usage report, and draws a plot of it.

@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use clap::error::ErrorKind;
 
+use super::super::progress;
 use super::advanced::AdvancedArgs;
 use super::target::TargetArgs;
 use super::wrong;
@@ -90,6 +91,7 @@ impl Explained {
             untrusted_mounts: advanced.untrusted_mounts,
             on_oom: advanced.on_oom,
             record: None,
+            progress: progress::on_stderr(),
             explains: Some(Explains { fails }),
         }
     }

@@ -20,7 +20,7 @@ use clap::{Args, CommandFactory, Subcommand};
 use super::gate::GateArgs;
 use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
-use super::{Cli, heading, parse_duration};
+use super::{Cli, heading, parse_duration, progress};
 use crate::doctor;
 use crate::live;
 use crate::live::{RecordConfig, Target, TraceConfig};
@@ -264,6 +264,7 @@ impl TraceArgs {
                 limits: self.limits.limits(),
                 sample_every: None,
             }),
+            progress: progress::on_stderr(),
             explains: None,
         }
     }

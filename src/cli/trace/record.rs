@@ -7,7 +7,7 @@ use chrono::Local;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory};
 
-use super::super::{Cli, heading, parse_duration};
+use super::super::{Cli, heading, parse_duration, progress};
 use super::activity::ActivityArgs;
 use super::advanced::AdvancedArgs;
 use super::limits::LimitArgs;
@@ -120,6 +120,7 @@ impl RecordArgs {
             untrusted_mounts: self.advanced.untrusted_mounts,
             on_oom: self.advanced.on_oom,
             record: Some(record),
+            progress: progress::on_stderr(),
             explains: None,
         }
     }

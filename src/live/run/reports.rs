@@ -20,6 +20,7 @@ use gpuprobe_model::clock;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_model::{GpuUsage, Untraced, UserLoss, by_user};
+use gpuprobe_os::progress::Pass;
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::FrameWitness;
 use gpuprobe_recording::log::Note;
@@ -249,10 +250,21 @@ impl Run<'_> {
         accepted.collect()
     }
 
+    /// Number of requested frames that have not been found yet.
+    fn missing_frames(&self) -> u64 {
+        let stacks = self.sink.stacks.as_ref();
+        stacks.map_or(0, |stacks| stacks.missing() as u64)
+    }
+
     /// Reads the rings until the requested frames are found, `at_most` that long.
     pub(super) fn wait_for_frames(&mut self, at_most: Duration) -> Result<()> {
         let end = Instant::now() + at_most;
         let end = self.names_until.map_or(end, |until| until.min(end));
+        let mut missing = self.missing_frames();
+        let config = self.config;
+        // Other reports wait less than a second, and single lines are written during the wait.
+        let is_shown = at_most > FIND_FOR_ONE && !config.per_call && !config.single_records;
+        let pass = is_shown.then(|| Pass::begin(&*config.progress, "names of functions", missing));
         while self
             .sink
             .stacks
@@ -266,6 +278,11 @@ impl Run<'_> {
             // Held processes must not wait for symbols.
             self.follow_notices()?;
             self.read()?;
+            let before = std::mem::replace(&mut missing, self.missing_frames());
+            if let Some(pass) = &pass {
+                pass.advance(before.saturating_sub(missing));
+                config.progress.tick();
+            }
         }
         self.sink.find_frames(&mut self.told);
         Ok(())

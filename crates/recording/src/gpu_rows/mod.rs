@@ -160,6 +160,7 @@ fn work(
         let rows = statement.query([]).map_err(|e| database.explain(e))?;
         sources.push((*table, rows));
     }
+    let pass = database.pass("GPU work", &WORK.map(|table| table.name));
     // Merge of sorted sources: the earliest of their next rows comes next.
     let mut next = Vec::new();
     for (table, rows) in &mut sources {
@@ -171,6 +172,7 @@ fn work(
         starts.min().map(|(_, index)| index)
     };
     while let Some(index) = earliest(&next) {
+        pass.step();
         let (table, rows) = &mut sources[index];
         let following = piece(database, (filter, called), table, rows)?;
         if let Some(piece) = std::mem::replace(&mut next[index], following) {

@@ -11,6 +11,7 @@ use super::{CallFilter, Order};
 use crate::row::integer;
 use crate::{Database, ids};
 use gpuprobe_cuda::nsys::class;
+use gpuprobe_os::progress::Pass;
 
 /// Table of API calls.
 pub const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
@@ -94,6 +95,7 @@ impl CallRow {
 pub(super) struct CallRows<'a> {
     database: &'a Database,
     rows: Option<Rows<'a>>,
+    pass: &'a Pass<'a>,
     order: Order,
     waiting: Reorder<CallRow>,
     next: Option<CallRow>,
@@ -109,13 +111,14 @@ pub(super) struct CallRows<'a> {
 impl<'a> CallRows<'a> {
     pub(super) fn new(
         database: &'a Database,
-        rows: Option<Rows<'a>>,
+        (rows, pass): (Option<Rows<'a>>, &'a Pass<'a>),
         order: Order,
         counted: CallFilter,
     ) -> Self {
         Self {
             database,
             rows,
+            pass,
             order,
             waiting: Reorder::default(),
             next: None,
@@ -240,6 +243,7 @@ impl<'a> CallRows<'a> {
             let Some(rows) = &mut self.rows else { break };
             match rows.next().map_err(|e| self.database.explain(e))? {
                 Some(row) => {
+                    self.pass.step();
                     let Some(call) = CallRow::of(row) else {
                         continue;
                     };

@@ -11,7 +11,9 @@ use super::file::FileQuestion;
 use super::report::{AnalysisFormat, of_all_sites, open};
 use crate::View;
 use crate::explain::Explain;
+use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::terminal;
+use gpuprobe_recording::Database;
 
 /// Options of `gpuprobe explain FILE`.
 #[derive(Clone, Debug)]
@@ -26,15 +28,16 @@ pub struct ExplainFileConfig {
     pub output: Option<PathBuf>,
 }
 
-/// Explains the memory events of a file.
+/// Explains the memory events of a file; `progress` shows how far reading is.
 ///
 /// # Errors
 ///
 /// Returns an error if the file cannot be read or has no memory events, or if the output cannot be
 /// written.
-pub fn run(config: &ExplainFileConfig) -> Result<Explain> {
+pub fn run(config: &ExplainFileConfig, progress: &SharedProgress) -> Result<Explain> {
     let view = View::default();
-    let mut report = of_all_sites(&config.file, &config.selection, view, FileQuestion::Explain)?;
+    let database = Database::open_with(&config.file, progress)?;
+    let mut report = of_all_sites(&database, &config.selection, view, FileQuestion::Explain)?;
     report.explain = Explain::of(&report);
     let (mut out, _) = open(config.output.as_deref())?;
     let writer = AnswerWriter {

@@ -17,6 +17,7 @@ use crate::profile;
 use crate::profile::{Profile, ProfiledMemory, Weight};
 use crate::{GroupBy, Report, View};
 use gpuprobe_os::files;
+use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::say;
 use gpuprobe_os::terminal;
 use gpuprobe_recording::{Database, Session};
@@ -131,20 +132,21 @@ fn tensors_of(
 }
 
 /// Writes the result. Returns true if memory that was never freed exceeds the limits in `gate`.
+/// `progress` shows how far reading is.
 ///
 /// # Errors
 ///
 /// Returns an error if the file cannot be read or the output cannot be written.
-pub fn run(config: &ReportConfig) -> Result<bool> {
+pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<bool> {
     let gate = config.gate.as_ref().map(Gate::open).transpose()?;
-    report(config)?;
-    gate.map_or(Ok(false), |gate| judge(config, gate))
+    report(config, progress)?;
+    gate.map_or(Ok(false), |gate| judge(config, gate, progress))
 }
 
 /// Whether memory that was never freed exceeds the limits.
-fn judge(config: &ReportConfig, gate: Gate) -> Result<bool> {
-    let (file, selection) = (&config.file, &config.selection);
-    let report = of_all_sites(file, selection, gate::view(), Asked::Leakage)?;
+fn judge(config: &ReportConfig, gate: Gate, progress: &SharedProgress) -> Result<bool> {
+    let database = Database::open_with(&config.file, progress)?;
+    let report = of_all_sites(&database, &config.selection, gate::view(), Asked::Leakage)?;
     let memleak = report.memleak.context("there is no memory in the file")?;
     gate.judge(&memleak, true)
 }
@@ -155,17 +157,16 @@ fn judge(config: &ReportConfig, gate: Gate) -> Result<bool> {
 ///
 /// Returns an error if the file cannot be read or has no memory events.
 pub(super) fn of_all_sites(
-    path: &Path,
+    database: &Database,
     selection: &Selection,
     view: View,
     question: Asked,
 ) -> Result<Report> {
-    let database = Database::open(path)?;
-    present::check(&database, selection, true)?;
-    let session = Session::read(&database)?;
+    present::check(database, selection, true)?;
+    let session = Session::read(database)?;
     warn_of_version(&session);
     let file = AnalysedFile {
-        database: &database,
+        database,
         session: &session,
         selection,
         view,
@@ -184,8 +185,8 @@ fn warn_of_version(session: &Session) {
     }
 }
 
-fn report(config: &ReportConfig) -> Result<()> {
-    let database = Database::open(&config.file)?;
+fn report(config: &ReportConfig, progress: &SharedProgress) -> Result<()> {
+    let database = Database::open_with(&config.file, progress)?;
     let about_memory = match config.question {
         ReportQuestion::Usage => true,
         ReportQuestion::Report(question) => question.is_about_memory() || config.diff.is_some(),
@@ -264,7 +265,7 @@ fn answer(
         host: selection.host,
     };
     if let Some(after) = &config.diff {
-        let after = Database::open(after)?;
+        let after = Database::open_with(after, database.progress())?;
         let grown = diff::diff(database, &after, selection, config.view.groups_by_lines())?;
         return writer.diff(&grown, out);
     }

@@ -78,7 +78,7 @@ impl TensorState {
         if !has_some {
             return Ok(None);
         }
-        let tape = Tape::open(database.path())?;
+        let tape = Tape::open(database.path(), database.progress())?;
         let clock = tape.clock();
         let until_ns = until_ns.map(|ns| of_events(&clock, ns));
         let mut player = Player::new(tape.modes(), tape.kinds());

@@ -45,7 +45,9 @@ pub(super) fn calls<W: Write>(
     };
     let mut stacks: HashMap<(i64, i64), i64> = HashMap::new();
     let mut rows = statement.query([]).map_err(|e| database.explain(e))?;
+    let pass = database.pass("calls", &[CALLS]);
     while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
+        pass.step();
         let number = |index| integer(row, index);
         let (Some(start), Some(end), Some(thread)) = (number(0), number(1), number(3)) else {
             continue;
@@ -117,7 +119,9 @@ pub(super) fn overhead<W: Write>(
         return Ok(());
     };
     let mut rows = statement.query([]).map_err(|e| database.explain(e))?;
+    let pass = database.pass("overheads", &[OVERHEAD]);
     while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
+        pass.step();
         let number = |index| integer(row, index);
         if let (Some(start), Some(end), Some(thread)) = (number(0), number(1), number(2))
             && end >= start

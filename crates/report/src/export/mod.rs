@@ -18,6 +18,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use events::ChromeEventWriter;
+use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::{files, say, terminal};
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Resolver, Session, gpu_rows};
@@ -59,19 +60,19 @@ const SHOWN: [&str; 8] = [
     calls::OVERHEAD,
 ];
 
-/// Writes the trace or snapshot.
+/// Writes the trace or snapshot; `progress` shows how far it is.
 ///
 /// # Errors
 ///
 /// Returns an error if the file cannot be read or contains nothing to show, or if the output cannot
 /// be written.
-pub fn run(config: &ExportConfig) -> Result<()> {
+pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
     match config.format {
         ExportFormat::Chrome => {
             if config.pid.is_some() {
                 bail!("--pid is for --format torch: a trace includes every process");
             }
-            let database = Database::open(&config.file)?;
+            let database = Database::open_with(&config.file, progress)?;
             if !SHOWN.iter().any(|table| database.has_table(table)) {
                 bail!(
                     "{} has no calls, no GPU work and no memory events: nothing to show over time",
@@ -91,7 +92,7 @@ pub fn run(config: &ExportConfig) -> Result<()> {
                     "cannot write a snapshot to a terminal: it is binary; write it to a file with -o"
                 );
             }
-            let subject = torch::find(&config.file, config.pid)?;
+            let subject = torch::find(&config.file, config.pid, progress)?;
             let said = to_output(config, |out| subject.write(out))?;
             said.iter().for_each(say);
             Ok(())

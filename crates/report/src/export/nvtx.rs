@@ -42,7 +42,9 @@ pub(super) fn nvtx<W: Write>(
         return Ok(());
     };
     let mut rows = statement.query([]).map_err(|e| database.explain(e))?;
+    let pass = database.pass("NVTX ranges", &[NVTX]);
     while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
+        pass.step();
         let number = |index| integer(row, index);
         let (Some(start), Some(kind), Some(thread)) = (number(0), number(2), number(3)) else {
             continue;

@@ -93,6 +93,7 @@ pub(super) fn work<W: Write>(
             statements.push((shown, database.prepare(&query)?));
         }
     }
+    let pass = database.pass("GPU work", &TABLES.each_ref().map(|shown| shown.table.name));
     let mut readers = Vec::new();
     for (shown, statement) in &mut statements {
         let mut reader = TableReader {
@@ -110,6 +111,7 @@ pub(super) fn work<W: Write>(
     while let Some(reader) = readers.iter_mut().min_by_key(start)
         && let Some(item) = reader.next.take()
     {
+        pass.step();
         let times = (item.start, item.end);
         let track = tracks.place(item.of, times);
         events.slice((&item.name, item.category), track, times, item.args)?;

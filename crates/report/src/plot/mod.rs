@@ -22,6 +22,7 @@ use crate::label;
 use crate::run::run_of;
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::stack::Symbolize;
+use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::regular::read_text;
 use gpuprobe_os::say;
 use gpuprobe_recording::{Database, Session};
@@ -67,14 +68,14 @@ pub struct PlotConfig {
     pub size: (u32, u32),
 }
 
-/// Draws the picture.
+/// Draws the picture; `progress` shows how far reading is.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read or written.
-pub fn run(config: &PlotConfig) -> Result<()> {
+pub fn run(config: &PlotConfig, progress: &SharedProgress) -> Result<()> {
     let mut chart = match (&config.file, &config.usage) {
         (_, Some(usage)) => table::chart(&read(usage)?, usage)?,
-        (Some(file), None) => of_recording(file, config)?,
+        (Some(file), None) => of_recording(file, config, progress)?,
         (None, None) => bail!("nothing to plot: give a recording, or --usage"),
     };
     if config.title.is_some() {
@@ -104,8 +105,8 @@ fn read(path: &Path) -> Result<String> {
     read_text(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-fn of_recording(file: &Path, config: &PlotConfig) -> Result<Chart> {
-    let database = Database::open(file)?;
+fn of_recording(file: &Path, config: &PlotConfig, progress: &SharedProgress) -> Result<Chart> {
+    let database = Database::open_with(file, progress)?;
     present::check(&database, &config.selection, true)?;
     let session = Session::read(&database)?;
     let sites = match config.by {

@@ -23,6 +23,7 @@ use findings::FirstPass;
 use follow::FinalState;
 use gpuprobe_model::stack::KnownFrames;
 use gpuprobe_model::text::size;
+use gpuprobe_os::progress::SharedProgress;
 use names::StackNames;
 use snapshot::Snapshot;
 use survey::{Deeds, Life, Survey};
@@ -42,8 +43,8 @@ pub(super) struct Subject {
 ///
 /// Returns an error if the file cannot be read, if it is not a recording made with `--memleak`, or
 /// if it has no memory of such a process.
-pub(super) fn find(file: &Path, pid: Option<u32>) -> Result<Subject> {
-    let tape = Tape::open(file)?;
+pub(super) fn find(file: &Path, pid: Option<u32>, progress: &SharedProgress) -> Result<Subject> {
+    let tape = Tape::open(file, progress)?;
     let shown = file.display();
     if !tape.modes().memleak {
         bail!("{shown} was recorded without --memleak: there is no memory in it");
