@@ -74,6 +74,13 @@ const ABOUT_LINKS: &[c_long] = &[
 ];
 /// System calls that stat a file by descriptor or by path, with the index of their flags argument.
 const ABOUT_FILES: [(c_long, u32); 2] = [(libc::SYS_statx, 2), (libc::SYS_newfstatat, 3)];
+/// System calls that stat a file by path only, their first argument: those of glibc before 2.33.
+const ABOUT_PATHS: &[c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+];
 
 /// Offsets of the system call number, the architecture and the arguments in `struct seccomp_data`.
 const NUMBER_AT: u32 = 0;
@@ -169,11 +176,10 @@ fn filter() -> io::Result<()> {
             answer(libc::SECCOMP_RET_TRAP),
         ]);
     }
-    program.extend([
-        unless(number(libc::SYS_openat)),
-        answer(libc::SECCOMP_RET_TRAP),
-        answer(libc::SECCOMP_RET_KILL_PROCESS),
-    ]);
+    for call in ABOUT_PATHS.iter().chain([&libc::SYS_openat]) {
+        program.extend([unless(number(*call)), answer(libc::SECCOMP_RET_TRAP)]);
+    }
+    program.push(answer(libc::SECCOMP_RET_KILL_PROCESS));
     let program = sock_fprog {
         len: u16::try_from(program.len()).unwrap_or(u16::MAX),
         filter: program.as_mut_ptr(),
@@ -208,7 +214,10 @@ extern "C" fn on_path(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     let (call, arguments) = called(registers);
     // SAFETY: it is the path that this process has passed.
     #[allow(unsafe_code)]
-    let path = unsafe { CStr::from_ptr(arguments[1] as *const _) };
+    let path = unsafe {
+        let first = ABOUT_PATHS.contains(&call);
+        CStr::from_ptr(arguments[usize::from(!first)] as *const _)
+    };
     let result = file_at(path.to_bytes()).map_or(-1, |number| {
         let empty = c"".as_ptr();
         // SAFETY: makes another number of an open file, or asks about one, with what was passed.
@@ -217,6 +226,9 @@ extern "C" fn on_path(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
             let [_, _, second, third, fourth] = arguments;
             let by_number = c_long::from(libc::AT_EMPTY_PATH);
             match call {
+                _ if ABOUT_PATHS.contains(&call) => {
+                    libc::syscall(libc::SYS_fstat, number, arguments[1])
+                }
                 libc::SYS_statx => libc::syscall(call, number, empty, by_number, third, fourth),
                 libc::SYS_newfstatat => libc::syscall(call, number, empty, second, by_number),
                 _ => libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3).into(),
