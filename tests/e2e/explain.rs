@@ -223,6 +223,13 @@ fn explained(mut workload: Workload, every: Duration, round: impl Fn(u32) -> Str
             .spawn()
             .unwrap(),
     );
+    // Read meanwhile: the report may be larger than a pipe holds.
+    let mut out = explain.0.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        out.read_to_string(&mut text).unwrap();
+        text
+    });
     for number in 1.. {
         if explain.0.try_wait().unwrap().is_some() {
             break;
@@ -230,9 +237,7 @@ fn explained(mut workload: Workload, every: Duration, round: impl Fn(u32) -> Str
         workload.play(&round(number));
         std::thread::sleep(every);
     }
-    let mut text = String::new();
-    let out = explain.0.stdout.as_mut().unwrap();
-    out.read_to_string(&mut text).unwrap();
+    let text = reader.join().unwrap();
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
