@@ -1,5 +1,6 @@
 //! The command line: what was typed, turned once into what it means.
 
+mod color;
 mod documents;
 mod explain;
 mod export;

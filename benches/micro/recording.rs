@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput};
 use gpuprobe_cuda::{AddressSpace, MemoryKind, Modes};
 use gpuprobe_engine::{AllocationRow, Ledger};
+use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::{Facts, Player};
 use gpuprobe_report::View;
@@ -84,6 +85,7 @@ fn config(file: &Path, question: ReportQuestion, output: PathBuf) -> ReportConfi
         top: None,
         format: AnalysisFormat::Tsv,
         output: Some(output),
+        color: ColorChoice::Never,
         gate: None,
         profiles: profile::ProfileConfig::default(),
         diff: None,

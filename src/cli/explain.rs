@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
+use super::color::ColorArgs;
 #[cfg(not(feature = "live"))]
 use super::file;
 use super::progress;
@@ -44,6 +45,9 @@ pub(super) struct ExplainArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
+    #[command(flatten)]
+    color: ColorArgs,
+
     /// End with status 100 if a leak was found.
     #[arg(long, value_enum, value_name = "VERDICT")]
     fail_on: Option<FailOn>,
@@ -60,7 +64,9 @@ impl ExplainArgs {
             Some(file) => self.of_file(file),
             None => {
                 let is_json = self.format == ExplainFormat::Json;
-                self.live.run(is_json, self.output, self.fail_on.is_some())
+                let color = self.color.choice();
+                self.live
+                    .run(is_json, (self.output, color), self.fail_on.is_some())
             }
         }
     }
@@ -87,6 +93,7 @@ impl ExplainArgs {
             },
             json: self.format == ExplainFormat::Json,
             output: self.output,
+            color: self.color.choice(),
         };
         let found = explain::run(&config, &progress::on_stderr())?;
         Ok(match self.fail_on {

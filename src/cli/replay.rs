@@ -7,8 +7,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
+use super::color::ColorArgs;
 use super::view::{Top, ViewArgs, parse_top};
 use super::{file, heading, progress};
+use gpuprobe_os::terminal::{Layout, Stream};
 use gpuprobe_os::{files, terminal};
 use gpuprobe_report::ReportFormat;
 use gpuprobe_report::replay;
@@ -47,10 +49,16 @@ pub(super) struct ReplayArgs {
     /// Write to this file instead of standard output (`-`).
     #[arg(short, long, value_name = "FILE", help_heading = heading::OUTPUT)]
     output: Option<PathBuf>,
+
+    #[command(flatten)]
+    color: ColorArgs,
 }
 
 impl ReplayArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
+        let place = self.output.filter(|path| !files::is_stdout(path));
+        let stream = place.is_none().then_some(Stream::Stdout);
+        let layout = Layout::of(stream, self.color.choice());
         let config = replay::ReplayConfig {
             file: file::or_newest(self.file),
             format: self.format,
@@ -59,14 +67,10 @@ impl ReplayArgs {
             per_call: self.per_call,
             per_record: self.per_record,
             only_last: self.last,
-            columns: match &self.output {
-                Some(path) if !files::is_stdout(path) => terminal::columns(),
-                _ => terminal::width(),
-            },
+            layout,
         };
-        let place = self.output.filter(|path| !files::is_stdout(path));
         let out = match &place {
-            None => terminal::stdout(),
+            None => terminal::stdout(layout.colored),
             Some(path) => {
                 let why = || format!("cannot write to {}", path.display());
                 Box::new(files::create(path).with_context(why)?)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
+use super::color::ColorArgs;
 use super::gate::GateArgs;
 use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
@@ -123,6 +124,9 @@ pub(super) struct ReportArgs {
     #[arg(short, long, value_name = "FILE", help_heading = heading::OUTPUT)]
     output: Option<PathBuf>,
 
+    #[command(flatten)]
+    color: ColorArgs,
+
     /// Write the classic valid.tsv, invalid.tsv and driver.tsv into this folder.
     #[arg(long, value_name = "DIR", help_heading = heading::OUTPUT)]
     export_tsv: Option<PathBuf>,
@@ -175,6 +179,7 @@ impl ReportArgs {
             top: Top::rows(self.top, None),
             format: self.format,
             output: self.output,
+            color: self.color.choice(),
             diff: self.diff,
             export_tsv: self.export_tsv,
             profiles: self.profile.config(view.full_stacks),

@@ -33,6 +33,7 @@ use std::time::Duration;
 use crate::probe::StackMode;
 use crate::probe::{AttachKind, MapEntries};
 use gpuprobe_cuda::{Function, KindSet, Layer, Modes};
+use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::FileLimits;
 use gpuprobe_report::gate;
@@ -150,6 +151,8 @@ pub struct TraceConfig {
     /// Destination of the reports, `-` for standard output. `None`: standard error with a command,
     /// else standard output.
     pub output: Option<PathBuf>,
+    /// When text has colours.
+    pub color: ColorChoice,
     /// The API layer whose memory calls are probed.
     pub api: ApiChoice,
     /// Kind of attachment; `None` for the best one that the kernel supports.

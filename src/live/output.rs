@@ -8,8 +8,10 @@ use nix::errno::Errno;
 
 use super::screen::Screen;
 use super::{Target, TraceConfig};
+use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::files;
 use gpuprobe_os::terminal;
+use gpuprobe_os::terminal::{Layout, Stream};
 use gpuprobe_report as report;
 use gpuprobe_report::activity::lines::PerRecordLine;
 use gpuprobe_report::bandwidth::CopyReport;
@@ -24,8 +26,7 @@ pub(super) struct Output {
     on_terminal: bool,
     /// Set if a report replaces the last one on the screen.
     screen: Option<Screen>,
-    /// Width of a line, if given by the user.
-    columns: Option<usize>,
+    color: ColorChoice,
     place: OutputTarget,
 }
 
@@ -60,6 +61,15 @@ impl OutputTarget {
             (None, _) => Self::Stdout,
         }
     }
+
+    /// The stream, which may be a terminal.
+    fn stream(&self) -> Option<Stream> {
+        match self {
+            Self::Stdout => Some(Stream::Stdout),
+            Self::Stderr => Some(Stream::Stderr),
+            Self::Nowhere | Self::File(_) => None,
+        }
+    }
 }
 
 /// Whether a report replaces the last: on a terminal to which nothing else is written.
@@ -74,10 +84,11 @@ impl Output {
     /// Opens the destination, so that a bad path fails before anything is traced.
     pub(super) fn open(config: &TraceConfig) -> Result<Self> {
         let place = OutputTarget::of(config);
+        let colored = Layout::of(place.stream(), config.color).colored;
         let (destination, on_terminal): (Box<dyn Write>, _) = match &place {
             OutputTarget::Nowhere => (Box::new(io::sink()), false),
-            OutputTarget::Stdout => (terminal::stdout(), io::stdout().is_terminal()),
-            OutputTarget::Stderr => (terminal::stderr(), io::stderr().is_terminal()),
+            OutputTarget::Stdout => (terminal::stdout(colored), io::stdout().is_terminal()),
+            OutputTarget::Stderr => (terminal::stderr(colored), io::stderr().is_terminal()),
             OutputTarget::File(path) => {
                 let file = files::create(path)
                     .with_context(|| format!("cannot write to {}", path.display()))?;
@@ -92,7 +103,7 @@ impl Output {
             format: config.format,
             on_terminal,
             screen: redraws(config, &place).then(Screen::default),
-            columns: terminal::columns(),
+            color: config.color,
             place,
         })
     }
@@ -104,13 +115,7 @@ impl Output {
 
     /// Writes a report. Pending single copies are written before it.
     pub(super) fn write(&mut self, report: &Report) -> Result<OutputReader> {
-        let size = match self.place {
-            OutputTarget::Stdout => terminal::size(io::stdout()),
-            OutputTarget::Stderr => terminal::size(io::stderr()),
-            OutputTarget::Nowhere | OutputTarget::File(_) => None,
-        };
-        let columns = size.map(|(columns, _)| columns);
-        self.writer.resize(self.columns.or(columns));
+        self.lay_out();
         let written = match &mut self.screen {
             Some(screen) => {
                 let mut text = Vec::new();
@@ -126,8 +131,15 @@ impl Output {
         self.outcome(written)
     }
 
+    /// Lays lines out for the output as it is now: a terminal may have been resized.
+    fn lay_out(&mut self) {
+        let layout = Layout::of(self.place.stream(), self.color);
+        self.writer.lay_out(layout);
+    }
+
     /// Writes copies, a line for each.
     pub(super) fn write_copies(&mut self, copies: &[CopyReport]) -> Result<OutputReader> {
+        self.lay_out();
         let mut written = Ok(());
         for copy in copies {
             written = written.and_then(|()| self.writer.write_copy(copy, &mut self.destination));
@@ -141,6 +153,7 @@ impl Output {
         &mut self,
         mut lines: impl Iterator<Item = PerRecordLine<'a>>,
     ) -> Result<OutputReader> {
+        self.lay_out();
         let written = lines
             .try_for_each(|line| self.writer.write_activity(&line, &mut self.destination))
             .and_then(|()| self.destination.flush());

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use gpuprobe_model::text::width;
+use gpuprobe_os::color::unpainted;
 use gpuprobe_os::{lines_said, terminal};
 
 /// The last drawn report.
@@ -41,7 +43,7 @@ impl Screen {
 
 /// The first lines of `report` that fit on the terminal, and the number of screen lines they take.
 fn fitting(report: &str, columns: usize, rows: usize) -> (String, usize) {
-    let height = |line: &str| line.chars().count().div_ceil(columns.max(1)).max(1);
+    let height = |line: &str| width(&unpainted(line)).div_ceil(columns.max(1)).max(1);
     let all: usize = report.lines().map(height).sum();
     // One line is for the cursor.
     let room = rows.saturating_sub(1);

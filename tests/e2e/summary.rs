@@ -86,7 +86,7 @@ fn root_by_gpu_lists_each_process_under_its_gpu() {
     let order = [first, process(pids[0]), second, process(pids[1])];
     assert!(order.is_sorted(), "{order:?} in {text}");
     let shown = text.lines().nth(process(pids[1])).unwrap();
-    assert!(shown.contains("700 MiB"), "{shown}");
+    assert!(shown.contains("700.00 MiB"), "{shown}");
     assert!(
         !text.contains("0x"),
         "addresses are for --allocations: {text}"

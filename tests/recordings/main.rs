@@ -26,6 +26,7 @@ mod selected;
 mod stacks;
 mod tables;
 mod tensors;
+mod terminal;
 mod texts;
 mod torch;
 mod untrusted;

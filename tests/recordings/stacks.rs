@@ -150,17 +150,17 @@ pub(crate) fn record_run(path: &Path) {
 
 const GOLDEN: &str = r"python  pid 574 uid 1000  GPU 0  traced 4.0s  2026-11-25T15:45:34+07:00
 held 29.00 MiB in 3 allocations  (peak 29.00 MiB, 1.6s ago; change +5.00 MiB)  host memory 5.00 MiB in 1 allocation
-#       HELD  %HELD              CHANGE      PEAK  N   AGE  KIND    WHERE                                   VIA
-0  20.00 MiB     69  ██████▉  -4.00 MiB  24.0 MiB  1  3.9s  device  pool.h:17 grow<float> > cudaMalloc      cudaMalloc
+#       HELD  %HELD              CHANGE       PEAK  N   AGE  KIND    WHERE                                   VIA
+0  20.00 MiB     69  ██████▉  -4.00 MiB  24.00 MiB  1  3.9s  device  pool.h:17 grow<float> > cudaMalloc      cudaMalloc
       grow<float>  /src/pool.h:17  (train) [inlined]
       load  /src/load.cc:42  (train)
       main  /src/main.cc:7  (train)
-1   8.00 MiB     28  ██▊      +8.00 MiB  8.00 MiB  1  1.7s  device  a\tb: evil\u{1b}[2J;\nname              cudaMalloc
+1   8.00 MiB     28  ██▊      +8.00 MiB   8.00 MiB  1  1.7s  device  a\tb: evil\u{1b}[2J;\nname              cudaMalloc
       evil\u{1b}[2J;\nname  (a\tb.so)
       ... what called this is not known
-2   1.00 MiB      3  ▍        +1.00 MiB  1.00 MiB  1  1.6s  device  cudaMalloc                              cudaMalloc
+2   1.00 MiB      3  ▍        +1.00 MiB   1.00 MiB  1  1.6s  device  cudaMalloc                              cudaMalloc
       (no call stack)
-3   5.00 MiB                  +5.00 MiB  5.00 MiB  1  1.5s  pinned  pool.h:17 grow<float> > cudaMallocHost  cudaMallocHost
+3   5.00 MiB                  +5.00 MiB   5.00 MiB  1  1.5s  pinned  pool.h:17 grow<float> > cudaMallocHost  cudaMallocHost
       grow<float>  /src/pool.h:17  (train) [inlined]
       load  /src/load.cc:42  (train)
       main  /src/main.cc:7  (train)

@@ -2,6 +2,7 @@
 
 use humansize::{BINARY, FormatSizeOptions, format_size};
 use serde::Serializer;
+use unicode_width::UnicodeWidthChar;
 
 /// Formats bytes in binary units, with two decimals from KiB on.
 pub fn size(bytes: u64) -> String {
@@ -29,6 +30,21 @@ pub fn printable(name: &str) -> String {
         .collect()
 }
 
+/// Columns of a terminal that `text` takes: two for a wide character, none for a combining one. No
+/// terminal takes more; some take fewer for emoji of several characters.
+pub fn width(text: &str) -> usize {
+    text.chars().map(char_width).sum()
+}
+
+/// Columns of a single character.
+pub fn char_width(c: char) -> usize {
+    match c {
+        // Selects the emoji of a character, which is wide where the character may be narrow.
+        '\u{fe0f}' => 1,
+        _ => c.width().unwrap_or(1),
+    }
+}
+
 /// Serialises an address as `0x...`.
 ///
 /// # Errors
@@ -48,6 +64,15 @@ mod tests {
         assert_eq!(size(1024), "1.00 KiB");
         assert_eq!(size(20 * 1024 * 1024), "20.00 MiB");
         assert_eq!(size(1_288_490_188), "1.20 GiB");
+    }
+
+    #[test]
+    fn columns_of_a_terminal() {
+        assert_eq!(width("pt_main"), 7);
+        assert_eq!(width("線線"), 4);
+        assert_eq!(width("e\u{301}te\u{301}"), 3);
+        assert_eq!(width("█░…"), 3);
+        assert_eq!(width("\u{2600}\u{fe0f}"), 2);
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! capabilities. Depends on: `model` (text) and the system. Provides: [`files`] (creation that
 //! follows no planted link), [`regular`] (files of traced processes), [`bounded`] reads,
 //! [`confined`] processes and their [`channel`], [`mounts`] (trust in file systems), [`proc`],
-//! [`privileges`], messages on standard error ([`say`]), and the interface for [`progress`].
+//! [`privileges`], [`terminal`]s and their [`color`]s, the interface for [`progress`], and messages on standard
+//! error ([`say`]).
 
 pub mod bounded;
 pub mod budget;
 pub mod channel;
+pub mod color;
 pub mod confined;
 pub mod files;
 pub mod kernel;

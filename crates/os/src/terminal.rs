@@ -1,38 +1,86 @@
 //! Standard output and standard error without control characters.
 
 use std::io::{self, IsTerminal, Write};
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 
+use crate::color::{ColorChoice, Escape, escape};
+
+/// An output that may be a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl Stream {
+    fn is_terminal(self) -> bool {
+        match self {
+            Self::Stdout => io::stdout().is_terminal(),
+            Self::Stderr => io::stderr().is_terminal(),
+        }
+    }
+
+    fn size(self) -> Option<(usize, usize)> {
+        match self {
+            Self::Stdout => size(io::stdout()),
+            Self::Stderr => size(io::stderr()),
+        }
+    }
+}
+
+/// How text is laid out on its output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Columns of a line; `None` for lines of any length, as in a file.
+    pub columns: Option<usize>,
+    /// Whether the text has colours.
+    pub colored: bool,
+}
+
+/// Columns of the narrowest and of the widest line on a terminal.
+const COLUMNS: RangeInclusive<usize> = 80..=240;
+
+impl Layout {
+    /// Layout of text on `stream`, or in a file if that is `None`. The width is that of the variable
+    /// `COLUMNS`, as in `ps`, else the terminal's as it is now, within 80 to 240; files and pipes have no
+    /// limit.
+    pub fn of(stream: Option<Stream>, color: ColorChoice) -> Self {
+        let size = stream.and_then(Stream::size);
+        let columns = size.map(|(columns, _)| columns.clamp(*COLUMNS.start(), *COLUMNS.end()));
+        Self {
+            columns: self::columns().or(columns),
+            colored: color.paints(stream.is_some_and(Stream::is_terminal)),
+        }
+    }
+}
+
 /// Standard output. Names chosen by traced programs appear verbatim in tables and JSON: on a
-/// terminal, control characters are written as readable escape sequences (`\x1b`). Files and pipes
-/// get all bytes unchanged.
-pub fn stdout() -> Box<dyn Write> {
-    plain(io::stdout())
+/// terminal, control characters are written as readable escape sequences (`\x1b`), all but the
+/// colours of a report if it is `colored`. Files and pipes get all bytes unchanged.
+pub fn stdout(colored: bool) -> Box<dyn Write> {
+    plain(io::stdout(), colored)
 }
 
 /// Standard error, filtered like [`stdout`].
-pub fn stderr() -> Box<dyn Write> {
-    plain(io::stderr())
+pub fn stderr(colored: bool) -> Box<dyn Write> {
+    plain(io::stderr(), colored)
 }
 
-fn plain(out: impl Write + IsTerminal + 'static) -> Box<dyn Write> {
+fn plain(out: impl Write + IsTerminal + 'static, colored: bool) -> Box<dyn Write> {
     if out.is_terminal() {
-        Box::new(Plain::new(out))
+        Box::new(Plain::new(out, colored))
     } else {
         Box::new(out)
     }
 }
 
 /// Line width from the environment variable `COLUMNS`, as in `ps`.
-pub fn columns() -> Option<usize> {
+fn columns() -> Option<usize> {
     let columns = std::env::var("COLUMNS").ok()?;
     columns.parse().ok().filter(|&columns| columns > 0)
-}
-
-/// Line width of standard output in columns; `None` if it is not a terminal and `COLUMNS` is unset:
-/// files and pipes have no limit.
-pub fn width() -> Option<usize> {
-    columns().or_else(|| Some(size(io::stdout())?.0))
 }
 
 /// Columns and lines of the terminal `out`; `None` if it is not a terminal.
@@ -58,18 +106,57 @@ pub fn clear_last(lines: usize) -> io::Result<()> {
 /// in UTF-8).
 struct Plain<W> {
     out: W,
+    /// Colours pass.
+    colored: bool,
+    /// The beginning of an escape sequence that may be a colour.
+    begun: Vec<u8>,
     /// First byte of a possible two-byte control character.
     first: Option<u8>,
 }
 
 const LATIN: u8 = 0xc2;
+const ESC: u8 = 0x1b;
 
 impl<W: Write> Plain<W> {
-    fn new(out: W) -> Self {
-        Self { out, first: None }
+    fn new(out: W, colored: bool) -> Self {
+        Self {
+            out,
+            colored,
+            begun: Vec::new(),
+            first: None,
+        }
     }
 
     fn push(&mut self, byte: u8, shown: &mut Vec<u8>) {
+        if !self.colored || (self.begun.is_empty() && byte != ESC) {
+            return self.push_text(byte, shown);
+        }
+        self.begun.push(byte);
+        match escape(&self.begun) {
+            Escape::Begun => {}
+            Escape::Whole => {
+                shown.extend(self.first.take());
+                shown.append(&mut self.begun);
+            }
+            Escape::Other => {
+                self.begun.pop();
+                self.push_begun(shown);
+                match byte {
+                    ESC => self.begun.push(byte),
+                    _ => self.push_text(byte, shown),
+                }
+            }
+        }
+    }
+
+    /// Writes the beginning of an escape sequence that is no colour.
+    fn push_begun(&mut self, shown: &mut Vec<u8>) {
+        for byte in std::mem::take(&mut self.begun) {
+            self.push_text(byte, shown);
+        }
+    }
+
+    fn push_text(&mut self, byte: u8, shown: &mut Vec<u8>) {
         let first = self.first.take();
         match byte {
             0x80..=0x9f if first.is_some() => shown.extend(format!("\\u{byte:04x}").bytes()),
@@ -97,6 +184,9 @@ impl<W: Write> Write for Plain<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        let mut shown = Vec::new();
+        self.push_begun(&mut shown);
+        self.out.write_all(&shown)?;
         self.out.flush()
     }
 }
@@ -105,17 +195,44 @@ impl<W: Write> Write for Plain<W> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::color::Tone;
 
     #[test]
     fn control_characters_are_escaped_on_a_terminal() {
         let said = "a\u{1b}[2J\r\u{9b}1m\u{7f}é線\u{a0}\u{bf}\tb\n";
         for size in 1..=said.len() {
-            let mut plain = Plain::new(Vec::new());
+            let mut plain = Plain::new(Vec::new(), false);
             for part in said.as_bytes().chunks(size) {
                 plain.write_all(part).unwrap();
             }
             let shown = String::from_utf8(plain.out).unwrap();
             assert_eq!(shown, "a\\x1b[2J\\x0d\\u009b1m\\x7fé線\u{a0}\u{bf}\tb\n");
         }
+    }
+
+    #[test]
+    fn only_colours_pass() {
+        let red = Tone::Bad.paint("LEAK");
+        let said = format!("{red} \u{1b}[2J\u{1b}\u{1b}[31mé\u{9b}31m\u{1b}[35m\u{1b}");
+        for size in 1..=said.len() {
+            let mut plain = Plain::new(Vec::new(), true);
+            for part in said.as_bytes().chunks(size) {
+                plain.write_all(part).unwrap();
+            }
+            plain.flush().unwrap();
+            let shown = String::from_utf8(plain.out).unwrap();
+            assert_eq!(
+                shown,
+                format!("{red} \\x1b[2J\\x1b\u{1b}[31mé\\u009b31m\\x1b[35m\\x1b")
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_has_lines_of_any_length_and_no_colours() {
+        let layout = Layout::of(None, ColorChoice::Auto);
+        assert!(!layout.colored);
+        assert_eq!(layout.columns, columns());
+        assert!(Layout::of(None, ColorChoice::Always).colored);
     }
 }

@@ -49,6 +49,7 @@ use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_model::stack::{Location, Symbolize};
 use gpuprobe_model::{GpuUsage, Lost, UserLoss};
+use gpuprobe_os::terminal::Layout;
 
 use activity::ActivitySummary;
 use activity::lines::PerRecordLine;
@@ -360,9 +361,10 @@ pub trait ReportWriter {
     /// Returns an error if `out` cannot be written.
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()>;
 
-    /// Sets the width of lines in columns; `None` for no limit, as in a file.
-    fn resize(&mut self, columns: Option<usize>) {
-        let _ = columns;
+    /// Sets the width of lines and whether there are colours, in text; by default, lines have any
+    /// length and no colours.
+    fn lay_out(&mut self, layout: Layout) {
+        let _ = layout;
     }
 
     /// Writes one copy to `out`.

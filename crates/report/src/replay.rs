@@ -18,6 +18,7 @@ use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_os::terminal::Layout;
 use gpuprobe_recording::log::{LogEntry, Mark};
 use gpuprobe_recording::player::{Played, Player};
 
@@ -38,8 +39,8 @@ pub struct ReplayConfig {
     pub per_record: bool,
     /// Write the last report only.
     pub only_last: bool,
-    /// Width of a line in columns, in text; `None` for no limit.
-    pub columns: Option<usize>,
+    /// Width of lines and colours, in text.
+    pub layout: Layout,
 }
 
 /// Writes the reports that the recorded run wrote, or would have written; `progress` shows how far
@@ -61,7 +62,7 @@ pub fn run(config: &ReplayConfig, out: &mut dyn Write, progress: &SharedProgress
         last: None,
         out,
     };
-    replay.writer.resize(config.columns);
+    replay.writer.lay_out(config.layout);
     tape.play(|entry| replay.entry(entry))?;
     replay.finish()
 }

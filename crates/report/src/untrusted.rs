@@ -22,7 +22,9 @@ use crate::{ReportFormat, View};
 use gpuprobe_cuda::{KindSet, MemoryKind, Modes};
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::WallClock;
+use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_os::terminal::Layout;
 use gpuprobe_recording::Database;
 use gpuprobe_recording::log;
 use gpuprobe_recording::log::LogEntry;
@@ -95,7 +97,10 @@ fn make_reports(player: &mut Player) {
         let made = report::build(state, lost, &options, sources(Some(&history)));
         for format in [ReportFormat::Text, ReportFormat::Json, ReportFormat::Csv] {
             let mut writer = format.writer(true);
-            writer.resize((!stacks).then_some(80));
+            writer.lay_out(Layout {
+                columns: (!stacks).then_some(80),
+                colored: stacks,
+            });
             let _ = writer.write(&made, &mut io::sink());
         }
     }
@@ -126,6 +131,7 @@ fn summary(file: &Path, output: Option<PathBuf>) -> question::ReportConfig {
         top: Some(5),
         format: question::AnalysisFormat::Text,
         output,
+        color: ColorChoice::Always,
         diff: None,
         gate: None,
         profiles: profile::ProfileConfig::default(),
@@ -229,7 +235,10 @@ pub fn analyse(file: &Path, folder: &Path) {
         per_call: true,
         per_record: true,
         only_last: false,
-        columns: Some(80),
+        layout: Layout {
+            columns: Some(80),
+            colored: true,
+        },
     };
     let _ = replay::run(&replayed, &mut io::sink(), &progress);
 }

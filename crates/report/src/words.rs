@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use gpuprobe_model::text::{printable, size};
+use gpuprobe_model::text::{printable, size, width};
+use gpuprobe_os::color::{Tone, unpainted};
 
 /// `1 site`, `2 sites`, `2 launches`.
 pub(crate) fn plural(number: u64, what: &str) -> String {
@@ -12,6 +13,16 @@ pub(crate) fn plural(number: u64, what: &str) -> String {
         _ => "s",
     };
     format!("{number} {what}{plural}")
+}
+
+/// Columns that a painted text takes.
+pub(crate) fn columns_of(text: &str) -> usize {
+    width(&unpainted(text))
+}
+
+/// Of secondary interest.
+pub(crate) fn dim(text: &str) -> String {
+    Tone::Dim.paint(text)
 }
 
 /// Who a process is, as far as that is known.
@@ -80,30 +91,12 @@ impl Who<'_> {
     }
 }
 
-/// Bytes in three digits: `1.50 GiB`, `32.0 MiB`, `512 KiB`.
-pub(crate) fn short_size(bytes: u64) -> String {
-    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1023.5 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let decimals = match value {
-        _ if unit == 0 => 0,
-        value if value < 9.995 => 2,
-        value if value < 99.95 => 1,
-        _ => 0,
-    };
-    format!("{value:.decimals$} {}", UNITS[unit])
-}
-
-/// The same of a change: `+32.0 MiB`, `-1.50 GiB`, `0`.
+/// A change: `+32.00 MiB`, `-1.50 GiB`, `0`.
 pub(crate) fn signed_size(bytes: i64) -> String {
     match bytes {
         0 => "0".into(),
-        1.. => format!("+{}", short_size(bytes.unsigned_abs())),
-        _ => format!("-{}", short_size(bytes.unsigned_abs())),
+        1.. => format!("+{}", size(bytes.unsigned_abs())),
+        _ => format!("-{}", size(bytes.unsigned_abs())),
     }
 }
 
@@ -152,12 +145,12 @@ pub(crate) fn wrapped(
     columns: Option<usize>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let width = first.chars().count();
-    let room = columns.unwrap_or(usize::MAX).saturating_sub(width);
+    let indent = columns_of(first);
+    let room = columns.unwrap_or(usize::MAX).saturating_sub(indent);
     let mut lines = vec![String::new()];
     for word in said.split(' ') {
-        let line = lines.last_mut().map_or(0, |line| line.chars().count());
-        if line > 0 && line + 1 + word.chars().count() > room {
+        let line = lines.last_mut().map_or(0, |line| columns_of(line));
+        if line > 0 && line + 1 + columns_of(word) > room {
             lines.push(String::new());
         }
         if let Some(line) = lines.last_mut() {
@@ -170,7 +163,7 @@ pub(crate) fn wrapped(
     for (index, line) in lines.iter().enumerate() {
         match index {
             0 => writeln!(out, "{first}{line}")?,
-            _ => writeln!(out, "{:width$}{line}", "")?,
+            _ => writeln!(out, "{:indent$}{line}", "")?,
         }
     }
     Ok(())
@@ -181,17 +174,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_in_few_digits() {
-        assert_eq!(short_size(0), "0 B");
-        assert_eq!(short_size(999), "999 B");
-        assert_eq!(short_size(1000), "1000 B");
-        assert_eq!(short_size(1000 << 20), "1000 MiB");
-        assert_eq!(short_size(1024 << 20), "1.00 GiB");
-        assert_eq!(short_size(32 << 20), "32.0 MiB");
-        assert_eq!(short_size(3 << 29), "1.50 GiB");
-        assert_eq!(short_size(u64::MAX), "16.0 EiB");
+    fn changes_have_a_sign() {
         assert_eq!(signed_size(0), "0");
-        assert_eq!(signed_size(-(512 << 10)), "-512 KiB");
+        assert_eq!(signed_size(-(512 << 10)), "-512.00 KiB");
         assert_eq!(signed_size(i64::MIN), "-8.00 EiB");
     }
 

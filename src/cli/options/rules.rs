@@ -112,6 +112,13 @@ pub(super) const RULES: &[OptionRule] = &[
         why: "it is about text; other formats have all of them",
     },
     OptionRule {
+        commands: &[TRACE, "report", "replay", "explain"],
+        options: &["color"],
+        works: |given| given.is_text(),
+        grade: Warning,
+        why: "colours are for text",
+    },
+    OptionRule {
         commands: &[TRACE],
         options: &["scroll"],
         works: |given| !given.has("command") && !given.has("output"),

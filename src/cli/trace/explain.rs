@@ -14,6 +14,7 @@ use super::target::TargetArgs;
 use super::wrong;
 use crate::live::{self, Explains, Target, TraceConfig};
 use gpuprobe_cuda::Modes;
+use gpuprobe_os::color::ColorChoice;
 use gpuprobe_report::{ReportFormat, View, profile};
 
 /// How long is watched by default: a verdict of growth needs nearly that.
@@ -33,7 +34,7 @@ impl Explained {
     pub(in crate::cli) fn run(
         self,
         is_json: bool,
-        output: Option<PathBuf>,
+        output: (Option<PathBuf>, ColorChoice),
         fails: bool,
     ) -> Result<ExitCode> {
         live::run(&self.into_config(is_json, output, fails))
@@ -51,7 +52,12 @@ impl Explained {
         }
     }
 
-    fn into_config(self, is_json: bool, output: Option<PathBuf>, fails: bool) -> TraceConfig {
+    fn into_config(
+        self,
+        is_json: bool,
+        (output, color): (Option<PathBuf>, ColorChoice),
+        fails: bool,
+    ) -> TraceConfig {
         let (target, advanced) = (self.target, self.advanced);
         let is_command = matches!(target.target(), Target::Command(_));
         TraceConfig {
@@ -84,6 +90,7 @@ impl Explained {
                 false => ReportFormat::Text,
             },
             output,
+            color,
             api: advanced.api,
             attach: advanced.attach,
             map_entries: advanced.map_entries,

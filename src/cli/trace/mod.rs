@@ -17,6 +17,7 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Subcommand};
 
+use super::color::ColorArgs;
 use super::gate::GateArgs;
 use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
@@ -159,6 +160,9 @@ pub(super) struct TraceArgs {
     scroll: bool,
 
     #[command(flatten)]
+    color: ColorArgs,
+
+    #[command(flatten)]
     gate: GateArgs,
 
     /// Record into the new file FILE too, for `gpuprobe report`.
@@ -250,6 +254,7 @@ impl TraceArgs {
             top: Top::rows(self.top, self.format.default_top()),
             format: self.format,
             output: self.output,
+            color: self.color.choice(),
             api: self.advanced.api,
             attach: self.advanced.attach,
             map_entries: self.advanced.map_entries,

@@ -14,6 +14,7 @@ use super::limits::LimitArgs;
 use super::target::TargetArgs;
 use crate::live::{RecordConfig, RecordingName, TraceConfig};
 use gpuprobe_cuda::Modes;
+use gpuprobe_os::color::ColorChoice;
 use gpuprobe_report::profile;
 use gpuprobe_report::{ReportFormat, View};
 
@@ -113,6 +114,7 @@ impl RecordArgs {
             top: Some(0),
             format: ReportFormat::Json,
             output: None,
+            color: ColorChoice::Never,
             api: self.advanced.api,
             attach: self.advanced.attach,
             map_entries: self.advanced.map_entries,

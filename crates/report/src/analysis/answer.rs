@@ -13,17 +13,19 @@ use super::report::AnalysisFormat;
 use super::tables::optional;
 use super::{diff, tables, text};
 use crate::memleak::{AllocationReport, Memleak, ProcessReport, SiteReport, ThreadReport};
+use crate::text::lines::laid_out;
 use crate::{GroupBy, Report, SortBy, View};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_model::stack::Frame;
+use gpuprobe_os::terminal::Layout;
 
 /// Writes results in a format.
 pub(super) struct AnswerWriter {
     pub(super) format: AnalysisFormat,
     /// Limit on the rows of a list, in text.
     pub(super) top: usize,
-    /// Width of a line in columns, in text; `None` for no limit.
-    pub(super) width: Option<usize>,
+    /// Width of lines and colours, in text.
+    pub(super) layout: Layout,
     /// Grouping, filters and order of lists.
     pub(super) view: View,
     /// Whether host memory is listed, too.
@@ -174,7 +176,7 @@ impl AnswerWriter {
             return Ok(());
         };
         match self.format {
-            AnalysisFormat::Text => return written(text::listing(self, report, out)),
+            AnalysisFormat::Text => return self.text(out, |out| text::listing(self, report, out)),
             AnalysisFormat::Json => return json(report, out),
             AnalysisFormat::Tsv | AnalysisFormat::Csv => {}
         }
@@ -213,10 +215,19 @@ impl AnswerWriter {
         self.table(&columns, rows, out)
     }
 
+    /// Writes text, laid out.
+    fn text(
+        &self,
+        out: &mut dyn Write,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<()> {
+        written(laid_out(self.layout, out, write))
+    }
+
     fn lines(&self) -> text::ListLength {
         text::ListLength {
             top: self.top,
-            width: self.width,
+            width: self.layout.columns,
         }
     }
 
@@ -230,7 +241,9 @@ impl AnswerWriter {
         match self.format {
             AnalysisFormat::Json => return json(report, out),
             AnalysisFormat::Text => {
-                return written(text::question(question, report, self.lines(), out));
+                return self.text(out, |out| {
+                    text::question(question, report, self.lines(), out)
+                });
             }
             AnalysisFormat::Tsv | AnalysisFormat::Csv => {}
         }
@@ -254,7 +267,7 @@ impl AnswerWriter {
     pub(super) fn diff(&self, diff: &diff::Diff, out: &mut dyn Write) -> Result<()> {
         match self.format {
             AnalysisFormat::Text => {
-                return written(text::diff(diff, &self.view, self.lines(), out));
+                return self.text(out, |out| text::diff(diff, &self.view, self.lines(), out));
             }
             AnalysisFormat::Json => return json(diff, out),
             AnalysisFormat::Tsv | AnalysisFormat::Csv => {}

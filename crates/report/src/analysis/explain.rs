@@ -8,11 +8,11 @@ use anyhow::{Context, Result};
 use super::Selection;
 use super::answer::AnswerWriter;
 use super::file::FileQuestion;
-use super::report::{AnalysisFormat, of_all_sites, open};
+use super::report::{AnalysisFormat, layout, of_all_sites, open};
 use crate::View;
 use crate::explain::Explain;
+use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
-use gpuprobe_os::terminal;
 use gpuprobe_recording::Database;
 
 /// Options of `gpuprobe explain FILE`.
@@ -26,6 +26,8 @@ pub struct ExplainFileConfig {
     pub json: bool,
     /// Output file; `None` and `-` for standard output.
     pub output: Option<PathBuf>,
+    /// When text has colours.
+    pub color: ColorChoice,
 }
 
 /// Explains the memory events of a file; `progress` shows how far reading is.
@@ -39,17 +41,15 @@ pub fn run(config: &ExplainFileConfig, progress: &SharedProgress) -> Result<Expl
     let database = Database::open_with(&config.file, progress)?;
     let mut report = of_all_sites(&database, &config.selection, view, FileQuestion::Explain)?;
     report.explain = Explain::of(&report);
-    let (mut out, _) = open(config.output.as_deref())?;
+    let layout = layout(config.output.as_deref(), config.color);
+    let (mut out, _) = open(config.output.as_deref(), layout)?;
     let writer = AnswerWriter {
         format: match config.json {
             true => AnalysisFormat::Json,
             false => AnalysisFormat::Text,
         },
         top: usize::MAX,
-        width: match config.output {
-            Some(_) => terminal::columns(),
-            None => terminal::width(),
-        },
+        layout,
         view,
         host: false,
     };

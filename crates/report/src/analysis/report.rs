@@ -16,10 +16,12 @@ use crate::gate::{self, Gate};
 use crate::profile;
 use crate::profile::{Profile, ProfiledMemory, Weight};
 use crate::{GroupBy, Report, View};
+use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::files;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::say;
 use gpuprobe_os::terminal;
+use gpuprobe_os::terminal::{Layout, Stream};
 use gpuprobe_recording::{Database, Session};
 
 /// Output formats of analyses.
@@ -63,6 +65,8 @@ pub struct ReportConfig {
     pub format: AnalysisFormat,
     /// Output file; `None` and `-` for standard output.
     pub output: Option<PathBuf>,
+    /// When text has colours.
+    pub color: ColorChoice,
     /// Compare with this later run instead.
     pub diff: Option<PathBuf>,
     /// Profiles to write, too.
@@ -216,7 +220,8 @@ fn report(config: &ReportConfig, progress: &SharedProgress) -> Result<()> {
              --calls, --waits, --nvtx, --processes or --analysis, or take --format text or json"
         );
     }
-    let (mut out, file) = open(config.output.as_deref())?;
+    let layout = layout(config.output.as_deref(), config.color);
+    let (mut out, file) = open(config.output.as_deref(), layout)?;
     let answered = answer(config, &database, &session, &mut *out, file)
         .and_then(|()| out.flush().context("cannot write the report"));
     match answered {
@@ -230,11 +235,20 @@ fn is_broken_pipe(error: &Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)
 }
 
+/// Layout of text at the output.
+pub(super) fn layout(path: Option<&Path>, color: ColorChoice) -> Layout {
+    let is_file = path.is_some_and(|path| !files::is_stdout(path));
+    Layout::of((!is_file).then_some(Stream::Stdout), color)
+}
+
 /// Opens the output; also returns the file if it is a regular one.
-pub(super) fn open(path: Option<&Path>) -> Result<(Box<dyn Write>, Option<fs::File>)> {
+pub(super) fn open(
+    path: Option<&Path>,
+    layout: Layout,
+) -> Result<(Box<dyn Write>, Option<fs::File>)> {
     let buffered = |out: Box<dyn Write>| Box::new(BufWriter::with_capacity(1 << 18, out));
     let Some(path) = path.filter(|path| !files::is_stdout(path)) else {
-        return Ok((buffered(terminal::stdout()), None));
+        return Ok((buffered(terminal::stdout(layout.colored)), None));
     };
     let why = || format!("cannot write to {}", path.display());
     let file = files::create(path).with_context(why)?;
@@ -254,13 +268,11 @@ fn answer(
     file: Option<fs::File>,
 ) -> Result<()> {
     let selection = &config.selection;
+    let layout = layout(config.output.as_deref(), config.color);
     let writer = AnswerWriter {
         format: config.format,
         top: config.top.unwrap_or(usize::MAX),
-        width: match config.output {
-            Some(_) => terminal::columns(),
-            None => terminal::width(),
-        },
+        layout,
         view: config.view,
         host: selection.host,
     };

@@ -107,7 +107,7 @@ fn to_output<T: Default>(
 ) -> Result<T> {
     let path = config.output.as_deref();
     let Some(path) = path.filter(|path| !files::is_stdout(path)) else {
-        return match write(&mut terminal::stdout()) {
+        return match write(&mut terminal::stdout(false)) {
             Err(error) if is_broken_pipe(&error) => Ok(T::default()),
             done => done,
         };

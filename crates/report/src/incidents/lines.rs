@@ -7,10 +7,14 @@ use crate::memleak::LeftOut;
 use crate::owners::{OwnerReport, UNKNOWN};
 use crate::words::{Who, amount, plural, short_age, short_model, wrapped};
 use gpuprobe_model::text::{printable, size};
+use gpuprobe_os::color::Tone;
 
 /// Other processes that are named, and owners.
 const MAX_OTHERS: usize = 10;
 const MAX_OWNERS: usize = 5;
+
+/// Words with which an incident begins.
+const OUT_OF_MEMORY: &str = "out of memory";
 
 /// Writes incidents, in lines of so many columns.
 ///
@@ -23,9 +27,16 @@ pub(crate) fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     for incident in incidents {
-        for line in incident.lines() {
-            let indent = line.len() - line.trim_start().len();
-            wrapped(&line[..indent], line.trim_start(), columns, out)?;
+        for (index, line) in incident.lines().iter().enumerate() {
+            let said = line.trim_start();
+            let indent = &line[..line.len() - said.len()];
+            match (index, said.strip_prefix(OUT_OF_MEMORY)) {
+                (0, Some(rest)) => {
+                    let said = Tone::Bad.paint(OUT_OF_MEMORY) + rest;
+                    wrapped(indent, &said, columns, out)?;
+                }
+                _ => wrapped(indent, said, columns, out)?,
+            }
         }
     }
     match refused {
@@ -84,7 +95,7 @@ impl IncidentReport {
             None => "memory of unknown size".into(),
         };
         format!(
-            "out of memory #{}{}: {} was refused {asked} on {} at {}: {}",
+            "{OUT_OF_MEMORY} #{}{}: {} was refused {asked} on {} at {}: {}",
             self.id,
             at.unwrap_or_default(),
             program(&self.who()),
@@ -215,7 +226,10 @@ impl IncidentReport {
         )];
         if let Some(free) = pytorch.largest_free_bytes.filter(|_| pytorch.segments > 0) {
             let cached = size(reserved.saturating_sub(allocated));
-            let mut said = format!("{cached} cached: largest free block {}", size(free));
+            let mut said = match reserved > allocated {
+                true => format!("{cached} cached: largest free block {}", size(free)),
+                false => "nothing cached".to_owned(),
+            };
             if let Some(pinned) = pytorch.pinned_by_small_bytes.filter(|bytes| *bytes > 0) {
                 said += &format!(
                     "; {} held by segments with less than 5 % in use",

@@ -4,6 +4,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 
+use gpuprobe_model::text::width;
+
 use super::elide;
 use super::render::{NameShape, Spans, ranks, render};
 use super::tree::{Sequence, parse};
@@ -19,7 +21,7 @@ const ROUNDS: usize = 4;
 /// omitted, those last that distinguish the names or name the computation, then characters; names
 /// that are still equal get a number.
 ///
-/// The names must be printable; a column is a character.
+/// The names must be printable.
 pub fn fit(names: &[&str], columns: Option<usize>) -> Vec<String> {
     shown_by(names, columns, |names, columns| {
         let shown = names.iter().map(|name| name.within(columns)).collect();
@@ -110,7 +112,7 @@ impl<'a> KernelLabel<'a> {
     /// The name in at most `columns`, without the arguments of the lowest classes.
     fn within_by(&self, detail: usize, columns: usize, classes: &[(Class, usize)]) -> String {
         let whole = self.whole(detail);
-        if elide::width(&whole) <= columns || detail >= DETAILS.len() {
+        if width(&whole) <= columns || detail >= DETAILS.len() {
             return elide::middle(&whole, columns);
         }
         let ranks = ranks(classes);
@@ -128,12 +130,12 @@ impl<'a> KernelLabel<'a> {
                 render(&self.nodes, shape, None)
             };
             text = shown(most);
-            if elide::width(&text) <= columns {
+            if width(&text) <= columns {
                 let (mut from, mut enough) = (0, most);
                 while from < enough {
                     let middle = usize::midpoint(from, enough);
                     let made = shown(middle);
-                    if elide::width(&made) <= columns {
+                    if width(&made) <= columns {
                         (enough, text) = (middle, made);
                     } else {
                         from = middle + 1;
@@ -268,8 +270,8 @@ impl<'a> NameList<'a> {
                 let suffix = format!("~{number}");
                 *number += 1;
                 let room = self.columns.saturating_sub(suffix.len());
-                let text = base.chars().take(room).collect::<String>() + &suffix;
-                if elide::width(&text) > self.columns {
+                let text = elide::before(&base, room).to_owned() + &suffix;
+                if width(&text) > self.columns {
                     // There is no room for numbers.
                     break;
                 }

@@ -7,7 +7,7 @@
 
 mod apart;
 mod brackets;
-mod elide;
+pub(crate) mod elide;
 mod render;
 mod tree;
 mod weight;

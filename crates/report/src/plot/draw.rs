@@ -63,7 +63,7 @@ pub fn write(chart: &Chart, path: &Path, size: (u32, u32)) -> Result<()> {
         _ => bail!("{shown}: pictures are .svg or .png"),
     };
     let file: Box<dyn Write> = if files::is_stdout(path) {
-        terminal::stdout()
+        terminal::stdout(false)
     } else {
         Box::new(files::create(path).map_err(|e| why(e.to_string()))?)
     };

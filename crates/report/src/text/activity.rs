@@ -13,7 +13,7 @@ use super::times::{COPY_TIMES, TIMES, cells, gigabytes, percent, time, write_sha
 use crate::activity::{
     ActivitySummary, CallSummary, CopySummary, DeviceSummary, MemorySummary, ProcessSummary, Timed,
 };
-use crate::words::{Who, plural};
+use crate::words::{Who, dim, plural};
 
 /// Lists of a process are indented by this.
 const INDENT: usize = 4;
@@ -27,7 +27,8 @@ pub(super) fn write(report: &ActivitySummary, page: &Page, out: &mut dyn Write) 
     }
     if report.forgotten_processes > 0 {
         let count = report.forgotten_processes;
-        writeln!(out, "... and {count} processes that ended long ago")?;
+        let more = format!("... and {count} processes that ended long ago");
+        writeln!(out, "{}", dim(&more))?;
     }
     Ok(())
 }
@@ -149,7 +150,10 @@ fn table(first: &[Column], last: &[Column]) -> ReportTable {
 fn rest(count: u64, out: &mut dyn Write) -> io::Result<()> {
     match count {
         0 => Ok(()),
-        count => writeln!(out, "{:INDENT$}... and {count} more (--top all)", ""),
+        count => {
+            let more = format!("... and {count} more (--top all)");
+            writeln!(out, "{:INDENT$}{}", "", dim(&more))
+        }
     }
 }
 

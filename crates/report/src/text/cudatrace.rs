@@ -8,7 +8,7 @@ use gpuprobe_model::text::printable;
 use super::page::Page;
 use super::table::{Column, ReportTable};
 use crate::cudatrace::{Cudatrace, KernelReport, LauncherReport};
-use crate::words::{Who, plural};
+use crate::words::{Who, dim, plural};
 
 /// Blocks of the bar of a kernel that has all launches.
 const BAR_WIDTH: f64 = 16.0;
@@ -63,7 +63,8 @@ fn write_process(
     if process.omitted_kernels > 0 {
         let kernels = plural(process.omitted_kernels, "more kernel");
         let launches = plural(process.omitted_launches, "launch");
-        writeln!(out, "... {kernels}, {launches} (--top all)")?;
+        let more = format!("... {kernels}, {launches} (--top all)");
+        writeln!(out, "{}", dim(&more))?;
     }
     Ok(())
 }
@@ -121,6 +122,8 @@ fn dimensions(dimensions: [u32; 3]) -> String {
 mod tests {
     use std::collections::HashSet;
 
+    use gpuprobe_os::color::unpainted;
+
     use super::*;
 
     fn report(names: &[&str]) -> Cudatrace {
@@ -170,7 +173,7 @@ mod tests {
     fn written(report: &Cudatrace, width: Option<usize>) -> String {
         let mut out = Vec::new();
         write(report, &Page::new(width, None), &mut out).unwrap();
-        String::from_utf8(out).unwrap()
+        unpainted(&String::from_utf8(out).unwrap())
     }
 
     #[test]

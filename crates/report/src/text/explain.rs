@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use gpuprobe_model::text::{printable, size};
 
+use gpuprobe_os::color::Tone;
+
 use super::page::Page;
 use super::process::write_owners;
 use crate::explain::{Explain, NEVER_FREED, Severity, VerdictReport};
@@ -21,7 +23,7 @@ pub(crate) fn write(explain: &Explain, page: &Page, out: &mut dyn Write) -> io::
         if index > 0 {
             writeln!(out)?;
         }
-        writeln!(out, "{}", process.title)?;
+        writeln!(out, "{}", Tone::Heading.paint(&process.title))?;
         let fine = |one: &&VerdictReport| one.grade == Severity::Fine && one.site.is_some();
         let (fine, others): (Vec<_>, Vec<_>) = explain.of_process(process.pid).partition(fine);
         let first = others.iter().filter(|one| one.grade < Severity::Fine);
@@ -35,7 +37,8 @@ pub(crate) fn write(explain: &Explain, page: &Page, out: &mut dyn Write) -> io::
             let bytes = rest.iter().map(|one| one.bytes);
             let bytes = bytes.fold(0, u64::saturating_add);
             let more = plural(rest.len() as u64, "more site");
-            writeln!(out, "ok    {more}, {}, as they should be", size(bytes))?;
+            let fine = grade(Severity::Fine);
+            writeln!(out, "{fine}{more}, {}, as they should be", size(bytes))?;
         }
         let last = others.iter().filter(|one| one.grade >= Severity::Fine);
         last.clone().try_for_each(|one| write_one(one, page, out))?;
@@ -62,12 +65,7 @@ fn write_one(one: &VerdictReport, page: &Page, out: &mut dyn Write) -> io::Resul
         other => format!(" ({other})"),
     };
     let line = format!("{place}{first}{unsure}");
-    wrapped(
-        &format!("{:<6}", one.grade.word()),
-        &line,
-        page.columns,
-        out,
-    )?;
+    wrapped(&grade(one.grade), &line, page.columns, out)?;
     for part in parts {
         wrapped("      ", part, page.columns, out)?;
     }
@@ -75,4 +73,17 @@ fn write_one(one: &VerdictReport, page: &Page, out: &mut dyn Write) -> io::Resul
         wrapped("      -> ", one.advice, page.columns, out)?;
     }
     Ok(())
+}
+
+/// The word in front of a verdict, in six columns.
+fn grade(grade: Severity) -> String {
+    let word = grade.word();
+    let tone = match grade {
+        Severity::Leak => Tone::Bad,
+        Severity::Warning => Tone::Warning,
+        Severity::Fine => Tone::Good,
+        Severity::Note => Tone::Dim,
+    };
+    let padding = " ".repeat(6_usize.saturating_sub(word.len()));
+    tone.paint(word) + &padding
 }

@@ -8,7 +8,7 @@ use gpuprobe_model::text::{printable, size};
 use super::page::{Page, bar};
 use super::table::{Column, ReportTable};
 use crate::memleak::{GpuShare, Memleak, ProcessReport};
-use crate::words::{plural, short_model, short_size, signed_size};
+use crate::words::{dim, plural, short_model, signed_size};
 
 /// Blocks of the bar of a GPU that is full.
 const BAR: usize = 18;
@@ -136,12 +136,12 @@ fn table(
             process.who().user(),
             command(process, page),
             container(process),
-            share.used_bytes.map_or(String::new(), short_size),
-            short_size(share.live_bytes),
-            rest.map_or(String::new(), short_size),
+            share.used_bytes.map_or(String::new(), size),
+            held(share.live_bytes),
+            rest.map_or(String::new(), size),
             process
                 .change_bytes_per_minute
-                .map_or(String::new(), compact),
+                .map_or(String::new(), signed_size),
             top_site(process),
         ]);
     }
@@ -154,16 +154,17 @@ fn table(
         .iter()
         .map(|(_, share)| share.used_bytes.unwrap_or(share.live_bytes));
     let bytes = size(bytes.fold(0, u64::saturating_add));
-    writeln!(
-        out,
-        "  ... {} more, {bytes} (--top all)",
-        processes(rest.len() as u64)
-    )
+    let more = processes(rest.len() as u64);
+    let more = format!("... {more} more, {bytes} (--top all)");
+    writeln!(out, "  {}", dim(&more))
 }
 
-/// `+1.17G`: the column is narrow.
-fn compact(bytes: i64) -> String {
-    signed_size(bytes).replace("iB", "").replace(' ', "")
+/// A size; empty if there is nothing.
+fn held(bytes: u64) -> String {
+    match bytes {
+        0 => String::new(),
+        bytes => size(bytes),
+    }
 }
 
 /// Columns of a command where lines are short, and where they are not.
@@ -214,14 +215,10 @@ fn write_others(others: &[&ProcessReport], page: &Page, out: &mut dyn Write) -> 
     ];
     let mut table = ReportTable::new(2, &columns);
     for process in others {
-        let host = match process.live.host_bytes {
-            0 => String::new(),
-            bytes => size(bytes),
-        };
         table.row([
             process.pid.to_string(),
             process.who().user(),
-            host,
+            held(process.live.host_bytes),
             process.who().program(),
         ]);
     }
@@ -261,20 +258,23 @@ pub(super) fn write_processes(
             command(process, page),
             container(process),
             gpus.join(","),
-            short_size(process.live.live_bytes),
+            size(process.live.live_bytes),
             process.change_bytes.map_or(String::new(), signed_size),
-            short_size(process.peak_bytes),
+            size(process.peak_bytes),
             process.live.live_allocations.to_string(),
             process
                 .nvml
-                .map_or(String::new(), |nvml| short_size(nvml.used_bytes)),
+                .map_or(String::new(), |nvml| size(nvml.used_bytes)),
             top_site(process),
         ]);
     }
     table.write(page.columns, out)?;
     match listed.len() - shown {
         0 => Ok(()),
-        more => writeln!(out, "... {} more (--top all)", processes(more as u64)),
+        more => {
+            let more = format!("... {} more (--top all)", processes(more as u64));
+            writeln!(out, "{}", dim(&more))
+        }
     }
 }
 

@@ -6,8 +6,9 @@ use super::page::Page;
 use super::{classic, host, process};
 use crate::GroupBy;
 use crate::memleak::{Memleak, ProcessReport};
-use crate::words::{amount, plural};
+use crate::words::{amount, dim, plural};
 use gpuprobe_model::text::size;
+use gpuprobe_os::color::Tone;
 
 /// Ended processes that hold nothing are named up to here.
 const MAX_EMPTY: usize = 10;
@@ -35,7 +36,12 @@ pub(super) fn write(
     write_calls(memleak, page, out)?;
     if is_final {
         let live = &memleak.live;
-        writeln!(out, "TOTAL LEAKED: {}", size(live.live_bytes))?;
+        let total = format!("TOTAL LEAKED: {}", size(live.live_bytes));
+        let tone = match live.live_bytes {
+            0 => Tone::Good,
+            _ => Tone::Bad,
+        };
+        writeln!(out, "{}", tone.paint(&total))?;
         let (bytes, count) = (live.live_bytes, live.live_allocations);
         writeln!(
             out,
@@ -93,7 +99,8 @@ fn write_each(
             )?;
         }
         if let Some(more) = empty.len().checked_sub(MAX_EMPTY).filter(|&more| more > 0) {
-            writeln!(out, "... {more} more ended and left nothing")?;
+            let more = format!("... {more} more ended and left nothing");
+            writeln!(out, "{}", dim(&more))?;
         }
     }
     Ok(())

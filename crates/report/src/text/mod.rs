@@ -6,6 +6,7 @@ mod classic;
 mod cudatrace;
 pub(crate) mod explain;
 mod host;
+pub(crate) mod lines;
 mod memleak;
 mod nvidia_smi;
 pub(crate) mod page;
@@ -23,94 +24,107 @@ use super::activity::lines::PerRecordLine;
 use super::bandwidth::CopyReport;
 use super::memleak::Memleak;
 use super::{GroupBy, Report, ReportWriter, incidents};
-use crate::words::Who;
+use crate::words::{Who, dim};
 use gpuprobe_model::clock;
 use gpuprobe_model::text::printable;
+use gpuprobe_os::color::Tone;
+use gpuprobe_os::terminal::Layout;
+use lines::laid_out;
 use page::Page;
 
 #[derive(Default)]
 pub(super) struct TextWriter {
     /// Whose records were written last.
     pid: Option<u32>,
-    /// Columns of a line; `None` for lines of any length.
-    columns: Option<usize>,
+    layout: Layout,
 }
 
 impl ReportWriter for TextWriter {
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
-        let time = report.time.as_ref();
-        let time = match self.columns {
-            Some(_) => time.map(|time| time.format("%H:%M:%S").to_string()),
-            None => time.map(clock::rfc3339_seconds),
+        // Scripts read the allocations of threads: these are not shortened.
+        let columns = self.layout.columns.filter(|_| !is_classic(report));
+        let layout = Layout {
+            columns,
+            ..self.layout
         };
-        let is_classic = |memleak: &Memleak| memleak.group == GroupBy::Thread;
-        let is_classic = report.memleak.as_ref().is_some_and(is_classic);
-        let page = if is_classic {
-            Page::new(
-                self.columns,
-                report.time.as_ref().map(clock::rfc3339_seconds),
-            )
-        } else {
-            Page::new(self.columns, time)
-        };
-        if let Some(explain) = &report.explain {
-            explain::write(explain, &page, out)?;
-            incidents::write(&report.incidents, report.refused, self.columns, out)?;
-            write_lost(report, out)?;
-            return Ok(());
-        }
-        if let Some(memleak) = &report.memleak {
-            memleak::write(memleak, report.is_final, &page, out)?;
-        }
-        if !report.incidents.is_empty() {
-            separate(report.memleak.is_some(), out)?;
-            incidents::write(&report.incidents, report.refused, self.columns, out)?;
-        }
-        if let Some(cudatrace) = &report.cudatrace {
-            separate(report.memleak.is_some(), out)?;
-            cudatrace::write(cudatrace, &page, out)?;
-        }
-        if let Some(bandwidth) = &report.bandwidth_util {
-            separate(report.memleak.is_some() || report.cudatrace.is_some(), out)?;
-            bandwidth::write(bandwidth, &page, out)?;
-        }
-        if let Some(activity) = &report.activity {
-            let before = [
-                report.memleak.is_some(),
-                report.cudatrace.is_some(),
-                report.bandwidth_util.is_some(),
-            ];
-            separate(before.contains(&true), out)?;
-            activity::write(activity, &page, out)?;
-        }
-        if !report.lost.any() && !is_classic {
-            writeln!(out, "lost: nothing")?;
-        }
-        write_lost(report, out)?;
-        writeln!(out)
+        laid_out(layout, out, |out| write(report, columns, out))
     }
 
-    fn resize(&mut self, columns: Option<usize>) {
-        self.columns = columns;
+    fn lay_out(&mut self, layout: Layout) {
+        self.layout = layout;
     }
 
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()> {
-        bandwidth::write_copy(copy, out)
+        laid_out(self.layout, out, |out| bandwidth::write_copy(copy, out))
     }
 
     fn write_activity(&mut self, line: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()> {
         let pid = line.activity.pid;
-        if self.pid != Some(pid) {
-            self.pid = Some(pid);
-            let who = Who {
-                pid,
-                comm: line.comm,
-                ..Who::default()
-            };
-            writeln!(out, "{}", who.title())?;
-        }
-        line.write_text(out)
+        let is_other = self.pid.replace(pid) != Some(pid);
+        laid_out(self.layout, out, |out| {
+            if is_other {
+                let who = Who {
+                    pid,
+                    comm: line.comm,
+                    ..Who::default()
+                };
+                writeln!(out, "{}", Tone::Heading.paint(&who.title()))?;
+            }
+            line.write_text(out)
+        })
     }
+}
+
+/// Whether a report lists memory by thread, as the first version did.
+fn is_classic(report: &Report) -> bool {
+    let memleak = report.memleak.as_ref();
+    memleak.is_some_and(|memleak| memleak.group == GroupBy::Thread)
+}
+
+/// Writes a report in lines of `columns`, painted.
+fn write(report: &Report, columns: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
+    let is_classic = is_classic(report);
+    let time = report.time.as_ref();
+    let time = match columns {
+        Some(_) => time.map(|time| time.format("%H:%M:%S").to_string()),
+        _ => time.map(clock::rfc3339_seconds),
+    };
+    let page = Page::new(columns, time);
+    if let Some(explain) = &report.explain {
+        explain::write(explain, &page, out)?;
+        incidents::write(&report.incidents, report.refused, columns, out)?;
+        write_lost(report, out)?;
+        return Ok(());
+    }
+    if let Some(memleak) = &report.memleak {
+        memleak::write(memleak, report.is_final, &page, out)?;
+    }
+    if !report.incidents.is_empty() {
+        separate(report.memleak.is_some(), out)?;
+        incidents::write(&report.incidents, report.refused, columns, out)?;
+    }
+    if let Some(cudatrace) = &report.cudatrace {
+        separate(report.memleak.is_some(), out)?;
+        cudatrace::write(cudatrace, &page, out)?;
+    }
+    if let Some(bandwidth) = &report.bandwidth_util {
+        separate(report.memleak.is_some() || report.cudatrace.is_some(), out)?;
+        bandwidth::write(bandwidth, &page, out)?;
+    }
+    if let Some(activity) = &report.activity {
+        let before = [
+            report.memleak.is_some(),
+            report.cudatrace.is_some(),
+            report.bandwidth_util.is_some(),
+        ];
+        separate(before.contains(&true), out)?;
+        activity::write(activity, &page, out)?;
+    }
+    if !report.lost.any() && !is_classic {
+        writeln!(out, "{}", dim("lost: nothing"))?;
+    }
+    write_lost(report, out)?;
+    writeln!(out)
 }
 
 /// A blank line between two parts.
@@ -127,11 +141,9 @@ pub(crate) fn write_lost(report: &Report, out: &mut dyn Write) -> io::Result<()>
     if !report.lost.any() {
         return Ok(());
     }
-    writeln!(
-        out,
-        "LOST EVENTS, the figures above are incomplete: {}",
-        describe_lost(&report.lost)
-    )?;
+    let lost = describe_lost(&report.lost);
+    let lost = format!("LOST EVENTS, the figures above are incomplete: {lost}");
+    writeln!(out, "{}", Tone::Warning.paint(&lost))?;
     for line in describe_losers(&report.lost_by_user) {
         writeln!(out, "    {line}")?;
     }

@@ -77,9 +77,7 @@ fn besides(live: &LiveMemory) -> impl Iterator<Item = String> + use<> {
             "memory of others",
         ),
     ];
-    let there = parts
-        .into_iter()
-        .filter(|(_, allocations, _)| *allocations > 0);
+    let there = parts.into_iter().filter(|(bytes, _, _)| *bytes > 0);
     there.map(|(bytes, allocations, what)| format!("{what} {}", amount(bytes, allocations)))
 }
 

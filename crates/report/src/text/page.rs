@@ -3,6 +3,10 @@
 use std::cell::Cell;
 use std::io::{self, Write};
 
+use gpuprobe_os::color::Tone;
+
+use crate::words::{columns_of, dim};
+
 /// Where a report is written to.
 pub(crate) struct Page {
     /// Columns of a line; `None` for lines of any length.
@@ -36,21 +40,23 @@ impl Page {
     /// # Errors
     /// Returns an error if `out` cannot be written to.
     pub(crate) fn head(&self, line: &str, out: &mut dyn Write) -> io::Result<()> {
+        let head = Tone::Heading.paint(line);
         let Some(time) = self.time.take() else {
-            return writeln!(out, "{line}");
+            return writeln!(out, "{head}");
         };
-        let taken = line.chars().count() + time.chars().count();
+        let taken = columns_of(line) + columns_of(&time);
         match self.columns {
             // On a line of its own, where there is no room.
             Some(columns) if taken + 2 > columns => {
-                writeln!(out, "{time:>columns$}")?;
-                writeln!(out, "{line}")
+                let indent = columns.saturating_sub(columns_of(&time));
+                writeln!(out, "{:indent$}{}", "", dim(&time))?;
+                writeln!(out, "{head}")
             }
             Some(columns) => {
                 let gap = " ".repeat(columns - taken);
-                writeln!(out, "{line}{gap}{time}")
+                writeln!(out, "{head}{gap}{}", dim(&time))
             }
-            None => writeln!(out, "{line}  {time}"),
+            None => writeln!(out, "{head}  {}", dim(&time)),
         }
     }
 
@@ -72,14 +78,14 @@ impl Page {
     /// Returns an error if `out` cannot be written to.
     pub(crate) fn head_parts(&self, parts: &[String], out: &mut dyn Write) -> io::Result<()> {
         let time = self.time.take();
-        let room = time.as_ref().map_or(0, |time| time.chars().count() + 2);
+        let room = time.as_ref().map_or(0, |time| columns_of(time) + 2);
         let width = self
             .columns
             .map_or(usize::MAX, |columns| columns.saturating_sub(room));
         let mut first = String::new();
         let mut rest = 0;
         for part in parts {
-            let taken = first.chars().count() + 2 + part.chars().count();
+            let taken = columns_of(&first) + 2 + columns_of(part);
             if !first.is_empty() && taken > width {
                 break;
             }
@@ -133,7 +139,7 @@ impl Page {
         let width = self.columns.unwrap_or(usize::MAX);
         let mut line = String::new();
         for part in parts {
-            let taken = line.chars().count() + 2 + part.chars().count();
+            let taken = columns_of(&line) + 2 + columns_of(part);
             if line.is_empty() {
                 line += part;
             } else if taken > width {

@@ -1,8 +1,10 @@
 //! A process and the memory that it holds, for people.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
 
 use gpuprobe_cuda::{Belongs, MemoryKind};
+use gpuprobe_engine::totals::Total;
 use gpuprobe_model::text::{printable, size};
 
 use super::nvidia_smi::write_held;
@@ -13,7 +15,7 @@ use super::table::{Column, ReportTable};
 use crate::GroupBy;
 use crate::memleak::{Memleak, PoolReport, ProcessReport};
 use crate::owners::{OwnerReport, UNKNOWN};
-use crate::words::{Who, age, plural, short_model, wrapped};
+use crate::words::{Who, age, dim, plural, short_model, wrapped};
 
 /// Owners that are named at most; the others are one sum.
 const MAX_OWNERS: usize = 8;
@@ -72,7 +74,7 @@ pub(super) fn write(
         write_allocations(process, memleak, page, out)?;
     }
     write_owners(&process.owners, page, out)?;
-    write_sums(process, memleak.group, out)?;
+    write_sums(process, memleak.group, page, out)?;
     process
         .pools
         .iter()
@@ -120,15 +122,23 @@ fn write_kinds(process: &ProcessReport, page: &Page, out: &mut dyn Write) -> io:
         Column::text("KIND"),
     ];
     let mut table = ReportTable::new(0, &columns);
-    for (kind, total) in &process.kinds.0 {
+    for (kind, total) in largest_first(process) {
         table.row([
             size(total.bytes),
             total.allocations.to_string(),
-            owner(*kind).into(),
+            owner(kind).into(),
             kind.to_string(),
         ]);
     }
     table.write(page.columns, out)
+}
+
+/// Memory by kind, without kinds that have none.
+pub(super) fn largest_first(process: &ProcessReport) -> Vec<(MemoryKind, Total)> {
+    let kinds = process.kinds.0.iter().copied();
+    let mut kinds: Vec<_> = kinds.filter(|(_, total)| total.bytes > 0).collect();
+    kinds.sort_by_key(|(_, total)| Reverse(total.bytes));
+    kinds
 }
 
 fn owner(kind: MemoryKind) -> &'static str {
@@ -180,7 +190,10 @@ fn write_allocations(
     table.write(page.columns, out)?;
     match omitted {
         0 => Ok(()),
-        more => writeln!(out, "... {} (--top all)", plural(more, "more allocation")),
+        more => {
+            let more = format!("... {} (--top all)", plural(more, "more allocation"));
+            writeln!(out, "{}", dim(&more))
+        }
     }
 }
 
@@ -212,31 +225,39 @@ pub(super) fn write_owners(
 }
 
 /// By kind and by device, where that says more than the total.
-fn write_sums(process: &ProcessReport, group: GroupBy, out: &mut dyn Write) -> io::Result<()> {
-    let kinds = &process.kinds.0;
+fn write_sums(
+    process: &ProcessReport,
+    group: GroupBy,
+    page: &Page,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let kinds = largest_first(process);
     let plain = kinds.iter().all(|(kind, _)| *kind == MemoryKind::Device);
     if !plain && group != GroupBy::Kind {
-        let one = |(kind, total): &(MemoryKind, _)| {
-            let gpuprobe_engine::totals::Total { bytes, .. } = *total;
+        let one = |(kind, total): &(MemoryKind, Total)| {
             let besides = match kind.belongs() {
                 Belongs::Gpu => "",
                 Belongs::Host => " (host)",
                 Belongs::Elsewhere => " (not counted)",
             };
-            format!("{kind} {}{besides}", size(bytes))
+            format!("{kind} {}{besides}", size(total.bytes))
         };
-        let kinds: Vec<_> = kinds.iter().map(one).collect();
-        writeln!(out, "by kind: {}", kinds.join(", "))?;
+        let mut kinds: Vec<_> = kinds.iter().map(one).collect();
+        kinds[0] = format!("by kind: {}", kinds[0]);
+        page.list(&kinds, "  ", out)?;
     }
     if process.devices.len() > 1 {
         let shares = process.gpus.iter().filter(|share| share.live_bytes > 0);
-        let shares: Vec<_> = shares
+        let mut shares: Vec<_> = shares
             .map(|share| {
                 let index = share.index.map_or("?".into(), |index| index.to_string());
                 format!("GPU {index} {}", size(share.live_bytes))
             })
             .collect();
-        writeln!(out, "by GPU: {}", shares.join(", "))?;
+        if let Some(first) = shares.first_mut() {
+            *first = format!("by GPU: {first}");
+            page.list(&shares, "  ", out)?;
+        }
     }
     if process.reserved_address_bytes > 0 {
         let reserved = size(process.reserved_address_bytes);

@@ -1,12 +1,13 @@
 //! Stacks of Python programs, for people: the user's lines first, the rest in a line each.
 
 use gpuprobe_model::stack::Frame;
-use gpuprobe_model::text::printable;
+use gpuprobe_model::text::{printable, width as count};
 use gpuprobe_stacks::cuda::file_name;
 
 use crate::fold::{Folded, FrameOrigin, place};
 use crate::names;
-use crate::words::plural;
+use crate::names::elide::middle;
+use crate::words::{dim, plural};
 
 /// Between two columns.
 const GAP: usize = 2;
@@ -41,13 +42,11 @@ pub(super) fn lines(folded: &Folded, variants: u64, room: &StackLength) -> Vec<S
     let more = all.len() - inner - outer;
     if more > 0 {
         let whose = if has_user(folded) { "user" } else { "library" };
-        lines.push(format!(
-            "… {}",
-            plural(more as u64, &format!("more {whose} frame"))
-        ));
+        let more = plural(more as u64, &format!("more {whose} frame"));
+        lines.push(dim(&format!("… {more}")));
     }
     lines.extend_from_slice(&all[all.len() - outer..]);
-    lines.extend(besides.iter().map(|line| cut(line, room.columns)));
+    lines.extend(besides.iter().map(|line| dim(&middle(line, room.columns))));
     lines
 }
 
@@ -98,12 +97,13 @@ fn table(frames: &[Frame], columns: usize) -> Vec<String> {
     let function_width = functions.min(most.max(LEAST)).min(rest);
     let source_width = rest.saturating_sub(function_width + GAP);
     let line = |[place, function, source]: &[String; 3]| {
-        let (place, function) = (cut_front(place, place_width), cut(function, function_width));
-        let mut line = format!("{place:place_width$}  {function}");
+        let (place, function) = (middle(place, place_width), middle(function, function_width));
+        let padding = " ".repeat(place_width.saturating_sub(count(&place)) + GAP);
+        let mut line = format!("{place}{padding}{function}");
         if !source.is_empty() && source_width >= LEAST_SOURCE {
-            let padding = function_width - count(&function) + GAP;
+            let padding = function_width.saturating_sub(count(&function)) + GAP;
             line.extend(std::iter::repeat_n(' ', padding));
-            line += &cut(source, source_width);
+            line += &middle(source, source_width);
         }
         line
     };
@@ -167,37 +167,11 @@ fn context(folded: &Folded, variants: u64) -> Option<String> {
     Some(line + &more)
 }
 
-/// The text within `width` columns.
-fn cut(text: &str, width: usize) -> String {
-    match count(text) {
-        long if long > width => {
-            let kept = text.chars().take(width.saturating_sub(3));
-            kept.chain("...".chars()).collect()
-        }
-        _ => text.to_owned(),
-    }
-}
-
-/// The same, with the end of the text: of a place, that is where the line is.
-fn cut_front(text: &str, width: usize) -> String {
-    match count(text) {
-        long if long > width => {
-            let kept = text.chars().skip(long - width.saturating_sub(3));
-            "...".chars().chain(kept).collect()
-        }
-        _ => text.to_owned(),
-    }
-}
-
-/// Columns that a text takes.
-fn count(text: &str) -> usize {
-    text.chars().count()
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use gpuprobe_model::stack::{Language, Location, bare_frame};
+    use gpuprobe_os::color::unpainted;
     use proptest::prelude::*;
 
     use super::*;
@@ -265,6 +239,7 @@ mod tests {
             let lines = lines(&folded, variants, &room);
             prop_assert!(!lines.is_empty() && lines.len() <= most, "{:?}", lines);
             for line in &lines {
+                let line = &unpainted(line);
                 prop_assert!(count(line) <= columns, "{} of {}: {:?}", count(line), columns, line);
                 prop_assert!(line.chars().all(|c| !c.is_control()), "{:?}", line);
             }
@@ -272,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_cut_where_it_says_least() {
+    fn what_does_not_fit_is_shortened_in_its_middle() {
         let one = |function: &str, file: &str, source: &str| {
             let file = Some(file.to_owned());
             frame((function.into(), file, 41, source.into()))
@@ -292,8 +267,8 @@ mod tests {
         assert_eq!(
             table(&frames, 54),
             [
-                "train.py:41         training_step      loss = model...",
-                "...t_is_long.py:41  run_with_a_nam...  run()",
+                "train.py:41         training_step      loss = …x).loss",
+                "with_a_na…ng.py:41  run_with…_is_long  run()",
             ]
         );
     }

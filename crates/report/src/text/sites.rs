@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::{printable, size};
+use gpuprobe_os::color::Tone;
 use gpuprobe_stacks::allocators::down_to_start;
 use gpuprobe_stacks::cuda;
 
@@ -13,7 +14,7 @@ use super::python::{self, StackLength};
 use super::table::{Column, ReportTable};
 use crate::fold::{Folded, is_python};
 use crate::memleak::{LeftOut, Memleak, Peak, ProcessReport, PytorchReport, SiteReport};
-use crate::words::{amount, plural, short_age, short_size, signed_size};
+use crate::words::{amount, dim, plural, short_age, signed_size};
 use crate::{View, names, verdict};
 
 /// Blocks of the bar of a site that holds everything.
@@ -110,7 +111,9 @@ fn site_table(of: SiteListOwner<'_>, sites: &[SiteReport]) -> ReportTable {
         Column::right("PEAK").needs_width(110),
         Column::right("N"),
         Column::right("AGE"),
-        Column::left("VERDICT").needs_width(110),
+        Column::left("VERDICT")
+            .needs_width(110)
+            .painted(verdict_tone),
         Column::left("KIND"),
         Column::text("WHERE"),
         Column::text("VIA").needs_width(100),
@@ -123,6 +126,16 @@ fn site_table(of: SiteListOwner<'_>, sites: &[SiteReport]) -> ReportTable {
         table.row(site_cells(of, site, plain));
     }
     table
+}
+
+/// Tone of a verdict in a table.
+fn verdict_tone(word: &str) -> Option<Tone> {
+    match word {
+        "growing" | "growing per cycle" => Some(Tone::Bad),
+        "growing?" | "freed late" => Some(Tone::Warning),
+        "plateau" | "cache" | "one-off" => Some(Tone::Good),
+        _ => None,
+    }
 }
 
 /// A row of the table; without the kind of memory if all are `plain`.
@@ -175,7 +188,7 @@ fn via(site: &SiteReport) -> String {
 /// `1.53 GiB`; `>=1.20 GiB` where it is not known how much it was.
 fn short_peak(peak: Peak) -> String {
     let sign = if peak.exact().is_some() { "" } else { ">=" };
-    format!("{sign}{}", short_size(peak.least))
+    format!("{sign}{}", size(peak.least))
 }
 
 /// `38` of 0.38; of less than half a per cent, `<1`.
@@ -201,14 +214,16 @@ pub(super) fn write_rest(
     {
         let (more, bytes) = (plural(more, "more site"), size(bytes));
         let allocations = plural(allocations, "allocation");
-        writeln!(out, "... {more}, {bytes} in {allocations} (--top all)")?;
+        let rest = format!("... {more}, {bytes} in {allocations} (--top all)");
+        writeln!(out, "{}", dim(&rest))?;
     }
     if let Some(filtered) = filtered {
         let listed = sites.len() as u64;
         let all = listed + omitted.map_or(0, |left| left.sites) + filtered.sites;
         let all = plural(all, "site");
         let rest = amount(filtered.bytes, filtered.allocations);
-        writeln!(out, "{listed} of {all} shown; filtered out: {rest}")?;
+        let rest = format!("{listed} of {all} shown; filtered out: {rest}");
+        writeln!(out, "{}", dim(&rest))?;
     }
     Ok(())
 }
@@ -233,7 +248,10 @@ pub(super) fn write_details(
     let (least, most) = (size(peak.least), size(peak.most));
     let parts = [
         format!("   allocated {}", amount(alloc_bytes, alloc_calls)),
-        format!("freed {}", amount(freed_bytes, free_calls)),
+        match free_calls {
+            0 => "none freed".to_owned(),
+            _ => format!("freed {}", amount(freed_bytes, free_calls)),
+        },
         match peak.exact() {
             Some(_) => format!("peak {least}"),
             None => format!("peak {least} to {most}"),
@@ -293,7 +311,7 @@ impl<'a> StackDetail<'a> {
                     depth: self.view.depth,
                 };
                 let mut lines = python::lines(folded, site.variants, &room);
-                lines.extend(cut.map(str::to_owned));
+                lines.extend(cut.map(dim));
                 lines
             }
             _ => {
@@ -309,7 +327,7 @@ impl<'a> StackDetail<'a> {
     /// A line for each frame.
     fn frames(&self, site: &SiteReport) -> Vec<String> {
         if site.stack.is_empty() && site.omitted_frames == 0 {
-            return vec!["(no call stack)".into()];
+            return vec![dim("(no call stack)")];
         }
         let shown = match self.view.full_stacks {
             true => site.stack.len(),
@@ -320,9 +338,10 @@ impl<'a> StackDetail<'a> {
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
         let mut lines = names::cut(&lines, self.columns);
         if site.omitted_frames > 0 {
-            lines.push(format!("... {}", plural(site.omitted_frames, "more frame")));
+            let more = plural(site.omitted_frames, "more frame");
+            lines.push(dim(&format!("... {more}")));
         } else if !site.complete && shown == site.stack.len() {
-            lines.push(UNKNOWN_CALLER.into());
+            lines.push(dim(UNKNOWN_CALLER));
         }
         lines
     }
@@ -345,7 +364,10 @@ const UNKNOWN_CALLER: &str = "... what called this is not known";
 fn folded_lines(lines: &[String], max: usize) -> Vec<String> {
     let (inner, outer) = python::ends(lines.len(), None, max.max(1));
     let more = lines.len() - inner - outer;
-    let fold = format!("… {} (--full-stacks)", plural(more as u64, "more frame"));
+    let fold = dim(&format!(
+        "… {} (--full-stacks)",
+        plural(more as u64, "more frame")
+    ));
     let fold = std::iter::once(fold);
     let outermost = lines[lines.len() - outer..].iter().cloned();
     lines[..inner]

@@ -2,7 +2,10 @@
 
 use std::io::{self, Write};
 
+use gpuprobe_os::color::Tone;
+
 use crate::names;
+use crate::words::columns_of as count;
 
 /// How the cells of a column are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub(crate) struct Column {
     align: Align,
     /// Where a line has fewer columns than this, it is left out.
     needs_width: usize,
+    /// Tone of a cell.
+    tone: Option<fn(&str) -> Option<Tone>>,
 }
 
 impl Column {
@@ -48,12 +53,19 @@ impl Column {
             heading,
             align,
             needs_width: 0,
+            tone: None,
         }
     }
 
     /// The same, left out of lines of fewer than `width` columns.
     pub(crate) const fn needs_width(mut self, width: usize) -> Self {
         self.needs_width = width;
+        self
+    }
+
+    /// The same, with cells in the tone that `tone` gives to their text.
+    pub(crate) const fn painted(mut self, tone: fn(&str) -> Option<Tone>) -> Self {
+        self.tone = Some(tone);
         self
     }
 }
@@ -107,13 +119,15 @@ impl ReportTable {
             return Vec::new();
         }
         let shown = self.lay_out(width);
-        let line = |cell: &dyn Fn(&ShownColumn) -> String| {
+        let line = |cell: &dyn Fn(&ShownColumn) -> String,
+                    tone: &dyn Fn(&ShownColumn) -> Option<Tone>| {
             let mut line = " ".repeat(self.indent);
             for (index, column) in shown.iter().enumerate() {
                 let cell = cell(column);
                 let padding = " ".repeat(column.width.saturating_sub(count(&cell)));
                 let gap = if index == 0 { 0 } else { GAP };
                 line.extend(std::iter::repeat_n(' ', gap));
+                let cell = tone(column).map_or_else(|| cell.clone(), |tone| tone.paint(&cell));
                 match column.align {
                     Align::Right => line += &(padding + &cell),
                     Align::Left | Align::Name | Align::Text => line += &(cell + &padding),
@@ -123,10 +137,13 @@ impl ReportTable {
         };
         let mut lines = Vec::new();
         if self.columns.iter().any(|column| !column.heading.is_empty()) {
-            lines.push(line(&|column| column.heading.to_owned()));
+            lines.push(line(&|column| column.heading.to_owned(), &|_| {
+                Some(Tone::Heading)
+            }));
         }
         for row in 0..self.rows.len() {
-            lines.push(line(&|column| column.cells[row].clone()));
+            let tone = |column: &ShownColumn| column.tone.and_then(|tone| tone(&column.cells[row]));
+            lines.push(line(&|column| column.cells[row].clone(), &tone));
         }
         lines
     }
@@ -162,6 +179,7 @@ impl ReportTable {
             shown.push(ShownColumn {
                 heading: column.heading,
                 align: column.align,
+                tone: column.tone,
                 width,
                 cells,
             });
@@ -174,24 +192,22 @@ impl ReportTable {
 struct ShownColumn {
     heading: &'static str,
     align: Align,
+    tone: Option<fn(&str) -> Option<Tone>>,
     width: usize,
     cells: Vec<String>,
-}
-
-/// Columns of a terminal that `text` takes: a character each.
-fn count(text: &str) -> usize {
-    text.chars().count()
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use gpuprobe_os::color::unpainted;
+
     use super::*;
 
     fn written(table: &ReportTable, width: Option<usize>) -> String {
         let mut out = Vec::new();
         table.write(width, &mut out).unwrap();
-        String::from_utf8(out).unwrap()
+        unpainted(&String::from_utf8(out).unwrap())
     }
 
     #[test]
@@ -219,7 +235,7 @@ mod tests {
         let narrow = written(&table, Some(30));
         assert!(!narrow.contains("KIND"), "{narrow}");
         assert!(narrow.lines().all(|line| line.chars().count() <= 30));
-        assert!(narrow.contains("..."), "{narrow}");
+        assert!(narrow.contains('…'), "{narrow}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::table::Column;
 use crate::activity::{BusyShares, Times};
+use crate::words::columns_of;
 
 /// Columns of [`Times`] besides their number; narrow lines have the first ones only.
 pub(crate) const TIMES: [Column; 6] = [
@@ -72,13 +73,13 @@ pub(crate) fn write_shares(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let shares = shares(of, of_ns);
-    let taken = head.chars().count() + 2 + shares.chars().count();
+    let taken = columns_of(head) + 2 + columns_of(&shares);
     if width.is_some_and(|width| taken > width) {
         let indent = head.chars().take_while(|c| *c == ' ').count() + 2;
         write!(out, "{head}")?;
         let mut room = 0;
         for part in shares.split_inclusive(',') {
-            let taken = part.chars().count();
+            let taken = columns_of(part);
             if room < taken {
                 write!(out, "\n{:indent$}{}", "", part.trim_start())?;
                 room = width.unwrap_or(usize::MAX).saturating_sub(indent);

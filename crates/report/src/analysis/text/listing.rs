@@ -20,7 +20,7 @@ pub(in crate::analysis) fn listing(
     let totals = about.totals.unwrap_or_default();
     let host = about.host.filter(|_| answer.host);
     let (what, time_ns, time) = (about.analysis, about.time_ns, about.time);
-    let page = Page::of_file(answer.width);
+    let page = Page::of_file(answer.layout.columns);
     headline(what, time_ns, time, &totals, host.as_ref(), &page, out)?;
     write_memory(memleak, &page, out)?;
     findings(about.findings.as_ref(), out)?;

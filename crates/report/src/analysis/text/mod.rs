@@ -15,10 +15,11 @@ use crate::fold::Folded;
 use crate::text::page::Page;
 use crate::text::sites;
 use crate::text::table::{Column, ReportTable};
-use crate::words::plural;
+use crate::words::{dim, plural};
 use crate::{Report, View, incidents, names};
 use gpuprobe_model::clock::rfc3339_micros;
 use gpuprobe_model::text::{printable, size};
+use gpuprobe_os::color::Tone;
 
 pub(super) use listing::listing;
 
@@ -77,21 +78,31 @@ fn headline(
         parts.push(format!("{:.6} s after the first event", time as f64 / 1e9));
     }
     parts.extend(time.as_ref().map(rfc3339_micros));
+    parts[0] = Tone::Heading.paint(&parts[0]);
     page.list(&parts, "  ", out)?;
     totals("", sums, page, out)?;
     match host {
-        Some(host) => totals("host memory: ", host, page, out),
-        None => Ok(()),
+        Some(host) if host.total.allocations > 0 => totals("host memory: ", host, page, out),
+        _ => Ok(()),
     }
 }
 
 fn totals(what: &str, totals: &AnalysisTotals, page: &Page, out: &mut dyn Write) -> io::Result<()> {
-    let part = |amount: AllocationSum| format!("{} bytes in {}", amount.bytes, amount.allocations);
     let parts = [
-        format!("  {what}with call stack {}", part(totals.valid)),
-        format!("without {}", part(totals.invalid)),
-        format!("by the driver {}", part(totals.driver)),
+        ("with call stack", totals.valid),
+        ("without", totals.invalid),
+        ("by the driver", totals.driver),
     ];
+    let parts = parts
+        .into_iter()
+        .filter(|(_, amount)| amount.allocations > 0);
+    let mut parts: Vec<_> = parts
+        .map(|(of, amount)| format!("{of} {} bytes in {}", amount.bytes, amount.allocations))
+        .collect();
+    match parts.first_mut() {
+        Some(first) => *first = format!("  {what}{first}"),
+        None => return Ok(()),
+    }
     page.list(&parts, "  ", out)
 }
 
@@ -115,12 +126,22 @@ fn findings(findings: Option<&Anomalies>, out: &mut dyn Write) -> io::Result<()>
         (findings.malformed, "malformed rows"),
     ];
     for (count, what) in odd.into_iter().filter(|(count, _)| *count > 0) {
-        writeln!(out, "note: {count} {what}")?;
+        writeln!(out, "{}", note(&format!("{count} {what}")))?;
     }
     if findings.events == 0 {
-        writeln!(out, "note: no memory event in what was selected")?;
+        writeln!(out, "{}", note("no memory event in what was selected"))?;
     }
     Ok(())
+}
+
+/// Writes the first line of a list.
+fn heading(line: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", Tone::Heading.paint(line))
+}
+
+/// A line that is about the file.
+fn note(said: &str) -> String {
+    Tone::Warning.paint(&format!("note: {said}"))
 }
 
 /// Writes the call sites by descending growth, one per line, with their frames if these are
@@ -141,12 +162,9 @@ pub(super) fn diff(
     }
     for (what, [before, after], stacks) in parts {
         let delta = signed(i128::from(after) - i128::from(before));
-        writeln!(
-            out,
-            "{what}: {} before, {} after ({delta})",
-            size(before),
-            size(after)
-        )?;
+        let (before, after) = (size(before), size(after));
+        let head = format!("{what}: {before} before, {after} after ({delta})");
+        heading(&head, out)?;
         let changed: Vec<_> = stacks.iter().filter(|grown| grown.has_changed()).collect();
         let shown = &changed[..changed.len().min(lines.top)];
         if changed.is_empty() && !stacks.is_empty() {
@@ -156,7 +174,8 @@ pub(super) fn diff(
         write_grown(shown, view, lines, out)?;
         if changed.len() > shown.len() {
             let (shown, all) = (shown.len(), plural(changed.len() as u64, "site"));
-            writeln!(out, "  {shown} of {all} shown (--top all)")?;
+            let rest = format!("{shown} of {all} shown (--top all)");
+            writeln!(out, "  {}", dim(&rest))?;
         }
     }
     Ok(())

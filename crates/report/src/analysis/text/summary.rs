@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::work::{self, plural_of};
-use super::{ListLength, findings, headline};
+use super::{ListLength, findings, headline, note};
 use crate::activity::ProcessSummary;
 use crate::analysis::answer::{kinds, sites};
 use crate::analysis::merged::timed_processes;
@@ -84,11 +84,9 @@ pub(super) fn summary(report: &Report, lines: ListLength, out: &mut dyn Write) -
     }
     work::overhead(report, out)?;
     if let Some(why) = session.notes.get("stopped") {
-        writeln!(
-            out,
-            "note: the recording stopped before the run did: {}",
-            printable(why)
-        )?;
+        let why = printable(why);
+        let stopped = format!("the recording stopped before the run did: {why}");
+        writeln!(out, "{}", note(&stopped))?;
     } else if !session.notes.is_empty() {
         end(session.notes.get("complete").map(String::as_str), out)?;
     }
@@ -100,14 +98,14 @@ pub(super) fn summary(report: &Report, lines: ListLength, out: &mut dyn Write) -
 fn end(complete: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
     match complete {
         Some("true") => Ok(()),
-        Some(_) => writeln!(
-            out,
-            "note: the recording is not complete: it did not keep up, and events were dropped"
-        ),
-        None => writeln!(
-            out,
-            "note: the recording has no end: it was cut off, or still goes on"
-        ),
+        Some(_) => {
+            let said = "the recording is not complete: it did not keep up, and events were dropped";
+            writeln!(out, "{}", note(said))
+        }
+        None => {
+            let said = "the recording has no end: it was cut off, or still goes on";
+            writeln!(out, "{}", note(said))
+        }
     }
 }
 

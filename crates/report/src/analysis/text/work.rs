@@ -2,14 +2,14 @@
 
 use std::io::{self, Write};
 
-use super::ListLength;
+use super::{ListLength, heading};
 use crate::Report;
 use crate::analysis::merged::{Copies, MergedCalls, MergedKernel, timed_processes};
 use crate::analysis::work::GpuTime;
 use crate::text::bandwidth::memories;
 use crate::text::table::{Column, ReportTable};
 use crate::text::times::{COPY_TIMES, TIMES, cells, gigabytes, percent, time, write_shares};
-use crate::words::plural;
+use crate::words::{dim, plural};
 use gpuprobe_cuda::Direction;
 use gpuprobe_cuda::names::without_version;
 use gpuprobe_model::text::{printable, size};
@@ -26,7 +26,10 @@ fn columns(parts: &[&[Column]]) -> Vec<Column> {
 fn rest(count: usize, top: usize, out: &mut dyn Write) -> io::Result<()> {
     match count.saturating_sub(top) {
         0 => Ok(()),
-        rest => writeln!(out, "  ... and {rest} more (--top all)"),
+        rest => {
+            let rest = format!("... and {rest} more (--top all)");
+            writeln!(out, "  {}", dim(&rest))
+        }
     }
 }
 
@@ -41,13 +44,13 @@ pub(super) fn kernels(report: &Report, lines: ListLength, out: &mut dyn Write) -
         .as_ref()
         .map_or(0, |trace| trace.graph_launches);
     let graphs = if ran > 0 { ran } else { called };
-    writeln!(
-        out,
+    let title = format!(
         "kernels: {} of {}, {}",
         plural_of(launches, "launch", "launches"),
         plural(kernels.len() as u64, "kernel"),
         plural_of(graphs, "graph launch", "graph launches"),
-    )?;
+    );
+    heading(&title, out)?;
     let all = report.about.as_ref().map_or(&[][..], |about| &about.gpus);
     gpus(all, lines.width, out)?;
     let are_timed = kernels.iter().any(|kernel| kernel.times.is_some());
@@ -107,7 +110,7 @@ pub(super) fn copies(report: &Report, lines: ListLength, out: &mut dyn Write) ->
         0 => String::new(),
         sets => format!("; memory sets: {sets}"),
     };
-    writeln!(out, "copies: {copied}, {}{sets}", size(bytes))?;
+    heading(&format!("copies: {copied}, {}{sets}", size(bytes)), out)?;
     let are_timed = copies.iter().any(|copies| copies.times.is_some());
     let share = if are_timed {
         "% COPY TIME"
@@ -210,7 +213,8 @@ fn list(
     }
     let count: u64 = all.iter().map(|one| one.times.count).sum();
     let total_ns: f64 = all.iter().map(|one| one.times.total_ns as f64).sum();
-    writeln!(out, "{}: {count}, {} together", words.title, time(total_ns))?;
+    let (title, together) = (words.title, time(total_ns));
+    heading(&format!("{title}: {count}, {together} together"), out)?;
     let first = [Column::right(words.count), Column::right(words.share)];
     let last = [
         Column::right("FAILED"),
@@ -248,7 +252,7 @@ pub(super) fn processes(report: &Report, lines: ListLength, out: &mut dyn Write)
     let all: Vec<_> = about
         .flat_map(|about| about.processes.iter().flatten())
         .collect();
-    writeln!(out, "processes: {}", all.len())?;
+    heading(&format!("processes: {}", all.len()), out)?;
     let columns = [
         Column::right("PID"),
         Column::right("UID").needs_width(100),

@@ -11,6 +11,7 @@ use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::stack::NoSymbols;
+use gpuprobe_os::color::unpainted;
 use gpuprobe_wire as wire;
 
 fn batch(records: impl IntoIterator<Item = (ActivityRecord, &'static str)>) -> Event {
@@ -119,7 +120,7 @@ lost: nothing
     let mut narrow = Vec::new();
     let activity = report.activity.unwrap();
     write(&activity, &Page::new(Some(80), None), &mut narrow).unwrap();
-    let narrow = String::from_utf8(narrow).unwrap();
+    let narrow = unpainted(&String::from_utf8(narrow).unwrap());
     assert!(
         narrow.lines().all(|line| line.chars().count() <= 80),
         "{narrow}"
