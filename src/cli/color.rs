@@ -9,7 +9,7 @@ use gpuprobe_os::color;
 pub(super) struct ColorArgs {
     /// Colour text: auto, always or never.
     ///
-    /// By default, on a terminal, unless NO_COLOR is set or TERM is dumb.
+    /// By default, on a terminal, unless `NO_COLOR` is set or `TERM` is dumb.
     #[arg(
         long,
         value_name = "WHEN",

@@ -10,7 +10,7 @@ use clap::Args;
 use super::color::ColorArgs;
 use super::view::{Top, ViewArgs, parse_top};
 use super::{file, heading, progress};
-use gpuprobe_os::terminal::{Layout, Stream};
+use gpuprobe_os::terminal::{Layout, StandardStream};
 use gpuprobe_os::{files, terminal};
 use gpuprobe_report::ReportFormat;
 use gpuprobe_report::replay;
@@ -57,7 +57,7 @@ pub(super) struct ReplayArgs {
 impl ReplayArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let place = self.output.filter(|path| !files::is_stdout(path));
-        let stream = place.is_none().then_some(Stream::Stdout);
+        let stream = place.is_none().then_some(StandardStream::Stdout);
         let layout = Layout::of(stream, self.color.choice());
         let config = replay::ReplayConfig {
             file: file::or_newest(self.file),

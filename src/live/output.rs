@@ -11,7 +11,7 @@ use super::{Target, TraceConfig};
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::files;
 use gpuprobe_os::terminal;
-use gpuprobe_os::terminal::{Layout, Stream};
+use gpuprobe_os::terminal::{Layout, StandardStream};
 use gpuprobe_report as report;
 use gpuprobe_report::activity::lines::PerRecordLine;
 use gpuprobe_report::bandwidth::CopyReport;
@@ -63,10 +63,10 @@ impl OutputTarget {
     }
 
     /// The stream, which may be a terminal.
-    fn stream(&self) -> Option<Stream> {
+    fn stream(&self) -> Option<StandardStream> {
         match self {
-            Self::Stdout => Some(Stream::Stdout),
-            Self::Stderr => Some(Stream::Stderr),
+            Self::Stdout => Some(StandardStream::Stdout),
+            Self::Stderr => Some(StandardStream::Stderr),
             Self::Nowhere | Self::File(_) => None,
         }
     }

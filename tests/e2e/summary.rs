@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
+use gpuprobe_os::color::unpainted;
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::Signal;
 
@@ -183,9 +184,52 @@ fn root_on_a_terminal_a_report_overwrites_the_last() {
         gpuprobe.wait();
         let text = String::from_utf8_lossy(&written);
         assert_eq!(text.contains("\x1b[J"), redraws, "{text:?}");
+        assert!(text.contains("\x1b[1m"), "coloured: {text:?}");
+        let text = unpainted(&text);
         assert!(
             text.lines().all(|line| line.chars().count() <= 120),
             "{text}"
         );
     }
+}
+
+#[test]
+fn root_reports_are_as_wide_as_the_terminal_is_by_then() {
+    require_bpf();
+    let workload = Workload::start(Backend::Shared);
+    let size = Winsize {
+        ws_row: 40,
+        ws_col: 100,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let pty = openpty(&size, None).unwrap();
+    let slave = || Stdio::from(pty.slave.try_clone().unwrap());
+    let mut command = Command::new(BINARY);
+    command
+        .args(["--memleak", "--scroll", "--interval", "50ms"])
+        .args(["--pid", &workload.pid.to_string()])
+        .env("TERM", "xterm")
+        .env_remove("COLUMNS")
+        .stdout(slave())
+        .stderr(Stdio::null());
+    let mut gpuprobe = Guarded::spawn(&mut command).unwrap();
+    let mut terminal = fs::File::from(pty.master.try_clone().unwrap());
+    let mut written = Vec::new();
+    // The time is at the end of the first line.
+    for columns in [100, 160, 80] {
+        let mut stty = Command::new("stty");
+        let sized = stty.args(["cols", &columns.to_string()]).stdin(slave());
+        assert!(sized.status().unwrap().success());
+        wait_for("a report of this width", || {
+            let mut buffer = [0; 4096];
+            let count = terminal.read(&mut buffer).unwrap();
+            written.extend(&buffer[..count]);
+            let text = unpainted(&String::from_utf8_lossy(&written));
+            let last = text.lines().rfind(|line| line.contains("  pid "))?;
+            (last.chars().count() == columns).then_some(())
+        });
+    }
+    gpuprobe.signal(Signal::SIGKILL);
+    gpuprobe.wait();
 }

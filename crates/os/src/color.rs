@@ -115,7 +115,7 @@ fn style_at(bytes: &[u8]) -> Option<usize> {
     style.map(|style| style.len())
 }
 
-/// What an escape sequence may be, as far as it was read.
+/// An escape sequence, or the beginning of one, beside those of tones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Escape {
     /// That of a tone.

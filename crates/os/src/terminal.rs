@@ -8,14 +8,14 @@ use crate::color::{ColorChoice, Escape, escape};
 
 /// An output that may be a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum StandardStream {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
 }
 
-impl Stream {
+impl StandardStream {
     fn is_terminal(self) -> bool {
         match self {
             Self::Stdout => io::stdout().is_terminal(),
@@ -47,12 +47,12 @@ impl Layout {
     /// Layout of text on `stream`, or in a file if that is `None`. The width is that of the variable
     /// `COLUMNS`, as in `ps`, else the terminal's as it is now, within 80 to 240; files and pipes have no
     /// limit.
-    pub fn of(stream: Option<Stream>, color: ColorChoice) -> Self {
-        let size = stream.and_then(Stream::size);
+    pub fn of(stream: Option<StandardStream>, color: ColorChoice) -> Self {
+        let size = stream.and_then(StandardStream::size);
         let columns = size.map(|(columns, _)| columns.clamp(*COLUMNS.start(), *COLUMNS.end()));
         Self {
             columns: self::columns().or(columns),
-            colored: color.paints(stream.is_some_and(Stream::is_terminal)),
+            colored: color.paints(stream.is_some_and(StandardStream::is_terminal)),
         }
     }
 }

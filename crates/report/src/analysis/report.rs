@@ -21,7 +21,7 @@ use gpuprobe_os::files;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::say;
 use gpuprobe_os::terminal;
-use gpuprobe_os::terminal::{Layout, Stream};
+use gpuprobe_os::terminal::{Layout, StandardStream};
 use gpuprobe_recording::{Database, Session};
 
 /// Output formats of analyses.
@@ -238,7 +238,7 @@ fn is_broken_pipe(error: &Error) -> bool {
 /// Layout of text at the output.
 pub(super) fn layout(path: Option<&Path>, color: ColorChoice) -> Layout {
     let is_file = path.is_some_and(|path| !files::is_stdout(path));
-    Layout::of((!is_file).then_some(Stream::Stdout), color)
+    Layout::of((!is_file).then_some(StandardStream::Stdout), color)
 }
 
 /// Opens the output; also returns the file if it is a regular one.
