@@ -3,7 +3,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, unsafe_code)]
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
@@ -47,49 +47,51 @@ fn inside() -> ExitCode {
     let bytes = file.metadata().unwrap().len();
     let opened = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
     gpuprobe_os::confined::confine(64 << 20).unwrap();
-    let calls = [stat_by_path, lstat_by_path, stat_at];
-    for (number, call) in (1..).zip(calls) {
-        if call(&opened) != Ok(bytes) || call(c"/etc/passwd") != Err(libc::ENOENT) {
+    for (number, call) in (1..).zip(Stat::ALL) {
+        if call.size(&opened) != Ok(bytes) || call.size(c"/etc/passwd") != Err(libc::ENOENT) {
             return ExitCode::from(number);
         }
     }
     ExitCode::SUCCESS
 }
 
-/// The size of the file, as glibc before 2.33 asks for it.
-fn stat_by_path(path: &std::ffi::CStr) -> Result<u64, i32> {
+/// The system calls by which a file's size is asked for.
+#[derive(Clone, Copy)]
+enum Stat {
+    /// glibc before 2.33.
     #[cfg(target_arch = "x86_64")]
-    return size(|about| unsafe { libc::syscall(libc::SYS_stat, path.as_ptr(), about) });
-    #[cfg(not(target_arch = "x86_64"))]
-    stat_at(path)
+    ByPath(libc::c_long),
+    Newfstatat,
 }
 
-fn lstat_by_path(path: &std::ffi::CStr) -> Result<u64, i32> {
-    #[cfg(target_arch = "x86_64")]
-    return size(|about| unsafe { libc::syscall(libc::SYS_lstat, path.as_ptr(), about) });
-    #[cfg(not(target_arch = "x86_64"))]
-    stat_at(path)
-}
+impl Stat {
+    const ALL: &[Self] = &[
+        #[cfg(target_arch = "x86_64")]
+        Self::ByPath(libc::SYS_stat),
+        #[cfg(target_arch = "x86_64")]
+        Self::ByPath(libc::SYS_lstat),
+        Self::Newfstatat,
+    ];
 
-/// As later ones do.
-fn stat_at(path: &std::ffi::CStr) -> Result<u64, i32> {
-    size(|about| unsafe {
-        libc::syscall(
-            libc::SYS_newfstatat,
-            libc::AT_FDCWD,
-            path.as_ptr(),
-            about,
-            0,
-        )
-    })
-}
-
-fn size(call: impl FnOnce(*mut libc::stat) -> libc::c_long) -> Result<u64, i32> {
-    let mut about = MaybeUninit::<libc::stat>::zeroed();
-    if call(about.as_mut_ptr()) != 0 {
-        return Err(std::io::Error::last_os_error().raw_os_error().unwrap());
+    /// The size in bytes, or the error's number.
+    fn size(self, path: &CStr) -> Result<u64, i32> {
+        let mut about = MaybeUninit::<libc::stat>::zeroed();
+        let (path, into) = (path.as_ptr(), about.as_mut_ptr());
+        // SAFETY: the path ends in a null byte, and the kernel writes one `stat`.
+        let result = unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Self::ByPath(call) => libc::syscall(call, path, into),
+                Self::Newfstatat => {
+                    libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path, into, 0)
+                }
+            }
+        };
+        if result != 0 {
+            return Err(std::io::Error::last_os_error().raw_os_error().unwrap());
+        }
+        // SAFETY: the kernel has filled it, and zeroes are valid too.
+        let about = unsafe { about.assume_init() };
+        Ok(about.st_size.cast_unsigned())
     }
-    // SAFETY: the kernel has filled it, and zeroes are valid too.
-    let about = unsafe { about.assume_init() };
-    Ok(about.st_size.cast_unsigned())
 }
