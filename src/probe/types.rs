@@ -27,8 +27,8 @@ pub fn kernel_has_types() -> bool {
     Path::new(KERNEL_BTF).exists()
 }
 
-/// The programs and maps of the skeleton's object, without sessions and kfuncs. It is kept compressed: few
-/// kernels need it, and its size is that of a fifth of all code.
+/// The programs and maps of the skeleton's object, without sessions and kfuncs. It is kept compressed, as few
+/// kernels need it.
 static WITHOUT_TYPES: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let compressed: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/without_types.bpf.o.z"));
     let mut object = Vec::new();
