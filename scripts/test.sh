@@ -39,7 +39,7 @@ failed_steps=()
 # run_step NAME LOG COMMAND...: shows the output while the command runs and keeps it. The command
 # writes to a file, not to a pipe, so that a process that it leaves behind cannot block this script.
 run_step() {
-    local name=$1 log=$2 status=0
+    local name=$1 log=$2 status=0 began=$SECONDS
     shift 2
     say "$name"
     timeout --kill-after=10 "$step_seconds" "$@" </dev/null >"$log" 2>&1 &
@@ -48,6 +48,7 @@ run_step() {
     wait "$job" || status=$?
     job=
     wait
+    say "$name took $((SECONDS - began)) s"
     if [[ $status -eq 124 || $status -eq 137 ]]; then
         say "$name: stopped after $step_seconds s"
     fi

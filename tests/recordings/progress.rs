@@ -39,6 +39,7 @@ fn command(arguments: &[&str], term: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gpuprobe"));
     command
         .args(arguments)
+        .env("NO_COLOR", "1")
         .env("TERM", term)
         .env_remove("GPUPROBE_LOG");
     command

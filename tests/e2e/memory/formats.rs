@@ -87,7 +87,7 @@ fn root_text_has_memory_by_device() {
     run.gpuprobe.wait();
     let text = fs::read_to_string(&run.gpuprobe.reports).unwrap();
     for line in [
-        "by kind: device 1.00 MiB, managed 2.00 MiB, async 512 B",
+        "by kind: managed 2.00 MiB, device 1.00 MiB, async 512 B",
         "by GPU: GPU 0 1.00 MiB, GPU 1 2.00 MiB",
     ] {
         assert!(text.lines().any(|l| l == line), "no '{line}' in {text}");
