@@ -52,6 +52,22 @@ __noinline __u64 gp_cuboids_bytes(__u64 cuboids, __u64 count)
 	return sum;
 }
 
+/* Sum of `count` sizes at user address `sizes`, or GP_SIZE_UNKNOWN. A global function as
+ * well. */
+__noinline __u64 gp_sum_of_sizes(__u64 sizes, __u64 count)
+{
+	__u64 sum = 0, size;
+
+	if (count > GP_MAX_BATCH)
+		return GP_SIZE_UNKNOWN;
+	for (__u32 i = 0; i < GP_MAX_BATCH && i < count; i++) {
+		if (bpf_probe_read_user(&size, sizeof(size), (void *)(sizes + 8 * i)))
+			return GP_SIZE_UNKNOWN;
+		sum += size;
+	}
+	return sum;
+}
+
 /* Sum of the sizes of a batched call in `bytes`; false if there are too many or they
  * are unreadable. */
 static __always_inline bool gp_batch_bytes(struct pt_regs *ctx,
@@ -59,21 +75,10 @@ static __always_inline bool gp_batch_bytes(struct pt_regs *ctx,
 {
 	__u64 sizes = gp_value_of(ctx, &recipe->size);
 	__u64 count = gp_value_of(ctx, &recipe->factors[0]);
-	__u64 sum = 0, size;
 
-	if (recipe->shape == GP_SHAPE_CUBOIDS) {
-		*bytes = gp_cuboids_bytes(sizes, count);
-		return *bytes != GP_SIZE_UNKNOWN;
-	}
-	if (count > GP_MAX_BATCH)
-		return false;
-	for (__u32 i = 0; i < GP_MAX_BATCH && i < count; i++) {
-		if (bpf_probe_read_user(&size, sizeof(size), (void *)(sizes + 8 * i)))
-			return false;
-		sum += size;
-	}
-	*bytes = sum;
-	return true;
+	*bytes = recipe->shape == GP_SHAPE_CUBOIDS ? gp_cuboids_bytes(sizes, count)
+						   : gp_sum_of_sizes(sizes, count);
+	return *bytes != GP_SIZE_UNKNOWN;
 }
 
 /* Fills in the fields of a copy's frame other than the addresses. */

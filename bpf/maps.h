@@ -461,8 +461,7 @@ struct gp_look {
 
 /* A frame-pointer walk, and a buffer for stack words. */
 struct gp_walk {
-	__u64 count;
-	__u64 addresses[GP_MAX_DEPTH];
+	struct gp_stack record; /* `count` and `addresses` are the kernel's walk */
 	struct gp_look look;
 	__u64 stack; /* stack id of the path that ends here, or 0 */
 	__u64 words[GP_PATH_WORDS];

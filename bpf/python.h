@@ -345,9 +345,8 @@ __noinline __u32 gp_walk_python_part(__u32 tid, __u32 tgid)
 	return frame != 0;
 }
 
-/* Reads the code objects of the thread's walk and sets the identities of its frames.
- * Returns `state` with all of them mixed in. */
-__noinline __u64 gp_identify_python(__u32 tid, __u32 tgid, __u64 state)
+/* Identity of the code object at `code`, or 0 if Python frames are not walked. */
+__noinline __u64 gp_python_identity(__u32 tid, __u32 tgid, __u64 code)
 {
 	const struct gp_python *python;
 	struct gp_python_walk *walk;
@@ -358,13 +357,25 @@ __noinline __u64 gp_identify_python(__u32 tid, __u32 tgid, __u64 state)
 	walk = bpf_map_lookup_elem(&python_walks, &tid);
 	if (!python || !walk)
 		return 0;
+	/* Adjacent addresses and numbers must not cancel each other out. */
+	return gp_mix(gp_mix(0, code), gp_python_fingerprint(python, walk, tid, code));
+}
+
+/* Reads the code objects of the thread's walk and sets the identities of its frames.
+ * Returns `state` with all of them mixed in. */
+__noinline __u64 gp_identify_python(__u32 tid, __u32 tgid, __u64 state)
+{
+	struct gp_python_walk *walk;
+
+	if (!take_python)
+		return 0;
+	walk = bpf_map_lookup_elem(&python_walks, &tid);
+	if (!walk)
+		return 0;
 	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++) {
 		struct gp_python_frame *frame = &walk->frames[i];
-		__u64 code = walk->codes[i];
 
-		/* Adjacent addresses and numbers must not cancel each other out. */
-		frame->code =
-			gp_mix(gp_mix(0, code), gp_python_fingerprint(python, walk, tid, code));
+		frame->code = gp_python_identity(tid, tgid, walk->codes[i]);
 		state = gp_mix(state, frame->code);
 		state = gp_mix(state, (__u32)frame->instruction | (__u64)frame->is_entry << 32);
 	}

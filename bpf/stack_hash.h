@@ -18,12 +18,13 @@ static __always_inline __u64 gp_code_mask(__u64 word, struct gp_look *look, stru
 	return -((is_known & 1) | ((is_near | is_own) & look->is_stale));
 }
 
-/* Mixes possible return addresses among the words from `sp` to the end of its page into
- * the thread's hash. Returns the number of bytes; 0 at the end of the stack. A global
- * function: the verifier checks its loop once, not per call site. */
-__noinline __u32 gp_hash_stack_page(__u32 tid, __u32 code_of, __u64 sp)
+#define GP_HASHED_AT_ONCE 64
+
+/* Mixes possible return addresses among the words of the thread's walk, GP_HASHED_AT_ONCE
+ * of them, into its hash; false if there are no maps. A global function: the verifier checks
+ * its loop once, not for each part of a page. */
+__noinline __u32 gp_hash_words(__u32 tid, __u32 code_of, __u32 first)
 {
-	__u32 bytes = GP_PAGE - (sp & (GP_PAGE - 1));
 	struct gp_walk *walk;
 	struct gp_code *code;
 	struct gp_look look;
@@ -33,19 +34,37 @@ __noinline __u32 gp_hash_stack_page(__u32 tid, __u32 code_of, __u64 sp)
 		return 0;
 	walk = bpf_map_lookup_elem(&walks, &tid);
 	code = bpf_map_lookup_elem(&code_maps, &code_of);
-	if (!walk || !code || bytes > sizeof(walk->words))
+	if (!walk || !code || first > GP_PATH_WORDS - GP_HASHED_AT_ONCE)
+		return 0;
+	look = walk->look;
+	for (__u32 i = 0; i < GP_HASHED_AT_ONCE; i++) {
+		__u64 word = walk->words[first + i];
+
+		look.hash = gp_mix(look.hash, word & gp_code_mask(word, &look, code));
+	}
+	walk->look.hash = look.hash;
+	return 1;
+}
+
+/* Mixes possible return addresses among the words from `sp` to the end of its page into
+ * the thread's hash. Returns the number of bytes; 0 at the end of the stack. */
+__noinline __u32 gp_hash_stack_page(__u32 tid, __u32 code_of, __u64 sp)
+{
+	__u32 bytes = GP_PAGE - (sp & (GP_PAGE - 1));
+	struct gp_walk *walk;
+
+	if (stack_mode != GP_STACKS_AUTO)
+		return 0;
+	walk = bpf_map_lookup_elem(&walks, &tid);
+	if (!walk || bytes > sizeof(walk->words))
 		return 0;
 	/* Bytes of a page below `sp` count as zeros. */
 	if (bpf_probe_read_kernel(walk->words, sizeof(walk->words), no_walks.words) ||
 	    bpf_probe_read_user(walk->words, bytes, (void *)sp))
 		return 0;
-	look = walk->look;
-	for (__u32 i = 0; i < GP_PATH_WORDS; i++) {
-		__u64 word = walk->words[i];
-
-		look.hash = gp_mix(look.hash, word & gp_code_mask(word, &look, code));
-	}
-	walk->look.hash = look.hash;
+	for (__u32 first = 0; first < GP_PATH_WORDS; first += GP_HASHED_AT_ONCE)
+		if (!gp_hash_words(tid, code_of, first))
+			return 0;
 	return bytes;
 }
 

@@ -14,15 +14,27 @@
 /* Walks the frame pointers. */
 static __always_inline void gp_walk_frames(struct pt_regs *ctx, struct gp_walk *walk)
 {
-	long bytes = bpf_get_stack(ctx, walk->addresses, sizeof(walk->addresses), BPF_F_USER_STACK);
+	struct gp_stack *record = &walk->record;
+	long bytes =
+		bpf_get_stack(ctx, record->addresses, sizeof(record->addresses), BPF_F_USER_STACK);
 
-	walk->count = bytes > 0 ? bytes / sizeof(__u64) : 0;
+	record->count = bytes > 0 ? bytes / sizeof(__u64) : 0;
 }
 
-static __always_inline __u64 gp_hash_walk(struct gp_walk *walk, __u64 state)
+/* Mixes the addresses of the thread's walk into `state`. A global function: the verifier
+ * checks its loop once, not for each path to it. */
+__noinline __u64 gp_hash_walk(__u32 tid, __u64 state)
 {
-	for (__u32 i = 0; i < GP_MAX_DEPTH && i < walk->count; i++)
-		state = gp_mix(state, walk->addresses[i]);
+	struct gp_walk *walk;
+
+	/* Then the map does not exist. */
+	if (stack_mode == GP_STACKS_OFF)
+		return 0;
+	walk = bpf_map_lookup_elem(&walks, &tid);
+	if (!walk)
+		return 0;
+	for (__u32 i = 0; i < GP_MAX_DEPTH && i < walk->record.count; i++)
+		state = gp_mix(state, walk->record.addresses[i]);
 	return state;
 }
 
@@ -44,11 +56,13 @@ static __always_inline void gp_fill_replaced(struct gp_stack *stack)
 	}
 }
 
-static __always_inline void gp_fill_stack(struct gp_stack *stack, struct gp_walk *walk,
-					  struct gp_taken *taken, __u64 id)
+/* Fills in the rest of the walk's record, which is then copied into the ring: filled in
+ * there, it would be verified once for each size of the copy. */
+static __always_inline void gp_fill_stack(struct gp_walk *walk, struct gp_taken *taken, __u64 id)
 {
+	struct gp_stack *stack = &walk->record;
+
 	stack->type = GP_RECORD_STACK;
-	stack->count = walk->count;
 	stack->tgid = taken->tgid;
 	stack->id = id;
 	stack->root = taken->root;
@@ -61,7 +75,6 @@ static __always_inline void gp_fill_stack(struct gp_stack *stack, struct gp_walk
 	stack->copied = 0;
 	stack->copy_key = taken->copy_key;
 	gp_fill_replaced(stack);
-	__builtin_memcpy(stack->addresses, walk->addresses, sizeof(stack->addresses));
 }
 
 /* Bytes from `sp` to the base of the main thread's stack, beyond which are its
@@ -117,7 +130,7 @@ static __always_inline bool gp_reaches(struct gp_taken *taken, __u32 bytes)
 		struct record_type *copy =                                                         \
 			gp_reserve(stack_ring, GP_RING_STACKS, (taken)->user, struct record_type); \
 		if (copy) {                                                                        \
-			gp_fill_stack(&copy->stack, walk, taken, (sent)->id);                      \
+			bpf_probe_read_kernel(&copy->stack, sizeof(copy->stack), &(walk)->record); \
 			copy->stack.copied = copy_stack(copy->bytes, sizeof(copy->bytes),          \
 							(taken)->sp, (taken)->room);               \
 			if (stack_mode == GP_STACKS_AUTO)                                          \
@@ -133,6 +146,7 @@ static __always_inline bool gp_send_stack_copy(struct gp_walk *walk, struct gp_t
 					       struct gp_sent *sent)
 {
 	taken->room = gp_stack_room(taken->sp);
+	gp_fill_stack(walk, taken, sent->id);
 	if (taken->room <= GP_TINY_STACK_BYTES)
 		return gp_send_stack_of(gp_stack_tiny, gp_copy_whole_stack, walk, taken, sent);
 	if (gp_reaches(taken, GP_MEDIUM_STACK_BYTES))
@@ -155,7 +169,8 @@ static __always_inline __u64 gp_send_walk(struct gp_walk *walk, struct gp_taken 
 		gp_count(stacks);
 		return 0;
 	}
-	gp_fill_stack(stack, walk, taken, hash);
+	gp_fill_stack(walk, taken, hash);
+	bpf_probe_read_kernel(stack, sizeof(*stack), &walk->record);
 	bpf_ringbuf_submit(stack, gp_wake_now(GP_RING_STACKS));
 	/* Last, because an entry here means that the record is in the ring. */
 	bpf_map_update_elem(&sent_walks, &hash, &one, BPF_ANY);
@@ -215,7 +230,7 @@ static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 			return id;
 	}
 	gp_walk_frames(ctx, walk);
-	hash = gp_hash_walk(walk, taken.root) | 1;
+	hash = gp_hash_walk(tid, taken.root) | 1;
 	if (stack_mode == GP_STACKS_FRAME_POINTERS)
 		return gp_send_walk(walk, &taken, hash);
 	return gp_send_copy_once(walk, &taken, hash);

@@ -70,7 +70,8 @@ static __always_inline __u64 gp_value_of(struct pt_regs *ctx, const volatile str
 		value = 0;
 		bpf_probe_read_user(&value, sizeof(value), (void *)pointer);
 	}
-	return v->bits == 32 ? (__u32)value : value;
+	/* Without a branch, which the verifier would follow for each value that is read. */
+	return value & ~0ULL >> ((64 - v->bits) & 63);
 }
 
 #endif /* GPUPROBE_VALUES_H */

@@ -86,10 +86,11 @@ enum Action {
 
 /// Runs the command line; the exit status is the program's.
 pub fn main() -> ExitCode {
-    if let Some(status) = trace::begin() {
+    if let Some(status) = trace::run_as_helper() {
         return status;
     }
     messages::begin_log();
+    trace::log_libbpf();
     let words: Vec<_> = std::env::args_os().collect();
     let matches = Cli::command().try_get_matches_from(&words);
     let matches = matches.unwrap_or_else(|error| trace::explain(error, &words).exit());

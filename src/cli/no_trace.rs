@@ -6,10 +6,13 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Args;
 
-/// Nothing is to be done before the command line is read.
-pub(super) fn begin() -> Option<ExitCode> {
+/// There are no helper processes.
+pub(super) fn run_as_helper() -> Option<ExitCode> {
     None
 }
+
+/// Nothing is loaded by libbpf.
+pub(super) fn log_libbpf() {}
 
 /// Without options of its own, clap says all there is to say.
 pub(super) fn explain(error: clap::Error, _words: &[OsString]) -> clap::Error {

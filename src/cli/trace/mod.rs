@@ -34,13 +34,21 @@ pub(super) use explain::Explained;
 pub(super) use mistyped::explain;
 use target::TargetArgs;
 
-/// Prepares live tracing; returns an exit status if that was all.
-pub(super) fn begin() -> Option<ExitCode> {
-    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |level, text| {
-        // What libbpf says of a refused program is for debugging; our errors are for users.
-        tracing::debug!("libbpf {level:?}: {}", text.trim_end());
-    })));
+/// Runs as a process that another gpuprobe has started; returns its exit status if it is one.
+pub(super) fn run_as_helper() -> Option<ExitCode> {
+    libbpf_rs::set_print(None);
     gpuprobe_stacks::reader::serve_if_asked().or_else(live::guard_if_asked)
+}
+
+/// Passes libbpf's messages to the log. Reasons for which it refuses a program are for debugging; our errors are for
+/// users. The messages of a start are many: unless they are wanted, they are not formatted.
+pub(super) fn log_libbpf() {
+    let is_wanted = tracing::enabled!(tracing::Level::DEBUG);
+    libbpf_rs::set_print(
+        is_wanted.then_some((libbpf_rs::PrintLevel::Debug, |level, text| {
+            tracing::debug!("libbpf {level:?}: {}", text.trim_end());
+        })),
+    );
 }
 
 #[derive(Debug, Subcommand)]
