@@ -23,7 +23,7 @@ static __always_inline __u64 gp_code_mask(__u64 word, struct gp_look *look, stru
 /* Mixes possible return addresses among the words of the thread's walk, GP_HASHED_AT_ONCE
  * of them, into its hash; false if there are no maps. A global function: the verifier checks
  * its loop once, not for each part of a page. */
-__noinline __u32 gp_hash_words(__u32 tid, __u32 code_of, __u32 first)
+__noinline __u32 gp_hash_words(__u32 tid, __u32 code_of, __u64 first)
 {
 	struct gp_walk *walk;
 	struct gp_code *code;
@@ -37,7 +37,7 @@ __noinline __u32 gp_hash_words(__u32 tid, __u32 code_of, __u32 first)
 	if (!walk || !code || first > GP_PATH_WORDS - GP_HASHED_AT_ONCE)
 		return 0;
 	look = walk->look;
-	for (__u32 i = 0; i < GP_HASHED_AT_ONCE; i++) {
+	for (__u64 i = 0; i < GP_HASHED_AT_ONCE; i++) {
 		__u64 word = walk->words[first + i];
 
 		look.hash = gp_mix(look.hash, word & gp_code_mask(word, &look, code));
@@ -62,7 +62,7 @@ __noinline __u32 gp_hash_stack_page(__u32 tid, __u32 code_of, __u64 sp)
 	if (bpf_probe_read_kernel(walk->words, sizeof(walk->words), no_walks.words) ||
 	    bpf_probe_read_user(walk->words, bytes, (void *)sp))
 		return 0;
-	for (__u32 first = 0; first < GP_PATH_WORDS; first += GP_HASHED_AT_ONCE)
+	for (__u64 first = 0; first < GP_PATH_WORDS; first += GP_HASHED_AT_ONCE)
 		if (!gp_hash_words(tid, code_of, first))
 			return 0;
 	return bytes;
