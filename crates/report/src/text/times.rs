@@ -93,17 +93,18 @@ pub(crate) fn write_shares(
     writeln!(out, "{head}  {shares}")
 }
 
-/// `kernels 2.3 %, copies 97.0 %, sets 0.0 %, idle 0.7 % of 12.3 s`.
+/// `kernels 2.3 %, copies 97.0 %, idle 0.7 % of 12.3 s`; memory sets and graphs where there are any.
 fn shares(shares: &BusyShares, of_ns: f64) -> String {
-    let graphs = match shares.graphs {
-        graphs if graphs > 0.0 => format!("graphs {} %, ", percent(graphs)),
-        _ => String::new(),
+    let rare = |what: &str, share: f64| match share > 0.0 {
+        true => format!("{what} {} %, ", percent(share)),
+        false => String::new(),
     };
     format!(
-        "kernels {} %, copies {} %, sets {} %, {graphs}idle {} % of {}",
+        "kernels {} %, copies {} %, {}{}idle {} % of {}",
         percent(shares.kernels),
         percent(shares.copies),
-        percent(shares.sets),
+        rare("sets", shares.sets),
+        rare("graphs", shares.graphs),
         percent(shares.idle),
         short(of_ns),
     )
@@ -138,7 +139,7 @@ mod tests {
             assert!(result.is_ok());
             String::from_utf8_lossy(&out).into_owned()
         };
-        let all = "kernels 2.3 %, copies 97.0 %, sets 0.0 %, graphs 50.0 %, idle 0.7 % of 12.3 s";
+        let all = "kernels 2.3 %, copies 97.0 %, graphs 50.0 %, idle 0.7 % of 12.3 s";
         assert_eq!(written(120), format!("  GPU 0 H200  {all}\n"));
         let broken = all.replace(" idle", "\n    idle");
         assert_eq!(written(80), format!("  GPU 0 H200\n    {broken}\n"));
