@@ -17,9 +17,12 @@ static __always_inline __u64 gp_factor(struct pt_regs *ctx, const volatile struc
 	return factor;
 }
 
-/* Size of a CUDA_MEMCPY3D_BATCH_OP in bytes. False for arrays, whose extent is in
- * elements of a size that only the array knows. */
-static __always_inline bool gp_cuboid_bytes(__u64 cuboid, __u64 *bytes)
+#define GP_SIZE_UNKNOWN (~0ULL)
+
+/* Size of a CUDA_MEMCPY3D_BATCH_OP in bytes. GP_SIZE_UNKNOWN for arrays, whose extent is in
+ * elements of a size that only the array knows. A global function, as those below: the
+ * verifier checks it once, not for every path to it. */
+__noinline __u64 gp_cuboid_bytes(__u64 cuboid)
 {
 	__u32 source = 0, destination = 0;
 	__u64 extent[3];
@@ -28,16 +31,13 @@ static __always_inline bool gp_cuboid_bytes(__u64 cuboid, __u64 *bytes)
 				(void *)(cuboid + GP_CUBOID_SOURCE_TYPE_AT)) ||
 	    bpf_probe_read_user(&destination, sizeof(destination),
 				(void *)(cuboid + GP_CUBOID_DESTINATION_TYPE_AT)) ||
-	    bpf_probe_read_user(extent, sizeof(extent), (void *)(cuboid + GP_CUBOID_EXTENT_AT)))
-		return false;
-	*bytes = extent[0] * extent[1] * extent[2];
-	return source == GP_OPERAND_POINTER && destination == GP_OPERAND_POINTER;
+	    bpf_probe_read_user(extent, sizeof(extent), (void *)(cuboid + GP_CUBOID_EXTENT_AT)) ||
+	    source != GP_OPERAND_POINTER || destination != GP_OPERAND_POINTER)
+		return GP_SIZE_UNKNOWN;
+	return extent[0] * extent[1] * extent[2];
 }
 
-#define GP_SIZE_UNKNOWN (~0ULL)
-
-/* Total size of `count` of them, or GP_SIZE_UNKNOWN. A global function, so that the verifier
- * checks it once and not for every path to it. */
+/* Total size of `count` of them, or GP_SIZE_UNKNOWN. */
 __noinline __u64 gp_cuboids_bytes(__u64 cuboids, __u64 count)
 {
 	__u64 sum = 0, bytes;
@@ -45,15 +45,15 @@ __noinline __u64 gp_cuboids_bytes(__u64 cuboids, __u64 count)
 	if (count > GP_MAX_BATCH)
 		return GP_SIZE_UNKNOWN;
 	for (__u32 i = 0; i < GP_MAX_BATCH && i < count; i++) {
-		if (!gp_cuboid_bytes(cuboids + GP_CUBOID_BYTES * i, &bytes))
+		bytes = gp_cuboid_bytes(cuboids + GP_CUBOID_BYTES * i);
+		if (bytes == GP_SIZE_UNKNOWN)
 			return GP_SIZE_UNKNOWN;
 		sum += bytes;
 	}
 	return sum;
 }
 
-/* Sum of `count` sizes at user address `sizes`, or GP_SIZE_UNKNOWN. A global function as
- * well. */
+/* Sum of `count` sizes at user address `sizes`, or GP_SIZE_UNKNOWN. */
 __noinline __u64 gp_sum_of_sizes(__u64 sizes, __u64 count)
 {
 	__u64 sum = 0, size;

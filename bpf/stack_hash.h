@@ -18,7 +18,7 @@ static __always_inline __u64 gp_code_mask(__u64 word, struct gp_look *look, stru
 	return -((is_known & 1) | ((is_near | is_own) & look->is_stale));
 }
 
-#define GP_HASHED_AT_ONCE 64
+#define GP_HASHED_AT_ONCE 32
 
 /* Mixes possible return addresses among the words of the thread's walk, GP_HASHED_AT_ONCE
  * of them, into its hash; false if there are no maps. A global function: the verifier checks

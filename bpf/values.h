@@ -41,37 +41,66 @@ static __always_inline __u64 gp_argument(struct pt_regs *ctx, __u8 index)
 #define GP_RETURN_ADDRESS_BYTES 0
 #endif
 
+/* The stack pointer. The barrier keeps the compiler from sharing the address of the
+ * register, which the verifier refuses for a context pointer. */
+static __always_inline __u64 gp_stack_pointer(struct pt_regs *ctx)
+{
+	struct pt_regs *registers = ctx;
+
+	barrier_var(registers);
+	return PT_REGS_SP(registers);
+}
+
 /* The stack pointer at function entry, computed at return. */
 static __always_inline __u64 gp_entry_sp(struct pt_regs *ctx)
 {
 	return PT_REGS_SP(ctx) - GP_RETURN_ADDRESS_BYTES;
 }
 
+/* The lower `bits` of `value`. */
+static __always_inline __u64 gp_lower_bits(__u64 value, __u32 bits)
+{
+	/* Without a branch, which the verifier would follow for each value that is read. */
+	return value & ~0ULL >> ((64 - bits) & 63);
+}
+
+/* A value that has to be computed or read: from the stack slot at `value`, `offset` from
+ * it, or behind the pointer there. A global function: the verifier checks it once, not for
+ * each value. */
+__noinline __u64 gp_read_value(__u64 value, __u32 place, __u32 access, __u64 offset, __u32 bits)
+{
+	__u64 pointer = value;
+
+	if (place == GP_PLACE_STACK) {
+		value = 0;
+		bpf_probe_read_user(&value, sizeof(value), (void *)pointer);
+	}
+	if (access != GP_ACCESS_PLAIN)
+		value += offset;
+	if (access == GP_ACCESS_BEHIND) {
+		pointer = value;
+		value = 0;
+		bpf_probe_read_user(&value, sizeof(value), (void *)pointer);
+	}
+	return gp_lower_bits(value, bits);
+}
+
 /* The value described by `v`, at function entry. An unreadable pointer yields 0: the
  * function itself will fault on it or reject it. */
 static __always_inline __u64 gp_value_of(struct pt_regs *ctx, const volatile struct gp_value *v)
 {
-	__u64 value = 0;
+	__u64 value;
 
 	if (v->place == GP_PLACE_ARGUMENT) {
 		value = gp_argument(ctx, v->index);
+		if (v->access == GP_ACCESS_PLAIN)
+			return gp_lower_bits(value, v->bits);
 	} else if (v->place == GP_PLACE_STACK) {
-		__u64 slot = PT_REGS_SP(ctx) + GP_RETURN_ADDRESS_BYTES + 8ULL * v->index;
-
-		bpf_probe_read_user(&value, sizeof(value), (void *)slot);
+		value = gp_stack_pointer(ctx) + GP_RETURN_ADDRESS_BYTES + 8ULL * v->index;
 	} else {
 		return 0;
 	}
-	if (v->access != GP_ACCESS_PLAIN)
-		value += v->offset;
-	if (v->access == GP_ACCESS_BEHIND) {
-		__u64 pointer = value;
-
-		value = 0;
-		bpf_probe_read_user(&value, sizeof(value), (void *)pointer);
-	}
-	/* Without a branch, which the verifier would follow for each value that is read. */
-	return value & ~0ULL >> ((64 - v->bits) & 63);
+	return gp_read_value(value, v->place, v->access, v->offset, v->bits);
 }
 
 #endif /* GPUPROBE_VALUES_H */

@@ -91,6 +91,12 @@ pub(crate) const ONE_THREAD: Callers = Callers {
     stacks: 0,
 };
 
+/// More call sites than a report shows.
+pub(crate) const MANY_SITES: Callers = Callers {
+    threads: 8,
+    stacks: 100_000,
+};
+
 /// A ledger with a constant number of live allocations.
 pub(crate) struct Load {
     pub(crate) ledger: Ledger,

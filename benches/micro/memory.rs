@@ -1,6 +1,6 @@
 //! Memory that gpuprobe needs per live allocation; printed, not measured by criterion.
 
-use super::calls::{Callers, Load, ONE_THREAD, Order};
+use super::calls::{Callers, Load, MANY_SITES, ONE_THREAD, Order};
 use super::live_sizes;
 
 fn resident_bytes() -> u64 {
@@ -30,6 +30,7 @@ pub(crate) fn of_live() {
     for (name, callers) in [
         ("one thread", ONE_THREAD),
         ("8 threads, 100 stacks", with_stacks),
+        ("8 threads, 100,000 stacks", MANY_SITES),
     ] {
         for live in live_sizes(1_000_000) {
             let before = resident_bytes();

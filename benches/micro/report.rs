@@ -54,7 +54,7 @@ fn memleak() -> Modes {
 }
 
 /// Times a report after `PAIRS` pairs of calls, which are not timed.
-fn timed(load: &mut Load, top: Option<usize>, stacks: bool, format: ReportFormat) -> Duration {
+fn timed(load: &mut Load, format: ReportFormat, options: impl Fn(u64) -> Options) -> Duration {
     for _ in 0..PAIRS / calls::PAIRS {
         load.pairs();
     }
@@ -62,13 +62,21 @@ fn timed(load: &mut Load, top: Option<usize>, stacks: bool, format: ReportFormat
         ledger: std::mem::take(&mut load.ledger),
         ..State::default()
     };
-    let options = options(memleak(), top, stacks, load.now_ns());
+    let options = options(load.now_ns());
     let begun = Instant::now();
     let length = written(&state, &options, format);
     let took = begun.elapsed();
     assert!(length > 200, "{length}");
     load.ledger = state.ledger;
     took
+}
+
+/// Times `explain`'s report after `PAIRS` pairs of calls, which are not timed.
+fn explained(load: &mut Load) -> Duration {
+    timed(load, ReportFormat::Text, |now_ns| Options {
+        explains: true,
+        ..options(memleak(), None, true, now_ns)
+    })
 }
 
 pub(crate) fn top(criterion: &mut Criterion) {
@@ -110,12 +118,25 @@ pub(crate) fn top(criterion: &mut Criterion) {
                 let load = load.get_or_insert_with(|| Load::new(live, callers, order));
                 let stacks = callers.stacks > 0;
                 bencher.iter_custom(|times| {
-                    let one = |_| timed(load, Some(10), stacks, format);
+                    let options = |now_ns| options(memleak(), Some(10), stacks, now_ns);
+                    let one = |_| timed(load, format, options);
                     (0..times).map(one).sum()
                 });
                 load.check();
             });
         }
+    }
+    // With a verdict on each call site.
+    for live in live_sizes(1_000_000) {
+        let mut load = None;
+        group.bench_function(
+            BenchmarkId::new("verdicts, 100,000 stacks", live),
+            |bencher| {
+                let load = load.get_or_insert_with(|| Load::new(live, MANY_SITES, Order::Random));
+                bencher.iter_custom(|times| (0..times).map(|_| explained(load)).sum());
+                load.check();
+            },
+        );
     }
     // All allocations are listed.
     for live in live_sizes(1_000_000) {
@@ -123,7 +144,8 @@ pub(crate) fn top(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("all as JSON", live), |bencher| {
             let load = load.get_or_insert_with(|| Load::new(live, ONE_THREAD, Order::Random));
             bencher.iter_custom(|times| {
-                let one = |_| timed(load, None, false, ReportFormat::Json);
+                let options = |now_ns| options(memleak(), None, false, now_ns);
+                let one = |_| timed(load, ReportFormat::Json, options);
                 (0..times).map(one).sum()
             });
             load.check();

@@ -129,6 +129,7 @@ mod tests {
         let of = BusyShares {
             kernels: 0.023,
             copies: 0.97,
+            sets: 0.001,
             graphs: 0.5,
             idle: 0.007,
             ..BusyShares::default()
@@ -139,7 +140,7 @@ mod tests {
             assert!(result.is_ok());
             String::from_utf8_lossy(&out).into_owned()
         };
-        let all = "kernels 2.3 %, copies 97.0 %, graphs 50.0 %, idle 0.7 % of 12.3 s";
+        let all = "kernels 2.3 %, copies 97.0 %, sets 0.1 %, graphs 50.0 %, idle 0.7 % of 12.3 s";
         assert_eq!(written(120), format!("  GPU 0 H200  {all}\n"));
         let broken = all.replace(" idle", "\n    idle");
         assert_eq!(written(80), format!("  GPU 0 H200\n    {broken}\n"));

@@ -101,7 +101,7 @@ fn sums_for_people() {
     let text = String::from_utf8(out).unwrap();
     let (title, sums) = text.split_once('\n').unwrap();
     assert!(title.starts_with("?  pid 7  5 GPU records  "), "{title}");
-    let expected = "  GPU 0  kernels 30.0 %, copies 20.0 %, sets 0.0 %, idle 50.0 % of 10.0 us
+    let expected = "  GPU 0  kernels 30.0 %, copies 20.0 %, idle 50.0 % of 10.0 us
     idle between work 1 time, for 1.00 us, at most 1.00 us
       1 below 1 us
     RUNS  % KERNEL TIME    TOTAL     MEAN   MEDIAN      P99      MIN      MAX  KERNEL
