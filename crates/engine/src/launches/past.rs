@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn ended_processes_are_merged_and_no_launch_is_lost() {
         let mut launches = Launches::default();
-        let processes = 3 * u64::try_from(MAX_ENDED).unwrap_or_default();
+        let processes = u64::try_from(MAX_ENDED + MAX_ENDED / 4).unwrap_or_default();
         let no_host_name = |_, _| None;
         for number in 1..=processes {
             let mut key = key(number, 0, "cuLaunchKernel");

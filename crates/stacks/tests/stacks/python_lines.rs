@@ -33,7 +33,8 @@ impl Code {
         }
     }
 
-    /// Checks every instruction, with the whole table and with half of it.
+    /// Checks every instruction, with the whole table and with half of it; of very long functions, some thousands
+    /// of instructions, as each is looked up from the beginning.
     fn check(&self, form: LineTableFormat, seen: &mut BTreeMap<&'static str, u64>) {
         let whole = LineTable {
             form,
@@ -46,7 +47,8 @@ impl Code {
             is_cut: true,
             ..whole
         };
-        for (index, line) in self.lines.iter().enumerate() {
+        let step = 1 + self.lines.len() / 4096;
+        for (index, line) in self.lines.iter().enumerate().step_by(step) {
             let at = u32::try_from(2 * index).unwrap();
             let expected = line.map_or(LineEntry::None, LineEntry::At);
             assert_eq!(whole.line_at(at), expected, "at {at} of {whole:02x?}");
@@ -93,7 +95,7 @@ fn check(python: &Python) -> u64 {
 }
 
 #[test]
-fn every_instruction_has_the_same_line_as_in_cpython() {
+fn instructions_have_the_same_line_as_in_cpython() {
     let pythons = pythons();
     if pythons.is_empty() {
         let _ = writeln!(
