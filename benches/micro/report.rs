@@ -12,7 +12,7 @@ use gpuprobe_model::stack::NoSymbols;
 use gpuprobe_report as report;
 use gpuprobe_report::{Options, ReportFormat, View};
 
-use super::calls::{self, Callers, Load, ONE_THREAD, Order};
+use super::calls::{self, Callers, Load, MANY_SITES, ONE_THREAD, Order};
 use super::live_sizes;
 
 /// Pairs of calls between two reports: 4,000 calls per second for two seconds.

@@ -132,7 +132,6 @@ mod tests {
             sets: 0.001,
             graphs: 0.5,
             idle: 0.007,
-            ..BusyShares::default()
         };
         let written = |width: usize| {
             let mut out = Vec::new();
