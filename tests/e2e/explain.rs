@@ -166,18 +166,19 @@ fn a_command_is_explained_and_so_is_its_recording() {
 #[test]
 fn root_explain_names_the_leaks_and_nothing_else() {
     std::thread::scope(|scope| {
-        let all: [fn(); 6] = [
+        let all: [fn(); 7] = [
             a_running_program_is_explained,
             a_command_is_explained_and_so_is_its_recording,
             tensors_that_are_kept_are_named_and_the_segments_are_not,
             handles_of_each_cycle_are_named,
+            what_stays_of_each_step_is_told,
             contexts_left_behind_are_named_and_destroyed_ones_are_not,
             contexts_of_a_command_are_named,
         ];
         let running = all.map(|one| scope.spawn(one));
         // The panic message has been printed by then.
         let failed = running.map(|one| one.join().is_err());
-        assert_eq!(failed, [false; 6]);
+        assert_eq!(failed, [false; 7]);
     });
 }
 
@@ -282,6 +283,40 @@ fn handles_of_each_cycle_are_named() {
     assert!(evidence.contains("VMM handles more after"), "{leak}");
     let each = [1.9, 2.0, 2.1].map(|each| format!("cycles, {each:.1} each"));
     assert!(each.iter().any(|each| evidence.contains(each)), "{leak}");
+}
+
+/// Whether the evidence of a verdict has this.
+fn says(found: &Value, part: &str) -> bool {
+    found["evidence"].to_string().contains(part)
+}
+
+fn what_stays_of_each_step_is_told() {
+    let every = Duration::from_millis(150);
+    let (step, unrelated) = std::thread::scope(|scope| {
+        let of = |round: fn(u32) -> String| {
+            scope.spawn(move || explained(Workload::start(Backend::Shared), every, round))
+        };
+        let step = of(|number| match number {
+            0 => "module add".to_owned(),
+            _ => "launch add 3; alloc 10000".to_owned(),
+        });
+        // The same leak, with launches every other six seconds.
+        let unrelated = of(|number| match (number, (number / 40) % 2) {
+            (0, _) => "module add".to_owned(),
+            (_, 0) => "launch add 3; alloc 10000".to_owned(),
+            _ => "alloc 10000".to_owned(),
+        });
+        (step.join().unwrap(), unrelated.join().unwrap())
+    });
+    let leaks = growing(&step);
+    assert_eq!(leaks.len(), 1, "{leaks:#?}");
+    assert!(
+        says(leaks[0].0, "1 stays per 3 launches of add"),
+        "{leaks:#?}"
+    );
+    let leaks = growing(&unrelated);
+    assert_eq!(leaks.len(), 1, "{leaks:#?}");
+    assert!(!says(leaks[0].0, "launches of"), "{leaks:#?}");
 }
 
 /// The verdicts of this name on a process.

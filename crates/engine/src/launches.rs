@@ -6,12 +6,14 @@
 
 mod names;
 mod past;
+mod samples;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use self::names::NamesByHandle;
 use self::past::PastLaunches;
+pub use self::samples::LaunchSamples;
 use super::change::{Change, Changes, KernelHandle};
 use gpuprobe_cuda::Op;
 use gpuprobe_model::ByteShares;
@@ -159,6 +161,7 @@ pub struct Launches {
     /// Number of names in `settled`, by process.
     settled_names: HashMap<u32, usize>,
     past: PastLaunches,
+    samples: LaunchSamples,
     /// Bytes of the kernel names.
     name_bytes: ByteShares,
     /// Number of names dropped for lack of room.
@@ -177,6 +180,7 @@ impl Default for Launches {
             settled: HashMap::new(),
             settled_names: HashMap::new(),
             past: PastLaunches::default(),
+            samples: LaunchSamples::default(),
             name_bytes: ByteShares::of(MAX_NAME_BYTES),
             names_left_out: 0,
         }

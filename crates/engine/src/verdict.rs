@@ -4,6 +4,7 @@
 //! something a leak that is none is the worst fault here.
 
 mod growth;
+mod steps;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
@@ -11,6 +12,7 @@ mod tests;
 use crate::sites::series::{AGES, SeriesShape, least_age_ns};
 
 use growth::{Growth, sum};
+pub use steps::{StepGrowth, steps};
 
 /// Growth for less than this, ns, is not called growth yet: programs warm up.
 pub const LEAST_GROWTH_NS: u64 = 57_000_000_000;

@@ -230,6 +230,21 @@ impl KernelLaunches<'_> {
     }
 }
 
+/// Name of a kernel or graph for text: demangled, or its handle in hex.
+pub(super) fn kernel_name(launches: &Launches, key: &RawLaunchKey) -> String {
+    let function = gpuprobe_cuda::function(key.row);
+    let mangled = launches
+        .launcher_of(key.process)
+        .and_then(|launcher| launcher.name(key.handle, key.epoch));
+    match mangled {
+        _ if function.is_some_and(|f| f.op == Op::GraphLaunch) => {
+            format!("the graph {:#x}", key.handle)
+        }
+        Some(mangled) => symbols::demangle(mangled),
+        None => format!("{:#x}", key.handle),
+    }
+}
+
 fn named(calls: &BTreeMap<u16, u64>) -> Vec<(&'static str, u64)> {
     let named = calls
         .iter()

@@ -43,7 +43,7 @@ use chrono::{DateTime, FixedOffset, Local};
 use serde::{Serialize, Serializer};
 
 use gpuprobe_cuda::Modes;
-use gpuprobe_engine::{Ledger, Process, State};
+use gpuprobe_engine::{Launches, Ledger, Process, State};
 use gpuprobe_model::clock;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::link::PcieLink;
@@ -191,6 +191,8 @@ pub struct ReportSources<'a> {
     pub lost_by_user: &'a [UserLoss],
     /// Figures of earlier reports.
     pub history: Option<&'a History>,
+    /// The launches, with samples of their counts over time, if these were taken.
+    pub launches: Option<&'a Launches>,
     /// Resolves the frames of the locations that [`needed_locations`] returns, and no others; and
     /// the binaries of all live memory.
     pub symbols: &'a dyn Symbolize,
@@ -204,6 +206,7 @@ impl<'a> ReportSources<'a> {
             usage: None,
             lost_by_user: &[],
             history: None,
+            launches: None,
             symbols,
         }
     }

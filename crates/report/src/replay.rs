@@ -142,6 +142,7 @@ impl Replay<'_> {
                 usage: mark.usage.as_ref(),
                 lost_by_user: &mark.lost_by_user,
                 history: Some(&self.history),
+                launches: None,
                 symbols: &self.player.symbols,
             },
         );

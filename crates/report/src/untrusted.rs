@@ -90,6 +90,7 @@ fn make_reports(player: &mut Player) {
             usage: None,
             lost_by_user: &[],
             history,
+            launches: None,
             symbols: &player.symbols,
         };
         let first = report::build(state, lost, &options, sources(None));

@@ -72,8 +72,8 @@ impl Explained {
             target: target.target(),
             modes: Modes {
                 memleak: true,
-                // Whose contexts are idle is a question about all.
-                cudatrace: target.target() == Target::Everything,
+                // Launches tell whose contexts are idle, and what stays of each step.
+                cudatrace: true,
                 ..Modes::default()
             },
             children: target.children,

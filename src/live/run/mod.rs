@@ -235,6 +235,7 @@ impl Run<'_> {
         }
         self.sink.host_info.close_unused();
         self.make_room()?;
+        self.sample_launches()?;
         self.tell_incidents(false);
         // Libraries loaded in quick succession share a line.
         self.announced.go_on(&self.tracer);

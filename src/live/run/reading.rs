@@ -7,6 +7,7 @@ use super::super::stacks::StackState;
 use super::Run;
 use crate::host::process;
 use anyhow::Result;
+use gpuprobe_model::clock;
 use gpuprobe_recording::log::Note;
 use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::records;
@@ -114,11 +115,22 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Samples the launch counts if it is time, for a trace that explains.
+    pub(super) fn sample_launches(&mut self) -> Result<()> {
+        let is_sampled = self.config.explains.is_some() && self.config.modes.cudatrace;
+        let samples = self.sink.state.launches.samples();
+        if is_sampled && samples.is_due(clock::monotonic_ns()) {
+            self.count_launches()?;
+        }
+        Ok(())
+    }
+
     /// Reads the launch counts; the kernel side frees those of ended processes.
     pub(super) fn count_launches(&mut self) -> Result<()> {
         let (launches, tap) = (&mut self.sink.state.launches, &mut self.sink.tap);
         let filter = &self.sink.filter;
         self.counted = Instant::now();
+        let began_ns = clock::monotonic_ns();
         self.tracer.probe.launches(|key, runs, captured| {
             let count = || {
                 tap.count(&key, runs, captured);
@@ -127,6 +139,10 @@ impl Run<'_> {
             filter.keeps_launches(key.process).unwrap_or_else(count)
         })?;
         tap.counted(launches);
+        if self.config.explains.is_some() {
+            let now_ns = clock::monotonic_ns();
+            launches.sample(now_ns, now_ns.saturating_sub(began_ns));
+        }
         self.sink.filter.counts_were_read();
         Ok(())
     }

@@ -93,6 +93,7 @@ impl Run<'_> {
                 usage: usage.as_ref(),
                 lost_by_user: &lost_by_user,
                 history: Some(&self.history),
+                launches: Some(&state.launches),
                 symbols: &symbols,
             },
         );

@@ -1,6 +1,7 @@
 //! Programs of known behaviour: each cause by itself, and a thousand at random.
 
 mod programs;
+mod steps;
 
 use super::*;
 use crate::sites::Sites;

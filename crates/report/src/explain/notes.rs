@@ -64,7 +64,9 @@ fn idle(all: &ProcessFacts<'_>, process: &ProcessReport) -> Option<VerdictReport
     let nvml = process.nvml.filter(|_| !process.traced)?;
     let watched = seconds(all.memleak.watched_ns);
     let has = format!("has {} on the GPU", size(nvml.used_bytes));
-    let launchers = all.cudatrace.map(|launches| launches.processes.iter());
+    // Of processes that are not traced, nothing is known about launches.
+    let counted = all.cudatrace.filter(|_| all.memleak.host_wide);
+    let launchers = counted.map(|launches| launches.processes.iter());
     let launches = launchers.map(|mut known| known.any(|one| one.pid == process.pid));
     let (verdict, said) = match launches {
         Some(false) => (

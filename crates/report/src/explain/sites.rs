@@ -1,12 +1,13 @@
 //! Verdicts on call sites.
 
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::verdict::{Judgement, Verdict};
-use gpuprobe_model::text::size;
+use gpuprobe_engine::verdict::{Judgement, StepGrowth, Verdict};
+use gpuprobe_model::text::{printable, size};
 
 use super::words::{advice, per_second, seconds};
 use super::{NEVER_FREED, Severity, VerdictReport, free_bytes};
-use crate::memleak::{Memleak, ProcessReport, SiteReport};
+use crate::memleak::{KernelStep, Memleak, ProcessReport, SiteReport};
+use crate::names;
 use crate::verdict;
 use crate::words::plural;
 
@@ -132,6 +133,7 @@ impl SiteClass<'_> {
                 usual_age(found)
             ),
         });
+        evidence.extend(site.step.as_ref().map(step));
         evidence.extend(self.neighbour(site));
         let free = free_bytes(self.process, self.memleak).filter(|_| found.is_leak() && rate > 0.0);
         if let Some(free) = free {
@@ -169,6 +171,26 @@ fn place(label: &str) -> Option<(&str, u32)> {
     let (file, rest) = label.split_once(':')?;
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
     Some((file, digits.parse().ok()?))
+}
+
+/// `1 stays per launch of gemm, over 624 launches`.
+fn step(step: &KernelStep) -> String {
+    let StepGrowth {
+        launches,
+        stay,
+        steps,
+    } = step.growth;
+    let stays = match stay {
+        1 => "1 stays".to_owned(),
+        _ => format!("{stay} stay"),
+    };
+    let each = match launches {
+        1 => "launch".to_owned(),
+        _ => format!("{launches} launches"),
+    };
+    let all = plural(launches.saturating_mul(steps), "launch");
+    let kernel = printable(&names::simplify(&step.kernel));
+    format!("{stays} per {each} of {kernel}, over {all}")
 }
 
 fn usual_age(found: &Judgement) -> String {

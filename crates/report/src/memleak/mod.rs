@@ -34,7 +34,7 @@ pub(super) use nvml::tracked;
 pub use peak::Peak;
 pub use pytorch::PytorchReport;
 pub(super) use pytorch::reports as tensor_reports;
-pub use site::{LeftOut, SiteReport};
+pub use site::{KernelStep, LeftOut, SiteReport};
 pub(crate) use sites::Holder;
 pub(super) use sites::{needed_locations, shown, stack_of};
 

@@ -10,7 +10,7 @@ use super::peak::Peak;
 use crate::fold::Folded;
 use crate::{clock_micros, verdict};
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::verdict::Judgement;
+use gpuprobe_engine::verdict::{Judgement, StepGrowth};
 use gpuprobe_model::stack::Frame;
 
 /// Sums of what is not listed.
@@ -35,6 +35,15 @@ impl LeftOut {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+/// Growth of a site in step with the launches of a kernel.
+#[derive(Clone, Debug)]
+pub struct KernelStep {
+    /// Launches and allocations of a step.
+    pub growth: StepGrowth,
+    /// Demangled name of the kernel; its handle in hex if unknown.
+    pub kernel: String,
 }
 
 /// One call site of a process.
@@ -90,6 +99,9 @@ pub struct SiteReport {
     /// Verdict on the site and its confidence; both null if no memory is live.
     #[serde(flatten, serialize_with = "judged")]
     pub judgement: Option<Judgement>,
+    /// Kernel that it grows in step with, if there is one.
+    #[serde(skip)]
+    pub step: Option<KernelStep>,
     /// Quality of the call in a file: `valid` with a call stack, `driver` for a direct driver call,
     /// else `invalid`.
     #[serde(skip_serializing_if = "Option::is_none")]

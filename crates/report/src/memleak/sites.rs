@@ -6,13 +6,16 @@ use std::borrow::Cow;
 
 use super::groups::{SiteGroups, perhaps_python};
 use super::listed::Listed;
+use super::site::KernelStep;
 use super::{LeftOut, LiveMemory, SiteReport};
+use crate::cudatrace;
 use crate::fold::Folded;
 use crate::label::{labels, via};
 use crate::owners::Owners;
 use crate::{Options, ReportSources, View, function_name};
 use gpuprobe_engine::verdict::{self, Judgement};
-use gpuprobe_engine::{Allocator, CallSite, Ledger, Process};
+use gpuprobe_engine::{Allocator, CallSite, Launches, Ledger, Process};
+use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::stack::{Frame, Language, Location, Symbolize};
 use gpuprobe_stacks::cuda;
 
@@ -158,6 +161,25 @@ impl<'a> Holder<'a> {
         let now_ns = process.ended_ns.unwrap_or(now_ns);
         verdict::judge(&self.sites().sites.shape(sites, now_ns))
     }
+
+    /// The kernel of the process that these sites grow in step with, with the shortest step.
+    fn step(self, sites: &[u32], now_ns: u64, launches: &Launches) -> Option<KernelStep> {
+        let (Self::Process(process) | Self::Allocator(process, _)) = self;
+        let now_ns = process.ended_ns.unwrap_or(now_ns);
+        let shape = self.sites().sites.shape(sites, now_ns);
+        let samples = launches.samples();
+        let of_process = |key: &&RawLaunchKey| {
+            let launcher = launches.launcher_of(key.process);
+            launcher.is_some_and(|one| one.pid == process.pid && one.exited == process.exited)
+        };
+        let steps = samples.kernels().filter(of_process).filter_map(|key| {
+            let launched = |time_ns| samples.at(key, time_ns);
+            let growth = verdict::steps(&shape, samples.spacing_ns(), launched)?;
+            Some((growth, cudatrace::kernel_name(launches, key)))
+        });
+        let (growth, kernel) = steps.min()?;
+        Some(KernelStep { growth, kernel })
+    }
 }
 
 /// The call sites of a process or an allocator, and what the limit and the filters exclude.
@@ -186,16 +208,24 @@ pub(super) fn site_reports(
     let stacks = called.iter().map(|called| (&*called.frames, &*called.api));
     let labels = labels(&stacks.collect::<Vec<_>>());
     let sites = selected.listed.into_iter().zip(called).zip(labels);
-    let sites = sites.map(|((site, called), label)| SiteReport {
-        label,
-        change: change(holder, &site, sources),
-        judgement: holder.judge(&site.members, options.now_ns),
-        own_ids: site
-            .members
-            .iter()
-            .map(|&number| groups.own_id(number))
-            .collect(),
-        ..site_report(&site, called, options, sources)
+    let sites = sites.map(|((site, called), label)| {
+        let judgement = holder.judge(&site.members, options.now_ns);
+        // A site is compared with each kernel: only leaks are.
+        let is_leak = judgement.as_ref().is_some_and(Judgement::is_leak);
+        let launches = sources.launches.filter(|_| options.explains && is_leak);
+        SiteReport {
+            label,
+            change: change(holder, &site, sources),
+            judgement,
+            step: launches
+                .and_then(|launches| holder.step(&site.members, options.now_ns, launches)),
+            own_ids: site
+                .members
+                .iter()
+                .map(|&number| groups.own_id(number))
+                .collect(),
+            ..site_report(&site, called, options, sources)
+        }
     });
     let what_there_is = |left: LeftOut| (left.allocations > 0).then_some(left);
     let (omitted, filtered) = (selected.omitted, selected.filtered);
@@ -249,6 +279,7 @@ fn site_report(
         owner,
         is_pooled,
         judgement: None,
+        step: None,
         peak: site.peak,
         alloc_bytes: allocated.bytes,
         alloc_calls: allocated.allocations,

@@ -5,6 +5,7 @@ use crate::allocation::{AllocationPlace, NewAllocation};
 use crate::sites::Sites;
 use gpuprobe_cuda::{AddressSpace, MemoryKind};
 
+pub(super) mod paced;
 mod planted;
 
 pub(super) use planted::planted;
@@ -87,7 +88,7 @@ impl Random {
         ns(-mean_s * (1.0 - self.unit()).ln())
     }
 
-    fn one_of(&mut self, count: u64) -> u64 {
+    pub(super) fn one_of(&mut self, count: u64) -> u64 {
         self.next() % count
     }
 }
