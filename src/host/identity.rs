@@ -11,13 +11,11 @@ use nix::unistd::User;
 use super::gpus;
 use super::nvml::{Gpu, Nvml};
 pub use cgroups::Cgroups;
+use gpuprobe_model::container::container_in;
 use gpuprobe_model::event::{MAX_DEVICES, Task};
 use gpuprobe_model::identity::DeviceIdentity;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_os::proc;
-
-/// Number of hexadecimal digits of a container id.
-const ID_DIGITS: usize = 64;
 
 /// The identity of process `task`, as far as known. The process may have ended.
 pub fn of(task: &Task, nvml: Option<&Nvml>, cgroups: &mut Cgroups, users: &mut Users) -> Identity {
@@ -81,16 +79,6 @@ fn cgroup_in(lines: &str) -> Option<String> {
         .or_else(|| of_memory.next())
         .or(unified);
     group.map(|(.., path)| path.to_owned())
-}
-
-/// The container id in the path of a cgroup of Docker, containerd, CRI-O or Podman: 64 hexadecimal
-/// digits, which may have a prefix and a suffix. Of nested containers, the innermost.
-pub fn container_in(cgroup: &str) -> Option<&str> {
-    let is_hex = |c: char| c.is_ascii_hexdigit();
-    cgroup.rsplit('/').find_map(|name| {
-        let mut words = name.split(|c| !is_hex(c));
-        words.find(|word| word.len() == ID_DIGITS)
-    })
 }
 
 /// Maximum length of a device name: `MIG-GPU-`, a UUID, and two numbers.
@@ -192,28 +180,6 @@ pub fn is_within(cgroup: &str, path: &str) -> bool {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-
-    #[test]
-    fn container_ids_are_found_in_cgroup_paths() {
-        for path in [
-            format!("/system.slice/docker-{ID}.scope"),
-            format!("/docker/{ID}"),
-            format!("/kubepods.slice/kubepods-pod12.slice/cri-containerd-{ID}.scope"),
-            format!("/kubepods/besteffort/pod1234/{ID}"),
-            format!("/machine.slice/libpod-{ID}.scope/container"),
-        ] {
-            assert_eq!(container_in(&path), Some(ID), "{path}");
-        }
-        for path in [
-            "/",
-            "/user.slice/user-1000.slice/session-2.scope",
-            "/abcdef",
-        ] {
-            assert_eq!(container_in(path), None, "{path}");
-        }
-    }
 
     #[test]
     fn cgroup_of_a_process_prefers_version_2() {

@@ -8,6 +8,7 @@
 pub mod abi;
 pub mod activity;
 pub mod clock;
+pub mod container;
 pub mod event;
 pub mod identity;
 pub mod link;
