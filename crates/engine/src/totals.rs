@@ -88,8 +88,8 @@ pub struct ProcessTotals {
     /// GPU, host and imported memory.
     pub sums: MemorySums,
     kinds: [Total; MemoryKind::COUNT],
-    /// GPU memory by device; there are few.
-    devices: Vec<(Option<u16>, Total)>,
+    /// GPU memory by device, of which there are few, and kind.
+    devices: Vec<(Option<u16>, [Total; MemoryKind::COUNT])>,
 }
 
 impl ProcessTotals {
@@ -101,8 +101,24 @@ impl ProcessTotals {
 
     /// Live GPU memory by device, without devices that have none.
     pub fn devices(&self) -> impl Iterator<Item = (Option<u16>, Total)> {
-        let devices = self.devices.iter().copied();
-        devices.filter(|(_, total)| total.allocations > 0)
+        let sum = |kinds: &[Total]| {
+            kinds.iter().fold(Total::default(), |mut sum, total| {
+                sum.merge(*total);
+                sum
+            })
+        };
+        let devices = self.devices.iter();
+        let sums = devices.map(move |(device, kinds)| (*device, sum(kinds)));
+        sums.filter(|(_, total)| total.allocations > 0)
+    }
+
+    /// Live GPU memory by device and kind, without those that have none.
+    pub fn device_kinds(&self) -> impl Iterator<Item = (Option<u16>, MemoryKind, Total)> {
+        let all = self.devices.iter().flat_map(|(device, kinds)| {
+            let kinds = MemoryKind::ALL.into_iter().zip(kinds);
+            kinds.map(|(kind, total)| (*device, kind, *total))
+        });
+        all.filter(|(_, _, total)| total.allocations > 0)
     }
 
     pub(super) fn add(&mut self, allocation: &Allocation, counted: KindSet) {
@@ -112,7 +128,8 @@ impl ProcessTotals {
         self.sums.add(allocation);
         self.kinds[allocation.kind() as usize].add(allocation.size_bytes);
         if allocation.belongs() == Belongs::Gpu {
-            self.device(allocation.device()).add(allocation.size_bytes);
+            let total = self.on_device(allocation);
+            total.add(allocation.size_bytes);
         }
     }
 
@@ -123,17 +140,18 @@ impl ProcessTotals {
         self.sums.subtract(allocation);
         self.kinds[allocation.kind() as usize].subtract(allocation.size_bytes);
         if allocation.belongs() == Belongs::Gpu {
-            let device = self.device(allocation.device());
-            device.subtract(allocation.size_bytes);
+            let total = self.on_device(allocation);
+            total.subtract(allocation.size_bytes);
         }
     }
 
-    fn device(&mut self, device: Option<u16>) -> &mut Total {
+    fn on_device(&mut self, allocation: &Allocation) -> &mut Total {
+        let device = allocation.device();
         let known = self.devices.iter().position(|(d, _)| *d == device);
         let index = known.unwrap_or_else(|| {
-            self.devices.push((device, Total::default()));
+            self.devices.push((device, Default::default()));
             self.devices.len() - 1
         });
-        &mut self.devices[index].1
+        &mut self.devices[index].1[allocation.kind() as usize]
     }
 }

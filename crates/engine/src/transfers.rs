@@ -195,6 +195,11 @@ impl Transfers {
         self.names.get(&pid)
     }
 
+    /// Whether process `pid` has ended; an id in use again is one of a live process from its first copy on.
+    pub fn has_ended(&self, pid: u32) -> bool {
+        pid == EARLIER || self.exits.contains_key(&pid)
+    }
+
     /// Merges the meters of processes that ended a while ago, if there are very many. A copy made
     /// before the end of its process may arrive a little later.
     fn merge_ended(&mut self) {

@@ -61,6 +61,23 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_exit_group,
 ];
 
+/// Further calls for a process that answers connections to a socket it was given. It can make no socket.
+const FOR_SERVERS: &[c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_shutdown,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+];
+
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
@@ -114,6 +131,18 @@ pub fn end_with_parent() -> Result<()> {
 /// # Errors
 /// Returns the kernel's error.
 pub fn confine(data_bytes: u64) -> Result<()> {
+    confine_to(data_bytes, &[])
+}
+
+/// [`confine`] for a process that answers connections to a listening socket that it has received.
+///
+/// # Errors
+/// Returns the kernel's error.
+pub fn confine_server(data_bytes: u64) -> Result<()> {
+    confine_to(data_bytes, FOR_SERVERS)
+}
+
+fn confine_to(data_bytes: u64, more: &[c_long]) -> Result<()> {
     end_with_parent()?;
     for (resource, limit) in [
         (Resource::RLIMIT_DATA, data_bytes),
@@ -131,11 +160,11 @@ pub fn confine(data_bytes: u64) -> Result<()> {
     // SAFETY: `on_path` is async-signal-safe.
     #[allow(unsafe_code)]
     unsafe { sigaction(Signal::SIGSYS, &action) }.context("cannot see to files being opened")?;
-    filter().context("cannot restrict system calls")
+    filter(more).context("cannot restrict system calls")
 }
 
-/// Installs the seccomp filter: any other system call kills the process.
-fn filter() -> io::Result<()> {
+/// Installs the seccomp filter: any other system call than those of [`ALLOWED`] and `more` kills the process.
+fn filter(more: &[c_long]) -> io::Result<()> {
     let load = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
     let answer = |action| statement(libc::BPF_RET | libc::BPF_K, action);
     // Skips the next statement unless the value is equal.
@@ -153,7 +182,7 @@ fn filter() -> io::Result<()> {
         answer(libc::SECCOMP_RET_KILL_PROCESS),
         load(NUMBER_AT),
     ];
-    for call in ALLOWED {
+    for call in ALLOWED.iter().chain(more) {
         program.extend([unless(number(*call)), answer(libc::SECCOMP_RET_ALLOW)]);
     }
     for call in ABOUT_LINKS {

@@ -70,6 +70,9 @@ pub struct DirectionReport {
     /// The same copies with times on the GPU, if CUPTI reported them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuReport>,
+    /// Whether the process has ended.
+    #[serde(skip)]
+    pub exited: bool,
 }
 
 /// Copies with their times on the GPU.
@@ -114,6 +117,7 @@ pub(super) fn build(
                 DirectionReport {
                     uid: name.and_then(|name| name.uid),
                     comm: name.map(|name| name.comm.clone()),
+                    exited: transfers.has_ended(which.pid),
                     ..direction(which, meter, &gpu, options)
                 }
             })
@@ -168,6 +172,7 @@ fn direction(
             .map(|(slot, calls)| [1u64.checked_shl(slot).unwrap_or(u64::MAX), calls])
             .collect(),
         gpu,
+        exited: false,
     }
 }
 

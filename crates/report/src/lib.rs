@@ -21,10 +21,14 @@ pub mod incidents;
 mod json;
 mod label;
 pub mod memleak;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod names;
 pub mod owners;
 pub mod plot;
 pub mod profile;
+#[cfg(feature = "metrics")]
+mod public;
 pub mod records;
 pub mod replay;
 mod run;

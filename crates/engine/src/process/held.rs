@@ -126,6 +126,21 @@ impl Process {
         devices
     }
 
+    /// The same by device and memory kind.
+    pub fn device_kinds(&self) -> Vec<(Option<u16>, MemoryKind, Total)> {
+        let single = self.only_device();
+        let mut all: Vec<(Option<u16>, MemoryKind, Total)> = Vec::new();
+        for (device, kind, total) in self.totals.device_kinds() {
+            let device = device.or(single);
+            match all.iter_mut().find(|(d, k, _)| (*d, *k) == (device, kind)) {
+                Some((.., sum)) => sum.merge(total),
+                None => all.push((device, kind, total)),
+            }
+        }
+        all.sort_by_key(|(device, kind, _)| (device.unwrap_or(u16::MAX), *kind));
+        all
+    }
+
     /// The device index, if the process can see one GPU only.
     pub(crate) fn only_device(&self) -> Option<u16> {
         self.identity.single_gpu.then_some(0)

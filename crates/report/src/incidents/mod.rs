@@ -19,7 +19,7 @@ pub use build::{locations_of, report};
 pub(crate) use lines::write;
 
 /// Requests for memory that were refused, of all processes since the start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RefusedRequests {
     /// Calls of CUDA that failed for want of memory.
     pub calls: u64,
@@ -206,5 +206,24 @@ impl IncidentReport {
             schema: SCHEMA,
             incident: self,
         })
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl IncidentReport {
+    /// Removes command lines and addresses.
+    pub(crate) fn hide_secrets(&mut self) {
+        use crate::public::{hide_in_stack, without_addresses};
+        self.command = None;
+        for other in &mut self.others {
+            other.command = None;
+        }
+        hide_in_stack(&mut self.stack);
+        self.label = without_addresses(&self.label);
+        let of_pytorch = self.pytorch.iter_mut().flat_map(|held| &mut held.sites);
+        for site in self.sites.iter_mut().chain(of_pytorch) {
+            site.label = without_addresses(&site.label);
+            hide_in_stack(&mut site.stack);
+        }
     }
 }

@@ -44,10 +44,31 @@ pub fn of_ledger(
     which: ProfileWeight,
     time_ns: Option<i64>,
 ) -> Profile {
+    let processes = ledger.living().chain(ledger.ended(true));
+    of_processes(ledger, processes, symbols, which, time_ns)
+}
+
+/// [`of_ledger`] without ended processes.
+pub fn of_living(
+    ledger: &Ledger,
+    symbols: &dyn Symbolize,
+    which: ProfileWeight,
+    time_ns: Option<i64>,
+) -> Profile {
+    of_processes(ledger, ledger.living(), symbols, which, time_ns)
+}
+
+fn of_processes<'a>(
+    ledger: &'a Ledger,
+    processes: impl Iterator<Item = &'a Process>,
+    symbols: &'a dyn Symbolize,
+    which: ProfileWeight,
+    time_ns: Option<i64>,
+) -> Profile {
     let at_peak = which.weight == Weight::Peak;
     let mut besides = MemorySums::default();
     let mut samples = Vec::new();
-    for process in ledger.living().chain(ledger.ended(true)) {
+    for process in processes {
         if which.of == ProfiledMemory::Tensors {
             samples.extend(of_tensors(process, symbols, which));
             continue;

@@ -16,7 +16,7 @@ use gpuprobe_stacks::allocators::is_below_main;
 use gpuprobe_stacks::cuda;
 use gpuprobe_stacks::python::origin::is_interpreter;
 
-pub use ledger::{ProfileWeight, needed_locations, of_ledger};
+pub use ledger::{ProfileWeight, needed_locations, of_ledger, of_living};
 pub use output::{Outputs, ProfileConfig};
 
 /// Quantity shown as the width of a frame.

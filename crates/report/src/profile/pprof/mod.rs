@@ -3,6 +3,8 @@
 //! prost encodes the messages of [`proto`].
 
 pub mod proto;
+#[cfg(feature = "metrics")]
+mod served;
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,6 +16,9 @@ use prost::Message;
 
 use super::{Profile, ProfileFrame, Weight};
 use gpuprobe_model::text::printable;
+
+#[cfg(feature = "metrics")]
+pub use served::{labelled, of_launches};
 
 use proto::{
     LocationProto, PprofFunction, PprofLabel, PprofLine, PprofMapping, Proto, SampleProto,
@@ -50,23 +55,12 @@ struct Builder {
 
 /// The protocol buffer message of `profile`.
 pub fn message(profile: &Profile, weight: Weight) -> Proto {
-    let mut builder = Builder {
-        proto: Proto::default(),
-        strings: HashMap::new(),
-        mappings: IdTable::new(),
-        functions: IdTable::new(),
-        locations: IdTable::new(),
-    };
-    builder.string("");
-    for (kind, unit) in [
+    let mut builder = Builder::of_types(&[
         ("inuse_space", "bytes"),
         ("inuse_objects", "count"),
         ("alloc_space", "bytes"),
         ("alloc_objects", "count"),
-    ] {
-        let (kind, unit) = (builder.string(kind), builder.string(unit));
-        builder.proto.sample_type.push(ValueType { kind, unit });
-    }
+    ]);
     let default = match weight {
         Weight::End | Weight::Peak => "inuse_space",
         Weight::Total => "alloc_space",
@@ -96,12 +90,38 @@ pub fn message(profile: &Profile, weight: Weight) -> Proto {
 ///
 /// Returns an error if `out` cannot be written.
 pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> io::Result<()> {
+    pack(&message(profile, weight), out)
+}
+
+/// Writes a message, compressed.
+///
+/// # Errors
+///
+/// Returns an error if `out` cannot be written.
+pub fn pack(message: &Proto, out: &mut dyn Write) -> io::Result<()> {
     let mut packed = GzEncoder::new(out, Compression::default());
-    packed.write_all(&message(profile, weight).encode_to_vec())?;
+    packed.write_all(&message.encode_to_vec())?;
     packed.finish().map(drop)
 }
 
 impl Builder {
+    /// An empty message with values of these types and units.
+    fn of_types(types: &[(&str, &str)]) -> Self {
+        let mut builder = Self {
+            proto: Proto::default(),
+            strings: HashMap::new(),
+            mappings: IdTable::new(),
+            functions: IdTable::new(),
+            locations: IdTable::new(),
+        };
+        builder.string("");
+        for (kind, unit) in types {
+            let (kind, unit) = (builder.string(kind), builder.string(unit));
+            builder.proto.sample_type.push(ValueType { kind, unit });
+        }
+        builder
+    }
+
     fn string(&mut self, text: &str) -> i64 {
         if let Some(id) = self.strings.get(text) {
             return *id;

@@ -1,0 +1,168 @@
+//! Counters: sums that never go back, whatever of a process has a series of its own.
+//!
+//! A series counts what its items were counted on by while it was theirs. An item that gets a series of its
+//! own takes nothing out of the sum of the others, and one that loses it brings along what that counted; so
+//! each sum over all series is exact.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Labels, Metric};
+
+/// A thing that is counted, as reports have it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CountedItem {
+    pub(super) metric: Metric,
+    /// Number of the process in its part of the report.
+    pub(super) process: u32,
+    /// Handle of a kernel without a name.
+    pub(super) handle: Option<u64>,
+    pub(super) labels: Labels,
+}
+
+/// The newest total of an item, and the series that counts it.
+#[derive(Clone, Debug)]
+pub(super) struct Counted {
+    pub(super) item: CountedItem,
+    pub(super) labels: Labels,
+    /// Whether the series counts other items, too.
+    pub(super) is_shared: bool,
+    pub(super) total: u64,
+    pub(super) has_ended: bool,
+}
+
+/// An item as of the last report.
+#[derive(Debug)]
+struct KnownItem {
+    total: u64,
+    labels: Labels,
+    is_shared: bool,
+    /// Its process has ended, and a scrape has seen its last total.
+    is_over: bool,
+    has_ended: bool,
+    round: u64,
+}
+
+type SeriesKey = (Metric, Labels);
+
+/// All counters with the labels of processes.
+#[derive(Debug, Default)]
+pub(super) struct ProcessCounters {
+    items: HashMap<CountedItem, KnownItem>,
+    values: HashMap<SeriesKey, u64>,
+    /// Sums of several items, which stay.
+    shared: HashSet<SeriesKey>,
+    /// Series of items that are in no report any more, and still in the next scrape.
+    leaving: HashSet<SeriesKey>,
+    round: u64,
+}
+
+impl ProcessCounters {
+    /// Takes in the totals of a report. Totals of one item in several rows, of processes with one id, are
+    /// added up.
+    pub(super) fn update(&mut self, counted: Vec<Counted>) {
+        self.round += 1;
+        let mut rows: HashMap<CountedItem, Counted> = HashMap::new();
+        for one in counted {
+            match rows.get_mut(&one.item) {
+                Some(known) => {
+                    known.total = known.total.saturating_add(one.total);
+                    known.has_ended &= one.has_ended;
+                }
+                None => drop(rows.insert(one.item.clone(), one)),
+            }
+        }
+        let used: HashSet<SeriesKey> = rows
+            .values()
+            .map(|one| (one.item.metric, one.labels.clone()))
+            .collect();
+        for one in rows.into_values() {
+            self.count(one, &used);
+        }
+        let round = self.round;
+        // Reports list the end of a process once.
+        let gone = self.items.extract_if(|_, item| item.round != round);
+        let gone = gone.filter(|(_, known)| !known.is_over);
+        let gone = gone.map(|(item, known)| (item.metric, known.labels));
+        self.leaving.extend(gone);
+    }
+
+    fn count(&mut self, one: Counted, used: &HashSet<SeriesKey>) {
+        let metric = one.item.metric;
+        let known = self.items.entry(one.item).or_insert_with(|| KnownItem {
+            total: 0,
+            labels: one.labels.clone(),
+            is_shared: one.is_shared,
+            is_over: false,
+            has_ended: false,
+            round: 0,
+        });
+        let more = one.total.saturating_sub(known.total);
+        if known.is_over && more == 0 {
+            known.round = self.round;
+            return;
+        }
+        let key = (metric, one.labels);
+        let mut value = more;
+        if known.labels != key.1 {
+            let before = (metric, std::mem::replace(&mut known.labels, key.1.clone()));
+            if !known.is_shared && !used.contains(&before) {
+                value = value.saturating_add(self.values.remove(&before).unwrap_or(0));
+            }
+        }
+        known.is_shared = one.is_shared;
+        known.is_over = false;
+        known.has_ended = one.has_ended;
+        known.total = one.total;
+        known.round = self.round;
+        if one.is_shared {
+            self.shared.insert(key.clone());
+        }
+        let sum = self.values.entry(key).or_insert(0);
+        *sum = sum.saturating_add(value);
+    }
+
+    /// Removes the series of processes that have ended.
+    pub(super) fn mark_scraped(&mut self) {
+        let items = self.items.iter();
+        let live: HashSet<SeriesKey> = items
+            .filter(|(_, known)| !known.has_ended)
+            .map(|(item, known)| (item.metric, known.labels.clone()))
+            .collect();
+        let mut leaving = std::mem::take(&mut self.leaving);
+        for (item, known) in self.items.iter_mut().filter(|(_, known)| known.has_ended) {
+            known.is_over = true;
+            leaving.insert((item.metric, known.labels.clone()));
+        }
+        leaving.retain(|key| !live.contains(key) && !self.shared.contains(key));
+        self.values.retain(|key, _| !leaving.contains(key));
+    }
+
+    /// Whether an item has a series of its own.
+    pub(super) fn has_own_series(&self, item: &CountedItem) -> bool {
+        self.items.get(item).is_some_and(|known| !known.is_shared)
+    }
+
+    /// Whether the series of an item is gone, as its process has ended.
+    pub(super) fn is_over(&self, item: &CountedItem) -> bool {
+        self.items.get(item).is_some_and(|known| known.is_over)
+    }
+
+    /// All series with their values.
+    pub(super) fn series(&self) -> impl Iterator<Item = (Metric, Labels, u64)> {
+        let values = self.values.iter();
+        values.map(|((metric, labels), value)| (*metric, labels.clone(), *value))
+    }
+
+    /// Number of series.
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Number of items that are summed with others.
+    pub(super) fn merged(&self) -> u64 {
+        let items = self.items.values();
+        items
+            .filter(|known| known.is_shared && !known.is_over)
+            .count() as u64
+    }
+}

@@ -1,0 +1,300 @@
+//! Metrics of a report, for Prometheus and OpenTelemetry: named families of series.
+//!
+//! A [`Report`] has what is so now. Series are counted on: [`Metrics`] keeps what a scrape may still have
+//! to see of processes that have ended, and makes counters that never go back. Labels are names and
+//! numbers; addresses, command lines and environments are in none.
+
+mod counters;
+mod description;
+mod labels;
+mod rows;
+pub mod text;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::Report;
+use counters::ProcessCounters;
+pub use description::{METRICS, Metric, MetricDescription, MetricType, MetricUnit};
+pub use labels::Labels;
+use labels::OTHER;
+use rows::{ProcessKey, ProcessRows};
+
+/// Limits on the number of series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricLimits {
+    /// Maximum number of series.
+    pub series: usize,
+    /// Maximum number of kernels with a series of their own, of each process.
+    pub kernels: usize,
+    /// The same of call sites.
+    pub sites: usize,
+}
+
+impl Default for MetricLimits {
+    fn default() -> Self {
+        Self {
+            series: 10_000,
+            kernels: 20,
+            sites: 20,
+        }
+    }
+}
+
+/// Value of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MetricValue {
+    /// A number of something.
+    Integer(u64),
+    /// A quantity.
+    Float(f64),
+}
+
+/// A family of series: a metric, and a value for each of its label sets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Family {
+    /// The metric of all its series.
+    pub metric: Metric,
+    /// Values by label set, in order.
+    pub series: BTreeMap<Labels, MetricValue>,
+}
+
+/// Processor time and memory of gpuprobe itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OwnUse {
+    /// Processor time of all of its processes, seconds.
+    pub cpu_seconds: f64,
+    /// Resident memory of all of its processes, bytes.
+    pub resident_bytes: u64,
+    /// Start, seconds since 1970.
+    pub start_seconds: f64,
+}
+
+/// Metrics, made from one report after another.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    limits: MetricLimits,
+    counters: ProcessCounters,
+    /// Totals of the host, which never go back.
+    totals: HashMap<(Metric, Labels), u64>,
+    /// Processes that have series of their own.
+    admitted: HashSet<ProcessKey>,
+    gauges: BTreeMap<Metric, BTreeMap<Labels, MetricValue>>,
+    /// Number of series that are summed as `other`.
+    merged: u64,
+    /// The most processor time so far, seconds.
+    cpu_seconds: f64,
+}
+
+impl Metrics {
+    /// Metrics of no report yet.
+    pub fn new(limits: MetricLimits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+
+    /// Takes in the newest report.
+    pub fn update(&mut self, report: &Report, own: &OwnUse) {
+        self.gauges.clear();
+        if self.counters.len() > self.limits.series {
+            // Nobody scrapes.
+            self.counters.mark_scraped();
+        }
+        self.own(own);
+        self.totals(report);
+        let processes = rows::of_report(report, self.limits, &self.counters);
+        self.set(
+            Metric::TracedProcesses,
+            Labels::new(),
+            MetricValue::Integer(processes.iter().filter(|one| one.is_traced()).count() as u64),
+        );
+        self.hardware(report);
+        let admitted = self.admit(&processes);
+        let mut counted = Vec::new();
+        for process in &processes {
+            let is_admitted = admitted.contains(&process.key);
+            for row in &process.gauges {
+                let labels = process.labels(&row.labels, is_admitted);
+                self.add(row.metric, labels, row.value);
+            }
+            counted.extend(process.counted(is_admitted));
+        }
+        self.admitted = admitted;
+        self.counters.update(counted);
+        self.count_series();
+    }
+
+    /// Notes that a scrape has got [`Self::families`]: the next has no series of processes that have
+    /// ended.
+    pub fn mark_scraped(&mut self) {
+        self.counters.mark_scraped();
+    }
+
+    /// All families, those without a series too.
+    pub fn families(&self) -> Vec<Family> {
+        let mut series: BTreeMap<Metric, BTreeMap<Labels, MetricValue>> = self.gauges.clone();
+        let totals = self.totals.iter();
+        let totals = totals.map(|((metric, labels), value)| (*metric, labels.clone(), *value));
+        for (metric, labels, value) in totals.chain(self.counters.series()) {
+            let family = series.entry(metric).or_default();
+            family.insert(labels, MetricValue::Integer(value));
+        }
+        let family = |metric: Metric| Family {
+            metric,
+            series: series.remove(&metric).unwrap_or_default(),
+        };
+        Metric::ALL.into_iter().map(family).collect()
+    }
+
+    fn own(&mut self, own: &OwnUse) {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let float = MetricValue::Float;
+        // A child that has just ended is in no sum for a moment.
+        self.cpu_seconds = own.cpu_seconds.max(self.cpu_seconds);
+        for (metric, labels, value) in [
+            (Metric::CpuSeconds, vec![], float(self.cpu_seconds)),
+            (
+                Metric::ResidentBytes,
+                vec![],
+                MetricValue::Integer(own.resident_bytes),
+            ),
+            (Metric::StartSeconds, vec![], float(own.start_seconds)),
+            (
+                Metric::BuildInfo,
+                vec![("version", version)],
+                MetricValue::Integer(1),
+            ),
+        ] {
+            self.set(metric, labels, value);
+        }
+    }
+
+    /// Counts over all processes since the start.
+    fn totals(&mut self, report: &Report) {
+        let mut totals: Vec<(Metric, Labels, u64)> = Vec::new();
+        let mut total = |metric, value| totals.push((metric, Labels::new(), value));
+        if let Some(memleak) = &report.memleak {
+            total(Metric::AllocCalls, memleak.alloc_calls);
+            total(Metric::FreeCalls, memleak.free_calls);
+            total(Metric::FailedCalls, memleak.failed_calls);
+            total(Metric::UnknownFrees, memleak.unknown_frees);
+            let refused = report.refused.unwrap_or_default();
+            total(Metric::OutOfMemory, refused.incidents);
+            total(Metric::RefusedCalls, refused.calls);
+        }
+        if let Some(trace) = &report.cudatrace {
+            total(Metric::NodeLaunches, trace.launches);
+            total(Metric::NodeGraphLaunches, trace.graph_launches);
+            total(Metric::NodeCapturedLaunches, trace.captured_launches);
+        }
+        if let Some(copies) = &report.bandwidth_util {
+            total(Metric::NodeFailedCopies, copies.failed_calls);
+            let mut sums: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
+            for one in &copies.directions {
+                let sum = sums.entry((one.direction, one.mode)).or_default();
+                *sum = (sum.0.saturating_add(one.bytes), sum.1 + one.calls);
+            }
+            for ((direction, mode), (bytes, calls)) in sums {
+                let labels = rows::copy_labels(direction, mode);
+                totals.push((Metric::NodeCopyBytes, labels.clone(), bytes));
+                totals.push((Metric::NodeCopies, labels, calls));
+            }
+        }
+        let lost = report.lost.by_name().into_iter();
+        totals.extend(lost.map(|(what, count)| (Metric::Lost, vec![("what", what)], count)));
+        for (metric, labels, value) in totals {
+            let known = self.totals.entry((metric, labels)).or_default();
+            *known = value.max(*known);
+        }
+    }
+
+    /// GPUs of the host, as NVML has them.
+    fn hardware(&mut self, report: &Report) {
+        let gpus = report.memleak.iter().flat_map(|memleak| &memleak.gpus);
+        for gpu in gpus {
+            let labels = vec![
+                ("gpu_uuid", labels::clean(&gpu.uuid)),
+                ("gpu", gpu.index.to_string()),
+                ("model", labels::clean(&gpu.name)),
+            ];
+            if let Some(bytes) = gpu.used_bytes {
+                self.set(Metric::GpuUsed, labels.clone(), MetricValue::Integer(bytes));
+            }
+            if let Some(bytes) = gpu.total_bytes {
+                self.set(Metric::GpuCapacity, labels, MetricValue::Integer(bytes));
+            }
+        }
+    }
+
+    /// The processes that have series of their own, as many as there is room for: those that had some
+    /// first, then by their memory.
+    fn admit(&self, processes: &[ProcessRows]) -> HashSet<ProcessKey> {
+        let fixed = self.totals.len() + self.gauges.values().map(BTreeMap::len).sum::<usize>() + 2;
+        // What all others are summed as needs room, too.
+        let shapes: HashSet<_> = processes.iter().flat_map(ProcessRows::shapes).collect();
+        let all: usize = processes.iter().map(ProcessRows::len).sum();
+        let room = self.limits.series.saturating_sub(fixed);
+        let mut left = match all <= room {
+            true => room,
+            false => room.saturating_sub(shapes.len()),
+        };
+        let mut order: Vec<_> = processes.iter().collect();
+        order.sort_by_key(|process| !self.admitted.contains(&process.key));
+        let fits = |process: &&ProcessRows| {
+            let is_fitting = process.len() <= left;
+            left -= if is_fitting { process.len() } else { 0 };
+            is_fitting
+        };
+        let admitted = order.into_iter().filter(fits);
+        admitted.map(|process| process.key).collect()
+    }
+
+    fn count_series(&mut self) {
+        let gauges: usize = self.gauges.values().map(BTreeMap::len).sum();
+        let served = gauges + self.totals.len() + self.counters.len() + 2;
+        self.set(
+            Metric::Series,
+            Labels::new(),
+            MetricValue::Integer(served as u64),
+        );
+        let merged = self.merged + self.counters.merged();
+        self.merged = 0;
+        self.set(
+            Metric::MergedSeries,
+            Labels::new(),
+            MetricValue::Integer(merged),
+        );
+    }
+
+    fn set(&mut self, metric: Metric, labels: Labels, value: MetricValue) {
+        self.gauges.entry(metric).or_default().insert(labels, value);
+    }
+
+    /// Adds `value` to a gauge. A verdict is given or not, however often.
+    fn add(&mut self, metric: Metric, labels: Labels, value: u64) {
+        self.merged += u64::from(labels.iter().any(|(_, value)| value == OTHER));
+        let family = self.gauges.entry(metric).or_default();
+        let sum = family.entry(labels).or_insert(MetricValue::Integer(0));
+        if let MetricValue::Integer(sum) = sum {
+            *sum = match metric {
+                Metric::Verdict => value.max(*sum),
+                _ => sum.saturating_add(value),
+            };
+        }
+    }
+}
+
+impl MetricValue {
+    /// The value as a floating-point number.
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Self::Integer(value) => value as f64,
+            Self::Float(value) => value,
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! Metrics of a made-up host: the engine's state is fed with events, as in a run.
+
+use std::time::Duration;
+
+use super::*;
+use crate::view::View;
+use crate::{Options, ReportSources};
+use gpuprobe_cuda::{FUNCTIONS, Modes};
+use gpuprobe_engine::State;
+use gpuprobe_model::Lost;
+use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_model::event::{Call, Copy, Event, Task};
+use gpuprobe_model::identity::{DeviceIdentity, Identity};
+use gpuprobe_model::stack::NoSymbols;
+
+const CONTAINER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const POD: &str = "90d81341-92de-11e7-8cf2-507b9d4141fa";
+
+/// A host with traced processes.
+#[derive(Default)]
+struct Host {
+    state: State,
+    time_ns: u64,
+    address: u64,
+    lost: Lost,
+}
+
+fn row(symbol: &str) -> u16 {
+    let row = FUNCTIONS.iter().position(|f| f.symbol == symbol).unwrap();
+    row.try_into().unwrap()
+}
+
+/// The kernel side's number of a process.
+fn number(pid: u32) -> u32 {
+    pid << gpuprobe_model::abi::PROCESS_PID_SHIFT
+}
+
+impl Host {
+    fn task(&mut self, pid: u32, comm: &str) -> Task {
+        self.time_ns += 1;
+        Task {
+            pid,
+            tid: pid,
+            uid: 1000,
+            process: number(pid),
+            from_birth: true,
+            inner_pid: pid,
+            cgroup: 0,
+            time_ns: self.time_ns,
+            comm: comm.to_owned(),
+        }
+    }
+
+    fn begin(&mut self, pid: u32, comm: &str) {
+        let event = Event::Process(self.task(pid, comm));
+        let identity = Identity {
+            command: Some("secret --password 0123".to_owned()),
+            cgroup: Some(format!("/kubepods/burstable/pod{POD}/{CONTAINER}")),
+            container: Some(CONTAINER.to_owned()),
+            devices: vec![DeviceIdentity {
+                physical_index: Some(3),
+                uuid: Some("GPU-3".to_owned()),
+            }],
+            ..Identity::default()
+        };
+        self.state.ledger.apply(&event, |_| identity);
+        self.state.launches.apply(&event, |_, _| None);
+        self.state
+            .transfers
+            .apply(&event, &self.state.ledger, |_, _| None);
+    }
+
+    fn end(&mut self, pid: u32) {
+        let event = Event::Exit(self.task(pid, ""));
+        self.state.ledger.apply(&event, |_| Identity::default());
+        self.state.launches.apply(&event, |_, _| None);
+        self.state
+            .transfers
+            .apply(&event, &self.state.ledger, |_, _| None);
+    }
+
+    fn alloc(&mut self, pid: u32, symbol: &str, size_bytes: u64) {
+        self.address += 1 << 30;
+        self.time_ns += 1;
+        let row = row(symbol);
+        let call = Call {
+            pid,
+            tid: pid,
+            row,
+            function: &FUNCTIONS[usize::from(row)],
+            result: 0,
+            captured: false,
+            start_ns: self.time_ns,
+            end_ns: self.time_ns,
+            address: 0x7f00_0000_0000 + self.address,
+            size_bytes,
+            device: Some(0),
+            context: 0,
+            stack: 0,
+            detail: None,
+        };
+        self.state
+            .ledger
+            .apply(&Event::Call(call), |_| Identity::default());
+    }
+
+    fn launches(&mut self, pid: u32, handle: u64, runs: u64) {
+        let key = RawLaunchKey {
+            handle,
+            process: number(pid),
+            row: row("cuLaunchKernel"),
+            epoch: 0,
+        };
+        self.state.launches.set_counts(key, runs, 0);
+    }
+
+    fn copy(&mut self, pid: u32, bytes: u64) {
+        self.time_ns += 1;
+        let row = row("cuMemcpyHtoD_v2");
+        let copy = Copy {
+            row,
+            function: &FUNCTIONS[usize::from(row)],
+            result: 0,
+            pid,
+            tid: pid,
+            start_ns: self.time_ns,
+            end_ns: self.time_ns,
+            bytes,
+            destination: 0,
+            source: 0,
+            kind: 0,
+            destination_type: 0,
+            captured: false,
+        };
+        let ledger = &self.state.ledger;
+        self.state
+            .transfers
+            .apply(&Event::Copy(copy), ledger, |_, _| None);
+    }
+
+    fn report(&mut self) -> Report {
+        let options = Options {
+            modes: Modes {
+                memleak: true,
+                cudatrace: true,
+                bandwidth_util: true,
+                activity: false,
+            },
+            top: None,
+            view: View::default(),
+            allocations: false,
+            explains: true,
+            stacks: false,
+            host_wide: true,
+            now_ns: self.time_ns,
+            is_final: false,
+            since_last: Duration::from_secs(1),
+            since_start: Duration::from_secs(1),
+            link: None,
+        };
+        let sources = ReportSources::of_file(None, &NoSymbols);
+        let report = crate::build(&self.state, self.lost, &options, sources);
+        self.state.mark_reported();
+        report
+    }
+
+    fn served(&mut self, metrics: &mut Metrics) -> Vec<Family> {
+        metrics.update(&self.report(), &OwnUse::default());
+        let families = metrics.families();
+        metrics.mark_scraped();
+        families
+    }
+}
+
+fn family(families: &[Family], metric: Metric) -> &Family {
+    families.iter().find(|one| one.metric == metric).unwrap()
+}
+
+/// Sum of the series with these labels.
+fn sum(families: &[Family], metric: Metric, labels: &[(&str, &str)]) -> u64 {
+    let series = family(families, metric).series.iter();
+    let has = |set: &Labels| {
+        labels
+            .iter()
+            .all(|wanted| set.iter().any(|(name, value)| (*name, &**value) == *wanted))
+    };
+    let sum = series
+        .filter(|(set, _)| has(set))
+        .map(|(_, value)| value.as_f64());
+    sum.sum::<f64>() as u64
+}
+
+fn count(families: &[Family], metric: Metric) -> usize {
+    family(families, metric).series.len()
+}
+
+#[test]
+fn memory_is_by_process_gpu_and_kind() {
+    let mut host = Host::default();
+    host.begin(7, "train");
+    host.alloc(7, "cudaMalloc", 100);
+    host.alloc(7, "cudaMalloc", 20);
+    host.alloc(7, "cudaMallocManaged", 3);
+    host.alloc(7, "cudaMallocHost", 5);
+    let families = host.served(&mut Metrics::default());
+    let who = [
+        ("gpu_uuid", "GPU-3"),
+        ("gpu", "3"),
+        ("pid", "7"),
+        ("comm", "train"),
+        ("uid", "1000"),
+        ("container_id", CONTAINER),
+        ("pod_uid", POD),
+    ];
+    for (kind, bytes, allocations) in [("device", 120, 2), ("managed", 3, 1)] {
+        let labels = [&who[..], &[("kind", kind)]].concat();
+        assert_eq!(sum(&families, Metric::GpuMemory, &labels), bytes);
+        assert_eq!(sum(&families, Metric::GpuAllocations, &labels), allocations);
+    }
+    assert_eq!(count(&families, Metric::GpuMemory), 2);
+    let host_memory = [("pid", "7"), ("kind", "pinned")];
+    assert_eq!(sum(&families, Metric::HostMemory, &host_memory), 5);
+    assert_eq!(sum(&families, Metric::AllocCalls, &[]), 4);
+    assert_eq!(sum(&families, Metric::TracedProcesses, &[]), 1);
+    let served: usize = families.iter().map(|family| family.series.len()).sum();
+    assert_eq!(sum(&families, Metric::Series, &[]), served as u64);
+}
+
+#[test]
+fn no_address_and_no_command_is_served() {
+    let mut host = Host::default();
+    host.begin(7, "train");
+    host.alloc(7, "cudaMalloc", 100);
+    host.launches(7, 0x7f12_3456_7890, 3);
+    let text = text::openmetrics(host.served(&mut Metrics::default())).unwrap();
+    assert!(text.contains(r#"kernel="unknown""#), "{text}");
+    for secret in ["0x", "7f12", "139", "secret", "password"] {
+        assert!(!text.contains(secret), "{secret} in {text}");
+    }
+}
+
+#[test]
+fn processes_that_ended_are_counted_once_more_and_hold_nothing() {
+    let mut host = Host::default();
+    let mut metrics = Metrics::default();
+    host.begin(7, "train");
+    host.alloc(7, "cudaMalloc", 100);
+    host.launches(7, 1, 3);
+    host.copy(7, 1000);
+    let pid = [("pid", "7")];
+    let families = host.served(&mut metrics);
+    assert_eq!(sum(&families, Metric::Launches, &pid), 3);
+    assert_eq!(sum(&families, Metric::CopyBytes, &pid), 1000);
+    host.launches(7, 1, 5);
+    host.copy(7, 1);
+    host.end(7);
+    // A report that nobody scrapes.
+    metrics.update(&host.report(), &OwnUse::default());
+    metrics.update(&host.report(), &OwnUse::default());
+    for _ in 0..2 {
+        metrics.update(&host.report(), &OwnUse::default());
+    }
+    let families = host.served(&mut metrics);
+    assert_eq!(count(&families, Metric::GpuMemory), 0);
+    assert_eq!(sum(&families, Metric::CopyBytes, &pid), 1001);
+    for _ in 0..2 {
+        let families = host.served(&mut metrics);
+        assert_eq!(count(&families, Metric::Launches), 0);
+        assert_eq!(count(&families, Metric::CopyBytes), 0);
+        assert_eq!(sum(&families, Metric::NodeLaunches, &[]), 5);
+        assert_eq!(sum(&families, Metric::NodeCopyBytes, &[]), 1001);
+        assert_eq!(sum(&families, Metric::NodeCopies, &[]), 2);
+    }
+}
+
+#[test]
+fn an_end_is_in_the_next_scrape_whoever_had_a_report_before() {
+    let mut host = Host::default();
+    let mut metrics = Metrics::default();
+    host.begin(7, "train");
+    host.launches(7, 1, 5);
+    host.end(7);
+    metrics.update(&host.report(), &OwnUse::default());
+    // The engine lists the end of a process in one report only.
+    metrics.update(&host.report(), &OwnUse::default());
+    let families = host.served(&mut metrics);
+    assert_eq!(sum(&families, Metric::Launches, &[("pid", "7")]), 5);
+    let families = host.served(&mut metrics);
+    assert_eq!(count(&families, Metric::Launches), 0);
+}
+
+#[test]
+fn a_counter_goes_on_where_a_pid_is_reused() {
+    let mut host = Host::default();
+    let mut metrics = Metrics::default();
+    host.begin(7, "train");
+    host.copy(7, 1000);
+    assert_eq!(
+        sum(&host.served(&mut metrics), Metric::CopyBytes, &[]),
+        1000
+    );
+    host.end(7);
+    host.begin(7, "train");
+    host.copy(7, 10);
+    assert_eq!(
+        sum(&host.served(&mut metrics), Metric::CopyBytes, &[]),
+        1010
+    );
+    host.copy(7, 10);
+    assert_eq!(
+        sum(&host.served(&mut metrics), Metric::CopyBytes, &[]),
+        1020
+    );
+}
+
+#[test]
+fn most_launched_kernels_have_series_and_sums_are_exact() {
+    let mut host = Host::default();
+    let mut metrics = Metrics::new(MetricLimits {
+        kernels: 2,
+        ..MetricLimits::default()
+    });
+    host.begin(7, "train");
+    // Kernels without a name are one series; these have numbers for names.
+    let name = |host: &mut Host, handle: u64| {
+        let kernel = gpuprobe_model::event::KernelName {
+            pid: 7,
+            key: RawLaunchKey {
+                handle,
+                process: number(7),
+                row: row("cuLaunchKernel"),
+                epoch: 0,
+            },
+            given: true,
+            grid: [1; 3],
+            block: [1; 3],
+            name: Some(format!("kernel_{handle}")),
+        };
+        host.state
+            .launches
+            .apply(&Event::Kernel(kernel), |_, _| None);
+    };
+    let mut before = BTreeMap::new();
+    let mut counts = [100, 50, 10, 5];
+    for round in 0..20 {
+        for (handle, runs) in (1..).zip(&mut counts) {
+            name(&mut host, handle);
+            // The last overtakes all others.
+            *runs += if handle == 4 { 200 * round } else { handle };
+            host.launches(7, handle, *runs);
+        }
+        let families = host.served(&mut metrics);
+        let launches = family(&families, Metric::Launches).series.clone();
+        assert_eq!(launches.len(), 3, "{launches:?}");
+        assert_eq!(
+            sum(&families, Metric::Launches, &[]),
+            counts.iter().sum::<u64>()
+        );
+        let other = [("pid", "7"), ("kernel", "other")];
+        assert!(sum(&families, Metric::Launches, &other) > 0);
+        for (labels, value) in &launches {
+            let last = before.get(labels).copied().unwrap_or(0.0);
+            assert!(value.as_f64() >= last, "{labels:?} went back");
+        }
+        before = launches
+            .into_iter()
+            .map(|(labels, value)| (labels, value.as_f64()))
+            .collect();
+    }
+    let overtook = before
+        .keys()
+        .flatten()
+        .any(|(_, value)| value == "kernel_4");
+    assert!(overtook, "{before:?}");
+}
+
+#[test]
+fn processes_beyond_the_limit_are_summed() {
+    let mut host = Host::default();
+    let limits = MetricLimits {
+        series: 120,
+        ..MetricLimits::default()
+    };
+    let mut metrics = Metrics::new(limits);
+    let (mut memory, mut copied) = (0, 0);
+    for pid in 1..=200 {
+        host.begin(pid, "train");
+        host.alloc(pid, "cudaMalloc", u64::from(pid) * 10);
+        host.copy(pid, u64::from(pid));
+        memory += u64::from(pid) * 10;
+        copied += u64::from(pid);
+    }
+    for round in 1..4 {
+        let families = host.served(&mut metrics);
+        let served: usize = families.iter().map(|family| family.series.len()).sum();
+        assert!(served <= limits.series, "{served}");
+        assert_eq!(sum(&families, Metric::Series, &[]), served as u64);
+        assert!(sum(&families, Metric::MergedSeries, &[]) > 150);
+        assert_eq!(sum(&families, Metric::GpuMemory, &[]), memory);
+        assert_eq!(sum(&families, Metric::CopyBytes, &[]), copied);
+        let other = [("pid", "other"), ("comm", "other"), ("kind", "device")];
+        assert!(sum(&families, Metric::GpuMemory, &other) > 0);
+        // The largest has its own.
+        assert_eq!(sum(&families, Metric::GpuMemory, &[("pid", "200")]), 2000);
+        for pid in 1..=200 {
+            host.copy(pid, round);
+            copied += round;
+        }
+    }
+}
+
+#[test]
+fn text_has_the_formats_of_openmetrics_and_prometheus() {
+    let mut host = Host::default();
+    host.begin(7, "a\"b\\c\nd");
+    host.alloc(7, "cudaMalloc", 100);
+    host.copy(7, 11);
+    host.lost.memory = 2;
+    let text = text::openmetrics(host.served(&mut Metrics::default())).unwrap();
+    let who = format!(
+        r#"pid="7",comm="a\"b\\c\\nd",uid="1000",container_id="{CONTAINER}",pod_uid="{POD}""#
+    );
+    for line in [
+        "# TYPE gpuprobe_gpu_memory_bytes gauge".to_owned(),
+        "# UNIT gpuprobe_gpu_memory_bytes bytes".to_owned(),
+        format!(r#"gpuprobe_gpu_memory_bytes{{{who},gpu_uuid="GPU-3",gpu="3",kind="device"}} 100"#),
+        "# TYPE gpuprobe_copy_bytes counter".to_owned(),
+        format!(r#"gpuprobe_copy_bytes_total{{{who},direction="H2D",mode="async"}} 11"#),
+        r#"gpuprobe_lost_events_total{what="memory"} 2"#.to_owned(),
+        "gpuprobe_alloc_calls_total 1".to_owned(),
+        "# EOF".to_owned(),
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line} in {text}");
+    }
+    let older = text::prometheus(&text);
+    for line in [
+        "# TYPE gpuprobe_copy_bytes_total counter",
+        "# HELP gpuprobe_alloc_calls_total Successful allocating calls of all processes.",
+        "# TYPE gpuprobe_gpu_memory_bytes gauge",
+    ] {
+        assert!(older.lines().any(|one| one == line), "{line} in {older}");
+    }
+    assert!(!older.contains("# UNIT") && !older.contains("# EOF"));
+    let samples = |text: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(samples(&older), samples(&text));
+}
+
+#[test]
+fn descriptions_are_consistent() {
+    let mut names = HashSet::new();
+    for metric in Metric::ALL {
+        let one = metric.description();
+        assert!(names.insert(one.name), "{}", one.name);
+        let is_counter = one.kind == MetricType::Counter;
+        assert_eq!(one.name.ends_with("_total"), is_counter, "{}", one.name);
+        let unit = one.unit.map_or("", MetricUnit::name);
+        let base = one.name.trim_end_matches("_total");
+        assert!(base.ends_with(unit), "{}", one.name);
+        assert!(one.help.ends_with('.') && !one.help.contains('\n'));
+    }
+}
