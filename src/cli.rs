@@ -23,6 +23,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use gpuprobe_cuda::document;
@@ -91,7 +92,11 @@ pub fn main() -> ExitCode {
     }
     messages::begin_log();
     trace::log_libbpf();
-    let words: Vec<_> = std::env::args_os().collect();
+    let words = trace::with_config(std::env::args_os().collect());
+    let words = words.unwrap_or_else(|error| {
+        let why = format!("{error:#}");
+        Cli::command().error(ErrorKind::Io, why).exit()
+    });
     let matches = Cli::command().try_get_matches_from(&words);
     let matches = matches.unwrap_or_else(|error| trace::explain(error, &words).exit());
     options::check(&matches);

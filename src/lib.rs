@@ -14,3 +14,5 @@ pub mod host;
 pub mod live;
 #[cfg(feature = "live")]
 pub mod probe;
+#[cfg(feature = "serve")]
+pub mod serve;

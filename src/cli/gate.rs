@@ -20,7 +20,8 @@ pub(super) struct GateArgs {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "0",
-        help_heading = heading::OUTPUT
+        help_heading = heading::OUTPUT,
+        hide_short_help = true
     )]
     fail_on_leak: Option<u64>,
 

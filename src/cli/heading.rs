@@ -13,6 +13,9 @@ pub(super) const OUTPUT: &str = "Output";
 /// Recordings that are written.
 #[cfg(feature = "live")]
 pub(super) const RECORDING: &str = "Recording";
+/// How clients reach what is served.
+#[cfg(feature = "serve")]
+pub(super) const SERVING: &str = "Serving";
 /// Rarely needed, under `--help` only.
 #[cfg(feature = "live")]
 pub(super) const ADVANCED: &str = "Advanced";

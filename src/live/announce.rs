@@ -66,7 +66,8 @@ impl Announced {
     }
 }
 
-fn describe(config: &TraceConfig) -> String {
+/// The target in words.
+pub(super) fn describe(config: &TraceConfig) -> String {
     match &config.target {
         Target::Everything => "every CUDA process".to_owned(),
         Target::Processes(pids) => describe_processes(pids, config.children),

@@ -14,6 +14,8 @@ mod incidents;
 mod limits;
 mod name;
 mod output;
+#[cfg(feature = "serve")]
+mod own_use;
 mod recorder;
 mod release;
 mod run;
@@ -21,6 +23,8 @@ mod samples;
 mod scan_queue;
 mod scanned;
 mod screen;
+#[cfg_attr(not(feature = "serve"), path = "no_serving.rs")]
+mod serving;
 mod signals;
 mod sink;
 mod stacks;
@@ -46,6 +50,7 @@ pub use guard::guard_if_asked;
 pub use hook::HookCommand;
 pub use name::RecordingName;
 pub use run::run;
+pub use serving::ServeConfig;
 pub use tracer::Tracer;
 
 /// The processes to trace.
@@ -171,6 +176,8 @@ pub struct TraceConfig {
     pub progress: SharedProgress,
     /// At the end, only the explanation is printed.
     pub explains: Option<Explains>,
+    /// Instead of reports, documents are served.
+    pub serve: Option<ServeConfig>,
 }
 
 /// Settings of the explanation at the end.

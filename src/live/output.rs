@@ -51,7 +51,8 @@ impl OutputTarget {
     /// The destination of the reports of a run. With a command, standard output is the command's, so
     /// reports go to standard error.
     fn of(config: &TraceConfig) -> Self {
-        if config.record.as_ref().is_some_and(|record| record.only) {
+        let is_recorded_only = config.record.as_ref().is_some_and(|record| record.only);
+        if is_recorded_only || config.serve.is_some() {
             return Self::Nowhere;
         }
         match (&config.output, &config.target) {

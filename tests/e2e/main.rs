@@ -45,6 +45,8 @@ mod python;
 mod pythons;
 mod reconciliation;
 mod recording;
+#[cfg(feature = "serve")]
+mod serve;
 mod stacks;
 mod stopped;
 mod stress;

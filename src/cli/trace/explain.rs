@@ -100,6 +100,7 @@ impl Explained {
             record: None,
             progress: progress::on_stderr(),
             explains: Some(Explains { fails }),
+            serve: None,
         }
     }
 }

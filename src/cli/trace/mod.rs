@@ -2,12 +2,17 @@
 
 mod activity;
 mod advanced;
+#[cfg(feature = "serve")]
+mod config_file;
 mod explain;
 mod limits;
 mod mistyped;
 mod record;
+#[cfg(feature = "serve")]
+mod serve;
 mod target;
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,7 +42,28 @@ use target::TargetArgs;
 /// Runs as a process that another gpuprobe has started; returns its exit status if it is one.
 pub(super) fn run_as_helper() -> Option<ExitCode> {
     libbpf_rs::set_print(None);
-    gpuprobe_stacks::reader::serve_if_asked().or_else(live::guard_if_asked)
+    let helper = gpuprobe_stacks::reader::serve_if_asked().or_else(live::guard_if_asked);
+    #[cfg(feature = "serve")]
+    let helper = helper.or_else(crate::serve::serve_if_asked);
+    helper
+}
+
+/// The command line with the options of its configuration file, if it names one.
+///
+/// # Errors
+/// Returns an error if the file is not one.
+#[cfg(feature = "serve")]
+pub(super) fn with_config(words: Vec<OsString>) -> Result<Vec<OsString>> {
+    config_file::with_file(words)
+}
+
+/// The command line as it is.
+///
+/// # Errors
+/// Returns none.
+#[cfg(not(feature = "serve"))]
+pub(super) fn with_config(words: Vec<OsString>) -> Result<Vec<OsString>> {
+    Ok(words)
 }
 
 /// Passes libbpf's messages to the log. Reasons for which it refuses a program are for debugging; our errors are for
@@ -65,6 +91,9 @@ pub(super) enum TraceCommandAction {
     },
     /// Trace into a recording, without reports.
     Record(Box<record::RecordArgs>),
+    /// Serve metrics and profiles over HTTP, for Prometheus and others.
+    #[cfg(feature = "serve")]
+    Serve(Box<serve::ServeArgs>),
 }
 
 impl TraceCommandAction {
@@ -72,6 +101,8 @@ impl TraceCommandAction {
         match self {
             Self::Doctor { pid, verbose } => doctor::run(pid, verbose),
             Self::Record(arguments) => live::run(&arguments.into_config()),
+            #[cfg(feature = "serve")]
+            Self::Serve(arguments) => arguments.run(),
         }
     }
 }
@@ -279,6 +310,7 @@ impl TraceArgs {
             }),
             progress: progress::on_stderr(),
             explains: None,
+            serve: None,
         }
     }
 }
@@ -286,7 +318,6 @@ impl TraceArgs {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::ffi::OsString;
     use std::fs;
     use std::path::Path;
 

@@ -124,6 +124,7 @@ impl RecordArgs {
             record: Some(record),
             progress: progress::on_stderr(),
             explains: None,
+            serve: None,
         }
     }
 }

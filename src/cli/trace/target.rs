@@ -136,6 +136,12 @@ impl TargetArgs {
         self.stacks.unwrap_or(by_default)
     }
 
+    /// How call stacks are taken; as `by_default` unless that was said.
+    #[cfg(feature = "serve")]
+    pub(super) fn stacks_or(&self, by_default: StackMode) -> StackMode {
+        self.stacks.unwrap_or(by_default)
+    }
+
     /// Whether call stacks have frames of Python.
     pub(super) fn python(&self) -> bool {
         self.python == PythonFrames::Auto

@@ -1,5 +1,7 @@
 //! The event loop of a run.
 
+#[cfg_attr(not(feature = "serve"), path = "no_documents.rs")]
+mod documents;
 mod messages;
 mod reading;
 mod reports;
@@ -25,11 +27,13 @@ use super::incidents;
 use super::output::{Output, OutputReader};
 use super::release::Release;
 use super::samples::Samples;
+use super::serving::{DocumentRequest, Serving};
 use super::signals::{StopSignals, pass_on};
 use super::sink::Sink;
 use super::{Target, TraceConfig, Tracer, command, descriptors, empty_run, limits};
 use crate::host::process::ProcessHandle;
 use crate::probe::{Rings, types};
+use documents::DocumentState;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_model::{Lost, Untraced};
@@ -133,6 +137,9 @@ pub(super) struct Run<'a> {
     /// Exits of processes were lost since the last search for ended processes, at `searched`.
     lacks_ends: bool,
     searched: Instant,
+    /// The HTTP process, and what it is answered with.
+    serving: Option<Serving>,
+    served: Option<DocumentState>,
     /// Names of functions are not waited for any longer than this.
     names_until: Option<Instant>,
 }
@@ -141,6 +148,7 @@ impl Run<'_> {
     async fn until_end(mut self) -> Result<ExitCode> {
         let mut ends = StopSignals::install()?;
         self.announced = Announced::begin(self.config, &self.tracer);
+        self.announce_served();
         let mut child = match self.start_command() {
             Ok(child) => child,
             Err(error) => {
@@ -204,6 +212,9 @@ impl Run<'_> {
                     }
                     self.follower.requeue();
                 }
+                Some(request) = request(&mut self.serving) => {
+                    self.serve(request)?;
+                }
                 guard = control.readable() => {
                     guard?.clear_ready();
                     reader = self.follow_notices()?;
@@ -253,13 +264,14 @@ impl Run<'_> {
         self.follow_all(FIND_FOR_ONE)?;
         self.announced.go_on(&self.tracer);
         let reported = match reader {
-            OutputReader::Reading => self.report(true).map(|_| ()),
-            OutputReader::Gone => Ok(()),
+            OutputReader::Reading if self.served.is_none() => self.report(true).map(|_| ()),
+            _ => Ok(()),
         };
         // The last read may have settled an incident.
         self.tell_incidents(true);
         reported?;
-        let nothing = reader == OutputReader::Reading && self.say_why_nothing();
+        let is_reported = reader == OutputReader::Reading && self.served.is_none();
+        let nothing = is_reported && self.say_why_nothing();
         if !nothing {
             self.warn_of_silence();
         }
@@ -405,6 +417,14 @@ fn ticks(first: Duration, period: Duration, missed: MissedTickBehavior) -> Inter
 async fn after(duration: Option<Duration>) {
     match duration {
         Some(duration) => sleep(duration).await,
+        None => future::pending().await,
+    }
+}
+
+/// The next request of the HTTP process; never, if nothing is served.
+async fn request(serving: &mut Option<Serving>) -> Option<DocumentRequest> {
+    match serving {
+        Some(serving) => serving.next().await,
         None => future::pending().await,
     }
 }

@@ -49,6 +49,10 @@ impl Run<'_> {
         if self.config.modes.cudatrace {
             self.count_launches()?;
         }
+        if self.served.is_some() {
+            self.refresh_served()?;
+            return Ok(OutputReader::Reading);
+        }
         let records = self.config.record.as_ref();
         let is_for_the_end = records.is_some_and(|record| record.only);
         if !is_final && (is_for_the_end || self.config.explains.is_some()) {
@@ -142,12 +146,12 @@ impl Run<'_> {
     }
 
     /// Losses by user, as far as known.
-    fn lost_by_user(&self) -> Vec<UserLoss> {
+    pub(super) fn lost_by_user(&self) -> Vec<UserLoss> {
         let left_out = self.sink.state.ledger.left_out_by_user();
         by_user(self.tracer.probe.lost_by_user().into_iter().chain(left_out))
     }
 
-    fn options(&self, is_final: bool) -> report::Options {
+    pub(super) fn options(&self, is_final: bool) -> report::Options {
         report::Options {
             modes: self.config.modes,
             top: self.config.top,
@@ -211,7 +215,7 @@ impl Run<'_> {
     }
 
     /// NVML's memory usage by GPU and process; `None` if memory is not traced.
-    fn usage(&mut self) -> Option<GpuUsage> {
+    pub(super) fn usage(&mut self) -> Option<GpuUsage> {
         if !self.config.modes.memleak {
             return None;
         }

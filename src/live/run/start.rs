@@ -9,10 +9,12 @@ use super::super::incidents::AnnouncedIncidents as ToldIncidents;
 use super::super::output::Output;
 use super::super::release::Release;
 use super::super::samples::Samples;
+use super::super::serving::Serving;
 use super::super::sink::Sink;
 use super::super::stacks::StackState;
 use super::super::{Target, TraceConfig, Tracer, recorder};
 use super::Run;
+use super::documents::DocumentState;
 use crate::host::host_info::ProcFs;
 use crate::host::process::ProcessHandle;
 use crate::probe::{Probe, StackMode};
@@ -39,6 +41,7 @@ impl<'a> Run<'a> {
             Target::Processes(pids) => processes(pids)?,
             Target::Everything | Target::Command(_) => Vec::new(),
         };
+        let serving = config.serve.as_ref().map(Serving::start).transpose()?;
         // The reader process starts while the BPF programs are loaded.
         let reader = FileReader::new(ReaderKind::Functions, ReaderHost::Process);
         let clock = WallClock::now();
@@ -97,6 +100,8 @@ impl<'a> Run<'a> {
             is_behind: false,
             lacks_ends: false,
             searched: Instant::now(),
+            serving,
+            served: config.serve.as_ref().map(DocumentState::new),
             names_until: None,
         })
     }

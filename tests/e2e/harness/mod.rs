@@ -10,6 +10,8 @@ pub(crate) mod objects;
 pub(crate) mod report;
 mod root;
 mod schedule;
+#[cfg(feature = "serve")]
+pub(crate) mod served;
 pub(crate) mod standin;
 pub(crate) mod talk;
 pub(crate) mod transcript;

@@ -1,0 +1,204 @@
+//! `gpuprobe serve`, as it is typed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use super::super::{heading, progress};
+use super::advanced::AdvancedArgs;
+use super::target::TargetArgs;
+use crate::live::{self, ServeConfig, TraceConfig};
+use crate::probe::StackMode;
+use crate::serve::listen::check_access;
+use crate::serve::{Listen, TlsMaterial, tls};
+use gpuprobe_cuda::Modes;
+use gpuprobe_os::color::ColorChoice;
+use gpuprobe_report::metrics::MetricLimits;
+use gpuprobe_report::{ReportFormat, View, profile};
+
+/// The state is taken in this often where nobody asks for it.
+const TAKEN_IN_EVERY: Duration = Duration::from_secs(10);
+/// Bytes of a token at least: shorter ones can be guessed.
+const LEAST_TOKEN: usize = 16;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ServeArgs {
+    /// Serve memory; the default is everything.
+    #[arg(long, help_heading = heading::TRACE)]
+    memleak: bool,
+
+    /// Serve launches by kernel.
+    #[arg(long, help_heading = heading::TRACE)]
+    cudatrace: bool,
+
+    /// Serve copies by direction.
+    #[arg(long, help_heading = heading::TRACE)]
+    bandwidth_util: bool,
+
+    #[command(flatten)]
+    target: TargetArgs,
+
+    /// Listen on ADDRESS:PORT or `unix:/PATH`, a Unix socket.
+    ///
+    /// An address that other hosts can reach needs --tls-cert and --tls-key, and --token-file or
+    /// --client-ca.
+    #[arg(long, value_name = "WHERE", default_value_t = Listen::default(), help_heading = heading::SERVING)]
+    listen: Listen,
+
+    /// Serve TLS with this chain of certificates, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = heading::SERVING)]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of --tls-cert, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = heading::SERVING)]
+    tls_key: Option<PathBuf>,
+
+    /// Accept only clients with a certificate of these authorities, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = heading::SERVING)]
+    client_ca: Option<PathBuf>,
+
+    /// Accept only requests with the bearer token in FILE, except to /healthz.
+    #[arg(long, value_name = "FILE", help_heading = heading::SERVING)]
+    token_file: Option<PathBuf>,
+
+    /// Let whoever can reach --listen read everything.
+    #[arg(long, help_heading = heading::SERVING)]
+    insecure_listen: bool,
+
+    /// Serve at most N series; further processes are summed as `other`.
+    #[arg(long, value_name = "N", default_value_t = MetricLimits::default().series, help_heading = heading::SERVING)]
+    max_series: usize,
+
+    /// Kernels with a series of their own, of each process.
+    #[arg(long, value_name = "N", default_value_t = MetricLimits::default().kernels, help_heading = heading::SERVING)]
+    top_kernels: usize,
+
+    /// Call sites with a series of their own, of each process.
+    #[arg(long, value_name = "N", default_value_t = MetricLimits::default().sites, help_heading = heading::SERVING)]
+    top_sites: usize,
+
+    /// Read further options from FILE, TOML: `max-series = 5000`.
+    ///
+    /// Its keys are the names of options. What the command line has, too, is taken from there.
+    #[arg(long, value_name = "FILE", help_heading = heading::SERVING)]
+    config: Option<PathBuf>,
+
+    #[command(flatten)]
+    advanced: AdvancedArgs,
+}
+
+impl ServeArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        live::run(&self.into_config()?)
+    }
+
+    /// Modes of the trace: all unless some are given.
+    fn modes(&self) -> Modes {
+        let modes = Modes {
+            memleak: self.memleak,
+            cudatrace: self.cudatrace,
+            bandwidth_util: self.bandwidth_util,
+            ..Modes::default()
+        };
+        match modes == Modes::default() {
+            true => Modes {
+                memleak: true,
+                cudatrace: true,
+                bandwidth_util: true,
+                ..Modes::default()
+            },
+            false => modes,
+        }
+    }
+
+    fn serve(&self) -> Result<ServeConfig> {
+        let has_proof = self.token_file.is_some() || self.client_ca.is_some();
+        let has_tls = self.tls_cert.is_some();
+        check_access(&self.listen, has_tls, has_proof, self.insecure_listen)?;
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some(TlsMaterial {
+                certificate: text_of(certificate)?,
+                key: text_of(key)?,
+                client_authorities: self.client_ca.as_deref().map(text_of).transpose()?,
+            }),
+            _ => None,
+        };
+        // Before anything is traced.
+        tls.as_ref().map(tls::check).transpose()?;
+        Ok(ServeConfig {
+            listen: self.listen.clone(),
+            tls,
+            token: self.token_file.as_deref().map(token_in).transpose()?,
+            limits: MetricLimits {
+                series: self.max_series,
+                kernels: self.top_kernels,
+                sites: self.top_sites,
+            },
+        })
+    }
+
+    fn into_config(self) -> Result<TraceConfig> {
+        let modes = self.modes();
+        let serve = self.serve()?;
+        let (target, advanced) = (self.target, self.advanced);
+        Ok(TraceConfig {
+            collect: None,
+            single_records: false,
+            stacks: match modes.memleak {
+                true => target.stacks_or(StackMode::Auto),
+                false => target.stacks(false),
+            },
+            python: target.python(),
+            tensors: target.tensors(modes.memleak),
+            view: View::default(),
+            profiles: profile::ProfileConfig::default(),
+            gate: None,
+            target: target.target(),
+            modes,
+            children: target.children,
+            as_root: advanced.as_root,
+            filter: target.filter(),
+            kinds: target.kinds(),
+            per_call: false,
+            scroll: true,
+            interval: TAKEN_IN_EVERY,
+            duration: target.duration,
+            top: None,
+            format: ReportFormat::Json,
+            output: None,
+            color: ColorChoice::Never,
+            api: advanced.api,
+            attach: advanced.attach,
+            map_entries: advanced.map_entries,
+            allow_arm64: advanced.allow_arm64,
+            untrusted_mounts: advanced.untrusted_mounts,
+            on_oom: advanced.on_oom,
+            record: None,
+            progress: progress::on_stderr(),
+            explains: None,
+            serve: Some(serve),
+        })
+    }
+}
+
+fn text_of(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The token in a file: one line.
+fn token_in(path: &Path) -> Result<String> {
+    let token = text_of(path)?.trim().to_owned();
+    ensure!(
+        token.len() >= LEAST_TOKEN,
+        "{}: the token is shorter than {LEAST_TOKEN} bytes; `openssl rand -hex 32` makes one",
+        path.display()
+    );
+    if let Some(wrong) = token.chars().find(|c| !c.is_ascii_graphic()) {
+        bail!("{}: a token cannot contain {wrong:?}", path.display());
+    }
+    Ok(token)
+}

@@ -1,0 +1,277 @@
+//! Documents for `gpuprobe serve`, made from the live state.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::Instant;
+
+use super::super::own_use::{own_use, start_seconds};
+use super::super::serving::{Answer, DocumentRequest, ServeConfig};
+use super::Run;
+use crate::live::announce;
+use crate::live::stacks::StackState;
+use crate::serve::protocol::{ServedDocument, SessionStatus};
+use gpuprobe_engine::Ledger;
+use gpuprobe_model::clock;
+use gpuprobe_model::container::pod_uid_in;
+use gpuprobe_model::stack::{NoSymbols, Symbolize};
+use gpuprobe_os::say;
+use gpuprobe_report as report;
+use gpuprobe_report::Report;
+use gpuprobe_report::metrics::{Metrics, text};
+use gpuprobe_report::profile::{self, Weight, pprof};
+use serde::Serialize;
+
+/// How long a report is the newest for all documents.
+const NEW_FOR: Duration = Duration::from_millis(400);
+/// After a document that took so long, there is none for this many times as long: a fifth of the time at most
+/// goes into documents.
+const SHARE: u32 = 4;
+/// Maximum of that.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The newest report and the metrics made from all of them.
+pub(super) struct DocumentState {
+    metrics: Metrics,
+    /// The newest report, and its explanation apart.
+    report: Option<Report>,
+    explanation: Option<Report>,
+    start_seconds: f64,
+    made: Instant,
+}
+
+impl DocumentState {
+    pub(super) fn new(config: &ServeConfig) -> Self {
+        Self {
+            metrics: Metrics::new(config.limits),
+            report: None,
+            explanation: None,
+            start_seconds: start_seconds(),
+            made: Instant::now(),
+        }
+    }
+
+    /// The report, if it is new enough.
+    fn newest(&self) -> Option<&Report> {
+        let is_new = self.made.elapsed() < NEW_FOR;
+        self.report.as_ref().filter(|_| is_new)
+    }
+}
+
+impl Run<'_> {
+    /// Answers the HTTP process.
+    ///
+    /// # Errors
+    /// Returns an error if the rings cannot be read.
+    pub(super) fn serve(&mut self, request: DocumentRequest) -> Result<()> {
+        let Some(mut served) = self.served.take() else {
+            request.answer(Err("nothing is served".to_owned()));
+            return Ok(());
+        };
+        let begun = Instant::now();
+        let document = request.document;
+        let made = self.document(&mut served, document);
+        self.served = Some(served);
+        let took = begun.elapsed();
+        tracing::debug!(?document, us = took.as_micros(), "served");
+        request.answer(made?);
+        if let Some(serving) = &mut self.serving {
+            serving.pause((took * SHARE).min(LONGEST_PAUSE));
+        }
+        Ok(())
+    }
+
+    /// Takes in the state where nobody has asked for it: processes that have ended are dropped once a report
+    /// has listed them.
+    pub(super) fn refresh_served(&mut self) -> Result<()> {
+        if let Some(mut served) = self.served.take() {
+            let refreshed = self.refresh(&mut served);
+            self.served = Some(served);
+            refreshed?;
+        }
+        Ok(())
+    }
+
+    /// Prints the address.
+    pub(super) fn announce_served(&self) {
+        if let Some(serving) = &self.serving {
+            say(format_args!("serving on {}", serving.url()));
+        }
+    }
+
+    fn document(&mut self, served: &mut DocumentState, document: ServedDocument) -> Result<Answer> {
+        Ok(match document {
+            ServedDocument::Status => json(&self.status()),
+            ServedDocument::Metrics => {
+                self.refresh(served)?;
+                let families = served.metrics.families();
+                served.metrics.mark_scraped();
+                let text = text::openmetrics(families);
+                text.map(String::into_bytes)
+                    .map_err(|error| error.to_string())
+            }
+            ServedDocument::Report => {
+                self.refresh(served)?;
+                json(&served.report)
+            }
+            ServedDocument::Explain => {
+                self.refresh(served)?;
+                json(&served.explanation)
+            }
+            ServedDocument::InUse => self.memory_profile(Weight::End)?,
+            ServedDocument::Allocated => self.memory_profile(Weight::Total)?,
+            ServedDocument::Launches => {
+                self.refresh(served)?;
+                let report = served.report.as_ref();
+                let trace = report.and_then(|report| report.cudatrace.as_ref());
+                let now = self.clock.wall(clock::monotonic_ns());
+                let ledger = &self.sink.state.ledger;
+                let made = pprof::of_launches(trace, now.timestamp_nanos_opt(), &|pid| {
+                    pprof_labels(ledger, pid)
+                });
+                packed(&made)
+            }
+        })
+    }
+
+    /// Makes a new report, unless there is one, and counts its metrics.
+    fn refresh(&mut self, served: &mut DocumentState) -> Result<()> {
+        if served.newest().is_some() {
+            return Ok(());
+        }
+        self.read_for_report()?;
+        if self.config.modes.cudatrace {
+            self.count_launches()?;
+        }
+        let mut report = self.live_report();
+        let own = own_use(served.start_seconds);
+        served.metrics.update(&report, &own);
+        report.hide_secrets();
+        served.explanation = Some(report.take_explanation());
+        served.report = Some(report);
+        served.made = Instant::now();
+        Ok(())
+    }
+
+    /// A report of the state as it is now. Names of functions that are not known yet are in the next.
+    fn live_report(&mut self) -> Report {
+        let options = report::Options {
+            allocations: false,
+            explains: true,
+            ..self.options(false)
+        };
+        if let Some(stacks) = &mut self.sink.stacks {
+            let needed = report::needed_locations(&self.sink.state, &options, &stacks.frames);
+            stacks.want(needed.into_iter());
+        }
+        self.sink.find_frames(&mut self.told);
+        self.reported = Instant::now();
+        let usage = self.usage();
+        let lost_by_user = match self.lost.any() {
+            true => self.lost_by_user(),
+            false => Vec::new(),
+        };
+        let known = self.sink.stacks.as_ref().map(StackState::symbols);
+        let symbols = known
+            .as_ref()
+            .map_or(&NoSymbols as &dyn Symbolize, |known| known);
+        let sources = report::ReportSources {
+            clock: Some(&self.clock),
+            usage: usage.as_ref(),
+            lost_by_user: &lost_by_user,
+            history: Some(&self.history),
+            launches: None,
+            symbols,
+        };
+        let report = report::build(&self.sink.state, self.lost, &options, sources);
+        self.history
+            .note(&self.sink.state.ledger, &report, options.now_ns);
+        self.sink.state.mark_reported();
+        report
+    }
+
+    /// The profile of live processes, without addresses.
+    fn memory_profile(&mut self, weight: Weight) -> Result<Answer> {
+        self.read_for_report()?;
+        if let Some(stacks) = &mut self.sink.stacks {
+            let needed = profile::needed_locations(&self.sink.state.ledger);
+            stacks.want(needed.into_iter());
+        }
+        self.sink.find_frames(&mut self.told);
+        let known = self.sink.stacks.as_ref().map(StackState::symbols);
+        let symbols = known
+            .as_ref()
+            .map_or(&NoSymbols as &dyn Symbolize, |known| known);
+        let ledger = &self.sink.state.ledger;
+        let which = profile::ProfileWeight {
+            weight,
+            host: false,
+            full_stacks: self.config.view.full_stacks,
+            of: profile::ProfiledMemory::Cuda,
+        };
+        let now = self.clock.wall(clock::monotonic_ns());
+        let made = profile::of_living(ledger, symbols, which, now.timestamp_nanos_opt());
+        let made = pprof::labelled(&made, weight, &|pid| pprof_labels(ledger, pid));
+        Ok(packed(&made))
+    }
+
+    fn status(&self) -> SessionStatus {
+        let modes = self.config.modes;
+        let modes = [
+            (modes.memleak, "memory"),
+            (modes.cudatrace, "launches"),
+            (modes.bandwidth_util, "copies"),
+        ];
+        let lost = self.lost.by_name().into_iter();
+        SessionStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            seconds: self.started.elapsed().as_secs(),
+            modes: modes
+                .into_iter()
+                .filter(|(is_on, _)| *is_on)
+                .map(|(_, name)| name.to_owned())
+                .collect(),
+            target: announce::describe(self.config),
+            attached: self.tracer.probe.kind.to_string(),
+            libraries: self.tracer.libraries,
+            functions: self.tracer.functions,
+            processes: self.sink.state.ledger.living().count(),
+            lost: lost.filter(|(_, count)| *count > 0).collect(),
+            is_behind: self.is_behind,
+        }
+    }
+}
+
+fn json(document: &impl Serialize) -> Answer {
+    serde_json::to_vec(document).map_err(|error| error.to_string())
+}
+
+fn packed(profile: &pprof::proto::Proto) -> Answer {
+    let mut bytes = Vec::new();
+    let packed = pprof::pack(profile, &mut bytes);
+    packed.map(|()| bytes).map_err(|error| error.to_string())
+}
+
+/// Labels of samples of a process: its name, its container and pod, and its GPU if it uses one only.
+fn pprof_labels(ledger: &Ledger, pid: u32) -> Vec<(&'static str, String)> {
+    let Some(process) = ledger.process_of(pid) else {
+        return Vec::new();
+    };
+    let identity = &process.identity;
+    let gpu = match process.devices()[..] {
+        [(Some(index), _)] => identity.device(index).physical_index.or(Some(index.into())),
+        _ => None,
+    };
+    let pod = identity.cgroup.as_deref().and_then(pod_uid_in);
+    let labels = [
+        ("comm", process.comm.clone()),
+        ("container_id", identity.container.clone()),
+        ("pod_uid", pod),
+        ("gpu", gpu.map(|gpu| gpu.to_string())),
+    ];
+    let known = labels
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
+    known.collect()
+}

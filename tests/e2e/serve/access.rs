@@ -1,0 +1,144 @@
+//! Who is answered, and with which rights.
+
+use std::fs;
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+use tempfile::TempDir;
+
+use crate::harness::child::raw;
+use crate::harness::gpuprobe::BINARY;
+use crate::harness::served::Served;
+use crate::harness::{Backend, Workload, require_bpf, wait_for};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// The HTTP process of a `gpuprobe serve`.
+fn http_process(pid: u32) -> Option<u32> {
+    let all = procfs::process::all_processes().unwrap().flatten();
+    let mut of_it = all.filter(|process| {
+        let parent = process.stat().map(|stat| stat.ppid);
+        let words = process.cmdline().unwrap_or_default();
+        parent.is_ok_and(|parent| parent == raw(pid).as_raw())
+            && words.get(1).is_some_and(|word| word == "__serve")
+    });
+    of_it
+        .next()
+        .and_then(|process| u32::try_from(process.pid).ok())
+}
+
+#[test]
+fn root_http_process_has_no_rights_and_is_replaced() {
+    let workload = Workload::start(Backend::Shared);
+    let served = Served::start(&["--pid", &workload.pid.to_string()]);
+    assert_eq!(served.get("/readyz").status, 200);
+    let pid = http_process(served.child.pid()).expect("an HTTP process");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    for line in [
+        "CapPrm:\t0000000000000000",
+        "CapEff:\t0000000000000000",
+        "CapInh:\t0000000000000000",
+        "CapAmb:\t0000000000000000",
+        "NoNewPrivs:\t1",
+        "Seccomp:\t2",
+    ] {
+        assert!(status.lines().any(|one| one == line), "{line} in {status}");
+    }
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+    assert!(environment.is_empty());
+    kill(raw(pid), Signal::SIGKILL).unwrap();
+    served
+        .stderr
+        .line_starting("gpuprobe: the HTTP process ended");
+    let other = wait_for("another HTTP process", || {
+        http_process(served.child.pid()).filter(|other| *other != pid)
+    });
+    assert_eq!(served.get("/readyz").status, 200);
+    // The tracing process takes it along.
+    drop(served);
+    wait_for("its end", || {
+        (!std::path::Path::new(&format!("/proc/{other}")).exists()).then_some(())
+    });
+}
+
+#[test]
+fn root_only_what_reads_is_answered() {
+    let workload = Workload::start(Backend::Shared);
+    let served = Served::start(&["--pid", &workload.pid.to_string()]);
+    for (line, headers, status) in [
+        ("GET /healthz", &[][..], 200),
+        ("HEAD /metrics", &[], 200),
+        ("GET /metrics?x=1", &[], 200),
+        ("POST /metrics", &["Content-Length: 3"], 405),
+        ("DELETE /api/v1/report", &[], 405),
+        ("GET /nothing", &[], 404),
+        ("GET /../etc/passwd", &[], 404),
+        ("GET /metrics", &["Host: evil.example"], 421),
+        ("GET /metrics", &["Host: 127.0.0.1:9477"], 200),
+    ] {
+        let answer = served.request(line, headers);
+        assert_eq!(answer.status, status, "{line} {headers:?}: {answer:?}");
+        assert!(
+            answer.head.contains("cache-control: no-store"),
+            "{answer:?}"
+        );
+    }
+    let long = format!("X: {}", "x".repeat(100_000));
+    assert_eq!(served.request("GET /metrics", &[&long]).status, 431);
+    assert_eq!(served.get("/healthz").status, 200);
+}
+
+#[test]
+fn root_unix_sockets_and_tokens() {
+    let folder = TempDir::new().unwrap();
+    let [socket, token] = ["socket", "token"].map(|name| folder.path().join(name));
+    fs::write(&token, format!("{TOKEN}\n")).unwrap();
+    let config = folder.path().join("gpuprobe.toml");
+    let workload = Workload::start(Backend::Shared);
+    let settings = format!(
+        "listen = \"unix:/nowhere\"\ntoken-file = \"{}\"\npid = {}\nmax-series = 50\n",
+        token.display(),
+        workload.pid
+    );
+    fs::write(&config, settings).unwrap();
+    let listen = format!("--listen=unix:{}", socket.display());
+    let served = Served::start(&["--config", config.to_str().unwrap(), &listen]);
+    assert_eq!(served.url, format!("unix:{}", socket.display()));
+    let bearer = format!("Authorization: Bearer {TOKEN}");
+    for (path, headers, status) in [
+        ("/metrics", &[][..], 401),
+        ("/", &[], 401),
+        ("/nothing", &[], 401),
+        ("/metrics", &["Authorization: Bearer x"], 401),
+        ("/metrics", &[bearer.as_str()], 200),
+        ("/healthz", &[], 200),
+    ] {
+        let answer = served.request(&format!("GET {path}"), headers);
+        assert_eq!(answer.status, status, "{path} {headers:?}: {answer:?}");
+    }
+    drop(served);
+}
+
+#[test]
+fn root_other_hosts_need_tls_and_a_proof() {
+    require_bpf();
+    let refused = |arguments: &[&str]| {
+        let output = Command::new(BINARY).arg("serve").args(arguments).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = refused(&["--listen", "0.0.0.0:0"]);
+    assert!(said.contains("--insecure-listen"), "{said}");
+    let folder = TempDir::new().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, TOKEN).unwrap();
+    let token = token.to_str().unwrap();
+    let said = refused(&["--listen", "0.0.0.0:0", "--token-file", token]);
+    assert!(said.contains("--tls-cert"), "{said}");
+    fs::write(token, "short").unwrap();
+    assert!(refused(&["--token-file", token]).contains("shorter than 16"));
+    let used = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = used.local_addr().unwrap().to_string();
+    assert!(refused(&["--listen", &address]).contains("cannot listen on"));
+}

@@ -1,0 +1,110 @@
+//! Clients that are many, slow or hostile disturb neither tracing nor each other.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::served::{Answer, Served};
+use crate::harness::{Backend, Workload, alone};
+
+/// Clients that ask again and again.
+const CLIENTS: usize = 100;
+/// Connections that send a byte now and then, or never read: more than are kept open.
+const SLOW: usize = 150;
+/// Allocations of each of two threads, most of them freed again.
+const ROUNDS: u64 = 100_000;
+
+#[test]
+fn root_a_hundred_clients_lose_no_event() {
+    let _turn = alone();
+    let mut workload = Workload::start(Backend::Shared);
+    let served = Served::start(&["--pid", &workload.pid.to_string()]);
+    let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    let paths = ["/metrics", "/api/v1/report", "/", "/debug/pprof/gpu_inuse"];
+    thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (served, is_over, answered) = (&served, &is_over, &answered);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let answer = served.get(paths[client % paths.len()]);
+                    assert!([200, 503].contains(&answer.status), "{answer:?}");
+                    answered.fetch_add(u64::from(answer.status == 200), Ordering::Relaxed);
+                }
+            });
+        }
+        workload.say(&format!("churn 2 {ROUNDS} 4096 1000"));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let truth = workload.status();
+    let metrics = served.metrics_where("all calls", |metrics| {
+        metrics.sum("gpuprobe_free_calls_total", &[]) == truth.frees
+    });
+    assert_eq!(metrics.sum("gpuprobe_alloc_calls_total", &[]), truth.allocs);
+    assert_eq!(metrics.lost(), 0);
+    assert!(answered.load(Ordering::Relaxed) > CLIENTS as u64);
+}
+
+#[test]
+fn root_slow_clients_keep_nobody_waiting() {
+    let workload = Workload::start(Backend::Shared);
+    let served = Served::start(&["--pid", &workload.pid.to_string()]);
+    let begun = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut slow: Vec<TcpStream> = Vec::new();
+    for number in 0..SLOW {
+        let mut stream = served.connect();
+        // Every second one asks, and does not read; the others never end their request.
+        let part = if number % 2 == 0 { begun.len() } else { 7 };
+        stream.write_all(&begun.as_bytes()[..part]).unwrap();
+        slow.push(stream);
+    }
+    for _ in 0..5 {
+        assert_eq!(served.get("/metrics").status, 200);
+        for stream in slow.iter_mut().skip(1).step_by(2) {
+            // Closed by now, perhaps.
+            let _ = stream.write_all(b"x");
+        }
+    }
+    // The first were closed for the later ones.
+    let first = &mut slow[1];
+    first
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    let mut rest = Vec::new();
+    match first.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
+    }
+    assert_eq!(served.metrics().lost(), 0);
+}
+
+#[test]
+fn root_nonsense_is_refused() {
+    let workload = Workload::start(Backend::Shared);
+    let served = Served::start(&["--pid", &workload.pid.to_string()]);
+    for bytes in [
+        &b"\0\0\0\0\r\n\r\n"[..],
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET http://[::1 HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+    ] {
+        let mut stream = served.connect();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(!answer.starts_with(b"HTTP/1.1 200"), "{bytes:?}");
+    }
+    // A body is not read, and not taken for a request.
+    let mut stream = served.connect();
+    let head = "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 38\r\n\r\n";
+    let inner = "GET /healthz HTTP/1.1\r\nHost: x.org\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(inner.as_bytes()).unwrap();
+    let answer = Answer::read(&mut stream);
+    assert_eq!(answer.status, 405);
+    assert!(!answer.text().contains("HTTP/1.1"), "{answer:?}");
+    assert_eq!(served.get("/readyz").status, 200);
+}

@@ -1,0 +1,183 @@
+//! Metrics and documents against the totals of workloads.
+
+use serde_json::Value;
+
+use crate::harness::served::{Metrics, Served};
+use crate::harness::{Backend, Cgroup, Truth, Workload, host_wide};
+use crate::validator::check;
+
+/// Kinds of GPU memory that the workload of [`work`] holds.
+const ON_GPU: [&str; 2] = ["device", "managed"];
+
+/// Allocates, launches and copies; some of it fails.
+fn work(workload: &mut Workload) {
+    workload.play(
+        "alloc 1048576 3; alloc 4096; managed 65536; pinned 12288; launch 0 100; launch 1 20; \
+         copy h2d 1048576 5; set 4096 6; free 0",
+    );
+}
+
+fn check_truth(metrics: &Metrics, truth: &Truth, pid: u32) {
+    let pid = pid.to_string();
+    let own = [("pid", pid.as_str()), ("comm", "workload_driver")];
+    for kind in ON_GPU {
+        let labels = [&own[..], &[("kind", kind)]].concat();
+        let held = truth.kind(kind);
+        assert!(held.bytes > 0, "{kind}");
+        let bytes = metrics.sum("gpuprobe_gpu_memory_bytes", &labels);
+        let allocations = metrics.sum("gpuprobe_gpu_memory_allocations", &labels);
+        assert_eq!(
+            (bytes, allocations),
+            (held.bytes, held.allocations),
+            "{kind}"
+        );
+    }
+    assert_eq!(metrics.sum("gpuprobe_gpu_memory_bytes", &own), truth.bytes);
+    assert_eq!(
+        metrics.sum("gpuprobe_host_memory_bytes", &own),
+        truth.host().bytes
+    );
+    assert_eq!(
+        metrics.sum("gpuprobe_memory_owner_bytes", &own),
+        truth.bytes
+    );
+    assert_eq!(metrics.sum("gpuprobe_memory_site_bytes", &own), truth.bytes);
+    let launches = metrics.sum("gpuprobe_kernel_launches_total", &own);
+    assert_eq!(launches, truth.launches);
+    let copied = [&own[..], &[("direction", "H2D")]].concat();
+    assert_eq!(metrics.sum("gpuprobe_copy_bytes_total", &copied), 5 << 20);
+    let sets = [&own[..], &[("direction", "set")]].concat();
+    assert_eq!(metrics.sum("gpuprobe_copies_total", &sets), truth.sets);
+}
+
+#[test]
+fn root_metrics_equal_the_totals_of_the_workload() {
+    let mut workload = Workload::start(Backend::Driver);
+    let served = Served::start(&["--pid", &workload.pid.to_string()]);
+    work(&mut workload);
+    let truth = workload.status();
+    let metrics = served.metrics_where("all launches", |metrics| {
+        metrics.sum("gpuprobe_node_kernel_launches_total", &[]) == truth.launches
+            && metrics.sum("gpuprobe_node_copies_total", &[]) == truth.copies + truth.sets
+    });
+    check_truth(&metrics, &truth, workload.pid);
+    assert_eq!(metrics.sum("gpuprobe_alloc_calls_total", &[]), truth.allocs);
+    assert_eq!(metrics.sum("gpuprobe_free_calls_total", &[]), truth.frees);
+    assert_eq!(
+        metrics.sum("gpuprobe_failed_calls_total", &[]),
+        truth.failed
+    );
+    assert_eq!(metrics.lost(), 0);
+    let kernel = [("kernel", "vecAdd")];
+    assert_eq!(metrics.sum("gpuprobe_kernel_launches_total", &kernel), 100);
+    let all: String = metrics.0.keys().cloned().collect();
+    for secret in ["0x", "/workload", "standin"] {
+        assert!(!all.contains(secret), "{secret} in {all}");
+    }
+}
+
+#[test]
+fn root_documents_are_those_of_reports() {
+    let mut workload = Workload::start(Backend::Driver);
+    let served = Served::start(&["--pid", &workload.pid.to_string()]);
+    work(&mut workload);
+    let truth = workload.status();
+    served.metrics_where("all launches", |metrics| {
+        metrics.sum("gpuprobe_node_kernel_launches_total", &[]) == truth.launches
+    });
+    let document = |path: &str| -> Value {
+        let answer = served.get(path);
+        assert!(
+            answer.head.contains("content-type: application/json"),
+            "{answer:?}"
+        );
+        let document = serde_json::from_slice(&answer.body).unwrap();
+        check(&document);
+        document
+    };
+    let report = document("/api/v1/report");
+    assert_eq!(report["memleak"]["live_bytes"], truth.bytes);
+    assert_eq!(report["cudatrace"]["launches"], truth.launches);
+    let process = &report["memleak"]["processes"][0];
+    assert_eq!(process["pid"], workload.pid);
+    assert!(process["command"].is_null(), "{process}");
+    let stack = process["sites"][0]["stack"].as_array().unwrap();
+    assert!(
+        stack.iter().all(|frame| frame["address"] == "0x0"),
+        "{stack:#?}"
+    );
+    let verdicts = &document("/api/v1/explain")["explain"]["verdicts"];
+    assert!(!verdicts.as_array().unwrap().is_empty());
+    let page = served.get("/");
+    assert!(page.head.contains("content-type: text/html"), "{page:?}");
+    assert!(
+        page.text().contains("<tr><th>/api/v1/report 200</th>"),
+        "{page:?}"
+    );
+}
+
+#[test]
+fn root_series_of_ended_processes_go_and_totals_stay() {
+    let _turn = host_wide();
+    let cgroup = Cgroup::new();
+    // Its library is probed at once; the first calls of the first process to load one may be missed.
+    let _loaded = Workload::start(Backend::Driver);
+    let served = Served::start(&["--cgroup", &cgroup.path()]);
+    let container = [("container_id", cgroup.id.as_str())];
+    let (mut launches, mut copied) = (0, 0);
+    let mut last = Metrics::default();
+    for round in 1..=3 {
+        let program = crate::harness::standin().program_text(Backend::Driver);
+        let words = cgroup.words(&[&program]);
+        let mut command = std::process::Command::new(&words[0]);
+        let mut workload = Workload::spawn(command.args(&words[1..]));
+        let pid = workload.pid.to_string();
+        work(&mut workload);
+        let truth = workload.status();
+        launches += truth.launches;
+        copied += truth.copy_bytes;
+        let metrics = served.metrics_where("the launches of this round", |metrics| {
+            metrics.sum("gpuprobe_node_kernel_launches_total", &[]) == launches
+                && metrics.sum("gpuprobe_node_copies_total", &[("direction", "H2D")]) == 5 * round
+        });
+        check_truth(&metrics, &truth, workload.pid);
+        let held = metrics.sum("gpuprobe_gpu_memory_bytes", &container);
+        assert_eq!(held, truth.bytes, "of this process only, in its container");
+        workload.done();
+        let gone = served.metrics_where("the end", |metrics| {
+            metrics
+                .series("gpuprobe_copies_total", &[("pid", &pid)])
+                .is_empty()
+        });
+        assert!(gone.series("gpuprobe_gpu_memory_bytes", &[]).is_empty());
+        let total = gone.sum("gpuprobe_node_copy_bytes_total", &[]);
+        assert!(copied > 0 && total >= (5 * round) << 20, "{total}");
+        assert_eq!(gone.lost(), 0);
+        for (name, value) in &last.0 {
+            let now = gone.0.get(name).or(metrics.0.get(name));
+            let is_counter = name.contains("_total");
+            assert!(!is_counter || now.is_none_or(|now| now >= value), "{name}");
+        }
+        last = gone;
+    }
+}
+
+#[test]
+fn root_formats_are_negotiated() {
+    let workload = Workload::start(Backend::Shared);
+    let served = Served::start(&["--pid", &workload.pid.to_string()]);
+    let older = served.get("/metrics");
+    assert!(
+        older
+            .head
+            .contains("content-type: text/plain; version=0.0.4"),
+        "{older:?}"
+    );
+    let accept = ["Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5"];
+    let newer = served.request("GET /metrics", &accept);
+    let content = "content-type: application/openmetrics-text; version=1.0.0";
+    assert!(newer.head.contains(content), "{newer:?}");
+    assert!(newer.text().ends_with("# EOF\n") && !older.text().contains("# EOF"));
+    let names = |text: &str| -> Vec<String> { Metrics::parse(text).0.into_keys().collect() };
+    assert_eq!(names(older.text()), names(newer.text()));
+}
