@@ -4,4 +4,5 @@ mod access;
 mod clients;
 mod encryption;
 mod profiles;
+mod prometheus;
 mod values;
