@@ -62,7 +62,7 @@ EOF
 
 build_program() {
     say "building gpuprobe $version"
-    as_builder env CARGO_TARGET_DIR="$work" CARGO_PROFILE_RELEASE_LTO=thin \
+    as_builder env CARGO_TARGET_DIR="$work" CARGO_PROFILE_RELEASE_LTO=fat \
         CC="$work/cc" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER="$work/cc" \
         LIBBPF_SYS_LIBRARY_PATH="$work/static" \
         cargo build --release --locked --features static
