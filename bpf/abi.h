@@ -58,7 +58,7 @@
  * copied. */
 #define GP_TINY_STACK_BYTES (2 * 1024)
 #define GP_SMALL_STACK_BYTES (4 * 1024)
-#define GP_MEDIUM_STACK_BYTES (16 * 1024)
+#define GP_MEDIUM_STACK_BYTES (24 * 1024)
 #define GP_MAX_STACK_BYTES (64 * 1024)
 /* Maximum number of stack pages that are hashed to distinguish stacks without a cached
  * call path; the first page may be partial. */

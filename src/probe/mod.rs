@@ -3,6 +3,7 @@
 pub mod abi;
 pub mod arm64;
 pub mod attach;
+mod backlog;
 mod configure;
 mod control;
 mod detach;

@@ -149,6 +149,11 @@ impl Ring {
         self.producer.position().load(Ordering::Acquire)
     }
 
+    /// Current position of the reader.
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
     /// Passes each record before `end` to `consumer`, at most until `until`.
     pub(super) fn read_to(
         &mut self,

@@ -9,6 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use zerocopy::FromBytes;
 
+use super::backlog::StackBacklog;
 use super::ring::{Consumer, Progress, Ring};
 use gpuprobe_model::abi::{RawNotice, record};
 
@@ -35,6 +36,8 @@ pub struct ExecutableId {
 /// Number and interval of retries for a call stack that is still being written.
 const BUSY_ROUNDS: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_micros(50);
+/// Interval at which the ring of call stacks is emptied while they are processed.
+const EMPTY_EVERY: Duration = Duration::from_millis(1);
 
 /// The rings of memory calls, of kernels and copies, of notices, of call stacks, and of batches.
 pub struct Rings {
@@ -43,6 +46,7 @@ pub struct Rings {
     control: Ring,
     /// `None` if call stacks are off.
     stacks: Option<Ring>,
+    backlog: StackBacklog,
     /// Batches of collectors; `None` without collectors.
     batches: Option<Ring>,
     /// The end positions of a read that was cut short.
@@ -70,6 +74,7 @@ impl Rings {
             activity: Ring::open(activity_ring)?,
             control: Ring::open(control_ring)?,
             stacks: stack_ring.map(Ring::open).transpose()?,
+            backlog: StackBacklog::default(),
             batches: batch_ring.map(Ring::open).transpose()?,
             ends: None,
         })
@@ -114,7 +119,7 @@ impl Rings {
         }
     }
 
-    /// Passes all call stacks in the ring to `consumer`. Returns false if `until` was reached.
+    /// Passes all call stacks that are in the ring now to `consumer`. Returns false if `until` was reached.
     fn read_stacks(
         &mut self,
         consumer: &mut impl Consumer,
@@ -123,16 +128,28 @@ impl Rings {
         let Some(stacks) = &mut self.stacks else {
             return Ok(true);
         };
-        let end = stacks.end();
-        for _ in 0..BUSY_ROUNDS {
-            match stacks.read_to(end, consumer, until)? {
-                Progress::Done => break,
-                Progress::OutOfTime => return Ok(false),
-                // A busy record blocks those behind it.
-                Progress::Busy => std::thread::sleep(BUSY_PAUSE),
+        // Records before the last one that was in the ring when this began.
+        let mut left = None;
+        loop {
+            let is_all = take_from_ring(&mut self.backlog, stacks)?;
+            if left.is_none() && is_all {
+                left = Some(self.backlog.len());
+            }
+            let emptied = Instant::now();
+            while left != Some(0)
+                && emptied.elapsed() < EMPTY_EVERY
+                && let Some(record) = self.backlog.pop()
+            {
+                consumer.take(&record);
+                left = left.map(|left| left - 1);
+            }
+            if left == Some(0) {
+                return Ok(true);
+            }
+            if until.is_some_and(|until| Instant::now() > until) {
+                return Ok(false);
             }
         }
-        Ok(true)
     }
 
     /// Removes and returns the notices in the control ring.
@@ -186,6 +203,19 @@ impl Rings {
     pub fn watch_control(&self) -> Result<AsyncFd<OwnedFd>> {
         watch(&self.control)
     }
+}
+
+/// Moves call stacks from the ring to the backlog. Returns whether these are all.
+fn take_from_ring(backlog: &mut StackBacklog, ring: &mut Ring) -> Result<bool> {
+    for _ in 0..BUSY_ROUNDS {
+        match backlog.fill(ring)? {
+            Progress::Done => break,
+            Progress::OutOfTime => return Ok(false),
+            // A busy record blocks those behind it.
+            Progress::Busy => std::thread::sleep(BUSY_PAUSE),
+        }
+    }
+    Ok(true)
 }
 
 #[allow(unsafe_code)]

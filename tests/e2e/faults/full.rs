@@ -193,7 +193,13 @@ fn root_evicted_programs_and_loaders_are_rediscovered() {
     assert_eq!(gpuprobe.exit_code(), 0);
     let report = gpuprobe.final_report();
     report.assert_nothing_lost();
-    report.assert_calls(&[("cudaMalloc", 24 * 10)]);
+    // Of these that start at the same time, one may run on while the libraries are being probed: its call is
+    // then seen in the driver only.
+    let calls = &report["memleak"]["calls"];
+    let of_driver = calls
+        .get("cuMemAlloc_v2")
+        .map_or(0, |_| number(calls, "cuMemAlloc_v2"));
+    assert_eq!(number(calls, "cudaMalloc") + of_driver, 24 * 10, "{calls}");
     assert_eq!(number(&report["memleak"], "free_calls"), 24 * 4);
 }
 

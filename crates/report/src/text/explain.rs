@@ -23,7 +23,7 @@ pub(crate) fn write(explain: &Explain, page: &Page, out: &mut dyn Write) -> io::
         if index > 0 {
             writeln!(out)?;
         }
-        writeln!(out, "{}", Tone::Heading.paint(&process.title))?;
+        write_title(&process.title, page, out)?;
         let fine = |one: &&VerdictReport| one.grade == Severity::Fine && one.site.is_some();
         let (fine, others): (Vec<_>, Vec<_>) = explain.of_process(process.pid).partition(fine);
         let first = others.iter().filter(|one| one.grade < Severity::Fine);
@@ -45,6 +45,13 @@ pub(crate) fn write(explain: &Explain, page: &Page, out: &mut dyn Write) -> io::
     }
     writeln!(out)?;
     write_owners(&explain.owners, page, out)
+}
+
+/// `PID 683 python3 train.py on GPU 0 ...`, the process id as a heading.
+fn write_title(title: &str, page: &Page, out: &mut dyn Write) -> io::Result<()> {
+    let after_pid = title.match_indices(' ').nth(1).map_or(0, |(at, _)| at + 1);
+    let (pid, rest) = title.split_at(after_pid);
+    wrapped(&Tone::Heading.paint(pid), rest, page.columns, out)
 }
 
 /// `LEAK  train.py:58 training_step: growing 12.4 MiB/s for 58s, ...`, and what led to that.

@@ -82,11 +82,14 @@ pub(super) fn write_table(
     page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let lines = site_table(held, sites).lines(page.columns);
+    let listed: Vec<_> = sites.iter().filter(|site| has_memory(site)).collect();
+    let lines = site_table(held, &listed).lines(page.columns);
     let stacks = StackDetail::of(sites, view, page);
     for (index, line) in lines.iter().enumerate() {
         writeln!(out, "{line}")?;
-        let site = index.checked_sub(1).and_then(|row| sites.get(row));
+        let site = index
+            .checked_sub(1)
+            .and_then(|row| listed.get(row).copied());
         // Each row is followed by its stack.
         if let Some(site) = site.filter(|_| view.stacks_shown) {
             stacks.write(site, LISTING - 1, out)?;
@@ -95,8 +98,13 @@ pub(super) fn write_table(
     Ok(())
 }
 
+/// Whether a call site holds or held a byte; a static variable whose size the program did not ask for has none.
+fn has_memory(site: &SiteReport) -> bool {
+    site.live.bytes() > 0 || site.peak.most > 0
+}
+
 /// The table of call sites.
-fn site_table(of: SiteListOwner<'_>, sites: &[SiteReport]) -> ReportTable {
+fn site_table(of: SiteListOwner<'_>, sites: &[&SiteReport]) -> ReportTable {
     let held = if of.process().exited {
         "NEVER FREED"
     } else {
@@ -121,7 +129,7 @@ fn site_table(of: SiteListOwner<'_>, sites: &[SiteReport]) -> ReportTable {
     let mut table = ReportTable::new(0, &columns);
     let plain =
         |site: &SiteReport| matches!(site.kinds[..], [MemoryKind::Device | MemoryKind::Tensor]);
-    let plain = sites.iter().all(plain);
+    let plain = sites.iter().copied().all(plain);
     for site in sites {
         table.row(site_cells(of, site, plain));
     }
@@ -258,7 +266,7 @@ pub(super) fn write_details(
         },
     ];
     let mut head = Vec::new();
-    site_table(held, std::slice::from_ref(site)).write(page.columns, &mut head)?;
+    site_table(held, &[site]).write(page.columns, &mut head)?;
     page.list(&parts, "   ", &mut head)?;
     out.write_all(&head)?;
     let taken = head.iter().filter(|&&byte| byte == b'\n').count();
