@@ -4,22 +4,28 @@ use std::fmt;
 use std::io::{self, IsTerminal};
 
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{self as format, FmtContext};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use gpuprobe_model::text::printable;
 use gpuprobe_os::count_line;
 
 /// From now on, warnings go to standard error; `GPUPROBE_LOG` asks for more, or for less.
 pub(super) fn begin_log() {
-    let filter = EnvFilter::try_from_env("GPUPROBE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    format::fmt()
-        .with_env_filter(filter)
+    let requested = std::env::var("GPUPROBE_LOG").ok();
+    let filter = requested.and_then(|levels| levels.parse().ok());
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    let lines = format::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        .event_format(LogLine)
+        .event_format(LogLine);
+    tracing_subscriber::registry()
+        .with(lines)
+        .with(filter)
         .init();
 }
 
