@@ -1,6 +1,7 @@
 //! Processes of this host, and the CUDA libraries that they have mapped.
 
 use std::collections::HashSet;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -172,26 +173,16 @@ fn mapped_file(pid: u32, map: &Mapping<'_>) -> Option<Mapped> {
 
 /// Ids of all processes in `/proc`.
 pub fn all_pids() -> Vec<u32> {
-    let Ok(processes) = procfs::process::all_processes() else {
-        return Vec::new();
-    };
-    processes
-        .flatten()
-        .filter_map(|p| u32::try_from(p.pid).ok())
-        .collect()
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.collect()
 }
 
 /// The live descendants of process `pid`.
 pub fn descendants(pid: u32) -> Vec<u32> {
-    let Ok(processes) = procfs::process::all_processes() else {
-        return Vec::new();
-    };
-    let parents: Vec<_> = processes
-        .flatten()
-        .filter_map(|p| {
-            let pid = u32::try_from(p.pid).ok()?;
-            Some((pid, Stat::read(pid).ok()?.ppid))
-        })
+    let parents: Vec<_> = all_pids()
+        .into_iter()
+        .filter_map(|pid| Some((pid, Stat::read(pid).ok()?.ppid)))
         .collect();
     let mut found = vec![pid];
     let mut next = 0;
@@ -204,14 +195,25 @@ pub fn descendants(pid: u32) -> Vec<u32> {
 }
 
 /// Fields of `/proc/PID/stat`. It is parsed as bytes: a process name need not be UTF-8.
-struct Stat {
+pub struct Stat {
     state: u8,
     ppid: u32,
-    start_ticks: u64,
+    /// Start time, clock ticks since boot.
+    pub start_ticks: u64,
+    /// Processor time in user and kernel mode, clock ticks.
+    pub cpu_ticks: u64,
+    /// The same of children that have ended and were waited for.
+    pub children_cpu_ticks: u64,
+    /// Resident memory, pages.
+    pub resident_pages: u64,
 }
 
 impl Stat {
-    fn read(pid: u32) -> io::Result<Self> {
+    /// Reads the fields of process `pid`.
+    ///
+    /// # Errors
+    /// Returns the system's error if there is no such process.
+    pub fn read(pid: u32) -> io::Result<Self> {
         let bytes = proc::short(pid, "stat")?;
         Self::parse(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
@@ -226,10 +228,14 @@ impl Stat {
         let end = bytes.iter().rposition(|byte| *byte == b')')?;
         let rest = str::from_utf8(&bytes[end + 1..]).ok()?;
         let fields: Vec<_> = rest.split_ascii_whitespace().collect();
+        let number = |index: usize| -> Option<u64> { fields.get(index)?.parse().ok() };
         Some(Self {
             state: *fields.first()?.as_bytes().first()?,
             ppid: fields.get(1)?.parse().ok()?,
-            start_ticks: fields.get(19)?.parse().ok()?,
+            start_ticks: number(19)?,
+            cpu_ticks: number(11)?.saturating_add(number(12)?),
+            children_cpu_ticks: number(13)?.saturating_add(number(14)?),
+            resident_pages: number(21)?,
         })
     }
 }
@@ -311,6 +317,8 @@ mod tests {
         bytes.extend(fields.as_bytes());
         let stat = Stat::parse(&bytes).unwrap();
         assert_eq!((stat.state, stat.ppid, stat.start_ticks), (b'S', 7, 98_765));
+        assert_eq!((stat.cpu_ticks, stat.children_cpu_ticks), (1 + 2, 3 + 4));
+        assert_eq!(stat.resident_pages, 2);
         assert!(Stat::parse(b"12 (name").is_none());
         assert!(Stat::parse(b"12 (name) S 7").is_none());
     }

@@ -6,8 +6,8 @@ use std::os::linux::fs::MetadataExt;
 
 use anyhow::{Context, Result, bail};
 use gpuprobe_wire::settings::{ActivityKinds, FLUSH_MS, TracerId, WireSettings};
-use procfs::process::Process;
 
+use crate::host::process::Stat;
 use crate::probe::Probe;
 use crate::probe::library::CollectorLibrary;
 use gpuprobe_wire::SETTINGS_VARIABLE;
@@ -87,11 +87,11 @@ fn wants_nvtx(kinds: ActivityKinds) -> bool {
 
 /// Identity of this process, by which the collector notices that gpuprobe has ended.
 fn ourselves() -> Option<TracerId> {
-    let start_ticks = Process::myself().and_then(|process| process.stat());
+    let pid = std::process::id();
     let namespace = fs::metadata("/proc/self/ns/pid").ok()?;
     Some(TracerId {
-        pid: std::process::id(),
-        start_ticks: start_ticks.ok()?.starttime,
+        pid,
+        start_ticks: Stat::read(pid).ok()?.start_ticks,
         namespace: namespace.st_ino(),
     })
 }

@@ -3,8 +3,9 @@
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use procfs::process::{Process, Stat};
+use nix::unistd::{SysconfVar, sysconf};
 
+use crate::host::process::Stat;
 use gpuprobe_report::metrics::OwnUse;
 
 /// Use of this process and its children: readers, and the HTTP process.
@@ -13,19 +14,20 @@ pub(super) fn own_use(start_seconds: f64) -> OwnUse {
         start_seconds,
         ..OwnUse::default()
     };
-    let Some(own) = Process::myself().and_then(|own| own.stat()).ok() else {
+    let Ok(own) = Stat::read(std::process::id()) else {
         return used;
     };
-    // Of children that have ended, replaced readers for example.
-    let ended = u64::try_from(own.cutime.saturating_add(own.cstime)).unwrap_or(0);
-    used.cpu_seconds = seconds(ended);
-    let children = children()
-        .into_iter()
-        .filter_map(|pid| Process::new(pid).ok()?.stat().ok());
+    // With children that have ended, replaced readers for example.
+    let mut ticks = own.children_cpu_ticks;
+    let mut pages = 0_u64;
+    let children = children();
+    let children = children.into_iter().filter_map(|pid| Stat::read(pid).ok());
     for stat in std::iter::once(own).chain(children) {
-        used.cpu_seconds += seconds(stat.utime.saturating_add(stat.stime));
-        used.resident_bytes = used.resident_bytes.saturating_add(resident_bytes(&stat));
+        ticks = ticks.saturating_add(stat.cpu_ticks);
+        pages = pages.saturating_add(stat.resident_pages);
     }
+    used.cpu_seconds = ticks as f64 / value(SysconfVar::CLK_TCK).max(1) as f64;
+    used.resident_bytes = pages.saturating_mul(value(SysconfVar::PAGE_SIZE));
     used
 }
 
@@ -35,16 +37,16 @@ pub(super) fn start_seconds() -> f64 {
     now.map_or(0.0, |since| since.as_secs_f64())
 }
 
-fn seconds(ticks: u64) -> f64 {
-    ticks as f64 / procfs::ticks_per_second().max(1) as f64
-}
-
-fn resident_bytes(stat: &Stat) -> u64 {
-    stat.rss.saturating_mul(procfs::page_size())
+/// A limit or size of the system, which is set on every Linux.
+fn value(variable: SysconfVar) -> u64 {
+    let value = sysconf(variable).ok().flatten();
+    value
+        .and_then(|value| u64::try_from(value).ok())
+        .unwrap_or(0)
 }
 
 /// The children of all threads, if the kernel tells.
-fn children() -> Vec<i32> {
+fn children() -> Vec<u32> {
     let threads = fs::read_dir("/proc/self/task")
         .into_iter()
         .flatten()

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::unistd::{SysconfVar, sysconf};
+
 use super::elf::Refusal;
 use super::modules::Modules;
 use super::reader::{FileReader, UnwindRow};
@@ -298,7 +300,8 @@ fn exec_pages(pid: u32) -> Option<u64> {
     let bytes = kib("VmExe")?
         .checked_add(kib("VmLib")?)?
         .checked_mul(1024)?;
-    Some(bytes / procfs::page_size())
+    let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
+    bytes.checked_div(u64::try_from(page).ok()?)
 }
 
 fn nowhere(address: u64) -> Location {
