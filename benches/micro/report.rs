@@ -32,6 +32,7 @@ pub(crate) fn options(modes: Modes, top: Option<usize>, stacks: bool, now_ns: u6
         since_last: Duration::from_secs(2),
         since_start: Duration::from_secs(60),
         link: None,
+        detail: None,
     }
 }
 

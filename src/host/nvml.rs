@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use nvml_wrapper::Device;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
@@ -79,6 +80,7 @@ impl Nvml {
     /// The memory of a GPU; fields that NVML does not report are `None`.
     fn memory_of(&self, gpu: &Gpu) -> GpuMemory {
         let device = self.nvml.device_by_index(gpu.index);
+        let busy = device.as_ref().ok().map(Device::utilization_rates);
         let memory = device.and_then(|device| device.memory_info());
         let memory = memory
             .inspect_err(|error| tracing::debug!("NVML, memory of GPU {}: {error}", gpu.index))
@@ -89,6 +91,7 @@ impl Nvml {
             name: gpu.name.clone(),
             total_bytes: memory.as_ref().map(|memory| memory.total),
             used_bytes: memory.as_ref().map(|memory| memory.used),
+            busy_percent: busy.and_then(Result::ok).map(|busy| busy.gpu),
         }
     }
 

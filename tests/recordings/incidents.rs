@@ -61,6 +61,7 @@ fn gpu() -> GpuUse {
             name: "NVIDIA H200".into(),
             total_bytes: Some(1500 * MIB),
             used_bytes: Some(1400 * MIB),
+            busy_percent: None,
         }),
         holders: vec![
             holder(

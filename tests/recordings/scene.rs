@@ -252,6 +252,7 @@ fn gpu(index: u32, used_bytes: u64) -> GpuMemory {
         name: "NVIDIA H200".into(),
         total_bytes: Some(141 * GIB),
         used_bytes: Some(used_bytes),
+        busy_percent: Some(87),
     }
 }
 

@@ -6,7 +6,8 @@
  * is read anew at each call; without it there are none. An "x" for the BYTES is
  * what NVML says where it does not know. STANDIN_NVML_MINORS is the number of the
  * first one's device node, if that is to be known. With STANDIN_NVML_NO_MEMORY, no
- * device says what its memory holds.
+ * device says what its memory holds. STANDIN_NVML_BUSY is how busy all are, in per
+ * cent, if that is to be known.
  */
 #include "nvml_abi.h"
 
@@ -194,6 +195,16 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
     *pci = (nvmlPciInfo_t){ .bus = device->index + 1, .pciDeviceId = 0x233510de };
     snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02X:00.0", pci->bus);
     snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", pci->bus);
+    return NVML_SUCCESS;
+}
+
+/* Known with STANDIN_NVML_BUSY only, in per cent, of all devices. */
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
+{
+    ENTER_DEVICE(device, utilization);
+    const char *busy = getenv("STANDIN_NVML_BUSY");
+    RETURN_IF(!busy, NVML_ERROR_NOT_SUPPORTED);
+    *utilization = (nvmlUtilization_t){ .gpu = (unsigned int)strtoul(busy, NULL, 0) };
     return NVML_SUCCESS;
 }
 

@@ -38,6 +38,9 @@ pub struct GpuMemory {
     pub total_bytes: Option<u64>,
     /// Used memory, bytes, over all processes.
     pub used_bytes: Option<u64>,
+    /// Share of NVML's last sampling period in which a kernel ran, per cent; `None` if NVML does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_percent: Option<u32>,
 }
 
 /// Use of a GPU at the moment of a failed allocation.

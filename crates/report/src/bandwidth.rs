@@ -62,6 +62,8 @@ pub struct DirectionReport {
     pub now_bytes_per_second: Option<f64>,
     /// Bytes per second of wall-clock time since tracing began.
     pub wall_bytes_per_second: f64,
+    /// Bytes per second of wall-clock time since the last report.
+    pub recent_bytes_per_second: f64,
     /// `bytes_per_second`, on the GPU if known, as a share of the link's capacity in one direction.
     pub link_utilisation: Option<f64>,
     /// Number of calls by size: `[bytes, calls]`, for sizes less than `bytes` and at least half of
@@ -162,6 +164,8 @@ fn direction(
             meter.ns - meter.ns_reported,
         ),
         wall_bytes_per_second: meter.bytes as f64 / options.since_start.as_secs_f64().max(1e-9),
+        recent_bytes_per_second: meter.bytes.saturating_sub(meter.bytes_reported) as f64
+            / options.since_last.as_secs_f64().max(1e-9),
         link_utilisation: on_gpu
             .or(mean)
             .zip(link)

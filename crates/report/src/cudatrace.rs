@@ -60,6 +60,8 @@ pub struct LauncherReport {
     pub omitted_kernels: u64,
     /// Number of launches of the omitted kernels.
     pub omitted_launches: u64,
+    /// Launches that ran, of all its kernels, per second since the last report.
+    pub per_second: f64,
     /// Distinguishes processes and programs with the same process id.
     #[serde(skip)]
     pub(super) id: u32,
@@ -158,13 +160,13 @@ pub(super) fn build(launches: &Launches, options: &Options) -> Cudatrace {
     let kernels = groups.into_iter().map(|((_, _, mangled), group)| {
         (group.calls(), kernel(mangled.as_deref(), group, options))
     });
-    report.list(kernels.collect(), options.top);
+    report.list(kernels.collect(), options);
     report
 }
 
 impl Cudatrace {
-    /// Lists kernels, each with its calls by function; the first `top` of each process.
-    fn list(&mut self, mut kernels: Vec<(BTreeMap<u16, u64>, KernelReport)>, top: Option<usize>) {
+    /// Lists kernels, each with its calls by function; the first of each process, as `options` limit them.
+    fn list(&mut self, mut kernels: Vec<(BTreeMap<u16, u64>, KernelReport)>, options: &Options) {
         kernels.sort_by(|(_, a), (_, b)| {
             (Reverse(a.launches), a.pid, &a.name).cmp(&(Reverse(b.launches), b.pid, &b.name))
         });
@@ -174,6 +176,7 @@ impl Cudatrace {
                 .entry(kernel.process)
                 .or_insert_with(|| LauncherReport::of(&kernel));
             process.add(&calls, &kernel);
+            let top = options.of_process(kernel.pid).top;
             if top.is_some_and(|top| process.kernels > top as u64) {
                 process.omitted_kernels += 1;
                 process.omitted_launches += kernel.launches;
@@ -201,6 +204,7 @@ impl LauncherReport {
             kernels: 0,
             omitted_kernels: 0,
             omitted_launches: 0,
+            per_second: 0.0,
             id: kernel.process,
         }
     }
@@ -209,6 +213,7 @@ impl LauncherReport {
     /// ran.
     fn add(&mut self, calls: &BTreeMap<u16, u64>, kernel: &KernelReport) {
         self.launches += kernel.launches;
+        self.per_second += kernel.per_second;
         self.kernels += u64::from(kernel.launches > 0);
         for (symbol, runs) in named(calls) {
             match self.calls.iter_mut().find(|(known, _)| *known == symbol) {

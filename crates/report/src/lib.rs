@@ -25,6 +25,7 @@ pub mod memleak;
 pub mod metrics;
 pub mod names;
 pub mod owners;
+pub mod playback;
 pub mod plot;
 pub mod profile;
 #[cfg(feature = "metrics")]
@@ -36,7 +37,7 @@ mod tape;
 mod text;
 mod verdict;
 pub mod view;
-mod words;
+pub mod words;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -71,6 +72,7 @@ pub use analysis::NoMatch;
 pub use history::History;
 pub use run::describe_run;
 pub use text::{describe_losers, describe_lost};
+pub use verdict::word as verdict_word;
 pub use view::{GroupBy, SortBy, View};
 
 /// Version of all JSON output: 2. `docs/report.schema.json` describes it.
@@ -146,9 +148,34 @@ pub struct Options {
     pub since_start: Duration,
     /// The link between host and GPUs, if known.
     pub link: Option<PcieLink>,
+    /// The process that is listed in more detail than the others.
+    pub detail: Option<ProcessDetail>,
+}
+
+/// A process that a report lists in more detail than the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessDetail {
+    /// Process id on the host.
+    pub pid: u32,
+    /// Limit on its rows per thread, call sites and kernels.
+    pub top: usize,
+    /// Whether its single allocations are listed.
+    pub allocations: bool,
 }
 
 impl Options {
+    /// The options for the process with this id.
+    pub(crate) fn of_process(&self, pid: u32) -> Self {
+        match self.detail.filter(|detail| detail.pid == pid) {
+            Some(detail) => Self {
+                top: Some(detail.top),
+                allocations: detail.allocations,
+                ..*self
+            },
+            None => *self,
+        }
+    }
+
     /// Options for all live memory, with every call site.
     pub(crate) fn of_all_sites() -> Self {
         Self {
@@ -164,6 +191,7 @@ impl Options {
             since_last: Duration::ZERO,
             since_start: Duration::ZERO,
             link: None,
+            detail: None,
         }
     }
 

@@ -132,6 +132,7 @@ impl Replay<'_> {
             since_last: Duration::from_nanos(mark.since_last_ns),
             since_start: Duration::from_nanos(mark.since_start_ns),
             link,
+            detail: None,
         };
         let mut report = report::build(
             &self.player.state,

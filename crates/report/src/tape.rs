@@ -72,6 +72,12 @@ impl Tape {
         MemoryKind::ALL.into_iter().filter(is_meant).collect()
     }
 
+    /// When the recording ended, on the clock of its events, nanoseconds, if that is known.
+    pub(crate) fn end_ns(&self) -> Option<u64> {
+        let stop_ns = u64::try_from(self.session.stop_ns?).ok()?;
+        Some(self.clock().monotonic_ns().saturating_add(stop_ns))
+    }
+
     /// The clock of its events.
     pub(crate) fn clock(&self) -> WallClock {
         let wall = DateTime::parse_from_rfc3339(self.note("began"));

@@ -81,6 +81,7 @@ fn make_reports(player: &mut Player) {
             since_last: Duration::from_nanos(1),
             since_start: Duration::from_nanos(1),
             link: None,
+            detail: None,
         };
         let state = &player.state;
         let lost = Lost::default();

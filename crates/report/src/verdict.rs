@@ -17,7 +17,7 @@ pub(crate) fn confidence(confidence: Confidence) -> String {
 }
 
 /// A verdict in a few words, for a table; empty if the confidence is too low.
-pub(crate) fn word(judgement: &Judgement) -> &'static str {
+pub fn word(judgement: &Judgement) -> &'static str {
     let is_known = !matches!(judgement.confidence, Confidence::NotEnough(_));
     match judgement.verdict {
         Verdict::Growing if is_known => "growing",

@@ -6,7 +6,7 @@ use gpuprobe_model::text::{printable, size, width};
 use gpuprobe_os::color::{Tone, unpainted};
 
 /// `1 site`, `2 sites`, `2 launches`.
-pub(crate) fn plural(number: u64, what: &str) -> String {
+pub fn plural(number: u64, what: &str) -> String {
     let plural = match number {
         1 => "",
         _ if what.ends_with("ch") || what.ends_with("ss") => "es",
@@ -27,13 +27,19 @@ pub(crate) fn dim(text: &str) -> String {
 
 /// Who a process is, as far as that is known.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Who<'a> {
-    pub(crate) pid: u32,
-    pub(crate) comm: Option<&'a str>,
-    pub(crate) command: Option<&'a str>,
-    pub(crate) user: Option<&'a str>,
-    pub(crate) uid: Option<u32>,
-    pub(crate) exited: bool,
+pub struct Who<'a> {
+    /// Process id on the host.
+    pub pid: u32,
+    /// Name (comm) of the process.
+    pub comm: Option<&'a str>,
+    /// Command line, as far as known.
+    pub command: Option<&'a str>,
+    /// Name of its user.
+    pub user: Option<&'a str>,
+    /// Id of its user.
+    pub uid: Option<u32>,
+    /// Whether it has ended.
+    pub exited: bool,
 }
 
 /// Characters of a command that are shown.
@@ -41,7 +47,7 @@ const MAX_COMMAND: usize = 40;
 
 impl Who<'_> {
     /// `python3 train.py`: the words of the command, without the folders of its files.
-    pub(crate) fn program(&self) -> String {
+    pub fn program(&self) -> String {
         let Some(command) = self.command else {
             return printable(self.comm.unwrap_or("?"));
         };
@@ -68,7 +74,7 @@ impl Who<'_> {
     }
 
     /// Name of the user, or its number.
-    pub(crate) fn user(&self) -> String {
+    pub fn user(&self) -> String {
         match (self.user, self.uid) {
             (Some(user), _) => printable(user),
             (None, Some(uid)) => format!("uid {uid}"),
@@ -77,7 +83,7 @@ impl Who<'_> {
     }
 
     /// `python3 train.py  pid 574 ada`, and that it has ended.
-    pub(crate) fn title(&self) -> String {
+    pub fn title(&self) -> String {
         let mut title = format!("{}  pid {}", self.program(), self.pid);
         let user = self.user();
         if !user.is_empty() {
@@ -92,7 +98,7 @@ impl Who<'_> {
 }
 
 /// A change: `+32.00 MiB`, `-1.50 GiB`, `0`.
-pub(crate) fn signed_size(bytes: i64) -> String {
+pub fn signed_size(bytes: i64) -> String {
     match bytes {
         0 => "0".into(),
         1.. => format!("+{}", size(bytes.unsigned_abs())),
@@ -101,14 +107,14 @@ pub(crate) fn signed_size(bytes: i64) -> String {
 }
 
 /// `H200` of `NVIDIA H200`.
-pub(crate) fn short_model(name: &str) -> String {
+pub fn short_model(name: &str) -> String {
     let name = printable(name);
     let name = name.trim_start_matches("NVIDIA ");
     name.trim_start_matches("GeForce ").to_owned()
 }
 
 /// A time in its largest unit: `850ms`, `4.2s`, `59s`, `4m`, `3h`, `2d`.
-pub(crate) fn short_age(ns: u64) -> String {
+pub fn short_age(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     match seconds {
         0 if ns < 1_000_000 => "0s".into(),
@@ -122,7 +128,7 @@ pub(crate) fn short_age(ns: u64) -> String {
 }
 
 /// A time in its two largest units: `4m12s`.
-pub(crate) fn age(ns: u64) -> String {
+pub fn age(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     match seconds {
         60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
@@ -133,7 +139,7 @@ pub(crate) fn age(ns: u64) -> String {
 }
 
 /// `20.00 MiB in 5 allocations`.
-pub(crate) fn amount(bytes: u64, allocations: u64) -> String {
+pub fn amount(bytes: u64, allocations: u64) -> String {
     let allocations = plural(allocations, "allocation");
     format!("{} in {allocations}", size(bytes))
 }

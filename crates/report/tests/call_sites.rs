@@ -75,6 +75,7 @@ fn options(top: Option<usize>, view: View) -> Options {
         since_last: Duration::ZERO,
         since_start: Duration::ZERO,
         link: None,
+        detail: None,
     }
 }
 

@@ -165,6 +165,7 @@ impl Run<'_> {
             since_last: self.reported.elapsed(),
             since_start: self.started.elapsed(),
             link: self.link,
+            detail: None,
         }
     }
 

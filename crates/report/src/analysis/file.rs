@@ -268,6 +268,7 @@ impl AnalysedFile<'_> {
             since_last: whole,
             since_start: whole,
             link: None,
+            detail: None,
         }
     }
 

@@ -15,6 +15,7 @@ use crate::Report;
 use crate::cudatrace::Cudatrace;
 use crate::memleak::{Memleak, ProcessReport};
 use crate::owners::OwnerReport;
+use crate::text::page::Page;
 
 /// Verdicts, and who holds memory.
 #[derive(Clone, Debug, Serialize)]
@@ -162,6 +163,24 @@ impl Explain {
             owners: memleak.owners.clone(),
             processes,
         })
+    }
+
+    /// The explanation in words, in lines of so many columns, with the colours of [`gpuprobe_os::color`].
+    pub fn to_text(&self, columns: usize) -> String {
+        let page = Page::new(Some(columns), None);
+        let mut text = Vec::new();
+        // A vector takes all.
+        let _ = crate::text::explain::write(self, &page, &mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// The part about one process, without the owners of all memory; `None` if there is nothing to say about it.
+    #[must_use]
+    pub fn only(mut self, pid: u32) -> Option<Self> {
+        self.processes.retain(|process| process.pid == pid);
+        self.verdicts.retain(|verdict| verdict.pid == pid);
+        self.owners.clear();
+        (!self.processes.is_empty()).then_some(self)
     }
 
     /// The verdicts on a process.

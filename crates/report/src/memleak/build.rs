@@ -156,6 +156,7 @@ fn process_report(
         symbols,
         ..
     } = sources;
+    let options = &options.of_process(process.pid);
     let groups = SiteGroups::of(process, options.view.groups_by_lines(), symbols);
     let (sites, omitted, filtered) =
         site_reports(Holder::Process(process), &groups, options, sources);

@@ -351,6 +351,7 @@ pub(crate) fn needed_locations(
         std::iter::once(process).chain(allocators)
     });
     for process in holders {
+        let options = &options.of_process(process.pid);
         if options.view.groups_by_lines() {
             let sites = process.sites.iter();
             sites

@@ -159,6 +159,7 @@ mod tests {
             kernels: names.len() as u64 + 1,
             omitted_kernels: 1,
             omitted_launches: 1,
+            per_second: 0.0,
             id: 1,
         };
         Cudatrace {

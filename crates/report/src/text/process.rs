@@ -21,7 +21,8 @@ use crate::words::{Who, age, dim, plural, short_model, wrapped};
 const MAX_OWNERS: usize = 8;
 
 impl ProcessReport {
-    pub(crate) fn who(&self) -> Who<'_> {
+    /// Name, user and command of the process.
+    pub fn who(&self) -> Who<'_> {
         Who {
             pid: self.pid,
             comm: self.comm.as_deref(),

@@ -89,6 +89,7 @@ fn sums_for_people() {
         since_last: Duration::from_nanos(10_000),
         since_start: Duration::from_nanos(10_000),
         link: None,
+        detail: None,
     };
     let clock = WallClock::now();
     let sources = report::ReportSources::of_file(Some(&clock), &NoSymbols);

@@ -1,0 +1,217 @@
+//! Plays a recording like a film: the reports of any of its moments, one after the other.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate as report;
+use crate::explain::Explain;
+use crate::profile::{self, Profile, ProfileWeight};
+use crate::tape::Tape;
+use crate::{GroupBy, History, Options, ProcessDetail, Report, ReportSources, View};
+use gpuprobe_cuda::Modes;
+use gpuprobe_model::clock::WallClock;
+use gpuprobe_model::event::{self, Event};
+use gpuprobe_model::link::PcieLink;
+use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_recording::log::{LogEntry, Mark, Note};
+use gpuprobe_recording::player::{Played, Player};
+
+/// Call sites, and kernels, of a process without more detail.
+const LISTED: usize = 20;
+
+/// Who decides how a recording is played.
+pub trait Viewer {
+    /// The recording has been played to `now_ns`, on the clock of its events. Returns the time to which it is played
+    /// next, or that it is played no further.
+    fn at(&mut self, film: &mut Film<'_>, now_ns: u64) -> ControlFlow<(), u64>;
+}
+
+/// The state of a recording at a moment.
+pub struct Film<'a> {
+    player: &'a mut Player,
+    clock: &'a WallClock,
+    history: &'a mut History,
+    mark: Option<&'a Mark>,
+    last_ns: &'a mut u64,
+    /// Begin and end of the recording, on the clock of its events, nanoseconds.
+    pub span_ns: (u64, u64),
+    now_ns: u64,
+}
+
+impl Film<'_> {
+    /// The report of this moment, with `detail` of one process. The next one has changes since this one.
+    pub fn report(&mut self, detail: Option<ProcessDetail>) -> Report {
+        let report = self.make(detail, false, Some(LISTED));
+        let ledger = &self.player.state.ledger;
+        self.history.note(ledger, &report, self.now_ns);
+        self.player.state.mark_reported();
+        *self.last_ns = self.now_ns;
+        report
+    }
+
+    /// The explanation of what processes hold.
+    pub fn explain(&self) -> Option<Explain> {
+        self.make(None, true, None).explain
+    }
+
+    /// The live memory of process `pid` by call stack.
+    pub fn profile(&self, pid: u32) -> Profile {
+        let time_ns = self.clock.wall(self.now_ns).timestamp_nanos_opt();
+        let (ledger, symbols) = (&self.player.state.ledger, &self.player.symbols);
+        let mut made = profile::of_ledger(ledger, symbols, ProfileWeight::default(), time_ns);
+        made.samples.retain(|sample| sample.pid == pid);
+        made.left_out.clear();
+        made
+    }
+
+    fn make(&self, detail: Option<ProcessDetail>, explains: bool, top: Option<usize>) -> Report {
+        let link = self.mark.and_then(|mark| mark.link);
+        let since = |then_ns: u64| Duration::from_nanos(self.now_ns.saturating_sub(then_ns));
+        let options = Options {
+            modes: match explains {
+                true => Modes {
+                    memleak: true,
+                    ..Modes::default()
+                },
+                false => self.player.modes,
+            },
+            top,
+            view: View {
+                group: Some(GroupBy::Stack),
+                ..View::default()
+            },
+            allocations: false,
+            explains,
+            stacks: true,
+            host_wide: false,
+            now_ns: self.now_ns,
+            is_final: false,
+            since_last: since(*self.last_ns),
+            since_start: since(self.span_ns.0),
+            link: link.map(|(gigatransfers, lanes)| PcieLink {
+                gigatransfers,
+                lanes,
+            }),
+            detail,
+        };
+        let lost = serde_json::to_value(&self.player.lost);
+        let lost = lost.and_then(serde_json::from_value).unwrap_or_default();
+        let sources = ReportSources {
+            clock: Some(self.clock),
+            usage: self.mark.and_then(|mark| mark.usage.as_ref()),
+            lost_by_user: self.mark.map_or(&[], |mark| &mark.lost_by_user),
+            history: Some(self.history),
+            launches: Some(&self.player.state.launches),
+            symbols: &self.player.symbols,
+        };
+        let mut report = report::build(&self.player.state, lost, &options, sources);
+        report.time = Some(self.clock.wall(self.now_ns));
+        report
+    }
+}
+
+/// Plays the recording `file` from its beginning, as `viewer` decides.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, or is no recording of a supported version.
+pub fn play(file: &Path, viewer: &mut dyn Viewer) -> Result<()> {
+    let progress: SharedProgress = Arc::new(());
+    let tape = Tape::open(file, &progress)?;
+    let clock = tape.clock();
+    let begin_ns = clock.monotonic_ns();
+    let mut playing = Playing {
+        player: Player::new(tape.modes(), tape.kinds()),
+        clock,
+        history: History::default(),
+        mark: None,
+        last_ns: begin_ns,
+        span_ns: (begin_ns, tape.end_ns().unwrap_or(begin_ns)),
+    };
+    let mut next = playing.ask(viewer, begin_ns);
+    let mut now_ns = begin_ns;
+    let played = tape.play(|entry| {
+        now_ns = now_ns.max(time_of(&entry).unwrap_or(0));
+        while let ControlFlow::Continue(next_ns) = next
+            && next_ns < now_ns
+        {
+            next = playing.ask(viewer, next_ns);
+        }
+        // A callback can end the reading by an error only.
+        anyhow::ensure!(next.is_continue(), PlaybackEnded);
+        playing.play(entry);
+        Ok(())
+    });
+    match played {
+        Err(error) if error.is::<PlaybackEnded>() => return Ok(()),
+        played => played?,
+    }
+    let end_ns = playing.span_ns.1.max(now_ns);
+    playing.span_ns.1 = end_ns;
+    while let ControlFlow::Continue(next_ns) = next {
+        next = playing.ask(viewer, next_ns.min(end_ns));
+    }
+    Ok(())
+}
+
+/// The viewer plays no further.
+#[derive(Debug)]
+struct PlaybackEnded;
+
+impl std::fmt::Display for PlaybackEnded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("played no further")
+    }
+}
+
+impl std::error::Error for PlaybackEnded {}
+
+struct Playing {
+    player: Player,
+    clock: WallClock,
+    history: History,
+    mark: Option<Mark>,
+    last_ns: u64,
+    span_ns: (u64, u64),
+}
+
+impl Playing {
+    fn ask(&mut self, viewer: &mut dyn Viewer, now_ns: u64) -> ControlFlow<(), u64> {
+        let mut film = Film {
+            player: &mut self.player,
+            clock: &self.clock,
+            history: &mut self.history,
+            mark: self.mark.as_ref(),
+            last_ns: &mut self.last_ns,
+            span_ns: self.span_ns,
+            now_ns,
+        };
+        viewer.at(&mut film, now_ns)
+    }
+
+    fn play(&mut self, entry: LogEntry<'_>) {
+        if let Played::Report(mark) = self.player.play(entry) {
+            self.mark = Some(mark);
+        }
+    }
+}
+
+/// Time of an entry on the clock of events, nanoseconds, if it has one.
+fn time_of(entry: &LogEntry<'_>) -> Option<u64> {
+    match entry {
+        LogEntry::Record(bytes) => match event::decode(bytes).ok()? {
+            Event::Call(call) => Some(call.end_ns),
+            Event::Copy(copy) => Some(copy.end_ns),
+            Event::Launch(launch) => Some(launch.start_ns),
+            Event::Tensor(tensor) => Some(tensor.time_ns),
+            Event::Process(task) | Event::Exit(task) => Some(task.time_ns),
+            Event::OutOfMemory(refused) => Some(refused.time_ns),
+            _ => None,
+        },
+        LogEntry::Note(Note::Report(mark)) => mark.now_ns,
+        _ => None,
+    }
+}
