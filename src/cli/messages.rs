@@ -12,7 +12,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use gpuprobe_model::text::printable;
-use gpuprobe_os::count_line;
+use gpuprobe_os::{LogOutput, count_line};
 
 /// From now on, warnings go to standard error; `GPUPROBE_LOG` asks for more, or for less.
 pub(super) fn begin_log() {
@@ -20,7 +20,7 @@ pub(super) fn begin_log() {
     let filter = requested.and_then(|levels| levels.parse().ok());
     let filter = filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
     let lines = format::layer()
-        .with_writer(io::stderr)
+        .with_writer(LogOutput::default)
         .with_ansi(io::stderr().is_terminal())
         .event_format(LogLine);
     tracing_subscriber::registry()

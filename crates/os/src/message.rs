@@ -1,9 +1,9 @@
 //! Messages on standard error.
 
 use std::fmt::Display;
-use std::io::{self, Write as _};
-use std::sync::OnceLock;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gpuprobe_model::text::printable;
 
@@ -32,11 +32,116 @@ pub fn count_line() {
     LINES.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Lines that are kept while standard error is not to be written to; further ones are counted.
+const MAX_KEPT: usize = 1000;
+
+type Take = Box<dyn Fn(&str) + Send>;
+
+/// Lines that do not go to standard error for now.
+struct Diverted {
+    take: Take,
+    kept: Vec<String>,
+    dropped: u64,
+}
+
+static DIVERTED: Mutex<Option<Diverted>> = Mutex::new(None);
+
+fn diverted() -> MutexGuard<'static, Option<Diverted>> {
+    DIVERTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// While it exists, lines for standard error are kept; then they are written.
+#[derive(Debug)]
+pub struct Diversion(());
+
+/// Passes each line to `take` instead of standard error until the result is dropped, which writes all of them
+/// there. `take` must not print lines itself.
+pub fn divert(take: impl Fn(&str) + Send + 'static) -> Diversion {
+    *diverted() = Some(Diverted {
+        take: Box::new(take),
+        kept: Vec::new(),
+        dropped: 0,
+    });
+    Diversion(())
+}
+
+impl Drop for Diversion {
+    fn drop(&mut self) {
+        let Some(before) = diverted().take() else {
+            return;
+        };
+        for line in &before.kept {
+            let _ = writeln!(io::stderr(), "{line}");
+        }
+        if before.dropped > 0 {
+            say(format_args!("{} further messages dropped", before.dropped));
+        }
+    }
+}
+
+/// Writes a line to standard error, or keeps it.
+fn write_line(line: &str) {
+    if let Some(diverted) = &mut *diverted() {
+        (diverted.take)(line);
+        match diverted.kept.len() < MAX_KEPT {
+            true => diverted.kept.push(line.to_owned()),
+            false => diverted.dropped += 1,
+        }
+        return;
+    }
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Standard error for a log whose every write is one line.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogOutput;
+
+impl Write for LogOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        write_line(text.trim_end_matches('\n'));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Prints one line for the user on standard error. Write errors are ignored: tracing continues if
 /// standard error is closed.
 pub fn say(message: impl Display) {
     // It may contain names of files and programs.
     let message = printable(&message.to_string());
     count_line();
-    let _ = writeln!(io::stderr(), "gpuprobe: {message}");
+    write_line(&format!("gpuprobe: {message}"));
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn diverted_lines_are_taken_and_kept() {
+        let taken: Arc<Mutex<Vec<String>>> = Arc::default();
+        let sink = Arc::clone(&taken);
+        let diversion = divert(move |line| sink.lock().unwrap().push(line.to_owned()));
+        say("one");
+        LogOutput.write_all(b" WARN two\n").unwrap();
+        for _ in 0..MAX_KEPT {
+            say("more");
+        }
+        assert_eq!(taken.lock().unwrap()[..2], ["gpuprobe: one", " WARN two"]);
+        let (kept, dropped) = {
+            let diverted = diverted();
+            let diverted = diverted.as_ref().unwrap();
+            (diverted.kept.len(), diverted.dropped)
+        };
+        assert_eq!((kept, dropped), (MAX_KEPT, 2));
+        drop(diversion);
+        assert!(diverted().is_none());
+    }
 }
