@@ -15,6 +15,8 @@ mod progress;
 mod replay;
 mod report;
 mod status;
+#[cfg(feature = "top")]
+mod top;
 #[cfg_attr(not(feature = "live"), path = "cli/no_trace.rs")]
 mod trace;
 mod view;
@@ -74,6 +76,11 @@ enum Action {
     Plot(plot::PlotArgs),
     /// Convert a recording for Perfetto or PyTorch's memory viewer.
     Export(export::ExportArgs),
+    /// Watch processes and their memory on the terminal.
+    ///
+    /// The same as gpuprobe alone on a terminal. Or a recording, with --replay. Press ? for help.
+    #[cfg(feature = "top")]
+    Top(Box<top::TopArgs>),
     /// Write the reports of a recorded run again.
     Replay(replay::ReplayArgs),
     /// List the probed functions, as a table in Markdown.
@@ -92,7 +99,12 @@ pub fn main() -> ExitCode {
     }
     messages::begin_log();
     trace::log_libbpf();
-    let words = trace::with_config(std::env::args_os().collect());
+    let mut words: Vec<_> = std::env::args_os().collect();
+    #[cfg(all(feature = "top", feature = "live"))]
+    if words.len() == 1 && top::is_possible() {
+        words.push("top".into());
+    }
+    let words = trace::with_config(words);
     let words = words.unwrap_or_else(|error| {
         let why = format!("{error:#}");
         Cli::command().error(ErrorKind::Io, why).exit()
@@ -108,6 +120,8 @@ pub fn main() -> ExitCode {
         Some(Action::Report(arguments)) => arguments.run(),
         Some(Action::Plot(arguments)) => arguments.run(),
         Some(Action::Export(arguments)) => arguments.run(),
+        #[cfg(feature = "top")]
+        Some(Action::Top(arguments)) => arguments.run(),
         Some(Action::Replay(arguments)) => arguments.run(),
         Some(Action::Functions) => print(document::markdown().as_bytes()),
         Some(Action::Completions(arguments)) => print(&arguments.script()),

@@ -28,6 +28,8 @@ mod serving;
 mod signals;
 mod sink;
 mod stacks;
+#[cfg(feature = "top")]
+mod top;
 mod tracer;
 
 use std::ffi::OsString;
@@ -51,6 +53,8 @@ pub use hook::HookCommand;
 pub use name::RecordingName;
 pub use run::run;
 pub use serving::ServeConfig;
+#[cfg(feature = "top")]
+pub use top::TopConfig;
 pub use tracer::Tracer;
 
 /// The processes to trace.
@@ -178,6 +182,9 @@ pub struct TraceConfig {
     pub explains: Option<Explains>,
     /// Instead of reports, documents are served.
     pub serve: Option<ServeConfig>,
+    /// The screens of `gpuprobe top`; `None` without them.
+    #[cfg(feature = "top")]
+    pub screens: Option<TopConfig>,
 }
 
 /// Settings of the explanation at the end.

@@ -55,6 +55,10 @@ impl OutputTarget {
         if is_recorded_only || config.serve.is_some() {
             return Self::Nowhere;
         }
+        #[cfg(feature = "top")]
+        if config.screens.is_some() && config.output.is_none() {
+            return Self::Nowhere;
+        }
         match (&config.output, &config.target) {
             (Some(path), _) if files::is_stdout(path) => Self::Stdout,
             (Some(path), _) => Self::File(path.clone()),

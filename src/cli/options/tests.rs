@@ -201,6 +201,8 @@ const ALWAYS: &[&str] = &[
     "diff",
     "export_tsv",
     "last",
+    "replay",
+    "speed",
     // clap sees to what they need.
     "per_call",
     "per_record",

@@ -101,6 +101,8 @@ impl Explained {
             progress: progress::on_stderr(),
             explains: Some(Explains { fails }),
             serve: None,
+            #[cfg(feature = "top")]
+            screens: None,
         }
     }
 }

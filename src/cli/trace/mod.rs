@@ -11,6 +11,8 @@ mod record;
 #[cfg(feature = "serve")]
 mod serve;
 mod target;
+#[cfg(feature = "top")]
+mod top;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -38,6 +40,8 @@ use advanced::AdvancedArgs;
 pub(super) use explain::Explained;
 pub(super) use mistyped::explain;
 use target::TargetArgs;
+#[cfg(feature = "top")]
+pub(super) use top::Watched;
 
 /// Runs as a process that another gpuprobe has started; returns its exit status if it is one.
 pub(super) fn run_as_helper() -> Option<ExitCode> {
@@ -153,7 +157,13 @@ pub(super) struct TraceArgs {
     /// Rows per list, or all.
     ///
     /// By default 10 in text, all in json and csv.
-    #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = heading::OUTPUT)]
+    #[arg(
+        long,
+        value_name = "N|all",
+        value_parser = parse_top,
+        help_heading = heading::OUTPUT,
+        hide_short_help = true
+    )]
     top: Option<Top>,
 
     /// Format of the reports: text, json or csv.
@@ -311,6 +321,8 @@ impl TraceArgs {
             progress: progress::on_stderr(),
             explains: None,
             serve: None,
+            #[cfg(feature = "top")]
+            screens: None,
         }
     }
 }

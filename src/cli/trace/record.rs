@@ -125,6 +125,8 @@ impl RecordArgs {
             progress: progress::on_stderr(),
             explains: None,
             serve: None,
+            #[cfg(feature = "top")]
+            screens: None,
         }
     }
 }

@@ -181,6 +181,8 @@ impl ServeArgs {
             progress: progress::on_stderr(),
             explains: None,
             serve: Some(serve),
+            #[cfg(feature = "top")]
+            screens: None,
         })
     }
 }

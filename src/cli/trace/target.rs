@@ -137,7 +137,7 @@ impl TargetArgs {
     }
 
     /// How call stacks are taken; as `by_default` unless that was said.
-    #[cfg(feature = "serve")]
+    #[cfg(any(feature = "serve", feature = "top"))]
     pub(super) fn stacks_or(&self, by_default: StackMode) -> StackMode {
         self.stacks.unwrap_or(by_default)
     }

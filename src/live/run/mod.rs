@@ -30,6 +30,8 @@ use super::samples::Samples;
 use super::serving::{DocumentRequest, Serving};
 use super::signals::{StopSignals, pass_on};
 use super::sink::Sink;
+#[cfg(feature = "top")]
+use super::top::TopSession;
 use super::{Target, TraceConfig, Tracer, command, descriptors, empty_run, limits};
 use crate::host::process::ProcessHandle;
 use crate::probe::{Rings, types};
@@ -141,7 +143,10 @@ pub(super) struct Run<'a> {
     serving: Option<Serving>,
     served: Option<DocumentState>,
     /// Names of functions are not waited for any longer than this.
-    names_until: Option<Instant>,
+    pub(super) names_until: Option<Instant>,
+    /// The screens of `gpuprobe top`.
+    #[cfg(feature = "top")]
+    pub(super) top: Option<TopSession>,
 }
 
 impl Run<'_> {
@@ -207,7 +212,7 @@ impl Run<'_> {
                 }
                 _ = poll.tick() => {
                     reader = self.poll()?;
-                    if self.all_ended() {
+                    if self.all_ended() || self.is_quit() {
                         break;
                     }
                     self.follower.requeue();
@@ -250,6 +255,10 @@ impl Run<'_> {
         self.tell_incidents(false);
         // Libraries loaded in quick succession share a line.
         self.announced.go_on(&self.tracer);
+        #[cfg(feature = "top")]
+        if self.serve_screen()? == OutputReader::Gone {
+            return Ok(OutputReader::Gone);
+        }
         Ok(reader)
     }
 
@@ -260,6 +269,8 @@ impl Run<'_> {
         child: Option<Child>,
         status: Option<ExitStatus>,
     ) -> Result<ExitCode> {
+        #[cfg(feature = "top")]
+        self.close_screen();
         // Everything that the probes have seen until now counts.
         self.follow_all(FIND_FOR_ONE)?;
         self.announced.go_on(&self.tracer);
@@ -271,7 +282,7 @@ impl Run<'_> {
         self.tell_incidents(true);
         reported?;
         let is_reported = reader == OutputReader::Reading && self.served.is_none();
-        let nothing = is_reported && self.say_why_nothing();
+        let nothing = is_reported && !self.is_watched() && self.say_why_nothing();
         if !nothing {
             self.warn_of_silence();
         }
@@ -292,6 +303,22 @@ impl Run<'_> {
     /// Whether a leak was found that sets the exit status.
     fn fails(&self) -> bool {
         self.leaks && self.config.explains.is_some_and(|explains| explains.fails)
+    }
+
+    /// Whether the user has quit the screens.
+    fn is_quit(&self) -> bool {
+        #[cfg(feature = "top")]
+        return self.top.as_ref().is_some_and(|top| top.is_quit);
+        #[cfg(not(feature = "top"))]
+        false
+    }
+
+    /// Whether somebody has looked on, who knows if nothing was traced.
+    fn is_watched(&self) -> bool {
+        #[cfg(feature = "top")]
+        return self.config.screens.is_some();
+        #[cfg(not(feature = "top"))]
+        false
     }
 
     /// Whether all target processes given by id have ended.

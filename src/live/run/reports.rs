@@ -70,14 +70,47 @@ impl Run<'_> {
             say(format_args!("lost events: {lost}{colon}{losers}"));
         }
         let options = self.options(is_final);
-        if let Some(stacks) = &mut self.sink.stacks {
-            let needed = report::needed_locations(&self.sink.state, &options, &stacks.frames);
-            stacks.want(needed.into_iter());
-            stacks.sweep(process::is_alive);
-            self.wait_for_frames(if is_final { FIND_FOR } else { FIND_FOR_ONE })?;
-        }
+        self.find_names(&options, if is_final { FIND_FOR } else { FIND_FOR_ONE })?;
         self.reported = Instant::now();
         let usage = self.usage();
+        let report = self.make(&options, usage.as_ref());
+        let explained = report.explain.as_ref();
+        self.leaks = explained.is_some_and(report::explain::Explain::has_growth);
+        let ledger = &self.sink.state.ledger;
+        self.history.note(ledger, &report, options.now_ns);
+        self.sink.state.mark_reported();
+        self.sink
+            .tap
+            .note(Note::Report(mark_of(&report, &options, usage.as_ref())));
+        self.sink.tap.pause();
+        let reader = self.output.write(&report);
+        #[cfg(feature = "top")]
+        self.show(report, &options);
+        tracing::debug!(us = begun.elapsed().as_micros(), "report");
+        reader
+    }
+
+    /// Waits for the names of functions that a report with `options` shows, for at most `at_most`.
+    pub(in crate::live) fn find_names(
+        &mut self,
+        options: &report::Options,
+        at_most: Duration,
+    ) -> Result<()> {
+        if let Some(stacks) = &mut self.sink.stacks {
+            let needed = report::needed_locations(&self.sink.state, options, &stacks.frames);
+            stacks.want(needed.into_iter());
+            stacks.sweep(process::is_alive);
+            self.wait_for_frames(at_most)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the report of the current state; the frames in it are recorded.
+    pub(in crate::live) fn make(
+        &mut self,
+        options: &report::Options,
+        usage: Option<&GpuUsage>,
+    ) -> report::Report {
         let lost_by_user = match self.lost.any() {
             true => self.lost_by_user(),
             false => Vec::new(),
@@ -91,31 +124,21 @@ impl Run<'_> {
         let report = report::build(
             state,
             self.lost,
-            &options,
+            options,
             report::ReportSources {
                 clock: Some(&self.clock),
-                usage: usage.as_ref(),
+                usage,
                 lost_by_user: &lost_by_user,
                 history: Some(&self.history),
                 launches: Some(&state.launches),
                 symbols: &symbols,
             },
         );
-        let explained = report.explain.as_ref();
-        self.leaks = explained.is_some_and(report::explain::Explain::has_growth);
-        self.history.note(&state.ledger, &report, options.now_ns);
         if self.sink.tap.is_recording() {
             let notes = symbols.into_notes();
             notes.into_iter().for_each(|note| self.sink.tap.note(note));
         }
-        self.sink.state.mark_reported();
-        self.sink
-            .tap
-            .note(Note::Report(mark_of(&report, &options, usage.as_ref())));
-        self.sink.tap.pause();
-        let reader = self.output.write(&report);
-        tracing::debug!(us = begun.elapsed().as_micros(), "report");
-        reader
+        report
     }
 
     /// Runs the leak check, if there is one. Returns whether it fails the session.
@@ -151,22 +174,33 @@ impl Run<'_> {
         by_user(self.tracer.probe.lost_by_user().into_iter().chain(left_out))
     }
 
-    pub(super) fn options(&self, is_final: bool) -> report::Options {
+    pub(in crate::live) fn options(&self, is_final: bool) -> report::Options {
         report::Options {
             modes: self.config.modes,
             top: self.config.top,
             view: self.config.view,
             stacks: self.config.stacks.is_on(),
             host_wide: self.config.target == Target::Everything,
-            allocations: true,
+            allocations: self.lists_allocations(),
             explains: self.config.explains.is_some(),
             now_ns: clock::monotonic_ns(),
             is_final,
             since_last: self.reported.elapsed(),
             since_start: self.started.elapsed(),
             link: self.link,
+            #[cfg(feature = "top")]
+            detail: self.top.as_ref().and_then(|top| top.detail),
+            #[cfg(not(feature = "top"))]
             detail: None,
         }
+    }
+
+    /// Whether single allocations are listed: not of every process on the screens.
+    fn lists_allocations(&self) -> bool {
+        #[cfg(feature = "top")]
+        return self.config.screens.is_none();
+        #[cfg(not(feature = "top"))]
+        true
     }
 
     /// Writes the profiles of live memory by call stack.
@@ -216,7 +250,7 @@ impl Run<'_> {
     }
 
     /// NVML's memory usage by GPU and process; `None` if memory is not traced.
-    pub(super) fn usage(&mut self) -> Option<GpuUsage> {
+    pub(in crate::live) fn usage(&mut self) -> Option<GpuUsage> {
         if !self.config.modes.memleak {
             return None;
         }
@@ -263,7 +297,7 @@ impl Run<'_> {
     }
 
     /// Reads the rings until the requested frames are found, `at_most` that long.
-    pub(super) fn wait_for_frames(&mut self, at_most: Duration) -> Result<()> {
+    pub(in crate::live) fn wait_for_frames(&mut self, at_most: Duration) -> Result<()> {
         let end = Instant::now() + at_most;
         let end = self.names_until.map_or(end, |until| until.min(end));
         let mut missing = self.missing_frames();

@@ -1,0 +1,116 @@
+//! `gpuprobe top`, as it is typed.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::color::ColorArgs;
+#[cfg(feature = "live")]
+use super::trace::Watched;
+use super::{heading, parse_duration};
+use gpuprobe_top::{ScreenConfig, TopReplayConfig, replay};
+
+#[derive(Debug, Args)]
+#[cfg_attr(feature = "live", command(mut_arg("command", |command| command.hide(true))))]
+pub(super) struct TopArgs {
+    /// Play this recording instead of watching running processes.
+    #[arg(long, value_name = "FILE", help_heading = heading::OUTPUT)]
+    replay: Option<PathBuf>,
+
+    /// Play a recording this many times faster than it was made: 10x.
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        default_value = "1x",
+        value_parser = parse_speed,
+        requires = "replay",
+        help_heading = heading::OUTPUT
+    )]
+    speed: f64,
+
+    /// Time between two updates of the screen: 500ms, 2s.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1s",
+        value_parser = parse_duration,
+        help_heading = heading::OUTPUT
+    )]
+    interval: Duration,
+
+    /// Write the reports that are shown to FILE too, in JSON.
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        help_heading = heading::OUTPUT
+    )]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    color: ColorArgs,
+
+    #[cfg(feature = "live")]
+    #[command(flatten)]
+    live: Watched,
+}
+
+/// Whether there is a terminal for the screens.
+pub(super) fn is_possible() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|name| name == "dumb");
+    !is_dumb && io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+impl TopArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        if !is_possible() {
+            anyhow::bail!(
+                "gpuprobe top needs a terminal, with TERM set and not dumb; use --memleak for reports"
+            );
+        }
+        let colored = self.color.choice().paints(true);
+        #[cfg(feature = "live")]
+        let Some(file) = self.replay else {
+            return self.live.run(self.interval, self.output, colored);
+        };
+        #[cfg(not(feature = "live"))]
+        let file = super::file::or_newest(self.replay);
+        let config = TopReplayConfig {
+            file,
+            speed: self.speed,
+            interval: self.interval,
+            output: self.output,
+            screen: ScreenConfig {
+                colored,
+                is_replay: true,
+            },
+        };
+        replay(&config)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// `10x`, `0.5x` or `10`.
+fn parse_speed(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('x').unwrap_or(text).parse().ok();
+    let speed = number.filter(|speed: &f64| (0.01..=1e6).contains(speed));
+    speed.ok_or_else(|| format!("'{text}' is not a speed; try 10x"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds() {
+        assert_eq!(parse_speed("10x"), Ok(10.0));
+        assert_eq!(parse_speed("0.5"), Ok(0.5));
+        for wrong in ["", "x", "0x", "-1x", "fast", "NaN"] {
+            assert!(parse_speed(wrong).is_err(), "{wrong}");
+        }
+    }
+}
