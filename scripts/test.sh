@@ -90,7 +90,7 @@ tests() {
 }
 
 ensure_build_packages
-ensure_packages clang-format shellcheck python3 libcap2-bin prometheus curl openssl
+ensure_packages clang-format shellcheck python3 libcap2-bin prometheus curl openssl tmux
 ensure_cargo
 ensure_rust_components rustfmt clippy
 # The tests print the versions of Python that they run with, and fail if these are too few.

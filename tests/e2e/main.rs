@@ -53,6 +53,7 @@ mod stress;
 mod summary;
 mod tensors;
 mod together;
+mod top;
 #[path = "../schema/validator.rs"]
 mod validator;
 mod versions;

@@ -1,6 +1,7 @@
 //! The stand-in NVML, with scripted answers.
 
 use std::fs;
+use std::path::PathBuf;
 
 use tempfile::TempDir;
 
@@ -40,10 +41,15 @@ impl Nvml {
         fs::rename(&new, &current).unwrap();
     }
 
+    /// The file with its processes.
+    pub(crate) fn processes(&self) -> PathBuf {
+        self.folder.path().join("processes")
+    }
+
     /// Makes gpuprobe load it.
     pub(crate) fn given_to(&self, setup: Setup) -> Setup {
         let folder = standin().path("");
-        let processes = self.folder.path().join("processes");
+        let processes = self.processes();
         setup
             .env("LD_LIBRARY_PATH", folder.to_str().unwrap())
             .env("STANDIN_NVML_DEVICES", &self.gpus.to_string())

@@ -86,7 +86,7 @@ impl Report {
     }
 
     /// Parses a report; `None` for a line of `--per-call`.
-    pub(super) fn parse_unless_copy(line: &str) -> Option<Self> {
+    pub(crate) fn parse_unless_copy(line: &str) -> Option<Self> {
         let report = Self(serde_json::from_str(line).expect("a line of JSON"));
         check(&report);
         if report.get("copy").is_some() {

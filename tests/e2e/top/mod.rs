@@ -1,0 +1,269 @@
+//! `gpuprobe top` on a terminal.
+
+mod ending;
+mod stopped;
+mod tmux;
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::harness::{Backend, Nvml, Report, Workload, alone, standin, wait_for};
+use tmux::Screen;
+
+/// `20.00 MiB`, as screens have it.
+fn size(bytes: u64) -> String {
+    gpuprobe_model::text::size(bytes)
+}
+
+/// Live bytes of a process in a report; 0 if it is not listed.
+fn held(report: &Report, pid: u32) -> u64 {
+    let processes = report["memleak"]["processes"].as_array().unwrap();
+    let process = processes.iter().find(|process| process["pid"] == pid);
+    process.map_or(0, |process| process["live_bytes"].as_u64().unwrap())
+}
+
+/// The last whole report in the file `reports` that satisfies `wanted`.
+fn last(screen: &Screen, wanted: impl Fn(&Report) -> bool) -> Option<Report> {
+    let text = fs::read_to_string(screen.path("reports")).ok()?;
+    let whole = &text[..text.rfind('\n')? + 1];
+    Report::parse_unless_copy(whole.lines().next_back()?).filter(wanted)
+}
+
+/// Starts top for one process, with its reports in a file.
+fn watch(workload: &Workload, size: (u16, u16), more: &[&str]) -> Screen {
+    let pid = workload.pid.to_string();
+    let arguments = ["top", "--pid", &pid, "--interval", "200ms", "-o", "reports"];
+    Screen::start(size, &[&arguments[..], more].concat(), &[])
+}
+
+#[test]
+fn root_top_is_walked_through_with_keys() {
+    let mut workload = Workload::start(Backend::Shared);
+    workload.say("freenull");
+    let screen = watch(&workload, (80, 24), &[]);
+    let pid = workload.pid.to_string();
+    screen.line(&[&pid, "workload"]);
+    workload.say("alloc 1048576 30");
+    screen.line(&[&pid, "workload", &size(30 << 20)]);
+    screen.press(&["Enter"]);
+    screen.line(&["sites", "tensors", "kernels", "pools"]);
+    let site = screen.line(&[&size(30 << 20), " 30 ", "tally_alloc"]);
+    assert!(site.contains("workload.h:"), "{site}");
+    screen.press(&["Enter"]);
+    screen.line(&["call stack, innermost first"]);
+    screen.line(&["run_alloc", "workload_memory.c:"]);
+    screen.press(&["h", "Tab", "Tab"]);
+    workload.say("launch 0 7");
+    screen.line(&["LAUNCHES", "PER S"]);
+    screen.line(&[" 7 ", "vecAdd"]);
+    screen.press(&["Tab"]);
+    workload.say("copy h2d 4096 3");
+    screen.line(&["H2D", "sync", " 3 ", &size(3 * 4096)]);
+    screen.press(&["Tab"]);
+    screen.line(&[&size(30 << 20), " 30 "]);
+    screen.press(&["e"]);
+    screen.line(&["PID", &pid, "workload"]);
+    screen.press(&["Escape"]);
+    screen.line(&["THREAD"]);
+    screen.press(&["?"]);
+    screen.line(&["start a recording of the process"]);
+    screen.press(&["q"]);
+    screen.line(&["status 0"]);
+}
+
+#[test]
+fn root_figures_on_the_screen_are_those_of_the_json() {
+    let _alone = alone();
+    let nvml = Nvml::with_gpus(1);
+    let mut workload = Workload::start(Backend::Shared);
+    nvml.says(&[(0, workload.pid, 700 << 20)]);
+    let processes = nvml.processes().to_str().unwrap().to_owned();
+    let libraries = standin().path("").to_str().unwrap().to_owned();
+    let pid = workload.pid.to_string();
+    let screen = Screen::start(
+        (200, 30),
+        &["top", "--pid", &pid, "--interval", "300ms", "-o", "reports"],
+        &[
+            ("LD_LIBRARY_PATH", &libraries),
+            ("STANDIN_NVML_DEVICES", "1"),
+            ("STANDIN_NVML_BUSY", "42"),
+            ("STANDIN_NVML_PROCESSES", &processes),
+        ],
+    );
+    screen.line(&[&pid]);
+    workload.say("alloc 3000000 11");
+    workload.say("managed 5000000");
+    workload.say("copy h2d 1000000 5");
+    let bytes_held = 33_000_000 + 5_000_000;
+    let report = wait_for("the report", || {
+        let is_whole = |report: &Report| {
+            let copied = report["bandwidth_util"]["copies"] == 5;
+            copied && held(report, workload.pid) == bytes_held
+        };
+        last(&screen, is_whole)
+    });
+    screen.line(&[&pid, &size(bytes_held)]);
+    let memleak = &report["memleak"];
+    let bytes = |value: &Value| size(value.as_u64().unwrap());
+    let gpu = &memleak["gpus"][0];
+    screen.line(&[
+        "GPU 0",
+        &format!(
+            "{} of {}",
+            bytes(&gpu["used_bytes"]),
+            bytes(&gpu["total_bytes"])
+        ),
+        &format!("busy {} %", gpu["busy_percent"]),
+    ]);
+    let process = &memleak["processes"][0];
+    screen.line(&[
+        &pid,
+        &bytes(&process["live_bytes"]),
+        &bytes(&process["nvml"]["used_bytes"]),
+    ]);
+    screen.press(&["Enter"]);
+    for site in process["sites"].as_array().unwrap() {
+        let count = format!(" {} ", site["live_allocations"]);
+        let label = site["label"].as_str().unwrap();
+        screen.line(&[&bytes(&site["live_bytes"]), &count, label]);
+    }
+    screen.press(&["Tab", "Tab", "Tab"]);
+    let copies = &report["bandwidth_util"]["directions"][0];
+    let calls = format!(" {} ", copies["calls"]);
+    screen.line(&["H2D", &calls, &bytes(&copies["bytes"])]);
+}
+
+#[test]
+fn root_rows_are_filtered_and_resized() {
+    let mut workload = Workload::start(Backend::Shared);
+    let screen = watch(&workload, (120, 30), &[]);
+    let pid = workload.pid.to_string();
+    screen.line(&[&pid]);
+    workload.say("alloc 1048576 5");
+    screen.line(&[&pid, &size(5 << 20)]);
+    screen.press(&["/", "n", "o", "n", "e"]);
+    screen.line(&["no row contains the filter's text"]);
+    screen.press(&["Escape"]);
+    screen.line(&[&pid, &size(5 << 20)]);
+    for (columns, rows) in [(40, 10), (250, 80), (80, 24)] {
+        screen.resize(columns, rows);
+        screen.wait("the new size", |lines| {
+            let is_whole = lines.len() == usize::from(rows);
+            let has = lines
+                .iter()
+                .any(|line| line.contains(&pid) && line.contains("5.00 MiB"));
+            let fits = lines
+                .iter()
+                .all(|line| line.chars().count() <= usize::from(columns));
+            let last = lines.last()?;
+            (is_whole && has && fits && last.starts_with("? help")).then_some(())
+        });
+    }
+    screen.press(&["C-c"]);
+    screen.line(&["status 0"]);
+}
+
+#[test]
+fn root_a_killed_process_is_shown_as_ended() {
+    let mut workload = Workload::start(Backend::Shared);
+    let mut other = Workload::start(Backend::Shared);
+    let pids = format!("{},{}", workload.pid, other.pid);
+    let screen = Screen::start(
+        (120, 24),
+        &["top", "--pid", &pids, "--interval", "200ms"],
+        &[],
+    );
+    workload.say("freenull");
+    other.say("freenull");
+    screen.line(&[&other.pid.to_string()]);
+    workload.say("alloc 1048576 9");
+    other.say("alloc 1048576 2");
+    screen.line(&[&workload.pid.to_string(), &size(9 << 20)]);
+    screen.press(&["Enter"]);
+    screen.line(&["tally_alloc", &size(9 << 20)]);
+    workload.child.signal(Signal::SIGKILL);
+    screen.line(&[&workload.pid.to_string(), "(ended)"]);
+    screen.press(&["Escape"]);
+    screen.line(&[&other.pid.to_string(), &size(2 << 20)]);
+    other.child.signal(Signal::SIGKILL);
+    // Nothing is left to watch.
+    screen.line(&["status 0"]);
+}
+
+#[test]
+fn root_colours_are_left_out_if_asked() {
+    let mut workload = Workload::start(Backend::Shared);
+    workload.say("freenull");
+    let pid = workload.pid.to_string();
+    let arguments = ["top", "--pid", &pid, "--interval", "200ms"];
+    let has_color = |painted: &str| painted.contains("\x1b[3") || painted.contains(";3");
+    for (more, environment, is_colored) in [
+        (&[][..], &[][..], true),
+        (&["--color", "never"], &[], false),
+        (&[], &[("NO_COLOR", "1")], false),
+    ] {
+        let arguments = [&arguments[..], more].concat();
+        let screen = Screen::start((120, 24), &arguments, environment);
+        screen.line(&[&pid, "workload"]);
+        workload.say("managed 1048576");
+        screen.line(&[&pid, "workload", "mmmmmmmmmm"]);
+        screen.press(&["?"]);
+        screen.line(&["keys"]);
+        assert_eq!(
+            has_color(&screen.painted()),
+            is_colored,
+            "{more:?} {environment:?}"
+        );
+    }
+}
+
+#[test]
+fn root_keys_write_a_flame_graph_and_a_recording() {
+    let mut workload = Workload::start(Backend::Shared);
+    let screen = watch(&workload, (160, 24), &[]);
+    let pid = workload.pid.to_string();
+    screen.line(&[&pid]);
+    workload.say("alloc 1048576 4");
+    screen.line(&[&pid, &size(4 << 20)]);
+    screen.press(&["f"]);
+    let said = screen.line(&["flame graph in", ".svg"]);
+    let name = said.split(' ').next_back().unwrap();
+    let svg = fs::read_to_string(screen.path(name)).unwrap();
+    assert!(svg.contains("tally_alloc"), "{svg}");
+    screen.press(&["r"]);
+    let said = screen.line(&["recording into", &pid, ".sqlite"]);
+    assert!(!said.contains("error"), "{said}");
+    workload.say("alloc 2097152 3");
+    screen.line(&[&pid, &size((4 + 6) << 20)]);
+    screen.press(&["r"]);
+    let said = screen.line(&["recorded", "calls in", ".sqlite"]);
+    let name = said.split(' ').next_back().unwrap().to_owned();
+    screen.press(&["q"]);
+    screen.line(&["status 0"]);
+    // After the end, the messages are on the terminal.
+    screen.line(&["recorded", &name]);
+    let file = screen.path(&name);
+    let report = std::process::Command::new(crate::harness::gpuprobe::BINARY)
+        .args(["report", "--analysis", "leakage", file.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(report.stdout).unwrap();
+    assert!(text.contains(&size(6 << 20)), "{text}");
+    // It is played with the same screens.
+    let file = file.to_str().unwrap();
+    let screen = Screen::start(
+        (120, 24),
+        &["top", "--replay", file, "--speed", "1000x"],
+        &[],
+    );
+    screen.line(&[&pid, &size(6 << 20)]);
+    screen.press(&["{"]);
+    screen.press(&["Space"]);
+    screen.line(&["stopped"]);
+    screen.press(&["}"]);
+    screen.line(&[&pid, &size(6 << 20)]);
+    screen.press(&["q"]);
+    screen.line(&["status 0"]);
+}
