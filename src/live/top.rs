@@ -117,7 +117,7 @@ impl Run<'_> {
             .as_ref()
             .and_then(|top| top.screen.source.request())
         {
-            self.serve(request)?;
+            self.obey(request)?;
         }
         match &self.top {
             Some(top) if top.screen.source.is_gone() && !top.is_quit => Ok(OutputReader::Gone),
@@ -125,7 +125,7 @@ impl Run<'_> {
         }
     }
 
-    fn serve(&mut self, request: Request) -> Result<()> {
+    fn obey(&mut self, request: Request) -> Result<()> {
         match request {
             Request::Detail(detail) => {
                 if let Some(top) = &mut self.top {
