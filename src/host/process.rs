@@ -204,7 +204,7 @@ pub struct Stat {
     pub cpu_ticks: u64,
     /// The same of children that have ended and were waited for.
     pub children_cpu_ticks: u64,
-    /// Resident memory, pages.
+    /// Resident memory, in pages of the kernel.
     pub resident_pages: u64,
 }
 
