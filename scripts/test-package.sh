@@ -67,9 +67,9 @@ says() {
     grep -qF -- "$1" "$fresh/said" || die "it does not say '$1': $(head -n 5 "$fresh/said")"
 }
 
-# trace COMMAND...: like expect 0, with the /proc and /sys of this machine in the root, as in a container
+# mounted COMMAND...: like expect 0, with the /proc and /sys of this machine in the root, as in a container
 # that may trace.
-trace() {
+mounted() {
     # shellcheck disable=SC2016 # the inner shell expands them
     unshare --mount --propagation private bash -euc '
         mount --rbind /proc "$0/proc"
@@ -85,16 +85,16 @@ find_leak() {
     line=$(grep -n 'cudaMalloc(&frame' examples/leak.c | cut -d: -f1)
     "$program" 1000 &
     app=$!
-    trace gpuprobe --pid "$app" --duration 3s --interval 1h --stacks-shown --record /run.sqlite
+    mounted gpuprobe --pid "$app" --duration 3s --interval 1h --stacks-shown --record /run.sqlite
     says "leak.c:$line"
     kill "$app"
     wait "$app" 2>/dev/null || true
     app=
-    expect 0 gpuprobe report /run.sqlite
+    mounted gpuprobe report /run.sqlite
     says "leak.c:$line"
-    expect 0 gpuprobe explain /run.sqlite
+    mounted gpuprobe explain /run.sqlite
     says "leak.c:$line"
-    expect 0 gpuprobe plot /run.sqlite --output /run.png
+    mounted gpuprobe plot /run.sqlite --output /run.png
     [[ $(head -c 8 "$fresh/run.png" | od -An -tx1) == " 89 50 4e 47 0d 0a 1a 0a" ]] || die "run.png is no picture"
 }
 
