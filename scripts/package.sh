@@ -107,6 +107,8 @@ add_documents() {
     install -m 644 README.md SECURITY.md "$share/doc/gpuprobe/"
     install -m 644 LICENSE "$share/doc/gpuprobe/copyright"
     gzip -9 -n <CHANGELOG.md >"$share/doc/gpuprobe/changelog.gz"
+    install -D -m 644 deploy/systemd/gpuprobe.service "$work/root/usr/lib/systemd/system/gpuprobe.service"
+    install -D -m 644 -t "$share/doc/gpuprobe/examples" deploy/prometheus/*.yml deploy/grafana/gpuprobe.json
 }
 
 make_deb() {

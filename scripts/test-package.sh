@@ -121,6 +121,9 @@ test_in() {
         fish/vendor_completions.d/gpuprobe.fish man/man1/gpuprobe.1.gz man/man1/gpuprobe-report.1.gz; do
         [[ -s $fresh/usr/share/$file ]] || die "the package has no $file"
     done
+    # The unit starts what is installed.
+    [[ -x $fresh$(sed -n 's/^ExecStart=\([^ ]*\) .*/\1/p' "$fresh/usr/lib/systemd/system/gpuprobe.service") ]] ||
+        die "the unit starts something else"
     expect 0 dpkg --purge gpuprobe
     expect 127 gpuprobe --version
     [[ -z $(find "$fresh/usr" -name '*gpuprobe*' -print -quit) ]] || die "files are left behind"
