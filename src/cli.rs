@@ -99,11 +99,12 @@ pub fn main() -> ExitCode {
     }
     messages::begin_log();
     trace::log_libbpf();
-    let mut words: Vec<_> = std::env::args_os().collect();
+    let words: Vec<_> = std::env::args_os().collect();
     #[cfg(all(feature = "top", feature = "live"))]
-    if words.len() == 1 && top::is_possible() {
-        words.push("top".into());
-    }
+    let words = match words.len() {
+        1 if top::is_possible() => [words, vec!["top".into()]].concat(),
+        _ => words,
+    };
     let words = trace::with_config(words);
     let words = words.unwrap_or_else(|error| {
         let why = format!("{error:#}");

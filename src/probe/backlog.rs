@@ -70,6 +70,7 @@ fn without_padding(bytes: &[u8]) -> &[u8] {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use zerocopy::{FromZeros, IntoBytes};
 

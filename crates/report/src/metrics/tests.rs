@@ -153,6 +153,7 @@ impl Host {
             stacks: false,
             host_wide: true,
             now_ns: self.time_ns,
+            detail: None,
             is_final: false,
             since_last: Duration::from_secs(1),
             since_start: Duration::from_secs(1),
