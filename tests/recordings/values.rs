@@ -37,8 +37,8 @@ const SCENES: [(&str, Record); 12] = [
     ("python", python::scene::record),
 ];
 
-/// Fields that no other scene has: memory and copies of the second device, failed calls, captured
-/// copies and launches, unknown frees, imported memory, single launches.
+/// Fields that no other scene has: memory and copies of the second device, a destroyed context,
+/// failed calls, captured copies and launches, unknown frees, imported memory, single launches.
 fn record_on_the_second_device(path: &Path) {
     let modes = Modes {
         memleak: true,
@@ -56,6 +56,16 @@ fn record_on_the_second_device(path: &Path) {
     };
     for (number, symbol) in (1u64..).zip(["cudaMalloc", "cuMemHostAlloc", "cuMemCreate"]) {
         let call = on_device(symbol, number << 24, number << 20, 1_000_000 * number);
+        recorder.record(call.as_bytes());
+    }
+    for (symbol, start_ns) in [
+        ("cuCtxCreate_v2", 4_500_000),
+        ("cuCtxDestroy_v2", 4_600_000),
+    ] {
+        let call = RawCall {
+            context: 4,
+            ..on_device(symbol, 0xc000, 0, start_ns)
+        };
         recorder.record(call.as_bytes());
     }
     let failed = RawCall {

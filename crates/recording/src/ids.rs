@@ -1,4 +1,6 @@
-//! Serialized global ids: process and thread ids in exports.
+//! Ids in exports: serialized global process and thread ids, and ids of contexts.
+
+use gpuprobe_model::event::{CONTEXT_UNKNOWN, MAX_DEVICES};
 
 /// Base of all ids in Linux exports: hardware id 0, virtual machine id 1.
 pub const BASE: i64 = 1 << 48;
@@ -30,6 +32,22 @@ pub fn process_of(global_tid: i64) -> i64 {
     global_tid & !ID_MASK
 }
 
+/// The `contextId` of a context: a primary or unknown context has the number after its device's;
+/// created contexts have higher numbers.
+pub(crate) fn context_id(device: u16, number: u16) -> i64 {
+    match number {
+        0 | CONTEXT_UNKNOWN => i64::from(device) + 1,
+        made => i64::from(MAX_DEVICES) + i64::from(made),
+    }
+}
+
+/// The number of a created context; `None` for the `contextId` of any other context.
+pub(crate) fn context_number(context_id: i64) -> Option<u16> {
+    let number = context_id.checked_sub(i64::from(MAX_DEVICES))?;
+    let number = u16::try_from(number).ok()?;
+    (number != 0 && number != CONTEXT_UNKNOWN).then_some(number)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,6 +61,32 @@ mod tests {
             (999, 1015)
         );
         assert_eq!(process_of(281_491_737_150_455), 281_491_737_149_440);
+    }
+
+    #[test]
+    fn created_contexts_have_their_own_ids() {
+        assert_eq!(context_id(0, 0), 1);
+        assert_eq!(context_id(3, CONTEXT_UNKNOWN), 4);
+        let largest_primary = context_id(MAX_DEVICES - 1, 0);
+        assert_eq!(context_id(0, 1), largest_primary + 1);
+    }
+
+    #[test]
+    fn only_created_contexts_have_a_number() {
+        for number in [1, 2, CONTEXT_UNKNOWN - 1] {
+            assert_eq!(context_number(context_id(5, number)), Some(number));
+        }
+        let unknown = i64::from(MAX_DEVICES) + i64::from(CONTEXT_UNKNOWN);
+        for id in [
+            i64::MIN,
+            0,
+            1,
+            context_id(MAX_DEVICES - 1, 0),
+            unknown,
+            i64::MAX,
+        ] {
+            assert_eq!(context_number(id), None, "{id}");
+        }
     }
 
     #[test]

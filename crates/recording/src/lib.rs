@@ -8,6 +8,7 @@
 
 mod batch;
 pub mod chains;
+pub mod context_rows;
 pub mod database;
 pub mod frames;
 pub mod gpu_rows;
@@ -23,6 +24,7 @@ pub mod tap;
 mod writer;
 
 pub use chains::{ChainFrame, Resolver};
+pub use context_rows::ContextRow;
 pub use database::Database;
 pub use gpuprobe_cuda::kinds;
 pub use memory_rows::{MemoryRow, OriginatingCall, Trace};

@@ -106,6 +106,12 @@ fn goes_on(backend: Backend, first: &[&str], work: impl Fn(u32) -> String) {
         assert!(bytes < 4 * MIB + MORE, "{bytes}");
     }
     holds_what_is_live(&file, &last["memleak"]);
+    let called = |name| first.iter().filter(|call| call.starts_with(name)).count();
+    let carried = contexts(&file);
+    let destroyed = carried.iter().filter(|(_, end)| end.is_some()).count();
+    let expected = (called("ctx create"), called("ctx destroy"));
+    assert_eq!((carried.len(), destroyed), expected, "{carried:?}");
+    assert_eq!(carried, contexts(&before));
     let middle = written(&["report", before.to_str().unwrap()]);
     assert!(!middle.contains("stopped before"), "{middle}");
     workload.say("exit");
@@ -124,6 +130,28 @@ fn root_rotated_recording_has_handles_and_mappings() {
     goes_on(Backend::Driver, &["alloc 4096 30"], |turn| {
         format!("vrandom {turn} 4000 threads=2")
     });
+}
+
+#[test]
+fn root_rotated_recording_has_the_contexts_of_earlier_files() {
+    let two = [
+        "ctx create",
+        "ctx pop",
+        "ctx create",
+        "ctx pop",
+        "ctx destroy 1",
+    ];
+    goes_on(Backend::Driver, &two, |_| "churn 2 2000 64 500".to_owned());
+}
+
+/// Creation and destruction of the contexts in a recording.
+fn contexts(file: &Path) -> Vec<(Option<i64>, Option<i64>)> {
+    let connection = rusqlite::Connection::open(file).unwrap();
+    let mut statement = connection
+        .prepare("SELECT t0, t1 FROM GPUPROBE_CONTEXTS ORDER BY rowid")
+        .unwrap();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+    rows.unwrap().map(Result::unwrap).collect()
 }
 
 fn holds_what_is_live(file: &Path, live: &Value) {

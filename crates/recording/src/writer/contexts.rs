@@ -5,8 +5,10 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::{Connection, params};
 
 use super::insert::Insert;
+use super::lifetimes::ContextLifetimes;
+use crate::ids::context_id;
 use gpuprobe_cuda::Op;
-use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call, MAX_DEVICES};
+use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call};
 use gpuprobe_model::identity::Identity;
 
 /// Values of the columns `hwId` and `vmId`.
@@ -16,15 +18,6 @@ const VIRTUAL_MACHINE: i64 = 1;
 const NULL_STREAM: i64 = 7;
 const DEFAULT_PRIORITY: i64 = 0;
 const IS_NULL_STREAM: i64 = 3;
-
-/// The `contextId` of exports: a primary or unknown context has the number after its device's;
-/// created contexts have higher numbers.
-pub(super) fn context_id(device: u16, number: u16) -> i64 {
-    match number {
-        0 | CONTEXT_UNKNOWN => i64::from(device) + 1,
-        made => i64::from(MAX_DEVICES) + i64::from(made),
-    }
-}
 
 /// Writer of contexts.
 pub(super) struct ContextWriter<'c> {
@@ -36,6 +29,7 @@ pub(super) struct ContextWriter<'c> {
     known: HashSet<(u32, u16, i64)>,
     known_devices: HashSet<(u32, u16)>,
     identities: HashMap<u32, Identity>,
+    lifetimes: ContextLifetimes<'c>,
 }
 
 impl<'c> ContextWriter<'c> {
@@ -49,6 +43,7 @@ impl<'c> ContextWriter<'c> {
             known: HashSet::new(),
             known_devices: HashSet::new(),
             identities: HashMap::new(),
+            lifetimes: ContextLifetimes::new(connection),
         }
     }
 
@@ -60,6 +55,7 @@ impl<'c> ContextWriter<'c> {
     /// Removes the contexts of a process that has exited or executed another program.
     pub(super) fn ended(&mut self, pid: u32) {
         self.identities.remove(&pid);
+        self.lifetimes.ended(pid);
     }
 
     /// The device of an object of the process: `reported` by a call, else 0 if the process sees only
@@ -69,10 +65,15 @@ impl<'c> ContextWriter<'c> {
         reported.or_else(|| single().then_some(0))
     }
 
-    /// Writes the context that a successful call implies.
-    pub(super) fn called(&mut self, call: &Call) -> rusqlite::Result<()> {
+    /// Writes the context that a successful call implies, and its creation or destruction at
+    /// `end`, the session time of the call's return.
+    pub(super) fn called(&mut self, call: &Call, end: i64) -> rusqlite::Result<()> {
         if call.result != 0 {
             return Ok(());
+        }
+        if matches!(call.function.op, Op::ContextCreate | Op::ContextDestroy) {
+            let device = self.device(call.pid, call.device);
+            self.lifetimes.called(call, device, end)?;
         }
         let number = match call.function.op {
             Op::ContextRetain => 0,
@@ -132,18 +133,5 @@ impl<'c> ContextWriter<'c> {
         let sql = "SELECT count(*) FROM TARGET_INFO_GPU WHERE id = ?";
         let there: i64 = self.connection.query_row(sql, [index], |row| row.get(0))?;
         Ok((there > 0).then_some(index))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn created_contexts_have_their_own_ids() {
-        assert_eq!(context_id(0, 0), 1);
-        assert_eq!(context_id(3, CONTEXT_UNKNOWN), 4);
-        let largest_primary = context_id(MAX_DEVICES - 1, 0);
-        assert_eq!(context_id(0, 1), largest_primary + 1);
     }
 }

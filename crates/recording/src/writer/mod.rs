@@ -14,6 +14,7 @@ mod gpus;
 mod incidents;
 mod insert;
 mod launches;
+mod lifetimes;
 mod opened;
 mod parts;
 mod pools;

@@ -190,6 +190,10 @@ pub(super) const OURS: &[Table] = &[
          correlationId INTEGER NOT NULL",
     ),
     (
+        "GPUPROBE_CONTEXTS",
+        "globalPid INTEGER NOT NULL, device INTEGER, contextId INTEGER, t0 INTEGER, t1 INTEGER",
+    ),
+    (
         "GPUPROBE_LAUNCH_COUNTS",
         "globalPid INTEGER NOT NULL, name TEXT NOT NULL, mangled TEXT, handle INTEGER, \
          api TEXT, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, \

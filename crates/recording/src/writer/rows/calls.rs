@@ -2,10 +2,9 @@
 
 use super::super::activity::Seen;
 use super::super::common::signed;
-use super::super::contexts::context_id;
 use super::super::pools::{self};
 use super::{Does, Rows, StackSlot};
-use crate::ids::global_pid;
+use crate::ids::{context_id, global_pid};
 use crate::kinds;
 use gpuprobe_cuda::Function;
 use gpuprobe_cuda::nsys::class;
@@ -48,7 +47,8 @@ impl Rows<'_> {
             self.launches
                 .add_graph_launch(call, (self.common.correlation, row));
         }
-        self.contexts.called(call)?;
+        let end = self.time(call.end_ns);
+        self.contexts.called(call, end)?;
         changes
             .iter()
             .try_for_each(|change| self.change(change, call))
