@@ -166,7 +166,7 @@ fn a_command_is_explained_and_so_is_its_recording() {
 #[test]
 fn root_explain_names_the_leaks_and_nothing_else() {
     std::thread::scope(|scope| {
-        let all: [fn(); 7] = [
+        let all: [fn(); 8] = [
             a_running_program_is_explained,
             a_command_is_explained_and_so_is_its_recording,
             tensors_that_are_kept_are_named_and_the_segments_are_not,
@@ -174,11 +174,12 @@ fn root_explain_names_the_leaks_and_nothing_else() {
             what_stays_of_each_step_is_told,
             contexts_left_behind_are_named_and_destroyed_ones_are_not,
             contexts_of_a_command_are_named,
+            recorded_contexts_have_the_verdict_of_a_live_run,
         ];
         let running = all.map(|one| scope.spawn(one));
         // The panic message has been printed by then.
         let failed = running.map(|one| one.join().is_err());
-        assert_eq!(failed, [false; 7]);
+        assert_eq!(failed, [false; 8]);
     });
 }
 
@@ -350,8 +351,13 @@ fn assert_left_behind(report: &Value) {
     assert!(evidence.contains("0 others destroyed"), "{leak}");
 }
 
+/// A program that makes 42 contexts in 63 s.
+fn making_contexts() -> String {
+    "ctx create; ctx pop; sleep 1.5; ".repeat(42) + "exit"
+}
+
 fn contexts_of_a_command_are_named() {
-    let script = "ctx create; ctx pop; sleep 1.5; ".repeat(42) + "exit";
+    let script = making_contexts();
     let program = standin().program_text(Backend::Driver);
     let folder = TempDir::new().unwrap();
     let answer = folder.path().join("explain.json");
@@ -366,6 +372,40 @@ fn contexts_of_a_command_are_named() {
     assert_eq!(output.status.code(), Some(100), "{output:?}");
     let text = std::fs::read_to_string(answer).unwrap();
     assert_left_behind(&serde_json::from_str(text.lines().last().unwrap()).unwrap());
+}
+
+fn recorded_contexts_have_the_verdict_of_a_live_run() {
+    let destroying = |number| format!("ctx create; ctx pop; sleep 1.5; ctx destroy {number}; ");
+    let destroying = (0..42).map(destroying).collect::<String>() + "exit";
+    let (leaky, clean) = std::thread::scope(|scope| {
+        let of = |script: String| scope.spawn(move || explained_recording(&script));
+        let (leaky, clean) = (of(making_contexts()), of(destroying));
+        (leaky.join().unwrap(), clean.join().unwrap())
+    });
+    assert_left_behind(&leaky);
+    assert!(named(&clean, "contexts left behind").is_empty(), "{clean}");
+    assert!(named(&clean, "context").is_empty(), "{clean}");
+}
+
+/// The answer of `gpuprobe explain FILE` on the recording of a program that plays `script`; ends with
+/// status 100 if it has a leak.
+fn explained_recording(script: &str) -> Value {
+    let program = standin().program_text(Backend::Driver);
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("run.sqlite");
+    let file = file.to_str().unwrap();
+    let mut words = vec!["record", "-o", file, "--"];
+    words.extend(program.split(' '));
+    words.extend(["-c", script]);
+    let recorded = gpuprobe(&words);
+    assert_eq!(recorded.status.code(), Some(0), "{recorded:?}");
+    let json = ["--format", "json", "--fail-on", "growing"];
+    let answer = gpuprobe(&[&["explain", file], &json[..]].concat());
+    let report = report_of(&answer);
+    let has_leak = !named(&report, "contexts left behind").is_empty();
+    let expected = if has_leak { 100 } else { 0 };
+    assert_eq!(answer.status.code(), Some(expected), "{answer:?}");
+    report
 }
 
 /// What is said at once of a program that has played this under `gpuprobe explain`, in JSON and as text.

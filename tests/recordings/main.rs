@@ -5,6 +5,7 @@
 mod activity;
 mod all_modes;
 mod bad;
+mod contexts;
 #[path = "../untrusted/corpus.rs"]
 mod corpus;
 mod exit_status;

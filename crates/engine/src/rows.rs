@@ -90,6 +90,17 @@ impl Ledger {
         self.account(pid, time_ns, |process| process.remove(space, address))
     }
 
+    /// Adds a context that the process `pid` created. Contexts of a process are numbered.
+    pub fn create_context(&mut self, pid: u32, number: u16, time_ns: u64) {
+        self.of_row(pid).contexts.create(number, time_ns);
+    }
+
+    /// Removes a context that the process `pid` destroyed; `CONTEXT_UNKNOWN` if it is not known
+    /// which one.
+    pub fn destroy_context(&mut self, pid: u32, number: u16, time_ns: u64) {
+        self.of_row(pid).contexts.destroy(number, time_ns);
+    }
+
     /// Ends the process `pid`: the memory that it holds was never freed.
     pub fn end_process(&mut self, pid: u32, time_ns: u64) {
         self.end_at(pid, Some(time_ns));

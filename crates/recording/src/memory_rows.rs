@@ -143,6 +143,7 @@ fn each_in(
     let mut ends = ProcessEnds::read(database)?;
     let Some(mut memory) = database.select(MEMORY, &row::COLUMNS, order.clause())? else {
         if database.is_ours() {
+            ends.give_rest(taker)?;
             return Ok(Summary::default());
         }
         bail!(

@@ -1,5 +1,6 @@
 //! Memory events of a file, applied to the engine's ledger.
 
+mod contexts;
 mod finish;
 mod step;
 
@@ -18,6 +19,7 @@ use gpuprobe_recording::{Database, MemoryRow, OriginatingCall, Session, ids, kin
 pub(super) use step::caller_of;
 pub use step::{AccountStep, AllocationPart};
 
+use contexts::ContextChanges;
 use step::UNKNOWN_CALLER;
 
 /// Live memory, by how much is known of the allocating calls.
@@ -41,6 +43,8 @@ pub struct Accounts<'a> {
     pub at_peak: LiveSums,
     /// Inconsistencies found in the events.
     pub findings: Anomalies,
+    /// Contexts that the processes create and destroy.
+    contexts: ContextChanges,
     selection: Selection,
     first_ns: Option<i64>,
     last_ns: i64,
@@ -114,6 +118,7 @@ impl<'a> Accounts<'a> {
             live: LiveSums::default(),
             at_peak: LiveSums::default(),
             findings: Anomalies::default(),
+            contexts: ContextChanges::read(database, selection)?,
             selection: *selection,
             first_ns: None,
             last_ns: i64::MIN,
@@ -127,6 +132,7 @@ impl<'a> Accounts<'a> {
         self.live = LiveSums::default();
         self.at_peak = LiveSums::default();
         self.findings = Anomalies::default();
+        self.contexts.restart();
         self.first_ns = None;
         self.last_ns = i64::MIN;
         self.has_begun = false;
@@ -329,10 +335,16 @@ impl<'a> Accounts<'a> {
     /// Ends a process: the memory that it holds was never freed, and is no longer live.
     fn end(&mut self, process: i64, time_ns: i64, visitor: &mut dyn Visitor) -> Result<()> {
         let pid = ids::pid(process);
-        let Some(first) = self.first_ns.filter(|_| !self.is_beyond(time_ns)) else {
+        if self.is_beyond(time_ns) {
+            return Ok(());
+        }
+        self.apply_contexts(pid, time_ns);
+        let Some(ended) = self.ledger.process_of(pid) else {
             return Ok(());
         };
-        let Some(ended) = self.ledger.process_of(pid) else {
+        let Some(first) = self.first_ns else {
+            // It made contexts and has no memory.
+            self.ledger.end_process(pid, unsigned(time_ns));
             return Ok(());
         };
         let part = |allocation: &Allocation| AllocationPart {

@@ -24,6 +24,7 @@ impl Accounts<'_> {
     /// memory that was live at its start.
     pub(super) fn finish(&mut self, summary: &Summary, database: &Database) -> Result<()> {
         self.findings.malformed = summary.malformed;
+        self.apply_remaining_contexts();
         if let Some(from) = self.begin_ns().filter(|_| self.last_ns().is_some()) {
             self.begin_by(self.last_ns.max(from));
         }
