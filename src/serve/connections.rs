@@ -1,5 +1,6 @@
 //! Connections: how many, and how long.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,8 +20,10 @@ use super::stream::{ByteStream, RequestTimes, TimedStream};
 
 /// Maximum number of connections; beyond, the one that was silent longest is closed.
 const MAX_CONNECTIONS: usize = 128;
-/// Maximum time of a handshake, and of the head of a request.
-const HEAD_WITHIN: Duration = Duration::from_secs(5);
+/// Maximum time of a handshake.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+/// Maximum time from the first to the last byte of the head of a request, ms.
+const HEAD_WITHIN_MS: u64 = 5_000;
 /// Maximum time from a request to the last byte of its answer, ms.
 const ANSWER_WITHIN_MS: u64 = 10_000;
 /// Maximum time without a request, ms.
@@ -75,7 +78,8 @@ pub(super) async fn accept(
 fn make_room(open: &Connections) {
     let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
     while open.len() >= MAX_CONNECTIONS {
-        let oldest = open.iter().max_by_key(|(_, one)| one.times.silent_ms());
+        let silence = |(number, one): &(&u64, &Open)| (one.times.silent_ms(), Reverse(**number));
+        let oldest = open.iter().max_by_key(silence);
         let Some(number) = oldest.map(|(number, _)| *number) else {
             return;
         };
@@ -93,7 +97,7 @@ async fn serve(
 ) {
     let inner: Box<dyn ByteStream> = match tls {
         None => stream,
-        Some(tls) => match timeout(HEAD_WITHIN, tls.accept(stream)).await {
+        Some(tls) => match timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await {
             Ok(Ok(stream)) => Box::new(stream),
             _ => return,
         },
@@ -107,7 +111,8 @@ async fn serve(
     let mut server = http1::Builder::new();
     server
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN.max(Duration::from_millis(SILENT_FOR_MS)))
+        // From the end of the last answer.
+        .header_read_timeout(Duration::from_millis(SILENT_FOR_MS))
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEAD)
         .pipeline_flush(false);
@@ -124,7 +129,8 @@ async fn exceeds(times: &RequestTimes) {
     loop {
         check.tick().await;
         let is_slow = times.busy_ms().is_some_and(|ms| ms > ANSWER_WITHIN_MS);
-        if is_slow || times.silent_ms() > SILENT_FOR_MS {
+        let is_endless = times.head_ms().is_some_and(|ms| ms > HEAD_WITHIN_MS);
+        if is_slow || is_endless || times.silent_ms() > SILENT_FOR_MS {
             return;
         }
     }

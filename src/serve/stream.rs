@@ -17,6 +17,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
 #[derive(Debug)]
 pub(super) struct RequestTimes {
     accepted: Instant,
+    /// When the first byte of the next request arrived; 0 if there is none.
+    begun_ms: AtomicU64,
     /// When the open request arrived; 0 if there is none.
     asked_ms: AtomicU64,
     /// When the last answer was written.
@@ -27,6 +29,7 @@ impl RequestTimes {
     pub(super) fn new() -> Self {
         Self {
             accepted: Instant::now(),
+            begun_ms: AtomicU64::new(0),
             asked_ms: AtomicU64::new(0),
             answered_ms: AtomicU64::new(0),
         }
@@ -36,8 +39,16 @@ impl RequestTimes {
         u64::try_from(self.accepted.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Bytes have arrived: the head of a request begins, unless one is open.
+    fn begin(&self) {
+        if self.begun_ms.load(Ordering::Relaxed) == 0 && self.busy_ms().is_none() {
+            self.begun_ms.store(self.now_ms().max(1), Ordering::Relaxed);
+        }
+    }
+
     /// A request has arrived.
     pub(super) fn ask(&self) {
+        self.begun_ms.store(0, Ordering::Relaxed);
         self.asked_ms.store(self.now_ms().max(1), Ordering::Relaxed);
     }
 
@@ -48,10 +59,20 @@ impl RequestTimes {
         }
     }
 
+    /// How long the head of a request has been incomplete, ms; `None` if none has begun.
+    pub(super) fn head_ms(&self) -> Option<u64> {
+        self.since(&self.begun_ms)
+    }
+
     /// How long a request has been open, ms; `None` if there is none.
     pub(super) fn busy_ms(&self) -> Option<u64> {
-        let asked_ms = self.asked_ms.load(Ordering::Relaxed);
-        (asked_ms != 0).then(|| self.now_ms().saturating_sub(asked_ms))
+        self.since(&self.asked_ms)
+    }
+
+    /// Time since `start`, ms; `None` if that is 0.
+    fn since(&self, start: &AtomicU64) -> Option<u64> {
+        let start_ms = start.load(Ordering::Relaxed);
+        (start_ms != 0).then(|| self.now_ms().saturating_sub(start_ms))
     }
 
     /// How long there was no answer, ms.
@@ -61,7 +82,7 @@ impl RequestTimes {
     }
 }
 
-/// A connection that notes when its answers are written.
+/// A connection that notes when requests begin and answers are written.
 pub(super) struct TimedStream<'a> {
     pub(super) inner: Box<dyn ByteStream>,
     pub(super) times: &'a RequestTimes,
@@ -73,7 +94,12 @@ impl AsyncRead for TimedStream<'_> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.times.begin();
+        }
+        read
     }
 }
 

@@ -13,8 +13,8 @@ const CONTEXTS: &str = "GPUPROBE_CONTEXTS";
 
 /// Creation or destruction of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ContextRow {
-    /// Session time, nanoseconds.
+pub struct ContextChange {
+    /// Return of the call, in nanoseconds of session time.
     pub time_ns: i64,
     /// Index of the device, if known.
     pub device: Option<i64>,
@@ -29,8 +29,8 @@ pub struct ContextRow {
 ///
 /// # Errors
 /// Returns an error if the file cannot be read.
-pub fn by_process(database: &Database) -> Result<HashMap<u32, Vec<ContextRow>>> {
-    let mut found: HashMap<u32, Vec<ContextRow>> = HashMap::new();
+pub fn by_process(database: &Database) -> Result<HashMap<u32, Vec<ContextChange>>> {
+    let mut found: HashMap<u32, Vec<ContextChange>> = HashMap::new();
     let columns = ["globalPid", "device", "contextId", "t0", "t1"];
     database.each(CONTEXTS, &columns, "ORDER BY rowid", |row| {
         let Some(process) = integer(row, 0) else {
@@ -40,7 +40,7 @@ pub fn by_process(database: &Database) -> Result<HashMap<u32, Vec<ContextRow>>> 
         let times = [(integer(row, 3), true), (integer(row, 4), false)];
         let rows = found.entry(ids::pid(process)).or_default();
         for (time_ns, creates) in times {
-            rows.extend(time_ns.map(|time_ns| ContextRow {
+            rows.extend(time_ns.map(|time_ns| ContextChange {
                 time_ns,
                 device: integer(row, 1),
                 number: number.unwrap_or(CONTEXT_UNKNOWN),

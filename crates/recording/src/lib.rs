@@ -24,7 +24,7 @@ pub mod tap;
 mod writer;
 
 pub use chains::{ChainFrame, Resolver};
-pub use context_rows::ContextRow;
+pub use context_rows::ContextChange;
 pub use database::Database;
 pub use gpuprobe_cuda::kinds;
 pub use memory_rows::{MemoryRow, OriginatingCall, Trace};

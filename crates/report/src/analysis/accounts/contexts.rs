@@ -6,18 +6,18 @@ use anyhow::Result;
 
 use super::{Accounts, unsigned};
 use crate::analysis::Selection;
-use gpuprobe_recording::{ContextRow, Database, context_rows};
+use gpuprobe_recording::{ContextChange, Database, context_rows};
 
 /// Creations and destructions of contexts by process, in the order of their times, and the number
 /// of those that were applied.
 #[derive(Default)]
-pub(super) struct ContextChanges(HashMap<u32, (Vec<ContextRow>, usize)>);
+pub(super) struct ContextChanges(HashMap<u32, (Vec<ContextChange>, usize)>);
 
 impl ContextChanges {
     /// Reads the contexts of the selected process and device; contexts of an unknown device are
     /// included.
     pub(super) fn read(database: &Database, selection: &Selection) -> Result<Self> {
-        let is_of_device = |row: &ContextRow| {
+        let is_of_device = |row: &ContextChange| {
             let devices = selection.device.zip(row.device);
             devices.is_none_or(|(selected, device)| selected == device)
         };
@@ -36,7 +36,7 @@ impl ContextChanges {
     }
 
     /// Removes the next change of a process until `until_ns`, if there is one.
-    fn next(&mut self, pid: u32, until_ns: i64) -> Option<ContextRow> {
+    fn next(&mut self, pid: u32, until_ns: i64) -> Option<ContextChange> {
         let (rows, applied) = self.0.get_mut(&pid)?;
         let row = rows.get(*applied).filter(|row| row.time_ns <= until_ns)?;
         *applied += 1;
