@@ -1,0 +1,62 @@
+import { h } from '../dom';
+import { moment, seconds } from '../format';
+import type { View } from '../view';
+
+/** The range that filters what is below: two inputs in seconds, and a reset. */
+export function rangeBar(view: View): HTMLElement | null {
+    if (view.bins === 0) return null;
+    const from = input(view, 'from', (edge) => view.setRange(edge, view.to));
+    const to = input(view, 'to', (edge) => view.setRange(view.from, edge));
+    const reset = h(
+        'button',
+        { type: 'button', class: 'reset', onclick: () => view.setRange(0, view.bins) },
+        'Reset',
+    );
+    const said = h('span', { class: 'said', role: 'status' });
+    const name = view.name ? ` ${view.name}` : '';
+    const bar = h(
+        'div',
+        {
+            class: 'range',
+            role: 'group',
+            'aria-label': `range of time${name}`,
+            'data-run': view.name || 'run',
+        },
+        h('strong', {}, view.name ? `Range, ${view.name}` : 'Range'),
+        h('label', {}, 'from ', from, ' s'),
+        h('label', {}, 'to ', to, ' s'),
+        reset,
+        said,
+    );
+    view.on(['range'], () => {
+        const [start, end] = [view.edges[view.from]!, view.edges[view.to]!];
+        from.value = seconds(start);
+        to.value = seconds(end);
+        reset.disabled = view.whole;
+        const span = view.endNs - view.startNs;
+        said.textContent = view.whole
+            ? 'the whole run'
+            : `${moment(end - start, span)} of ${moment(span, span)}, bins ${view.from + 1} to ${view.to} of ${view.bins}`;
+        bar.dataset.from = view.from === 0 ? '' : String(start);
+        bar.dataset.to = view.to === view.bins ? '' : String(end - 1);
+        bar.dataset.edges = `${view.from} ${view.to}`;
+    });
+    return bar;
+}
+
+/** A time in seconds that snaps to the nearest edge of a bin. */
+function input(view: View, name: 'from' | 'to', set: (edge: number) => void): HTMLInputElement {
+    const field = h('input', {
+        type: 'number',
+        step: 'any',
+        name,
+        min: seconds(view.startNs),
+        max: seconds(view.endNs),
+        onchange: () => {
+            const ns = field.valueAsNumber * 1e9;
+            const whole = name === 'from' ? 0 : view.bins;
+            set(Number.isFinite(ns) ? view.nearestEdge(ns) : whole);
+        },
+    });
+    return field;
+}

@@ -1,0 +1,264 @@
+import { add, fill, h, scroller } from './dom';
+import { count } from './format';
+
+export interface Column<T> {
+    key: string;
+    title: string;
+    /** What the cell shows. */
+    cell: (row: T) => Node | string;
+    /** What it is sorted by, and its raw value for numbers. */
+    value: (row: T) => number | string | null;
+    text?: boolean;
+    hint?: string;
+    /** Further raw values of the cell, as data attributes. */
+    data?: (row: T) => Record<string, string | number>;
+    /** What the last line shows below the column. */
+    total?: (rows: T[]) => { show: string; value: number; data?: Record<string, string | number> };
+}
+
+export interface TableOptions<T> {
+    name: string;
+    caption: string;
+    columns: Column<T>[];
+    sort: string;
+    id: (row: T) => string;
+    /** What a row shows when it is opened. */
+    detail?: (row: T) => Node;
+    /** Called for the row that is chosen. */
+    choose?: (row: T) => void;
+    empty?: string;
+}
+
+/** Rows shown before "Show all" is asked for. */
+const FIRST = 100;
+
+/** A table that is sorted by its headings and shows the first rows only until asked for all. */
+export class Table<T> {
+    readonly element: HTMLElement;
+    private rows: T[] = [];
+    private all = false;
+    private sortKey: string;
+    private descending = true;
+    private chosen: string | null = null;
+    private readonly open = new Set<string>();
+    private readonly head = h('thead');
+    private readonly body = h('tbody');
+    private readonly foot = h('tfoot');
+    private readonly more = h('p', { class: 'more' });
+
+    constructor(private readonly options: TableOptions<T>) {
+        this.sortKey = options.sort;
+        this.descending = !options.columns.find((one) => one.key === options.sort)?.text;
+        const caption = h('caption', {}, options.caption);
+        const table = h(
+            'table',
+            { 'data-table': options.name },
+            caption,
+            this.head,
+            this.body,
+            this.foot,
+        );
+        this.element = h('div', { class: 'table' }, scroller(options.caption, table), this.more);
+    }
+
+    show(rows: T[]): void {
+        this.rows = rows;
+        const chosen = rows.find((row) => this.options.id(row) === this.chosen) ?? this.sorted()[0];
+        if (this.options.choose) this.chosen = chosen ? this.options.id(chosen) : null;
+        this.draw();
+        if (chosen) this.options.choose?.(chosen);
+    }
+
+    private draw(): void {
+        this.drawHead();
+        const sorted = this.sorted();
+        const shown = this.all ? sorted : sorted.slice(0, FIRST);
+        const rows = shown.flatMap((row) => this.row(row));
+        this.body.replaceChildren(...rows);
+        if (rows.length === 0)
+            add(this.body, this.line(this.options.empty ?? 'nothing in this range'));
+        this.drawFoot();
+        this.drawMore(shown.length);
+    }
+
+    private line(content: Node | string): HTMLTableRowElement {
+        return h(
+            'tr',
+            { class: 'line' },
+            h('td', { colspan: this.options.columns.length }, content),
+        );
+    }
+
+    private sorted(): T[] {
+        const column = this.options.columns.find((one) => one.key === this.sortKey)!;
+        const sign = this.descending ? -1 : 1;
+        const keyed = this.rows.map((row) => ({ row, value: column.value(row) }));
+        keyed.sort((a, b) => sign * compare(a.value, b.value));
+        return keyed.map(({ row }) => row);
+    }
+
+    private drawHead(): void {
+        const cells = this.options.columns.map((column) => {
+            const active = column.key === this.sortKey;
+            const order = this.descending ? 'descending' : 'ascending';
+            const button = h(
+                'button',
+                { type: 'button', title: column.hint, onclick: () => this.sortBy(column) },
+                column.title,
+                h(
+                    'span',
+                    { class: 'arrow', 'aria-hidden': 'true' },
+                    active ? (this.descending ? '▾' : '▴') : '',
+                ),
+            );
+            const sort = active ? order : 'none';
+            return h(
+                'th',
+                { scope: 'col', class: column.text && 'text', 'aria-sort': sort },
+                button,
+            );
+        });
+        const focused = [...this.head.querySelectorAll('button')].indexOf(
+            document.activeElement as HTMLButtonElement,
+        );
+        fill(this.head, h('tr', {}, ...cells));
+        if (focused >= 0) this.head.querySelectorAll('button')[focused]?.focus();
+    }
+
+    private sortBy(column: Column<T>): void {
+        this.descending = this.sortKey === column.key ? !this.descending : !column.text;
+        this.sortKey = column.key;
+        this.draw();
+    }
+
+    private row(row: T): HTMLTableRowElement[] {
+        const id = this.options.id(row);
+        const line = h('tr', { 'data-id': id });
+        this.options.columns.forEach((column, index) =>
+            line.append(this.cell(row, line, column, index)),
+        );
+        if (this.options.choose) this.makeChoosable(line, row);
+        return this.open.has(id) ? [line, this.detailLine(row)] : [line];
+    }
+
+    private cell(
+        row: T,
+        line: HTMLTableRowElement,
+        column: Column<T>,
+        index: number,
+    ): HTMLTableCellElement {
+        const value = column.value(row);
+        const cell = h(index === 0 ? 'th' : 'td', {
+            scope: index === 0 && 'row',
+            class: column.text && 'text',
+            'data-key': column.key,
+            'data-value': value,
+        });
+        for (const [key, one] of Object.entries(column.data?.(row) ?? {}))
+            cell.dataset[key] = `${one}`;
+        const content = column.cell(row);
+        if (index > 0 || !(this.options.detail || this.options.choose)) add(cell, content);
+        else
+            add(
+                cell,
+                this.options.detail ? this.opener(row, line, content) : this.picker(row, content),
+            );
+        return cell;
+    }
+
+    private opener(row: T, line: HTMLTableRowElement, content: Node | string): HTMLButtonElement {
+        const id = this.options.id(row);
+        const button = h(
+            'button',
+            {
+                type: 'button',
+                class: 'opener',
+                'aria-expanded': String(this.open.has(id)),
+                'aria-label': `call stack of ${line.dataset.id ?? id}`,
+                onclick: () => {
+                    const opened = !this.open.delete(id);
+                    if (opened) line.after(this.detailLine(row));
+                    else line.nextElementSibling?.remove();
+                    if (opened) this.open.add(id);
+                    button.setAttribute('aria-expanded', String(opened));
+                },
+            },
+            content,
+        );
+        return button;
+    }
+
+    private detailLine(row: T): HTMLTableRowElement {
+        const line = this.line(this.options.detail!(row));
+        line.classList.add('detail');
+        return line;
+    }
+
+    private picker(row: T, content: Node | string): HTMLButtonElement {
+        const pressed = String(this.options.id(row) === this.chosen);
+        return h(
+            'button',
+            {
+                type: 'button',
+                class: 'picker',
+                'aria-pressed': pressed,
+                onclick: () => this.pick(row),
+            },
+            content,
+        );
+    }
+
+    private makeChoosable(line: HTMLTableRowElement, row: T): void {
+        line.classList.toggle('chosen', this.options.id(row) === this.chosen);
+        line.addEventListener('click', () => this.pick(row));
+    }
+
+    private pick(row: T): void {
+        this.chosen = this.options.id(row);
+        for (const line of this.body.rows) {
+            const chosen = line.dataset.id === this.chosen;
+            line.classList.toggle('chosen', chosen);
+            line.querySelector('.picker')?.setAttribute('aria-pressed', String(chosen));
+        }
+        this.options.choose?.(row);
+    }
+
+    private drawFoot(): void {
+        const { columns } = this.options;
+        if (!columns.some((column) => column.total)) return;
+        const cells = columns.map((column, index) => {
+            if (index === 0) return h('th', { scope: 'row' }, 'total');
+            const total = column.total?.(this.rows);
+            const cell = h(
+                'td',
+                { 'data-key': column.key, 'data-value': total?.value },
+                total?.show,
+            );
+            for (const [key, one] of Object.entries(total?.data ?? {}))
+                cell.dataset[key] = `${one}`;
+            return cell;
+        });
+        fill(this.foot, h('tr', {}, ...cells));
+    }
+
+    private drawMore(shown: number): void {
+        const rest = this.rows.length - shown;
+        const show = (): void => {
+            this.all = true;
+            this.draw();
+        };
+        const button = h(
+            'button',
+            { type: 'button', onclick: show },
+            `Show all ${count(this.rows.length)}`,
+        );
+        fill(this.more, rest > 0 && `The first ${count(shown)} rows. `, rest > 0 && button);
+        this.more.hidden = rest === 0;
+    }
+}
+
+function compare(a: number | string | null, b: number | string | null): number {
+    if (a === null || b === null) return a === b ? 0 : a === null ? -1 : 1;
+    if (typeof a === 'number' && typeof b === 'number') return a - b;
+    return String(a).localeCompare(String(b), 'en', { numeric: true });
+}

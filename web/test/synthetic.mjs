@@ -1,0 +1,515 @@
+// Documents as `gpuprobe report FILE --html` writes them, of runs that never were. The same seed
+// gives the same document.
+
+/** Numbers from 0 to 1, always the same for a seed (mulberry32). */
+export function random(seed) {
+    let state = seed >>> 0;
+    return () => {
+        state = (state + 0x6d2b79f5) >>> 0;
+        let t = state;
+        t = Math.imul(t ^ (t >>> 15), t | 1);
+        t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+        return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+    };
+}
+
+const MIB = 1024 * 1024;
+const KINDS = ['device', 'async', 'managed', 'pinned'];
+const OWNERS = ['PyTorch', 'cuBLAS', 'train', null];
+const CALLS = {
+    device: 'cudaMalloc',
+    async: 'cudaMallocAsync',
+    managed: 'cudaMallocManaged',
+    pinned: 'cudaHostAlloc',
+};
+
+/** Frames of a training program: Python above native code, and some of C++. */
+function makeFrames(next, wanted) {
+    const frames = [];
+    for (let at = 0; at < wanted; at += 1) {
+        const python = at % 3 === 0 ? 1 : 0;
+        const line = 10 + Math.floor(next() * 400);
+        frames.push(
+            python
+                ? [`step_${at}`, `/home/user/model/train_${at % 7}.py`, line, null, 1, 0]
+                : [
+                      `at::native::op_${at}<float>`,
+                      at % 2 ? null : `/src/op_${at}.cpp`,
+                      at % 2 ? null : line,
+                      '/usr/lib/libtorch_cuda.so',
+                      0,
+                      at % 5 === 1 ? 1 : 0,
+                  ],
+        );
+    }
+    return frames;
+}
+
+function makeStack(next, frames) {
+    const depth = 3 + Math.floor(next() * 14);
+    const stack = [];
+    // Outer frames are shared by many stacks.
+    for (let level = depth; level > 0; level -= 1) {
+        const choices = Math.min(frames, level <= 3 ? 2 * level : 2 + level * 8);
+        stack.push(Math.floor(next() * choices));
+    }
+    return stack;
+}
+
+/** Changes of a stack: some bins, in order, nothing freed that is not live. */
+function makeChanges(next, bins, wanted, unit) {
+    const chosen = new Set();
+    while (chosen.size < Math.min(wanted, bins)) chosen.add(Math.floor(next() * bins));
+    const changes = [];
+    let count = 0;
+    let ended = false;
+    for (const bin of [...chosen].sort((a, b) => a - b)) {
+        if (ended) break;
+        const allocations = 1 + Math.floor(next() * 6);
+        const frees = Math.floor(next() * (count + allocations + 1) * 0.9);
+        const left = count + allocations - frees;
+        const held = bin === bins - 1 && next() < 0.5 ? left : 0;
+        ended = held > 0;
+        const peak = Math.floor(next() * (allocations + 1));
+        changes.push(
+            bin,
+            allocations * unit,
+            allocations,
+            frees * unit,
+            frees,
+            held * unit,
+            held,
+            peak * unit,
+            peak,
+        );
+        count = left - held;
+    }
+    return changes;
+}
+
+/** Live bytes and allocations of a stack at the beginning of each bin, and at the end. */
+function liveByBin(changes, bins) {
+    const live = new Float64Array(bins + 1);
+    const peak = new Float64Array(bins);
+    let at = 0;
+    let bytes = 0;
+    for (let bin = 0; bin < bins; bin += 1) {
+        live[bin] = peak[bin] = bytes;
+        if (changes[at] === bin) {
+            peak[bin] += changes[at + 7];
+            bytes += changes[at + 1] - changes[at + 3] - changes[at + 5];
+            at += 9;
+        }
+    }
+    live[bins] = bytes;
+    return { live, peak };
+}
+
+/** Timelines with two times a bin: its highest moment and its end. */
+function makeTimeline(stacks, series, labelOf, edges, peaks) {
+    const bins = edges.length - 1;
+    const labels = [...new Set(stacks.filter((one) => !one.host).map(labelOf))];
+    const values = labels.map(() => new Array(2 * bins).fill(0));
+    stacks.forEach((stack, index) => {
+        if (stack.host) return;
+        const row = values[labels.indexOf(labelOf(stack))];
+        for (let bin = 0; bin < bins; bin += 1) {
+            row[2 * bin] += series[index].peak[bin];
+            row[2 * bin + 1] += series[index].live[bin + 1];
+        }
+    });
+    const times_ns = peaks.flatMap(([ns], bin) => [ns, edges[bin + 1] - 1]);
+    return { labels, times_ns, values };
+}
+
+function makeMemory(next, options, edges, frames) {
+    const bins = edges.length - 1;
+    const siteCount = Math.max(1, Math.floor(options.stacks / 2));
+    const sites = Array.from({ length: siteCount }, (_, at) => ({
+        id: at * 3 + 1,
+        label: at % 2 ? `train_${at % 7}.py:${20 + at} step_${at}` : `libtorch_cuda: op_${at}`,
+    }));
+    const stacks = Array.from({ length: options.stacks }, (_, at) => {
+        const kind = KINDS[at % 11 === 7 ? 3 : at % 3];
+        const unit = 256 * (1 + Math.floor(next() ** 4 * 40_000));
+        return {
+            pid: options.pids[at % options.pids.length],
+            site: sites[at % siteCount].id,
+            kind,
+            host: kind === 'pinned',
+            function: CALLS[kind],
+            owner: OWNERS[at % OWNERS.length],
+            stack: makeStack(next, frames.length),
+            changes: makeChanges(next, bins, Math.ceil(options.changes / options.stacks), unit),
+        };
+    });
+    const series = stacks.map((one) => liveByBin(one.changes, bins));
+    const peaks = edges.slice(0, -1).map((from, bin) => {
+        const total = stacks.reduce(
+            (sum, one, at) => sum + (one.host ? 0 : series[at].peak[bin]),
+            0,
+        );
+        return [from + Math.floor((edges[bin + 1] - from) * 0.4), total];
+    });
+    const top = peaks.reduce((best, one) => (one[1] > best[1] ? one : best));
+    const labels = new Map(sites.map((site) => [site.id, site.label]));
+    const few = (site) => (site <= 16 ? `#${site} ${labels.get(site)}` : 'other call sites');
+    const line = (labelOf) => makeTimeline(stacks, series, labelOf, edges, peaks);
+    return {
+        peak: { time_ns: top[0], bytes: top[1] },
+        incidents: [
+            {
+                time_ns: edges[bins - 2] ?? 0,
+                pid: options.pids[0],
+                text: 'cudaMalloc of 2.00 GiB refused: out of memory',
+            },
+        ],
+        timelines: {
+            kind: line((one) => one.kind),
+            owner: line((one) => one.owner ?? 'unknown'),
+            site: line((one) => few(one.site)),
+        },
+        overlay: [
+            {
+                label: 'nvidia-smi GPU 0',
+                points: peaks.map(([ns, bytes]) => [ns / 1e9, bytes + 420 * MIB]),
+            },
+        ],
+        bins: peaks,
+        sites,
+        stacks,
+        allocations: makeAllocations(next, options, stacks, edges),
+    };
+}
+
+function makeAllocations(next, options, stacks, edges) {
+    const end = edges[edges.length - 1];
+    const rows = Array.from({ length: options.allocations }, (_, at) => {
+        const time = Math.floor(next() * end);
+        const ended = at % 4 === 0 ? 0 : at % 17 === 1 ? 2 : 1;
+        const gone =
+            ended === 0 ? null : ended === 2 ? end : time + Math.floor(next() * (end - time));
+        const bytes = 256 * (1 + Math.floor(next() ** 3 * 200_000));
+        return [
+            `0x${(0x7f0000000000 + at * 0x200000).toString(16)}`,
+            bytes,
+            time,
+            gone,
+            ended,
+            at % stacks.length,
+            1000 + (at % 3),
+        ];
+    });
+    rows.sort((a, b) => b[1] - a[1]);
+    return { all: options.allocations * 3, rows };
+}
+
+const triples = (next, bins, of) => {
+    const flat = [];
+    for (let bin = 0; bin < bins; bin += 1) flat.push(...of(bin, next));
+    return flat;
+};
+
+function makeKernels(next, pids, bins) {
+    return Array.from({ length: 12 }, (_, at) => {
+        const pid = pids[at % pids.length];
+        const name = `void at::native::vectorized_elementwise_kernel<4, functor_${at}<float>>(int)`;
+        if (at === 11)
+            return {
+                pid,
+                name: 'untimed_kernel',
+                launches: 77,
+                total_ns: null,
+                changes: null,
+                histogram: null,
+            };
+        const changes = triples(next, bins, (bin) => [
+            bin,
+            1 + Math.floor(next() * 20),
+            Math.floor(next() * 4e5),
+        ]);
+        const histogram = triples(next, bins, (bin) => [
+            bin,
+            10 + Math.floor((next() + next()) * 6),
+            1 + Math.floor(next() * 20),
+        ]);
+        const sum = (column) =>
+            changes.reduce((all, value, index) => (index % 3 === column ? all + value : all), 0);
+        return { pid, name, launches: sum(1), total_ns: sum(2), changes, histogram };
+    });
+}
+
+function makeCopies(next, pids, bins) {
+    const kinds = [
+        ['host to device', 'sync'],
+        ['host to device', 'async'],
+        ['device to host', 'sync'],
+        ['device to device', 'async'],
+    ];
+    return kinds.map(([direction, mode], at) => {
+        const changes = triples(next, bins, (bin) => [
+            bin,
+            1 + Math.floor(next() * 4),
+            Math.floor(next() * 64 * MIB),
+            1000 + Math.floor(next() * 3e6),
+        ]);
+        const histogram = triples(next, bins, (bin) => [
+            bin,
+            12 + Math.floor(next() * 14),
+            1 + Math.floor(next() * 4),
+        ]);
+        const sum = (column) =>
+            changes.reduce((all, value, index) => (index % 4 === column ? all + value : all), 0);
+        return {
+            pid: pids[at % pids.length],
+            direction,
+            mode,
+            copies: sum(1),
+            bytes: sum(2),
+            ns: sum(3),
+            changes,
+            histogram,
+        };
+    });
+}
+
+function makeGpus(next, edges) {
+    const bins = edges.length - 1;
+    const width = edges[1] - edges[0];
+    const part = (share) => Array.from({ length: bins }, () => Math.floor(next() * share * width));
+    const rows = { kernels: part(0.6), copies: part(0.25), sets: part(0.02), graphs: part(0.1) };
+    const busy = rows.kernels.map((ns, bin) =>
+        Math.min(width, ns + rows.copies[bin] + rows.sets[bin]),
+    );
+    return [
+        {
+            device: 0,
+            name: 'NVIDIA H100',
+            gaps: 295,
+            longest_gap_ns: 358688,
+            busy_ns: busy.reduce((a, b) => a + b),
+            bins: { ...rows, busy },
+        },
+    ];
+}
+
+function makeSegments(next, sites) {
+    const ages = () => Math.floor(next() * 3e10);
+    return Array.from({ length: 28 }, (_, at) => {
+        const bytes = at < 12 ? 2 * MIB : at < 22 ? 20 * MIB : 64 * MIB;
+        const blocks = [];
+        for (let offset = 0; offset < bytes;) {
+            const length = Math.min(
+                bytes - offset,
+                512 * (1 + Math.floor(next() ** 2 * (bytes / 2048))),
+            );
+            const free = next() < 0.35;
+            blocks.push(
+                offset,
+                length,
+                free ? -2 : Math.floor(next() * (sites + 1)) - 1,
+                free ? -1 : ages(),
+            );
+            offset += length;
+        }
+        return { address: `0x${(0x7f4000000000 + at * 0x4000000).toString(16)}`, bytes, blocks };
+    });
+}
+
+function makePytorch(next, pid, edges, frames) {
+    const bins = edges.length - 1;
+    const sites = Array.from({ length: 14 }, (_, at) => ({
+        id: at,
+        label: `train.py:${58 + at} step`,
+        stack: makeStack(next, frames.length),
+        changes: makeChanges(next, bins, bins / 2, 4096 * (1 + Math.floor(next() * 200))).filter(
+            (_, index) => index % 9 < 5,
+        ),
+    }));
+    const times_ns = edges.slice(1).map((ns) => ns - 1);
+    const values = sites.slice(0, 6).map((site) => {
+        const row = [];
+        let live = 0;
+        let at = 0;
+        for (let bin = 0; bin < bins; bin += 1) {
+            if (site.changes[at] === bin) {
+                live += site.changes[at + 1] - site.changes[at + 3];
+                at += 5;
+            }
+            row.push(live);
+        }
+        return row;
+    });
+    const sums = times_ns.map((_, at) => values.reduce((sum, row) => sum + row[at], 0));
+    let most = 0;
+    const reserved = sums.map(
+        (sum) => (most = Math.max(most, Math.ceil(sum / (20 * MIB)) * 20 * MIB)),
+    );
+    const before_bytes = sums.map((_, at) => Math.max(0, 30 * MIB - at * MIB));
+    const report = {
+        device: 0,
+        allocated_bytes: sums[bins - 1],
+        reserved_bytes: most,
+        peak_allocated_bytes: Math.max(...sums),
+        peak_reserved_bytes: most,
+        requested_bytes: null,
+        tensors: 310,
+        before_bytes: before_bytes[bins - 1],
+        segments: 28,
+        largest_free_bytes: 18 * MIB,
+        largest_fit_bytes: 18 * MIB,
+        empty_cache_bytes: 64 * MIB,
+        pinned_by_small_bytes: 20 * MIB,
+    };
+    const timeline = {
+        labels: sites.slice(0, 6).map((site) => site.label),
+        times_ns,
+        values,
+        reserved,
+    };
+    return {
+        pid,
+        device: 0,
+        report,
+        timeline,
+        sites,
+        before_bytes,
+        map: { segments: makeSegments(next, sites.length) },
+    };
+}
+
+function makeExplain(pid, memory) {
+    const site = memory.sites[1] ?? memory.sites[0];
+    const one = (verdict, confidence, more) => ({
+        verdict,
+        confidence,
+        pid,
+        site: site.id,
+        tensors_of_device: null,
+        where: site.label,
+        owner: 'PyTorch',
+        bytes: 780 * MIB,
+        allocations: 1249,
+        bytes_per_second: null,
+        since_ns: 0,
+        evidence: [],
+        advice: '',
+        ...more,
+    });
+    return {
+        verdicts: [
+            one('growing', 'certain', {
+                evidence: [
+                    'growing 10.41 MiB/s for 5m14s, +780.75 MiB, no sign of levelling off',
+                    '1249 tensors live, none freed in 5m14s',
+                ],
+                advice: 'look for what keeps what is allocated there: a list, a cache without a bound, a graph that is not detached',
+                tensors_of_device: 0,
+            }),
+            one('freed late', 'likely', {
+                evidence: ['4 allocations live for 31 s, of usually 0.2 s'],
+                advice: 'look for what keeps single ones',
+            }),
+            one('cache', 'not enough data: 20 more seconds', {
+                evidence: ['12.04 MiB in 40 allocations: freed and allocated again'],
+            }),
+            one('context', 'certain', {
+                site: null,
+                where: null,
+                evidence: ['a context takes about 520 MiB'],
+            }),
+        ],
+        owners: [],
+    };
+}
+
+/** A run; `options` as in DEFAULTS. */
+export function makeRun(given = {}) {
+    const options = {
+        seed: 1,
+        bins: 64,
+        stacks: 60,
+        changes: 900,
+        allocations: 300,
+        pids: [4711, 4712],
+        seconds: 31,
+        ...given,
+    };
+    const next = random(options.seed);
+    const width = Math.floor((options.seconds * 1e9) / options.bins);
+    const edges = Array.from({ length: options.bins + 1 }, (_, at) => at * width);
+    const frames = makeFrames(next, options.frames ?? 60);
+    const memory = makeMemory(next, options, edges, frames);
+    const kernels = makeKernels(next, options.pids, options.bins);
+    return {
+        file: 'run.sqlite',
+        title: 'python train.py, NVIDIA H100, 2026-11-24 11:00',
+        start: '2026-11-24T11:00:00.000000000+00:00',
+        traced: [
+            `${options.pids.length} processes for ${options.seconds} s: memory, launches, copies`,
+        ],
+        lost: { complete: true, sentence: 'Nothing was lost.' },
+        edges_ns: edges,
+        frames,
+        processes: options.pids.map((pid, at) => ({
+            pid,
+            process: at ? 'worker' : 'python',
+            run_ns: options.seconds * 1e9,
+            peak_bytes: memory.peak.bytes >> at,
+            never_freed_bytes: 1024 * at,
+            never_freed_allocations: at,
+            launches: kernels
+                .filter((one) => one.pid === pid)
+                .reduce((sum, one) => sum + one.launches, 0),
+            graph_launches: 0,
+            kernel_ns: 1e9,
+            copies: 5,
+            copied_bytes: 4096,
+        })),
+        explain: makeExplain(options.pids[0], memory),
+        memory,
+        gpus: makeGpus(next, edges),
+        kernels,
+        copies: makeCopies(next, options.pids, options.bins),
+        pytorch: [makePytorch(next, options.pids[0], edges, frames)],
+    };
+}
+
+export const makeDocument = (...runs) => ({ version: 1, gpuprobe: '0.2.0', runs, diff: null });
+
+/** Two runs and the growth between them. */
+export function makePair() {
+    const before = { ...makeRun({ seed: 1 }), file: 'monday.sqlite', title: null };
+    const after = {
+        ...makeRun({ seed: 2, seconds: 40, bins: 80 }),
+        file: 'tuesday.sqlite',
+        title: null,
+    };
+    const grown = Array.from({ length: 30 }, (_, at) => ({
+        stack: ['cudaMalloc', `[step_${at}] (train.py)`, '[main] (python3)'],
+        bytes: [at * MIB, (at % 7) * 3 * MIB],
+        allocations: [at, (at % 7) * 3],
+        label: `train.py:${at} step_${at}`,
+    }));
+    const diff = {
+        analysis: 'diff',
+        watermark: [before.memory.peak.bytes, after.memory.peak.bytes],
+        leaked: [24 * MIB, 28 * MIB],
+        at_peak: grown.slice(0, 12),
+        never_freed: grown,
+    };
+    return { ...makeDocument(before, after), diff };
+}
+
+/** A document of the size of a run of 10 million events. */
+export const makeLarge = () =>
+    makeDocument(
+        makeRun({
+            seed: 9,
+            bins: 256,
+            stacks: 20_000,
+            changes: 160_000,
+            allocations: 10_000,
+            frames: 3000,
+        }),
+    );
