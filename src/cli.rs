@@ -146,27 +146,37 @@ fn print(document: &[u8]) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A positive time with a unit (`ms`, `s`, `m`, `h`); seconds without one.
+/// A time of a millisecond or more with a unit (`ms`, `s`, `m`, `h`); seconds without one.
 fn parse_duration(text: &str) -> Result<Duration, String> {
+    match parse_moment(text)? {
+        duration if duration >= Duration::from_millis(1) => Ok(duration),
+        _ => Err(format!("'{text}' is out of range")),
+    }
+}
+
+/// A time from the beginning of something, which may be 0, in `ns` and `us`, too.
+fn parse_moment(text: &str) -> Result<Duration, String> {
     let digits = text.len()
         - text
             .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
             .len();
     let (number, unit) = text.split_at(digits);
+    if let ("ns", Ok(ns)) = (unit, number.parse()) {
+        return Ok(Duration::from_nanos(ns));
+    }
     let number: f64 = number
         .parse()
         .map_err(|_| format!("'{text}' is not a time; try 500ms, 2s or 1m"))?;
     let seconds = match unit.trim() {
-        "ms" => number / 1000.0,
+        "ns" => number / 1e9,
+        "us" => number / 1e6,
+        "ms" => number / 1e3,
         "" | "s" => number,
         "m" | "min" => number * 60.0,
         "h" => number * 3600.0,
-        other => return Err(format!("unknown unit '{other}'; use ms, s, m or h")),
+        other => return Err(format!("unknown unit '{other}'; use ns, us, ms, s, m or h")),
     };
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if duration >= Duration::from_millis(1) => Ok(duration),
-        _ => Err(format!("'{text}' is out of range")),
-    }
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("'{text}' is out of range"))
 }
 
 #[cfg(test)]
@@ -189,5 +199,15 @@ mod tests {
         for bad in ["", "s", "0", "0ms", "-1s", "2 parsecs", "1e400", "1..2s"] {
             assert_eq!(parse(bad), None, "{bad}");
         }
+        assert_eq!(parse("999us"), None, "shorter than a millisecond");
+        let moment = |text: &str| parse_moment(text).ok();
+        assert_eq!(moment("0"), Some(Duration::ZERO));
+        assert_eq!(moment("1.5us"), Some(Duration::from_nanos(1500)));
+        let exact = 9_007_199_254_740_993;
+        assert_eq!(
+            moment(&format!("{exact}ns")),
+            Some(Duration::from_nanos(exact))
+        );
+        assert_eq!(moment("-1ns"), None);
     }
 }

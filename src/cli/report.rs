@@ -11,11 +11,13 @@ use super::color::ColorArgs;
 use super::gate::GateArgs;
 use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
-use super::{file, heading, parse_duration, progress};
+use super::{file, heading, parse_moment, progress};
 use gpuprobe_report::analysis::Selection;
 use gpuprobe_report::analysis::report;
 use gpuprobe_report::analysis::report::{AnalysisFormat, Asked, ReportConfig, ReportQuestion};
 use gpuprobe_report::gate::LEAKED;
+use gpuprobe_report::html;
+use gpuprobe_report::html::HtmlConfig;
 
 /// Analyses of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -44,11 +46,11 @@ pub(super) struct SelectionArgs {
     host: bool,
 
     /// Begin this long after the first memory event.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     from: Option<Duration>,
 
     /// End this long after the first memory event.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     to: Option<Duration>,
 }
 
@@ -69,6 +71,36 @@ impl SelectionArgs {
         })
     }
 }
+
+/// Options that select what the HTML file lets its reader select, or that are about other outputs.
+const NOT_WITH_HTML: &[&str] = &[
+    "analysis",
+    "kernels",
+    "copies",
+    "calls",
+    "waits",
+    "nvtx",
+    "processes",
+    "summary",
+    "top",
+    "format",
+    "output",
+    "export_tsv",
+    "from",
+    "to",
+    "host",
+    "folded",
+    "flamegraph",
+    "pprof",
+    "weight",
+    "of",
+    "group",
+    "full_stacks",
+    "stacks_native",
+    "stacks_shown",
+    "color",
+    "fail_on_leak",
+];
 
 #[derive(Debug, Args)]
 pub(super) struct ReportArgs {
@@ -127,6 +159,15 @@ pub(super) struct ReportArgs {
     #[command(flatten)]
     color: ColorArgs,
 
+    /// Write one self-contained HTML file: timelines, call sites, kernels, copies; beside OTHER with --diff.
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = heading::OUTPUT,
+        conflicts_with_all = NOT_WITH_HTML
+    )]
+    html: Option<PathBuf>,
+
     /// Write the classic valid.tsv, invalid.tsv and driver.tsv into this folder.
     #[arg(long, value_name = "DIR", help_heading = heading::OUTPUT)]
     export_tsv: Option<PathBuf>,
@@ -145,7 +186,17 @@ pub(super) struct ReportArgs {
 }
 
 impl ReportArgs {
-    pub(super) fn run(self) -> Result<ExitCode> {
+    pub(super) fn run(mut self) -> Result<ExitCode> {
+        if let Some(output) = self.html.take() {
+            let config = HtmlConfig {
+                selection: self.selection.selection()?,
+                file: file::or_newest(self.file),
+                after: self.diff,
+                output,
+            };
+            html::run(&config, &progress::on_stderr())?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let config = self.into_config()?;
         let progress = match config.question {
             ReportQuestion::Usage => progress::beside(config.output.as_deref()),

@@ -11,6 +11,7 @@ mod corpus;
 mod exit_status;
 mod export;
 mod golden;
+mod html;
 mod incidents;
 mod launches;
 #[cfg(not(feature = "live"))]

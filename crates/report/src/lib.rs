@@ -17,6 +17,7 @@ mod fold;
 mod frameworks;
 pub mod gate;
 mod history;
+pub mod html;
 pub mod incidents;
 mod json;
 mod label;

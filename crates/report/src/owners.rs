@@ -116,7 +116,7 @@ impl<'a> Owners<'a> {
     }
 
     /// Determines the owner by the frames of a caller of a file.
-    fn of_caller(&mut self, caller: u32) -> PathOwner {
+    pub(crate) fn of_caller(&mut self, caller: u32) -> PathOwner {
         let mut path = Path::default();
         for frame in self.symbols.caller(caller).0 {
             let file = self.file(&frame.module);

@@ -225,7 +225,9 @@ impl<'a> Accounts<'a> {
         if is_selected && (allocated.is_some() || freed.is_some()) {
             let step = AccountStep {
                 time_ns: self.last_ns.saturating_sub(first),
+                event_ns: row.start_ns.saturating_sub(first),
                 process: row.process,
+                is_end: false,
                 allocated,
                 freed: freed.as_slice(),
             };
@@ -359,7 +361,9 @@ impl<'a> Accounts<'a> {
         if is_selected && !freed.is_empty() {
             let step = AccountStep {
                 time_ns: self.last_ns.saturating_sub(first),
+                event_ns: time_ns.saturating_sub(first),
                 process,
+                is_end: true,
                 allocated: None,
                 freed: &freed,
             };

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::Selection;
 use gpuprobe_recording::memory_rows::MEMORY;
-use gpuprobe_recording::{Database, ids, row};
+use gpuprobe_recording::{Database, Session, ids, row};
 
 /// Error: the selection matches nothing in the file; its text lists what the file has.
 #[derive(Debug)]
@@ -40,12 +40,12 @@ const TABLES: [Table; 8] = [
 const MAX_NAMED: usize = 10;
 
 /// Checks that `database` has the selected process and device, and that the selected time does not
-/// begin after the end: of memory events if `about_memory`, else of all tables.
+/// begin after the end.
 ///
 /// # Errors
 ///
 /// Returns [`NoMatch`] if nothing matches, or an error if the file cannot be read.
-pub(crate) fn check(database: &Database, selection: &Selection, about_memory: bool) -> Result<()> {
+pub(crate) fn check(database: &Database, selection: &Selection) -> Result<()> {
     let shown = database.path().display();
     if let Some(pid) = selection.pid {
         let pids = pids(database)?;
@@ -74,13 +74,9 @@ pub(crate) fn check(database: &Database, selection: &Selection, about_memory: bo
     let Some(from) = selection.from_ns else {
         return Ok(());
     };
-    let (tables, what) = match about_memory {
-        true => (&TABLES[..1], "its last memory event"),
-        false => (&TABLES[..], "the last in it"),
-    };
-    match end_ns(database, tables)? {
+    match end_ns(database)? {
         Some(end) if from > end => no_match(format!(
-            "--from is beyond the end of {shown}: {what} is {} s after the first memory event",
+            "--from is beyond the end of {shown}: that is {} s after the first memory event",
             end as f64 / 1e9
         )),
         _ => Ok(()),
@@ -135,23 +131,29 @@ fn names(database: &Database) -> Result<BTreeMap<u32, String>> {
     Ok(names)
 }
 
-/// Time of the last row of `tables`, nanoseconds from the first memory event; `None` if they are
+/// End of the recording, or of the last row of [`TABLES`], nanoseconds from the first memory event; `None` if they are
 /// empty.
-fn end_ns(database: &Database, tables: &[Table]) -> Result<Option<i64>> {
-    let limit = |table: &str, order: &str| -> Result<Option<i64>> {
+fn end_ns(database: &Database) -> Result<Option<i64>> {
+    let limit = |table: &str, column: &str, order: &str| -> Result<Option<i64>> {
         let mut found = None;
-        if database.has_column(table, "start") {
-            let rest = format!("ORDER BY start {order} LIMIT 1");
-            database.each(table, &["start"], &rest, |values| {
+        if database.has_column(table, column) {
+            let rest = format!("ORDER BY \"{column}\" {order} LIMIT 1");
+            database.each(table, &[column], &rest, |values| {
                 found = row::integer(values, 0);
             })?;
         }
         Ok(found)
     };
-    let first = limit(MEMORY, "ASC")?;
+    let first = limit(MEMORY, "start", "ASC")?;
     let mut last = None;
-    for (table, ..) in tables {
-        last = last.max(limit(table, "DESC")?);
+    for (table, ..) in TABLES {
+        for column in ["start", "end"] {
+            last = last.max(limit(table, column, "DESC")?);
+        }
+    }
+    if database.is_ours() {
+        // The recording went on without a row.
+        last = last.max(Session::read(database)?.stop_ns.filter(|_| last.is_some()));
     }
     Ok(first
         .zip(last)

@@ -160,13 +160,13 @@ fn judge(config: &ReportConfig, gate: Gate, progress: &SharedProgress) -> Result
 /// # Errors
 ///
 /// Returns an error if the file cannot be read or has no memory events.
-pub(super) fn of_all_sites(
+pub(crate) fn of_all_sites(
     database: &Database,
     selection: &Selection,
     view: View,
     question: Asked,
 ) -> Result<Report> {
-    present::check(database, selection, true)?;
+    present::check(database, selection)?;
     let session = Session::read(database)?;
     warn_of_version(&session);
     let file = AnalysedFile {
@@ -191,11 +191,7 @@ fn warn_of_version(session: &Session) {
 
 fn report(config: &ReportConfig, progress: &SharedProgress) -> Result<()> {
     let database = Database::open_with(&config.file, progress)?;
-    let about_memory = match config.question {
-        ReportQuestion::Usage => true,
-        ReportQuestion::Report(question) => question.is_about_memory() || config.diff.is_some(),
-    };
-    present::check(&database, &config.selection, about_memory)?;
+    present::check(&database, &config.selection)?;
     let profiles = profile::Outputs::open(&config.profiles, Some(&config.file))?;
     let session = Session::read(&database)?;
     warn_of_version(&session);

@@ -17,7 +17,7 @@ type Place = (Option<ModuleId>, u64);
 type Key = (Belongs, bool, Vec<u32>);
 
 /// The call sites of a process, by the representative of each group, which is its first site.
-pub(super) struct SiteGroups {
+pub(crate) struct SiteGroups {
     /// Ids of all sites in reports, without grouping.
     own: Vec<u32>,
     /// Ids of their representatives.
@@ -28,7 +28,7 @@ impl SiteGroups {
     /// Groups the sites of `process`. With `by_lines`, sites with the same Python lines and memory
     /// of the same side are one; sites of files with the same contents are one in any case, as
     /// files may have several numbers for one.
-    pub(super) fn of(process: &Process, by_lines: bool, symbols: &dyn Symbolize) -> Self {
+    pub(crate) fn of(process: &Process, by_lines: bool, symbols: &dyn Symbolize) -> Self {
         let mut own = Vec::new();
         let mut ids = Vec::new();
         let mut reader = LineReader::default();
@@ -65,7 +65,7 @@ impl SiteGroups {
     }
 
     /// Id in reports of the site with `number` in the engine.
-    pub(super) fn id(&self, number: u32) -> u32 {
+    pub(crate) fn id(&self, number: u32) -> u32 {
         self.ids.get(number as usize).copied().unwrap_or(number)
     }
 

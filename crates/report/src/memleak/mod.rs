@@ -28,6 +28,7 @@ use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::GpuMemory;
 
 pub(super) use build::build;
+pub(crate) use groups::SiteGroups;
 pub(super) use groups::side;
 pub use nvml::NvmlUsage;
 pub(super) use nvml::tracked;
@@ -36,7 +37,8 @@ pub use pytorch::PytorchReport;
 pub(super) use pytorch::reports as tensor_reports;
 pub use site::{KernelStep, LeftOut, SiteReport};
 pub(crate) use sites::Holder;
-pub(super) use sites::{needed_locations, shown, stack_of};
+pub(crate) use sites::stack_of;
+pub(super) use sites::{needed_locations, shown};
 
 /// Live memory, and counts of memory calls.
 #[derive(Clone, Debug, Serialize)]

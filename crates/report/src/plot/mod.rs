@@ -29,6 +29,7 @@ use gpuprobe_recording::{Database, Session};
 
 pub use chart::{Band, Chart, ChartLine};
 pub use draw::write;
+pub(crate) use smi::recorded as recorded_smi;
 pub use smi::{SmiSample, parse as parse_smi};
 pub use steps::Steps;
 
@@ -107,7 +108,7 @@ fn read(path: &Path) -> Result<String> {
 
 fn of_recording(file: &Path, config: &PlotConfig, progress: &SharedProgress) -> Result<Chart> {
     let database = Database::open_with(file, progress)?;
-    present::check(&database, &config.selection, true)?;
+    present::check(&database, &config.selection)?;
     let session = Session::read(&database)?;
     let sites = match config.by {
         PlotBy::Kind | PlotBy::TensorSite => Vec::new(),

@@ -129,7 +129,7 @@ pub(super) fn lines(samples: &[SmiSample], zero_ns: i64, offset_s: i32) -> Vec<C
 }
 
 /// The samples that a recording took itself.
-pub(super) fn recorded(database: &Database, first_ns: i64) -> Result<Vec<ChartLine>> {
+pub(crate) fn recorded(database: &Database, first_ns: i64) -> Result<Vec<ChartLine>> {
     let mut samples = Vec::new();
     database.each("GPUPROBE_SMI", &["t0", "gpu", "usedBytes"], "", |found| {
         let number = |index| integer(found, index);

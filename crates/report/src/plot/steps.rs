@@ -5,9 +5,9 @@ const BUCKETS: usize = 4096;
 
 /// The values of all bands at some time.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct BandPoint {
-    pub(super) time_ns: i64,
-    pub(super) values: Vec<u64>,
+pub(crate) struct BandPoint {
+    pub(crate) time_ns: i64,
+    pub(crate) values: Vec<u64>,
 }
 
 impl BandPoint {
@@ -117,7 +117,7 @@ impl Steps {
     }
 
     /// The points, in order.
-    pub(super) fn points(&self) -> impl Iterator<Item = &BandPoint> {
+    pub(crate) fn points(&self) -> impl Iterator<Item = &BandPoint> {
         self.buckets.iter().flat_map(|bucket| {
             let last = (bucket.highest != bucket.last).then_some(&bucket.last);
             std::iter::once(&bucket.highest).chain(last)

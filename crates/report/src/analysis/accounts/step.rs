@@ -35,10 +35,14 @@ impl AllocationPart {
 pub struct AccountStep<'a> {
     /// Time of the change, nanoseconds from the first event. Never decreases.
     pub time_ns: i64,
+    /// Time of the event itself, which calls of other threads may have overtaken.
+    pub event_ns: i64,
     /// Global id of the process.
     pub process: i64,
     /// The allocation that became live.
     pub allocated: Option<AllocationPart>,
+    /// Whether they are no longer live because their process has ended.
+    pub is_end: bool,
     /// The allocations that are no longer live.
     pub freed: &'a [AllocationPart],
 }

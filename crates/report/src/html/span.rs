@@ -1,0 +1,48 @@
+//! The time that a run took.
+
+use anyhow::Result;
+
+use super::bins::Bins;
+use gpuprobe_recording::memory_rows::MEMORY;
+use gpuprobe_recording::row::integer;
+use gpuprobe_recording::{Database, Session};
+
+/// Tables with times, and their columns of begin and end.
+const TIMED: [(&str, &str, &str); 7] = [
+    (MEMORY, "start", "start"),
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "start", "end"),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY", "start", "end"),
+    ("CUPTI_ACTIVITY_KIND_MEMSET", "start", "end"),
+    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start", "end"),
+    ("GPUPROBE_COPIES", "t0", "t1"),
+    ("GPUPROBE_TENSORS", "t0", "t0"),
+];
+
+/// Bins from the first to the last event of any kind, and the session time of the first memory event.
+pub(super) fn span(database: &Database, session: &Session) -> Result<(Bins, i64)> {
+    let mut all: Option<(i64, i64)> = None;
+    let mut memory = None;
+    for (table, begin, end) in TIMED {
+        let [first, last] = [(begin, "ASC"), (end, "DESC")].map(|(column, order)| {
+            let mut found = None;
+            if database.has_column(table, column) {
+                let rest =
+                    format!("WHERE \"{column}\" IS NOT NULL ORDER BY \"{column}\" {order} LIMIT 1");
+                database.each(table, &[column], &rest, |row| found = integer(row, 0))?;
+            }
+            anyhow::Ok(found)
+        });
+        if let (Some(first), Some(last)) = (first?, last?) {
+            let (begin, end) = all.unwrap_or((first, last));
+            all = Some((begin.min(first), end.max(last)));
+            memory = memory.or((table == MEMORY).then_some(first));
+        }
+    }
+    let (begin, end) = all.unwrap_or_default();
+    // A recording goes on without a row; an export ends with its last one.
+    let stop_ns = session.stop_ns.filter(|_| database.is_ours());
+    let end = stop_ns.map_or(end, |stop| stop.max(end));
+    let first_ns = memory.unwrap_or(begin);
+    let bins = Bins::between(begin.saturating_sub(first_ns), end.saturating_sub(first_ns));
+    Ok((bins, first_ns))
+}

@@ -1,0 +1,317 @@
+//! Kernels, copies and busy time of GPUs by bin of time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use super::bins::{Bins, SumsByBin, bucket};
+use super::document::{CopyDocument, KernelDocument};
+use crate::analysis::Selection;
+use gpuprobe_cuda::{Direction, nsys};
+use gpuprobe_engine::activity::by_work::{ByWork, WorkKind};
+use gpuprobe_engine::transfers::Mode;
+use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
+use gpuprobe_recording::gpu_rows::{self, RowFilter, ZERO_NS};
+use gpuprobe_recording::row::{integer, text};
+use gpuprobe_recording::{Database, ids};
+use gpuprobe_stacks::symbols;
+
+/// Kernels with a row of their own; the others of a process share one.
+const KERNELS: usize = 300;
+const COPIES: &str = "GPUPROBE_COPIES";
+
+/// Runs and their nanoseconds, and the same by duration.
+#[derive(Default)]
+struct KernelRuns {
+    runs: SumsByBin<2>,
+    durations: SumsByBin<1>,
+}
+
+/// Copies, their bytes and nanoseconds, and copies by size.
+#[derive(Default)]
+struct Copied {
+    copies: SumsByBin<3>,
+    sizes: SumsByBin<1>,
+}
+
+type CopyKey = (u32, Direction, &'static str);
+
+/// Collects the work of GPUs.
+pub(super) struct WorkByBin<'a> {
+    bins: &'a Bins,
+    /// Session time of the first memory event.
+    first_ns: i64,
+    kernels: HashMap<(u32, Option<Arc<str>>), KernelRuns>,
+    /// Copies as called, or as run if calls were not recorded.
+    copies: BTreeMap<(u32, u8, &'static str), (CopyKey, Copied)>,
+    takes_gpu_copies: bool,
+    busy: BTreeMap<u32, Vec<ByWork>>,
+}
+
+/// The work of a run.
+#[derive(Default)]
+pub(super) struct Work {
+    kernels: Vec<(u32, String, KernelRuns)>,
+    copies: Vec<(CopyKey, Copied)>,
+    /// Nanoseconds by device and bin: kernels, copies, sets, graphs, any.
+    pub(super) busy: BTreeMap<u32, Vec<[u64; 5]>>,
+}
+
+impl Work {
+    /// Reads the work of a file, whose first memory event was at `first_ns` of the session.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read.
+    pub(super) fn read(
+        database: &Database,
+        selection: &Selection,
+        bins: &Bins,
+        first_ns: i64,
+    ) -> Result<Self> {
+        let filter = RowFilter {
+            pid: selection.pid,
+            device: selection.device,
+        };
+        let mut work = WorkByBin {
+            bins,
+            first_ns,
+            kernels: HashMap::new(),
+            copies: BTreeMap::new(),
+            takes_gpu_copies: !has_rows(database, COPIES)?,
+            busy: BTreeMap::new(),
+        };
+        gpu_rows::each(database, filter, |batch| work.batch(batch))?;
+        work.called_copies(database, filter)?;
+        Ok(work.finish())
+    }
+
+    /// Whether runs of kernels were recorded.
+    pub(super) fn has_runs(&self) -> bool {
+        !self.kernels.is_empty()
+    }
+
+    /// Number of figures.
+    pub(super) fn len(&self) -> usize {
+        let kernels = self.kernels.iter();
+        let kernels = kernels.map(|(_, _, kernel)| kernel.runs.len() + kernel.durations.len());
+        let copies = self.copies.iter();
+        let copies = copies.map(|(_, copied)| copied.copies.len() + copied.sizes.len());
+        kernels.chain(copies).sum()
+    }
+
+    /// Merges neighbouring bins.
+    pub(super) fn halve(&mut self) {
+        for (_, _, kernel) in &mut self.kernels {
+            kernel.runs.halve();
+            kernel.durations.halve();
+        }
+        for (_, copied) in &mut self.copies {
+            copied.copies.halve();
+            copied.sizes.halve();
+        }
+        for bins in self.busy.values_mut() {
+            let merged = bins.chunks(2).map(|pair| {
+                let mut sum = [0; 5];
+                for bin in pair {
+                    sum = std::array::from_fn(|kind| sum[kind] + bin[kind]);
+                }
+                sum
+            });
+            *bins = merged.collect();
+        }
+    }
+
+    /// Kernels by descending time, and copies.
+    pub(super) fn into_documents(self) -> (Vec<KernelDocument>, Vec<CopyDocument>) {
+        let kernels = self.kernels.into_iter().map(|(pid, name, kernel)| {
+            let [runs, total_ns] = kernel.runs.total();
+            KernelDocument {
+                pid,
+                name,
+                launches: runs.unsigned_abs(),
+                total_ns: Some(total_ns.unsigned_abs()),
+                changes: Some(kernel.runs.flat()),
+                histogram: Some(kernel.durations.flat_with_keys()),
+            }
+        });
+        let copies = self
+            .copies
+            .into_iter()
+            .map(|((pid, direction, mode), copied)| {
+                let [copies, bytes, ns] = copied.copies.total().map(i64::unsigned_abs);
+                CopyDocument {
+                    pid,
+                    direction: direction.name(),
+                    mode,
+                    copies,
+                    bytes,
+                    ns,
+                    changes: copied.copies.flat(),
+                    histogram: copied.sizes.flat_with_keys(),
+                }
+            });
+        (kernels.collect(), copies.collect())
+    }
+}
+
+fn has_rows(database: &Database, table: &str) -> Result<bool> {
+    let mut has_some = false;
+    database.each(table, &["t0"], "LIMIT 1", |_| has_some = true)?;
+    Ok(has_some)
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl WorkByBin<'_> {
+    /// Nanoseconds from the first memory event, of a time of a record.
+    fn since_first(&self, record_ns: u64) -> i64 {
+        let session_ns = record_ns.cast_signed().saturating_sub_unsigned(ZERO_NS);
+        session_ns.saturating_sub(self.first_ns)
+    }
+
+    fn batch(&mut self, batch: &ActivityBatch) {
+        for activity in &batch.activities {
+            let (work, device, start_ns, end_ns) = match &activity.record {
+                ActivityRecord::Kernel(r) => (WorkKind::Kernel, r.device, r.start_ns, r.end_ns),
+                ActivityRecord::Memcpy(r) => (WorkKind::Copy, r.device, r.start_ns, r.end_ns),
+                ActivityRecord::Memset(r) => (WorkKind::Set, r.device, r.start_ns, r.end_ns),
+                ActivityRecord::GraphTrace(r) => (WorkKind::Graph, r.device, r.start_ns, r.end_ns),
+                _ => continue,
+            };
+            let (start, end) = (self.since_first(start_ns), self.since_first(end_ns));
+            self.busy(work, device, start, end);
+            let ns = end_ns.saturating_sub(start_ns);
+            match &activity.record {
+                ActivityRecord::Kernel(_) => {
+                    let bin = self.bins.of(start);
+                    let key = (batch.pid, activity.name.clone());
+                    let kernel = self.kernels.entry(key).or_default();
+                    kernel.runs.add(bin, 0, [1, signed(ns)]);
+                    kernel.durations.add(bin, bucket(ns), [1]);
+                }
+                ActivityRecord::Memcpy(copy) if self.takes_gpu_copies => {
+                    let mode = match copy.flags & 1 {
+                        1 => Mode::Async,
+                        _ => Mode::Sync,
+                    };
+                    let key = (batch.pid, nsys::direction(copy.copy_kind), mode.name());
+                    self.copied(key, start, copy.size_bytes, ns);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn busy(&mut self, work: WorkKind, device: u32, start: i64, end: i64) {
+        let count = self.bins.count();
+        let gpu = self.busy.entry(device);
+        let gpu = gpu.or_insert_with(|| vec![ByWork::default(); count]);
+        let zero = self.bins.span(0).0;
+        let since_zero = |ns: i64| u64::try_from(ns.saturating_sub(zero)).unwrap_or(0);
+        let (first, last) = (self.bins.of(start), self.bins.of(end.max(start)));
+        for (bin, by_work) in gpu.iter_mut().enumerate().take(last + 1).skip(first) {
+            let (begins, ends) = self.bins.span(bin);
+            let begins = if bin == first { start } else { begins };
+            let ends = if bin == last { end } else { ends };
+            by_work.add(work, since_zero(begins), since_zero(ends));
+        }
+    }
+
+    fn copied(&mut self, key: CopyKey, time: i64, bytes: u64, ns: u64) {
+        let bin = self.bins.of(time);
+        let sorted = (key.0, key.1 as u8, key.2);
+        let (_, copied) = self
+            .copies
+            .entry(sorted)
+            .or_insert((key, Copied::default()));
+        copied.copies.add(bin, 0, [1, signed(bytes), signed(ns)]);
+        copied.sizes.add(bin, bucket(bytes), [1]);
+    }
+
+    /// Copies as they were called.
+    fn called_copies(&mut self, database: &Database, filter: RowFilter) -> Result<()> {
+        let columns = [
+            "t0",
+            "t1",
+            "bytes",
+            "globalPid",
+            "direction",
+            "mode",
+            "captured",
+            "result",
+        ];
+        database.each(COPIES, &columns, "", |row| {
+            let number = |column| integer(row, column);
+            let is_set = |column| number(column).is_some_and(|value| value != 0);
+            let Some(process) = number(3).filter(|&id| filter.includes(Some(id), None)) else {
+                return;
+            };
+            if is_set(6) || is_set(7) {
+                return;
+            }
+            let direction = text(row, 4).unwrap_or_default();
+            let known = Direction::ALL
+                .into_iter()
+                .find(|one| one.name() == direction);
+            let mode = match text(row, 5).unwrap_or_default() == Mode::Sync.name() {
+                true => Mode::Sync,
+                false => Mode::Async,
+            };
+            let key = (
+                ids::pid(process),
+                known.unwrap_or(Direction::Unknown),
+                mode.name(),
+            );
+            let start = number(0).unwrap_or(0);
+            let ns = number(1).unwrap_or(start).saturating_sub(start);
+            let bytes = u64::try_from(number(2).unwrap_or(0)).unwrap_or(0);
+            let time = start.saturating_sub(self.first_ns);
+            self.copied(key, time, bytes, u64::try_from(ns).unwrap_or(0));
+        })
+    }
+
+    fn finish(self) -> Work {
+        let mut kernels: Vec<_> = self.kernels.into_iter().collect();
+        let rank = |(pid, _): &(u32, Option<Arc<str>>), kernel: &KernelRuns| {
+            (Reverse(kernel.runs.total()[1]), *pid)
+        };
+        kernels.sort_by(|(a, one), (b, other)| {
+            rank(a, one)
+                .cmp(&rank(b, other))
+                .then_with(|| a.1.cmp(&b.1))
+        });
+        let rest = kernels.split_off(kernels.len().min(KERNELS));
+        let named = kernels.into_iter().map(|((pid, name), kernel)| {
+            let name = name.map_or("(no name)".to_owned(), |name| symbols::demangle(&name));
+            (pid, name, kernel)
+        });
+        let mut kernels: Vec<_> = named.collect();
+        let mut others: BTreeMap<u32, KernelRuns> = BTreeMap::new();
+        for ((pid, _), kernel) in rest {
+            let other = others.entry(pid).or_default();
+            other.runs.merge(&kernel.runs);
+            other.durations.merge(&kernel.durations);
+        }
+        let others = others.into_iter();
+        kernels.extend(others.map(|(pid, kernel)| (pid, "(other kernels)".to_owned(), kernel)));
+        let busy = self.busy.into_iter().map(|(device, bins)| {
+            let spent = bins.iter().map(|bin| {
+                let spent = bin.spent();
+                let kinds = [spent.kernel_ns, spent.copy_ns, spent.set_ns, spent.graph_ns];
+                let [kernels, copies, sets, graphs] = kinds;
+                [kernels, copies, sets, graphs, spent.any_ns]
+            });
+            (device, spent.collect())
+        });
+        Work {
+            kernels,
+            copies: self.copies.into_values().collect(),
+            busy: busy.collect(),
+        }
+    }
+}
