@@ -28,9 +28,7 @@ export function h<K extends keyof HTMLElementTagNameMap>(
 export function add(parent: Node, ...children: Child[]): void {
     for (const child of children) {
         if (child === null || child === undefined || child === false) continue;
-        parent.appendChild(
-            typeof child === 'string' ? document.createTextNode(printable(child)) : child,
-        );
+        parent.appendChild(typeof child === 'string' ? document.createTextNode(printable(child)) : child);
     }
 }
 

@@ -68,9 +68,7 @@ function header(found: ReportDocument): HTMLElement {
 function render(found: ReportDocument, page: HTMLElement): void {
     const scale = scaleOf(found.runs);
     const pair = found.runs.length > 1;
-    const views = found.runs.map(
-        (run, at) => new View(run, scale, pair ? ['before', 'after'][at]! : ''),
-    );
+    const views = found.runs.map((run, at) => new View(run, scale, pair ? ['before', 'after'][at]! : ''));
     const parts: (HTMLElement | null)[] = [];
     const grown = diffTable(found);
     parts.push(grown && section('Growth from before to after', [grown]));
@@ -78,9 +76,7 @@ function render(found: ReportDocument, page: HTMLElement): void {
         if (title === FILTERED_FROM) {
             const bars = views.map(rangeBar);
             if (bars.some((bar) => bar))
-                parts.push(
-                    h('div', { class: 'ranges runs' }, ...bars.filter((bar) => bar !== null)),
-                );
+                parts.push(h('div', { class: 'ranges runs' }, ...bars.filter((bar) => bar !== null)));
         }
         parts.push(section(title, views.map(build)));
     }
@@ -105,10 +101,7 @@ async function start(): Promise<void> {
         document.documentElement.dataset.ready = 'true';
     } catch (error) {
         const reason = error instanceof Error ? error.message : String(error);
-        fill(
-            page,
-            h('p', { class: 'loading', role: 'alert' }, `cannot show the report: ${reason}`),
-        );
+        fill(page, h('p', { class: 'loading', role: 'alert' }, `cannot show the report: ${reason}`));
         document.documentElement.dataset.ready = 'false';
         console.error(error);
     }

@@ -50,14 +50,7 @@ export class Table<T> {
         this.sortKey = options.sort;
         this.descending = !options.columns.find((one) => one.key === options.sort)?.text;
         const caption = h('caption', {}, options.caption);
-        const table = h(
-            'table',
-            { 'data-table': options.name },
-            caption,
-            this.head,
-            this.body,
-            this.foot,
-        );
+        const table = h('table', { 'data-table': options.name }, caption, this.head, this.body, this.foot);
         this.element = h('div', { class: 'table' }, scroller(options.caption, table), this.more);
     }
 
@@ -75,18 +68,13 @@ export class Table<T> {
         const shown = this.all ? sorted : sorted.slice(0, FIRST);
         const rows = shown.flatMap((row) => this.row(row));
         this.body.replaceChildren(...rows);
-        if (rows.length === 0)
-            add(this.body, this.line(this.options.empty ?? 'nothing in this range'));
+        if (rows.length === 0) add(this.body, this.line(this.options.empty ?? 'nothing in this range'));
         this.drawFoot();
         this.drawMore(shown.length);
     }
 
     private line(content: Node | string): HTMLTableRowElement {
-        return h(
-            'tr',
-            { class: 'line' },
-            h('td', { colspan: this.options.columns.length }, content),
-        );
+        return h('tr', { class: 'line' }, h('td', { colspan: this.options.columns.length }, content));
     }
 
     private sorted(): T[] {
@@ -101,22 +89,17 @@ export class Table<T> {
         const cells = this.options.columns.map((column) => {
             const active = column.key === this.sortKey;
             const order = this.descending ? 'descending' : 'ascending';
+            const mark = this.descending ? '▾' : '▴';
+            const arrow = active ? h('span', { class: 'arrow', 'aria-hidden': 'true' }, mark) : null;
             const button = h(
                 'button',
                 { type: 'button', title: column.hint, onclick: () => this.sortBy(column) },
+                column.text ? null : arrow,
                 column.title,
-                h(
-                    'span',
-                    { class: 'arrow', 'aria-hidden': 'true' },
-                    active ? (this.descending ? '▾' : '▴') : '',
-                ),
+                column.text ? arrow : null,
             );
             const sort = active ? order : 'none';
-            return h(
-                'th',
-                { scope: 'col', class: column.text && 'text', 'aria-sort': sort },
-                button,
-            );
+            return h('th', { scope: 'col', class: column.text && 'text', 'aria-sort': sort }, button);
         });
         const focused = [...this.head.querySelectorAll('button')].indexOf(
             document.activeElement as HTMLButtonElement,
@@ -134,19 +117,12 @@ export class Table<T> {
     private row(row: T): HTMLTableRowElement[] {
         const id = this.options.id(row);
         const line = h('tr', { 'data-id': id });
-        this.options.columns.forEach((column, index) =>
-            line.append(this.cell(row, line, column, index)),
-        );
+        this.options.columns.forEach((column, index) => line.append(this.cell(row, line, column, index)));
         if (this.options.choose) this.makeChoosable(line, row);
         return this.open.has(id) ? [line, this.detailLine(row)] : [line];
     }
 
-    private cell(
-        row: T,
-        line: HTMLTableRowElement,
-        column: Column<T>,
-        index: number,
-    ): HTMLTableCellElement {
+    private cell(row: T, line: HTMLTableRowElement, column: Column<T>, index: number): HTMLTableCellElement {
         const value = column.value(row);
         const cell = h(index === 0 ? 'th' : 'td', {
             scope: index === 0 && 'row',
@@ -154,15 +130,10 @@ export class Table<T> {
             'data-key': column.key,
             'data-value': value,
         });
-        for (const [key, one] of Object.entries(column.data?.(row) ?? {}))
-            cell.dataset[key] = `${one}`;
+        for (const [key, one] of Object.entries(column.data?.(row) ?? {})) cell.dataset[key] = `${one}`;
         const content = column.cell(row);
         if (index > 0 || !(this.options.detail || this.options.choose)) add(cell, content);
-        else
-            add(
-                cell,
-                this.options.detail ? this.opener(row, line, content) : this.picker(row, content),
-            );
+        else add(cell, this.options.detail ? this.opener(row, line, content) : this.picker(row, content));
         return cell;
     }
 
@@ -229,13 +200,8 @@ export class Table<T> {
         const cells = columns.map((column, index) => {
             if (index === 0) return h('th', { scope: 'row' }, 'total');
             const total = column.total?.(this.rows);
-            const cell = h(
-                'td',
-                { 'data-key': column.key, 'data-value': total?.value },
-                total?.show,
-            );
-            for (const [key, one] of Object.entries(total?.data ?? {}))
-                cell.dataset[key] = `${one}`;
+            const cell = h('td', { 'data-key': column.key, 'data-value': total?.value }, total?.show);
+            for (const [key, one] of Object.entries(total?.data ?? {})) cell.dataset[key] = `${one}`;
             return cell;
         });
         fill(this.foot, h('tr', {}, ...cells));
@@ -247,11 +213,7 @@ export class Table<T> {
             this.all = true;
             this.draw();
         };
-        const button = h(
-            'button',
-            { type: 'button', onclick: show },
-            `Show all ${count(this.rows.length)}`,
-        );
+        const button = h('button', { type: 'button', onclick: show }, `Show all ${count(this.rows.length)}`);
         fill(this.more, rest > 0 && `The first ${count(shown)} rows. `, rest > 0 && button);
         this.more.hidden = rest === 0;
     }

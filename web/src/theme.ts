@@ -101,10 +101,7 @@ export function themeButton(): HTMLButtonElement {
     });
     onTheme(() => {
         button.textContent = theme() === 'dark' ? 'Light' : 'Dark';
-        button.setAttribute(
-            'aria-label',
-            `switch to ${theme() === 'dark' ? 'light' : 'dark'} colours`,
-        );
+        button.setAttribute('aria-label', `switch to ${theme() === 'dark' ? 'light' : 'dark'} colours`);
     });
     return button;
 }

@@ -73,10 +73,7 @@ export const tableValues = (page, name, nth = 0) =>
                         const { key, value, count } = cell.dataset;
                         const number = (text) =>
                             text === undefined || text === '' || isNaN(text) ? text : Number(text);
-                        return [
-                            key,
-                            count === undefined ? number(value) : [number(value), number(count)],
-                        ];
+                        return [key, count === undefined ? number(value) : [number(value), number(count)]];
                     }),
                 );
             const body = [...table.tBodies[0].rows].filter((row) => row.dataset.id !== undefined);

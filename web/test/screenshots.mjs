@@ -21,10 +21,11 @@ for (const colorScheme of ['light', 'dark']) {
         clip: { x: 0, y: 0, width: viewport.width, height: Math.max(900, header?.height ?? 0) },
     });
     // The range sticks to the top, over what is pictured.
-    await page.addStyleTag({ content: '' }).catch(() => {});
+    await page.evaluate(() => {
+        for (const bar of document.querySelectorAll('.ranges')) bar.style.position = 'static';
+    });
     for (const section of await page.locator('section').all()) {
         const title = await section.locator('h2').textContent();
-        await page.evaluate(() => document.querySelector('.ranges')?.setAttribute('hidden', ''));
         await section.screenshot({ path: join(out, name(title ?? 'section')) });
         console.log(join(out, name(title ?? 'section')));
     }

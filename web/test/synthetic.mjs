@@ -145,10 +145,7 @@ function makeMemory(next, options, edges, frames) {
     });
     const series = stacks.map((one) => liveByBin(one.changes, bins));
     const peaks = edges.slice(0, -1).map((from, bin) => {
-        const total = stacks.reduce(
-            (sum, one, at) => sum + (one.host ? 0 : series[at].peak[bin]),
-            0,
-        );
+        const total = stacks.reduce((sum, one, at) => sum + (one.host ? 0 : series[at].peak[bin]), 0);
         return [from + Math.floor((edges[bin + 1] - from) * 0.4), total];
     });
     const top = peaks.reduce((best, one) => (one[1] > best[1] ? one : best));
@@ -187,8 +184,7 @@ function makeAllocations(next, options, stacks, edges) {
     const rows = Array.from({ length: options.allocations }, (_, at) => {
         const time = Math.floor(next() * end);
         const ended = at % 4 === 0 ? 0 : at % 17 === 1 ? 2 : 1;
-        const gone =
-            ended === 0 ? null : ended === 2 ? end : time + Math.floor(next() * (end - time));
+        const gone = ended === 0 ? null : ended === 2 ? end : time + Math.floor(next() * (end - time));
         const bytes = 256 * (1 + Math.floor(next() ** 3 * 200_000));
         return [
             `0x${(0x7f0000000000 + at * 0x200000).toString(16)}`,
@@ -278,9 +274,7 @@ function makeGpus(next, edges) {
     const width = edges[1] - edges[0];
     const part = (share) => Array.from({ length: bins }, () => Math.floor(next() * share * width));
     const rows = { kernels: part(0.6), copies: part(0.25), sets: part(0.02), graphs: part(0.1) };
-    const busy = rows.kernels.map((ns, bin) =>
-        Math.min(width, ns + rows.copies[bin] + rows.sets[bin]),
-    );
+    const busy = rows.kernels.map((ns, bin) => Math.min(width, ns + rows.copies[bin] + rows.sets[bin]));
     return [
         {
             device: 0,
@@ -299,17 +293,9 @@ function makeSegments(next, sites) {
         const bytes = at < 12 ? 2 * MIB : at < 22 ? 20 * MIB : 64 * MIB;
         const blocks = [];
         for (let offset = 0; offset < bytes;) {
-            const length = Math.min(
-                bytes - offset,
-                512 * (1 + Math.floor(next() ** 2 * (bytes / 2048))),
-            );
+            const length = Math.min(bytes - offset, 512 * (1 + Math.floor(next() ** 2 * (bytes / 2048))));
             const free = next() < 0.35;
-            blocks.push(
-                offset,
-                length,
-                free ? -2 : Math.floor(next() * (sites + 1)) - 1,
-                free ? -1 : ages(),
-            );
+            blocks.push(offset, length, free ? -2 : Math.floor(next() * (sites + 1)) - 1, free ? -1 : ages());
             offset += length;
         }
         return { address: `0x${(0x7f4000000000 + at * 0x4000000).toString(16)}`, bytes, blocks };
@@ -342,9 +328,7 @@ function makePytorch(next, pid, edges, frames) {
     });
     const sums = times_ns.map((_, at) => values.reduce((sum, row) => sum + row[at], 0));
     let most = 0;
-    const reserved = sums.map(
-        (sum) => (most = Math.max(most, Math.ceil(sum / (20 * MIB)) * 20 * MIB)),
-    );
+    const reserved = sums.map((sum) => (most = Math.max(most, Math.ceil(sum / (20 * MIB)) * 20 * MIB)));
     const before_bytes = sums.map((_, at) => Math.max(0, 30 * MIB - at * MIB));
     const report = {
         device: 0,
@@ -445,9 +429,7 @@ export function makeRun(given = {}) {
         file: 'run.sqlite',
         title: 'python train.py, NVIDIA H100, 2026-11-24 11:00',
         start: '2026-11-24T11:00:00.000000000+00:00',
-        traced: [
-            `${options.pids.length} processes for ${options.seconds} s: memory, launches, copies`,
-        ],
+        traced: [`${options.pids.length} processes for ${options.seconds} s: memory, launches, copies`],
         lost: { complete: true, sentence: 'Nothing was lost.' },
         edges_ns: edges,
         frames,
@@ -458,9 +440,7 @@ export function makeRun(given = {}) {
             peak_bytes: memory.peak.bytes >> at,
             never_freed_bytes: 1024 * at,
             never_freed_allocations: at,
-            launches: kernels
-                .filter((one) => one.pid === pid)
-                .reduce((sum, one) => sum + one.launches, 0),
+            launches: kernels.filter((one) => one.pid === pid).reduce((sum, one) => sum + one.launches, 0),
             graph_launches: 0,
             kernel_ns: 1e9,
             copies: 5,

@@ -18,12 +18,7 @@ export class Histogram {
         private readonly text: (value: number) => string,
     ) {
         this.plot = h('div', { class: 'chart', role: 'img' });
-        const head = h(
-            'tr',
-            {},
-            h('th', { scope: 'col' }, heading),
-            h('th', { scope: 'col' }, 'Count'),
-        );
+        const head = h('tr', {}, h('th', { scope: 'col' }, heading), h('th', { scope: 'col' }, 'Count'));
         const table = h('table', { 'data-table': name }, h('thead', {}, head), this.figures);
         const open = details('figures of the chart', table);
         this.element = h('div', { class: 'histogram' }, this.title, this.plot, open);
@@ -40,10 +35,7 @@ export class Histogram {
         this.showFigures(known, counts);
         const [first, last] = [known[0]!, known[known.length - 1]!];
         const buckets = Array.from({ length: last - first + 1 }, (_, at) => first + at);
-        const data = [
-            buckets,
-            buckets.map((bucket) => counts.get(bucket) ?? 0),
-        ] as uPlot.AlignedData;
+        const data = [buckets, buckets.map((bucket) => counts.get(bucket) ?? 0)] as uPlot.AlignedData;
         this.chart?.destroy();
         this.chart = new uPlot(this.plotOptions(first, last), data, this.plot);
     }
@@ -64,7 +56,7 @@ export class Histogram {
             height: 190,
             legend: { show: false },
             cursor: { show: false },
-            padding: [10, 10, 0, 0],
+            padding: [10, 30, 0, 0],
             // A bar is from its bucket's lower edge to the next.
             scales: {
                 x: { time: false, range: [first - 0.2, last + 1.2] },
@@ -75,6 +67,7 @@ export class Histogram {
                     values: (_, splits) => splits.map((at) => this.text(2 ** at)),
                     incrs: [1, 2, 4, 8],
                     space: 62,
+                    size: 30,
                     grid: { show: false },
                 }),
                 axis({

@@ -113,8 +113,7 @@ function drag(element: HTMLElement, over: HTMLElement, view: View): void {
     element.addEventListener(
         'mousedown',
         (event) => {
-            if (!(event.shiftKey || event.button === 1) || !over.contains(event.target as Node))
-                return;
+            if (!(event.shiftKey || event.button === 1) || !over.contains(event.target as Node)) return;
             event.preventDefault();
             event.stopPropagation();
             const [from, to] = view.window;

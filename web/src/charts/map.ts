@@ -29,12 +29,7 @@ interface Row {
 function toRow({ address, bytes, blocks: flat }: Segment): Row {
     const blocks: Block[] = [];
     for (let at = 0; at < flat.length; at += 4) {
-        const [offset, length, site, age] = flat.slice(at, at + 4) as [
-            number,
-            number,
-            number,
-            number,
-        ];
+        const [offset, length, site, age] = flat.slice(at, at + 4) as [number, number, number, number];
         blocks.push({ offset, bytes: length, site, age });
     }
     const used = blocks.reduce((sum, one) => sum + (one.site === FREE ? 0 : one.bytes), 0);
@@ -50,8 +45,7 @@ export class MemoryMap {
         tabindex: 0,
         role: 'application',
         'aria-label': 'memory map of segments and blocks',
-        'aria-description':
-            'Arrow left and right move between blocks, up and down between segments.',
+        'aria-description': 'Arrow left and right move between blocks, up and down between segments.',
     });
     private readonly said = h('p', { class: 'said', role: 'status' });
     private readonly more = h('p', { class: 'more' });
@@ -175,9 +169,7 @@ export class MemoryMap {
         const one = this.rows[row];
         if (!one || row >= this.shown) return -1;
         const offset = (x - TEXT) / this.scale(one);
-        return one.blocks.findIndex(
-            (block) => offset >= block.offset && offset < block.offset + block.bytes,
-        );
+        return one.blocks.findIndex((block) => offset >= block.offset && offset < block.offset + block.bytes);
     }
 
     private select(row: number, block: number): void {
@@ -230,12 +222,7 @@ export class MemoryMap {
             if (block.site === FREE) continue;
             const wide = block.bytes * scale;
             ctx.fillStyle = this.color(block.site);
-            ctx.fillRect(
-                TEXT + block.offset * scale,
-                top,
-                Math.max(0.6, wide - (wide > 3 ? 1 : 0)),
-                BAR,
-            );
+            ctx.fillRect(TEXT + block.offset * scale, top, Math.max(0.6, wide - (wide > 3 ? 1 : 0)), BAR);
         }
         ctx.strokeStyle = colors().freeLine;
         ctx.lineWidth = 1;
@@ -260,11 +247,7 @@ export class MemoryMap {
             this.shown = this.rows.length;
             this.draw();
         };
-        const button = h(
-            'button',
-            { type: 'button', onclick: all },
-            `Show all ${count(this.rows.length)}`,
-        );
+        const button = h('button', { type: 'button', onclick: all }, `Show all ${count(this.rows.length)}`);
         fill(this.more, `The largest ${plural(shown, 'segment')}. `, button);
     }
 }

@@ -68,6 +68,7 @@ function label(chart: uPlot, text: string, at: number, top: number, color: strin
     const width = ctx.measureText(text).width;
     const gap = 9 * ratio;
     const start = at + gap + width > bbox.left + bbox.width ? at - gap - width : at + gap;
+    ctx.textAlign = 'left';
     ctx.textBaseline = 'middle';
     ctx.lineJoin = 'round';
     ctx.lineWidth = 3 * ratio;
@@ -109,7 +110,7 @@ export function drawIncidents(chart: uPlot, incidents: Memory['incidents']): voi
         ctx.setLineDash([]);
         vertical(chart, at);
         if (at < free) continue;
-        const top = bbox.top + bbox.height - 12 * devicePixelRatio;
+        const top = bbox.top + 10 * devicePixelRatio;
         free = label(chart, 'out of memory', at, top, colors().bad) + 8 * devicePixelRatio;
     }
     ctx.restore();
@@ -123,8 +124,7 @@ export function drawOverlay(chart: uPlot, overlay: Memory['overlay']): void {
             ctx.lineWidth = 1.6 * ratio;
             ctx.setLineDash(index % 2 ? [6 * ratio, 3 * ratio] : []);
             ctx.beginPath();
-            for (const [second, bytes] of points)
-                ctx.lineTo(x(chart, second * 1e9), y(chart, bytes));
+            for (const [second, bytes] of points) ctx.lineTo(x(chart, second * 1e9), y(chart, bytes));
             ctx.stroke();
         });
     });

@@ -2,7 +2,11 @@ import uPlot from 'uplot';
 import type { Timeline } from '../document';
 import { area, colors } from '../theme';
 
-const stepped = uPlot.paths.stepped!({ align: 1 });
+/** A line of steps without dots. */
+export const step: Pick<uPlot.Series, 'paths' | 'points'> = {
+    paths: uPlot.paths.stepped!({ align: 1 }),
+    points: { show: false },
+};
 
 /** No colour of its own for what is left over. */
 export const isRest = (label: string): boolean =>
@@ -27,12 +31,12 @@ export function stacked(timeline: Timeline, endNs: number): [uPlot.Series[], uPl
             fill: color,
             stroke: () => colors().surface,
             width: 0.5,
-            paths: stepped,
+            ...step,
         });
     });
     if (reserved) {
         rows.push(lasting(reserved));
-        series.push({ label: 'reserved', stroke: () => colors().ink, width: 1.6, paths: stepped });
+        series.push({ label: 'reserved', stroke: () => colors().ink, width: 1.6, ...step });
     }
     const all = [...times, Math.max(endNs / 1e9, times[last] ?? 0)];
     return [series, [all, ...rows] as uPlot.AlignedData];

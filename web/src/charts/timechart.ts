@@ -51,7 +51,7 @@ function axes(unit: TimeChartOptions['unit']): uPlot.Axis[] {
             ? (_: uPlot, splits: number[]) => splits.map((at) => shortSize(at))
             : (_: uPlot, splits: number[]) => splits.map((at) => `${at} %`);
     return [
-        axis({ values: timeLabels, space: 90, incrs: undefined }),
+        axis({ values: timeLabels, space: 90, size: 30 }),
         axis({
             values,
             size: 72,
@@ -102,7 +102,7 @@ export class TimeChart {
             width: 600,
             height: options.height,
             legend: { show: false },
-            padding: [12, 14, 0, 0],
+            padding: [12, 22, 0, 0],
             scales: {
                 x: { time: false, range: () => [view.window[0] / 1e9, view.window[1] / 1e9] },
                 y: { range: () => [0, options.top || 1] },

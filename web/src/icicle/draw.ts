@@ -44,8 +44,7 @@ function variation(name: string): number {
     return ((hash >>> 4) % 5) * 2 - 4;
 }
 
-const hue = (type: NodeType): [number, number, number] =>
-    colors()[type === 'process' ? 'root' : type];
+const hue = (type: NodeType): [number, number, number] => colors()[type === 'process' ? 'root' : type];
 
 export interface Marked {
     matches: Uint8Array | null;
@@ -53,12 +52,7 @@ export interface Marked {
 }
 
 /** Draws boxes with as much of their names as fits. */
-export function draw(
-    canvas: HTMLCanvasElement,
-    tree: StackTree,
-    boxes: Box[],
-    marked: Marked,
-): void {
+export function draw(canvas: HTMLCanvasElement, tree: StackTree, boxes: Box[], marked: Marked): void {
     const ctx = canvas.getContext('2d')!;
     const rows = Math.max(1, ...boxes.map((box) => box.row + 1));
     const width = canvas.clientWidth;
@@ -75,12 +69,7 @@ export function draw(
     if (!selected) return;
     ctx.strokeStyle = colors().ink;
     ctx.lineWidth = 2;
-    ctx.strokeRect(
-        selected.x + 1,
-        selected.row * ROW + 1,
-        Math.max(1, selected.width - 2),
-        ROW - 3,
-    );
+    ctx.strokeRect(selected.x + 1, selected.row * ROW + 1, Math.max(1, selected.width - 2), ROW - 3);
 }
 
 function drawBox(

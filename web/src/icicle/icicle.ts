@@ -6,8 +6,7 @@ import type { View } from '../view';
 import { type Box, ROW, draw, layout } from './draw';
 import { StackTree } from './tree';
 
-const KEYS =
-    'Arrow keys move between call frames, Enter zooms into one, Escape zooms out, Home shows all.';
+const KEYS = 'Arrow keys move between call frames, Enter zooms into one, Escape zooms out, Home shows all.';
 
 /** Call stacks as an icicle: the outermost frame on top, the width is the share. */
 export class Icicle {
@@ -41,14 +40,7 @@ export class Icicle {
             this.figures,
         );
         const open = details('figures of the chart', table);
-        this.element = h(
-            'div',
-            { class: 'icicle-box' },
-            this.searchBox(),
-            this.canvas,
-            this.said,
-            open,
-        );
+        this.element = h('div', { class: 'icicle-box' }, this.searchBox(), this.canvas, this.said, open);
         this.listen();
         view.on(['range', 'measure'], () => this.update());
         onTheme(() => this.draw());
@@ -70,18 +62,14 @@ export class Icicle {
             return h('span', { class: `key ${type}` }, text);
         });
         const keys = h('span', { class: 'keys' }, ...legend);
-        return h(
-            'div',
-            { class: 'tools' },
-            h('label', { class: 'search' }, 'Search ', input),
-            matched,
-            keys,
-        );
+        return h('div', { class: 'tools' }, h('label', { class: 'search' }, 'Search ', input), matched, keys);
     }
 
     private listen(): void {
         const { canvas } = this;
         canvas.addEventListener('mousemove', (event) => this.say(this.at(event) ?? this.selected));
+        canvas.addEventListener('focus', () => this.draw());
+        canvas.addEventListener('blur', () => this.draw());
         canvas.addEventListener('mouseleave', () => this.say(this.selected));
         canvas.addEventListener('click', (event) => {
             const node = this.at(event);
@@ -114,9 +102,7 @@ export class Icicle {
     private at(event: MouseEvent): number | null {
         const row = Math.floor(event.offsetY / ROW);
         const x = event.offsetX;
-        const box = this.boxes.find(
-            (one) => one.row === row && x >= one.x && x < one.x + one.width,
-        );
+        const box = this.boxes.find((one) => one.row === row && x >= one.x && x < one.x + one.width);
         return box ? box.node : null;
     }
 
@@ -150,13 +136,13 @@ export class Icicle {
         if (matched) {
             const all = tree.values[0]!;
             matched.dataset.matched = String(this.query.trim() ? value : '');
-            fill(
-                matched,
-                this.query.trim() ? `${this.text(value)}, ${share(value, all) || '0.0 %'}` : '',
-            );
+            fill(matched, this.query.trim() ? `${this.text(value)}, ${share(value, all) || '0.0 %'}` : '');
         }
         const marks = this.query.trim() ? matches : null;
-        draw(this.canvas, tree, this.boxes, { matches: marks, selected: this.selected });
+        draw(this.canvas, tree, this.boxes, {
+            matches: marks,
+            selected: document.activeElement === this.canvas ? this.selected : -1,
+        });
         this.say(this.selected);
         this.showFigures();
     }

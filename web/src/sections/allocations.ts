@@ -26,9 +26,7 @@ export function allocations(view: View, memory: Memory): HTMLElement | null {
         const at = view.cursorNs;
         const live = rows.filter((row) => {
             const [, , from, to, , stack] = row;
-            return (
-                from <= at && (to === null || to > at) && (view.host || !memory.stacks[stack]?.host)
-            );
+            return from <= at && (to === null || to > at) && (view.host || !memory.stacks[stack]?.host);
         });
         table.show(live);
         const bytes = live.reduce((sum, row) => sum + row[1], 0);

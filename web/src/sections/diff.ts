@@ -35,14 +35,8 @@ export function diffTable({ diff, runs }: ReportDocument): HTMLElement | null {
     const options = known.map(([name, text]): [string, string] => [name, text]);
     if (options[0]) show(options[0][0]);
     const command = commandLine();
-    command.show(
-        `gpuprobe report ${quoted(runs[0]!.file)} --diff ${quoted(runs[1]!.file)} --top all`,
-    );
-    const tools = h(
-        'div',
-        { class: 'tools' },
-        choice('memory', options, options[0]?.[0] ?? '', show),
-    );
+    command.show(`gpuprobe report ${quoted(runs[0]!.file)} --diff ${quoted(runs[1]!.file)} --top all`);
+    const tools = h('div', { class: 'tools' }, choice('memory', options, options[0]?.[0] ?? '', show));
     return h('div', {}, tools, sums, table.element, command.element);
 }
 
@@ -78,7 +72,12 @@ function columns(): Column<Grown>[] {
         cell: (row) => count(row.allocations[at]),
     });
     return [
-        { key: 'stack', title: '', value: (row) => row.stack.length, cell: () => 'stack' },
+        {
+            key: 'stack',
+            title: 'Frames',
+            value: (row) => row.stack.length,
+            cell: (row) => String(row.stack.length),
+        },
         {
             key: 'label',
             title: 'Call site',
@@ -91,11 +90,15 @@ function columns(): Column<Grown>[] {
             title: 'Change',
             value: grown,
             cell: (row) =>
-                h('span', { class: grown(row) > 0 ? 'grown' : 'shrunk' }, change(grown(row))),
+                h(
+                    'span',
+                    { class: grown(row) > 0 ? 'grown' : grown(row) < 0 ? 'shrunk' : 'zero' },
+                    change(grown(row)),
+                ),
         },
         bytes('before', 'Before', 0),
         bytes('after', 'After', 1),
-        counts('count_before', 'Allocations before', 0),
-        counts('count_after', 'after', 1),
+        counts('count_before', 'Count before', 0),
+        counts('count_after', 'Count after', 1),
     ];
 }

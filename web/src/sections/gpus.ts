@@ -1,4 +1,5 @@
-import uPlot from 'uplot';
+import type uPlot from 'uplot';
+import { step } from '../charts/stacked';
 import { TimeChart } from '../charts/timechart';
 import type { Gpu, GpuWork } from '../document';
 import { h } from '../dom';
@@ -9,8 +10,6 @@ import type { View } from '../view';
 
 const KINDS: GpuWork[] = ['kernels', 'copies', 'sets', 'graphs'];
 const COLORS: Record<GpuWork, number> = { kernels: 0, copies: 4, sets: 3, graphs: 2 };
-
-const stepped = uPlot.paths.stepped!({ align: 1 });
 
 /** Busy time of each GPU by kind of work, and idle time. */
 export function gpus(view: View): HTMLElement | null {
@@ -25,18 +24,10 @@ export function gpus(view: View): HTMLElement | null {
         onTheme(() => (box.style.background = color()));
         return h('span', { class: 'key' }, box, text);
     };
-    const kinds = KINDS.filter((kind) =>
-        known.some((gpu) => gpu.bins?.[kind]?.some((ns) => ns > 0)),
-    );
+    const kinds = KINDS.filter((kind) => known.some((gpu) => gpu.bins?.[kind]?.some((ns) => ns > 0)));
     const keys = kinds.map((kind) => swatch(kind, () => area(COLORS[kind])));
     const busy = swatch('busy with anything; above it the GPU is idle', () => colors().free);
-    return h(
-        'div',
-        {},
-        h('p', { class: 'keys' }, ...keys, busy),
-        ...charts,
-        busyTable(view, known),
-    );
+    return h('div', {}, h('p', { class: 'keys' }, ...keys, busy), ...charts, busyTable(view, known));
 }
 
 function busyChart(view: View, gpu: Gpu, title: string): HTMLElement {
@@ -55,14 +46,14 @@ function busyChart(view: View, gpu: Gpu, title: string): HTMLElement {
         label: kind,
         stroke: area(COLORS[kind]),
         width: 1.6,
-        paths: stepped,
+        ...step,
     });
     const busy: uPlot.Series = {
         label: 'busy',
         fill: () => colors().free,
         stroke: () => colors().freeLine,
         width: 1,
-        paths: stepped,
+        ...step,
     };
     const shares = row('busy');
     const chart = new TimeChart({
@@ -74,8 +65,7 @@ function busyChart(view: View, gpu: Gpu, title: string): HTMLElement {
         data: [times, shares, ...used.map(row)] as uPlot.AlignedData,
         top: 100,
         unit: 'percent',
-        valueText: (ns) =>
-            `busy ${(shares[Math.min(bins - 1, view.nearestEdge(ns))] ?? 0).toFixed(1)} %`,
+        valueText: (ns) => `busy ${(shares[Math.min(bins - 1, view.nearestEdge(ns))] ?? 0).toFixed(1)} %`,
     });
     return chart.element;
 }
@@ -91,12 +81,7 @@ function busyTable(view: View, known: Gpu[]): HTMLElement {
         title,
         value: (row) => row[key],
         cell: (row) =>
-            h(
-                'span',
-                {},
-                duration(row[key]),
-                h('small', {}, ` ${share(row[key], row.span) || '0.0 %'}`),
-            ),
+            h('span', {}, duration(row[key]), h('small', {}, ` ${share(row[key], row.span) || '0.0 %'}`)),
     });
     const gaps = ({ gpu }: Row): string =>
         gpu.gaps == null
@@ -130,9 +115,6 @@ function summed(view: View, gpu: Gpu): Row {
         (gpu.bins?.[name] ?? []).slice(view.from, view.to).reduce((all, ns) => all + ns, 0);
     const span = view.edges[view.to]! - view.edges[view.from]!;
     const busy = sum('busy');
-    const kinds = Object.fromEntries(KINDS.map((kind) => [kind, sum(kind)])) as Record<
-        GpuWork,
-        number
-    >;
+    const kinds = Object.fromEntries(KINDS.map((kind) => [kind, sum(kind)])) as Record<GpuWork, number>;
     return { gpu, span, busy, idle: Math.max(0, span - busy), ...kinds };
 }

@@ -29,24 +29,17 @@ function tiles(view: View): HTMLElement | null {
         tiles.push(tile('Peak', size(bytes), `at ${moment(time_ns, view.endNs - view.startNs)}`));
     }
     if (memory && view.sums) {
-        const gpu = memory.stacks
-            .map((one, index) => (one.host ? -1 : index))
-            .filter((at) => at >= 0);
+        const gpu = memory.stacks.map((one, index) => (one.host ? -1 : index)).filter((at) => at >= 0);
         const total = (row: Float64Array): number => gpu.reduce((sum, at) => sum + row[at]!, 0);
         const { never_freed, allocated } = view.sums;
         const never = plural(total(never_freed.count), 'allocation');
         tiles.push(tile('Never freed', size(total(never_freed.bytes)), never));
         tiles.push(
-            tile(
-                'Allocated',
-                size(total(allocated.bytes)),
-                plural(total(allocated.count), 'allocation'),
-            ),
+            tile('Allocated', size(total(allocated.bytes)), plural(total(allocated.count), 'allocation')),
         );
     }
     const launches = kernels.reduce((sum, one) => sum + one.launches, 0);
-    if (launches)
-        tiles.push(tile('Launches', count(launches), `of ${plural(kernels.length, 'kernel')}`));
+    if (launches) tiles.push(tile('Launches', count(launches), `of ${plural(kernels.length, 'kernel')}`));
     const copied = copies.reduce((sum, one) => sum + one.bytes, 0);
     const times = copies.reduce((sum, one) => sum + one.copies, 0);
     if (times) tiles.push(tile('Copied', size(copied), `in ${plural(times, 'copy')}`));
@@ -57,13 +50,8 @@ function tiles(view: View): HTMLElement | null {
 function processes(view: View): HTMLElement | null {
     if (view.run.processes.length === 0) return null;
     const name = (one: FileProcess): string => one.process ?? one.comm ?? '';
-    type Key =
-        'run_ns' | 'peak_bytes' | 'never_freed_bytes' | 'launches' | 'copies' | 'copied_bytes';
-    const number = (
-        key: Key,
-        title: string,
-        text: (value: number) => string,
-    ): Column<FileProcess> => ({
+    type Key = 'run_ns' | 'peak_bytes' | 'never_freed_bytes' | 'launches' | 'copies' | 'copied_bytes';
+    const number = (key: Key, title: string, text: (value: number) => string): Column<FileProcess> => ({
         key,
         title,
         value: (one) => one[key] ?? null,

@@ -140,9 +140,7 @@ function summed(view: View, memory: Memory, groups: Site[]): Site[] {
         }
         return site;
     });
-    return sites.filter((site) =>
-        NAMES.some((name) => site[name].count !== 0 || site[name].bytes !== 0),
-    );
+    return sites.filter((site) => NAMES.some((name) => site[name].count !== 0 || site[name].bytes !== 0));
 }
 
 /** The call stacks of a site, those first that have most of what is looked at. */
@@ -156,8 +154,7 @@ function stacksOf(view: View, memory: Memory, site: Site): HTMLElement {
         return h('div', {}, h('p', { class: 'note' }, head), frames(view, stack));
     });
     const rest = stacks.length - shown.length;
-    const more =
-        rest > 0 ? h('p', { class: 'note' }, `and ${plural(rest, 'more call stack')}`) : null;
+    const more = rest > 0 ? h('p', { class: 'note' }, `and ${plural(rest, 'more call stack')}`) : null;
     return h('div', { class: 'stacks' }, ...shown, more);
 }
 

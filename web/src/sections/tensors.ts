@@ -40,8 +40,7 @@ function allocator(view: View, one: Pytorch): HTMLElement {
 function tensorTimeline(view: View, one: Pytorch, title: string): HTMLElement {
     const lines = one.timeline!;
     const [series, data] = stacked(lines, view.endNs);
-    const total = (at: number): number =>
-        at < 0 ? 0 : lines.values.reduce((sum, row) => sum + row[at]!, 0);
+    const total = (at: number): number => (at < 0 ? 0 : lines.values.reduce((sum, row) => sum + row[at]!, 0));
     const chart = new TimeChart({
         view,
         name: 'tensors',
@@ -100,11 +99,7 @@ interface Row {
 }
 
 function tensorSites(view: View, one: Pytorch): HTMLElement {
-    const bytes = (
-        name: 'live' | 'allocated' | 'freed',
-        title: string,
-        hint: string,
-    ): Column<Row> => ({
+    const bytes = (name: 'live' | 'allocated' | 'freed', title: string, hint: string): Column<Row> => ({
         key: name,
         title,
         hint,
@@ -184,23 +179,13 @@ function mapWithFigures(one: Pytorch): HTMLElement {
     const items = known.map(([name, text, bytes]) => {
         const value = one.report[name] as number;
         const shown = bytes ? size(value) : count(value);
-        return h(
-            'div',
-            {},
-            h('dt', {}, text),
-            h('dd', { 'data-figure': name, 'data-value': value }, shown),
-        );
+        return h('div', {}, h('dt', {}, text), h('dd', { 'data-figure': name, 'data-value': value }, shown));
     });
     const map = new MemoryMap(one.map!.segments, one.sites);
     return h(
         'div',
         { class: 'map' },
-        h(
-            'div',
-            {},
-            h('h4', {}, 'Segments and their blocks at the end of the recording'),
-            map.element,
-        ),
+        h('div', {}, h('h4', {}, 'Segments and their blocks at the end of the recording'), map.element),
         h('dl', { class: 'figures' }, ...items),
     );
 }

@@ -90,9 +90,7 @@ function zoomButtons(view: View): HTMLElement {
         { class: 'zoom', role: 'group', 'aria-label': 'zoom' },
         button('+', 'zoom in', () => view.zoom(0.5, middle())),
         button('−', 'zoom out', () => view.zoom(2, middle())),
-        button('All', 'show all of the time', () =>
-            view.setWindow(view.scale.fromNs, view.scale.toNs),
-        ),
+        button('All', 'show all of the time', () => view.setWindow(view.scale.fromNs, view.scale.toNs)),
     );
 }
 
@@ -144,34 +142,16 @@ class Legend {
         const value = (key: string, bytes: number): HTMLElement =>
             h('td', { 'data-key': key, 'data-value': bytes }, size(bytes));
         this.cells.length = 0;
-        const row = (
-            label: string,
-            color: string | null,
-            of: (at: number) => number,
-        ): HTMLElement => {
+        const row = (label: string, color: string | null, of: (at: number) => number): HTMLElement => {
             const now = h('td', { 'data-key': 'now' });
             this.cells.push(now);
             const swatch = h('span', { class: 'swatch', 'aria-hidden': 'true' });
             if (color) swatch.style.background = color;
-            const head = h(
-                'th',
-                { scope: 'row', class: 'text', title: label },
-                color && swatch,
-                label,
-            );
-            return h(
-                'tr',
-                { 'data-id': label },
-                head,
-                now,
-                value('peak', of(peak)),
-                value('end', of(end)),
-            );
+            const head = h('th', { scope: 'row', class: 'text', title: label }, color && swatch, label);
+            return h('tr', { 'data-id': label }, head, now, value('peak', of(peak)), value('end', of(end)));
         };
         const rows = lines.labels.map((label, index) =>
-            row(label, area(index, isRest(label)), (at) =>
-                at < 0 ? 0 : lines.values[index]![at]!,
-            ),
+            row(label, area(index, isRest(label)), (at) => (at < 0 ? 0 : lines.values[index]![at]!)),
         );
         rows.reverse();
         fill(
@@ -188,12 +168,7 @@ class Legend {
             const swatch = h('span', { class: 'swatch line', 'aria-hidden': 'true' });
             swatch.style.background = overlayLine(index);
             const top = one.points.reduce((most, [, bytes]) => Math.max(most, bytes), 0);
-            const head = h(
-                'th',
-                { scope: 'row', class: 'text', title: one.label },
-                swatch,
-                one.label,
-            );
+            const head = h('th', { scope: 'row', class: 'text', title: one.label }, swatch, one.label);
             const most = h(
                 'td',
                 { colspan: 3, 'data-key': 'highest', 'data-value': top },
@@ -226,11 +201,7 @@ function incidents(view: View, memory: Memory): HTMLElement | null {
     const span = view.endNs - view.startNs;
     const items = memory.incidents.map((one) => {
         const go = (): void => view.setCursor(one.time_ns);
-        const when = h(
-            'button',
-            { type: 'button', class: 'link', onclick: go },
-            moment(one.time_ns, span),
-        );
+        const when = h('button', { type: 'button', class: 'link', onclick: go }, moment(one.time_ns, span));
         return h('li', {}, when, ` ${view.process(one.pid)}: ${one.text}`);
     });
     const title = `Out of memory: ${plural(items.length, 'request')} refused`;

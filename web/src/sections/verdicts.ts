@@ -7,13 +7,7 @@ import type { View } from '../view';
 type Grade = 'LEAK' | 'warn' | 'ok' | 'note';
 
 const LEAKS = ['growing', 'growing per cycle', 'contexts left behind'];
-const WARNINGS = [
-    'freed late',
-    'fragmentation',
-    'out of memory',
-    'idle context',
-    'never freed at exit',
-];
+const WARNINGS = ['freed late', 'fragmentation', 'out of memory', 'idle context', 'never freed at exit'];
 const FINE = ['plateau', 'one-off', 'cache'];
 
 /** The word that `gpuprobe explain` puts in front of a verdict. */
@@ -31,12 +25,7 @@ export function verdicts(view: View): HTMLElement | null {
     const pids = [...new Set(all.map((one) => one.pid))];
     const groups = pids.map((pid) => {
         const items = all.filter((one) => one.pid === pid).map(item);
-        return h(
-            'div',
-            {},
-            h('h3', {}, view.process(pid)),
-            h('ul', { class: 'verdicts' }, ...items),
-        );
+        return h('div', {}, h('h3', {}, view.process(pid)), h('ul', { class: 'verdicts' }, ...items));
     });
     const command = commandLine();
     command.show(`gpuprobe explain ${quoted(view.run.file)}`);
@@ -46,8 +35,7 @@ export function verdicts(view: View): HTMLElement | null {
 function item(one: Verdict): HTMLLIElement {
     const word = grade(one);
     const [first, ...more] = one.evidence;
-    const number =
-        one.site === null ? '' : ` ${one.tensors_of_device === null ? '#' : 'T'}${one.site}`;
+    const number = one.site === null ? '' : ` ${one.tensors_of_device === null ? '#' : 'T'}${one.site}`;
     const unsure = ['certain', 'likely'].includes(one.confidence) ? '' : ` (${one.confidence})`;
     const evidence = more.map((text) => h('li', {}, text));
     return h(

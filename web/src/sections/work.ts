@@ -12,9 +12,7 @@ import { note, panel } from './section';
 const SHORT = (ns: number): string => {
     if (ns < 1e3) return `${ns} ns`;
     if (ns < 1e6) return `${Number((ns / 1e3).toPrecision(3))} us`;
-    return ns < 1e9
-        ? `${Number((ns / 1e6).toPrecision(3))} ms`
-        : `${Number((ns / 1e9).toPrecision(3))} s`;
+    return ns < 1e9 ? `${Number((ns / 1e6).toPrecision(3))} ms` : `${Number((ns / 1e9).toPrecision(3))} s`;
 };
 const WHOLE = 'The command lists the whole run: --from and --to select memory events.';
 
@@ -31,6 +29,15 @@ export function work(view: View): HTMLElement | null {
         copies.length ? panel('copies', 'Copies', copyTable(view)) : null,
     );
 }
+
+/** A name with the process below it, if there are several. */
+const named = (name: string, process: string): Node =>
+    h(
+        'span',
+        { class: 'site' },
+        h('span', { class: 'elided', title: name }, name),
+        process ? h('small', {}, process) : null,
+    );
 
 /** The command of a table, which has no range. */
 function wholeRun(view: View, options: string): HTMLElement {
@@ -55,12 +62,7 @@ function kernelTable(view: View): HTMLElement {
     const table = new Table<KernelRow>({
         name: 'kernels',
         caption: 'Kernels',
-        columns: kernelColumns(
-            view,
-            processes.length > 1,
-            untimed.length < kernels.length,
-            () => all,
-        ),
+        columns: kernelColumns(view, processes.length > 1, untimed.length < kernels.length, () => all),
         sort: untimed.length < kernels.length ? 'total' : 'launches',
         id: ({ kernel }) => `${kernel.pid} ${kernel.name}`,
         choose: ({ kernel }) =>
@@ -78,32 +80,16 @@ function kernelTable(view: View): HTMLElement {
                   `Of ${plural(untimed.length, 'kernel')} only the launches of the whole run are known ` +
                       '(record with --activity for more): the range does not apply to them.',
               );
-    return h(
-        'div',
-        {},
-        table.element,
-        told,
-        histogram.element,
-        wholeRun(view, '--kernels --top all'),
-    );
+    return h('div', {}, table.element, told, histogram.element, wholeRun(view, '--kernels --top all'));
 }
 
 function kernelRow(view: View, kernel: Kernel): KernelRow {
     if (!kernel.changes) return { kernel, launches: kernel.launches, ns: kernel.total_ns };
-    const [, launches, ns] = sumFlat(kernel.changes, 3, view.from, view.to) as [
-        number,
-        number,
-        number,
-    ];
+    const [, launches, ns] = sumFlat(kernel.changes, 3, view.from, view.to) as [number, number, number];
     return { kernel, launches, ns };
 }
 
-function kernelColumns(
-    view: View,
-    several: boolean,
-    timed: boolean,
-    all: () => number,
-): Column<KernelRow>[] {
+function kernelColumns(view: View, several: boolean, timed: boolean, all: () => number): Column<KernelRow>[] {
     const mean = (row: KernelRow): number | null =>
         row.ns === null || row.launches === 0 ? null : row.ns / row.launches;
     const name = ({ kernel }: KernelRow): string => kernel.name;
@@ -124,17 +110,9 @@ function kernelColumns(
             title: 'Kernel',
             text: true,
             value: name,
-            cell: (row) => h('span', { class: 'elided', title: name(row) }, name(row)),
+            cell: (row) => named(name(row), several ? process(row) : ''),
         },
     ];
-    if (several)
-        columns.push({
-            key: 'process',
-            title: 'Process',
-            text: true,
-            value: process,
-            cell: process,
-        });
     columns.push({
         key: 'launches',
         title: 'Launches',
@@ -175,20 +153,12 @@ function copyTable(view: View): HTMLElement {
         sort: 'bytes',
         id: ({ of }) => `${of.pid} ${of.direction} ${of.mode}`,
         choose: ({ of }) =>
-            histogram.show(
-                `${of.direction}, ${of.mode}`,
-                buckets(of.histogram ?? [], view.from, view.to),
-            ),
+            histogram.show(`${of.direction}, ${of.mode}`, buckets(of.histogram ?? [], view.from, view.to)),
     });
     view.on(['range'], () => {
         const rows = copies.map((of): CopyRow => {
             if (!of.changes) return { of, copies: of.copies, bytes: of.bytes, ns: of.ns };
-            const sums = sumFlat(of.changes, 4, view.from, view.to) as [
-                number,
-                number,
-                number,
-                number,
-            ];
+            const sums = sumFlat(of.changes, 4, view.from, view.to) as [number, number, number, number];
             return { of, copies: sums[1], bytes: sums[2], ns: of.ns === null ? null : sums[3] };
         });
         table.show(rows.filter((row) => row.copies > 0));
@@ -203,7 +173,13 @@ function copyColumns(view: View): Column<CopyRow>[] {
     const process = ({ of }: CopyRow): string => view.process(of.pid);
     const several = view.run.processes.length > 1;
     const columns: Column<CopyRow>[] = [
-        { key: 'direction', title: 'Direction', text: true, value: direction, cell: direction },
+        {
+            key: 'direction',
+            title: 'Direction',
+            text: true,
+            value: direction,
+            cell: (row) => named(direction(row), several ? process(row) : ''),
+        },
         {
             key: 'mode',
             title: 'Mode',
@@ -211,7 +187,6 @@ function copyColumns(view: View): Column<CopyRow>[] {
             value: ({ of }) => of.mode,
             cell: ({ of }) => of.mode,
         },
-        { key: 'process', title: 'Process', text: true, value: process, cell: process },
         {
             key: 'copies',
             title: 'Copies',
@@ -240,5 +215,5 @@ function copyColumns(view: View): Column<CopyRow>[] {
         },
         { key: 'speed', title: 'GB/s', value: speed, cell: (row) => speed(row)?.toFixed(1) ?? '' },
     ];
-    return columns.filter((column) => several || column.key !== 'process');
+    return columns;
 }
