@@ -9,7 +9,7 @@ export function quoted(word: string): string {
 
 /** `--from` and `--to` of the range; neither for the whole run. */
 export function rangeOptions(view: View): string {
-    const from = view.from > 0 ? ` --from ${view.edges[view.from]}ns` : '';
+    const from = view.from > 0 && view.edges[view.from]! > 0 ? ` --from ${view.edges[view.from]}ns` : '';
     const to = view.to < view.bins ? ` --to ${view.edges[view.to]! - 1}ns` : '';
     return from + to;
 }

@@ -39,7 +39,7 @@ export const seconds = (ns: number): string => String(Number((ns / 1e9).toFixed(
 
 /** A moment of the run for people: enough digits to tell neighbours apart. */
 export function moment(ns: number, span: number): string {
-    const digits = span <= 0 ? 3 : Math.min(9, Math.max(0, Math.ceil(-Math.log10(span / 1e9)) + 4));
+    const digits = span <= 0 ? 3 : Math.min(9, Math.max(3, Math.ceil(-Math.log10(span / 1e9)) + 3));
     return `${(ns / 1e9).toFixed(digits)} s`;
 }
 

@@ -62,6 +62,12 @@ export class Table<T> {
         if (chosen) this.options.choose?.(chosen);
     }
 
+    /** Sorts by a column, the largest first. */
+    sort(key: string): void {
+        this.sortKey = key;
+        this.descending = true;
+    }
+
     private draw(): void {
         this.drawHead();
         const sorted = this.sorted();

@@ -39,6 +39,15 @@ export class View {
         this.window = [scale.fromNs, scale.toNs];
         this.ledger = run.memory && new Ledger(run.memory);
         this.cursorNs = run.memory?.peak?.time_ns ?? run.edges_ns[this.bins] ?? 0;
+        this.measure = this.firstMeasure();
+    }
+
+    /** Live memory, unless all processes have ended: then what they never freed, or the peak. */
+    private firstMeasure(): MeasureName {
+        const { sums, run } = this;
+        const any = (name: MeasureName): boolean =>
+            sums !== null && sums[name].bytes.some((bytes, at) => bytes > 0 && !run.memory!.stacks[at]!.host);
+        return (['live', 'never_freed'] as const).find(any) ?? 'peak';
     }
 
     get edges(): number[] {

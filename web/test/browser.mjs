@@ -61,25 +61,32 @@ export async function open(browser, path, options = {}) {
     return { page, seen, close: () => context.close() };
 }
 
-/** The raw values of a table: id of the row to key of the column to value. */
-export const tableValues = (page, name, nth = 0) =>
-    page
-        .locator(`table[data-table="${name}"]`)
-        .nth(nth)
-        .evaluate((table) => {
-            const cells = (row) =>
-                Object.fromEntries(
-                    [...row.querySelectorAll('[data-key]')].map((cell) => {
-                        const { key, value, count } = cell.dataset;
-                        const number = (text) =>
-                            text === undefined || text === '' || isNaN(text) ? text : Number(text);
-                        return [key, count === undefined ? number(value) : [number(value), number(count)]];
-                    }),
-                );
-            const body = [...table.tBodies[0].rows].filter((row) => row.dataset.id !== undefined);
-            const total = table.tFoot?.rows[0];
-            return {
-                rows: Object.fromEntries(body.map((row) => [row.dataset.id, cells(row)])),
-                total: total ? cells(total) : null,
-            };
+/** Asks for all rows of a table. */
+export async function showAll(scope, name) {
+    const box = scope.locator('.table', { has: scope.page().locator(`table[data-table="${name}"]`) });
+    const button = box.locator('.more:not([hidden]) button');
+    if ((await button.count()) > 0) await button.click();
+}
+
+/** The raw values of a table: id of the row to key of the column to value, or [value, count]. */
+export const tableValues = (scope, name, nth = 0) =>
+    scope.locator(`table[data-table="${name}"]`).nth(nth).evaluate(readTable);
+
+/** Runs in the page. */
+function readTable(table) {
+    const number = (text) =>
+        text === undefined || text === '' || Number.isNaN(Number(text)) ? text : Number(text);
+    const cells = (row) => {
+        const found = [...row.querySelectorAll('[data-key]')].map((cell) => {
+            const { key, value, count } = cell.dataset;
+            return [key, count === undefined ? number(value) : [number(value), number(count)]];
         });
+        return Object.fromEntries(found);
+    };
+    const body = [...table.tBodies[0].rows].filter((row) => row.dataset.id !== undefined);
+    const total = table.tFoot?.rows[0];
+    return {
+        rows: Object.fromEntries(body.map((row) => [row.dataset.id, cells(row)])),
+        total: total ? cells(total) : null,
+    };
+}

@@ -27,7 +27,7 @@ export class Histogram {
     }
 
     show(title: string, counts: Map<number, number>): void {
-        fill(this.title, title);
+        fill(this.title, h('span', { class: 'elided', title }, title));
         this.plot.setAttribute('aria-label', `${this.name} of ${title}`);
         const known = [...counts.keys()].sort((a, b) => a - b);
         this.element.hidden = known.length === 0;
@@ -83,7 +83,7 @@ export class Histogram {
                     stroke: () => colors().accent,
                     width: 0,
                     points: { show: false },
-                    paths: uPlot.paths.bars!({ size: [0.9, 80], align: 1 }),
+                    paths: uPlot.paths.bars!({ size: [0.92, Infinity], align: 1 }),
                 },
             ],
         };

@@ -6,7 +6,7 @@ import { type Column, Table } from '../table';
 import type { View } from '../view';
 import { panel } from './section';
 
-const ENDED = ['live at the end', 'freed', 'held when its process ended'];
+const ENDED = ['live at the end', 'freed', 'held at exit'];
 
 /** Allocations that are live at the cursor's time, the largest first. */
 export function allocations(view: View, memory: Memory): HTMLElement | null {

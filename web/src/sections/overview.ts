@@ -4,6 +4,7 @@ import { h } from '../dom';
 import { count, duration, moment, plural, size } from '../format';
 import { type Column, Table } from '../table';
 import type { View } from '../view';
+import { isSet } from './work';
 
 /** What was traced and lost, the main figures and the processes, all of the whole run. */
 export function overview(view: View): HTMLElement {
@@ -40,8 +41,8 @@ function tiles(view: View): HTMLElement | null {
     }
     const launches = kernels.reduce((sum, one) => sum + one.launches, 0);
     if (launches) tiles.push(tile('Launches', count(launches), `of ${plural(kernels.length, 'kernel')}`));
-    const copied = copies.reduce((sum, one) => sum + one.bytes, 0);
-    const times = copies.reduce((sum, one) => sum + one.copies, 0);
+    const copied = copies.reduce((sum, one) => sum + (isSet(one) ? 0 : one.bytes), 0);
+    const times = copies.reduce((sum, one) => sum + (isSet(one) ? 0 : one.copies), 0);
     if (times) tiles.push(tile('Copied', size(copied), `in ${plural(times, 'copy')}`));
     if (processes.length > 1) tiles.push(tile('Processes', count(processes.length), ''));
     return tiles.length ? h('dl', { class: 'tiles' }, ...tiles) : null;

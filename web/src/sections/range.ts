@@ -1,5 +1,5 @@
 import { h } from '../dom';
-import { moment, seconds } from '../format';
+import { moment, seconds, size } from '../format';
 import type { View } from '../view';
 
 /** The range that filters what is below: two inputs in seconds, and a reset. */
@@ -33,15 +33,26 @@ export function rangeBar(view: View): HTMLElement | null {
         from.value = seconds(start);
         to.value = seconds(end);
         reset.disabled = view.whole;
-        const span = view.endNs - view.startNs;
-        said.textContent = view.whole
-            ? 'the whole run'
-            : `${moment(end - start, span)} of ${moment(span, span)}, bins ${view.from + 1} to ${view.to} of ${view.bins}`;
+        said.textContent = about(view);
+        bar.dataset.peakNs = String(view.sums?.peakNs ?? '');
+        bar.dataset.peakBytes = String(view.sums?.peakBytes ?? '');
         bar.dataset.from = view.from === 0 ? '' : String(start);
         bar.dataset.to = view.to === view.bins ? '' : String(end - 1);
         bar.dataset.edges = `${view.from} ${view.to}`;
     });
     return bar;
+}
+
+/** How long the range is, and its peak. */
+function about(view: View): string {
+    const span = view.endNs - view.startNs;
+    const length = view.edges[view.to]! - view.edges[view.from]!;
+    const bins = `bins ${view.from + 1} to ${view.to} of ${view.bins}`;
+    const part = view.whole ? 'the whole run' : `${moment(length, span)}, ${bins}`;
+    const { peakNs, peakBytes } = view.sums ?? { peakNs: null, peakBytes: null };
+    return peakNs === null || peakBytes === null
+        ? part
+        : `${part}, peak ${size(peakBytes)} at ${moment(peakNs, span)}`;
 }
 
 /** A time in seconds that snaps to the nearest edge of a bin. */

@@ -32,7 +32,12 @@ export function siteTable(view: View, memory: Memory): HTMLElement {
         detail: (site) => stacksOf(view, memory, site),
     });
     const groups = grouped(view, memory);
-    view.on(['range', 'measure'], () => table.show(summed(view, memory, groups)));
+    let sorted: MeasureName | null = null;
+    view.on(['range', 'measure'], () => {
+        if (sorted !== view.measure) table.sort(view.measure);
+        sorted = view.measure;
+        table.show(summed(view, memory, groups));
+    });
     return table.element;
 }
 

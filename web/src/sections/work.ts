@@ -136,6 +136,9 @@ function kernelColumns(view: View, several: boolean, timed: boolean, all: () => 
     return [...columns, time('mean', 'Mean', mean)];
 }
 
+/** Memory sets are listed with copies, and are none. */
+export const isSet = ({ direction }: Copies): boolean => direction === 'set';
+
 interface CopyRow {
     of: Copies;
     copies: number;
@@ -148,7 +151,9 @@ function copyTable(view: View): HTMLElement {
     const histogram = new Histogram('copy-histogram', 'Size', shortSize);
     const table = new Table<CopyRow>({
         name: 'copies',
-        caption: 'Copies in the range',
+        caption: copies.some((one) => isSet(one))
+            ? 'Copies and memory sets in the range; the total is of copies'
+            : 'Copies in the range',
         columns: copyColumns(view),
         sort: 'bytes',
         id: ({ of }) => `${of.pid} ${of.direction} ${of.mode}`,
@@ -193,7 +198,7 @@ function copyColumns(view: View): Column<CopyRow>[] {
             value: (row) => row.copies,
             cell: (row) => count(row.copies),
             total: (rows) => {
-                const value = rows.reduce((sum, row) => sum + row.copies, 0);
+                const value = rows.reduce((sum, row) => sum + (isSet(row.of) ? 0 : row.copies), 0);
                 return { show: count(value), value };
             },
         },
@@ -203,7 +208,7 @@ function copyColumns(view: View): Column<CopyRow>[] {
             value: (row) => row.bytes,
             cell: (row) => size(row.bytes),
             total: (rows) => {
-                const value = rows.reduce((sum, row) => sum + row.bytes, 0);
+                const value = rows.reduce((sum, row) => sum + (isSet(row.of) ? 0 : row.bytes), 0);
                 return { show: size(value), value };
             },
         },
