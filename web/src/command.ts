@@ -39,34 +39,30 @@ function copyBySelection(text: string): boolean {
     return done;
 }
 
-function copyButton(label: string, text: string, says: string): HTMLButtonElement {
+function copyButton(label: string, says: string, text: () => string): HTMLButtonElement {
     const button = h(
         'button',
-        { type: 'button', 'aria-label': says, onclick: () => void copy(text, button, label) },
+        { type: 'button', 'aria-label': says, onclick: () => void copy(text(), button, label) },
         label,
     );
     return button;
 }
 
-/**
- * The command that gives the figures of a section, which follows what is chosen. With `json`, it is
- * offered with `--format json` too.
- */
-export function commandLine(json = true): {
-    element: HTMLElement;
-    show: (command: string) => void;
-} {
-    const element = h('p', { class: 'command' });
-    const show = (command: string): void => {
-        const asJson = `${command} --format json`;
-        element.dataset.command = command;
-        fill(
-            element,
-            h('span', { class: 'prompt' }, 'same figures'),
-            h('code', {}, command, json && h('span', { class: 'optional' }, ' --format json')),
-            copyButton('Copy', command, 'copy the command for text'),
-            json && copyButton('Copy for JSON', asJson, 'copy the command for JSON'),
-        );
+/** The command, in text and with `--format json`, that gives the figures of a section. */
+export function commandLine(): { element: HTMLElement; show: (command: string) => void } {
+    let command = '';
+    const code = h('code');
+    const element = h(
+        'p',
+        { class: 'command' },
+        h('span', { class: 'prompt' }, 'same figures'),
+        code,
+        copyButton('Copy', 'copy the command for text', () => command),
+        copyButton('Copy for JSON', 'copy the command for JSON', () => `${command} --format json`),
+    );
+    const show = (next: string): void => {
+        command = element.dataset.command = next;
+        fill(code, command, h('span', { class: 'optional' }, ' --format json'));
     };
     return { element, show };
 }

@@ -63,8 +63,7 @@ export async function open(browser, path, options = {}) {
 
 /** Asks for all rows of a table. */
 export async function showAll(scope, name) {
-    const box = scope.locator('.table', { has: scope.page().locator(`table[data-table="${name}"]`) });
-    const button = box.locator('.more:not([hidden]) button');
+    const button = scope.locator(`.table:has(table[data-table="${name}"]) .more:not([hidden]) button`);
     if ((await button.count()) > 0) await button.click();
 }
 

@@ -2,7 +2,8 @@ import { commandLine, report } from '../command';
 import type { AllocationRow, Memory } from '../document';
 import { h } from '../dom';
 import { count, duration, moment, plural, size } from '../format';
-import { type Column, Table } from '../table';
+import type { Column } from '../table/column';
+import { Table } from '../table/table';
 import type { View } from '../view';
 import { panel } from './section';
 

@@ -1,9 +1,9 @@
-import { quoted } from '../command';
-import { commandLine } from '../command';
+import { commandLine, quoted } from '../command';
 import type { Diff, Grown, ReportDocument } from '../document';
 import { choice, fill, h } from '../dom';
 import { change, count, size } from '../format';
-import { type Column, Table } from '../table';
+import type { Column } from '../table/column';
+import { Table } from '../table/table';
 
 /** Growth by call site between two runs. */
 export function diffTable({ diff, runs }: ReportDocument): HTMLElement | null {

@@ -4,7 +4,8 @@ import { TimeChart } from '../charts/timechart';
 import type { Gpu, GpuWork } from '../document';
 import { h } from '../dom';
 import { count, duration, plural, share } from '../format';
-import { type Column, Table } from '../table';
+import type { Column } from '../table/column';
+import { Table } from '../table/table';
 import { area, colors, onTheme } from '../theme';
 import type { View } from '../view';
 

@@ -5,8 +5,8 @@ import type { View } from '../view';
 /** The range that filters what is below: two inputs in seconds, and a reset. */
 export function rangeBar(view: View): HTMLElement | null {
     if (view.bins === 0) return null;
-    const from = input(view, 'from', (edge) => view.setRange(edge, view.to));
-    const to = input(view, 'to', (edge) => view.setRange(view.from, edge));
+    const from = input(view, 'from', (edge) => view.setRange(edge, edge < view.to ? view.to : view.bins));
+    const to = input(view, 'to', (edge) => view.setRange(edge > view.from ? view.from : 0, edge));
     const reset = h(
         'button',
         { type: 'button', class: 'reset', onclick: () => view.setRange(0, view.bins) },

@@ -2,7 +2,8 @@ import type { Memory } from '../document';
 import { h } from '../dom';
 import { count, plural, size } from '../format';
 import type { MeasureName } from '../sums';
-import { type Column, Table } from '../table';
+import type { Column } from '../table/column';
+import { Table } from '../table/table';
 import { type View, framePlace, frameText } from '../view';
 
 type Amount = { bytes: number; count: number };

@@ -1,15 +1,15 @@
-import { stacked, highest } from '../charts/stacked';
+import { MemoryMap } from '../charts/map';
+import { highest, isRest, stacked } from '../charts/stacked';
 import { TimeChart, stepAt } from '../charts/timechart';
 import { commandLine, rangeOptions, report } from '../command';
 import type { Pytorch, TensorSite } from '../document';
 import { details, h } from '../dom';
 import { count, size } from '../format';
-import { MemoryMap } from '../charts/map';
 import { sumFlat } from '../sums';
-import { type Column, Table } from '../table';
+import type { Column } from '../table/column';
+import { Table } from '../table/table';
 import { area, colors, onTheme } from '../theme';
 import type { View } from '../view';
-import { isRest } from '../charts/stacked';
 import { panel } from './section';
 import { frames } from './sites';
 

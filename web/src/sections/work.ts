@@ -4,7 +4,8 @@ import type { Copies, Kernel } from '../document';
 import { h } from '../dom';
 import { count, duration, plural, share, shortSize, size } from '../format';
 import { buckets, sumFlat } from '../sums';
-import { type Column, Table } from '../table';
+import type { Column } from '../table/column';
+import { Table } from '../table/table';
 import type { View } from '../view';
 import { gpus } from './gpus';
 import { note, panel } from './section';
@@ -65,8 +66,8 @@ function kernelTable(view: View): HTMLElement {
         columns: kernelColumns(view, processes.length > 1, untimed.length < kernels.length, () => all),
         sort: untimed.length < kernels.length ? 'total' : 'launches',
         id: ({ kernel }) => `${kernel.pid} ${kernel.name}`,
-        choose: ({ kernel }) =>
-            histogram.show(kernel.name, buckets(kernel.histogram ?? [], view.from, view.to)),
+        choose: (row) =>
+            histogram.show(row?.kernel.name ?? '', buckets(row?.kernel.histogram ?? [], view.from, view.to)),
     });
     view.on(['range'], () => {
         const rows = kernels.map((kernel) => kernelRow(view, kernel));
@@ -157,8 +158,11 @@ function copyTable(view: View): HTMLElement {
         columns: copyColumns(view),
         sort: 'bytes',
         id: ({ of }) => `${of.pid} ${of.direction} ${of.mode}`,
-        choose: ({ of }) =>
-            histogram.show(`${of.direction}, ${of.mode}`, buckets(of.histogram ?? [], view.from, view.to)),
+        choose: (row) =>
+            histogram.show(
+                row ? `${row.of.direction}, ${row.of.mode}` : '',
+                buckets(row?.of.histogram ?? [], view.from, view.to),
+            ),
     });
     view.on(['range'], () => {
         const rows = copies.map((of): CopyRow => {

@@ -1,33 +1,7 @@
-import { add, fill, h, scroller } from './dom';
-import { count } from './format';
-
-export interface Column<T> {
-    key: string;
-    title: string;
-    /** What the cell shows. */
-    cell: (row: T) => Node | string;
-    /** What it is sorted by, and its raw value for numbers. */
-    value: (row: T) => number | string | null;
-    text?: boolean;
-    hint?: string;
-    /** Further raw values of the cell, as data attributes. */
-    data?: (row: T) => Record<string, string | number>;
-    /** What the last line shows below the column. */
-    total?: (rows: T[]) => { show: string; value: number; data?: Record<string, string | number> };
-}
-
-export interface TableOptions<T> {
-    name: string;
-    caption: string;
-    columns: Column<T>[];
-    sort: string;
-    id: (row: T) => string;
-    /** What a row shows when it is opened. */
-    detail?: (row: T) => Node;
-    /** Called for the row that is chosen. */
-    choose?: (row: T) => void;
-    empty?: string;
-}
+import { add, fill, h, scroller } from '../dom';
+import { count } from '../format';
+import { type Column, type TableOptions, compare } from './column';
+import { TableHead } from './head';
 
 /** Rows shown before "Show all" is asked for. */
 const FIRST = 100;
@@ -41,16 +15,32 @@ export class Table<T> {
     private descending = true;
     private chosen: string | null = null;
     private readonly open = new Set<string>();
-    private readonly head = h('thead');
+    private readonly head: TableHead<T>;
     private readonly body = h('tbody');
     private readonly foot = h('tfoot');
-    private readonly more = h('p', { class: 'more' });
+    private readonly first = h('span');
+    private readonly showAll = h('button', {
+        type: 'button',
+        onclick: () => {
+            this.all = true;
+            this.draw();
+        },
+    });
+    private readonly more = h('p', { class: 'more' }, this.first, this.showAll);
 
     constructor(private readonly options: TableOptions<T>) {
         this.sortKey = options.sort;
         this.descending = !options.columns.find((one) => one.key === options.sort)?.text;
+        this.head = new TableHead(options.columns, (column) => this.sortBy(column));
         const caption = h('caption', {}, options.caption);
-        const table = h('table', { 'data-table': options.name }, caption, this.head, this.body, this.foot);
+        const table = h(
+            'table',
+            { 'data-table': options.name },
+            caption,
+            this.head.element,
+            this.body,
+            this.foot,
+        );
         this.element = h('div', { class: 'table' }, scroller(options.caption, table), this.more);
     }
 
@@ -59,7 +49,7 @@ export class Table<T> {
         const chosen = rows.find((row) => this.options.id(row) === this.chosen) ?? this.sorted()[0];
         if (this.options.choose) this.chosen = chosen ? this.options.id(chosen) : null;
         this.draw();
-        if (chosen) this.options.choose?.(chosen);
+        this.options.choose?.(chosen ?? null);
     }
 
     /** Sorts by a column, the largest first. */
@@ -69,7 +59,7 @@ export class Table<T> {
     }
 
     private draw(): void {
-        this.drawHead();
+        this.head.show(this.sortKey, this.descending);
         const sorted = this.sorted();
         const shown = this.all ? sorted : sorted.slice(0, FIRST);
         const rows = shown.flatMap((row) => this.row(row));
@@ -89,29 +79,6 @@ export class Table<T> {
         const keyed = this.rows.map((row) => ({ row, value: column.value(row) }));
         keyed.sort((a, b) => sign * compare(a.value, b.value));
         return keyed.map(({ row }) => row);
-    }
-
-    private drawHead(): void {
-        const cells = this.options.columns.map((column) => {
-            const active = column.key === this.sortKey;
-            const order = this.descending ? 'descending' : 'ascending';
-            const mark = this.descending ? '▾' : '▴';
-            const arrow = active ? h('span', { class: 'arrow', 'aria-hidden': 'true' }, mark) : null;
-            const button = h(
-                'button',
-                { type: 'button', title: column.hint, onclick: () => this.sortBy(column) },
-                column.text ? null : arrow,
-                column.title,
-                column.text ? arrow : null,
-            );
-            const sort = active ? order : 'none';
-            return h('th', { scope: 'col', class: column.text && 'text', 'aria-sort': sort }, button);
-        });
-        const focused = [...this.head.querySelectorAll('button')].indexOf(
-            document.activeElement as HTMLButtonElement,
-        );
-        fill(this.head, h('tr', {}, ...cells));
-        if (focused >= 0) this.head.querySelectorAll('button')[focused]?.focus();
     }
 
     private sortBy(column: Column<T>): void {
@@ -215,18 +182,8 @@ export class Table<T> {
 
     private drawMore(shown: number): void {
         const rest = this.rows.length - shown;
-        const show = (): void => {
-            this.all = true;
-            this.draw();
-        };
-        const button = h('button', { type: 'button', onclick: show }, `Show all ${count(this.rows.length)}`);
-        fill(this.more, rest > 0 && `The first ${count(shown)} rows. `, rest > 0 && button);
+        this.first.textContent = `The first ${count(shown)} rows. `;
+        this.showAll.textContent = `Show all ${count(this.rows.length)}`;
         this.more.hidden = rest === 0;
     }
-}
-
-function compare(a: number | string | null, b: number | string | null): number {
-    if (a === null || b === null) return a === b ? 0 : a === null ? -1 : 1;
-    if (typeof a === 'number' && typeof b === 'number') return a - b;
-    return String(a).localeCompare(String(b), 'en', { numeric: true });
 }

@@ -1,0 +1,241 @@
+// Light, dark and printed; by keyboard alone; large documents; two runs.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { launch, open, tableValues } from './browser.mjs';
+import * as oracle from './oracle.mjs';
+import { brush, edges, scene } from './scene.mjs';
+import { makeDocument, makeLarge, makePair, makeRun } from './synthetic.mjs';
+
+const run = makeRun({ seed: 8 });
+const pages = scene();
+
+const background = (page) =>
+    page.evaluate(() => getComputedStyle(document.querySelector('section')).backgroundColor);
+const theme = (page) => page.evaluate(() => document.documentElement.dataset.theme);
+
+/** How much text on the page has less contrast to its background than 4.5 to 1. */
+const lowContrast = (page) =>
+    page.evaluate(() => {
+        const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+        const rgb = (color) => {
+            canvas.clearRect(0, 0, 1, 1);
+            canvas.fillStyle = color;
+            canvas.fillRect(0, 0, 1, 1);
+            return [...canvas.getImageData(0, 0, 1, 1).data];
+        };
+        const light = (color) => {
+            const [r, g, b] = rgb(color).map((value) =>
+                value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4,
+            );
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const behind = (element) => {
+            for (let at = element; at; at = at.parentElement) {
+                const color = getComputedStyle(at).backgroundColor;
+                if (rgb(color)[3] === 255) return color;
+            }
+            return 'white';
+        };
+        const found = [];
+        for (const element of document.querySelectorAll('body *')) {
+            const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+            if (!own || element.closest('[hidden], script, button:disabled') || element.offsetParent === null)
+                continue;
+            const [a, b] = [light(getComputedStyle(element).color), light(behind(element))];
+            const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+            if (ratio < 4.5)
+                found.push(
+                    `${element.tagName} ${element.className} ${element.textContent.slice(0, 30)} ${ratio.toFixed(2)}`,
+                );
+        }
+        return [...new Set(found)];
+    });
+
+for (const colorScheme of ['light', 'dark']) {
+    test(`${colorScheme} colours follow the system, text is readable, and the button changes them`, async () => {
+        const { page, seen, close } = await pages.show(makeDocument(run), { colorScheme });
+        assert.equal(await theme(page), colorScheme);
+        assert.deepEqual(await lowContrast(page), []);
+        const before = await background(page);
+        await page.getByRole('button', { name: /switch to/ }).click();
+        assert.notEqual(await theme(page), colorScheme);
+        assert.notEqual(await background(page), before);
+        assert.deepEqual(await lowContrast(page), []);
+        assert.deepEqual(seen.errors, []);
+        await close();
+    });
+}
+
+test('print is light, without buttons, with all rows that are shown', async () => {
+    const { page, close } = await pages.show(makeDocument(run), { colorScheme: 'dark' });
+    await page.emulateMedia({ media: 'print' });
+    await page.waitForFunction(() => document.documentElement.dataset.theme === 'light');
+    assert.equal(await page.locator('nav').isVisible(), false);
+    assert.equal(
+        await page
+            .getByRole('button', { name: /copy the command/ })
+            .first()
+            .isVisible(),
+        false,
+    );
+    assert.equal(await page.locator('.command code').first().isVisible(), true);
+    const cut = await page
+        .locator('.scroller')
+        .evaluateAll((all) => all.filter((one) => getComputedStyle(one).overflow !== 'visible').length);
+    assert.equal(cut, 0);
+    assert.ok((await page.pdf()).length > 10_000);
+    await page.emulateMedia({ media: 'screen' });
+    await page.waitForFunction(() => document.documentElement.dataset.theme === 'dark');
+    await close();
+});
+
+for (const width of [1400, 700]) {
+    test(`nothing is wider than the window at ${width} pixels`, async () => {
+        const { page, close } = await pages.show(makeDocument(run), { viewport: { width, height: 900 } });
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+        assert.ok(wide <= width, `${wide}`);
+        await close();
+    });
+}
+
+test('all controls are reached by Tab alone, with a name and a visible focus', async () => {
+    const { page, close } = await pages.show(makeDocument(makeRun({ seed: 8, stacks: 12, allocations: 10 })));
+    const all = await page.evaluate(() => {
+        const wanted = 'a[href], button:not(:disabled), input, summary, [tabindex="0"]';
+        const visible = [...document.querySelectorAll(wanted)].filter((one) => one.checkVisibility());
+        // Of radio buttons, Tab reaches the one that is checked.
+        const stops = visible.filter((one) => one.type !== 'radio' || one.checked);
+        stops.forEach((one, at) => (one.dataset.stop = at));
+        return stops.length;
+    });
+    const reached = new Set();
+    for (let step = 0; step < all + 20 && reached.size < all; step += 1) {
+        await page.keyboard.press('Tab');
+        const seen = await page.evaluate(() => {
+            const one = document.activeElement;
+            const focused = one.type === 'radio' ? one.nextElementSibling : one;
+            const style = getComputedStyle(focused);
+            const named = one.getAttribute('aria-label') || one.labels?.[0]?.textContent || one.textContent;
+            return {
+                stop: one.dataset.stop,
+                outline: style.outlineStyle,
+                name: named?.trim(),
+                tag: one.outerHTML.slice(0, 80),
+            };
+        });
+        if (seen.stop === undefined) continue;
+        reached.add(seen.stop);
+        assert.notEqual(seen.outline, 'none', `no visible focus: ${seen.tag}`);
+        assert.ok(seen.name, `no name: ${seen.tag}`);
+    }
+    assert.equal(reached.size, all);
+    await close();
+});
+
+test('by keys alone: range, measure, icicle, row of a table, histogram, memory map', async () => {
+    const { page, close } = await pages.show(makeDocument(run));
+    const tabTo = async (selector) => {
+        for (let step = 0; step < 400; step += 1) {
+            await page.keyboard.press('Tab');
+            if (await page.evaluate((wanted) => document.activeElement.matches(wanted), selector)) return;
+        }
+        assert.fail(`Tab does not reach ${selector}`);
+    };
+    await tabTo('[data-chart="memory"]');
+    await page.keyboard.press('Home');
+    for (let step = 0; step < 10; step += 1) await page.keyboard.press('Shift+ArrowRight');
+    assert.deepEqual(await edges(page), [0, 10]);
+    await tabTo('input[type="radio"][value="live"]');
+    await page.keyboard.press('ArrowRight');
+    assert.equal(await page.locator('input[value="peak"]').isChecked(), true);
+    await tabTo('canvas.icicle');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('Enter');
+    const zoomed = await page.locator('table[data-table="icicle"] tbody th').first().textContent();
+    assert.match(zoomed, /\(47\d\d\)$/);
+    await page.keyboard.press('Escape');
+    assert.equal(
+        await page.locator('table[data-table="icicle"] tbody th').first().textContent(),
+        'all call sites',
+    );
+    await tabTo('table[data-table="sites"] .opener');
+    await page.keyboard.press('Enter');
+    assert.equal(await page.locator('tr.detail').count(), 1);
+    await tabTo('canvas.segments');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowRight');
+    const block = run.pytorch[0].map.segments;
+    assert.match(await page.locator('.map .said').textContent(), /at offset .* of segment 0x/);
+    assert.ok(block.length > 1);
+    await tabTo('table[data-table="kernels"] .picker[aria-pressed="false"]');
+    await page.keyboard.press('Enter');
+    const chosen = await page.locator('table[data-table="kernels"] tr.chosen').getAttribute('data-id');
+    const kernel = run.kernels.find((one) => chosen === `${one.pid} ${one.name}`);
+    const { rows } = await tableValues(page, 'kernel-histogram');
+    const shown = Object.fromEntries(Object.entries(rows).map(([bucket, row]) => [bucket, row.count]));
+    assert.deepEqual(shown, oracle.histogram(kernel.histogram, 0, 10));
+    await close();
+});
+
+test('a document of 10 million events opens within 5 s and follows a range at once', async () => {
+    const large = makeLarge();
+    const [only] = large.runs;
+    const changes = only.memory.stacks.reduce((sum, one) => sum + one.changes.length / 9, 0);
+    assert.ok(only.memory.stacks.length === 20_000 && changes >= 150_000 && only.edges_ns.length === 257);
+    // A browser of its own: opening is timed from the first byte to the last section.
+    const browser = await launch();
+    const { close: closeFirst } = await pages.show(large);
+    await closeFirst();
+    const began = performance.now();
+    const { page, seen, close } = await open(browser, pages.last());
+    const opened = performance.now() - began;
+    assert.ok(opened < 5000, `opened in ${opened.toFixed(0)} ms`);
+    const brushed = performance.now();
+    await brush(page, only, 40, 200);
+    const took = performance.now() - brushed;
+    const { total } = await tableValues(page, 'sites');
+    assert.deepEqual(total.never_freed, oracle.sites(only, 40, 200).total.never_freed);
+    assert.ok(took < 3000, `brushed in ${took.toFixed(0)} ms`);
+    console.log(`10 million events: opened in ${opened.toFixed(0)} ms, two ranges in ${took.toFixed(0)} ms`);
+    assert.deepEqual(seen.errors, []);
+    await close();
+    await browser.close();
+});
+
+test('two runs are side by side, to the same scale, with the growth on top', async () => {
+    const pair = makePair();
+    const { page, seen, close } = await pages.show(pair);
+    const headings = await page.locator('h2').allTextContents();
+    assert.equal(headings[0], 'Growth from before to after');
+    const { rows } = await tableValues(page, 'diff');
+    for (const { label, stack, bytes, allocations } of pair.diff.never_freed) {
+        const row = rows[`${label} ${stack.join(' ')}`];
+        assert.deepEqual([row.before, row.after, row.change], [...bytes, bytes[1] - bytes[0]]);
+        assert.deepEqual([row.count_before, row.count_after], allocations);
+    }
+    const charts = page.locator('[data-chart="memory"]');
+    assert.equal(await charts.count(), 2);
+    const windows = await charts.evaluateAll((all) => all.map((one) => one.dataset.window));
+    assert.equal(windows[0], windows[1]);
+    const [left, right] = [await charts.nth(0).boundingBox(), await charts.nth(1).boundingBox()];
+    assert.ok(left.x + left.width <= right.x && Math.abs(left.y - right.y) < 1);
+    await brush(page, pair.runs[1], 10, 30, 1);
+    assert.deepEqual(await edges(page, 0), [0, 64], 'a range is of one run');
+    for (const [nth, from, to] of [
+        [0, 0, 64],
+        [1, 10, 30],
+    ]) {
+        const { total } = await tableValues(page, 'sites', nth);
+        const expected = oracle.sites(pair.runs[nth], from, to).total;
+        assert.deepEqual(total.never_freed, expected.never_freed);
+        assert.deepEqual(total.peak, expected.peak);
+    }
+    const command = page.locator('[data-command*="--diff"]');
+    assert.equal(
+        await command.getAttribute('data-command'),
+        'gpuprobe report monday.sqlite --diff tuesday.sqlite --top all',
+    );
+    assert.deepEqual(seen, { requests: [], violations: [], dialogs: [], errors: [] });
+    await close();
+});

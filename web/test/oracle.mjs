@@ -1,0 +1,139 @@
+// The figures of a range, computed from the document change by change, the slow and plain way.
+
+/** Changes of a stack as objects. */
+function* changesOf({ changes }) {
+    for (let at = 0; at < changes.length; at += 9) {
+        const [bin, bytes, count, freedBytes, frees, heldBytes, held, peakBytes, peakCount] = changes.slice(
+            at,
+            at + 9,
+        );
+        yield { bin, bytes, count, freedBytes, frees, heldBytes, held, peakBytes, peakCount };
+    }
+}
+
+/** The bin with the highest total within the range, the first of equals. */
+export function peakBin(run, from, to) {
+    const bins = run.memory.bins.map(([ns, bytes], bin) => ({ ns, bytes, bin })).slice(from, to);
+    return bins.reduce((best, one) => (one.bytes > best.bytes ? one : best));
+}
+
+/** What a stack has in the bins `from` up to, not including, `to`: [bytes, allocations] each. */
+export function ofStack(run, stack, from, to) {
+    const top = peakBin(run, from, to).bin;
+    const sums = { live: [0, 0], peak: [0, 0], allocated: [0, 0], freed: [0, 0], never_freed: [0, 0] };
+    const put = (name, bytes, count) => {
+        sums[name][0] += bytes;
+        sums[name][1] += count;
+    };
+    for (const one of changesOf(stack)) {
+        const left = [one.bytes - one.freedBytes, one.count - one.frees];
+        const live = [left[0] - one.heldBytes, left[1] - one.held];
+        if (one.bin < to) put('never_freed', ...left);
+        if (one.bin < to) put('live', ...live);
+        if (one.bin >= from && one.bin < to) put('allocated', one.bytes, one.count);
+        if (one.bin >= from && one.bin < to) put('freed', one.freedBytes, one.frees);
+        if (one.bin < top) put('peak', ...live);
+        if (one.bin === top) put('peak', one.peakBytes, one.peakCount);
+    }
+    return sums;
+}
+
+function addUp(into, sums) {
+    for (const [name, [bytes, count]] of Object.entries(sums)) {
+        into[name] ??= [0, 0];
+        into[name][0] += bytes;
+        into[name][1] += count;
+    }
+    return into;
+}
+
+/** Sums by call site, and of all; sites without anything in the range are left out. */
+export function sites(run, from, to, host = false) {
+    const rows = {};
+    for (const stack of run.memory.stacks) {
+        if (stack.host && !host) continue;
+        rows[stack.site] = addUp(rows[stack.site] ?? {}, ofStack(run, stack, from, to));
+    }
+    for (const [id, sums] of Object.entries(rows)) {
+        if (
+            Object.values(sums)
+                .flat()
+                .every((value) => value === 0)
+        )
+            delete rows[id];
+    }
+    const total = Object.values(rows).reduce((sum, one) => addUp(sum, one), {});
+    return { rows, total };
+}
+
+/** Values of the icicle by path of names; the outermost frame first. */
+export function icicle(run, from, to, measure, column, host = false) {
+    const values = new Map();
+    const text = (number) => {
+        const [name, file, line, module, python] = run.frames[number];
+        const base = (path) => path.split('/').at(-1);
+        if (python) return file ? `${base(file)}${line ? `:${line}` : ''} ${name}` : name;
+        return module ? `${name} (${base(module)})` : name;
+    };
+    for (const stack of run.memory.stacks) {
+        if (stack.host && !host) continue;
+        const value = ofStack(run, stack, from, to)[measure][column];
+        const found = run.processes.find((one) => one.pid === stack.pid);
+        const path = [
+            `${found.process} (${stack.pid})`,
+            ...[...stack.stack].reverse().map(text),
+            stack.function,
+        ];
+        for (let depth = 0; depth <= path.length; depth += 1) {
+            const key = JSON.stringify(path.slice(0, depth));
+            values.set(key, (values.get(key) ?? 0) + value);
+        }
+    }
+    return values;
+}
+
+/** Share of the icicle's value in stacks of which a frame, its place or the function matches. */
+export function searched(run, from, to, measure, wanted) {
+    let value = 0;
+    for (const stack of run.memory.stacks) {
+        if (stack.host) continue;
+        const texts = stack.stack.map((number) => run.frames[number].slice(0, 4).join(' '));
+        if ([...texts, stack.function].some((text) => text.includes(wanted))) {
+            value += ofStack(run, stack, from, to)[measure][0];
+        }
+    }
+    return value;
+}
+
+/** Sums of flat changes within the bins, column by column. */
+export function flat(changes, width, from, to) {
+    const sums = new Array(width - 1).fill(0);
+    for (let at = 0; at < changes.length; at += width) {
+        const [bin, ...values] = changes.slice(at, at + width);
+        if (bin >= from && bin < to) values.forEach((value, column) => (sums[column] += value));
+    }
+    return sums;
+}
+
+/** Counts by bucket within the bins. */
+export function histogram(changes, from, to) {
+    const counts = {};
+    for (let at = 0; at < changes.length; at += 3) {
+        const [bin, bucket, count] = changes.slice(at, at + 3);
+        if (bin >= from && bin < to) counts[bucket] = (counts[bucket] ?? 0) + count;
+    }
+    return counts;
+}
+
+/** Listed allocations that are live at a moment. */
+export const liveAt = (run, ns, host = false) =>
+    run.memory.allocations.rows.filter(
+        ([, , time, gone, , stack]) =>
+            time <= ns && (gone === null || gone > ns) && (host || !run.memory.stacks[stack].host),
+    );
+
+/** The value of each line of a timeline at a moment. */
+export function timelineAt({ labels, times_ns: times, values }, ns) {
+    const before = times.filter((time) => time <= ns).length - 1;
+    return Object.fromEntries(labels.map((label, row) => [label, before < 0 ? 0 : values[row][before]]));
+}
