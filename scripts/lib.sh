@@ -82,6 +82,7 @@ have_package() {
     g++) have c++ ;;
     binutils) have objcopy ;;
     libc6-dev) [[ -e /usr/include/stdio.h ]] ;;
+    nodejs) have node ;;
     libelf-dev) [[ -e /usr/include/libelf.h ]] ;;
     zlib1g-dev) [[ -e /usr/include/zlib.h ]] ;;
     perl-base) have perl ;;

@@ -90,7 +90,7 @@ tests() {
 }
 
 ensure_build_packages
-ensure_packages clang-format shellcheck python3 libcap2-bin prometheus curl openssl tmux
+ensure_packages clang-format shellcheck python3 libcap2-bin prometheus curl openssl tmux nodejs npm chromium
 ensure_cargo
 ensure_rust_components rustfmt clippy
 # The tests print the versions of Python that they run with, and fail if these are too few.
@@ -122,6 +122,13 @@ check "doctests of scripts" python3 -B -m doctest scripts/stress/pacing.py \
     scripts/soak/bpf_objects.py
 check "tests of scripts" python3 -B -m unittest discover --start-directory tests/scripts
 check "words" python3 -B scripts/words.py
+
+# The page of the HTML report is kept in the tree as it was built.
+web=("${builder_prefix[@]}" npm --prefix web --silent)
+check "npm packages of web" "${web[@]}" ci
+check "types and form of web" "${web[@]}" run check
+check "web/dist is what web builds" "${web[@]}" run verify
+tests "web" '^# pass ([0-9]+)$' '^# fail ([0-9]+)$' "${web[@]}" run test
 
 # Incremental compilation makes the first build slower, by a fifth.
 if [[ ! -d target/debug ]]; then
@@ -157,6 +164,10 @@ tests "stand-in CUDA" '^([0-9]+) passed, [0-9]+ failed$' '^[0-9]+ passed, ([0-9]
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(nproc)))}
 tests "cargo test" '^test result: .* ([0-9]+) passed; .*' '^test result: .* ([0-9]+) failed; .*' \
     cargo test --locked --workspace --no-fail-fast
+
+tests "the HTML report in a browser" '^test result: .* ([0-9]+) passed; .*' \
+    '^test result: .* ([0-9]+) failed; .*' \
+    cargo test --locked --package gpuprobe --test recordings -- --ignored browser
 
 # A short run: the counts are compared, the times are not.
 tests "load" '^([0-9]+) passed, [0-9]+ failed$' '^[0-9]+ passed, ([0-9]+) failed$' \

@@ -1,5 +1,5 @@
 // Writes dist/report.html, the page with all that it needs but the data. The same sources give the
-// same bytes.
+// same bytes: with --check, the file is compared instead.
 
 import { createHash } from 'node:crypto';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
@@ -53,6 +53,13 @@ const page = template.replace(/@(POLICY|STYLE|SCRIPT)@/g, (_, name) => parts[nam
 if (page.split('@DATA@').length !== 2) {
     throw new Error('the page needs exactly one @DATA@');
 }
-await mkdir(here('dist'), { recursive: true });
-await writeFile(here('dist/report.html'), page);
-console.log(`dist/report.html: ${Buffer.byteLength(page)} bytes`);
+const output = here('dist/report.html');
+if (process.argv.includes('--check')) {
+    if ((await readFile(output, 'utf8')) !== page) {
+        throw new Error('dist/report.html is not what the sources give: npm run build');
+    }
+} else {
+    await mkdir(here('dist'), { recursive: true });
+    await writeFile(output, page);
+    console.log(`dist/report.html: ${Buffer.byteLength(page)} bytes`);
+}

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use super::document::{AllocationDocument, AllocationsDocument};
+use super::document::{AllocationData, AllocationsData};
 use crate::analysis::{Accounts, AllocationPart};
 use gpuprobe_cuda::AddressSpace;
 use gpuprobe_engine::Process;
@@ -22,12 +22,12 @@ type Place = (u32, AddressSpace, u64);
 pub(super) struct Largest {
     /// Number of all allocations.
     all: u64,
-    rows: BTreeMap<Rank, Row>,
+    rows: BTreeMap<Rank, KeptRow>,
     live: HashMap<Place, Rank>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct KeptRow {
     place: Place,
     tid: u32,
     stack: usize,
@@ -70,7 +70,7 @@ impl Largest {
         self.live.insert(place, rank);
         self.rows.insert(
             rank,
-            Row {
+            KeptRow {
                 place,
                 tid: thread.map_or(0, |thread| thread.tid),
                 stack,
@@ -89,9 +89,9 @@ impl Largest {
     }
 
     /// Largest first; `stacks` has the numbers of the document's stacks.
-    pub(super) fn into_document(self, stacks: &[usize]) -> AllocationsDocument {
+    pub(super) fn into_document(self, stacks: &[usize]) -> AllocationsData {
         let rows = self.rows.into_iter().rev().map(|((bytes, _), row)| {
-            AllocationDocument(
+            AllocationData(
                 format!("{:#x}", row.place.2),
                 bytes,
                 row.time_ns,
@@ -105,7 +105,7 @@ impl Largest {
                 row.tid,
             )
         });
-        AllocationsDocument {
+        AllocationsData {
             all: self.all,
             rows: rows.collect(),
         }

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::document::{SiteDocument, StackDocument};
+use super::document::{SiteData, StackData};
 use super::frames::FrameTable;
-use super::memory::{Change, StackChanges, StackKey};
+use super::memory::{BinChange, StackChanges, StackKey};
 use crate::analysis::{Accounts, Callers};
 use crate::label;
 use crate::memleak::SiteGroups;
@@ -58,7 +58,7 @@ impl<'a, 'b> CallerNames<'a, 'b> {
         self.owners.name(owner).to_owned()
     }
 
-    pub(super) fn sites(&self, numbers: HashSet<u32>) -> Vec<SiteDocument> {
+    pub(super) fn sites(&self, numbers: HashSet<u32>) -> Vec<SiteData> {
         let mut numbers: Vec<_> = numbers.into_iter().collect();
         numbers.sort_unstable();
         let called = |number: &u32| {
@@ -72,9 +72,7 @@ impl<'a, 'b> CallerNames<'a, 'b> {
             .collect();
         let labels = label::labels(&stacks);
         let sites = numbers.iter().zip(labels);
-        sites
-            .map(|(&id, label)| SiteDocument { id, label })
-            .collect()
+        sites.map(|(&id, label)| SiteData { id, label }).collect()
     }
 }
 
@@ -83,7 +81,7 @@ pub(super) fn stack_documents(
     stacks: &[StackChanges],
     names: &mut CallerNames<'_, '_>,
     frames: &mut FrameTable,
-) -> (Vec<StackDocument>, Vec<usize>) {
+) -> (Vec<StackData>, Vec<usize>) {
     let mut order: Vec<_> = (0..stacks.len()).collect();
     order.sort_by_key(|&index| (Reverse(stacks[index].allocated()), index));
     let mut places = vec![0; stacks.len()];
@@ -105,7 +103,7 @@ pub(super) fn stack_documents(
         }
         places[index] = documents.len();
         let is_rest = rank >= STACKS;
-        documents.push(StackDocument {
+        documents.push(StackData {
             pid: key.pid,
             site: names.site(&key).filter(|_| !is_rest),
             kind: key.kind.name(),
@@ -123,7 +121,7 @@ pub(super) fn stack_documents(
                 true => Vec::new(),
                 false => frames.stack(names.callers.caller(key.caller).0),
             },
-            changes: stack.changes.iter().flat_map(Change::numbers).collect(),
+            changes: stack.changes.iter().flat_map(BinChange::numbers).collect(),
         });
     }
     for (place, stacks) in merged {

@@ -14,15 +14,15 @@ const VERSION: u32 = 1;
 
 /// One run, or two to compare.
 #[derive(Debug, Serialize)]
-pub struct Document {
+pub(super) struct PageData {
     version: u32,
     gpuprobe: &'static str,
-    runs: Vec<RunDocument>,
+    runs: Vec<RunData>,
     diff: Option<Diff>,
 }
 
-impl Document {
-    pub(super) fn new(runs: Vec<RunDocument>, diff: Option<Diff>) -> Self {
+impl PageData {
+    pub(super) fn new(runs: Vec<RunData>, diff: Option<Diff>) -> Self {
         Self {
             version: VERSION,
             gpuprobe: env!("CARGO_PKG_VERSION"),
@@ -32,272 +32,240 @@ impl Document {
     }
 }
 
-/// A run.
 #[derive(Debug, Serialize)]
-pub struct RunDocument {
+pub(super) struct RunData {
     /// Name of the file, without its folder.
-    pub file: String,
+    pub(super) file: String,
     /// Command, GPU and date.
-    pub title: Option<String>,
+    pub(super) title: Option<String>,
     /// Time of day of the first memory event.
-    pub start: Option<String>,
-    /// What was traced, in sentences.
-    pub traced: Vec<String>,
-    /// What was lost.
-    pub lost: LostDocument,
+    pub(super) start: Option<String>,
+    pub(super) traced: Vec<String>,
+    pub(super) lost: LostData,
     /// Edges of the bins: bin `k` begins at edge `k` and ends before edge `k + 1`; the last one ends at it.
-    pub edges_ns: Vec<i64>,
+    pub(super) edges_ns: Vec<i64>,
     /// Frames, which stacks refer to by number.
-    pub frames: Vec<FrameDocument>,
-    /// Processes as in a list of processes.
-    pub processes: Value,
+    pub(super) frames: Vec<FrameData>,
+    pub(super) processes: Value,
     /// Verdicts on the memory.
-    pub explain: Option<Explain>,
+    pub(super) explain: Option<Explain>,
     /// Memory from CUDA; `None` if it was not recorded.
-    pub memory: Option<MemoryDocument>,
+    pub(super) memory: Option<MemoryData>,
     /// GPUs with their busy time.
-    pub gpus: Vec<Value>,
+    pub(super) gpus: Vec<Value>,
     /// Kernels by process and name.
-    pub kernels: Vec<KernelDocument>,
+    pub(super) kernels: Vec<KernelData>,
     /// Copies by process, direction and mode.
-    pub copies: Vec<CopyDocument>,
+    pub(super) copies: Vec<CopyData>,
     /// Allocators of PyTorch and TensorFlow, by process and device.
-    pub pytorch: Vec<TensorsDocument>,
+    pub(super) pytorch: Vec<TensorsData>,
 }
 
-/// Losses of a run.
 #[derive(Debug, Serialize)]
-pub struct LostDocument {
-    /// Nothing was lost.
-    pub complete: bool,
-    /// The same in words.
-    pub sentence: String,
+pub(super) struct LostData {
+    pub(super) complete: bool,
+    pub(super) sentence: String,
 }
 
 /// Function, file, line, binary, whether it is Python, whether it is inlined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-pub struct FrameDocument(
-    pub String,
-    pub Option<String>,
-    pub Option<u32>,
-    pub String,
-    pub u8,
-    pub u8,
+pub(super) struct FrameData(
+    pub(super) String,
+    pub(super) Option<String>,
+    pub(super) Option<u32>,
+    pub(super) String,
+    pub(super) u8,
+    pub(super) u8,
 );
 
-/// Memory from CUDA.
 #[derive(Debug, Serialize)]
-pub struct MemoryDocument {
+pub(super) struct MemoryData {
     /// The highest total of GPU memory.
-    pub peak: Option<Peak>,
+    pub(super) peak: Option<PeakData>,
     /// Requests that were refused.
-    pub incidents: Vec<Refusal>,
+    pub(super) incidents: Vec<RefusedData>,
     /// GPU memory over time.
-    pub timelines: Timelines,
-    /// What nvidia-smi showed.
-    pub overlay: Vec<Overlay>,
+    pub(super) timelines: Timelines,
+    pub(super) overlay: Vec<Overlay>,
     /// Time and bytes of the highest total within each bin.
-    pub bins: Vec<(i64, u64)>,
+    pub(super) bins: Vec<(i64, u64)>,
     /// Call sites as numbered in reports.
-    pub sites: Vec<SiteDocument>,
-    /// Call stacks.
-    pub stacks: Vec<StackDocument>,
-    /// The largest allocations.
-    pub allocations: AllocationsDocument,
+    pub(super) sites: Vec<SiteData>,
+    pub(super) stacks: Vec<StackData>,
+    pub(super) allocations: AllocationsData,
 }
 
 /// Time and bytes of a peak.
 #[derive(Debug, Serialize)]
-pub struct Peak {
+pub(super) struct PeakData {
     /// Nanoseconds from the first memory event.
-    pub time_ns: i64,
+    pub(super) time_ns: i64,
     /// Bytes of GPU memory.
-    pub bytes: u64,
+    pub(super) bytes: u64,
 }
 
 /// A request that was refused.
 #[derive(Debug, Serialize)]
-pub struct Refusal {
+pub(super) struct RefusedData {
     /// Nanoseconds from the first memory event.
-    pub time_ns: i64,
+    pub(super) time_ns: i64,
     /// The process that asked.
-    pub pid: u32,
+    pub(super) pid: u32,
     /// Function, bytes and outcome.
-    pub text: String,
+    pub(super) text: String,
 }
 
 /// Timelines of the same memory, grouped in different ways.
 #[derive(Debug, Serialize)]
-pub struct Timelines {
+pub(super) struct Timelines {
     /// By kind of memory.
-    pub kind: Timeline,
+    pub(super) kind: Timeline,
     /// By call site: those with most at the peak, and the others.
-    pub site: Timeline,
+    pub(super) site: Timeline,
     /// By library or program: those with most at the peak, and the others.
-    pub owner: Timeline,
+    pub(super) owner: Timeline,
 }
 
 /// Stacked areas of bytes; a value holds until the next time.
 #[derive(Debug, Default, Serialize)]
-pub struct Timeline {
-    /// Labels of the areas.
-    pub labels: Vec<String>,
+pub(super) struct Timeline {
+    pub(super) labels: Vec<String>,
     /// Times of the points.
-    pub times_ns: Vec<i64>,
+    pub(super) times_ns: Vec<i64>,
     /// Bytes at each time, by area.
-    pub values: Vec<Vec<u64>>,
+    pub(super) values: Vec<Vec<u64>>,
     /// Bytes reserved by an allocator at each time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reserved: Option<Vec<u64>>,
+    pub(super) reserved: Option<Vec<u64>>,
 }
 
 /// A line of other origin.
 #[derive(Debug, Serialize)]
-pub struct Overlay {
-    /// Its name.
-    pub label: String,
+pub(super) struct Overlay {
+    pub(super) label: String,
     /// Seconds from the first memory event, and bytes.
-    pub points: Vec<(f64, f64)>,
+    pub(super) points: Vec<(f64, f64)>,
 }
 
-/// A call site.
 #[derive(Debug, Serialize)]
-pub struct SiteDocument {
-    /// Number in reports.
-    pub id: u32,
-    /// Label in reports.
-    pub label: String,
+pub(super) struct SiteData {
+    pub(super) id: u32,
+    pub(super) label: String,
 }
 
 /// A call stack of a process.
 #[derive(Debug, Serialize)]
-pub struct StackDocument {
-    /// The process.
-    pub pid: u32,
+pub(super) struct StackData {
+    pub(super) pid: u32,
     /// Its call site; `None` if that is unknown, or one of many small ones.
-    pub site: Option<u32>,
-    /// Kind of memory.
-    pub kind: &'static str,
+    pub(super) site: Option<u32>,
+    pub(super) kind: &'static str,
     /// Whether it is host memory.
-    pub host: bool,
+    pub(super) host: bool,
     /// The function that was called.
-    pub function: String,
+    pub(super) function: String,
     /// Library or program that the memory belongs to.
-    pub owner: Option<String>,
+    pub(super) owner: Option<String>,
     /// Frames by number, innermost first.
-    pub stack: Vec<u32>,
+    pub(super) stack: Vec<u32>,
     /// Nine numbers a bin: its number; bytes and number of allocations made, freed, and held when their process ended;
     /// change of live bytes and allocations from the beginning of the bin to its highest total.
-    pub changes: Vec<i64>,
+    pub(super) changes: Vec<i64>,
 }
 
-/// Single allocations.
 #[derive(Debug, Default, Serialize)]
-pub struct AllocationsDocument {
+pub(super) struct AllocationsData {
     /// Number of all allocations.
-    pub all: u64,
+    pub(super) all: u64,
     /// The largest of them.
-    pub rows: Vec<AllocationDocument>,
+    pub(super) rows: Vec<AllocationData>,
 }
 
 /// Address, bytes, time, time of its end, 0 if it is live at the end, 1 if it was freed, 2 if its process held it when
 /// it ended; number of its stack; thread id.
 #[derive(Debug, Serialize)]
-pub struct AllocationDocument(
-    pub String,
-    pub u64,
-    pub i64,
-    pub Option<i64>,
-    pub u8,
-    pub usize,
-    pub u32,
+pub(super) struct AllocationData(
+    pub(super) String,
+    pub(super) u64,
+    pub(super) i64,
+    pub(super) Option<i64>,
+    pub(super) u8,
+    pub(super) usize,
+    pub(super) u32,
 );
 
 /// Runs of a kernel.
 #[derive(Debug, Serialize)]
-pub struct KernelDocument {
-    /// The process.
-    pub pid: u32,
-    /// Its name.
-    pub name: String,
+pub(super) struct KernelData {
+    pub(super) pid: u32,
+    pub(super) name: String,
+    /// The name without boilerplate, as in text.
+    pub(super) short: String,
     /// Number of runs; of launches if runs were not recorded.
-    pub launches: u64,
-    /// Sum of the durations, nanoseconds.
-    pub total_ns: Option<u64>,
+    pub(super) launches: u64,
+    pub(super) total_ns: Option<u64>,
     /// Three numbers a bin: its number, runs that began in it, and their durations.
-    pub changes: Option<Vec<i64>>,
+    pub(super) changes: Option<Vec<i64>>,
     /// Bin, bucket and runs; a bucket `b` has durations from 2 to the power of `b` nanoseconds to twice that.
-    pub histogram: Option<Vec<i64>>,
+    pub(super) histogram: Option<Vec<i64>>,
 }
 
 /// Copies of a direction and mode.
 #[derive(Debug, Serialize)]
-pub struct CopyDocument {
-    /// The process.
-    pub pid: u32,
-    /// Direction.
-    pub direction: &'static str,
+pub(super) struct CopyData {
+    pub(super) pid: u32,
+    pub(super) direction: &'static str,
     /// `sync` or `async`, as called; `gpu` for times of the GPU.
-    pub mode: &'static str,
-    /// Number of copies.
-    pub copies: u64,
-    /// Bytes copied.
-    pub bytes: u64,
-    /// Time spent, nanoseconds.
-    pub ns: u64,
+    pub(super) mode: &'static str,
+    pub(super) copies: u64,
+    pub(super) bytes: u64,
+    pub(super) ns: u64,
     /// Four numbers a bin: its number, copies that began in it, their bytes and nanoseconds.
-    pub changes: Vec<i64>,
+    pub(super) changes: Vec<i64>,
     /// Bin, bucket of bytes (as for kernels) and copies.
-    pub histogram: Vec<i64>,
+    pub(super) histogram: Vec<i64>,
 }
 
 /// Tensors of an allocator.
 #[derive(Debug, Serialize)]
-pub struct TensorsDocument {
-    /// The process.
-    pub pid: u32,
+pub(super) struct TensorsData {
+    pub(super) pid: u32,
     /// Device as the process numbers it.
-    pub device: u16,
+    pub(super) device: u16,
     /// State at the end, as in reports.
-    pub report: Value,
+    pub(super) report: Value,
     /// Tensors over time, with the reserved bytes.
-    pub timeline: Timeline,
-    /// Call sites.
-    pub sites: Vec<TensorSiteDocument>,
+    pub(super) timeline: Timeline,
+    pub(super) sites: Vec<TensorSiteData>,
     /// Bytes that were allocated before gpuprobe attached, at the end of each bin.
-    pub before_bytes: Vec<u64>,
+    pub(super) before_bytes: Vec<u64>,
     /// Segments and their blocks at the end.
-    pub map: MemoryMap,
+    pub(super) map: MemoryMap,
 }
 
 /// A call site of tensors.
 #[derive(Debug, Serialize)]
-pub struct TensorSiteDocument {
-    /// Number in reports.
-    pub id: u32,
-    /// Label in reports.
-    pub label: String,
+pub(super) struct TensorSiteData {
+    pub(super) id: u32,
+    pub(super) label: String,
     /// Frames by number, innermost first.
-    pub stack: Vec<u32>,
+    pub(super) stack: Vec<u32>,
     /// Five numbers a bin: its number, bytes and number of tensors allocated, and freed.
-    pub changes: Vec<i64>,
+    pub(super) changes: Vec<i64>,
 }
 
 /// Segments of an allocator.
 #[derive(Debug, Default, Serialize)]
-pub struct MemoryMap {
-    /// By address.
-    pub segments: Vec<SegmentDocument>,
+pub(super) struct MemoryMap {
+    pub(super) segments: Vec<SegmentData>,
 }
 
-/// A segment.
 #[derive(Debug, Serialize)]
-pub struct SegmentDocument {
+pub(super) struct SegmentData {
     /// Address of its first byte.
-    pub address: String,
-    /// Its size.
-    pub bytes: u64,
+    pub(super) address: String,
+    pub(super) bytes: u64,
     /// Four numbers a block: offset, bytes, index into the sites or -1 (unknown) or -2 (free), age in nanoseconds or
     /// -1.
-    pub blocks: Vec<i64>,
+    pub(super) blocks: Vec<i64>,
 }

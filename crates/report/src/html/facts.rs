@@ -6,10 +6,11 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::bins::Bins;
-use super::document::{KernelDocument, LostDocument, Refusal};
-use super::work::Work;
+use super::document::{KernelData, LostData, RefusedData};
+use super::work::GpuWork;
 use crate::Report;
 use crate::analysis::Selection;
+use crate::names::simplify;
 use crate::words::plural;
 use gpuprobe_model::text::size;
 use gpuprobe_recording::row::{integer, text};
@@ -27,7 +28,7 @@ pub(super) fn processes(report: &Report) -> Value {
 }
 
 /// The GPUs of the report, with their busy time by bin.
-pub(super) fn gpus(report: &Report, work: &Work) -> Vec<Value> {
+pub(super) fn gpus(report: &Report, work: &GpuWork) -> Vec<Value> {
     let gpus = report.about.iter().flat_map(|about| &about.gpus);
     let with_bins = gpus.map(|gpu| {
         let mut value = serde_json::to_value(gpu).unwrap_or_default();
@@ -45,10 +46,11 @@ pub(super) fn gpus(report: &Report, work: &Work) -> Vec<Value> {
 }
 
 /// Kernels of which only the number of launches is known.
-pub(super) fn counted_kernels(report: &Report) -> Vec<KernelDocument> {
+pub(super) fn counted_kernels(report: &Report) -> Vec<KernelData> {
     let kernels = report.cudatrace.iter().flat_map(|trace| &trace.kernels);
-    let counted = kernels.map(|kernel| KernelDocument {
+    let counted = kernels.map(|kernel| KernelData {
         pid: kernel.pid,
+        short: simplify(&kernel.name),
         name: kernel.name.clone(),
         launches: kernel.launches,
         total_ns: None,
@@ -58,12 +60,7 @@ pub(super) fn counted_kernels(report: &Report) -> Vec<KernelDocument> {
     counted.collect()
 }
 
-pub(super) fn traced(
-    report: &Report,
-    events: u64,
-    kernels: &[KernelDocument],
-    bins: &Bins,
-) -> String {
+pub(super) fn traced(report: &Report, events: u64, kernels: &[KernelData], bins: &Bins) -> String {
     let about = report.about.as_ref();
     let processes = about
         .and_then(|about| about.processes.as_ref())
@@ -91,7 +88,7 @@ pub(super) fn traced(
     )
 }
 
-pub(super) fn lost(database: &Database, report: &Report) -> LostDocument {
+pub(super) fn lost(database: &Database, report: &Report) -> LostData {
     let complete = !report.lost.any();
     let sentence = match complete {
         false => format!(
@@ -101,14 +98,14 @@ pub(super) fn lost(database: &Database, report: &Report) -> LostDocument {
         true if database.is_ours() => "Nothing was lost.".to_owned(),
         true => "The file does not tell whether events were lost.".to_owned(),
     };
-    LostDocument { complete, sentence }
+    LostData { complete, sentence }
 }
 
 pub(super) fn incidents(
     database: &Database,
     selection: &Selection,
     first_ns: i64,
-) -> Result<Vec<Refusal>> {
+) -> Result<Vec<RefusedData>> {
     let mut found = Vec::new();
     let columns = ["t0", "globalTid", "api", "requested", "outcome"];
     database.each("GPUPROBE_INCIDENTS", &columns, "", |row| {
@@ -123,7 +120,7 @@ pub(super) fn incidents(
         let asked = asked.map_or(String::new(), |bytes| format!(" of {}", size(bytes)));
         let api = text(row, 2).unwrap_or_default();
         let outcome = text(row, 4).unwrap_or_default();
-        found.push(Refusal {
+        found.push(RefusedData {
             time_ns: time.saturating_sub(first_ns),
             pid,
             text: format!("{api}{asked} was refused, {outcome}"),

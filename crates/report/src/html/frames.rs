@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::document::FrameDocument;
+use super::document::FrameData;
 use gpuprobe_model::stack::{Frame, Language};
 
 /// Numbers frames in the order in which they are first seen.
 #[derive(Debug, Default)]
 pub(super) struct FrameTable {
-    numbers: HashMap<FrameDocument, u32>,
-    list: Vec<FrameDocument>,
+    numbers: HashMap<FrameData, u32>,
+    list: Vec<FrameData>,
 }
 
 impl FrameTable {
@@ -19,7 +19,7 @@ impl FrameTable {
     }
 
     fn number(&mut self, frame: Frame) -> u32 {
-        let document = FrameDocument(
+        let document = FrameData(
             frame.function,
             frame.file,
             frame.line,
@@ -37,7 +37,7 @@ impl FrameTable {
     }
 
     /// All frames, by number.
-    pub(super) fn into_list(self) -> Vec<FrameDocument> {
+    pub(super) fn into_list(self) -> Vec<FrameData> {
         self.list
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 
 use super::callers::{CallerNames, stack_documents};
-use super::document::{MemoryDocument, Overlay, Peak, SiteDocument};
+use super::document::{MemoryData, Overlay, PeakData, SiteData};
 use super::facts::incidents;
 use super::frames::FrameTable;
 use super::memory::{MemoryByBin, StackChanges};
@@ -29,7 +29,7 @@ pub(super) fn memory_document(
     selection: &Selection,
     (mut by_bin, accounts): (MemoryByBin, &Accounts<'_>),
     (frames, labels): (&mut FrameTable, HashMap<u32, String>),
-) -> Result<MemoryDocument> {
+) -> Result<MemoryData> {
     let first_ns = accounts.first_ns().unwrap_or(0);
     let mut names = CallerNames::new(accounts);
     let stacks = std::mem::take(&mut by_bin.stacks);
@@ -46,8 +46,8 @@ pub(super) fn memory_document(
     let mut over_time = MemoryOverTime::new(site_areas, owner_areas);
     Accounts::read(database, session, selection, &mut over_time)?;
     let (documents, places) = stack_documents(&stacks, &mut names, frames);
-    Ok(MemoryDocument {
-        peak: highest.map(|(_, (time_ns, bytes))| Peak { time_ns, bytes }),
+    Ok(MemoryData {
+        peak: highest.map(|(_, (time_ns, bytes))| PeakData { time_ns, bytes }),
         incidents: incidents(database, selection, first_ns)?,
         timelines: over_time.into_document(),
         overlay: plot::recorded_smi(database, first_ns)?
@@ -67,7 +67,7 @@ pub(super) fn memory_document(
 /// Areas of the call sites and owners that hold most at the peak.
 fn areas(
     stacks: &[StackChanges],
-    sites: &[SiteDocument],
+    sites: &[SiteData],
     names: &mut CallerNames<'_, '_>,
     peak_bin: usize,
 ) -> (Areas, Areas) {

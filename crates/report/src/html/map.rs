@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::document::{MemoryMap, SegmentDocument};
+use super::document::{MemoryMap, SegmentData};
 use gpuprobe_engine::{Allocation, Allocator, Process};
 
 /// Limit on the blocks of a map; the smallest are left out.
@@ -55,7 +55,7 @@ pub(super) fn map_of(
         if next < end {
             push(next, end - next, FREE, -1);
         }
-        SegmentDocument {
+        SegmentData {
             address: format!("{:#x}", segment.address),
             bytes: segment.bytes,
             blocks: flat,

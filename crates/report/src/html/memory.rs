@@ -43,18 +43,18 @@ impl Amount {
 
 /// Changes of the memory of a call stack within a bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct BinChange {
     pub(super) bin: usize,
     pub(super) allocated: Amount,
     pub(super) freed: Amount,
     /// Live when the process ended.
     pub(super) held: Amount,
-    /// Change of the live memory from the beginning of the bin to its highest total.
+    /// BinChange of the live memory from the beginning of the bin to its highest total.
     pub(super) at_peak: Amount,
 }
 
-impl Change {
-    /// Change of the live memory.
+impl BinChange {
+    /// BinChange of the live memory.
     pub(super) fn net(&self) -> Amount {
         self.allocated.minus(self.freed).minus(self.held)
     }
@@ -90,7 +90,7 @@ impl Change {
     }
 }
 
-/// What distinguishes call stacks in the document.
+/// Key of a call stack in the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StackKey {
     pub(super) pid: u32,
@@ -104,10 +104,10 @@ pub(super) struct StackKey {
 #[derive(Debug)]
 pub(super) struct StackChanges {
     pub(super) key: StackKey,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<BinChange>,
     /// Changes in the bin that is being read.
-    open: Option<Change>,
-    /// Change of the live memory since the highest total of that bin.
+    open: Option<BinChange>,
+    /// BinChange of the live memory since the highest total of that bin.
     since_peak: Amount,
 }
 
@@ -242,7 +242,7 @@ impl MemoryByBin {
         })
     }
 
-    fn open(&mut self, number: usize) -> &mut Change {
+    fn open(&mut self, number: usize) -> &mut BinChange {
         let stack = &mut self.stacks[number];
         if stack.open.is_none() {
             self.touched.push(number);
@@ -263,8 +263,8 @@ fn later_is_higher(pair: &[(i64, u64)]) -> bool {
 }
 
 /// Merges the changes of neighbouring bins; `is_later` says of each pair whether the second has the higher total.
-fn halve_changes(changes: &mut Vec<Change>, is_later: &[bool]) {
-    let mut halved: Vec<Change> = Vec::with_capacity(changes.len());
+fn halve_changes(changes: &mut Vec<BinChange>, is_later: &[bool]) {
+    let mut halved: Vec<BinChange> = Vec::with_capacity(changes.len());
     for change in changes.drain(..) {
         let bin = change.bin / 2;
         let is_second = change.bin % 2 == 1;
@@ -272,7 +272,7 @@ fn halve_changes(changes: &mut Vec<Change>, is_later: &[bool]) {
         match halved.last_mut() {
             Some(before) if before.bin == bin => *before = before.followed_by(change, later),
             _ => {
-                let mut alone = Change { bin, ..change };
+                let mut alone = BinChange { bin, ..change };
                 if is_second && !later {
                     alone.at_peak = Amount::default();
                 } else if !is_second && later {
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn merged_bins_keep_the_memory_at_the_higher_peak() {
-        let change = |bin, allocated, freed, at_peak| Change {
+        let change = |bin, allocated, freed, at_peak| BinChange {
             bin,
             allocated: amount(allocated),
             freed: amount(freed),
@@ -362,7 +362,7 @@ mod tests {
                 bytes: at_peak,
                 count: 0,
             },
-            ..Change::default()
+            ..BinChange::default()
         };
         let both = vec![change(0, 10, 4, 10), change(1, 7, 0, 7)];
         for (later, at_peak) in [(false, 10), (true, 6 + 7)] {

@@ -1,13 +1,13 @@
 //! `gpuprobe report --html`: a recording as one HTML file, with its data inside.
 //!
-//! The page is built from `web/` and kept in `web/dist/report.html`. It shows what is in [`document`]: changes by call
+//! The page is built from `web/` and kept in `web/dist/report.html`. Its data are changes by call
 //! site, kernel and copy in at most 256 bins of time, from which the page sums up any range of bins exactly. The file
 //! has the same numbers as `gpuprobe report --format json --from --to`.
 
 mod allocations;
 mod bins;
 mod callers;
-pub mod document;
+mod document;
 mod facts;
 mod frames;
 mod holdings;
@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::analysis::{Selection, diff};
-use document::Document;
+use document::PageData;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::Database;
 
@@ -57,5 +57,5 @@ pub fn run(config: &HtmlConfig, progress: &SharedProgress) -> Result<()> {
         runs.push(run::read(&after, &config.selection)?);
         compared = Some(diff::diff(&before, &after, &config.selection, true)?);
     }
-    page::write(&Document::new(runs, compared), &config.output)
+    page::write(&PageData::new(runs, compared), &config.output)
 }

@@ -9,7 +9,7 @@ use base64::write::EncoderWriter;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::document::Document;
+use super::document::PageData;
 use gpuprobe_os::files;
 
 /// The page, built from `web/`.
@@ -22,7 +22,7 @@ const DATA: &str = "@DATA@";
 /// # Errors
 ///
 /// Returns an error if the file cannot be written.
-pub(super) fn write(document: &Document, output: &Path) -> Result<()> {
+pub(super) fn write(document: &PageData, output: &Path) -> Result<()> {
     let why = || format!("cannot write to {}", output.display());
     let out: Box<dyn Write> = match files::is_stdout(output) {
         true => Box::new(std::io::stdout().lock()),
@@ -32,7 +32,7 @@ pub(super) fn write(document: &Document, output: &Path) -> Result<()> {
     write_to(document, &mut out).with_context(why)
 }
 
-fn write_to(document: &Document, out: &mut dyn Write) -> Result<()> {
+fn write_to(document: &PageData, out: &mut dyn Write) -> Result<()> {
     let (before, after) = PAGE
         .split_once(DATA)
         .context("the page has no place for data")?;

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use anyhow::Result;
 
 use super::bins::{Bins, FEWEST};
-use super::document::{CopyDocument, KernelDocument, RunDocument};
+use super::document::{CopyData, KernelData, RunData};
 use super::facts::{counted_kernels, gpus, lost, processes, traced};
 use super::frames::FrameTable;
 use super::holdings::memory_document;
 use super::memory::MemoryByBin;
 use super::span::span;
 use super::tensors;
-use super::work::Work;
+use super::work::GpuWork;
 use crate::analysis::report::{Asked, of_all_sites};
 use crate::analysis::{Accounts, Selection, present};
 use crate::explain::Explain;
@@ -29,7 +29,7 @@ const MOST_CHANGES: usize = 120_000;
 /// # Errors
 ///
 /// Returns an error if the file cannot be read, or has nothing of what is selected.
-pub(super) fn read(database: &Database, selection: &Selection) -> Result<RunDocument> {
+pub(super) fn read(database: &Database, selection: &Selection) -> Result<RunData> {
     let selection = Selection {
         host: true,
         from_ns: None,
@@ -50,7 +50,7 @@ pub(super) fn read(database: &Database, selection: &Selection) -> Result<RunDocu
     let accounts = memory.as_ref().map(|(_, accounts)| accounts);
     let first_ns = accounts.and_then(Accounts::first_ns).unwrap_or(first_ns);
     let events = accounts.map_or(0, |accounts| accounts.findings.events);
-    let mut work = Work::read(database, &selection, &bins, first_ns)?;
+    let mut work = GpuWork::read(database, &selection, &bins, first_ns)?;
     let by_bin = memory.as_mut().map(|(by_bin, _)| by_bin);
     limit_changes(&mut bins, by_bin, &mut work);
     let mut frames = FrameTable::default();
@@ -71,7 +71,7 @@ pub(super) fn read(database: &Database, selection: &Selection) -> Result<RunDocu
     let gpus = gpus(&report, &work);
     let (kernels, copies) = kernels_and_copies(database, &selection, work)?;
     let name = database.path().file_name().unwrap_or_default();
-    Ok(RunDocument {
+    Ok(RunData {
         file: name.to_string_lossy().into_owned(),
         title: run_of(&session),
         start: session.wall(first_ns).map(|start| start.to_rfc3339()),
@@ -95,7 +95,7 @@ fn ask(database: &Database, selection: &Selection, question: Asked) -> Result<Re
 }
 
 /// Merges neighbouring bins until there are few enough changes.
-fn limit_changes(bins: &mut Bins, mut memory: Option<&mut MemoryByBin>, work: &mut Work) {
+fn limit_changes(bins: &mut Bins, mut memory: Option<&mut MemoryByBin>, work: &mut GpuWork) {
     let count = |memory: &Option<&mut MemoryByBin>| memory.as_ref().map_or(0, |m| m.len());
     while bins.count() > FEWEST && count(&memory).max(work.len()) > MOST_CHANGES {
         bins.halve();
@@ -110,8 +110,8 @@ fn limit_changes(bins: &mut Bins, mut memory: Option<&mut MemoryByBin>, work: &m
 fn kernels_and_copies(
     database: &Database,
     selection: &Selection,
-    work: Work,
-) -> Result<(Vec<KernelDocument>, Vec<CopyDocument>)> {
+    work: GpuWork,
+) -> Result<(Vec<KernelData>, Vec<CopyData>)> {
     let has_runs = work.has_runs();
     let (runs, copies) = work.into_documents();
     let kernels = match has_runs {

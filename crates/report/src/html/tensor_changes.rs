@@ -35,8 +35,8 @@ impl MostBySite {
 /// A block that was allocated or freed: its allocator, number of its call site, bytes, and whether it was freed.
 pub(super) type Moved = (Place, u32, u64, bool);
 
-/// What an event changed.
-pub(super) struct TensorChange<'a> {
+/// Effect of an event on the blocks.
+pub(super) struct MovedBlocks<'a> {
     pub(super) pid: u32,
     pub(super) time_ns: u64,
     pub(super) moved: Vec<Moved>,
@@ -50,12 +50,8 @@ pub(super) struct TensorChange<'a> {
 pub(super) struct LiveTensors(HashMap<u32, HashMap<u64, (Place, u32, u64)>>);
 
 impl LiveTensors {
-    /// What an event has changed; `None` if it is not about memory.
-    pub(super) fn see<'a>(
-        &mut self,
-        event: &Event,
-        ledger: &'a Ledger,
-    ) -> Option<TensorChange<'a>> {
+    /// Effect of an event; `None` if it is not about memory.
+    pub(super) fn see<'a>(&mut self, event: &Event, ledger: &'a Ledger) -> Option<MovedBlocks<'a>> {
         let (pid, time_ns, moved, has_ended) = match event {
             Event::Tensor(tensor) => {
                 let live = self.0.entry(tensor.pid).or_default();
@@ -83,7 +79,7 @@ impl LiveTensors {
             _ => return None,
         };
         let ended = || ledger.ended(true).find(|process| process.pid == pid);
-        Some(TensorChange {
+        Some(MovedBlocks {
             pid,
             time_ns,
             moved,

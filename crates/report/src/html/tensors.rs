@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::bins::{Bins, SumsByBin};
-use super::document::{MemoryMap, TensorSiteDocument, TensorsDocument, Timeline};
+use super::document::{MemoryMap, TensorSiteData, TensorsData, Timeline};
 use super::frames::FrameTable;
 use super::map::map_of;
 use super::tensor_changes::{LiveTensors, MostBySite, Place};
@@ -37,7 +37,7 @@ pub(super) fn read(
     selection: &Selection,
     (bins, first_ns): (&Bins, i64),
     frames: &mut FrameTable,
-) -> Result<Vec<TensorsDocument>> {
+) -> Result<Vec<TensorsData>> {
     let mut most = MostBySite::default();
     let Some(end) = TensorState::play(database, None, |event, player| {
         most.see(event, &player.state.ledger);
@@ -215,20 +215,20 @@ impl AllocatorByBin {
         (pid, device): Place,
         map: MemoryMap,
         frames: &mut FrameTable,
-    ) -> TensorsDocument {
+    ) -> TensorsData {
         let reserved = self.reserved.points().map(|point| point.values[0]);
         let mut now = 0;
         let before_bytes = self.before.iter().map(|of_bin| {
             now = of_bin.unwrap_or(now);
             now
         });
-        let sites = self.sites.into_iter().map(|site| TensorSiteDocument {
+        let sites = self.sites.into_iter().map(|site| TensorSiteData {
             id: site.id,
             label: site.label,
             stack: frames.stack(site.frames),
             changes: site.sums.flat(),
         });
-        TensorsDocument {
+        TensorsData {
             pid,
             device,
             report: self.report,

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use anyhow::Result;
 
 use super::bins::{Bins, SumsByBin, bucket};
-use super::document::{CopyDocument, KernelDocument};
+use super::document::{CopyData, KernelData};
 use crate::analysis::Selection;
+use crate::names::simplify;
 use gpuprobe_cuda::{Direction, nsys};
 use gpuprobe_engine::activity::by_work::{ByWork, WorkKind};
 use gpuprobe_engine::transfers::Mode;
@@ -24,7 +25,7 @@ const COPIES: &str = "GPUPROBE_COPIES";
 
 /// Runs and their nanoseconds, and the same by duration.
 #[derive(Default)]
-struct KernelRuns {
+struct KernelBins {
     runs: SumsByBin<2>,
     durations: SumsByBin<1>,
 }
@@ -43,7 +44,7 @@ pub(super) struct WorkByBin<'a> {
     bins: &'a Bins,
     /// Session time of the first memory event.
     first_ns: i64,
-    kernels: HashMap<(u32, Option<Arc<str>>), KernelRuns>,
+    kernels: HashMap<(u32, Option<Arc<str>>), KernelBins>,
     /// Copies as called, or as run if calls were not recorded.
     copies: BTreeMap<(u32, u8, &'static str), (CopyKey, Copied)>,
     takes_gpu_copies: bool,
@@ -52,14 +53,14 @@ pub(super) struct WorkByBin<'a> {
 
 /// The work of a run.
 #[derive(Default)]
-pub(super) struct Work {
-    kernels: Vec<(u32, String, KernelRuns)>,
+pub(super) struct GpuWork {
+    kernels: Vec<(u32, String, KernelBins)>,
     copies: Vec<(CopyKey, Copied)>,
     /// Nanoseconds by device and bin: kernels, copies, sets, graphs, any.
     pub(super) busy: BTreeMap<u32, Vec<[u64; 5]>>,
 }
 
-impl Work {
+impl GpuWork {
     /// Reads the work of a file, whose first memory event was at `first_ns` of the session.
     ///
     /// # Errors
@@ -125,11 +126,12 @@ impl Work {
     }
 
     /// Kernels by descending time, and copies.
-    pub(super) fn into_documents(self) -> (Vec<KernelDocument>, Vec<CopyDocument>) {
+    pub(super) fn into_documents(self) -> (Vec<KernelData>, Vec<CopyData>) {
         let kernels = self.kernels.into_iter().map(|(pid, name, kernel)| {
             let [runs, total_ns] = kernel.runs.total();
-            KernelDocument {
+            KernelData {
                 pid,
+                short: simplify(&name),
                 name,
                 launches: runs.unsigned_abs(),
                 total_ns: Some(total_ns.unsigned_abs()),
@@ -142,7 +144,7 @@ impl Work {
             .into_iter()
             .map(|((pid, direction, mode), copied)| {
                 let [copies, bytes, ns] = copied.copies.total().map(i64::unsigned_abs);
-                CopyDocument {
+                CopyData {
                     pid,
                     direction: direction.name(),
                     mode,
@@ -275,9 +277,9 @@ impl WorkByBin<'_> {
         })
     }
 
-    fn finish(self) -> Work {
+    fn finish(self) -> GpuWork {
         let mut kernels: Vec<_> = self.kernels.into_iter().collect();
-        let rank = |(pid, _): &(u32, Option<Arc<str>>), kernel: &KernelRuns| {
+        let rank = |(pid, _): &(u32, Option<Arc<str>>), kernel: &KernelBins| {
             (Reverse(kernel.runs.total()[1]), *pid)
         };
         kernels.sort_by(|(a, one), (b, other)| {
@@ -291,7 +293,7 @@ impl WorkByBin<'_> {
             (pid, name, kernel)
         });
         let mut kernels: Vec<_> = named.collect();
-        let mut others: BTreeMap<u32, KernelRuns> = BTreeMap::new();
+        let mut others: BTreeMap<u32, KernelBins> = BTreeMap::new();
         for ((pid, _), kernel) in rest {
             let other = others.entry(pid).or_default();
             other.runs.merge(&kernel.runs);
@@ -308,7 +310,7 @@ impl WorkByBin<'_> {
             });
             (device, spent.collect())
         });
-        Work {
+        GpuWork {
             kernels,
             copies: self.copies.into_values().collect(),
             busy: busy.collect(),

@@ -1,5 +1,7 @@
 //! The HTML report: the figures in it, compared with those of JSON.
 
+mod browser;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
