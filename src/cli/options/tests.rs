@@ -185,6 +185,7 @@ const ALWAYS: &[&str] = &[
     "shell",
     "output",
     "format",
+    "html",
     "title",
     "width",
     "height",

@@ -53,6 +53,21 @@ impl<'a, 'b> CallerNames<'a, 'b> {
         known.or_else(folded)
     }
 
+    fn document(&mut self, stack: &StackChanges, frames: &mut FrameTable) -> StackData {
+        let key = &stack.key;
+        let called = self.callers.called(key.caller).unwrap_or("?".into());
+        StackData {
+            pid: key.pid,
+            site: self.site(key),
+            kind: key.kind.name(),
+            host: key.is_host,
+            owner: Some(self.owner(key.caller)),
+            stack: frames.stack(self.callers.caller(key.caller).0, Some(&called)),
+            function: called.into_owned(),
+            changes: stack.changes.iter().flat_map(BinChange::numbers).collect(),
+        }
+    }
+
     pub(super) fn owner(&mut self, caller: u32) -> String {
         let owner = self.owners.of_caller(caller).owner;
         self.owners.name(owner).to_owned()
@@ -102,32 +117,29 @@ pub(super) fn stack_documents(
             merged.push((documents.len(), vec![stack]));
         }
         places[index] = documents.len();
-        let is_rest = rank >= STACKS;
-        documents.push(StackData {
-            pid: key.pid,
-            site: names.site(&key).filter(|_| !is_rest),
-            kind: key.kind.name(),
-            host: key.is_host,
-            function: match is_rest {
-                true => "(other call stacks)".to_owned(),
-                false => names
-                    .callers
-                    .called(key.caller)
-                    .unwrap_or("?".into())
-                    .into_owned(),
-            },
-            owner: (!is_rest).then(|| names.owner(key.caller)),
-            stack: match is_rest {
-                true => Vec::new(),
-                false => frames.stack(names.callers.caller(key.caller).0),
-            },
-            changes: stack.changes.iter().flat_map(BinChange::numbers).collect(),
+        documents.push(match rank >= STACKS {
+            true => rest_of(stack),
+            false => names.document(stack, frames),
         });
     }
     for (place, stacks) in merged {
         documents[place].changes = together(&stacks);
     }
     (documents, places)
+}
+
+/// The document of the stacks that are merged, which begins with `stack`.
+fn rest_of(stack: &StackChanges) -> StackData {
+    StackData {
+        pid: stack.key.pid,
+        site: None,
+        kind: stack.key.kind.name(),
+        host: stack.key.is_host,
+        function: "(other call stacks)".to_owned(),
+        owner: None,
+        stack: Vec::new(),
+        changes: Vec::new(),
+    }
 }
 
 /// Sums of the changes of several stacks.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::document::FrameData;
+use crate::profile::{ProfileFrame, shown, visible};
 use gpuprobe_model::stack::{Frame, Language};
 
 /// Numbers frames in the order in which they are first seen.
@@ -13,17 +14,30 @@ pub(super) struct FrameTable {
 }
 
 impl FrameTable {
-    /// Numbers of the frames of a stack.
-    pub(super) fn stack(&mut self, frames: Vec<Frame>) -> Vec<u32> {
-        frames.into_iter().map(|frame| self.number(frame)).collect()
+    /// Numbers of the frames of a stack that are shown: as in flame graphs, without CUDA's own and the function that was
+    /// called, and without the interpreter's between Python lines.
+    pub(super) fn stack(&mut self, frames: Vec<Frame>, called: Option<&str>) -> Vec<u32> {
+        let mut frames: Vec<_> = frames.into_iter().map(ProfileFrame::from).collect();
+        if let Some(called) = called {
+            frames = shown(frames, called, false);
+            if frames
+                .first()
+                .is_some_and(|frame| *frame.function == *called)
+            {
+                frames.remove(0);
+            }
+        }
+        visible(&frames, false)
+            .map(|frame| self.number(frame))
+            .collect()
     }
 
-    fn number(&mut self, frame: Frame) -> u32 {
+    fn number(&mut self, frame: &ProfileFrame) -> u32 {
         let document = FrameData(
-            frame.function,
-            frame.file,
+            frame.function.to_string(),
+            frame.file.as_deref().map(str::to_owned),
             frame.line,
-            frame.module,
+            frame.module.to_string(),
             u8::from(frame.language == Language::Python),
             u8::from(frame.inlined),
         );

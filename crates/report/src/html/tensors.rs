@@ -225,7 +225,7 @@ impl AllocatorByBin {
         let sites = self.sites.into_iter().map(|site| TensorSiteData {
             id: site.id,
             label: site.label,
-            stack: frames.stack(site.frames),
+            stack: frames.stack(site.frames, None),
             changes: site.sums.flat(),
         });
         TensorsData {

@@ -146,24 +146,31 @@ impl ProfileFrame {
     }
 }
 
+/// The frames to be shown, innermost first: without the interpreter's between and below Python
+/// lines, unless `full`.
+pub(crate) fn visible(
+    frames: &[ProfileFrame],
+    full: bool,
+) -> impl DoubleEndedIterator<Item = &ProfileFrame> {
+    let outermost = frames
+        .iter()
+        .rposition(|frame| frame.language == Language::Python);
+    let all = frames.iter().enumerate();
+    all.filter(move |(index, frame)| {
+        let Some(outermost) = outermost.filter(|_| !full) else {
+            return true;
+        };
+        let is_native = frame.language == Language::Native;
+        let is_start = *index > outermost && is_below_main(&frame.function);
+        !(is_native && (is_start || is_interpreter(&frame.function, &frame.module)))
+    })
+    .map(|(_, frame)| frame)
+}
+
 impl StackSample {
-    /// The frames to be shown, innermost first: without the interpreter's between and below Python
-    /// lines, unless `full`.
+    /// The frames to be shown; see [`visible`].
     fn visible(&self, full: bool) -> impl DoubleEndedIterator<Item = &ProfileFrame> {
-        let outermost = self
-            .frames
-            .iter()
-            .rposition(|frame| frame.language == Language::Python);
-        let all = self.frames.iter().enumerate();
-        all.filter(move |(index, frame)| {
-            let Some(outermost) = outermost.filter(|_| !full) else {
-                return true;
-            };
-            let is_native = frame.language == Language::Native;
-            let is_start = *index > outermost && is_below_main(&frame.function);
-            !(is_native && (is_start || is_interpreter(&frame.function, &frame.module)))
-        })
-        .map(|(_, frame)| frame)
+        visible(&self.frames, full)
     }
 
     /// The amount that `weight` selects.
