@@ -4,6 +4,15 @@ import { count } from '../format';
 import { colors, onTheme } from '../theme';
 import { axis } from './timechart';
 
+/** Buckets that are shown: a few at least, so that one bar does not look like many. */
+const LEAST = 8;
+
+function extent(first: number, last: number): [number, number] {
+    const missing = Math.max(0, LEAST - (last - first + 1));
+    const before = Math.min(first, Math.floor(missing / 2));
+    return [first - before, last + missing - before];
+}
+
 /** Bars of counts by power of two, with the same figures as a table. */
 export class Histogram {
     readonly element: HTMLElement;
@@ -33,7 +42,7 @@ export class Histogram {
         this.element.hidden = known.length === 0;
         if (known.length === 0) return;
         this.showFigures(known, counts);
-        const [first, last] = [known[0]!, known[known.length - 1]!];
+        const [first, last] = extent(known[0]!, known[known.length - 1]!);
         const buckets = Array.from({ length: last - first + 1 }, (_, at) => first + at);
         const data = [buckets, buckets.map((bucket) => counts.get(bucket) ?? 0)] as uPlot.AlignedData;
         this.chart?.destroy();

@@ -1,6 +1,7 @@
 import type { Segment, TensorSite } from '../document';
 import { choice, details, fill, h } from '../dom';
 import { count, duration, plural, share, size } from '../format';
+import { FREE, type Row, segmentTable, toRow } from './segments';
 import { area, colors, onTheme } from '../theme';
 
 const ROW = 22;
@@ -8,34 +9,7 @@ const BAR = 16;
 /** Width of the text beside the bars. */
 const TEXT = 176;
 const FIRST = 40;
-const FREE = -2;
 const COLORED = 7;
-
-interface Block {
-    offset: number;
-    bytes: number;
-    site: number;
-    age: number;
-}
-
-interface Row {
-    address: string;
-    bytes: number;
-    used: number;
-    largestFree: number;
-    blocks: Block[];
-}
-
-function toRow({ address, bytes, blocks: flat }: Segment): Row {
-    const blocks: Block[] = [];
-    for (let at = 0; at < flat.length; at += 4) {
-        const [offset, length, site, age] = flat.slice(at, at + 4) as [number, number, number, number];
-        blocks.push({ offset, bytes: length, site, age });
-    }
-    const used = blocks.reduce((sum, one) => sum + (one.site === FREE ? 0 : one.bytes), 0);
-    const free = blocks.filter((one) => one.site === FREE).map((one) => one.bytes);
-    return { address, bytes, used, largestFree: Math.max(0, ...free), blocks };
-}
 
 /** Segments of an allocator, one bar each, with their blocks by call site. */
 export class MemoryMap {
@@ -75,7 +49,7 @@ export class MemoryMap {
             },
         );
         const tools = h('div', { class: 'tools' }, scale, this.legend());
-        const open = details('figures of the chart', this.figures());
+        const open = details('figures of the chart', segmentTable(this.rows));
         this.element = h('div', {}, tools, this.canvas, this.more, this.said, open);
         this.listen();
         onTheme(() => this.draw());
@@ -114,27 +88,6 @@ export class MemoryMap {
         if (site === FREE) return 'free, cached';
         const found = this.sites[site];
         return found ? `T${found.id} ${found.label}` : 'unknown, or from before attach';
-    }
-
-    private figures(): HTMLElement {
-        const heads = ['Segment', 'Bytes', 'In use', 'Largest free', 'Blocks in use'];
-        const number = (key: string, value: number, text: string): HTMLElement =>
-            h('td', { 'data-key': key, 'data-value': value }, text);
-        const rows = this.rows.map((row) => {
-            const used = row.blocks.filter((one) => one.site !== FREE).length;
-            return h(
-                'tr',
-                { 'data-id': row.address },
-                h('th', { scope: 'row' }, h('code', {}, row.address)),
-                number('bytes', row.bytes, size(row.bytes)),
-                number('used', row.used, `${size(row.used)}, ${share(row.used, row.bytes)}`),
-                number('largest_free', row.largestFree, size(row.largestFree)),
-                number('blocks', used, count(used)),
-            );
-        });
-        const head = h('tr', {}, ...heads.map((text) => h('th', { scope: 'col' }, text)));
-        const body = h('tbody', {}, ...rows);
-        return h('table', { 'data-table': 'segments' }, h('thead', {}, head), body);
     }
 
     private listen(): void {

@@ -2,9 +2,9 @@ import { printable } from '../format';
 import { colors, hsl } from '../theme';
 import type { NodeType, StackTree } from './tree';
 
-export const ROW = 20;
-/** Rows below this are not drawn: nobody reads a picture of hundreds of rows. */
-export const DEEPEST = 48;
+export const ROW = 18;
+/** Rows below the frame that is zoomed into; deeper ones are seen by zooming. */
+export const DEEPEST = 200;
 
 export interface Box {
     node: number;

@@ -17,6 +17,7 @@ export class Icicle {
         role: 'application',
         'aria-label': 'call stacks as an icicle graph',
     });
+    private readonly box = h('div', { class: 'icicle-scroll' }, this.canvas);
     private readonly said = h('p', { class: 'said', role: 'status' });
     private readonly figures = h('tbody');
     private readonly tree: StackTree;
@@ -40,7 +41,7 @@ export class Icicle {
             this.figures,
         );
         const open = details('figures of the chart', table);
-        this.element = h('div', { class: 'icicle-box' }, this.searchBox(), this.canvas, this.said, open);
+        this.element = h('div', { class: 'icicle-box' }, this.searchBox(), this.box, this.said, open);
         this.listen();
         view.on(['range', 'measure'], () => this.update());
         onTheme(() => this.draw());
@@ -112,6 +113,16 @@ export class Icicle {
         // What cannot be seen is zoomed to.
         if (!this.boxes.some((box) => box.node === node)) this.focus = this.tree.parent[node] ?? 0;
         this.draw();
+        this.reveal();
+    }
+
+    /** Scrolls to the frame that is selected. */
+    private reveal(): void {
+        const { box } = this;
+        const top = this.tree.depth[this.selected]! * ROW;
+        if (top < box.scrollTop) box.scrollTop = top;
+        if (top + 2 * ROW > box.scrollTop + box.clientHeight)
+            box.scrollTop = top + 2 * ROW - box.clientHeight;
     }
 
     private zoom(node: number): void {

@@ -5,7 +5,7 @@ import { count, duration, moment, plural, size } from '../format';
 import type { Column } from '../table/column';
 import { Table } from '../table/table';
 import type { View } from '../view';
-import { isSet } from './work';
+import { isSet } from './copies';
 
 /** What was traced and lost, the main figures and the processes, all of the whole run. */
 export function overview(view: View): HTMLElement {
@@ -13,8 +13,8 @@ export function overview(view: View): HTMLElement {
     const lost = h(
         'p',
         { class: run.lost.complete ? 'lost complete' : 'lost incomplete' },
-        h('span', { class: 'badge' }, run.lost.complete ? 'complete' : 'incomplete'),
-        ` ${run.lost.sentence}`,
+        run.lost.complete ? null : h('span', { class: 'badge' }, 'incomplete'),
+        h('span', {}, run.lost.sentence),
     );
     const traced = run.traced.map((sentence) => h('p', { class: 'traced' }, sentence));
     const began = run.start ? h('p', { class: 'note' }, `Time 0 is ${run.start}.`) : null;
