@@ -48,6 +48,8 @@ export interface Explain {
 }
 
 export interface Verdict {
+    /** As `explain` prints it in front; absent in older documents. */
+    grade?: string;
     verdict: string;
     confidence: string;
     pid: number;

@@ -1,3 +1,4 @@
+import { highest } from './charts/stacked';
 import type { ReportDocument, Run } from './document';
 import { fill, h, uniqueId } from './dom';
 import { load } from './load';
@@ -30,9 +31,11 @@ function scaleOf(runs: Run[]): Scale {
     const from = Math.min(...edges.map((one) => one[0]!));
     const to = Math.max(...edges.map((one) => one[one.length - 1]!));
     const bytes = Math.max(0, ...runs.map((run) => memoryTop(run.memory)));
+    const lines = runs.flatMap((run) => run.pytorch.map((one) => (one.timeline ? highest(one.timeline) : 0)));
+    const tops = { bytes, tensorBytes: Math.max(0, ...lines) };
     return edges.length
-        ? { fromNs: from, toNs: Math.max(to, from + 1000), bytes }
-        : { fromNs: 0, toNs: 1e9, bytes };
+        ? { fromNs: from, toNs: Math.max(to, from + 1000), ...tops }
+        : { fromNs: 0, toNs: 1e9, ...tops };
 }
 
 /** The parts of all runs under one heading, side by side if there are two. */

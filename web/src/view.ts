@@ -9,6 +9,8 @@ export interface Scale {
     fromNs: number;
     toNs: number;
     bytes: number;
+    /** Of tensors. */
+    tensorBytes: number;
 }
 
 /** What is looked at of one run: the range, the cursor, the part of the time that charts show. */

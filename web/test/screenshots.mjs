@@ -9,6 +9,8 @@ import { indexed } from './png.mjs';
 
 /** Most of a part that is pictured, pixels. */
 const HIGHEST = 900;
+/** Around a part, pixels. */
+const MARGIN = 10;
 const LIMIT_BYTES = 150_000;
 
 const [file, out, width = '1400'] = process.argv.slice(2);
@@ -42,7 +44,12 @@ async function save(path, png) {
 
 async function picture(page, path, part) {
     const box = await part.boundingBox();
-    const clip = { ...box, height: Math.min(box.height, HIGHEST) };
+    const clip = {
+        x: Math.max(0, box.x - MARGIN),
+        y: Math.max(0, box.y - MARGIN),
+        width: box.width + 2 * MARGIN,
+        height: Math.min(box.height, HIGHEST) + 2 * MARGIN,
+    };
     await save(path, await page.screenshot({ clip, fullPage: true }));
 }
 

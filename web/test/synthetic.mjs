@@ -346,7 +346,7 @@ function makePytorch(next, pid, edges, frames) {
         pinned_by_small_bytes: 20 * MIB,
     };
     const timeline = {
-        labels: sites.slice(0, 6).map((site) => site.label),
+        labels: sites.slice(0, 6).map((site) => `T${site.id} ${site.label}`),
         times_ns,
         values,
         reserved,

@@ -33,6 +33,7 @@ export class MemoryMap {
     constructor(
         segments: Segment[],
         private readonly sites: TensorSite[],
+        private readonly lines: string[],
     ) {
         this.rows = segments.map(toRow).sort((a, b) => b.bytes - a.bytes);
         this.rankSites();
@@ -56,16 +57,20 @@ export class MemoryMap {
         new ResizeObserver(() => this.draw()).observe(this.canvas);
     }
 
-    /** The sites that hold most have colours. */
+    /** Sites have the colours of their areas in the timeline; without one, those that hold most have colours. */
     private rankSites(): void {
         const held = new Map<number, number>();
-        for (const { blocks } of this.rows) {
-            for (const { site, bytes } of blocks) {
-                if (site >= 0) held.set(site, (held.get(site) ?? 0) + bytes);
-            }
+        for (const { site, bytes } of this.rows.flatMap((row) => row.blocks)) {
+            if (site >= 0) held.set(site, (held.get(site) ?? 0) + bytes);
         }
-        const sorted = [...held].sort((a, b) => b[1] - a[1]).slice(0, COLORED);
-        sorted.forEach(([site], rank) => this.rank.set(site, rank));
+        const sorted = [...held].sort((a, b) => b[1] - a[1]).map(([site]) => site);
+        const lineOf = (site: number): number => {
+            const id = this.sites[site]?.id;
+            return this.lines.findIndex((label) => new RegExp(`^T${id}\\b`).test(label));
+        };
+        const found = sorted.filter((site) => lineOf(site) >= 0 && lineOf(site) < COLORED);
+        if (found.length > 0) found.forEach((site) => this.rank.set(site, lineOf(site)));
+        else sorted.slice(0, COLORED).forEach((site, rank) => this.rank.set(site, rank));
     }
 
     private color(site: number): string {

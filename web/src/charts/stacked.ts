@@ -29,8 +29,8 @@ export function stacked(timeline: Timeline, endNs: number): [uPlot.Series[], uPl
         series.unshift({
             label,
             fill: color,
-            stroke: () => colors().surface,
-            width: 0.5,
+            stroke: color,
+            width: 1,
             ...step,
         });
     });

@@ -1,5 +1,5 @@
 import { MemoryMap } from '../charts/map';
-import { highest, isRest, stacked } from '../charts/stacked';
+import { isRest, stacked } from '../charts/stacked';
 import { TimeChart, stepAt } from '../charts/timechart';
 import { commandLine, rangeOptions, report } from '../command';
 import type { Pytorch, TensorSite } from '../document';
@@ -48,7 +48,7 @@ function tensorTimeline(view: View, one: Pytorch, title: string): HTMLElement {
         height: 220,
         series,
         data,
-        top: highest(lines) * 1.08,
+        top: view.scale.tensorBytes * 1.08,
         unit: 'bytes',
         valueText: (ns) => {
             const at = stepAt(lines.times_ns, ns);
@@ -181,7 +181,7 @@ function mapWithFigures(one: Pytorch): HTMLElement {
         const shown = bytes ? size(value) : count(value);
         return h('div', {}, h('dt', {}, text), h('dd', { 'data-figure': name, 'data-value': value }, shown));
     });
-    const map = new MemoryMap(one.map!.segments, one.sites);
+    const map = new MemoryMap(one.map!.segments, one.sites, one.timeline?.labels ?? []);
     return h(
         'div',
         { class: 'map' },
