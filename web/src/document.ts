@@ -112,6 +112,8 @@ export type GpuWork = 'kernels' | 'copies' | 'sets' | 'graphs';
 export interface Kernel {
     pid: number;
     name: string;
+    /** The name without what says little, as in text. */
+    short?: string;
     launches: number;
     total_ns: number | null;
     /** Bin, runs, total ns; null if only counts of the whole run are known. */

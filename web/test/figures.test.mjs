@@ -225,6 +225,17 @@ test('histograms are of the row that is chosen, within the range', async () => {
     });
 });
 
+test('kernels have their short names, and the whole one beside the histogram', async () => {
+    const { page, close } = await pages.show(makeDocument(run));
+    const { pid, name, short } = run.kernels[4];
+    const picker = page.locator(`tr[data-id="${pid} ${name}"] .picker`);
+    await picker.click();
+    assert.equal(await picker.locator('.elided').textContent(), short);
+    assert.equal(await page.locator('.histogram h4').first().textContent(), short);
+    assert.equal(await page.locator('.histogram .full').first().textContent(), name);
+    await close();
+});
+
 async function expectHistogram(page, name, expected) {
     const { rows } = await tableValues(page, name);
     const shown = Object.fromEntries(Object.entries(rows).map(([bucket, row]) => [bucket, row.count]));

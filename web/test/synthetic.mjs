@@ -231,7 +231,15 @@ function makeKernels(next, pids, bins) {
         ]);
         const sum = (column) =>
             changes.reduce((all, value, index) => (index % 3 === column ? all + value : all), 0);
-        return { pid, name, launches: sum(1), total_ns: sum(2), changes, histogram };
+        return {
+            pid,
+            name,
+            short: `functor_${at}<float>`,
+            launches: sum(1),
+            total_ns: sum(2),
+            changes,
+            histogram,
+        };
     });
 }
 

@@ -17,6 +17,7 @@ function extent(first: number, last: number): [number, number] {
 export class Histogram {
     readonly element: HTMLElement;
     private readonly title = h('h4');
+    private readonly full = h('p', { class: 'note full' });
     private readonly plot: HTMLElement;
     private readonly figures = h('tbody');
     private chart: uPlot | null = null;
@@ -30,13 +31,15 @@ export class Histogram {
         const head = h('tr', {}, h('th', { scope: 'col' }, heading), h('th', { scope: 'col' }, 'Count'));
         const table = h('table', { 'data-table': name }, h('thead', {}, head), this.figures);
         const open = details('figures of the chart', table);
-        this.element = h('div', { class: 'histogram' }, this.title, this.plot, open);
+        this.element = h('div', { class: 'histogram' }, this.title, this.full, this.plot, open);
         new ResizeObserver(() => this.fit()).observe(this.plot);
         onTheme(() => this.chart?.redraw(false));
     }
 
-    show(title: string, counts: Map<number, number>): void {
-        fill(this.title, h('span', { class: 'elided', title }, title));
+    /** Shows counts by bucket; `full` is the whole name where the title is a short one. */
+    show(title: string, counts: Map<number, number>, full = title): void {
+        fill(this.title, h('span', { class: 'elided', title: full }, title));
+        fill(this.full, full === title ? '' : full);
         this.plot.setAttribute('aria-label', `${this.name} of ${title}`);
         const known = [...counts.keys()].sort((a, b) => a - b);
         this.element.hidden = known.length === 0;

@@ -27,6 +27,10 @@ export function kernelTable(view: View): HTMLElement {
     const { kernels, processes } = view.run;
     const untimed = kernels.filter((one) => !one.changes);
     const histogram = new Histogram('kernel-histogram', 'Duration', short);
+    const showHistogram = (kernel?: Kernel): void => {
+        const counts = buckets(kernel?.histogram ?? [], view.from, view.to);
+        histogram.show(kernel?.short ?? kernel?.name ?? '', counts, kernel?.name);
+    };
     let all = 0;
     const table = new Table<KernelRow>({
         name: 'kernels',
@@ -34,8 +38,7 @@ export function kernelTable(view: View): HTMLElement {
         columns: kernelColumns(view, processes.length > 1, untimed.length < kernels.length, () => all),
         sort: untimed.length < kernels.length ? 'total' : 'launches',
         id: ({ kernel }) => `${kernel.pid} ${kernel.name}`,
-        choose: (row) =>
-            histogram.show(row?.kernel.name ?? '', buckets(row?.kernel.histogram ?? [], view.from, view.to)),
+        choose: (row) => showHistogram(row?.kernel),
     });
     view.on(['range'], () => {
         const rows = kernels.map((kernel) => kernelRow(view, kernel));
@@ -79,7 +82,7 @@ function kernelColumns(view: View, several: boolean, timed: boolean, all: () => 
             title: 'Kernel',
             text: true,
             value: name,
-            cell: (row) => named(name(row), several ? process(row) : ''),
+            cell: (row) => named(row.kernel.short ?? name(row), several ? process(row) : '', name(row)),
         },
     ];
     columns.push({

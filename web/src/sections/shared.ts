@@ -6,11 +6,11 @@ import { note } from './section';
 const WHOLE = 'The command lists the whole run: --from and --to select memory events.';
 
 /** A name with the process below it, if there are several. */
-export const named = (name: string, process: string): Node =>
+export const named = (name: string, process: string, full = name): Node =>
     h(
         'span',
         { class: 'site' },
-        h('span', { class: 'elided', title: name }, name),
+        h('span', { class: 'elided', title: full }, name),
         process ? h('small', {}, process) : null,
     );
 

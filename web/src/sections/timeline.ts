@@ -25,13 +25,18 @@ export function memoryTop(memory: Memory | null): number {
     );
 }
 
+/** By kind, but by call site if all is of one kind. */
+function firstOf(known: string[], areas: (by: string) => number): string {
+    return ['kind', 'site', 'owner'].find((by) => known.includes(by) && areas(by) > 1) ?? known[0]!;
+}
+
 /** Memory over time by kind, owner or call site. */
 export function timeline(view: View): HTMLElement | null {
     const { memory } = view.run;
     const known = Object.keys(NAMES).filter((by) => memory?.timelines[by]?.labels.length);
     if (!memory || known.length === 0) return null;
     const lines = (by: string): Timeline => memory.timelines[by]!;
-    let by = known[0]!;
+    let by = firstOf(known, (one) => lines(one).labels.length);
     const legend = new Legend(view, memory);
     const [series, data] = stacked(lines(by), view.endNs);
     const chart = new TimeChart({
