@@ -168,6 +168,64 @@ test('the timeline has the values at the cursor, at the peak and at the end', as
     await close();
 });
 
+test('the areas drawn are those of the legend, at their heights', async () => {
+    const { page, close } = await pages.show(makeDocument(run));
+    const { timelines, overlay } = run.memory;
+    const top = Math.max(...overlay[0].points.map(([, bytes]) => bytes)) * 1.08;
+    let seen = 0;
+    for (const [by, name] of [
+        ['site', 'call site'],
+        ['owner', 'owner'],
+        ['kind', 'kind'],
+    ]) {
+        await page.getByRole('radio', { name, exact: true }).check();
+        await page.evaluate(
+            () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))),
+        );
+        for (const bin of [9, 31, 50]) {
+            // The middle of the time that the bin's last value holds.
+            const ns = run.edges_ns[bin] + 0.2 * (run.edges_ns[1] - run.edges_ns[0]);
+            const values = oracle.timelineAt(timelines[by], ns);
+            const shown = await areaColors(page, ns / run.edges_ns[BINS], top, Object.entries(values));
+            seen += shown.length;
+            for (const { label, color, expected } of shown)
+                assert.deepEqual(color, expected, `${label} in bin ${bin}`);
+        }
+    }
+    assert.ok(seen >= 20, `only ${seen} areas are high enough`);
+    await close();
+});
+
+/** The color in the middle of each area of some height, at a part of the width, and that of the legend. */
+const areaColors = (page, part, top, values) =>
+    page.evaluate(
+        ([x, most, areas]) => {
+            const chart = document.querySelector('[data-chart="memory"]');
+            const canvas = chart.querySelector('canvas');
+            const ctx = canvas.getContext('2d');
+            const own = canvas.getBoundingClientRect();
+            const plot = chart.querySelector('.u-over').getBoundingClientRect();
+            const legend = document.querySelector('table[data-table="timeline"]');
+            const found = [];
+            let below = 0;
+            for (const [label, bytes] of areas) {
+                const height = (bytes / most) * plot.height;
+                const middle = plot.bottom - ((below + bytes / 2) / most) * plot.height;
+                below += bytes;
+                if (height < 4) continue;
+                const at = [plot.left - own.left + x * plot.width, middle - own.top].map(
+                    (one) => one * devicePixelRatio,
+                );
+                const [r, g, b] = ctx.getImageData(Math.round(at[0]), Math.round(at[1]), 1, 1).data;
+                const row = [...legend.tBodies[0].rows].find((one) => one.dataset.id === label);
+                const expected = getComputedStyle(row.querySelector('.swatch')).backgroundColor;
+                found.push({ label, color: `rgb(${r}, ${g}, ${b})`, expected });
+            }
+            return found;
+        },
+        [part, top, values],
+    );
+
 test('allocations live at the cursor are listed, the largest first', async () => {
     const { page, close } = await pages.show(makeDocument(run));
     await page.locator('[data-chart="memory"]').focus();

@@ -83,7 +83,7 @@ export function mouse(element: HTMLElement, chart: uPlot, view: View): void {
     });
     over.addEventListener('dblclick', () => view.setWindow(view.scale.fromNs, view.scale.toNs));
     wheel(over, view, nsAt);
-    drag(element, over, view);
+    drag(chart.root, over, view);
 }
 
 /** A range within one bin is that bin. */
@@ -109,8 +109,8 @@ function wheel(over: HTMLElement, view: View, nsAt: (clientX: number) => number)
     over.addEventListener('wheel', zoom, { passive: false });
 }
 
-function drag(element: HTMLElement, over: HTMLElement, view: View): void {
-    element.addEventListener(
+function drag(root: HTMLElement, over: HTMLElement, view: View): void {
+    root.addEventListener(
         'mousedown',
         (event) => {
             if (!(event.shiftKey || event.button === 1) || !over.contains(event.target as Node)) return;

@@ -64,7 +64,7 @@ function axes(unit: TimeChartOptions['unit']): uPlot.Axis[] {
 /** A chart over time: zoom, pan, cursor and range are those of the view, by mouse and keyboard. */
 export class TimeChart {
     readonly element: HTMLDivElement;
-    private readonly chart: uPlot;
+    private chart: uPlot;
 
     constructor(private readonly options: TimeChartOptions) {
         const { view, label, name } = options;
@@ -76,10 +76,10 @@ export class TimeChart {
             'aria-label': label,
             'aria-valuemin': view.startNs / 1e9,
             'aria-valuemax': view.endNs / 1e9,
+            'data-top': options.top,
         });
-        this.chart = new uPlot(this.plotOptions(), options.data, this.element);
+        this.chart = this.build(options.series, options.data);
         keyboard(this.element, view);
-        mouse(this.element, this.chart, view);
         new ResizeObserver(() => this.fit()).observe(this.element);
         view.on(['window'], () => this.showWindow());
         view.on(['range', 'cursor'], () => this.showCursor());
@@ -88,14 +88,19 @@ export class TimeChart {
 
     /** Replaces what is drawn. */
     setSeries(series: uPlot.Series[], data: uPlot.AlignedData): void {
-        while (this.chart.series.length > 1) this.chart.delSeries(this.chart.series.length - 1);
-        series.forEach((one) => this.chart.addSeries(one));
-        this.chart.setData(data, false);
-        this.chart.redraw(true, true);
-        this.showCursor();
+        this.chart.destroy();
+        this.chart = this.build(series, data);
+        this.fit();
+        this.showWindow();
     }
 
-    private plotOptions(): uPlot.Options {
+    private build(series: uPlot.Series[], data: uPlot.AlignedData): uPlot {
+        const chart = new uPlot(this.plotOptions(series), data, this.element);
+        mouse(this.element, chart, this.options.view);
+        return chart;
+    }
+
+    private plotOptions(series: uPlot.Series[]): uPlot.Options {
         const { options } = this;
         const { view } = options;
         return {
@@ -108,7 +113,7 @@ export class TimeChart {
                 y: { range: () => [0, options.top || 1] },
             },
             axes: axes(options.unit),
-            series: [{}, ...options.series],
+            series: [{}, ...series],
             cursor: {
                 y: false,
                 points: { show: false },
