@@ -129,6 +129,71 @@ async function walkIcicle(page, expected) {
     assert.ok(path.length >= 5, `only ${path.length} levels`);
 }
 
+test('frames of the icicle are as wide as their share', async () => {
+    const { page, close } = await pages.show(makeDocument(run));
+    const values = oracle.icicle(run, 0, BINS, 'live', 0);
+    const canvas = page.locator('canvas.icicle');
+    await canvas.scrollIntoViewIfNeeded();
+    const box = await canvas.boundingBox();
+    const rowHeight = 18;
+    const root = values.get('[]');
+    /** Points at the middle of each frame of a level, the largest first within its caller. */
+    const point = async (path, left, depth) => {
+        const key = JSON.stringify(path);
+        const parts = [...values].filter(([at, value]) => {
+            const names = JSON.parse(at);
+            return value > 0 && names.length === depth && key === JSON.stringify(names.slice(0, -1));
+        });
+        let x = left;
+        for (const [at, value] of parts.sort((a, b) => b[1] - a[1])) {
+            const width = (value / root) * box.width;
+            if (width > 3) {
+                await page.mouse.move(box.x + x + width / 2, box.y + depth * rowHeight + rowHeight / 2);
+                const names = JSON.parse(at);
+                assert.equal(await page.locator('.icicle-box .said strong').textContent(), names.at(-1));
+                if (depth < 3) await point(names, x, depth + 1);
+            }
+            x += width;
+        }
+    };
+    await point([], 0, 1);
+    await close();
+});
+
+test('blocks of the memory map are where the document has them', async () => {
+    const { page, close } = await pages.show(makeDocument(run));
+    const [{ map, sites }] = run.pytorch;
+    const segments = [...map.segments].sort((a, b) => b.bytes - a.bytes);
+    const canvas = page.locator('canvas.segments');
+    await canvas.scrollIntoViewIfNeeded();
+    const box = await canvas.boundingBox();
+    const [text, rowHeight] = [176, 22];
+    const scale = (box.width - text) / segments[0].bytes;
+    let pointed = 0;
+    for (const [row, { address, blocks }] of segments.entries()) {
+        for (let at = 0; at < blocks.length && row < 12; at += 4) {
+            const [offset, bytes, site] = blocks.slice(at, at + 3);
+            if (bytes * scale < 6) continue;
+            const x = box.x + text + (offset + bytes / 2) * scale;
+            await page.mouse.move(x, box.y + row * rowHeight + rowHeight / 2);
+            const said = await page.locator('.map .said').textContent();
+            const name =
+                site === -2
+                    ? 'free, cached'
+                    : site === -1
+                      ? 'unknown'
+                      : `T${sites[site].id} ${sites[site].label}`;
+            assert.ok(
+                said.startsWith(name) && said.endsWith(`of segment ${address}`),
+                `${said}: ${name}, ${address}`,
+            );
+            pointed += 1;
+        }
+    }
+    assert.ok(pointed > 30, `${pointed} blocks`);
+    await close();
+});
+
 test('a search tells the share that matches', async () => {
     const { page, close } = await pages.show(makeDocument(run));
     for (const wanted of ['train_3', 'op_1<', 'cudaMallocAsync', 'nothing has this name']) {
