@@ -75,8 +75,9 @@ impl ProcessCounters {
             .values()
             .map(|one| (one.item.metric, one.labels.clone()))
             .collect();
+        let mut counted_before = self.take_renamed(&rows, &used);
         for one in rows.into_values() {
-            self.count(one, &used);
+            self.count(one, &used, &mut counted_before);
         }
         let round = self.round;
         // Reports list the end of a process once.
@@ -86,10 +87,52 @@ impl ProcessCounters {
         self.leaving.extend(gone);
     }
 
-    fn count(&mut self, one: Counted, used: &HashSet<SeriesKey>) {
+    /// Takes out items without a name that are in no row of a process that lives: they have got a name, and are
+    /// other items. Returns what was counted on in series that stay, by process.
+    fn take_renamed(
+        &mut self,
+        rows: &HashMap<CountedItem, Counted>,
+        used: &HashSet<SeriesKey>,
+    ) -> HashMap<u32, u64> {
+        let unnamed = self.items.keys().filter(|item| item.handle.is_some());
+        if unnamed.clone().all(|item| rows.contains_key(item)) {
+            return HashMap::new();
+        }
+        let live = rows.values().filter(|one| !one.has_ended);
+        let live: HashSet<u32> = live.map(|one| one.item.process).collect();
+        let renamed = self.items.extract_if(|item, known| {
+            let is_gone = item.handle.is_some() && !rows.contains_key(item);
+            is_gone && !known.is_over && live.contains(&item.process)
+        });
+        let mut stays = HashMap::new();
+        for (item, known) in renamed {
+            let key = (item.metric, known.labels);
+            if known.is_shared || used.contains(&key) {
+                *stays.entry(item.process).or_default() += known.total;
+            } else {
+                self.values.remove(&key);
+            }
+        }
+        stays
+    }
+
+    fn count(
+        &mut self,
+        one: Counted,
+        used: &HashSet<SeriesKey>,
+        counted_before: &mut HashMap<u32, u64>,
+    ) {
         let metric = one.item.metric;
+        let before = match one.item.handle {
+            None => counted_before.get_mut(&one.item.process),
+            Some(_) => None,
+        };
         let known = self.items.entry(one.item).or_insert_with(|| KnownItem {
-            total: 0,
+            total: before.map_or(0, |left| {
+                let part = one.total.min(*left);
+                *left -= part;
+                part
+            }),
             labels: one.labels.clone(),
             is_shared: one.is_shared,
             is_over: false,
@@ -164,5 +207,80 @@ impl ProcessCounters {
         items
             .filter(|known| known.is_shared && !known.is_over)
             .count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(handle: Option<u64>, series: &str, total: u64) -> Counted {
+        let labels = vec![("kernel", series.to_owned())];
+        Counted {
+            item: CountedItem {
+                metric: Metric::Launches,
+                process: 1,
+                handle,
+                labels: labels.clone(),
+            },
+            labels,
+            is_shared: series == "other",
+            total,
+            has_ended: false,
+        }
+    }
+
+    fn values(counters: &ProcessCounters) -> Vec<(String, u64)> {
+        let series = counters.series();
+        let mut values: Vec<_> = series
+            .map(|(_, labels, value)| (labels[0].1.clone(), value))
+            .collect();
+        values.sort();
+        values
+    }
+
+    fn expected(values: &[(&str, u64)]) -> Vec<(String, u64)> {
+        let values = values.iter();
+        values
+            .map(|(name, value)| ((*name).to_owned(), *value))
+            .collect()
+    }
+
+    #[test]
+    fn a_kernel_that_gets_its_name_late_is_counted_once() {
+        let mut counters = ProcessCounters::default();
+        counters.update(vec![counted(Some(7), "unknown", 100)]);
+        counters.update(vec![counted(None, "add", 120)]);
+        assert_eq!(values(&counters), expected(&[("add", 120)]));
+        // The series of others without a name stays, and so does what it has counted.
+        let mut counters = ProcessCounters::default();
+        counters.update(vec![
+            counted(Some(7), "unknown", 100),
+            counted(Some(8), "unknown", 5),
+        ]);
+        counters.update(vec![
+            counted(None, "add", 120),
+            counted(Some(8), "unknown", 6),
+        ]);
+        assert_eq!(
+            values(&counters),
+            expected(&[("add", 20), ("unknown", 106)])
+        );
+        counters.update(vec![
+            counted(None, "add", 121),
+            counted(Some(8), "unknown", 6),
+        ]);
+        assert_eq!(
+            values(&counters),
+            expected(&[("add", 21), ("unknown", 106)])
+        );
+        let mut counters = ProcessCounters::default();
+        counters.update(vec![
+            counted(Some(7), "other", 100),
+            counted(None, "sub", 1),
+        ]);
+        counters.update(vec![counted(None, "add", 120), counted(None, "sub", 1)]);
+        let sum: u64 = values(&counters).iter().map(|(_, value)| value).sum();
+        assert_eq!(sum, 121);
     }
 }
