@@ -51,6 +51,8 @@ pub use filter::ProcessFilter;
 pub use guard::guard_if_asked;
 pub use hook::HookCommand;
 pub use name::RecordingName;
+#[cfg(feature = "serve")]
+pub(crate) use run::host_name;
 pub use run::run;
 pub use serving::ServeConfig;
 #[cfg(feature = "top")]

@@ -1,4 +1,5 @@
-//! The HTTP process, seen from the tracing process: it is started, asked by, answered, and replaced.
+//! The HTTP process and the pushing process, seen from the tracing process: they are started, asked by, answered, and
+//! replaced.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +14,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::serve::listen::BoundSocket;
 use crate::serve::protocol::{self, ServedDocument};
-use crate::serve::{ARGUMENT, Listen, ServerSettings, TlsMaterial};
+use crate::serve::{ARGUMENT, Listen, PushSettings, ServerSettings, TlsMaterial, push};
 use gpuprobe_os::channel::Channel;
 use gpuprobe_os::{privileges, say};
 use gpuprobe_report::metrics::MetricLimits;
@@ -29,6 +30,8 @@ pub struct ServeConfig {
     pub token: Option<String>,
     /// Limits on the number of series.
     pub limits: MetricLimits,
+    /// Servers that documents are pushed to, if any.
+    pub push: Option<PushSettings>,
 }
 
 impl std::fmt::Debug for ServeConfig {
@@ -44,7 +47,7 @@ impl std::fmt::Debug for ServeConfig {
 /// An answer: a document, or the reason why there is none.
 pub(super) type Answer = std::result::Result<Vec<u8>, String>;
 
-/// A request of the HTTP process.
+/// A request of the HTTP process or the pushing process.
 pub(super) struct DocumentRequest {
     /// The wanted document.
     pub(super) document: ServedDocument,
@@ -58,7 +61,7 @@ impl DocumentRequest {
     }
 }
 
-/// Connection to the HTTP process.
+/// Connections to the HTTP process and the pushing process.
 pub(super) struct Serving {
     requests: Receiver<DocumentRequest>,
     /// The address that it listens on.
@@ -69,10 +72,10 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Opens the listening socket and starts the HTTP process.
+    /// Opens the listening socket and starts the processes.
     ///
     /// # Errors
-    /// Returns an error if the address cannot be listened on, or the process cannot be started.
+    /// Returns an error if the address cannot be listened on, or a thread cannot be started.
     pub(super) fn start(config: &ServeConfig) -> Result<Self> {
         let socket = config.listen.bind()?;
         let is_ip = matches!(config.listen, Listen::Ip(_));
@@ -85,14 +88,21 @@ impl Serving {
         };
         let (sender, requests) = channel(1);
         let address = socket.address.clone();
-        let link = Link {
-            socket,
-            settings: serde_json::to_vec(&settings)?,
-            sender,
-        };
-        let named = thread::Builder::new().name("gpuprobe-serve".to_owned());
-        let thread = named.spawn(move || link.run());
-        thread.context("cannot start the thread of the HTTP process")?;
+        let mut helpers = vec![Helper::Http(socket, Box::new(settings))];
+        helpers.extend(
+            config
+                .push
+                .iter()
+                .flat_map(PushSettings::each)
+                .map(Helper::Push),
+        );
+        for helper in helpers {
+            let sender = sender.clone();
+            let link = Link { helper, sender };
+            let named = thread::Builder::new().name("gpuprobe-serve".to_owned());
+            let thread = named.spawn(move || link.run());
+            thread.context("cannot start the thread of a process")?;
+        }
         Ok(Self {
             requests,
             address,
@@ -122,58 +132,96 @@ impl Serving {
     }
 }
 
-/// Pauses before the HTTP process is started again.
+/// Pauses before a process is started again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A process that lived this long is started again at once.
 const LIVED_LONG: Duration = Duration::from_secs(60);
 
-/// The thread between the event loop and the HTTP process, which may be slow.
+/// A process without rights that asks for documents.
+enum Helper {
+    Http(BoundSocket, Box<ServerSettings>),
+    Push(PushSettings),
+}
+
+impl Helper {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Http(..) => "HTTP",
+            Self::Push(_) => "pushing",
+        }
+    }
+
+    fn argument(&self) -> &'static str {
+        match self {
+            Self::Http(..) => ARGUMENT,
+            Self::Push(_) => push::ARGUMENT,
+        }
+    }
+
+    /// Sends the process its settings.
+    fn set_up(&self, channel: &Channel) -> io::Result<()> {
+        match self {
+            Self::Http(socket, settings) => {
+                let socket = File::from(socket.as_fd().try_clone_to_owned()?);
+                channel.send(&serde_json::to_vec(settings)?, Some(&socket))
+            }
+            Self::Push(settings) => channel.send(&serde_json::to_vec(settings)?, None),
+        }
+    }
+}
+
+/// The thread between the event loop and a process, which may be slow.
 struct Link {
-    socket: BoundSocket,
-    settings: Vec<u8>,
+    helper: Helper,
     sender: Sender<DocumentRequest>,
 }
 
 impl Link {
-    fn run(self) {
+    fn run(mut self) {
         privileges::keep_only_here(&[]);
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = Instant::now();
-            let why = match self.start() {
+            let (why, status) = match self.start() {
                 Ok((mut child, channel)) => {
                     let why = self.pass_on(&channel);
                     let _ = child.kill();
-                    let _ = child.wait();
-                    why
+                    (why, child.wait().ok())
                 }
-                Err(error) => Some(error),
+                Err(error) => (Some(error), None),
             };
             // The session has ended.
             let Some(why) = why else { return };
             if begun.elapsed() > LIVED_LONG {
                 pause = FIRST_PAUSE;
             }
-            say(format_args!(
-                "the HTTP process ended: {why}; starting another"
-            ));
+            let is_renewal = status.and_then(|status| status.code()) == Some(push::RENEW.into());
+            if !is_renewal {
+                say(format_args!(
+                    "the {} process ended: {why}; starting another",
+                    self.helper.name()
+                ));
+            }
+            if let Helper::Push(settings) = &mut self.helper {
+                settings.is_again = true;
+                settings.has_said |= is_renewal;
+            }
             thread::sleep(pause);
             pause = (pause * 4).min(LONGEST_PAUSE);
         }
     }
 
-    /// Starts the HTTP process, which ends with this thread.
+    /// Starts the process, which ends with this thread.
     fn start(&self) -> io::Result<(Child, Channel)> {
         let (channel, other) = Channel::pair()?;
         let child = Command::new("/proc/self/exe")
-            .arg(ARGUMENT)
+            .arg(self.helper.argument())
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(other)))
             .stdout(Stdio::null())
             .spawn()?;
-        let socket = File::from(self.socket.as_fd().try_clone_to_owned()?);
-        channel.send(&self.settings, Some(&socket))?;
+        self.helper.set_up(&channel)?;
         Ok((child, channel))
     }
 

@@ -10,6 +10,7 @@ mod connections;
 mod http;
 pub(crate) mod listen;
 pub(crate) mod protocol;
+pub(crate) mod push;
 mod status;
 mod stream;
 pub(crate) mod tls;
@@ -30,6 +31,7 @@ use asking::Documents;
 use http::Site;
 pub use listen::{Listen, Listener};
 pub use protocol::{ServerSettings, TlsMaterial};
+pub use push::{PushSettings, PushUrl};
 
 /// The first argument by which our executable is asked to be the HTTP process.
 pub(crate) const ARGUMENT: &str = "__serve";
@@ -56,11 +58,7 @@ fn serve() -> Result<()> {
     let Some(socket) = message.file else {
         bail!("no socket was sent");
     };
-    // SAFETY: changes the scheduling of this process only.
-    #[allow(unsafe_code)]
-    unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
-    }
+    yield_to_tracing();
     // Before the system calls are restricted: the runtime makes sockets of its own.
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the event loop")?;
@@ -74,4 +72,13 @@ fn serve() -> Result<()> {
         let site = Arc::new(Site::new(&settings, documents));
         connections::accept(listener, tls, site).await
     })
+}
+
+/// Lowers the priority of this process.
+fn yield_to_tracing() {
+    // SAFETY: changes the scheduling of this process only.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
+    }
 }

@@ -22,11 +22,13 @@ pub(crate) enum ServedDocument {
     Allocated,
     /// Profile of launches by kernel, pprof.
     Launches,
+    /// Metrics, as a request of OTLP. Never served.
+    Otlp,
 }
 
 impl ServedDocument {
     /// All documents.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Status,
         Self::Metrics,
         Self::Report,
@@ -34,6 +36,7 @@ impl ServedDocument {
         Self::InUse,
         Self::Allocated,
         Self::Launches,
+        Self::Otlp,
     ];
 }
 

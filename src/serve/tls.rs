@@ -41,7 +41,7 @@ pub(super) fn acceptor(material: &TlsMaterial) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>> {
+pub(super) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>> {
     let all = CertificateDer::pem_slice_iter(pem.as_bytes());
     let all: Vec<_> = all.collect::<Result<_, _>>()?;
     anyhow::ensure!(!all.is_empty(), "there is no certificate in it");

@@ -78,6 +78,27 @@ const FOR_SERVERS: &[c_long] = &[
     libc::SYS_eventfd2,
 ];
 
+/// Further calls for a process that connects to servers whose addresses it knows. It can listen nowhere, and
+/// make sockets of [`DOMAINS`] only: what a root without capabilities can reach by Unix sockets is too much.
+const FOR_CLIENTS: &[c_long] = &[
+    libc::SYS_connect,
+    libc::SYS_shutdown,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+];
+
+/// Address families of its sockets.
+const DOMAINS: [c_int; 2] = [libc::AF_INET, libc::AF_INET6];
+
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
@@ -142,14 +163,24 @@ pub fn confine_server(data_bytes: u64) -> Result<()> {
     confine_to(data_bytes, FOR_SERVERS)
 }
 
+/// [`confine`] for a process that connects to servers. Its standard error may be a file.
+///
+/// # Errors
+/// Returns the kernel's error.
+pub fn confine_client(data_bytes: u64) -> Result<()> {
+    confine_to(data_bytes, FOR_CLIENTS)
+}
+
 fn confine_to(data_bytes: u64, more: &[c_long]) -> Result<()> {
     end_with_parent()?;
     for (resource, limit) in [
         (Resource::RLIMIT_DATA, data_bytes),
         (Resource::RLIMIT_AS, ADDRESSES),
-        (Resource::RLIMIT_FSIZE, 0),
     ] {
         setrlimit(resource, limit, limit).with_context(|| format!("cannot limit {resource:?}"))?;
+    }
+    if !is_client(more) {
+        setrlimit(Resource::RLIMIT_FSIZE, 0, 0).context("cannot forbid writing to files")?;
     }
     let (_, hard) = nix::sys::resource::getrlimit(Resource::RLIMIT_NOFILE)?;
     let files = hard.min(FILES);
@@ -161,6 +192,11 @@ fn confine_to(data_bytes: u64, more: &[c_long]) -> Result<()> {
     #[allow(unsafe_code)]
     unsafe { sigaction(Signal::SIGSYS, &action) }.context("cannot see to files being opened")?;
     filter(more).context("cannot restrict system calls")
+}
+
+/// Whether [`FOR_CLIENTS`] is among the calls.
+fn is_client(calls: &[c_long]) -> bool {
+    calls.contains(&libc::SYS_connect)
 }
 
 /// Installs the seccomp filter: any other system call than those of [`ALLOWED`] and `more` kills the process.
@@ -184,6 +220,22 @@ fn filter(more: &[c_long]) -> io::Result<()> {
     ];
     for call in ALLOWED.iter().chain(more) {
         program.extend([unless(number(*call)), answer(libc::SECCOMP_RET_ALLOW)]);
+    }
+    if is_client(more) {
+        let [four, six] = DOMAINS.map(c_int::cast_unsigned);
+        let refused = libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT.cast_unsigned();
+        program.extend([
+            sock_filter {
+                jf: 6,
+                ..unless(number(libc::SYS_socket))
+            },
+            load(ARGUMENTS_AT),
+            unless(four),
+            answer(libc::SECCOMP_RET_ALLOW),
+            unless(six),
+            answer(libc::SECCOMP_RET_ALLOW),
+            answer(refused),
+        ]);
     }
     for call in ABOUT_LINKS {
         let no_link = libc::SECCOMP_RET_ERRNO | libc::EINVAL.cast_unsigned();

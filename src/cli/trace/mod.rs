@@ -7,6 +7,8 @@ mod config_file;
 mod explain;
 mod limits;
 mod mistyped;
+#[cfg(feature = "serve")]
+mod push;
 mod record;
 #[cfg(feature = "serve")]
 mod serve;
@@ -48,7 +50,9 @@ pub(super) fn run_as_helper() -> Option<ExitCode> {
     libbpf_rs::set_print(None);
     let helper = gpuprobe_stacks::reader::serve_if_asked().or_else(live::guard_if_asked);
     #[cfg(feature = "serve")]
-    let helper = helper.or_else(crate::serve::serve_if_asked);
+    let helper = helper
+        .or_else(crate::serve::serve_if_asked)
+        .or_else(crate::serve::push::push_if_asked);
     helper
 }
 

@@ -1,6 +1,6 @@
 //! Documents for `gpuprobe serve`, made from the live state.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use tokio::time::Instant;
@@ -18,6 +18,7 @@ use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_os::say;
 use gpuprobe_report as report;
 use gpuprobe_report::Report;
+use gpuprobe_report::metrics::otlp::OtlpMetrics;
 use gpuprobe_report::metrics::{Metrics, text};
 use gpuprobe_report::profile::{self, Weight, pprof};
 use serde::Serialize;
@@ -33,6 +34,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The newest report and the metrics made from all of them.
 pub(super) struct DocumentState {
     metrics: Metrics,
+    /// Metrics that are pushed, if any are: each reader has to see the last of processes that have ended.
+    pushed: Option<(Metrics, OtlpMetrics)>,
     /// The newest report, and its explanation apart.
     report: Option<Report>,
     explanation: Option<Report>,
@@ -42,11 +45,18 @@ pub(super) struct DocumentState {
 
 impl DocumentState {
     pub(super) fn new(config: &ServeConfig) -> Self {
+        let start_seconds = start_seconds();
+        let push = config.push.as_ref();
+        let otlp = push.filter(|push| push.otlp.is_some()).map(|push| {
+            let start = Duration::from_secs_f64(start_seconds.max(0.0));
+            OtlpMetrics::new(&push.host, nanoseconds(start))
+        });
         Self {
             metrics: Metrics::new(config.limits),
+            pushed: otlp.map(|otlp| (Metrics::new(config.limits), otlp)),
             report: None,
             explanation: None,
-            start_seconds: start_seconds(),
+            start_seconds,
             made: Instant::now(),
         }
     }
@@ -55,6 +65,17 @@ impl DocumentState {
     fn newest(&self) -> Option<&Report> {
         let is_new = self.made.elapsed() < NEW_FOR;
         self.report.as_ref().filter(|_| is_new)
+    }
+
+    /// The request with the metrics of the newest report.
+    fn otlp(&mut self) -> Answer {
+        let Some((metrics, otlp)) = &mut self.pushed else {
+            return Err("nothing is pushed".to_owned());
+        };
+        let families = metrics.families();
+        metrics.mark_scraped();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Ok(otlp.request(&families, nanoseconds(now.unwrap_or_default())))
     }
 }
 
@@ -110,6 +131,10 @@ impl Run<'_> {
                 text.map(String::into_bytes)
                     .map_err(|error| error.to_string())
             }
+            ServedDocument::Otlp => {
+                self.refresh(served)?;
+                served.otlp()
+            }
             ServedDocument::Report => {
                 self.refresh(served)?;
                 json(&served.report)
@@ -146,6 +171,9 @@ impl Run<'_> {
         let mut report = self.live_report();
         let own = own_use(served.start_seconds);
         served.metrics.update(&report, &own);
+        if let Some((metrics, _)) = &mut served.pushed {
+            metrics.update(&report, &own);
+        }
         report.hide_secrets();
         served.explanation = Some(report.take_explanation());
         served.report = Some(report);
@@ -241,6 +269,11 @@ impl Run<'_> {
             is_behind: self.is_behind,
         }
     }
+}
+
+/// `duration` in nanoseconds.
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn json(document: &impl Serialize) -> Answer {

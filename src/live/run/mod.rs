@@ -47,6 +47,8 @@ use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::{Gate, LEAKED};
 use gpuprobe_report::profile;
+#[cfg(feature = "serve")]
+pub(crate) use reports::host_name;
 use reports::{FIND_FOR, FIND_FOR_ONE};
 use ring_events::Watched;
 

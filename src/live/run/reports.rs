@@ -337,7 +337,7 @@ fn faster(a: Option<PcieLink>, b: Option<PcieLink>) -> Option<PcieLink> {
 }
 
 /// Host name, from `/proc/sys/kernel/hostname`.
-fn host_name() -> Option<String> {
+pub(crate) fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }

@@ -7,6 +7,8 @@ pub(crate) mod family;
 pub(crate) mod gpuprobe;
 pub(crate) mod nvml;
 pub(crate) mod objects;
+#[cfg(feature = "serve")]
+pub(crate) mod receiver;
 pub(crate) mod report;
 mod root;
 mod schedule;

@@ -15,24 +15,25 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// The HTTP process of a `gpuprobe serve`.
 fn http_process(pid: u32) -> Option<u32> {
+    helper_process(pid, "__serve")
+}
+
+/// The process that `gpuprobe` `pid` has started as `argument`.
+pub(super) fn helper_process(pid: u32, argument: &str) -> Option<u32> {
     let all = procfs::process::all_processes().unwrap().flatten();
     let mut of_it = all.filter(|process| {
         let parent = process.stat().map(|stat| stat.ppid);
         let words = process.cmdline().unwrap_or_default();
         parent.is_ok_and(|parent| parent == raw(pid).as_raw())
-            && words.get(1).is_some_and(|word| word == "__serve")
+            && words.get(1).is_some_and(|word| word == argument)
     });
     of_it
         .next()
         .and_then(|process| u32::try_from(process.pid).ok())
 }
 
-#[test]
-fn root_http_process_has_no_rights_and_is_replaced() {
-    let workload = Workload::start(Backend::Shared);
-    let served = Served::start(&["--pid", &workload.pid.to_string()]);
-    assert_eq!(served.get("/readyz").status, 200);
-    let pid = http_process(served.child.pid()).expect("an HTTP process");
+/// Asserts that a process has no capability, can gain none, and has its system calls restricted.
+pub(super) fn assert_no_rights(pid: u32) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     for line in [
         "CapPrm:\t0000000000000000",
@@ -46,6 +47,15 @@ fn root_http_process_has_no_rights_and_is_replaced() {
     }
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
     assert!(environment.is_empty());
+}
+
+#[test]
+fn root_http_process_has_no_rights_and_is_replaced() {
+    let workload = Workload::start(Backend::Shared);
+    let served = Served::start(&["--pid", &workload.pid.to_string()]);
+    assert_eq!(served.get("/readyz").status, 200);
+    let pid = http_process(served.child.pid()).expect("an HTTP process");
+    assert_no_rights(pid);
     kill(raw(pid), Signal::SIGKILL).unwrap();
     served
         .stderr

@@ -3,6 +3,8 @@
 mod access;
 mod clients;
 mod encryption;
+mod otlp;
 mod profiles;
 mod prometheus;
+mod push;
 mod values;

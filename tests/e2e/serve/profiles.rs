@@ -1,10 +1,7 @@
 //! Profiles against the totals of the workload.
 
-use std::io::Read;
-
-use flate2::read::GzDecoder;
 use gpuprobe_report::profile::pprof::proto::Proto;
-use prost::Message;
+use gpuprobe_report::profile::pprof::unpack;
 
 use crate::harness::served::Served;
 use crate::harness::{Backend, Workload};
@@ -12,19 +9,15 @@ use crate::harness::{Backend, Workload};
 fn profile(served: &Served, name: &str) -> Proto {
     let answer = served.get(&format!("/debug/pprof/{name}?seconds=1"));
     assert_eq!(answer.status, 200, "{answer:?}");
-    let mut bytes = Vec::new();
-    GzDecoder::new(&answer.body[..])
-        .read_to_end(&mut bytes)
-        .unwrap();
-    Proto::decode(&bytes[..]).unwrap()
+    unpack(&answer.body).unwrap()
 }
 
-fn text(profile: &Proto, index: i64) -> &str {
+pub(super) fn text(profile: &Proto, index: i64) -> &str {
     &profile.string_table[usize::try_from(index).unwrap()]
 }
 
 /// Sum of the values of a type.
-fn sum(profile: &Proto, kind: &str) -> u64 {
+pub(super) fn sum(profile: &Proto, kind: &str) -> u64 {
     let types = &profile.sample_type;
     let place = types.iter().position(|one| text(profile, one.kind) == kind);
     let place = place.unwrap_or_else(|| panic!("no {kind} in {types:?}"));
@@ -33,7 +26,7 @@ fn sum(profile: &Proto, kind: &str) -> u64 {
 }
 
 /// The labels of a sample.
-fn labels(profile: &Proto, sample: usize) -> Vec<(String, String)> {
+pub(super) fn labels(profile: &Proto, sample: usize) -> Vec<(String, String)> {
     let labels = profile.sample[sample].label.iter();
     let value = |label: &gpuprobe_report::profile::pprof::proto::PprofLabel| match label.str {
         0 => label.num.to_string(),
@@ -93,4 +86,42 @@ fn root_profiles_have_the_totals_and_no_address() {
         .map(|one| text(&in_use, one.name))
         .collect();
     assert!(names.contains(&"cuMemAlloc_v2"), "{names:?}");
+}
+
+/// Headers of the scrapers' requests, by program: `pkg/scrape/scrape.go` of parca-dev/parca,
+/// `internal/component/pyroscope/scrape` of grafana/alloy. Go's client adds `Accept-Encoding`.
+const SCRAPERS: [(&str, &str); 2] = [
+    ("conprof/v0.24.0", "/debug/pprof/gpu_alloc"),
+    (
+        "Alloy/v1.10.0 (linux; deb)",
+        "/debug/pprof/gpu_inuse?seconds=14",
+    ),
+];
+
+#[test]
+fn root_requests_of_parca_and_alloy_are_answered() {
+    let mut workload = Workload::start(Backend::Driver);
+    let served = Served::start(&["--pid", &workload.pid.to_string()]);
+    workload.play("alloc 1048576 3");
+    let truth = workload.status();
+    served.metrics_where("all allocations", |metrics| {
+        metrics.sum("gpuprobe_alloc_calls_total", &[]) == truth.allocs
+    });
+    for (agent, path) in SCRAPERS {
+        let agent = format!("User-Agent: {agent}");
+        let headers = [agent.as_str(), "Accept-Encoding: gzip"];
+        let answer = served.request(&format!("GET {path}"), &headers);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        // Alloy takes no other type, and neither undoes two compressions.
+        let head = &answer.head;
+        assert!(head.contains("content-type: application/octet-stream"));
+        assert!(!head.contains("content-encoding"), "{head}");
+        let profile = unpack(&answer.body).unwrap();
+        assert_eq!(sum(&profile, "inuse_space"), truth.bytes);
+        // Parca names a series after it, Pyroscope ends without.
+        let period = profile.period_type.expect("a period");
+        assert_eq!(text(&profile, period.kind), "space");
+        let mut samples = profile.sample.iter();
+        assert!(samples.all(|sample| !sample.location_id.is_empty()));
+    }
 }

@@ -7,6 +7,7 @@
 mod counters;
 mod description;
 mod labels;
+pub mod otlp;
 mod rows;
 pub mod text;
 

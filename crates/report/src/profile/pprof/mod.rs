@@ -5,6 +5,8 @@
 pub mod proto;
 #[cfg(feature = "metrics")]
 mod served;
+#[cfg(feature = "metrics")]
+mod since;
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -19,6 +21,8 @@ use gpuprobe_model::text::printable;
 
 #[cfg(feature = "metrics")]
 pub use served::{labelled, of_launches};
+#[cfg(feature = "metrics")]
+pub use since::{CountedSince, unpack};
 
 use proto::{
     LocationProto, PprofFunction, PprofLabel, PprofLine, PprofMapping, Proto, SampleProto,

@@ -27,6 +27,12 @@ pub struct Proto {
     /// Time of the profile, nanoseconds since 1970.
     #[prost(int64, tag = "9")]
     pub time_nanos: i64,
+    /// Type of the event that samples are taken of.
+    #[prost(message, optional, tag = "11")]
+    pub period_type: Option<ValueType>,
+    /// Number of such events for each sample.
+    #[prost(int64, tag = "12")]
+    pub period: i64,
     /// Comments on the profile, as string indices.
     #[prost(int64, repeated, tag = "13")]
     pub comment: Vec<i64>,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::proto::{LocationProto, PprofLabel, PprofLine, Proto, SampleProto};
+use super::proto::{LocationProto, PprofLabel, PprofLine, Proto, SampleProto, ValueType};
 use super::{Builder, PprofFunction, message};
 use crate::cudatrace::{Cudatrace, KernelReport};
 use crate::profile::{Profile, ProfileFrame, Weight};
@@ -19,6 +19,7 @@ pub fn labelled(profile: &Profile, weight: Weight, labels: LabelsOf<'_>) -> Prot
         sample.frames.iter_mut().for_each(hide_address);
     }
     let mut builder = Builder::from(message(&profile, weight));
+    builder.period("space", "bytes");
     for (index, sample) in profile.samples.iter().enumerate() {
         let more = builder.labels(labels(sample.pid));
         if let Some(sample) = builder.proto.sample.get_mut(index) {
@@ -32,6 +33,7 @@ pub fn labelled(profile: &Profile, weight: Weight, labels: LabelsOf<'_>) -> Prot
 pub fn of_launches(trace: Option<&Cudatrace>, time_ns: Option<i64>, labels: LabelsOf<'_>) -> Proto {
     let mut builder = Builder::of_types(&[("launches", "count"), ("captured", "count")]);
     builder.proto.default_sample_type = builder.string("launches");
+    builder.period("launches", "count");
     builder.proto.time_nanos = time_ns.unwrap_or(0);
     let kernels = trace.iter().flat_map(|trace| &trace.kernels);
     for kernel in kernels.filter(|kernel| !kernel.exited) {
@@ -59,6 +61,13 @@ impl From<Proto> for Builder {
 }
 
 impl Builder {
+    /// Every event is counted. Pyroscope cannot do without a period.
+    fn period(&mut self, kind: &str, unit: &str) {
+        let (kind, unit) = (self.string(kind), self.string(unit));
+        self.proto.period_type = Some(ValueType { kind, unit });
+        self.proto.period = 1;
+    }
+
     fn labels(&mut self, labels: Vec<(&'static str, String)>) -> Vec<PprofLabel> {
         let label = |(key, text): (&str, String)| PprofLabel {
             key: self.string(key),
