@@ -108,7 +108,8 @@ add_documents() {
     install -m 644 LICENSE "$share/doc/gpuprobe/copyright"
     gzip -9 -n <CHANGELOG.md >"$share/doc/gpuprobe/changelog.gz"
     install -D -m 644 deploy/systemd/gpuprobe.service "$work/root/usr/lib/systemd/system/gpuprobe.service"
-    install -D -m 644 -t "$share/doc/gpuprobe/examples" deploy/prometheus/*.yml deploy/grafana/gpuprobe.json
+    install -D -m 644 -t "$share/doc/gpuprobe/examples" deploy/prometheus/*.yml deploy/grafana/gpuprobe.json \
+        deploy/kubernetes/gpuprobe.yaml
 }
 
 make_deb() {
