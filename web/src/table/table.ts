@@ -5,6 +5,8 @@ import { TableHead } from './head';
 
 /** Rows shown before "Show all" is asked for. */
 const FIRST = 100;
+/** With more rows than that, new figures show the first rows again: drawing all takes seconds. */
+const MANY = 1000;
 
 /** A table that is sorted by its headings and shows the first rows only until asked for all. */
 export class Table<T> {
@@ -46,6 +48,7 @@ export class Table<T> {
 
     show(rows: T[]): void {
         this.rows = rows;
+        if (rows.length > MANY) this.all = false;
         const chosen = rows.find((row) => this.options.id(row) === this.chosen) ?? this.sorted()[0];
         if (this.options.choose) this.chosen = chosen ? this.options.id(chosen) : null;
         this.draw();
