@@ -90,7 +90,8 @@ tests() {
 }
 
 ensure_build_packages
-ensure_packages clang-format shellcheck python3 libcap2-bin prometheus curl openssl tmux nodejs npm chromium
+ensure_packages clang-format shellcheck python3 libcap2-bin prometheus iproute2 curl openssl runc tmux \
+    nodejs npm chromium
 ensure_cargo
 ensure_rust_components rustfmt clippy
 # The tests print the versions of Python that they run with, and fail if these are too few.

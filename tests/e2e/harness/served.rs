@@ -62,13 +62,17 @@ impl Served {
         if !arguments.iter().any(|word| word.starts_with("--listen")) {
             command.args(["--listen", "127.0.0.1:0"]);
         }
+        Self::spawn(command.args(arguments))
+    }
+
+    /// Runs a command that becomes one.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
         command
-            .args(arguments)
             .env_remove("GPUPROBE_LOG")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let mut child = Guarded::spawn(&mut command).expect("gpuprobe starts");
+        let mut child = Guarded::spawn(command).expect("gpuprobe starts");
         let stderr = Transcript::of(child.streams().stderr.take().expect("a pipe"));
         let line = stderr.line_starting("gpuprobe: serving on ");
         let url = line.rsplit_once(' ').unwrap().1.to_owned();

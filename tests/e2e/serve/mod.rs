@@ -2,7 +2,9 @@
 
 mod access;
 mod clients;
+mod containers;
 mod encryption;
+mod hosts;
 mod otlp;
 mod profiles;
 mod prometheus;

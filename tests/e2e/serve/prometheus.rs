@@ -14,7 +14,7 @@ use crate::harness::served::{Answer, Served, request};
 use crate::harness::{Backend, Cgroup, Truth, Workload, host_wide, standin, wait_for};
 
 /// The files that are delivered.
-fn delivered(file: &str) -> PathBuf {
+pub(super) fn delivered(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("deploy")
         .join(file)
@@ -32,14 +32,14 @@ fn program(name: &str) -> Command {
 }
 
 /// A running Prometheus that scrapes one gpuprobe every second.
-struct Prometheus {
+pub(super) struct Prometheus {
     address: String,
     folder: TempDir,
     child: Guarded,
 }
 
 impl Prometheus {
-    fn start(target: &str) -> Self {
+    pub(super) fn start(target: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let config = fs::read_to_string(delivered("prometheus/prometheus.yml")).unwrap();
         let config = config
@@ -114,7 +114,7 @@ impl Prometheus {
     }
 
     /// The value of an expression with one result; `None` without any.
-    fn value(&self, expression: &str) -> Option<u64> {
+    pub(super) fn value(&self, expression: &str) -> Option<u64> {
         let result = self.query(expression);
         let value = result.first()?["value"][1].as_str().unwrap().to_owned();
         assert_eq!(result.len(), 1, "{expression}");
@@ -122,7 +122,7 @@ impl Prometheus {
     }
 
     /// Waits until an expression has this value.
-    fn wait_for_value(&self, expression: &str, value: Option<u64>) {
+    pub(super) fn wait_for_value(&self, expression: &str, value: Option<u64>) {
         let mut last = None;
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             wait_for(expression, || {
@@ -155,7 +155,7 @@ fn workload_in(cgroup: &Cgroup) -> Workload {
     Workload::spawn(Command::new(&words[0]).args(&words[1..]))
 }
 
-fn work(workload: &mut Workload, round: u64) {
+pub(super) fn work(workload: &mut Workload, round: u64) {
     workload.play(&format!(
         "alloc {} 3; managed 65536; pinned 12288; launch 0 {round}00; launch 1 20; \
          copy h2d 1048576 5; set 4096 6; free 0",
