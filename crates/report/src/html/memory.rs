@@ -49,12 +49,12 @@ pub(super) struct BinChange {
     pub(super) freed: Amount,
     /// Live when the process ended.
     pub(super) held: Amount,
-    /// BinChange of the live memory from the beginning of the bin to its highest total.
+    /// Change of the live memory from the beginning of the bin to its highest total.
     pub(super) at_peak: Amount,
 }
 
 impl BinChange {
-    /// BinChange of the live memory.
+    /// Change of the live memory.
     pub(super) fn net(&self) -> Amount {
         self.allocated.minus(self.freed).minus(self.held)
     }
@@ -107,7 +107,7 @@ pub(super) struct StackChanges {
     pub(super) changes: Vec<BinChange>,
     /// Changes in the bin that is being read.
     open: Option<BinChange>,
-    /// BinChange of the live memory since the highest total of that bin.
+    /// Change of the live memory since the highest total of that bin.
     since_peak: Amount,
 }
 
