@@ -120,6 +120,24 @@ test('commands have the range in nanoseconds, where it applies', async () => {
     await close();
 });
 
+test('a command is copied, for text or for JSON', async () => {
+    const permissions = ['clipboard-read', 'clipboard-write'];
+    const { page, seen, close } = await pages.show(makeDocument(run), { permissions });
+    const line = page.locator('[data-command*="--analysis leakage --top"]');
+    const command = await line.getAttribute('data-command');
+    for (const [name, expected] of [
+        ['copy the command for text', command],
+        ['copy the command for JSON', `${command} --format json`],
+    ]) {
+        const button = line.getByRole('button', { name });
+        await button.click();
+        await button.filter({ hasText: 'Copied' }).waitFor();
+        assert.equal(await page.evaluate(() => navigator.clipboard.readText()), expected);
+    }
+    assert.deepEqual(seen.errors, []);
+    await close();
+});
+
 test('a click puts the cursor there, and its allocations are listed', async () => {
     const { page, close } = await pages.show(makeDocument(run));
     const chart = page.locator('[data-chart="memory"]');
