@@ -105,7 +105,8 @@ add_documents() {
     "$program" completions zsh >"$share/zsh/vendor-completions/_gpuprobe"
     "$program" completions fish >"$share/fish/vendor_completions.d/gpuprobe.fish"
     install -m 644 README.md SECURITY.md "$share/doc/gpuprobe/"
-    install -m 644 LICENSE "$share/doc/gpuprobe/copyright"
+    # uPlot is in the page of the HTML report.
+    cat LICENSE web/uplot.LICENSE >"$share/doc/gpuprobe/copyright"
     gzip -9 -n <CHANGELOG.md >"$share/doc/gpuprobe/changelog.gz"
     install -D -m 644 deploy/systemd/gpuprobe.service "$work/root/usr/lib/systemd/system/gpuprobe.service"
     install -D -m 644 -t "$share/doc/gpuprobe/examples" deploy/prometheus/*.yml deploy/grafana/gpuprobe.json \

@@ -9,7 +9,7 @@ mod words;
 
 use std::cmp::Reverse;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::Report;
 use crate::cudatrace::Cudatrace;
@@ -98,9 +98,13 @@ pub struct VerdictReport {
     pub evidence: Vec<String>,
     /// Recommended action for the user.
     pub advice: &'static str,
-    /// How grave it is.
-    #[serde(skip)]
+    /// How grave it is; in JSON, the word in front of it in text.
+    #[serde(serialize_with = "word_of")]
     pub grade: Severity,
+}
+
+fn word_of<S: Serializer>(grade: &Severity, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(grade.word())
 }
 
 impl VerdictReport {
