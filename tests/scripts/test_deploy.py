@@ -1,5 +1,6 @@
-"""The files in deploy/ ask for the same rights."""
+"""The files in deploy/ ask for the same rights, and the description of the interface is whole."""
 
+import json
 import re
 import unittest
 from pathlib import Path
@@ -36,6 +37,17 @@ class Rights(unittest.TestCase):
         self.assertIn(f"image: gpuprobe:{version}\n", text("deploy/kubernetes/gpuprobe.yaml"))
         chart = text("deploy/helm/gpuprobe/Chart.yaml")
         self.assertEqual(re.findall(r"(?im)^(?:app)?version: (.*)", chart), [version, version])
+
+
+class OpenApi(unittest.TestCase):
+    """docs/serve.openapi.json."""
+
+    def test_it_has_every_path_that_is_answered(self):
+        source = text("src/serve/http.rs")
+        table = re.search(r"RESOURCES: .*?\n\];", source, re.DOTALL).group(0)
+        paths = re.findall(r'"(/[^"]*)"', table)
+        self.assertGreater(len(paths), 8)
+        self.assertEqual(set(json.loads(text("docs/serve.openapi.json"))["paths"]), set(paths))
 
 
 if __name__ == "__main__":
