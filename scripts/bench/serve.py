@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""`gpuprobe serve` under load, on the stand-in CUDA: times of scrapes, losses, and what it costs.
+
+Many processes hold memory of many call sites, one makes calls at a steady rate, and /metrics is read every second. The
+same load is then traced by plain --memleak. Prints a table in Markdown; the exit status is 1 if a call was lost or
+miscounted.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+# Call paths of each process: two to the power of this.
+DEPTH = 5
+TICKS = os.sysconf("SC_CLK_TCK")
+# All call sites have a series.
+SERVE = ["serve", "--memleak", "--listen", "127.0.0.1:0", "--top-sites", str(2**DEPTH)]
+# Call stacks that are known in part.
+PARTIAL = 'gpuprobe_lost_events_total{what="partial_stacks"}'
+# Nothing takes longer to start.
+PATIENCE_S = 60
+
+
+def quantile(values, share):
+    """
+    >>> quantile([3, 1, 2], 0.5), quantile(range(101), 0.99)
+    (2, 99)
+    """
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def stat(pid):
+    """Fields of /proc/PID/stat from the state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def tree(pid):
+    """A process and its descendants."""
+    children = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        children += (thread / "children").read_text().split()
+    return [pid] + [one for child in children for one in tree(int(child))]
+
+
+def cpu_seconds(pid):
+    """Processor time of a process and its descendants, of those that have ended, too."""
+    fields = [stat(one) for one in tree(pid)]
+    ticks = sum(int(one[11]) + int(one[12]) for one in fields)
+    return (ticks + int(fields[0][13]) + int(fields[0][14])) / TICKS
+
+
+def resident_mb(pid):
+    """Resident memory of a process and its descendants."""
+    return sum(int(stat(one)[21]) for one in tree(pid)) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+class Load:
+    """The processes. Leaving it ends them."""
+
+    def __init__(self, options):
+        self.options = options
+        self.children = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+
+    def start(self, *words, **more):
+        child = subprocess.Popen([str(word) for word in words], text=True, **more)
+        self.children.append(child)
+        return child
+
+    def start_holders(self):
+        """Processes that hold memory of many call sites, once they are told to."""
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        standin = self.options.standin
+        return [self.start(standin / "paths", **pipes) for _ in range(self.options.processes)]
+
+    def start_stressor(self):
+        options = self.options
+        stressor = self.start(
+            options.standin / "stressor", "--wait", "--throughput", options.rate, "--free-ratio", 1,
+            "--duration", options.seconds, "--threads", 1, "--allocate-size", 512,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        stressor.stdout.readline()
+        return stressor
+
+    def start_gpuprobe(self, *words):
+        gpuprobe = self.start(self.options.gpuprobe, *words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        url = None
+        for line in gpuprobe.stderr:
+            if found := re.search(r"serving on (http\S+)", line):
+                url = found.group(1)
+            if url or ("tracing" in line and words[0] != "serve"):
+                return gpuprobe, url
+        raise RuntimeError("gpuprobe does not trace")
+
+
+def scrape(url):
+    """The metrics, and how long they took, milliseconds."""
+    begun = time.monotonic()
+    with urllib.request.urlopen(url + "metrics", timeout=PATIENCE_S) as answer:
+        text = answer.read().decode()
+    return text, 1000 * (time.monotonic() - begun)
+
+
+def total(text, metric):
+    """Sum of the series of a metric.
+
+    >>> total("# HELP a\\na{b=\\"c d\\"} 1\\na 2\\nab 4\\n", "a")
+    3
+    """
+    values = re.findall(rf"^{re.escape(metric)}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
+    return sum(int(float(value)) for value in values)
+
+
+def measure(options, words, serves):
+    with Load(options) as load:
+        holders = load.start_holders()
+        stressor = load.start_stressor()
+        gpuprobe, url = load.start_gpuprobe(*words)
+        for holder in holders:
+            holder.stdin.write(f"all {DEPTH} 4096\n")
+            holder.stdin.flush()
+        for holder in holders:
+            holder.stdout.readline()
+        # Call stacks have been named by then.
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            time.sleep(1)
+            text = scrape(url)[0] if serves else ""
+        cpu = cpu_seconds(gpuprobe.pid)
+        stressor.stdin.write("\n")
+        stressor.stdin.flush()
+        begun, times, text = time.monotonic(), [], ""
+        while time.monotonic() - begun < options.seconds:
+            if serves:
+                text, took_ms = scrape(url)
+                times.append(took_ms)
+            time.sleep(max(0, 1 - (time.monotonic() - begun) % 1))
+        used = cpu_seconds(gpuprobe.pid) - cpu
+        memory = resident_mb(gpuprobe.pid)
+        did = json.loads(stressor.stdout.readline())
+        result = {
+            "cpu": 100 * used / (time.monotonic() - begun), "memory": memory, "times": times,
+            "rate": did["calls_per_second"],
+        }  # fmt: skip
+        if serves:
+            time.sleep(1)
+            text, _ = scrape(url)
+            result["partial"] = total(text, PARTIAL)
+            result["lost"] = total(text, "gpuprobe_lost_events_total") - result["partial"]
+            result["missed"] = did["allocs"] + options.processes * 2**DEPTH - total(text, "gpuprobe_alloc_calls_total")
+            result["series"] = total(text, "gpuprobe_series")
+        gpuprobe.send_signal(signal.SIGINT)
+        said = gpuprobe.stderr.read()
+        if not serves:
+            result["lost"] = 1 if "lost" in said else 0
+        return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--gpuprobe", type=Path, default=ROOT / "target/release/gpuprobe")
+    parser.add_argument("--standin", type=Path, default=ROOT / "target/standin")
+    parser.add_argument("--seconds", type=float, default=60, help="of each run (60)")
+    parser.add_argument("--processes", type=int, default=200, help="that hold memory (200)")
+    parser.add_argument("--rate", type=float, default=200_000, help="calls a second (200,000)")
+    options = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(1))
+    plain = measure(options, ["--memleak", "--stacks", "auto", "--interval", "24h"], False)
+    served = measure(options, SERVE, True)
+    print("| | calls/s made | lost | partial stacks | CPU, % of a core | memory | scrapes | median | p99 | longest |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    times = served["times"]
+    print(f"| --memleak | {plain['rate']:,.0f} | {plain['lost']} | | {plain['cpu']:.1f} | {plain['memory']:,.0f} MB | | | | |")
+    print(
+        f"| serve | {served['rate']:,.0f} | {served['lost']} | {served['partial']:,} | {served['cpu']:.1f} | {served['memory']:,.0f} MB "
+        f"| {len(times)} of {served['series']:,} series | {quantile(times, 0.5):.0f} ms "
+        f"| {quantile(times, 0.99):.0f} ms | {max(times):.0f} ms |"
+    )
+    is_wrong = served["lost"] or served["missed"] or plain["lost"]
+    print(f"{'FAIL: ' if is_wrong else ''}{served['missed']} calls miscounted")
+    return 1 if is_wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
