@@ -14,9 +14,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use libbpf_rs::libbpf_sys::{bpf_map_delete_elem, bpf_map_get_next_key};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::signal::{SigHandler, Signal, kill, signal};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgrp};
 
+use gpuprobe_os::confined;
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::{BPF, SIGNAL};
 
@@ -97,7 +98,7 @@ pub fn guard_if_asked() -> Option<ExitCode> {
 }
 
 fn guard(targets: &str, group: &str) -> Result<()> {
-    ignore_terminal()?;
+    confined::ignore_signals()?;
     let number: RawFd = targets.parse()?;
     // SAFETY: the parent left it open for this process, where nothing else uses it.
     #[allow(unsafe_code)]
@@ -175,26 +176,8 @@ fn keys(targets: &OwnedFd) -> Vec<i32> {
 /// Waits for [`DONE`] on standard input, which gives true, or for its end. `DONE` counts at once: a
 /// process that outlives gpuprobe may hold the other end too.
 fn wait_for_end() -> Result<bool> {
-    ignore_terminal()?;
+    confined::ignore_signals()?;
     let mut said = [0];
     let count = std::io::stdin().read(&mut said)?;
     Ok(count > 0 && said[0] == DONE)
-}
-
-/// Ignores the signals that a terminal sends.
-fn ignore_terminal() -> Result<()> {
-    for ignored in [
-        Signal::SIGINT,
-        Signal::SIGQUIT,
-        Signal::SIGHUP,
-        Signal::SIGTERM,
-        Signal::SIGTSTP,
-    ] {
-        // SAFETY: no handler is installed.
-        #[allow(unsafe_code)]
-        unsafe {
-            signal(ignored, SigHandler::SigIgn)?;
-        }
-    }
-    Ok(())
 }

@@ -13,6 +13,7 @@ pub mod event;
 pub mod identity;
 pub mod link;
 mod lost;
+pub mod memo;
 mod shares;
 pub mod stack;
 pub mod text;

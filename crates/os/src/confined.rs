@@ -155,7 +155,8 @@ pub fn confine(data_bytes: u64) -> Result<()> {
     confine_to(data_bytes, &[])
 }
 
-/// [`confine`] for a process that answers connections to a listening socket that it has received.
+/// [`confine`] for a process that answers connections to a listening socket that it has received. Its standard error
+/// may be a file.
 ///
 /// # Errors
 /// Returns the kernel's error.
@@ -171,15 +172,38 @@ pub fn confine_client(data_bytes: u64) -> Result<()> {
     confine_to(data_bytes, FOR_CLIENTS)
 }
 
+/// Ignores the signals that ask a program to end, to stop or to read its settings again: the parent, which gets them
+/// too where a terminal or a service manager sends them to all, decides when this process ends.
+///
+/// # Errors
+/// Returns the kernel's error; none is expected.
+pub fn ignore_signals() -> Result<()> {
+    for ignored in [
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGHUP,
+        Signal::SIGTERM,
+        Signal::SIGTSTP,
+    ] {
+        let action = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+        // SAFETY: no handler is installed.
+        #[allow(unsafe_code)]
+        unsafe { sigaction(ignored, &action) }.context("cannot ignore signals")?;
+    }
+    Ok(())
+}
+
 fn confine_to(data_bytes: u64, more: &[c_long]) -> Result<()> {
     end_with_parent()?;
+    ignore_signals()?;
     for (resource, limit) in [
         (Resource::RLIMIT_DATA, data_bytes),
         (Resource::RLIMIT_AS, ADDRESSES),
     ] {
         setrlimit(resource, limit, limit).with_context(|| format!("cannot limit {resource:?}"))?;
     }
-    if !is_client(more) {
+    // What others say on standard error may go to a file.
+    if more.is_empty() {
         setrlimit(Resource::RLIMIT_FSIZE, 0, 0).context("cannot forbid writing to files")?;
     }
     let (_, hard) = nix::sys::resource::getrlimit(Resource::RLIMIT_NOFILE)?;

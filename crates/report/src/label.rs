@@ -62,6 +62,9 @@ pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
 /// lines.
 fn calling_several(sites: &[(&[Frame], &str)], labels: &[String]) -> Vec<usize> {
     type Alike<'a> = HashMap<(&'a str, Vec<&'a Frame>), Vec<usize>>;
+    if sites.iter().all(|(_, api)| *api == sites[0].1) {
+        return Vec::new();
+    }
     let mut seen: Alike<'_> = HashMap::new();
     for (index, (label, (frames, _))) in labels.iter().zip(sites).enumerate() {
         let of_user = |frame: &&Frame| FrameOrigin::of(frame) == FrameOrigin::User;
@@ -104,6 +107,12 @@ fn append_callers(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [Str
         })
     };
     let differs = |depth: &usize| {
+        let mut frames = stacks.iter().map(|stack| stack.get(*depth));
+        let first = frames.next().flatten();
+        // Equal frames are described alike, and most are equal.
+        if frames.all(|frame| frame == first) {
+            return false;
+        }
         let mut here = at(*depth);
         let first = here.next().flatten();
         here.any(|other| other != first)

@@ -36,9 +36,11 @@ pub(super) struct DocumentState {
     metrics: Metrics,
     /// Metrics that are pushed, if any are: each reader has to see the last of processes that have ended.
     pushed: Option<(Metrics, OtlpMetrics)>,
-    /// The newest report, and its explanation apart.
+    /// The newest report, and its explanation apart once it is public.
     report: Option<Report>,
     explanation: Option<Report>,
+    /// Whether nothing secret is in the report any more.
+    is_public: bool,
     start_seconds: f64,
     made: Instant,
 }
@@ -56,6 +58,7 @@ impl DocumentState {
             pushed: otlp.map(|otlp| (Metrics::new(config.limits), otlp)),
             report: None,
             explanation: None,
+            is_public: false,
             start_seconds,
             made: Instant::now(),
         }
@@ -65,6 +68,15 @@ impl DocumentState {
     fn newest(&self) -> Option<&Report> {
         let is_new = self.made.elapsed() < NEW_FOR;
         self.report.as_ref().filter(|_| is_new)
+    }
+
+    /// Makes the newest report one that others may read. Metrics alone do not need that.
+    fn make_public(&mut self) {
+        if let Some(report) = self.report.as_mut().filter(|_| !self.is_public) {
+            report.hide_secrets();
+            self.explanation = Some(report.take_explanation());
+            self.is_public = true;
+        }
     }
 
     /// The request with the metrics of the newest report.
@@ -137,16 +149,19 @@ impl Run<'_> {
             }
             ServedDocument::Report => {
                 self.refresh(served)?;
+                served.make_public();
                 json(&served.report)
             }
             ServedDocument::Explain => {
                 self.refresh(served)?;
+                served.make_public();
                 json(&served.explanation)
             }
             ServedDocument::InUse => self.memory_profile(Weight::End)?,
             ServedDocument::Allocated => self.memory_profile(Weight::Total)?,
             ServedDocument::Launches => {
                 self.refresh(served)?;
+                served.make_public();
                 let report = served.report.as_ref();
                 let trace = report.and_then(|report| report.cudatrace.as_ref());
                 let now = self.clock.wall(clock::monotonic_ns());
@@ -168,14 +183,14 @@ impl Run<'_> {
         if self.config.modes.cudatrace {
             self.count_launches()?;
         }
-        let mut report = self.live_report();
+        let report = self.live_report();
         let own = own_use(served.start_seconds);
         served.metrics.update(&report, &own);
         if let Some((metrics, _)) = &mut served.pushed {
             metrics.update(&report, &own);
         }
-        report.hide_secrets();
-        served.explanation = Some(report.take_explanation());
+        served.explanation = None;
+        served.is_public = false;
         served.report = Some(report);
         served.made = Instant::now();
         Ok(())

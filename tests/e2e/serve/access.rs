@@ -56,6 +56,12 @@ fn root_http_process_has_no_rights_and_is_replaced() {
     assert_eq!(served.get("/readyz").status, 200);
     let pid = http_process(served.child.pid()).expect("an HTTP process");
     assert_no_rights(pid);
+    // As a service manager that ends a service, or a terminal, sends to all of its processes.
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        kill(raw(pid), signal).unwrap();
+    }
+    assert_eq!(served.get("/readyz").status, 200);
+    assert_eq!(http_process(served.child.pid()), Some(pid));
     kill(raw(pid), Signal::SIGKILL).unwrap();
     served
         .stderr

@@ -236,14 +236,14 @@ impl Metrics {
     /// first, then by their memory.
     fn admit(&self, processes: &[ProcessRows]) -> HashSet<ProcessKey> {
         let fixed = self.totals.len() + self.gauges.values().map(BTreeMap::len).sum::<usize>() + 2;
-        // What all others are summed as needs room, too.
-        let shapes: HashSet<_> = processes.iter().flat_map(ProcessRows::shapes).collect();
         let all: usize = processes.iter().map(ProcessRows::len).sum();
         let room = self.limits.series.saturating_sub(fixed);
-        let mut left = match all <= room {
-            true => room,
-            false => room.saturating_sub(shapes.len()),
-        };
+        let mut left = room;
+        if all > room {
+            // What all others are summed as needs room, too.
+            let shapes: HashSet<_> = processes.iter().flat_map(ProcessRows::shapes).collect();
+            left = room.saturating_sub(shapes.len());
+        }
         let mut order: Vec<_> = processes.iter().collect();
         order.sort_by_key(|process| !self.admitted.contains(&process.key));
         let fits = |process: &&ProcessRows| {

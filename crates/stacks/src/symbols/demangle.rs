@@ -1,6 +1,9 @@
 //! Demangling with a limit: a few bytes of a mangled name can expand to gigabytes.
 
+use std::cell::RefCell;
 use std::fmt::{self, Write as _};
+
+use gpuprobe_model::memo::NameMemo;
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
@@ -41,10 +44,14 @@ impl fmt::Write for Beginning {
 
 /// The demangled name of a kernel. Names that are not mangled, or too long, are returned unchanged.
 pub fn demangle(mangled: &str) -> String {
-    match cpp(mangled, KERNEL_LIMIT) {
+    thread_local! {
+        static DEMANGLED: RefCell<NameMemo> = RefCell::default();
+    }
+    let made = |mangled: &str| match cpp(mangled, KERNEL_LIMIT) {
         Some(name) if !name.is_cut => name.text,
         _ => mangled.to_owned(),
-    }
+    };
+    DEMANGLED.with_borrow_mut(|memo| memo.get(mangled, made))
 }
 
 /// The demangled name of a C, C++ or Rust function, shortened to at most `limit` bytes.
