@@ -61,9 +61,8 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// Further calls for a process that answers connections to a socket it was given. It can make no socket.
-const FOR_SERVERS: &[c_long] = &[
-    libc::SYS_accept4,
+/// Further calls for a process with connections.
+const FOR_CONNECTIONS: &[c_long] = &[
     libc::SYS_shutdown,
     libc::SYS_getsockopt,
     libc::SYS_setsockopt,
@@ -78,23 +77,31 @@ const FOR_SERVERS: &[c_long] = &[
     libc::SYS_eventfd2,
 ];
 
-/// Further calls for a process that connects to servers whose addresses it knows. It can listen nowhere, and
-/// make sockets of [`DOMAINS`] only: what a root without capabilities can reach by Unix sockets is too much.
-const FOR_CLIENTS: &[c_long] = &[
-    libc::SYS_connect,
-    libc::SYS_shutdown,
-    libc::SYS_getsockopt,
-    libc::SYS_setsockopt,
-    libc::SYS_getsockname,
-    libc::SYS_getpeername,
-    libc::SYS_epoll_create1,
-    libc::SYS_epoll_ctl,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_epoll_wait,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_eventfd2,
-];
+/// Connections of a confined process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConfinedRole {
+    /// None: it reads files.
+    Reader,
+    /// It answers those to a socket that it was given, and can make no socket.
+    Server,
+    /// It connects to servers whose addresses it knows. It can listen nowhere, and make sockets of [`DOMAINS`] only:
+    /// what a root without capabilities can reach by Unix sockets is too much.
+    Client,
+}
+
+impl ConfinedRole {
+    /// Calls that are allowed besides [`ALLOWED`].
+    fn calls(self) -> Vec<c_long> {
+        let first = match self {
+            Self::Reader => return Vec::new(),
+            Self::Server => libc::SYS_accept4,
+            Self::Client => libc::SYS_connect,
+        };
+        std::iter::once(first)
+            .chain(FOR_CONNECTIONS.iter().copied())
+            .collect()
+    }
+}
 
 /// Address families of its sockets.
 const DOMAINS: [c_int; 2] = [libc::AF_INET, libc::AF_INET6];
@@ -152,7 +159,7 @@ pub fn end_with_parent() -> Result<()> {
 /// # Errors
 /// Returns the kernel's error.
 pub fn confine(data_bytes: u64) -> Result<()> {
-    confine_to(data_bytes, &[])
+    confine_to(data_bytes, ConfinedRole::Reader)
 }
 
 /// [`confine`] for a process that answers connections to a listening socket that it has received. Its standard error
@@ -161,7 +168,7 @@ pub fn confine(data_bytes: u64) -> Result<()> {
 /// # Errors
 /// Returns the kernel's error.
 pub fn confine_server(data_bytes: u64) -> Result<()> {
-    confine_to(data_bytes, FOR_SERVERS)
+    confine_to(data_bytes, ConfinedRole::Server)
 }
 
 /// [`confine`] for a process that connects to servers. Its standard error may be a file.
@@ -169,7 +176,7 @@ pub fn confine_server(data_bytes: u64) -> Result<()> {
 /// # Errors
 /// Returns the kernel's error.
 pub fn confine_client(data_bytes: u64) -> Result<()> {
-    confine_to(data_bytes, FOR_CLIENTS)
+    confine_to(data_bytes, ConfinedRole::Client)
 }
 
 /// Ignores the signals that ask a program to end, to stop or to read its settings again: the parent, which gets them
@@ -193,7 +200,7 @@ pub fn ignore_signals() -> Result<()> {
     Ok(())
 }
 
-fn confine_to(data_bytes: u64, more: &[c_long]) -> Result<()> {
+fn confine_to(data_bytes: u64, role: ConfinedRole) -> Result<()> {
     end_with_parent()?;
     ignore_signals()?;
     for (resource, limit) in [
@@ -203,7 +210,7 @@ fn confine_to(data_bytes: u64, more: &[c_long]) -> Result<()> {
         setrlimit(resource, limit, limit).with_context(|| format!("cannot limit {resource:?}"))?;
     }
     // What others say on standard error may go to a file.
-    if more.is_empty() {
+    if role == ConfinedRole::Reader {
         setrlimit(Resource::RLIMIT_FSIZE, 0, 0).context("cannot forbid writing to files")?;
     }
     let (_, hard) = nix::sys::resource::getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -215,16 +222,11 @@ fn confine_to(data_bytes: u64, more: &[c_long]) -> Result<()> {
     // SAFETY: `on_path` is async-signal-safe.
     #[allow(unsafe_code)]
     unsafe { sigaction(Signal::SIGSYS, &action) }.context("cannot see to files being opened")?;
-    filter(more).context("cannot restrict system calls")
+    filter(role).context("cannot restrict system calls")
 }
 
-/// Whether [`FOR_CLIENTS`] is among the calls.
-fn is_client(calls: &[c_long]) -> bool {
-    calls.contains(&libc::SYS_connect)
-}
-
-/// Installs the seccomp filter: any other system call than those of [`ALLOWED`] and `more` kills the process.
-fn filter(more: &[c_long]) -> io::Result<()> {
+/// Installs the seccomp filter: any other system call than those of [`ALLOWED`] and `role` kills the process.
+fn filter(role: ConfinedRole) -> io::Result<()> {
     let load = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
     let answer = |action| statement(libc::BPF_RET | libc::BPF_K, action);
     // Skips the next statement unless the value is equal.
@@ -242,10 +244,10 @@ fn filter(more: &[c_long]) -> io::Result<()> {
         answer(libc::SECCOMP_RET_KILL_PROCESS),
         load(NUMBER_AT),
     ];
-    for call in ALLOWED.iter().chain(more) {
+    for call in ALLOWED.iter().chain(&role.calls()) {
         program.extend([unless(number(*call)), answer(libc::SECCOMP_RET_ALLOW)]);
     }
-    if is_client(more) {
+    if role == ConfinedRole::Client {
         let [four, six] = DOMAINS.map(c_int::cast_unsigned);
         let refused = libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT.cast_unsigned();
         program.extend([

@@ -174,6 +174,32 @@ impl Database {
         self.tables.contains_key(table)
     }
 
+    /// Whether a table exists and has a row.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
+    pub fn has_rows(&self, table: &str) -> Result<bool> {
+        let mut has_some = false;
+        self.each(table, &["rowid"], "LIMIT 1", |_| has_some = true)?;
+        Ok(has_some)
+    }
+
+    /// The smallest (`ASC`) or largest (`DESC`) number in a column; `None` if there is none.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
+    pub fn limit(&self, table: &str, column: &str, order: &str) -> Result<Option<i64>> {
+        let mut found = None;
+        if self.has_column(table, column) {
+            let rest =
+                format!("WHERE \"{column}\" IS NOT NULL ORDER BY \"{column}\" {order} LIMIT 1");
+            self.each(table, &[column], &rest, |values| {
+                found = row::integer(values, 0);
+            })?;
+        }
+        Ok(found)
+    }
+
     /// Whether the column exists.
     pub fn has_column(&self, table: &str, column: &str) -> bool {
         self.tables

@@ -228,7 +228,6 @@ fn may_open() -> u64 {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
     use gpuprobe_os::proc::Mappings;
@@ -240,10 +239,10 @@ mod tests {
     fn of(modules: &mut Modules, path: &Path) -> Option<Arc<Module>> {
         let file = fs::File::open(path).unwrap();
         // SAFETY: nobody writes to the file.
-        let _mapped = unsafe { memmap2::MmapOptions::new().map_exec(&file).unwrap() };
-        let inode = file.metadata().unwrap().ino();
+        let mapped = unsafe { memmap2::MmapOptions::new().map_exec(&file).unwrap() };
         let maps = Mappings::of(std::process::id()).unwrap();
-        let map = maps.iter().find(|map| map.inode == inode).unwrap();
+        // By address: the thread that reads headers maps the file for a moment, too.
+        let map = maps.at(mapped.as_ptr() as u64).unwrap();
         modules.of(std::process::id(), &map)
     }
 

@@ -17,7 +17,7 @@ pub(crate) mod tensors;
 mod text;
 mod totals;
 mod usage;
-mod work;
+pub(crate) mod work;
 
 use anyhow::Result;
 

@@ -134,21 +134,11 @@ fn names(database: &Database) -> Result<BTreeMap<u32, String>> {
 /// End of the recording, or of the last row of [`TABLES`], nanoseconds from the first memory event; `None` if they are
 /// empty.
 fn end_ns(database: &Database) -> Result<Option<i64>> {
-    let limit = |table: &str, column: &str, order: &str| -> Result<Option<i64>> {
-        let mut found = None;
-        if database.has_column(table, column) {
-            let rest = format!("ORDER BY \"{column}\" {order} LIMIT 1");
-            database.each(table, &[column], &rest, |values| {
-                found = row::integer(values, 0);
-            })?;
-        }
-        Ok(found)
-    };
-    let first = limit(MEMORY, "start", "ASC")?;
+    let first = database.limit(MEMORY, "start", "ASC")?;
     let mut last = None;
     for (table, ..) in TABLES {
         for column in ["start", "end"] {
-            last = last.max(limit(table, column, "DESC")?);
+            last = last.max(database.limit(table, column, "DESC")?);
         }
     }
     if database.is_ours() {

@@ -73,7 +73,7 @@ impl TensorState {
     ) -> Result<Option<Self>> {
         let mut has_some = false;
         for table in tables {
-            database.each(table, &["t0"], "LIMIT 1", |_| has_some = true)?;
+            has_some |= database.has_rows(table)?;
         }
         if !has_some {
             return Ok(None);

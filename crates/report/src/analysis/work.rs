@@ -209,8 +209,47 @@ fn row_of(symbol: &str, op: Op) -> u16 {
     u16::try_from(row).unwrap_or(0)
 }
 
-/// Copies, as recorded at their calls.
-fn copies(database: &Database, filter: RowFilter, transfers: &mut Transfers) -> Result<()> {
+/// The table of copies, as called.
+pub(crate) const CALLED_COPIES: &str = "GPUPROBE_COPIES";
+
+/// Outcome of a call that copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyOutcome {
+    /// It was made.
+    Ran,
+    /// It was captured into a graph.
+    Captured,
+    /// It failed.
+    Failed,
+}
+
+/// A call that copies.
+pub(crate) struct CalledCopy {
+    /// Process id.
+    pub(crate) pid: u32,
+    /// Direction; unknown if the file has another.
+    pub(crate) direction: Direction,
+    /// Mode of the call.
+    pub(crate) mode: Mode,
+    /// Bytes that it copies.
+    pub(crate) bytes: u64,
+    /// Start of the call, nanoseconds of the session.
+    pub(crate) start_ns: i64,
+    /// Duration of the call, nanoseconds.
+    pub(crate) ns: u64,
+    pub(crate) outcome: CopyOutcome,
+}
+
+/// Passes the copies of a recording that match `filter` to `take`.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read.
+pub(crate) fn each_copy(
+    database: &Database,
+    filter: RowFilter,
+    mut take: impl FnMut(&CalledCopy),
+) -> Result<()> {
     let directions: HashMap<_, _> = Direction::ALL.map(|d| (d.name(), d)).into();
     let columns = [
         "t0",
@@ -222,33 +261,45 @@ fn copies(database: &Database, filter: RowFilter, transfers: &mut Transfers) -> 
         "captured",
         "result",
     ];
-    database.each("GPUPROBE_COPIES", &columns, "", |row| {
+    database.each(CALLED_COPIES, &columns, "", |row| {
         let Some(process) = integer(row, 3).filter(|&id| filter.includes(Some(id), None)) else {
             return;
         };
         let is_set = |column| integer(row, column).is_some_and(|value| value != 0);
-        if is_set(7) {
-            transfers.failed_calls += 1;
-        } else if is_set(6) {
-            transfers.captured += 1;
-        } else {
-            let direction = text(row, 4).unwrap_or_default();
-            let mode = text(row, 5).unwrap_or_default();
+        let direction = directions.get(&*text(row, 4).unwrap_or_default()).copied();
+        let mode = text(row, 5).unwrap_or_default();
+        let ends = integer(row, 1).zip(integer(row, 0));
+        take(&CalledCopy {
+            pid: ids::pid(process),
+            direction: direction.unwrap_or(Direction::Unknown),
+            mode: match mode == Mode::Sync.name() {
+                true => Mode::Sync,
+                false => Mode::Async,
+            },
+            bytes: unsigned(integer(row, 2)),
+            start_ns: integer(row, 0).unwrap_or(0),
+            ns: unsigned(ends.and_then(|(end, start)| end.checked_sub(start))),
+            outcome: match (is_set(7), is_set(6)) {
+                (true, _) => CopyOutcome::Failed,
+                (false, true) => CopyOutcome::Captured,
+                (false, false) => CopyOutcome::Ran,
+            },
+        });
+    })
+}
+
+/// Copies, as recorded at their calls.
+fn copies(database: &Database, filter: RowFilter, transfers: &mut Transfers) -> Result<()> {
+    each_copy(database, filter, |copy| match copy.outcome {
+        CopyOutcome::Failed => transfers.failed_calls += 1,
+        CopyOutcome::Captured => transfers.captured += 1,
+        CopyOutcome::Ran => {
             let which = CopySelection {
-                pid: ids::pid(process),
-                direction: directions
-                    .get(&*direction)
-                    .copied()
-                    .unwrap_or(Direction::Unknown),
-                mode: if mode == Mode::Sync.name() {
-                    Mode::Sync
-                } else {
-                    Mode::Async
-                },
+                pid: copy.pid,
+                direction: copy.direction,
+                mode: copy.mode,
             };
-            let ends = integer(row, 1).zip(integer(row, 0));
-            let ns = unsigned(ends.and_then(|(end, start)| end.checked_sub(start)));
-            transfers.enter(which, unsigned(integer(row, 2)), ns);
+            transfers.enter(which, copy.bytes, copy.ns);
         }
     })
 }

@@ -223,10 +223,7 @@ impl MemoryByBin {
     fn number(&mut self, pid: u32, part: &AllocationPart, accounts: &Accounts<'_>) -> usize {
         let key = StackKey {
             pid,
-            caller: match accounts.callers.called(part.caller) {
-                Some(_) => accounts.callers.caller_id(part.caller),
-                None => part.caller,
-            },
+            caller: own_caller(part.caller, accounts),
             kind: part.allocation.kind(),
             is_host: part.is_host(),
         };
@@ -333,6 +330,14 @@ impl Visitor for MemoryByBin {
     fn restart(&mut self) -> Result<()> {
         *self = Self::new(self.bins.clone());
         Ok(())
+    }
+}
+
+/// Number of the first caller with the same contents.
+pub(super) fn own_caller(caller: u32, accounts: &Accounts<'_>) -> u32 {
+    match accounts.callers.called(caller) {
+        Some(_) => accounts.callers.caller_id(caller),
+        None => caller,
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn read(database: &Database, selection: &Selection) -> Result<RunData
     let report = ask(database, &selection, Asked::Processes)?;
     let (mut bins, first_ns) = span(database, &session)?;
     let mut memory = None;
-    if has_rows(database, MEMORY)? {
+    if database.has_rows(MEMORY)? {
         let mut by_bin = MemoryByBin::new(bins.clone());
         let accounts = Accounts::read(database, &session, &selection, &mut by_bin)?;
         by_bin.finish();
@@ -128,10 +128,4 @@ fn labels_of(report: &Report) -> HashMap<u32, String> {
         .filter_map(|process| process.sites.as_ref())
         .flatten();
     sites.map(|site| (site.id, site.label.clone())).collect()
-}
-
-fn has_rows(database: &Database, table: &str) -> Result<bool> {
-    let mut has_some = false;
-    database.each(table, &["start"], "LIMIT 1", |_| has_some = true)?;
-    Ok(has_some)
 }

@@ -4,7 +4,6 @@ use anyhow::Result;
 
 use super::bins::Bins;
 use gpuprobe_recording::memory_rows::MEMORY;
-use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{Database, Session};
 
 /// Tables with times, and their columns of begin and end.
@@ -23,16 +22,9 @@ pub(super) fn span(database: &Database, session: &Session) -> Result<(Bins, i64)
     let mut all: Option<(i64, i64)> = None;
     let mut memory = None;
     for (table, begin, end) in TIMED {
-        let [first, last] = [(begin, "ASC"), (end, "DESC")].map(|(column, order)| {
-            let mut found = None;
-            if database.has_column(table, column) {
-                let rest =
-                    format!("WHERE \"{column}\" IS NOT NULL ORDER BY \"{column}\" {order} LIMIT 1");
-                database.each(table, &[column], &rest, |row| found = integer(row, 0))?;
-            }
-            anyhow::Ok(found)
-        });
-        if let (Some(first), Some(last)) = (first?, last?) {
+        let first = database.limit(table, begin, "ASC")?;
+        let last = database.limit(table, end, "DESC")?;
+        if let (Some(first), Some(last)) = (first, last) {
             let (begin, end) = all.unwrap_or((first, last));
             all = Some((begin.min(first), end.max(last)));
             memory = memory.or((table == MEMORY).then_some(first));

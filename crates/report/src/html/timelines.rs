@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use anyhow::Result;
 
 use super::document::{Timeline, Timelines};
+use super::memory::own_caller;
 use crate::analysis::{AccountStep, Accounts, AllocationPart, Visitor};
 use crate::plot::Steps;
 use gpuprobe_cuda::MemoryKind;
@@ -62,15 +63,6 @@ impl MemoryOverTime {
             let area = areas.by_caller.get(&caller).copied().unwrap_or(last);
             enter(steps, area);
         }
-    }
-}
-
-/// Number of the first caller with the same contents.
-fn own_caller(caller: u32, accounts: &Accounts<'_>) -> u32 {
-    use gpuprobe_model::stack::Symbolize as _;
-    match accounts.callers.called(caller) {
-        Some(_) => accounts.callers.caller_id(caller),
-        None => caller,
     }
 }
 

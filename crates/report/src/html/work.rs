@@ -9,19 +9,18 @@ use anyhow::Result;
 use super::bins::{Bins, SumsByBin, bucket};
 use super::document::{CopyData, KernelData};
 use crate::analysis::Selection;
+use crate::analysis::work::{CALLED_COPIES, CopyOutcome, each_copy};
 use crate::names::simplify;
 use gpuprobe_cuda::{Direction, nsys};
 use gpuprobe_engine::activity::by_work::{ByWork, WorkKind};
 use gpuprobe_engine::transfers::Mode;
 use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
+use gpuprobe_recording::Database;
 use gpuprobe_recording::gpu_rows::{self, RowFilter, ZERO_NS};
-use gpuprobe_recording::row::{integer, text};
-use gpuprobe_recording::{Database, ids};
 use gpuprobe_stacks::symbols;
 
 /// Kernels with a row of their own; the others of a process share one.
 const KERNELS: usize = 300;
-const COPIES: &str = "GPUPROBE_COPIES";
 
 /// Runs and their nanoseconds, and the same by duration.
 #[derive(Default)]
@@ -81,7 +80,7 @@ impl GpuWork {
             first_ns,
             kernels: HashMap::new(),
             copies: BTreeMap::new(),
-            takes_gpu_copies: !has_rows(database, COPIES)?,
+            takes_gpu_copies: !database.has_rows(CALLED_COPIES)?,
             busy: BTreeMap::new(),
         };
         gpu_rows::each(database, filter, |batch| work.batch(batch))?;
@@ -159,12 +158,6 @@ impl GpuWork {
     }
 }
 
-fn has_rows(database: &Database, table: &str) -> Result<bool> {
-    let mut has_some = false;
-    database.each(table, &["t0"], "LIMIT 1", |_| has_some = true)?;
-    Ok(has_some)
-}
-
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -237,43 +230,12 @@ impl WorkByBin<'_> {
 
     /// Copies as they were called.
     fn called_copies(&mut self, database: &Database, filter: RowFilter) -> Result<()> {
-        let columns = [
-            "t0",
-            "t1",
-            "bytes",
-            "globalPid",
-            "direction",
-            "mode",
-            "captured",
-            "result",
-        ];
-        database.each(COPIES, &columns, "", |row| {
-            let number = |column| integer(row, column);
-            let is_set = |column| number(column).is_some_and(|value| value != 0);
-            let Some(process) = number(3).filter(|&id| filter.includes(Some(id), None)) else {
-                return;
-            };
-            if is_set(6) || is_set(7) {
-                return;
+        each_copy(database, filter, |copy| {
+            if copy.outcome == CopyOutcome::Ran {
+                let key = (copy.pid, copy.direction, copy.mode.name());
+                let time = copy.start_ns.saturating_sub(self.first_ns);
+                self.copied(key, time, copy.bytes, copy.ns);
             }
-            let direction = text(row, 4).unwrap_or_default();
-            let known = Direction::ALL
-                .into_iter()
-                .find(|one| one.name() == direction);
-            let mode = match text(row, 5).unwrap_or_default() == Mode::Sync.name() {
-                true => Mode::Sync,
-                false => Mode::Async,
-            };
-            let key = (
-                ids::pid(process),
-                known.unwrap_or(Direction::Unknown),
-                mode.name(),
-            );
-            let start = number(0).unwrap_or(0);
-            let ns = number(1).unwrap_or(start).saturating_sub(start);
-            let bytes = u64::try_from(number(2).unwrap_or(0)).unwrap_or(0);
-            let time = start.saturating_sub(self.first_ns);
-            self.copied(key, time, bytes, u64::try_from(ns).unwrap_or(0));
         })
     }
 
