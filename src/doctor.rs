@@ -345,6 +345,11 @@ fn check_library(lines: &mut DoctorLines, library: &MappedLibrary) -> io::Result
             "slow: the kernel cannot emulate the first instruction of",
         ),
         (
+            FirstInstruction::Replaced,
+            "not probed without --allow-nop5: on this kernel, probes can corrupt programs at the 5-byte nop \
+             that is the first instruction of",
+        ),
+        (
             FirstInstruction::Refused,
             "not probed: the kernel allows no probe on the first instruction of",
         ),

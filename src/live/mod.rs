@@ -172,6 +172,9 @@ pub struct TraceConfig {
     pub map_entries: Vec<MapEntries>,
     /// Attach on arm64, where the probes are untested.
     pub allow_arm64: bool,
+    /// Functions that begin with a nop of five bytes are probed where the kernel's optimisation of these
+    /// is faulty.
+    pub allow_nop5: bool,
     /// Files are read and probed on any file system, also one served by another user (FUSE).
     pub untrusted_mounts: bool,
     /// Command run for an out-of-memory incident.

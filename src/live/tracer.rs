@@ -66,6 +66,8 @@ pub struct Tracer {
     tensors: TensorMode,
     /// Probes fire in this process only.
     only_pid: Option<i32>,
+    /// Functions that begin with a nop of five bytes are probed on every kernel.
+    allow_nop5: bool,
     files: ProbedFiles,
     /// The host has one GPU.
     one_gpu: bool,
@@ -125,6 +127,7 @@ impl Tracer {
             single_launches: config.records_launches(),
             tensors: config.tensors,
             only_pid,
+            allow_nop5: config.allow_nop5,
             files: ProbedFiles::default(),
             one_gpu: gpus::on_host() == Some(1),
             learns: !is_command,
@@ -375,6 +378,33 @@ impl Tracer {
         }
     }
 
+    /// Removes the functions on which a probe is not possible or not safe. Warns of these, and of those
+    /// on which it is slow.
+    fn leave_out_unsafe(&mut self, functions: &mut Vec<FoundFunction>, path: &str) {
+        if let Some(refused) = beginning(functions, FirstInstruction::Refused) {
+            self.warn(&anyhow!(
+                "{refused} of {path} not probed: the kernel allows no probe on their first \
+                 instruction"
+            ));
+            functions.retain(|f| f.first != FirstInstruction::Refused);
+        }
+        if !self.allow_nop5
+            && let Some(replaced) = beginning(functions, FirstInstruction::Replaced)
+        {
+            self.warn(&anyhow!(
+                "{replaced} of {path} not probed: they begin with a 5-byte nop, and probes on these \
+                 can corrupt the program on Linux 6.18 to 7.2; --allow-nop5 probes them all the same"
+            ));
+            functions.retain(|f| f.first != FirstInstruction::Replaced);
+        }
+        if let Some(stepped) = beginning(functions, FirstInstruction::Stepped) {
+            self.warn(&anyhow!(
+                "slow probes on {stepped} of {path}: the kernel cannot emulate their first \
+                 instruction, and single-stepping costs ten times as much or more"
+            ));
+        }
+    }
+
     fn attach_cuda(&mut self, library: &MappedLibrary, layer: Layer) -> Result<usize> {
         let mut functions = match library.functions(&self.reader, layer) {
             Ok(functions) => functions,
@@ -386,19 +416,8 @@ impl Tracer {
         }
         functions.retain(|f| self.wants(&FUNCTIONS[usize::from(f.row)]));
         let path = library.path.display();
-        if let Some(refused) = beginning(&functions, FirstInstruction::Refused) {
-            self.warn(&anyhow!(
-                "{refused} of {path} not probed: the kernel allows no probe on their first \
-                 instruction"
-            ));
-            functions.retain(|f| f.first != FirstInstruction::Refused);
-        }
-        if let Some(stepped) = beginning(&functions, FirstInstruction::Stepped) {
-            self.warn(&anyhow!(
-                "slow probes on {stepped} of {path}: the kernel cannot emulate their first \
-                 instruction, and single-stepping costs ten times as much or more"
-            ));
-        }
+        let path = path.to_string();
+        self.leave_out_unsafe(&mut functions, &path);
         let op = |f: &FoundFunction| FUNCTIONS[usize::from(f.row)].op;
         let told = |op: Op| self.modes.memleak && op.is_ledger_event();
         let only_counted = |op: Op| op.is_launch() && !self.single_launches && !told(op);

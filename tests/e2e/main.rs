@@ -21,6 +21,7 @@ mod copies;
 mod cudatrace;
 mod devices;
 mod doctor;
+mod entries;
 mod exactness;
 mod explain;
 mod fairness;

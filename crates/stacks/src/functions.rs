@@ -18,9 +18,9 @@ pub struct FunctionInFile {
     pub row: u16,
     /// The symbol by which the file exports it.
     pub symbol: &'static str,
-    /// File offset of its first instruction.
+    /// File offset at which it is probed: its first instruction, or the one behind `endbr64`.
     pub offset: u64,
-    /// Probe support of the first instruction.
+    /// Probe support of the instruction there.
     pub first: FirstInstruction,
 }
 
@@ -54,12 +54,13 @@ pub(crate) fn functions(file: &ElfFile, layer: Layer) -> Result<Vec<FunctionInFi
     let function = |((symbol, row), address)| {
         let (offset, _) = image.segments.offset_of(address)?;
         // May be shorter than an instruction at the end of the file.
-        let code = image.bytes(address, instruction::LONGEST);
+        let code = image.bytes(address, instruction::LOOKED_AT);
+        let entry = instruction::entry(code.unwrap_or_default());
         Some(FunctionInFile {
             row,
             symbol,
-            offset,
-            first: instruction::first(code.unwrap_or_default()),
+            offset: offset + entry.skipped,
+            first: entry.first,
         })
     };
     let mut found: Vec<_> = exported(&image, select).filter_map(function).collect();

@@ -10,6 +10,9 @@ use std::sync::LazyLock;
 
 use gpuprobe_os::kernel;
 
+/// `endbr64`, with which functions begin if indirect branches are checked (CET).
+pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+
 /// How the kernel executes a probed instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum FirstInstruction {
@@ -17,12 +20,24 @@ pub enum FirstInstruction {
     Emulated,
     /// Executed out of line in a single step: two traps per call.
     Stepped,
+    /// A nop of five bytes that the kernel replaces by a `call` (Linux 6.18 to 7.2), which overwrites
+    /// what a function keeps below its stack pointer, and crashes children forked meanwhile.
+    Replaced,
     /// No probe is possible.
     Refused,
 }
 
-/// Length of the longest instruction, in bytes.
-pub const LONGEST: u64 = 15;
+/// Where a function is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryPoint {
+    /// Bytes from the beginning of the function.
+    pub(crate) skipped: u64,
+    /// The instruction there.
+    pub(crate) first: FirstInstruction,
+}
+
+/// Bytes of a function's code that decide where it is probed: `endbr64` and the longest instruction.
+pub(crate) const LOOKED_AT: u64 = ENDBR64.len() as u64 + 15;
 
 /// A release of Linux: version and patch level.
 type Release = (u32, u32);
@@ -39,13 +54,33 @@ fn release_of(text: &str) -> Release {
     (next().unwrap_or(0), next().unwrap_or(0))
 }
 
-/// Probe support of the first instruction of `code`.
-pub fn first(code: &[u8]) -> FirstInstruction {
+/// Where a function that begins with `code` is probed.
+pub(crate) fn entry(code: &[u8]) -> EntryPoint {
     if cfg!(target_arch = "x86_64") {
-        first_x86_64(code, running())
+        entry_x86_64(code, running())
     } else {
         // Not measured, so nothing is reported.
-        FirstInstruction::Emulated
+        EntryPoint {
+            skipped: 0,
+            first: FirstInstruction::Emulated,
+        }
+    }
+}
+
+/// Behind `endbr64`, if the kernel emulates the instruction there: it is on every way into the function,
+/// and leaves the stack pointer and the arguments as they are.
+fn entry_x86_64(code: &[u8], kernel: Release) -> EntryPoint {
+    if let Some(behind) = code.strip_prefix(&ENDBR64)
+        && first_x86_64(behind, kernel) == FirstInstruction::Emulated
+    {
+        return EntryPoint {
+            skipped: ENDBR64.len() as u64,
+            first: FirstInstruction::Emulated,
+        };
+    }
+    EntryPoint {
+        skipped: 0,
+        first: first_x86_64(code, kernel),
     }
 }
 
@@ -55,7 +90,11 @@ fn first_x86_64(code: &[u8], kernel: Release) -> FirstInstruction {
         [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] => return FirstInstruction::Emulated,
         // nop
         [0x90, ..] | [0x66, 0x90, ..] => return FirstInstruction::Emulated,
-        // Long ones: not on 6.12.
+        // Five bytes, as `kernel/events/uprobes.c` looks for; a fix is expected after 7.2.
+        [0x0f, 0x1f, 0x44, 0x00, 0x00, ..] if ((6, 18)..=(7, 2)).contains(&kernel) => {
+            return FirstInstruction::Replaced;
+        }
+        // Other long ones: not on 6.12.
         [0x0f, 0x1f, ..] if kernel >= (6, 18) => return FirstInstruction::Emulated,
         // call, and jumps on a condition
         [0xe8 | 0x70..=0x7f, ..] | [0x0f, 0x80..=0x8f, ..] => return FirstInstruction::Emulated,
@@ -85,7 +124,7 @@ mod tests {
 
     #[test]
     fn older_kernels_emulate_less() {
-        let (jump, long_nop) = ([0xeb, 0x00], [0x0f, 0x1f, 0x44, 0x00, 0x00]);
+        let (jump, long_nop) = ([0xeb, 0x00], [0x0f, 0x1f, 0x40, 0x00]);
         for (release, of_jump, of_long_nop) in [
             (
                 "5.10.0-46-cloud-amd64",
@@ -127,15 +166,15 @@ mod tests {
             (
                 FirstInstruction::Emulated,
                 &[
-                    &[0x55, 0x48, 0x89, 0xe5][..],   // push %rbp
-                    &[0x41, 0x57],                   // push %r15
-                    &[0x90],                         // nop
-                    &[0x66, 0x90],                   // xchg %ax,%ax
-                    &[0xeb, 0x00],                   // jmp
-                    &[0xe9, 0, 0, 0, 0],             // jmp
-                    &[0x0f, 0x84, 0, 0, 0, 0],       // je
-                    &[0x74, 0x00],                   // je
-                    &[0x0f, 0x1f, 0x44, 0x00, 0x00], // nopl
+                    &[0x55, 0x48, 0x89, 0xe5][..], // push %rbp
+                    &[0x41, 0x57],                 // push %r15
+                    &[0x90],                       // nop
+                    &[0x66, 0x90],                 // xchg %ax,%ax
+                    &[0xeb, 0x00],                 // jmp
+                    &[0xe9, 0, 0, 0, 0],           // jmp
+                    &[0x0f, 0x84, 0, 0, 0, 0],     // je
+                    &[0x74, 0x00],                 // je
+                    &[0x0f, 0x1f, 0x40, 0x00],     // nopl
                 ][..],
             ),
             (
@@ -169,5 +208,40 @@ mod tests {
                 assert_eq!(first_x86_64(code, (7, 2)), first, "{code:02x?}");
             }
         }
+    }
+
+    #[test]
+    fn nops_of_five_bytes_are_replaced_from_6_18_to_7_2() {
+        let nop = [0x0f, 0x1f, 0x44, 0x00, 0x00, 0x55];
+        for (kernel, expected) in [
+            ((6, 12), FirstInstruction::Stepped),
+            ((6, 18), FirstInstruction::Replaced),
+            ((7, 0), FirstInstruction::Replaced),
+            ((7, 2), FirstInstruction::Replaced),
+            ((7, 3), FirstInstruction::Emulated),
+        ] {
+            assert_eq!(first_x86_64(&nop, kernel), expected, "{kernel:?}");
+        }
+    }
+
+    #[test]
+    fn functions_with_endbr64_are_probed_behind_it() {
+        let at = |code: &[u8]| {
+            let entry = entry_x86_64(&[&ENDBR64, code].concat(), (6, 18));
+            (entry.skipped, entry.first)
+        };
+        assert_eq!(at(&[0x55]), (4, FirstInstruction::Emulated));
+        assert_eq!(at(&[0x41, 0x57]), (4, FirstInstruction::Emulated));
+        // Stepped, refused and replaced there: no better than at the beginning.
+        assert_eq!(at(&[0x48, 0x83, 0xec]), (0, FirstInstruction::Stepped));
+        assert_eq!(at(&[0x3e, 0x55]), (0, FirstInstruction::Stepped));
+        let nop = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+        assert_eq!(at(&nop), (0, FirstInstruction::Stepped));
+        assert_eq!(at(&[]), (0, FirstInstruction::Stepped));
+        let plain = entry_x86_64(&[0x55, 0x48], (6, 18));
+        assert_eq!(
+            (plain.skipped, plain.first),
+            (0, FirstInstruction::Emulated)
+        );
     }
 }

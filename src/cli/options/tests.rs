@@ -230,6 +230,7 @@ const ALWAYS: &[&str] = &[
     "interval",
     "attach",
     "allow_arm64",
+    "allow_nop5",
     "untrusted_mounts",
     "map_entries",
     "record",

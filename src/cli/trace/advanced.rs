@@ -32,6 +32,13 @@ pub(super) struct AdvancedArgs {
     #[arg(long, help_heading = heading::ADVANCED, hide_short_help = true)]
     pub(super) allow_arm64: bool,
 
+    /// Also probe functions that begin with a 5-byte nop, on Linux 6.18 to 7.2.
+    ///
+    /// These kernels replace it by a call, which overwrites what the caller may keep below its stack
+    /// pointer and crashes forked children.
+    #[arg(long, help_heading = heading::ADVANCED, hide_short_help = true)]
+    pub(super) allow_nop5: bool,
+
     /// Also read and probe files on FUSE and user mounts.
     ///
     /// The user who serves one can have gpuprobe, and every process that forks, wait for as long as

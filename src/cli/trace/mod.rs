@@ -312,6 +312,7 @@ impl TraceArgs {
             attach: self.advanced.attach,
             map_entries: self.advanced.map_entries,
             allow_arm64: self.advanced.allow_arm64,
+            allow_nop5: self.advanced.allow_nop5,
             untrusted_mounts: self.advanced.untrusted_mounts,
             on_oom: self.advanced.on_oom,
             record: self.record.map(|path| RecordConfig {

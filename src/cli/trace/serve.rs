@@ -180,6 +180,7 @@ impl ServeArgs {
             attach: advanced.attach,
             map_entries: advanced.map_entries,
             allow_arm64: advanced.allow_arm64,
+            allow_nop5: advanced.allow_nop5,
             untrusted_mounts: advanced.untrusted_mounts,
             on_oom: advanced.on_oom,
             record: None,

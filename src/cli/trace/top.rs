@@ -87,6 +87,7 @@ impl Watched {
             attach: advanced.attach,
             map_entries: advanced.map_entries,
             allow_arm64: advanced.allow_arm64,
+            allow_nop5: advanced.allow_nop5,
             untrusted_mounts: advanced.untrusted_mounts,
             on_oom: advanced.on_oom,
             record: None,

@@ -74,6 +74,9 @@ impl Standin {
     }
 }
 
+/// The libraries among [`FILES`].
+const LIBRARIES: &[&str] = &["libcuda.so.1", "libcudart.so.12"];
+
 /// Files of the stand-in that are needed at run time.
 pub(crate) const FILES: [&str; 6] = [
     "libcuda.so.1",
@@ -83,6 +86,15 @@ pub(crate) const FILES: [&str; 6] = [
     "workload_driver",
     "workload_dlopen",
 ];
+
+/// Beginnings of exported functions other than `push %rbp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// `endbr64; push %rbp`
+    Endbr64,
+    /// A nop of five bytes.
+    Nop5,
+}
 
 /// Functions to allocate, to free, to launch, and to name kernels.
 const FEW: [&str; 12] = [
@@ -112,26 +124,38 @@ pub(crate) fn standin() -> &'static Standin {
         if let Some(folder) = std::env::var_os(BUILT) {
             return Standin(folder.into());
         }
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin");
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let out = target.join("standin");
-        // Two runs of the tests may start at once.
-        let lock = File::create(target.join("standin.lock")).expect("target/ can be written to");
-        lock.lock().expect("the lock can be taken");
-        let made = Command::new("make")
-            .arg("-s")
-            .arg("-C")
-            .arg(source)
-            .arg(format!("OUT={}", out.display()))
-            .output()
-            .expect("make can be run");
-        assert!(
-            made.status.success(),
-            "the stand-in does not build:\n{}",
-            String::from_utf8_lossy(&made.stderr)
-        );
-        Standin(out)
+        made("standin", &[], &["all"])
     })
+}
+
+/// Makes `goals` of the stand-in in a folder called `name` below `target`.
+fn made(name: &str, settings: &[&str], goals: &[&str]) -> Standin {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let out = target.join(name);
+    // Two tests, or runs of the tests, may start at once.
+    let lock = target.join(format!("{name}.lock"));
+    let lock = File::create(lock).expect("target/ can be written to");
+    lock.lock().expect("the lock can be taken");
+    let goals = goals.iter().map(|&goal| match goal {
+        "all" => goal.into(),
+        file => out.join(file),
+    });
+    let made = Command::new("make")
+        .arg("-s")
+        .arg("-C")
+        .arg(source)
+        .arg(format!("OUT={}", out.display()))
+        .args(settings)
+        .args(goals.collect::<Vec<PathBuf>>())
+        .output()
+        .expect("make can be run");
+    assert!(
+        made.status.success(),
+        "the stand-in does not build:\n{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    Standin(out)
 }
 
 /// Copies a program that is to be executed, in a child process: a process that another test forks
@@ -202,12 +226,42 @@ impl OwnCopy {
     /// attach to every function in these modes.)
     pub(crate) fn for_attach(kind: &str) -> Self {
         let copy = Self::for_everyone();
+        copy.hide_for_attach(kind);
+        copy
+    }
+
+    /// The same with libraries whose functions begin with `entry`.
+    pub(crate) fn with_entry(entry: Entry, kind: &str) -> Self {
+        let copy = Self::for_everyone();
+        let libraries = match entry {
+            Entry::Endbr64 => made(
+                "standin_endbr64",
+                &["ENTRY=-fcf-protection=branch"],
+                LIBRARIES,
+            ),
+            Entry::Nop5 => {
+                // GCC would have nops of one byte.
+                let settings = ["CC=clang", "ENTRY=-fpatchable-function-entry=5"];
+                made("standin_nop5", &settings, LIBRARIES)
+            }
+        };
+        for library in LIBRARIES {
+            let mut bytes = fs::read(libraries.path(library)).unwrap();
+            if entry == Entry::Nop5 {
+                replace_nops(&mut bytes);
+            }
+            fs::write(copy.standin.path(library), bytes).unwrap();
+        }
+        copy.hide_for_attach(kind);
+        copy
+    }
+
+    fn hide_for_attach(&self, kind: &str) {
         if matches!(kind, "perf" | "offset") {
-            for library in &FILES[..2] {
-                hide_functions(&copy.standin.path(library), &FEW);
+            for library in LIBRARIES {
+                hide_functions(&self.standin.path(library), &FEW);
             }
         }
-        copy
     }
 
     pub(crate) fn standin(&self) -> &Standin {
@@ -217,6 +271,17 @@ impl OwnCopy {
     pub(crate) fn delete_files(&self) {
         for file in FILES {
             fs::remove_file(self.folder.path().join(file)).unwrap();
+        }
+    }
+}
+
+/// Replaces the nops of five bytes of clang by those that the kernel knows.
+fn replace_nops(code: &mut [u8]) {
+    // nopl 8(%rax,%rax,1); push %rbp; mov %rsp,%rbp
+    const CLANG: &[u8] = &[0x0f, 0x1f, 0x44, 0x00, 0x08, 0x55, 0x48, 0x89, 0xe5];
+    for at in 0..code.len() {
+        if code[at..].starts_with(CLANG) {
+            code[at + 4] = 0;
         }
     }
 }

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use gpuprobe_os::channel::Channel;
-use gpuprobe_os::{confined, mounts, privileges};
+use gpuprobe_os::{confined, kernel, mounts, privileges};
 
 pub(crate) use blame::FileVersion;
 pub(crate) use client::NumberedFile;
@@ -116,6 +116,8 @@ fn be(kind: ReaderKind, channel: &Channel) -> anyhow::Result<()> {
         confined::end_with_parent()?;
         privileges::keep_only(&[privileges::LOOK, privileges::AS_OTHERS])?;
     } else {
+        // How probes are executed depends on it, and it cannot be read later.
+        kernel::release();
         confined::confine(kind.limits().data_bytes)?;
     }
     link::serve_on(kind, channel);

@@ -5,6 +5,7 @@
 //! caller's frame, for any code with the same instructions.
 
 use super::rule::UnwindRule;
+use crate::instruction::ENDBR64;
 
 /// Number of bytes read behind a call.
 pub(crate) const AFTER_CALL: usize = 5;
@@ -18,8 +19,6 @@ struct TrampolinePattern {
     saves_bp: bool,
 }
 
-/// `endbr64`, with which functions begin if indirect branches are checked (CET).
-const LANDING: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
 /// `call *%rcx`
 const CALL: &[u8] = &[0xff, 0xd1];
 
@@ -58,7 +57,7 @@ pub(crate) fn after_call(code: &[u8]) -> Option<UnwindRule> {
 /// The unwind rule of return addresses in code that begins with `code`, if that is a trampoline: all
 /// those in a mapping are alike.
 pub(crate) fn beginning_of(code: &[u8]) -> Option<UnwindRule> {
-    let code = code.strip_prefix(LANDING).unwrap_or(code);
+    let code = code.strip_prefix(&ENDBR64).unwrap_or(code);
     let after = |form: &TrampolinePattern| code.strip_prefix(form.before)?.strip_prefix(CALL);
     let mut found = FORMS.iter().filter_map(after);
     after_call(found.next()?)
@@ -87,8 +86,8 @@ mod tests {
             assert_eq!(after_call(other), None, "{other:x?}");
         }
         assert_eq!(beginning_of(&OLD), old);
-        assert_eq!(beginning_of(&[LANDING, &NEW, &NEW[..4]].concat()), new);
-        for other in [&OLD[1..], &OLD[..10], LANDING, b"", &[0x90; 16]] {
+        assert_eq!(beginning_of(&[&ENDBR64[..], &NEW, &NEW[..4]].concat()), new);
+        for other in [&OLD[1..], &OLD[..10], &ENDBR64, b"", &[0x90; 16]] {
             assert_eq!(beginning_of(other), None, "{other:x?}");
         }
     }
