@@ -57,7 +57,7 @@ pub(crate) fn counting(criterion: &mut Criterion) {
                     assert!(launches.set_counts(*key, black_box(runs), 0));
                 }
             });
-            let total: u64 = launches.counted().map(|(_, counted, _)| counted.runs).sum();
+            let total: u64 = launches.counted().map(|launch| launch.counted.runs).sum();
             assert_eq!(total, runs * kernels);
         });
         group.bench_function(BenchmarkId::new("report, top 10", kernels), |bencher| {

@@ -8,8 +8,9 @@ mod names;
 mod past;
 mod samples;
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use self::names::NamesByHandle;
 use self::past::PastLaunches;
@@ -149,6 +150,19 @@ pub struct LaunchTarget<'a> {
     pub mangled: Option<Arc<str>>,
     /// Launch counts of the kernel or graph.
     pub counted: LaunchCount,
+}
+
+/// Launch counts of a kernel or a graph by one function.
+#[derive(Clone, Copy, Debug)]
+pub struct CountedLaunch<'a> {
+    /// Key of the kernel or graph.
+    pub key: &'a RawLaunchKey,
+    /// Its launches.
+    pub counted: &'a LaunchCount,
+    /// The process that launches it, if known.
+    pub launcher: Option<&'a Launcher>,
+    /// Mangled name of the kernel, if known.
+    pub mangled: Option<&'a Arc<str>>,
 }
 
 /// Launches of all processes.
@@ -308,19 +322,36 @@ impl Launches {
         launcher.name(key.handle, key.epoch).cloned()
     }
 
-    /// All launch counts, with the mangled names of kernels, in no particular order.
-    pub fn counted(&self) -> impl Iterator<Item = (&RawLaunchKey, &LaunchCount, Option<Arc<str>>)> {
+    /// All launch counts, in no particular order.
+    pub fn counted(&self) -> impl Iterator<Item = CountedLaunch<'_>> {
         let current = self
             .counted
             .iter()
-            .map(|(key, counted)| (key, counted, self.name(key)));
-        let settled = self
-            .settled
-            .iter()
-            .map(|((_, _, name), (key, counted))| (key, counted, name.clone()));
+            .map(|(key, counted)| (key, counted, None));
+        let settled = self.settled.iter();
+        let settled = settled.map(|((_, _, name), (key, counted))| (key, counted, Some(name)));
         let earlier = self.past.earlier();
-        let earlier = earlier.map(|(key, counted)| (key, counted, None));
-        current.chain(settled).chain(earlier)
+        let earlier = earlier.map(|(key, counted)| (key, counted, Some(&None)));
+        // Keys of one process come one after the other in most runs: there is only one.
+        let mut last: Option<(u32, Option<&Launcher>)> = None;
+        let all = current.chain(settled).chain(earlier);
+        all.map(move |(key, counted, settled_name)| {
+            let launcher = match last {
+                Some((process, launcher)) if process == key.process => launcher,
+                _ => self.launcher_of(key.process),
+            };
+            last = Some((key.process, launcher));
+            let mangled = match settled_name {
+                Some(name) => name.as_ref(),
+                None => launcher.and_then(|l| l.name(key.handle, key.epoch)),
+            };
+            CountedLaunch {
+                key,
+                counted,
+                launcher,
+                mangled,
+            }
+        })
     }
 
     /// The process `id`, as launch keys number it.

@@ -17,7 +17,7 @@ use super::batch::{LOG_BYTES, LogBatch, LogStep, LoggedLaunch};
 use super::log::{self, Note};
 use super::tap::Tap;
 use super::writer::{Facts, RecordingWriter};
-use gpuprobe_engine::launches::LaunchCount;
+use gpuprobe_engine::launches::CountedLaunch;
 use gpuprobe_engine::{Change, Launches};
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::Event;
@@ -165,11 +165,11 @@ impl Tap for Recorder {
     }
 
     fn counted(&mut self, launches: &Launches) {
-        let launched = |(key, counted, mangled): (&RawLaunchKey, &LaunchCount, _)| LoggedLaunch {
-            key: *key,
-            pid: launches.launcher_of(key.process).map_or(0, |l| l.pid),
-            mangled,
-            counted: counted.clone(),
+        let launched = |launch: CountedLaunch<'_>| LoggedLaunch {
+            key: *launch.key,
+            pid: launch.launcher.map_or(0, |l| l.pid),
+            mangled: launch.mangled.cloned(),
+            counted: launch.counted.clone(),
         };
         self.batch
             .counted(launches.counted().map(launched).collect());

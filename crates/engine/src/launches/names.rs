@@ -1,7 +1,8 @@
 //! Kernel names of one process.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 /// Kernel handle, and the epoch in which it has this meaning.
 pub(super) type Place = (u64, u16);

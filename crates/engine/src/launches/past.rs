@@ -191,8 +191,11 @@ mod tests {
             "{}",
             launches.name_bytes.total()
         );
-        let runs: u64 = launches.counted().map(|(_, counted, _)| counted.runs).sum();
-        let captured: u64 = launches.counted().map(|(_, c, _)| c.captured).sum();
+        let runs: u64 = launches.counted().map(|launch| launch.counted.runs).sum();
+        let captured: u64 = launches
+            .counted()
+            .map(|launch| launch.counted.captured)
+            .sum();
         assert_eq!((runs, captured), (7 * processes, processes));
         let earlier = launches.launcher_of(EARLIER);
         assert_eq!(earlier.and_then(|e| e.comm.as_deref()), Some(EARLIER_NAME));

@@ -107,7 +107,7 @@ fn counts_of_past_epochs_are_removed_once_final() {
     assert!(!launches.set_counts(old, 6, 0));
     assert!(launches.set_counts(new, 1, 0));
     assert!(!launches.counted.contains_key(&old));
-    let total: u64 = launches.counted().map(|(_, counted, _)| counted.runs).sum();
+    let total: u64 = launches.counted().map(|launch| launch.counted.runs).sum();
     assert_eq!(total, 7);
 }
 
@@ -167,7 +167,7 @@ fn reused_handles_are_counted_separately_up_to_a_limit() {
     }
     assert!(launches.settled.len() <= MAX_SETTLED + 1);
     assert_eq!(launches.names_left_out, 100);
-    let total: u64 = launches.counted().map(|(_, counted, _)| counted.runs).sum();
+    let total: u64 = launches.counted().map(|launch| launch.counted.runs).sum();
     assert_eq!(total, many);
     assert_eq!(launches.name_bytes.total(), 0);
 }

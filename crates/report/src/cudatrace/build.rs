@@ -1,0 +1,223 @@
+//! Building of the report: sums by kernel, then the largest ones in detail.
+//!
+//! A training job has tens of thousands of kernels, and a report shows ten: names are demangled and copied
+//! only for those listed.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::{Cudatrace, GraphReport, KernelReport, LauncherReport};
+use crate::Options;
+use gpuprobe_cuda::Op;
+use gpuprobe_engine::Launches;
+use gpuprobe_engine::launches::{CountedLaunch, LaunchCount, Launcher};
+use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_stacks::symbols;
+
+/// Builds the report of launches.
+pub(crate) fn build(launches: &Launches, options: &Options) -> Cudatrace {
+    let mut report = Cudatrace::default();
+    let mut calls = CallsByRow::new();
+    let mut graphs: BTreeMap<u32, GraphReport> = BTreeMap::new();
+    let mut processes = ProcessSums::default();
+    for launch in launches.counted() {
+        let CountedLaunch { key, counted, .. } = launch;
+        let Some(function) = gpuprobe_cuda::function(key.row) else {
+            continue;
+        };
+        report.captured_launches += counted.captured;
+        if function.op == Op::GraphLaunch {
+            report.graph_launches += counted.runs;
+            let graph = graphs.entry(key.process).or_insert_with(|| GraphReport {
+                pid: launch.launcher.map_or(0, |l| l.pid),
+                graphs: 0,
+                launches: 0,
+            });
+            graph.graphs += 1;
+            graph.launches += counted.runs;
+            continue;
+        }
+        report.launches += counted.runs;
+        *calls.entry(key.row).or_insert(0) += counted.runs;
+        let over = launch.launcher.is_some_and(|l| l.end_reported);
+        if !over || options.is_final {
+            processes.of(&launch).add(&launch);
+        }
+    }
+    report.calls = named(&calls);
+    report.graphs = graphs.into_values().collect();
+    report.list(processes.sums, options);
+    report
+}
+
+impl Cudatrace {
+    /// Lists the processes, and the largest kernels of each, as `options` limit them.
+    fn list(&mut self, sums: Vec<ProcessSum<'_>>, options: &Options) {
+        let mut listed = Vec::new();
+        for process in sums {
+            let mut launcher = process.report(options);
+            let mut kernels: Vec<_> = process.kernels.into_iter().collect();
+            let top = options.of_process(launcher.pid).top;
+            // Those that were only captured have not run, and are not counted.
+            if let Some(top) = top.filter(|top| launcher.kernels > *top as u64) {
+                kernels.select_nth_unstable_by(top, in_order);
+                let omitted = kernels.drain(top..);
+                launcher.omitted_kernels = omitted.len() as u64;
+                launcher.omitted_launches = omitted.map(|(_, sum)| sum.runs).sum();
+            }
+            listed.extend(kernels.into_iter().map(|kernel| (launcher.pid, kernel)));
+            self.processes.push(launcher);
+        }
+        listed.sort_by(|(a_pid, a), (b_pid, b)| {
+            let (a_runs, b_runs) = (Reverse(a.1.runs), Reverse(b.1.runs));
+            (a_runs, a_pid)
+                .cmp(&(b_runs, b_pid))
+                .then_with(|| in_order(a, b))
+        });
+        let kernels = listed.into_iter();
+        self.kernels = kernels
+            .map(|(_, kernel)| report_of(&kernel, options))
+            .collect();
+        self.processes.sort_by_key(|p| (Reverse(p.launches), p.pid));
+    }
+}
+
+/// Launches that ran, by row of the function table.
+type CallsByRow = BTreeMap<u16, u64>;
+/// A kernel of a process: its mangled name; without one, its handle.
+type KernelKey<'a> = (Option<&'a Arc<str>>, u64);
+type KernelSum<'a> = (KernelKey<'a>, KernelCounts<'a>);
+
+/// Launches of one kernel, over all its handles and functions.
+struct KernelCounts<'a> {
+    launcher: Option<&'a Launcher>,
+    runs: u64,
+    captured: u64,
+    /// `runs` since the last report.
+    recent: u64,
+    /// The part with the most launches.
+    most: (&'a RawLaunchKey, &'a LaunchCount),
+}
+
+/// Order of the kernels of a process: by launches, then by name.
+fn in_order((a_key, a): &KernelSum<'_>, (b_key, b): &KernelSum<'_>) -> std::cmp::Ordering {
+    (Reverse(a.runs), a_key).cmp(&(Reverse(b.runs), b_key))
+}
+
+/// Launches of one process.
+struct ProcessSum<'a> {
+    id: u32,
+    launcher: Option<&'a Launcher>,
+    calls: CallsByRow,
+    kernels: HashMap<KernelKey<'a>, KernelCounts<'a>>,
+}
+
+#[derive(Default)]
+struct ProcessSums<'a> {
+    sums: Vec<ProcessSum<'a>>,
+    places: HashMap<u32, usize>,
+}
+
+impl<'a> ProcessSums<'a> {
+    /// The sums of the process of `launch`.
+    fn of(&mut self, launch: &CountedLaunch<'a>) -> &mut ProcessSum<'a> {
+        let id = launch.key.process;
+        let place = *self.places.entry(id).or_insert_with(|| {
+            self.sums.push(ProcessSum {
+                id,
+                launcher: launch.launcher,
+                calls: CallsByRow::new(),
+                kernels: HashMap::new(),
+            });
+            self.sums.len() - 1
+        });
+        &mut self.sums[place]
+    }
+}
+
+impl<'a> ProcessSum<'a> {
+    fn add(&mut self, launch: &CountedLaunch<'a>) {
+        let CountedLaunch { key, counted, .. } = *launch;
+        *self.calls.entry(key.row).or_insert(0) += counted.runs;
+        let handle = if launch.mangled.is_none() {
+            key.handle
+        } else {
+            0
+        };
+        let kernel = self.kernels.entry((launch.mangled, handle));
+        let sum = kernel.or_insert(KernelCounts {
+            launcher: launch.launcher,
+            runs: 0,
+            captured: 0,
+            recent: 0,
+            most: (key, counted),
+        });
+        sum.runs += counted.runs;
+        sum.captured += counted.captured;
+        sum.recent += counted.runs.saturating_sub(counted.runs_reported);
+        let rank = |(key, counted): (&RawLaunchKey, &LaunchCount)| {
+            (Reverse(counted.runs), key.handle, key.row)
+        };
+        if rank((key, counted)) < rank(sum.most) {
+            sum.most = (key, counted);
+        }
+    }
+
+    /// The process without omitted kernels.
+    fn report(&self, options: &Options) -> LauncherReport {
+        let sums = || self.kernels.values();
+        LauncherReport {
+            pid: self.launcher.map_or(0, |l| l.pid),
+            uid: self.launcher.and_then(|l| l.uid),
+            comm: self.launcher.and_then(|l| l.comm.clone()),
+            user: None,
+            command: None,
+            exited: self.launcher.is_some_and(|l| l.exited),
+            launches: sums().map(|sum| sum.runs).sum(),
+            calls: named(&self.calls),
+            kernels: sums().filter(|sum| sum.runs > 0).count() as u64,
+            omitted_kernels: 0,
+            omitted_launches: 0,
+            per_second: per_second(sums().map(|sum| sum.recent).sum(), options),
+            id: self.id,
+        }
+    }
+}
+
+fn per_second(recent: u64, options: &Options) -> f64 {
+    recent as f64 / options.since_last.as_secs_f64().max(1e-9)
+}
+
+fn named(calls: &CallsByRow) -> Vec<(&'static str, u64)> {
+    let named = calls
+        .iter()
+        .filter_map(|(&row, &runs)| Some((gpuprobe_cuda::function(row)?.symbol, runs)));
+    named.filter(|(_, runs)| *runs > 0).collect()
+}
+
+fn report_of(((mangled, _), sum): &KernelSum<'_>, options: &Options) -> KernelReport {
+    let (key, most) = sum.most;
+    let name = match mangled {
+        Some(mangled) => symbols::demangle(mangled),
+        None => format!("{:#x}", key.handle),
+    };
+    KernelReport {
+        pid: sum.launcher.map_or(0, |l| l.pid),
+        uid: sum.launcher.and_then(|l| l.uid),
+        comm: sum.launcher.and_then(|l| l.comm.clone()),
+        exited: sum.launcher.is_some_and(|l| l.exited),
+        name,
+        mangled: mangled.map(ToString::to_string),
+        handle: key.handle,
+        launches: sum.runs,
+        captured_launches: sum.captured,
+        per_second: per_second(sum.recent, options),
+        grid: most.grid,
+        block: most.block,
+        api: gpuprobe_cuda::function(key.row).map_or("", |f| f.symbol),
+        process: key.process,
+    }
+}
