@@ -46,15 +46,17 @@ static __always_inline bool gp_read_batch(struct gp_batch *head, __u8 *to, __u64
  * constant size. */
 #define gp_send_batch_of(record_type, of_process, from, length)                                    \
 	({                                                                                         \
-		struct record_type *record = gp_reserve(batch_ring, GP_RING_BATCHES,               \
-							(of_process)->user, struct record_type);   \
+		__u64 unread = gp_unread(batch_ring);                                              \
+		struct record_type *record =                                                       \
+			gp_reserve(batch_ring, GP_RING_BATCHES, (of_process)->user,                \
+				   struct record_type, unread);                                    \
 		bool is_read = false;                                                              \
 		if (record) {                                                                      \
 			is_read = gp_read_batch(&record->batch, record->bytes,                     \
 						sizeof(record->bytes), of_process, from, length);  \
 			if (is_read)                                                               \
 				bpf_ringbuf_submit(record,                                         \
-						   gp_wake_flags(&batch_ring, GP_RING_BATCHES));   \
+						   gp_wake_flags(GP_RING_BATCHES, unread));        \
 			else                                                                       \
 				bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);                     \
 		}                                                                                  \

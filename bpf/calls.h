@@ -122,7 +122,6 @@ static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
 	frame->size = gp_value_of(ctx, &recipe->size);
 	if (recipe->flags & GP_SIZE_AT_RETURN)
 		frame->factor = gp_factor(ctx, recipe);
-	frame->start_ns = bpf_ktime_get_ns();
 	if (gp_is_memory(frame->op)) {
 		thread->memory_sp = frame->sp;
 		thread->memory_layer = recipe->layer;
@@ -209,10 +208,12 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 			frame->stack = stack;
 		else
 			thread->stack = stack;
-		frame->start_ns = bpf_ktime_get_ns();
 	} else if (recipe->flags & GP_WITH_STACK) {
 		thread->stack = 0;
 	}
+	/* Last: what is above is not the call's. */
+	if (call_durations || op != GP_OP_ALLOCATE)
+		frame->start_ns = bpf_ktime_get_ns();
 	thread->depth++;
 	return 0;
 }
@@ -251,21 +252,36 @@ static __always_inline bool gp_read_written(const volatile struct gp_recipe *rec
 	return true;
 }
 
+/* Sets the times of a returned call. A block exists from the return of its allocation to
+ * the entry of its free: if no duration is needed, the other times are not read. */
+static __always_inline void gp_fill_times(struct gp_call *call, struct gp_frame *frame)
+{
+	call->start_ns = frame->start_ns;
+	if (!call_durations && frame->op == GP_OP_FREE)
+		call->end_ns = call->start_ns;
+	else
+		call->end_ns = bpf_ktime_get_ns();
+	if (!call_durations && frame->op == GP_OP_ALLOCATE)
+		call->start_ns = call->end_ns;
+}
+
 static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread *thread,
 					 const volatile struct gp_recipe *recipe,
 					 struct gp_frame *frame, struct gp_written *written,
 					 __s32 result, __u32 tid)
 {
-	struct gp_process *process = gp_find_process(thread->tgid);
+	bool on_stream = gp_is_memory(frame->op) && recipe->stream.place != GP_PLACE_NONE;
+	struct gp_process *process = NULL;
 	struct gp_capture *capture;
 	struct gp_context *about;
 
+	if (on_stream || frame->op == GP_OP_CAPTURE_END)
+		process = gp_find_process(thread->tgid);
 	call->row = frame->row;
 	call->result = result;
 	call->tgid = thread->tgid;
 	call->tid = tid;
-	call->start_ns = frame->start_ns;
-	call->end_ns = bpf_ktime_get_ns();
+	gp_fill_times(call, frame);
 	call->address = written->address;
 	call->size = written->size;
 	if (recipe->device.place != GP_PLACE_NONE)
@@ -283,7 +299,7 @@ static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread 
 				  ? gp_capture_of(process, frame->stream)
 				  : NULL;
 		call->context = capture && capture->began ? capture->number : GP_CONTEXT_UNKNOWN;
-	} else if (gp_is_memory(frame->op) && recipe->stream.place != GP_PLACE_NONE && process) {
+	} else if (on_stream && process) {
 		capture = gp_capture_of(process, frame->stream);
 		if (!capture)
 			return;
@@ -310,9 +326,10 @@ static __always_inline void gp_fill_detail(struct gp_detail *detail, struct gp_t
 }
 
 /* Reserves a record of the memory ring, or counts the loss. */
-#define gp_reserve_call(record, slot)                                                              \
+#define gp_reserve_call(record, slot, unread)                                                      \
 	({                                                                                         \
-		(record) = gp_reserve(memory_ring, GP_RING_MEMORY, slot, typeof(*(record)));       \
+		(record) =                                                                         \
+			gp_reserve(memory_ring, GP_RING_MEMORY, slot, typeof(*(record)), unread);  \
 		if (!(record))                                                                     \
 			gp_count(ring_full);                                                       \
 		(record);                                                                          \
@@ -320,11 +337,11 @@ static __always_inline void gp_fill_detail(struct gp_detail *detail, struct gp_t
 
 /* After an out-of-memory error the reader is woken at once, because the GPU's free
  * memory soon changes. */
-static __always_inline __u64 gp_call_flags(__s32 result)
+static __always_inline __u64 gp_call_flags(__s32 result, __u64 unread)
 {
 	if (result == GP_OUT_OF_MEMORY)
 		return gp_wake_now(GP_RING_MEMORY);
-	return gp_wake_flags(&memory_ring, GP_RING_MEMORY);
+	return gp_wake_flags(GP_RING_MEMORY, unread);
 }
 
 /* Sends the returned call in `frame` to the ledger. */
@@ -337,14 +354,16 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 	struct gp_named *named;
 	struct gp_call *call;
 	long length = 0;
+	__u64 unread;
 
 	gp_announce(thread);
 	if (!result && !gp_read_written(recipe, frame, &written)) {
 		gp_count(unreadable);
 		return;
 	}
+	unread = gp_unread(memory_ring);
 	if (recipe->flags & GP_NAMED) {
-		if (!gp_reserve_call(named, thread->user))
+		if (!gp_reserve_call(named, thread->user, unread))
 			return;
 		gp_fill_call(&named->detail.call, thread, recipe, frame, &written, result, tid);
 		gp_fill_detail(&named->detail, thread, recipe, frame, &written);
@@ -355,18 +374,18 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 		/* Its size may have to be resolved while the process lives. */
 		bpf_ringbuf_submit(named, gp_wake_now(GP_RING_MEMORY));
 	} else if (recipe->flags & GP_DETAILED) {
-		if (!gp_reserve_call(detail, thread->user))
+		if (!gp_reserve_call(detail, thread->user, unread))
 			return;
 		gp_fill_call(&detail->call, thread, recipe, frame, &written, result, tid);
 		gp_fill_detail(detail, thread, recipe, frame, &written);
 		detail->call.type = GP_RECORD_DETAIL;
-		bpf_ringbuf_submit(detail, gp_call_flags(result));
+		bpf_ringbuf_submit(detail, gp_call_flags(result, unread));
 	} else {
-		if (!gp_reserve_call(call, thread->user))
+		if (!gp_reserve_call(call, thread->user, unread))
 			return;
 		gp_fill_call(call, thread, recipe, frame, &written, result, tid);
 		call->type = GP_RECORD_CALL;
-		bpf_ringbuf_submit(call, gp_call_flags(result));
+		bpf_ringbuf_submit(call, gp_call_flags(result, unread));
 	}
 }
 

@@ -97,18 +97,18 @@ gp_enter_copy(struct pt_regs *ctx, const volatile struct gp_recipe *recipe, stru
 	frame->device = (__s32)gp_value_of(ctx, &recipe->device);
 	frame->second = (__u16)gp_value_of(ctx, &recipe->second);
 	frame->stream = gp_value_of(ctx, &recipe->stream);
-	frame->start_ns = bpf_ktime_get_ns();
 	return true;
 }
 
 static __always_inline void gp_send_copy(struct gp_thread *thread, struct gp_process *process,
 					 struct gp_frame *frame, __s32 result, __u32 tid)
 {
-	__u64 end_ns = bpf_ktime_get_ns();
+	__u64 end_ns = bpf_ktime_get_ns(), unread;
 	struct gp_copy *copy;
 
 	gp_announce(thread);
-	copy = gp_reserve(activity_ring, GP_RING_ACTIVITY, thread->user, struct gp_copy);
+	unread = gp_unread(activity_ring);
+	copy = gp_reserve(activity_ring, GP_RING_ACTIVITY, thread->user, struct gp_copy, unread);
 	if (!copy) {
 		gp_count(copies);
 		return;
@@ -130,7 +130,7 @@ static __always_inline void gp_send_copy(struct gp_thread *thread, struct gp_pro
 	    frame->device == GP_KIND_BY_ADDRESS || frame->second == GP_KIND_BY_ADDRESS)
 		bpf_ringbuf_submit(copy, gp_wake_now(GP_RING_ACTIVITY));
 	else
-		gp_submit_activity(copy);
+		bpf_ringbuf_submit(copy, gp_wake_flags(GP_RING_ACTIVITY, unread));
 }
 
 #endif /* GPUPROBE_COPIES_H */

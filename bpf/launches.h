@@ -132,8 +132,8 @@ static __always_inline void gp_on_stream(struct pt_regs *ctx,
 static __always_inline void gp_send_kernel(struct gp_process *process, struct gp_launch_key *key,
 					   __u64 name, bool given, const __u32 *shape)
 {
-	struct gp_kernel *kernel =
-		gp_reserve(activity_ring, GP_RING_ACTIVITY, process->user, struct gp_kernel);
+	struct gp_kernel *kernel = gp_reserve(activity_ring, GP_RING_ACTIVITY, process->user,
+					      struct gp_kernel, gp_unread(activity_ring));
 	long length = 0;
 
 	if (!kernel) {
@@ -325,18 +325,19 @@ static __always_inline void gp_enter_launch(struct pt_regs *ctx,
 	frame->epoch = counted->epoch;
 	frame->captured = counted->captured;
 	frame->stack = 0;
-	frame->start_ns = bpf_ktime_get_ns();
 }
 
 /* Sends the returned launch in `frame`. */
 static __always_inline void gp_send_launch(struct gp_thread *thread, struct gp_frame *frame,
 					   __s32 result, __u32 tid)
 {
-	__u64 end_ns = bpf_ktime_get_ns();
+	__u64 end_ns = bpf_ktime_get_ns(), unread;
 	struct gp_launch *launch;
 
 	gp_announce(thread);
-	launch = gp_reserve(activity_ring, GP_RING_ACTIVITY, thread->user, struct gp_launch);
+	unread = gp_unread(activity_ring);
+	launch =
+		gp_reserve(activity_ring, GP_RING_ACTIVITY, thread->user, struct gp_launch, unread);
 	if (!launch) {
 		gp_count(single_launches);
 		return;
@@ -356,7 +357,7 @@ static __always_inline void gp_send_launch(struct gp_thread *thread, struct gp_f
 	__builtin_memcpy(launch->grid, frame->shape, sizeof(launch->grid));
 	__builtin_memcpy(launch->block, frame->shape + 3, sizeof(launch->block));
 	launch->stack = frame->stack;
-	gp_submit_activity(launch);
+	bpf_ringbuf_submit(launch, gp_wake_flags(GP_RING_ACTIVITY, unread));
 }
 
 #endif /* GPUPROBE_LAUNCHES_H */

@@ -22,6 +22,8 @@ const volatile bool stream_launches;
 const volatile bool launch_stacks;
 /* Send the calls other than memory calls that the ledger needs. */
 const volatile bool keep_ledger;
+/* Send both times of allocations and frees: their durations are needed. */
+const volatile bool call_durations;
 /* GP_STACKS_* */
 const volatile __u32 stack_mode;
 /* Send allocations and frees of frameworks' allocators. */

@@ -70,7 +70,8 @@ static __always_inline void gp_python_fill_code(const struct gp_python *python,
 #define gp_send_code_of(record_type, python, walk, header)                                         \
 	({                                                                                         \
 		struct record_type *record =                                                       \
-			gp_reserve(stack_ring, GP_RING_STACKS, (walk)->user, struct record_type);  \
+			gp_reserve(stack_ring, GP_RING_STACKS, (walk)->user, struct record_type,   \
+				   gp_unread(stack_ring));                                         \
 		__u32 copied = (header)->table_bytes;                                              \
 		if (record) {                                                                      \
 			if (copied > sizeof(record->table))                                        \
@@ -156,7 +157,8 @@ static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 ti
 	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++)
 		if (!gp_send_python_code(tid, tgid, process, i))
 			return false;
-	stack = gp_reserve(stack_ring, GP_RING_STACKS, walk->user, struct gp_python_stack);
+	stack = gp_reserve(stack_ring, GP_RING_STACKS, walk->user, struct gp_python_stack,
+			   gp_unread(stack_ring));
 	if (!stack)
 		return false;
 	stack->type = GP_RECORD_PYTHON;

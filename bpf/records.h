@@ -3,11 +3,11 @@
 #ifndef GPUPROBE_RECORDS_H
 #define GPUPROBE_RECORDS_H
 
-/* The reader is woken once when enough bytes are unread, and again only after it has
- * cleared wake_pending: a wake-up is an interrupt. */
-static __always_inline __u64 gp_wake_flags(void *ring, enum gp_ring which)
+/* The reader is woken once when enough bytes were unread before this record, and again
+ * only after it has cleared wake_pending: a wake-up is an interrupt. */
+static __always_inline __u64 gp_wake_flags(enum gp_ring which, __u64 unread)
 {
-	if (wake_pending[which] || bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) < wake_bytes)
+	if (unread < wake_bytes || wake_pending[which])
 		return BPF_RB_NO_WAKEUP;
 	wake_pending[which] = 1;
 	return BPF_RB_FORCE_WAKEUP;
@@ -22,11 +22,6 @@ static __always_inline __u64 gp_wake_now(enum gp_ring which)
 	wake_pending[which] = 1;
 	return BPF_RB_FORCE_WAKEUP;
 }
-
-#define gp_submit_memory(record)                                                                   \
-	bpf_ringbuf_submit(record, gp_wake_flags(&memory_ring, GP_RING_MEMORY))
-#define gp_submit_activity(record)                                                                 \
-	bpf_ringbuf_submit(record, gp_wake_flags(&activity_ring, GP_RING_ACTIVITY))
 
 /* Whether the thread, or its group leader, was traced from its start: it, or its
  * program, started after the libraries had been probed. */
@@ -50,10 +45,11 @@ static __always_inline bool gp_send_task(__u16 type, __u32 process, __u32 user,
 					 struct task_struct *task, const char *new_name)
 {
 	bool of_process = type == GP_RECORD_PROCESS;
+	__u64 unread = gp_unread(memory_ring);
 	struct gp_task *record;
 
 	if (of_process || type == GP_RECORD_THREAD)
-		record = gp_reserve(memory_ring, GP_RING_MEMORY, user, struct gp_task);
+		record = gp_reserve(memory_ring, GP_RING_MEMORY, user, struct gp_task, unread);
 	else
 		record = bpf_ringbuf_reserve(&memory_ring, sizeof(*record), 0);
 	if (!record) {
@@ -79,7 +75,7 @@ static __always_inline bool gp_send_task(__u16 type, __u32 process, __u32 user,
 	if (of_process)
 		bpf_ringbuf_submit(record, gp_wake_now(GP_RING_MEMORY));
 	else
-		gp_submit_memory(record);
+		bpf_ringbuf_submit(record, gp_wake_flags(GP_RING_MEMORY, unread));
 	return true;
 }
 
@@ -99,8 +95,8 @@ static __always_inline bool gp_hold(__u32 tgid)
 static __always_inline bool gp_send_notice(__u16 type, __u32 tgid, const struct gp_image_key *image)
 {
 	__u32 uid = gp_user_of_current();
-	struct gp_notice *notice =
-		gp_reserve(control_ring, GP_RING_CONTROL, gp_slot_of(uid), struct gp_notice);
+	struct gp_notice *notice = gp_reserve(control_ring, GP_RING_CONTROL, gp_slot_of(uid),
+					      struct gp_notice, gp_unread(control_ring));
 
 	if (!notice) {
 		gp_count(notices);

@@ -127,8 +127,8 @@ static __always_inline bool gp_reaches(struct gp_taken *taken, __u32 bytes)
  * the entry in sent_copies: it must exist before. */
 #define gp_send_stack_of(record_type, copy_stack, walk, taken, sent)                               \
 	({                                                                                         \
-		struct record_type *copy =                                                         \
-			gp_reserve(stack_ring, GP_RING_STACKS, (taken)->user, struct record_type); \
+		struct record_type *copy = gp_reserve(stack_ring, GP_RING_STACKS, (taken)->user,   \
+						      struct record_type, gp_unread(stack_ring));  \
 		if (copy) {                                                                        \
 			bpf_probe_read_kernel(&copy->stack, sizeof(copy->stack), &(walk)->record); \
 			copy->stack.copied = copy_stack(copy->bytes, sizeof(copy->bytes),          \
@@ -164,7 +164,8 @@ static __always_inline __u64 gp_send_walk(struct gp_walk *walk, struct gp_taken 
 
 	if (bpf_map_lookup_elem(&sent_walks, &hash))
 		return hash;
-	stack = gp_reserve(stack_ring, GP_RING_STACKS, taken->user, struct gp_stack);
+	stack = gp_reserve(stack_ring, GP_RING_STACKS, taken->user, struct gp_stack,
+			   gp_unread(stack_ring));
 	if (!stack) {
 		gp_count(stacks);
 		return 0;

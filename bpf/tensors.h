@@ -9,20 +9,12 @@
 /* c10::DeviceType::CUDA */
 #define GP_TORCH_CUDA 1
 
-/* Memory calls have priority: tensors never fill the ring. Returns the flags to submit
- * with, or -1 if there is no room. */
-static __always_inline __s64 gp_tensor_flags(void)
-{
-	__u64 waiting = bpf_ringbuf_query(&memory_ring, BPF_RB_AVAIL_DATA);
-
-	if (waiting < wake_bytes || wake_pending[GP_RING_MEMORY]) {
-		if (waiting < GP_TENSOR_BYTES)
-			return BPF_RB_NO_WAKEUP;
-		return -1;
-	}
-	wake_pending[GP_RING_MEMORY] = 1;
-	return BPF_RB_FORCE_WAKEUP;
-}
+/* Reserves a record while there is room for tensors: memory calls have priority, and
+ * tensors never fill the ring. */
+#define gp_reserve_tensor(slot, type, unread)                                                      \
+	((unread) < GP_TENSOR_BYTES                                                                \
+		 ? gp_reserve_as(memory_ring, GP_RING_MEMORY, GP_RING_TENSORS, slot, type, unread) \
+		 : NULL)
 
 /* Whether it may concern GPU memory. */
 static __always_inline bool gp_is_at_gpu(struct pt_regs *ctx,
@@ -86,13 +78,12 @@ static __always_inline void gp_send_tensor(struct gp_thread *thread, __u32 row, 
 {
 	struct gp_block *block = &thread->block;
 	bool is_at_end = recipes[row & (GP_MAX_ROWS - 1)].op == GP_OP_OUT_OF_MEMORY;
-	__s64 flags = is_at_end ? (__s64)gp_wake_now(GP_RING_MEMORY) : gp_tensor_flags();
-	struct gp_tensor *tensor = NULL;
+	struct gp_tensor *tensor;
+	__u64 unread;
 
 	gp_announce(thread);
-	if (flags >= 0)
-		tensor = gp_reserve_as(memory_ring, GP_RING_MEMORY, GP_RING_TENSORS, thread->user,
-				       struct gp_tensor);
+	unread = gp_unread(memory_ring);
+	tensor = gp_reserve_tensor(thread->user, struct gp_tensor, unread);
 	if (!tensor) {
 		gp_count(tensors);
 		return;
@@ -109,7 +100,8 @@ static __always_inline void gp_send_tensor(struct gp_thread *thread, __u32 row, 
 	tensor->allocated = block->allocated;
 	tensor->held = block->held;
 	tensor->stack = stack;
-	bpf_ringbuf_submit(tensor, flags);
+	bpf_ringbuf_submit(tensor, is_at_end ? gp_wake_now(GP_RING_MEMORY)
+					     : gp_wake_flags(GP_RING_MEMORY, unread));
 }
 
 /* Stores the event until it is sent, or sends it at once if no call stack is needed.
@@ -133,9 +125,9 @@ static __always_inline void gp_on_request(struct pt_regs *ctx)
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	__u32 tid = (__u32)pid_tgid;
 	struct gp_thread *thread = bpf_map_lookup_elem(&threads, &tid);
-	struct gp_request *request = NULL;
+	struct gp_request *request;
 	long bytes = 0, stream = 0;
-	__s64 flags;
+	__u64 unread;
 
 	if (!thread || !thread->block.address)
 		return;
@@ -143,10 +135,8 @@ static __always_inline void gp_on_request(struct pt_regs *ctx)
 		gp_count(tensors);
 		return;
 	}
-	flags = gp_tensor_flags();
-	if (flags >= 0)
-		request = gp_reserve_as(memory_ring, GP_RING_MEMORY, GP_RING_TENSORS, thread->user,
-					struct gp_request);
+	unread = gp_unread(memory_ring);
+	request = gp_reserve_tensor(thread->user, struct gp_request, unread);
 	if (!request) {
 		gp_count(tensors);
 		return;
@@ -157,7 +147,7 @@ static __always_inline void gp_on_request(struct pt_regs *ctx)
 	request->address = thread->block.address;
 	request->bytes = bytes;
 	request->stream = stream;
-	bpf_ringbuf_submit(request, flags);
+	bpf_ringbuf_submit(request, gp_wake_flags(GP_RING_MEMORY, unread));
 }
 
 #endif /* GPUPROBE_TENSORS_H */

@@ -170,16 +170,19 @@ __noinline int gp_spend(__u32 slot, __u32 ring, __u64 bytes, __u64 read, __u64 w
 /* Bytes of a ring taken by a record of this type. */
 #define GP_RING_BYTES(type) ((sizeof(type) + 8 + 7) / 8 * 8)
 
-/* Reserves a record of this type in a ring; NULL if the ring is full or the user's
- * share, counted in `flow`, is used up. */
-#define gp_reserve_as(ring, which, flow, slot, type)                                               \
-	((type *)(bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) <= half_of_ring[which] ||            \
+/* Reserves a record of this type in a ring in which `unread` bytes have not been read;
+ * NULL if the ring is full or the user's share, counted in `flow`, is used up. */
+#define gp_reserve_as(ring, which, flow, slot, type, unread)                                       \
+	((type *)((unread) <= half_of_ring[which] ||                                               \
 				  gp_spend(slot, flow, GP_RING_BYTES(type),                        \
 					   bpf_ringbuf_query(&ring, BPF_RB_CONS_POS),              \
 					   bpf_ringbuf_query(&ring, BPF_RB_PROD_POS))              \
 			  ? bpf_ringbuf_reserve(&ring, sizeof(type), 0)                            \
 			  : NULL))
-#define gp_reserve(ring, which, slot, type) gp_reserve_as(ring, which, which, slot, type)
+#define gp_reserve(ring, which, slot, type, unread)                                                \
+	gp_reserve_as(ring, which, which, slot, type, unread)
+/* Bytes in the ring that have not been read. */
+#define gp_unread(ring) bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA)
 
 /* Whether another stack copy may be sent now: with several users, each gets at most
  * half. */

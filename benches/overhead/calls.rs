@@ -96,6 +96,44 @@ pub(crate) fn measure_pairs(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// Pairs of a program whose calls are probed in one layer, so that the outer calls are all there is:
+/// `--memleak` without stacks and with those of a known path.
+pub(crate) fn measure_one_layer(bench: &mut Bench) -> Result<()> {
+    const MODES: [&str; 2] = ["off", "auto"];
+    let calls = bench.calls;
+    let mut target = Workload::start(&bench.standin.join("workload_static"))?;
+    let pid = target.pid();
+    target.time_pairs(calls)?;
+    let (mut untraced, mut floors) = (Vec::new(), Vec::new());
+    let mut traced = [const { Vec::new() }; MODES.len()];
+    for _ in 0..bench.rounds {
+        untraced.push(target.time_pairs(calls)?);
+        let floor = bench.floor(FloorKind::Session, pid)?;
+        floors.push(target.time_pairs(calls)?);
+        drop(floor);
+        for (mode, times) in MODES.iter().zip(&mut traced) {
+            let _tracer = Gpuprobe::attach(pid, &["--stacks", mode])?;
+            target.time_pairs(1_000)?;
+            times.push(target.time_pairs(calls)?);
+        }
+    }
+    let (untraced, floor) = (median(untraced), median(floors));
+    bench.figure("pair in one layer, untraced (ns)", untraced, "");
+    for (mode, (times, goal)) in MODES
+        .iter()
+        .zip(traced.into_iter().zip(["<= 1.15", "<= 1.25"]))
+    {
+        let names = ("an empty session", &*format!("gpuprobe --stacks {mode}"));
+        bench.compare(
+            "pair in one layer",
+            [untraced, floor, median(times)],
+            names,
+            goal,
+        );
+    }
+    Ok(())
+}
+
 /// Cost of call stacks, relative to tracing without: for a pair of calls, one of which has its
 /// stack captured.
 pub(crate) fn measure_stacks(bench: &mut Bench) -> Result<()> {
@@ -132,7 +170,7 @@ pub(crate) fn measure_launches(bench: &mut Bench) -> Result<()> {
         bench,
         ("launch", Workload::time_launches),
         (FloorKind::Launches, "an empty entry probe"),
-        ("--cudatrace", "<= 1.10"),
+        ("--cudatrace", "<= 1.05"),
     )
 }
 
@@ -142,7 +180,7 @@ pub(crate) fn measure_copies(bench: &mut Bench) -> Result<()> {
         bench,
         ("copy", Workload::time_copies),
         (FloorKind::Copies, "an empty session"),
-        ("--bandwidth-util", ""),
+        ("--bandwidth-util", "<= 1.12"),
     )
 }
 

@@ -106,6 +106,7 @@ impl Tracer {
             launches: config.modes.cudatrace,
             single_launches: config.records_launches(),
             launch_stacks: config.records_launches() && config.modes.activity,
+            durations: config.record.is_some(),
             batches: config.modes.activity,
             ledger: config.modes.memleak,
             stacks: config.stacks,

@@ -62,6 +62,7 @@ fn fill(rodata: &mut Rodata, settings: &LoadSettings) {
     rodata.stream_launches = settings.single_launches;
     rodata.launch_stacks = settings.launch_stacks;
     rodata.keep_ledger = settings.ledger;
+    rodata.call_durations = settings.durations;
     rodata.take_python = with_python(settings);
     rodata.take_tensors = settings.tensors;
     rodata.stack_mode = settings.stacks as u32;

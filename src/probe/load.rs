@@ -37,6 +37,9 @@ pub struct LoadSettings {
     pub launch_stacks: bool,
     /// Send the events of a ledger besides memory calls.
     pub ledger: bool,
+    /// Send begin and end of every call; otherwise of allocations only the end, and of frees only the
+    /// begin.
+    pub durations: bool,
     /// Receive the batches of collectors.
     pub batches: bool,
     /// How to capture call stacks.
