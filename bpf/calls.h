@@ -276,7 +276,7 @@ static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread 
 	struct gp_context *about;
 
 	if (on_stream || frame->op == GP_OP_CAPTURE_END)
-		process = gp_find_process(thread->tgid);
+		process = gp_find_capturing(thread->tgid);
 	call->row = frame->row;
 	call->result = result;
 	call->tgid = thread->tgid;
@@ -475,7 +475,7 @@ found:
 		return;
 	}
 	if (gp_is_copy(op)) {
-		gp_send_copy(thread, gp_find_process(thread->tgid), frame, result, tid);
+		gp_send_copy(thread, gp_find_capturing(thread->tgid), frame, result, tid);
 		return;
 	}
 	if (gp_is_single(op))

@@ -87,7 +87,10 @@ static __always_inline __s32 gp_current_device(struct gp_thread *thread)
 	if (current->device >= 0)
 		return current->device;
 	process = gp_find_process(thread->tgid);
-	return process && process->devices == 1 ? 0 : GP_DEVICE_UNKNOWN;
+	if (!process || process->devices != 1)
+		return GP_DEVICE_UNKNOWN;
+	current->device = 0;
+	return 0;
 }
 
 /* Stores a new context with a number, so that its allocations can be identified when it

@@ -28,6 +28,14 @@ static __always_inline struct gp_capture_key gp_stream_key(struct gp_process *pr
 	return key;
 }
 
+/* The process if it has open captures, else NULL. */
+static __always_inline struct gp_process *gp_find_capturing(__u32 tgid)
+{
+	struct gp_process *process = open_captures ? gp_find_process(tgid) : NULL;
+
+	return process && process->captures ? process : NULL;
+}
+
 static __always_inline bool gp_is_open(struct gp_process *process, __u32 number)
 {
 	struct gp_capture_key key = {.id = number, .process = process->id, .what = GP_CAPTURE_OPEN};
@@ -64,8 +72,10 @@ static __always_inline void gp_end_capture(struct gp_process *process, __u64 str
 	if (!capture || !capture->began)
 		return;
 	key.id = capture->number;
-	if (!bpf_map_delete_elem(&captures, &key))
-		__sync_fetch_and_add(&process->captures, -1);
+	if (bpf_map_delete_elem(&captures, &key))
+		return;
+	__sync_fetch_and_add(&process->captures, -1);
+	__sync_fetch_and_add(&open_captures, -1);
 }
 
 static __always_inline void gp_begin_capture(struct gp_process *process, __u64 stream)
@@ -82,6 +92,7 @@ static __always_inline void gp_begin_capture(struct gp_process *process, __u64 s
 	bpf_map_update_elem(&captures, &by_stream, &capture, BPF_ANY);
 	bpf_map_update_elem(&captures, &open, &capture, BPF_ANY);
 	__sync_fetch_and_add(&process->captures, 1);
+	__sync_fetch_and_add(&open_captures, 1);
 }
 
 /* A stream that waits for an event of a captured stream joins its capture. The handle
@@ -89,12 +100,12 @@ static __always_inline void gp_begin_capture(struct gp_process *process, __u64 s
 static __always_inline void gp_on_stream(struct pt_regs *ctx,
 					 const volatile struct gp_recipe *recipe)
 {
-	struct gp_process *process = gp_find_process(bpf_get_current_pid_tgid() >> 32);
+	struct gp_process *process = gp_find_capturing(bpf_get_current_pid_tgid() >> 32);
 	struct gp_capture_key event = {.what = GP_CAPTURE_EVENT}, key;
 	struct gp_capture joined = {}, *capture;
 	__u64 stream;
 
-	if (!process || !process->captures)
+	if (!process)
 		return;
 	stream = gp_value_of(ctx, &recipe->stream);
 	event.id = gp_value_of(ctx, &recipe->address);

@@ -61,6 +61,9 @@ const volatile struct gp_most {
 struct gp_losses losses;
 /* Set when the reader has been woken, cleared by the reader. */
 __u32 wake_pending[GP_RING_CONTROL]; /* by enum gp_ring */
+/* Number of open stream captures of all processes: without any, which is the rule, no
+ * process is looked up for its own. */
+__u32 open_captures;
 /* User space is shutting down: stop no process, since nothing would resume it. */
 __u32 ending;
 /* Number of stack copies sent since copies_since_ns. */

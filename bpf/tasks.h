@@ -23,6 +23,7 @@ static __always_inline void gp_end_process(__u16 type, struct task_struct *task,
 
 	if (process) {
 		gp_send_task(type, process->id, process->user, task, NULL);
+		__sync_fetch_and_add(&open_captures, -process->captures);
 		gp_remove_taken(processes, &tgid);
 	}
 	bpf_map_delete_elem(&loaders, &tgid);
