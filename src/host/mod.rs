@@ -185,6 +185,16 @@ impl MappedLibrary {
         format!("/proc/self/fd/{}", self.file.as_raw_fd())
     }
 
+    /// A second descriptor of the file.
+    ///
+    /// # Errors
+    /// Returns the error of `dup`.
+    pub fn try_clone_file(&self) -> Result<File> {
+        self.file
+            .try_clone()
+            .context("cannot duplicate a descriptor")
+    }
+
     /// The number of its descriptor, a lower bound of the number of open files, as descriptors are
     /// allocated lowest first.
     pub fn descriptor(&self) -> u64 {

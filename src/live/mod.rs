@@ -16,6 +16,7 @@ mod name;
 mod output;
 #[cfg(feature = "serve")]
 mod own_use;
+mod queries;
 mod recorder;
 mod release;
 mod run;

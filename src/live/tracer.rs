@@ -2,19 +2,20 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::empty_run::LoadedLayers;
 use super::files::ProbedFiles;
+use super::queries::DeviceQueries;
 use super::scanned::Looked;
 use super::scanned::beginning;
 use super::{ApiChoice, Target, TensorMode, TraceConfig, limits};
 use crate::host::process;
 use crate::host::process::{Glance, Mapped, ProcessHandle};
 use crate::host::{LibraryId, LibraryRole, MappedLibrary, gpus, system};
-use crate::probe::{Attached, FileProbes, LoadSettings, Probe, ProbePoint, arm64};
+use crate::probe::{Attached, LoadSettings, Probe, ProbePoint, arm64};
 use gpuprobe_cuda::{FUNCTIONS, Function, Layer, Modes, Op};
 use gpuprobe_os::{mounts, privileges};
 use gpuprobe_stacks::functions::FunctionInFile as FoundFunction;
@@ -54,7 +55,7 @@ pub struct ProcessScan {
 /// The loaded BPF programs, with the probed libraries.
 pub struct Tracer {
     // Before `probe`, so that the links are dropped first.
-    queries: Vec<(FileProbes, Attached)>,
+    queries: DeviceQueries,
     /// The loaded BPF programs and their maps.
     pub probe: Probe,
     reader: FileReader,
@@ -71,9 +72,6 @@ pub struct Tracer {
     files: ProbedFiles,
     /// The host has one GPU.
     one_gpu: bool,
-    /// Device queries are probed: their results tell the current device of threads that set it before
-    /// the attach.
-    learns: bool,
     /// CUDA layers that the traced processes have loaded.
     pub loaded: LoadedLayers,
     /// Number of probed CUDA libraries.
@@ -120,6 +118,13 @@ impl Tracer {
             [alone] if !config.children => Some(i32::try_from(alone.pid)?),
             _ => None,
         };
+        let one_gpu = gpus::on_host() == Some(1);
+        // With a single GPU the device needs no query, and a command is traced from its start.
+        let queries = if is_command || one_gpu {
+            DeviceQueries::none()
+        } else {
+            DeviceQueries::new(probe.kind.is_one_by_one())
+        };
         let mut tracer = Self {
             probe,
             reader,
@@ -130,9 +135,8 @@ impl Tracer {
             only_pid,
             allow_nop5: config.allow_nop5,
             files: ProbedFiles::default(),
-            one_gpu: gpus::on_host() == Some(1),
-            learns: !is_command,
-            queries: Vec::new(),
+            one_gpu,
+            queries,
             loaded: LoadedLayers::default(),
             libraries: 0,
             functions: 0,
@@ -199,11 +203,12 @@ impl Tracer {
         }
     }
 
-    /// Detaches the probes of device queries. Frameworks query the current device thousands of times
-    /// per second; by now every thread has done so once.
-    pub fn stop_learning(&mut self) {
-        self.learns = false;
-        self.queries.clear();
+    /// Detaches the probes of device queries, or attaches them again. Returns the time until the next call;
+    /// `None` at the end.
+    pub fn step_queries(&mut self) -> Option<Duration> {
+        let (probe, pid) = (&self.probe, self.only_pid);
+        self.queries
+            .step(|path, points| probe.attach_calls(path, points, pid))
     }
 
     /// Attaches to the host's own libraries and, with `processes_too`, to those of every process.
@@ -340,7 +345,7 @@ impl Tracer {
     pub fn release(&mut self, library: LibraryId) {
         if let Some(group) = self.files.forget(library) {
             self.probe.release(group);
-            self.queries.retain(|(of, _)| *of != group);
+            self.queries.release(group);
         }
     }
 
@@ -438,9 +443,13 @@ impl Tracer {
         }
         let queries: Vec<_> = queries.iter().map(ProbePoint::from).collect();
         if !queries.is_empty() {
-            let attached = self.probe.attach_calls(&file, &queries, pid);
+            let probe = &self.probe;
+            let attach = |file: &str, points: &[ProbePoint]| probe.attach_calls(file, points, pid);
             let why = || format!("cannot attach to the device queries of {path}");
-            self.queries.push((group, attached.with_context(why)?));
+            let added = self
+                .queries
+                .add(group, library.try_clone_file()?, queries, attach);
+            added.with_context(why)?;
         }
         let entries: Vec<_> = entries.iter().map(ProbePoint::from).collect();
         if !entries.is_empty() {
@@ -501,12 +510,11 @@ impl Tracer {
     /// Whether to probe `function`.
     fn wants(&self, function: &Function) -> bool {
         let op = function.op;
-        // With a single GPU the device needs no query. The runtime's queries call the driver's, which
-        // return the same.
-        let teaches = self.learns && function.layer == Layer::Driver;
+        // The runtime's queries call the driver's, which return the same.
+        let teaches = self.queries.are_wanted() && function.layer == Layer::Driver;
         op.is_needed_by(self.modes, function.kind)
             && self.api.includes(function)
-            && (!op.is_device_query() || (teaches && !self.one_gpu))
+            && (!op.is_device_query() || teaches)
             && (!op.is_context_call() || self.modes.memleak || !self.one_gpu)
     }
 

@@ -33,6 +33,7 @@ impl From<&FunctionInFile> for ProbePoint {
 pub struct FileProbes(pub u32);
 
 /// Attached probes; dropping it detaches them.
+#[derive(Default)]
 #[must_use = "dropping it detaches the probes"]
 pub struct Attached {
     pub(super) links: Vec<Link>,

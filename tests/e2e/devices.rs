@@ -190,6 +190,55 @@ fn root_late_attach_device_is_unknown_until_selected() {
 }
 
 #[test]
+fn root_late_attach_device_is_known_once_a_thread_has_queried_it() {
+    // With one GPU nothing is queried: the device is known.
+    if !unknown().is_null() {
+        return;
+    }
+    for backend in [Backend::Shared, Backend::Driver] {
+        let mut workload =
+            Workload::spawn(&mut Workload::command(backend, &[("STANDIN_DEVICES", "4")]));
+        workload.say("setdevice 2");
+        workload.say("thread old");
+        workload.say("@old setdevice 1");
+        let mut gpuprobe = Setup::pid_without_stacks(workload.pid)
+            .interval("100ms")
+            .start();
+        // The queries are probed from time to time.
+        let mut bytes = 1000;
+        wait_for("the devices of both threads", || {
+            workload.say("getdevice");
+            workload.say("@old getdevice");
+            workload.say(&format!("alloc {bytes}"));
+            workload.say(&format!("@old alloc {}", bytes + 1));
+            bytes += 2;
+            let report = gpuprobe.next_report();
+            let found = |bytes: u64| {
+                let allocations = report.allocations(workload.pid).into_iter();
+                allocations
+                    .filter(|a| a["bytes"] == bytes)
+                    .map(|a| a["device"].clone())
+                    .next()
+            };
+            let known = |from: u64, device: u32| {
+                (from..bytes)
+                    .step_by(2)
+                    .any(|bytes| found(bytes) == Some(json!(device)))
+            };
+            (known(1000, 2) && known(1001, 1)).then_some(())
+        });
+        let report = gpuprobe.stop();
+        report.assert_nothing_lost();
+        for allocation in report.allocations(workload.pid) {
+            let of_main = allocation["bytes"].as_u64().unwrap() % 2 == 0;
+            let expected = if of_main { json!(2) } else { json!(1) };
+            let device = &allocation["device"];
+            assert!(device.is_null() || *device == expected, "{allocation}");
+        }
+    }
+}
+
+#[test]
 fn root_destroying_a_context_pops_to_the_previous_one() {
     let mut gpuprobe = four_devices(Backend::Driver, &[]);
     let talk = &mut gpuprobe.talk;

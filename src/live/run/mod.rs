@@ -25,6 +25,7 @@ use super::discovery::{Follower, With, resume};
 use super::guard::Guard;
 use super::incidents;
 use super::output::{Output, OutputReader};
+use super::queries::PROBED_FOR;
 use super::release::Release;
 use super::samples::Samples;
 use super::serving::{DocumentRequest, Serving};
@@ -51,9 +52,6 @@ use gpuprobe_report::profile;
 pub(crate) use reports::host_name;
 use reports::{FIND_FOR, FIND_FOR_ONE};
 use ring_events::Watched;
-
-/// Time after a late attach during which device queries are probed.
-const LEARN_FOR: Duration = Duration::from_secs(1);
 
 /// Maximum time of process scans between two reads of the rings: a program with 100,000 calls per second
 /// fills a tenth of the memory ring in ten times that.
@@ -183,9 +181,9 @@ impl Run<'_> {
         let every = self.config.interval;
         let mut report = ticks(every, every, MissedTickBehavior::Skip);
         let deadline = after(self.config.duration);
-        let learnt = sleep(LEARN_FOR);
-        tokio::pin!(deadline, learnt);
-        let (mut learning, mut status) = (true, None);
+        let queries = sleep(PROBED_FOR);
+        tokio::pin!(deadline, queries);
+        let (mut has_queries, mut status) = (true, None);
         loop {
             tokio::select! {
                 biased;
@@ -205,10 +203,10 @@ impl Run<'_> {
                     pass_on(end, child);
                 }
                 () = &mut deadline => break,
-                () = &mut learnt, if learning => {
-                    learning = false;
-                    self.tracer.stop_learning();
-                }
+                () = &mut queries, if has_queries => match self.tracer.step_queries() {
+                    Some(after) => queries.as_mut().reset(Instant::now() + after),
+                    None => has_queries = false,
+                },
                 _ = report.tick() => {
                     reader = self.report(false)?;
                 }
