@@ -5,7 +5,7 @@
 #
 #     scripts/bench-overhead.sh [--quick] [--json FILE] [NAME...]
 #
-# NAME: pairs, layer, stacks, launches, copies, load or memory; all of them otherwise.
+# NAME: pairs, layer, bystanders, stacks, launches, copies, load or memory; all of them otherwise.
 # Prints a table; --json keeps the figures. Needs root, or sudo.
 set -euo pipefail
 

@@ -134,6 +134,36 @@ pub(crate) fn measure_one_layer(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// Cost for a process that is not traced and uses the same libraries as one that is: traced by its id, by two
+/// ids, and as a command, whose children cannot be known before.
+pub(crate) fn measure_bystanders(bench: &mut Bench) -> Result<()> {
+    let calls = bench.calls;
+    let program = bench.workload();
+    let mut bystander = Workload::start(&program)?;
+    bystander.time_pairs(calls)?;
+    let traced = [Workload::start(&program)?, Workload::start(&program)?];
+    let pids = traced.each_ref().map(|workload| workload.pid().to_string());
+    let mut times = [const { Vec::new() }; 4];
+    for _ in 0..bench.rounds {
+        times[0].push(bystander.time_pairs(calls)?);
+        let tracer = Gpuprobe::attach(traced[0].pid(), &[])?;
+        times[1].push(bystander.time_pairs(calls)?);
+        drop(tracer);
+        let tracer = Gpuprobe::attach(traced[0].pid(), &["--pid", &pids[1]])?;
+        times[2].push(bystander.time_pairs(calls)?);
+        drop(tracer);
+        let tracer = Gpuprobe::run(&program)?;
+        times[3].push(bystander.time_pairs(calls)?);
+        drop(tracer);
+    }
+    let [untraced, others @ ..] = times.map(median);
+    for (what, time) in ["--pid A", "--pid A --pid B", "COMMAND"].iter().zip(others) {
+        let name = format!("pair of a bystander, added by {what} (ns)");
+        bench.figure(&name, time - untraced, "");
+    }
+    Ok(())
+}
+
 /// Cost of call stacks, relative to tracing without: for a pair of calls, one of which has its
 /// stack captured.
 pub(crate) fn measure_stacks(bench: &mut Bench) -> Result<()> {

@@ -2,8 +2,8 @@
 //!
 //! Compared variants alternate within one run, and ratios are reported, because absolute times
 //! depend on the machine. Prints a table, and a line of JSON at the end. `-- --quick` runs a small
-//! version; `-- NAME...` measures only the named parts of `pairs`, `layer`, `stacks`, `launches`,
-//! `copies`, `load`, `memory`.
+//! version; `-- NAME...` measures only the named parts of `pairs`, `layer`, `bystanders`,
+//! `stacks`, `launches`, `copies`, `load`, `memory`.
 //!
 //! `-- hold PID` attaches empty programs to the functions that `--memleak --cudatrace
 //! --bandwidth-util` probe in a running process, prints a line when done, and detaches them when
@@ -75,9 +75,10 @@ impl Bench {
 
 type Part = fn(&mut Bench) -> Result<()>;
 
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 8] = [
     ("pairs", calls::measure_pairs),
     ("layer", calls::measure_one_layer),
+    ("bystanders", calls::measure_bystanders),
     ("stacks", calls::measure_stacks),
     ("launches", calls::measure_launches),
     ("copies", calls::measure_copies),

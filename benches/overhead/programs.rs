@@ -130,10 +130,20 @@ impl Gpuprobe {
     }
 
     pub(crate) fn attach_modes(pid: u32, options: &[&str]) -> Result<Self> {
+        Self::start(&[&["--pid", &pid.to_string()], options].concat())
+    }
+
+    /// Starts and traces `program`, which waits for commands until gpuprobe is interrupted.
+    pub(crate) fn run(program: &Path) -> Result<Self> {
+        let program = program.to_str().context("the path is UTF-8")?;
+        Self::start(&["--memleak", "--stacks", "off", "--", program])
+    }
+
+    fn start(arguments: &[&str]) -> Result<Self> {
         let begin = Instant::now();
         let mut child = Command::new(env!("CARGO_BIN_EXE_gpuprobe"))
-            .args(["--pid", &pid.to_string()])
-            .args(options)
+            .args(arguments)
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()?;

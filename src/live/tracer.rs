@@ -65,8 +65,8 @@ pub struct Tracer {
     single_launches: bool,
     /// Tracing of framework allocators.
     tensors: TensorMode,
-    /// Probes fire in this process only.
-    only_pid: Option<i32>,
+    /// Probes fire in these processes only; in all if there are none.
+    only_pids: Vec<i32>,
     /// Functions that begin with a nop of five bytes are probed on every kernel.
     allow_nop5: bool,
     files: ProbedFiles,
@@ -114,9 +114,10 @@ impl Tracer {
             kind: config.attach,
             map_entries: config.map_entries.clone(),
         })?;
-        let only_pid = match processes {
-            [alone] if !config.children => Some(i32::try_from(alone.pid)?),
-            _ => None,
+        let pids = processes.iter().map(|process| i32::try_from(process.pid));
+        let only_pids = match config.children {
+            true => Vec::new(),
+            false => pids.collect::<Result<_, _>>()?,
         };
         let one_gpu = gpus::on_host() == Some(1);
         // With a single GPU the device needs no query, and a command is traced from its start.
@@ -132,7 +133,7 @@ impl Tracer {
             modes: config.modes,
             single_launches: config.records_launches(),
             tensors: config.tensors,
-            only_pid,
+            only_pids,
             allow_nop5: config.allow_nop5,
             files: ProbedFiles::default(),
             one_gpu,
@@ -206,9 +207,9 @@ impl Tracer {
     /// Detaches the probes of device queries, or attaches them again. Returns the time until the next call;
     /// `None` at the end.
     pub fn step_queries(&mut self) -> Option<Duration> {
-        let (probe, pid) = (&self.probe, self.only_pid);
+        let (probe, pids) = (&self.probe, &self.only_pids);
         self.queries
-            .step(|path, points| probe.attach_calls(path, points, pid))
+            .step(|path, points| probe.attach_calls(path, points, pids))
     }
 
     /// Attaches to the host's own libraries and, with `processes_too`, to those of every process.
@@ -432,11 +433,11 @@ impl Tracer {
             .partition(|f| only_counted(op(f)) || op(f).is_capture_call());
         let (queries, calls): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|f| op(f).is_device_query());
-        let (file, pid) = (library.attach_path(), self.only_pid);
+        let (file, pids) = (library.attach_path(), &self.only_pids);
         let group = self.files.next_group();
         let calls: Vec<_> = calls.iter().map(ProbePoint::from).collect();
         if !calls.is_empty() {
-            let attached = self.probe.attach_calls(&file, &calls, pid);
+            let attached = self.probe.attach_calls(&file, &calls, pids);
             let count = calls.len();
             let why = || format!("cannot attach to {count} functions of {path}");
             self.probe.keep(Some(group), attached.with_context(why)?);
@@ -444,7 +445,7 @@ impl Tracer {
         let queries: Vec<_> = queries.iter().map(ProbePoint::from).collect();
         if !queries.is_empty() {
             let probe = &self.probe;
-            let attach = |file: &str, points: &[ProbePoint]| probe.attach_calls(file, points, pid);
+            let attach = |file: &str, points: &[ProbePoint]| probe.attach_calls(file, points, pids);
             let why = || format!("cannot attach to the device queries of {path}");
             let added = self
                 .queries
@@ -453,7 +454,7 @@ impl Tracer {
         }
         let entries: Vec<_> = entries.iter().map(ProbePoint::from).collect();
         if !entries.is_empty() {
-            let attached = self.probe.attach_to_entries(&file, &entries, pid);
+            let attached = self.probe.attach_to_entries(&file, &entries, pids);
             let why = || format!("cannot attach to the launches of {path}");
             self.probe.keep(Some(group), attached.with_context(why)?);
         }
@@ -481,7 +482,7 @@ impl Tracer {
         }
         let attached = self
             .probe
-            .attach_tensors(&library.attach_path(), &points, self.only_pid);
+            .attach_tensors(&library.attach_path(), &points, &self.only_pids);
         let why = || format!("cannot attach to the allocator of {path}");
         self.keep(library, attached.with_context(why)?);
         tracing::info!("the allocator of {path} is probed");
@@ -494,7 +495,7 @@ impl Tracer {
         let path = library.path.display();
         let attached = self
             .probe
-            .attach_requests(&library.attach_path(), self.only_pid);
+            .attach_requests(&library.attach_path(), &self.only_pids);
         match attached {
             Ok(attached) => {
                 self.keep(library, attached);
@@ -536,7 +537,7 @@ impl Tracer {
         };
         let attached = self
             .probe
-            .attach_rendezvous(&library.attach_path(), point, self.only_pid)
+            .attach_rendezvous(&library.attach_path(), point, &self.only_pids)
             .with_context(|| format!("cannot attach to _dl_debug_state of {path}"))?;
         self.keep(library, attached);
         Ok(0)

@@ -53,16 +53,15 @@ impl Attached {
     }
 }
 
-/// Attaches `program` to all `points` of the file at `path`.
+/// Attaches `program` to all `points` of the file at `path`, in process `pid` or, for -1, in all.
 pub(super) fn attach(
     program: &ProgramMut<'_>,
     kind: AttachKind,
     path: &str,
     points: &[ProbePoint],
-    pid: Option<i32>,
+    pid: i32,
     is_return: bool,
 ) -> Result<Vec<Link>> {
-    let pid = pid.unwrap_or(-1);
     if !kind.is_one_by_one() {
         let opts = UprobeMultiOpts {
             offsets: points.iter().map(|p| p.offset as usize).collect(),

@@ -184,7 +184,7 @@ impl Probe {
             cookie: u64::from(table::SELF_TEST_ROW),
         };
         let own_pid = i32::try_from(std::process::id())?;
-        let attached = self.attach_calls("/proc/self/exe", &[point], Some(own_pid))?;
+        let attached = self.attach_calls("/proc/self/exe", &[point], &[own_pid])?;
         kind::call_self_test();
         self.check_recorded()?;
         // Linux 6.6 to 6.9 filter by thread id: only the main thread of the process passes.
@@ -209,7 +209,7 @@ impl Probe {
     }
 
     /// Attaches to entry and return of the functions at `points` of the file at `path`, in all processes
-    /// or in one. The probes stay until the result is dropped.
+    /// or, if there are any, in `pids`. The probes stay until the result is dropped.
     ///
     /// # Errors
     /// Returns the kernel's error.
@@ -217,13 +217,13 @@ impl Probe {
         &self,
         path: &str,
         points: &[ProbePoint],
-        pid: Option<i32>,
+        pids: &[i32],
     ) -> Result<Attached> {
         let (entry, on_return) = self.call_programs();
         // Returns first: an entry without its return would never complete.
         let programs = on_return.map(|program| (program, true));
         let programs: Vec<_> = programs.into_iter().chain([(entry, false)]).collect();
-        self.attach(&programs, self.kind, path, points, pid)
+        self.attach(&programs, self.kind, path, points, pids)
     }
 
     /// The programs for entry and return; a session has one for both.
@@ -243,17 +243,23 @@ impl Probe {
         kind: AttachKind,
         path: &str,
         points: &[ProbePoint],
-        pid: Option<i32>,
+        pids: &[i32],
     ) -> Result<Attached> {
-        let pid = self.only_in(pid);
         let probed = match kind {
             AttachKind::Offset => Some(self.enter_cookies(path, points)?),
             _ => None,
         };
         let path = probed.as_ref().map_or(path, |probed| &probed.path);
         let mut links = Vec::new();
-        for &(program, is_return) in programs {
-            links.extend(attach::attach(program, kind, path, points, pid, is_return)?);
+        for pid in self.only_in(pids) {
+            for &(program, is_return) in programs {
+                match attach::attach(program, kind, path, points, pid, is_return) {
+                    Ok(attached) => links.extend(attached),
+                    // The others are traced all the same.
+                    Err(error) if pids.len() > 1 && is_gone(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
         }
         let files = probed.into_iter().map(|probed| probed.file).collect();
         Ok(Attached { links, files })
@@ -267,11 +273,11 @@ impl Probe {
         &self,
         path: &str,
         points: &[ProbePoint],
-        pid: Option<i32>,
+        pids: &[i32],
     ) -> Result<Attached> {
         let progs = &self.skeleton.progs;
         let programs = [&progs.entry_multi, &progs.entry_perf, &progs.entry_offset];
-        self.attach_entries(programs, path, points, pid)
+        self.attach_entries(programs, path, points, pids)
     }
 
     /// Attaches to functions of frameworks' allocators: entry only, with the call stack.
@@ -282,22 +288,22 @@ impl Probe {
         &self,
         path: &str,
         points: &[ProbePoint],
-        pid: Option<i32>,
+        pids: &[i32],
     ) -> Result<Attached> {
         let (entry, _) = self.call_programs();
-        self.attach(&[(entry, false)], self.kind, path, points, pid)
+        self.attach(&[(entry, false)], self.kind, path, points, pids)
     }
 
     /// Attaches to the static probes of an allocator for requested sizes.
     ///
     /// # Errors
     /// Returns an error if the file has no such probe, or the kernel supports no cookies, which they need.
-    pub fn attach_requests(&self, path: &str, pid: Option<i32>) -> Result<Attached> {
-        let pid = self.only_in(pid).unwrap_or(-1);
+    pub fn attach_requests(&self, path: &str, pids: &[i32]) -> Result<Attached> {
         let program = &self.skeleton.progs.tensor_request;
-        let link = program.attach_usdt(pid, path, "pytorch", "malloc")?;
+        let pids = self.only_in(pids).into_iter();
+        let links = pids.map(|pid| program.attach_usdt(pid, path, "pytorch", "malloc"));
         Ok(Attached {
-            links: vec![link],
+            links: links.collect::<Result<_, _>>()?,
             files: Vec::new(),
         })
     }
@@ -311,7 +317,7 @@ impl Probe {
         let point = ProbePoint { offset, cookie: 0 };
         // The only probed function of its file: no cookie is needed.
         let programs = [&progs.batch_multi, &progs.batch_perf, &progs.batch_perf];
-        self.attach_entries(programs, path, &[point], None)
+        self.attach_entries(programs, path, &[point], &[])
     }
 
     /// Attaches to the destructor of an interpreter's code objects.
@@ -327,7 +333,7 @@ impl Probe {
             &progs.code_gone_perf,
             &progs.code_gone_perf,
         ];
-        self.attach_entries(programs, path, &[point], None)
+        self.attach_entries(programs, path, &[point], &[])
     }
 
     /// Attaches to the dynamic loader's rendezvous.
@@ -338,7 +344,7 @@ impl Probe {
         &self,
         path: &str,
         point: ProbePoint,
-        pid: Option<i32>,
+        pids: &[i32],
     ) -> Result<Attached> {
         let progs = &self.skeleton.progs;
         let programs = [
@@ -346,7 +352,7 @@ impl Probe {
             &progs.rendezvous_perf,
             &progs.rendezvous_offset,
         ];
-        self.attach_entries(programs, path, &[point], pid)
+        self.attach_entries(programs, path, &[point], pids)
     }
 
     /// Attaches to entries only, which works without sessions.
@@ -355,21 +361,31 @@ impl Probe {
         [multi, perf, offset]: [&ProgramMut<'_>; 3],
         path: &str,
         points: &[ProbePoint],
-        pid: Option<i32>,
+        pids: &[i32],
     ) -> Result<Attached> {
         let (program, kind) = match self.kind {
             AttachKind::Session | AttachKind::Multi => (multi, AttachKind::Multi),
             AttachKind::Perf => (perf, AttachKind::Perf),
             AttachKind::Offset => (offset, AttachKind::Offset),
         };
-        self.attach(&[(program, false)], kind, path, points, pid)
+        self.attach(&[(program, false)], kind, path, points, pids)
     }
 
-    /// The process to restrict the probes to, if the kernel can; the self-test restricts them to this process
-    /// to find out.
-    fn only_in(&self, pid: Option<i32>) -> Option<i32> {
-        let own_pid = std::process::id().cast_signed();
-        pid.filter(|&pid| self.filters_processes || pid == own_pid)
+    /// The processes to restrict the probes to, -1 for none, if the kernel can and they are few; the
+    /// self-test restricts them to this process to find out.
+    fn only_in(&self, pids: &[i32]) -> Vec<i32> {
+        const ALL: i32 = -1;
+        let can = self.filters_processes || *pids == [std::process::id().cast_signed()];
+        // Each has its own links, which are attached and detached one after the other for perf events.
+        let most = if self.kind.is_one_by_one() {
+            1
+        } else {
+            MOST_PIDS
+        };
+        match pids.len() {
+            1.. if can && pids.len() <= most => pids.to_vec(),
+            _ => vec![ALL],
+        }
     }
 
     /// Keeps probes until their group is released, or this is dropped.
@@ -390,6 +406,16 @@ impl Probe {
         }
         .remove();
     }
+}
+
+/// Maximum number of processes to which probes are restricted. More are told apart by the BPF programs, and
+/// the other users of the library pay for a trap.
+const MOST_PIDS: usize = 8;
+
+/// Whether the process to attach to has ended. The library's error hides the number.
+fn is_gone(error: &anyhow::Error) -> bool {
+    let gone = std::io::Error::from_raw_os_error(nix::libc::ESRCH).to_string();
+    error.chain().any(|cause| cause.to_string() == gone)
 }
 
 /// Whether the kernel supports BPF ring buffers, by creating one. They are required.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
+use crate::harness::breakpoints::has_breakpoints;
 use crate::harness::child::{raw, state_of};
 use crate::harness::gpuprobe::NOTHING;
 use crate::harness::report::Totals;
@@ -104,6 +105,32 @@ fn root_a_thread_id_stands_for_its_process() {
         ..Totals::default()
     });
     assert_eq!(report.thread(workload.pid, tid)["live_bytes"], 8192);
+}
+
+#[test]
+fn root_bystanders_of_a_few_traced_processes_are_not_probed() {
+    let mut workloads = [(); 3].map(|()| Workload::start(Backend::Shared));
+    for workload in &mut workloads {
+        workload.say("freenull");
+    }
+    let [first, second, bystander] = &mut workloads;
+    let mut gpuprobe = Setup::pid_without_stacks(first.pid)
+        .args(["--pid", &second.pid.to_string()])
+        .start();
+    assert!(has_breakpoints(first.pid) && has_breakpoints(second.pid));
+    assert!(!has_breakpoints(bystander.pid));
+    for workload in [&mut *first, second, bystander] {
+        workload.say("alloc 4096 3");
+    }
+    // One that ends takes nothing from the other.
+    first.child.signal(Signal::SIGKILL);
+    first.child.wait();
+    second.say("free 0");
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    report.assert_holds(first.pid, 3 * 4096, 3);
+    report.assert_holds(second.pid, 2 * 4096, 2);
+    assert_eq!(report.entries(bystander.pid).len(), 0);
 }
 
 /// Makes calls in the workload until gpuprobe has seen one.
