@@ -8,7 +8,8 @@
 # the checks whose name contains it are run.
 # The last line is "N passed, N failed". The logs and reports go to a temporary
 # directory, or to $GPU_CHECK_DIR and stay there. $GPU_CHECK_FLOOR is the benchmark `overhead`, for
-# the cost of empty programs (scripts/bench-gpu.sh builds it).
+# the cost of empty programs (scripts/bench-gpu.sh builds it); $GPU_CHECK_BEFORE is an earlier
+# gpuprobe, whose cost is measured in turn with this one's.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh

@@ -20,6 +20,8 @@ class Bench:
         self.directory = directory
         # The benchmark that attaches empty programs, if it was built.
         self.floor = os.environ.get("GPU_CHECK_FLOOR")
+        # An earlier gpuprobe, to be measured in turn with this one.
+        self.before = os.environ.get("GPU_CHECK_BEFORE")
         self.passed = 0
         self.failures = []
         self.label = ""

@@ -132,9 +132,16 @@ class Tracer(Child):
     """gpuprobe; with a command, also the program's input and output."""
 
     def __init__(
-        self, bench, *arguments, modes=("--memleak",), env=None, interval="500ms", user=None
+        self,
+        bench,
+        *arguments,
+        modes=("--memleak",),
+        env=None,
+        interval="500ms",
+        user=None,
+        program=None,
     ):
-        """`user` runs gpuprobe as another user."""
+        """`user` runs gpuprobe as another user; `program` is another gpuprobe."""
         self.start = time.monotonic()
         folder = bench.directory
         if user:
@@ -145,7 +152,7 @@ class Tracer(Child):
             bench.directory,
             [
                 *(user.prefix() if user else ()),
-                bench.gpuprobe,
+                program or bench.gpuprobe,
                 *(*modes, "--format", "json", "--interval", interval),
                 *("-o", str(reports), *arguments),
             ],

@@ -9,6 +9,7 @@ from bench import ALL_MODES
 from frameworks import environment, is_missing
 
 ROUNDS = 5
+TURNS = 11
 LAUNCHES = 100_000
 # Differences of a few percent, below the noise, are measured longer.
 TRAINING_ROUNDS = 11
@@ -38,6 +39,18 @@ STEP_MODES = {
 EMPTY_PROGRAMS = "empty programs"
 
 
+class Earlier(tuple):
+    """Modes of an earlier gpuprobe, $GPU_CHECK_BEFORE."""
+
+
+def with_others(bench, modes):
+    """The modes, and what they are compared with: empty programs, an earlier gpuprobe."""
+    others = {EMPTY_PROGRAMS: EMPTY_PROGRAMS} if bench.floor else {}
+    if bench.before:
+        others |= {f"before: {name}": Earlier(some) for name, some in modes.items() if some}
+    return modes | others
+
+
 class Timed:
     """A program that waits, and does one timed step each time it may go on.
     The first, untimed by us, warms it up."""
@@ -63,9 +76,9 @@ class Timed:
             floor.release()
             return line, None
         if modes:
-            tracer = self.bench.trace("--pid", str(self.process.pid), modes=modes)
+            program = self.bench.before if isinstance(modes, Earlier) else None
+            tracer = self.bench.trace("--pid", str(self.process.pid), modes=modes, program=program)
             tracer.wait_tracing()
-            # In its first second, gpuprobe learns the threads' devices on hosts with several GPUs.
             tracer.fresh_report()
             tracer.fresh_report()
         self.process.go()
@@ -129,7 +142,7 @@ def measure_launch(bench):
 
     command = [bench.program("launch_shared")]
     step = f"time={LAUNCHES}"
-    lines = compare_in_turn(bench, command, step, LAUNCH_MODES, check)
+    lines = compare_in_turn(bench, command, step, with_others(bench, LAUNCH_MODES), check, rounds=TURNS)
     show(bench, f"a launch of {LAUNCHES} of an empty kernel", "us", lines, "ns_per_launch", scale=1e-3)
 
 
@@ -140,7 +153,7 @@ def measure_async_pair(bench):
 
     command = [bench.program("kinds_shared")]
     step = f"time-async={ASYNC_PAIRS}"
-    lines = compare_in_turn(bench, command, step, MEMORY_MODES, check)
+    lines = compare_in_turn(bench, command, step, with_others(bench, MEMORY_MODES), check, rounds=TURNS)
     show(bench, "a cudaMallocAsync + cudaFreeAsync pair", "us", lines, "ns_per_pair", scale=1e-3)
 
 
