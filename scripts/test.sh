@@ -119,7 +119,7 @@ check "gpu_check" python3 -B -m doctest scripts/gpu_check/expect.py \
 check "doctests of scripts" python3 -B -m doctest scripts/stress/pacing.py \
     scripts/stress/accounts.py scripts/stress/options.py scripts/pid_monitor.py \
     scripts/plot_monitor.py scripts/bench/load.py scripts/bench/scenario.py \
-    scripts/bench/python_frames.py scripts/bench/serve.py scripts/bench/tensors.py scripts/soak/soak.py \
+    scripts/bench/bpf_time.py scripts/bench/python_frames.py scripts/bench/serve.py scripts/bench/tensors.py scripts/soak/soak.py \
     scripts/soak/bpf_objects.py
 check "tests of scripts" python3 -B -m unittest discover --start-directory tests/scripts
 check "words" python3 -B scripts/words.py

@@ -157,7 +157,7 @@ pub struct LaunchTarget<'a> {
 pub struct CountedLaunch<'a> {
     /// Key of the kernel or graph.
     pub key: &'a RawLaunchKey,
-    /// Its launches.
+    /// Number of its launches since tracing began.
     pub counted: &'a LaunchCount,
     /// The process that launches it, if known.
     pub launcher: Option<&'a Launcher>,
