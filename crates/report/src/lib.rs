@@ -16,6 +16,7 @@ pub mod export;
 mod fold;
 mod frameworks;
 pub mod gate;
+mod gravest;
 mod history;
 pub mod html;
 pub mod incidents;
@@ -70,6 +71,7 @@ use memleak::Memleak;
 pub mod untrusted;
 
 pub use analysis::NoMatch;
+pub use gravest::{Gravest, rank as verdict_rank};
 pub use history::History;
 pub use run::describe_run;
 pub use text::{describe_losers, describe_lost};
@@ -151,6 +153,8 @@ pub struct Options {
     pub link: Option<PcieLink>,
     /// The process that is listed in more detail than the others.
     pub detail: Option<ProcessDetail>,
+    /// Other processes have sums only: neither call sites, owners, tensors nor threads.
+    pub only_detail: bool,
 }
 
 /// A process that a report lists in more detail than the others.
@@ -177,6 +181,11 @@ impl Options {
         }
     }
 
+    /// Whether more than sums is listed of the process with this id.
+    pub(crate) fn lists(&self, pid: u32) -> bool {
+        !self.only_detail || self.detail.is_some_and(|detail| detail.pid == pid)
+    }
+
     /// Options for all live memory, with every call site.
     pub(crate) fn of_all_sites() -> Self {
         Self {
@@ -193,6 +202,7 @@ impl Options {
             since_start: Duration::ZERO,
             link: None,
             detail: None,
+            only_detail: false,
         }
     }
 

@@ -17,10 +17,13 @@ use gpuprobe_report::{ProcessDetail, Report};
 /// Messages that are kept until the screen shows them.
 const MAX_MESSAGES: usize = 100;
 
+/// The gravest verdict on each process, as a word; empty if there is none.
+pub type Verdicts = Arc<HashMap<u32, &'static str>>;
+
 /// A report, with what views need besides.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// The newest report; unlike that of `--format json`, it lists few call sites of all processes but one.
+    /// The newest report; unlike that of `--format json`, it may have sums only of all processes but one.
     pub report: Arc<Report>,
     /// When it was made, on the clock of events, nanoseconds.
     pub now_ns: u64,
@@ -28,6 +31,8 @@ pub struct Update {
     pub detail: Option<ProcessDetail>,
     /// Parents of listed processes: the nearest ancestors that are listed, too.
     pub parents: Arc<HashMap<u32, u32>>,
+    /// Verdicts on the processes, not older than some seconds.
+    pub verdicts: Verdicts,
     /// Name of the recording that is played; `None` of a live session.
     pub playing: Option<PlaybackState>,
 }

@@ -269,6 +269,7 @@ impl AnalysedFile<'_> {
             since_start: whole,
             link: None,
             detail: None,
+            only_detail: false,
         }
     }
 

@@ -98,6 +98,7 @@ impl Host {
             context: 0,
             stack: 0,
             detail: None,
+            only_detail: false,
         };
         self.state
             .ledger
@@ -154,6 +155,7 @@ impl Host {
             host_wide: true,
             now_ns: self.time_ns,
             detail: None,
+            only_detail: false,
             is_final: false,
             since_last: Duration::from_secs(1),
             since_start: Duration::from_secs(1),

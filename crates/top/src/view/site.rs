@@ -9,7 +9,7 @@ use gpuprobe_report::words::{age, amount, plural, short_age, signed_size};
 use ratatui_core::text::{Line, Span};
 
 use super::look::Theme;
-use super::processes::word;
+use super::process::word;
 
 /// Allocations that are listed.
 const LISTED: usize = 100;
