@@ -118,6 +118,11 @@ impl Run<'_> {
         {
             self.obey(request)?;
         }
+        if let (Some(top), Some(stacks)) = (&self.top, &self.sink.stacks) {
+            for excerpt in stacks.excerpts() {
+                top.screen.source.notify(ScreenNotice::Source(excerpt));
+            }
+        }
         match &self.top {
             Some(top) if top.screen.source.is_gone() && !top.is_quit => Ok(OutputReader::Gone),
             _ => Ok(OutputReader::Reading),
@@ -144,6 +149,11 @@ impl Run<'_> {
             Request::Quit => {
                 if let Some(top) = &mut self.top {
                     top.is_quit = true;
+                }
+            }
+            Request::Source(place) => {
+                if let Some(stacks) = &self.sink.stacks {
+                    stacks.request_excerpt(place);
                 }
             }
             // Of recordings.

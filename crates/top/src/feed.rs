@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 
 use gpuprobe_report::explain::Explain;
 use gpuprobe_report::{ProcessDetail, Report};
+use gpuprobe_stacks::symbols::{SourceExcerpt, SourcePlace};
 
 /// Messages that are kept until the screen shows them.
 const MAX_MESSAGES: usize = 100;
@@ -53,12 +54,14 @@ pub struct PlaybackState {
 }
 
 /// A wish of the user that the source fulfils.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// The process to list in detail, from now on.
     Detail(Option<ProcessDetail>),
     /// Explain what this process holds.
     Explain(u32),
+    /// Read the source lines around this place.
+    Source(SourcePlace),
     /// Write a flame graph of the memory that this process holds.
     Flamegraph(u32),
     /// Start a recording of this process, or stop the one that is being made.
@@ -80,6 +83,8 @@ pub enum ScreenNotice {
     Message(String),
     /// The explanation of a process.
     Explained(u32, Box<Explain>),
+    /// Source lines.
+    Source(SourceExcerpt),
 }
 
 #[derive(Debug, Default)]
@@ -248,7 +253,7 @@ mod tests {
     fn message(notice: &ScreenNotice) -> &str {
         match notice {
             ScreenNotice::Message(text) => text,
-            ScreenNotice::Explained(..) => panic!("an explanation"),
+            other => panic!("{other:?}"),
         }
     }
 

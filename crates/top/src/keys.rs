@@ -235,7 +235,7 @@ mod tests {
         let sent = b"\x1b[<0;5;3M\x1b[<0;5;3m\x1b[<64;1;1M\x1b[<69;80;24M\x1b[<2;1;1M\x1b[<35;1;1M";
         let keys = [Key::Click { x: 4, y: 2 }, Key::Wheel(-3), Key::Wheel(3)];
         assert_eq!(decoder.decode(sent), keys);
-        for wrong in ["0;5", "0;0;1", "0;5;99999", "x;1;1", ""] {
+        for wrong in ["0;5", "0;0;1", "0;5;99999", "1;;1", ""] {
             let sent = format!("\x1b[<{wrong}M");
             assert_eq!(decoder.decode(sent.as_bytes()), [], "{wrong}");
         }

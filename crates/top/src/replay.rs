@@ -196,7 +196,7 @@ impl Projector<'_> {
                 self.screen.source.notify(ScreenNotice::Message(message));
             }
             // Of live sessions.
-            Request::Record(_) => {}
+            Request::Record(_) | Request::Source(_) => {}
         }
         None
     }

@@ -178,7 +178,11 @@ impl ScreenLoop {
             match notice {
                 ScreenNotice::Message(text) => self.view.tell(text),
                 ScreenNotice::Explained(pid, explain) => self.view.explained(pid, &explain),
+                ScreenNotice::Source(excerpt) => self.view.sources.add(excerpt),
             }
+        }
+        for place in self.view.wanted_sources() {
+            self.sink.ask(Request::Source(place));
         }
         !fetched.is_closing
     }

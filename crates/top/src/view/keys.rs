@@ -93,20 +93,20 @@ impl TopView {
             't' if self.pages.last().is_none() => self.change(|look| look.is_tree = !look.is_tree),
             'e' => return self.selected_pid().map(Request::Explain),
             'f' => return self.selected_pid().map(Request::Flamegraph),
-            ' ' if self.is_replay => return Some(Request::Stop),
+            ' ' if self.config.is_replay => return Some(Request::Stop),
             ' ' => {
                 self.is_paused = !self.is_paused;
                 if !self.is_paused {
                     self.show_latest();
                 }
             }
-            'r' if !self.is_replay => return self.selected_pid().map(Request::Record),
-            '[' if self.is_replay => return Some(Request::Seek(-STEPS.0)),
-            ']' if self.is_replay => return Some(Request::Seek(STEPS.0)),
-            '{' if self.is_replay => return Some(Request::Seek(-STEPS.1)),
-            '}' if self.is_replay => return Some(Request::Seek(STEPS.1)),
-            '+' | '=' if self.is_replay => return Some(Request::Faster(2.0)),
-            '-' if self.is_replay => return Some(Request::Faster(0.5)),
+            'r' if !self.config.is_replay => return self.selected_pid().map(Request::Record),
+            '[' if self.config.is_replay => return Some(Request::Seek(-STEPS.0)),
+            ']' if self.config.is_replay => return Some(Request::Seek(STEPS.0)),
+            '{' if self.config.is_replay => return Some(Request::Seek(-STEPS.1)),
+            '}' if self.config.is_replay => return Some(Request::Seek(STEPS.1)),
+            '+' | '=' if self.config.is_replay => return Some(Request::Faster(2.0)),
+            '-' if self.config.is_replay => return Some(Request::Faster(0.5)),
             _ => {}
         }
         None

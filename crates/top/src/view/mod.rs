@@ -14,6 +14,7 @@ mod process;
 mod processes;
 mod shown;
 mod site;
+mod sources;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests;
@@ -26,6 +27,7 @@ use ratatui_core::text::{Line, Span};
 use gpuprobe_model::text::printable;
 use gpuprobe_os::color::Tone;
 use gpuprobe_report::explain::Explain;
+use gpuprobe_stacks::symbols::SourcePlace;
 
 use crate::feed::Update;
 use grid::{Canvas, Grid, Look};
@@ -34,6 +36,7 @@ use mouse::MouseState;
 use pages::{OpenPage, PageStack};
 use process::Tab;
 use shown::ShownReports;
+use sources::SourceTexts;
 
 /// How long a message is shown, nanoseconds of the clock of reports.
 const TOLD_FOR_NS: u64 = 10_000_000_000;
@@ -51,12 +54,13 @@ pub struct ScreenConfig {
 
 /// State of the screen.
 pub(crate) struct TopView {
+    config: ScreenConfig,
     theme: Theme,
-    is_replay: bool,
     reports: ShownReports,
     is_paused: bool,
     pages: PageStack,
     mouse: MouseState,
+    pub(crate) sources: SourceTexts,
     message: Option<String>,
     /// When it came, on the clock of reports.
     told_ns: u64,
@@ -69,14 +73,15 @@ pub(crate) struct TopView {
 impl TopView {
     pub(crate) fn new(config: ScreenConfig) -> Self {
         Self {
+            config,
             theme: Theme {
                 colored: config.colored,
             },
-            is_replay: config.is_replay,
             reports: ShownReports::default(),
             is_paused: false,
             pages: PageStack::default(),
             mouse: MouseState::default(),
+            sources: SourceTexts::default(),
             message: None,
             told_ns: 0,
             height: 1,
@@ -120,6 +125,17 @@ impl TopView {
             Some(explain) => self.pages.push(OpenPage::Explained(Box::new(explain), 0)),
             None => self.tell(format!("nothing to explain: process {pid} holds no memory")),
         }
+    }
+
+    /// Source lines that the page shows and that have not been asked for.
+    pub(crate) fn wanted_sources(&mut self) -> Vec<SourcePlace> {
+        let Some(OpenPage::Site(pid, device, number, _)) = self.pages.last() else {
+            return Vec::new();
+        };
+        let found = self.reports.with_process(*pid);
+        let site = found.and_then(|(_, process)| site::find(process, *device, *number));
+        let places = site.map(|site| sources::places(*pid, site));
+        self.sources.want(places.unwrap_or_default())
     }
 
     /// The table on the screen, its rows in order, and how it is looked at; `None` if there is text.
@@ -225,16 +241,15 @@ impl TopView {
                 let found = self.reports.with_process(*pid);
                 let found = found.and_then(|(update, process)| {
                     let site = site::find(process, *device, *number)?;
-                    Some(site::lines(process, *device, site, update.now_ns, theme))
+                    let about = (process, *device, site);
+                    Some(site::lines(about, &self.sources, update.now_ns, theme))
                 });
                 found.unwrap_or_else(|| vec![Line::from("no memory is held here any more")])
             }
             Some(OpenPage::Explained(explain, _)) => {
                 theme.lines(&explain.to_text(usize::from(self.columns)))
             }
-            Some(OpenPage::Help(_)) => {
-                help::lines(self.is_replay, usize::from(self.columns), theme)
-            }
+            Some(OpenPage::Help(_)) => help::lines(self.config, usize::from(self.columns)),
             Some(OpenPage::Process(..)) | None => Vec::new(),
         }
     }
@@ -267,7 +282,7 @@ impl TopView {
         if let Some(message) = &self.message {
             return Line::styled(printable(message), theme.tone(Tone::Warning));
         }
-        let keys = match (self.pages.last(), self.is_replay) {
+        let keys = match (self.pages.last(), self.config.is_replay) {
             (None, false) => "? help  enter open  / filter  < > sort  t tree  space pause  q quit",
             (None, true) => "? help  enter open  / filter  space stop  [ ] seek  + - speed  q quit",
             (Some(OpenPage::Process(..)), _) => {

@@ -1,6 +1,7 @@
 //! Tables have the figures of the report.
 
 use super::*;
+use gpuprobe_stacks::symbols::SourceExcerpt;
 
 #[test]
 fn processes_have_the_figures_of_the_json() {
@@ -160,4 +161,38 @@ fn a_process_has_its_call_sites_and_these_their_allocations() {
     // Back at the table, details are of no use any more.
     let requests = keys(&mut view, &[Key::Esc, Key::Esc]);
     assert_eq!(requests.last(), Some(&Request::Detail(None)));
+}
+
+#[test]
+fn source_lines_around_the_line_of_a_call_site_are_asked_for_once_and_shown() {
+    let (mut scene, mut view) = opened();
+    keys(&mut view, &[Key::Down]);
+    enter(&mut scene, &mut view);
+    assert_eq!(view.wanted_sources(), []);
+    enter(&mut scene, &mut view);
+    let [place] = &view.wanted_sources()[..] else {
+        panic!("not one place");
+    };
+    assert_eq!((place.pid, &*place.file), (10, "/home/ada/train.py"));
+    assert_eq!(view.wanted_sources(), []);
+    let shown = |view: &mut TopView| drawn(view, (100, 60)).join("\n");
+    let mark = format!("> {:>5}  ", place.line);
+    assert!(!shown(&mut view).contains(&mark));
+    let lines = vec![
+        (place.line, "    loss\u{1b}[2J".to_owned()),
+        (place.line + 1, "next".into()),
+    ];
+    view.sources.add(SourceExcerpt {
+        place: place.clone(),
+        lines,
+    });
+    let text = shown(&mut view);
+    assert!(
+        text.contains(&format!("{mark}    loss\\u{{1b}}[2J")),
+        "{text}"
+    );
+    let next = format!("  {:>5}  next", place.line + 1);
+    assert!(text.contains(&next), "{text}");
+    let title = format!("/home/ada/train.py:{}\n", place.line);
+    assert!(text.contains(&title), "{text}");
 }
