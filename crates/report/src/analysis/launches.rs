@@ -231,7 +231,7 @@ pub(crate) fn each_single(
     })
 }
 
-/// When the calls of launches within `range` began, by correlation id.
+/// When the calls of launches within `range` began, by correlation id, without calls that failed.
 fn starts(database: &Database, range: TimeRange) -> Result<HashMap<i64, i64>> {
     let mut starts = HashMap::new();
     database.each(SINGLE, &["correlationId"], "", |row| {
@@ -239,25 +239,38 @@ fn starts(database: &Database, range: TimeRange) -> Result<HashMap<i64, i64>> {
             starts.insert(call, None);
         }
     })?;
-    database.each(
-        CALLS,
-        &["correlationId", "start", "eventClass"],
-        "",
-        |row| {
-            let (Some(call), Some(start)) = (integer(row, 0), integer(row, 1)) else {
-                return;
-            };
-            if integer(row, 2) != Some(REPEATED)
-                && let Entry::Occupied(mut known) = starts.entry(call)
-            {
-                known.get_mut().get_or_insert(start);
-            }
-        },
-    )?;
-    let begun = starts
-        .into_iter()
-        .filter_map(|(call, start)| Some((call, start?)));
+    let columns = ["correlationId", "start", "eventClass", "returnValue"];
+    database.each(CALLS, &columns, "", |row| {
+        let (Some(call), Some(start)) = (integer(row, 0), integer(row, 1)) else {
+            return;
+        };
+        let has_failed = integer(row, 3).is_some_and(|result| result != 0);
+        if integer(row, 2) != Some(REPEATED)
+            && !has_failed
+            && let Entry::Occupied(mut known) = starts.entry(call)
+        {
+            known.get_mut().get_or_insert(start);
+        }
+    })?;
+    let begun = starts.into_iter();
+    let begun = begun.filter_map(|(call, start)| Some((call, start?)));
     Ok(begun.filter(|(_, start)| range.has(*start)).collect())
+}
+
+/// Number of launches of kernels that were counted.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read.
+pub(crate) fn count_of_kernels(database: &Database, filter: RowFilter) -> Result<u64> {
+    let mut count = 0u64;
+    let columns = ["globalPid", "launches", "isGraph"];
+    database.each(COUNTS, &columns, "", |row| {
+        if integer(row, 2) == Some(0) && filter.includes(integer(row, 0), None) {
+            count = count.saturating_add(unsigned(integer(row, 1)));
+        }
+    })?;
+    Ok(count)
 }
 
 fn unsigned(number: Option<i64>) -> u64 {

@@ -92,7 +92,6 @@ impl GpuWork {
         gpu_rows::each(database, filter, |batch| work.batch(batch))?;
         work.called_copies(database, filter)?;
         if work.kernels.is_empty() && launches::has_times(database)? {
-            work.is_launched = true;
             work.launches(database, filter)?;
         }
         Ok(work.finish())
@@ -250,19 +249,26 @@ impl WorkByBin<'_> {
         })
     }
 
-    /// Launches of kernels, one by one.
+    /// Launches of kernels, one by one, unless some were lost.
     fn launches(&mut self, database: &Database, filter: RowFilter) -> Result<()> {
+        let mut found = 0;
         launches::each_single(database, filter, TimeRange::default(), |one| {
             if one.kernel.op == Op::Launch && !one.is_captured {
                 let bin = self.bins.of(one.start_ns.saturating_sub(self.first_ns));
                 let key = (one.kernel.pid, Some(one.kernel.name()));
+                found += 1;
                 self.kernels
                     .entry(key)
                     .or_default()
                     .runs
                     .add(bin, 0, [1, 0]);
             }
-        })
+        })?;
+        self.is_launched = found == launches::count_of_kernels(database, filter)?;
+        if !self.is_launched {
+            self.kernels.clear();
+        }
+        Ok(())
     }
 
     fn finish(self) -> GpuWork {
