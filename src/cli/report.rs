@@ -54,7 +54,7 @@ pub(super) struct SelectionArgs {
 }
 
 impl SelectionArgs {
-    /// What is selected of `file`.
+    /// The selection, with times after the first memory event of `file`.
     pub(super) fn selection(&self, file: &Path) -> Result<Selection> {
         let selection = Selection {
             pid: self.pid,

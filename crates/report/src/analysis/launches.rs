@@ -69,7 +69,7 @@ impl LaunchedKernel {
     }
 }
 
-/// What launches are applied to.
+/// Reads the launches of a file.
 pub(super) struct LaunchReader<'a> {
     pub(super) database: &'a Database,
     pub(super) session: &'a Session,

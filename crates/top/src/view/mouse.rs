@@ -17,7 +17,7 @@ pub(super) struct MouseState {
     pub(super) clicked: Option<u64>,
 }
 
-/// What was clicked in a table.
+/// A part of a table that was clicked.
 enum Clicked {
     /// A column.
     Heading(usize),
