@@ -103,9 +103,14 @@ def percent(gpuprobe, seconds):
     return 100 * (serve.cpu_seconds(gpuprobe.pid) - used) / (time.monotonic() - begun)
 
 
-def plain(load, interval):
+def targets(holders):
+    """Other processes of the machine are not traced."""
+    return ["--pid", ",".join(str(holder.pid) for holder in holders)]
+
+
+def plain(load, holders, interval):
     """--memleak with a report at each interval."""
-    gpuprobe, _ = load.start_gpuprobe(*MEMLEAK, "--interval", interval)
+    gpuprobe, _ = load.start_gpuprobe(*MEMLEAK, *targets(holders), "--interval", interval)
     # Messages after the first are read, so that they hold up nothing.
     threading.Thread(target=gpuprobe.stderr.read, daemon=True).start()
     return gpuprobe
@@ -122,12 +127,12 @@ def measure(load, holders, results):
     churn = None
     try:
         for name, interval in (("--memleak, no report", "24h"), ("--memleak, every 2 s", "2s")):
-            gpuprobe = plain(load, interval)
+            gpuprobe = plain(load, holders, interval)
             churn = begin(holders)
             results[name].append(percent(gpuprobe, options.seconds))
             churn.end()
             stop(gpuprobe)
-        screen = Terminal(load, "top")
+        screen = Terminal(load, "top", *targets(holders))
         screen.wait("HELD")
         churn = begin(holders)
         results["top, table of processes"].append(percent(screen.child, options.seconds))
@@ -160,7 +165,7 @@ def main():
     parser.add_argument("--gpuprobe", type=Path, default=ROOT / "target/release/gpuprobe")
     parser.add_argument("--standin", type=Path, default=ROOT / "target/standin")
     parser.add_argument("--seconds", type=float, default=20, help="of each measurement (20)")
-    parser.add_argument("--settle", type=float, default=2, help="seconds after a screen has changed (2)")
+    parser.add_argument("--settle", type=float, default=5, help="seconds after a screen has changed, for names of functions (5)")
     parser.add_argument("--rounds", type=int, default=3, help="(3)")
     parser.add_argument("--processes", type=int, default=100, help="that hold memory (100)")
     options = parser.parse_args()

@@ -118,7 +118,7 @@ impl Viewer for Projector<'_> {
                 let step_ns = self.interval.as_nanos() as f64 * self.speed;
                 return ControlFlow::Continue(now_ns.saturating_add(step_ns as u64));
             };
-            if let Some(next) = self.serve(request, film) {
+            if let Some(next) = self.serve(&request, film) {
                 return next;
             }
         }
@@ -153,8 +153,8 @@ impl Projector<'_> {
     }
 
     /// Does what the user has asked for; returns how it is played on, if at once.
-    fn serve(&mut self, request: Request, film: &mut Film<'_>) -> Option<ControlFlow<(), u64>> {
-        match request {
+    fn serve(&mut self, request: &Request, film: &mut Film<'_>) -> Option<ControlFlow<(), u64>> {
+        match *request {
             Request::Quit => {
                 self.is_quit = true;
                 return Some(ControlFlow::Break(()));

@@ -27,7 +27,7 @@ impl Moment {
             return Some(Self::At(time));
         }
         let parse = |form: &&str| NaiveDateTime::parse_from_str(text, form).ok();
-        let local = LOCAL.iter().find_map(|form| parse(&form))?;
+        let local = LOCAL.iter().find_map(parse)?;
         let time = local.and_local_timezone(Local).earliest()?;
         Some(Self::At(time.fixed_offset()))
     }

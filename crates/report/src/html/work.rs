@@ -207,6 +207,10 @@ impl WorkByBin<'_> {
                     let key = (batch.pid, nsys::direction(copy.copy_kind), mode.name());
                     self.copied(key, start, copy.size_bytes, ns);
                 }
+                ActivityRecord::Memset(set) if self.takes_gpu_copies => {
+                    let key = (batch.pid, Direction::Set, "");
+                    self.copied(key, start, set.size_bytes, ns);
+                }
                 _ => {}
             }
         }

@@ -182,6 +182,11 @@ mod tests {
         assert_eq!(GridCell::Rate(9.96).text(), "10.0");
         assert_eq!(GridCell::Rate(590.4).text(), "590");
         assert_eq!(GridCell::Throughput(84e6).text(), "0.084");
+        // The widest size, for which columns have room.
+        assert_eq!(
+            GridCell::Bytes(Some((1 << 30) - 8192)).text(),
+            "1023.99 MiB"
+        );
     }
 
     #[test]

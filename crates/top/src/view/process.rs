@@ -55,9 +55,9 @@ impl Tab {
 }
 
 const SITES: &[GridColumn] = &[
-    GridColumn::number("HELD", 10, 0),
+    GridColumn::number("HELD", 11, 0),
     GridColumn::number("N", 7, 0),
-    GridColumn::number("CHANGE", 11, 80),
+    GridColumn::number("CHANGE", 12, 80),
     GridColumn::number("AGE", 5, 60),
     GridColumn::name("GROWTH", SPARK, 100),
     GridColumn::name("VERDICT", 9, 60),
@@ -66,7 +66,7 @@ const SITES: &[GridColumn] = &[
 ];
 const THREADS: &[GridColumn] = &[
     GridColumn::number("TID", 7, 0),
-    GridColumn::number("HELD", 10, 0),
+    GridColumn::number("HELD", 11, 0),
     GridColumn::number("N", 7, 0),
     GridColumn::number("HOST MEMORY", 11, 60),
     GridColumn::name("THREAD", 0, 0),
@@ -74,9 +74,9 @@ const THREADS: &[GridColumn] = &[
 const POOLS: &[GridColumn] = &[
     GridColumn::name("POOL", 18, 0),
     GridColumn::number("DEVICE", 6, 0),
-    GridColumn::number("USED", 10, 0),
+    GridColumn::number("USED", 11, 0),
     GridColumn::number("N", 7, 60),
-    GridColumn::number("RESERVED", 10, 0),
+    GridColumn::number("RESERVED", 11, 0),
 ];
 
 /// The table of `tab` of the process.

@@ -14,15 +14,15 @@ const COLUMNS: &[GridColumn] = &[
     GridColumn::name("USER", 8, 60),
     GridColumn::name("CONTAINER", 12, 150),
     GridColumn::name("COMMAND", 0, 0),
-    GridColumn::number("HELD", 10, 0),
+    GridColumn::number("HELD", 11, 0),
     GridColumn::number("%", 5, 70),
     GridColumn::name("KINDS", BAR, 112),
-    GridColumn::number("PER MIN", 11, 80),
+    GridColumn::number("PER MIN", 12, 80),
     GridColumn::name("VERDICT", 9, 0),
     GridColumn::number("LAUNCH/S", 8, 90),
     GridColumn::number("H2D GB/S", 8, 100),
     GridColumn::number("D2H GB/S", 8, 100),
-    GridColumn::number("NVIDIA-SMI", 10, 130),
+    GridColumn::number("NVIDIA-SMI", 11, 130),
     GridColumn::number("LOST", 5, 120),
 ];
 /// The place of the held bytes.

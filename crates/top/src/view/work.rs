@@ -22,7 +22,7 @@ const COPIES: &[GridColumn] = &[
     GridColumn::name("DIRECTION", 9, 0),
     GridColumn::name("MODE", 5, 0),
     GridColumn::number("COPIES", 9, 0),
-    GridColumn::number("BYTES", 10, 0),
+    GridColumn::number("BYTES", 11, 0),
     GridColumn::number("GB/S NOW", 8, 60),
     GridColumn::number("GB/S IN CALLS", 13, 76),
     GridColumn::number("GB/S FASTEST", 12, 76),
