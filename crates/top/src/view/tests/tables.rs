@@ -196,3 +196,72 @@ fn source_lines_around_the_line_of_a_call_site_are_asked_for_once_and_shown() {
     let title = format!("/home/ada/train.py:{}\n", place.line);
     assert!(text.contains(&title), "{text}");
 }
+
+#[test]
+fn reports_have_sums_of_all_processes_and_call_sites_of_the_one_that_is_open() {
+    let mut scene = Scene::new();
+    let detail = Some(ProcessDetail {
+        pid: 10,
+        top: 500,
+        allocations: false,
+    });
+    let sites = |report: &Value| -> Vec<(u64, Value)> {
+        let processes = report["memleak"]["processes"].as_array().unwrap().iter();
+        let told = processes.map(|one| (one["pid"].as_u64().unwrap(), one["sites"].clone()));
+        told.collect()
+    };
+    let sums = json(&scene.update(None).report);
+    assert_eq!(sites(&sums), [(20, Value::Null), (10, Value::Null)]);
+    let first = json(&scene.update(detail).report);
+    let [(20, Value::Null), (10, Value::Array(listed))] = &sites(&first)[..] else {
+        panic!("{first}");
+    };
+    // The report before did not list them.
+    assert!(listed.iter().all(|site| site["change_bytes"].is_null()));
+    scene.apply(&allocation(10, "cudaMalloc", 100, 5, 1));
+    let second = json(&scene.update(detail).report);
+    let changes = &sites(&second)[1].1;
+    let changes = changes.as_array().unwrap().iter();
+    let mut changes: Vec<_> = changes.map(|site| site["change_bytes"].as_i64()).collect();
+    changes.sort_unstable();
+    assert_eq!(changes, [Some(0), Some(5)]);
+    // The sums are those of a report of everything.
+    scene.only_detail = false;
+    let whole = json(&scene.update(None).report);
+    for key in [
+        "live_bytes",
+        "kinds",
+        "devices",
+        "peak_bytes",
+        "alloc_calls",
+    ] {
+        assert_eq!(whole["memleak"][key], second["memleak"][key], "{key}");
+    }
+}
+
+#[test]
+fn verdicts_follow_within_seconds_and_are_those_of_the_call_sites() {
+    let (mut scene, mut view) = opened();
+    for _ in 0..120 {
+        let now_ns = scene.now_ns;
+        scene.apply(&allocation(10, "cudaMalloc", now_ns, 1 << 20, 1));
+        view.update(scene.update(None));
+    }
+    let words = |view: &mut TopView| row(&drawn(view, (120, 24)), " 10 ").join(" ");
+    assert!(words(&mut view).contains("growing"), "{}", words(&mut view));
+    let shown = view.reports.shown.as_ref().unwrap().verdicts[&10];
+    scene.only_detail = false;
+    let report = scene.update(None).report;
+    let processes = &report.memleak.as_ref().unwrap().processes;
+    let process = processes.iter().find(|one| one.pid == 10).unwrap();
+    let sites = process.listed().iter().map(process::word);
+    let gravest = sites.min_by_key(|word| report::verdict_rank(word));
+    assert_eq!(Some(shown), gravest);
+    // Of ten reports in ten seconds, two judge anew.
+    let mut last = scene.update(None).verdicts;
+    let judged = (0..10).filter(|_| {
+        let before = std::mem::replace(&mut last, scene.update(None).verdicts);
+        !Arc::ptr_eq(&before, &last)
+    });
+    assert_eq!(judged.count(), 2);
+}
