@@ -98,7 +98,6 @@ impl Host {
             context: 0,
             stack: 0,
             detail: None,
-            only_detail: false,
         };
         self.state
             .ledger
