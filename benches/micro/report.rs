@@ -33,6 +33,7 @@ pub(crate) fn options(modes: Modes, top: Option<usize>, stacks: bool, now_ns: u6
         since_start: Duration::from_secs(60),
         link: None,
         detail: None,
+        only_detail: false,
     }
 }
 

@@ -66,8 +66,9 @@ impl PlotArgs {
         let of = file.as_ref().or(self.usage.as_ref());
         let output = self.output.clone().or(of.map(|of| file::picture_of(of)));
         let output = output.unwrap_or_default();
+        let selection = of.map(|of| self.selection.selection(of)).transpose()?;
         let config = PlotConfig {
-            selection: self.selection.selection()?,
+            selection: selection.unwrap_or_default(),
             file,
             output: output.clone(),
             by: self.by,

@@ -1,10 +1,9 @@
 //! `gpuprobe report`, as it is typed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 
 use super::color::ColorArgs;
@@ -12,9 +11,9 @@ use super::gate::GateArgs;
 use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
 use super::{file, heading, parse_moment, progress};
-use gpuprobe_report::analysis::Selection;
 use gpuprobe_report::analysis::report;
 use gpuprobe_report::analysis::report::{AnalysisFormat, Asked, ReportConfig, ReportQuestion};
+use gpuprobe_report::analysis::{Moment, Selection};
 use gpuprobe_report::gate::LEAKED;
 use gpuprobe_report::html;
 use gpuprobe_report::html::HtmlConfig;
@@ -45,31 +44,39 @@ pub(super) struct SelectionArgs {
     #[arg(long)]
     host: bool,
 
-    /// Begin this long after the first memory event.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
-    from: Option<Duration>,
+    /// Begin this long after the first memory event, or at this time of day: 2s, 2026-11-25T12:00:00.
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
+    from: Option<Moment>,
 
-    /// End this long after the first memory event.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
-    to: Option<Duration>,
+    /// End this long after the first memory event, or at this time of day.
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
+    to: Option<Moment>,
 }
 
 impl SelectionArgs {
-    pub(super) fn selection(&self) -> Result<Selection> {
-        if self.from.zip(self.to).is_some_and(|(from, to)| from > to) {
-            bail!("--from is later than --to");
-        }
-        let ns = |time: Option<Duration>| {
-            time.map(|time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
-        };
-        Ok(Selection {
+    /// The selection, with times after the first memory event of `file`.
+    pub(super) fn selection(&self, file: &Path) -> Result<Selection> {
+        let selection = Selection {
             pid: self.pid,
             device: self.device,
             host: self.host,
-            from_ns: ns(self.from),
-            to_ns: ns(self.to),
-        })
+            ..Selection::default()
+        };
+        selection.between(self.from, self.to, file)
     }
+}
+
+/// A time after the first memory event, or before it with a minus, or a time of day.
+fn parse_time(text: &str) -> Result<Moment, String> {
+    if let Some(time) = Moment::time_of_day(text) {
+        return Ok(time);
+    }
+    let (is_before, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let ns = i64::try_from(parse_moment(digits)?.as_nanos()).unwrap_or(i64::MAX);
+    Ok(Moment::After(if is_before { -ns } else { ns }))
 }
 
 /// Options that select what the HTML file lets its reader select, or that are about other outputs.
@@ -188,9 +195,10 @@ pub(super) struct ReportArgs {
 impl ReportArgs {
     pub(super) fn run(mut self) -> Result<ExitCode> {
         if let Some(output) = self.html.take() {
+            let file = file::or_newest(self.file);
             let config = HtmlConfig {
-                selection: self.selection.selection()?,
-                file: file::or_newest(self.file),
+                selection: self.selection.selection(&file)?,
+                file,
                 after: self.diff,
                 output,
             };
@@ -222,10 +230,11 @@ impl ReportArgs {
             None => ReportQuestion::Report(Asked::Summary),
         };
         let view = self.view.view();
+        let file = file::or_newest(self.file);
         Ok(ReportConfig {
             question,
-            selection: self.selection.selection()?,
-            file: file::or_newest(self.file),
+            selection: self.selection.selection(&file)?,
+            file,
             view,
             top: Top::rows(self.top, None),
             format: self.format,
@@ -236,5 +245,23 @@ impl ReportArgs {
             profiles: self.profile.config(view.full_stacks),
             gate: self.gate.config(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        assert_eq!(parse_time("2s"), Ok(Moment::After(2_000_000_000)));
+        assert_eq!(parse_time("-5ns"), Ok(Moment::After(-5)));
+        assert!(matches!(
+            parse_time("2026-11-25T12:00:00Z"),
+            Ok(Moment::At(_))
+        ));
+        for wrong in ["", "-", "--1s", "soon", "2026-11-25T25:00:00Z"] {
+            assert!(parse_time(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -42,6 +42,10 @@ pub(super) struct TopArgs {
     )]
     interval: Duration,
 
+    /// Use the mouse: the wheel scrolls, a click selects, sorts or opens a tab, a second one opens.
+    #[arg(long, help_heading = heading::OUTPUT)]
+    mouse: bool,
+
     /// Write the reports that are shown to FILE too, in JSON.
     #[arg(
         short,
@@ -72,10 +76,14 @@ impl TopArgs {
                 "gpuprobe top needs a terminal, with TERM set and not dumb; use --memleak for reports"
             );
         }
-        let colored = self.color.choice().paints(true);
+        let screen = ScreenConfig {
+            colored: self.color.choice().paints(true),
+            mouse: self.mouse,
+            is_replay: false,
+        };
         #[cfg(feature = "live")]
         let Some(file) = self.replay else {
-            return self.live.run(self.interval, self.output, colored);
+            return self.live.run(self.interval, self.output, screen);
         };
         #[cfg(not(feature = "live"))]
         let file = super::file::or_newest(self.replay);
@@ -85,8 +93,8 @@ impl TopArgs {
             interval: self.interval,
             output: self.output,
             screen: ScreenConfig {
-                colored,
                 is_replay: true,
+                ..screen
             },
         };
         replay(&config)?;

@@ -299,8 +299,8 @@ pub fn task_of(pid: u32) -> io::Result<Task> {
 
 /// Whether a process with this id is running; true if that cannot be read.
 pub fn is_alive(pid: u32) -> bool {
-    match ProcessHandle::of(pid) {
-        Ok(handle) => handle.is_alive(),
+    match Stat::read(pid) {
+        Ok(stat) => stat.runs(),
         Err(error) => !proc::is_gone(&error),
     }
 }

@@ -47,6 +47,9 @@ use gpuprobe_report::gate;
 use gpuprobe_report::profile;
 use gpuprobe_report::{ReportFormat, View};
 
+#[cfg(feature = "top")]
+use gpuprobe_top::ScreenConfig;
+
 pub use collector::CollectorSettings;
 pub use filter::ProcessFilter;
 pub use guard::guard_if_asked;
@@ -56,8 +59,6 @@ pub use name::RecordingName;
 pub(crate) use run::host_name;
 pub use run::run;
 pub use serving::ServeConfig;
-#[cfg(feature = "top")]
-pub use top::TopConfig;
 pub use tracer::Tracer;
 
 /// The processes to trace.
@@ -190,7 +191,7 @@ pub struct TraceConfig {
     pub serve: Option<ServeConfig>,
     /// The screens of `gpuprobe top`; `None` without them.
     #[cfg(feature = "top")]
-    pub screens: Option<TopConfig>,
+    pub screens: Option<ScreenConfig>,
 }
 
 /// Settings of the explanation at the end.

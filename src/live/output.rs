@@ -120,6 +120,9 @@ impl Output {
 
     /// Writes a report. Pending single copies are written before it.
     pub(super) fn write(&mut self, report: &Report) -> Result<OutputReader> {
+        if self.place == OutputTarget::Nowhere {
+            return Ok(OutputReader::Reading);
+        }
         self.lay_out();
         let written = match &mut self.screen {
             Some(screen) => {

@@ -1,5 +1,8 @@
 //! Call stacks of a session: kernel side, ledger, recording and reports.
 
+#[cfg(feature = "top")]
+mod excerpts;
+
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
 use std::sync::Arc;

@@ -21,21 +21,14 @@ use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_os::Diversion;
 use gpuprobe_report as report;
 use gpuprobe_report::profile::{self, ProfileWeight, Weight, flamegraph};
-use gpuprobe_report::{Options, ProcessDetail, Report};
-use gpuprobe_top::{Request, ScreenConfig, ScreenNotice, TopScreen, Update};
+use gpuprobe_report::{Gravest, Options, ProcessDetail, Report};
+use gpuprobe_top::{Request, ScreenConfig, ScreenNotice, TopScreen, Update, Verdicts};
 
 use clerk::Clerk;
 use parents::Parents;
 
 /// How long names are waited for when the screens are closed, or a key asks for them.
 const NAMES_WITHIN: Duration = Duration::from_millis(200);
-
-/// Settings of the screens.
-#[derive(Clone, Copy, Debug)]
-pub struct TopConfig {
-    /// Whether they have colours.
-    pub colored: bool,
-}
 
 /// The screens of a session.
 pub(super) struct TopSession {
@@ -46,6 +39,7 @@ pub(super) struct TopSession {
     pub(super) detail: Option<ProcessDetail>,
     /// The report that was shown last.
     last: Option<Arc<Report>>,
+    gravest: Gravest,
     /// The user has quit.
     pub(super) is_quit: bool,
     /// Messages are written to standard error once the terminal is as before.
@@ -57,13 +51,9 @@ impl TopSession {
     ///
     /// # Errors
     /// Returns an error if there is no terminal, or threads cannot be started.
-    pub(super) fn start(config: &TopConfig) -> Result<Self> {
-        let config = ScreenConfig {
-            colored: config.colored,
-            is_replay: false,
-        };
+    pub(super) fn start(config: &ScreenConfig) -> Result<Self> {
         let drop_all = || gpuprobe_os::privileges::keep_only_here(&[]);
-        let screen = TopScreen::start(config, drop_all).context("cannot show gpuprobe top")?;
+        let screen = TopScreen::start(*config, drop_all).context("cannot show gpuprobe top")?;
         let messenger = screen.source.messenger();
         let clerk = Clerk::start()?;
         let diversion = gpuprobe_os::divert(move |line| {
@@ -76,6 +66,7 @@ impl TopSession {
             parents: Parents::default(),
             detail: None,
             last: None,
+            gravest: Gravest::default(),
             is_quit: false,
             _diversion: diversion,
         })
@@ -87,7 +78,7 @@ impl TopSession {
             .notify(ScreenNotice::Message(message.into()));
     }
 
-    fn publish(&mut self, report: Arc<Report>, options: &Options) {
+    fn publish(&mut self, report: Arc<Report>, options: &Options, verdicts: Verdicts) {
         let memleak = report.memleak.iter();
         let listed = memleak.flat_map(|memleak| &memleak.processes);
         let parents = self.parents.of(listed.map(|process| process.pid));
@@ -97,6 +88,7 @@ impl TopSession {
             now_ns: options.now_ns,
             detail: options.detail,
             parents,
+            verdicts,
             playing: None,
         });
     }
@@ -105,9 +97,16 @@ impl TopSession {
 impl Run<'_> {
     /// Passes a report to the screens, if there are any.
     pub(super) fn show(&mut self, report: Report, options: &Options) {
-        if let Some(top) = &mut self.top {
-            top.publish(Arc::new(report), options);
-        }
+        let Some(top) = &mut self.top else {
+            return;
+        };
+        let known = self.sink.stacks.as_ref().map(StackState::symbols);
+        let symbols = known
+            .as_ref()
+            .map_or(&NoSymbols as &dyn Symbolize, |known| known);
+        let ledger = &self.sink.state.ledger;
+        let verdicts = top.gravest.update(ledger, options, symbols);
+        top.publish(Arc::new(report), options, verdicts);
     }
 
     /// Does what the user has asked for.
@@ -118,6 +117,11 @@ impl Run<'_> {
             .and_then(|top| top.screen.source.request())
         {
             self.obey(request)?;
+        }
+        if let (Some(top), Some(stacks)) = (&self.top, &self.sink.stacks) {
+            for excerpt in stacks.excerpts() {
+                top.screen.source.notify(ScreenNotice::Source(excerpt));
+            }
         }
         match &self.top {
             Some(top) if top.screen.source.is_gone() && !top.is_quit => Ok(OutputReader::Gone),
@@ -147,6 +151,11 @@ impl Run<'_> {
                     top.is_quit = true;
                 }
             }
+            Request::Source(place) => {
+                if let Some(stacks) = &self.sink.stacks {
+                    stacks.request_excerpt(place);
+                }
+            }
             // Of recordings.
             Request::Seek(_) | Request::Faster(_) | Request::Stop => {}
         }
@@ -162,14 +171,12 @@ impl Run<'_> {
         self.find_names(&options, NAMES_WITHIN)?;
         let usage = self.usage();
         let mut report = self.make(&options, usage.as_ref());
-        let Some(top) = &mut self.top else {
-            return Ok(());
-        };
-        if let Some(last) = &top.last {
+        let last = self.top.as_ref().and_then(|top| top.last.as_ref());
+        if let Some(last) = last {
             report.cudatrace.clone_from(&last.cudatrace);
             report.bandwidth_util.clone_from(&last.bandwidth_util);
         }
-        top.publish(Arc::new(report), &options);
+        self.show(report, &options);
         Ok(())
     }
 
@@ -179,6 +186,7 @@ impl Run<'_> {
             explains: true,
             top: None,
             detail: None,
+            only_detail: false,
             ..self.options(false)
         };
         self.find_names(&options, NAMES_WITHIN)?;

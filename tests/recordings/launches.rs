@@ -13,7 +13,7 @@ use crate::{Folder, report_json};
 const PID: u32 = 574;
 const PROCESS: u32 = PID << 10;
 
-fn key(symbol: &str, handle: u64) -> RawLaunchKey {
+pub(crate) fn key(symbol: &str, handle: u64) -> RawLaunchKey {
     let row = FUNCTIONS.iter().position(|f| f.symbol == symbol).unwrap();
     RawLaunchKey {
         handle,
@@ -23,7 +23,7 @@ fn key(symbol: &str, handle: u64) -> RawLaunchKey {
     }
 }
 
-fn launch(key: RawLaunchKey, start_ns: u64) -> RawLaunch {
+pub(crate) fn launch(key: RawLaunchKey, start_ns: u64) -> RawLaunch {
     let mut launch = RawLaunch::new_zeroed();
     launch.record_type = record::LAUNCH;
     (launch.tgid, launch.tid, launch.key) = (PID, PID + 1, key);
@@ -33,7 +33,7 @@ fn launch(key: RawLaunchKey, start_ns: u64) -> RawLaunch {
 }
 
 /// A kernel name: found through its handle, or passed by the program.
-fn name(key: RawLaunchKey, given: bool, name: &str) -> Vec<u8> {
+pub(crate) fn name(key: RawLaunchKey, given: bool, name: &str) -> Vec<u8> {
     let mut kernel = RawKernel::new_zeroed();
     (kernel.record_type, kernel.given) = (record::KERNEL, u16::from(given));
     (kernel.tgid, kernel.key) = (PID, key);
@@ -44,8 +44,17 @@ fn name(key: RawLaunchKey, given: bool, name: &str) -> Vec<u8> {
     bytes
 }
 
+/// An allocation of a MiB.
+pub(crate) fn malloc(start_ns: u64) -> Vec<u8> {
+    let mut call = RawCall::new_zeroed();
+    (call.record_type, call.row) = (record::CALL, key("cudaMalloc", 0).row);
+    (call.tgid, call.tid, call.address) = (PID, PID + 1, start_ns << 20);
+    (call.start_ns, call.end_ns, call.size) = (start_ns, start_ns + 10, 1 << 20);
+    call.as_bytes().to_vec()
+}
+
 /// A recording of a process, with the records that `fill` adds.
-fn recorded(folder: &Folder, fill: impl FnOnce(&mut Player)) -> PathBuf {
+pub(crate) fn recorded(folder: &Folder, fill: impl FnOnce(&mut Player)) -> PathBuf {
     let file = folder.path("run.sqlite");
     let facts = Facts::now(Modes {
         memleak: true,

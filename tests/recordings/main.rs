@@ -21,6 +21,7 @@ mod plots;
 mod profiles;
 mod progress;
 mod python;
+mod range;
 mod replay;
 mod scene;
 mod schema;

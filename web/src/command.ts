@@ -9,8 +9,10 @@ export function quoted(word: string): string {
 
 /** `--from` and `--to` of the range; neither for the whole run. */
 export function rangeOptions(view: View): string {
-    const from = view.from > 0 && view.edges[view.from]! > 0 ? ` --from ${view.edges[view.from]}ns` : '';
-    const to = view.to < view.bins ? ` --to ${view.edges[view.to]! - 1}ns` : '';
+    // A time before the first memory event looks like an option.
+    const option = (name: string, ns: number): string => ` --${name}${ns < 0 ? '=' : ' '}${ns}ns`;
+    const from = view.from > 0 ? option('from', view.edges[view.from]!) : '';
+    const to = view.to < view.bins ? option('to', view.edges[view.to]! - 1) : '';
     return from + to;
 }
 

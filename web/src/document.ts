@@ -11,7 +11,8 @@ export interface Run {
     title: string | null;
     start: string | null;
     traced: string[];
-    lost: { complete: boolean; sentence: string };
+    /** `complete` is null if that is unknown. */
+    lost: { complete: boolean | null; sentence: string };
     /** N+1 times. Bin k is [edges[k], edges[k+1]), the last one closed. */
     edges_ns: number[];
     frames: Frame[];

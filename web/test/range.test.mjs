@@ -106,7 +106,9 @@ test('commands have the range in nanoseconds, where it applies', async () => {
     assert.ok(
         shown.includes(`gpuprobe report run.sqlite --analysis leakage --pid 4711 ${options} --top all`),
     );
-    assert.ok(shown.includes('gpuprobe report run.sqlite --kernels --top all'));
+    for (const work of ['--kernels', '--copies']) {
+        assert.ok(shown.includes(`gpuprobe report run.sqlite ${work} ${options} --top all`), work);
+    }
     await page.getByRole('radio', { name: 'at the peak', exact: true }).check();
     assert.ok(
         (await commands()).includes(`gpuprobe report run.sqlite --analysis watermark ${options} --top all`),
@@ -116,6 +118,22 @@ test('commands have the range in nanoseconds, where it applies', async () => {
         (await commands()).includes(
             `gpuprobe report run.sqlite --analysis usage --to ${run.edges_ns[48] - 1}ns`,
         ),
+    );
+    await close();
+});
+
+test('a range before the first memory event has negative times in commands', async () => {
+    const zero = run.edges_ns[20];
+    const early = { ...run, edges_ns: run.edges_ns.map((ns) => ns - zero) };
+    const { page, close } = await pages.show(makeDocument(early));
+    await brush(page, early, 12, 18);
+    const commands = await page
+        .locator('[data-command]')
+        .evaluateAll((all) => all.map((one) => one.dataset.command));
+    const options = `--from=${early.edges_ns[12]}ns --to=${early.edges_ns[18] - 1}ns`;
+    assert.ok(
+        commands.includes(`gpuprobe report run.sqlite --kernels ${options} --top all`),
+        commands.join('\n'),
     );
     await close();
 });

@@ -42,6 +42,22 @@ function evilRun() {
     return run;
 }
 
+test('losses that are unknown are not shown as none', async () => {
+    for (const [complete, badge] of [
+        [null, 'unknown'],
+        [false, 'incomplete'],
+        [true, null],
+    ]) {
+        const run = makeRun({ seed: 8, stacks: 3 });
+        run.lost = { complete, sentence: 'about losses' };
+        const { page, close } = await pages.show(makeDocument(run));
+        const lost = page.locator('.lost');
+        assert.equal(await lost.textContent(), `${badge ?? ''}about losses`);
+        assert.equal(await lost.locator('.badge').count(), badge ? 1 : 0);
+        await close();
+    }
+});
+
 test('markup in names is shown as text, and nothing of it runs', async () => {
     const { page, seen, close } = await pages.show(makeDocument(evilRun()));
     assert.equal(await page.locator('script').count(), 2, 'the data and the script of the page');

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
@@ -46,9 +47,9 @@ impl PcieLink {
     /// Reads the current link of the host's GPUs; `None` if there is no GPU or if the links differ.
     /// An idle GPU lowers its link speed, so the fastest speed seen under load counts.
     pub fn current() -> Option<Self> {
-        let devices = fs::read_dir("/sys/bus/pci/devices").ok()?;
-        let gpus = devices.flatten().map(|d| d.path()).filter(|p| is_gpu(p));
-        let mut links = gpus.map(|gpu| Self::of(&gpu));
+        // Servers have hundreds of other devices.
+        static GPUS: OnceLock<Vec<PathBuf>> = OnceLock::new();
+        let mut links = GPUS.get_or_init(gpus).iter().map(|gpu| Self::of(gpu));
         let first = links.next()??;
         links.all(|link| link == Some(first)).then_some(first)
     }
@@ -89,6 +90,13 @@ impl Serialize for PcieLink {
 
 fn read(device: &Path, name: &str) -> Option<String> {
     fs::read_to_string(device.join(name)).ok()
+}
+
+/// The GPUs among the PCI devices.
+fn gpus() -> Vec<PathBuf> {
+    let devices = fs::read_dir("/sys/bus/pci/devices").into_iter().flatten();
+    let paths = devices.flatten().map(|device| device.path());
+    paths.filter(|path| is_gpu(path)).collect()
 }
 
 fn is_gpu(device: &Path) -> bool {

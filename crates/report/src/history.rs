@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use gpuprobe_engine::{Ledger, Process, Sites};
 
 use crate::Report;
-use crate::memleak::{Holder, NvmlUsage};
+use crate::memleak::{Holder, NvmlUsage, ProcessReport};
 
 /// Period over which the growth of a process is computed, nanoseconds.
 const WINDOW_NS: u64 = 60_000_000_000;
@@ -26,25 +26,44 @@ struct PastReport {
     /// Distinguishes processes with the same PID.
     first_seen_ns: Option<u64>,
     bytes: u64,
-    /// Live bytes and allocations of call sites, by their numbers.
-    sites: Vec<(u64, u64)>,
-    /// The same for tensors, by device.
-    tensors: HashMap<u16, Vec<(u64, u64)>>,
+    /// The call sites, if the report listed them.
+    sites: Option<PastSites>,
     /// Times and bytes of GPU memory at earlier reports, within a minute.
     recent: VecDeque<(u64, u64)>,
     nvml: Option<(u64, NvmlUsage)>,
+}
+
+/// Live bytes and allocations of the call sites of a process.
+#[derive(Debug, Default)]
+struct PastSites {
+    /// By their numbers.
+    own: Vec<(u64, u64)>,
+    /// The same for tensors, by device.
+    tensors: HashMap<u16, Vec<(u64, u64)>>,
+}
+
+impl PastSites {
+    fn of(process: &Process) -> Self {
+        let allocators = process.tensors.iter();
+        Self {
+            own: sums(&process.sites),
+            tensors: allocators
+                .map(|allocator| (allocator.device, sums(&allocator.blocks.sites)))
+                .collect(),
+        }
+    }
 }
 
 impl History {
     /// Stores the figures of `report`, which was made of `ledger` at `now_ns`.
     pub fn note(&mut self, ledger: &Ledger, report: &Report, now_ns: u64) {
         self.has_reported = true;
-        let listed: HashMap<u32, Option<NvmlUsage>> = report
+        let listed: HashMap<u32, &ProcessReport> = report
             .memleak
             .iter()
             .flat_map(|memleak| &memleak.processes)
             .filter(|process| !process.exited)
-            .map(|process| (process.pid, process.nvml))
+            .map(|process| (process.pid, process))
             .collect();
         for process in ledger.living() {
             let past = self.processes.entry(process.pid).or_default();
@@ -55,18 +74,16 @@ impl History {
                 };
             }
             past.bytes = process.totals.sums.gpu.bytes;
-            past.sites = sums(&process.sites);
-            let allocators = process.tensors.iter();
-            past.tensors = allocators
-                .map(|allocator| (allocator.device, sums(&allocator.blocks.sites)))
-                .collect();
+            let listed = listed.get(&process.pid);
+            let has_sites = listed.is_some_and(|listed| listed.has_details);
+            past.sites = has_sites.then(|| PastSites::of(process));
             past.recent.push_back((now_ns, past.bytes));
             let is_old = |&(ns, _): &(u64, u64)| now_ns.saturating_sub(ns) > WINDOW_NS;
             while past.recent.front().is_some_and(is_old) {
                 past.recent.pop_front();
             }
-            if let Some(Some(nvml)) = listed.get(&process.pid) {
-                past.nvml = Some((now_ns, *nvml));
+            if let Some(nvml) = listed.and_then(|listed| listed.nvml) {
+                past.nvml = Some((now_ns, nvml));
             }
         }
         // Ended processes are reported once more at the end.
@@ -88,19 +105,22 @@ impl History {
         self.has_reported.then(|| clamp(change))
     }
 
-    /// Change of the live memory of the call site with this number: bytes and allocations.
+    /// Change of the live memory of the call site with this number: bytes and allocations; `None` if the last report
+    /// did not list the call sites of the process.
     pub(crate) fn change_of_site(&self, holder: Holder<'_>, site: u32) -> Option<(i64, i64)> {
+        let (Holder::Process(process) | Holder::Allocator(process, _)) = holder;
+        let before = match self.past(process) {
+            Some(past) => Some(past.sites.as_ref()?),
+            None => None,
+        };
         let (now, before) = match holder {
-            Holder::Process(process) => {
-                let past = self.past(process).map(|past| &past.sites);
-                (process.sites.get(site)?.live.all(), past)
-            }
-            Holder::Allocator(process, allocator) => {
-                let past = self.past(process);
-                let before = past.and_then(|past| past.tensors.get(&allocator.device));
-                (allocator.blocks.sites.get(site)?.live.all(), before)
+            Holder::Process(process) => (process.sites.get(site)?, before.map(|past| &past.own)),
+            Holder::Allocator(_, allocator) => {
+                let before = before.and_then(|past| past.tensors.get(&allocator.device));
+                (allocator.blocks.sites.get(site)?, before)
             }
         };
+        let now = now.live.all();
         let before = before.and_then(|sites| sites.get(site as usize));
         let (bytes, allocations) = before.copied().unwrap_or((0, 0));
         let difference = |now: u64, before: u64| clamp(i128::from(now) - i128::from(before));

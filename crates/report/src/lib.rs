@@ -16,6 +16,7 @@ pub mod export;
 mod fold;
 mod frameworks;
 pub mod gate;
+mod gravest;
 mod history;
 pub mod html;
 pub mod incidents;
@@ -25,6 +26,7 @@ pub mod memleak;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod names;
+mod options;
 pub mod owners;
 pub mod playback;
 pub mod plot;
@@ -43,16 +45,13 @@ pub mod words;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset, Local};
 use serde::{Serialize, Serializer};
 
-use gpuprobe_cuda::Modes;
 use gpuprobe_engine::{Launches, Ledger, Process, State};
 use gpuprobe_model::clock;
 use gpuprobe_model::clock::WallClock;
-use gpuprobe_model::link::PcieLink;
 use gpuprobe_model::stack::{Location, Symbolize};
 use gpuprobe_model::{GpuUsage, Lost, UserLoss};
 use gpuprobe_os::terminal::Layout;
@@ -70,7 +69,9 @@ use memleak::Memleak;
 pub mod untrusted;
 
 pub use analysis::NoMatch;
+pub use gravest::{Gravest, rank as verdict_rank};
 pub use history::History;
+pub use options::{Options, ProcessDetail};
 pub use run::describe_run;
 pub use text::{describe_losers, describe_lost};
 pub use verdict::word as verdict_word;
@@ -120,97 +121,6 @@ pub struct Report {
     /// GPU activity, in activity mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub activity: Option<ActivitySummary>,
-}
-
-/// Options of a report.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// The modes to report.
-    pub modes: Modes,
-    /// Limit on the rows per thread, or call sites per process; `None` for all.
-    pub top: Option<usize>,
-    /// Grouping, filters and order of live memory.
-    pub view: View,
-    /// Whether single allocations are listed.
-    pub allocations: bool,
-    /// Whether the report explains the memory held.
-    pub explains: bool,
-    /// Whether call stacks are captured.
-    pub stacks: bool,
-    /// Whether every process of the host is traced.
-    pub host_wide: bool,
-    /// When the report is made, `CLOCK_MONOTONIC` nanoseconds; ages are relative to it.
-    pub now_ns: u64,
-    /// Whether it is the last report, which lists ended processes once more.
-    pub is_final: bool,
-    /// Time since the last report.
-    pub since_last: Duration,
-    /// Time since tracing began.
-    pub since_start: Duration,
-    /// The link between host and GPUs, if known.
-    pub link: Option<PcieLink>,
-    /// The process that is listed in more detail than the others.
-    pub detail: Option<ProcessDetail>,
-}
-
-/// A process that a report lists in more detail than the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessDetail {
-    /// Process id on the host.
-    pub pid: u32,
-    /// Limit on its rows per thread, call sites and kernels.
-    pub top: usize,
-    /// Whether its single allocations are listed.
-    pub allocations: bool,
-}
-
-impl Options {
-    /// The options for the process with this id.
-    pub(crate) fn of_process(&self, pid: u32) -> Self {
-        match self.detail.filter(|detail| detail.pid == pid) {
-            Some(detail) => Self {
-                top: Some(detail.top),
-                allocations: detail.allocations,
-                ..*self
-            },
-            None => *self,
-        }
-    }
-
-    /// Options for all live memory, with every call site.
-    pub(crate) fn of_all_sites() -> Self {
-        Self {
-            modes: Modes::default(),
-            top: None,
-            view: View::default(),
-            allocations: false,
-            explains: false,
-            stacks: true,
-            host_wide: false,
-            now_ns: 0,
-            is_final: true,
-            since_last: Duration::ZERO,
-            since_start: Duration::ZERO,
-            link: None,
-            detail: None,
-        }
-    }
-
-    /// How live allocations are grouped.
-    pub fn group(&self) -> GroupBy {
-        let by_default = if self.host_wide {
-            GroupBy::Gpu
-        } else {
-            GroupBy::Stack
-        };
-        self.view.group.unwrap_or(by_default)
-    }
-
-    /// Whether machine-readable formats list call sites: without call stacks, there is one per
-    /// function.
-    pub(crate) fn lists_sites(&self) -> bool {
-        self.stacks || self.view.group.is_some_and(GroupBy::is_by_site)
-    }
 }
 
 /// Inputs of a report besides the state.

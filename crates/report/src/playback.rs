@@ -1,5 +1,6 @@
 //! Plays a recording like a film: the reports of any of its moments, one after the other.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate as report;
 use crate::explain::Explain;
 use crate::profile::{self, Profile, ProfileWeight};
 use crate::tape::Tape;
-use crate::{GroupBy, History, Options, ProcessDetail, Report, ReportSources, View};
+use crate::{Gravest, GroupBy, History, Options, ProcessDetail, Report, ReportSources, View};
 use gpuprobe_cuda::Modes;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::{self, Event};
@@ -35,6 +36,7 @@ pub struct Film<'a> {
     player: &'a mut Player,
     clock: &'a WallClock,
     history: &'a mut History,
+    gravest: &'a mut Gravest,
     mark: Option<&'a Mark>,
     last_ns: &'a mut u64,
     /// Begin and end of the recording, on the clock of its events, nanoseconds.
@@ -43,9 +45,16 @@ pub struct Film<'a> {
 }
 
 impl Film<'_> {
-    /// The report of this moment, with `detail` of one process. The next one has changes since this one.
-    pub fn report(&mut self, detail: Option<ProcessDetail>) -> Report {
-        let report = self.make(detail, false, Some(LISTED));
+    /// The report of this moment, with `detail` of one process; of others, it has sums only with `only_detail`. The next
+    /// one has changes since this one.
+    pub fn report(&mut self, detail: Option<ProcessDetail>, only_detail: bool) -> Report {
+        let options = Options {
+            detail,
+            only_detail,
+            top: Some(LISTED),
+            ..self.options(self.player.modes)
+        };
+        let report = self.make(&options);
         let ledger = &self.player.state.ledger;
         self.history.note(ledger, &report, self.now_ns);
         self.player.state.mark_reported();
@@ -55,7 +64,22 @@ impl Film<'_> {
 
     /// The explanation of what processes hold.
     pub fn explain(&self) -> Option<Explain> {
-        self.make(None, true, None).explain
+        let modes = Modes {
+            memleak: true,
+            ..Modes::default()
+        };
+        let options = Options {
+            explains: true,
+            ..self.options(modes)
+        };
+        self.make(&options).explain
+    }
+
+    /// The gravest verdicts on the call sites of processes, as words, by process id.
+    pub fn verdicts(&mut self) -> Arc<HashMap<u32, &'static str>> {
+        let options = self.options(self.player.modes);
+        let (ledger, symbols) = (&self.player.state.ledger, &self.player.symbols);
+        self.gravest.update(ledger, &options, symbols)
     }
 
     /// The live memory of process `pid` by call stack.
@@ -68,24 +92,18 @@ impl Film<'_> {
         made
     }
 
-    fn make(&self, detail: Option<ProcessDetail>, explains: bool, top: Option<usize>) -> Report {
+    fn options(&self, modes: Modes) -> Options {
         let link = self.mark.and_then(|mark| mark.link);
         let since = |then_ns: u64| Duration::from_nanos(self.now_ns.saturating_sub(then_ns));
-        let options = Options {
-            modes: match explains {
-                true => Modes {
-                    memleak: true,
-                    ..Modes::default()
-                },
-                false => self.player.modes,
-            },
-            top,
+        Options {
+            modes,
+            top: None,
             view: View {
                 group: Some(GroupBy::Stack),
                 ..View::default()
             },
             allocations: false,
-            explains,
+            explains: false,
             stacks: true,
             host_wide: false,
             now_ns: self.now_ns,
@@ -96,8 +114,12 @@ impl Film<'_> {
                 gigatransfers,
                 lanes,
             }),
-            detail,
-        };
+            detail: None,
+            only_detail: false,
+        }
+    }
+
+    fn make(&self, options: &Options) -> Report {
         let lost = serde_json::to_value(&self.player.lost);
         let lost = lost.and_then(serde_json::from_value).unwrap_or_default();
         let sources = ReportSources {
@@ -108,7 +130,7 @@ impl Film<'_> {
             launches: Some(&self.player.state.launches),
             symbols: &self.player.symbols,
         };
-        let mut report = report::build(&self.player.state, lost, &options, sources);
+        let mut report = report::build(&self.player.state, lost, options, sources);
         report.time = Some(self.clock.wall(self.now_ns));
         report
     }
@@ -127,6 +149,7 @@ pub fn play(file: &Path, viewer: &mut dyn Viewer) -> Result<()> {
         player: Player::new(tape.modes(), tape.kinds()),
         clock,
         history: History::default(),
+        gravest: Gravest::default(),
         mark: None,
         last_ns: begin_ns,
         span_ns: (begin_ns, tape.end_ns().unwrap_or(begin_ns)),
@@ -173,6 +196,7 @@ struct Playing {
     player: Player,
     clock: WallClock,
     history: History,
+    gravest: Gravest,
     mark: Option<Mark>,
     last_ns: u64,
     span_ns: (u64, u64),
@@ -184,6 +208,7 @@ impl Playing {
             player: &mut self.player,
             clock: &self.clock,
             history: &mut self.history,
+            gravest: &mut self.gravest,
             mark: self.mark.as_ref(),
             last_ns: &mut self.last_ns,
             span_ns: self.span_ns,

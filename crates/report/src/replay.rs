@@ -133,6 +133,7 @@ impl Replay<'_> {
             since_start: Duration::from_nanos(mark.since_start_ns),
             link,
             detail: None,
+            only_detail: false,
         };
         let mut report = report::build(
             &self.player.state,

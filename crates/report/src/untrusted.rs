@@ -82,6 +82,7 @@ fn make_reports(player: &mut Player) {
             since_start: Duration::from_nanos(1),
             link: None,
             detail: None,
+            only_detail: false,
         };
         let state = &player.state;
         let lost = Lost::default();

@@ -76,6 +76,7 @@ fn options(top: Option<usize>, view: View) -> Options {
         since_start: Duration::ZERO,
         link: None,
         detail: None,
+        only_detail: false,
     }
 }
 

@@ -13,14 +13,18 @@ use anyhow::{Context, Result};
 
 use gpuprobe_report::explain::Explain;
 use gpuprobe_report::{ProcessDetail, Report};
+use gpuprobe_stacks::symbols::{SourceExcerpt, SourcePlace};
 
 /// Messages that are kept until the screen shows them.
 const MAX_MESSAGES: usize = 100;
 
+/// The gravest verdict on each process, as a word; empty if there is none.
+pub type Verdicts = Arc<HashMap<u32, &'static str>>;
+
 /// A report, with what views need besides.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// The newest report; unlike that of `--format json`, it lists few call sites of all processes but one.
+    /// The newest report; unlike that of `--format json`, it may have sums only of all processes but one.
     pub report: Arc<Report>,
     /// When it was made, on the clock of events, nanoseconds.
     pub now_ns: u64,
@@ -28,6 +32,8 @@ pub struct Update {
     pub detail: Option<ProcessDetail>,
     /// Parents of listed processes: the nearest ancestors that are listed, too.
     pub parents: Arc<HashMap<u32, u32>>,
+    /// Verdicts on the processes, not older than some seconds.
+    pub verdicts: Verdicts,
     /// Name of the recording that is played; `None` of a live session.
     pub playing: Option<PlaybackState>,
 }
@@ -48,12 +54,14 @@ pub struct PlaybackState {
 }
 
 /// A wish of the user that the source fulfils.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// The process to list in detail, from now on.
     Detail(Option<ProcessDetail>),
     /// Explain what this process holds.
     Explain(u32),
+    /// Read the source lines around this place.
+    Source(SourcePlace),
     /// Write a flame graph of the memory that this process holds.
     Flamegraph(u32),
     /// Start a recording of this process, or stop the one that is being made.
@@ -75,6 +83,8 @@ pub enum ScreenNotice {
     Message(String),
     /// The explanation of a process.
     Explained(u32, Box<Explain>),
+    /// Source lines.
+    Source(SourceExcerpt),
 }
 
 #[derive(Debug, Default)]
@@ -243,7 +253,7 @@ mod tests {
     fn message(notice: &ScreenNotice) -> &str {
         match notice {
             ScreenNotice::Message(text) => text,
-            ScreenNotice::Explained(..) => panic!("an explanation"),
+            other => panic!("{other:?}"),
         }
     }
 

@@ -33,9 +33,21 @@ pub(crate) enum Key {
     PageUp,
     /// Page down.
     PageDown,
+    /// The wheel of the mouse, in rows: negative for up.
+    Wheel(isize),
+    /// The left button of the mouse, at a column and a line of the terminal, from 0.
+    Click {
+        /// Column.
+        x: u16,
+        /// Line.
+        y: u16,
+    },
 }
 
 const ESC: u8 = 0x1b;
+
+/// Rows that a step of the wheel scrolls by.
+const WHEEL: isize = 3;
 
 /// Longest escape sequence that is waited for, bytes.
 const MAX_SEQUENCE: usize = 32;
@@ -140,7 +152,26 @@ fn sequence(bytes: &[u8]) -> Decoded {
     }
 }
 
+/// An event of the mouse: `<button;column;line`, both from 1, and `M` for a press.
+fn mouse(parameters: &[u8], last: u8) -> Option<Key> {
+    let text = std::str::from_utf8(parameters).ok()?;
+    let mut numbers = text.split(';').map(|number| number.parse::<u16>().ok());
+    let button = numbers.next()??;
+    let mut place = || numbers.next()??.checked_sub(1);
+    let (x, y) = (place()?, place()?);
+    // Shift, alt and control make no difference.
+    match (last, button & !0b1_1100) {
+        (b'M', 0) => Some(Key::Click { x, y }),
+        (b'M', 64) => Some(Key::Wheel(-WHEEL)),
+        (b'M', 65) => Some(Key::Wheel(WHEEL)),
+        _ => None,
+    }
+}
+
 fn named(parameters: &[u8], last: u8) -> Option<Key> {
+    if let [b'<', parameters @ ..] = parameters {
+        return mouse(parameters, last);
+    }
     // Behind a semicolon: shift, alt and control, which make no difference.
     let number = parameters.split(|&byte| byte == b';').next();
     Some(match (last, number) {
@@ -196,6 +227,18 @@ mod tests {
         assert_eq!(decoder.decode(b"\x1b\x1b[A"), [Key::Esc, Key::Up]);
         assert_eq!(decoder.decode(b"\x1b["), []);
         assert_eq!(decoder.flush(), None);
+    }
+
+    #[test]
+    fn clicks_and_the_wheel() {
+        let mut decoder = KeyDecoder::default();
+        let sent = b"\x1b[<0;5;3M\x1b[<0;5;3m\x1b[<64;1;1M\x1b[<69;80;24M\x1b[<2;1;1M\x1b[<35;1;1M";
+        let keys = [Key::Click { x: 4, y: 2 }, Key::Wheel(-3), Key::Wheel(3)];
+        assert_eq!(decoder.decode(sent), keys);
+        for wrong in ["0;5", "0;0;1", "0;5;99999", "1;;1", ""] {
+            let sent = format!("\x1b[<{wrong}M");
+            assert_eq!(decoder.decode(sent.as_bytes()), [], "{wrong}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod series;
 mod terminal;
 mod view;
 
-pub use feed::{Messenger, PlaybackState, Request, ScreenNotice, Source, Update};
+pub use feed::{Messenger, PlaybackState, Request, ScreenNotice, Source, Update, Verdicts};
 pub use replay::{TopReplayConfig, replay};
-pub use screen::{ScreenConfig, TopScreen};
+pub use screen::TopScreen;
+pub use view::ScreenConfig;

@@ -15,7 +15,8 @@ use gpuprobe_report::profile::{Weight, flamegraph};
 use gpuprobe_report::{ProcessDetail, ReportFormat};
 
 use crate::feed::{PlaybackState, Request, ScreenNotice, Update};
-use crate::screen::{ScreenConfig, TopScreen};
+use crate::screen::TopScreen;
+use crate::view::ScreenConfig;
 
 /// How long requests are waited for while time stands still.
 const STILL: Duration = Duration::from_secs(3600);
@@ -117,7 +118,7 @@ impl Viewer for Projector<'_> {
                 let step_ns = self.interval.as_nanos() as f64 * self.speed;
                 return ControlFlow::Continue(now_ns.saturating_add(step_ns as u64));
             };
-            if let Some(next) = self.serve(request, film) {
+            if let Some(next) = self.serve(&request, film) {
                 return next;
             }
         }
@@ -127,7 +128,7 @@ impl Viewer for Projector<'_> {
 impl Projector<'_> {
     /// Shows this moment.
     fn show(&mut self, film: &mut Film<'_>) -> Result<()> {
-        let report = film.report(self.detail);
+        let report = film.report(self.detail, self.output.is_none());
         if let Some(output) = &mut self.output {
             let mut writer = ReportFormat::Json.writer(false);
             let written = writer.write(&report, output).and_then(|()| output.flush());
@@ -139,6 +140,7 @@ impl Projector<'_> {
             now_ns: self.now_ns,
             detail: self.detail,
             parents: Arc::default(),
+            verdicts: film.verdicts(),
             playing: Some(PlaybackState {
                 file: self.name.clone(),
                 at_ns: self.now_ns.saturating_sub(begin_ns),
@@ -151,8 +153,8 @@ impl Projector<'_> {
     }
 
     /// Does what the user has asked for; returns how it is played on, if at once.
-    fn serve(&mut self, request: Request, film: &mut Film<'_>) -> Option<ControlFlow<(), u64>> {
-        match request {
+    fn serve(&mut self, request: &Request, film: &mut Film<'_>) -> Option<ControlFlow<(), u64>> {
+        match *request {
             Request::Quit => {
                 self.is_quit = true;
                 return Some(ControlFlow::Break(()));
@@ -194,7 +196,7 @@ impl Projector<'_> {
                 self.screen.source.notify(ScreenNotice::Message(message));
             }
             // Of live sessions.
-            Request::Record(_) => {}
+            Request::Record(_) | Request::Source(_) => {}
         }
         None
     }

@@ -11,7 +11,7 @@ use crate::ansi::Ansi;
 use crate::feed::{Request, ScreenInbox, ScreenNotice, Source, feed};
 use crate::keys::{Key, KeyDecoder};
 use crate::terminal::{Input, Terminal, restore, restore_on_panic};
-use crate::view::TopView;
+use crate::view::{ScreenConfig, TopView};
 
 /// Interval at which the size of the terminal is read.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -19,15 +19,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const SEQUENCE_WITHIN: Duration = Duration::from_millis(50);
 /// How long the end of the thread is waited for.
 const END_WITHIN: Duration = Duration::from_secs(1);
-
-/// Settings of the screen.
-#[derive(Clone, Copy, Debug)]
-pub struct ScreenConfig {
-    /// Whether it has colours.
-    pub colored: bool,
-    /// Whether a recording is played.
-    pub is_replay: bool,
-}
 
 /// The screens of `gpuprobe top`, drawn by a thread of their own.
 #[derive(Debug)]
@@ -44,7 +35,7 @@ impl TopScreen {
     /// Returns an error if there is no terminal, or it cannot be set up.
     pub fn start(config: ScreenConfig, prepare: impl FnOnce() + Send + 'static) -> Result<Self> {
         let (source, sink) = feed()?;
-        let terminal = Terminal::open()?;
+        let terminal = Terminal::open(config.mouse)?;
         restore_on_panic();
         let run = move || {
             prepare();
@@ -180,15 +171,18 @@ impl ScreenLoop {
     fn fetch(&mut self) -> bool {
         let fetched = self.sink.fetch();
         if let Some(update) = fetched.update {
-            self.view.update(update);
-            self.is_due = true;
+            self.is_due |= self.view.update(update);
         }
         for notice in fetched.notices {
             self.is_due = true;
             match notice {
                 ScreenNotice::Message(text) => self.view.tell(text),
                 ScreenNotice::Explained(pid, explain) => self.view.explained(pid, &explain),
+                ScreenNotice::Source(excerpt) => self.view.sources.add(excerpt),
             }
+        }
+        for place in self.view.wanted_sources() {
+            self.sink.ask(Request::Source(place));
         }
         !fetched.is_closing
     }

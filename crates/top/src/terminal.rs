@@ -22,8 +22,10 @@ use ratatui_core::layout::Size;
 
 /// The alternate screen, without a cursor, cleared.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[0m\x1b[2J";
+/// Has the terminal report clicks and the wheel, with decimal places.
+const MOUSE: &str = "\x1b[?1000h\x1b[?1006h";
 /// Ends a sequence that was cut short; then the opposite.
-const LEAVE: &[u8] = b"\x18\x1b[0m\x1b[?25h\x1b[?1049l";
+const LEAVE: &[u8] = b"\x18\x1b[?1006l\x1b[?1000l\x1b[0m\x1b[?25h\x1b[?1049l";
 /// How long a terminal that takes no output is waited for at the end.
 const LEAVE_WITHIN: Duration = Duration::from_millis(300);
 
@@ -46,12 +48,16 @@ pub(crate) enum Input {
 }
 
 impl Terminal {
-    /// Opens the terminal of standard output, or else the controlling one, and takes it over.
+    /// Opens the terminal of standard output, or else the controlling one, and takes it over, with the mouse if asked.
     ///
     /// # Errors
     /// Returns an error if there is none, or if it cannot be set up.
-    pub(crate) fn open() -> Result<Self> {
-        Self::take(open().context("cannot open the terminal")?)
+    pub(crate) fn open(mouse: bool) -> Result<Self> {
+        let mut terminal = Self::take(open().context("cannot open the terminal")?)?;
+        if mouse {
+            terminal.pending.extend_from_slice(MOUSE.as_bytes());
+        }
+        Ok(terminal)
     }
 
     /// Takes over the terminal `file`.

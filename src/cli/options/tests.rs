@@ -204,6 +204,7 @@ const ALWAYS: &[&str] = &[
     "last",
     "replay",
     "speed",
+    "mouse",
     // clap sees to what they need.
     "per_call",
     "per_record",

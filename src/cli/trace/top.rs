@@ -12,11 +12,12 @@ use clap::error::ErrorKind;
 use super::advanced::AdvancedArgs;
 use super::target::TargetArgs;
 use super::wrong;
-use crate::live::{self, Target, TopConfig, TraceConfig};
+use crate::live::{self, Target, TraceConfig};
 use crate::probe::StackMode;
 use gpuprobe_cuda::Modes;
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_report::{GroupBy, ReportFormat, View, profile};
+use gpuprobe_top::ScreenConfig;
 
 /// Call sites, and kernels, of a process that is not looked at.
 const LISTED: usize = 20;
@@ -34,7 +35,7 @@ impl Watched {
         self,
         interval: Duration,
         output: Option<PathBuf>,
-        colored: bool,
+        screen: ScreenConfig,
     ) -> Result<ExitCode> {
         if matches!(self.target.target(), Target::Command(_)) {
             wrong(
@@ -42,14 +43,14 @@ impl Watched {
                 "COMMAND would write to the same terminal; start it in another one and give --pid",
             );
         }
-        live::run(&self.into_config(interval, output, colored))
+        live::run(&self.into_config(interval, output, screen))
     }
 
     fn into_config(
         self,
         interval: Duration,
         output: Option<PathBuf>,
-        colored: bool,
+        screen: ScreenConfig,
     ) -> TraceConfig {
         let (target, advanced) = (self.target, self.advanced);
         TraceConfig {
@@ -94,7 +95,7 @@ impl Watched {
             progress: Arc::new(()),
             explains: None,
             serve: None,
-            screens: Some(TopConfig { colored }),
+            screens: Some(screen),
         }
     }
 }

@@ -192,7 +192,16 @@ impl Run<'_> {
             detail: self.top.as_ref().and_then(|top| top.detail),
             #[cfg(not(feature = "top"))]
             detail: None,
+            only_detail: self.lists_only_detail(),
         }
+    }
+
+    /// Whether reports are for the screens only, which show the call sites of one process at a time.
+    fn lists_only_detail(&self) -> bool {
+        #[cfg(feature = "top")]
+        return self.top.is_some() && self.config.output.is_none();
+        #[cfg(not(feature = "top"))]
+        false
     }
 
     /// Whether single allocations are listed: not of every process on the screens.

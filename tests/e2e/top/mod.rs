@@ -1,6 +1,8 @@
 //! `gpuprobe top` on a terminal.
 
 mod ending;
+mod mouse;
+mod sources;
 mod stopped;
 mod tmux;
 

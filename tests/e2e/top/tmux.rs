@@ -107,10 +107,15 @@ impl Screen {
         })
     }
 
+    /// A variable of tmux about the terminal.
+    pub(super) fn format(&self, variable: &str) -> String {
+        let text = self.tmux(&["display-message", "-p", variable]);
+        text.trim().to_owned()
+    }
+
     /// Process id of gpuprobe.
     pub(super) fn pid(&self) -> u32 {
-        let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]);
-        let shell = shell.trim().parse().unwrap();
+        let shell = self.format("#{pane_pid}").parse().unwrap();
         wait_for("gpuprobe", || {
             crate::harness::child::children_of(shell).first().copied()
         })

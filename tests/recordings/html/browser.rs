@@ -2,13 +2,14 @@
 //!
 //! These tests need node, the packages of `web/` (`npm ci` there) and Chromium; `scripts/test.sh` runs them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
 use super::{Figures, html, list, numbers, random_calls, reported, run, selected};
-use crate::{Folder, report_json, scene};
+use crate::{Folder, report, scene};
 
 /// The figures that the page shows for the bins from `first` to before `last`.
 fn shown(page: &Path, first: usize, last: usize) -> Value {
@@ -65,29 +66,80 @@ fn browser_shows_the_memory_of_reports() {
     compare(&random_calls(&folder, 3_000, 6));
 }
 
+/// Sums of the rows of the command that the page has for `question`, by name: of a table, the columns `names`, and
+/// `figures`.
+fn commanded(
+    file: &Path,
+    shown: &Value,
+    question: &str,
+    (names, figures): (&[&str], &[&str]),
+) -> BTreeMap<String, Vec<i64>> {
+    let commands = list(&shown["commands"]).iter();
+    let mut commands = commands.filter_map(Value::as_str);
+    let Some(command) = commands.find(|one| one.contains(question)) else {
+        return BTreeMap::new();
+    };
+    let (_, options) = command.split_once(".sqlite ").unwrap();
+    let words: Vec<_> = options.split(' ').chain(["--format", "tsv"]).collect();
+    let text = report(file, &words);
+    let mut lines = text
+        .lines()
+        .map(|line| line.split('\t').collect::<Vec<_>>());
+    let columns = lines.next().unwrap();
+    let cells = |row: &[&str], wanted: &[&str]| -> Vec<String> {
+        let place = |name: &&str| columns.iter().position(|column| column == name).unwrap();
+        wanted
+            .iter()
+            .map(|name| row[place(name)].to_owned())
+            .collect()
+    };
+    let mut sums = BTreeMap::new();
+    for row in lines {
+        let sum: &mut Vec<i64> = sums.entry(cells(&row, names).join(" ")).or_default();
+        sum.resize(figures.len(), 0);
+        for (sum, cell) in sum.iter_mut().zip(cells(&row, figures)) {
+            *sum += cell.parse::<i64>().unwrap();
+        }
+    }
+    sums.retain(|_, sum| sum[0] > 0);
+    sums
+}
+
+/// Figures of the page by name, each a number or several.
+fn on_page(shown: &Value) -> BTreeMap<String, Vec<i64>> {
+    let figures = shown.as_object().unwrap().iter();
+    let number = |value: &Value| value.as_i64().unwrap();
+    let figures = figures.map(|(name, value)| match value {
+        Value::Array(several) => (name.clone(), several.iter().map(number).collect()),
+        one => (name.clone(), vec![number(one)]),
+    });
+    figures.collect()
+}
+
 #[test]
 #[ignore = "needs node and Chromium"]
-fn browser_shows_the_work_of_reports() {
+fn commands_of_a_range_print_the_figures_of_the_page() {
     let folder = Folder::new();
-    for (file, all) in [
-        (folder.real_export(), true),
-        (folder.path("run.sqlite"), false),
-    ] {
-        if !all {
-            scene::launches(&file);
-        }
+    let recorded = folder.path("run.sqlite");
+    scene::launches(&recorded);
+    for file in [folder.real_export(), recorded] {
         html(&file, &[]);
         let bins = numbers(&run(&file)["edges_ns"]).len() - 1;
-        let shown = shown(&file.with_extension("html"), 0, bins);
-        let report = report_json(&file, &["--kernels"]);
-        let (kernels, count) = match all {
-            true => (&report["activity"]["processes"][0]["kernels"], "count"),
-            false => (&report["cudatrace"]["kernels"], "launches"),
-        };
-        assert!(!list(kernels).is_empty());
-        for kernel in list(kernels) {
-            let name = kernel["name"].as_str().unwrap();
-            assert_eq!(shown["kernels"][name], kernel[count], "{name}");
+        let mut filled = 0;
+        for (first, last) in [
+            (0, bins),
+            (bins / 3, bins - 2),
+            (bins / 2, bins),
+            (0, bins / 2),
+        ] {
+            let shown = shown(&file.with_extension("html"), first, last);
+            let kernels = commanded(&file, &shown, "--kernels", (&["name"], &["launches"]));
+            assert_eq!(on_page(&shown["kernels"]), kernels, "{first} {last}");
+            let copies = (&["direction", "mode"][..], &["count", "bytes"][..]);
+            let copies = commanded(&file, &shown, "--copies", copies);
+            assert_eq!(on_page(&shown["copies"]), copies, "{first} {last}");
+            filled += usize::from(!kernels.is_empty());
         }
+        assert!(filled > 1, "{}", file.display());
     }
 }

@@ -6,7 +6,7 @@ import { buckets, sumFlat } from '../sums';
 import type { Column } from '../table/column';
 import { Table } from '../table/table';
 import type { View } from '../view';
-import { named, wholeRun } from './shared';
+import { named, ofRange } from './shared';
 
 /** Memory sets are listed with copies, and are none. */
 export const isSet = ({ direction }: Copies): boolean => direction === 'set';
@@ -44,7 +44,7 @@ export function copyTable(view: View): HTMLElement {
         });
         table.show(rows.filter((row) => row.copies > 0));
     });
-    const command = wholeRun(view, '--copies --top all');
+    const command = ofRange(view, '--copies');
     return h('div', {}, table.element, histogram.element, command);
 }
 

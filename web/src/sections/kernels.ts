@@ -7,7 +7,7 @@ import type { Column } from '../table/column';
 import { Table } from '../table/table';
 import type { View } from '../view';
 import { note } from './section';
-import { named, wholeRun } from './shared';
+import { named, ofRange } from './shared';
 
 /** A duration for an axis. */
 const short = (ns: number): string => {
@@ -26,6 +26,7 @@ interface KernelRow {
 export function kernelTable(view: View): HTMLElement {
     const { kernels, processes } = view.run;
     const untimed = kernels.filter((one) => !one.changes);
+    const timed = kernels.some((one) => one.total_ns !== null);
     const histogram = new Histogram('kernel-histogram', 'Duration', short);
     const showHistogram = (kernel?: Kernel): void => {
         const counts = buckets(kernel?.histogram ?? [], view.from, view.to);
@@ -35,8 +36,8 @@ export function kernelTable(view: View): HTMLElement {
     const table = new Table<KernelRow>({
         name: 'kernels',
         caption: 'Kernels in the range',
-        columns: kernelColumns(view, processes.length > 1, untimed.length < kernels.length, () => all),
-        sort: untimed.length < kernels.length ? 'total' : 'launches',
+        columns: kernelColumns(view, processes.length > 1, timed, () => all),
+        sort: timed ? 'total' : 'launches',
         id: ({ kernel }) => `${kernel.pid} ${kernel.name}`,
         choose: (row) => showHistogram(row?.kernel),
     });
@@ -52,13 +53,13 @@ export function kernelTable(view: View): HTMLElement {
                   `Of ${plural(untimed.length, 'kernel')} only the launches of the whole run are known ` +
                       '(record with --activity for more): the range does not apply to them.',
               );
-    return h('div', {}, table.element, told, histogram.element, wholeRun(view, '--kernels --top all'));
+    return h('div', {}, table.element, told, histogram.element, ofRange(view, '--kernels'));
 }
 
 function kernelRow(view: View, kernel: Kernel): KernelRow {
     if (!kernel.changes) return { kernel, launches: kernel.launches, ns: kernel.total_ns };
     const [, launches, ns] = sumFlat(kernel.changes, 3, view.from, view.to) as [number, number, number];
-    return { kernel, launches, ns };
+    return { kernel, launches, ns: kernel.total_ns === null ? null : ns };
 }
 
 function kernelColumns(view: View, several: boolean, timed: boolean, all: () => number): Column<KernelRow>[] {
@@ -89,7 +90,7 @@ function kernelColumns(view: View, several: boolean, timed: boolean, all: () => 
         key: 'launches',
         title: 'Launches',
         value: (row) => row.launches,
-        cell: (row) => count(row.launches) + (row.kernel.changes || !timed ? '' : ' (whole run)'),
+        cell: (row) => count(row.launches) + (row.kernel.changes ? '' : ' (whole run)'),
         total: (rows) => {
             const value = rows.reduce((sum, row) => sum + row.launches, 0);
             return { show: count(value), value };

@@ -10,11 +10,13 @@ import { isSet } from './copies';
 /** What was traced and lost, the main figures and the processes, all of the whole run. */
 export function overview(view: View): HTMLElement {
     const { run } = view;
+    const { complete, sentence } = run.lost;
+    const state = complete === null ? 'unknown' : complete ? 'complete' : 'incomplete';
     const lost = h(
         'p',
-        { class: run.lost.complete ? 'lost complete' : 'lost incomplete' },
-        run.lost.complete ? null : h('span', { class: 'badge' }, 'incomplete'),
-        h('span', {}, run.lost.sentence),
+        { class: `lost ${state}` },
+        complete ? null : h('span', { class: 'badge' }, state),
+        h('span', {}, sentence),
     );
     const traced = run.traced.map((sentence) => h('p', { class: 'traced' }, sentence));
     const began = run.start ? h('p', { class: 'note' }, `Time 0 is ${run.start}.`) : null;

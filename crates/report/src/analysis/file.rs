@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use chrono::{DateTime, FixedOffset};
-use serde::Serialize;
 
 use super::Selection;
+use super::about::{About, AtPeak};
 use super::accounts::{Accounts, LiveSums};
-use super::processes::{self, ProcessRow, Spans};
+use super::launches;
+use super::processes::{self, Spans};
+use super::range::TimeRange;
 use super::tensors::TensorState;
-use super::totals::{AnalysisTotals, Anomalies};
-use super::work::{self, GpuTime};
-use crate::memleak::{AllocationReport, Memleak};
-use crate::{Options, Report, ReportSources, View, clock_micros, memleak};
+use super::work;
+use crate::{Options, Report, ReportSources, View, memleak};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
@@ -21,73 +20,6 @@ use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, gpu_rows};
-
-/// Fields that only reports of a file have.
-#[derive(Clone, Debug, Serialize)]
-pub struct About {
-    /// The analysis: `watermark`, `leakage`, `kernels`, `copies`, `calls`, `waits`, `nvtx`,
-    /// `processes` or `summary`.
-    pub analysis: &'static str,
-    /// Start of the selected time, seconds from the first memory event; `None` if there is no such
-    /// event.
-    pub from: Option<f64>,
-    /// End of the selected time, seconds from the first memory event.
-    pub to: Option<f64>,
-    /// The time that is reported, nanoseconds from the first memory event; `None` for memory that
-    /// was never freed.
-    pub time_ns: Option<i64>,
-    /// Live GPU memory, by how much is known of the calls.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub totals: Option<AnalysisTotals>,
-    /// Live host memory, by how much is known of the calls.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host: Option<AnalysisTotals>,
-    /// Inconsistencies found in the memory events.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub findings: Option<Anomalies>,
-    /// Utilisation of the GPUs, by all processes together.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub gpus: Vec<GpuTime>,
-    /// Time from the first record of any kind to the end of the last, nanoseconds; in a summary,
-    /// and in a list of processes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub run_ns: Option<u64>,
-    /// Figures by process; in a summary, and in a list of processes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub processes: Option<Vec<ProcessRow>>,
-    /// Memory at the peak, in a summary.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub watermark: Option<Box<AtPeak>>,
-    /// Metadata of the file, in a summary.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session: Option<Session>,
-    /// Time of the first memory event, on the clock of events.
-    #[serde(skip)]
-    pub first_ns: i64,
-    /// Time of the last memory event, nanoseconds from the first.
-    #[serde(skip)]
-    pub last_ns: Option<i64>,
-    /// The time that is reported, as time of day.
-    #[serde(skip)]
-    pub time: Option<DateTime<FixedOffset>>,
-}
-
-/// Memory that was live at the peak.
-#[derive(Clone, Debug, Serialize)]
-pub struct AtPeak {
-    /// Time of the peak, nanoseconds from the first memory event.
-    pub time_ns: Option<i64>,
-    /// Time of the peak as time of day.
-    #[serde(serialize_with = "clock_micros")]
-    pub time: Option<DateTime<FixedOffset>>,
-    /// GPU memory, by how much is known of the calls.
-    pub totals: AnalysisTotals,
-    /// Host memory, by how much is known of the calls.
-    pub host: AnalysisTotals,
-    /// Live memory, as in a live report at that time.
-    #[serde(flatten)]
-    pub memleak: Memleak,
-}
 
 /// An analysis with a report as its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +47,7 @@ pub enum FileQuestion {
 }
 
 impl FileQuestion {
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Watermark => "watermark",
             Self::Leakage => "leakage",
@@ -162,58 +94,36 @@ impl AnalysedFile<'_> {
     /// Returns an error if the file cannot be read, or if memory events are needed and it has none.
     pub(super) fn report(&self, question: FileQuestion) -> Result<Report> {
         let mut state = State::default();
-        let mut about = About::new(question);
+        let mut about = About::new(question, self.selection);
+        let range = TimeRange::of(self.database, self.selection)?;
         if !question.is_about_memory() {
-            about.gpus = work::read(self.database, self.session, self.selection, &mut state)?;
+            let selected = (self.selection, range);
+            about.gpus = work::read(self.database, self.session, selected, &mut state)?;
         }
-        let wants_memory = match question {
-            _ if question.is_about_memory() => true,
-            _ => question.is_about_everything() && self.database.has_table(MEMORY),
-        };
-        let mut spans = Spans::default();
-        let accounts = if wants_memory {
-            Some(Accounts::read(
-                self.database,
-                self.session,
-                self.selection,
-                &mut spans,
-            )?)
-        } else {
-            None
-        };
+        let mut spans = Spans::within(range);
+        let accounts = self.accounts(question, &mut spans)?;
         let clock = self.session.wall(0).map(|start| WallClock::at(start, 0));
+        let clock = clock.as_ref();
         if question == FileQuestion::Summary {
             about.session = Some(self.session.clone());
-            about.watermark = accounts
-                .as_ref()
-                .map(|accounts| Box::new(self.at_peak(accounts, clock.as_ref())));
+            let at_peak = |accounts| Box::new(self.at_peak(accounts, clock));
+            about.watermark = accounts.as_ref().map(at_peak);
         }
         let now_ns = self.now_ns(question, accounts.as_ref());
-        let ran_ns = state
-            .activity
-            .processes()
-            .map(|(_, process)| process.last_ns);
-        let ran_ns = ran_ns.max().unwrap_or(0).saturating_sub(gpu_rows::ZERO_NS);
-        let last_ns = ran_ns.max(now_ns);
-        let options = Options {
-            now_ns,
-            explains: question == FileQuestion::Explain,
-            ..self.options(self.modes(question, &state), last_ns)
-        };
+        let options = self.options_at(question, &state, now_ns);
         let mut symbols: &dyn Symbolize = &NoSymbols;
         if let Some(accounts) = &accounts {
-            about.set_memory(question, accounts, clock.as_ref());
+            about.set_memory(question, accounts, clock);
             symbols = &accounts.callers;
         }
         let is_peak = question == FileQuestion::Watermark;
         let ledger = accounts.as_ref().map(|accounts| &accounts.ledger);
         let then = ledger.filter(|_| is_peak).map(Ledger::at_peak_of_rows);
-        let (lost, clock) = (lost(self.session), clock.as_ref());
         let sources = ReportSources {
             lost_by_user: &self.session.lost_by_user,
             ..ReportSources::of_file(clock, symbols)
         };
-        let mut report = crate::build(&state, lost, &options, sources);
+        let mut report = crate::build(&state, lost(self.session), &options, sources);
         let ledger = then.as_ref().or(ledger);
         report.memleak = ledger.map(|ledger| memleak::build(ledger, &options, sources));
         report.time = clock.map(|clock| clock.wall(now_ns));
@@ -238,13 +148,34 @@ impl AnalysedFile<'_> {
         Ok(report)
     }
 
+    /// The memory of the file, as far as `question` is about it.
+    fn accounts(&self, question: FileQuestion, spans: &mut Spans) -> Result<Option<Accounts<'_>>> {
+        let wants_memory = match question {
+            _ if question.is_about_memory() => true,
+            _ => question.is_about_everything() && self.database.has_table(MEMORY),
+        };
+        let read = || Accounts::read(self.database, self.session, self.selection, spans);
+        wants_memory.then(read).transpose()
+    }
+
+    /// Options of a report of `state` at `now_ns`.
+    fn options_at(&self, question: FileQuestion, state: &State, now_ns: u64) -> Options {
+        let processes = state.activity.processes();
+        let ran_ns = processes.map(|(_, process)| process.last_ns).max();
+        let ran_ns = ran_ns.unwrap_or(0).saturating_sub(gpu_rows::ZERO_NS);
+        Options {
+            now_ns,
+            explains: question == FileQuestion::Explain,
+            ..self.options(self.modes(question, state), ran_ns.max(now_ns))
+        }
+    }
+
     /// The modes with something to show, besides memory.
     fn modes(&self, question: FileQuestion, state: &State) -> Modes {
         let asks_for = |one| question.is_about_everything() || question == one;
         Modes {
             memleak: false,
-            cudatrace: asks_for(FileQuestion::Kernels)
-                && self.database.has_table("GPUPROBE_LAUNCH_COUNTS"),
+            cudatrace: asks_for(FileQuestion::Kernels) && self.database.has_table(launches::COUNTS),
             bandwidth_util: asks_for(FileQuestion::Copies)
                 && self.database.has_table("GPUPROBE_COPIES"),
             activity: state.activity.processes().next().is_some(),
@@ -269,6 +200,7 @@ impl AnalysedFile<'_> {
             since_start: whole,
             link: None,
             detail: None,
+            only_detail: false,
         }
     }
 
@@ -347,62 +279,6 @@ impl AnalysedFile<'_> {
                 ReportSources::of_file(clock, &accounts.callers),
             ),
         }
-    }
-}
-
-impl About {
-    fn new(question: FileQuestion) -> Self {
-        Self {
-            analysis: question.name(),
-            from: None,
-            to: None,
-            time_ns: None,
-            totals: None,
-            host: None,
-            findings: None,
-            gpus: Vec::new(),
-            run_ns: None,
-            processes: None,
-            watermark: None,
-            session: None,
-            first_ns: 0,
-            last_ns: None,
-            time: None,
-        }
-    }
-
-    /// When `allocation` was made, nanoseconds from the first memory event.
-    pub(super) fn since_first(&self, allocation: &AllocationReport) -> i64 {
-        let time_ns = i64::try_from(allocation.time_ns).unwrap_or(i64::MAX);
-        time_ns.saturating_sub(self.first_ns)
-    }
-
-    /// Adds times and totals of the memory in `accounts`.
-    fn set_memory(
-        &mut self,
-        question: FileQuestion,
-        accounts: &Accounts<'_>,
-        clock: Option<&WallClock>,
-    ) {
-        let first_ns = accounts.first_ns();
-        self.first_ns = first_ns.unwrap_or(0);
-        let since_first = |ns: i64| ns.saturating_sub(self.first_ns);
-        self.last_ns = accounts.last_ns().map(since_first);
-        (self.from, self.to) = accounts.range();
-        self.findings = Some(accounts.findings);
-        let live = match question {
-            FileQuestion::Watermark => {
-                let peak_ns = accounts.peak_ns();
-                self.time_ns = peak_ns.map(since_first);
-                self.time = peak_ns
-                    .and_then(|peak| u64::try_from(peak).ok())
-                    .and_then(|peak| Some(clock?.wall(peak)));
-                accounts.at_peak
-            }
-            _ => accounts.never_freed(),
-        };
-        self.totals = Some(live.gpu);
-        self.host = Some(live.host);
     }
 }
 

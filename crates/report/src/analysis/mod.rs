@@ -1,6 +1,7 @@
 //! Analysis of recordings and Nsight Systems exports: applies their rows to the engine, and builds
 //! reports.
 
+mod about;
 mod accounts;
 mod answer;
 mod callers;
@@ -8,9 +9,12 @@ pub mod classic;
 pub mod diff;
 pub mod explain;
 mod file;
+pub(crate) mod launches;
 mod merged;
+mod moment;
 pub(crate) mod present;
 mod processes;
+pub(crate) mod range;
 pub mod report;
 mod tables;
 pub(crate) mod tensors;
@@ -23,10 +27,12 @@ use anyhow::Result;
 
 use gpuprobe_recording::{MemoryRow, OriginatingCall, ids};
 
+pub use about::{About, AtPeak};
 pub use accounts::{AccountStep, Accounts, AllocationPart};
 pub use callers::Callers;
-pub use file::{About, AtPeak};
+pub use moment::Moment;
 pub use present::NoMatch;
+pub use range::first_ns;
 pub use totals::{AllocationSum, AnalysisTotals, Anomalies};
 
 /// Filter on the events of a file.
@@ -38,13 +44,18 @@ pub struct Selection {
     pub device: Option<i64>,
     /// Include host memory, too.
     pub host: bool,
-    /// Start of the selected time, nanoseconds from the first event.
+    /// Start of the selected time, nanoseconds from [`first_ns`].
     pub from_ns: Option<i64>,
-    /// End of the selected time, nanoseconds from the first event.
+    /// End of the selected time, nanoseconds from [`first_ns`].
     pub to_ns: Option<i64>,
 }
 
 impl Selection {
+    /// Whether a part of the time is selected.
+    pub fn has_range(&self) -> bool {
+        self.from_ns.is_some() || self.to_ns.is_some()
+    }
+
     /// Whether `row` is of the selected process and device.
     pub fn includes(&self, row: &MemoryRow) -> bool {
         self.pid.is_none_or(|pid| pid == ids::pid(row.process))

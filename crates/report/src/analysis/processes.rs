@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::accounts::Accounts;
+use super::range::TimeRange;
 use super::{AccountStep, Visitor};
 use crate::Report;
 use gpuprobe_cuda::Direction;
@@ -43,11 +44,23 @@ pub struct ProcessRow {
 
 /// First and last times of processes, on the clock of the session.
 #[derive(Debug, Default)]
-pub(super) struct Spans(BTreeMap<u32, (i64, i64)>);
+pub(super) struct Spans {
+    times: BTreeMap<u32, (i64, i64)>,
+    /// Memory events outside of it are not of interest.
+    range: TimeRange,
+}
 
 impl Spans {
+    /// Spans of what is in `range`.
+    pub(super) fn within(range: TimeRange) -> Self {
+        Self {
+            times: BTreeMap::new(),
+            range,
+        }
+    }
+
     fn saw(&mut self, pid: u32, first_ns: i64, last_ns: i64) {
-        let span = self.0.entry(pid).or_insert((first_ns, last_ns));
+        let span = self.times.entry(pid).or_insert((first_ns, last_ns));
         *span = (span.0.min(first_ns), span.1.max(last_ns));
     }
 
@@ -63,8 +76,8 @@ impl Spans {
 
     /// Time from the first record of any process to the end of the last, nanoseconds.
     pub(super) fn run_ns(&self) -> Option<u64> {
-        let first = self.0.values().map(|span| span.0).min()?;
-        let last = self.0.values().map(|span| span.1).max()?;
+        let first = self.times.values().map(|span| span.0).min()?;
+        let last = self.times.values().map(|span| span.1).max()?;
         Some(last.abs_diff(first))
     }
 }
@@ -76,7 +89,9 @@ impl Visitor for Spans {
     }
 
     fn event(&mut self, row: &MemoryRow, _: &OriginatingCall) -> anyhow::Result<()> {
-        self.saw(ids::pid(row.process), row.start_ns, row.start_ns);
+        if self.range.has(row.start_ns) {
+            self.saw(ids::pid(row.process), row.start_ns, row.start_ns);
+        }
         Ok(())
     }
 
@@ -85,7 +100,7 @@ impl Visitor for Spans {
     }
 
     fn restart(&mut self) -> anyhow::Result<()> {
-        self.0.clear();
+        self.times.clear();
         Ok(())
     }
 }
@@ -98,7 +113,7 @@ pub(super) fn rows(
     session: &Session,
 ) -> Vec<ProcessRow> {
     let mut rows: BTreeMap<u32, ProcessRow> = BTreeMap::new();
-    for (&pid, &(first, last)) in &spans.0 {
+    for (&pid, &(first, last)) in &spans.times {
         rows.entry(pid).or_default().run_ns = last.abs_diff(first);
     }
     if let Some(ledger) = ledger {

@@ -11,7 +11,7 @@ use super::file::AnalysedFile;
 pub use super::file::FileQuestion as Asked;
 use super::tensors::TensorState;
 use super::usage::UsageWriter;
-use super::{Accounts, Selection, classic, diff, present};
+use super::{Accounts, Selection, classic, diff, launches, present};
 use crate::gate::{self, Gate};
 use crate::profile;
 use crate::profile::{Profile, ProfiledMemory, Weight};
@@ -290,8 +290,9 @@ fn answer(
         ReportQuestion::Report(question) => question,
     };
     let is_about_memory = question.is_about_memory();
-    if !is_about_memory && (selection.from_ns.is_some() || selection.to_ns.is_some()) {
-        say("--from and --to select memory events; launches and copies are all shown");
+    let is_about_launches = matches!(question, Asked::Kernels | Asked::Processes | Asked::Summary);
+    if is_about_launches && selection.has_range() && launches::are_only_counted(database)? {
+        say("--from and --to do not select launches: this recording has their number only");
     }
     let is_json = config.format == AnalysisFormat::Json;
     let is_text = config.format == AnalysisFormat::Text;

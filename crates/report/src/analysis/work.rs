@@ -6,14 +6,14 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::Selection;
+use super::launches::LaunchReader;
 use super::processes::Spans;
+use super::range::{self, RecordFilter, TimeRange};
 use crate::activity::{BusyShares, WorkNs};
-use gpuprobe_cuda::{Direction, FUNCTIONS, Op};
+use gpuprobe_cuda::Direction;
 use gpuprobe_engine::activity::by_work::{ByWork, WorkKind};
-use gpuprobe_engine::launches::{LaunchCount, LaunchTarget};
 use gpuprobe_engine::transfers::{CopySelection, Mode};
-use gpuprobe_engine::{Launches, State, Transfers};
-use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_engine::{State, Transfers};
 use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
 use gpuprobe_recording::gpu_rows::{self, RowFilter};
 use gpuprobe_recording::row::{integer, text};
@@ -53,7 +53,7 @@ pub struct GpuTime {
 pub(super) fn read(
     database: &Database,
     session: &Session,
-    selection: &Selection,
+    (selection, range): (&Selection, TimeRange),
     state: &mut State,
 ) -> Result<Vec<GpuTime>> {
     let filter = RowFilter {
@@ -61,9 +61,20 @@ pub(super) fn read(
         device: selection.device,
     };
     let mut gpus = BTreeMap::new();
+    let mut records = RecordFilter::new(range);
+    let mut all: Option<(u64, u64)> = None;
     gpu_rows::each(database, filter, |batch| {
-        busy(batch, &mut gpus);
-        state.activity.batch(batch);
+        busy(batch, range, &mut gpus);
+        if range.is_whole() {
+            state.activity.batch(batch);
+            return;
+        }
+        let times = batch.activities.iter();
+        for (start, end) in times.filter_map(|activity| range::times(&activity.record)) {
+            let (first, last) = all.unwrap_or((start, end));
+            all = Some((first.min(start), last.max(end)));
+        }
+        state.activity.batch(&records.part_of(batch));
     })?;
     for (pid, name) in &session.processes {
         let uid = session.users.get(pid).copied();
@@ -74,11 +85,23 @@ pub(super) fn read(
     for (&pid, &time_ns) in &ends {
         state.activity.end_process(pid, time_ns);
     }
-    launches(database, session, filter, &ends, &mut state.launches)?;
-    copies(database, filter, &mut state.transfers)?;
-    let mut spans = Spans::default();
-    spans.activities(&state.activity);
-    let observed_ns = spans.run_ns().unwrap_or(0);
+    let launches = LaunchReader {
+        database,
+        session,
+        filter,
+        ends: &ends,
+    };
+    launches.read(range, &mut state.launches)?;
+    copies(database, (filter, range), &mut state.transfers)?;
+    let selected = all.and_then(|(first, last)| range.part(first, last));
+    let observed_ns = match range.is_whole() {
+        true => {
+            let mut spans = Spans::default();
+            spans.activities(&state.activity);
+            spans.run_ns().unwrap_or(0)
+        }
+        false => selected.map_or(0, |(first, last)| last.saturating_sub(first)),
+    };
     let named = |device: u32| session.gpus.get(&device.into()).cloned();
     Ok(gpus
         .iter()
@@ -86,7 +109,8 @@ pub(super) fn read(
         .collect())
 }
 
-fn busy(batch: &ActivityBatch, gpus: &mut BTreeMap<u32, ByWork>) {
+/// Adds the work in `range`, of a record that begins before it, too.
+fn busy(batch: &ActivityBatch, range: TimeRange, gpus: &mut BTreeMap<u32, ByWork>) {
     for activity in &batch.activities {
         let (work, device, start_ns, end_ns) = match &activity.record {
             ActivityRecord::Kernel(r) => (WorkKind::Kernel, r.device, r.start_ns, r.end_ns),
@@ -95,8 +119,10 @@ fn busy(batch: &ActivityBatch, gpus: &mut BTreeMap<u32, ByWork>) {
             ActivityRecord::GraphTrace(r) => (WorkKind::Graph, r.device, r.start_ns, r.end_ns),
             _ => continue,
         };
-        let gpu = gpus.entry(device).or_default();
-        gpu.add(work, start_ns, end_ns);
+        if let Some((start_ns, end_ns)) = range.part(start_ns, end_ns) {
+            let gpu = gpus.entry(device).or_default();
+            gpu.add(work, start_ns, end_ns);
+        }
     }
 }
 
@@ -136,77 +162,6 @@ fn ends(database: &Database) -> Result<HashMap<u32, u64>> {
         }
     })?;
     Ok(ends)
-}
-
-/// Launches, as counted at their calls.
-fn launches(
-    database: &Database,
-    session: &Session,
-    filter: RowFilter,
-    ends: &HashMap<u32, u64>,
-    launches: &mut Launches,
-) -> Result<()> {
-    let columns = [
-        "globalPid",
-        "name",
-        "mangled",
-        "handle",
-        "api",
-        "gridX",
-        "gridY",
-        "gridZ",
-        "blockX",
-        "blockY",
-        "blockZ",
-        "launches",
-        "captured",
-        "isGraph",
-    ];
-    database.each("GPUPROBE_LAUNCH_COUNTS", &columns, "", |row| {
-        let Some(process) = integer(row, 0).filter(|&id| filter.includes(Some(id), None)) else {
-            return;
-        };
-        let pid = ids::pid(process);
-        let size = |first: usize| {
-            [0, 1, 2].map(|n| u32::try_from(unsigned(integer(row, first + n))).unwrap_or(0))
-        };
-        let op = match integer(row, 13) {
-            Some(1) => Op::GraphLaunch,
-            _ => Op::Launch,
-        };
-        let name = text(row, 2).or_else(|| text(row, 1).filter(|name| !name.starts_with("0x")));
-        launches.enter(LaunchTarget {
-            key: RawLaunchKey {
-                handle: integer(row, 3).unwrap_or(0).cast_unsigned(),
-                process: pid,
-                row: row_of(&text(row, 4).unwrap_or_default(), op),
-                epoch: 0,
-            },
-            pid,
-            comm: session.processes.get(&pid).map(String::as_str),
-            uid: session.users.get(&pid).copied(),
-            exited: ends.contains_key(&pid),
-            mangled: name.filter(|_| op == Op::Launch).map(Into::into),
-            counted: LaunchCount {
-                runs: unsigned(integer(row, 11)),
-                captured: unsigned(integer(row, 12)),
-                grid: size(5),
-                block: size(8),
-                ..LaunchCount::default()
-            },
-        });
-    })
-}
-
-/// Row of the function `symbol` with operation `op`; if it is unknown, of another function with
-/// `op`.
-fn row_of(symbol: &str, op: Op) -> u16 {
-    let functions = || FUNCTIONS.iter().enumerate().filter(|(_, f)| f.op == op);
-    let known = functions().find(|(_, function)| function.symbol == symbol);
-    let row = known
-        .or_else(|| functions().next())
-        .map_or(0, |(row, _)| row);
-    u16::try_from(row).unwrap_or(0)
 }
 
 /// The table of copies, as called.
@@ -289,8 +244,13 @@ pub(crate) fn each_copy(
 }
 
 /// Copies, as recorded at their calls.
-fn copies(database: &Database, filter: RowFilter, transfers: &mut Transfers) -> Result<()> {
+fn copies(
+    database: &Database,
+    (filter, range): (RowFilter, TimeRange),
+    transfers: &mut Transfers,
+) -> Result<()> {
     each_copy(database, filter, |copy| match copy.outcome {
+        _ if !range.has(copy.start_ns) => {}
         CopyOutcome::Failed => transfers.failed_calls += 1,
         CopyOutcome::Captured => transfers.captured += 1,
         CopyOutcome::Ran => {

@@ -63,7 +63,8 @@ pub(super) struct RunData {
 
 #[derive(Debug, Serialize)]
 pub(super) struct LostData {
-    pub(super) complete: bool,
+    /// `None` if that is unknown.
+    pub(super) complete: Option<bool>,
     pub(super) sentence: String,
 }
 

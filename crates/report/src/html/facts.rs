@@ -89,14 +89,17 @@ pub(super) fn traced(report: &Report, events: u64, kernels: &[KernelData], bins:
 }
 
 pub(super) fn lost(database: &Database, report: &Report) -> LostData {
-    let complete = !report.lost.any();
-    let sentence = match complete {
-        false => format!(
-            "LOST EVENTS, the figures are incomplete: {}.",
-            crate::describe_lost(&report.lost)
-        ),
-        true if database.is_ours() => "Nothing was lost.".to_owned(),
-        true => "The file does not tell whether events were lost.".to_owned(),
+    let (complete, sentence) = match report.lost.any() {
+        true => {
+            let lost = crate::describe_lost(&report.lost);
+            let sentence = format!("LOST EVENTS, the figures are incomplete: {lost}.");
+            (Some(false), sentence)
+        }
+        false if database.is_ours() => (Some(true), "Nothing was lost.".to_owned()),
+        false => {
+            let sentence = "Whether events were lost is unknown: exports of nsys do not tell.";
+            (None, sentence.to_owned())
+        }
     };
     LostData { complete, sentence }
 }

@@ -3,19 +3,9 @@
 use anyhow::Result;
 
 use super::bins::Bins;
+use crate::analysis::range::TIMED;
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session};
-
-/// Tables with times, and their columns of begin and end.
-const TIMED: [(&str, &str, &str); 7] = [
-    (MEMORY, "start", "start"),
-    ("CUPTI_ACTIVITY_KIND_KERNEL", "start", "end"),
-    ("CUPTI_ACTIVITY_KIND_MEMCPY", "start", "end"),
-    ("CUPTI_ACTIVITY_KIND_MEMSET", "start", "end"),
-    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start", "end"),
-    ("GPUPROBE_COPIES", "t0", "t1"),
-    ("GPUPROBE_TENSORS", "t0", "t0"),
-];
 
 /// Bins from the first to the last event of any kind, and the session time of the first memory event.
 pub(super) fn span(database: &Database, session: &Session) -> Result<(Bins, i64)> {

@@ -9,9 +9,11 @@ use anyhow::Result;
 use super::bins::{Bins, SumsByBin, bucket};
 use super::document::{CopyData, KernelData};
 use crate::analysis::Selection;
+use crate::analysis::launches;
+use crate::analysis::range::TimeRange;
 use crate::analysis::work::{CALLED_COPIES, CopyOutcome, each_copy};
 use crate::names::simplify;
-use gpuprobe_cuda::{Direction, nsys};
+use gpuprobe_cuda::{Direction, Op, nsys};
 use gpuprobe_engine::activity::by_work::{ByWork, WorkKind};
 use gpuprobe_engine::transfers::Mode;
 use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
@@ -47,6 +49,8 @@ pub(super) struct WorkByBin<'a> {
     /// Copies as called, or as run if calls were not recorded.
     copies: BTreeMap<(u32, u8, &'static str), (CopyKey, Copied)>,
     takes_gpu_copies: bool,
+    /// Kernels are single launches, without durations.
+    is_launched: bool,
     busy: BTreeMap<u32, Vec<ByWork>>,
 }
 
@@ -54,6 +58,7 @@ pub(super) struct WorkByBin<'a> {
 #[derive(Default)]
 pub(super) struct GpuWork {
     kernels: Vec<(u32, String, KernelBins)>,
+    is_launched: bool,
     copies: Vec<(CopyKey, Copied)>,
     /// Nanoseconds by device and bin: kernels, copies, sets, graphs, any.
     pub(super) busy: BTreeMap<u32, Vec<[u64; 5]>>,
@@ -81,14 +86,18 @@ impl GpuWork {
             kernels: HashMap::new(),
             copies: BTreeMap::new(),
             takes_gpu_copies: !database.has_rows(CALLED_COPIES)?,
+            is_launched: false,
             busy: BTreeMap::new(),
         };
         gpu_rows::each(database, filter, |batch| work.batch(batch))?;
         work.called_copies(database, filter)?;
+        if work.kernels.is_empty() && launches::has_times(database)? {
+            work.launches(database, filter)?;
+        }
         Ok(work.finish())
     }
 
-    /// Whether runs of kernels were recorded.
+    /// Whether runs or launches of kernels were recorded one by one.
     pub(super) fn has_runs(&self) -> bool {
         !self.kernels.is_empty()
     }
@@ -126,6 +135,7 @@ impl GpuWork {
 
     /// Kernels by descending time, and copies.
     pub(super) fn into_documents(self) -> (Vec<KernelData>, Vec<CopyData>) {
+        let is_timed = !self.is_launched;
         let kernels = self.kernels.into_iter().map(|(pid, name, kernel)| {
             let [runs, total_ns] = kernel.runs.total();
             KernelData {
@@ -133,9 +143,9 @@ impl GpuWork {
                 short: simplify(&name),
                 name,
                 launches: runs.unsigned_abs(),
-                total_ns: Some(total_ns.unsigned_abs()),
+                total_ns: is_timed.then_some(total_ns.unsigned_abs()),
                 changes: Some(kernel.runs.flat()),
-                histogram: Some(kernel.durations.flat_with_keys()),
+                histogram: is_timed.then(|| kernel.durations.flat_with_keys()),
             }
         });
         let copies = self
@@ -197,6 +207,10 @@ impl WorkByBin<'_> {
                     let key = (batch.pid, nsys::direction(copy.copy_kind), mode.name());
                     self.copied(key, start, copy.size_bytes, ns);
                 }
+                ActivityRecord::Memset(set) if self.takes_gpu_copies => {
+                    let key = (batch.pid, Direction::Set, "");
+                    self.copied(key, start, set.size_bytes, ns);
+                }
                 _ => {}
             }
         }
@@ -239,10 +253,33 @@ impl WorkByBin<'_> {
         })
     }
 
+    /// Launches of kernels, one by one, unless some were lost.
+    fn launches(&mut self, database: &Database, filter: RowFilter) -> Result<()> {
+        let mut found = 0;
+        launches::each_single(database, filter, TimeRange::default(), |one| {
+            if one.kernel.op == Op::Launch && !one.is_captured {
+                let bin = self.bins.of(one.start_ns.saturating_sub(self.first_ns));
+                let key = (one.kernel.pid, Some(one.kernel.name()));
+                found += 1;
+                self.kernels
+                    .entry(key)
+                    .or_default()
+                    .runs
+                    .add(bin, 0, [1, 0]);
+            }
+        })?;
+        self.is_launched = found == launches::count_of_kernels(database, filter)?;
+        if !self.is_launched {
+            self.kernels.clear();
+        }
+        Ok(())
+    }
+
     fn finish(self) -> GpuWork {
         let mut kernels: Vec<_> = self.kernels.into_iter().collect();
         let rank = |(pid, _): &(u32, Option<Arc<str>>), kernel: &KernelBins| {
-            (Reverse(kernel.runs.total()[1]), *pid)
+            let [runs, ns] = kernel.runs.total();
+            (Reverse((ns, runs)), *pid)
         };
         kernels.sort_by(|(a, one), (b, other)| {
             rank(a, one)
@@ -274,6 +311,7 @@ impl WorkByBin<'_> {
         });
         GpuWork {
             kernels,
+            is_launched: self.is_launched,
             copies: self.copies.into_values().collect(),
             busy: busy.collect(),
         }

@@ -150,43 +150,26 @@ fn process_report(
     options: &Options,
     sources: ReportSources<'_>,
 ) -> ProcessReport {
-    let ReportSources {
-        clock,
-        history,
-        symbols,
-        ..
-    } = sources;
     let options = &options.of_process(process.pid);
-    let groups = SiteGroups::of(process, options.view.groups_by_lines(), symbols);
-    let (sites, omitted, filtered) =
-        site_reports(Holder::Process(process), &groups, options, sources);
-    let BytesByOwner { owners, pools } = owners::held(process, symbols);
-    let (sites, functions) = if options.lists_sites() {
-        (Some(sites), Vec::new())
-    } else {
-        (None, sites)
-    };
+    let mut report = sums_of(process, options, sources);
+    if options.lists(process.pid) {
+        add_details(&mut report, process, options, sources);
+    }
+    report
+}
+
+/// A process and what it holds in all.
+fn sums_of(process: &Process, options: &Options, sources: ReportSources<'_>) -> ProcessReport {
+    let ReportSources { clock, history, .. } = sources;
     let identity = &process.identity;
-    let devices = process.devices().into_iter().map(|(index, total)| {
-        let device = index.map(|index| identity.device(index));
-        device_report(index, device.unwrap_or_default(), total)
-    });
-    let devices: Vec<_> = devices.collect();
-    let device_kinds = process.device_kinds().into_iter();
-    let device_kinds = device_kinds.map(|(index, kind, total)| {
-        let device = index.map(|index| identity.device(index));
-        (
-            device_report(index, device.unwrap_or_default(), total),
-            kind,
-        )
-    });
+    let devices = devices_of(process);
     let (nvml, nvml_age_ns) = nvml_of(process, options, sources);
     let used = sources
         .usage
         .filter(|_| !process.exited)
         .and_then(|usage| usage.processes.get(&process.pid));
     let age = |ns: u64| options.now_ns.saturating_sub(ns);
-    let mut report = ProcessReport {
+    ProcessReport {
         pid: process.pid,
         uid: process.uid,
         user: identity.user.clone(),
@@ -213,25 +196,52 @@ fn process_report(
         peak_bytes: process.peak_bytes,
         kinds: LiveByKind(process.totals.kinds().collect()),
         devices,
-        device_kinds: device_kinds.collect(),
-        owners,
         reserved_address_bytes: process.physical.reserved_bytes(),
         modules: process.modules() as u64,
-        pools: process.pools.iter().map(pool_report).collect(),
         nvml,
-        threads: thread_reports(process, clock, options, (&groups, symbols)),
-        sites,
-        functions,
-        omitted,
-        filtered,
-        pytorch: Vec::new(),
-        tensorflow: Vec::new(),
-        framework_pools: pools,
-        imported_from: process.imported_from(),
         contexts: judge_contexts(process, options),
-    };
+        ..ProcessReport::default()
+    }
+}
+
+/// Adds what the memory of a process consists of.
+fn add_details(
+    report: &mut ProcessReport,
+    process: &Process,
+    options: &Options,
+    sources: ReportSources<'_>,
+) {
+    let ReportSources { clock, symbols, .. } = sources;
+    report.has_details = true;
+    let groups = SiteGroups::of(process, options.view.groups_by_lines(), symbols);
+    let (sites, omitted, filtered) =
+        site_reports(Holder::Process(process), &groups, options, sources);
+    (report.omitted, report.filtered) = (omitted, filtered);
+    match options.lists_sites() {
+        true => report.sites = Some(sites),
+        false => report.functions = sites,
+    }
+    let BytesByOwner { owners, pools } = owners::held(process, symbols);
+    (report.owners, report.framework_pools) = (owners, pools);
+    let device_kinds = process.device_kinds().into_iter();
+    let device_kinds = device_kinds.map(|(index, kind, total)| {
+        let device = index.map(|index| process.identity.device(index));
+        let device = device_report(index, device.unwrap_or_default(), total);
+        (device, kind)
+    });
+    report.device_kinds = device_kinds.collect();
+    report.pools = process.pools.iter().map(pool_report).collect();
+    report.threads = thread_reports(process, clock, options, (&groups, symbols));
+    report.imported_from = process.imported_from();
     report.learn_tensors(pytorch::reports(process, options, sources));
-    report
+}
+
+fn devices_of(process: &Process) -> Vec<DeviceReport> {
+    let devices = process.devices().into_iter().map(|(index, total)| {
+        let device = index.map(|index| process.identity.device(index));
+        device_report(index, device.unwrap_or_default(), total)
+    });
+    devices.collect()
 }
 
 /// Verdict on the contexts that a process creates, if there are any.

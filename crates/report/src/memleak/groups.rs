@@ -1,8 +1,11 @@
 //! Grouping of the call sites of a process.
 
+use std::cmp::Reverse;
+
 use hashbrown::HashMap;
 
 use gpuprobe_cuda::Belongs;
+use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_engine::{CallSite, Process};
 use gpuprobe_model::stack::{Location, ModuleId, Symbolize};
 
@@ -78,6 +81,32 @@ impl SiteGroups {
     pub(super) fn is_ungrouped(&self) -> bool {
         (0..).zip(&self.ids).all(|(number, id)| number == *id)
     }
+}
+
+/// The `count` groups of sites of `process` with the most GPU memory: the numbers of their sites in the engine.
+pub(crate) fn largest(process: &Process, groups: &SiteGroups, count: usize) -> Vec<Vec<u32>> {
+    let mut places: HashMap<u32, usize> = HashMap::new();
+    let mut found: Vec<(MemorySums, Vec<u32>)> = Vec::new();
+    for (number, site) in (0..).zip(process.sites.iter()) {
+        let place = *places.entry(groups.id(number)).or_insert(found.len());
+        match found.get_mut(place) {
+            Some((live, members)) => {
+                live.merge(site.live);
+                members.push(number);
+            }
+            None => found.push((site.live, vec![number])),
+        }
+    }
+    found.retain(|(live, _)| !live.is_empty());
+    let key = |(live, members): &(MemorySums, Vec<u32>)| {
+        let (gpu, all) = (Reverse(live.gpu.bytes), Reverse(live.all().bytes));
+        (gpu, all, members[0])
+    };
+    if count < found.len() {
+        found.select_nth_unstable_by_key(count, key);
+        found.truncate(count);
+    }
+    found.into_iter().map(|(_, members)| members).collect()
 }
 
 /// Looks up the Python lines of one process, each once.

@@ -11,7 +11,6 @@ mod sites;
 mod threads;
 mod untraced;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
@@ -28,8 +27,8 @@ use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::GpuMemory;
 
 pub(super) use build::build;
-pub(crate) use groups::SiteGroups;
 pub(super) use groups::side;
+pub(crate) use groups::{SiteGroups, largest};
 pub use nvml::NvmlUsage;
 pub(super) use nvml::tracked;
 pub use peak::Peak;
@@ -39,6 +38,7 @@ pub use site::{KernelStep, LeftOut, SiteReport};
 pub(crate) use sites::Holder;
 pub(crate) use sites::stack_of;
 pub(super) use sites::{needed_locations, shown};
+pub use threads::{AllocationReport, ThreadReport};
 
 /// Live memory, and counts of memory calls.
 #[derive(Clone, Debug, Serialize)]
@@ -208,7 +208,7 @@ pub struct DeviceReport {
 }
 
 /// A process that uses GPU memory.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ProcessReport {
     /// Process id (tgid) on the host.
     pub pid: u32,
@@ -222,6 +222,9 @@ pub struct ProcessReport {
     pub command: Option<String>,
     /// Whether it has ended or called `exec`; its live memory was never freed.
     pub exited: bool,
+    /// Whether more than its sums is listed.
+    #[serde(skip)]
+    pub has_details: bool,
     /// Whether it was traced. If not, it is listed because it uses a GPU or has CUDA loaded.
     pub traced: bool,
     /// Whether it was traced from its start.
@@ -356,82 +359,6 @@ pub struct PoolReport {
     /// Bytes reserved, as last reported by the driver; `None` if the program never queried it, or
     /// if the value is known to be outdated.
     pub reserved_bytes: Option<u64>,
-}
-
-/// A thread with live allocations.
-#[derive(Clone, Debug, Serialize)]
-pub struct ThreadReport {
-    /// Thread id; `None` if a file does not have it.
-    pub tid: Option<u32>,
-    /// Name (comm) of the thread, if known.
-    pub comm: Option<String>,
-    /// Live memory that the thread allocated.
-    #[serde(flatten)]
-    pub live: LiveMemory,
-    /// Its largest allocations, in descending order; `--top` limits their number.
-    pub allocations: Vec<AllocationReport>,
-    /// Number of allocations omitted by `--top`.
-    pub omitted_allocations: u64,
-    /// Bytes of the omitted allocations.
-    pub omitted_bytes: u64,
-    /// Allocations excluded by the age and size filters.
-    #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
-    pub filtered: Option<LeftOut>,
-}
-
-/// One live allocation of a thread.
-#[derive(Clone, Debug, Serialize)]
-pub struct AllocationReport {
-    /// Device address, host address, or handle of an array, `0x...` in JSON. For memory behind a
-    /// handle, its lowest mapped address, or 0.
-    #[serde(serialize_with = "hex")]
-    pub address: u64,
-    /// Bytes requested by the program.
-    pub bytes: u64,
-    /// Device index as CUDA numbers it in the process, if known; `None` for host memory.
-    pub device: Option<u16>,
-    /// Kind of memory, by name in JSON.
-    #[serde(serialize_with = "kind_name")]
-    pub kind: MemoryKind,
-    /// Whether it is host memory.
-    #[serde(skip)]
-    pub at_host: bool,
-    /// The allocating function, as the user called it.
-    pub api: Cow<'static, str>,
-    /// Id of its call site, if stacks are captured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub site: Option<u32>,
-    /// When it was allocated; `None` if a file has no times of day.
-    #[serde(serialize_with = "clock_micros")]
-    pub time: Option<DateTime<FixedOffset>>,
-    /// When it was allocated, nanoseconds of the clock of events.
-    #[serde(skip)]
-    pub time_ns: u64,
-    /// Whether the size is computed from a descriptor; the driver may allocate more.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub computed: bool,
-    /// Mangled name of the device variable.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The handle of physical memory.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "optional_hex"
-    )]
-    pub handle: Option<u64>,
-    /// Bytes of it that are mapped, summed over all mappings.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mapped_bytes: Option<u64>,
-    /// Handle of the pool that it is from.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "optional_hex"
-    )]
-    pub pool: Option<u64>,
-}
-
-fn kind_name<S: Serializer>(kind: &MemoryKind, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(kind.name())
 }
 
 fn optional_hex<S: Serializer>(number: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {

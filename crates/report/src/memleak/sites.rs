@@ -156,7 +156,7 @@ impl<'a> Holder<'a> {
     }
 
     /// Verdict on these sites at `now_ns`, or at the end of the process.
-    pub(super) fn judge(self, sites: &[u32], now_ns: u64) -> Option<Judgement> {
+    pub(crate) fn judge(self, sites: &[u32], now_ns: u64) -> Option<Judgement> {
         let (Self::Process(process) | Self::Allocator(process, _)) = self;
         let now_ns = process.ended_ns.unwrap_or(now_ns);
         verdict::judge(&self.sites().sites.shape(sites, now_ns))
@@ -346,6 +346,7 @@ pub(crate) fn needed_locations(
         }
     };
     let processes = ledger.living().chain(ledger.ended(options.is_final));
+    let processes = processes.filter(|process| options.lists(process.pid));
     let holders = processes.flat_map(|process| {
         let allocators = process.tensors.iter().map(|allocator| &allocator.blocks);
         std::iter::once(process).chain(allocators)

@@ -1,7 +1,7 @@
 //! Processes that use a GPU and have not been traced.
 
 use super::build::gpu_shares;
-use super::{LiveByKind, LiveMemory, NvmlUsage, ProcessReport};
+use super::{NvmlUsage, ProcessReport};
 use crate::Options;
 use gpuprobe_model::container::pod_uid_in;
 use gpuprobe_model::{GpuUsage, Untraced};
@@ -31,40 +31,12 @@ fn report(pid: u32, process: &Untraced, usage: &GpuUsage) -> ProcessReport {
         user: identity.user.clone(),
         comm: Some(process.comm.clone()),
         command: identity.command.clone(),
-        exited: false,
-        traced: false,
-        from_start: false,
-        traced_seconds: 0.0,
         container_pid: identity.container_pid,
         cgroup: identity.cgroup.clone(),
         container: identity.container.clone(),
         pod_uid: identity.cgroup.as_deref().and_then(pod_uid_in),
-        live: LiveMemory::default(),
-        change_bytes: None,
-        change_bytes_per_minute: None,
-        peak_bytes: 0,
-        peak_time: None,
-        peak_age_ns: None,
-        ended_age_ns: None,
-        kinds: LiveByKind::default(),
-        devices: Vec::new(),
-        device_kinds: Vec::new(),
-        owners: Vec::new(),
         gpus: gpu_shares(&[], used.map_or(&[][..], Vec::as_slice)),
-        reserved_address_bytes: 0,
-        modules: 0,
-        pools: Vec::new(),
         nvml: used.map(|used| NvmlUsage::of(0, used, context)),
-        nvml_age_ns: None,
-        threads: Vec::new(),
-        sites: None,
-        functions: Vec::new(),
-        omitted: None,
-        pytorch: Vec::new(),
-        tensorflow: Vec::new(),
-        framework_pools: Vec::new(),
-        imported_from: Vec::new(),
-        contexts: None,
-        filtered: None,
+        ..ProcessReport::default()
     }
 }

@@ -154,6 +154,7 @@ impl Host {
             host_wide: true,
             now_ns: self.time_ns,
             detail: None,
+            only_detail: false,
             is_final: false,
             since_last: Duration::from_secs(1),
             since_start: Duration::from_secs(1),

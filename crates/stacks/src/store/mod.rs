@@ -438,7 +438,8 @@ impl Taken {
     /// Removes ended processes whose exit event was lost.
     pub fn sweep(&mut self, is_alive: impl Fn(u32) -> bool) {
         let pids = self.spaces.pids().chain(self.processes.keys().copied());
-        let gone: HashSet<_> = pids.filter(|pid| !is_alive(*pid)).collect();
+        let mut gone: HashSet<_> = pids.collect();
+        gone.retain(|pid| !is_alive(*pid));
         // Calls of a process that has just ended may still be in the ring: removed at the second sweep.
         let before = std::mem::replace(&mut self.suspects, gone);
         let still: Vec<_> = self.suspects.intersection(&before).copied().collect();

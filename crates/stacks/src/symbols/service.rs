@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::source::{self, ProcessFiles, SourceLine};
+use super::source::{self, ProcessFiles, SourceExcerpt, SourceLine, SourcePlace, WantedExcerpt};
 use super::{ResolvedFrames, SymbolRequest, Symbolizer};
 use crate::Module;
 use crate::reader::{FileReader, Opener, ReaderHost, ReaderKind, Wanted};
@@ -28,6 +28,7 @@ enum ServiceMessage {
 #[derive(Debug)]
 enum InFile {
     Line(SourceLine),
+    Excerpt(WantedExcerpt),
     PerfMap(u32),
 }
 
@@ -38,6 +39,7 @@ pub struct Service {
     requests: Sender<ServiceMessage>,
     files: Sender<InFile>,
     answers: Receiver<ResolvedFrames>,
+    excerpts: Receiver<SourceExcerpt>,
     outstanding: usize,
 }
 
@@ -50,6 +52,7 @@ impl Service {
         let (requests, received) = channel();
         let (files, wanted) = channel();
         let (sender, answers) = channel();
+        let (of_excerpts, excerpts) = channel();
         let opener = Opener::new(place);
         let of_files = (opener.clone(), requests.clone(), sender.clone());
         thread::Builder::new()
@@ -57,7 +60,7 @@ impl Service {
             .spawn(move || {
                 privileges::keep_only_here(&[LOOK, AS_OTHERS]);
                 let (opener, maps, answers) = of_files;
-                open_files(&opener, &wanted, &maps, &answers);
+                open_files(&opener, &wanted, &maps, (&answers, &of_excerpts));
             })?;
         thread::Builder::new()
             .name("symbols".into())
@@ -71,6 +74,7 @@ impl Service {
             requests,
             files,
             answers,
+            excerpts,
             outstanding: 0,
         })
     }
@@ -100,6 +104,19 @@ impl Service {
             files,
         };
         self.outstanding += usize::from(self.files.send(InFile::Line(line)).is_ok());
+    }
+
+    /// Requests the source lines around `place` from `files`, without blocking.
+    pub fn request_excerpt(&self, place: SourcePlace, files: Arc<ProcessFiles>) {
+        // Fails only if the thread has ended.
+        let _ = self
+            .files
+            .send(InFile::Excerpt(WantedExcerpt { place, files }));
+    }
+
+    /// The excerpts read since the last call.
+    pub fn excerpts(&self) -> impl Iterator<Item = SourceExcerpt> {
+        self.excerpts.try_iter()
     }
 
     /// Requests to open the perf map of process `pid`.
@@ -188,11 +205,15 @@ fn open_files(
     opener: &Opener,
     wanted: &Receiver<InFile>,
     maps: &Sender<ServiceMessage>,
-    answers: &Sender<ResolvedFrames>,
+    (answers, excerpts): (&Sender<ResolvedFrames>, &Sender<SourceExcerpt>),
 ) {
     for wanted in wanted {
         let sent = match wanted {
             InFile::Line(line) => answers.send(source::read(opener, line)).is_ok(),
+            InFile::Excerpt(wanted) => {
+                let excerpt = source::read_excerpt(opener, wanted);
+                excerpts.send(excerpt).is_ok()
+            }
             InFile::PerfMap(pid) => {
                 let map = opener.open(&Wanted::PerfMap(pid), None);
                 map.is_none_or(|map| maps.send(ServiceMessage::Keep(pid, map)).is_ok())

@@ -1,17 +1,15 @@
 //! Tables: columns, rows that can be sorted and filtered, and how they are drawn.
 
-use std::cmp::Ordering;
-
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
-use ratatui_core::style::Style;
 use ratatui_core::text::Line;
 
-use gpuprobe_model::text::printable;
 use gpuprobe_os::color::Tone;
 use gpuprobe_report::names::cut;
 
+use super::cell::GridCell;
 use super::look::Theme;
+use crate::series::FigureSeries;
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
@@ -43,75 +41,34 @@ impl GridColumn {
     }
 }
 
-/// Sort key of a cell.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum SortKey {
-    Number(f64),
-    Text(String),
-}
-
-impl SortKey {
-    /// Larger numbers and earlier names first.
-    fn order(&self, other: &Self) -> Ordering {
-        match (self, other) {
-            (Self::Number(a), Self::Number(b)) => b.total_cmp(a),
-            (Self::Text(a), Self::Text(b)) => a.cmp(b),
-            (Self::Number(_), Self::Text(_)) => Ordering::Less,
-            (Self::Text(_), Self::Number(_)) => Ordering::Greater,
-        }
-    }
-}
-
-/// A cell of a table.
-#[derive(Clone, Debug)]
-pub(crate) struct GridCell {
-    pub(crate) line: Line<'static>,
-    pub(crate) key: SortKey,
-}
-
-impl GridCell {
-    /// A number as text.
-    pub(crate) fn number(text: impl Into<String>, value: f64) -> Self {
-        Self {
-            line: Line::from(text.into()),
-            key: SortKey::Number(value),
-        }
-    }
-
-    /// A name, which a traced program may have chosen.
-    pub(crate) fn name(text: &str) -> Self {
-        Self {
-            line: Line::from(printable(text)),
-            key: SortKey::Text(text.to_lowercase()),
-        }
-    }
-
-    pub(crate) fn styled(mut self, style: Style) -> Self {
-        self.line = self.line.style(style);
-        self
-    }
-}
-
 /// A row, with an id that it keeps in later reports.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
+pub(crate) struct Row<'a> {
     pub(crate) id: u64,
-    pub(crate) cells: Vec<GridCell>,
+    pub(crate) cells: Vec<GridCell<'a>>,
     /// Drawn dim.
     pub(crate) is_dim: bool,
 }
 
 /// A table.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Grid {
+pub(crate) struct Grid<'a> {
     pub(crate) columns: &'static [GridColumn],
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<Row<'a>>,
     /// Shown where there are no rows.
     pub(crate) nothing: &'static str,
     /// Shown below the rows: what is not in them.
     pub(crate) rest: Option<String>,
     /// The column by which rows are sorted at first.
     pub(crate) sort: usize,
+}
+
+/// How and where a table is drawn.
+#[derive(Clone, Copy)]
+pub(crate) struct Canvas<'a> {
+    pub(crate) series: &'a FigureSeries,
+    pub(crate) theme: Theme,
+    pub(crate) area: Rect,
 }
 
 /// How a table is looked at.
@@ -122,7 +79,7 @@ pub(crate) struct Look {
     /// Its place.
     pub(crate) place: usize,
     /// The first row on the screen.
-    first: usize,
+    pub(crate) first: usize,
     /// Rows that the screen has.
     pub(crate) height: usize,
     /// The column sorted by, if one was chosen, and whether backwards.
@@ -138,7 +95,7 @@ pub(crate) struct Look {
 
 impl Look {
     /// Moves the selection by so many rows.
-    pub(crate) fn step(&mut self, ordered: &[usize], grid: &Grid, by: isize) {
+    pub(crate) fn step(&mut self, ordered: &[usize], grid: &Grid<'_>, by: isize) {
         self.place = self.place.saturating_add_signed(by);
         self.place = self.place.min(ordered.len().saturating_sub(1));
         self.selected = ordered.get(self.place).map(|&row| grid.rows[row].id);
@@ -154,7 +111,7 @@ impl Look {
     }
 
     /// Chooses the column to the left or right of the one sorted by, among those shown.
-    pub(crate) fn sort_by(&mut self, grid: &Grid, shown: &[usize], by: isize) {
+    pub(crate) fn sort_by(&mut self, grid: &Grid<'_>, shown: &[usize], by: isize) {
         let now = self.sort.unwrap_or(grid.sort);
         let place = shown.iter().position(|&column| column == now).unwrap_or(0);
         let place = place.saturating_add_signed(by);
@@ -163,7 +120,7 @@ impl Look {
     }
 }
 
-impl Grid {
+impl Grid<'_> {
     /// The rows that are shown, in order.
     pub(crate) fn ordered(
         &self,
@@ -171,20 +128,21 @@ impl Grid {
         parent_of: impl Fn(u64) -> Option<u64>,
     ) -> Vec<usize> {
         let wanted = look.filter.to_lowercase();
-        let is_wanted = |row: &Row| {
-            let has = |cell: &GridCell| cell.line.to_string().to_lowercase().contains(&wanted);
+        let is_wanted = |row: &Row<'_>| {
+            let has = |cell: &GridCell<'_>| cell.text().to_lowercase().contains(&wanted);
             wanted.is_empty() || row.cells.iter().any(has)
         };
         let mut ordered: Vec<_> = (0..self.rows.len())
             .filter(|&row| is_wanted(&self.rows[row]))
             .collect();
         let column = look.sort.unwrap_or(self.sort);
-        let key = |row: usize| self.rows[row].cells.get(column).map(|cell| &cell.key);
+        let key = |row: &Row<'_>| row.cells.get(column).map(GridCell::key);
+        let keys: Vec<_> = self.rows.iter().map(key).collect();
         ordered.sort_by(|&a, &b| {
-            let order = match (key(a), key(b)) {
-                (Some(a), Some(b)) => a.order(b),
-                _ => Ordering::Equal,
-            };
+            let (a, b) = (keys[a].as_ref(), keys[b].as_ref());
+            let order = a
+                .zip(b)
+                .map_or(std::cmp::Ordering::Equal, |(a, b)| a.order(b));
             match look.is_reversed {
                 true => order.reverse(),
                 false => order,
@@ -240,10 +198,10 @@ impl Grid {
         &self,
         ordered: &[usize],
         look: &mut Look,
-        theme: Theme,
-        area: Rect,
+        canvas: Canvas<'_>,
         buffer: &mut Buffer,
     ) {
+        let Canvas { theme, area, .. } = canvas;
         if area.height == 0 {
             return;
         }
@@ -267,7 +225,15 @@ impl Grid {
         let visible = ordered.iter().enumerate().skip(look.first);
         for ((place, &row), y) in visible.take(look.height).zip(area.y + 1..) {
             let line = Rect::new(area.x, y, area.width, 1);
-            self.draw_row(&self.rows[row], &shown, theme, line, buffer);
+            self.draw_row(
+                &self.rows[row],
+                &shown,
+                Canvas {
+                    area: line,
+                    ..canvas
+                },
+                buffer,
+            );
             if place == look.place {
                 buffer.set_style(line, theme.selected());
             }
@@ -309,22 +275,26 @@ impl Grid {
 
     fn draw_row(
         &self,
-        row: &Row,
+        row: &Row<'_>,
         shown: &[(usize, u16)],
-        theme: Theme,
-        line: Rect,
+        canvas: Canvas<'_>,
         buffer: &mut Buffer,
     ) {
-        let mut x = line.x;
+        let Canvas {
+            series,
+            theme,
+            area,
+        } = canvas;
+        let mut x = area.x;
         for &(place, width) in shown {
             if let (Some(cell), Some(column)) = (row.cells.get(place), self.columns.get(place)) {
-                let at = Rect::new(x, line.y, width, 1);
-                set(&cell.line, column.is_number, at, buffer);
+                let at = Rect::new(x, area.y, width, 1);
+                set(&cell.line(series, theme), column.is_number, at, buffer);
             }
             x = x.saturating_add(width + 1);
         }
         if row.is_dim {
-            buffer.set_style(line, theme.tone(Tone::Dim));
+            buffer.set_style(area, theme.tone(Tone::Dim));
         }
     }
 }

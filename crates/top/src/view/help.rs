@@ -6,6 +6,7 @@ use ratatui_core::text::{Line, Span};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_os::color::Tone;
 
+use super::ScreenConfig;
 use super::look::{Theme, mark};
 
 const KEYS: &[(&str, &str)] = &[
@@ -36,6 +37,13 @@ const KEYS: &[(&str, &str)] = &[
     ),
     ("q, ctrl-c", "quit"),
 ];
+const MOUSE: &[(&str, &str)] = &[
+    (
+        "click",
+        "select a row, open a tab, or sort by a column; a second click opens the row or sorts the other way round",
+    ),
+    ("wheel", "scroll"),
+];
 const LIVE: &[(&str, &str)] = &[
     ("space", "pause the view; tracing goes on"),
     ("r", "start a recording of the process, or stop it"),
@@ -47,18 +55,22 @@ const REPLAY: &[(&str, &str)] = &[
 ];
 const NOTES: &[&str] = &[
     "HELD is live GPU memory, % its share of the memory of the GPUs that it is on; PER MIN is its change over the \
-     last minute. VERDICT is the gravest of the listed call sites (gpuprobe explain). LAUNCH/S and GB/S are since the \
+     last minute. VERDICT is the gravest of the 20 largest call sites (gpuprobe explain), judged every five seconds. LAUNCH/S and GB/S are since the \
      last report. LOST counts events of the process that were lost.",
     "GPUs: used of total as nvidia-smi has it, tracked by gpuprobe, other: everything else; busy: time with a kernel. \
      The curve is the used memory of the last two minutes.",
 ];
 
 /// The lines of the help, `columns` wide.
-pub(crate) fn lines(is_replay: bool, columns: usize, theme: Theme) -> Vec<Line<'static>> {
+pub(crate) fn lines(config: ScreenConfig, columns: usize) -> Vec<Line<'static>> {
+    let theme = Theme {
+        colored: config.colored,
+    };
     let heading = |text: &str| Line::styled(text.to_owned(), theme.tone(Tone::Heading));
     let mut lines = vec![heading("keys")];
-    let others = if is_replay { REPLAY } else { LIVE };
-    for (keys, what) in KEYS.iter().chain(others) {
+    let others = if config.is_replay { REPLAY } else { LIVE };
+    let mouse = if config.mouse { MOUSE } else { &[] };
+    for (keys, what) in KEYS.iter().chain(others).chain(mouse) {
         let room = columns.saturating_sub(20);
         for (place, part) in wrapped(what, room).into_iter().enumerate() {
             let keys = if place == 0 { keys } else { "" };

@@ -1,8 +1,9 @@
 //! Effects of keys on the view.
 
+use super::TopView;
 use super::grid::Look;
+use super::pages::OpenPage;
 use super::process::{Tab, site_of};
-use super::{OpenPage, TopView};
 use crate::feed::Request;
 use crate::keys::Key;
 
@@ -12,16 +13,29 @@ const STEPS: (f64, f64) = (10.0, 60.0);
 impl TopView {
     /// Handles a key; returns what the source is to do.
     pub(crate) fn key(&mut self, key: Key) -> Vec<Request> {
-        let before = self.detail();
+        let before = self.pages.detail();
         self.message = None;
-        let mut requests = match self.is_typing() {
-            true => {
-                self.type_filter(key);
-                Vec::new()
+        let mut requests: Vec<_> = match key {
+            Key::Wheel(rows) => {
+                self.step(rows);
+                None
             }
-            false => self.command(key).into_iter().collect(),
-        };
-        let detail = self.detail();
+            Key::Click { x, y } => {
+                self.click(x, y);
+                None
+            }
+            key if self.is_typing() => {
+                self.type_filter(key);
+                None
+            }
+            key => self.command(key),
+        }
+        .into_iter()
+        .collect();
+        if !matches!(key, Key::Click { .. }) {
+            self.mouse.clicked = None;
+        }
+        let detail = self.pages.detail();
         if detail != before {
             requests.push(Request::Detail(detail));
         }
@@ -29,11 +43,13 @@ impl TopView {
     }
 
     fn is_typing(&mut self) -> bool {
-        self.look().is_some_and(|look| look.is_typing)
+        self.pages.look().is_some_and(|look| look.is_typing)
     }
 
     fn type_filter(&mut self, key: Key) {
-        let Some(look) = self.look() else { return };
+        let Some(look) = self.pages.look() else {
+            return;
+        };
         match key {
             Key::Char(c) => look.filter.push(c),
             Key::Backspace => drop(look.filter.pop()),
@@ -74,23 +90,23 @@ impl TopView {
             '<' => self.sort(-1),
             '>' => self.sort(1),
             'i' => self.change(|look| look.is_reversed = !look.is_reversed),
-            't' if self.pages.is_empty() => self.change(|look| look.is_tree = !look.is_tree),
+            't' if self.pages.last().is_none() => self.change(|look| look.is_tree = !look.is_tree),
             'e' => return self.selected_pid().map(Request::Explain),
             'f' => return self.selected_pid().map(Request::Flamegraph),
-            ' ' if self.is_replay => return Some(Request::Stop),
+            ' ' if self.config.is_replay => return Some(Request::Stop),
             ' ' => {
                 self.is_paused = !self.is_paused;
                 if !self.is_paused {
                     self.show_latest();
                 }
             }
-            'r' if !self.is_replay => return self.selected_pid().map(Request::Record),
-            '[' if self.is_replay => return Some(Request::Seek(-STEPS.0)),
-            ']' if self.is_replay => return Some(Request::Seek(STEPS.0)),
-            '{' if self.is_replay => return Some(Request::Seek(-STEPS.1)),
-            '}' if self.is_replay => return Some(Request::Seek(STEPS.1)),
-            '+' | '=' if self.is_replay => return Some(Request::Faster(2.0)),
-            '-' if self.is_replay => return Some(Request::Faster(0.5)),
+            'r' if !self.config.is_replay => return self.selected_pid().map(Request::Record),
+            '[' if self.config.is_replay => return Some(Request::Seek(-STEPS.0)),
+            ']' if self.config.is_replay => return Some(Request::Seek(STEPS.0)),
+            '{' if self.config.is_replay => return Some(Request::Seek(-STEPS.1)),
+            '}' if self.config.is_replay => return Some(Request::Seek(STEPS.1)),
+            '+' | '=' if self.config.is_replay => return Some(Request::Faster(2.0)),
+            '-' if self.config.is_replay => return Some(Request::Faster(0.5)),
             _ => {}
         }
         None
@@ -98,25 +114,23 @@ impl TopView {
 
     /// The process that is looked at or selected.
     pub(super) fn selected_pid(&mut self) -> Option<u32> {
-        if self.pid().is_some() {
-            return self.pid();
+        if self.pages.pid().is_some() {
+            return self.pages.pid();
         }
-        let grid = self.grid()?;
-        let ordered = self.ordered(&grid);
-        let look = self.look()?;
+        let (grid, ordered, look) = self.table()?;
         look.settle(&ordered, &grid);
         look.selected.and_then(|id| u32::try_from(id).ok())
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Look)) {
-        if let Some(look) = self.look() {
+        if let Some(look) = self.pages.look() {
             change(look);
         }
     }
 
     /// Moves the selection, or the text, by as many rows as the screen has.
     fn turn_page(&mut self, direction: isize) {
-        let height = match self.look() {
+        let height = match self.pages.look() {
             Some(look) => look.height,
             None => self.height,
         };
@@ -126,38 +140,30 @@ impl TopView {
 
     /// Moves the selection, or the text.
     fn step(&mut self, by: isize) {
-        if let Some(
-            OpenPage::Site(_, _, _, first) | OpenPage::Explained(_, first) | OpenPage::Help(first),
-        ) = self.pages.last_mut()
-        {
+        if let Some(first) = self.pages.first_line() {
             *first = first.saturating_add_signed(by);
             return;
         }
-        let Some(grid) = self.grid() else { return };
-        let ordered = self.ordered(&grid);
-        if let Some(look) = self.look() {
+        if let Some((grid, ordered, look)) = self.table() {
             look.settle(&ordered, &grid);
             look.step(&ordered, &grid, by);
         }
     }
 
     fn sort(&mut self, by: isize) {
-        let Some(grid) = self.grid() else { return };
-        let shown: Vec<_> = grid
-            .shown(self.columns)
-            .iter()
-            .map(|(place, _)| *place)
-            .collect();
-        if let Some(look) = self.look() {
+        let columns = self.columns;
+        if let Some((grid, _, look)) = self.table() {
+            let shown = grid.shown(columns).into_iter();
+            let shown: Vec<_> = shown.map(|(place, _)| place).collect();
             look.sort_by(&grid, &shown, by);
         }
     }
 
     /// Opens the selected row.
-    fn open(&mut self) {
-        let Some(grid) = self.grid() else { return };
-        let ordered = self.ordered(&grid);
-        let Some(look) = self.look() else { return };
+    pub(super) fn open(&mut self) {
+        let Some((grid, ordered, look)) = self.table() else {
+            return;
+        };
         look.settle(&ordered, &grid);
         let Some(id) = look.selected.filter(|_| !ordered.is_empty()) else {
             return;
@@ -165,13 +171,14 @@ impl TopView {
         match self.pages.last() {
             None => {
                 let Ok(pid) = u32::try_from(id) else { return };
-                self.pages
-                    .push(OpenPage::Process(pid, Tab::Sites, Box::default()));
-                self.had_process.clone_from(&self.shown);
+                let page = OpenPage::Process(pid, Tab::Sites, Box::default());
+                self.pages.push(page);
+                self.reports.had_process.clone_from(&self.reports.shown);
             }
             Some(OpenPage::Process(pid, Tab::Sites | Tab::Tensors, _)) => {
                 let (device, site) = site_of(id);
-                self.pages.push(OpenPage::Site(*pid, device, site, 0));
+                let page = OpenPage::Site(*pid, device, site, 0);
+                self.pages.push(page);
             }
             Some(_) => {}
         }
@@ -179,7 +186,7 @@ impl TopView {
 
     /// Clears the filter, or goes back.
     fn back(&mut self, key: Key) {
-        if let Some(look) = self.look()
+        if let Some(look) = self.pages.look()
             && key == Key::Esc
             && !look.filter.is_empty()
         {

@@ -2,17 +2,23 @@
 //!
 //! Nothing here reads or writes anything; figures are those of the report.
 
+mod cell;
 mod grid;
 mod header;
 mod help;
 mod keys;
 mod look;
+mod mouse;
+mod pages;
 mod process;
 mod processes;
+mod shown;
 mod site;
+mod sources;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests;
+mod work;
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -20,46 +26,41 @@ use ratatui_core::text::{Line, Span};
 
 use gpuprobe_model::text::printable;
 use gpuprobe_os::color::Tone;
-use gpuprobe_report::ProcessDetail;
 use gpuprobe_report::explain::Explain;
-use gpuprobe_report::memleak::ProcessReport;
+use gpuprobe_stacks::symbols::SourcePlace;
 
 use crate::feed::Update;
-use crate::screen::ScreenConfig;
-use crate::series::FigureSeries;
-use grid::{Grid, Look};
+use grid::{Canvas, Grid, Look};
 use look::Theme;
+use mouse::MouseState;
+use pages::{OpenPage, PageStack};
 use process::Tab;
+use shown::ShownReports;
+use sources::SourceTexts;
 
 /// How long a message is shown, nanoseconds of the clock of reports.
 const TOLD_FOR_NS: u64 = 10_000_000_000;
-/// Call sites, kernels, and allocations of a thread, of the process that is looked at.
-const DETAILED: usize = 500;
 
-/// A screen above the table of processes.
-enum OpenPage {
-    Process(u32, Tab, Box<[Look; 6]>),
-    /// Process, device of tensors, number of the site, first line.
-    Site(u32, Option<u16>, u32, usize),
-    /// Explanation, first line.
-    Explained(Box<Explain>, usize),
-    /// First line.
-    Help(usize),
+/// Settings of the screen.
+#[derive(Clone, Copy, Debug)]
+pub struct ScreenConfig {
+    /// Whether it has colours.
+    pub colored: bool,
+    /// Whether it is used with the mouse.
+    pub mouse: bool,
+    /// Whether a recording is played.
+    pub is_replay: bool,
 }
 
 /// State of the screen.
 pub(crate) struct TopView {
+    config: ScreenConfig,
     theme: Theme,
-    is_replay: bool,
-    /// The report that is shown; while the view is paused, not the latest.
-    shown: Option<Update>,
-    latest: Option<Update>,
-    /// The last report that had the process looked at, which may have ended since.
-    had_process: Option<Update>,
+    reports: ShownReports,
     is_paused: bool,
-    series: FigureSeries,
-    processes: Look,
-    pages: Vec<OpenPage>,
+    pages: PageStack,
+    mouse: MouseState,
+    pub(crate) sources: SourceTexts,
     message: Option<String>,
     /// When it came, on the clock of reports.
     told_ns: u64,
@@ -72,17 +73,15 @@ pub(crate) struct TopView {
 impl TopView {
     pub(crate) fn new(config: ScreenConfig) -> Self {
         Self {
+            config,
             theme: Theme {
                 colored: config.colored,
             },
-            is_replay: config.is_replay,
-            shown: None,
-            latest: None,
-            had_process: None,
+            reports: ShownReports::default(),
             is_paused: false,
-            series: FigureSeries::default(),
-            processes: Look::default(),
-            pages: Vec::new(),
+            pages: PageStack::default(),
+            mouse: MouseState::default(),
+            sources: SourceTexts::default(),
             message: None,
             told_ns: 0,
             height: 1,
@@ -90,36 +89,33 @@ impl TopView {
         }
     }
 
-    /// A new report.
-    pub(crate) fn update(&mut self, update: Update) {
-        let detail = update.detail.map(|detail| detail.pid);
-        self.series.note(&update.report, update.now_ns, detail);
+    /// A new report. Returns whether the screen changes with it.
+    pub(crate) fn update(&mut self, update: Update) -> bool {
+        let now_ns = update.now_ns;
+        self.reports.add(update);
         if self.told_ns == 0 {
-            self.told_ns = update.now_ns;
+            self.told_ns = now_ns;
         }
-        if update.now_ns.saturating_sub(self.told_ns) > TOLD_FOR_NS {
-            self.message = None;
-        }
-        self.latest = Some(update);
+        let is_old = now_ns.saturating_sub(self.told_ns) > TOLD_FOR_NS;
+        let was_told = is_old && self.message.take().is_some();
         if !self.is_paused {
             self.show_latest();
         }
+        was_told || !self.is_paused
     }
 
     fn show_latest(&mut self) {
-        self.shown.clone_from(&self.latest);
-        let looked_at = self.pid();
-        if let (Some(pid), Some(update)) = (looked_at, &self.shown)
-            && find(update, pid).is_some()
-        {
-            self.had_process = Some(update.clone());
-        }
+        self.reports.show_latest(self.pages.pid());
     }
 
     /// A message for the last line.
     pub(crate) fn tell(&mut self, message: String) {
         self.message = Some(message);
-        self.told_ns = self.latest.as_ref().map_or(0, |update| update.now_ns);
+        self.told_ns = self
+            .reports
+            .latest
+            .as_ref()
+            .map_or(0, |update| update.now_ns);
     }
 
     /// The explanation that was asked for.
@@ -131,64 +127,23 @@ impl TopView {
         }
     }
 
-    /// The process that is looked at.
-    fn pid(&self) -> Option<u32> {
-        self.pages.iter().rev().find_map(|page| match page {
-            OpenPage::Process(pid, ..) | OpenPage::Site(pid, ..) => Some(*pid),
-            OpenPage::Explained(..) | OpenPage::Help(_) => None,
-        })
-    }
-
-    /// The detail that the screen needs.
-    fn detail(&self) -> Option<ProcessDetail> {
-        let is_site = |page: &OpenPage| matches!(page, OpenPage::Site(..));
-        Some(ProcessDetail {
-            pid: self.pid()?,
-            top: DETAILED,
-            allocations: self.pages.iter().any(is_site),
-        })
-    }
-
-    /// The report with process `pid`: the one that is shown, or the last that had it.
-    fn with_process(&self, pid: u32) -> Option<(&Update, &ProcessReport)> {
-        let updates = self.shown.iter().chain(&self.had_process);
-        let mut found = updates.filter_map(|update| Some((update, find(update, pid)?)));
-        found.next()
-    }
-
-    /// The table on the screen; `None` if there is text.
-    fn grid(&self) -> Option<Grid> {
-        let shown = self.shown.as_ref()?;
-        match self.pages.last() {
-            None => Some(processes::grid(&shown.report, self.theme)),
-            Some(OpenPage::Process(pid, tab, _)) => {
-                let (update, process) = self.with_process(*pid)?;
-                let (series, theme) = (&self.series, self.theme);
-                Some(process::grid(*tab, &update.report, process, series, theme))
-            }
-            Some(_) => None,
-        }
-    }
-
-    fn look(&mut self) -> Option<&mut Look> {
-        match self.pages.last_mut() {
-            None => Some(&mut self.processes),
-            Some(OpenPage::Process(_, tab, looks)) => looks.get_mut(tab.place()),
-            Some(_) => None,
-        }
-    }
-
-    /// The rows of `grid` that are shown, in order.
-    fn ordered(&mut self, grid: &Grid) -> Vec<usize> {
-        let parents = self.shown.as_ref().map(|update| update.parents.clone());
-        let parent = |id: u64| {
-            let child = u32::try_from(id).ok()?;
-            parents.as_ref()?.get(&child).copied().map(u64::from)
+    /// Source lines that the page shows and that have not been asked for.
+    pub(crate) fn wanted_sources(&mut self) -> Vec<SourcePlace> {
+        let Some(OpenPage::Site(pid, device, number, _)) = self.pages.last() else {
+            return Vec::new();
         };
-        match self.look() {
-            Some(look) => grid.ordered(look, parent),
-            None => Vec::new(),
-        }
+        let found = self.reports.with_process(*pid);
+        let site = found.and_then(|(_, process)| site::find(process, *device, *number));
+        let places = site.map(|site| sources::places(*pid, site));
+        self.sources.want(places.unwrap_or_default())
+    }
+
+    /// The table on the screen, its rows in order, and how it is looked at; `None` if there is text.
+    fn table(&mut self) -> Option<(Grid<'_>, Vec<usize>, &mut Look)> {
+        let grid = self.reports.grid(self.pages.last())?;
+        let look = self.pages.look()?;
+        let ordered = grid.ordered(look, |id| self.reports.parent(id));
+        Some((grid, ordered, look))
     }
 
     /// Draws the screen.
@@ -197,95 +152,104 @@ impl TopView {
         self.columns = area.width;
         let mut y = area.y;
         let bottom = area.bottom().saturating_sub(1);
-        for line in self.header(area) {
+        self.mouse.tabs = None;
+        for (line, is_tabs) in self.header(area) {
             if y < bottom {
+                if is_tabs {
+                    self.mouse.tabs = Some(y);
+                }
                 buffer.set_line(area.x, y, &line, area.width);
                 y += 1;
             }
         }
         let body = Rect::new(area.x, y, area.width, bottom.saturating_sub(y));
         self.height = usize::from(body.height).max(1);
-        match self.grid() {
-            Some(grid) => {
-                let (theme, ordered) = (self.theme, self.ordered(&grid));
-                if let Some(look) = self.look() {
-                    grid.draw(&ordered, look, theme, body, buffer);
-                }
-            }
-            None => self.draw_text(body, buffer),
+        self.mouse.body = body;
+        if !self.draw_table(body, buffer) {
+            self.draw_text(body, buffer);
         }
         let status = self.status();
         buffer.set_line(area.x, area.bottom() - 1, &status, area.width);
     }
 
-    /// The lines above the table or text.
-    fn header(&self, area: Rect) -> Vec<Line<'static>> {
-        let Some(update) = &self.shown else {
-            let waiting = "gpuprobe top: waiting for the first report";
-            return vec![Line::from(waiting)];
+    /// Draws the table, if the page has one.
+    fn draw_table(&mut self, area: Rect, buffer: &mut Buffer) -> bool {
+        let Some(grid) = self.reports.grid(self.pages.last()) else {
+            return false;
         };
-        let mut lines = vec![header::title(
-            update,
-            self.is_paused,
-            area.width,
-            self.theme,
-        )];
-        let gpus = header::gpus(update, &self.series, area.width, self.theme);
-        lines.extend(gpus.into_iter().take(usize::from(area.height / 4).max(1)));
+        let Some(look) = self.pages.look() else {
+            return false;
+        };
+        let ordered = grid.ordered(look, |id| self.reports.parent(id));
+        let canvas = Canvas {
+            series: &self.reports.series,
+            theme: self.theme,
+            area,
+        };
+        grid.draw(&ordered, look, canvas, buffer);
+        true
+    }
+
+    /// The lines above the table or text, and which of them has the tabs.
+    fn header(&self, area: Rect) -> Vec<(Line<'static>, bool)> {
+        let Some(update) = &self.reports.shown else {
+            let waiting = "gpuprobe top: waiting for the first report";
+            return vec![(Line::from(waiting), false)];
+        };
+        let title = header::title(update, self.is_paused, area.width, self.theme);
+        let gpus = header::gpus(update, &self.reports.series, area.width, self.theme);
+        let most = usize::from(area.height / 4).max(1);
+        let lines = std::iter::once(title).chain(gpus.into_iter().take(most));
+        let mut lines: Vec<_> = lines.map(|line| (line, false)).collect();
         match self.pages.last() {
-            Some(OpenPage::Process(pid, tab, _)) => lines.extend(self.process_header(*pid, *tab)),
-            Some(OpenPage::Site(pid, ..)) => {
-                lines.extend(self.process_header(*pid, Tab::Sites).take(1));
+            Some(OpenPage::Process(pid, tab, _)) => {
+                lines.push((self.process_title(*pid), false));
+                lines.push((self.tabs(*tab), true));
             }
+            Some(OpenPage::Site(pid, ..)) => lines.push((self.process_title(*pid), false)),
             _ => {}
         }
         lines
     }
 
-    fn process_header(&self, pid: u32, open: Tab) -> impl Iterator<Item = Line<'static>> + use<> {
-        let Some((_, process)) = self.with_process(pid) else {
-            let gone = format!("process {pid} has ended; esc goes back");
-            return vec![Line::from(gone)].into_iter();
+    fn process_title(&self, pid: u32) -> Line<'static> {
+        let Some((_, process)) = self.reports.with_process(pid) else {
+            return Line::from(format!("process {pid} has ended; esc goes back"));
         };
-        let is_there = self
-            .shown
-            .as_ref()
-            .is_some_and(|update| find(update, pid).is_some());
         let mut title = process::title(process);
-        if !is_there && !process.exited {
+        if !self.reports.has(pid) && !process.exited {
             title += "  (ended)";
         }
+        Line::styled(title, self.theme.tone(Tone::Heading))
+    }
+
+    fn tabs(&self, open: Tab) -> Line<'static> {
         let tabs = Tab::ALL.into_iter().flat_map(|tab| {
             let style = match tab == open {
                 true => self.theme.selected(),
                 false => self.theme.tone(Tone::Dim),
             };
-            [
-                Span::styled(format!(" {} ", tab.name()), style),
-                Span::raw(" "),
-            ]
+            [Span::styled(tab.label(), style), Span::raw(" ")]
         });
-        let tabs = Line::from(tabs.collect::<Vec<_>>());
-        vec![Line::styled(title, self.theme.tone(Tone::Heading)), tabs].into_iter()
+        Line::from(tabs.collect::<Vec<_>>())
     }
 
     fn text(&self) -> Vec<Line<'static>> {
         let theme = self.theme;
         match self.pages.last() {
             Some(OpenPage::Site(pid, device, number, _)) => {
-                let found = self.with_process(*pid);
+                let found = self.reports.with_process(*pid);
                 let found = found.and_then(|(update, process)| {
                     let site = site::find(process, *device, *number)?;
-                    Some(site::lines(process, *device, site, update.now_ns, theme))
+                    let about = (process, *device, site);
+                    Some(site::lines(about, &self.sources, update.now_ns, theme))
                 });
                 found.unwrap_or_else(|| vec![Line::from("no memory is held here any more")])
             }
             Some(OpenPage::Explained(explain, _)) => {
                 theme.lines(&explain.to_text(usize::from(self.columns)))
             }
-            Some(OpenPage::Help(_)) => {
-                help::lines(self.is_replay, usize::from(self.columns), theme)
-            }
+            Some(OpenPage::Help(_)) => help::lines(self.config, usize::from(self.columns)),
             Some(OpenPage::Process(..)) | None => Vec::new(),
         }
     }
@@ -293,14 +257,10 @@ impl TopView {
     fn draw_text(&mut self, area: Rect, buffer: &mut Buffer) {
         let lines = self.text();
         let last = lines.len().saturating_sub(usize::from(area.height));
-        let mut first = 0;
-        if let Some(
-            OpenPage::Site(_, _, _, line) | OpenPage::Explained(_, line) | OpenPage::Help(line),
-        ) = self.pages.last_mut()
-        {
+        let first = self.pages.first_line().map_or(0, |line| {
             *line = (*line).min(last);
-            first = *line;
-        }
+            *line
+        });
         for (line, y) in lines.iter().skip(first).zip(area.y..area.bottom()) {
             buffer.set_line(area.x, y, line, area.width);
         }
@@ -309,7 +269,7 @@ impl TopView {
     /// The last line: the filter, a message, or the most important keys.
     fn status(&mut self) -> Line<'static> {
         let theme = self.theme;
-        if let Some(look) = self.look()
+        if let Some(look) = self.pages.look()
             && (look.is_typing || !look.filter.is_empty())
         {
             let cursor = if look.is_typing {
@@ -322,7 +282,7 @@ impl TopView {
         if let Some(message) = &self.message {
             return Line::styled(printable(message), theme.tone(Tone::Warning));
         }
-        let keys = match (self.pages.last(), self.is_replay) {
+        let keys = match (self.pages.last(), self.config.is_replay) {
             (None, false) => "? help  enter open  / filter  < > sort  t tree  space pause  q quit",
             (None, true) => "? help  enter open  / filter  space stop  [ ] seek  + - speed  q quit",
             (Some(OpenPage::Process(..)), _) => {
@@ -332,9 +292,4 @@ impl TopView {
         };
         Line::styled(keys, theme.tone(Tone::Dim))
     }
-}
-
-fn find(update: &Update, pid: u32) -> Option<&ProcessReport> {
-    let memleak = update.report.memleak.as_ref()?;
-    memleak.processes.iter().find(|process| process.pid == pid)
 }

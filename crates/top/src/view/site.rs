@@ -9,7 +9,8 @@ use gpuprobe_report::words::{age, amount, plural, short_age, signed_size};
 use ratatui_core::text::{Line, Span};
 
 use super::look::Theme;
-use super::processes::word;
+use super::process::word;
+use super::sources::SourceTexts;
 
 /// Allocations that are listed.
 const LISTED: usize = 100;
@@ -43,15 +44,15 @@ pub(crate) fn find(
 
 /// Everything about `site`, in lines.
 pub(crate) fn lines(
-    process: &ProcessReport,
-    device: Option<u16>,
-    site: &SiteReport,
+    (process, device, site): (&ProcessReport, Option<u16>, &SiteReport),
+    sources: &SourceTexts,
     now_ns: u64,
     theme: Theme,
 ) -> Vec<Line<'static>> {
     let heading = |text: &str| Line::styled(text.to_owned(), theme.tone(Tone::Heading));
     let mut lines = vec![heading(&printable(&site.label))];
     lines.extend(facts(site, theme));
+    lines.extend(sources.lines(process.pid, site, theme));
     lines.push(Line::default());
     lines.push(heading("call stack, innermost first"));
     match site.stack.is_empty() {

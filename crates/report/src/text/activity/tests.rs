@@ -90,6 +90,7 @@ fn sums_for_people() {
         since_start: Duration::from_nanos(10_000),
         link: None,
         detail: None,
+        only_detail: false,
     };
     let clock = WallClock::now();
     let sources = report::ReportSources::of_file(Some(&clock), &NoSymbols);

@@ -1,0 +1,140 @@
+//! Fields that only reports of a file have.
+
+use chrono::{DateTime, FixedOffset};
+use serde::Serialize;
+
+use super::Selection;
+use super::accounts::Accounts;
+use super::file::FileQuestion;
+use super::processes::ProcessRow;
+use super::totals::{AnalysisTotals, Anomalies};
+use super::work::GpuTime;
+use crate::clock_micros;
+use crate::memleak::{AllocationReport, Memleak};
+use gpuprobe_model::clock::WallClock;
+use gpuprobe_recording::Session;
+
+/// Fields that only reports of a file have.
+#[derive(Clone, Debug, Serialize)]
+pub struct About {
+    /// The analysis: `watermark`, `leakage`, `kernels`, `copies`, `calls`, `waits`, `nvtx`,
+    /// `processes` or `summary`.
+    pub analysis: &'static str,
+    /// Start of the selected time, seconds from the first memory event; of a report without memory, `None` unless it
+    /// was asked for.
+    pub from: Option<f64>,
+    /// End of the selected time, seconds from the first memory event.
+    pub to: Option<f64>,
+    /// The time that is reported, nanoseconds from the first memory event; `None` for memory that
+    /// was never freed.
+    pub time_ns: Option<i64>,
+    /// Live GPU memory, by how much is known of the calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub totals: Option<AnalysisTotals>,
+    /// Live host memory, by how much is known of the calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<AnalysisTotals>,
+    /// Inconsistencies found in the memory events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub findings: Option<Anomalies>,
+    /// Utilisation of the GPUs, by all processes together.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuTime>,
+    /// Time from the first record of any kind to the end of the last, nanoseconds; in a summary,
+    /// and in a list of processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_ns: Option<u64>,
+    /// Figures by process; in a summary, and in a list of processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<Vec<ProcessRow>>,
+    /// Memory at the peak, in a summary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watermark: Option<Box<AtPeak>>,
+    /// Metadata of the file, in a summary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<Session>,
+    /// Time of the first memory event, on the clock of events.
+    #[serde(skip)]
+    pub first_ns: i64,
+    /// Time of the last memory event, nanoseconds from the first.
+    #[serde(skip)]
+    pub last_ns: Option<i64>,
+    /// The time that is reported, as time of day.
+    #[serde(skip)]
+    pub time: Option<DateTime<FixedOffset>>,
+}
+
+/// Memory that was live at the peak.
+#[derive(Clone, Debug, Serialize)]
+pub struct AtPeak {
+    /// Time of the peak, nanoseconds from the first memory event.
+    pub time_ns: Option<i64>,
+    /// Time of the peak as time of day.
+    #[serde(serialize_with = "clock_micros")]
+    pub time: Option<DateTime<FixedOffset>>,
+    /// GPU memory, by how much is known of the calls.
+    pub totals: AnalysisTotals,
+    /// Host memory, by how much is known of the calls.
+    pub host: AnalysisTotals,
+    /// Live memory, as in a live report at that time.
+    #[serde(flatten)]
+    pub memleak: Memleak,
+}
+
+impl About {
+    /// Of a report about the selected time.
+    pub(super) fn new(question: FileQuestion, selection: &Selection) -> Self {
+        let seconds = |ns: i64| ns as f64 / 1e9;
+        Self {
+            analysis: question.name(),
+            from: selection.from_ns.map(seconds),
+            to: selection.to_ns.map(seconds),
+            time_ns: None,
+            totals: None,
+            host: None,
+            findings: None,
+            gpus: Vec::new(),
+            run_ns: None,
+            processes: None,
+            watermark: None,
+            session: None,
+            first_ns: 0,
+            last_ns: None,
+            time: None,
+        }
+    }
+
+    /// When `allocation` was made, nanoseconds from the first memory event.
+    pub(super) fn since_first(&self, allocation: &AllocationReport) -> i64 {
+        let time_ns = i64::try_from(allocation.time_ns).unwrap_or(i64::MAX);
+        time_ns.saturating_sub(self.first_ns)
+    }
+
+    /// Adds times and totals of the memory in `accounts`.
+    pub(super) fn set_memory(
+        &mut self,
+        question: FileQuestion,
+        accounts: &Accounts<'_>,
+        clock: Option<&WallClock>,
+    ) {
+        let first_ns = accounts.first_ns();
+        self.first_ns = first_ns.unwrap_or(0);
+        let since_first = |ns: i64| ns.saturating_sub(self.first_ns);
+        self.last_ns = accounts.last_ns().map(since_first);
+        (self.from, self.to) = accounts.range();
+        self.findings = Some(accounts.findings);
+        let live = match question {
+            FileQuestion::Watermark => {
+                let peak_ns = accounts.peak_ns();
+                self.time_ns = peak_ns.map(since_first);
+                self.time = peak_ns
+                    .and_then(|peak| u64::try_from(peak).ok())
+                    .and_then(|peak| Some(clock?.wall(peak)));
+                accounts.at_peak
+            }
+            _ => accounts.never_freed(),
+        };
+        self.totals = Some(live.gpu);
+        self.host = Some(live.host);
+    }
+}

@@ -1,0 +1,296 @@
+//! Launches of a recording: as counted over all of it, or one by one.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use super::range::TimeRange;
+use gpuprobe_cuda::{FUNCTIONS, Op};
+use gpuprobe_engine::Launches;
+use gpuprobe_engine::launches::{LaunchCount, LaunchTarget};
+use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_recording::gpu_rows::RowFilter;
+use gpuprobe_recording::row::{integer, text};
+use gpuprobe_recording::{Database, Session, ids};
+use rusqlite::Row;
+
+/// Counts over the whole recording.
+pub(crate) const COUNTS: &str = "GPUPROBE_LAUNCH_COUNTS";
+/// Every single launch, and the kernels and graphs that are launched.
+const SINGLE: &str = "GPUPROBE_LAUNCHES";
+const LAUNCHED: &str = "GPUPROBE_LAUNCHED";
+/// Calls, which have the times.
+const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
+/// Class of the rows of calls that repeat others, with call stacks.
+const REPEATED: i64 = 67;
+
+/// A kernel or graph that is launched, by a function of a process.
+#[derive(Clone, Debug)]
+pub(crate) struct LaunchedKernel {
+    /// Process id.
+    pub(crate) pid: u32,
+    /// Global id of the process in the file.
+    process: i64,
+    /// Mangled name, or the name if it has no other.
+    mangled: Option<Arc<str>>,
+    handle: u64,
+    api: String,
+    pub(crate) op: Op,
+}
+
+impl LaunchedKernel {
+    /// Its mangled name, or its handle.
+    pub(crate) fn name(&self) -> Arc<str> {
+        let handle = || format!("{:#x}", self.handle).into();
+        self.mangled.clone().unwrap_or_else(handle)
+    }
+
+    /// Columns in which rows have one.
+    const COLUMNS: [&str; 6] = ["globalPid", "name", "mangled", "handle", "api", "isGraph"];
+
+    /// The kernel or graph of a row with these columns first.
+    fn of(row: &Row<'_>) -> Option<Self> {
+        let process = integer(row, 0)?;
+        let op = match integer(row, 5) {
+            Some(1) => Op::GraphLaunch,
+            _ => Op::Launch,
+        };
+        let name = text(row, 2).or_else(|| text(row, 1).filter(|name| !name.starts_with("0x")));
+        Some(Self {
+            pid: ids::pid(process),
+            process,
+            mangled: name.filter(|_| op == Op::Launch).map(Into::into),
+            handle: integer(row, 3).unwrap_or(0).cast_unsigned(),
+            api: text(row, 4).unwrap_or_default(),
+            op,
+        })
+    }
+}
+
+/// Reads the launches of a file.
+pub(super) struct LaunchReader<'a> {
+    pub(super) database: &'a Database,
+    pub(super) session: &'a Session,
+    pub(super) filter: RowFilter,
+    /// When processes ended, by process id.
+    pub(super) ends: &'a HashMap<u32, u64>,
+}
+
+impl LaunchReader<'_> {
+    /// Reads the launches within `range`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read.
+    pub(super) fn read(&self, range: TimeRange, launches: &mut Launches) -> Result<()> {
+        if range.is_whole() || !has_times(self.database)? {
+            return self.counted(launches);
+        }
+        let mut counts: HashMap<i64, (LaunchedKernel, LaunchCount)> = HashMap::new();
+        each_single(self.database, self.filter, range, |one| {
+            let (_, count) = counts
+                .entry(one.launched)
+                .or_insert_with(|| (one.kernel.clone(), LaunchCount::default()));
+            match one.is_captured {
+                true => count.captured += 1,
+                false => count.runs += 1,
+            }
+            if count.runs + count.captured == 1 {
+                (count.grid, count.block) = (one.grid, one.block);
+            }
+        })?;
+        for (kernel, count) in counts.into_values() {
+            self.enter(kernel, count, launches);
+        }
+        Ok(())
+    }
+
+    /// Reads the counts over the whole recording.
+    fn counted(&self, launches: &mut Launches) -> Result<()> {
+        let own = [
+            "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "launches", "captured",
+        ];
+        let columns: Vec<_> = LaunchedKernel::COLUMNS.into_iter().chain(own).collect();
+        self.database.each(COUNTS, &columns, "", |row| {
+            let kernel = LaunchedKernel::of(row);
+            let Some(kernel) = kernel.filter(|one| self.filter.includes(Some(one.process), None))
+            else {
+                return;
+            };
+            let count = LaunchCount {
+                runs: unsigned(integer(row, 12)),
+                captured: unsigned(integer(row, 13)),
+                grid: volume(row, 6),
+                block: volume(row, 9),
+                ..LaunchCount::default()
+            };
+            self.enter(kernel, count, launches);
+        })
+    }
+
+    fn enter(&self, kernel: LaunchedKernel, counted: LaunchCount, launches: &mut Launches) {
+        let pid = kernel.pid;
+        launches.enter(LaunchTarget {
+            key: RawLaunchKey {
+                handle: kernel.handle,
+                process: pid,
+                row: row_of(&kernel.api, kernel.op),
+                epoch: 0,
+            },
+            pid,
+            comm: self.session.processes.get(&pid).map(String::as_str),
+            uid: self.session.users.get(&pid).copied(),
+            exited: self.ends.contains_key(&pid),
+            mangled: kernel.mangled,
+            counted,
+        });
+    }
+}
+
+/// A single launch.
+pub(crate) struct SingleLaunch<'a> {
+    /// Number of what is launched.
+    launched: i64,
+    pub(crate) kernel: &'a LaunchedKernel,
+    /// Begin of the call, nanoseconds of the session.
+    pub(crate) start_ns: i64,
+    pub(crate) is_captured: bool,
+    grid: [u32; 3],
+    block: [u32; 3],
+}
+
+/// Whether launches have no times.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read.
+pub(super) fn are_only_counted(database: &Database) -> Result<bool> {
+    Ok(database.has_rows(COUNTS)? && !has_times(database)?)
+}
+
+/// Whether each launch was recorded, with its time.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read.
+pub(crate) fn has_times(database: &Database) -> Result<bool> {
+    database.has_rows(SINGLE)
+}
+
+/// Passes the launches within `range` that match `filter` to `take`.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read.
+pub(crate) fn each_single(
+    database: &Database,
+    filter: RowFilter,
+    range: TimeRange,
+    mut take: impl FnMut(&SingleLaunch<'_>),
+) -> Result<()> {
+    let mut kernels = HashMap::new();
+    let columns: Vec<_> = LaunchedKernel::COLUMNS
+        .into_iter()
+        .chain(["launched"])
+        .collect();
+    database.each(LAUNCHED, &columns, "", |row| {
+        if let Some((kernel, number)) = LaunchedKernel::of(row).zip(integer(row, 6))
+            && filter.includes(Some(kernel.process), None)
+        {
+            kernels.insert(number, kernel);
+        }
+    })?;
+    let starts = starts(database, range)?;
+    let columns = [
+        "correlationId",
+        "launched",
+        "captured",
+        "gridX",
+        "gridY",
+        "gridZ",
+        "blockX",
+        "blockY",
+        "blockZ",
+    ];
+    database.each(SINGLE, &columns, "", |row| {
+        let (Some(call), Some(launched)) = (integer(row, 0), integer(row, 1)) else {
+            return;
+        };
+        if let (Some(&start_ns), Some(kernel)) = (starts.get(&call), kernels.get(&launched)) {
+            take(&SingleLaunch {
+                launched,
+                kernel,
+                start_ns,
+                is_captured: integer(row, 2).is_some_and(|captured| captured != 0),
+                grid: volume(row, 3),
+                block: volume(row, 6),
+            });
+        }
+    })
+}
+
+/// When the calls of launches within `range` began, by correlation id, without calls that failed.
+fn starts(database: &Database, range: TimeRange) -> Result<HashMap<i64, i64>> {
+    let mut starts = HashMap::new();
+    database.each(SINGLE, &["correlationId"], "", |row| {
+        if let Some(call) = integer(row, 0) {
+            starts.insert(call, None);
+        }
+    })?;
+    let columns = ["correlationId", "start", "eventClass", "returnValue"];
+    database.each(CALLS, &columns, "", |row| {
+        let (Some(call), Some(start)) = (integer(row, 0), integer(row, 1)) else {
+            return;
+        };
+        let has_failed = integer(row, 3).is_some_and(|result| result != 0);
+        if integer(row, 2) != Some(REPEATED)
+            && !has_failed
+            && let Entry::Occupied(mut known) = starts.entry(call)
+        {
+            known.get_mut().get_or_insert(start);
+        }
+    })?;
+    let begun = starts.into_iter();
+    let begun = begun.filter_map(|(call, start)| Some((call, start?)));
+    Ok(begun.filter(|(_, start)| range.has(*start)).collect())
+}
+
+/// Number of launches of kernels that were counted.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read.
+pub(crate) fn count_of_kernels(database: &Database, filter: RowFilter) -> Result<u64> {
+    let mut count = 0u64;
+    let columns = ["globalPid", "launches", "isGraph"];
+    database.each(COUNTS, &columns, "", |row| {
+        if integer(row, 2) == Some(0) && filter.includes(integer(row, 0), None) {
+            count = count.saturating_add(unsigned(integer(row, 1)));
+        }
+    })?;
+    Ok(count)
+}
+
+fn unsigned(number: Option<i64>) -> u64 {
+    number
+        .and_then(|number| u64::try_from(number).ok())
+        .unwrap_or(0)
+}
+
+/// Three sizes, from the column `first` on.
+fn volume(row: &Row<'_>, first: usize) -> [u32; 3] {
+    [0, 1, 2].map(|n| u32::try_from(unsigned(integer(row, first + n))).unwrap_or(0))
+}
+
+/// Row of the function `symbol` with operation `op`; if it is unknown, of another function with
+/// `op`.
+fn row_of(symbol: &str, op: Op) -> u16 {
+    let functions = || FUNCTIONS.iter().enumerate().filter(|(_, f)| f.op == op);
+    let known = functions().find(|(_, function)| function.symbol == symbol);
+    let row = known
+        .or_else(|| functions().next())
+        .map_or(0, |(row, _)| row);
+    u16::try_from(row).unwrap_or(0)
+}

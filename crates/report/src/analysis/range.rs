@@ -1,0 +1,223 @@
+//! The selected time, for all that is not memory: kernels, copies, calls, waits, NVTX ranges and launches.
+
+use anyhow::Result;
+
+use super::Selection;
+use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
+use gpuprobe_recording::Database;
+use gpuprobe_recording::gpu_rows::{ZERO_NS, record_ns};
+use gpuprobe_recording::memory_rows::MEMORY;
+use gpuprobe_wire::marker;
+
+/// Tables with times, and their columns of begin and end; the memory events first.
+pub(crate) const TIMED: [(&str, &str, &str); 7] = [
+    (MEMORY, "start", "start"),
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "start", "end"),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY", "start", "end"),
+    ("CUPTI_ACTIVITY_KIND_MEMSET", "start", "end"),
+    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start", "end"),
+    ("GPUPROBE_COPIES", "t0", "t1"),
+    ("GPUPROBE_TENSORS", "t0", "t0"),
+];
+
+/// Time 0 of selections: the session time of the first memory event, or of the first record if there is none.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read.
+pub fn first_ns(database: &Database) -> Result<Option<i64>> {
+    let [(memory, begin, _), others @ ..] = TIMED;
+    let mut first = database.limit(memory, begin, "ASC")?;
+    if first.is_none() {
+        for (table, begin, _) in others {
+            let found = database.limit(table, begin, "ASC")?;
+            first = first.into_iter().chain(found).min();
+        }
+    }
+    Ok(first)
+}
+
+/// Session times within which rows begin, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimeRange {
+    from_ns: i64,
+    to_ns: i64,
+}
+
+impl Default for TimeRange {
+    /// The whole file.
+    fn default() -> Self {
+        Self {
+            from_ns: i64::MIN,
+            to_ns: i64::MAX,
+        }
+    }
+}
+
+impl TimeRange {
+    /// The selected time of a file.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read.
+    pub(crate) fn of(database: &Database, selection: &Selection) -> Result<Self> {
+        if !selection.has_range() {
+            return Ok(Self::default());
+        }
+        let first = first_ns(database)?.unwrap_or(0);
+        let session_ns = |ns: i64| first.saturating_add(ns);
+        Ok(Self {
+            from_ns: selection.from_ns.map_or(i64::MIN, session_ns),
+            to_ns: selection.to_ns.map_or(i64::MAX, session_ns),
+        })
+    }
+
+    pub(crate) fn is_whole(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Whether a row that begins at this session time is selected.
+    pub(crate) fn has(self, session_ns: i64) -> bool {
+        (self.from_ns..=self.to_ns).contains(&session_ns)
+    }
+
+    /// The part of a time of records that is selected.
+    pub(crate) fn part(self, start_ns: u64, end_ns: u64) -> Option<(u64, u64)> {
+        if self.is_whole() {
+            return Some((start_ns, end_ns));
+        }
+        let from = record_ns(self.from_ns);
+        // What begins with the last selected nanosecond takes up all of it.
+        let to = record_ns(self.to_ns.saturating_add(1));
+        let (start, end) = (start_ns.max(from), end_ns.min(to));
+        (start <= end && start < to && (end > from || start_ns >= from)).then_some((start, end))
+    }
+}
+
+/// Selects the records that begin within a range.
+#[derive(Debug)]
+pub(crate) struct RecordFilter {
+    range: TimeRange,
+    /// The NVTX range that began last: its end follows its begin.
+    marker: Option<u32>,
+}
+
+impl RecordFilter {
+    pub(crate) fn new(range: TimeRange) -> Self {
+        Self {
+            range,
+            marker: None,
+        }
+    }
+
+    /// The selected records of `batch`.
+    pub(crate) fn part_of(&mut self, batch: &ActivityBatch) -> ActivityBatch {
+        let selected = batch.activities.iter();
+        let selected = selected.filter(|activity| self.has(&activity.record));
+        let activities = selected.cloned().collect();
+        ActivityBatch {
+            activities,
+            pid: batch.pid,
+            process: batch.process,
+            cupti_version: batch.cupti_version,
+            is_last: batch.is_last,
+        }
+    }
+
+    fn has(&mut self, record: &ActivityRecord) -> bool {
+        let is_selected = |ns: u64| {
+            self.range
+                .has(ns.cast_signed().saturating_sub_unsigned(ZERO_NS))
+        };
+        if let ActivityRecord::Marker(mark) = record {
+            if mark.flags & marker::END != 0 {
+                return self.marker == Some(mark.id);
+            }
+            let is_selected = is_selected(mark.time_ns);
+            self.marker = is_selected.then_some(mark.id);
+            return is_selected;
+        }
+        times(record).is_none_or(|(start_ns, _)| is_selected(start_ns))
+    }
+}
+
+/// Begin and end of what a record is about, if it has both.
+pub(crate) fn times(record: &ActivityRecord) -> Option<(u64, u64)> {
+    Some(match record {
+        ActivityRecord::Kernel(r) => (r.start_ns, r.end_ns),
+        ActivityRecord::Memcpy(r) => (r.start_ns, r.end_ns),
+        ActivityRecord::Memset(r) => (r.start_ns, r.end_ns),
+        ActivityRecord::GraphTrace(r) => (r.start_ns, r.end_ns),
+        ActivityRecord::Api(r) => (r.start_ns, r.end_ns),
+        ActivityRecord::Sync(r) => (r.start_ns, r.end_ns),
+        ActivityRecord::Overhead(r) => (r.start_ns, r.end_ns),
+        ActivityRecord::Marker(r) => (r.time_ns, r.time_ns),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuprobe_model::activity::Activity;
+    use gpuprobe_wire as wire;
+
+    const RANGE: TimeRange = TimeRange {
+        from_ns: 10,
+        to_ns: 19,
+    };
+
+    fn clipped(start: i64, end: i64) -> Option<(i64, i64)> {
+        let part = RANGE.part(record_ns(start), record_ns(end));
+        let session = |ns: u64| ns.cast_signed() - ZERO_NS.cast_signed();
+        part.map(|(start, end)| (session(start), session(end)))
+    }
+
+    #[test]
+    fn times_are_clipped() {
+        assert_eq!(clipped(0, 10), None);
+        assert_eq!(clipped(0, 11), Some((10, 11)));
+        assert_eq!(clipped(12, 15), Some((12, 15)));
+        assert_eq!(clipped(19, 40), Some((19, 20)));
+        assert_eq!(clipped(20, 40), None);
+        assert_eq!(clipped(10, 10), Some((10, 10)));
+        assert_eq!(clipped(0, 100), Some((10, 20)));
+        let whole = TimeRange::default();
+        assert_eq!(whole.part(0, u64::MAX), Some((0, u64::MAX)));
+    }
+
+    #[test]
+    fn an_nvtx_range_is_selected_by_its_begin() {
+        let mark = |time: i64, flags, id| Activity {
+            pid: 1,
+            record: ActivityRecord::Marker(wire::Marker {
+                time_ns: record_ns(time),
+                flags,
+                id,
+                ..wire::Marker::default()
+            }),
+            name: None,
+            qualifier: None,
+        };
+        let batch = ActivityBatch {
+            pid: 1,
+            process: 1,
+            cupti_version: 0,
+            is_last: true,
+            activities: vec![
+                mark(5, marker::START, 1),
+                mark(12, marker::END, 1),
+                mark(15, marker::START, 2),
+                mark(30, marker::END, 2),
+                mark(19, marker::INSTANTANEOUS, 3),
+                mark(20, marker::INSTANTANEOUS, 4),
+            ],
+        };
+        let selected = RecordFilter::new(RANGE).part_of(&batch);
+        let ids = selected.activities.iter().map(|one| match &one.record {
+            ActivityRecord::Marker(mark) => mark.id,
+            _ => 0,
+        });
+        assert_eq!(ids.collect::<Vec<_>>(), [2, 2, 3]);
+    }
+}

@@ -1,0 +1,106 @@
+//! Options of reports.
+
+use std::time::Duration;
+
+use crate::{GroupBy, View};
+use gpuprobe_cuda::Modes;
+use gpuprobe_model::link::PcieLink;
+
+/// Options of a report.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The modes to report.
+    pub modes: Modes,
+    /// Limit on the rows per thread, or call sites per process; `None` for all.
+    pub top: Option<usize>,
+    /// Grouping, filters and order of live memory.
+    pub view: View,
+    /// Whether single allocations are listed.
+    pub allocations: bool,
+    /// Whether the report explains the memory held.
+    pub explains: bool,
+    /// Whether call stacks are captured.
+    pub stacks: bool,
+    /// Whether every process of the host is traced.
+    pub host_wide: bool,
+    /// When the report is made, `CLOCK_MONOTONIC` nanoseconds; ages are relative to it.
+    pub now_ns: u64,
+    /// Whether it is the last report, which lists ended processes once more.
+    pub is_final: bool,
+    /// Time since the last report.
+    pub since_last: Duration,
+    /// Time since tracing began.
+    pub since_start: Duration,
+    /// The link between host and GPUs, if known.
+    pub link: Option<PcieLink>,
+    /// The process that is listed in more detail than the others.
+    pub detail: Option<ProcessDetail>,
+    /// Other processes have sums only: neither call sites, owners, tensors nor threads.
+    pub only_detail: bool,
+}
+
+/// A process that a report lists in more detail than the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessDetail {
+    /// Process id on the host.
+    pub pid: u32,
+    /// Limit on its rows per thread, call sites and kernels.
+    pub top: usize,
+    /// Whether its single allocations are listed.
+    pub allocations: bool,
+}
+
+impl Options {
+    /// The options for the process with this id.
+    pub(crate) fn of_process(&self, pid: u32) -> Self {
+        match self.detail.filter(|detail| detail.pid == pid) {
+            Some(detail) => Self {
+                top: Some(detail.top),
+                allocations: detail.allocations,
+                ..*self
+            },
+            None => *self,
+        }
+    }
+
+    /// Whether more than sums is listed of the process with this id.
+    pub(crate) fn lists(&self, pid: u32) -> bool {
+        !self.only_detail || self.detail.is_some_and(|detail| detail.pid == pid)
+    }
+
+    /// Options for all live memory, with every call site.
+    pub(crate) fn of_all_sites() -> Self {
+        Self {
+            modes: Modes::default(),
+            top: None,
+            view: View::default(),
+            allocations: false,
+            explains: false,
+            stacks: true,
+            host_wide: false,
+            now_ns: 0,
+            is_final: true,
+            since_last: Duration::ZERO,
+            since_start: Duration::ZERO,
+            link: None,
+            detail: None,
+            only_detail: false,
+        }
+    }
+
+    /// How live allocations are grouped.
+    pub fn group(&self) -> GroupBy {
+        let by_default = if self.host_wide {
+            GroupBy::Gpu
+        } else {
+            GroupBy::Stack
+        };
+        self.view.group.unwrap_or(by_default)
+    }
+
+    /// Whether machine-readable formats list call sites: without call stacks, there is one per
+    /// function.
+    pub(crate) fn lists_sites(&self) -> bool {
+        self.stacks || self.view.group.is_some_and(GroupBy::is_by_site)
+    }
+}

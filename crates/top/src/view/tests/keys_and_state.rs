@@ -1,0 +1,121 @@
+//! Keys, messages, the end of a process, and pauses.
+
+use super::*;
+use crate::feed::PlaybackState;
+
+#[test]
+fn a_process_that_ends_stays_on_the_screen() {
+    let (mut scene, mut view) = opened();
+    enter(&mut scene, &mut view);
+    scene.apply(&Event::Exit(task(20, "evil")));
+    for _ in 0..3 {
+        let detail = view.pages.detail();
+        view.update(scene.update(detail));
+    }
+    let screen = drawn(&mut view, (80, 24));
+    assert!(
+        screen.iter().any(|line| line.contains("(ended)")),
+        "{screen:#?}"
+    );
+    assert!(
+        screen.iter().any(|line| line.contains("9.00 GiB")),
+        "{screen:#?}"
+    );
+    keys(&mut view, &[Key::Esc]);
+    assert!(
+        drawn(&mut view, (80, 24))
+            .iter()
+            .any(|line| line.contains("python3"))
+    );
+}
+
+#[test]
+fn a_paused_view_stays_and_goes_on_with_the_latest() {
+    let (mut scene, mut view) = opened();
+    let before = drawn(&mut view, (80, 24));
+    keys(&mut view, &[Key::Char(' ')]);
+    scene.apply(&allocation(10, "cudaMalloc", 100, 64 << 30, 1));
+    view.update(scene.update(None));
+    let paused = drawn(&mut view, (80, 24));
+    assert!(paused[0].contains("PAUSED"), "{}", paused[0]);
+    assert_eq!(before[3..23], paused[3..23]);
+    keys(&mut view, &[Key::Char(' ')]);
+    let screen = drawn(&mut view, (80, 24));
+    assert!(row(&screen, " 10 ").contains(&"64.02"), "{screen:#?}");
+}
+
+#[test]
+fn a_message_is_shown_for_a_while() {
+    let (mut scene, mut view) = opened();
+    view.tell("flame graph in a\u{1b}.svg".into());
+    let shown = "flame graph in a\\u{1b}.svg";
+    for second in 0..12 {
+        let is_shown = drawn(&mut view, (80, 24))[23] == shown;
+        assert_eq!(is_shown, second <= 10, "{second}");
+        view.update(scene.update(None));
+    }
+}
+
+#[test]
+fn keys_ask_for_what_the_session_does() {
+    let (_, mut view) = opened();
+    let asked = keys(
+        &mut view,
+        &"efrq".chars().map(Key::Char).collect::<Vec<_>>(),
+    );
+    let requests = [
+        Request::Explain(20),
+        Request::Flamegraph(20),
+        Request::Record(20),
+        Request::Quit,
+    ];
+    assert_eq!(asked, requests);
+    // Of a recording, other keys have a meaning.
+    let mut view = TopView::new(ScreenConfig {
+        colored: false,
+        mouse: false,
+        is_replay: true,
+    });
+    let mut update = Scene::new().update(None);
+    update.playing = Some(PlaybackState {
+        file: "run.sqlite".into(),
+        at_ns: 42 * SECOND,
+        length_ns: 310 * SECOND,
+        speed: 10.0,
+        is_stopped: true,
+    });
+    view.update(update);
+    assert!(drawn(&mut view, (80, 24))[0].contains("42s of 5m10s, 10x, stopped"));
+    let asked = keys(
+        &mut view,
+        &"r []{}+-".chars().map(Key::Char).collect::<Vec<_>>(),
+    );
+    let seeks = [-10.0, 10.0, -60.0, 60.0].map(Request::Seek);
+    let faster = [2.0, 0.5].map(Request::Faster);
+    let all = [&[Request::Stop], &seeks[..], &faster[..]].concat();
+    assert_eq!(asked, all);
+}
+
+#[test]
+fn the_help_names_every_key_and_scrolls() {
+    let (_, mut view) = opened();
+    keys(&mut view, &[Key::Char('?')]);
+    let text = drawn(&mut view, (120, 60)).join("\n");
+    for key in [
+        "tab", "/", "< >", "space", "  r ", "  f ", "  e ", "  t ", "ctrl-c",
+    ] {
+        assert!(text.contains(key), "{key}: {text}");
+    }
+    let first = drawn(&mut view, (40, 10));
+    keys(&mut view, &[Key::PageDown]);
+    assert_ne!(drawn(&mut view, (40, 10)), first);
+    keys(&mut view, &[Key::End]);
+    let last = drawn(&mut view, (40, 10));
+    assert!(last[8].contains("minutes"), "{last:#?}");
+    keys(&mut view, &[Key::Esc]);
+    assert!(
+        drawn(&mut view, (80, 24))
+            .iter()
+            .any(|line| line.contains("COMMAND"))
+    );
+}
