@@ -41,7 +41,7 @@ pub mod view;
 pub mod words;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -268,6 +268,18 @@ pub fn learn_contexts(usage: &mut GpuUsage, state: &State, learnt: &mut HashMap<
 
 /// Makes a report of the current `state`.
 pub fn build(state: &State, lost: Lost, options: &Options, sources: ReportSources<'_>) -> Report {
+    build_of(state, lost, options, sources, None)
+}
+
+/// Makes a report in which, of the traced processes with memory, `only` these live ones are listed; sums over all
+/// processes are then of these. `None` for all.
+pub fn build_of(
+    state: &State,
+    lost: Lost,
+    options: &Options,
+    sources: ReportSources<'_>,
+    only: Option<&HashSet<u32>>,
+) -> Report {
     let modes = options.modes;
     let (incidents, refused) = incidents::build(&state.ledger, options, sources);
     let mut report = Report {
@@ -279,7 +291,7 @@ pub fn build(state: &State, lost: Lost, options: &Options, sources: ReportSource
         lost_by_user: sources.lost_by_user.to_vec(),
         memleak: modes
             .memleak
-            .then(|| memleak::build(&state.ledger, options, sources)),
+            .then(|| memleak::build_of(&state.ledger, options, sources, only)),
         explain: None,
         incidents,
         refused,
@@ -342,10 +354,20 @@ pub fn needed_locations(
     options: &Options,
     symbols: &dyn Symbolize,
 ) -> Vec<(u32, Location, bool)> {
+    needed_locations_of(state, options, symbols, None)
+}
+
+/// [`needed_locations`] of a report by [`build_of`].
+pub fn needed_locations_of(
+    state: &State,
+    options: &Options,
+    symbols: &dyn Symbolize,
+    only: Option<&HashSet<u32>>,
+) -> Vec<(u32, Location, bool)> {
     if !options.modes.memleak {
         return Vec::new();
     }
-    let mut needed = memleak::needed_locations(&state.ledger, options, symbols);
+    let mut needed = memleak::needed_locations(&state.ledger, options, symbols, only);
     needed.extend(incidents::needed_locations(&state.ledger, options));
     needed
 }

@@ -24,12 +24,23 @@ use gpuprobe_model::identity::DeviceIdentity;
 
 /// Builds the report of the memory that the ledger holds now.
 pub(crate) fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'_>) -> Memleak {
+    build_of(ledger, options, sources, None)
+}
+
+/// Builds the report of the memory that `only` these live processes hold, or of all.
+pub(crate) fn build_of(
+    ledger: &Ledger,
+    options: &Options,
+    sources: ReportSources<'_>,
+    only: Option<&HashSet<u32>>,
+) -> Memleak {
     let all = ledger.living().chain(ledger.ended(options.is_final));
     let mut processes: Vec<_> = all
+        .filter(|process| only.is_none_or(|only| !process.exited && only.contains(&process.pid)))
         .map(|process| process_report(process, options, sources))
         .collect();
-    let listed: HashSet<u32> = processes.iter().map(|process| process.pid).collect();
     let untraced = untraced::reports(sources.usage, options);
+    let listed: HashSet<u32> = processes.iter().map(|process| process.pid).collect();
     processes.extend(untraced.filter(|process| !listed.contains(&process.pid)));
     processes.sort_by_key(|p| {
         let used = p.nvml.map_or(0, |nvml| nvml.used_bytes);

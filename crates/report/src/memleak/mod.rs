@@ -27,7 +27,7 @@ use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::GpuMemory;
 
-pub(super) use build::build;
+pub(super) use build::{build, build_of};
 pub(crate) use groups::SiteGroups;
 pub(super) use groups::side;
 pub use nvml::NvmlUsage;

@@ -1,12 +1,16 @@
 //! Metrics of a report, for Prometheus and OpenTelemetry: named families of series.
 //!
-//! A [`Report`] has what is so now. Series are counted on: [`Metrics`] keeps what a scrape may still have
-//! to see of processes that have ended, and makes counters that never go back. Labels are names and
-//! numbers; addresses, command lines and environments are in none.
+//! Series are counted on: [`Metrics`] keeps what a scrape may still have to see of processes that have ended, and
+//! makes counters that never go back. Of processes that live, it keeps all series, and makes those of a process
+//! again where it has changed; names of call sites and verdicts come from a [`Report`] of some processes at a time.
+//! Labels are names and numbers; addresses, command lines and environments are in none.
 
 mod counters;
 mod description;
+mod gauges;
 mod labels;
+mod live;
+mod names;
 pub mod otlp;
 mod rows;
 pub mod text;
@@ -16,12 +20,19 @@ pub mod text;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+
+use gpuprobe_engine::{Ledger, State};
+use gpuprobe_model::stack::Symbolize;
+use gpuprobe_model::{GpuMemory, GpuUsage};
 
 use crate::Report;
 use counters::ProcessCounters;
 pub use description::{METRICS, Metric, MetricDescription, MetricType, MetricUnit};
+use gauges::GaugeRows;
 pub use labels::Labels;
 use labels::OTHER;
+use live::LiveProcesses;
 use rows::{ProcessKey, ProcessRows};
 
 /// Limits on the number of series.
@@ -74,15 +85,45 @@ pub struct OwnUse {
     pub start_seconds: f64,
 }
 
-/// Metrics, made from one report after another.
+/// What metrics are made of.
+#[derive(Clone, Copy)]
+pub struct MetricSources<'a> {
+    /// A report with verdicts, by [`build_of`](crate::build_of): of the processes of [`Metrics::due`] at least.
+    pub report: &'a Report,
+    /// The state that it was made of.
+    pub state: &'a State,
+    /// Memory use of GPUs and processes from NVML, if it was queried.
+    pub usage: Option<&'a GpuUsage>,
+    /// Finds the binaries of all live memory.
+    pub symbols: &'a dyn Symbolize,
+    /// Whether all functions in the report have their names; otherwise these are asked for again soon.
+    pub has_names: bool,
+    /// When the report was made, `CLOCK_MONOTONIC` nanoseconds.
+    pub now_ns: u64,
+}
+
+impl<'a> MetricSources<'a> {
+    fn used(&self, pid: u32) -> &'a [(u32, u64)] {
+        let used = self.usage.and_then(|usage| usage.processes.get(&pid));
+        used.map_or(&[], Vec::as_slice)
+    }
+
+    fn gpus(&self) -> &'a [GpuMemory] {
+        self.usage.map_or(&[], |usage| usage.gpus.as_slice())
+    }
+}
+
+/// Metrics, made from one state after another.
 #[derive(Debug, Default)]
 pub struct Metrics {
     limits: MetricLimits,
     counters: ProcessCounters,
     /// Totals of the host, which never go back.
     totals: HashMap<(Metric, Labels), u64>,
+    live: LiveProcesses,
     /// Processes that have series of their own.
     admitted: HashSet<ProcessKey>,
+    /// Gauges of the host, and sums of several processes.
     gauges: BTreeMap<Metric, BTreeMap<Labels, MetricValue>>,
     /// Number of series that are summed as `other`.
     merged: u64,
@@ -99,8 +140,15 @@ impl Metrics {
         }
     }
 
-    /// Takes in the newest report.
-    pub fn update(&mut self, report: &Report, own: &OwnUse) {
+    /// The live processes whose names and verdicts the next report is to have, at `now_ns`, `CLOCK_MONOTONIC`
+    /// nanoseconds.
+    pub fn due(&self, ledger: &Ledger, now_ns: u64) -> HashSet<u32> {
+        self.live.due(ledger, now_ns)
+    }
+
+    /// Takes in the newest state.
+    pub fn update(&mut self, sources: &MetricSources<'_>, own: &OwnUse) {
+        let report = sources.report;
         self.gauges.clear();
         if self.counters.len() > self.limits.series {
             // Nobody scrapes.
@@ -108,25 +156,31 @@ impl Metrics {
         }
         self.own(own);
         self.totals(report);
-        let processes = rows::of_report(report, self.limits, &self.counters);
+        let mut live = std::mem::take(&mut self.live);
+        live.update(sources, self.limits);
+        let traced = live.iter().filter(|(_, one)| one.is_traced).count();
         self.set(
             Metric::TracedProcesses,
             Labels::new(),
-            MetricValue::Integer(processes.iter().filter(|one| one.is_traced()).count() as u64),
+            MetricValue::Integer(traced as u64),
         );
         self.hardware(report);
+        let ledger = &sources.state.ledger;
+        let processes = rows::of_report(report, (&live, ledger), self.limits, &self.counters);
         let admitted = self.admit(&processes);
         let mut counted = Vec::new();
         for process in &processes {
             let is_admitted = admitted.contains(&process.key);
-            for row in &process.gauges {
-                let labels = process.labels(&row.labels, is_admitted);
-                self.add(row.metric, labels, row.value);
+            if !is_admitted {
+                process
+                    .summed()
+                    .for_each(|(metric, labels, value)| self.add(metric, labels, value));
             }
             counted.extend(process.counted(is_admitted));
         }
         self.admitted = admitted;
         self.counters.update(counted);
+        self.live = live;
         self.count_series();
     }
 
@@ -138,6 +192,37 @@ impl Metrics {
 
     /// All families, those without a series too.
     pub fn families(&self) -> Vec<Family> {
+        let mut families = self.few();
+        for (metric, labels, value) in self.own_rows().flat_map(GaugeRows::series) {
+            let family = &mut families[metric as usize];
+            family.series.insert(labels, MetricValue::Integer(value));
+        }
+        families
+    }
+
+    /// All series in the text format of `OpenMetrics` 1.0.
+    ///
+    /// # Errors
+    /// Returns the encoder's error; none is expected, as it writes to memory.
+    pub fn text(&self) -> Result<String, fmt::Error> {
+        let mut parts: Vec<Vec<&str>> = vec![Vec::new(); Metric::ALL.len()];
+        for rows in self.own_rows() {
+            for (metric, samples) in rows.text()? {
+                parts[*metric as usize].push(samples);
+            }
+        }
+        text::document(self.few(), &parts)
+    }
+
+    /// Gauges of the processes that have series of their own.
+    fn own_rows(&self) -> impl Iterator<Item = &GaugeRows> {
+        let live = self.live.iter();
+        let own = live.filter(|(pid, _)| self.admitted.contains(&(*pid, false)));
+        own.map(|(_, process)| &process.gauges)
+    }
+
+    /// Families without the gauges of single processes.
+    fn few(&self) -> Vec<Family> {
         let mut series: BTreeMap<Metric, BTreeMap<Labels, MetricValue>> = self.gauges.clone();
         let totals = self.totals.iter();
         let totals = totals.map(|((metric, labels), value)| (*metric, labels.clone(), *value));
@@ -234,7 +319,7 @@ impl Metrics {
 
     /// The processes that have series of their own, as many as there is room for: those that had some
     /// first, then by their memory.
-    fn admit(&self, processes: &[ProcessRows]) -> HashSet<ProcessKey> {
+    fn admit(&self, processes: &[ProcessRows<'_>]) -> HashSet<ProcessKey> {
         let fixed = self.totals.len() + self.gauges.values().map(BTreeMap::len).sum::<usize>() + 2;
         let all: usize = processes.iter().map(ProcessRows::len).sum();
         let room = self.limits.series.saturating_sub(fixed);
@@ -257,6 +342,8 @@ impl Metrics {
 
     fn count_series(&mut self) {
         let gauges: usize = self.gauges.values().map(BTreeMap::len).sum();
+        let gauges = gauges + self.own_rows().map(GaugeRows::len).sum::<usize>();
+        self.merged += self.own_rows().map(GaugeRows::merged).sum::<u64>();
         let served = gauges + self.totals.len() + self.counters.len() + 2;
         self.set(
             Metric::Series,

@@ -7,11 +7,11 @@ use crate::view::View;
 use crate::{Options, ReportSources};
 use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_engine::State;
-use gpuprobe_model::Lost;
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::{Call, Copy, Event, Task};
 use gpuprobe_model::identity::{DeviceIdentity, Identity};
 use gpuprobe_model::stack::NoSymbols;
+use gpuprobe_model::{GpuUsage, Lost, Untraced};
 
 const CONTAINER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const POD: &str = "90d81341-92de-11e7-8cf2-507b9d4141fa";
@@ -23,6 +23,9 @@ struct Host {
     time_ns: u64,
     address: u64,
     lost: Lost,
+    usage: GpuUsage,
+    /// The processes that got names and verdicts by the last update.
+    described: HashSet<u32>,
 }
 
 fn row(symbol: &str) -> u16 {
@@ -138,7 +141,8 @@ impl Host {
             .apply(&Event::Copy(copy), ledger, |_, _| None);
     }
 
-    fn report(&mut self) -> Report {
+    /// Takes in the state, as between two scrapes.
+    fn update(&mut self, metrics: &mut Metrics) {
         let options = Options {
             modes: Modes {
                 memleak: true,
@@ -159,17 +163,36 @@ impl Host {
             since_start: Duration::from_secs(1),
             link: None,
         };
-        let sources = ReportSources::of_file(None, &NoSymbols);
-        let report = crate::build(&self.state, self.lost, &options, sources);
+        let sources = ReportSources {
+            usage: Some(&self.usage),
+            ..ReportSources::of_file(None, &NoSymbols)
+        };
+        let due = metrics.due(&self.state.ledger, self.time_ns);
+        let report = crate::build_of(&self.state, self.lost, &options, sources, Some(&due));
+        let sources = MetricSources {
+            report: &report,
+            state: &self.state,
+            usage: Some(&self.usage),
+            symbols: &NoSymbols,
+            has_names: true,
+            now_ns: self.time_ns,
+        };
+        metrics.update(&sources, &OwnUse::default());
         self.state.mark_reported();
-        report
+        self.described = due;
     }
 
     fn served(&mut self, metrics: &mut Metrics) -> Vec<Family> {
-        metrics.update(&self.report(), &OwnUse::default());
+        self.update(metrics);
         let families = metrics.families();
         metrics.mark_scraped();
         families
+    }
+
+    fn text(&mut self) -> String {
+        let mut metrics = Metrics::default();
+        self.update(&mut metrics);
+        metrics.text().unwrap()
     }
 }
 
@@ -227,13 +250,127 @@ fn memory_is_by_process_gpu_and_kind() {
     assert_eq!(sum(&families, Metric::Series, &[]), served as u64);
 }
 
+/// The samples of a text, sorted.
+fn samples(text: &str) -> Vec<&str> {
+    let mut samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    samples.sort_unstable();
+    samples
+}
+
+#[test]
+fn series_that_are_kept_are_the_ones_that_would_be_made() {
+    let mut host = Host::default();
+    let mut kept = Metrics::default();
+    for pid in 1..20 {
+        host.begin(pid, "train");
+        host.alloc(pid, "cudaMalloc", 100);
+    }
+    let step_ns = 100_000_000;
+    for round in 0..200 {
+        let pid = 1 + round * 7 % 25;
+        match round % 5 {
+            0 if round > 50 => host.end(pid),
+            1 => host.alloc(pid, "cudaMallocManaged", 1000 + u64::from(round)),
+            2 => host.launches(pid, 7, u64::from(round)),
+            3 => host.copy(pid, 10),
+            _ => host.alloc(pid, "cudaMalloc", 10 << 20),
+        }
+        if round == 100 {
+            host.usage.processes.insert(4, vec![(3, 1 << 30)]);
+            host.usage.untraced.insert(400, Untraced::default());
+        }
+        host.time_ns += step_ns;
+        host.update(&mut kept);
+        // Made at once of all processes.
+        let mut families = kept.families();
+        let text = kept.text().unwrap();
+        let none = vec![Vec::new(); families.len()];
+        let whole = text::document(families.clone(), &none).unwrap();
+        assert_eq!(samples(&text), samples(&whole));
+        assert!(text.ends_with("# EOF\n"));
+        kept.mark_scraped();
+        let mut fresh = Metrics::default();
+        host.update(&mut fresh);
+        let mut fresh = fresh.families();
+        // Verdicts come later, and a reader that has just come knows of no process that has ended.
+        for family in [&mut families, &mut fresh] {
+            family.retain(|one| {
+                let own = one.metric.description();
+                let is_late = [Metric::Verdict, Metric::Series].contains(&one.metric);
+                own.kind == MetricType::Gauge && !is_late
+            });
+        }
+        assert_eq!(families, fresh, "round {round}");
+    }
+}
+
+#[test]
+fn names_and_verdicts_are_given_again_now_and_then() {
+    let mut host = Host::default();
+    let mut metrics = Metrics::default();
+    host.begin(7, "train");
+    host.begin(8, "idle");
+    host.alloc(7, "cudaMalloc", 100);
+    host.alloc(8, "cudaMalloc", 100);
+    let site = |families: &[Family], pid, name| {
+        sum(families, Metric::Site, &[("pid", pid), ("site", name)])
+    };
+    let families = host.served(&mut metrics);
+    assert_eq!(host.described, HashSet::from([7, 8]));
+    assert_eq!(site(&families, "7", "cudaMalloc"), 100);
+    let mut described = [0, 0];
+    for second in 1..=60 {
+        host.time_ns += 1_000_000_000;
+        host.alloc(7, "cudaMalloc", 1);
+        let families = host.served(&mut metrics);
+        assert_eq!(site(&families, "7", "cudaMalloc"), 100 + second);
+        for (count, pid) in described.iter_mut().zip([7, 8]) {
+            *count += usize::from(host.described.contains(&pid));
+        }
+    }
+    // After 5 s each; after 10, 20 and 40 s.
+    assert_eq!(described, [12, 3]);
+    // A call site that was never seen is named at once.
+    host.alloc(8, "cudaMallocManaged", 7);
+    host.time_ns += 1_000_000_000;
+    let families = host.served(&mut metrics);
+    assert_eq!(site(&families, "8", "cudaMallocManaged"), 7);
+    // The process that has the id now has nothing of the one before.
+    host.end(8);
+    host.begin(8, "other");
+    let families = host.served(&mut metrics);
+    assert_eq!(sum(&families, Metric::Site, &[("pid", "8")]), 0);
+    assert_eq!(sum(&families, Metric::Verdict, &[("pid", "8")]), 0);
+}
+
+#[test]
+fn few_call_sites_are_named_at_a_time_and_sums_are_exact() {
+    let mut host = Host::default();
+    let mut metrics = Metrics::new(MetricLimits {
+        series: 100_000,
+        ..MetricLimits::default()
+    });
+    for pid in 1..=3000 {
+        host.begin(pid, "train");
+        host.alloc(pid, "cudaMalloc", 100);
+    }
+    let mut named = Vec::new();
+    for _ in 0..5 {
+        host.time_ns += 1_000_000_000;
+        let families = host.served(&mut metrics);
+        assert_eq!(sum(&families, Metric::Site, &[]), 300_000);
+        named.push(sum(&families, Metric::Site, &[("site", "cudaMalloc")]) / 100);
+    }
+    assert_eq!(named, [1000, 2000, 3000, 3000, 3000]);
+}
+
 #[test]
 fn no_address_and_no_command_is_served() {
     let mut host = Host::default();
     host.begin(7, "train");
     host.alloc(7, "cudaMalloc", 100);
     host.launches(7, 0x7f12_3456_7890, 3);
-    let text = text::openmetrics(host.served(&mut Metrics::default())).unwrap();
+    let text = host.text();
     assert!(text.contains(r#"kernel="unknown""#), "{text}");
     for secret in ["0x", "7f12", "139", "secret", "password"] {
         assert!(!text.contains(secret), "{secret} in {text}");
@@ -256,10 +393,10 @@ fn processes_that_ended_are_counted_once_more_and_hold_nothing() {
     host.copy(7, 1);
     host.end(7);
     // A report that nobody scrapes.
-    metrics.update(&host.report(), &OwnUse::default());
-    metrics.update(&host.report(), &OwnUse::default());
+    host.update(&mut metrics);
+    host.update(&mut metrics);
     for _ in 0..2 {
-        metrics.update(&host.report(), &OwnUse::default());
+        host.update(&mut metrics);
     }
     let families = host.served(&mut metrics);
     assert_eq!(count(&families, Metric::GpuMemory), 0);
@@ -281,9 +418,9 @@ fn an_end_is_in_the_next_scrape_whoever_had_a_report_before() {
     host.begin(7, "train");
     host.launches(7, 1, 5);
     host.end(7);
-    metrics.update(&host.report(), &OwnUse::default());
+    host.update(&mut metrics);
     // The engine lists the end of a process in one report only.
-    metrics.update(&host.report(), &OwnUse::default());
+    host.update(&mut metrics);
     let families = host.served(&mut metrics);
     assert_eq!(sum(&families, Metric::Launches, &[("pid", "7")]), 5);
     let families = host.served(&mut metrics);
@@ -417,7 +554,7 @@ fn text_has_the_formats_of_openmetrics_and_prometheus() {
     host.alloc(7, "cudaMalloc", 100);
     host.copy(7, 11);
     host.lost.memory = 2;
-    let text = text::openmetrics(host.served(&mut Metrics::default())).unwrap();
+    let text = host.text();
     let who = format!(
         r#"pid="7",comm="a\"b\\c\\nd",uid="1000",container_id="{CONTAINER}",pod_uid="{POD}""#
     );
