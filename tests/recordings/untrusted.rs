@@ -60,8 +60,28 @@ fn the_corpora() {
     });
     let reduced: u64 = replay("cupti", of_processes::reduce).iter().sum();
     assert!(reduced > 90, "{reduced}");
+    #[cfg(feature = "serve")]
+    requests();
     let parsed: usize = replay("batch", of_processes::parse).iter().sum();
     assert!(parsed > 10, "{parsed}");
+}
+
+/// The corpus of what clients and the processes of `gpuprobe serve` send.
+#[cfg(feature = "serve")]
+fn requests() {
+    let tried = replay("requests", |bytes| {
+        gpuprobe::serve::untrusted::try_requests(bytes).unwrap()
+    });
+    let sum = |count: fn(&gpuprobe::serve::untrusted::Tried) -> usize| -> usize {
+        tried.iter().map(count).sum()
+    };
+    let [answers, documents] = [sum(|one| one.answers), sum(|one| one.documents)];
+    assert!(
+        answers > 10 && documents > 3,
+        "{answers} answers, {documents} documents"
+    );
+    let messages = sum(|one| one.messages);
+    assert!(messages > 4, "{messages} messages");
 }
 
 /// Reproducing a failure starts with the input.

@@ -164,6 +164,30 @@ pub(super) fn build(launches: &Launches, options: &Options) -> Cudatrace {
     report
 }
 
+/// A report of the totals and the processes that launch, without kernels.
+pub(super) fn totals(launches: &Launches) -> Cudatrace {
+    let mut report = Cudatrace::default();
+    let mut processes: BTreeMap<u32, LauncherReport> = BTreeMap::new();
+    for (key, counted, _) in launches.counted() {
+        let Some(function) = gpuprobe_cuda::function(key.row) else {
+            continue;
+        };
+        report.captured_launches += counted.captured;
+        if function.op == Op::GraphLaunch {
+            report.graph_launches += counted.runs;
+            continue;
+        }
+        report.launches += counted.runs;
+        if let Some(one) = launches.launcher_of(key.process) {
+            let comm = one.comm.as_ref();
+            let new = || LauncherReport::of(key.process, one.pid, one.uid, comm, one.exited);
+            processes.entry(key.process).or_insert_with(new).launches += counted.runs;
+        }
+    }
+    report.processes = processes.into_values().collect();
+    report
+}
+
 impl Cudatrace {
     /// Lists kernels, each with its calls by function; the first of each process, as `options` limit them.
     fn list(&mut self, mut kernels: Vec<(BTreeMap<u16, u64>, KernelReport)>, options: &Options) {
@@ -172,9 +196,10 @@ impl Cudatrace {
         });
         let mut processes = BTreeMap::new();
         for (calls, kernel) in kernels {
-            let process = processes
-                .entry(kernel.process)
-                .or_insert_with(|| LauncherReport::of(&kernel));
+            let process = processes.entry(kernel.process).or_insert_with(|| {
+                let comm = kernel.comm.as_ref();
+                LauncherReport::of(kernel.process, kernel.pid, kernel.uid, comm, kernel.exited)
+            });
             process.add(&calls, &kernel);
             let top = options.of_process(kernel.pid).top;
             if top.is_some_and(|top| process.kernels > top as u64) {
@@ -190,22 +215,22 @@ impl Cudatrace {
 }
 
 impl LauncherReport {
-    /// The process that launched `kernel`, with counts of 0.
-    fn of(kernel: &KernelReport) -> Self {
+    /// The process with this number, with counts of 0.
+    fn of(id: u32, pid: u32, uid: Option<u32>, comm: Option<&String>, exited: bool) -> Self {
         Self {
-            pid: kernel.pid,
-            uid: kernel.uid,
-            comm: kernel.comm.clone(),
+            pid,
+            uid,
+            comm: comm.cloned(),
             user: None,
             command: None,
-            exited: kernel.exited,
+            exited,
             launches: 0,
             calls: Vec::new(),
             kernels: 0,
             omitted_kernels: 0,
             omitted_launches: 0,
             per_second: 0.0,
-            id: kernel.process,
+            id,
         }
     }
 

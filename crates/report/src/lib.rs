@@ -271,8 +271,8 @@ pub fn build(state: &State, lost: Lost, options: &Options, sources: ReportSource
     build_of(state, lost, options, sources, None)
 }
 
-/// Makes a report in which, of the traced processes with memory, `only` these live ones are listed; sums over all
-/// processes are then of these. `None` for all.
+/// Makes a report in which, of the traced processes with memory, `only` these live ones are listed; sums of memory
+/// over all processes are then of these, and neither kernels nor copies are listed. `None` for all.
 pub fn build_of(
     state: &State,
     lost: Lost,
@@ -295,11 +295,11 @@ pub fn build_of(
         explain: None,
         incidents,
         refused,
-        cudatrace: modes
-            .cudatrace
-            .then(|| cudatrace::build(&state.launches, options)),
-        bandwidth_util: modes
-            .bandwidth_util
+        cudatrace: modes.cudatrace.then(|| match only {
+            None => cudatrace::build(&state.launches, options),
+            Some(_) => cudatrace::totals(&state.launches),
+        }),
+        bandwidth_util: (modes.bandwidth_util && only.is_none())
             .then(|| bandwidth::build(&state.transfers, &state.activity, options)),
         activity: modes
             .activity

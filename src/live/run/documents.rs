@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use tokio::time::Instant;
 
-use super::super::own_use::{own_use, start_seconds};
+use super::super::own_use::{own_use, start_seconds, thread_cpu};
 use super::super::serving::{Answer, DocumentRequest, ServeConfig};
 use super::Run;
 use crate::live::announce;
@@ -108,12 +108,17 @@ impl Run<'_> {
             request.answer(Err("nothing is served".to_owned()));
             return Ok(());
         };
-        let begun = Instant::now();
+        let (begun, cpu) = (Instant::now(), thread_cpu());
         let document = request.document;
         let made = self.document(&mut served, document);
         self.served = Some(served);
-        let took = begun.elapsed();
-        tracing::debug!(?document, us = took.as_micros(), "served");
+        let (took, cpu) = (begun.elapsed(), thread_cpu().saturating_sub(cpu));
+        tracing::debug!(
+            ?document,
+            us = took.as_micros(),
+            cpu_us = cpu.as_micros(),
+            "served"
+        );
         request.answer(made?);
         if let Some(serving) = &mut self.serving {
             serving.pause((took * SHARE).min(LONGEST_PAUSE));
@@ -243,6 +248,7 @@ impl Run<'_> {
         served.count(&MetricSources {
             report: &report,
             state,
+            modes: self.config.modes,
             usage: usage.as_ref(),
             symbols,
             has_names: stacks.is_none_or(|stacks| stacks.missing() == 0),

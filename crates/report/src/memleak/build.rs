@@ -19,7 +19,6 @@ use gpuprobe_engine::pools::PoolAccount;
 use gpuprobe_engine::totals::Total;
 use gpuprobe_engine::verdict::{self, Judgement};
 use gpuprobe_engine::{Ledger, Process};
-use gpuprobe_model::container::pod_uid_in;
 use gpuprobe_model::identity::DeviceIdentity;
 
 /// Builds the report of the memory that the ledger holds now.
@@ -183,14 +182,6 @@ fn process_report(
         device_report(index, device.unwrap_or_default(), total)
     });
     let devices: Vec<_> = devices.collect();
-    let device_kinds = process.device_kinds().into_iter();
-    let device_kinds = device_kinds.map(|(index, kind, total)| {
-        let device = index.map(|index| identity.device(index));
-        (
-            device_report(index, device.unwrap_or_default(), total),
-            kind,
-        )
-    });
     let (nvml, nvml_age_ns) = nvml_of(process, options, sources);
     let used = sources
         .usage
@@ -219,12 +210,10 @@ fn process_report(
         container_pid: identity.container_pid,
         cgroup: identity.cgroup.clone(),
         container: identity.container.clone(),
-        pod_uid: identity.cgroup.as_deref().and_then(pod_uid_in),
         live: process.totals.sums.into(),
         peak_bytes: process.peak_bytes,
         kinds: LiveByKind(process.totals.kinds().collect()),
         devices,
-        device_kinds: device_kinds.collect(),
         owners,
         reserved_address_bytes: process.physical.reserved_bytes(),
         modules: process.modules() as u64,

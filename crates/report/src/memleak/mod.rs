@@ -234,9 +234,6 @@ pub struct ProcessReport {
     pub cgroup: Option<String>,
     /// Id of its container, if it is in one.
     pub container: Option<String>,
-    /// Uid of its Kubernetes pod, if it is in one, for metrics.
-    #[serde(skip)]
-    pub pod_uid: Option<String>,
     /// Live memory of the process.
     #[serde(flatten)]
     pub live: LiveMemory,
@@ -260,9 +257,6 @@ pub struct ProcessReport {
     pub kinds: LiveByKind,
     /// Live GPU memory by device.
     pub devices: Vec<DeviceReport>,
-    /// The same by device and kind, for metrics.
-    #[serde(skip)]
-    pub device_kinds: Vec<(DeviceReport, MemoryKind)>,
     /// Live GPU memory by the library or program that allocated it, largest first.
     pub owners: Vec<OwnerReport>,
     /// Memory on each GPU of the host.

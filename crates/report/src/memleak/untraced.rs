@@ -3,7 +3,6 @@
 use super::build::gpu_shares;
 use super::{LiveByKind, LiveMemory, NvmlUsage, ProcessReport};
 use crate::Options;
-use gpuprobe_model::container::pod_uid_in;
 use gpuprobe_model::{GpuUsage, Untraced};
 
 /// Reports of the untraced processes in `usage`.
@@ -38,7 +37,6 @@ fn report(pid: u32, process: &Untraced, usage: &GpuUsage) -> ProcessReport {
         container_pid: identity.container_pid,
         cgroup: identity.cgroup.clone(),
         container: identity.container.clone(),
-        pod_uid: identity.cgroup.as_deref().and_then(pod_uid_in),
         live: LiveMemory::default(),
         change_bytes: None,
         change_bytes_per_minute: None,
@@ -48,7 +46,6 @@ fn report(pid: u32, process: &Untraced, usage: &GpuUsage) -> ProcessReport {
         ended_age_ns: None,
         kinds: LiveByKind::default(),
         devices: Vec::new(),
-        device_kinds: Vec::new(),
         owners: Vec::new(),
         gpus: gpu_shares(&[], used.map_or(&[][..], Vec::as_slice)),
         reserved_address_bytes: 0,

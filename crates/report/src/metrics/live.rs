@@ -22,7 +22,7 @@ const UNCHANGED_NS: u64 = 10_000_000_000;
 /// cent of the time at most.
 const NS_A_SITE: u64 = 2_000_000;
 /// Call sites that are named in one scrape, and those whose verdicts are given again; of one process at least.
-const NEW_SITES: usize = 1_000;
+const NEW_SITES: usize = 500;
 const OLD_SITES: usize = 250;
 
 /// The live processes of the last report, by process id.

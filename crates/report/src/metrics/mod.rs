@@ -22,6 +22,7 @@ mod tests;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
+use gpuprobe_cuda::Modes;
 use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::stack::Symbolize;
 use gpuprobe_model::{GpuMemory, GpuUsage};
@@ -33,7 +34,7 @@ use gauges::GaugeRows;
 pub use labels::Labels;
 use labels::OTHER;
 use live::LiveProcesses;
-use rows::{ProcessKey, ProcessRows};
+use rows::{KnownLabels, ProcessKey, ProcessRows};
 
 /// Limits on the number of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,13 +86,15 @@ pub struct OwnUse {
     pub start_seconds: f64,
 }
 
-/// What metrics are made of.
+/// Inputs of metrics.
 #[derive(Clone, Copy)]
 pub struct MetricSources<'a> {
     /// A report with verdicts, by [`build_of`](crate::build_of): of the processes of [`Metrics::due`] at least.
     pub report: &'a Report,
     /// The state that it was made of.
     pub state: &'a State,
+    /// The traced modes.
+    pub modes: Modes,
     /// Memory use of GPUs and processes from NVML, if it was queried.
     pub usage: Option<&'a GpuUsage>,
     /// Finds the binaries of all live memory.
@@ -118,6 +121,7 @@ impl<'a> MetricSources<'a> {
 pub struct Metrics {
     limits: MetricLimits,
     counters: ProcessCounters,
+    labels: KnownLabels,
     /// Totals of the host, which never go back.
     totals: HashMap<(Metric, Labels), u64>,
     live: LiveProcesses,
@@ -155,7 +159,7 @@ impl Metrics {
             self.counters.mark_scraped();
         }
         self.own(own);
-        self.totals(report);
+        self.totals(sources);
         let mut live = std::mem::take(&mut self.live);
         live.update(sources, self.limits);
         let traced = live.iter().filter(|(_, one)| one.is_traced).count();
@@ -165,19 +169,20 @@ impl Metrics {
             MetricValue::Integer(traced as u64),
         );
         self.hardware(report);
-        let ledger = &sources.state.ledger;
-        let processes = rows::of_report(report, (&live, ledger), self.limits, &self.counters);
+        let mut labels = std::mem::take(&mut self.labels);
+        let known = (&self.counters, &mut labels);
+        let processes = rows::of_state(sources.state, sources.modes, &live, self.limits, known);
         let admitted = self.admit(&processes);
         let mut counted = Vec::new();
         for process in &processes {
             let is_admitted = admitted.contains(&process.key);
             if !is_admitted {
-                process
-                    .summed()
-                    .for_each(|(metric, labels, value)| self.add(metric, labels, value));
+                let summed = process.summed();
+                summed.for_each(|(metric, labels, value)| self.add(metric, labels, value));
             }
-            counted.extend(process.counted(is_admitted));
+            counted.extend(process.counted(is_admitted, &mut labels));
         }
+        self.labels = labels;
         self.admitted = admitted;
         self.counters.update(counted);
         self.live = live;
@@ -192,8 +197,9 @@ impl Metrics {
 
     /// All families, those without a series too.
     pub fn families(&self) -> Vec<Family> {
-        let mut families = self.few();
-        for (metric, labels, value) in self.own_rows().flat_map(GaugeRows::series) {
+        let mut families = self.of_host();
+        let gauges = self.own_rows().flat_map(GaugeRows::series);
+        for (metric, labels, value) in gauges.chain(self.counters.series()) {
             let family = &mut families[metric as usize];
             family.series.insert(labels, MetricValue::Integer(value));
         }
@@ -205,13 +211,18 @@ impl Metrics {
     /// # Errors
     /// Returns the encoder's error; none is expected, as it writes to memory.
     pub fn text(&self) -> Result<String, fmt::Error> {
+        let mut counters = BTreeMap::new();
+        self.counters.write(&mut counters)?;
         let mut parts: Vec<Vec<&str>> = vec![Vec::new(); Metric::ALL.len()];
+        for (metric, samples) in &counters {
+            parts[*metric as usize].push(samples);
+        }
         for rows in self.own_rows() {
             for (metric, samples) in rows.text()? {
                 parts[*metric as usize].push(samples);
             }
         }
-        text::document(self.few(), &parts)
+        text::document(self.of_host(), &parts)
     }
 
     /// Gauges of the processes that have series of their own.
@@ -221,20 +232,20 @@ impl Metrics {
         own.map(|(_, process)| &process.gauges)
     }
 
-    /// Families without the gauges of single processes.
-    fn few(&self) -> Vec<Family> {
-        let mut series: BTreeMap<Metric, BTreeMap<Labels, MetricValue>> = self.gauges.clone();
-        let totals = self.totals.iter();
-        let totals = totals.map(|((metric, labels), value)| (*metric, labels.clone(), *value));
-        for (metric, labels, value) in totals.chain(self.counters.series()) {
-            let family = series.entry(metric).or_default();
-            family.insert(labels, MetricValue::Integer(value));
-        }
+    /// Families without the series of single processes.
+    fn of_host(&self) -> Vec<Family> {
         let family = |metric: Metric| Family {
             metric,
-            series: series.remove(&metric).unwrap_or_default(),
+            series: self.gauges.get(&metric).cloned().unwrap_or_default(),
         };
-        Metric::ALL.into_iter().map(family).collect()
+        let mut families: Vec<_> = Metric::ALL.into_iter().map(family).collect();
+        for ((metric, labels), value) in &self.totals {
+            let family = &mut families[*metric as usize];
+            family
+                .series
+                .insert(labels.clone(), MetricValue::Integer(*value));
+        }
+        families
     }
 
     fn own(&mut self, own: &OwnUse) {
@@ -261,14 +272,16 @@ impl Metrics {
     }
 
     /// Counts over all processes since the start.
-    fn totals(&mut self, report: &Report) {
+    fn totals(&mut self, sources: &MetricSources<'_>) {
+        let (report, state) = (sources.report, sources.state);
         let mut totals: Vec<(Metric, Labels, u64)> = Vec::new();
         let mut total = |metric, value| totals.push((metric, Labels::new(), value));
-        if let Some(memleak) = &report.memleak {
-            total(Metric::AllocCalls, memleak.alloc_calls);
-            total(Metric::FreeCalls, memleak.free_calls);
-            total(Metric::FailedCalls, memleak.failed_calls);
-            total(Metric::UnknownFrees, memleak.unknown_frees);
+        if sources.modes.memleak {
+            let counts = state.ledger.counts();
+            total(Metric::AllocCalls, counts.alloc_calls);
+            total(Metric::FreeCalls, counts.free_calls);
+            total(Metric::FailedCalls, counts.failed_calls);
+            total(Metric::UnknownFrees, counts.unknown_frees);
             let refused = report.refused.unwrap_or_default();
             total(Metric::OutOfMemory, refused.incidents);
             total(Metric::RefusedCalls, refused.calls);
@@ -278,12 +291,13 @@ impl Metrics {
             total(Metric::NodeGraphLaunches, trace.graph_launches);
             total(Metric::NodeCapturedLaunches, trace.captured_launches);
         }
-        if let Some(copies) = &report.bandwidth_util {
-            total(Metric::NodeFailedCopies, copies.failed_calls);
+        if sources.modes.bandwidth_util {
+            total(Metric::NodeFailedCopies, state.transfers.failed_calls);
             let mut sums: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
-            for one in &copies.directions {
-                let sum = sums.entry((one.direction, one.mode)).or_default();
-                *sum = (sum.0.saturating_add(one.bytes), sum.1 + one.calls);
+            for (which, meter) in state.transfers.meters() {
+                let (direction, mode) = (which.direction.name(), which.mode.name());
+                let sum = sums.entry((direction, mode)).or_default();
+                *sum = (sum.0.saturating_add(meter.bytes), sum.1 + meter.calls);
             }
             for ((direction, mode), (bytes, calls)) in sums {
                 let labels = rows::copy_labels(direction, mode);

@@ -1,20 +1,19 @@
 //! Rows of metrics, by process: gauges of those that live, and counters.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use super::counters::{Counted, CountedItem, ProcessCounters};
 use super::gauges::GaugeRows;
-use super::labels::{Labels, OTHER, UNKNOWN, clean_name, with};
+use super::labels::{LabelPool, Labels, OTHER, SharedLabels, UNKNOWN, clean_name, with};
 use super::live::{LiveProcess, LiveProcesses, labels_of_process, process_labels};
 use super::{Metric, MetricLimits};
-use crate::Report;
-use crate::bandwidth::DirectionReport;
-use crate::cudatrace::KernelReport;
 use crate::names;
-use gpuprobe_engine::Ledger;
+use gpuprobe_cuda::{Modes, Op};
+use gpuprobe_engine::State;
 use gpuprobe_engine::transfers::EARLIER;
+use gpuprobe_stacks::symbols::demangle;
 
 /// A process by its id, and whether it has ended: an id may be in use again.
 pub(super) type ProcessKey = (u32, bool);
@@ -46,8 +45,8 @@ struct CounterRow {
 #[derive(Debug)]
 pub(super) struct ProcessRows<'a> {
     pub(super) key: ProcessKey,
-    process: Cow<'a, Labels>,
-    /// Those of a live process.
+    process: SharedLabels,
+    /// Gauges of a live process; `None` of one that has ended.
     pub(super) gauges: Option<&'a GaugeRows>,
     counters: Vec<CounterRow>,
 }
@@ -60,55 +59,85 @@ pub(super) fn copy_labels(direction: &str, mode: &str) -> Labels {
     ]
 }
 
+/// Labels that are in use, and those of kernels by mangled name.
+#[derive(Debug, Default)]
+pub(super) struct KnownLabels {
+    pool: LabelPool,
+    kernels: HashMap<Arc<str>, SharedLabels>,
+}
+
+/// Maximum number of kernels whose labels are remembered.
+const MAX_KERNELS: usize = 1 << 15;
+
+impl KnownLabels {
+    fn of_kernel(&mut self, mangled: Option<&Arc<str>>) -> SharedLabels {
+        let Some(mangled) = mangled else {
+            return self.pool.shared(vec![("kernel", UNKNOWN.to_owned())]);
+        };
+        if let Some(known) = self.kernels.get(mangled) {
+            return known.clone();
+        }
+        if self.kernels.len() >= MAX_KERNELS {
+            self.kernels.clear();
+        }
+        let name = clean_name(&names::simplify(&demangle(mangled)));
+        let labels = self.pool.shared(vec![("kernel", name)]);
+        self.kernels.insert(Arc::clone(mangled), labels.clone());
+        labels
+    }
+}
+
 /// The rows of all processes, those with the most memory first. Kernels keep the series that they have unless
 /// others are launched more than twice as often.
-pub(super) fn of_report<'a>(
-    report: &Report,
-    (live, ledger): (&'a LiveProcesses, &Ledger),
+pub(super) fn of_state<'a>(
+    state: &State,
+    modes: Modes,
+    live: &'a LiveProcesses,
     limits: MetricLimits,
-    counters: &ProcessCounters,
+    (counters, labels): (&ProcessCounters, &mut KnownLabels),
 ) -> Vec<ProcessRows<'a>> {
-    let mut all = RowsByProcess::of(live, ledger, limits);
-    all.launches(report, counters);
-    all.copies(report, counters);
+    let mut all = RowsByProcess {
+        limits,
+        labels,
+        rows: Vec::new(),
+        places: HashMap::new(),
+    };
+    all.begin(state, live);
+    if modes.cudatrace {
+        all.launches(state, counters);
+    }
+    if modes.bandwidth_util {
+        all.copies(state, counters);
+    }
     all.rows
 }
 
-struct RowsByProcess<'a> {
+struct RowsByProcess<'a, 'b> {
     limits: MetricLimits,
+    labels: &'b mut KnownLabels,
     rows: Vec<ProcessRows<'a>>,
     places: HashMap<ProcessKey, usize>,
 }
 
-impl<'a> RowsByProcess<'a> {
-    fn of(live: &'a LiveProcesses, ledger: &Ledger, limits: MetricLimits) -> Self {
-        let mut all = Self {
-            limits,
-            rows: Vec::new(),
-            places: HashMap::new(),
-        };
+impl<'a> RowsByProcess<'a, '_> {
+    /// Adds the live processes, and those whose end no report has shown.
+    fn begin(&mut self, state: &State, live: &'a LiveProcesses) {
         let mut processes: Vec<(u32, &LiveProcess)> = live.iter().collect();
         processes.sort_by_key(|(pid, process)| (Reverse(process.size), *pid));
         for (pid, process) in processes {
-            let gauges = Some(&process.gauges);
-            let labels = Cow::Borrowed(process.gauges.process());
-            all.push((pid, false), labels, gauges);
+            let labels = process.gauges.process().clone();
+            self.push((pid, false), labels, Some(&process.gauges));
         }
-        for process in ledger.ended(false) {
-            all.push(
-                (process.pid, true),
-                Cow::Owned(labels_of_process(process)),
-                None,
-            );
+        for process in state.ledger.ended(false) {
+            self.push((process.pid, true), labels_of_process(process), None);
         }
-        all
     }
 
-    fn push(&mut self, key: ProcessKey, process: Cow<'a, Labels>, gauges: Option<&'a GaugeRows>) {
+    fn push(&mut self, key: ProcessKey, process: Labels, gauges: Option<&'a GaugeRows>) {
         self.places.entry(key).or_insert(self.rows.len());
         self.rows.push(ProcessRows {
             key,
-            process,
+            process: self.labels.pool.shared(process),
             gauges,
             counters: Vec::new(),
         });
@@ -123,29 +152,47 @@ impl<'a> RowsByProcess<'a> {
     ) -> &mut ProcessRows<'a> {
         if !self.places.contains_key(&key) {
             let labels = process_labels(key.0, comm, uid, None, None);
-            self.push(key, Cow::Owned(labels), None);
+            self.push(key, labels, None);
         }
         &mut self.rows[self.places[&key]]
     }
 
-    fn launches(&mut self, report: &Report, counters: &ProcessCounters) {
-        let mut launchers: BTreeMap<u32, Vec<&KernelReport>> = BTreeMap::new();
-        for kernel in report.cudatrace.iter().flat_map(|trace| &trace.kernels) {
-            launchers.entry(kernel.process).or_default().push(kernel);
+    fn launches(&mut self, state: &State, counters: &ProcessCounters) {
+        let mut launchers: BTreeMap<u32, HashMap<CountedItem, u64>> = BTreeMap::new();
+        for (key, counted, mangled) in state.launches.counted() {
+            let launcher = state.launches.launcher_of(key.process);
+            let is_kernel = gpuprobe_cuda::function(key.row)
+                .is_some_and(|function| function.op != Op::GraphLaunch);
+            if !is_kernel || counted.runs == 0 || launcher.is_none_or(|one| one.end_reported) {
+                continue;
+            }
+            let item = CountedItem {
+                metric: Metric::Launches,
+                process: key.process,
+                handle: mangled.is_none().then_some(key.handle),
+                labels: self.labels.of_kernel(mangled.as_ref()),
+            };
+            let items = launchers.entry(key.process).or_default();
+            *items.entry(item).or_default() += counted.runs;
         }
         let most = self.limits.kernels;
-        for (launcher, kernels) in launchers {
-            let mut items: Vec<_> = kernels
-                .iter()
-                .filter(|kernel| kernel.launches > 0)
-                .map(|kernel| (launch_item(launcher, kernel), kernel.launches))
-                .collect();
-            items.sort_by_key(|(item, launches)| {
-                Reverse(launches.saturating_mul(1 + u64::from(counters.has_own_series(item))))
+        for (process, items) in launchers {
+            let Some(launcher) = state.launches.launcher_of(process) else {
+                continue;
+            };
+            let mut items: Vec<_> = items.into_iter().collect();
+            // Of equal ones, the same are first each time.
+            items.sort_by(|(a, a_launches), (b, b_launches)| {
+                let rank = |item, launches: &u64| {
+                    Reverse(launches.saturating_mul(1 + u64::from(counters.has_own_series(item))))
+                };
+                let names = || (a.labels.get(), a.handle).cmp(&(b.labels.get(), b.handle));
+                rank(a, a_launches)
+                    .cmp(&rank(b, b_launches))
+                    .then_with(names)
             });
-            let first = kernels[0];
-            let key = (first.pid, first.exited);
-            let rows = self.of_process(key, first.comm.as_deref(), first.uid);
+            let key = (launcher.pid, launcher.exited);
+            let rows = self.of_process(key, launcher.comm.as_deref(), launcher.uid);
             let items = items.into_iter().enumerate();
             rows.counters
                 .extend(items.map(|(index, (item, total))| CounterRow {
@@ -157,16 +204,27 @@ impl<'a> RowsByProcess<'a> {
         }
     }
 
-    fn copies(&mut self, report: &Report, counters: &ProcessCounters) {
-        let copies = report.bandwidth_util.iter();
-        for one in copies.flat_map(|copies| &copies.directions) {
-            // Those that ended long ago are one row.
-            if one.pid == EARLIER {
-                continue;
-            }
-            let rows = self.of_process((one.pid, one.exited), one.comm.as_deref(), one.uid);
-            for (metric, total) in [(Metric::CopyBytes, one.bytes), (Metric::Copies, one.calls)] {
-                let item = copy_item(metric, one);
+    fn copies(&mut self, state: &State, counters: &ProcessCounters) {
+        let transfers = &state.transfers;
+        // Those that ended long ago are one row.
+        let of_one = transfers.meters().filter(|(which, _)| which.pid != EARLIER);
+        for (which, meter) in of_one {
+            let labels = copy_labels(which.direction.name(), which.mode.name());
+            let labels = self.labels.pool.shared(labels);
+            let name = transfers.name(which.pid);
+            let comm = name.map(|name| name.comm.as_str());
+            let key = (which.pid, transfers.has_ended(which.pid));
+            let rows = self.of_process(key, comm, name.and_then(|name| name.uid));
+            for (metric, total) in [
+                (Metric::CopyBytes, meter.bytes),
+                (Metric::Copies, meter.calls),
+            ] {
+                let item = CountedItem {
+                    metric,
+                    process: which.pid,
+                    handle: None,
+                    labels: labels.clone(),
+                };
                 rows.counters.push(CounterRow {
                     is_over: counters.is_over(&item),
                     item,
@@ -192,68 +250,54 @@ impl ProcessRows<'_> {
         let gauges = self.gauges.into_iter().flat_map(GaugeRows::rows);
         let gauges = gauges.map(|(metric, labels, _)| (metric, labels));
         let counters = self.counters.iter();
-        let counters = counters.map(|row| (row.item.metric, &row.item.labels));
+        let counters = counters.map(|row| (row.item.metric, row.item.labels.get()));
         let all = gauges.chain(counters);
-        all.map(|(metric, labels)| (metric, self.labels(labels, false)))
+        all.map(|(metric, labels)| (metric, self.of_others(labels)))
     }
 
     /// Its gauges as parts of sums of several processes.
     pub(super) fn summed(&self) -> impl Iterator<Item = (Metric, Labels, u64)> {
         let gauges = self.gauges.into_iter().flat_map(GaugeRows::rows);
-        gauges.map(|(metric, labels, value)| (metric, self.labels(labels, false), value))
+        gauges.map(|(metric, labels, value)| (metric, self.of_others(labels), value))
     }
 
-    /// The labels of a series of the process, or of the sum of which it is a part.
-    fn labels(&self, more: &Labels, is_admitted: bool) -> Labels {
-        let mut labels = with(&self.process, more);
-        if !is_admitted {
-            labels.iter_mut().for_each(to_other);
-        }
-        labels
+    /// The labels of the sum of which a series of the process is a part.
+    fn of_others(&self, more: &Labels) -> Labels {
+        summed(with(self.process.get(), more))
     }
 
     /// Its counters, each with the series that counts it.
-    pub(super) fn counted(&self, is_admitted: bool) -> impl Iterator<Item = Counted> {
-        self.counters.iter().map(move |row| {
-            let mut more = row.item.labels.clone();
-            if !row.is_own {
-                more.iter_mut().for_each(to_other);
-            }
+    pub(super) fn counted(&self, is_admitted: bool, known: &mut KnownLabels) -> Vec<Counted> {
+        let process = match is_admitted {
+            true => self.process.clone(),
+            false => known.pool.shared(summed(self.process.get().clone())),
+        };
+        let rows = self.counters.iter().map(|row| {
+            let is_own = is_admitted && row.is_own;
+            let further = match is_own {
+                true => row.item.labels.clone(),
+                false => known.pool.shared(summed(row.item.labels.get().clone())),
+            };
             Counted {
                 item: row.item.clone(),
-                labels: self.labels(&more, is_admitted),
-                is_shared: !(is_admitted && row.is_own),
+                labels: (process.clone(), further),
+                is_shared: !is_own,
                 total: row.total,
                 has_ended: self.key.1,
             }
-        })
+        });
+        rows.collect()
     }
+}
+
+/// The labels of the sum of series with such `labels`.
+fn summed(mut labels: Labels) -> Labels {
+    labels.iter_mut().for_each(to_other);
+    labels
 }
 
 fn to_other((name, value): &mut (&'static str, String)) {
     if OWN.contains(name) {
         OTHER.clone_into(value);
-    }
-}
-
-fn launch_item(launcher: u32, kernel: &KernelReport) -> CountedItem {
-    let name = match kernel.mangled {
-        Some(_) => clean_name(&names::simplify(&kernel.name)),
-        None => UNKNOWN.to_owned(),
-    };
-    CountedItem {
-        metric: Metric::Launches,
-        process: launcher,
-        handle: kernel.mangled.is_none().then_some(kernel.handle),
-        labels: vec![("kernel", name)],
-    }
-}
-
-fn copy_item(metric: Metric, one: &DirectionReport) -> CountedItem {
-    CountedItem {
-        metric,
-        process: one.pid,
-        handle: None,
-        labels: copy_labels(one.direction, one.mode),
     }
 }
