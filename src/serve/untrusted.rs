@@ -46,7 +46,7 @@ pub fn try_requests(bytes: &[u8]) -> io::Result<Tried> {
         .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
     let (request, document) = rest.split_at(length.min(rest.len()));
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let answered = timeout(LIMIT, answered(request, document));
+    let answered = async { timeout(LIMIT, answered(request, document)).await };
     let mut tried = runtime.block_on(answered)??;
     let text = String::from_utf8_lossy(rest);
     tried.messages = usize::from(protocol::asked(rest).is_ok())
