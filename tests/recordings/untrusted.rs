@@ -291,6 +291,24 @@ proptest! {
         untrusted::play(&log);
     }
 
+    #[cfg(feature = "serve")]
+    #[test]
+    fn any_requests(
+        which in any::<usize>(),
+        changes in vec((any::<usize>(), any::<u8>(), 1..4usize), 0..16),
+    ) {
+        static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+            inputs("requests").into_iter().map(|input| input.bytes).collect()
+        });
+        let mut bytes = SEEDS[which % SEEDS.len()].clone();
+        for (at, byte, count) in changes {
+            let at = at % bytes.len().max(1);
+            let end = (at + count).min(bytes.len());
+            bytes[at..end].fill(byte);
+        }
+        gpuprobe::serve::untrusted::try_requests(&bytes).unwrap();
+    }
+
     #[test]
     fn any_samples(
         lines in vec("[-+]?[0-9]{1,6}/[01]?[0-9]/[0-3][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}.[0-9]{0,12}, [0-9]{0,3}, [0-9e.+-]{1,9}( [KMGB]iB)?", 1..20),
