@@ -86,14 +86,14 @@ pub struct OwnUse {
     pub start_seconds: f64,
 }
 
-/// Inputs of metrics.
+/// Inputs of [`Metrics::update`], all of one moment.
 #[derive(Clone, Copy)]
 pub struct MetricSources<'a> {
     /// A report with verdicts, by [`build_of`](crate::build_of): of the processes of [`Metrics::due`] at least.
     pub report: &'a Report,
     /// The state that it was made of.
     pub state: &'a State,
-    /// The traced modes.
+    /// The modes that are traced: metrics of others are left out.
     pub modes: Modes,
     /// Memory use of GPUs and processes from NVML, if it was queried.
     pub usage: Option<&'a GpuUsage>,

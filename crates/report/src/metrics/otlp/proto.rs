@@ -106,7 +106,7 @@ pub struct DataPoint {
     pub attributes: Vec<KeyValue>,
     #[prost(oneof = "PointValue", tags = "4, 6")]
     pub value: Option<PointValue>,
-    /// [`NO_RECORDED_VALUE`], or 0.
+    /// [`NO_RECORDED_VALUE`] where there is no value, else 0.
     #[prost(uint32, tag = "8")]
     pub flags: u32,
 }
