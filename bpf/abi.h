@@ -64,8 +64,10 @@
  * call path; the first page may be partial. */
 #define GP_LOOK_PAGES 4
 #define GP_PAGE 4096
-/* Maximum number of stack copies sent per GP_COPY_AGAIN_NS. */
+/* Number of stack copies sent per GP_COPY_AGAIN_NS in the long run, and at once where
+ * few were sent before: many programs may begin together. */
 #define GP_MAX_COPIES 4000
+#define GP_MAX_COPIES_AT_ONCE 12000
 /* A stack whose path user space has not cached after this time is copied again. */
 #define GP_COPY_AGAIN_NS 1000000000ULL
 

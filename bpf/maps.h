@@ -66,7 +66,7 @@ __u32 wake_pending[GP_RING_CONTROL]; /* by enum gp_ring */
 __u32 open_captures;
 /* User space is shutting down: stop no process, since nothing would resume it. */
 __u32 ending;
-/* Number of stack copies sent since copies_since_ns. */
+/* Number of stack copies sent, less those that copies_since_ns has paid for. */
 __u64 copies_since_ns;
 __u64 copies_sent;
 /* Slot of the user who last wanted a copy, and the last time that this was another user

@@ -184,6 +184,17 @@ __noinline int gp_spend(__u32 slot, __u32 ring, __u64 bytes, __u64 read, __u64 w
 /* Bytes in the ring that have not been read. */
 #define gp_unread(ring) bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA)
 
+/* Takes `each` from the copies sent for each GP_COPY_AGAIN_NS that has passed. */
+static __always_inline void gp_pay_copies(__u64 *since_ns, __u64 *sent, __u64 now, __u64 each)
+{
+	__u64 paid = (now - *since_ns) / GP_COPY_AGAIN_NS * each;
+
+	if (!paid)
+		return;
+	*since_ns = now;
+	*sent = *sent > paid ? *sent - paid : 0;
+}
+
 /* Whether another stack copy may be sent now: with several users, each gets at most
  * half. */
 static __always_inline bool gp_may_copy(__u32 slot, __u64 now)
@@ -193,21 +204,18 @@ static __always_inline bool gp_may_copy(__u32 slot, __u64 now)
 	if (copies_user && copies_user != slot)
 		copies_shared_ns = now;
 	copies_user = slot;
-	if (now - copies_since_ns > GP_COPY_AGAIN_NS) {
-		copies_since_ns = now;
-		copies_sent = 0;
-	}
-	if (now - user->copies_since_ns > GP_COPY_AGAIN_NS) {
-		user->copies_since_ns = now;
-		user->copies_sent = 0;
-	}
+	gp_pay_copies(&copies_since_ns, &copies_sent, now, GP_MAX_COPIES);
+	gp_pay_copies(&user->copies_since_ns, &user->copies_sent, now, GP_MAX_COPIES / 2);
 	if (stack_mode != GP_STACKS_AUTO)
 		return true;
-	if (copies_shared_ns && now - copies_shared_ns < GP_ALONE_AFTER_NS &&
-	    user->copies_sent >= GP_MAX_COPIES / 2)
+	if (user->copies_sent < GP_MAX_COPIES_AT_ONCE / 2)
+		user->copies_sent++;
+	else if (copies_shared_ns && now - copies_shared_ns < GP_ALONE_AFTER_NS)
 		return false;
-	user->copies_sent++;
-	return copies_sent++ < GP_MAX_COPIES;
+	if (copies_sent >= GP_MAX_COPIES_AT_ONCE)
+		return false;
+	copies_sent++;
+	return true;
 }
 
 #endif /* GPUPROBE_USERS_H */

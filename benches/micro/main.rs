@@ -14,6 +14,8 @@ mod decode;
 mod launches;
 mod ledger;
 mod memory;
+#[cfg(feature = "serve")]
+mod metrics;
 mod recording;
 mod report;
 
@@ -58,8 +60,14 @@ criterion_group! {
     config = config();
     targets = decode::decoding, activity::summing, ledger::applying, ledger::reading_memory,
         report::top, launches::counting, recording::writing, recording::analysing,
-        recording::tracking
+        recording::tracking, scraping
 }
+
+#[cfg(feature = "serve")]
+use metrics::scraping;
+/// Nothing is served.
+#[cfg(not(feature = "serve"))]
+fn scraping(_: &mut Criterion) {}
 
 fn main() {
     memory::of_live();

@@ -27,9 +27,17 @@ pub struct ProcessFilter {
 const COMM_BYTES: usize = 15;
 
 impl ProcessFilter {
-    /// Whether every process is accepted.
+    /// Whether every process is accepted. It is asked for each event.
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        let Self {
+            comms,
+            uids,
+            excluded,
+            container,
+            cgroup,
+        } = self;
+        let has_list = !(comms.is_empty() && uids.is_empty() && excluded.is_empty());
+        !has_list && container.is_none() && cgroup.is_none()
     }
 
     /// Whether a process is reported.

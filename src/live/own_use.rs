@@ -1,8 +1,9 @@
 //! The processor time and memory of gpuprobe itself.
 
 use std::fs;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::host::process::Stat;
@@ -29,6 +30,12 @@ pub(super) fn own_use(start_seconds: f64) -> OwnUse {
     used.cpu_seconds = ticks as f64 / value(SysconfVar::CLK_TCK).max(1) as f64;
     used.resident_bytes = pages.saturating_mul(value(SysconfVar::PAGE_SIZE));
     used
+}
+
+/// Processor time of this thread so far.
+pub(super) fn thread_cpu() -> Duration {
+    let used = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    used.map_or(Duration::ZERO, Duration::from)
 }
 
 /// Now, seconds since 1970.

@@ -423,6 +423,12 @@ pub fn has_ring_buffers() -> bool {
     MapType::RingBuf.is_supported().unwrap_or(false)
 }
 
+/// Whether a seccomp filter restricts this process.
+fn is_filtered() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().any(|line| line == "Seccomp:\t2")
+}
+
 /// The cause of a failed load, with what to do about it, if it is a usual one.
 fn known_cause() -> Option<&'static str> {
     let admin = privileges::has(Capability::CAP_SYS_ADMIN);
@@ -432,6 +438,11 @@ fn known_cause() -> Option<&'static str> {
             .all(|&needed| privileges::has(needed))
     {
         Some("CAP_BPF and CAP_PERFMON are needed; run gpuprobe as root (sudo)")
+    } else if !has_ring_buffers() && is_filtered() {
+        Some(
+            "the seccomp profile of this container may forbid bpf; use one that allows bpf and \
+             perf_event_open, or none (--security-opt seccomp=unconfined)",
+        )
     } else if !has_ring_buffers() {
         Some("this kernel has no BPF ring buffers; Linux 5.8 or newer is needed")
     } else {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
@@ -113,23 +113,36 @@ impl Exchange<'_> {
         let request = serde_json::to_vec(&document)?;
         let length = u32::try_from(request.len()).unwrap_or(0).to_le_bytes();
         self.0.write_all(&[&length[..], &request].concat()).await?;
-        let mut answer = Vec::new();
-        loop {
-            let length = self.0.read_u32_le().await?;
-            let length = usize::try_from(length).unwrap_or(usize::MAX);
-            if length == 0 || length > MAX_BYTES - answer.len().min(MAX_BYTES) {
-                return Err(ErrorKind::InvalidData.into());
-            }
-            let kind = self.0.read_u8().await?;
-            let known = answer.len();
-            answer.resize(known + length - 1, 0);
-            self.0.read_exact(&mut answer[known..]).await?;
-            match kind {
-                MORE => {}
-                LAST => return Ok(Ok(answer)),
-                FAILED => return Ok(Err(String::from_utf8_lossy(&answer).into_owned())),
-                _ => return Err(ErrorKind::InvalidData.into()),
-            }
+        read_answer(&mut *self.0).await
+    }
+}
+
+/// Reads an answer of the tracing process: a document, or the reason why there is none.
+///
+/// # Errors
+/// Returns `InvalidData` if it is malformed or too large, or the system's error.
+pub(super) async fn read_answer(
+    from: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Result<Vec<u8>, String>> {
+    let mut answer = Vec::new();
+    loop {
+        let length = from.read_u32_le().await?;
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length == 0 || length > MAX_BYTES - answer.len().min(MAX_BYTES) {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let kind = from.read_u8().await?;
+        let whole = answer.len() + length - 1;
+        let part = &mut (&mut *from).take(length as u64 - 1);
+        part.read_to_end(&mut answer).await?;
+        if answer.len() < whole {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        match kind {
+            MORE => {}
+            LAST => return Ok(Ok(answer)),
+            FAILED => return Ok(Err(String::from_utf8_lossy(&answer).into_owned())),
+            _ => return Err(ErrorKind::InvalidData.into()),
         }
     }
 }

@@ -89,7 +89,8 @@ fn make_room(open: &Connections) {
     }
 }
 
-async fn serve(
+/// Answers the requests of a connection.
+pub(super) async fn serve(
     stream: Box<dyn ByteStream>,
     tls: Option<TlsAcceptor>,
     site: &Arc<Site>,

@@ -14,6 +14,8 @@ pub(crate) mod push;
 mod status;
 mod stream;
 pub(crate) mod tls;
+#[doc(hidden)]
+pub mod untrusted;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -23,7 +23,7 @@ const LINKS: &[(&str, &str)] = &[
     ("/readyz", "whether the tracing process answers"),
 ];
 
-const STYLE: &str = "body{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\
+const STYLE: &str = ":root{color-scheme:light dark}body{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\
 table{border-collapse:collapse}td,th{padding:.2em 1em .2em 0;text-align:left;vertical-align:top}\
 td.n{text-align:right;font-variant-numeric:tabular-nums}";
 
@@ -73,16 +73,17 @@ fn traced(status: &SessionStatus) -> Vec<(String, String)> {
         ("attached", libraries),
         ("live traced processes", status.processes.to_string()),
         ("since", format!("{} s", status.seconds)),
-        ("process", status.pid.to_string()),
+        ("PID of gpuprobe", status.pid.to_string()),
     ];
     rows.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
 fn table(page: &mut String, title: &str, rows: &[(String, String)]) {
     let _ = writeln!(page, "<h2>{title}</h2>\n<table>");
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let are_numbers = rows.iter().all(|(_, value)| is_number(value));
+    let class = if are_numbers { " class=\"n\"" } else { "" };
     for (name, value) in rows {
-        let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
-        let class = if is_number { " class=\"n\"" } else { "" };
         let (name, value) = (escaped(name), escaped(value));
         let _ = writeln!(page, "<tr><th>{name}</th><td{class}>{value}</td></tr>");
     }
@@ -126,6 +127,8 @@ mod tests {
             page.contains("<tr><th>/metrics 200</th><td class=\"n\">7</td></tr>"),
             "{page}"
         );
+        // Numbers between words are words.
+        assert!(page.contains("<td>0</td>"), "{page}");
         assert!(!page.contains("<script>"), "{page}");
         assert!(super::page(b"", &Served::new()).contains("<p>Nothing.</p>"));
     }

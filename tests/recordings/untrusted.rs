@@ -60,8 +60,28 @@ fn the_corpora() {
     });
     let reduced: u64 = replay("cupti", of_processes::reduce).iter().sum();
     assert!(reduced > 90, "{reduced}");
+    #[cfg(feature = "serve")]
+    requests();
     let parsed: usize = replay("batch", of_processes::parse).iter().sum();
     assert!(parsed > 10, "{parsed}");
+}
+
+/// The corpus of what clients and the processes of `gpuprobe serve` send.
+#[cfg(feature = "serve")]
+fn requests() {
+    let tried = replay("requests", |bytes| {
+        gpuprobe::serve::untrusted::try_requests(bytes).unwrap()
+    });
+    let sum = |count: fn(&gpuprobe::serve::untrusted::Tried) -> usize| -> usize {
+        tried.iter().map(count).sum()
+    };
+    let [answers, documents] = [sum(|one| one.answers), sum(|one| one.documents)];
+    assert!(
+        answers > 10 && documents > 3,
+        "{answers} answers, {documents} documents"
+    );
+    let messages = sum(|one| one.messages);
+    assert!(messages > 4, "{messages} messages");
 }
 
 /// Reproducing a failure starts with the input.
@@ -269,6 +289,24 @@ proptest! {
             log[at..at + count.min(8)].copy_from_slice(&value.to_le_bytes()[..count.min(8)]);
         }
         untrusted::play(&log);
+    }
+
+    #[cfg(feature = "serve")]
+    #[test]
+    fn any_requests(
+        which in any::<usize>(),
+        changes in vec((any::<usize>(), any::<u8>(), 1..4usize), 0..16),
+    ) {
+        static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+            inputs("requests").into_iter().map(|input| input.bytes).collect()
+        });
+        let mut bytes = SEEDS[which % SEEDS.len()].clone();
+        for (at, byte, count) in changes {
+            let at = at % bytes.len().max(1);
+            let end = (at + count).min(bytes.len());
+            bytes[at..end].fill(byte);
+        }
+        gpuprobe::serve::untrusted::try_requests(&bytes).unwrap();
     }
 
     #[test]

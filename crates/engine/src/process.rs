@@ -63,6 +63,8 @@ const VARIABLE_UNITS: usize = 4;
 pub struct Process {
     /// Process id (tgid) on the host.
     pub pid: u32,
+    /// A number that is another after each event of the process, and unlike those of all other processes.
+    pub version: u64,
     /// User id, if the BPF program could read it.
     pub uid: Option<u32>,
     /// Name (comm) of the process, if the BPF program could read it.
@@ -132,6 +134,7 @@ impl Process {
     pub(super) fn new(pid: u32, counted: KindSet) -> Self {
         Self {
             pid,
+            version: 0,
             uid: None,
             comm: None,
             exited: false,

@@ -20,6 +20,8 @@ pub(super) struct Living {
     /// Stacks of processes that are not known yet.
     early: HashMap<u32, Vec<(u64, Rc<CallStack>)>>,
     early_count: usize,
+    /// Number of changes so far, of all processes.
+    changes: u64,
 }
 
 impl Living {
@@ -52,17 +54,20 @@ impl Living {
         self.processes.get_mut(&pid)
     }
 
-    /// The process `pid`, which may be new.
+    /// The process `pid`, which may be new, to be changed.
     pub(super) fn enter(&mut self, pid: u32) -> &mut Process {
         let (early, early_count) = (&mut self.early, &mut self.early_count);
-        self.processes.entry(pid).or_insert_with(|| {
+        self.changes += 1;
+        let process = self.processes.entry(pid).or_insert_with(|| {
             let mut process = Process::new(pid, self.counted);
             for (number, stack) in early.remove(&pid).into_iter().flatten() {
                 *early_count = early_count.saturating_sub(1);
                 process.sites.learn(number, stack);
             }
             process
-        })
+        });
+        process.version = self.changes;
+        process
     }
 
     /// Keeps the stack of a process that is not known yet.

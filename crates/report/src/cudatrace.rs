@@ -2,7 +2,7 @@
 
 mod build;
 
-pub(super) use build::build;
+pub(super) use build::{build, totals};
 
 use gpuprobe_model::text::hex;
 use serde::Serialize;

@@ -43,7 +43,7 @@ pub mod view;
 pub mod words;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 use chrono::{DateTime, FixedOffset, Local};
@@ -178,6 +178,18 @@ pub fn learn_contexts(usage: &mut GpuUsage, state: &State, learnt: &mut HashMap<
 
 /// Makes a report of the current `state`.
 pub fn build(state: &State, lost: Lost, options: &Options, sources: ReportSources<'_>) -> Report {
+    build_of(state, lost, options, sources, None)
+}
+
+/// Makes a report in which, of the traced processes with memory, `only` these live ones are listed; sums of memory
+/// over all processes are then of these, and neither kernels nor copies are listed. `None` for all.
+pub fn build_of(
+    state: &State,
+    lost: Lost,
+    options: &Options,
+    sources: ReportSources<'_>,
+    only: Option<&HashSet<u32>>,
+) -> Report {
     let modes = options.modes;
     let (incidents, refused) = incidents::build(&state.ledger, options, sources);
     let mut report = Report {
@@ -189,15 +201,15 @@ pub fn build(state: &State, lost: Lost, options: &Options, sources: ReportSource
         lost_by_user: sources.lost_by_user.to_vec(),
         memleak: modes
             .memleak
-            .then(|| memleak::build(&state.ledger, options, sources)),
+            .then(|| memleak::build_of(&state.ledger, options, sources, only)),
         explain: None,
         incidents,
         refused,
-        cudatrace: modes
-            .cudatrace
-            .then(|| cudatrace::build(&state.launches, options)),
-        bandwidth_util: modes
-            .bandwidth_util
+        cudatrace: modes.cudatrace.then(|| match only {
+            None => cudatrace::build(&state.launches, options),
+            Some(_) => cudatrace::totals(&state.launches),
+        }),
+        bandwidth_util: (modes.bandwidth_util && only.is_none())
             .then(|| bandwidth::build(&state.transfers, &state.activity, options)),
         activity: modes
             .activity
@@ -252,10 +264,20 @@ pub fn needed_locations(
     options: &Options,
     symbols: &dyn Symbolize,
 ) -> Vec<(u32, Location, bool)> {
+    needed_locations_of(state, options, symbols, None)
+}
+
+/// [`needed_locations`] of a report by [`build_of`].
+pub fn needed_locations_of(
+    state: &State,
+    options: &Options,
+    symbols: &dyn Symbolize,
+    only: Option<&HashSet<u32>>,
+) -> Vec<(u32, Location, bool)> {
     if !options.modes.memleak {
         return Vec::new();
     }
-    let mut needed = memleak::needed_locations(&state.ledger, options, symbols);
+    let mut needed = memleak::needed_locations(&state.ledger, options, symbols, only);
     needed.extend(incidents::needed_locations(&state.ledger, options));
     needed
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use tokio::time::Instant;
 
-use super::super::own_use::{own_use, start_seconds};
+use super::super::own_use::{own_use, start_seconds, thread_cpu};
 use super::super::serving::{Answer, DocumentRequest, ServeConfig};
 use super::Run;
 use crate::live::announce;
@@ -19,11 +19,11 @@ use gpuprobe_os::say;
 use gpuprobe_report as report;
 use gpuprobe_report::Report;
 use gpuprobe_report::metrics::otlp::OtlpMetrics;
-use gpuprobe_report::metrics::{Metrics, text};
+use gpuprobe_report::metrics::{MetricSources, Metrics};
 use gpuprobe_report::profile::{self, Weight, pprof};
 use serde::Serialize;
 
-/// How long a report is the newest for all documents.
+/// How long a report, or metrics, are the newest for all documents.
 const NEW_FOR: Duration = Duration::from_millis(400);
 /// After a document that took so long, there is none for this many times as long: a fifth of the time at most
 /// goes into documents.
@@ -42,7 +42,9 @@ pub(super) struct DocumentState {
     /// Whether nothing secret is in the report any more.
     is_public: bool,
     start_seconds: f64,
-    made: Instant,
+    /// When the report was made, and when metrics last took in the state.
+    made: Option<Instant>,
+    counted: Option<Instant>,
 }
 
 impl DocumentState {
@@ -60,14 +62,19 @@ impl DocumentState {
             explanation: None,
             is_public: false,
             start_seconds,
-            made: Instant::now(),
+            made: None,
+            counted: None,
         }
     }
 
-    /// The report, if it is new enough.
-    fn newest(&self) -> Option<&Report> {
-        let is_new = self.made.elapsed() < NEW_FOR;
-        self.report.as_ref().filter(|_| is_new)
+    /// Takes in a report and the state that it is of.
+    fn count(&mut self, sources: &MetricSources<'_>) {
+        let own = own_use(self.start_seconds);
+        self.metrics.update(sources, &own);
+        if let Some((metrics, _)) = &mut self.pushed {
+            metrics.update(sources, &own);
+        }
+        self.counted = Some(Instant::now());
     }
 
     /// Makes the newest report one that others may read. Metrics alone do not need that.
@@ -101,12 +108,17 @@ impl Run<'_> {
             request.answer(Err("nothing is served".to_owned()));
             return Ok(());
         };
-        let begun = Instant::now();
+        let (begun, cpu) = (Instant::now(), thread_cpu());
         let document = request.document;
         let made = self.document(&mut served, document);
         self.served = Some(served);
-        let took = begun.elapsed();
-        tracing::debug!(?document, us = took.as_micros(), "served");
+        let (took, cpu) = (begun.elapsed(), thread_cpu().saturating_sub(cpu));
+        tracing::debug!(
+            ?document,
+            us = took.as_micros(),
+            cpu_us = cpu.as_micros(),
+            "served"
+        );
         request.answer(made?);
         if let Some(serving) = &mut self.serving {
             serving.pause((took * SHARE).min(LONGEST_PAUSE));
@@ -118,7 +130,7 @@ impl Run<'_> {
     /// has listed them.
     pub(super) fn refresh_served(&mut self) -> Result<()> {
         if let Some(mut served) = self.served.take() {
-            let refreshed = self.refresh(&mut served);
+            let refreshed = self.refresh_metrics(&mut served);
             self.served = Some(served);
             refreshed?;
         }
@@ -136,15 +148,14 @@ impl Run<'_> {
         Ok(match document {
             ServedDocument::Status => json(&self.status()),
             ServedDocument::Metrics => {
-                self.refresh(served)?;
-                let families = served.metrics.families();
+                self.refresh_metrics(served)?;
+                let text = served.metrics.text();
                 served.metrics.mark_scraped();
-                let text = text::openmetrics(families);
                 text.map(String::into_bytes)
                     .map_err(|error| error.to_string())
             }
             ServedDocument::Otlp => {
-                self.refresh(served)?;
+                self.refresh_metrics(served)?;
                 served.otlp()
             }
             ServedDocument::Report => {
@@ -174,37 +185,42 @@ impl Run<'_> {
         })
     }
 
-    /// Makes a new report, unless there is one, and counts its metrics.
-    fn refresh(&mut self, served: &mut DocumentState) -> Result<()> {
-        if served.newest().is_some() {
-            return Ok(());
+    /// Takes in the state for metrics, unless that was done just now.
+    fn refresh_metrics(&mut self, served: &mut DocumentState) -> Result<()> {
+        if !is_new(served.counted) {
+            self.renew(served, false)?;
         }
+        Ok(())
+    }
+
+    /// Makes a new report, unless there is one.
+    fn refresh(&mut self, served: &mut DocumentState) -> Result<()> {
+        if !is_new(served.made) {
+            served.report = Some(self.renew(served, true)?);
+            served.explanation = None;
+            served.is_public = false;
+            served.made = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Makes a report of the state as it is now and counts its metrics: one of all processes, or of those of which
+    /// metrics need one. Names of functions that are not known yet are in the next.
+    fn renew(&mut self, served: &mut DocumentState, is_full: bool) -> Result<Report> {
         self.read_for_report()?;
         if self.config.modes.cudatrace {
             self.count_launches()?;
         }
-        let report = self.live_report();
-        let own = own_use(served.start_seconds);
-        served.metrics.update(&report, &own);
-        if let Some((metrics, _)) = &mut served.pushed {
-            metrics.update(&report, &own);
-        }
-        served.explanation = None;
-        served.is_public = false;
-        served.report = Some(report);
-        served.made = Instant::now();
-        Ok(())
-    }
-
-    /// A report of the state as it is now. Names of functions that are not known yet are in the next.
-    fn live_report(&mut self) -> Report {
         let options = report::Options {
             allocations: false,
             explains: true,
             ..self.options(false)
         };
+        let due = served.metrics.due(&self.sink.state.ledger, options.now_ns);
+        let only = (!is_full).then_some(&due);
         if let Some(stacks) = &mut self.sink.stacks {
-            let needed = report::needed_locations(&self.sink.state, &options, &stacks.frames);
+            let state = &self.sink.state;
+            let needed = report::needed_locations_of(state, &options, &stacks.frames, only);
             stacks.want(needed.into_iter());
         }
         self.sink.find_frames(&mut self.told);
@@ -214,7 +230,8 @@ impl Run<'_> {
             true => self.lost_by_user(),
             false => Vec::new(),
         };
-        let known = self.sink.stacks.as_ref().map(StackState::symbols);
+        let stacks = self.sink.stacks.as_ref();
+        let known = stacks.map(StackState::symbols);
         let symbols = known
             .as_ref()
             .map_or(&NoSymbols as &dyn Symbolize, |known| known);
@@ -226,11 +243,22 @@ impl Run<'_> {
             launches: None,
             symbols,
         };
-        let report = report::build(&self.sink.state, self.lost, &options, sources);
-        self.history
-            .note(&self.sink.state.ledger, &report, options.now_ns);
+        let state = &self.sink.state;
+        let report = report::build_of(state, self.lost, &options, sources, only);
+        served.count(&MetricSources {
+            report: &report,
+            state,
+            modes: self.config.modes,
+            usage: usage.as_ref(),
+            symbols,
+            has_names: stacks.is_none_or(|stacks| stacks.missing() == 0),
+            now_ns: options.now_ns,
+        });
+        if is_full {
+            self.history.note(&state.ledger, &report, options.now_ns);
+        }
         self.sink.state.mark_reported();
-        report
+        Ok(report)
     }
 
     /// The profile of live processes, without addresses.
@@ -284,6 +312,11 @@ impl Run<'_> {
             is_behind: self.is_behind,
         }
     }
+}
+
+/// Whether that was just now.
+fn is_new(made: Option<Instant>) -> bool {
+    made.is_some_and(|made| made.elapsed() < NEW_FOR)
 }
 
 /// `duration` in nanoseconds.

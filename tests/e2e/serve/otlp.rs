@@ -1,11 +1,11 @@
 //! Metrics that are pushed by OTLP, as a server gets them, against the totals of the workload.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 
 use flate2::read::GzDecoder;
 use gpuprobe_report::metrics::otlp::proto::{
-    CUMULATIVE, DataPoint, ExportRequest, KeyValue, MetricData, PointValue,
+    CUMULATIVE, DataPoint, ExportRequest, KeyValue, MetricData, NO_RECORDED_VALUE, PointValue,
 };
 use prost::Message;
 
@@ -43,7 +43,9 @@ fn points(request: &ExportRequest) -> HashMap<&str, &[DataPoint]> {
 /// Sum of the values of a metric.
 fn sum(request: &ExportRequest, metric: &str) -> u64 {
     let points = points(request).get(metric).copied().unwrap_or_default();
-    let values = points.iter().map(|point| match point.value {
+    // Marks at the end of series have none.
+    let points = points.iter().filter(|point| point.flags == 0);
+    let values = points.map(|point| match point.value {
         Some(PointValue::AsInt(value)) => u64::try_from(value).unwrap(),
         other => panic!("{metric}: {other:?}"),
     });
@@ -102,10 +104,26 @@ fn root_pushed_metrics_equal_the_totals() {
     }
     // The process has ended: its counters go, those of the host stay.
     workload.done();
-    receiver.wait_for("its end", |all| {
+    let ended = receiver.wait_for("its end", |all| {
         let last = request(all.last()?);
         let is_gone = !points(&last).contains_key("gpuprobe_kernel_launches_total");
         let total = sum(&last, "gpuprobe_node_kernel_launches_total");
-        (is_gone && total == truth.launches).then_some(())
+        (is_gone && total == truth.launches).then(|| all.to_vec())
     });
+    // The server is told of the end of each series, and does not show the last values for minutes.
+    let requests: Vec<_> = ended.iter().map(request).collect();
+    for point in launches {
+        let of_launches = requests.iter().filter_map(|request| {
+            points(request)
+                .get("gpuprobe_kernel_launches_total")
+                .copied()
+        });
+        let same = of_launches
+            .flatten()
+            .filter(|one| one.attributes == point.attributes);
+        let marks = same.filter(|one| one.flags == NO_RECORDED_VALUE && one.value.is_none());
+        // Pushes in quick succession are of one document.
+        let times: HashSet<_> = marks.map(|one| one.time_unix_nano).collect();
+        assert_eq!(times.len(), 1, "{point:?}");
+    }
 }

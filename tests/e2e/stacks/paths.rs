@@ -121,6 +121,20 @@ fn root_alternating_call_paths_of_equal_depth_are_distinguished() {
 }
 
 #[test]
+fn root_eight_thousand_new_call_paths_at_once_are_whole() {
+    const DEPTH: u32 = 13;
+    let (mut gpuprobe, pid) = started("paths_bare", &[]);
+    gpuprobe.talk.say(&format!("all {DEPTH} 512"));
+    gpuprobe.talk.send("exit");
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    let sites = sites(&report, pid);
+    assert_eq!(sites.len(), 1 << DEPTH);
+    assert!(sites.iter().all(|site| site["complete"] == true));
+}
+
+#[test]
 fn root_too_deep_stack_is_truncated() {
     let (mut gpuprobe, pid) = started("paths_bare", &[]);
     gpuprobe.talk.say("call 10000 0 4096 2");

@@ -53,6 +53,35 @@ pub(crate) fn build(launches: &Launches, options: &Options) -> Cudatrace {
     report
 }
 
+/// A report of the totals and of the processes that launch, without kernels.
+pub(crate) fn totals(launches: &Launches) -> Cudatrace {
+    let mut report = Cudatrace::default();
+    let mut processes: BTreeMap<u32, LauncherReport> = BTreeMap::new();
+    for CountedLaunch {
+        key,
+        counted,
+        launcher,
+        ..
+    } in launches.counted()
+    {
+        let Some(function) = gpuprobe_cuda::function(key.row) else {
+            continue;
+        };
+        report.captured_launches += counted.captured;
+        if function.op == Op::GraphLaunch {
+            report.graph_launches += counted.runs;
+            continue;
+        }
+        report.launches += counted.runs;
+        if launcher.is_some() {
+            let new = || launcher_report(key.process, launcher);
+            processes.entry(key.process).or_insert_with(new).launches += counted.runs;
+        }
+    }
+    report.processes = processes.into_values().collect();
+    report
+}
+
 impl Cudatrace {
     /// Lists the processes, and the largest kernels of each, as `options` limit them.
     fn list(&mut self, sums: Vec<ProcessSum<'_>>, options: &Options) {
@@ -170,20 +199,31 @@ impl<'a> ProcessSum<'a> {
     fn report(&self, options: &Options) -> LauncherReport {
         let sums = || self.kernels.values();
         LauncherReport {
-            pid: self.launcher.map_or(0, |l| l.pid),
-            uid: self.launcher.and_then(|l| l.uid),
-            comm: self.launcher.and_then(|l| l.comm.clone()),
-            user: None,
-            command: None,
-            exited: self.launcher.is_some_and(|l| l.exited),
             launches: sums().map(|sum| sum.runs).sum(),
             calls: named(&self.calls),
             kernels: sums().filter(|sum| sum.runs > 0).count() as u64,
-            omitted_kernels: 0,
-            omitted_launches: 0,
             per_second: per_second(sums().map(|sum| sum.recent).sum(), options),
-            id: self.id,
+            ..launcher_report(self.id, self.launcher)
         }
+    }
+}
+
+/// The process with this number, with counts of 0.
+fn launcher_report(id: u32, launcher: Option<&Launcher>) -> LauncherReport {
+    LauncherReport {
+        pid: launcher.map_or(0, |l| l.pid),
+        uid: launcher.and_then(|l| l.uid),
+        comm: launcher.and_then(|l| l.comm.clone()),
+        user: None,
+        command: None,
+        exited: launcher.is_some_and(|l| l.exited),
+        launches: 0,
+        calls: Vec::new(),
+        kernels: 0,
+        omitted_kernels: 0,
+        omitted_launches: 0,
+        per_second: 0.0,
+        id,
     }
 }
 

@@ -19,17 +19,27 @@ use gpuprobe_engine::pools::PoolAccount;
 use gpuprobe_engine::totals::Total;
 use gpuprobe_engine::verdict::{self, Judgement};
 use gpuprobe_engine::{Ledger, Process};
-use gpuprobe_model::container::pod_uid_in;
 use gpuprobe_model::identity::DeviceIdentity;
 
 /// Builds the report of the memory that the ledger holds now.
 pub(crate) fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'_>) -> Memleak {
+    build_of(ledger, options, sources, None)
+}
+
+/// Builds the report of the memory that `only` these live processes hold, or of all.
+pub(crate) fn build_of(
+    ledger: &Ledger,
+    options: &Options,
+    sources: ReportSources<'_>,
+    only: Option<&HashSet<u32>>,
+) -> Memleak {
     let all = ledger.living().chain(ledger.ended(options.is_final));
     let mut processes: Vec<_> = all
+        .filter(|process| only.is_none_or(|only| !process.exited && only.contains(&process.pid)))
         .map(|process| process_report(process, options, sources))
         .collect();
-    let listed: HashSet<u32> = processes.iter().map(|process| process.pid).collect();
     let untraced = untraced::reports(sources.usage, options);
+    let listed: HashSet<u32> = processes.iter().map(|process| process.pid).collect();
     processes.extend(untraced.filter(|process| !listed.contains(&process.pid)));
     processes.sort_by_key(|p| {
         let used = p.nvml.map_or(0, |nvml| nvml.used_bytes);
@@ -191,7 +201,6 @@ fn sums_of(process: &Process, options: &Options, sources: ReportSources<'_>) -> 
         container_pid: identity.container_pid,
         cgroup: identity.cgroup.clone(),
         container: identity.container.clone(),
-        pod_uid: identity.cgroup.as_deref().and_then(pod_uid_in),
         live: process.totals.sums.into(),
         peak_bytes: process.peak_bytes,
         kinds: LiveByKind(process.totals.kinds().collect()),
@@ -223,13 +232,6 @@ fn add_details(
     }
     let BytesByOwner { owners, pools } = owners::held(process, symbols);
     (report.owners, report.framework_pools) = (owners, pools);
-    let device_kinds = process.device_kinds().into_iter();
-    let device_kinds = device_kinds.map(|(index, kind, total)| {
-        let device = index.map(|index| process.identity.device(index));
-        let device = device_report(index, device.unwrap_or_default(), total);
-        (device, kind)
-    });
-    report.device_kinds = device_kinds.collect();
     report.pools = process.pools.iter().map(pool_report).collect();
     report.threads = thread_reports(process, clock, options, (&groups, symbols));
     report.imported_from = process.imported_from();

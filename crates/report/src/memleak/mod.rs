@@ -26,7 +26,7 @@ use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::GpuMemory;
 
-pub(super) use build::build;
+pub(super) use build::{build, build_of};
 pub(super) use groups::side;
 pub(crate) use groups::{SiteGroups, largest};
 pub use nvml::NvmlUsage;
@@ -237,9 +237,6 @@ pub struct ProcessReport {
     pub cgroup: Option<String>,
     /// Id of its container, if it is in one.
     pub container: Option<String>,
-    /// Uid of its Kubernetes pod, if it is in one, for metrics.
-    #[serde(skip)]
-    pub pod_uid: Option<String>,
     /// Live memory of the process.
     #[serde(flatten)]
     pub live: LiveMemory,
@@ -263,9 +260,6 @@ pub struct ProcessReport {
     pub kinds: LiveByKind,
     /// Live GPU memory by device.
     pub devices: Vec<DeviceReport>,
-    /// The same by device and kind, for metrics.
-    #[serde(skip)]
-    pub device_kinds: Vec<(DeviceReport, MemoryKind)>,
     /// Live GPU memory by the library or program that allocated it, largest first.
     pub owners: Vec<OwnerReport>,
     /// Memory on each GPU of the host.

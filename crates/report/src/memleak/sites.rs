@@ -331,11 +331,13 @@ pub(crate) fn stack_of(pid: u32, site: &CallSite, symbols: &dyn Symbolize) -> (V
     }
 }
 
-/// Locations of the stacks that a report shows, and of those by which sites are grouped.
+/// Locations of the stacks that a report shows, and of those by which sites are grouped; with `only`, of a report
+/// of these live processes.
 pub(crate) fn needed_locations(
     ledger: &Ledger,
     options: &Options,
     symbols: &dyn Symbolize,
+    only: Option<&std::collections::HashSet<u32>>,
 ) -> Vec<(u32, Location, bool)> {
     let mut needed = Vec::new();
     let mut known = HashSet::new();
@@ -347,6 +349,8 @@ pub(crate) fn needed_locations(
     };
     let processes = ledger.living().chain(ledger.ended(options.is_final));
     let processes = processes.filter(|process| options.lists(process.pid));
+    let processes = processes
+        .filter(|process| only.is_none_or(|only| !process.exited && only.contains(&process.pid)));
     let holders = processes.flat_map(|process| {
         let allocators = process.tensors.iter().map(|allocator| &allocator.blocks);
         std::iter::once(process).chain(allocators)

@@ -3,7 +3,6 @@
 use super::build::gpu_shares;
 use super::{NvmlUsage, ProcessReport};
 use crate::Options;
-use gpuprobe_model::container::pod_uid_in;
 use gpuprobe_model::{GpuUsage, Untraced};
 
 /// Reports of the untraced processes in `usage`.
@@ -34,7 +33,6 @@ fn report(pid: u32, process: &Untraced, usage: &GpuUsage) -> ProcessReport {
         container_pid: identity.container_pid,
         cgroup: identity.cgroup.clone(),
         container: identity.container.clone(),
-        pod_uid: identity.cgroup.as_deref().and_then(pod_uid_in),
         gpus: gpu_shares(&[], used.map_or(&[][..], Vec::as_slice)),
         nvml: used.map(|used| NvmlUsage::of(0, used, context)),
         ..ProcessReport::default()

@@ -4,26 +4,32 @@
 //! own takes nothing out of the sum of the others, and one that loses it brings along what that counted; so
 //! each sum over all series is exact.
 
-use std::collections::{HashMap, HashSet};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::{self, Write};
 
-use super::{Labels, Metric};
+use super::labels::{Labels, SharedLabels, with};
+use super::{Metric, MetricValue, text};
 
 /// A thing that is counted, as reports have it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CountedItem {
     pub(super) metric: Metric,
-    /// Number of the process in its part of the report.
+    /// Number of the process in its part of the state.
     pub(super) process: u32,
     /// Handle of a kernel without a name.
     pub(super) handle: Option<u64>,
-    pub(super) labels: Labels,
+    pub(super) labels: SharedLabels,
 }
+
+/// Labels of a series: of its process, and further ones.
+pub(super) type SeriesLabels = (SharedLabels, SharedLabels);
 
 /// The newest total of an item, and the series that counts it.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
     pub(super) item: CountedItem,
-    pub(super) labels: Labels,
+    pub(super) labels: SeriesLabels,
     /// Whether the series counts other items, too.
     pub(super) is_shared: bool,
     pub(super) total: u64,
@@ -34,7 +40,7 @@ pub(super) struct Counted {
 #[derive(Debug)]
 struct KnownItem {
     total: u64,
-    labels: Labels,
+    labels: SeriesLabels,
     is_shared: bool,
     /// Its process has ended, and a scrape has seen its last total.
     is_over: bool,
@@ -42,13 +48,20 @@ struct KnownItem {
     round: u64,
 }
 
-type SeriesKey = (Metric, Labels);
+type SeriesKey = (Metric, SeriesLabels);
+
+/// A series: what it has counted, and its text up to the value, once that was made.
+#[derive(Debug, Default)]
+struct CounterSeries {
+    value: u64,
+    text: OnceCell<String>,
+}
 
 /// All counters with the labels of processes.
 #[derive(Debug, Default)]
 pub(super) struct ProcessCounters {
     items: HashMap<CountedItem, KnownItem>,
-    values: HashMap<SeriesKey, u64>,
+    values: HashMap<SeriesKey, CounterSeries>,
     /// Sums of several items, which stay.
     shared: HashSet<SeriesKey>,
     /// Series of items that are in no report any more, and still in the next scrape.
@@ -149,7 +162,8 @@ impl ProcessCounters {
         if known.labels != key.1 {
             let before = (metric, std::mem::replace(&mut known.labels, key.1.clone()));
             if !known.is_shared && !used.contains(&before) {
-                value = value.saturating_add(self.values.remove(&before).unwrap_or(0));
+                let before = self.values.remove(&before);
+                value = value.saturating_add(before.map_or(0, |series| series.value));
             }
         }
         known.is_shared = one.is_shared;
@@ -160,7 +174,7 @@ impl ProcessCounters {
         if one.is_shared {
             self.shared.insert(key.clone());
         }
-        let sum = self.values.entry(key).or_insert(0);
+        let sum = &mut self.values.entry(key).or_default().value;
         *sum = sum.saturating_add(value);
     }
 
@@ -193,7 +207,31 @@ impl ProcessCounters {
     /// All series with their values.
     pub(super) fn series(&self) -> impl Iterator<Item = (Metric, Labels, u64)> {
         let values = self.values.iter();
-        values.map(|((metric, labels), value)| (*metric, labels.clone(), *value))
+        values.map(|((metric, (process, further)), series)| {
+            (*metric, with(process.get(), further.get()), series.value)
+        })
+    }
+
+    /// Adds the samples of each metric to `texts`.
+    ///
+    /// # Errors
+    /// Returns the encoder's error; none is expected, as it writes to memory.
+    pub(super) fn write(&self, texts: &mut BTreeMap<Metric, String>) -> fmt::Result {
+        for ((metric, (process, further)), series) in &self.values {
+            let begin = match series.text.get() {
+                Some(text) => text,
+                None => {
+                    let labels = with(process.get(), further.get());
+                    let one = BTreeMap::from([(labels, MetricValue::Integer(0))]);
+                    let mut line = text::samples(*metric, one)?;
+                    line.truncate(line.len() - "0\n".len());
+                    series.text.get_or_init(|| line)
+                }
+            };
+            let text = texts.entry(*metric).or_default();
+            writeln!(text, "{begin}{}", series.value)?;
+        }
+        Ok(())
     }
 
     /// Number of series.
@@ -212,10 +250,16 @@ impl ProcessCounters {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+    use crate::metrics::labels::LabelPool;
 
     fn counted(handle: Option<u64>, series: &str, total: u64) -> Counted {
-        let labels = vec![("kernel", series.to_owned())];
+        thread_local!(static POOL: RefCell<LabelPool> = RefCell::default());
+        let shared = |labels| POOL.with_borrow_mut(|pool| pool.shared(labels));
+        let process = shared(vec![]);
+        let labels = shared(vec![("kernel", series.to_owned())]);
         Counted {
             item: CountedItem {
                 metric: Metric::Launches,
@@ -223,7 +267,7 @@ mod tests {
                 handle,
                 labels: labels.clone(),
             },
-            labels,
+            labels: (process, labels),
             is_shared: series == "other",
             total,
             has_ended: false,

@@ -1,5 +1,9 @@
 //! Labels of series.
 
+use std::collections::HashSet;
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+
 use crate::public::without_addresses;
 use gpuprobe_model::text::printable;
 
@@ -38,6 +42,58 @@ pub(super) fn with(labels: &Labels, more: &Labels) -> Labels {
     labels.iter().chain(more).cloned().collect()
 }
 
+/// Labels of a [`LabelPool`], which are compared without looking at them.
+#[derive(Clone, Debug)]
+pub(super) struct SharedLabels(Rc<Labels>);
+
+impl PartialEq for SharedLabels {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for SharedLabels {}
+
+impl Hash for SharedLabels {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Rc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl SharedLabels {
+    /// The labels.
+    pub(super) fn get(&self) -> &Labels {
+        &self.0
+    }
+}
+
+/// Labels that are in use, each set once.
+#[derive(Debug, Default)]
+pub(super) struct LabelPool {
+    known: HashSet<Rc<Labels>>,
+    /// Number of sets at which unused ones are looked for.
+    full: usize,
+}
+
+impl LabelPool {
+    /// Fewer sets than this are kept, used or not.
+    const FEW: usize = 1024;
+
+    /// The set of the pool that equals `labels`.
+    pub(super) fn shared(&mut self, labels: Labels) -> SharedLabels {
+        if let Some(known) = self.known.get(&labels) {
+            return SharedLabels(Rc::clone(known));
+        }
+        if self.known.len() >= self.full.max(Self::FEW) {
+            self.known.retain(|labels| Rc::strong_count(labels) > 1);
+            self.full = 2 * self.known.len();
+        }
+        let labels = Rc::new(labels);
+        self.known.insert(Rc::clone(&labels));
+        SharedLabels(labels)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +113,30 @@ mod tests {
         ] {
             assert_eq!(clean_name(name), cleaned, "{name}");
         }
+    }
+
+    #[test]
+    fn equal_labels_are_one_and_unused_ones_go() {
+        let mut pool = LabelPool::default();
+        let labels = |number: usize| vec![("pid", number.to_string())];
+        let kept = pool.shared(labels(7));
+        assert!(kept == pool.shared(labels(7)) && kept != pool.shared(labels(8)));
+        for number in 0..100_000 {
+            pool.shared(labels(number));
+            assert!(pool.known.len() <= LabelPool::FEW);
+        }
+        assert!(kept == pool.shared(labels(7)));
+        assert_eq!(kept.get(), &labels(7));
+        // Used ones stay, however many these are.
+        let all: Vec<_> = (0..5000)
+            .map(|number| pool.shared(labels(number)))
+            .collect();
+        assert_eq!(
+            all,
+            (0..5000)
+                .map(|number| pool.shared(labels(number)))
+                .collect::<Vec<_>>()
+        );
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! Metrics of a report, for Prometheus and OpenTelemetry: named families of series.
 //!
-//! A [`Report`] has what is so now. Series are counted on: [`Metrics`] keeps what a scrape may still have
-//! to see of processes that have ended, and makes counters that never go back. Labels are names and
-//! numbers; addresses, command lines and environments are in none.
+//! Series are counted on: [`Metrics`] keeps what a scrape may still have to see of processes that have ended, and
+//! makes counters that never go back. Of processes that live, it keeps all series, and makes those of a process
+//! again where it has changed; names of call sites and verdicts come from a [`Report`] of some processes at a time.
+//! Labels are names and numbers; addresses, command lines and environments are in none.
 
 mod counters;
 mod description;
+mod gauges;
 mod labels;
+mod live;
+mod names;
 pub mod otlp;
 mod rows;
 pub mod text;
@@ -16,13 +20,21 @@ pub mod text;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+
+use gpuprobe_cuda::Modes;
+use gpuprobe_engine::{Ledger, State};
+use gpuprobe_model::stack::Symbolize;
+use gpuprobe_model::{GpuMemory, GpuUsage};
 
 use crate::Report;
 use counters::ProcessCounters;
 pub use description::{METRICS, Metric, MetricDescription, MetricType, MetricUnit};
+use gauges::GaugeRows;
 pub use labels::Labels;
 use labels::OTHER;
-use rows::{ProcessKey, ProcessRows};
+use live::LiveProcesses;
+use rows::{KnownLabels, ProcessKey, ProcessRows};
 
 /// Limits on the number of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,15 +86,48 @@ pub struct OwnUse {
     pub start_seconds: f64,
 }
 
-/// Metrics, made from one report after another.
+/// Inputs of [`Metrics::update`], all of one moment.
+#[derive(Clone, Copy)]
+pub struct MetricSources<'a> {
+    /// A report with verdicts, by [`build_of`](crate::build_of): of the processes of [`Metrics::due`] at least.
+    pub report: &'a Report,
+    /// The state that it was made of.
+    pub state: &'a State,
+    /// The modes that are traced: metrics of others are left out.
+    pub modes: Modes,
+    /// Memory use of GPUs and processes from NVML, if it was queried.
+    pub usage: Option<&'a GpuUsage>,
+    /// Finds the binaries of all live memory.
+    pub symbols: &'a dyn Symbolize,
+    /// Whether all functions in the report have their names; otherwise these are asked for again soon.
+    pub has_names: bool,
+    /// When the report was made, `CLOCK_MONOTONIC` nanoseconds.
+    pub now_ns: u64,
+}
+
+impl<'a> MetricSources<'a> {
+    fn used(&self, pid: u32) -> &'a [(u32, u64)] {
+        let used = self.usage.and_then(|usage| usage.processes.get(&pid));
+        used.map_or(&[], Vec::as_slice)
+    }
+
+    fn gpus(&self) -> &'a [GpuMemory] {
+        self.usage.map_or(&[], |usage| usage.gpus.as_slice())
+    }
+}
+
+/// Metrics, made from one state after another.
 #[derive(Debug, Default)]
 pub struct Metrics {
     limits: MetricLimits,
     counters: ProcessCounters,
+    labels: KnownLabels,
     /// Totals of the host, which never go back.
     totals: HashMap<(Metric, Labels), u64>,
+    live: LiveProcesses,
     /// Processes that have series of their own.
     admitted: HashSet<ProcessKey>,
+    /// Gauges of the host, and sums of several processes.
     gauges: BTreeMap<Metric, BTreeMap<Labels, MetricValue>>,
     /// Number of series that are summed as `other`.
     merged: u64,
@@ -99,34 +144,48 @@ impl Metrics {
         }
     }
 
-    /// Takes in the newest report.
-    pub fn update(&mut self, report: &Report, own: &OwnUse) {
+    /// The live processes whose names and verdicts the next report is to have, at `now_ns`, `CLOCK_MONOTONIC`
+    /// nanoseconds.
+    pub fn due(&self, ledger: &Ledger, now_ns: u64) -> HashSet<u32> {
+        self.live.due(ledger, now_ns)
+    }
+
+    /// Takes in the newest state.
+    pub fn update(&mut self, sources: &MetricSources<'_>, own: &OwnUse) {
+        let report = sources.report;
         self.gauges.clear();
         if self.counters.len() > self.limits.series {
             // Nobody scrapes.
             self.counters.mark_scraped();
         }
         self.own(own);
-        self.totals(report);
-        let processes = rows::of_report(report, self.limits, &self.counters);
+        self.totals(sources);
+        let mut live = std::mem::take(&mut self.live);
+        live.update(sources, self.limits);
+        let traced = live.iter().filter(|(_, one)| one.is_traced).count();
         self.set(
             Metric::TracedProcesses,
             Labels::new(),
-            MetricValue::Integer(processes.iter().filter(|one| one.is_traced()).count() as u64),
+            MetricValue::Integer(traced as u64),
         );
         self.hardware(report);
+        let mut labels = std::mem::take(&mut self.labels);
+        let known = (&self.counters, &mut labels);
+        let processes = rows::of_state(sources.state, sources.modes, &live, self.limits, known);
         let admitted = self.admit(&processes);
         let mut counted = Vec::new();
         for process in &processes {
             let is_admitted = admitted.contains(&process.key);
-            for row in &process.gauges {
-                let labels = process.labels(&row.labels, is_admitted);
-                self.add(row.metric, labels, row.value);
+            if !is_admitted {
+                let summed = process.summed();
+                summed.for_each(|(metric, labels, value)| self.add(metric, labels, value));
             }
-            counted.extend(process.counted(is_admitted));
+            counted.extend(process.counted(is_admitted, &mut labels));
         }
+        self.labels = labels;
         self.admitted = admitted;
         self.counters.update(counted);
+        self.live = live;
         self.count_series();
     }
 
@@ -138,18 +197,55 @@ impl Metrics {
 
     /// All families, those without a series too.
     pub fn families(&self) -> Vec<Family> {
-        let mut series: BTreeMap<Metric, BTreeMap<Labels, MetricValue>> = self.gauges.clone();
-        let totals = self.totals.iter();
-        let totals = totals.map(|((metric, labels), value)| (*metric, labels.clone(), *value));
-        for (metric, labels, value) in totals.chain(self.counters.series()) {
-            let family = series.entry(metric).or_default();
-            family.insert(labels, MetricValue::Integer(value));
+        let mut families = self.of_host();
+        let gauges = self.own_rows().flat_map(GaugeRows::series);
+        for (metric, labels, value) in gauges.chain(self.counters.series()) {
+            let family = &mut families[metric as usize];
+            family.series.insert(labels, MetricValue::Integer(value));
         }
+        families
+    }
+
+    /// All series in the text format of `OpenMetrics` 1.0.
+    ///
+    /// # Errors
+    /// Returns the encoder's error; none is expected, as it writes to memory.
+    pub fn text(&self) -> Result<String, fmt::Error> {
+        let mut counters = BTreeMap::new();
+        self.counters.write(&mut counters)?;
+        let mut parts: Vec<Vec<&str>> = vec![Vec::new(); Metric::ALL.len()];
+        for (metric, samples) in &counters {
+            parts[*metric as usize].push(samples);
+        }
+        for rows in self.own_rows() {
+            for (metric, samples) in rows.text()? {
+                parts[*metric as usize].push(samples);
+            }
+        }
+        text::document(self.of_host(), &parts)
+    }
+
+    /// Gauges of the processes that have series of their own.
+    fn own_rows(&self) -> impl Iterator<Item = &GaugeRows> {
+        let live = self.live.iter();
+        let own = live.filter(|(pid, _)| self.admitted.contains(&(*pid, false)));
+        own.map(|(_, process)| &process.gauges)
+    }
+
+    /// Families without the series of single processes.
+    fn of_host(&self) -> Vec<Family> {
         let family = |metric: Metric| Family {
             metric,
-            series: series.remove(&metric).unwrap_or_default(),
+            series: self.gauges.get(&metric).cloned().unwrap_or_default(),
         };
-        Metric::ALL.into_iter().map(family).collect()
+        let mut families: Vec<_> = Metric::ALL.into_iter().map(family).collect();
+        for ((metric, labels), value) in &self.totals {
+            let family = &mut families[*metric as usize];
+            family
+                .series
+                .insert(labels.clone(), MetricValue::Integer(*value));
+        }
+        families
     }
 
     fn own(&mut self, own: &OwnUse) {
@@ -176,14 +272,16 @@ impl Metrics {
     }
 
     /// Counts over all processes since the start.
-    fn totals(&mut self, report: &Report) {
+    fn totals(&mut self, sources: &MetricSources<'_>) {
+        let (report, state) = (sources.report, sources.state);
         let mut totals: Vec<(Metric, Labels, u64)> = Vec::new();
         let mut total = |metric, value| totals.push((metric, Labels::new(), value));
-        if let Some(memleak) = &report.memleak {
-            total(Metric::AllocCalls, memleak.alloc_calls);
-            total(Metric::FreeCalls, memleak.free_calls);
-            total(Metric::FailedCalls, memleak.failed_calls);
-            total(Metric::UnknownFrees, memleak.unknown_frees);
+        if sources.modes.memleak {
+            let counts = state.ledger.counts();
+            total(Metric::AllocCalls, counts.alloc_calls);
+            total(Metric::FreeCalls, counts.free_calls);
+            total(Metric::FailedCalls, counts.failed_calls);
+            total(Metric::UnknownFrees, counts.unknown_frees);
             let refused = report.refused.unwrap_or_default();
             total(Metric::OutOfMemory, refused.incidents);
             total(Metric::RefusedCalls, refused.calls);
@@ -193,12 +291,13 @@ impl Metrics {
             total(Metric::NodeGraphLaunches, trace.graph_launches);
             total(Metric::NodeCapturedLaunches, trace.captured_launches);
         }
-        if let Some(copies) = &report.bandwidth_util {
-            total(Metric::NodeFailedCopies, copies.failed_calls);
+        if sources.modes.bandwidth_util {
+            total(Metric::NodeFailedCopies, state.transfers.failed_calls);
             let mut sums: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
-            for one in &copies.directions {
-                let sum = sums.entry((one.direction, one.mode)).or_default();
-                *sum = (sum.0.saturating_add(one.bytes), sum.1 + one.calls);
+            for (which, meter) in state.transfers.meters() {
+                let (direction, mode) = (which.direction.name(), which.mode.name());
+                let sum = sums.entry((direction, mode)).or_default();
+                *sum = (sum.0.saturating_add(meter.bytes), sum.1 + meter.calls);
             }
             for ((direction, mode), (bytes, calls)) in sums {
                 let labels = rows::copy_labels(direction, mode);
@@ -234,7 +333,7 @@ impl Metrics {
 
     /// The processes that have series of their own, as many as there is room for: those that had some
     /// first, then by their memory.
-    fn admit(&self, processes: &[ProcessRows]) -> HashSet<ProcessKey> {
+    fn admit(&self, processes: &[ProcessRows<'_>]) -> HashSet<ProcessKey> {
         let fixed = self.totals.len() + self.gauges.values().map(BTreeMap::len).sum::<usize>() + 2;
         let all: usize = processes.iter().map(ProcessRows::len).sum();
         let room = self.limits.series.saturating_sub(fixed);
@@ -257,6 +356,8 @@ impl Metrics {
 
     fn count_series(&mut self) {
         let gauges: usize = self.gauges.values().map(BTreeMap::len).sum();
+        let gauges = gauges + self.own_rows().map(GaugeRows::len).sum::<usize>();
+        self.merged += self.own_rows().map(GaugeRows::merged).sum::<u64>();
         let served = gauges + self.totals.len() + self.counters.len() + 2;
         self.set(
             Metric::Series,

@@ -2,21 +2,21 @@
 
 pub mod proto;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use prost::Message;
 
 use super::{Family, Labels, Metric, MetricType, MetricUnit, MetricValue};
 use proto::{
     AnyValue, CUMULATIVE, DataPoint, ExportRequest, GaugeData, KeyValue, MetricData, MetricMessage,
-    PointValue, ResourceMessage, ResourceMetrics, Scope, ScopeMetrics, SumData,
+    NO_RECORDED_VALUE, PointValue, ResourceMessage, ResourceMetrics, Scope, ScopeMetrics, SumData,
 };
 
 /// Makes requests, one after another.
 #[derive(Debug)]
 pub struct OtlpMetrics {
     resource: ResourceMessage,
-    /// Since when each sum counts, nanoseconds since 1970.
+    /// The series of the last request, and since when each sum counts, nanoseconds since 1970.
     starts: HashMap<(Metric, Labels), u64>,
     /// Time of the last request; of the start before the first.
     last_ns: u64,
@@ -47,14 +47,20 @@ impl OtlpMetrics {
 
     /// The request with `families`, as of `now_ns`, nanoseconds since 1970.
     pub fn request(&mut self, families: &[Family], now_ns: u64) -> Vec<u8> {
-        let with_series = families.iter().filter(|family| !family.series.is_empty());
-        let metrics = with_series.map(|family| self.metric(family, now_ns));
-        let metrics = metrics.collect();
         let is_there = |key: &(Metric, Labels)| {
             let family = families.get(key.0 as usize);
             family.is_some_and(|family| family.series.contains_key(&key.1))
         };
-        self.starts.retain(|key, _| is_there(key));
+        let mut ended: BTreeMap<Metric, Vec<Labels>> = BTreeMap::new();
+        for ((metric, labels), _) in self.starts.extract_if(|key, _| !is_there(key)) {
+            ended.entry(metric).or_default().push(labels);
+        }
+        let metrics = families.iter().filter_map(|family| {
+            let ended = ended.remove(&family.metric).unwrap_or_default();
+            let has_points = !(family.series.is_empty() && ended.is_empty());
+            has_points.then(|| self.metric(family, &ended, now_ns))
+        });
+        let metrics = metrics.collect();
         self.last_ns = now_ns;
         let scope = Scope {
             name: "gpuprobe".to_owned(),
@@ -72,27 +78,37 @@ impl OtlpMetrics {
         request.encode_to_vec()
     }
 
-    fn metric(&mut self, family: &Family, now_ns: u64) -> MetricMessage {
+    /// A metric with the values of `family`, and marks at the end of series that it does not have any more.
+    fn metric(&mut self, family: &Family, ended: &[Labels], now_ns: u64) -> MetricMessage {
         let described = family.metric.description();
         let is_sum = described.kind == MetricType::Counter;
-        let points = family.series.iter().map(|(labels, value)| DataPoint {
-            start_time_unix_nano: match is_sum {
-                true => self.start_of(family.metric, labels),
-                false => 0,
-            },
+        let point = |labels: &Labels| DataPoint {
             time_unix_nano: now_ns,
             attributes: labels
                 .iter()
                 .filter(|(_, value)| !value.is_empty())
                 .map(|(key, value)| attribute(key, value))
                 .collect(),
-            value: Some(match *value {
-                MetricValue::Integer(value) => {
-                    PointValue::AsInt(i64::try_from(value).unwrap_or(i64::MAX))
-                }
-                MetricValue::Float(value) => PointValue::AsDouble(value),
-            }),
+            ..DataPoint::default()
+        };
+        let points = family.series.iter().map(|(labels, value)| {
+            let start_ns = self.start_of(family.metric, labels);
+            DataPoint {
+                start_time_unix_nano: if is_sum { start_ns } else { 0 },
+                value: Some(match *value {
+                    MetricValue::Integer(value) => {
+                        PointValue::AsInt(i64::try_from(value).unwrap_or(i64::MAX))
+                    }
+                    MetricValue::Float(value) => PointValue::AsDouble(value),
+                }),
+                ..point(labels)
+            }
         });
+        let ends = ended.iter().map(|labels| DataPoint {
+            flags: NO_RECORDED_VALUE,
+            ..point(labels)
+        });
+        let points = points.chain(ends);
         let data_points = points.collect();
         MetricMessage {
             name: described.name.to_owned(),
@@ -162,7 +178,52 @@ mod tests {
             _ => None,
         });
         let points = sums.flat_map(|sum| &sum.data_points);
-        points.map(|point| point.start_time_unix_nano).collect()
+        let recorded = points.filter(|point| point.flags == 0);
+        recorded.map(|point| point.start_time_unix_nano).collect()
+    }
+
+    /// Metrics and PIDs of the series that a request ends.
+    fn ends(request: &[u8]) -> Vec<(String, usize)> {
+        let request = ExportRequest::decode(request).unwrap();
+        let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
+        let points = metrics.iter().flat_map(|metric| match &metric.data {
+            Some(
+                MetricData::Sum(SumData { data_points, .. })
+                | MetricData::Gauge(GaugeData { data_points }),
+            ) => data_points
+                .iter()
+                .map(|point| (metric.name.clone(), point))
+                .collect(),
+            None => Vec::new(),
+        });
+        let ended = points.filter(|(_, point)| point.flags == NO_RECORDED_VALUE);
+        let ended = ended.inspect(|(_, point)| assert_eq!(point.value, None));
+        ended
+            .map(|(name, point)| (name, point.attributes.len()))
+            .collect()
+    }
+
+    #[test]
+    fn the_end_of_a_series_is_sent_once() {
+        let mut metrics = OtlpMetrics::new("node", 100);
+        let launches = "gpuprobe_kernel_launches_total".to_owned();
+        let used = "gpuprobe_gpu_used_bytes".to_owned();
+        assert_eq!(
+            ends(&metrics.request(&families(&[("1", 5), ("2", 5)]), 200)),
+            []
+        );
+        let one = ends(&metrics.request(&families(&[("1", 5)]), 300));
+        assert_eq!(one, [(launches.clone(), 1)]);
+        assert_eq!(ends(&metrics.request(&families(&[("1", 5)]), 400)), []);
+        let none: Vec<_> = Metric::ALL
+            .into_iter()
+            .map(|metric| Family {
+                metric,
+                series: BTreeMap::new(),
+            })
+            .collect();
+        let all = ends(&metrics.request(&none, 500));
+        assert_eq!(all, [(used, 0), (launches, 1)]);
     }
 
     #[test]

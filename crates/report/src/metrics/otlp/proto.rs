@@ -90,6 +90,9 @@ pub struct SumData {
     pub is_monotonic: bool,
 }
 
+/// The series has ended: the point has no value.
+pub const NO_RECORDED_VALUE: u32 = 1;
+
 /// Value of a series: the message `NumberDataPoint`.
 #[derive(Clone, PartialEq, Message)]
 pub struct DataPoint {
@@ -103,6 +106,9 @@ pub struct DataPoint {
     pub attributes: Vec<KeyValue>,
     #[prost(oneof = "PointValue", tags = "4, 6")]
     pub value: Option<PointValue>,
+    /// [`NO_RECORDED_VALUE`] where there is no value, else 0.
+    #[prost(uint32, tag = "8")]
+    pub flags: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Oneof)]

@@ -1,5 +1,7 @@
 //! Metrics of a made-up host: the engine's state is fed with events, as in a run.
 
+mod kept;
+
 use std::time::Duration;
 
 use super::*;
@@ -7,11 +9,11 @@ use crate::view::View;
 use crate::{Options, ReportSources};
 use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_engine::State;
-use gpuprobe_model::Lost;
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::{Call, Copy, Event, Task};
 use gpuprobe_model::identity::{DeviceIdentity, Identity};
 use gpuprobe_model::stack::NoSymbols;
+use gpuprobe_model::{GpuUsage, Lost};
 
 const CONTAINER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const POD: &str = "90d81341-92de-11e7-8cf2-507b9d4141fa";
@@ -23,6 +25,9 @@ struct Host {
     time_ns: u64,
     address: u64,
     lost: Lost,
+    usage: GpuUsage,
+    /// The processes that got names and verdicts by the last update.
+    described: HashSet<u32>,
 }
 
 fn row(symbol: &str) -> u16 {
@@ -138,7 +143,8 @@ impl Host {
             .apply(&Event::Copy(copy), ledger, |_, _| None);
     }
 
-    fn report(&mut self) -> Report {
+    /// Takes in the state, as between two scrapes.
+    fn update(&mut self, metrics: &mut Metrics) {
         let options = Options {
             modes: Modes {
                 memleak: true,
@@ -160,17 +166,37 @@ impl Host {
             since_start: Duration::from_secs(1),
             link: None,
         };
-        let sources = ReportSources::of_file(None, &NoSymbols);
-        let report = crate::build(&self.state, self.lost, &options, sources);
+        let sources = ReportSources {
+            usage: Some(&self.usage),
+            ..ReportSources::of_file(None, &NoSymbols)
+        };
+        let due = metrics.due(&self.state.ledger, self.time_ns);
+        let report = crate::build_of(&self.state, self.lost, &options, sources, Some(&due));
+        let sources = MetricSources {
+            report: &report,
+            state: &self.state,
+            modes: options.modes,
+            usage: Some(&self.usage),
+            symbols: &NoSymbols,
+            has_names: true,
+            now_ns: self.time_ns,
+        };
+        metrics.update(&sources, &OwnUse::default());
         self.state.mark_reported();
-        report
+        self.described = due;
     }
 
     fn served(&mut self, metrics: &mut Metrics) -> Vec<Family> {
-        metrics.update(&self.report(), &OwnUse::default());
+        self.update(metrics);
         let families = metrics.families();
         metrics.mark_scraped();
         families
+    }
+
+    fn text(&mut self) -> String {
+        let mut metrics = Metrics::default();
+        self.update(&mut metrics);
+        metrics.text().unwrap()
     }
 }
 
@@ -234,7 +260,7 @@ fn no_address_and_no_command_is_served() {
     host.begin(7, "train");
     host.alloc(7, "cudaMalloc", 100);
     host.launches(7, 0x7f12_3456_7890, 3);
-    let text = text::openmetrics(host.served(&mut Metrics::default())).unwrap();
+    let text = host.text();
     assert!(text.contains(r#"kernel="unknown""#), "{text}");
     for secret in ["0x", "7f12", "139", "secret", "password"] {
         assert!(!text.contains(secret), "{secret} in {text}");
@@ -257,10 +283,10 @@ fn processes_that_ended_are_counted_once_more_and_hold_nothing() {
     host.copy(7, 1);
     host.end(7);
     // A report that nobody scrapes.
-    metrics.update(&host.report(), &OwnUse::default());
-    metrics.update(&host.report(), &OwnUse::default());
+    host.update(&mut metrics);
+    host.update(&mut metrics);
     for _ in 0..2 {
-        metrics.update(&host.report(), &OwnUse::default());
+        host.update(&mut metrics);
     }
     let families = host.served(&mut metrics);
     assert_eq!(count(&families, Metric::GpuMemory), 0);
@@ -282,9 +308,9 @@ fn an_end_is_in_the_next_scrape_whoever_had_a_report_before() {
     host.begin(7, "train");
     host.launches(7, 1, 5);
     host.end(7);
-    metrics.update(&host.report(), &OwnUse::default());
+    host.update(&mut metrics);
     // The engine lists the end of a process in one report only.
-    metrics.update(&host.report(), &OwnUse::default());
+    host.update(&mut metrics);
     let families = host.served(&mut metrics);
     assert_eq!(sum(&families, Metric::Launches, &[("pid", "7")]), 5);
     let families = host.served(&mut metrics);
@@ -418,7 +444,7 @@ fn text_has_the_formats_of_openmetrics_and_prometheus() {
     host.alloc(7, "cudaMalloc", 100);
     host.copy(7, 11);
     host.lost.memory = 2;
-    let text = text::openmetrics(host.served(&mut Metrics::default())).unwrap();
+    let text = host.text();
     let who = format!(
         r#"pid="7",comm="a\"b\\c\\nd",uid="1000",container_id="{CONTAINER}",pod_uid="{POD}""#
     );

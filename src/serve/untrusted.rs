@@ -1,0 +1,122 @@
+//! Entry point for untrusted input of `gpuprobe serve`: for the fuzz target and for the test that replays its
+//! findings. Errors are expected; a panic or a hang is a bug.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use super::asking::{Documents, read_answer};
+use super::http::Site;
+use super::protocol::{self, LAST, ServedDocument};
+use super::stream::RequestTimes;
+use super::{PushSettings, PushUrl, ServerSettings, connections};
+
+/// Nothing takes longer.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Maximum bytes of answers that are looked at.
+const ANSWERS: usize = 1 << 20;
+
+/// Effects of an input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tried {
+    /// Answers that a client got.
+    pub answers: usize,
+    /// Documents that the tracing process was asked for on its behalf.
+    pub documents: usize,
+    /// Messages between the processes that were understood.
+    pub messages: usize,
+}
+
+/// Takes `bytes` for all that comes from elsewhere: the first two are the length of what a client sends, behind
+/// which is a document of the tracing process. All of it is read as a message of either process, too.
+///
+/// # Errors
+/// Returns the system's error if no connection can be made, or `TimedOut` if an answer takes too long.
+pub fn try_requests(bytes: &[u8]) -> io::Result<Tried> {
+    let (length, rest) = bytes.split_at(bytes.len().min(2));
+    let length = length
+        .iter()
+        .rev()
+        .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+    let (request, document) = rest.split_at(length.min(rest.len()));
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let answered = async { timeout(LIMIT, answered(request, document)).await };
+    let mut tried = runtime.block_on(answered)??;
+    let text = String::from_utf8_lossy(rest);
+    tried.messages = usize::from(protocol::asked(rest).is_ok())
+        + usize::from(serde_json::from_slice::<ServerSettings>(rest).is_ok())
+        + usize::from(serde_json::from_slice::<PushSettings>(rest).is_ok())
+        + usize::from(text.parse::<PushUrl>().is_ok())
+        + usize::from(runtime.block_on(read_answer(&mut &*rest)).is_ok());
+    Ok(tried)
+}
+
+/// Sends `request` to a server whose documents are all `document`, and counts the answers.
+async fn answered(request: &[u8], document: &[u8]) -> io::Result<Tried> {
+    let (end, other) = UnixStream::pair()?;
+    end.set_nonblocking(true)?;
+    other.set_nonblocking(true)?;
+    let tracing = tokio::spawn(trace(
+        tokio::net::UnixStream::from_std(other)?,
+        document.to_vec(),
+    ));
+    let settings = ServerSettings {
+        is_unix: false,
+        is_loopback: true,
+        token: None,
+        tls: None,
+    };
+    let site = Arc::new(Site::new(&settings, Documents::new(OwnedFd::from(end))?));
+    let (client, server) = duplex(ANSWERS);
+    let times = Arc::new(RequestTimes::new());
+    let serving = tokio::spawn(async move {
+        connections::serve(Box::new(server), None, &site, &times).await;
+    });
+    let (mut reader, mut writer) = tokio::io::split(client);
+    // The server may have closed the connection.
+    let _ = writer.write_all(request).await;
+    let _ = writer.shutdown().await;
+    let mut answers = Vec::new();
+    let _ = (&mut reader)
+        .take(ANSWERS as u64)
+        .read_to_end(&mut answers)
+        .await;
+    drop((reader, writer));
+    serving.await?;
+    let documents = tracing.await?;
+    let begins = answers
+        .windows(9)
+        .filter(|part| part.starts_with(b"HTTP/1."));
+    Ok(Tried {
+        answers: begins.count(),
+        documents,
+        messages: 0,
+    })
+}
+
+/// The tracing process. Returns the number of documents it was asked for.
+async fn trace(mut channel: tokio::net::UnixStream, document: Vec<u8>) -> usize {
+    let mut asked = 0;
+    while let Ok(length) = channel.read_u32_le().await {
+        let mut message = vec![0; usize::try_from(length).unwrap_or(0)];
+        let whole = channel.read_exact(&mut message).await;
+        let known = protocol::asked(&message).is_ok_and(|one| ServedDocument::ALL.contains(&one));
+        assert!(
+            whole.is_ok() && known,
+            "the HTTP process asks for documents only"
+        );
+        asked += 1;
+        let length = u32::try_from(1 + document.len()).unwrap_or(1).to_le_bytes();
+        let answer = [&length[..], &[LAST], &document].concat();
+        if channel.write_all(&answer).await.is_err() {
+            break;
+        }
+    }
+    asked
+}
