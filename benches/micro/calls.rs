@@ -117,7 +117,7 @@ impl Load {
         let mut ledger = Ledger::default();
         ledger.apply(&Event::Process(task()), |_| Identity::default());
         for number in 1..=callers.stacks {
-            ledger.learn_stack(PID, number, stack(number));
+            ledger.set_stack(PID, number, stack(number));
         }
         let mut load = Self {
             ledger,

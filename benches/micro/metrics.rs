@@ -71,7 +71,7 @@ impl Host {
                 locations: locations.collect(),
                 is_complete: true,
             };
-            self.state.ledger.learn_stack(pid, number, Rc::new(stack));
+            self.state.ledger.set_stack(pid, number, Rc::new(stack));
         }
         for handle in 1..=KERNELS {
             let kernel = KernelName {

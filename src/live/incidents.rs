@@ -49,11 +49,11 @@ impl Run<'_> {
     /// Queries NVML for the incidents since the last call: free memory on the GPU changes soon.
     pub(super) fn note_incidents(&mut self) {
         let count = self.sink.state.ledger.incidents().count();
-        if count == self.told_incidents.seen {
+        if count == self.reported_incidents.seen {
             return;
         }
         let mut usage: Option<GpuUsage> = None;
-        for id in self.told_incidents.seen + 1..=count {
+        for id in self.reported_incidents.seen + 1..=count {
             let Some(incident) = self.sink.state.ledger.incidents().get(id) else {
                 continue;
             };
@@ -63,17 +63,17 @@ impl Run<'_> {
                 let usage = usage.get_or_insert_with(|| nvml.usage());
                 let used = self.gpu_use(incident, usage);
                 self.sink.tap.note(Note::Incident(id, used.clone()));
-                self.sink.state.ledger.learn_incident(id, used);
+                self.sink.state.ledger.set_incident_use(id, used);
             }
             if let Some(stacks) = &mut self.sink.stacks {
                 stacks.want(locations.into_iter());
             }
-            let waiting = &mut self.told_incidents.waiting;
+            let waiting = &mut self.reported_incidents.waiting;
             if waiting.len() < MAX_WAITING {
                 waiting.push_back((id, Instant::now()));
             }
         }
-        self.told_incidents.seen = count;
+        self.reported_incidents.seen = count;
     }
 
     /// The GPU of `incident` and the processes that use its memory.
@@ -119,14 +119,14 @@ impl Run<'_> {
     /// Prints the incidents that are settled or have waited long enough, and changed outcomes; all with
     /// `is_end`.
     pub(super) fn tell_incidents(&mut self, is_end: bool) {
-        for _ in 0..self.told_incidents.waiting.len() {
-            let Some((id, since)) = self.told_incidents.waiting.pop_front() else {
+        for _ in 0..self.reported_incidents.waiting.len() {
+            let Some((id, since)) = self.reported_incidents.waiting.pop_front() else {
                 break;
             };
             if is_end || self.is_ready(id, since) {
                 self.tell(id);
             } else {
-                self.told_incidents.waiting.push_back((id, since));
+                self.reported_incidents.waiting.push_back((id, since));
             }
         }
         self.tell_outcomes();
@@ -153,12 +153,12 @@ impl Run<'_> {
         };
         report.lines().iter().for_each(say);
         if !outcome.is_final() {
-            self.told_incidents.said.insert(id, outcome);
+            self.reported_incidents.said.insert(id, outcome);
         }
         if outcome == IncidentOutcome::Retried {
             return;
         }
-        if let Some(hooks) = &mut self.told_incidents.hooks {
+        if let Some(hooks) = &mut self.reported_incidents.hooks {
             match report.to_json() {
                 Ok(json) => hooks.run_for(id, report.pid, json),
                 Err(error) => tracing::warn!("--on-oom: {error}"),
@@ -174,18 +174,18 @@ impl Run<'_> {
             None => Some(*id),
         };
         let mut changed: Vec<_> = self
-            .told_incidents
+            .reported_incidents
             .said
             .iter()
             .filter_map(changed)
             .collect();
         changed.sort_unstable();
         for id in changed {
-            self.told_incidents.said.remove(&id);
+            self.reported_incidents.said.remove(&id);
             if let Some((report, outcome)) = self.incident(id) {
                 say(report.headline());
                 if !outcome.is_final() {
-                    self.told_incidents.said.insert(id, outcome);
+                    self.reported_incidents.said.insert(id, outcome);
                 }
             }
         }

@@ -33,14 +33,14 @@ pub(super) struct Sink {
 }
 
 /// Passes records to a sink, and its updates about call stacks to the kernel side.
-pub(super) struct Teaching<'a> {
+pub(super) struct RingConsumer<'a> {
     sink: &'a mut Sink,
     probe: &'a Probe,
     looks_ahead: bool,
     announced: Vec<AboutMemory>,
 }
 
-impl<'a> Teaching<'a> {
+impl<'a> RingConsumer<'a> {
     pub(super) fn new(sink: &'a mut Sink, probe: &'a Probe) -> Self {
         let looks_ahead = sink.state.ledger.is_large();
         Self {
@@ -52,7 +52,7 @@ impl<'a> Teaching<'a> {
     }
 }
 
-impl Consumer for Teaching<'_> {
+impl Consumer for RingConsumer<'_> {
     fn looks_ahead(&self) -> bool {
         self.looks_ahead
     }

@@ -150,7 +150,7 @@ impl StackState {
             is_recording || location.module.is_none() || location.python_line().is_some()
         });
         self.want(wanted.map(|(index, location)| (pid, *location, index == 0)));
-        ledger.learn_stack(pid, named.id, stack);
+        ledger.set_stack(pid, named.id, stack);
         Some(note)
     }
 

@@ -186,7 +186,7 @@ impl Ledger {
     /// unknown one, have only their function as call site.
     ///
     /// Stack numbers are dropped when the process ends or calls `exec`.
-    pub fn learn_stack(&mut self, pid: u32, number: u64, stack: Rc<CallStack>) {
+    pub fn set_stack(&mut self, pid: u32, number: u64, stack: Rc<CallStack>) {
         if self.processes.get(pid).is_none() {
             self.processes.keep_early_stack(pid, number, stack);
             return;
@@ -241,7 +241,7 @@ impl Ledger {
     }
 
     /// Sets the memory use of the GPU of incident `id`, from NVML.
-    pub fn learn_incident(&mut self, id: u64, gpu: GpuUse) {
+    pub fn set_incident_use(&mut self, id: u64, gpu: GpuUse) {
         self.incidents.learn(id, gpu);
     }
 

@@ -336,7 +336,7 @@ mod tests {
                 locations: vec![location; 20],
                 is_complete: true,
             };
-            ledger.learn_stack(1, n, Rc::new(stack));
+            ledger.set_stack(1, n, Rc::new(stack));
             let mut made = call(1, "cudaMalloc", n << 8, n);
             if let Event::Call(call) = &mut made {
                 call.stack = n;

@@ -189,7 +189,7 @@ proptest! {
     fn agrees_with_the_driver(steps in proptest::collection::vec(step(), 1..300)) {
         let mut world = World::default();
         for number in [1, 2] {
-            world.ledger.learn_stack(PID, number, stack(number));
+            world.ledger.set_stack(PID, number, stack(number));
         }
         for step in steps {
             world.step(step);

@@ -268,7 +268,7 @@ fn stack(number: u64) -> Rc<CallStack> {
 fn world() -> World {
     let mut world = World::default();
     for number in [1, 2] {
-        world.ledger.learn_stack(PID, number, stack(number));
+        world.ledger.set_stack(PID, number, stack(number));
     }
     world
 }

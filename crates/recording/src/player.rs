@@ -190,13 +190,13 @@ impl Player {
             Note::Lost(lost) => self.lost = lost,
             Note::Report(mark) => return Played::Report(mark),
             Note::Stack(pid, number, stack) => {
-                self.state.ledger.learn_stack(pid, number, Rc::new(stack));
+                self.state.ledger.set_stack(pid, number, Rc::new(stack));
             }
             Note::Frames(pid, location, is_innermost, frames) => {
                 self.symbols.insert(pid, location, is_innermost, frames);
             }
             Note::Module(module, path) => self.symbols.insert_module(module, &path),
-            Note::Incident(id, used) => self.state.ledger.learn_incident(id, used),
+            Note::Incident(id, used) => self.state.ledger.set_incident_use(id, used),
             _ => {}
         }
         Played::Nothing

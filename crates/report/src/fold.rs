@@ -99,8 +99,8 @@ fn counts(texts: impl Iterator<Item = String>) -> Vec<(String, u64)> {
 /// The most informative of the native frames called by the innermost Python line. Frames of the
 /// interpreter are used only if there are no others, as for ctypes.
 fn context(called: &[Frame]) -> Option<&Frame> {
-    let is_told = |frame: &&Frame| !is_inner(frame);
-    let mut told = called.iter().filter(is_told);
+    let is_shown = |frame: &&Frame| !is_inner(frame);
+    let mut told = called.iter().filter(is_shown);
     let others = told.clone();
     others
         .clone()

@@ -159,11 +159,11 @@ pub(crate) fn via(frames: &[Frame], api: &str) -> String {
     let called = &called[..called.iter().position(is_python).unwrap_or(labelled)];
     // A frame without a name is not informative, as at the start of a thread.
     let is_named = |frame: &Frame| !frame.function.contains("+0x");
-    let is_told = |frame: &&Frame| is_named(frame) && !is_inner(frame) && !is_interpreters(frame);
+    let is_shown = |frame: &&Frame| is_named(frame) && !is_inner(frame) && !is_interpreters(frame);
     match called
         .iter()
         .rev()
-        .find(is_told)
+        .find(is_shown)
         .map(|frame| names::simplify(&frame.function))
     {
         Some(first) if first != api => format!("{first} > {api}"),

@@ -157,7 +157,7 @@ impl<'a> ReportSources<'a> {
 
 /// Estimates the memory of a CUDA context on each GPU from processes traced from their start: their
 /// use beyond the memory that the ledger knows. The minimum is kept.
-pub fn learn_contexts(usage: &mut GpuUsage, state: &State, learnt: &mut HashMap<u32, u64>) {
+pub fn estimate_contexts(usage: &mut GpuUsage, state: &State, learnt: &mut HashMap<u32, u64>) {
     // While a context is being created, for some tenths of a second, NVML reports a part of it. A
     // process that has been given memory has a complete one.
     let complete = |p: &&Process| p.from_birth && p.peak_bytes > 0;

@@ -98,7 +98,7 @@ proptest! {
                 locations: (number % 7..number + 3).map(location).collect(),
                 is_complete: true,
             };
-            state.ledger.learn_stack(PID, number, Rc::new(stack));
+            state.ledger.set_stack(PID, number, Rc::new(stack));
         }
         for (time, (size, stack)) in (1..).zip(&calls) {
             allocate(&mut state, time, *size, *stack);
@@ -169,7 +169,7 @@ proptest! {
             let python = lines.iter().map(|&line| Location::python(line));
             let locations = std::iter::once(native).chain(python).collect();
             let stack = CallStack { locations, is_complete: true };
-            state.ledger.learn_stack(PID, number, Rc::new(stack));
+            state.ledger.set_stack(PID, number, Rc::new(stack));
         }
         for (time, (size, stack)) in (1..).zip(&calls) {
             allocate(&mut state, time, *size, (stack % stacks.len()) as u64 + 1);

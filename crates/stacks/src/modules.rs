@@ -42,7 +42,7 @@ pub(super) struct Modules {
     bytes: usize,
     may_take: usize,
     forgotten_at: Option<Instant>,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Default for Modules {
@@ -67,7 +67,7 @@ impl Modules {
             bytes: 0,
             may_take: BYTES_LIMIT,
             forgotten_at: None,
-            is_told: false,
+            is_reported: false,
         }
     }
 
@@ -207,7 +207,7 @@ impl Modules {
             self.bytes -= module.size();
             false
         });
-        if !std::mem::replace(&mut self.is_told, true) {
+        if !std::mem::replace(&mut self.is_reported, true) {
             tracing::warn!("too many libraries: some functions in call stacks have no names");
         }
     }

@@ -129,7 +129,7 @@ pub(super) struct Run<'a> {
     samples: Option<Samples>,
     announced: Announced,
     /// State of the messages about incidents.
-    pub(super) told_incidents: incidents::AnnouncedIncidents,
+    pub(super) reported_incidents: incidents::AnnouncedIncidents,
     /// The losses printed on standard error.
     lost_said: Lost,
     /// The last explanation found a leak.
@@ -416,7 +416,7 @@ impl Run<'_> {
         self.resume_held();
         drop(self.guard.take());
         // Only the exit status is outstanding, so hooks may take their time.
-        drop(self.told_incidents.hooks.take());
+        drop(self.reported_incidents.hooks.take());
         Ok(match (status, &mut child) {
             (None, Some(child)) => Some(child.wait().await?),
             (status, _) => status,

@@ -2,7 +2,7 @@
 
 use super::super::output::OutputReader;
 use super::super::samples::Samples;
-use super::super::sink::Teaching;
+use super::super::sink::RingConsumer;
 use super::super::stacks::StackState;
 use super::Run;
 use crate::host::process;
@@ -47,7 +47,9 @@ impl Run<'_> {
     fn read_until(&mut self, until: Option<std::time::Instant>) -> Result<OutputReader> {
         self.tracer.probe.about_to_read();
         let (sink, probe) = (&mut self.sink, &self.tracer.probe);
-        let is_done = self.rings.read(&mut Teaching::new(sink, probe), until)?;
+        let is_done = self
+            .rings
+            .read(&mut RingConsumer::new(sink, probe), until)?;
         self.is_behind = !is_done;
         if let Some(stacks) = &mut self.sink.stacks {
             stacks.end_round();

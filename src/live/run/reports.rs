@@ -265,7 +265,7 @@ impl Run<'_> {
         }
         let nvml = self.sink.host_info.nvml.as_ref();
         let mut usage = nvml.map(Nvml::usage).unwrap_or_default();
-        gpuprobe_report::learn_contexts(&mut usage, &self.sink.state, &mut self.contexts);
+        gpuprobe_report::estimate_contexts(&mut usage, &self.sink.state, &mut self.contexts);
         usage.host = host_name();
         usage.untraced = self.untraced(&usage);
         Some(usage)

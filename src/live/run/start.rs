@@ -5,7 +5,7 @@ use super::super::collector::Collector;
 use super::super::discovery::Follower;
 use super::super::filter::EventFilter;
 use super::super::hook::Hooks;
-use super::super::incidents::AnnouncedIncidents as ToldIncidents;
+use super::super::incidents::AnnouncedIncidents as ReportedIncidents;
 use super::super::output::Output;
 use super::super::release::Release;
 use super::super::samples::Samples;
@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
             collector,
             samples,
             announced: Announced::default(),
-            told_incidents: ToldIncidents::with(hooks),
+            reported_incidents: ReportedIncidents::with(hooks),
             lost: Lost::default(),
             told: RecordedFrames::default(),
             lost_said: Lost::default(),

@@ -351,7 +351,7 @@ fn reports_list_new_and_changed_incidents() {
     scene.given(1 << 30);
     assert_eq!(listed(&scene), 1);
     scene.ledger.mark_reported();
-    scene.ledger.learn_incident(1, GpuUse::default());
+    scene.ledger.set_incident_use(1, GpuUse::default());
     assert_eq!(listed(&scene), 1);
     assert_eq!(scene.ledger.incidents().listed(true).count(), 1);
 }

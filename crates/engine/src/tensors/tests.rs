@@ -113,7 +113,7 @@ impl Program {
             locations: vec![location],
             is_complete: true,
         };
-        self.ledger.learn_stack(PID, caller, Rc::new(stack));
+        self.ledger.set_stack(PID, caller, Rc::new(stack));
         self.stack = caller;
     }
 

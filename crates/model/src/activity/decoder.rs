@@ -158,11 +158,11 @@ impl DecodedProcess {
         let text = |id: u32| names.text(id);
         let (record, name, qualifier) = match item.record {
             Raw::Text(said) => {
-                names.learn_text(said.id, item);
+                names.add_text(said.id, item);
                 return None;
             }
             Raw::CallbackName(said) => {
-                names.learn_call(said.domain, said.cbid, item);
+                names.add_call(said.domain, said.cbid, item);
                 return None;
             }
             Raw::Device(r) => (ActivityRecord::Device(r), text(r.name), None),

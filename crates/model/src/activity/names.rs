@@ -23,7 +23,7 @@ pub(super) struct TextTable {
 
 impl TextTable {
     /// Stores the text of `item` under `id`.
-    pub(super) fn learn_text(&mut self, id: u32, item: &BatchItem<'_>) {
+    pub(super) fn add_text(&mut self, id: u32, item: &BatchItem<'_>) {
         let bytes = self.bytes.saturating_add(item.text.len());
         if id == 0 || id > MAX_TEXTS || bytes > MAX_TEXT_BYTES {
             return;
@@ -37,7 +37,7 @@ impl TextTable {
     }
 
     /// Stores the name of the function `cbid` of `domain`.
-    pub(super) fn learn_call(&mut self, domain: u32, cbid: u32, item: &BatchItem<'_>) {
+    pub(super) fn add_call(&mut self, domain: u32, cbid: u32, item: &BatchItem<'_>) {
         if self.calls.len() < MAX_CALLS {
             self.calls.insert((domain, cbid), item.text_lossy().into());
         }

@@ -72,7 +72,7 @@ impl<'c> Chains<'c> {
     }
 
     /// Sets the frames of a location; an empty list removes them.
-    pub(super) fn learn_frames(
+    pub(super) fn add_frames(
         &mut self,
         pid: u32,
         location: Location,

@@ -172,8 +172,7 @@ impl<'c> Rows<'c> {
             }
             Note::Stack(pid, number, stack) => self.chains.learn(pid, number, stack),
             Note::Frames(pid, location, is_innermost, frames) => {
-                self.chains
-                    .learn_frames(pid, location, is_innermost, frames);
+                self.chains.add_frames(pid, location, is_innermost, frames);
             }
             Note::Lost(lost) => self.lost = lost,
             Note::Report(mark) if !mark.lost_by_user.is_empty() => {

@@ -251,7 +251,7 @@ impl AnalysedFile<'_> {
             .iter_mut()
             .flat_map(|memleak| &mut memleak.processes);
         for process in processes {
-            process.learn_tensors(played.reports(process.pid, options));
+            process.add_tensors(played.reports(process.pid, options));
         }
         if matches!(question, FileQuestion::Summary | FileQuestion::Explain) {
             (report.incidents, report.refused) = played.incidents(options);

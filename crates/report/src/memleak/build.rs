@@ -118,9 +118,9 @@ fn owners_of(processes: &[ProcessReport], ledger: &Ledger, options: &Options) ->
         bytes: forgotten.bytes,
         allocations: forgotten.allocations,
     };
-    let is_told = options.is_final && forgotten.allocations > 0;
+    let is_shown = options.is_final && forgotten.allocations > 0;
     let known = processes.iter().flat_map(|process| &process.owners);
-    owners::together(known.chain(is_told.then_some(&forgotten)))
+    owners::together(known.chain(is_shown.then_some(&forgotten)))
 }
 
 fn device_report(index: Option<u16>, device: DeviceIdentity, total: Total) -> DeviceReport {
@@ -235,7 +235,7 @@ fn add_details(
     report.pools = process.pools.iter().map(pool_report).collect();
     report.threads = thread_reports(process, clock, options, (&groups, symbols));
     report.imported_from = process.imported_from();
-    report.learn_tensors(pytorch::reports(process, options, sources));
+    report.add_tensors(pytorch::reports(process, options, sources));
 }
 
 fn devices_of(process: &Process) -> Vec<DeviceReport> {

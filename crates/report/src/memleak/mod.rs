@@ -311,7 +311,7 @@ pub struct ProcessReport {
 impl ProcessReport {
     /// Sets the tensors of frameworks. TensorFlow is removed from `framework_pools` if its tensors
     /// are traced.
-    pub(crate) fn learn_tensors(
+    pub(crate) fn add_tensors(
         &mut self,
         (pytorch, tensorflow): (Vec<PytorchReport>, Vec<PytorchReport>),
     ) {

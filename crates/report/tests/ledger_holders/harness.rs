@@ -60,7 +60,7 @@ impl World {
     pub(crate) fn new() -> Self {
         let mut ledger = Ledger::default();
         for number in 1..=3 {
-            ledger.learn_stack(PID, number, stack(number));
+            ledger.set_stack(PID, number, stack(number));
         }
         ledger.apply(&Event::Process(task(PID)), |_| Identity::default());
         Self {

@@ -64,7 +64,7 @@ pub(super) struct Blame {
 struct OfUser {
     bad: u32,
     took: Duration,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Blame {
@@ -90,7 +90,7 @@ impl Blame {
         };
         // Root's are the distribution's, and those of most containers.
         let may = origin.owner == 0 || (user.bad < MAX_BAD && user.took < allowed);
-        if !may && !std::mem::replace(&mut user.is_told, true) {
+        if !may && !std::mem::replace(&mut user.is_reported, true) {
             let owner = origin.owner;
             tracing::warn!(
                 "reading the files of user {owner} takes too much: none is read any more, their \

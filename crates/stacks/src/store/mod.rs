@@ -259,9 +259,9 @@ impl Taken {
             stack.is_complete || stack.locations.len() >= walked.locations.len()
         });
         // An incomplete path would match every stack that continues from its end.
-        let may_learn = |stack: &CallStack| stack.is_complete || raw.copied >= CUT_BYTES;
+        let may_cache = |stack: &CallStack| stack.is_complete || raw.copied >= CUT_BYTES;
         let better = better.map(|mut unwound| {
-            if !may_learn(&unwound.stack) {
+            if !may_cache(&unwound.stack) {
                 unwound.slots.clear();
             }
             unwound
@@ -521,7 +521,7 @@ impl Taken {
 /// Adds the places of `process`, whose id was `pid`, to the last ones.
 fn keep_places(last: &mut Vec<(u32, Location, bool)>, pid: u32, process: &StackStoreProcess) {
     let places = process
-        .told_places()
+        .reported_places()
         .filter(|(place, _)| place.module.is_some());
     last.extend(
         places

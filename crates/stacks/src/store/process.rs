@@ -47,7 +47,7 @@ pub(super) struct StackStoreProcess {
 #[derive(Debug)]
 struct KnownStack {
     stack: Rc<CallStack>,
-    is_told: bool,
+    is_reported: bool,
 }
 
 /// The stack of a call.
@@ -88,8 +88,8 @@ impl StackStoreProcess {
         }
         self.locations += stack.locations.len();
         self.ids.insert(Rc::clone(&stack), id);
-        let is_told = false;
-        self.stacks.insert(id, KnownStack { stack, is_told });
+        let is_reported = false;
+        self.stacks.insert(id, KnownStack { stack, is_reported });
         Some(id)
     }
 
@@ -97,7 +97,7 @@ impl StackStoreProcess {
     pub(super) fn of_call(&mut self, id: u64) -> Option<NamedStack> {
         let id = self.aliases.get(&id).copied().unwrap_or(id);
         let known = self.stacks.get_mut(&id)?;
-        let is_new = !std::mem::replace(&mut known.is_told, true);
+        let is_new = !std::mem::replace(&mut known.is_reported, true);
         Some(NamedStack {
             id,
             new: is_new.then(|| Rc::clone(&known.stack)),
@@ -105,8 +105,8 @@ impl StackStoreProcess {
     }
 
     /// The places in the stacks that calls have, and whether they are the first of theirs.
-    pub(super) fn told_places(&self) -> impl Iterator<Item = (Location, bool)> {
-        let told = self.stacks.values().filter(|known| known.is_told);
+    pub(super) fn reported_places(&self) -> impl Iterator<Item = (Location, bool)> {
+        let told = self.stacks.values().filter(|known| known.is_reported);
         told.flat_map(|known| {
             let places = known.stack.locations.iter().enumerate();
             places.map(|(index, place)| (*place, index == 0))

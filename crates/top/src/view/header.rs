@@ -91,7 +91,9 @@ pub(crate) fn gpus(
     let link = link.map(|link| link.to_string());
     if memleak.gpus.is_empty() {
         let devices = memleak.devices.iter();
-        return devices.map(|device| untold(device, columns)).collect();
+        return devices
+            .map(|device| gpu_without_nvml(device, columns))
+            .collect();
     }
     let gpus = memleak.gpus.iter();
     gpus.map(|gpu| line_of(gpu, memleak, link.as_deref(), series, columns, theme))
@@ -99,7 +101,7 @@ pub(crate) fn gpus(
 }
 
 /// A device where NVML is not available.
-fn untold(device: &DeviceReport, columns: u16) -> Line<'static> {
+fn gpu_without_nvml(device: &DeviceReport, columns: u16) -> Line<'static> {
     let name = match (device.physical_index, device.device) {
         (Some(index), _) => format!("GPU {index}"),
         (None, Some(device)) => format!("device {device}"),

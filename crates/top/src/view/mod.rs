@@ -39,7 +39,7 @@ use shown::ShownReports;
 use sources::SourceTexts;
 
 /// How long a message is shown, nanoseconds of the clock of reports.
-const TOLD_FOR_NS: u64 = 10_000_000_000;
+const MESSAGE_FOR_NS: u64 = 10_000_000_000;
 
 /// Settings of the screen.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ pub(crate) struct TopView {
     pub(crate) sources: SourceTexts,
     message: Option<String>,
     /// When it came, on the clock of reports.
-    told_ns: u64,
+    message_ns: u64,
     /// Rows for lines of text at the last draw.
     height: usize,
     /// Columns at the last draw.
@@ -83,7 +83,7 @@ impl TopView {
             mouse: MouseState::default(),
             sources: SourceTexts::default(),
             message: None,
-            told_ns: 0,
+            message_ns: 0,
             height: 1,
             columns: 80,
         }
@@ -93,10 +93,10 @@ impl TopView {
     pub(crate) fn update(&mut self, update: Update) -> bool {
         let now_ns = update.now_ns;
         self.reports.add(update);
-        if self.told_ns == 0 {
-            self.told_ns = now_ns;
+        if self.message_ns == 0 {
+            self.message_ns = now_ns;
         }
-        let is_old = now_ns.saturating_sub(self.told_ns) > TOLD_FOR_NS;
+        let is_old = now_ns.saturating_sub(self.message_ns) > MESSAGE_FOR_NS;
         let was_told = is_old && self.message.take().is_some();
         if !self.is_paused {
             self.show_latest();
@@ -111,7 +111,7 @@ impl TopView {
     /// A message for the last line.
     pub(crate) fn tell(&mut self, message: String) {
         self.message = Some(message);
-        self.told_ns = self
+        self.message_ns = self
             .reports
             .latest
             .as_ref()

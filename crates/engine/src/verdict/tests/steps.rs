@@ -74,12 +74,12 @@ fn what_stays_of_each_step_is_told() {
                 paced.program.name
             );
         }
-        let is_told = found[WATCHED_S.len() - 1].is_some();
+        let is_reported = found[WATCHED_S.len() - 1].is_some();
         if paced.is_regular {
-            assert!(is_told, "{}: {found:#?}", paced.program.name);
+            assert!(is_reported, "{}: {found:#?}", paced.program.name);
         } else {
             irregular += 1;
-            told += u32::from(is_told);
+            told += u32::from(is_reported);
         }
     }
     // Between two samples of the launches, irregular steps are where they are: some are not told.

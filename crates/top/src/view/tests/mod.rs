@@ -115,7 +115,7 @@ impl Scene {
                     is_complete: true,
                 };
                 let ledger = &mut scene.state.ledger;
-                ledger.learn_stack(pid, stack, Rc::new(stack_of));
+                ledger.set_stack(pid, stack, Rc::new(stack_of));
             }
         }
         for number in 1..=5 {
