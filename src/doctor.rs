@@ -20,6 +20,7 @@ use gpuprobe_cuda::{FUNCTIONS, Layer};
 use gpuprobe_model::text::printable;
 use gpuprobe_os::{kernel, privileges};
 use gpuprobe_stacks::AddressSpaces;
+use gpuprobe_stacks::functions::FunctionInFile;
 use gpuprobe_stacks::instruction::FirstInstruction;
 use gpuprobe_stacks::python::check::{self, Checked};
 use gpuprobe_stacks::python::process::Interpreters;
@@ -339,6 +340,23 @@ fn check_library(lines: &mut DoctorLines, library: &MappedLibrary) -> io::Result
     } else {
         lines.ok(name, summary)?;
     }
+    note_instructions(lines, (name, library), &functions)?;
+    if lines.verbose && !absent.is_empty() {
+        lines.note(
+            name,
+            format_args!("{path}: not exported: {}", absent.join(" ")),
+        )?;
+    }
+    Ok(())
+}
+
+/// Notes on functions that the kernel probes slowly, or not at all.
+fn note_instructions(
+    lines: &mut DoctorLines,
+    (name, library): (&str, &MappedLibrary),
+    functions: &[FunctionInFile],
+) -> io::Result<()> {
+    let path = library.path.display();
     for (first, what) in [
         (
             FirstInstruction::Stepped,
@@ -362,12 +380,6 @@ fn check_library(lines: &mut DoctorLines, library: &MappedLibrary) -> io::Result
         if !affected.is_empty() {
             lines.note(name, format_args!("{path}: {what} {}", affected.join(" ")))?;
         }
-    }
-    if lines.verbose && !absent.is_empty() {
-        lines.note(
-            name,
-            format_args!("{path}: not exported: {}", absent.join(" ")),
-        )?;
     }
     Ok(())
 }

@@ -40,6 +40,28 @@ fn users(config: &TraceConfig, processes: &[ProcessHandle]) -> Vec<u32> {
     }
 }
 
+/// What the BPF programs do in a session.
+fn load_settings(config: &TraceConfig) -> LoadSettings {
+    let is_command = matches!(config.target, Target::Command(_));
+    LoadSettings {
+        only_targets: config.target != Target::Everything,
+        follow_children: is_command || config.children,
+        hold_targets: is_command,
+        launches: config.modes.cudatrace,
+        single_launches: config.records_launches(),
+        launch_stacks: config.records_launches() && config.modes.activity,
+        durations: config.record.is_some(),
+        batches: config.modes.activity,
+        ledger: config.modes.memleak,
+        stacks: config.stacks,
+        python: config.python,
+        tensors: config.tensors != TensorMode::Off,
+        requests: config.tensors == TensorMode::Requested,
+        kind: config.attach,
+        map_entries: config.map_entries.clone(),
+    }
+}
+
 /// A process scan, which may take several steps.
 #[derive(Debug)]
 pub struct ProcessScan {
@@ -97,23 +119,7 @@ impl Tracer {
     ) -> Result<Self> {
         arm64::permit(std::env::consts::ARCH, config.allow_arm64)?;
         let is_command = matches!(config.target, Target::Command(_));
-        let probe = Probe::load(&LoadSettings {
-            only_targets: config.target != Target::Everything,
-            follow_children: is_command || config.children,
-            hold_targets: is_command,
-            launches: config.modes.cudatrace,
-            single_launches: config.records_launches(),
-            launch_stacks: config.records_launches() && config.modes.activity,
-            durations: config.record.is_some(),
-            batches: config.modes.activity,
-            ledger: config.modes.memleak,
-            stacks: config.stacks,
-            python: config.python,
-            tensors: config.tensors != TensorMode::Off,
-            requests: config.tensors == TensorMode::Requested,
-            kind: config.attach,
-            map_entries: config.map_entries.clone(),
-        })?;
+        let probe = Probe::load(&load_settings(config))?;
         let pids = processes.iter().map(|process| i32::try_from(process.pid));
         let only_pids = match config.children {
             true => Vec::new(),
