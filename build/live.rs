@@ -26,6 +26,7 @@ pub(crate) fn build() -> Result<()> {
     let sources = root.join("bpf");
     for name in OBJECTS {
         builder(&sources, name, arch, &[])
+            .obj(out.join(format!("{name}.bpf.o")))
             .build_and_generate(out.join(format!("{name}.skel.rs")))
             .with_context(|| failed(name))?;
     }
@@ -35,7 +36,10 @@ pub(crate) fn build() -> Result<()> {
         .obj(&without_types)
         .build()
         .with_context(|| failed("gpuprobe"))?;
-    compress(&without_types, &out.join("without_types.bpf.o.z"))?;
+    for name in ["gpuprobe", "without_types"] {
+        let object = out.join(format!("{name}.bpf.o"));
+        compress(&object, &object.with_extension("o.z"))?;
+    }
     let_the_object_be_chosen(&out.join("gpuprobe.skel.rs"))?;
     println!("cargo:rerun-if-changed=bpf");
     build_collector(&root, &out)
@@ -85,8 +89,11 @@ fn build_collector(root: &Path, out: &Path) -> Result<()> {
         let said = String::from_utf8_lossy(&output.stderr);
         anyhow::bail!("cannot build the collector: {said}");
     }
-    fs::copy(built.join("release").join(FILE), out.join(FILE))
-        .context("cargo has not built the collector where it was told to")?;
+    compress(
+        &built.join("release").join(FILE),
+        &out.join(FILE).with_extension("so.z"),
+    )
+    .context("cargo has not built the collector where it was told to")?;
     for path in ["Cargo.toml", "build.rs", "src"] {
         println!("cargo:rerun-if-changed=collector/{path}");
     }
@@ -127,18 +134,22 @@ fn failed(name: &str) -> String {
     format!("cannot build bpf/{name}.bpf.c; clang and libelf-dev are needed")
 }
 
-/// The skeleton always loads the object that it was made from. The one for kernels without type
-/// information has the same maps, programs and globals, so that one skeleton fits both.
+/// The skeleton always loads the object that it was made from, which it contains. The one for kernels without
+/// type information has the same maps, programs and globals, so that one skeleton fits both; they are chosen
+/// from, and kept compressed, in `src/probe/types.rs`.
 fn let_the_object_be_chosen(skeleton: &Path) -> Result<()> {
     let text = fs::read_to_string(skeleton)?;
     let (only, chosen) = (
         "ObjectSkeletonConfigBuilder::new(&DATA)",
-        "ObjectSkeletonConfigBuilder::new(crate::probe::types::object(&DATA))",
+        "ObjectSkeletonConfigBuilder::new(crate::probe::types::object())",
     );
-    anyhow::ensure!(
-        text.matches(only).count() == 1,
-        "libbpf-cargo generates something else than `{only}` now"
-    );
-    fs::write(skeleton, text.replace(only, chosen))?;
+    let (before, data) = text.split_once(DATA).context(CHANGED)?;
+    let (_, after) = data.split_once("];").context(CHANGED)?;
+    anyhow::ensure!(before.matches(only).count() == 1, CHANGED);
+    fs::write(skeleton, [&before.replace(only, chosen), after].concat())?;
     Ok(())
 }
+
+/// Where the skeleton has the bytes of the object.
+const DATA: &str = "#[unsafe(link_section = \".bpf.objs\")]\n    static DATA: [u8; ";
+const CHANGED: &str = "libbpf-cargo generates something else than was expected";

@@ -10,11 +10,9 @@ use anyhow::{Context, Result, bail};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::mkdtemp;
 
+use super::embedded::COLLECTOR;
 use gpuprobe_stacks::functions as elf;
 use gpuprobe_wire::BATCH_FUNCTION;
-
-/// The library built from `collector/`.
-const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libgpuprobe_collector.so"));
 
 const FILE: &str = "libgpuprobe-collector.so";
 
@@ -41,7 +39,7 @@ impl CollectorLibrary {
     }
 
     fn write_in<'a>(folders: impl Iterator<Item = &'a Path>) -> Result<Self> {
-        let offset = elf::exported_function(BYTES, BATCH_FUNCTION)?;
+        let offset = elf::exported_function(&COLLECTOR, BATCH_FUNCTION)?;
         let batch_offset =
             offset.with_context(|| format!("the collector has no {BATCH_FUNCTION}"))?;
         let mut reasons = Vec::new();
@@ -74,7 +72,7 @@ impl CollectorLibrary {
             .create_new(true)
             .mode(0o600)
             .open(&self.path)?;
-        file.write_all(BYTES)?;
+        file.write_all(&COLLECTOR)?;
         // Independent of the umask.
         file.set_permissions(Permissions::from_mode(0o755))?;
         // By descriptor, as another file may have taken the path.
@@ -139,7 +137,7 @@ mod tests {
             assert_eq!(metadata.mode() & 0o7777, 0o755);
             assert_eq!(metadata.uid(), nix::unistd::geteuid().as_raw());
         }
-        assert_eq!(fs::read(&file).unwrap(), BYTES);
+        assert_eq!(fs::read(&file).unwrap(), *COLLECTOR);
         drop(library);
         assert!(!file.exists());
         assert!(!folder.exists());
@@ -151,7 +149,7 @@ mod tests {
         let moved = library.path().with_extension("moved");
         fs::rename(library.path(), &moved).unwrap();
         std::os::unix::fs::symlink("/proc/self/exe", library.path()).unwrap();
-        assert_eq!(fs::read(library.attach_path()).unwrap(), BYTES);
+        assert_eq!(fs::read(library.attach_path()).unwrap(), *COLLECTOR);
         fs::remove_file(moved).unwrap();
     }
 
@@ -161,9 +159,9 @@ mod tests {
         let at = usize::try_from(library.batch_offset()).unwrap();
         if cfg!(target_arch = "x86_64") {
             // push %rbp; mov %rsp,%rbp; pop %rbp; ret
-            assert_eq!(BYTES[at..at + 6], [0x55, 0x48, 0x89, 0xe5, 0x5d, 0xc3]);
+            assert_eq!(COLLECTOR[at..at + 6], [0x55, 0x48, 0x89, 0xe5, 0x5d, 0xc3]);
         }
-        let entry = elf::exported_function(BYTES, "InitializeInjection").unwrap();
+        let entry = elf::exported_function(&COLLECTOR, "InitializeInjection").unwrap();
         assert!(entry.is_some());
     }
 

@@ -7,6 +7,7 @@ mod backlog;
 mod configure;
 mod control;
 mod detach;
+mod embedded;
 pub mod kind;
 pub mod library;
 mod load;

@@ -9,15 +9,7 @@ include!(concat!(env!("OUT_DIR"), "/gpuprobe.skel.rs"));
 mod tests {
     use object::{Object, ObjectSection, SectionKind};
 
-    /// The BPF object embedded in the skeleton.
-    fn object_file() -> Vec<u8> {
-        let text = include_str!(concat!(env!("OUT_DIR"), "/gpuprobe.skel.rs"));
-        let (_, data) = text.split_once("static DATA: [u8;").unwrap();
-        let (_, data) = data.split_once("= [").unwrap();
-        let (data, _) = data.split_once(']').unwrap();
-        let bytes = data.split(',').map(str::trim).filter(|b| !b.is_empty());
-        bytes.map(|byte| byte.parse().unwrap()).collect()
-    }
+    use crate::probe::embedded::{WITH_TYPES, WITHOUT_TYPES};
 
     /// Helpers of `enum bpf_func_id` that write to user memory, or override a function's result.
     const WRITE_USER: i32 = 36;
@@ -42,12 +34,11 @@ mod tests {
 
     #[test]
     fn no_program_writes_to_user_memory() {
-        let without_types = super::super::types::object_without_types();
         for (name, object) in [
-            ("with types", object_file()),
-            ("without types", without_types.to_vec()),
+            ("with types", &WITH_TYPES),
+            ("without types", &WITHOUT_TYPES),
         ] {
-            let calls = helpers(&object);
+            let calls = helpers(object);
             // bpf_probe_read_user is found, so the search works.
             assert!(calls.contains(&112), "{name}: {calls:?}");
             for number in [WRITE_USER, OVERRIDE_RETURN] {

@@ -6,13 +6,12 @@
 //! reference, so a second object has none.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::LazyLock;
 
+use super::embedded::{WITH_TYPES, WITHOUT_TYPES};
 use anyhow::{Context, Result};
-use flate2::read::ZlibDecoder;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 /// BTF of the running kernel.
@@ -27,28 +26,10 @@ pub fn kernel_has_types() -> bool {
     Path::new(KERNEL_BTF).exists()
 }
 
-/// The programs and maps of the skeleton's object, without sessions and kfuncs. It is kept compressed, as few
-/// kernels need it.
-static WITHOUT_TYPES: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let compressed: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/without_types.bpf.o.z"));
-    let mut object = Vec::new();
-    // The bytes are the build's own. libbpf refuses an object that is not whole.
-    if let Err(error) = ZlibDecoder::new(compressed).read_to_end(&mut object) {
-        tracing::error!("cannot decompress the BPF programs: {error}");
-    }
-    object
-});
-
-/// The object for kernels without BTF.
-#[cfg(test)]
-pub(super) fn object_without_types() -> &'static [u8] {
-    &WITHOUT_TYPES
-}
-
-/// The object for the running kernel: `with_types`, the skeleton's own, or the one without BTF.
-pub(super) fn object(with_types: &'static [u8]) -> &'static [u8] {
+/// The object for the running kernel.
+pub(super) fn object() -> &'static [u8] {
     if kernel_has_types() {
-        with_types
+        &WITH_TYPES
     } else {
         &WITHOUT_TYPES
     }
