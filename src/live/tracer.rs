@@ -40,7 +40,7 @@ fn users(config: &TraceConfig, processes: &[ProcessHandle]) -> Vec<u32> {
     }
 }
 
-/// What the BPF programs do in a session.
+/// Settings of the BPF programs for a session.
 fn load_settings(config: &TraceConfig) -> LoadSettings {
     let is_command = matches!(config.target, Target::Command(_));
     LoadSettings {
