@@ -135,8 +135,8 @@ fn failed(name: &str) -> String {
 }
 
 /// The skeleton always loads the object that it was made from, which it contains. The one for kernels without
-/// type information has the same maps, programs and globals, so that one skeleton fits both; they are chosen
-/// from, and kept compressed, in `src/probe/types.rs`.
+/// type information has the same maps, programs and globals, so that one skeleton fits both; they are
+/// kept compressed (`src/probe/embedded.rs`) and chosen from in `src/probe/types.rs`.
 fn let_the_object_be_chosen(skeleton: &Path) -> Result<()> {
     let text = fs::read_to_string(skeleton)?;
     let (only, chosen) = (

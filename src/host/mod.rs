@@ -120,6 +120,11 @@ impl LibraryId {
     }
 }
 
+/// A path of an open file that stays on this file, whatever takes its name, while it is open.
+pub(crate) fn path_of(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
 /// An open library. Its descriptor stays on the file that was found, even if another file takes its
 /// path.
 #[derive(Debug)]
@@ -182,7 +187,7 @@ impl MappedLibrary {
 
     /// A path through the open descriptor, which the kernel resolves to this file.
     pub fn attach_path(&self) -> String {
-        format!("/proc/self/fd/{}", self.file.as_raw_fd())
+        path_of(&self.file)
     }
 
     /// A second descriptor of the file.

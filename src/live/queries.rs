@@ -6,11 +6,11 @@
 //! and one that waits meanwhile in a later one.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::host::path_of;
 use crate::probe::{Attached, FileProbes, ProbePoint};
 
 /// How long the queries are probed at once; also the time until the first [`DeviceQueries::step`].
@@ -26,12 +26,6 @@ struct LibraryQueries {
     group: FileProbes,
     file: File,
     points: Vec<ProbePoint>,
-}
-
-impl LibraryQueries {
-    fn path(&self) -> String {
-        format!("/proc/self/fd/{}", self.file.as_raw_fd())
-    }
 }
 
 /// The queries of all libraries.
@@ -85,7 +79,7 @@ impl DeviceQueries {
             points,
         };
         if self.is_on {
-            let attached = attach(&library.path(), &library.points)?;
+            let attached = attach(&path_of(&library.file), &library.points)?;
             self.attached.push((group, attached));
         }
         self.libraries.push(library);
@@ -112,7 +106,7 @@ impl DeviceQueries {
         }
         self.is_on = true;
         for library in &self.libraries {
-            match attach(&library.path(), &library.points) {
+            match attach(&path_of(&library.file), &library.points) {
                 Ok(attached) => self.attached.push((library.group, attached)),
                 Err(error) => tracing::debug!("device queries: {error:#}"),
             }

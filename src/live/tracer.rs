@@ -428,8 +428,7 @@ impl Tracer {
             return self.skip(library, &error);
         }
         functions.retain(|f| self.wants(&FUNCTIONS[usize::from(f.row)]));
-        let path = library.path.display();
-        let path = path.to_string();
+        let path = library.path.display().to_string();
         self.leave_out_unsafe(&mut functions, &path);
         let op = |f: &FoundFunction| FUNCTIONS[usize::from(f.row)].op;
         let told = |op: Op| self.modes.memleak && op.is_ledger_event();
