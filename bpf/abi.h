@@ -34,6 +34,8 @@
 /* Maximum number of copies in a batched call whose sizes are summed. A longer batch is
  * counted as lost. */
 #define GP_MAX_BATCH 256
+/* Sizes that are added up in one step, which divides it. */
+#define GP_BATCH_PART 16
 
 /* CUDA_MEMCPY3D_BATCH_OP, equal in CUDA 12.8 to 13: its size, and the offsets of its
  * operand types (CUmemcpy3DOperandType) and of its extent. */

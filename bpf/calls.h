@@ -94,13 +94,24 @@ static __always_inline void gp_count_lost_call(struct gp_thread *thread, __u32 o
 }
 
 /* Stores the extra values of a memory call until its return. A thread has at most one
- * open memory call. */
+ * open memory call. The arguments are in memory first: to choose among registers is a
+ * branch for each, of which the verifier would follow all for each value. */
 static __always_inline void gp_keep_extra(struct pt_regs *ctx,
 					  const volatile struct gp_recipe *recipe,
 					  struct gp_thread *thread)
 {
-	for (int i = 0; i < GP_MAX_EXTRA; i++)
-		thread->extra[i] = gp_value_of(ctx, &recipe->extra[i]);
+	__u64 slots = gp_stack_pointer(ctx) + GP_RETURN_ADDRESS_BYTES;
+
+	gp_keep_arguments(ctx, thread->arguments);
+	for (int i = 0; i < GP_MAX_EXTRA; i++) {
+		const volatile struct gp_value *v = &recipe->extra[i];
+		__u32 index = v->index;
+		__u64 value = thread->arguments[index & 7];
+
+		if (v->place == GP_PLACE_STACK)
+			value = slots + 8ULL * index;
+		thread->extra[i] = gp_read_value(value, v->place, v->access, v->offset, v->bits);
+	}
 }
 
 /* Fills in the new top frame; false if the call cannot be followed. */
@@ -265,6 +276,8 @@ static __always_inline void gp_fill_times(struct gp_call *call, struct gp_frame 
 		call->start_ns = call->end_ns;
 }
 
+/* Fills in what records of all sizes have. It is copied into them: filled in there, it
+ * would be verified once for each size. */
 static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread *thread,
 					 const volatile struct gp_recipe *recipe,
 					 struct gp_frame *frame, struct gp_written *written,
@@ -350,9 +363,9 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 {
 	const volatile struct gp_recipe *recipe = &recipes[frame->row & (GP_MAX_ROWS - 1)];
 	struct gp_written written = {.address = frame->address, .size = frame->size};
+	struct gp_call call = {}, *plain;
 	struct gp_detail *detail;
 	struct gp_named *named;
-	struct gp_call *call;
 	long length = 0;
 	__u64 unread;
 
@@ -361,13 +374,14 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 		gp_count(unreadable);
 		return;
 	}
+	gp_fill_call(&call, thread, recipe, frame, &written, result, tid);
 	unread = gp_unread(memory_ring);
 	if (recipe->flags & GP_NAMED) {
 		if (!gp_reserve_call(named, thread->user, unread))
 			return;
-		gp_fill_call(&named->detail.call, thread, recipe, frame, &written, result, tid);
+		call.type = GP_RECORD_NAMED;
+		named->detail.call = call;
 		gp_fill_detail(&named->detail, thread, recipe, frame, &written);
-		named->detail.call.type = GP_RECORD_NAMED;
 		length = bpf_probe_read_user_str(named->name, GP_SYMBOL_LEN, (void *)frame->stream);
 		named->name_bytes = length > 0 ? length : 0;
 		named->reserved = 0;
@@ -376,16 +390,16 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 	} else if (recipe->flags & GP_DETAILED) {
 		if (!gp_reserve_call(detail, thread->user, unread))
 			return;
-		gp_fill_call(&detail->call, thread, recipe, frame, &written, result, tid);
+		call.type = GP_RECORD_DETAIL;
+		detail->call = call;
 		gp_fill_detail(detail, thread, recipe, frame, &written);
-		detail->call.type = GP_RECORD_DETAIL;
 		bpf_ringbuf_submit(detail, gp_call_flags(result, unread));
 	} else {
-		if (!gp_reserve_call(call, thread->user, unread))
+		if (!gp_reserve_call(plain, thread->user, unread))
 			return;
-		gp_fill_call(call, thread, recipe, frame, &written, result, tid);
-		call->type = GP_RECORD_CALL;
-		bpf_ringbuf_submit(call, gp_call_flags(result, unread));
+		call.type = GP_RECORD_CALL;
+		*plain = call;
+		bpf_ringbuf_submit(plain, gp_call_flags(result, unread));
 	}
 }
 

@@ -37,15 +37,17 @@ __noinline __u64 gp_cuboid_bytes(__u64 cuboid)
 	return extent[0] * extent[1] * extent[2];
 }
 
-/* Total size of `count` of them, or GP_SIZE_UNKNOWN. */
-__noinline __u64 gp_cuboids_bytes(__u64 cuboids, __u64 count)
+/* Total size of up to GP_BATCH_PART of the `count` copies whose sizes, or cuboids, are at
+ * `sizes`, or GP_SIZE_UNKNOWN. */
+__noinline __u64 gp_part_bytes(__u64 sizes, __u64 count, __u32 shape)
 {
 	__u64 sum = 0, bytes;
 
-	if (count > GP_MAX_BATCH)
-		return GP_SIZE_UNKNOWN;
-	for (__u32 i = 0; i < GP_MAX_BATCH && i < count; i++) {
-		bytes = gp_cuboid_bytes(cuboids + GP_CUBOID_BYTES * i);
+	for (__u32 i = 0; i < GP_BATCH_PART && i < count; i++) {
+		if (shape == GP_SHAPE_CUBOIDS)
+			bytes = gp_cuboid_bytes(sizes + GP_CUBOID_BYTES * i);
+		else if (bpf_probe_read_user(&bytes, sizeof(bytes), (void *)(sizes + 8 * i)))
+			bytes = GP_SIZE_UNKNOWN;
 		if (bytes == GP_SIZE_UNKNOWN)
 			return GP_SIZE_UNKNOWN;
 		sum += bytes;
@@ -53,17 +55,19 @@ __noinline __u64 gp_cuboids_bytes(__u64 cuboids, __u64 count)
 	return sum;
 }
 
-/* Sum of `count` sizes at user address `sizes`, or GP_SIZE_UNKNOWN. */
-__noinline __u64 gp_sum_of_sizes(__u64 sizes, __u64 count)
+/* Total size of all of them, or GP_SIZE_UNKNOWN. */
+__noinline __u64 gp_all_bytes(__u64 sizes, __u64 count, __u32 shape)
 {
-	__u64 sum = 0, size;
+	__u64 each = shape == GP_SHAPE_CUBOIDS ? GP_CUBOID_BYTES : sizeof(__u64);
+	__u64 sum = 0, bytes;
 
 	if (count > GP_MAX_BATCH)
 		return GP_SIZE_UNKNOWN;
-	for (__u32 i = 0; i < GP_MAX_BATCH && i < count; i++) {
-		if (bpf_probe_read_user(&size, sizeof(size), (void *)(sizes + 8 * i)))
+	for (__u32 i = 0; i < GP_MAX_BATCH && i < count; i += GP_BATCH_PART) {
+		bytes = gp_part_bytes(sizes + each * i, count - i, shape);
+		if (bytes == GP_SIZE_UNKNOWN)
 			return GP_SIZE_UNKNOWN;
-		sum += size;
+		sum += bytes;
 	}
 	return sum;
 }
@@ -76,8 +80,7 @@ static __always_inline bool gp_batch_bytes(struct pt_regs *ctx,
 	__u64 sizes = gp_value_of(ctx, &recipe->size);
 	__u64 count = gp_value_of(ctx, &recipe->factors[0]);
 
-	*bytes = recipe->shape == GP_SHAPE_CUBOIDS ? gp_cuboids_bytes(sizes, count)
-						   : gp_sum_of_sizes(sizes, count);
+	*bytes = gp_all_bytes(sizes, count, recipe->shape);
 	return *bytes != GP_SIZE_UNKNOWN;
 }
 

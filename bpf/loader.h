@@ -38,11 +38,24 @@ const struct gp_image_key no_image;
 		differs == 0;                                                                      \
 	})
 
-/* Whether the path at user address `name` ends, or may end, in a base name that starts
- * with "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0), with
- * tensors "libc10" and "libtensorflow_f", or, with Python frames, "libpython". A global
- * function with scalar arguments, so that the verifier checks it once and not per
- * iteration of the caller's loop. */
+/* Whether the base name at `start` of the path that was read is that of a probed library:
+ * it begins with "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0), with
+ * tensors "libc10" or "libtensorflow_f", or, with Python frames, "libpython". A global
+ * function with scalar arguments, as the next one, so that the verifier checks it once and
+ * not per iteration of the caller's loop. */
+__noinline int gp_is_probed_name(__u32 tgid, __u32 start)
+{
+	struct gp_loader *loader = bpf_map_lookup_elem(&loaders, &tgid);
+
+	if (!loader)
+		return 0;
+	return gp_begins_with(loader->path, start, "libcuda") ||
+	       (take_tensors && (gp_begins_with(loader->path, start, "libc10") ||
+				 gp_begins_with(loader->path, start, "libtensorflow_f"))) ||
+	       (take_python && gp_begins_with(loader->path, start, "libpython"));
+}
+
+/* Whether the path at user address `name` ends, or may end, in such a base name. */
 __noinline int gp_is_probed_library(__u32 tgid, __u64 name)
 {
 	struct gp_loader *loader = bpf_map_lookup_elem(&loaders, &tgid);
@@ -63,10 +76,7 @@ __noinline int gp_is_probed_library(__u32 tgid, __u64 name)
 			break;
 		start--;
 	}
-	return gp_begins_with(loader->path, start, "libcuda") ||
-	       (take_tensors && (gp_begins_with(loader->path, start, "libc10") ||
-				 gp_begins_with(loader->path, start, "libtensorflow_f"))) ||
-	       (take_python && gp_begins_with(loader->path, start, "libpython"));
+	return gp_is_probed_name(tgid, start);
 }
 
 /* A notice that was not processed after this time may have been lost. */
@@ -105,7 +115,7 @@ static __always_inline void gp_on_rendezvous(struct pt_regs *ctx, __s64 delta)
 	struct gp_r_debug debug = {};
 	struct gp_link_map link = {};
 	struct gp_loader *loader;
-	bool interesting = false;
+	int probed = 0;
 	__u64 next;
 	int i;
 
@@ -128,11 +138,10 @@ static __always_inline void gp_on_rendezvous(struct pt_regs *ctx, __s64 delta)
 			break;
 		loader->tail = next;
 		next = link.next;
-		if (gp_is_probed_library(tgid, link.name))
-			interesting = true;
+		probed |= gp_is_probed_library(tgid, link.name);
 	}
 	/* Nothing new in this list: another namespace (dlmopen) has changed. */
-	if (interesting || next || i == 0)
+	if (probed || next || i == 0)
 		gp_notice_library(tgid);
 }
 

@@ -33,6 +33,17 @@ static __always_inline __u64 gp_argument(struct pt_regs *ctx, __u8 index)
 	return 0;
 }
 
+/* Stores the arguments that are in registers. */
+static __always_inline void gp_keep_arguments(struct pt_regs *ctx, __u64 *arguments)
+{
+	arguments[0] = PT_REGS_PARM1(ctx);
+	arguments[1] = PT_REGS_PARM2(ctx);
+	arguments[2] = PT_REGS_PARM3(ctx);
+	arguments[3] = PT_REGS_PARM4(ctx);
+	arguments[4] = PT_REGS_PARM5(ctx);
+	arguments[5] = GP_SIXTH_ARGUMENT(ctx);
+}
+
 /* On x86 the return address lies between the stack pointer and the first
  * stack argument. */
 #if defined(__TARGET_ARCH_x86)
@@ -64,13 +75,15 @@ static __always_inline __u64 gp_lower_bits(__u64 value, __u32 bits)
 	return value & ~0ULL >> ((64 - bits) & 63);
 }
 
-/* A value that has to be computed or read: from the stack slot at `value`, `offset` from
+/* A value that may have to be computed or read: from the stack slot at `value`, `offset` from
  * it, or behind the pointer there. A global function: the verifier checks it once, not for
  * each value. */
 __noinline __u64 gp_read_value(__u64 value, __u32 place, __u32 access, __u64 offset, __u32 bits)
 {
 	__u64 pointer = value;
 
+	if (place == GP_PLACE_NONE)
+		return 0;
 	if (place == GP_PLACE_STACK) {
 		value = 0;
 		bpf_probe_read_user(&value, sizeof(value), (void *)pointer);
