@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -166,10 +167,13 @@ def measure(options, words, serves):
         cpu = cpu_seconds(gpuprobe.pid)
         stressor.stdin.write("\n")
         stressor.stdin.flush()
-        begun, times, memory, passed = time.monotonic(), [], [], 0
+        begun, times, memory, passed, refused = time.monotonic(), [], [], 0, 0
         while time.monotonic() - begun < options.seconds:
             if serves:
-                times.append(scrape(url)[1])
+                try:
+                    times.append(scrape(url)[1])
+                except urllib.error.HTTPError:
+                    refused += 1
             memory.append(resident_mb(gpuprobe.pid))
             for _ in range(options.short):
                 load.pass_by()
@@ -179,7 +183,7 @@ def measure(options, words, serves):
         did = json.loads(stressor.stdout.readline())
         result = {
             "cpu": 100 * used / (time.monotonic() - begun), "memory": memory, "times": times,
-            "rate": did["calls_per_second"],
+            "rate": did["calls_per_second"], "refused": refused,
         }  # fmt: skip
         if serves:
             time.sleep(1)
@@ -221,7 +225,7 @@ def main():
         times = run["times"]
         if times:
             print(
-                f" {len(times)} of {run['series']:,} series | {quantile(times, 0.5):.0f} ms "
+                f" {len(times)} of {run['series']:,} series, {run['refused']} refused | {quantile(times, 0.5):.0f} ms "
                 f"| {quantile(times, 0.99):.0f} ms | {max(times):.0f} ms |"
             )
         else:

@@ -320,19 +320,7 @@ impl Process {
                 self.map(address, call.size_bytes, offset, handle, call.end_ns);
             }
             Op::MapHandle => self.map(call.out(), call.size_bytes, 0, address, call.end_ns),
-            Op::Unmap => {
-                let range = self.physical.range_of(address);
-                let before = self.physical.mapped_bytes_at(address, call.size_bytes);
-                let ids = self.mapped_ids(address, call.size_bytes);
-                for gone in self.physical.unmap(address, call.size_bytes, call.start_ns) {
-                    self.forget(gone);
-                }
-                ids.into_iter().for_each(|id| self.record_held(Some(id)));
-                if let Some(range) = range {
-                    let left = self.physical.mapped_bytes_at(address, call.size_bytes);
-                    self.tensors.unmapped(range, before.saturating_sub(left));
-                }
-            }
+            Op::Unmap => self.unmap(call),
             Op::Reserve => self.physical.reserve(address, call.size_bytes, call.end_ns),
             Op::Unreserve => self.physical.unreserve(address, call.start_ns),
             Op::Symbol => self.variable(call),
@@ -371,6 +359,21 @@ impl Process {
                 }
             }
             _ => self.note_of_pools(call),
+        }
+    }
+
+    fn unmap(&mut self, call: &Call) {
+        let (address, bytes) = (call.address, call.size_bytes);
+        let range = self.physical.range_of(address);
+        let before = self.physical.mapped_bytes_at(address, bytes);
+        let ids = self.mapped_ids(address, bytes);
+        for gone in self.physical.unmap(address, bytes, call.start_ns) {
+            self.forget(gone);
+        }
+        ids.into_iter().for_each(|id| self.record_held(Some(id)));
+        if let Some(range) = range {
+            let left = self.physical.mapped_bytes_at(address, bytes);
+            self.tensors.unmapped(range, before.saturating_sub(left));
         }
     }
 

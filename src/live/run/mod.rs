@@ -92,6 +92,12 @@ pub fn run(config: &TraceConfig) -> Result<ExitCode> {
     runtime.block_on(Run::start(config)?.until_end())
 }
 
+/// How long names of functions are waited for after a signal: whoever sends SIGTERM may soon send what cannot be
+/// handled.
+fn names_until(signal: Signal) -> Option<Instant> {
+    (signal == Signal::SIGTERM).then(|| Instant::now() + TERMINATED_FOR)
+}
+
 /// State of a running session.
 pub(super) struct Run<'a> {
     pub(super) config: &'a TraceConfig,
@@ -174,16 +180,14 @@ impl Run<'_> {
         ends: &mut StopSignals,
         child: &mut Option<Child>,
     ) -> Result<(OutputReader, Option<ExitStatus>)> {
-        let mut reader = OutputReader::Reading;
-        let control = self.rings.watch_control()?;
-        let watched = Watched::of(&self.rings)?;
+        let (mut reader, mut status) = (OutputReader::Reading, None);
+        let (control, watched) = (self.rings.watch_control()?, Watched::of(&self.rings)?);
         let mut poll = ticks(Duration::ZERO, POLL_EVERY, MissedTickBehavior::Delay);
         let every = self.config.interval;
         let mut report = ticks(every, every, MissedTickBehavior::Skip);
         let deadline = after(self.config.duration);
-        let queries = sleep(PROBED_FOR);
+        let (queries, mut has_queries) = (sleep(PROBED_FOR), true);
         tokio::pin!(deadline, queries);
-        let (mut has_queries, mut status) = (true, None);
         loop {
             tokio::select! {
                 biased;
@@ -195,9 +199,7 @@ impl Run<'_> {
                 end = ends.next() => {
                     // The command gets the signal too; its end is ours.
                     let Some(child) = &*child else {
-                        // Whoever sends this may soon send what cannot be handled.
-                        let is_urgent = end == Signal::SIGTERM;
-                        self.names_until = is_urgent.then(|| Instant::now() + TERMINATED_FOR);
+                        self.names_until = names_until(end);
                         break;
                     };
                     pass_on(end, child);
@@ -207,9 +209,7 @@ impl Run<'_> {
                     Some(after) => queries.as_mut().reset(Instant::now() + after),
                     None => has_queries = false,
                 },
-                _ = report.tick() => {
-                    reader = self.report(false)?;
-                }
+                _ = report.tick() => reader = self.report(false)?,
                 _ = poll.tick() => {
                     reader = self.poll()?;
                     if self.all_ended() || self.is_quit() {
@@ -217,9 +217,7 @@ impl Run<'_> {
                     }
                     self.follower.requeue();
                 }
-                Some(request) = request(&mut self.serving) => {
-                    self.serve(request)?;
-                }
+                Some(request) = request(&mut self.serving) => self.serve(request)?,
                 guard = control.readable() => {
                     guard?.clear_ready();
                     reader = self.follow_notices()?;
@@ -228,12 +226,8 @@ impl Run<'_> {
                     arrived?;
                     reader = self.read()?;
                 }
-                () = yield_now(), if self.is_behind => {
-                    reader = self.read()?;
-                }
-                () = yield_now(), if self.follower.is_busy() => {
-                    reader = self.follow_notices()?;
-                }
+                () = yield_now(), if self.is_behind => reader = self.read()?,
+                () = yield_now(), if self.follower.is_busy() => reader = self.follow_notices()?,
             }
             if reader == OutputReader::Gone {
                 say("output closed; stopping");

@@ -19,7 +19,7 @@ use super::Run;
 use super::documents::DocumentState;
 use crate::host::host_info::ProcFs;
 use crate::host::process::ProcessHandle;
-use crate::probe::{Probe, StackMode};
+use crate::probe::{Probe, Rings, StackMode};
 use anyhow::{Context, Result};
 use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
@@ -42,34 +42,17 @@ impl<'a> Run<'a> {
         let top = config.screens.as_ref().map(TopSession::start).transpose()?;
         let profiles = profile::Outputs::open(&config.profiles, None)?;
         let gate = config.gate.as_ref().map(Gate::open).transpose()?;
-        let processes = match &config.target {
-            Target::Processes(pids) => processes(pids)?,
-            Target::Everything | Target::Command(_) => Vec::new(),
-        };
+        let processes = processes(&config.target)?;
         let serving = config.serve.as_ref().map(Serving::start).transpose()?;
         // The reader process starts while the BPF programs are loaded.
         let reader = FileReader::new(ReaderKind::Functions, ReaderHost::Process);
         let clock = WallClock::now();
-        let sample_every = config
-            .record
-            .as_ref()
-            .and_then(|record| record.sample_every);
+        let record = config.record.as_ref();
+        let sample_every = record.and_then(|record| record.sample_every);
         let samples = sample_every.map(Samples::start).transpose()?;
         let mut sink = sink(config, recorder::open(config, clock)?, &reader)?;
-        let stacks = &mut sink.stacks;
-        let prepare = |probe: &Probe, pid: u32| {
-            if let Some(stacks) = stacks {
-                stacks.prepare_for(pid);
-                stacks.send_updates(probe);
-            }
-        };
-        let started = Tracer::start(config, &processes, reader, prepare).and_then(|mut tracer| {
-            let collect = config.collect.as_ref();
-            let collector = collect.map(|collect| Collector::start(collect, &mut tracer.probe));
-            let rings = tracer.probe.rings()?;
-            Ok((tracer, collector.transpose()?, rings))
-        });
-        let (tracer, collector, rings) = started.inspect_err(|_| sink.tap.discard())?;
+        let attached = Attached::start(config, &processes, reader, &mut sink.stacks)
+            .inspect_err(|_| sink.tap.discard())?;
         // Before the capabilities are dropped, which hooks need.
         let on_oom = config.on_oom.clone();
         let hooks = on_oom.map(|command| Hooks::start(command, config.as_root));
@@ -79,8 +62,8 @@ impl<'a> Run<'a> {
             output,
             gate,
             profiles: Some(profiles).filter(profile::Outputs::any),
-            tracer,
-            rings,
+            tracer: attached.tracer,
+            rings: attached.rings,
             follower: Follower::default(),
             release: Release::default(),
             sink,
@@ -94,7 +77,7 @@ impl<'a> Run<'a> {
             clock,
             processes,
             guard: None,
-            collector,
+            collector: attached.collector,
             samples,
             announced: Announced::default(),
             reported_incidents: ReportedIncidents::with(hooks),
@@ -114,8 +97,43 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The processes with these ids, without duplicates.
-fn processes(pids: &[u32]) -> Result<Vec<ProcessHandle>> {
+/// The parts of a session that need its BPF programs.
+struct Attached {
+    tracer: Tracer,
+    collector: Option<Collector>,
+    rings: Rings,
+}
+
+impl Attached {
+    fn start(
+        config: &TraceConfig,
+        processes: &[ProcessHandle],
+        reader: FileReader,
+        stacks: &mut Option<StackState>,
+    ) -> Result<Self> {
+        let prepare = |probe: &Probe, pid: u32| {
+            if let Some(stacks) = stacks {
+                stacks.prepare_for(pid);
+                stacks.send_updates(probe);
+            }
+        };
+        let mut tracer = Tracer::start(config, processes, reader, prepare)?;
+        let collect = config.collect.as_ref();
+        let collector = collect.map(|collect| Collector::start(collect, &mut tracer.probe));
+        let rings = tracer.probe.rings()?;
+        Ok(Self {
+            collector: collector.transpose()?,
+            tracer,
+            rings,
+        })
+    }
+}
+
+/// The processes that are targets by id, without duplicates.
+fn processes(target: &Target) -> Result<Vec<ProcessHandle>> {
+    let Target::Processes(pids) = target else {
+        return Ok(Vec::new());
+    };
     let mut found: Vec<ProcessHandle> = Vec::new();
     for &pid in pids {
         let process =

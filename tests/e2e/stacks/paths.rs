@@ -125,7 +125,9 @@ fn root_alternating_call_paths_of_equal_depth_are_distinguished() {
 #[test]
 fn root_six_thousand_new_call_paths_in_a_moment_are_whole() {
     const DEPTHS: [u32; 2] = [12, 11];
-    let (mut gpuprobe, pid) = started("paths_bare", &[]);
+    let program = standin().path("paths_bare").to_str().unwrap().to_owned();
+    let mut gpuprobe = Setup::command([program]).interval("100ms").start();
+    let pid = gpuprobe.talk.ready();
     let mut made = 0;
     for depth in DEPTHS {
         gpuprobe.talk.say(&format!("all {depth} 512"));

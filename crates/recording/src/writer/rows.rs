@@ -23,7 +23,7 @@ use crate::log::Note;
 use gpuprobe_cuda::{FUNCTIONS, KindSet, Modes};
 use gpuprobe_engine::{Change, IncidentRow};
 use gpuprobe_model::UserLoss;
-use gpuprobe_model::event::{Copy, Event, Launch, Tensor};
+use gpuprobe_model::event::{Copy, Event, Launch, Task, Tensor};
 
 /// Placement of a call's call stack.
 #[derive(Clone, Copy, Debug)]
@@ -225,17 +225,8 @@ impl<'c> Rows<'c> {
                 let strings = &mut self.common.strings;
                 self.common.tasks.thread(task, strings)?;
             }
-            Event::Exit(task) | Event::Exec(task) => {
-                let how = if matches!(event, Event::Exec(_)) {
-                    "exec"
-                } else {
-                    "exit"
-                };
-                let time = self.time(task.time_ns);
-                self.chains.end(task.pid);
-                self.launches.end(task.process);
-                self.end(task.pid, time, how)?;
-            }
+            Event::Exit(task) => self.end_of(task, "exit")?,
+            Event::Exec(task) => self.end_of(task, "exec")?,
             Event::Activity(batch) => {
                 return match &mut self.activities {
                     Some(activities) => activities.take(batch, &mut self.common),
@@ -245,6 +236,13 @@ impl<'c> Rows<'c> {
             Event::ThreadExit(_) | Event::OutOfMemory(_) => return Ok(0),
         }
         Ok(1)
+    }
+
+    fn end_of(&mut self, task: &Task, how: &'static str) -> rusqlite::Result<()> {
+        let time = self.time(task.time_ns);
+        self.chains.end(task.pid);
+        self.launches.end(task.process);
+        self.end(task.pid, time, how)
     }
 
     /// Writes the exit of a process, or its execution of another program.

@@ -15,7 +15,6 @@ use crate::Report;
 use crate::cudatrace::Cudatrace;
 use crate::memleak::{Memleak, ProcessReport};
 use crate::owners::OwnerReport;
-use crate::text::page::Page;
 
 /// Verdicts, and who holds memory.
 #[derive(Clone, Debug, Serialize)]
@@ -167,15 +166,6 @@ impl Explain {
             owners: memleak.owners.clone(),
             processes,
         })
-    }
-
-    /// The explanation in words, in lines of so many columns, with the colours of [`gpuprobe_os::color`].
-    pub fn to_text(&self, columns: usize) -> String {
-        let page = Page::new(Some(columns), None);
-        let mut text = Vec::new();
-        // A vector takes all.
-        let _ = crate::text::explain::write(self, &page, &mut text);
-        String::from_utf8_lossy(&text).into_owned()
     }
 
     /// The part about one process, without the owners of all memory; `None` if there is nothing to say about it.

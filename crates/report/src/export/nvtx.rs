@@ -61,27 +61,40 @@ pub(super) fn nvtx<W: Write>(
         if let Some(domain) = number(6).and_then(|id| domains.get(&id)) {
             args.insert("domain".to_owned(), domain.as_str().into());
         }
-        let end = number(1).filter(|&end| end >= start && kind != MARK);
-        let (named, of) = ((&*name, "nvtx"), TrackOwner::Marks(thread));
-        match end {
-            Some(end) if kind == PUSH_POP => {
-                let track = tracks.place(of, (start, end));
-                events.slice(named, track, (start, end), args)?;
-            }
-            Some(end) => {
-                let track = tracks.place(of, (start, start));
-                events.range(named, track, (start, end), args)?;
-            }
-            None => {
-                if kind != MARK {
-                    args.insert("end".to_owned(), "not seen".into());
-                }
-                let track = tracks.place(of, (start, start));
-                events.moment(named, track, start, args)?;
-            }
-        }
+        let range = (start, number(1).filter(|&end| end >= start && kind != MARK));
+        write(kind, &name, thread, range, args, tracks, events)?;
     }
     Ok(())
+}
+
+/// Writes a mark or range of a thread. One without an end is a moment.
+fn write<W: Write>(
+    kind: i64,
+    name: &str,
+    thread: i64,
+    (start, end): (i64, Option<i64>),
+    mut args: Arguments,
+    tracks: &mut Tracks<'_>,
+    events: &mut ChromeEventWriter<W>,
+) -> Result<()> {
+    let (named, of) = ((name, "nvtx"), TrackOwner::Marks(thread));
+    match end {
+        Some(end) if kind == PUSH_POP => {
+            let track = tracks.place(of, (start, end));
+            events.slice(named, track, (start, end), args)
+        }
+        Some(end) => {
+            let track = tracks.place(of, (start, start));
+            events.range(named, track, (start, end), args)
+        }
+        None => {
+            if kind != MARK {
+                args.insert("end".to_owned(), "not seen".into());
+            }
+            let track = tracks.place(of, (start, start));
+            events.moment(named, track, start, args)
+        }
+    }
 }
 
 /// Names of domains by id.

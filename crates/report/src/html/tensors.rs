@@ -78,6 +78,18 @@ pub(super) fn read(
             }
         }
     })?;
+    Ok(documents(&end, allocators, first_ns, bins, frames))
+}
+
+/// The documents of the allocators, by process and device.
+fn documents(
+    end: &TensorState,
+    allocators: HashMap<(u32, u16), AllocatorByBin>,
+    first_ns: i64,
+    bins: &Bins,
+    frames: &mut FrameTable,
+) -> Vec<TensorsData> {
+    let ledger = end.ledger();
     let mut documents = Vec::new();
     let mut places: Vec<_> = allocators.into_iter().collect();
     places.sort_by_key(|(place, _)| *place);
@@ -98,7 +110,7 @@ pub(super) fn read(
         let map = map_of(process, allocator, &by_bin.places, now);
         documents.push(by_bin.into_document(place, map, frames));
     }
-    Ok(documents)
+    documents
 }
 
 /// A call site in the document.

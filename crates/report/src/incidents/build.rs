@@ -79,21 +79,12 @@ pub fn report(
         symbols,
     };
     let (asked, held) = (&incident.asked, &incident.held);
-    let told = incident
-        .given_up
-        .as_ref()
-        .and_then(|one| one.stack.as_ref());
-    // PyTorch's own request says more than the segment that it asked for.
-    let stack = asked.stack.as_ref().or(told);
-    let (frames, complete) = reader.frames(stack.map(|stack| &**stack));
+    let (frames, complete) = reader.frames(stack_of(incident));
     let device = incident.device();
     let identity = &incident.identity;
-    let known = device.map(|device| identity.device(device));
-    let known = known.unwrap_or_default();
+    let known = device.map_or_else(Default::default, |device| identity.device(device));
     let (sites, omitted) = reader.sites(&held.sites, held.other_sites);
     let api = function_name(asked.row, symbols);
-    let used = incident.gpu.iter().flat_map(|gpu| &gpu.holders);
-    let used = used.clone().find(|holder| holder.pid == incident.pid);
     IncidentReport {
         id: incident.id,
         time: clock.map(|clock| clock.wall(incident.time_ns)),
@@ -126,7 +117,7 @@ pub fn report(
             .as_ref()
             .and_then(|gpu| gpu.gpu.clone())
             .map(GpuState::of),
-        used_bytes: used.map(|holder| holder.bytes),
+        used_bytes: used_bytes(incident),
         live: LiveMemory::from(held.sums),
         device_bytes: held.on_device.map(|total| total.bytes),
         kinds: LiveByKind(held.kinds.clone()),
@@ -136,6 +127,21 @@ pub fn report(
         pytorch: pytorch(incident, held, &reader),
         others: others(incident),
     }
+}
+
+/// The call stack of the request. PyTorch's own says more than that of the segment that it asked for.
+fn stack_of(incident: &Incident) -> Option<&CallStack> {
+    let given_up = incident.given_up.as_ref();
+    let given_up = given_up.and_then(|one| one.stack.as_ref());
+    let stack = incident.asked.stack.as_ref().or(given_up);
+    stack.map(|stack| &**stack)
+}
+
+/// Bytes of the GPU that the process used, by NVML.
+fn used_bytes(incident: &Incident) -> Option<u64> {
+    let mut holders = incident.gpu.iter().flat_map(|gpu| &gpu.holders);
+    let holder = holders.find(|holder| holder.pid == incident.pid);
+    holder.map(|holder| holder.bytes)
 }
 
 /// Whose it is: what is at the call sites that are kept, and the rest.

@@ -14,6 +14,17 @@ use crate::words::{plural, wrapped};
 /// Call sites that are as they should be, and are named.
 const FINE: usize = 5;
 
+impl Explain {
+    /// The explanation in words, in lines of so many columns, with the colours of [`gpuprobe_os::color`].
+    pub fn to_text(&self, columns: usize) -> String {
+        let page = Page::new(Some(columns), None);
+        let mut text = Vec::new();
+        // A vector takes all.
+        let _ = write(self, &page, &mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
 /// Writes the verdicts on each process.
 pub(crate) fn write(explain: &Explain, page: &Page, out: &mut dyn Write) -> io::Result<()> {
     if explain.processes.is_empty() {

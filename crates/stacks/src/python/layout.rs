@@ -9,6 +9,10 @@ use gpuprobe_model::abi::{PYTHON_NONE, PYTHON_TOGETHER, PythonEntry, RawPython};
 
 use super::lines::LineTableFormat;
 
+mod debug_offsets;
+
+pub(super) use debug_offsets::{DEBUG_OFFSETS_BYTES, of_debug_offsets};
+
 /// A supported version of `CPython`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PythonVersion {
@@ -95,72 +99,66 @@ const VERSION_AFTER_LINE: u16 = 24;
 /// Distance from `_co_firsttraceable` to the instructions, from 3.11 on.
 const TRACEABLE_BEFORE_CODE: u16 = 16;
 
+/// 3.9 and 3.10, whose frames are objects.
+const FRAME_OBJECT: RawPython = RawPython {
+    key: 584,
+    thread_id: 176,
+    current: 24,
+    code: 32,
+    previous: 24,
+    is_index: 1,
+    together: 0,
+    entry_rule: PythonEntry::Each as u8,
+    first_line: 40,
+    file: 104,
+    name: 112,
+    line_table: 120,
+    ..COMMON
+};
+const RAW_3_9: RawPython = RawPython {
+    frame_bytes: 112,
+    instruction: 104,
+    ..FRAME_OBJECT
+};
+const RAW_3_10: RawPython = RawPython {
+    frame_bytes: 104,
+    instruction: 96,
+    ..FRAME_OBJECT
+};
+const RAW_3_11: RawPython = RawPython {
+    key: 592,
+    thread_id: 152,
+    current: 56,
+    cframe: 8,
+    code: 32,
+    previous: 48,
+    entry: 68,
+    entry_rule: PythonEntry::Flag as u8,
+    first_line: 72,
+    instructions: 184,
+    first_traceable: 184 - TRACEABLE_BEFORE_CODE,
+    ..COMMON
+};
+const RAW_3_12: RawPython = RawPython {
+    key: 1544,
+    thread_id: 136,
+    current: 56,
+    cframe: 0,
+    version: 68 + VERSION_AFTER_LINE,
+    instructions: 192,
+    first_traceable: 192 - TRACEABLE_BEFORE_CODE,
+    text_ascii: 40,
+    text_wide: 56,
+    ..COMMON
+};
+
 /// The layout of a version before 3.13; `None` if it is not supported.
 pub(super) fn of_version(minor: u8) -> Option<InterpreterLayout> {
-    let frame_object = RawPython {
-        key: 584,
-        thread_id: 176,
-        current: 24,
-        code: 32,
-        previous: 24,
-        is_index: 1,
-        together: 0,
-        entry_rule: PythonEntry::Each as u8,
-        first_line: 40,
-        file: 104,
-        name: 112,
-        line_table: 120,
-        ..COMMON
-    };
     let (raw, interpreters, threads, native) = match minor {
-        9 => {
-            let raw = RawPython {
-                frame_bytes: 112,
-                instruction: 104,
-                ..frame_object
-            };
-            (raw, 32, 8, None)
-        }
-        10 => {
-            let raw = RawPython {
-                frame_bytes: 104,
-                instruction: 96,
-                ..frame_object
-            };
-            (raw, 32, 8, None)
-        }
-        11 => {
-            let raw = RawPython {
-                key: 592,
-                thread_id: 152,
-                current: 56,
-                cframe: 8,
-                code: 32,
-                previous: 48,
-                entry: 68,
-                entry_rule: PythonEntry::Flag as u8,
-                first_line: 72,
-                instructions: 184,
-                first_traceable: 184 - TRACEABLE_BEFORE_CODE,
-                ..COMMON
-            };
-            (raw, 40, 16, Some(160))
-        }
-        12 => {
-            let raw = RawPython {
-                key: 1544,
-                thread_id: 136,
-                current: 56,
-                cframe: 0,
-                version: 68 + VERSION_AFTER_LINE,
-                instructions: 192,
-                first_traceable: 192 - TRACEABLE_BEFORE_CODE,
-                text_ascii: 40,
-                text_wide: 56,
-                ..COMMON
-            };
-            (raw, 40, 72, Some(144))
-        }
+        9 => (RAW_3_9, 32, 8, None),
+        10 => (RAW_3_10, 32, 8, None),
+        11 => (RAW_3_11, 40, 16, Some(160)),
+        12 => (RAW_3_12, 40, 72, Some(144)),
         _ => return None,
     };
     Some(InterpreterLayout {
@@ -210,125 +208,10 @@ fn with_sizes(mut raw: RawPython) -> Option<RawPython> {
 /// Bytes of a frame or code object for which the kernel side has room (`GP_PYTHON_MASK`).
 const READ_LIMIT: u16 = 256;
 
-/// Number of bytes of `_Py_DebugOffsets` to read.
-pub(super) const DEBUG_OFFSETS_BYTES: usize = 1024;
-const COOKIE: &[u8; 8] = b"xdebugpy";
-
-/// Number of words in each group of `_Py_DebugOffsets`, up to the last one used: the size of the
-/// structure, and the offsets.
-struct DebugOffsetGroups {
-    runtime: usize,
-    interpreter: usize,
-    thread: usize,
-    frame: usize,
-    code: usize,
-    /// Groups between code objects and `bytes`: `type`, `tuple`, `list`, ...
-    others: usize,
-}
-
-const GROUPS_3_13: DebugOffsetGroups = DebugOffsetGroups {
-    runtime: 3,
-    interpreter: 13,
-    thread: 9,
-    frame: 6,
-    code: 10,
-    others: 4 + 3 + 3 + 3 + 2 + 3,
-};
-const GROUPS_3_14: DebugOffsetGroups = DebugOffsetGroups {
-    runtime: 3,
-    interpreter: 16,
-    thread: 9,
-    frame: 8,
-    code: 11,
-    others: 4 + 3 + 3 + 4 + 3 + 2 + 3,
-};
-
-/// The layout in `_Py_DebugOffsets`, at the beginning of `_PyRuntime`; `None` if there is none, or its
-/// version is not supported.
-pub(super) fn of_debug_offsets(bytes: &[u8]) -> Option<InterpreterLayout> {
-    let bytes = bytes.strip_prefix(COOKIE)?;
-    let words: Vec<u64> = bytes
-        .chunks_exact(8)
-        .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
-        .collect();
-    let (version, rest) = words.split_first()?;
-    let (free_threaded, mut rest) = rest.split_first()?;
-    // PY_VERSION_HEX
-    let [.., major, minor, _, _] = (*version).to_be_bytes();
-    let (groups, key) = match (major, minor) {
-        (3, 13) => (GROUPS_3_13, 2160),
-        (3, 14) => (GROUPS_3_14, 2336),
-        _ => return None,
-    };
-    let mut group = |count: usize| {
-        let (group, others) = rest.split_at_checked(count)?;
-        rest = others;
-        Some(group)
-    };
-    let runtime = group(groups.runtime)?;
-    let interpreter = group(groups.interpreter)?;
-    let thread = group(groups.thread)?;
-    let frame = group(groups.frame)?;
-    let code = group(groups.code)?;
-    let object = group(2)?;
-    group(groups.others)?;
-    let bytes = group(3)?;
-    let text = group(4)?;
-    let is_free_threaded = *free_threaded != 0;
-    // Free-threaded 3.14 has a pointer to instruction copies before the instructions, and a whole byte
-    // for the interned state.
-    let has_copies = is_free_threaded && minor >= 14;
-    let at = |offset: u64| u16::try_from(offset).ok();
-    let text_ascii = at(text[3])?;
-    let first_line = at(code[5])?;
-    let instructions = at(code[9])?;
-    let raw = RawPython {
-        key,
-        thread_id: at(thread[5])?,
-        current: at(thread[4])?,
-        // The owner may be the last member.
-        frame_bytes: at(frame[5])?.checked_add(8)? & !7,
-        code: at(frame[2])?,
-        previous: at(frame[1])?,
-        instruction: at(frame[3])?,
-        entry: at(frame[5])?,
-        object_type: at(object[1])?,
-        first_line,
-        version: first_line.checked_add(VERSION_AFTER_LINE)?,
-        file: at(code[1])?,
-        name: at(code[3])?,
-        line_table: at(code[4])?,
-        instructions,
-        first_traceable: instructions.checked_sub(match has_copies {
-            true => TRACEABLE_BEFORE_CODE + 8,
-            false => TRACEABLE_BEFORE_CODE,
-        })?,
-        text_length: at(text[2])?,
-        text_state: at(text[1])?,
-        text_ascii,
-        text_wide: text_ascii.checked_add(16)?,
-        bytes_size: at(bytes[1])?,
-        bytes_data: at(bytes[2])?,
-        text_kind_shift: if has_copies { 8 } else { 2 },
-        tag_mask: if minor >= 14 { 3 } else { 0 },
-        ..COMMON
-    };
-    Some(InterpreterLayout {
-        version: PythonVersion {
-            minor,
-            is_free_threaded,
-        },
-        raw: with_sizes(raw)?,
-        interpreters: runtime[2],
-        threads: interpreter[3],
-        native_thread_id: Some(thread[6]),
-        next_thread: thread[2],
-    })
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::debug_offsets::COOKIE;
     use super::*;
 
     /// `_Py_DebugOffsets` of `CPython` 3.14.10 of Debian, up to the code objects.
