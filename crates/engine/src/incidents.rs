@@ -7,21 +7,20 @@
 //! beyond a rate limit they open no incident, and are counted in the last one of the process.
 
 mod held;
+mod incident;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
 
+pub use incident::{Asked, GivenUp, Incident, IncidentOutcome, IncidentRow};
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use super::Identity;
 use super::allowance::Allowance;
-use gpuprobe_cuda::{MemoryKind, OUT_OF_MEMORY};
+use gpuprobe_cuda::OUT_OF_MEMORY;
 use gpuprobe_model::GpuUse;
 use gpuprobe_model::event::{Call, OutOfMemory};
-use gpuprobe_model::stack::CallStack;
 
 use held::ThreadGrants;
 pub use held::{HeldByProcess, HeldByPytorch, HeldSite, Other};
@@ -40,202 +39,6 @@ const MAX_PROCESSES: usize = 4096;
 const RETRY_WITHIN_NS: u64 = 10_000_000_000;
 /// Other threads may go on for this long after a failed request that ends the process.
 const ENDS_WITHIN_NS: u64 = 1_000_000_000;
-
-/// Outcome of a failed request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IncidentOutcome {
-    /// Later events decide.
-    Pending,
-    /// A later request of the thread for as much memory succeeded.
-    Retried,
-    /// The allocator of a framework gave up, after its retries.
-    Failed,
-    /// The program went on without the memory.
-    Continued,
-    /// The process ended without going on.
-    Ended,
-}
-
-impl IncidentOutcome {
-    /// Name of the outcome in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Retried => "retried",
-            Self::Failed => "failed",
-            Self::Continued => "continued",
-            Self::Ended => "ended",
-        }
-    }
-
-    /// Whether the outcome cannot change any more.
-    pub const fn is_final(self) -> bool {
-        matches!(self, Self::Retried | Self::Continued | Self::Ended)
-    }
-}
-
-/// A failed request for memory.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    /// Index into the function table of the failed function; if no failed call was seen, of the
-    /// allocator's function that reported the failure.
-    pub row: u16,
-    /// Error code of CUDA; `None` if no failed call was seen.
-    pub result: Option<i32>,
-    /// Kind of memory that was requested.
-    pub kind: MemoryKind,
-    /// Bytes requested, if the call has a size.
-    pub bytes: Option<u64>,
-    /// Device index as CUDA numbers it in the process, if known; `None` for host memory.
-    pub device: Option<u16>,
-    /// Whether host memory was requested.
-    pub at_host: bool,
-    /// Call stack of the request.
-    pub stack: Option<Rc<CallStack>>,
-    /// Number of the call stack in event records.
-    pub stack_number: u64,
-}
-
-/// State of a framework's allocator when it gave up.
-#[derive(Clone, Debug)]
-pub struct GivenUp {
-    /// When it gave up, `CLOCK_MONOTONIC` nanoseconds.
-    pub time_ns: u64,
-    /// Bytes requested from the allocator.
-    pub bytes: u64,
-    /// Bytes allocated on the device, as the allocator reports.
-    pub allocated_bytes: u64,
-    /// Bytes reserved from CUDA, as the allocator reports.
-    pub reserved_bytes: u64,
-    /// Device index as CUDA numbers it in the process.
-    pub device: u16,
-    /// Call stack of the request.
-    pub stack: Option<Rc<CallStack>>,
-}
-
-/// An out-of-memory incident: a failed request with its context and outcome.
-#[derive(Clone, Debug)]
-pub struct Incident {
-    /// Number of the incident in the run, from 1.
-    pub id: u64,
-    /// Process id (tgid) on the host.
-    pub pid: u32,
-    /// Thread id of the failed request.
-    pub tid: u32,
-    /// User id, if known.
-    pub uid: Option<u32>,
-    /// Name (comm) of the process, if known.
-    pub comm: Option<String>,
-    /// Identity of the process: its command line, container and GPUs.
-    pub identity: Identity,
-    /// When the first attempt failed, `CLOCK_MONOTONIC` nanoseconds.
-    pub time_ns: u64,
-    /// When the last attempt failed, `CLOCK_MONOTONIC` nanoseconds.
-    pub last_ns: u64,
-    /// The request that failed.
-    pub asked: Asked,
-    /// Number of failed CUDA calls.
-    pub attempts: u64,
-    /// Number of further failed calls, which opened no incident because of the rate limit.
-    pub repeats: u64,
-    /// State of the framework's allocator, if one gave up.
-    pub given_up: Option<GivenUp>,
-    /// Memory that the process held.
-    pub held: HeldByProcess,
-    /// The other traced processes with memory on the same GPU, largest first.
-    pub others: Vec<Other>,
-    /// Memory use of the GPU from NVML, if it was queried.
-    pub gpu: Option<Box<GpuUse>>,
-    /// Outcome of the request.
-    pub outcome: IncidentOutcome,
-    /// When the outcome was observed, `CLOCK_MONOTONIC` nanoseconds.
-    pub outcome_ns: Option<u64>,
-    /// Whether a report has shown the incident in its current state.
-    is_reported: bool,
-}
-
-/// The row of an incident in a recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IncidentRow {
-    /// Number of the incident in the run, from 1.
-    pub id: u64,
-    /// Process id (tgid) on the host.
-    pub pid: u32,
-    /// Thread id of the failed request.
-    pub tid: u32,
-    /// When the first attempt failed, `CLOCK_MONOTONIC` nanoseconds.
-    pub time_ns: u64,
-    /// Index into the function table.
-    pub row: u16,
-    /// Error code of CUDA, if known.
-    pub result: Option<i32>,
-    /// Kind of memory that was requested.
-    pub kind: MemoryKind,
-    /// Bytes requested, if known.
-    pub bytes: Option<u64>,
-    /// Device index as CUDA numbers it in the process, if known.
-    pub device: Option<u16>,
-    /// Number of the call stack.
-    pub stack: u64,
-    /// Failed calls, and failed calls that opened no incident of their own.
-    pub calls: [u64; 2],
-    /// Bytes of GPU memory that the process held.
-    pub live_bytes: u64,
-    /// Bytes requested from the framework's allocator, allocated by it, and reserved from CUDA.
-    pub given_up: Option<[u64; 3]>,
-    /// Outcome, and when it was observed.
-    pub outcome: (IncidentOutcome, Option<u64>),
-}
-
-impl Incident {
-    /// Device index as CUDA numbers it in the process, if known.
-    pub fn device(&self) -> Option<u16> {
-        let reported = self.given_up.as_ref().map(|given_up| given_up.device);
-        let single = self.identity.single_gpu.then_some(0);
-        match self.asked.at_host {
-            true => None,
-            false => reported.or(self.asked.device).or(single),
-        }
-    }
-
-    /// The row of the incident in a recording.
-    pub(super) fn row(&self) -> IncidentRow {
-        IncidentRow {
-            id: self.id,
-            pid: self.pid,
-            tid: self.tid,
-            time_ns: self.time_ns,
-            row: self.asked.row,
-            result: self.asked.result,
-            kind: self.asked.kind,
-            bytes: self.asked.bytes,
-            device: self.device(),
-            stack: self.asked.stack_number,
-            calls: [self.attempts, self.repeats],
-            live_bytes: self.held.sums.gpu.bytes,
-            given_up: self.given_up.as_ref().map(|gave_up| {
-                [
-                    gave_up.bytes,
-                    gave_up.allocated_bytes,
-                    gave_up.reserved_bytes,
-                ]
-            }),
-            outcome: (self.outcome, self.outcome_ns),
-        }
-    }
-
-    fn settle(&mut self, outcome: IncidentOutcome, time_ns: u64) {
-        (self.outcome, self.outcome_ns) = (outcome, Some(time_ns));
-        self.is_reported = false;
-    }
-
-    /// Whether `asked` is another attempt of this request.
-    fn is_same(&self, asked: &Asked, time_ns: u64) -> bool {
-        let same = (self.asked.row, self.asked.bytes) == (asked.row, asked.bytes);
-        let is_soon = time_ns <= self.last_ns.saturating_add(RETRY_WITHIN_NS);
-        self.outcome == IncidentOutcome::Pending && same && is_soon
-    }
-}
 
 /// Whether `call` failed for lack of memory.
 pub(super) fn is_refused(call: &Call) -> bool {

@@ -8,11 +8,14 @@ mod names;
 mod past;
 mod samples;
 
+pub use launcher::Launcher;
+use launcher::MAX_NAME_BYTES;
+#[cfg(test)]
+use launcher::Trust;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use self::names::NamesByHandle;
 use self::past::PastLaunches;
 pub use self::samples::LaunchSamples;
 use super::change::{Change, Changes, KernelHandle};
@@ -46,89 +49,9 @@ impl LaunchCount {
     }
 }
 
-/// Whether the names found through handles are trusted in a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Trust {
-    #[default]
-    Unless,
-    Never,
-}
-
-/// A process that launches kernels.
-#[derive(Clone, Debug, Default)]
-pub struct Launcher {
-    /// Process id (tgid) on the host.
-    pub pid: u32,
-    /// User id, if known.
-    pub uid: Option<u32>,
-    /// Name (comm) of the process, if known.
-    pub comm: Option<String>,
-    /// Whether it has ended or called `exec`.
-    pub exited: bool,
-    /// Whether a report has shown its end.
-    pub end_reported: bool,
-    trust: Trust,
-    /// The names found through handles are no longer trusted, and their removal is still to be
-    /// recorded.
-    retracts_names: bool,
-    /// The newest epoch with a launch.
-    newest_epoch: u16,
-    /// Names that the program gave when it looked up the kernel.
-    given: NamesByHandle,
-    /// Names found through handles.
-    found: NamesByHandle,
-}
-
-/// Limit on the bytes of kernel names, of which a user has half: enough for thirty thousand kernels with
-/// C++ template names. Further kernels have no name.
-const MAX_NAME_BYTES: usize = 64 << 20;
 /// Names of kernels with reused handles, per process; launches of further ones are counted
 /// together.
 const MAX_SETTLED: usize = 16_384;
-
-impl Launcher {
-    /// Mangled name of the kernel `handle` in `epoch`, if known.
-    pub fn name(&self, handle: u64, epoch: u16) -> Option<&Arc<str>> {
-        let found = || {
-            self.found
-                .get(&(handle, epoch))
-                .filter(|_| self.trust != Trust::Never)
-        };
-        self.given.get(&(handle, epoch)).or_else(found)
-    }
-
-    fn name_bytes(&self) -> usize {
-        self.given.bytes() + self.found.bytes()
-    }
-
-    fn learn(&mut self, kernel: &KernelName) {
-        let place = (kernel.key.handle, kernel.key.epoch);
-        let names = if kernel.given {
-            &mut self.given
-        } else {
-            &mut self.found
-        };
-        if let Some(name) = kernel
-            .name
-            .as_ref()
-            .filter(|n| kernel.given || symbols::is_plausible(n))
-        {
-            names.insert(place, name.as_str().into());
-        } else if !kernel.given {
-            names.remove(&place);
-        }
-        if let Some(given) = self.given.get(&place) {
-            let contradicted = match self.found.get(&place) {
-                Some(found) => found != given,
-                None => !kernel.given,
-            };
-            if contradicted && self.trust != Trust::Never {
-                self.trust = Trust::Never;
-                self.retracts_names = true;
-            }
-        }
-    }
-}
 
 /// Process, row of the function table, and kernel name.
 type Settled = (u32, u16, Option<Arc<str>>);
@@ -442,6 +365,7 @@ impl Launches {
     }
 }
 
+mod launcher;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;

@@ -4,6 +4,9 @@
 //! removes the allocation that was live when the free was *entered*, never a newer one: the driver
 //! may hand a freed address to another thread before the free has returned.
 
+mod ends;
+mod failures;
+
 use std::rc::Rc;
 
 use hashbrown::HashMap;
@@ -14,16 +17,16 @@ use super::calls::Effect;
 use super::change::{Change, Changes};
 use super::ended::{EndedProcesses, Forgotten};
 use super::imports::Export;
-use super::incidents::{self, Asked, GivenUp, HeldByProcess, Incident, Incidents};
+use super::incidents::Incidents;
 use super::process::Process;
 use super::process_table::Living;
 use super::shares::{UserShares, UserUsage};
 use super::totals::MemorySums;
 use super::{CallSite, Identity};
 use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, Op};
-use gpuprobe_model::event::{AboutMemory, Call, Event, OutOfMemory, Task};
+use gpuprobe_model::UserLoss;
+use gpuprobe_model::event::{AboutMemory, Call, Event, Task};
 use gpuprobe_model::stack::CallStack;
-use gpuprobe_model::{GpuUse, UserLoss};
 
 /// Counts of calls, over all processes since the start.
 #[derive(Clone, Debug)]
@@ -240,11 +243,6 @@ impl Ledger {
         &self.incidents
     }
 
-    /// Sets the memory use of the GPU of incident `id`, from NVML.
-    pub fn set_incident_use(&mut self, id: u64, gpu: GpuUse) {
-        self.incidents.learn(id, gpu);
-    }
-
     /// Live processes, in no particular order.
     pub fn living(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter()
@@ -271,23 +269,6 @@ impl Ledger {
         self.incidents.mark_reported();
         if let Some(addresses) = &mut self.addresses {
             addresses.forget_old();
-        }
-    }
-
-    /// Ends `pid`, for which no exit event was seen.
-    pub fn end_unseen(&mut self, pid: u32) {
-        self.end_at(pid, None);
-    }
-
-    pub(super) fn end_at(&mut self, pid: u32, time_ns: Option<u64>) {
-        self.incidents.end(pid, time_ns);
-        self.record_incidents();
-        if let Some(mut process) = self.processes.remove(pid) {
-            process.ended_ns = time_ns;
-            if let Some(addresses) = &mut self.addresses {
-                addresses.end_process(&process, time_ns);
-            }
-            self.retire(process);
         }
     }
 
@@ -338,58 +319,6 @@ impl Ledger {
             }
             Effect::FreedNull => counts.null_frees += 1,
             Effect::Other => {}
-        }
-    }
-
-    /// Updates incidents with a call that has returned: a failed request, or a successful one of a
-    /// thread with an open incident.
-    fn note_outcome(&mut self, call: &Call) {
-        if incidents::is_refused(call) {
-            self.refused(call);
-        } else if call.result == 0
-            && call.function.op.allocates()
-            && !call.captured
-            && self.incidents.is_open(call.pid)
-        {
-            let who = (call.pid, call.tid);
-            self.incidents.given(who, Some(call.into()), call.end_ns);
-            self.record_incidents();
-        }
-    }
-
-    fn refused(&mut self, call: &Call) {
-        self.processes.enter(call.pid);
-        let processes = &self.processes;
-        let Some(process) = processes.get(call.pid) else {
-            return;
-        };
-        let (asked, when) = (Asked::of(call, process), (call.tid, call.end_ns));
-        let incident = |id, asked| Incident::new(id, process, when, asked).among(processes.iter());
-        self.incidents.refused(call.pid, when, asked, incident);
-        self.record_incidents();
-    }
-
-    /// Records that the allocator of a framework has given up.
-    fn gave_up(&mut self, oom: &OutOfMemory) {
-        self.processes.enter(oom.pid);
-        let processes = &self.processes;
-        let Some(process) = processes.get(oom.pid) else {
-            return;
-        };
-        let when = (oom.tid, oom.time_ns);
-        let incident = |id| {
-            let asked = Asked::reported(oom, process);
-            Incident::new(id, process, when, asked).among(processes.iter())
-        };
-        let held = || HeldByProcess::of(process, Some(oom.device), false);
-        let given_up = GivenUp::of(oom, process);
-        self.incidents.gave_up(oom, given_up, held, incident);
-        self.record_incidents();
-    }
-
-    fn record_incidents(&mut self) {
-        for row in self.incidents.take_changed() {
-            self.changes.record(|| Change::Incident(Box::new(row)));
         }
     }
 
@@ -461,29 +390,6 @@ impl Ledger {
                 exporter,
             };
             self.shared.insert(detail.values, export);
-        }
-    }
-
-    fn end(&mut self, task: &Task) {
-        self.processes.drop_early_stacks(task.pid);
-        self.end_at(task.pid, Some(task.time_ns));
-    }
-
-    fn retire(&mut self, mut process: Process) {
-        process.exited = true;
-        if !self.is_of_rows {
-            let kept = process.account.kept;
-            self.shares.change(process.uid, kept, UserUsage::default());
-        }
-        let ended_ns = process.ended_ns.unwrap_or(0);
-        process.sites.after_peak(self.peaks, ended_ns);
-        process.sites.end();
-        self.live_bytes = self
-            .live_bytes
-            .saturating_sub(process.totals.sums.gpu.bytes);
-        self.ended.push(process);
-        if !self.is_of_rows {
-            self.ended.forget_surplus();
         }
     }
 }

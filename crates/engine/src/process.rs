@@ -1,6 +1,8 @@
 //! A traced process: its threads and the memory they hold.
 
+mod bounds;
 mod held;
+mod threads;
 
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use super::live::LiveSet;
 use super::physical::PhysicalMemory;
 use super::pools::PoolAccounts;
 use super::rows::SincePeak;
-use super::shares::{Account, Full, UserUsage};
+use super::shares::{Account, Full};
 use super::sites::Sites;
 use super::sites::series::SeriesShape;
 use super::tensors::TensorAllocators;
@@ -225,18 +227,6 @@ impl Process {
         self.from_birth |= task.from_birth;
     }
 
-    pub(super) fn introduce_thread(&mut self, task: &Task) {
-        let index = self.thread(task.tid);
-        self.threads[index as usize].comm = Some(task.comm.clone());
-    }
-
-    pub(super) fn end_thread(&mut self, tid: u32) {
-        if let Some(index) = self.by_tid.remove(&tid) {
-            self.threads[index as usize].exited = true;
-            self.vacate_if_done(index);
-        }
-    }
-
     /// Adds an allocation. Returns the one that it supersedes at its address: it has been freed,
     /// but its free has not returned yet.
     pub(super) fn add(&mut self, allocation: Allocation) -> Option<Allocation> {
@@ -368,69 +358,6 @@ impl Process {
         }
     }
 
-    /// Number of entries kept for the process.
-    pub(super) fn kept(&self) -> UserUsage {
-        let tables = self.modules.len()
-            + self.variables.len() * VARIABLE_UNITS
-            + self.opened.len()
-            + self.threads.len() * 2;
-        let mut kept = UserUsage {
-            allocations: self.live.len(),
-            others: tables
-                + self.live.frees_in_flight()
-                + self.sites.kept()
-                + self.imports.kept()
-                + self.contexts.kept()
-                + self.physical.kept()
-                + self.pools.kept()
-                + self.graphs.kept(),
-        };
-        for allocator in self.tensors.iter() {
-            let of_tensors = allocator.blocks.kept();
-            kept.allocations += of_tensors.allocations;
-            kept.others += of_tensors.others + allocator.kept();
-        }
-        kept
-    }
-
-    /// Tables of the process that are full.
-    pub(super) fn full(&self) -> Full {
-        self.full
-    }
-
-    pub(super) fn set_full(&mut self, full: Full) {
-        if self.full == full {
-            return;
-        }
-        self.full = full;
-        self.sites.is_full = full.others;
-        self.live.superseded().is_full = full.others;
-        self.physical.set_full(full.others);
-        self.tensors.set_full(full);
-    }
-
-    /// Whether a free of an unknown allocation may be of one that was dropped.
-    pub(super) fn frees_left_out(&mut self) -> bool {
-        let may = self.live_left_out > 0;
-        self.live_left_out = self.live_left_out.saturating_sub(1);
-        may
-    }
-
-    /// Number of calls and graph nodes dropped since the last call of this function.
-    pub(super) fn take_left_out(&mut self) -> u64 {
-        std::mem::take(&mut self.left_out) + self.graphs.take_left_out()
-    }
-
-    /// Numbers of calls and graph nodes, of tensors, and of stacks dropped since the last call.
-    pub(super) fn take_all_left_out(&mut self) -> [u64; 3] {
-        let (mut tensors, mut stacks) = (0, self.sites.take_left_out());
-        for blocks in self.tensors.blocks_mut() {
-            tensors += blocks.take_left_out();
-            stacks += blocks.sites.take_left_out();
-        }
-        [self.take_left_out(), tensors, stacks]
-    }
-
     /// Fills in the origin of the changed allocations, once the call has been applied.
     pub(super) fn finish_changes(&mut self) {
         let mut changes = std::mem::take(&mut self.changes);
@@ -451,42 +378,5 @@ impl Process {
             variable: self.name_of(allocation).map(str::to_owned),
         };
         (origin != MemoryOrigin::default()).then_some(origin)
-    }
-
-    /// The live thread `tid`, if known.
-    pub(super) fn thread_mut(&mut self, tid: u32) -> Option<&mut TracedThread> {
-        let index = *self.by_tid.get(&tid)?;
-        self.threads.get_mut(index as usize)
-    }
-
-    /// Index of the live thread `tid`, which may be new.
-    pub(super) fn thread(&mut self, tid: u32) -> u32 {
-        if let Some(&index) = self.by_tid.get(&tid) {
-            return index;
-        }
-        let fresh = TracedThread {
-            tid,
-            comm: None,
-            live: MemorySums::default(),
-            held: 0,
-            exited: false,
-        };
-        let index = if let Some(index) = self.vacant.pop() {
-            self.threads[index as usize] = fresh;
-            index
-        } else {
-            self.threads.push(fresh);
-            // A process has fewer than 2^22 threads at a time.
-            u32::try_from(self.threads.len() - 1).unwrap_or(u32::MAX)
-        };
-        self.by_tid.insert(tid, index);
-        index
-    }
-
-    fn vacate_if_done(&mut self, index: u32) {
-        let thread = &self.threads[index as usize];
-        if thread.exited && thread.held == 0 {
-            self.vacant.push(index);
-        }
     }
 }

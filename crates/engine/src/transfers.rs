@@ -5,11 +5,12 @@
 //! sets; a small synchronous copy to the device may return once the bytes are staged. For these,
 //! bytes per second of wall-clock time are reported, and no throughput.
 
+use direction::CopyEndpoints;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::addresses::{REMEMBER_NS, Whereabouts};
 use super::ledger::Ledger;
-use gpuprobe_cuda::{CopyDirectionSource, Direction};
+use gpuprobe_cuda::Direction;
 use gpuprobe_model::event::{Copy, Event};
 
 /// Synchronous copies to the device of up to this many bytes from pageable memory return once they
@@ -292,104 +293,6 @@ impl Transfers {
     }
 }
 
-/// Source and destination of a copy, with what locates them.
-struct CopyEndpoints<'a, P> {
-    copy: &'a Copy,
-    ledger: &'a Ledger,
-    place: P,
-}
-
-impl<P: Fn(u32, u64) -> Option<Whereabouts>> CopyEndpoints<'_, P> {
-    /// Location of `address`, if known.
-    fn find(&self, address: u64) -> Option<Whereabouts> {
-        let known = self.known(address);
-        known.or_else(|| (self.place)(self.copy.pid, address))
-    }
-
-    fn known(&self, address: u64) -> Option<Whereabouts> {
-        let Copy { pid, start_ns, .. } = *self.copy;
-        self.ledger.find_address(pid, address, start_ns)
-    }
-
-    /// Device of the memory at `address`, if it is in a known allocation.
-    fn device(&self, address: u64) -> Option<u16> {
-        match self.known(address) {
-            Some(Whereabouts::Device(device)) => device,
-            Some(Whereabouts::Host) | None => None,
-        }
-    }
-
-    fn direction(&self) -> Direction {
-        let Copy {
-            source,
-            destination,
-            kind,
-            ..
-        } = *self.copy;
-        let by_addresses = || between(self.find(source), self.find(destination));
-        let told = match self.copy.function.direction {
-            CopyDirectionSource::Always(direction) => direction,
-            CopyDirectionSource::ByAddresses => by_addresses(),
-            // cudaMemcpyKind
-            CopyDirectionSource::ByKind => match kind {
-                0 => Direction::HostToHost,
-                1 => Direction::HostToDevice,
-                2 => Direction::DeviceToHost,
-                3 => Direction::DeviceToDevice,
-                4 => by_addresses(),
-                _ => Direction::Unknown,
-            },
-            CopyDirectionSource::ByTypes => self.by_types(),
-        };
-        match (told, self.device(source), self.device(destination)) {
-            (Direction::DeviceToDevice, Some(from), Some(to)) if from != to => {
-                Direction::PeerToPeer
-            }
-            (told, ..) => told,
-        }
-    }
-
-    /// By `CUmemorytype`: 1 host, 2 device, 3 array, 4 unified, for which the addresses decide.
-    fn by_types(&self) -> Direction {
-        const ARRAY: u16 = 3;
-        let place = |kind: u16, address| match kind {
-            1 => Some(Whereabouts::Host),
-            2 => Some(Whereabouts::Device(None)),
-            4 => self.find(address),
-            _ => None,
-        };
-        let source_type = u16::try_from(self.copy.kind).unwrap_or(0);
-        let destination_type = self.copy.destination_type;
-        let source = place(source_type, self.copy.source);
-        let destination = place(destination_type, self.copy.destination);
-        match (source_type == ARRAY, destination_type == ARRAY) {
-            (true, true) => Direction::ArrayToArray,
-            (true, false) => match destination {
-                Some(Whereabouts::Host) => Direction::ArrayToHost,
-                Some(Whereabouts::Device(_)) => Direction::ArrayToDevice,
-                None => Direction::Unknown,
-            },
-            (false, true) => match source {
-                Some(Whereabouts::Host) => Direction::HostToArray,
-                Some(Whereabouts::Device(_)) => Direction::DeviceToArray,
-                None => Direction::Unknown,
-            },
-            (false, false) => between(source, destination),
-        }
-    }
-}
-
-fn between(source: Option<Whereabouts>, destination: Option<Whereabouts>) -> Direction {
-    use Whereabouts::{Device, Host};
-    match (source, destination) {
-        (Some(Host), Some(Host)) => Direction::HostToHost,
-        (Some(Host), Some(Device(_))) => Direction::HostToDevice,
-        (Some(Device(_)), Some(Host)) => Direction::DeviceToHost,
-        (Some(Device(_)), Some(Device(_))) => Direction::DeviceToDevice,
-        (None, _) | (_, None) => Direction::Unknown,
-    }
-}
-
 /// Meaning of the duration of a call that copies `bytes`.
 pub(super) fn mode_of(is_async: bool, direction: Direction, bytes: u64) -> Mode {
     let to_device = matches!(direction, Direction::HostToDevice | Direction::HostToArray);
@@ -401,6 +304,7 @@ pub(super) fn mode_of(is_async: bool, direction: Direction, bytes: u64) -> Mode 
     }
 }
 
+mod direction;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;

@@ -2,19 +2,20 @@
 
 #[cfg_attr(not(feature = "serve"), path = "no_documents.rs")]
 mod documents;
+mod end;
 mod messages;
 mod reading;
 mod reports;
 mod ring_events;
 mod start;
 
+use end::names_until;
 use std::collections::HashMap;
 use std::future;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::Signal;
 use tokio::process::Child;
 use tokio::task::yield_now;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
@@ -33,7 +34,7 @@ use super::signals::{StopSignals, pass_on};
 use super::sink::Sink;
 #[cfg(feature = "top")]
 use super::top::TopSession;
-use super::{Target, TraceConfig, Tracer, command, descriptors, empty_run, limits};
+use super::{Target, TraceConfig, Tracer, command, descriptors, limits};
 use crate::host::process::ProcessHandle;
 use crate::probe::{Rings, types};
 use documents::DocumentState;
@@ -46,11 +47,10 @@ use gpuprobe_os::privileges::{BPF, LOOK, PERF_EVENTS, SIGNAL};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
-use gpuprobe_report::gate::{Gate, LEAKED};
+use gpuprobe_report::gate::Gate;
 use gpuprobe_report::profile;
 #[cfg(feature = "serve")]
 pub(crate) use reports::host_name;
-use reports::{FIND_FOR, FIND_FOR_ONE};
 use ring_events::Watched;
 
 /// Maximum time of process scans between two reads of the rings: a program with 100,000 calls per second
@@ -90,12 +90,6 @@ pub fn run(config: &TraceConfig) -> Result<ExitCode> {
         .build()
         .context("cannot start the event loop")?;
     runtime.block_on(Run::start(config)?.until_end())
-}
-
-/// How long names of functions are waited for after a signal: whoever sends SIGTERM may soon send what cannot be
-/// handled.
-fn names_until(signal: Signal) -> Option<Instant> {
-    (signal == Signal::SIGTERM).then(|| Instant::now() + TERMINATED_FOR)
 }
 
 /// State of a running session.
@@ -256,49 +250,6 @@ impl Run<'_> {
         Ok(reader)
     }
 
-    /// Writes the last report and the other outputs of the end.
-    async fn end(
-        mut self,
-        reader: OutputReader,
-        child: Option<Child>,
-        status: Option<ExitStatus>,
-    ) -> Result<ExitCode> {
-        #[cfg(feature = "top")]
-        self.close_screen();
-        // Everything that the probes have seen until now counts.
-        self.follow_all(FIND_FOR_ONE)?;
-        self.announced.go_on(&self.tracer);
-        let reported = match reader {
-            OutputReader::Reading if self.served.is_none() => self.report(true).map(|_| ()),
-            _ => Ok(()),
-        };
-        // The last read may have settled an incident.
-        self.tell_incidents(true);
-        reported?;
-        let is_reported = reader == OutputReader::Reading && self.served.is_none();
-        let nothing = is_reported && !self.is_watched() && self.say_why_nothing();
-        if !nothing {
-            self.warn_of_silence();
-        }
-        self.samples.iter().for_each(Samples::say_failures);
-        let written = self.write_profiles();
-        let fails = self.fails();
-        let judged = self.judge();
-        let status = self.finish(child, status).await?;
-        let status = match status.map(command::exit_code) {
-            None | Some(0) if nothing => empty_run::NOTHING,
-            None | Some(0) if fails || matches!(judged, Ok(true)) => LEAKED,
-            status => status.unwrap_or(0),
-        };
-        judged?;
-        written.map(|()| ExitCode::from(status))
-    }
-
-    /// Whether a leak was found that sets the exit status.
-    fn fails(&self) -> bool {
-        self.leaks && self.config.explains.is_some_and(|explains| explains.fails)
-    }
-
     /// Whether the user has quit the screens.
     fn is_quit(&self) -> bool {
         #[cfg(feature = "top")]
@@ -390,31 +341,6 @@ impl Run<'_> {
             Ok(notices) => notices.into_iter().for_each(resume),
             Err(error) => tracing::warn!("held processes may stay stopped: {error:#}"),
         }
-    }
-
-    /// Detaches, then waits for the command if it still runs.
-    async fn finish(
-        mut self,
-        mut child: Option<Child>,
-        status: Option<ExitStatus>,
-    ) -> Result<Option<ExitStatus>> {
-        self.resume_held();
-        self.wait_for_frames(FIND_FOR)?;
-        self.sink.tap.finish();
-        if status.is_none() && child.is_some() {
-            self.tracer.probe.detach();
-        } else {
-            self.tracer.probe.detach_at_exit();
-        }
-        // A stop signal in flight has arrived now.
-        self.resume_held();
-        drop(self.guard.take());
-        // Only the exit status is outstanding, so hooks may take their time.
-        drop(self.reported_incidents.hooks.take());
-        Ok(match (status, &mut child) {
-            (None, Some(child)) => Some(child.wait().await?),
-            (status, _) => status,
-        })
     }
 }
 

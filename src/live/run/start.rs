@@ -51,7 +51,7 @@ impl<'a> Run<'a> {
         let sample_every = record.and_then(|record| record.sample_every);
         let samples = sample_every.map(Samples::start).transpose()?;
         let mut sink = sink(config, recorder::open(config, clock)?, &reader)?;
-        let attached = Attached::start(config, &processes, reader, &mut sink.stacks)
+        let attached = AttachedTracer::start(config, &processes, reader, &mut sink.stacks)
             .inspect_err(|_| sink.tap.discard())?;
         // Before the capabilities are dropped, which hooks need.
         let on_oom = config.on_oom.clone();
@@ -98,13 +98,13 @@ impl<'a> Run<'a> {
 }
 
 /// The parts of a session that need its BPF programs.
-struct Attached {
+struct AttachedTracer {
     tracer: Tracer,
     collector: Option<Collector>,
     rings: Rings,
 }
 
-impl Attached {
+impl AttachedTracer {
     fn start(
         config: &TraceConfig,
         processes: &[ProcessHandle],

@@ -18,9 +18,11 @@ pub mod text;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
+mod values;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+pub use values::{Family, MetricValue};
 
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::{Ledger, State};
@@ -55,24 +57,6 @@ impl Default for MetricLimits {
             sites: 20,
         }
     }
-}
-
-/// Value of a series.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum MetricValue {
-    /// A number of something.
-    Integer(u64),
-    /// A quantity.
-    Float(f64),
-}
-
-/// A family of series: a metric, and a value for each of its label sets.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Family {
-    /// The metric of all its series.
-    pub metric: Metric,
-    /// Values by label set, in order.
-    pub series: BTreeMap<Labels, MetricValue>,
 }
 
 /// Processor time and memory of gpuprobe itself.
@@ -387,16 +371,6 @@ impl Metrics {
                 Metric::Verdict => value.max(*sum),
                 _ => sum.saturating_add(value),
             };
-        }
-    }
-}
-
-impl MetricValue {
-    /// The value as a floating-point number.
-    pub fn as_f64(self) -> f64 {
-        match self {
-            Self::Integer(value) => value as f64,
-            Self::Float(value) => value,
         }
     }
 }

@@ -1,21 +1,20 @@
 //! Call sites and their stacks, for people.
 
+mod stacks;
+
+use stacks::StackDetail;
+pub(crate) use stacks::folded;
 use std::io::{self, Write};
 
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::color::Tone;
-use gpuprobe_stacks::allocators::down_to_start;
-use gpuprobe_stacks::cuda;
 
 use super::page::{Page, bar};
-use super::python::{self, StackLength};
 use super::table::{Column, ReportTable};
-use crate::fold::{Folded, is_python};
 use crate::memleak::{LeftOut, Memleak, Peak, ProcessReport, PytorchReport, SiteReport};
 use crate::words::{amount, dim, plural, short_age, signed_size};
-use crate::{View, names, verdict};
+use crate::{View, verdict};
 
 /// Blocks of the bar of a site that holds everything.
 const BAR: usize = 10;
@@ -284,130 +283,5 @@ pub(crate) fn room(columns: Option<usize>) -> Option<usize> {
     columns.map(|columns| columns.saturating_sub(FRAME_INDENT).max(LEAST_FRAME))
 }
 
-/// How stacks are written.
-struct StackDetail<'a> {
-    view: &'a View,
-    columns: Option<usize>,
-    /// The program is Python's: what has no Python in it is folded too.
-    is_python: bool,
-}
-
-impl<'a> StackDetail<'a> {
-    fn of(sites: &[SiteReport], view: &'a View, page: &Page) -> Self {
-        Self {
-            view,
-            columns: room(page.columns),
-            is_python: sites.iter().any(|site| site.folded.is_some()),
-        }
-    }
-
-    /// Writes the stack of a site, of a Python program in at most `max` lines.
-    fn write(&self, site: &SiteReport, max: usize, out: &mut dyn Write) -> io::Result<()> {
-        self.lines(site, max)
-            .iter()
-            .try_for_each(|line| writeln!(out, "      {line}"))
-    }
-
-    fn lines(&self, site: &SiteReport, max: usize) -> Vec<String> {
-        let is_whole = self.view.full_stacks || self.view.stacks_native;
-        match &site.folded {
-            Some(folded) if !is_whole => {
-                let cut = (!site.complete).then_some(UNKNOWN_CALLER);
-                let room = StackLength {
-                    columns: self.columns.unwrap_or(usize::MAX),
-                    lines: max.saturating_sub(cut.iter().len()),
-                    depth: self.view.depth,
-                };
-                let mut lines = python::lines(folded, site.variants, &room);
-                lines.extend(cut.map(dim));
-                lines
-            }
-            _ => {
-                let lines = self.frames(site);
-                match self.is_python && !is_whole && lines.len() > max {
-                    true => folded_lines(&lines, max),
-                    false => lines,
-                }
-            }
-        }
-    }
-
-    /// A line for each frame.
-    fn frames(&self, site: &SiteReport) -> Vec<String> {
-        if site.stack.is_empty() && site.omitted_frames == 0 {
-            return vec![dim("(no call stack)")];
-        }
-        let shown = match self.view.full_stacks {
-            true => site.stack.len(),
-            false => down_to_start(&site.stack, |frame| &frame.function),
-        };
-        let frames = &site.stack[..shown];
-        let lines: Vec<_> = frames.iter().map(frame_line).collect();
-        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
-        let mut lines = names::cut(&lines, self.columns);
-        if site.omitted_frames > 0 {
-            let more = plural(site.omitted_frames, "more frame");
-            lines.push(dim(&format!("... {more}")));
-        } else if !site.complete && shown == site.stack.len() {
-            lines.push(dim(UNKNOWN_CALLER));
-        }
-        lines
-    }
-}
-
-/// The lines of a folded stack that follow a row of a table, on a page of so many columns.
-pub(crate) fn folded(folded: &Folded, view: &View, columns: Option<usize>) -> Vec<String> {
-    let room = StackLength {
-        columns: room(columns).unwrap_or(usize::MAX),
-        lines: LISTING - 1,
-        depth: view.depth,
-    };
-    python::lines(folded, 1, &room)
-}
-
 /// The last line of a stack that does not reach the beginning of its thread.
 const UNKNOWN_CALLER: &str = "... what called this is not known";
-
-/// The innermost and the outermost of the lines of a stack, `max` in all.
-fn folded_lines(lines: &[String], max: usize) -> Vec<String> {
-    let (inner, outer) = python::ends(lines.len(), None, max.max(1));
-    let more = lines.len() - inner - outer;
-    let fold = dim(&format!(
-        "… {} (--full-stacks)",
-        plural(more as u64, "more frame")
-    ));
-    let fold = std::iter::once(fold);
-    let outermost = lines[lines.len() - outer..].iter().cloned();
-    lines[..inner]
-        .iter()
-        .cloned()
-        .chain(fold)
-        .chain(outermost)
-        .collect()
-}
-
-/// `function  file:line  (module) [inlined]`; of Python, `function  file:line  (Python)  source`.
-fn frame_line(frame: &Frame) -> String {
-    let is_python = is_python(frame);
-    let mut line = match is_python {
-        true => printable(&frame.function),
-        false => printable(&names::simplify(&frame.function)),
-    };
-    if let Some(file) = &frame.file {
-        line += &format!("  {}", printable(file));
-        if let Some(number) = frame.line {
-            line += &format!(":{number}");
-        }
-    }
-    line += &match is_python {
-        true => "  (Python)".to_owned(),
-        false => format!("  ({})", printable(cuda::file_name(&frame.module))),
-    };
-    if frame.inlined {
-        line += " [inlined]";
-    }
-    if let Some(source) = &frame.source {
-        line += &format!("  {}", printable(source.replace('\t', " ").trim()));
-    }
-    line
-}

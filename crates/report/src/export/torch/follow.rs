@@ -4,6 +4,9 @@
 //! In the first pass, all of its memory may be PyTorch's; segments with tensors in them are. In the
 //! following passes, one per device, that is known, and the trace can be written on the way.
 
+mod blocks;
+mod mappings;
+
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
@@ -15,8 +18,8 @@ use super::layout::{DeviceLayout, SegmentChange, SnapshotSegment, TensorChange, 
 use super::names::{Owner, StackId, StackNames};
 use super::survey::{Life, Lives};
 use crate::tape::Tape;
-use gpuprobe_cuda::{AddressSpace, Belongs, KindSet, MemoryKind, Modes, Op};
-use gpuprobe_engine::{Allocation, Change, Process};
+use gpuprobe_cuda::{AddressSpace, KindSet, Modes, Op};
+use gpuprobe_engine::{Change, Process};
 use gpuprobe_model::event::{self, Call, Event, MAX_DEVICES};
 use gpuprobe_model::stack::CallStack;
 use gpuprobe_recording::log::{LogEntry, Mark, Note};
@@ -307,131 +310,6 @@ impl<'a, 'b> Follow<'a, 'b> {
             self.sites = sites_of(process);
         }
         self.lives.end(pid);
-    }
-
-    fn allocated(&mut self, call: &Call, allocation: &Allocation) {
-        if allocation.belongs() != Belongs::Gpu {
-            return;
-        }
-        let Some(process) = self.player.state.ledger.process_of(call.pid) else {
-            return;
-        };
-        let device = process.device(allocation);
-        let site = process.sites.of(allocation);
-        let stack = site.and_then(|site| site.stack.as_ref());
-        let stack = stack.map_or(StackId::NONE, |stack| self.names.stack(stack));
-        let bytes = allocation.size_bytes;
-        if allocation.space() == AddressSpace::Physical {
-            let physical = MappablePhysical {
-                bytes,
-                device,
-                stack,
-            };
-            self.physical.insert(allocation.address, physical);
-            return;
-        }
-        let at_gpu = allocation.kind() != MemoryKind::Managed;
-        let Some(segment) = self.segment(device, (bytes, SegmentChange::Whole), stack, at_gpu)
-        else {
-            return;
-        };
-        if let Some(layout) = device.and_then(|device| self.layout(device)) {
-            match allocation.space() {
-                AddressSpace::Arrays => {
-                    let key = (AddressSpace::Arrays, allocation.address);
-                    layout.add_synthetic(key, segment, call.end_ns);
-                }
-                _ => layout.add_segment(allocation.address, segment, call.end_ns),
-            }
-        }
-    }
-
-    /// Adds memory from CUDA and returns its number; `None` if it is empty or on an unknown device.
-    fn segment(
-        &mut self,
-        device: Option<u16>,
-        (bytes, piece): (u64, SegmentChange),
-        stack: StackId,
-        at_gpu: bool,
-    ) -> Option<SnapshotSegment> {
-        self.segments += 1;
-        if device.is_none() {
-            self.nowhere = self.nowhere.saturating_add(bytes);
-        }
-        device.filter(|_| bytes > 0)?;
-        let number = self.segments;
-        let is_torch = self
-            .findings
-            .is_none_or(|findings| findings.is_torch(number, piece));
-        let owner = if is_torch {
-            Owner::PYTORCH
-        } else {
-            self.names.owner_of(stack)
-        };
-        Some(SnapshotSegment {
-            bytes,
-            piece,
-            stack,
-            owner,
-            number,
-            at_gpu,
-        })
-    }
-
-    fn freed(&mut self, call: &Call, allocation: &Allocation) {
-        let key = (allocation.space(), allocation.address);
-        for layout in self.layouts.values_mut() {
-            match allocation.space() {
-                AddressSpace::Device | AddressSpace::Variables => {
-                    layout.remove_segment(allocation.address, call.end_ns);
-                }
-                _ => layout.remove_synthetic(key, call.end_ns),
-            }
-        }
-        if allocation.space() == AddressSpace::Physical {
-            self.physical.remove(&allocation.address);
-        }
-    }
-
-    /// Applies a mapping of physical memory. Memory mapped a second time is still the same memory.
-    fn mapped(&mut self, call: &Call, address: u64) {
-        let Some(process) = self.process() else {
-            return;
-        };
-        let Some((bytes, Some(id))) = process.physical.mapping_at(address) else {
-            return;
-        };
-        let mapped_bytes = process
-            .physical
-            .get(id)
-            .map_or(0, |piece| piece.mapped_bytes);
-        let Some(physical) = self.physical.get(&id).copied() else {
-            return;
-        };
-        if mapped_bytes > physical.bytes {
-            return;
-        }
-        let range = process.physical.range_of(address).unwrap_or(address);
-        // A range reserved before tracing began gets a number that no other has.
-        let range = self.reservations.get(&range).copied().unwrap_or(!range);
-        let piece = (bytes, SegmentChange::Mapped(range));
-        let segment = self.segment(physical.device, piece, physical.stack, true);
-        let layout = physical.device.and_then(|device| self.layout(device));
-        if let (Some(segment), Some(layout)) = (segment, layout) {
-            layout.add_segment(address, segment, call.end_ns);
-        }
-    }
-
-    fn unmapped(&mut self, call: &Call) {
-        for layout in self.layouts.values_mut() {
-            for begin in layout.unmap(call.address, call.size_bytes, call.end_ns) {
-                let process = self.player.state.ledger.process_of(call.pid);
-                // A mapping made since the call was entered stays.
-                if process.is_none_or(|process| process.physical.mapping_at(begin).is_none()) {
-                    layout.remove_segment(begin, call.end_ns);
-                }
-            }
-        }
     }
 
     /// Notes the memory use of the process on each GPU beyond traced memory.

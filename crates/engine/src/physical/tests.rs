@@ -1,0 +1,102 @@
+use super::*;
+
+#[test]
+fn lives_until_the_last_reference_and_the_last_mapping() {
+    let mut memory = PhysicalMemory::default();
+    let (id, _) = memory.create(0x50, 10);
+    assert_eq!(memory.map(0x1000, 64, 0x50, 11), []);
+    assert_eq!(memory.map(0x2000, 64, 0x50, 12), []);
+    memory.retain(0x1030, 0x50, 13);
+    assert_eq!(memory.release(0x50, 14), Released::Held);
+    assert_eq!(memory.release(0x50, 15), Released::Held);
+    assert_eq!(memory.release(0x50, 16), Released::Unknown);
+    let piece = memory.get(id).unwrap();
+    assert_eq!((piece.mapped_bytes, piece.address), (128, Some(0x1000)));
+    assert_eq!(memory.unmap(0x1000, 64, 17), [Released::Held]);
+    assert_eq!(memory.get(id).unwrap().address, Some(0x2000));
+    // A new reference is obtained by address.
+    memory.retain(0x2000, 0x51, 18);
+    assert_eq!(memory.unmap(0x2000, 64, 19), [Released::Held]);
+    assert_eq!(memory.release(0x51, 20), Released::Gone(id));
+}
+
+#[test]
+fn a_handle_is_reused_while_the_old_memory_is_mapped() {
+    let mut memory = PhysicalMemory::default();
+    let (old, _) = memory.create(0x50, 10);
+    memory.map(0x1000, 64, 0x50, 11);
+    assert_eq!(memory.release(0x50, 12), Released::Held);
+    let (new, superseded) = memory.create(0x50, 13);
+    assert_eq!(superseded, Released::Held);
+    assert_eq!(memory.unmap(0x1000, 64, 14), [Released::Gone(old)]);
+    assert_eq!(memory.release(0x50, 15), Released::Gone(new));
+}
+
+#[test]
+fn late_releases_and_unmappings_keep_newer_memory() {
+    let mut memory = PhysicalMemory::default();
+    let (old, _) = memory.create(0x50, 10);
+    // Released at 20, reused at 30, before the release has returned.
+    let (new, superseded) = memory.create(0x50, 30);
+    assert_eq!(superseded, Released::Gone(old));
+    assert_eq!(memory.release(0x50, 20), Released::Held);
+    memory.map(0x1000, 64, 0x50, 40);
+    assert_eq!(memory.unmap(0x1000, 64, 35), []);
+    assert_eq!(memory.unmap(0x1000, 64, 45), [Released::Held]);
+    assert_eq!(memory.release(0x50, 50), Released::Gone(new));
+}
+
+#[test]
+fn unknown_handles_are_ignored() {
+    let mut memory = PhysicalMemory::default();
+    memory.retain(0x9000, 0x60, 10);
+    assert_eq!(memory.release(0x60, 11), Released::Held);
+    assert_eq!(memory.release(0x60, 12), Released::Unknown);
+    memory.create_other(0x70, 13);
+    memory.map(0x1000, 64, 0x70, 14);
+    assert_eq!(memory.release(0x70, 15), Released::Held);
+    assert_eq!(memory.unmap(0x1000, 64, 16), [Released::Held]);
+}
+
+#[test]
+fn reserved_address_space_is_summed_separately() {
+    let mut memory = PhysicalMemory::default();
+    memory.reserve(0x1000, 100, 10);
+    memory.reserve(0x2000, 50, 11);
+    memory.unreserve(0x1000, 12);
+    memory.unreserve(0x7777, 13);
+    assert_eq!(memory.reserved_bytes(), 50);
+    // Released at 20, reserved again at 30, before the call has returned.
+    memory.reserve(0x2000, 70, 30);
+    memory.unreserve(0x2000, 20);
+    assert_eq!(memory.reserved_bytes(), 70);
+}
+
+#[test]
+fn a_reused_handle_drops_all_references() {
+    let mut memory = PhysicalMemory::default();
+    memory.create(0x50, 10);
+    memory.map(0x1000, 64, 0x50, 11);
+    for _ in 0..100_000 {
+        memory.retain(0x1000, 0x50, 12);
+    }
+    memory.create(0x50, 30);
+    for _ in 0..100_001 {
+        assert_eq!(memory.release(0x50, 20), Released::Held);
+    }
+    assert_eq!(memory.release(0x50, 20), Released::Unknown);
+}
+
+#[test]
+fn unmapping_a_hundred_thousand_mappings_is_fast() {
+    let mut memory = PhysicalMemory::default();
+    let (id, _) = memory.create(0x50, 10);
+    let addresses = || (0..100_000).map(|n| 0x10_0000 + n * 64);
+    for address in addresses() {
+        memory.map(address, 64, 0x50, 11);
+    }
+    for address in addresses().take(99_999) {
+        memory.unmap(address, 64, 12);
+        assert!(memory.get(id).unwrap().address > Some(address));
+    }
+}

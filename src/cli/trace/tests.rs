@@ -1,0 +1,109 @@
+use std::fs;
+use std::path::Path;
+
+use clap::Parser;
+
+use super::*;
+
+/// Columns and lines of the screen that `-h` fits on.
+const SCREEN: (usize, usize) = (80, 40);
+
+/// Characters of an option's summary: two lines of help on that screen.
+const SUMMARY: usize = 2 * (SCREEN.0 - 10);
+
+/// Compares `help` with the snapshot in `tests`, or writes that where `GPUPROBE_WRITE_GOLDEN` is set.
+fn assert_snapshot(help: &str, name: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(name);
+    let help = format!("{}\n", help.trim_end());
+    if std::env::var_os("GPUPROBE_WRITE_GOLDEN").is_some() {
+        fs::write(&path, &help).unwrap();
+    }
+    assert_eq!(help, fs::read_to_string(&path).unwrap());
+}
+
+#[test]
+fn long_help_is_the_snapshot() {
+    let help = Cli::command().render_long_help().to_string();
+    assert_snapshot(&help, "help.txt");
+}
+
+#[test]
+fn short_help_is_the_snapshot_and_fits_a_screen() {
+    let help = Cli::command()
+        .term_width(SCREEN.0)
+        .render_help()
+        .to_string();
+    assert_snapshot(&help, "help-short.txt");
+    for line in help.lines() {
+        assert!(line.chars().count() <= SCREEN.0, "{line}");
+    }
+    assert!(help.lines().count() <= SCREEN.1, "{help}");
+}
+
+#[test]
+fn options_have_short_summaries() {
+    let command = Cli::command();
+    for command in command.get_subcommands().chain([&command]) {
+        for option in command.get_arguments() {
+            let summary = option.get_help().unwrap_or_default().to_string();
+            let (command, option) = (command.get_name(), option.get_id());
+            assert!(!summary.is_empty(), "{command}: {option}");
+            assert!(summary.len() <= SUMMARY, "{command}: {option}: {summary}");
+        }
+    }
+}
+
+#[test]
+fn every_option_of_tracing_has_a_heading() {
+    for option in Cli::command().get_arguments() {
+        let is_shown = !option.is_hide_set();
+        let has_heading = option.get_help_heading().is_some();
+        assert_eq!(is_shown, has_heading, "{}", option.get_id());
+    }
+}
+
+#[test]
+fn memory_is_what_is_traced_by_default() {
+    let modes = |words: &[&str]| {
+        Cli::try_parse_from(words)
+            .unwrap()
+            .trace
+            .into_config()
+            .modes
+    };
+    let memleak = Modes {
+        memleak: true,
+        ..Modes::default()
+    };
+    for target in [&["gpuprobe", "-p", "7"][..], &["gpuprobe", "--", "app"]] {
+        assert_eq!(modes(target), memleak);
+        let others = [&target[..1], &["--cudatrace"], &target[1..]].concat();
+        assert!(!modes(&others).memleak);
+    }
+    let alone = Cli::try_parse_from(["gpuprobe"]).unwrap().trace;
+    assert_eq!(alone.default_modes(true), memleak);
+}
+
+#[test]
+fn targets() {
+    let target = |arguments: &[&str]| {
+        let all = ["gpuprobe", "--memleak"].iter().chain(arguments);
+        Cli::try_parse_from(all).map(|cli| cli.trace.into_config().target)
+    };
+    assert_eq!(target(&[]).unwrap(), Target::Everything);
+    for (words, pids) in [
+        (&["--pid", "7"][..], &[7][..]),
+        (&["-p7"], &[7]),
+        (&["-p", "7,8", "--pid", "9"], &[7, 8, 9]),
+    ] {
+        assert_eq!(target(words).unwrap(), Target::Processes(pids.to_vec()));
+    }
+    let command = vec![OsString::from("app"), OsString::from("--pid")];
+    assert_eq!(
+        target(&["--", "app", "--pid"]).unwrap(),
+        Target::Command(command)
+    );
+    assert!(target(&["--pid", "7", "--", "app"]).is_err());
+}
