@@ -108,7 +108,7 @@ shown() {
 
 ensure_build_packages
 ensure_packages clang-format shellcheck python3 libcap2-bin prometheus iproute2 curl openssl runc tmux \
-    nodejs npm chromium
+    nodejs npm chromium patch
 ensure_cargo
 ensure_rust_components rustfmt clippy
 # The tests print the versions of Python that they run with, and fail if these are too few.
