@@ -277,6 +277,11 @@ impl Launches {
         })
     }
 
+    /// Number of [`Self::counted`] launches, about.
+    pub fn counts(&self) -> usize {
+        self.counted.len() + self.settled.len()
+    }
+
     /// The process `id`, as launch keys number it.
     pub fn launcher_of(&self, id: u32) -> Option<&Launcher> {
         self.launchers.get(&id)

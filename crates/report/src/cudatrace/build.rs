@@ -5,9 +5,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::{Cudatrace, GraphReport, KernelReport, LauncherReport};
 use crate::Options;
@@ -20,9 +21,9 @@ use gpuprobe_stacks::symbols;
 /// Builds the report of launches.
 pub(crate) fn build(launches: &Launches, options: &Options) -> Cudatrace {
     let mut report = Cudatrace::default();
-    let mut calls = CallsByRow::new();
+    let mut calls = CallsByRow::default();
     let mut graphs: BTreeMap<u32, GraphReport> = BTreeMap::new();
-    let mut processes = ProcessSums::default();
+    let mut processes = ProcessSums::of(launches.counts());
     for launch in launches.counted() {
         let CountedLaunch { key, counted, .. } = launch;
         let Some(function) = gpuprobe_cuda::function(key.row) else {
@@ -41,15 +42,15 @@ pub(crate) fn build(launches: &Launches, options: &Options) -> Cudatrace {
             continue;
         }
         report.launches += counted.runs;
-        *calls.entry(key.row).or_insert(0) += counted.runs;
+        calls.add(key.row, counted.runs);
         let over = launch.launcher.is_some_and(|l| l.end_reported);
         if !over || options.is_final {
-            processes.of(&launch).add(&launch);
+            processes.add(&launch);
         }
     }
-    report.calls = named(&calls);
+    report.calls = calls.named();
     report.graphs = graphs.into_values().collect();
-    report.list(processes.sums, options);
+    report.list(&processes.sums, options);
     report
 }
 
@@ -84,15 +85,15 @@ pub(crate) fn totals(launches: &Launches) -> Cudatrace {
 
 impl Cudatrace {
     /// Lists the processes, and the largest kernels of each, as `options` limit them.
-    fn list(&mut self, sums: Vec<ProcessSum<'_>>, options: &Options) {
+    fn list(&mut self, sums: &[ProcessSum<'_>], options: &Options) {
         let mut listed = Vec::new();
         for process in sums {
             let mut launcher = process.report(options);
-            let mut kernels: Vec<_> = process.kernels.into_iter().collect();
+            let mut kernels: Vec<_> = process.kernels.iter().map(|(_, sum)| sum).collect();
             let top = options.of_process(launcher.pid).top;
             // Those that were only captured have not run, and are not counted.
             if let Some(top) = top.filter(|top| launcher.kernels > *top as u64) {
-                kernels.select_nth_unstable_by(top, in_order);
+                kernels.select_nth_unstable_by(top, |a, b| in_order(a, b));
                 let omitted = kernels.drain(top..);
                 launcher.omitted_kernels = omitted.len() as u64;
                 launcher.omitted_launches = omitted.map(|(_, sum)| sum.runs).sum();
@@ -108,14 +109,35 @@ impl Cudatrace {
         });
         let kernels = listed.into_iter();
         self.kernels = kernels
-            .map(|(_, kernel)| report_of(&kernel, options))
+            .map(|(_, kernel)| report_of(kernel, options))
             .collect();
         self.processes.sort_by_key(|p| (Reverse(p.launches), p.pid));
     }
 }
 
-/// Launches that ran, by row of the function table.
-type CallsByRow = BTreeMap<u16, u64>;
+/// Launches that ran, by row of the function table. There are a handful.
+#[derive(Default)]
+struct CallsByRow(Vec<(u16, u64)>);
+
+impl CallsByRow {
+    fn add(&mut self, row: u16, runs: u64) {
+        match self.0.iter_mut().find(|(known, _)| *known == row) {
+            Some((_, sum)) => *sum += runs,
+            None => self.0.push((row, runs)),
+        }
+    }
+
+    /// The functions in the order of the table.
+    fn named(&self) -> Vec<(&'static str, u64)> {
+        let mut calls = self.0.clone();
+        calls.sort_unstable();
+        let named = calls
+            .iter()
+            .filter_map(|&(row, runs)| Some((gpuprobe_cuda::function(row)?.symbol, runs)));
+        named.filter(|(_, runs)| *runs > 0).collect()
+    }
+}
+
 /// A kernel of a process: its mangled name; without one, its handle.
 type KernelKey<'a> = (Option<&'a Arc<str>>, u64);
 type KernelSum<'a> = (KernelKey<'a>, KernelCounts<'a>);
@@ -141,49 +163,68 @@ struct ProcessSum<'a> {
     id: u32,
     launcher: Option<&'a Launcher>,
     calls: CallsByRow,
-    kernels: HashMap<KernelKey<'a>, KernelCounts<'a>>,
+    /// With the hashes of their keys: names are long.
+    kernels: HashTable<(u64, KernelSum<'a>)>,
 }
 
-#[derive(Default)]
 struct ProcessSums<'a> {
     sums: Vec<ProcessSum<'a>>,
     places: HashMap<u32, usize>,
+    hasher: DefaultHashBuilder,
+    /// Number of launch counts of all processes.
+    counts: usize,
 }
 
 impl<'a> ProcessSums<'a> {
-    /// The sums of the process of `launch`.
-    fn of(&mut self, launch: &CountedLaunch<'a>) -> &mut ProcessSum<'a> {
+    fn of(counts: usize) -> Self {
+        Self {
+            sums: Vec::new(),
+            places: HashMap::new(),
+            hasher: DefaultHashBuilder::default(),
+            counts,
+        }
+    }
+
+    fn add(&mut self, launch: &CountedLaunch<'a>) {
         let id = launch.key.process;
+        // In most runs there is only one process.
+        let expected = if self.sums.is_empty() { self.counts } else { 0 };
         let place = *self.places.entry(id).or_insert_with(|| {
             self.sums.push(ProcessSum {
                 id,
                 launcher: launch.launcher,
-                calls: CallsByRow::new(),
-                kernels: HashMap::new(),
+                calls: CallsByRow::default(),
+                kernels: HashTable::with_capacity(expected),
             });
             self.sums.len() - 1
         });
-        &mut self.sums[place]
+        self.sums[place].add(launch, &self.hasher);
     }
 }
 
 impl<'a> ProcessSum<'a> {
-    fn add(&mut self, launch: &CountedLaunch<'a>) {
+    fn add(&mut self, launch: &CountedLaunch<'a>, hasher: &DefaultHashBuilder) {
         let CountedLaunch { key, counted, .. } = *launch;
-        *self.calls.entry(key.row).or_insert(0) += counted.runs;
+        self.calls.add(key.row, counted.runs);
         let handle = if launch.mangled.is_none() {
             key.handle
         } else {
             0
         };
-        let kernel = self.kernels.entry((launch.mangled, handle));
-        let sum = kernel.or_insert(KernelCounts {
+        let kernel = (launch.mangled, handle);
+        let hash = hasher.hash_one(kernel);
+        let is_same =
+            |(of_other, (other, _)): &(u64, KernelSum<'_>)| *of_other == hash && *other == kernel;
+        let place = self.kernels.entry(hash, is_same, |(hash, _)| *hash);
+        let new = || KernelCounts {
             launcher: launch.launcher,
             runs: 0,
             captured: 0,
             recent: 0,
             most: (key, counted),
-        });
+        };
+        let entry = place.or_insert_with(|| (hash, (kernel, new())));
+        let (_, (_, sum)) = entry.into_mut();
         sum.runs += counted.runs;
         sum.captured += counted.captured;
         sum.recent += counted.runs.saturating_sub(counted.runs_reported);
@@ -197,10 +238,10 @@ impl<'a> ProcessSum<'a> {
 
     /// The process without omitted kernels.
     fn report(&self, options: &Options) -> LauncherReport {
-        let sums = || self.kernels.values();
+        let sums = || self.kernels.iter().map(|(_, (_, sum))| sum);
         LauncherReport {
             launches: sums().map(|sum| sum.runs).sum(),
-            calls: named(&self.calls),
+            calls: self.calls.named(),
             kernels: sums().filter(|sum| sum.runs > 0).count() as u64,
             per_second: per_second(sums().map(|sum| sum.recent).sum(), options),
             ..launcher_report(self.id, self.launcher)
@@ -229,13 +270,6 @@ fn launcher_report(id: u32, launcher: Option<&Launcher>) -> LauncherReport {
 
 fn per_second(recent: u64, options: &Options) -> f64 {
     recent as f64 / options.since_last.as_secs_f64().max(1e-9)
-}
-
-fn named(calls: &CallsByRow) -> Vec<(&'static str, u64)> {
-    let named = calls
-        .iter()
-        .filter_map(|(&row, &runs)| Some((gpuprobe_cuda::function(row)?.symbol, runs)));
-    named.filter(|(_, runs)| *runs > 0).collect()
 }
 
 fn report_of(((mangled, _), sum): &KernelSum<'_>, options: &Options) -> KernelReport {
