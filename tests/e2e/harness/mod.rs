@@ -8,6 +8,8 @@ pub(crate) mod gpuprobe;
 pub(crate) mod nvml;
 pub(crate) mod objects;
 #[cfg(feature = "serve")]
+pub(crate) mod prometheus;
+#[cfg(feature = "serve")]
 pub(crate) mod receiver;
 pub(crate) mod report;
 mod root;

@@ -5,8 +5,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::prometheus::{Prometheus, delivered, work};
+use super::prometheus::work;
 use crate::harness::gpuprobe::BINARY;
+use crate::harness::prometheus::{Prometheus, delivered};
 use crate::harness::served::Served;
 use crate::harness::{Backend, Truth, Workload};
 

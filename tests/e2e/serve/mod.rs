@@ -6,6 +6,7 @@ mod containers;
 mod encryption;
 mod hosts;
 mod otlp;
+mod otlp_prometheus;
 mod profiles;
 mod prometheus;
 mod push;
