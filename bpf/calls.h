@@ -263,9 +263,20 @@ static __always_inline bool gp_read_written(const volatile struct gp_recipe *rec
 	return true;
 }
 
-/* Sets the times of a returned call. A block exists from the return of its allocation to
- * the entry of its free: if no duration is needed, the other times are not read. */
-static __always_inline void gp_fill_times(struct gp_call *call, struct gp_frame *frame)
+/* What is computed of a returned call before its record is reserved: with branches there,
+ * it would be verified once for each size of the record. */
+struct gp_computed {
+	__u64 start_ns;
+	__u64 end_ns;
+	__u64 stack;
+	__s32 device;
+	__u32 context;
+	__u32 flags;
+};
+
+/* The times of a returned call. A block exists from the return of its allocation to the
+ * entry of its free: if no duration is needed, the other times are not read. */
+static __always_inline void gp_compute_times(struct gp_computed *call, struct gp_frame *frame)
 {
 	call->start_ns = frame->start_ns;
 	if (!call_durations && frame->op == GP_OP_FREE)
@@ -276,12 +287,9 @@ static __always_inline void gp_fill_times(struct gp_call *call, struct gp_frame 
 		call->start_ns = call->end_ns;
 }
 
-/* Fills in what records of all sizes have. It is copied into them: filled in there, it
- * would be verified once for each size. */
-static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread *thread,
-					 const volatile struct gp_recipe *recipe,
-					 struct gp_frame *frame, struct gp_written *written,
-					 __s32 result, __u32 tid)
+static __always_inline void gp_compute(struct gp_computed *call, struct gp_thread *thread,
+				       const volatile struct gp_recipe *recipe,
+				       struct gp_frame *frame, __s32 result)
 {
 	bool on_stream = gp_is_memory(frame->op) && recipe->stream.place != GP_PLACE_NONE;
 	struct gp_process *process = NULL;
@@ -290,13 +298,7 @@ static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread 
 
 	if (on_stream || frame->op == GP_OP_CAPTURE_END)
 		process = gp_find_capturing(thread->tgid);
-	call->row = frame->row;
-	call->result = result;
-	call->tgid = thread->tgid;
-	call->tid = tid;
-	gp_fill_times(call, frame);
-	call->address = written->address;
-	call->size = written->size;
+	gp_compute_times(call, frame);
 	if (recipe->device.place != GP_PLACE_NONE)
 		call->device = frame->device;
 	else
@@ -320,6 +322,24 @@ static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread 
 		call->context = capture->number;
 		process->graph_memory = 1;
 	}
+}
+
+static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread *thread,
+					 struct gp_frame *frame, struct gp_written *written,
+					 struct gp_computed *computed, __s32 result, __u32 tid)
+{
+	call->row = frame->row;
+	call->result = result;
+	call->tgid = thread->tgid;
+	call->tid = tid;
+	call->start_ns = computed->start_ns;
+	call->end_ns = computed->end_ns;
+	call->address = written->address;
+	call->size = written->size;
+	call->device = computed->device;
+	call->context = computed->context;
+	call->flags = computed->flags;
+	call->stack = computed->stack;
 }
 
 static __always_inline void gp_fill_detail(struct gp_detail *detail, struct gp_thread *thread,
@@ -363,7 +383,8 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 {
 	const volatile struct gp_recipe *recipe = &recipes[frame->row & (GP_MAX_ROWS - 1)];
 	struct gp_written written = {.address = frame->address, .size = frame->size};
-	struct gp_call call = {}, *plain;
+	struct gp_computed computed;
+	struct gp_call *call;
 	struct gp_detail *detail;
 	struct gp_named *named;
 	long length = 0;
@@ -374,13 +395,13 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 		gp_count(unreadable);
 		return;
 	}
-	gp_fill_call(&call, thread, recipe, frame, &written, result, tid);
+	gp_compute(&computed, thread, recipe, frame, result);
 	unread = gp_unread(memory_ring);
 	if (recipe->flags & GP_NAMED) {
 		if (!gp_reserve_call(named, thread->user, unread))
 			return;
-		call.type = GP_RECORD_NAMED;
-		named->detail.call = call;
+		gp_fill_call(&named->detail.call, thread, frame, &written, &computed, result, tid);
+		named->detail.call.type = GP_RECORD_NAMED;
 		gp_fill_detail(&named->detail, thread, recipe, frame, &written);
 		length = bpf_probe_read_user_str(named->name, GP_SYMBOL_LEN, (void *)frame->stream);
 		named->name_bytes = length > 0 ? length : 0;
@@ -390,16 +411,16 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 	} else if (recipe->flags & GP_DETAILED) {
 		if (!gp_reserve_call(detail, thread->user, unread))
 			return;
-		call.type = GP_RECORD_DETAIL;
-		detail->call = call;
+		gp_fill_call(&detail->call, thread, frame, &written, &computed, result, tid);
+		detail->call.type = GP_RECORD_DETAIL;
 		gp_fill_detail(detail, thread, recipe, frame, &written);
 		bpf_ringbuf_submit(detail, gp_call_flags(result, unread));
 	} else {
-		if (!gp_reserve_call(plain, thread->user, unread))
+		if (!gp_reserve_call(call, thread->user, unread))
 			return;
-		call.type = GP_RECORD_CALL;
-		*plain = call;
-		bpf_ringbuf_submit(plain, gp_call_flags(result, unread));
+		gp_fill_call(call, thread, frame, &written, &computed, result, tid);
+		call->type = GP_RECORD_CALL;
+		bpf_ringbuf_submit(call, gp_call_flags(result, unread));
 	}
 }
 
