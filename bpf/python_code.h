@@ -148,31 +148,15 @@ __noinline __u32 gp_send_python_code(__u32 tid, __u32 tgid, __u32 process, __u32
 	return is_sent;
 }
 
-/* Sends the code objects of the thread's walk. False if the ring is full. A global
- * function: the verifier follows its loop once. */
-__noinline __u32 gp_send_python_codes(__u32 tid, __u32 tgid, __u32 process)
-{
-	struct gp_python_walk *walk;
-
-	if (!take_python)
-		return 0;
-	walk = bpf_map_lookup_elem(&python_walks, &tid);
-	if (!walk)
-		return 0;
-	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++)
-		if (!gp_send_python_code(tid, tgid, process, i))
-			return 0;
-	return 1;
-}
-
 /* Sends the thread's walk and its code objects; false if the ring is full. */
 static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 tid, __u32 tgid,
 					   __u32 process, __u64 native, __u64 id)
 {
 	struct gp_python_stack *stack;
 
-	if (!gp_send_python_codes(tid, tgid, process))
-		return false;
+	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++)
+		if (!gp_send_python_code(tid, tgid, process, i))
+			return false;
 	stack = gp_reserve(stack_ring, GP_RING_STACKS, walk->user, struct gp_python_stack,
 			   gp_unread(stack_ring));
 	if (!stack)

@@ -41,13 +41,9 @@ const MAX_PID: u64 = 1 << 22;
 const MAX_SIZE: u64 = 1 << 48;
 
 impl Process {
-    /// Applies a successful call. `shared` returns the memory that a traced process
-    /// exported under an IPC handle of 64 bytes.
-    pub(super) fn apply(
-        &mut self,
-        call: &Call,
-        shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<Export>,
-    ) -> Effect {
+    /// Applies a successful call. `shared` is the memory that a traced process exported, if the call
+    /// opens or imports it.
+    pub(super) fn apply(&mut self, call: &Call, shared: Option<Export>) -> Effect {
         if self.full().refuses(call.function.op) {
             return self.drop_call(call);
         }
@@ -122,11 +118,7 @@ impl Process {
         self.add(Allocation::new(&NewAllocation { context, ..new }));
     }
 
-    fn allocate(
-        &mut self,
-        call: &Call,
-        shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<Export>,
-    ) -> Effect {
+    fn allocate(&mut self, call: &Call, shared: Option<Export>) -> Effect {
         if call.address == 0 {
             return Effect::Allocated;
         }
@@ -140,10 +132,9 @@ impl Process {
                     Layer::Driver | Layer::Framework => arrays::of_driver(values),
                 };
             }
-            (MemoryKind::Imported, Some(values)) => {
-                let export = shared(values);
-                new.size_bytes = export.as_ref().map_or(0, |export| export.size_bytes);
-                exporter = export.map(|export| export.exporter);
+            (MemoryKind::Imported, Some(_)) => {
+                new.size_bytes = shared.as_ref().map_or(0, |export| export.size_bytes);
+                exporter = shared.map(|export| export.exporter);
             }
             (MemoryKind::Async, _) => {
                 let pool = self.pools.slot(call.value(0), new.place);
@@ -261,11 +252,7 @@ impl Process {
     }
 
     /// Opens IPC memory of another process. Memory opened twice has the same address.
-    fn open(
-        &mut self,
-        call: &Call,
-        shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<Export>,
-    ) -> Effect {
+    fn open(&mut self, call: &Call, shared: Option<Export>) -> Effect {
         let times = self.opened.entry(call.address).or_default();
         *times += 1;
         if *times == 1 {
@@ -275,11 +262,10 @@ impl Process {
                 .map_or([0; gpuprobe_cuda::EXTRA], |d| d.values);
             let mut new = self.new_of(call);
             new.space = AddressSpace::Shared;
-            let export = shared(&values);
-            let size = export.as_ref().map(|export| export.size_bytes);
+            let size = shared.as_ref().map(|export| export.size_bytes);
             new.size_bytes = size.or_else(|| size_in_name(&values)).unwrap_or(0);
             self.enter(call, new);
-            if let Some(export) = export {
+            if let Some(export) = shared {
                 let key = key(AddressSpace::Shared, call.address);
                 self.imports.enter(key, export.exporter);
             }

@@ -23,7 +23,7 @@ use super::process_table::Living;
 use super::shares::{UserShares, UserUsage};
 use super::totals::MemorySums;
 use super::{CallSite, Identity};
-use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, Op};
+use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, MemoryKind, Op};
 use gpuprobe_model::UserLoss;
 use gpuprobe_model::event::{AboutMemory, Call, Event, Task};
 use gpuprobe_model::stack::CallStack;
@@ -292,15 +292,14 @@ impl Ledger {
         }
         let (known, is_enabled) = (self.changes.list.len(), self.changes.is_enabled);
         self.changes.is_enabled |= self.addresses.is_some();
-        let shared = std::mem::take(&mut self.shared);
+        let shared = self.shared_by(call);
         let effect = self.account(call.pid, call.end_ns, |process| {
-            let effect = process.apply(call, |name| shared.get(name).cloned());
+            let effect = process.apply(call, shared);
             if is_enabled {
                 process.finish_changes();
             }
             effect
         });
-        self.shared = shared;
         self.changes.is_enabled = is_enabled;
         if let Some(addresses) = &mut self.addresses {
             addresses.apply(call, &self.changes.list[known..]);
@@ -322,6 +321,15 @@ impl Ledger {
         }
     }
 
+    /// The exported memory that the call opens or imports, if a traced process has exported it: under an IPC handle
+    /// of 64 bytes.
+    fn shared_by(&self, call: &Call) -> Option<Export> {
+        let function = call.function;
+        let opens = function.op == Op::ShareOpen || function.kind == MemoryKind::Imported;
+        let detail = call.detail.as_deref().filter(|_| opens)?;
+        self.shared.get(&detail.values).cloned()
+    }
+
     /// Applies `change` to the live process `pid`, and updates the sums over all processes.
     pub(super) fn account<T>(
         &mut self,
@@ -329,16 +337,26 @@ impl Ledger {
         time_ns: u64,
         change: impl FnOnce(&mut Process) -> T,
     ) -> T {
-        let (peaks, mut changes) = (self.peaks, std::mem::take(&mut self.changes));
-        let (effect, before, after) = self.keep(pid, |process| {
+        let peaks = self.peaks;
+        // Those of a process are empty otherwise, and not recorded.
+        let changes = self
+            .changes
+            .is_enabled
+            .then(|| std::mem::take(&mut self.changes));
+        let records = changes.is_some();
+        let (effect, before, after, changes) = self.keep(pid, |process| {
             let before = process.totals.sums.gpu.bytes;
             process.sites.after_peak(peaks, time_ns);
-            std::mem::swap(&mut process.changes, &mut changes);
+            if let Some(changes) = changes {
+                process.changes = changes;
+            }
             let effect = change(process);
-            std::mem::swap(&mut process.changes, &mut changes);
-            (effect, before, process.totals.sums.gpu.bytes)
+            let changes = records.then(|| std::mem::take(&mut process.changes));
+            (effect, before, process.totals.sums.gpu.bytes, changes)
         });
-        self.changes = changes;
+        if let Some(changes) = changes {
+            self.changes = changes;
+        }
         self.live_bytes = self.live_bytes.saturating_sub(before).saturating_add(after);
         if self.live_bytes > self.peak_bytes {
             self.note_peak(time_ns);

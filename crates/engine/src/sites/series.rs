@@ -30,17 +30,22 @@ impl Windows {
         UNIT_NS << self.shift
     }
 
+    /// How many widths are in this time: without a division by a number that the compiler does not know.
+    fn widths(self, time_ns: u64) -> u64 {
+        (time_ns / UNIT_NS) >> self.shift
+    }
+
     /// The window of this time, which is not after the latest that was seen.
     fn index(self, time_ns: u64) -> u8 {
         let since = time_ns.saturating_sub(self.begin_ns.unwrap_or(time_ns));
-        (since / self.width_ns()).min(MAX_WINDOWS as u64 - 1) as u8
+        self.widths(since).min(MAX_WINDOWS as u64 - 1) as u8
     }
 
     /// It is this late.
     pub(crate) fn reach(&mut self, now_ns: u64) {
         let begin_ns = *self.begin_ns.get_or_insert(now_ns);
         let since = now_ns.saturating_sub(begin_ns);
-        while since / self.width_ns() >= MAX_WINDOWS as u64 && self.shift < MAX_SHIFT {
+        while self.widths(since) >= MAX_WINDOWS as u64 && self.shift < MAX_SHIFT {
             self.shift += 1;
         }
     }
@@ -154,10 +159,9 @@ impl Series {
     fn at(&mut self, all: Windows, time_ns: u64) -> &mut Window {
         self.widen(all.shift);
         let index = all.index(time_ns);
-        let place = match self.windows.last() {
-            Some(last) if last.index < index => self.windows.len(),
-            _ => self.windows.partition_point(|w| w.index < index),
-        };
+        // Mostly the last, or the one before.
+        let before = self.windows.iter().rposition(|w| w.index < index);
+        let place = before.map_or(0, |before| before + 1);
         if self.windows.get(place).is_none_or(|w| w.index != index) {
             let new = Window {
                 index,
