@@ -21,7 +21,8 @@ pub(crate) fn lost_in_text(gpuprobe: &mut Gpuprobe, what: &str) -> u64 {
     gpuprobe.wait();
     let shown = fs::read_to_string(&gpuprobe.reports).unwrap();
     let line = shown.lines().rfind(|line| line.starts_with("LOST EVENTS"));
-    lost_in(line.expect("a line about losses"), what)
+    let line = line.unwrap_or_else(|| panic!("no line about losses: {shown}"));
+    lost_in(line, what)
 }
 
 /// The losses on standard error, where reports are in CSV.
@@ -29,7 +30,8 @@ pub(crate) fn lost_in_csv(gpuprobe: &mut Gpuprobe, what: &str) -> u64 {
     let said = gpuprobe.said();
     let mut lines = said.iter().rev();
     let line = lines.find(|line| line.starts_with("gpuprobe: lost events: "));
-    lost_in(line.expect("a line about losses"), what)
+    let line = line.unwrap_or_else(|| panic!("no line about losses: {said:#?}"));
+    lost_in(line, what)
 }
 
 /// Suspends gpuprobe, so that new events stay in the rings.

@@ -61,12 +61,12 @@ fn root_launches_beyond_a_full_map_are_counted_exactly_and_shown() {
     text.wait();
     let shown = fs::read_to_string(&text.reports).unwrap();
     let line = shown.lines().find(|l| l.starts_with("LOST EVENTS"));
-    let line = line.expect("a line about losses");
+    let line = line.unwrap_or_else(|| panic!("no line about losses: {shown}"));
     assert!(lost_in(line) >= 2 * (KERNELS - ROOM), "{line}");
 
     let said = csv.said();
     let line = said.iter().find(|l| l.contains("lost events"));
-    let line = line.expect("a line about losses");
+    let line = line.unwrap_or_else(|| panic!("no line about losses: {said:#?}"));
     assert!(lost_in(line) >= 2 * (KERNELS - ROOM), "{line}");
 }
 
