@@ -1,5 +1,7 @@
 //! A real Prometheus that metrics are pushed to by OTLP has what another one scrapes.
 
+#![allow(clippy::print_stdout)] // scripts/check-otlp.sh shows the figures
+
 use std::collections::BTreeMap;
 
 use serde_json::Value;
