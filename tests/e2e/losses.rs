@@ -21,7 +21,12 @@ pub(crate) fn lost_in_text(gpuprobe: &mut Gpuprobe, what: &str) -> u64 {
     gpuprobe.wait();
     let shown = fs::read_to_string(&gpuprobe.reports).unwrap();
     let line = shown.lines().rfind(|line| line.starts_with("LOST EVENTS"));
-    let line = line.unwrap_or_else(|| panic!("no line about losses: {shown}"));
+    let line = line.unwrap_or_else(|| {
+        panic!(
+            "no line about losses: {shown} {:#?}",
+            gpuprobe.stderr.so_far()
+        )
+    });
     lost_in(line, what)
 }
 
