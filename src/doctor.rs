@@ -24,7 +24,7 @@ use gpuprobe_stacks::functions::FunctionInFile;
 use gpuprobe_stacks::instruction::FirstInstruction;
 use gpuprobe_stacks::python::check::{self, Checked};
 use gpuprobe_stacks::python::process::Interpreters;
-use gpuprobe_stacks::reader::{FileReader, ReaderHost, ReaderKind};
+use gpuprobe_stacks::reader::{FileReader, ProcessReader, ReaderHost, ReaderKind};
 use verdict::{MachineFacts, verdict};
 
 /// Prints one line per fact, with function names if `verbose`, and a verdict. The exit status is 0
@@ -272,12 +272,15 @@ fn check_process(lines: &mut DoctorLines, pid: u32) -> io::Result<()> {
 
 /// Checks whether stacks of the process have Python frames.
 fn check_python(lines: &mut DoctorLines, pid: u32) -> io::Result<()> {
-    let mut spaces = AddressSpaces::new(lines.reader.clone());
+    let mut spaces = AddressSpaces::new(
+        lines.reader.clone(),
+        ProcessReader::new(ReaderHost::Process),
+    );
     spaces.refresh(pid);
     let Some(found) = Interpreters::default().find(pid, &spaces) else {
         return Ok(());
     };
-    let checked = found.and_then(|running| Ok((check::check(pid, &running)?, running)));
+    let checked = found.and_then(|running| Ok((check::check(pid, &running, &spaces)?, running)));
     match checked {
         Ok((Checked::Threads(count), running)) => {
             let version = running.interpreter().layout.version;

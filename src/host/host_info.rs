@@ -13,7 +13,7 @@ use gpuprobe_model::event::Task;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_os::budget::MappingBudget;
 use gpuprobe_os::proc::Mapping;
-use gpuprobe_stacks::reader::FileReader;
+use gpuprobe_stacks::reader::{FileReader, ProcessReader};
 use gpuprobe_stacks::symbols::HostFiles;
 
 /// How long the mappings of a process stay valid.
@@ -32,6 +32,7 @@ pub struct ProcFs {
     users: RefCell<Users>,
     /// The executables and libraries of processes.
     files: RefCell<HostFiles>,
+    processes: ProcessReader,
 }
 
 /// Maximum number of unmapped pages in the cache, per process.
@@ -125,11 +126,12 @@ struct MappedRange {
 }
 
 impl ProcFs {
-    /// Host info of this host; files of programs are read by `reader`.
-    pub fn open(reader: FileReader) -> Self {
+    /// Host info of this host; files of programs are read by `reader`, processes by `processes`.
+    pub fn open(reader: FileReader, processes: ProcessReader) -> Self {
         Self {
             nvml: Nvml::open(),
             files: RefCell::new(HostFiles::new(reader)),
+            processes,
             ..Self::default()
         }
     }
@@ -146,7 +148,8 @@ impl World for ProcFs {
         self.files.borrow_mut().forget(task.pid);
         let mut cgroups = self.cgroups.borrow_mut();
         let mut users = self.users.borrow_mut();
-        identity::of(task, self.nvml.as_ref(), &mut cgroups, &mut users)
+        let nvml = self.nvml.as_ref();
+        identity::of(task, nvml, &mut cgroups, &mut users, &self.processes)
     }
 
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String> {

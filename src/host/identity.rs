@@ -3,7 +3,6 @@
 mod cgroups;
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Once;
 
 use nix::unistd::User;
@@ -16,19 +15,43 @@ use gpuprobe_model::event::{MAX_DEVICES, Task};
 use gpuprobe_model::identity::DeviceIdentity;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_os::proc;
+use gpuprobe_stacks::reader::ProcessReader;
+
+/// Variables of the environment that choose GPUs.
+const VARIABLES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"];
 
 /// The identity of process `task`, as far as known. The process may have ended.
-pub fn of(task: &Task, nvml: Option<&Nvml>, cgroups: &mut Cgroups, users: &mut Users) -> Identity {
+pub fn of(
+    task: &Task,
+    nvml: Option<&Nvml>,
+    cgroups: &mut Cgroups,
+    users: &mut Users,
+    processes: &ProcessReader,
+) -> Identity {
     let pid = task.pid;
     let cgroup = cgroup(pid).or_else(|| cgroups.path_of(task.cgroup));
+    let all_gpus = nvml.map_or(&[][..], |nvml| &nvml.gpus);
+    let minors: Vec<_> = all_gpus.iter().filter_map(|gpu| gpu.minor).collect();
+    let facts = processes.facts(pid, task.uid, &VARIABLES, &minors);
+    let variable = |name: &str| {
+        let index = VARIABLES.iter().position(|known| *known == name)?;
+        let value = facts.variables.get(index)?.as_ref()?;
+        Some(String::from_utf8_lossy(value).into_owned())
+    };
+    let visible = variable("CUDA_VISIBLE_DEVICES");
+    let by_bus = variable("CUDA_DEVICE_ORDER").is_some_and(|order| order == "PCI_BUS_ID");
+    let devices = |nvml: &Nvml| {
+        let reachable = reachable(&nvml.gpus, &facts.gpus);
+        devices(&reachable, visible.as_deref(), by_bus, nvml)
+    };
     Identity {
         user: users.name(task.uid),
-        command: command(pid),
-        single_gpu: gpus::single_for(pid),
+        command: command(&facts.command_line),
+        single_gpu: gpus::is_single(visible.as_deref()),
         container_pid: Some(task.inner_pid).filter(|&inner| inner != 0 && inner != pid),
         container: cgroup.as_deref().and_then(container_in).map(str::to_owned),
         cgroup,
-        devices: nvml.map_or(Vec::new(), |nvml| devices(pid, nvml)),
+        devices: nvml.map_or(Vec::new(), devices),
     }
 }
 
@@ -47,9 +70,9 @@ impl Users {
 /// Maximum number of characters of a command line.
 const MAX_COMMAND: usize = 256;
 
-/// The command line of process `pid`; `None` if it has ended.
-fn command(pid: u32) -> Option<String> {
-    let bytes = proc::short(pid, "cmdline").ok()?;
+/// A command line of these words, each terminated by a zero byte; `None` if there are none: the process has
+/// ended.
+fn command(bytes: &[u8]) -> Option<String> {
     let words = bytes
         .split(|&byte| byte == 0)
         .filter(|word| !word.is_empty());
@@ -85,26 +108,25 @@ fn cgroup_in(lines: &str) -> Option<String> {
 const MAX_NAME: usize = 96;
 
 /// The GPUs of a process in the order in which CUDA numbers them.
-fn devices(pid: u32, nvml: &Nvml) -> Vec<DeviceIdentity> {
-    let reachable: Vec<_> = reachable(pid, &nvml.gpus);
-    let visible = gpus::variable(pid, "CUDA_VISIBLE_DEVICES");
+fn devices(
+    reachable: &[Gpu],
+    visible: Option<&str>,
+    by_bus: bool,
+    nvml: &Nvml,
+) -> Vec<DeviceIdentity> {
     // By default CUDA orders the devices by speed, which is known only if all are of one model.
-    let by_bus = gpus::variable(pid, "CUDA_DEVICE_ORDER").is_some_and(|o| o == "PCI_BUS_ID");
     let alike = reachable
         .windows(2)
         .all(|pair| pair[0].name == pair[1].name);
-    choose(&reachable, visible.as_deref(), by_bus || alike, |uuid| {
+    choose(reachable, visible, by_bus || alike, |uuid| {
         nvml.parent_of(uuid)
     })
 }
 
 /// The GPUs with device nodes in the process's root: a container may have some only.
-fn reachable(pid: u32, gpus: &[Gpu]) -> Vec<Gpu> {
-    let there = |gpu: &&Gpu| {
-        let node = gpu.minor.map(|n| format!("/proc/{pid}/root/dev/nvidia{n}"));
-        node.is_some_and(|node| Path::new(&node).exists())
-    };
-    let some: Vec<_> = gpus.iter().filter(there).cloned().collect();
+fn reachable(gpus: &[Gpu], minors: &[u32]) -> Vec<Gpu> {
+    let is_there = |gpu: &&Gpu| gpu.minor.is_some_and(|minor| minors.contains(&minor));
+    let some: Vec<_> = gpus.iter().filter(is_there).cloned().collect();
     if some.is_empty() { gpus.to_vec() } else { some }
 }
 

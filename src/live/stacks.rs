@@ -24,7 +24,7 @@ use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_recording::log::Note;
 use gpuprobe_stacks::python::line_store::PythonLine;
 use gpuprobe_stacks::python::process::Running;
-use gpuprobe_stacks::reader::{FileReader, ReaderHost};
+use gpuprobe_stacks::reader::{FileReader, ProcessReader, ReaderHost};
 use gpuprobe_stacks::store::Taken;
 use gpuprobe_stacks::symbols::{ProcessFiles, ResolvedFrames, Service, SymbolRequest};
 
@@ -82,9 +82,10 @@ impl StackState {
         is_recording: bool,
         with_python: bool,
         reader: FileReader,
+        memory: ProcessReader,
     ) -> anyhow::Result<Self> {
         Ok(Self {
-            store: Taken::new(with_python, reader),
+            store: Taken::new(with_python, reader, memory),
             service: Service::start(ReaderHost::Process)?,
             files: HashMap::new(),
             entered: HashMap::new(),

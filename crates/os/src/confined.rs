@@ -77,11 +77,21 @@ const FOR_CONNECTIONS: &[c_long] = &[
     libc::SYS_eventfd2,
 ];
 
+/// Further calls for a process that inspects others.
+const FOR_INSPECTION: &[c_long] = &[
+    libc::SYS_openat,
+    libc::SYS_statx,
+    libc::SYS_newfstatat,
+    libc::SYS_process_vm_readv,
+];
+
 /// Connections of a confined process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConfinedRole {
     /// None: it reads files.
     Reader,
+    /// None: it opens files in `/proc` and reads memory, with the capabilities of [`privileges::LOOK`].
+    Inspector,
     /// It answers those to a socket that it was given, and can make no socket.
     Server,
     /// It connects to servers whose addresses it knows. It can listen nowhere, and make sockets of [`DOMAINS`] only:
@@ -94,6 +104,7 @@ impl ConfinedRole {
     fn calls(self) -> Vec<c_long> {
         let first = match self {
             Self::Reader => return Vec::new(),
+            Self::Inspector => return FOR_INSPECTION.to_vec(),
             Self::Server => libc::SYS_accept4,
             Self::Client => libc::SYS_connect,
         };
@@ -162,6 +173,14 @@ pub fn confine(data_bytes: u64) -> Result<()> {
     confine_to(data_bytes, ConfinedRole::Reader)
 }
 
+/// [`confine`] for a process that inspects others: it keeps the capabilities for that, and opens files.
+///
+/// # Errors
+/// Returns the kernel's error.
+pub fn confine_inspector(data_bytes: u64) -> Result<()> {
+    confine_to(data_bytes, ConfinedRole::Inspector)
+}
+
 /// [`confine`] for a process that answers connections to a listening socket that it has received. Its standard error
 /// may be a file.
 ///
@@ -210,13 +229,17 @@ fn confine_to(data_bytes: u64, role: ConfinedRole) -> Result<()> {
         setrlimit(resource, limit, limit).with_context(|| format!("cannot limit {resource:?}"))?;
     }
     // What others say on standard error may go to a file.
-    if role == ConfinedRole::Reader {
+    if matches!(role, ConfinedRole::Reader | ConfinedRole::Inspector) {
         setrlimit(Resource::RLIMIT_FSIZE, 0, 0).context("cannot forbid writing to files")?;
     }
     let (_, hard) = nix::sys::resource::getrlimit(Resource::RLIMIT_NOFILE)?;
     let files = hard.min(FILES);
     setrlimit(Resource::RLIMIT_NOFILE, files, files).context("cannot limit open files")?;
-    privileges::keep_only(&[])?;
+    let kept: &[&[_]] = match role {
+        ConfinedRole::Inspector => &[privileges::LOOK],
+        ConfinedRole::Reader | ConfinedRole::Server | ConfinedRole::Client => &[],
+    };
+    privileges::keep_only(kept)?;
     let flags = SaFlags::SA_SIGINFO | SaFlags::SA_NODEFER;
     let action = SigAction::new(SigHandler::SigAction(on_path), flags, SigSet::empty());
     // SAFETY: `on_path` is async-signal-safe.

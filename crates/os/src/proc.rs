@@ -16,6 +16,10 @@ const MAX_MAPS: u64 = 64 << 20;
 /// Bytes that are read of an environment: `exec` passes 6 MiB at most, but afterwards a process can
 /// declare any part of its memory its environment.
 const MAX_ENVIRONMENT: u64 = 8 << 20;
+/// Bytes of a variable that is read.
+const MAX_VARIABLE: u64 = 16 << 10;
+/// Bytes that are read of a command line.
+const MAX_COMMAND_LINE: u64 = 8192;
 /// Bytes that are read of any other file. Groups are the longest list: 65,536.
 const MAX_OTHER: u64 = 1 << 20;
 
@@ -77,19 +81,54 @@ fn named(error: &io::Error, path: &str) -> io::Error {
     io::Error::new(kind, format!("{path}: {error}"))
 }
 
-/// Reads the initial environment of process `pid`: variables, each terminated by a zero byte.
+/// Reads these variables from the initial environment of process `pid`; `None` for those that are not
+/// set, or longer than 16 KiB.
+///
+/// This takes the lock of the process's address space, which the process can make others wait for.
 ///
 /// # Errors
 /// Returns the system's error if the process has exited or may not be read.
-pub fn environment(pid: u32) -> io::Result<Vec<u8>> {
-    static SAID: Once = Once::new();
-    let path = format!("/proc/{pid}/environ");
-    let read = Limited::read(&path, MAX_ENVIRONMENT)?;
-    read.warn_if_truncated(&path, &SAID);
-    Ok(read.bytes)
+pub fn variables(pid: u32, names: &[String]) -> io::Result<Vec<Option<Vec<u8>>>> {
+    let file = File::open(format!("/proc/{pid}/environ"))?;
+    let mut entries = BufReader::new(file.take(MAX_ENVIRONMENT));
+    let mut values = vec![None; names.len()];
+    let mut entry = Vec::new();
+    loop {
+        entry.clear();
+        if (&mut entries)
+            .take(MAX_VARIABLE)
+            .read_until(0, &mut entry)?
+            == 0
+        {
+            return Ok(values);
+        }
+        if entry.pop_if(|last| *last == 0).is_none() {
+            entries.skip_until(0)?;
+            continue;
+        }
+        for (name, value) in names.iter().zip(&mut values) {
+            let found = entry.strip_prefix(name.as_bytes());
+            if let Some(found) = found.and_then(|rest| rest.strip_prefix(b"="))
+                && value.is_none()
+            {
+                *value = Some(found.to_vec());
+            }
+        }
+    }
 }
 
-/// Reads the file `name` of process `pid`, for files that the kernel keeps short.
+/// Reads the beginning of the command line of process `pid`: words, each terminated by a zero byte.
+///
+/// This takes a lock of the process, as [`variables`] does.
+///
+/// # Errors
+/// Returns the system's error if the process has exited.
+pub fn command_line(pid: u32) -> io::Result<Vec<u8>> {
+    Ok(Limited::read(&format!("/proc/{pid}/cmdline"), MAX_COMMAND_LINE)?.bytes)
+}
+
+/// Reads the file `name` of process `pid`, for files that the kernel keeps short, and that are not in the
+/// process's memory.
 ///
 /// # Errors
 /// Returns the system's error if the process has exited or may not be read.
@@ -366,6 +405,26 @@ mod tests {
         assert_eq!(of(8).whole_lines(), b"one\ntwo\n");
         assert_eq!(of(7).whole_lines(), b"one\n");
         assert_eq!(of(3).whole_lines(), b"");
+    }
+
+    #[test]
+    fn variables_and_words_of_a_process() {
+        let long = "x".repeat(20_000);
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .env_clear()
+            .envs([("BEFORE", long.as_str()), ("HERE", "a=b"), ("EMPTY", "")])
+            .spawn()
+            .unwrap();
+        let names = ["HERE", "EMPTY", "BEFORE", "HER"].map(str::to_owned);
+        let found = variables(child.id(), &names);
+        let words = command_line(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let set = |value: &str| Some(value.as_bytes().to_vec());
+        assert_eq!(found.unwrap(), [set("a=b"), set(""), None, None]);
+        assert_eq!(words.unwrap(), b"sleep\x0060\0");
+        assert!(variables(u32::MAX, &names).is_err());
     }
 
     #[test]

@@ -9,13 +9,12 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use super::elf::Refusal;
 use super::modules::Modules;
-use super::reader::{FileReader, UnwindRow};
+use super::reader::{FileReader, ProcessMemory, ProcessReader, UnwindRow};
 use super::unwind::{self, ProcessCode, UnwindRule, trampoline};
 use super::{Module, StackCopy, Unwound};
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
 use gpuprobe_model::stack::{Location, ModuleId};
 use gpuprobe_os::budget::MappingBudget;
-use gpuprobe_os::memory::ProcessMemory;
 use gpuprobe_os::proc::{Mapping, Status};
 
 /// How long a page in no mapping stays in the cache of unmapped pages.
@@ -26,6 +25,8 @@ const PAGE: u64 = 4096;
 /// Maximum number of anonymous mappings of a process whose beginning is read; `CPython`'s trampolines are
 /// in one or two.
 const MAX_PEEKS: u32 = 64;
+/// Maximum number of return addresses in such mappings that are read of a process in [`PAUSE`].
+const MAX_TRAMPOLINES: usize = 512;
 /// Maximum number of cached unwind rules, of about 200 bytes each.
 const RULES_LIMIT: usize = 1 << 17;
 
@@ -36,6 +37,7 @@ pub struct AddressSpaces {
     modules: Modules,
     rules: Rules,
     budget: MappingBudget,
+    memory: ProcessReader,
 }
 
 /// The executable mappings of one process.
@@ -49,6 +51,9 @@ struct CodeSpace {
     missed_since: Option<Instant>,
     missed: HashSet<u64>,
     reads: u32,
+    /// Rules of trampolines by return address, read since then: code that is made at run time changes.
+    trampolines: HashMap<u64, Option<Arc<UnwindRule>>>,
+    trampolines_since: Option<Instant>,
     refusal: Option<Refusal>,
 }
 
@@ -61,7 +66,7 @@ struct CodeRange {
     offset: u64,
     is_writable: bool,
     module: Option<Arc<Module>>,
-    /// It has no file, so that reading it from the process cannot block on a file system.
+    /// It has no file.
     is_anonymous: bool,
     /// The unwind rule of return addresses in it, if it begins with a trampoline: for when the process has
     /// ended and the code cannot be read.
@@ -117,12 +122,18 @@ impl Rules {
 }
 
 impl AddressSpaces {
-    /// Without processes; files are read by `reader`.
-    pub fn new(reader: FileReader) -> Self {
+    /// Without processes; files are read by `reader`, memory of processes by `memory`.
+    pub fn new(reader: FileReader, memory: ProcessReader) -> Self {
         Self {
             modules: Modules::new(reader),
+            memory,
             ..Self::default()
         }
+    }
+
+    /// The memory of process `pid`.
+    pub(crate) fn memory(&self, pid: u32) -> ProcessMemory {
+        self.memory.memory(pid)
     }
 
     /// The reader of files.
@@ -144,7 +155,7 @@ impl AddressSpaces {
         };
         space.exec_pages = exec_pages;
         let modules = &mut self.modules;
-        let mut peeks = Peeks::new(pid);
+        let mut peeks = Peeks::new(pid, &self.memory);
         let with_module = |map: Mapping<'_>| {
             let module = modules.of(pid, &map);
             let is_anonymous = map.inode == 0 && map.path().is_none();
@@ -162,6 +173,7 @@ impl AddressSpaces {
         let ranges: Vec<_> = code.map(with_module).collect();
         let mapped = ranges.iter().filter_map(|range| range.module.as_ref());
         mapped.for_each(|module| modules.map(module));
+        space.trampolines.clear();
         let before = std::mem::replace(&mut space.ranges, ranges);
         let unmapped = before.iter().filter_map(|range| range.module.as_ref());
         unmapped.for_each(|module| modules.unmap(module));
@@ -328,6 +340,17 @@ impl CodeSpace {
         may
     }
 
+    /// The rule at a return address, if it was read lately; none, if too many were.
+    fn known_trampoline(&mut self, return_address: u64) -> Option<Option<Arc<UnwindRule>>> {
+        let since = self.trampolines_since;
+        if since.is_none_or(|since| since.elapsed() > PAUSE) {
+            self.trampolines_since = Some(Instant::now());
+            self.trampolines.clear();
+        }
+        let known = self.trampolines.get(&return_address).cloned();
+        known.or((self.trampolines.len() >= MAX_TRAMPOLINES).then_some(None))
+    }
+
     fn range(&self, address: u64) -> Option<&CodeRange> {
         let after = self.ranges.partition_point(|range| range.start <= address);
         let range = self.ranges.get(after.checked_sub(1)?)?;
@@ -347,17 +370,19 @@ impl CodeSpace {
 }
 
 /// Reads the beginning of anonymous executable mappings of a process.
-struct Peeks {
+struct Peeks<'a> {
     pid: u32,
     left: u32,
-    memory: OnceCell<Option<ProcessMemory>>,
+    reader: &'a ProcessReader,
+    memory: OnceCell<ProcessMemory>,
 }
 
-impl Peeks {
-    fn new(pid: u32) -> Self {
+impl<'a> Peeks<'a> {
+    fn new(pid: u32, reader: &'a ProcessReader) -> Self {
         Self {
             pid,
             left: MAX_PEEKS,
+            reader,
             memory: OnceCell::new(),
         }
     }
@@ -365,9 +390,9 @@ impl Peeks {
     /// The unwind rule of trampolines at `address`, if there are any.
     fn at(&mut self, address: u64) -> Option<Arc<UnwindRule>> {
         self.left = self.left.checked_sub(1)?;
-        let memory = self.memory.get_or_init(|| ProcessMemory::of(self.pid).ok());
+        let memory = self.memory.get_or_init(|| self.reader.memory(self.pid));
         let mut code = [0; trampoline::WHOLE];
-        let code = memory.as_ref()?.read(address, &mut code)?;
+        let code = memory.read(address, &mut code)?;
         trampoline::beginning_of(code).map(Arc::new)
     }
 }
@@ -376,7 +401,7 @@ impl Peeks {
 struct UnwoundProcess<'a> {
     pid: u32,
     spaces: &'a mut AddressSpaces,
-    memory: OnceCell<Option<ProcessMemory>>,
+    memory: OnceCell<ProcessMemory>,
 }
 
 impl ProcessCode for UnwoundProcess<'_> {
@@ -395,16 +420,24 @@ impl ProcessCode for UnwoundProcess<'_> {
     }
 
     fn trampoline(&mut self, return_address: u64) -> Option<Arc<UnwindRule>> {
-        let space = self.spaces.processes.get(&self.pid)?;
+        let AddressSpaces {
+            processes, memory, ..
+        } = &mut *self.spaces;
+        let space = processes.get_mut(&self.pid)?;
         let range = space.range(return_address.wrapping_sub(1))?;
         range.is_anonymous.then_some(())?;
-        let memory = self.memory.get_or_init(|| ProcessMemory::of(self.pid).ok());
-        let mut code = [0; trampoline::AFTER_CALL];
-        let memory = memory.as_ref();
-        match memory.and_then(|memory| memory.read(return_address, &mut code)) {
-            Some(code) => trampoline::after_call(code).map(Arc::new),
-            None => range.trampolines.clone(),
+        let of_mapping = range.trampolines.clone();
+        if let Some(known) = space.known_trampoline(return_address) {
+            return known;
         }
+        let memory = self.memory.get_or_init(|| memory.memory(self.pid));
+        let mut code = [0; trampoline::AFTER_CALL];
+        let rule = match memory.read(return_address, &mut code) {
+            Some(code) => trampoline::after_call(code).map(Arc::new),
+            None => of_mapping,
+        };
+        space.trampolines.insert(return_address, rule.clone());
+        rule
     }
 }
 

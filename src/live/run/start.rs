@@ -30,7 +30,7 @@ use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
 use gpuprobe_report::profile;
-use gpuprobe_stacks::reader::{FileReader, ReaderHost, ReaderKind};
+use gpuprobe_stacks::reader::{FileReader, ProcessReader, ReaderHost, ReaderKind};
 use std::collections::HashMap;
 use tokio::time::Instant;
 
@@ -44,13 +44,14 @@ impl<'a> Run<'a> {
         let gate = config.gate.as_ref().map(Gate::open).transpose()?;
         let processes = processes(&config.target)?;
         let serving = config.serve.as_ref().map(Serving::start).transpose()?;
-        // The reader process starts while the BPF programs are loaded.
+        // The reader processes start while the BPF programs are loaded.
         let reader = FileReader::new(ReaderKind::Functions, ReaderHost::Process);
+        let memory = ProcessReader::new(ReaderHost::Process);
         let clock = WallClock::now();
         let record = config.record.as_ref();
         let sample_every = record.and_then(|record| record.sample_every);
         let samples = sample_every.map(Samples::start).transpose()?;
-        let mut sink = sink(config, recorder::open(config, clock)?, &reader)?;
+        let mut sink = sink(config, recorder::open(config, clock)?, &reader, &memory)?;
         let attached = AttachedTracer::start(config, &processes, reader, &mut sink.stacks)
             .inspect_err(|_| sink.tap.discard())?;
         // Before the capabilities are dropped, which hooks need.
@@ -146,7 +147,12 @@ fn processes(target: &Target) -> Result<Vec<ProcessHandle>> {
 }
 
 /// The consumer of all rings.
-fn sink(config: &TraceConfig, tap: Box<dyn Tap>, reader: &FileReader) -> Result<Sink> {
+fn sink(
+    config: &TraceConfig,
+    tap: Box<dyn Tap>,
+    reader: &FileReader,
+    memory: &ProcessReader,
+) -> Result<Sink> {
     let mut state = State {
         ledger: Ledger::counting(config.kinds),
         ..State::default()
@@ -156,13 +162,16 @@ fn sink(config: &TraceConfig, tap: Box<dyn Tap>, reader: &FileReader) -> Result<
         modes: config.modes,
         state,
         filter: EventFilter::new(config.filter.clone()),
-        host_info: ProcFs::open(reader.clone()),
+        host_info: ProcFs::open(reader.clone(), memory.clone()),
         decoder: event::RecordDecoder::default(),
         undecodable: 0,
         copies: config.per_call.then(Vec::new),
         records: config.single_records.then(Vec::new),
         stacks: (config.stacks != StackMode::Off)
-            .then(|| StackState::new(tap.is_recording(), config.python, reader.clone()))
+            .then(|| {
+                let is_recording = tap.is_recording();
+                StackState::new(is_recording, config.python, reader.clone(), memory.clone())
+            })
             .transpose()?,
         tap,
     })

@@ -89,24 +89,26 @@ fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
         };
         assert_eq!(thread.permitted & !allowed, 0, "{how}: {thread:x?}");
     }
-    // The reader process has no capabilities; the opener has those for opening files only.
+    // Readers of files have no capabilities, that of processes those for inspection; the opener has those for
+    // opening files only.
     let readers = readers_of(gpuprobe.child.pid());
-    assert_eq!(readers.len(), 3, "{how}");
+    assert_eq!(readers.len(), 4, "{how}");
     let mut filtered = 0;
     for reader in readers {
         let status = fs::read_to_string(format!("/proc/{reader}/status")).unwrap();
         let is_filtered = status.contains("Seccomp:\t2");
         filtered += usize::from(is_filtered);
-        let allowed = if is_filtered {
-            0
-        } else {
-            mask(LOOK) | mask(AS_OTHERS)
+        let words = fs::read(format!("/proc/{reader}/cmdline")).unwrap();
+        let allowed = match words.split(|&byte| byte == 0).nth(2) {
+            Some(b"processes") => mask(LOOK),
+            Some(b"opener") => mask(LOOK) | mask(AS_OTHERS),
+            _ => 0,
         };
         for thread in settled(reader) {
             assert_eq!(thread.permitted & !allowed, 0, "{how}: {thread:x?}");
         }
     }
-    assert_eq!(filtered, 2, "{how}");
+    assert_eq!(filtered, 3, "{how}");
 }
 
 /// The only child of a process besides `other`.

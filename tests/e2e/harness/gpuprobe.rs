@@ -79,7 +79,7 @@ impl Setup {
         Self::command(command).without_stacks()
     }
 
-    fn without_stacks(self) -> Self {
+    pub(crate) fn without_stacks(self) -> Self {
         let takes_stacks = false;
         Self {
             takes_stacks,

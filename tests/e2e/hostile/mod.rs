@@ -2,6 +2,7 @@
 
 mod calls;
 mod files;
+mod memory;
 mod mounts;
 mod names;
 mod watch;

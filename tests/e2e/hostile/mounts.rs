@@ -18,13 +18,13 @@ use crate::harness::{Backend, Gpuprobe, Setup, Workload, alone, copy_program, st
 const USER: &str = "65534";
 
 /// A FUSE server, and mount points that every user may enter.
-struct Served {
+pub(super) struct Served {
     folder: TempDir,
     program: PathBuf,
 }
 
 impl Served {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         assert!(fs::metadata("/dev/fuse").is_ok(), "there is no /dev/fuse");
         // Not below /tmp, which the test hides.
         let folder = TempDir::new_in("/var/tmp").unwrap();
@@ -45,7 +45,7 @@ impl Served {
         Self { folder, program }
     }
 
-    fn start(&self, wrapper: &[&str], uid: &str, in_overlay: bool) -> Attacker {
+    pub(super) fn start(&self, wrapper: &[&str], uid: &str, in_overlay: bool) -> Attacker {
         let path = |name: &str| self.folder.path().join(name);
         let mut command = Command::new(wrapper[0]);
         command.args(&wrapper[1..]).arg(&self.program);
@@ -55,6 +55,12 @@ impl Served {
             command.args([path("overlay"), path("empty")]);
         }
         Attacker::start(&mut command)
+    }
+
+    /// Where others find what a server has mounted, which only it has.
+    pub(super) fn seen(&self, server: &Attacker) -> String {
+        let mounted = self.folder.path().join("served");
+        format!("/proc/{}/root{}", server.child.pid(), mounted.display())
     }
 }
 
@@ -102,7 +108,7 @@ fn root_hanging_file_system_delays_no_other_process() {
 }
 
 /// The same mount made by root on behalf of a user, as `fusermount` does.
-const OF_ROOTS: [&str; 2] = ["unshare", "--mount"];
+pub(super) const OF_ROOTS: [&str; 2] = ["unshare", "--mount"];
 
 fn probes(gpuprobe: &Gpuprobe) -> bool {
     let said = gpuprobe.stderr.so_far();

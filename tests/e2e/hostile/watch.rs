@@ -60,6 +60,10 @@ impl Watched {
         }
     }
 
+    pub(super) fn victim_pid(&self) -> u32 {
+        self.victim.pid
+    }
+
     /// Stops gpuprobe and checks the limits; returns the last report and the messages.
     pub(super) fn end(mut self) -> (Report, Vec<String>) {
         self.go_on();

@@ -5,12 +5,15 @@ use std::fs;
 
 use super::interpreter::Refused;
 use super::process::Running;
+use crate::AddressSpaces;
+use crate::reader::ProcessMemory;
 use gpuprobe_model::abi::{PYTHON_NONE, RawPython};
-use gpuprobe_os::memory::ProcessMemory;
 use gpuprobe_os::proc::Status;
 
-/// Maximum number of threads checked.
+/// Maximum number of threads of a process.
 const MAX_THREADS: usize = 4096;
+/// Maximum number of threads checked: reading one takes some 0.1 ms.
+const MAX_CHECKED: usize = 64;
 /// Number of attempts to read frames, which may change meanwhile.
 const ATTEMPTS: usize = 8;
 
@@ -27,10 +30,8 @@ pub enum Checked {
 ///
 /// # Errors
 /// Returns a message if they are not.
-pub fn check(pid: u32, running: &Running) -> Result<Checked, Refused> {
-    let Ok(memory) = ProcessMemory::of(pid) else {
-        return Ok(Checked::NotBegun);
-    };
+pub fn check(pid: u32, running: &Running, spaces: &AddressSpaces) -> Result<Checked, Refused> {
+    let memory = spaces.memory(pid);
     let reader = MemoryReader {
         memory: &memory,
         raw: &running.raw,
@@ -44,7 +45,7 @@ pub fn check(pid: u32, running: &Running) -> Result<Checked, Refused> {
     let mut states = Vec::new();
     let tids = threads_of(pid);
     let mut next = reader.word(interpreter.wrapping_add(layout.threads));
-    while let Some(state) = next.filter(|&state| state != 0 && states.len() < MAX_THREADS) {
+    while let Some(state) = next.filter(|&state| state != 0 && states.len() < MAX_CHECKED) {
         states.push(state);
         let is_known = match layout.native_thread_id {
             Some(at) => {
@@ -141,7 +142,6 @@ impl MemoryReader<'_> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::AddressSpaces;
     use crate::python::process::Interpreters;
 
     #[test]

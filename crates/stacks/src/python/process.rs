@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::stack::{CallStack, Location, ModuleId};
-use gpuprobe_os::memory::ProcessMemory;
 
 use super::code::{CodeObject, CodeRecord, PythonStack, is_code};
 use super::interpreter::{Interpreter, Refused};
@@ -120,7 +119,7 @@ const DESTRUCTOR_AFTER_TYPE: u64 = 40;
 /// The destructor of code objects, from their type. `None` before the dynamic loader has relocated the
 /// pointer.
 fn destructor(pid: u32, raw: &RawPython, spaces: &AddressSpaces) -> Option<(Arc<Module>, u64)> {
-    let memory = ProcessMemory::of(pid).ok()?;
+    let memory = spaces.memory(pid);
     let mut word = [0; 8];
     let at = u64::from(raw.object_type) + DESTRUCTOR_AFTER_TYPE;
     let bytes = memory.read(raw.code_type.wrapping_add(at), &mut word)?;

@@ -4,15 +4,17 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
-use super::{ALL_ARE_TRUSTED, ARGUMENT, ReaderKind, ReaderLimits, opener, serve};
+use super::{ALL_ARE_TRUSTED, ARGUMENT, ReaderKind, ReaderLimits, opener, processes, serve};
 use gpuprobe_os::channel::{Channel, ChannelMessage};
 use gpuprobe_os::mounts;
+use gpuprobe_os::proc;
 
 /// Where a reader runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub(super) enum Failure {
 pub(super) struct ReaderProcess {
     channel: Channel,
     child: Option<Child>,
+    /// Processes of its kind that were killed and are not gone.
+    hanging: &'static AtomicUsize,
     limits: ReaderLimits,
     /// It has said that it has begun.
     has_begun: bool,
@@ -53,9 +57,18 @@ pub(super) struct ReaderProcess {
 const TO_BEGIN: Duration = Duration::from_secs(5);
 /// Who has taken this much of the processor's time had some: it does not only wait for it.
 const SOME: Duration = Duration::from_millis(50);
+/// Processes of a kind that were killed and still hang in the kernel, each with a megabyte of memory. No other of
+/// this kind is started before one of these is gone.
+const MAX_HANGING: usize = 16;
+static HANGING: [AtomicUsize; ReaderKind::ALL.len()] =
+    [const { AtomicUsize::new(0) }; ReaderKind::ALL.len()];
 
 impl ReaderProcess {
     pub(super) fn start(kind: ReaderKind, place: ReaderHost) -> io::Result<Self> {
+        let hanging = &HANGING[kind as usize];
+        if hanging.load(Ordering::Relaxed) >= MAX_HANGING {
+            return Err(io::Error::other("too many hang in the kernel"));
+        }
         let (channel, other) = Channel::pair()?;
         let child = match place {
             ReaderHost::Process => Some(process(kind, other)?),
@@ -68,6 +81,7 @@ impl ReaderProcess {
         Ok(Self {
             channel,
             child,
+            hanging,
             limits: kind.limits(),
             has_begun: false,
             answers: 0,
@@ -81,7 +95,7 @@ impl ReaderProcess {
     }
 
     /// Waits until it has begun, which is no file's doing.
-    fn begin(&mut self) -> Result<(), Failure> {
+    pub(super) fn begin(&mut self) -> Result<(), Failure> {
         if !self.has_begun {
             let begin = Instant::now();
             let mut goes_on = || begin.elapsed() < TO_BEGIN;
@@ -101,15 +115,31 @@ impl ReaderProcess {
     ) -> Result<ChannelMessage, Failure> {
         self.begin()?;
         self.tell(bytes, file)?;
-        let (begin, busy) = (Instant::now(), self.busy());
+        self.answer(self.limits.elapsed, takes_files)
+    }
+
+    /// The same, of one that has begun, in less time by the clock unless it waits for the processor only.
+    pub(super) fn ask_within(
+        &mut self,
+        bytes: &[u8],
+        elapsed: Duration,
+    ) -> Result<ChannelMessage, Failure> {
+        self.tell(bytes, None)?;
+        self.answer(elapsed, false)
+    }
+
+    fn answer(&mut self, within: Duration, takes_files: bool) -> Result<ChannelMessage, Failure> {
         let limits = self.limits;
+        let (begin, busy) = (Instant::now(), self.busy());
         let mut why = Failure::Waited;
         let mut goes_on = || {
             let took = self.busy().saturating_sub(busy);
             if took > SOME {
                 why = Failure::TookTooLong;
             }
-            took < limits.busy && begin.elapsed() < limits.elapsed
+            let elapsed = begin.elapsed();
+            let is_in_time = elapsed < within || elapsed < limits.elapsed && self.is_runnable();
+            took < limits.busy && is_in_time
         };
         let answer = self.channel.receive(takes_files, &mut Some(&mut goes_on));
         self.took = self.busy().saturating_sub(busy);
@@ -119,6 +149,16 @@ impl ReaderProcess {
         })?;
         self.answers += 1;
         Ok(answer)
+    }
+
+    /// Whether it runs or waits for the processor, not for anything else.
+    pub(super) fn is_runnable(&self) -> bool {
+        let state = || {
+            let stat = proc::short(self.child.as_ref()?.id(), "stat").ok()?;
+            let after_name = stat.iter().rposition(|&byte| byte == b')')?;
+            stat.get(after_name + 2).copied()
+        };
+        state() == Some(b'R')
     }
 
     /// The processor's time that it has taken; none that is known of, of a thread.
@@ -133,7 +173,7 @@ impl ReaderProcess {
 }
 
 impl Drop for ReaderProcess {
-    /// Waits for nobody: who hangs in the kernel ends later, and is then reaped by [`reap`].
+    /// Waits for nobody: who hangs in the kernel ends later, and is reaped by a thread then.
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -144,7 +184,13 @@ impl Drop for ReaderProcess {
                 }
                 thread::sleep(Duration::from_millis(1));
             }
-            let _ = thread::Builder::new().spawn(move || child.wait());
+            let hanging = self.hanging;
+            hanging.fetch_add(1, Ordering::Relaxed);
+            let reap = move || {
+                let _ = child.wait();
+                hanging.fetch_sub(1, Ordering::Relaxed);
+            };
+            let _ = thread::Builder::new().spawn(reap);
         }
     }
 }
@@ -175,6 +221,7 @@ pub(super) fn serve_on(kind: ReaderKind, channel: &Channel) {
     }
     match kind {
         ReaderKind::Opener => opener::serve(channel),
+        ReaderKind::Processes => processes::serve(channel),
         ReaderKind::Functions | ReaderKind::Names => serve::serve(channel),
     }
 }

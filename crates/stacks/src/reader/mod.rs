@@ -4,13 +4,16 @@
 //! `Reader` asks it; what it answers is checked as anything else that comes from outside. Where it
 //! does not answer in time, or dies, it is replaced, and the file is not read any more. `serve` is
 //! what runs in that process; tests and fuzz targets run it on a thread. Paths in folders of others
-//! are opened by one more process, the `Opener`, which reads nothing.
+//! are opened by one more process, the `Opener`, which reads nothing, and memory of processes is read by
+//! another, the `ProcessReader`.
 
 mod blame;
 mod client;
 mod elf_file;
 mod link;
 mod opener;
+mod patience;
+mod processes;
 mod protocol;
 mod serve;
 mod symbols;
@@ -29,6 +32,7 @@ pub use client::{FileReader, NotNow};
 pub use elf_file::ElfFile;
 pub use link::ReaderHost;
 pub use opener::{Opener, Wanted};
+pub use processes::{InspectedProcess, ProcessMemory, ProcessReader};
 pub use protocol::{FunctionRules, SymbolName, UnwindRow};
 pub(crate) use protocol::{MAX_ROWS, ReaderRequest, WantedNames};
 #[doc(hidden)]
@@ -48,6 +52,8 @@ pub enum ReaderKind {
     Names,
     /// Opens files.
     Opener,
+    /// Reads memory of processes.
+    Processes,
 }
 
 /// Limits on the time and memory of an answer.
@@ -62,13 +68,14 @@ struct ReaderLimits {
 }
 
 impl ReaderKind {
-    const ALL: [Self; 3] = [Self::Functions, Self::Names, Self::Opener];
+    const ALL: [Self; 4] = [Self::Functions, Self::Names, Self::Opener, Self::Processes];
 
     fn name(self) -> &'static str {
         match self {
             Self::Functions => "functions",
             Self::Names => "names",
             Self::Opener => "opener",
+            Self::Processes => "processes",
         }
     }
 
@@ -76,7 +83,7 @@ impl ReaderKind {
     fn at_once(self) -> Duration {
         match self {
             Self::Names => Duration::from_secs(60),
-            Self::Functions | Self::Opener => Duration::from_secs(2),
+            Self::Functions | Self::Opener | Self::Processes => Duration::from_secs(2),
         }
     }
 
@@ -85,6 +92,8 @@ impl ReaderKind {
             Self::Functions => (Duration::from_millis(200), Duration::from_millis(700), 64),
             Self::Names => (Duration::from_secs(10), Duration::from_secs(30), 96),
             Self::Opener => (Duration::from_secs(1), Duration::from_secs(1), 16),
+            // Each request has a shorter time by the clock.
+            Self::Processes => (Duration::from_millis(500), Duration::from_millis(500), 4),
         };
         ReaderLimits {
             busy,
@@ -112,13 +121,17 @@ pub fn serve_if_asked() -> Option<ExitCode> {
 }
 
 fn be(kind: ReaderKind, channel: &Channel) -> anyhow::Result<()> {
-    if kind == ReaderKind::Opener {
-        confined::end_with_parent()?;
-        privileges::keep_only(&[privileges::LOOK, privileges::AS_OTHERS])?;
-    } else {
-        // How probes are executed depends on it, and it cannot be read later.
-        kernel::release();
-        confined::confine(kind.limits().data_bytes)?;
+    match kind {
+        ReaderKind::Opener => {
+            confined::end_with_parent()?;
+            privileges::keep_only(&[privileges::LOOK, privileges::AS_OTHERS])?;
+        }
+        ReaderKind::Processes => confined::confine_inspector(kind.limits().data_bytes)?,
+        ReaderKind::Functions | ReaderKind::Names => {
+            // How probes are executed depends on it, and it cannot be read later.
+            kernel::release();
+            confined::confine(kind.limits().data_bytes)?;
+        }
     }
     link::serve_on(kind, channel);
     Ok(())

@@ -14,7 +14,7 @@ use crate::python::check::{Checked, check};
 use crate::python::code::{self, CodeRecord, PythonStack};
 use crate::python::line_store::KnownLines;
 use crate::python::process::{Interpreters, Running};
-use crate::reader::FileReader;
+use crate::reader::{FileReader, ProcessReader};
 use crate::{AddressSpaces, StackCopy, Unwound};
 use gpuprobe_model::ByteShares;
 use gpuprobe_model::abi::{RawStack, record};
@@ -110,10 +110,11 @@ pub struct News {
 }
 
 impl Taken {
-    /// An empty store. With `with_python`, stacks include Python frames. Files are read by `reader`.
-    pub fn new(with_python: bool, reader: FileReader) -> Self {
+    /// An empty store. With `with_python`, stacks include Python frames. Files are read by `reader`,
+    /// memory of processes by `memory`.
+    pub fn new(with_python: bool, reader: FileReader, memory: ProcessReader) -> Self {
         let mut store = Self {
-            spaces: AddressSpaces::new(reader),
+            spaces: AddressSpaces::new(reader, memory),
             ..Self::default()
         };
         store.python.is_wanted = with_python;
@@ -160,7 +161,8 @@ impl Taken {
             Some(found) => found.and_then(|mut running| {
                 let before = self.python.running.get(&pid).and_then(Option::as_ref);
                 let is_known = before.is_some_and(|before| before.checks(&running));
-                running.is_checked = is_known || check(pid, &running)? != Checked::NotBegun;
+                running.is_checked =
+                    is_known || check(pid, &running, &self.spaces)? != Checked::NotBegun;
                 Ok(running)
             }),
         };

@@ -9,7 +9,7 @@ pub(crate) use stopped::Stopped;
 use std::path::Path;
 
 use gpuprobe_model::stack::{CallStack, Frame};
-use gpuprobe_stacks::reader::{FileReader, Opener, ReaderHost, ReaderKind};
+use gpuprobe_stacks::reader::{FileReader, Opener, ProcessReader, ReaderHost, ReaderKind};
 use gpuprobe_stacks::symbols::{SymbolRequest, Symbolizer};
 use gpuprobe_stacks::{AddressSpaces, StackCopy, Unwound};
 
@@ -27,7 +27,10 @@ impl World {
     /// With readers and openers at `place`.
     pub(crate) fn at(place: ReaderHost) -> Self {
         Self {
-            spaces: AddressSpaces::new(FileReader::new(ReaderKind::Functions, place)),
+            spaces: AddressSpaces::new(
+                FileReader::new(ReaderKind::Functions, place),
+                ProcessReader::new(place),
+            ),
             symbolizer: Symbolizer::new(
                 FileReader::new(ReaderKind::Names, place),
                 Opener::new(place),

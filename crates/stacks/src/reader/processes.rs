@@ -1,0 +1,272 @@
+//! Reading memory of processes, where whoever serves it may never answer: another process does that, which may
+//! hang. It copies bytes and finds variables of the environment.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::link::{Failure, ReaderProcess};
+use super::patience::Patience;
+use super::{ReaderHost, ReaderKind};
+use gpuprobe_os::channel::Channel;
+use gpuprobe_os::memory;
+use gpuprobe_os::proc::{self, Status};
+
+/// Bytes of memory that are read at once.
+const MAX_BYTES: usize = 4096;
+
+#[derive(Debug, Serialize, Deserialize)]
+enum ProcessRequest {
+    /// The beginning of the command line, these variables, and which of these GPUs have device nodes.
+    Facts {
+        pid: u32,
+        variables: Vec<String>,
+        gpus: Vec<u32>,
+    },
+    /// Memory of process `pid` at this address.
+    Memory {
+        pid: u32,
+        address: u64,
+        size_bytes: usize,
+    },
+}
+
+/// Facts from the memory and the root folder of a process, which may have put anything there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InspectedProcess {
+    /// The beginning of its command line: words, each terminated by a zero byte.
+    pub command_line: Vec<u8>,
+    /// Values of the variables that were asked for.
+    pub variables: Vec<Option<Vec<u8>>>,
+    /// Minor numbers of the GPUs with a device node in its root.
+    pub gpus: Vec<u32>,
+}
+
+/// Reads processes, by way of one that may hang.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessReader(Arc<Mutex<ProcessReaderState>>);
+
+#[derive(Debug)]
+struct ProcessReaderState {
+    place: ReaderHost,
+    link: Option<ReaderProcess>,
+    patience: Patience,
+}
+
+impl Default for ProcessReaderState {
+    fn default() -> Self {
+        Self {
+            place: ReaderHost::default(),
+            link: None,
+            patience: Patience::new(Instant::now()),
+        }
+    }
+}
+
+impl ProcessReader {
+    /// Starts one. Where that fails, it is tried again for each process.
+    pub fn new(place: ReaderHost) -> Self {
+        let mut inner = ProcessReaderState {
+            place,
+            ..ProcessReaderState::default()
+        };
+        inner.start();
+        Self(Arc::new(Mutex::new(inner)))
+    }
+
+    /// The command line of process `pid` of user `uid`, these variables of its environment, and those of
+    /// `gpus` that have a device node in its root. Empty if it has ended, or does not let itself be read.
+    pub fn facts(&self, pid: u32, uid: u32, variables: &[&str], gpus: &[u32]) -> InspectedProcess {
+        let request = ProcessRequest::Facts {
+            pid,
+            variables: variables.iter().map(|&name| name.to_owned()).collect(),
+            gpus: gpus.to_vec(),
+        };
+        let (answer, _) = self.ask(pid, uid, &request, None);
+        let facts = answer.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        facts.unwrap_or_default()
+    }
+
+    /// The memory of process `pid`.
+    pub fn memory(&self, pid: u32) -> ProcessMemory {
+        let uid = || {
+            let status = Status::of(pid).ok()?;
+            let real = status.field("Uid")?.split_ascii_whitespace().next()?;
+            real.parse().ok()
+        };
+        ProcessMemory {
+            reader: self.clone(),
+            pid,
+            uid: uid(),
+            left: Cell::new(None),
+        }
+    }
+
+    /// The answer, if there is one within what is left of `left`, and what is left of it then.
+    fn ask(
+        &self,
+        pid: u32,
+        uid: u32,
+        request: &ProcessRequest,
+        left: Option<Duration>,
+    ) -> (Option<Vec<u8>>, Duration) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.ask(pid, uid, request, left)
+    }
+}
+
+impl ProcessReaderState {
+    fn start(&mut self) {
+        let link = ReaderProcess::start(ReaderKind::Processes, self.place);
+        let link = link.inspect_err(|error| tracing::debug!("no process that reads: {error}"));
+        self.link = link.ok();
+    }
+
+    fn ask(
+        &mut self,
+        pid: u32,
+        uid: u32,
+        request: &ProcessRequest,
+        left: Option<Duration>,
+    ) -> (Option<Vec<u8>>, Duration) {
+        let Some(may) = self.patience.left(uid, Instant::now()) else {
+            return (None, Duration::ZERO);
+        };
+        let left = left.map_or(may, |left| left.min(may));
+        if self.link.is_none() {
+            self.start();
+        }
+        let (Some(link), Ok(bytes)) = (&mut self.link, serde_json::to_vec(request)) else {
+            return (None, left);
+        };
+        if link.begin().is_err() {
+            self.link = None;
+            return (None, left);
+        }
+        let begin = Instant::now();
+        let answer = link.ask_within(&bytes, left);
+        let took = begin.elapsed();
+        self.patience.took(uid, took);
+        if let Err(failure) = &answer {
+            tracing::debug!("process {pid}, {request:?}: {failure:?}");
+            // One that waits for the processor is no fault of the process's.
+            let hangs = *failure != Failure::Died && !link.is_runnable();
+            // The next has begun until it is asked.
+            self.start();
+            if hangs {
+                let pause = self.patience.in_vain(uid, Instant::now()).as_secs();
+                tracing::warn!(
+                    "cannot read the memory or the root folder of process {pid}, of user {uid}: it blocks readers; \
+                     its command line, environment, GPUs or Python frames are missing, and no process of this \
+                     user is read for {pause} s"
+                );
+                return (None, Duration::ZERO);
+            }
+        }
+        let answer = answer.ok().map(|message| message.bytes);
+        (answer, left.saturating_sub(took))
+    }
+}
+
+/// Memory of a process, all reads of which together have to be done in a certain time.
+#[derive(Debug)]
+pub struct ProcessMemory {
+    reader: ProcessReader,
+    pid: u32,
+    uid: Option<u32>,
+    left: Cell<Option<Duration>>,
+}
+
+impl ProcessMemory {
+    /// Reads memory at `address` into `buffer`, of a page at most, and returns the bytes read: fewer than
+    /// requested at the end of a mapping; `None` if nothing is mapped there, the process has exited, or the
+    /// time is over.
+    pub fn read<'a>(&self, address: u64, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+        let uid = self.uid?;
+        if self.left.get() == Some(Duration::ZERO) {
+            return None;
+        }
+        let request = ProcessRequest::Memory {
+            pid: self.pid,
+            address,
+            size_bytes: buffer.len(),
+        };
+        let (answer, left) = self.reader.ask(self.pid, uid, &request, self.left.get());
+        self.left.set(Some(left));
+        let answer = answer.filter(|bytes| !bytes.is_empty())?;
+        let buffer = buffer.get_mut(..answer.len())?;
+        buffer.copy_from_slice(&answer);
+        Some(buffer)
+    }
+}
+
+/// Reads processes until nobody asks any more.
+pub(super) fn serve(channel: &Channel) {
+    while let Ok(message) = channel.receive(false, &mut None) {
+        let Ok(request) = serde_json::from_slice(&message.bytes) else {
+            return;
+        };
+        let answer = match request {
+            ProcessRequest::Facts {
+                pid,
+                variables,
+                gpus,
+            } => serde_json::to_vec(&facts(pid, &variables, &gpus)).unwrap_or_default(),
+            ProcessRequest::Memory {
+                pid,
+                address,
+                size_bytes,
+            } => {
+                let mut buffer = [0; MAX_BYTES];
+                let buffer = &mut buffer[..size_bytes.min(MAX_BYTES)];
+                memory::read(pid, address, buffer)
+                    .unwrap_or_default()
+                    .to_vec()
+            }
+        };
+        if channel.send(&answer, None).is_err() {
+            return;
+        }
+    }
+}
+
+fn facts(pid: u32, variables: &[String], gpus: &[u32]) -> InspectedProcess {
+    let has_node =
+        |minor: &&u32| Path::new(&format!("/proc/{pid}/root/dev/nvidia{minor}")).exists();
+    InspectedProcess {
+        command_line: proc::command_line(pid).unwrap_or_default(),
+        variables: proc::variables(pid, variables).unwrap_or_default(),
+        gpus: gpus.iter().filter(has_node).copied().collect(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_memory_and_facts_are_read() {
+        let reader = ProcessReader::default();
+        let pid = std::process::id();
+        let text = *b"here";
+        let memory = reader.memory(pid);
+        let mut buffer = [0; 4];
+        let address = text.as_ptr().addr() as u64;
+        assert_eq!(memory.read(address, &mut buffer), Some(&b"here"[..]));
+        assert_eq!(memory.read(8, &mut buffer), None);
+        assert_eq!(memory.read(address, &mut buffer), Some(&b"here"[..]));
+        assert_eq!(reader.memory(u32::MAX).read(address, &mut buffer), None);
+        let facts = reader.facts(pid, 0, &["PATH", "NOT_SET"], &[250]);
+        let path = std::env::var("PATH").unwrap().into_bytes();
+        assert_eq!(facts.variables, [Some(path), None]);
+        assert!(!facts.command_line.is_empty() && facts.gpus.is_empty());
+        assert_eq!(
+            reader.facts(u32::MAX, 0, &["PATH"], &[]),
+            InspectedProcess::default()
+        );
+    }
+}
