@@ -1,0 +1,100 @@
+//! Walks, and what becomes of them.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use zerocopy::FromBytes;
+use crate::paths::{Change, PathStep, Paths};
+use crate::python::Refused;
+use crate::python::check::{Checked, check};
+use crate::python::code::{self, CodeRecord, PythonStack};
+use crate::python::line_store::KnownLines;
+use crate::python::process::{Interpreters, Running};
+use crate::reader::{FileReader, ProcessReader};
+use crate::{AddressSpaces, StackCopy, Unwound};
+use gpuprobe_model::ByteShares;
+use gpuprobe_model::abi::{RawStack, record};
+use gpuprobe_model::stack::{CallStack, Location};
+use gpuprobe_os::privileges::User;
+use process::{StackStoreProcess, word_at};
+use super::{Taken};
+
+impl Taken {
+    /// The stack of the kernel's frame-pointer walk.
+    pub(super) fn walked(&mut self, raw: &RawStack) -> CallStack {
+        let count = usize::from(raw.count).min(raw.addresses.len());
+        let mut addresses = raw.addresses[..count].to_vec();
+        if addresses.is_empty() {
+            addresses.push(raw.ip);
+        }
+        // Before Linux 6.12, the walk omits the caller of a function that has just begun.
+        if addresses.get(1) != Some(&raw.return_address) {
+            addresses.insert(1, raw.return_address);
+        }
+        let locations: Vec<_> = addresses
+            .into_iter()
+            .enumerate()
+            .map(|(index, address)| match index {
+                0 => self.spaces.locate(raw.tgid, address),
+                _ => self.spaces.locate_caller(raw.tgid, address),
+            })
+            .collect();
+        CallStack {
+            is_complete: locations.last().is_some_and(|last| self.is_outermost(last)),
+            locations,
+        }
+    }
+
+    /// Whether the frame at `location` is outermost: threads begin in the C library.
+    fn is_outermost(&self, location: &Location) -> bool {
+        let module = location.module.and_then(|id| self.spaces.module(id));
+        let name = module.map(|module| module.name());
+        name.is_some_and(|name| {
+            ["libc.so", "libc-", "ld-musl"]
+                .iter()
+                .any(|start| name.starts_with(start))
+        })
+    }
+
+    pub(super) fn unwind(&mut self, raw: &RawStack, bytes: &[u8]) -> Unwound {
+        let count = usize::from(raw.replaced_count).min(raw.replaced.len());
+        let replaced: Vec<_> = raw.replaced[..count]
+            .iter()
+            .map(|replaced| (replaced.at, replaced.original))
+            .collect();
+        let copy = StackCopy {
+            ip: raw.ip,
+            sp: raw.sp,
+            bp: raw.fp,
+            bytes,
+            replaced: &replaced,
+        };
+        self.spaces.unwind(raw.tgid, &copy)
+    }
+}
+
+/// The return addresses that identify the path; `None` if they are not all in the copied stack. The
+/// first one is part of the initial state.
+pub(super) fn steps(raw: &RawStack, copied: &[u8], slots: &[u64]) -> Option<Vec<PathStep>> {
+    let count = usize::from(raw.replaced_count).min(raw.replaced.len());
+    let replaced = &raw.replaced[..count];
+    let step = |slot: &u64| {
+        // A probe's trampoline is the same for all callers.
+        if replaced.iter().any(|replaced| replaced.at == *slot) {
+            return None;
+        }
+        let offset = slot.checked_sub(raw.sp)?;
+        let at = usize::try_from(offset).ok()?;
+        let word = word_at(copied, at)?;
+        let aligned = offset % 8 == 0;
+        Some(PathStep {
+            offset: u16::try_from(offset / 8).ok().filter(|_| aligned)?,
+            word,
+        })
+    };
+    let (first, others) = slots.split_first()?;
+    if *first != raw.sp {
+        return None;
+    }
+    others.iter().map(step).collect()
+}
