@@ -2,7 +2,11 @@
 
 #[cfg(feature = "top")]
 mod excerpts;
+mod frames;
+mod python;
 
+pub(super) use frames::FrameCache;
+use frames::without_language;
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -14,16 +18,11 @@ use crate::host::process;
 use crate::probe::{Attached, Probe};
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::abi::{RawCall, RawLaunch, RawPython, RawTensor};
-use gpuprobe_model::clock;
 use gpuprobe_model::event::Task;
-use gpuprobe_model::stack::{
-    Frame, FramesKey, JIT, KnownFrames, Language, Location, ModuleId, Symbolize, bare_frame,
-};
+use gpuprobe_model::stack::{FramesKey, KnownFrames, Location, ModuleId, bare_frame};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_recording::log::Note;
-use gpuprobe_stacks::python::line_store::PythonLine;
-use gpuprobe_stacks::python::process::Running;
 use gpuprobe_stacks::reader::{FileReader, ProcessReader, ReaderHost};
 use gpuprobe_stacks::store::Taken;
 use gpuprobe_stacks::symbols::{ProcessFiles, ResolvedFrames, Service, SymbolRequest};
@@ -293,68 +292,6 @@ impl StackState {
         self.entered.remove(&pid);
     }
 
-    /// Whether the kernel side has this layout for the interpreter of `pid`, with a running generation.
-    fn knows_interpreter(&self, pid: u32, python: &RawPython) -> bool {
-        let same = |(known, _): &(RawPython, u64)| {
-            let generation = known.generation;
-            let is_counted = generation != 0 || python.generation == 0;
-            let python = RawPython {
-                generation,
-                ..*python
-            };
-            is_counted && python == *known
-        };
-        self.entered.get(&pid).is_some_and(same)
-    }
-
-    /// Records that the kernel side has the layout of the interpreter of `pid` from now on.
-    fn note_entered(&mut self, pid: u32, python: RawPython) {
-        let since = match self.entered.get(&pid) {
-            // Only details were added.
-            Some((known, since)) if known.runtime == python.runtime => *since,
-            _ => clock::monotonic_ns(),
-        };
-        self.entered.insert(pid, (python, since));
-    }
-
-    /// The generation of this interpreter's code objects, which their destructor increases; 0 if it is
-    /// not probed.
-    fn generation_of(&mut self, pid: u32, running: &Running, probe: &Probe) -> u64 {
-        let Some((module, offset)) = running.destructor() else {
-            return 0;
-        };
-        let attach = || {
-            let path = module.open_path()?;
-            let attached = probe.attach_code_gone(path.to_str()?, offset);
-            attached
-                .inspect_err(|error| tracing::debug!("code objects are checked singly: {error:#}"))
-                .ok()
-        };
-        let destructor = self
-            .destructors
-            .entry(module.id)
-            .or_insert_with(|| Destructor {
-                attached: attach(),
-                users: HashSet::new(),
-            });
-        destructor.users.insert(pid);
-        let attached = destructor.attached.as_ref();
-        attached.map_or(0, |_| clock::monotonic_ns() | 1)
-    }
-
-    /// Detaches from the interpreters that no process runs any more, after the end of Python in `pid`: a
-    /// probe would keep the interpreter's file open for the whole session.
-    fn release_destructors(&mut self, pid: u32) {
-        self.destructors.retain(|_, destructor| {
-            let was_used = destructor.users.remove(&pid);
-            let is_over = was_used && destructor.users.is_empty();
-            if let (true, Some(attached)) = (is_over, destructor.attached.take()) {
-                attached.remove();
-            }
-            !is_over
-        });
-    }
-
     /// Closes the perf map of process `pid`, which has ended: its symbols have been requested, and an open
     /// file keeps its file system busy.
     fn close_perf_map(&mut self, pid: u32) {
@@ -371,26 +308,6 @@ impl StackState {
         {
             self.files.insert(pid, Arc::new(files));
         }
-    }
-
-    /// Requests the source text of a Python line.
-    fn request_line(&mut self, request: SymbolRequest, line: &PythonLine) {
-        let pid = request.pid;
-        if self
-            .files
-            .get(&pid)
-            .is_some_and(|files| !files.are_of_its_user(pid))
-        {
-            self.files.remove(&pid);
-            self.keep_files(pid);
-        }
-        let files = self.files.get(&pid).cloned();
-        self.service.request_line(request, line.frame(), files);
-    }
-
-    /// Number of Python frames and code objects dropped for lack of space.
-    pub(super) fn lost_python(&self) -> u64 {
-        self.store.lost_python()
     }
 
     /// Processes the frames found since the last call; returns notes for the recording.
@@ -440,30 +357,6 @@ impl StackState {
     pub(super) fn is_waiting(&mut self, at_most: Duration) -> bool {
         self.arrived.extend(self.service.wait(at_most));
         self.service.outstanding() > 0
-    }
-}
-
-/// The frame cache, with the paths of all modules.
-pub(super) struct FrameCache<'a>(&'a StackState);
-
-impl Symbolize for FrameCache<'_> {
-    fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
-        self.0.frames.frames(pid, location, is_innermost)
-    }
-
-    fn module(&self, location: &Location) -> Option<String> {
-        match self.0.store.spaces.module(location.module?) {
-            Some(module) => Some(module.path.to_string_lossy().into_owned()),
-            None => self.0.frames.module(location),
-        }
-    }
-}
-
-/// Drops the Python file of a frame of the `-X perf` trampoline: Python frames are walked separately.
-fn without_language(frame: &mut Frame) {
-    if frame.module == JIT {
-        frame.language = Language::Native;
-        frame.file = None;
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod ends;
 mod failures;
+mod sharing;
 
 use std::rc::Rc;
 
@@ -23,7 +24,7 @@ use super::process_table::Living;
 use super::shares::{UserShares, UserUsage};
 use super::totals::MemorySums;
 use super::{CallSite, Identity};
-use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, MemoryKind, Op};
+use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, Op};
 use gpuprobe_model::UserLoss;
 use gpuprobe_model::event::{AboutMemory, Call, Event, Task};
 use gpuprobe_model::stack::CallStack;
@@ -321,15 +322,6 @@ impl Ledger {
         }
     }
 
-    /// The exported memory that the call opens or imports, if a traced process has exported it: under an IPC handle
-    /// of 64 bytes.
-    fn shared_by(&self, call: &Call) -> Option<Export> {
-        let function = call.function;
-        let opens = function.op == Op::ShareOpen || function.kind == MemoryKind::Imported;
-        let detail = call.detail.as_deref().filter(|_| opens)?;
-        self.shared.get(&detail.values).cloned()
-    }
-
     /// Applies `change` to the live process `pid`, and updates the sums over all processes.
     pub(super) fn account<T>(
         &mut self,
@@ -391,23 +383,5 @@ impl Ledger {
         self.peak_bytes = self.live_bytes;
         self.peak_ns = Some(time_ns);
         self.peaks = self.peaks.wrapping_add(1);
-    }
-
-    fn export(&mut self, call: &Call) {
-        let Some(process) = self.processes.get_mut(call.pid) else {
-            return;
-        };
-        let size = process.size_at(call.address);
-        if let (Some(size_bytes), Some(detail)) = (size, &call.detail) {
-            let exporter = process.as_exporter();
-            if self.shared.len() >= MAX_SHARED {
-                self.shared.clear();
-            }
-            let export = Export {
-                size_bytes,
-                exporter,
-            };
-            self.shared.insert(detail.values, export);
-        }
     }
 }

@@ -1,13 +1,15 @@
 //! Confinement of a process that parses untrusted files.
 
+mod filter;
+
+use filter::filter;
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::fs::File;
-use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use anyhow::{Context, Result};
-use nix::libc::{self, siginfo_t, sock_filter, sock_fprog};
+use nix::libc::{self, siginfo_t};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -246,93 +248,6 @@ fn confine_to(data_bytes: u64, role: ConfinedRole) -> Result<()> {
     #[allow(unsafe_code)]
     unsafe { sigaction(Signal::SIGSYS, &action) }.context("cannot see to files being opened")?;
     filter(role).context("cannot restrict system calls")
-}
-
-/// Installs the seccomp filter: any other system call than those of [`ALLOWED`] and `role` kills the process.
-fn filter(role: ConfinedRole) -> io::Result<()> {
-    let load = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
-    let answer = |action| statement(libc::BPF_RET | libc::BPF_K, action);
-    // Skips the next statement unless the value is equal.
-    let unless = |value| sock_filter {
-        jf: 1,
-        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value)
-    };
-    let number = |call: c_long| u32::try_from(call).unwrap_or(u32::MAX);
-    let mut program = vec![
-        load(ARCHITECTURE_AT),
-        sock_filter {
-            jt: 1,
-            ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, ARCHITECTURE)
-        },
-        answer(libc::SECCOMP_RET_KILL_PROCESS),
-        load(NUMBER_AT),
-    ];
-    for call in ALLOWED.iter().chain(&role.calls()) {
-        program.extend([unless(number(*call)), answer(libc::SECCOMP_RET_ALLOW)]);
-    }
-    if role == ConfinedRole::Client {
-        let [four, six] = DOMAINS.map(c_int::cast_unsigned);
-        let refused = libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT.cast_unsigned();
-        program.extend([
-            sock_filter {
-                jf: 6,
-                ..unless(number(libc::SYS_socket))
-            },
-            load(ARGUMENTS_AT),
-            unless(four),
-            answer(libc::SECCOMP_RET_ALLOW),
-            unless(six),
-            answer(libc::SECCOMP_RET_ALLOW),
-            answer(refused),
-        ]);
-    }
-    for call in ABOUT_LINKS {
-        let no_link = libc::SECCOMP_RET_ERRNO | libc::EINVAL.cast_unsigned();
-        program.extend([unless(number(*call)), answer(no_link)]);
-    }
-    for (call, flags) in ABOUT_FILES {
-        let by_number = libc::AT_EMPTY_PATH.cast_unsigned();
-        program.extend([
-            sock_filter {
-                jf: 4,
-                ..unless(number(call))
-            },
-            load(ARGUMENTS_AT + 8 * flags),
-            sock_filter {
-                jf: 1,
-                ..statement(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, by_number)
-            },
-            answer(libc::SECCOMP_RET_ALLOW),
-            answer(libc::SECCOMP_RET_TRAP),
-        ]);
-    }
-    for call in ABOUT_PATHS.iter().chain([&libc::SYS_openat]) {
-        program.extend([unless(number(*call)), answer(libc::SECCOMP_RET_TRAP)]);
-    }
-    program.push(answer(libc::SECCOMP_RET_KILL_PROCESS));
-    let program = sock_fprog {
-        len: u16::try_from(program.len()).unwrap_or(u16::MAX),
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: `len` is the length of the program, which the kernel copies.
-    #[allow(unsafe_code)]
-    let result = unsafe {
-        let program = (&raw const program).cast::<c_void>();
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, program)
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn statement(code: u32, k: u32) -> sock_filter {
-    sock_filter {
-        code: u16::try_from(code).unwrap_or(u16::MAX),
-        jt: 0,
-        jf: 0,
-        k,
-    }
 }
 
 /// Handles system calls that take a path: `/proc/self/fd/N` is descriptor N, duplicated without a further

@@ -1,16 +1,19 @@
 //! Executable mappings of all traced processes: locations of addresses, and unwinding.
 
+mod unwound;
+
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use unwound::{Peeks, UnwoundProcess};
 
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::elf::Refusal;
 use super::modules::Modules;
 use super::reader::{FileReader, ProcessMemory, ProcessReader, UnwindRow};
-use super::unwind::{self, ProcessCode, UnwindRule, trampoline};
+use super::unwind::{self, UnwindRule};
 use super::{Module, StackCopy, Unwound};
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
 use gpuprobe_model::stack::{Location, ModuleId};
@@ -369,115 +372,5 @@ impl CodeSpace {
     }
 }
 
-/// Reads the beginning of anonymous executable mappings of a process.
-struct Peeks<'a> {
-    pid: u32,
-    left: u32,
-    reader: &'a ProcessReader,
-    memory: OnceCell<ProcessMemory>,
-}
-
-impl<'a> Peeks<'a> {
-    fn new(pid: u32, reader: &'a ProcessReader) -> Self {
-        Self {
-            pid,
-            left: MAX_PEEKS,
-            reader,
-            memory: OnceCell::new(),
-        }
-    }
-
-    /// The unwind rule of trampolines at `address`, if there are any.
-    fn at(&mut self, address: u64) -> Option<Arc<UnwindRule>> {
-        self.left = self.left.checked_sub(1)?;
-        let memory = self.memory.get_or_init(|| self.reader.memory(self.pid));
-        let mut code = [0; trampoline::WHOLE];
-        let code = memory.read(address, &mut code)?;
-        trampoline::beginning_of(code).map(Arc::new)
-    }
-}
-
-/// One process, as seen by the unwinder.
-struct UnwoundProcess<'a> {
-    pid: u32,
-    spaces: &'a mut AddressSpaces,
-    memory: OnceCell<ProcessMemory>,
-}
-
-impl ProcessCode for UnwoundProcess<'_> {
-    fn place(&mut self, address: u64, lookup: u64) -> Option<Location> {
-        let found = self.spaces.find(self.pid, address, lookup);
-        found.map(|(location, _)| location)
-    }
-
-    fn rule(&mut self, lookup: u64) -> Option<Arc<UnwindRule>> {
-        let (location, module) = self.spaces.find(self.pid, lookup, lookup)?;
-        let module = module?;
-        let segments = &module.headers().ok()?.segments;
-        let address = segments.address_of(location.offset)?;
-        let AddressSpaces { modules, rules, .. } = &mut *self.spaces;
-        rules.at(modules.reader(), &module, address)
-    }
-
-    fn trampoline(&mut self, return_address: u64) -> Option<Arc<UnwindRule>> {
-        let AddressSpaces {
-            processes, memory, ..
-        } = &mut *self.spaces;
-        let space = processes.get_mut(&self.pid)?;
-        let range = space.range(return_address.wrapping_sub(1))?;
-        range.is_anonymous.then_some(())?;
-        let of_mapping = range.trampolines.clone();
-        if let Some(known) = space.known_trampoline(return_address) {
-            return known;
-        }
-        let memory = self.memory.get_or_init(|| memory.memory(self.pid));
-        let mut code = [0; trampoline::AFTER_CALL];
-        let rule = match memory.read(return_address, &mut code) {
-            Some(code) => trampoline::after_call(code).map(Arc::new),
-            None => of_mapping,
-        };
-        space.trampolines.insert(return_address, rule.clone());
-        rule
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn executable_pages_contain_functions_but_no_heap() -> Result<(), &'static str> {
-        let mut spaces = AddressSpaces::default();
-        let pid = std::process::id();
-        assert!(spaces.code(pid).is_none(), "no snapshot yet");
-        spaces.refresh(pid);
-        let code = spaces.code(pid).ok_or("no snapshot of this process")?;
-        let has = |address: u64| {
-            let part = (address >> CODE_SHIFT) as usize % (64 * CODE_WORDS);
-            code.bits[part / 64] >> (part % 64) & 1 == 1
-        };
-        let functions = [
-            executable_pages_contain_functions_but_no_heap as *const (),
-            libc_function(),
-        ];
-        for function in functions {
-            assert!(has(function.addr() as u64));
-        }
-        let heap = vec![0u8; 64 << 20];
-        let middle = heap.as_ptr().addr() as u64 + (32 << 20);
-        assert!(!has(middle));
-        // Pages of 4 KiB, of at least this program and the C library.
-        assert!(
-            (100..1 << 20).contains(&code.exec_pages),
-            "{}",
-            code.exec_pages
-        );
-        let bits: u32 = code.bits.iter().map(|word| word.count_ones()).sum();
-        assert!((3..10_000).contains(&bits), "{bits}");
-        Ok(())
-    }
-
-    fn libc_function() -> *const () {
-        nix::libc::getpid as *const ()
-    }
-}
+mod tests;

@@ -1,28 +1,13 @@
 //! Python interpreters.
 
-use std::collections::{HashMap, HashSet};
-use std::mem::offset_of;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-use zerocopy::IntoBytes;
-use crate::host::process;
-use crate::probe::{Attached, Probe};
-use gpuprobe_engine::Ledger;
-use gpuprobe_model::abi::{RawCall, RawLaunch, RawPython, RawTensor};
+use super::{Destructor, StackState};
+use crate::probe::Probe;
+use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::clock;
-use gpuprobe_model::event::Task;
-use gpuprobe_model::stack::{
-    Frame, FramesKey, JIT, KnownFrames, Language, Location, ModuleId, Symbolize, bare_frame,
-};
-use gpuprobe_os::say;
-use gpuprobe_recording::frames::RecordedFrames;
-use gpuprobe_recording::log::Note;
 use gpuprobe_stacks::python::line_store::PythonLine;
 use gpuprobe_stacks::python::process::Running;
-use gpuprobe_stacks::reader::{FileReader, ProcessReader, ReaderHost};
-use gpuprobe_stacks::store::Taken;
-use gpuprobe_stacks::symbols::{ProcessFiles, ResolvedFrames, Service, SymbolRequest};
-use super::{Destructor, StackState};
+use gpuprobe_stacks::symbols::SymbolRequest;
+use std::collections::HashSet;
 
 impl StackState {
     /// Whether the kernel side has this layout for the interpreter of `pid`, with a running generation.

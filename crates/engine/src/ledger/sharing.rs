@@ -1,24 +1,9 @@
 //! Memory that processes share with others.
 
-use std::rc::Rc;
-use hashbrown::HashMap;
-use super::super::addresses::{AddressIndex, Whereabouts};
-use super::super::allocation::key;
-use super::super::calls::Effect;
-use super::super::change::{Change, Changes};
-use super::super::ended::{EndedProcesses, Forgotten};
 use super::super::imports::Export;
-use super::super::incidents::Incidents;
-use super::super::process::Process;
-use super::super::process_table::Living;
-use super::super::shares::{UserShares, UserUsage};
-use super::super::totals::MemorySums;
-use super::super::{CallSite, Identity};
-use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, MemoryKind, Op};
-use gpuprobe_model::UserLoss;
-use gpuprobe_model::event::{AboutMemory, Call, Event, Task};
-use gpuprobe_model::stack::CallStack;
 use super::{Ledger, MAX_SHARED};
+use gpuprobe_cuda::{MemoryKind, Op};
+use gpuprobe_model::event::Call;
 
 impl Ledger {
     /// The exported memory that the call opens or imports, if a traced process has exported it: under an IPC handle

@@ -1,17 +1,12 @@
 //! The seccomp filter.
 
-use std::ffi::{CStr, c_int, c_long, c_void};
-use std::fs::File;
+use super::{
+    ABOUT_FILES, ABOUT_LINKS, ABOUT_PATHS, ALLOWED, ARCHITECTURE, ARCHITECTURE_AT, ARGUMENTS_AT,
+    ConfinedRole, DOMAINS, NUMBER_AT,
+};
+use nix::libc::{self, sock_filter, sock_fprog};
+use std::ffi::{c_int, c_long, c_void};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicI32, Ordering};
-use anyhow::{Context, Result};
-use nix::libc::{self, siginfo_t, sock_filter, sock_fprog};
-use nix::sys::prctl;
-use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use crate::privileges;
-use super::{ABOUT_FILES, ABOUT_LINKS, ABOUT_PATHS, ALLOWED, ARCHITECTURE, ARCHITECTURE_AT, ARGUMENTS_AT, ConfinedRole, DOMAINS, NUMBER_AT};
 
 /// Installs the filter.
 pub(super) fn filter(role: ConfinedRole) -> io::Result<()> {
@@ -34,14 +29,6 @@ pub(super) fn filter(role: ConfinedRole) -> io::Result<()> {
 
 /// The filter: any other system call than those of [`ALLOWED`] and `role` kills the process.
 fn program(role: ConfinedRole) -> Vec<sock_filter> {
-    let load = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
-    let answer = |action| statement(libc::BPF_RET | libc::BPF_K, action);
-    // Skips the next statement unless the value is equal.
-    let unless = |value| sock_filter {
-        jf: 1,
-        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value)
-    };
-    let number = |call: c_long| u32::try_from(call).unwrap_or(u32::MAX);
     let mut program = vec![
         load(ARCHITECTURE_AT),
         sock_filter {
@@ -70,12 +57,12 @@ fn program(role: ConfinedRole) -> Vec<sock_filter> {
             answer(refused),
         ]);
     }
+    let no_link = libc::SECCOMP_RET_ERRNO | libc::EINVAL.cast_unsigned();
     for call in ABOUT_LINKS {
-        let no_link = libc::SECCOMP_RET_ERRNO | libc::EINVAL.cast_unsigned();
         program.extend([unless(number(*call)), answer(no_link)]);
     }
+    let by_number = libc::AT_EMPTY_PATH.cast_unsigned();
     for (call, flags) in ABOUT_FILES {
-        let by_number = libc::AT_EMPTY_PATH.cast_unsigned();
         program.extend([
             sock_filter {
                 jf: 4,
@@ -95,6 +82,26 @@ fn program(role: ConfinedRole) -> Vec<sock_filter> {
     }
     program.push(answer(libc::SECCOMP_RET_KILL_PROCESS));
     program
+}
+
+fn load(at: u32) -> sock_filter {
+    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at)
+}
+
+fn answer(action: u32) -> sock_filter {
+    statement(libc::BPF_RET | libc::BPF_K, action)
+}
+
+/// Skips the next statement unless the value is equal.
+fn unless(value: u32) -> sock_filter {
+    sock_filter {
+        jf: 1,
+        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value)
+    }
+}
+
+fn number(call: c_long) -> u32 {
+    u32::try_from(call).unwrap_or(u32::MAX)
 }
 
 fn statement(code: u32, k: u32) -> sock_filter {

@@ -1,5 +1,7 @@
 //! Asking a reader.
 
+mod state;
+
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
@@ -9,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::de::DeserializeOwned;
 
 use super::blame::{Blame, FileVersion};
-use super::link::{Failure, ReaderProcess};
+use super::link::ReaderProcess;
 use super::protocol::{ReaderRequest, SentFunction};
 use super::{FunctionRules, ReaderHost, ReaderKind};
 use crate::Module;
@@ -300,130 +302,4 @@ fn known(found: &SentFunction, layer: Layer) -> Option<FunctionInFile> {
         offset: found.offset,
         first: found.first,
     })
-}
-
-impl ClientState {
-    fn link(&mut self) -> std::io::Result<&mut ReaderProcess> {
-        match &mut self.link {
-            Some(link) => Ok(link),
-            link => {
-                self.generation += 1;
-                Ok(link.insert(ReaderProcess::start(self.kind, self.place)?))
-            }
-        }
-    }
-
-    fn drop_link(&mut self) {
-        self.link = None;
-        self.has.clear();
-    }
-
-    fn ask<T: DeserializeOwned>(
-        &mut self,
-        files: &[&NumberedFile],
-        request: &ReaderRequest,
-        with: Option<&File>,
-        is_sane: &dyn Fn(&T) -> bool,
-    ) -> Option<T> {
-        self.has_waited = false;
-        let first = files.first()?;
-        let may = files.iter().all(|file| self.blame.permits(&file.origin));
-        may.then_some(())?;
-        let mut answer = self.exchange(files, request, with);
-        // One that has answered others may have taken its memory for them.
-        if matches!(answer, Err((Failure::Died, false))) {
-            answer = self.exchange(files, request, with);
-        }
-        let why = match answer {
-            Ok(bytes) => {
-                let value = serde_json::from_slice(&bytes).ok();
-                match value.filter(is_sane) {
-                    Some(value) => return Some(value),
-                    None => "gives nothing that makes sense",
-                }
-            }
-            Err((Failure::Died, _)) => "ends whoever does",
-            Err((Failure::TookTooLong, _)) => "takes too long",
-            // No fault of the file's.
-            Err((Failure::Waited, _)) => {
-                self.has_waited = true;
-                return None;
-            }
-        };
-        self.drop_link();
-        self.blame.enter(&first.origin, why);
-        None
-    }
-
-    fn attempt<T: DeserializeOwned>(
-        &mut self,
-        files: &[&NumberedFile],
-        request: &ReaderRequest,
-    ) -> Result<Option<T>, Failed> {
-        if !files.iter().all(|file| self.blame.permits(&file.origin)) {
-            return Ok(None);
-        }
-        let bytes = self.exchange(files, request, None);
-        let bytes = bytes.map_err(|(failure, was_fresh)| Failed {
-            // What has taken too long does so again.
-            was_fresh: was_fresh || failure == Failure::TookTooLong,
-            is_fault: failure != Failure::Waited,
-        })?;
-        serde_json::from_slice(&bytes).map(Some).map_err(|_| {
-            self.drop_link();
-            Failed {
-                was_fresh: true,
-                is_fault: true,
-            }
-        })
-    }
-
-    /// Gives it the files that it does not have, and asks. A failure comes with whether nothing had
-    /// been asked of it before.
-    fn exchange(
-        &mut self,
-        files: &[&NumberedFile],
-        request: &ReaderRequest,
-        with: Option<&File>,
-    ) -> Result<Vec<u8>, (Failure, bool)> {
-        let result = self.give(files, request, with);
-        if let (Some(first), Some(link)) = (files.first(), &self.link) {
-            self.blame.took(&first.origin, link.took);
-        }
-        result.map_err(|failure| {
-            let is_fresh = self.link.as_ref().is_none_or(|link| link.answers == 0);
-            self.drop_link();
-            (failure, is_fresh)
-        })
-    }
-
-    fn give(
-        &mut self,
-        files: &[&NumberedFile],
-        request: &ReaderRequest,
-        with: Option<&File>,
-    ) -> Result<Vec<u8>, Failure> {
-        let encoded =
-            |request: &ReaderRequest| serde_json::to_vec(request).map_err(|_| Failure::Waited);
-        self.link().map_err(|error| {
-            tracing::debug!("no process that reads: {error}");
-            Failure::Waited
-        })?;
-        let Some(link) = &mut self.link else {
-            return Err(Failure::Waited);
-        };
-        if self.has.len() + files.len() > MAX_FILES {
-            self.has.clear();
-            link.tell(&encoded(&ReaderRequest::CloseAll)?, None)?;
-        }
-        if with.is_none() {
-            for file in files {
-                if self.has.insert(file.number) {
-                    let open = encoded(&ReaderRequest::Open(file.number))?;
-                    link.tell(&open, Some(&file.file))?;
-                }
-            }
-        }
-        Ok(link.ask(&encoded(request)?, with, false)?.bytes)
-    }
 }

@@ -1,20 +1,11 @@
 //! A process whose stack is unwound.
 
-use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-use nix::unistd::{SysconfVar, sysconf};
-use super::super::elf::Refusal;
-use super::super::modules::Modules;
-use super::super::reader::{FileReader, ProcessMemory, ProcessReader, UnwindRow};
-use super::super::unwind::{self, ProcessCode, UnwindRule, trampoline};
-use super::super::{Module, StackCopy, Unwound};
-use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
-use gpuprobe_model::stack::{Location, ModuleId};
-use gpuprobe_os::budget::MappingBudget;
-use gpuprobe_os::proc::{Mapping, Status};
+use super::super::reader::{ProcessMemory, ProcessReader};
+use super::super::unwind::{ProcessCode, UnwindRule, trampoline};
 use super::{AddressSpaces, MAX_PEEKS};
+use gpuprobe_model::stack::Location;
+use std::cell::OnceCell;
+use std::sync::Arc;
 
 /// Reads the beginning of anonymous executable mappings of a process.
 pub(super) struct Peeks<'a> {
@@ -46,9 +37,9 @@ impl<'a> Peeks<'a> {
 
 /// One process, as seen by the unwinder.
 pub(super) struct UnwoundProcess<'a> {
-    pid: u32,
-    spaces: &'a mut AddressSpaces,
-    memory: OnceCell<ProcessMemory>,
+    pub(super) pid: u32,
+    pub(super) spaces: &'a mut AddressSpaces,
+    pub(super) memory: OnceCell<ProcessMemory>,
 }
 
 impl ProcessCode for UnwoundProcess<'_> {
@@ -57,7 +48,7 @@ impl ProcessCode for UnwoundProcess<'_> {
         found.map(|(location, _)| location)
     }
 
-    pub(super) fn rule(&mut self, lookup: u64) -> Option<Arc<UnwindRule>> {
+    fn rule(&mut self, lookup: u64) -> Option<Arc<UnwindRule>> {
         let (location, module) = self.spaces.find(self.pid, lookup, lookup)?;
         let module = module?;
         let segments = &module.headers().ok()?.segments;
@@ -66,7 +57,7 @@ impl ProcessCode for UnwoundProcess<'_> {
         rules.at(modules.reader(), &module, address)
     }
 
-    pub(super) fn trampoline(&mut self, return_address: u64) -> Option<Arc<UnwindRule>> {
+    fn trampoline(&mut self, return_address: u64) -> Option<Arc<UnwindRule>> {
         let AddressSpaces {
             processes, memory, ..
         } = &mut *self.spaces;

@@ -1,23 +1,8 @@
 //! Ends of processes.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::rc::Rc;
-use std::time::{Duration, Instant};
-use zerocopy::FromBytes;
-use crate::paths::{Change, PathStep, Paths};
-use crate::python::Refused;
-use crate::python::check::{Checked, check};
-use crate::python::code::{self, CodeRecord, PythonStack};
-use crate::python::line_store::KnownLines;
-use crate::python::process::{Interpreters, Running};
-use crate::reader::{FileReader, ProcessReader};
-use crate::{AddressSpaces, StackCopy, Unwound};
-use gpuprobe_model::ByteShares;
-use gpuprobe_model::abi::{RawStack, record};
-use gpuprobe_model::stack::{CallStack, Location};
-use gpuprobe_os::privileges::User;
-use process::{StackStoreProcess, word_at};
+use super::process::StackStoreProcess;
 use super::{Taken, keep_places};
+use std::collections::HashSet;
 
 impl Taken {
     /// Removes the process with this id, and its paths: it makes no more calls.

@@ -5,22 +5,22 @@ mod process;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use walks::steps;
 
 use zerocopy::FromBytes;
 
-use crate::paths::{Change, PathStep, Paths};
+use crate::paths::{Change, Paths};
 use crate::python::Refused;
-use crate::python::check::{Checked, check};
-use crate::python::code::{self, CodeRecord, PythonStack};
+use crate::python::code;
 use crate::python::line_store::KnownLines;
 use crate::python::process::{Interpreters, Running};
 use crate::reader::{FileReader, ProcessReader};
-use crate::{AddressSpaces, StackCopy, Unwound};
+use crate::{AddressSpaces, Unwound};
 use gpuprobe_model::ByteShares;
 use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::{CallStack, Location};
 use gpuprobe_os::privileges::User;
-use process::{StackStoreProcess, word_at};
+use process::StackStoreProcess;
 
 pub use process::NamedStack;
 
@@ -146,74 +146,6 @@ impl Taken {
         self.python.lost
     }
 
-    /// Looks for the interpreter of `pid` in the last snapshot of its mappings, which may be of another
-    /// program.
-    fn find_python(&mut self, pid: u32) {
-        if !self.python.is_wanted {
-            return;
-        }
-        let running = match self.python.interpreters.find(pid, &self.spaces) {
-            // It may be loaded later.
-            None => {
-                self.python.running.remove(&pid);
-                return;
-            }
-            Some(found) => found.and_then(|mut running| {
-                let before = self.python.running.get(&pid).and_then(Option::as_ref);
-                let is_known = before.is_some_and(|before| before.checks(&running));
-                running.is_checked =
-                    is_known || check(pid, &running, &self.spaces)? != Checked::NotBegun;
-                Ok(running)
-            }),
-        };
-        let running = match running {
-            Ok(running) => {
-                let running = Rc::new(running);
-                self.updates.interpreters.push((pid, Rc::clone(&running)));
-                Some(running)
-            }
-            Err(why) => {
-                if !matches!(self.python.running.get(&pid), Some(None)) {
-                    self.python.refused.push((pid, why));
-                }
-                None
-            }
-        };
-        self.python.running.insert(pid, running);
-    }
-
-    /// Processes a Python record. Returns false if it is malformed.
-    fn take_python(&mut self, bytes: &[u8]) -> bool {
-        let is_kept = if code::is_code(bytes) {
-            let Some(record) = CodeRecord::read(bytes) else {
-                return false;
-            };
-            let process = self.python_process(record.pid, record.process);
-            process.is_some_and(|process| !process.is_full && process.sent.keep_code(record))
-        } else {
-            let Some((pid, stack)) = PythonStack::read(bytes) else {
-                return false;
-            };
-            let process = self.python_process(pid, stack.process);
-            process.is_some_and(|process| !process.is_full && process.sent.keep_stack(stack))
-        };
-        self.python.lost += u64::from(!is_kept);
-        true
-    }
-
-    /// The process with that number, with its interpreter set.
-    fn python_process(&mut self, pid: u32, id: u32) -> Option<&mut StackStoreProcess> {
-        if self.processes.get(&pid).is_none_or(|p| p.id != id) {
-            self.begin(pid, id);
-        }
-        self.account(pid);
-        let process = self.processes.get_mut(&pid)?;
-        if process.python.is_none() {
-            process.python = self.python.running.get(&pid).cloned().flatten();
-        }
-        Some(process)
-    }
-
     /// Processes a record of the kernel side. Returns false if it is malformed.
     pub fn take(&mut self, bytes: &[u8]) -> bool {
         if code::is_record(bytes) {
@@ -330,71 +262,6 @@ impl Taken {
         self.processes.insert(pid, StackStoreProcess::new(id, user));
     }
 
-    /// Removes the process with this id, and its paths: it makes no more calls.
-    fn drop_process(&mut self, pid: u32) -> Option<StackStoreProcess> {
-        let mut old = self.processes.remove(&pid)?;
-        let paths = std::mem::take(&mut old.paths);
-        self.known = self.known.saturating_sub(paths.states().len());
-        let states: HashSet<_> = paths.states().collect();
-        self.updates
-            .learnt
-            .retain(|(state, _)| !states.contains(state));
-        self.updates.forgotten.extend(states);
-        Some(old)
-    }
-
-    /// The stack of the kernel's frame-pointer walk.
-    fn walked(&mut self, raw: &RawStack) -> CallStack {
-        let count = usize::from(raw.count).min(raw.addresses.len());
-        let mut addresses = raw.addresses[..count].to_vec();
-        if addresses.is_empty() {
-            addresses.push(raw.ip);
-        }
-        // Before Linux 6.12, the walk omits the caller of a function that has just begun.
-        if addresses.get(1) != Some(&raw.return_address) {
-            addresses.insert(1, raw.return_address);
-        }
-        let locations: Vec<_> = addresses
-            .into_iter()
-            .enumerate()
-            .map(|(index, address)| match index {
-                0 => self.spaces.locate(raw.tgid, address),
-                _ => self.spaces.locate_caller(raw.tgid, address),
-            })
-            .collect();
-        CallStack {
-            is_complete: locations.last().is_some_and(|last| self.is_outermost(last)),
-            locations,
-        }
-    }
-
-    /// Whether the frame at `location` is outermost: threads begin in the C library.
-    fn is_outermost(&self, location: &Location) -> bool {
-        let module = location.module.and_then(|id| self.spaces.module(id));
-        let name = module.map(|module| module.name());
-        name.is_some_and(|name| {
-            ["libc.so", "libc-", "ld-musl"]
-                .iter()
-                .any(|start| name.starts_with(start))
-        })
-    }
-
-    fn unwind(&mut self, raw: &RawStack, bytes: &[u8]) -> Unwound {
-        let count = usize::from(raw.replaced_count).min(raw.replaced.len());
-        let replaced: Vec<_> = raw.replaced[..count]
-            .iter()
-            .map(|replaced| (replaced.at, replaced.original))
-            .collect();
-        let copy = StackCopy {
-            ip: raw.ip,
-            sp: raw.sp,
-            bp: raw.fp,
-            bytes,
-            replaced: &replaced,
-        };
-        self.spaces.unwind(raw.tgid, &copy)
-    }
-
     fn tell(&mut self, changes: Vec<Change>) {
         self.updates.learnt.extend(changes);
         let states = |process: &StackStoreProcess| process.paths.states().len();
@@ -435,51 +302,6 @@ impl Taken {
         if self.runs_python(pid) && !process.is_some_and(|process| process.has_python(id)) {
             self.python.lost += 1;
         }
-    }
-
-    /// Removes ended processes whose exit event was lost.
-    pub fn sweep(&mut self, is_alive: impl Fn(u32) -> bool) {
-        let pids = self.spaces.pids().chain(self.processes.keys().copied());
-        let mut gone: HashSet<_> = pids.collect();
-        gone.retain(|pid| !is_alive(*pid));
-        // Calls of a process that has just ended may still be in the ring: removed at the second sweep.
-        let before = std::mem::replace(&mut self.suspects, gone);
-        let still: Vec<_> = self.suspects.intersection(&before).copied().collect();
-        for pid in still {
-            self.forget_space(pid);
-        }
-    }
-
-    /// Removes the process or program `id`, which has ended.
-    pub fn forget(&mut self, pid: u32, id: u32) {
-        if let Some(earlier) = self.earlier.get_mut(&pid) {
-            let ended = earlier.iter().filter(|process| process.id == id);
-            for process in ended {
-                keep_places(&mut self.last_places, pid, process);
-                self.shares.change(process.user, process.counted, 0);
-            }
-            earlier.retain(|process| process.id != id);
-            self.python.lines.forget(id);
-            if earlier.is_empty() {
-                self.earlier.remove(&pid);
-            }
-        }
-        if self.processes.get(&pid).is_some_and(|p| p.id == id) {
-            self.python.lines.forget(id);
-            self.forget_space(pid);
-        }
-    }
-
-    fn forget_space(&mut self, pid: u32) {
-        let earlier = self.earlier.remove(&pid).into_iter().flatten();
-        for process in earlier.chain(self.drop_process(pid)) {
-            keep_places(&mut self.last_places, pid, &process);
-            self.shares.change(process.user, process.counted, 0);
-        }
-        self.spaces.forget(pid);
-        self.python.running.remove(&pid);
-        self.looked.remove(&pid);
-        self.updates.new_code.push(pid);
     }
 
     /// Where in files processes have called from that have ended since this was last asked, and whether that
@@ -532,107 +354,9 @@ fn keep_places(last: &mut Vec<(u32, Location, bool)>, pid: u32, process: &StackS
     );
 }
 
-/// The return addresses that identify the path; `None` if they are not all in the copied stack. The
-/// first one is part of the initial state.
-fn steps(raw: &RawStack, copied: &[u8], slots: &[u64]) -> Option<Vec<PathStep>> {
-    let count = usize::from(raw.replaced_count).min(raw.replaced.len());
-    let replaced = &raw.replaced[..count];
-    let step = |slot: &u64| {
-        // A probe's trampoline is the same for all callers.
-        if replaced.iter().any(|replaced| replaced.at == *slot) {
-            return None;
-        }
-        let offset = slot.checked_sub(raw.sp)?;
-        let at = usize::try_from(offset).ok()?;
-        let word = word_at(copied, at)?;
-        let aligned = offset % 8 == 0;
-        Some(PathStep {
-            offset: u16::try_from(offset / 8).ok().filter(|_| aligned)?,
-            word,
-        })
-    };
-    let (first, others) = slots.split_first()?;
-    if *first != raw.sp {
-        return None;
-    }
-    others.iter().map(step).collect()
-}
-
+mod ends;
+mod python;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use zerocopy::{FromZeros, IntoBytes};
-
-    use super::*;
-
-    /// A stack record with one frame of a process that does not exist.
-    fn stack(pid: u32, process: u32, id: u64) -> Vec<u8> {
-        let mut raw = RawStack::new_zeroed();
-        raw.record_type = record::STACK;
-        raw.tgid = pid;
-        raw.process = process;
-        raw.id = id;
-        raw.ip = id;
-        raw.as_bytes().to_vec()
-    }
-
-    #[test]
-    fn calls_may_arrive_after_the_first_stack_of_a_reused_id() {
-        let pid = u32::MAX - 1;
-        let mut store = Taken::default();
-        assert!(store.take(&stack(pid, 1, 11)));
-        assert!(store.of_call(pid, 11).unwrap().new.is_some());
-        assert!(store.take(&stack(pid, 2, 22)));
-        // One more call of the first, its end, then a call of the second.
-        assert!(store.of_call(pid, 11).unwrap().new.is_none());
-        store.forget(pid, 1);
-        assert!(store.of_call(pid, 11).is_none());
-        assert!(store.of_call(pid, 22).unwrap().new.is_some());
-        store.forget(pid, 2);
-        assert!(store.of_call(pid, 22).is_none());
-        assert!(store.earlier.is_empty() && store.processes.is_empty());
-    }
-
-    #[test]
-    fn stacks_of_a_user_have_no_more_room_than_he_may_have() {
-        let pid = u32::MAX - 1;
-        let mut taken = Taken {
-            shares: ByteShares::of(1 << 20),
-            ..Taken::default()
-        };
-        let kept = |taken: &mut Taken, pid, ids: std::ops::Range<u64>| {
-            let take = |id: &u64| {
-                assert!(taken.take(&stack(pid, 1, *id)));
-                taken.of_call(pid, *id).is_some()
-            };
-            ids.filter(take).count()
-        };
-        // Calls beyond have none, which whoever asks counts.
-        let first = kept(&mut taken, pid, 1..10_000);
-        assert!((1000..4000).contains(&first), "{first}");
-        assert!(
-            kept(&mut taken, pid - 1, 1..100) <= 1,
-            "it is the same user's"
-        );
-        let all = [pid, pid - 1].map(|pid| taken.processes[&pid].bytes());
-        assert!(all.iter().sum::<usize>() < (1 << 19) + 1024, "{all:?}");
-        taken.forget(pid, 1);
-        assert_eq!(kept(&mut taken, pid - 1, 100..200), 100);
-        taken.forget(pid - 1, 1);
-        assert!(taken.shares.has_room(None));
-        assert_eq!(taken.shares.total(), 0);
-    }
-
-    #[test]
-    fn lost_exits_do_not_accumulate() {
-        let pid = u32::MAX - 1;
-        let mut store = Taken::default();
-        for process in 1..1000 {
-            store.take(&stack(pid, process, u64::from(process)));
-        }
-        assert_eq!(store.earlier[&pid].len(), MAX_EARLIER);
-        assert!(store.of_call(pid, 990).is_some());
-        store.forget(pid, 999);
-        assert!(store.earlier.is_empty());
-    }
-}
+mod tests;
+mod walks;

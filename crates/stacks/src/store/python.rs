@@ -1,23 +1,10 @@
 //! Python stacks.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::rc::Rc;
-use std::time::{Duration, Instant};
-use zerocopy::FromBytes;
-use crate::paths::{Change, PathStep, Paths};
-use crate::python::Refused;
+use super::Taken;
+use super::process::StackStoreProcess;
 use crate::python::check::{Checked, check};
 use crate::python::code::{self, CodeRecord, PythonStack};
-use crate::python::line_store::KnownLines;
-use crate::python::process::{Interpreters, Running};
-use crate::reader::{FileReader, ProcessReader};
-use crate::{AddressSpaces, StackCopy, Unwound};
-use gpuprobe_model::ByteShares;
-use gpuprobe_model::abi::{RawStack, record};
-use gpuprobe_model::stack::{CallStack, Location};
-use gpuprobe_os::privileges::User;
-use process::{StackStoreProcess, word_at};
-use super::{Python, Taken};
+use std::rc::Rc;
 
 impl Taken {
     /// Looks for the interpreter of `pid` in the last snapshot of its mappings, which may be of another

@@ -1,22 +1,10 @@
 //! The link to the reader process, and what is known about its files.
 
-use std::collections::HashSet;
-use std::fs::File;
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use serde::de::DeserializeOwned;
-use super::super::blame::{Blame, FileVersion};
 use super::super::link::{Failure, ReaderProcess};
-use super::super::protocol::{ReaderRequest, SentFunction};
-use super::super::{FunctionRules, ReaderHost, ReaderKind};
-use crate::Module;
-use crate::elf::{Headers, Refusal};
-use crate::functions::{FunctionInFile, Rendezvous};
-use crate::python::interpreter::PythonFile;
-use crate::python::storage::Storage;
-use gpuprobe_cuda::{FUNCTIONS, Layer};
+use super::super::protocol::ReaderRequest;
 use super::{ClientState, Failed, MAX_FILES, NumberedFile};
+use serde::de::DeserializeOwned;
+use std::fs::File;
 
 impl ClientState {
     pub(super) fn link(&mut self) -> std::io::Result<&mut ReaderProcess> {
