@@ -15,6 +15,10 @@ const MAX_LEAKED_ENDED: usize = 4096;
 /// the oldest processes that a report has shown are reduced to sums. Processes that no report has
 /// shown may hold twice as many, and the last one any number.
 const MAX_ENDED_ALLOCATIONS: usize = 1 << 24;
+/// Limit on whatever else is kept of all listed processes (call sites, modules, handles), in units of
+/// about 64 bytes: 32 MiB. Beyond it, the processes with the smallest leaks are reduced to sums until
+/// half of it is left, under the same conditions.
+const MAX_ENDED_UNITS: usize = 1 << 19;
 
 /// Devices for which sums of ended processes are kept separately; further devices are counted by
 /// device index only.
@@ -67,7 +71,16 @@ impl Forgotten {
 #[derive(Debug)]
 struct Ended {
     process: Process,
+    /// What is kept of it besides allocations, in units of about 64 bytes.
+    units: usize,
     reported: bool,
+}
+
+impl Ended {
+    /// What it had not freed, bytes.
+    fn leaked(&self) -> u64 {
+        self.process.totals.sums.all().bytes
+    }
 }
 
 /// Ended processes in the order of their ends.
@@ -78,16 +91,21 @@ pub(super) struct EndedProcesses {
     clean: usize,
     /// Number of allocations that the listed processes hold, and of tensors in them.
     allocations: usize,
+    /// Number of units that the listed processes take besides.
+    units: usize,
     forgotten: Forgotten,
 }
 
 impl EndedProcesses {
     /// Adds `process`, which has just ended.
     pub(super) fn push(&mut self, process: Process) {
+        let units = process.kept().others;
         self.clean += usize::from(process.holds_nothing());
         self.allocations += process.held();
+        self.units += units;
         self.list.push(Ended {
             process,
+            units,
             reported: false,
         });
     }
@@ -101,6 +119,9 @@ impl EndedProcesses {
     pub(super) fn forget_surplus(&mut self) {
         if self.allocations > MAX_ENDED_ALLOCATIONS {
             self.forget_large(MAX_ENDED_ALLOCATIONS);
+        }
+        if self.units > MAX_ENDED_UNITS {
+            self.forget_small(MAX_ENDED_UNITS);
         }
         if self.clean > MAX_CLEAN_ENDED * 2 {
             self.forget_clean();
@@ -132,25 +153,36 @@ impl EndedProcesses {
         }
     }
 
+    /// Drops the processes that `surplus` returns true for; it gets their places, in order.
+    fn forget(&mut self, mut surplus: impl FnMut(usize, &Ended) -> bool) {
+        let mut place = 0;
+        self.list.retain(|ended| {
+            let drop = surplus(place, ended);
+            place += 1;
+            if drop {
+                self.allocations -= ended.process.held();
+                self.units -= ended.units;
+                match ended.process.holds_nothing() {
+                    true => self.clean -= 1,
+                    false => self.forgotten.add(&ended.process),
+                }
+            }
+            !drop
+        });
+    }
+
     /// Drops the smaller half of the ended processes with leaks.
     fn forget_leaked(&mut self) {
-        let leaked = |ended: &Ended| {
-            let size = ended.process.totals.sums.all().bytes;
-            (!ended.process.holds_nothing()).then_some(size)
-        };
-        let mut sizes: Vec<_> = self.list.iter().filter_map(leaked).collect();
+        let leaks = |ended: &Ended| !ended.process.holds_nothing();
+        let of_leaking = self.list.iter().filter(|ended| leaks(ended));
+        let mut sizes: Vec<_> = of_leaking.map(Ended::leaked).collect();
         sizes.sort_unstable();
         let mut surplus = sizes.len() - MAX_LEAKED_ENDED;
         let largest_dropped = sizes[surplus - 1];
-        self.list.retain(|ended| {
-            let small = leaked(ended).is_some_and(|size| size <= largest_dropped);
-            let drop = surplus > 0 && small;
-            if drop {
-                surplus -= 1;
-                self.allocations -= ended.process.held();
-                self.forgotten.add(&ended.process);
-            }
-            !drop
+        self.forget(|_, ended| {
+            let drop = surplus > 0 && leaks(ended) && ended.leaked() <= largest_dropped;
+            surplus -= usize::from(drop);
+            drop
         });
     }
 
@@ -159,29 +191,48 @@ impl EndedProcesses {
     fn forget_large(&mut self, most: usize) {
         for (reported_only, most) in [(true, most), (false, 2 * most)] {
             let last = self.list.len().saturating_sub(1);
-            let mut place = 0;
-            self.list.retain(|ended| {
+            let mut held = self.allocations;
+            self.forget(|place, ended| {
                 let holds = ended.process.held();
                 let may = place < last && holds > 0 && (ended.reported || !reported_only);
-                place += 1;
-                let drop = may && self.allocations > most;
-                if drop {
-                    self.allocations -= holds;
-                    self.forgotten.add(&ended.process);
-                }
-                !drop
+                let drop = may && held > most;
+                held -= if drop { holds } else { 0 };
+                drop
             });
+        }
+    }
+
+    /// Drops the processes with the smallest leaks, of those the oldest, until the rest take half of
+    /// `most` units; if no report has shown them, only those beyond twice as many. The last one stays.
+    fn forget_small(&mut self, most: usize) {
+        for (reported_only, most, goal) in [(true, most, most / 2), (false, 2 * most, most)] {
+            if self.units <= most {
+                continue;
+            }
+            let last = self.list.len().saturating_sub(1);
+            let may = |ended: &Ended| ended.units > 0 && (ended.reported || !reported_only);
+            let mut places: Vec<_> = (0..last).filter(|&place| may(&self.list[place])).collect();
+            places.sort_by_key(|place| self.list[*place].leaked());
+            let mut drops = vec![false; self.list.len()];
+            let mut left = self.units;
+            for place in places {
+                if left <= goal {
+                    break;
+                }
+                left -= self.list[place].units;
+                drops[place] = true;
+            }
+            self.forget(|place, _| drops[place]);
         }
     }
 
     /// Drops the older half of the ended processes without leaks.
     fn forget_clean(&mut self) {
         let mut surplus = self.clean - MAX_CLEAN_ENDED;
-        self.clean = MAX_CLEAN_ENDED;
-        self.list.retain(|ended| {
+        self.forget(|_, ended| {
             let drop = surplus > 0 && ended.process.holds_nothing();
             surplus -= usize::from(drop);
-            !drop
+            drop
         });
     }
 }
@@ -231,6 +282,39 @@ mod tests {
         assert_eq!(kept(&ledger), [3, 4]);
         let mut unseen = ended(&[50, 60, 70]);
         unseen.ended.forget_large(40);
+        assert_eq!(kept(&unseen), [3]);
+    }
+
+    #[test]
+    fn processes_with_small_leaks_go_first_when_call_sites_take_too_much() {
+        let mut ledger = ended(&[30, 10, 20, 10, 0, 40]);
+        let units = ledger.ended.units;
+        let each: Vec<_> = ledger.ended.list.iter().map(|one| one.units).collect();
+        assert_eq!(each.iter().sum::<usize>(), units);
+        assert!(each[0] > 0 && each[4] == 0, "{each:?}");
+        // No report has shown them: up to twice as much.
+        ledger.ended.forget_small(units / 2);
+        assert_eq!(kept(&ledger), [1, 2, 3, 4, 5, 6]);
+        ledger.mark_reported();
+        ledger.ended.forget_small(units);
+        assert_eq!(kept(&ledger), [1, 2, 3, 4, 5, 6]);
+        // Half stays; the one without leaks takes nothing.
+        ledger.ended.forget_small(units - 1);
+        assert_eq!(kept(&ledger), [1, 5, 6]);
+        assert_eq!(ledger.forgotten().sums.gpu.bytes, 8 * (10 + 10 + 20));
+        assert_eq!((ledger.ended.allocations, ledger.ended.clean), (70, 1));
+        // The last one stays, however much it takes.
+        ledger.ended.forget_small(0);
+        assert_eq!(kept(&ledger), [5, 6]);
+        assert_eq!(ledger.ended.units, each[5]);
+        let mut equal = ended(&[10, 10, 10, 10, 10]);
+        let units = equal.ended.units;
+        equal.mark_reported();
+        equal.ended.forget_small(units - 1);
+        assert_eq!(kept(&equal), [4, 5], "the oldest go first");
+        let mut unseen = ended(&[30, 10, 20]);
+        let units = unseen.ended.units;
+        unseen.ended.forget_small(units / 2 - 1);
         assert_eq!(kept(&unseen), [3]);
     }
 }
