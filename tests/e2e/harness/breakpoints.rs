@@ -10,16 +10,22 @@ use super::child::raw;
 /// Whether the code of the CUDA libraries in a process differs from their files, which means that
 /// it has breakpoints.
 pub(crate) fn has_breakpoints(pid: u32) -> bool {
+    let differ = code_differs(pid, "libcuda");
+    assert_eq!(differ.len(), 2, "libcuda and libcudart are to be compared");
+    differ.contains(&true)
+}
+
+/// For each mapping of code of a file whose name begins with `prefix`: whether it differs from the file.
+pub(crate) fn code_differs(pid: u32, prefix: &str) -> Vec<bool> {
     let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
     let maps = Process::new(raw(pid).as_raw()).unwrap().maps().unwrap();
-    let mut compared = 0;
-    let mut differ = false;
+    let mut differ = Vec::new();
     for map in &maps {
         let MMapPath::Path(path) = &map.pathname else {
             continue;
         };
         let name = path.file_name().unwrap().to_string_lossy();
-        if !name.starts_with("libcuda") || !map.perms.contains(MMPermissions::EXECUTE) {
+        if !name.starts_with(prefix) || !map.perms.contains(MMPermissions::EXECUTE) {
             continue;
         }
         let (start, end) = map.address;
@@ -31,9 +37,7 @@ pub(crate) fn has_breakpoints(pid: u32) -> bool {
             .unwrap();
         let mut in_memory = vec![0; length];
         memory.read_exact_at(&mut in_memory, start).unwrap();
-        differ |= in_memory != on_disk[..length];
-        compared += 1;
+        differ.push(in_memory != on_disk[..length]);
     }
-    assert_eq!(compared, 2, "libcuda and libcudart are to be compared");
     differ
 }

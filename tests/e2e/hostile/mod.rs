@@ -1,6 +1,7 @@
 //! Hostile users: whatever their programs and files contain, other processes are traced as usual.
 
 mod calls;
+mod collector;
 mod files;
 mod memory;
 mod mounts;

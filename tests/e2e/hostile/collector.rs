@@ -1,0 +1,82 @@
+//! A user whose capabilities gpuprobe has exchanges the file of its collector.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tempfile::TempDir;
+
+use super::Attacker;
+use crate::harness::breakpoints::code_differs;
+use crate::harness::{Backend, OwnCopy, Setup, copy_program};
+
+/// The user, who has no rights.
+const USER: u32 = 65_534;
+
+/// The folders of collectors that belong to [`USER`], who cannot write to `/run`.
+fn folders() -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir("/tmp").unwrap().filter_map(Result::ok);
+    let named =
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("gpuprobe-"));
+    let owned = named.filter(|entry| entry.metadata().is_ok_and(|folder| folder.uid() == USER));
+    owned.map(|entry| entry.path())
+}
+
+/// Puts a link to `victim` in the place of each collector as soon as it is there, until told to stop.
+/// Returns the number of exchanged files.
+fn exchange(victim: &Path, away: &Path, stop: &AtomicBool) -> u32 {
+    let mut exchanged = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for folder in folders() {
+            let file = folder.join("libgpuprobe-collector.so");
+            let is_file = fs::symlink_metadata(&file).is_ok_and(|file| file.is_file());
+            if is_file && fs::rename(&file, away.join(exchanged.to_string())).is_ok() {
+                symlink(victim, &file).unwrap();
+                exchanged += 1;
+            }
+        }
+    }
+    exchanged
+}
+
+/// Ends the attack when the test fails, too.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn root_a_collector_that_is_exchanged_puts_no_breakpoint_into_another_file() {
+    let copy = OwnCopy::for_everyone();
+    let away = TempDir::new().unwrap();
+    let victim = copy.standin().path("victim");
+    copy_program("/bin/bash", &victim);
+    // Has the victim's code mapped, where a breakpoint shows.
+    let waiting = Attacker::start(Command::new(&victim).args(["-c", "echo ready; read line"]));
+    let stop = AtomicBool::new(false);
+    let exchanged = thread::scope(|scope| {
+        let stopped = StopOnDrop(&stop);
+        let attacker = scope.spawn(|| exchange(&victim, away.path(), &stop));
+        let mut gpuprobe = Setup::command([copy.standin().program_text(Backend::Shared)])
+            .modes(["--activity"])
+            .run_as(USER, "+bpf,+perfmon")
+            .start();
+        gpuprobe.talk.ready();
+        drop(stopped);
+        assert_eq!(code_differs(waiting.child.pid(), "victim"), [false]);
+        gpuprobe.talk.say("alloc 4096 3");
+        assert_eq!(gpuprobe.talk.done().allocs, 3);
+        assert_eq!(gpuprobe.exit_code(), 0);
+        attacker.join().unwrap()
+    });
+    assert_eq!(exchanged, 1);
+    for folder in folders() {
+        let _gone = fs::remove_dir(folder);
+    }
+}
