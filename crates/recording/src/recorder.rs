@@ -91,7 +91,7 @@ impl Recorder {
         let writer = thread::Builder::new()
             .name("gpuprobe-record".to_owned())
             .spawn(move || {
-                rights.apply();
+                rights.apply(limits.files > 1);
                 writer.run(&receiver, &of_writer);
             })
             .context("cannot start the thread that writes the recording")?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde_json::Value;
@@ -114,6 +115,34 @@ fn goes_on(backend: Backend, first: &[&str], work: impl Fn(u32) -> String) {
     assert_eq!(carried, contexts(&before));
     let middle = written(&["report", before.to_str().unwrap()]);
     assert!(!middle.contains("stopped before"), "{middle}");
+    workload.say("exit");
+}
+
+#[test]
+fn root_rotated_files_in_roots_folder_belong_to_the_user_of_sudo() {
+    let recording = Recording::new();
+    let mut workload = Workload::start(Backend::Shared);
+    let mut gpuprobe = Setup::pid(workload.pid)
+        .args(["--record", &recording.text(), "--max-file-size", "4M"])
+        .args(["--rotate", "2"])
+        .env("SUDO_UID", "65534")
+        .env("SUDO_GID", "65533")
+        .interval("250ms")
+        .start();
+    wait_for("the third file", || {
+        workload.say("churn 2 2000 64 500");
+        gpuprobe.next_report();
+        let third = recording.file.with_file_name("run.2.sqlite");
+        third.exists().then_some(())
+    });
+    gpuprobe.stop().assert_nothing_lost();
+    let folder = recording.file.parent().unwrap();
+    let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap());
+    let owners: Vec<_> = files
+        .map(|file| file.metadata().unwrap())
+        .map(|file| (file.uid(), file.gid()))
+        .collect();
+    assert_eq!(owners, [(65_534, 65_533); 2]);
     workload.say("exit");
 }
 

@@ -1,9 +1,10 @@
 //! Permission to create and remove files in a directory after dropping capabilities.
 
+use caps::Capability;
 use nix::sys::stat::FileStat;
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
-use super::{WRITE_ANYWHERE, keep_only_here, owner};
+use super::{GIVE_AWAY, WRITE_ANYWHERE, keep_only_here, owner};
 
 /// Credentials needed to create and remove files in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,18 +35,23 @@ impl WriteRights {
         }
     }
 
-    /// Applies the credentials to this thread and drops all other capabilities.
-    pub fn apply(self) {
+    /// Applies the credentials to this thread and drops all other capabilities, but for
+    /// [`GIVE_AWAY`](super::GIVE_AWAY) if it `creates` files that are the invoker's.
+    pub fn apply(self, creates: bool) {
         if let Self::As(uid, gid) = self {
             // Affects this thread's file access only.
             setfsgid(gid);
             setfsuid(uid);
         }
-        let kept: &[_] = match self {
-            Self::Anywhere => &[WRITE_ANYWHERE],
-            _ => &[],
-        };
-        keep_only_here(kept);
+        keep_only_here(&self.capabilities(creates && owner().is_some()));
+    }
+
+    fn capabilities(self, gives_away: bool) -> Vec<&'static [Capability]> {
+        let anywhere = (self == Self::Anywhere).then_some(WRITE_ANYWHERE);
+        // What is created with the invoker's file system ids is the invoker's.
+        let gives_away = gives_away && !matches!(self, Self::As(..));
+        let give_away = gives_away.then_some(GIVE_AWAY);
+        anywhere.into_iter().chain(give_away).collect()
     }
 }
 
@@ -75,5 +81,18 @@ mod tests {
             WriteRights::decide(1000, 0o777, nobody, None),
             WriteRights::Own
         );
+    }
+    #[test]
+    fn files_are_given_to_the_invoker_unless_they_are_created_as_his() {
+        let as_user = WriteRights::As(Uid::from_raw(1000), Gid::from_raw(100));
+        for (rights, gives_away, expected) in [
+            (WriteRights::Own, false, vec![]),
+            (WriteRights::Own, true, vec![GIVE_AWAY]),
+            (as_user, true, vec![]),
+            (WriteRights::Anywhere, false, vec![WRITE_ANYWHERE]),
+            (WriteRights::Anywhere, true, vec![WRITE_ANYWHERE, GIVE_AWAY]),
+        ] {
+            assert_eq!(rights.capabilities(gives_away), expected, "{rights:?}");
+        }
     }
 }
