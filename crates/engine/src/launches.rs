@@ -86,6 +86,8 @@ pub struct CountedLaunch<'a> {
     pub launcher: Option<&'a Launcher>,
     /// Mangled name of the kernel, if known.
     pub mangled: Option<&'a Arc<str>>,
+    /// Hash of the name, the same for equal names in a run; 0 if it is not known.
+    pub name_hash: u64,
 }
 
 /// Launches of all processes.
@@ -264,15 +266,18 @@ impl Launches {
                 _ => self.launcher_of(key.process),
             };
             last = Some((key.process, launcher));
-            let mangled = match settled_name {
-                Some(name) => name.as_ref(),
-                None => launcher.and_then(|l| l.name(key.handle, key.epoch)),
+            let name = match settled_name {
+                Some(name) => name.as_ref().map(|name| (name, names::hash_of(name))),
+                None => launcher
+                    .and_then(|l| l.hashed_name(key.handle, key.epoch))
+                    .map(|(name, hash)| (name, *hash)),
             };
             CountedLaunch {
                 key,
                 counted,
                 launcher,
-                mangled,
+                mangled: name.map(|(name, _)| name),
+                name_hash: name.map_or(0, |(_, hash)| hash),
             }
         })
     }

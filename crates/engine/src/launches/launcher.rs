@@ -1,6 +1,6 @@
 //! Kernels that a process has launched.
 
-use super::names::NamesByHandle;
+use super::names::{HashedName, NamesByHandle};
 use gpuprobe_model::event::KernelName;
 use gpuprobe_stacks::symbols;
 use std::sync::Arc;
@@ -45,6 +45,10 @@ pub(super) const MAX_NAME_BYTES: usize = 64 << 20;
 impl Launcher {
     /// Mangled name of the kernel `handle` in `epoch`, if known.
     pub fn name(&self, handle: u64, epoch: u16) -> Option<&Arc<str>> {
+        Some(&self.hashed_name(handle, epoch)?.0)
+    }
+
+    pub(super) fn hashed_name(&self, handle: u64, epoch: u16) -> Option<&HashedName> {
         let found = || {
             self.found
                 .get(&(handle, epoch))

@@ -212,7 +212,7 @@ impl<'a> ProcessSum<'a> {
             0
         };
         let kernel = (launch.mangled, handle);
-        let hash = hasher.hash_one(kernel);
+        let hash = hasher.hash_one((launch.name_hash, handle));
         let is_same =
             |(of_other, (other, _)): &(u64, KernelSum<'_>)| *of_other == hash && *other == kernel;
         let place = self.kernels.entry(hash, is_same, |(hash, _)| *hash);

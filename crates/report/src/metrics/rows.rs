@@ -166,6 +166,7 @@ impl<'a> RowsByProcess<'a, '_> {
                 counted,
                 launcher,
                 mangled,
+                ..
             } = launch;
             let is_kernel = gpuprobe_cuda::function(key.row)
                 .is_some_and(|function| function.op != Op::GraphLaunch);
