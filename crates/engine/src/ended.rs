@@ -71,13 +71,13 @@ impl Forgotten {
 #[derive(Debug)]
 struct Ended {
     process: Process,
-    /// What is kept of it besides allocations, in units of about 64 bytes.
+    /// Memory kept for it besides allocations, in units of about 64 bytes.
     units: usize,
     reported: bool,
 }
 
 impl Ended {
-    /// What it had not freed, bytes.
+    /// Size of its live allocations at its end, bytes.
     fn leaked(&self) -> u64 {
         self.process.totals.sums.all().bytes
     }
