@@ -35,8 +35,8 @@ impl WriteRights {
         }
     }
 
-    /// Applies the credentials to this thread and drops all other capabilities, but for
-    /// [`GIVE_AWAY`](super::GIVE_AWAY) if it `creates` files that are the invoker's.
+    /// Applies the credentials to this thread and drops all other capabilities, but for those that
+    /// it needs if it `creates` more files, for the invoker.
     pub fn apply(self, creates: bool) {
         if let Self::As(uid, gid) = self {
             // Affects this thread's file access only.
@@ -47,11 +47,14 @@ impl WriteRights {
     }
 
     fn capabilities(self, gives_away: bool) -> Vec<&'static [Capability]> {
-        let anywhere = (self == Self::Anywhere).then_some(WRITE_ANYWHERE);
-        // What is created with the invoker's file system ids is the invoker's.
-        let gives_away = gives_away && !matches!(self, Self::As(..));
-        let give_away = gives_away.then_some(GIVE_AWAY);
-        anywhere.into_iter().chain(give_away).collect()
+        match self {
+            // What is created with the invoker's file system ids is the invoker's.
+            Self::As(..) => Vec::new(),
+            // Without the former, root cannot open what it has given away.
+            _ if gives_away => vec![WRITE_ANYWHERE, GIVE_AWAY],
+            Self::Anywhere => vec![WRITE_ANYWHERE],
+            Self::Own => Vec::new(),
+        }
     }
 }
 
@@ -87,7 +90,7 @@ mod tests {
         let as_user = WriteRights::As(Uid::from_raw(1000), Gid::from_raw(100));
         for (rights, gives_away, expected) in [
             (WriteRights::Own, false, vec![]),
-            (WriteRights::Own, true, vec![GIVE_AWAY]),
+            (WriteRights::Own, true, vec![WRITE_ANYWHERE, GIVE_AWAY]),
             (as_user, true, vec![]),
             (WriteRights::Anywhere, false, vec![WRITE_ANYWHERE]),
             (WriteRights::Anywhere, true, vec![WRITE_ANYWHERE, GIVE_AWAY]),
