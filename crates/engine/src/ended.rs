@@ -240,18 +240,30 @@ impl EndedProcesses {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use gpuprobe_cuda::MemoryKind;
     use gpuprobe_model::event::Event;
-    use gpuprobe_model::identity::Identity;
+    use gpuprobe_model::identity::{DeviceIdentity, Identity};
 
+    use super::MAX_FORGOTTEN_DEVICES;
     use crate::{Ledger, call, task};
 
     /// A ledger with ended processes; `holding` gives the number of allocations, of 8 bytes each,
     /// of each process.
     fn ended(holding: &[u64]) -> Ledger {
+        let nowhere = DeviceIdentity::default();
+        let holding: Vec<_> = holding.iter().map(|&count| (count, &nowhere)).collect();
+        ended_on(&holding)
+    }
+
+    /// The same with the GPU of each process.
+    fn ended_on(holding: &[(u64, &DeviceIdentity)]) -> Ledger {
         let mut ledger = Ledger::default();
-        for (pid, &count) in (1..).zip(holding) {
+        for (pid, &(count, device)) in (1..).zip(holding) {
             let begun = Event::Process(task(pid, pid, 0));
-            ledger.apply(&begun, |_| Identity::default());
+            ledger.apply(&begun, |_| Identity {
+                devices: vec![device.clone()],
+                ..Identity::default()
+            });
             for address in 1..=count {
                 let call = call(pid, "cudaMalloc", address << 8, address);
                 ledger.apply(&call, |_| Identity::default());
@@ -316,5 +328,34 @@ mod tests {
         let units = unseen.ended.units;
         unseen.ended.forget_small(units / 2 - 1);
         assert_eq!(kept(&unseen), [3]);
+    }
+    #[test]
+    fn forgotten_memory_is_summed_up_by_kind_and_physical_device() {
+        let gpu = |number: usize| DeviceIdentity {
+            physical_index: None,
+            uuid: Some(format!("GPU-{number}")),
+        };
+        let gpus: Vec<_> = (0..MAX_FORGOTTEN_DEVICES + 2).map(gpu).collect();
+        // Each once; two that are beyond the limit, one that is not, and the last one, which stays.
+        let mut holding: Vec<_> = gpus.iter().map(|gpu| (1, gpu)).collect();
+        holding.extend([(5, &gpus[3]), (9, &gpus[4])]);
+        let mut ledger = ended_on(&holding);
+        ledger.mark_reported();
+        ledger.ended.forget_small(0);
+        assert_eq!(kept(&ledger).len(), 1);
+        let forgotten = ledger.forgotten();
+        let bytes = 8 * (gpus.len() as u64 + 5);
+        assert_eq!(forgotten.sums.gpu.bytes, bytes);
+        assert_eq!(forgotten.kinds[&MemoryKind::Device].bytes, bytes);
+        let by_device = |wanted: &DeviceIdentity| {
+            let devices = forgotten.devices.iter();
+            let its = devices.filter(|(number, one, _)| *number == Some(0) && one == wanted);
+            its.map(|(_, _, total)| total.bytes).collect::<Vec<_>>()
+        };
+        assert_eq!(by_device(&gpus[2]), [8]);
+        assert_eq!(by_device(&gpus[3]), [8 + 8 * 5]);
+        assert_eq!(by_device(&gpus[4]), [8]);
+        assert_eq!(by_device(&DeviceIdentity::default()), [8 * 2]);
+        assert_eq!(forgotten.devices.len(), MAX_FORGOTTEN_DEVICES + 1);
     }
 }
