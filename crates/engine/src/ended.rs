@@ -329,6 +329,7 @@ mod tests {
         unseen.ended.forget_small(units / 2 - 1);
         assert_eq!(kept(&unseen), [3]);
     }
+
     #[test]
     fn forgotten_memory_is_summed_up_by_kind_and_physical_device() {
         let gpu = |number: usize| DeviceIdentity {
