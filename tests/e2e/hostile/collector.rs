@@ -9,12 +9,9 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use super::Attacker;
+use super::{Attacker, USER};
 use crate::harness::breakpoints::code_differs;
-use crate::harness::{Backend, OwnCopy, Setup, copy_program};
-
-/// The user, who has no rights.
-const USER: u32 = 65_534;
+use crate::harness::{Backend, OwnCopy, Setup, alone, copy_program};
 
 /// How often the attack is tried.
 const ROUNDS: usize = 3;
@@ -56,6 +53,8 @@ impl Drop for StopOnDrop<'_> {
 
 #[test]
 fn root_a_collector_that_is_exchanged_puts_no_breakpoint_into_another_file() {
+    // The attacker keeps a processor busy.
+    let _alone = alone();
     let copy = OwnCopy::for_everyone();
     let away = TempDir::new().unwrap();
     let victim = copy.standin().path("victim");

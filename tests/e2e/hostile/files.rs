@@ -10,11 +10,9 @@ use object::{Object, ObjectSection};
 use tempfile::TempDir;
 
 use super::watch::Watched;
-use super::{Attacker, program, source};
+use super::{Attacker, USER, program, source};
 use crate::harness::{Backend, Setup, Workload, alone, standin};
 
-/// The user who owns the files.
-const USER: u32 = 65_534;
 /// Size of a symbol.
 const SYMBOL_BYTES: u64 = 24;
 

@@ -9,11 +9,8 @@ use tempfile::TempDir;
 
 use super::mounts::{OF_ROOTS, Served};
 use super::watch::Watched;
-use super::{Attacker, program, source};
-use crate::harness::{Backend, Nvml, Setup, Workload, standin};
-
-/// The user of the processes.
-const USER: u32 = 65_534;
+use super::{Attacker, USER, program, source};
+use crate::harness::{Backend, Nvml, Setup, Workload, alone, standin};
 
 const BLOCKS: &str = "it blocks readers";
 
@@ -50,6 +47,7 @@ fn check(mut attacker: Attacker, server: Attacker, with: impl FnOnce(Setup) -> S
 
 #[test]
 fn root_python_types_on_a_hanging_file_system_delay_no_other_process() {
+    let _alone = alone();
     let folder = TempDir::new().unwrap();
     let served = Served::new();
     let mut server = served.start(&OF_ROOTS, "0", false);
@@ -61,6 +59,7 @@ fn root_python_types_on_a_hanging_file_system_delay_no_other_process() {
 
 #[test]
 fn root_devices_on_a_hanging_file_system_delay_no_other_process() {
+    let _alone = alone();
     let folder = TempDir::new().unwrap();
     let served = Served::new();
     let mut server = served.start(&OF_ROOTS, "0", false);

@@ -15,6 +15,9 @@ use std::process::{Command, Stdio};
 use crate::harness::child::Guarded;
 use crate::harness::talk::Talk;
 
+/// A user without rights.
+const USER: u32 = 65_534;
+
 /// Compiles C or assembly.
 fn cc(arguments: &[&OsStr]) {
     let mut command = Command::new("cc");

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::{Recording, addresses, allocations, analysed, is_sound, written};
 use crate::harness::report::{list, number};
-use crate::harness::{Backend, Setup, Workload, wait_for};
+use crate::harness::{Backend, Gpuprobe, Setup, Workload, wait_for};
 
 const MIB: u64 = 1 << 20;
 /// Tolerance of the file size: a transaction, and the queued rows.
@@ -66,31 +66,53 @@ fn by_stack(memleak: &Value) -> BTreeMap<String, u64> {
     sums
 }
 
-/// A program that holds memory from the start and works until there are three files; the last of
-/// them has the same live memory as the last live report.
-fn goes_on(backend: Backend, first: &[&str], work: impl Fn(u32) -> String) {
-    let recording = Recording::new();
-    let mut workload = Workload::start(backend);
-    let mut gpuprobe = Setup::pid(workload.pid)
+/// Traces into files of 4 MiB, of which two are kept.
+fn rotating(recording: &Recording, pid: u32) -> Setup {
+    Setup::pid(pid)
         .args(["--record", &recording.text(), "--max-file-size", "4M"])
         .args(["--rotate", "2"])
         .interval("250ms")
-        .start();
-    for command in first {
-        workload.say(command);
-    }
-    let part = |number: u32| {
-        let name = format!("run.{number}.sqlite");
-        recording.file.with_file_name(name)
-    };
+}
+
+/// The path of a file after the first.
+fn part(recording: &Recording, number: u32) -> PathBuf {
+    let name = format!("run.{number}.sqlite");
+    recording.file.with_file_name(name)
+}
+
+/// Works until there are three files.
+fn work_until_the_third_file(
+    recording: &Recording,
+    workload: &mut Workload,
+    gpuprobe: &Gpuprobe,
+    work: impl Fn(u32) -> String,
+) {
     let mut turn = 0;
     wait_for("the third file", || {
         turn += 1;
         workload.say(&work(turn));
         // At a pace that the disk keeps up with.
         gpuprobe.next_report();
-        part(2).exists().then_some(())
+        part(recording, 2).exists().then_some(())
     });
+}
+
+/// Allocates and frees.
+fn churn(_turn: u32) -> String {
+    "churn 2 2000 64 500".to_owned()
+}
+
+/// A program that holds memory from the start and works until there are three files; the last of
+/// them has the same live memory as the last live report.
+fn goes_on(backend: Backend, first: &[&str], work: impl Fn(u32) -> String) {
+    let recording = Recording::new();
+    let mut workload = Workload::start(backend);
+    let mut gpuprobe = rotating(&recording, workload.pid).start();
+    for command in first {
+        workload.say(command);
+    }
+    let part = |number| part(&recording, number);
+    work_until_the_third_file(&recording, &mut workload, &gpuprobe, work);
     workload.say("free 3");
     let last = gpuprobe.stop();
     last.assert_nothing_lost();
@@ -122,19 +144,11 @@ fn goes_on(backend: Backend, first: &[&str], work: impl Fn(u32) -> String) {
 fn root_rotated_files_in_roots_folder_belong_to_the_user_of_sudo() {
     let recording = Recording::new();
     let mut workload = Workload::start(Backend::Shared);
-    let mut gpuprobe = Setup::pid(workload.pid)
-        .args(["--record", &recording.text(), "--max-file-size", "4M"])
-        .args(["--rotate", "2"])
+    let mut gpuprobe = rotating(&recording, workload.pid)
         .env("SUDO_UID", "65534")
         .env("SUDO_GID", "65533")
-        .interval("250ms")
         .start();
-    wait_for("the third file", || {
-        workload.say("churn 2 2000 64 500");
-        gpuprobe.next_report();
-        let third = recording.file.with_file_name("run.2.sqlite");
-        third.exists().then_some(())
-    });
+    work_until_the_third_file(&recording, &mut workload, &gpuprobe, churn);
     gpuprobe.stop().assert_nothing_lost();
     let folder = recording.file.parent().unwrap();
     let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap());
@@ -149,9 +163,7 @@ fn root_rotated_files_in_roots_folder_belong_to_the_user_of_sudo() {
 #[test]
 fn root_rotated_recording_starts_with_the_live_allocations() {
     let first = ["alloc 4096 300", "managed 8192 7", "hostalloc 100 5"];
-    goes_on(Backend::Shared, &first, |_| {
-        "churn 2 2000 64 500".to_owned()
-    });
+    goes_on(Backend::Shared, &first, churn);
 }
 
 #[test]
@@ -170,7 +182,7 @@ fn root_rotated_recording_has_the_contexts_of_earlier_files() {
         "ctx pop",
         "ctx destroy 1",
     ];
-    goes_on(Backend::Driver, &two, |_| "churn 2 2000 64 500".to_owned());
+    goes_on(Backend::Driver, &two, churn);
 }
 
 /// Creation and destruction of the contexts in a recording.
