@@ -53,27 +53,44 @@ fn library(folder: &Path, number: usize, symbols: u64) -> PathBuf {
     path
 }
 
+/// Programs that map libraries with huge tables of symbols.
+pub(super) struct HugeTables {
+    folder: PathBuf,
+    program: PathBuf,
+    attackers: Vec<Attacker>,
+}
+
+impl HugeTables {
+    pub(super) fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_path_buf(),
+            program: program(folder, "maps", &[&source("maps.c")]),
+            attackers: Vec::new(),
+        }
+    }
+
+    /// Another program with another library: a single program is not looked at all the time.
+    pub(super) fn add(&mut self, symbols: u64) {
+        let path = library(&self.folder, self.attackers.len(), symbols);
+        let mut attacker = Attacker::start(&mut Command::new(&self.program));
+        attacker.say(&format!("map {}", path.display()));
+        attacker.say("look");
+        self.attackers.push(attacker);
+    }
+}
+
 #[test]
 fn root_huge_symbol_table_in_a_sparse_file_delays_no_other_process() {
     let _alone = alone();
     let folder = TempDir::new().unwrap();
-    let program = program(folder.path(), "maps", &[&source("maps.c")]);
-    let mut attackers = Vec::new();
-    let mut bad = |number, symbols| {
-        let path = library(folder.path(), number, symbols);
-        // One after the other: a single program is not looked at all the time.
-        let mut attacker = Attacker::start(&mut Command::new(&program));
-        attacker.say(&format!("map {}", path.display()));
-        attacker.say("look");
-        attackers.push(attacker);
-    };
+    let mut tables = HugeTables::new(folder.path());
     // As many symbols as in a known attack, and the smallest plausible number of a library.
-    bad(0, 21_000_000);
+    tables.add(21_000_000);
     let victim = Workload::start(Backend::Shared);
     let mut watched = Watched::start(Setup::everything(), victim);
     watched.go_on();
     for number in 1..8 {
-        bad(number, 2_000_000 + number as u64);
+        tables.add(2_000_000 + number);
         watched.go_on();
     }
     let (_, said) = watched.end();

@@ -7,15 +7,15 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::mounts::{OF_ROOTS, Served};
+use super::mounts::{OF_ROOTS, Served, USER};
 use super::watch::Watched;
-use super::{Attacker, USER, program, source};
+use super::{Attacker, program, source};
 use crate::harness::{Backend, Nvml, Setup, Workload, alone, standin};
 
-const BLOCKS: &str = "it blocks readers";
+pub(super) const BLOCKS: &str = "it blocks readers";
 
 /// A process that can hide its memory or its root.
-fn hidden(folder: &Path) -> Attacker {
+pub(super) fn hidden(folder: &Path) -> Attacker {
     let mut command = Command::new(program(folder, "hidden", &[&source("hidden.c")]));
     Attacker::start(command.arg(standin().runtime()))
 }
@@ -50,7 +50,7 @@ fn root_python_types_on_a_hanging_file_system_delay_no_other_process() {
     let _alone = alone();
     let folder = TempDir::new().unwrap();
     let served = Served::new();
-    let mut server = served.start(&OF_ROOTS, "0", false);
+    let mut server = served.start(&OF_ROOTS, USER, false);
     let mut attacker = hidden(folder.path());
     attacker.say(&format!("type {}/libcuda.so.1", served.seen(&server)));
     server.say("stop");
@@ -62,7 +62,7 @@ fn root_devices_on_a_hanging_file_system_delay_no_other_process() {
     let _alone = alone();
     let folder = TempDir::new().unwrap();
     let served = Served::new();
-    let mut server = served.start(&OF_ROOTS, "0", false);
+    let mut server = served.start(&OF_ROOTS, USER, false);
     let mut attacker = hidden(folder.path());
     attacker.say(&format!("root {}", served.seen(&server)));
     server.say("stop");

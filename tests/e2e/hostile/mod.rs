@@ -6,6 +6,7 @@ mod files;
 mod memory;
 mod mounts;
 mod names;
+mod together;
 mod watch;
 
 use std::ffi::OsStr;

@@ -15,7 +15,7 @@ use super::watch::Watched;
 use super::{Attacker, program, source};
 use crate::harness::{Backend, Gpuprobe, Setup, Workload, alone, copy_program, standin, wait_for};
 
-const USER: &str = "65534";
+pub(super) const USER: &str = "65534";
 
 /// A FUSE server, and mount points that every user may enter.
 pub(super) struct Served {
