@@ -12,6 +12,7 @@ mod guard;
 mod hook;
 mod incidents;
 mod limits;
+mod memory;
 mod name;
 mod output;
 #[cfg(feature = "serve")]
@@ -172,6 +173,8 @@ pub struct TraceConfig {
     pub attach: Option<AttachKind>,
     /// BPF maps whose number of entries differs from the default.
     pub map_entries: Vec<MapEntries>,
+    /// Memory besides that of live allocations from which nothing more is kept, MiB.
+    pub memory_limit_mib: u64,
     /// Attach on arm64, where the probes are untested.
     pub allow_arm64: bool,
     /// Functions that begin with a nop of five bytes are probed where the kernel's optimisation of these

@@ -11,6 +11,7 @@ use zerocopy::FromBytes;
 
 use super::backlog::StackBacklog;
 use super::ring::{Consumer, Progress, Ring};
+use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::abi::{RawNotice, record};
 
 /// The kernel side's request to scan a process.
@@ -78,6 +79,11 @@ impl Rings {
             batches: batch_ring.map(Ring::open).transpose()?,
             ends: None,
         })
+    }
+
+    /// From now on there is so much room for call stacks that wait.
+    pub fn set_room(&mut self, room: MemoryRoom) {
+        self.backlog.room = room;
     }
 
     /// Passes to `consumer` the call stacks, then the memory ring up to now, then the activity ring and

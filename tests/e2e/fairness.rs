@@ -300,6 +300,49 @@ fn root_memory_of_gpuprobe_is_bounded_with_endless_leaks() {
 }
 
 #[test]
+fn root_memory_of_gpuprobe_is_bounded_whatever_two_users_do() {
+    // Half of what these call sites take without a limit.
+    const LIMIT_MIB: u64 = 60;
+    let _alone = alone();
+    let mut hogs = [HOG, OTHER].map(|user| Hog::start(user, "paths", 8192));
+    let mut gpuprobe = Setup::everything()
+        .args(["--top", "5", "--stacks", "fp"])
+        .args(["--memory-limit", &LIMIT_MIB.to_string()])
+        .interval("500ms")
+        .start();
+    for hog in &mut hogs {
+        hog.begin();
+    }
+    let made: u64 = hogs.iter_mut().map(Hog::made).sum();
+    let mut modest = Workload::start(Backend::Shared);
+    modest.say("alloc 4096 10");
+    gpuprobe.next_report();
+    let report = gpuprobe.next_report();
+    assert_eq!(report.totals().live_allocations, made + 10);
+    for hog in [HOG, OTHER] {
+        assert!(lost_of(&report, hog, "stacks") > made / 3);
+    }
+    assert_eq!(lost_of(&report, 0, "stacks"), 0);
+    let anonymous = anonymous_bytes(&gpuprobe);
+    assert_ends(&mut gpuprobe);
+    let most = (LIMIT_MIB << 20) + 64 * made;
+    assert!(anonymous < most, "{anonymous} bytes");
+    assert!(
+        gpuprobe
+            .said()
+            .iter()
+            .any(|line| line.contains("are left out until it takes less"))
+    );
+}
+
+/// Anonymous memory of gpuprobe, without files and rings.
+fn anonymous_bytes(gpuprobe: &Gpuprobe) -> u64 {
+    let pid = i32::try_from(gpuprobe.child.pid()).unwrap();
+    let process = procfs::process::Process::new(pid).unwrap();
+    process.status().unwrap().rssanon.unwrap() * 1024
+}
+
+#[test]
 fn root_reports_are_on_time_beside_many_processes_that_remap_constantly() {
     let _alone = alone();
     let mut hog = Hog::start(HOG, "looks", 300);

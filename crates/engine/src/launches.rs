@@ -20,9 +20,9 @@ use self::past::PastLaunches;
 pub use self::samples::LaunchSamples;
 use super::change::{Change, Changes, KernelHandle};
 use gpuprobe_cuda::Op;
-use gpuprobe_model::ByteShares;
 use gpuprobe_model::abi::{PROCESS_PID_SHIFT, RawLaunchKey};
 use gpuprobe_model::event::{Event, KernelName, Task};
+use gpuprobe_model::{ByteShares, MemoryRoom};
 use gpuprobe_stacks::symbols;
 
 /// Launch counts of a kernel or an executable graph.
@@ -127,6 +127,11 @@ impl Default for Launches {
 }
 
 impl Launches {
+    /// From now on there is so much room for names.
+    pub(super) fn set_room(&mut self, room: MemoryRoom) {
+        self.name_bytes.set_room(room);
+    }
+
     /// Applies an event. `host_name` returns the name of the kernel with a host function, from
     /// process id and address.
     pub fn apply(&mut self, event: &Event, host_name: impl FnOnce(u32, u64) -> Option<String>) {

@@ -25,9 +25,9 @@ use super::shares::{UserShares, UserUsage};
 use super::totals::MemorySums;
 use super::{CallSite, Identity};
 use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, Op};
-use gpuprobe_model::UserLoss;
 use gpuprobe_model::event::{AboutMemory, Call, Event, Task};
 use gpuprobe_model::stack::CallStack;
+use gpuprobe_model::{MemoryRoom, UserLoss};
 
 /// Counts of calls, over all processes since the start.
 #[derive(Clone, Debug)]
@@ -219,6 +219,11 @@ impl Ledger {
         self.stacks_left_out
     }
 
+    /// Live allocations and tensors of all processes, as of the last count of each.
+    pub fn kept_allocations(&self) -> usize {
+        self.shares.allocations()
+    }
+
     /// Dropped events by user and process.
     pub fn left_out_by_user(&self) -> impl Iterator<Item = UserLoss> {
         self.shares.lost()
@@ -262,6 +267,12 @@ impl Ledger {
     /// Sums over ended processes that [`Self::ended`] no longer lists.
     pub fn forgotten(&self) -> &Forgotten {
         self.ended.forgotten()
+    }
+
+    /// From now on there is so much room for what is kept besides allocations.
+    pub(super) fn set_room(&mut self, room: MemoryRoom) {
+        self.shares.room = room;
+        self.ended.set_room(room);
     }
 
     /// Notes that a report has shown the ended processes.

@@ -52,8 +52,8 @@ pub use transfers::Transfers;
 
 use change::Changes;
 use gpuprobe_cuda::{Modes, Op};
-use gpuprobe_model::Lost;
 use gpuprobe_model::event::{Call, Event, Task};
+use gpuprobe_model::{Lost, MemoryRoom};
 use transfers::{CopySelection, Transfer};
 
 /// Information that only the live system has; a replay has none of it.
@@ -105,6 +105,12 @@ fn with_size(event: &Event, world: &impl World) -> Option<Event> {
 }
 
 impl State {
+    /// From now on there is so much room for what is kept of processes besides live memory.
+    pub fn set_room(&mut self, room: MemoryRoom) {
+        self.ledger.set_room(room);
+        self.launches.set_room(room);
+    }
+
     /// Applies an event to the accounts that `modes` need; returns the copy if it is one.
     pub fn apply(&mut self, event: &Event, modes: Modes, world: &impl World) -> Option<Transfer> {
         let sized = modes.memleak.then(|| with_size(event, world)).flatten();

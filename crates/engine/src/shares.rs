@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 
 use super::process::Process;
 use gpuprobe_cuda::Op;
-use gpuprobe_model::UserLoss;
+use gpuprobe_model::{MemoryRoom, UserLoss};
 
 /// Live allocations and tensors of all processes: 2 GiB.
 const MAX_ALLOCATIONS: usize = 1 << 25;
@@ -103,6 +103,7 @@ type Loser = (u32, Option<u32>, &'static str);
 #[derive(Debug)]
 pub(super) struct UserShares {
     most: UserUsage,
+    pub(super) room: MemoryRoom,
     all: UserUsage,
     by_user: HashMap<Option<u32>, UserUsage>,
     /// By user, process and what: the process's name, and how much.
@@ -123,17 +124,23 @@ impl UserShares {
     pub(super) fn of(most: UserUsage) -> Self {
         Self {
             most,
+            room: MemoryRoom::default(),
             all: UserUsage::default(),
             by_user: HashMap::new(),
             lost: HashMap::new(),
         }
     }
 
+    /// Live allocations and tensors of all processes.
+    pub(super) fn allocations(&self) -> usize {
+        self.all.allocations
+    }
+
     /// Of what a user has all that he may have.
     pub(super) fn full(&self, uid: Option<u32>) -> Full {
         let half = UserUsage {
             allocations: self.most.allocations / 2,
-            others: self.most.others / 2,
+            others: self.room.of_user(self.most.others),
         };
         // Nobody has more than all together.
         if self.all.has(half) == Full::default() {
@@ -164,6 +171,7 @@ impl UserShares {
     fn is_near(&self) -> bool {
         self.all.allocations + NEAR >= self.most.allocations / 2
             || self.all.others + NEAR >= self.most.others / 2
+            || self.room != MemoryRoom::Ample
     }
 
     /// Records that the use of a process of this user changed from `before` to `now`.

@@ -20,5 +20,5 @@ pub mod text;
 mod usage;
 
 pub use lost::{Lost, UserLoss, by_user};
-pub use shares::ByteShares;
+pub use shares::{ByteShares, MemoryRoom};
 pub use usage::{GpuHolder, GpuMemory, GpuUsage, GpuUse, Untraced};

@@ -2,11 +2,38 @@
 
 use std::collections::HashMap;
 
+/// How much memory there is for more to be kept of processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemoryRoom {
+    /// Within the limits of each kind.
+    #[default]
+    Ample,
+    /// For users of whom little is kept: [`Self::LITTLE`].
+    Little,
+    /// For nobody.
+    None,
+}
+
+impl MemoryRoom {
+    /// The part of a limit up to which a user has room where there is little.
+    pub const LITTLE: usize = 64;
+
+    /// Share of a user in `limit`.
+    pub fn of_user(self, limit: usize) -> usize {
+        match self {
+            Self::Ample => limit / 2,
+            Self::Little => limit / Self::LITTLE,
+            Self::None => 0,
+        }
+    }
+}
+
 /// Bytes that are kept of the processes of each user, of which one user has half at most. Processes of
 /// unknown users (`None`) count as one user's.
 #[derive(Debug)]
 pub struct ByteShares {
     limit: usize,
+    room: MemoryRoom,
     total: usize,
     by_user: HashMap<Option<u32>, usize>,
 }
@@ -16,6 +43,7 @@ impl ByteShares {
     pub fn of(limit: usize) -> Self {
         Self {
             limit,
+            room: MemoryRoom::default(),
             total: 0,
             by_user: HashMap::new(),
         }
@@ -24,7 +52,12 @@ impl ByteShares {
     /// Whether `user` may have more.
     pub fn has_room(&self, user: Option<u32>) -> bool {
         let used = self.by_user.get(&user).copied().unwrap_or_default();
-        used < self.limit / 2 && self.total < self.limit
+        used < self.room.of_user(self.limit) && self.total < self.limit
+    }
+
+    /// From now on there is so much room, whatever the limit.
+    pub fn set_room(&mut self, room: MemoryRoom) {
+        self.room = room;
     }
 
     /// Bytes of all users.
@@ -46,7 +79,7 @@ impl ByteShares {
 
 #[cfg(test)]
 mod tests {
-    use super::ByteShares;
+    use super::{ByteShares, MemoryRoom};
 
     #[test]
     fn a_user_has_half_and_all_users_have_the_limit() {
@@ -62,5 +95,19 @@ mod tests {
         shares.change(Some(1), 50, 0);
         assert!(shares.has_room(Some(1)) && shares.has_room(Some(3)));
         assert_eq!(shares.total(), 50);
+    }
+
+    #[test]
+    fn users_with_little_have_room_where_there_is_little_and_none_where_there_is_none() {
+        let mut shares = ByteShares::of(6400);
+        shares.change(Some(1), 0, 100);
+        shares.change(Some(2), 0, 99);
+        let mut with = |room| {
+            shares.set_room(room);
+            [1, 2].map(|user| shares.has_room(Some(user)))
+        };
+        assert_eq!(with(MemoryRoom::Little), [false, true]);
+        assert_eq!(with(MemoryRoom::None), [false, false]);
+        assert_eq!(with(MemoryRoom::Ample), [true, true]);
     }
 }

@@ -17,6 +17,7 @@ pub mod kernel;
 pub mod memory;
 mod message;
 pub mod mounts;
+pub mod own_memory;
 pub mod privileges;
 pub mod proc;
 pub mod progress;

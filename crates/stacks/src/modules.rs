@@ -8,6 +8,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::module::{FileKey, Module, open};
 use super::reader::FileReader;
+use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::proc::Mapping;
 
@@ -69,6 +70,14 @@ impl Modules {
             forgotten_at: None,
             is_reported: false,
         }
+    }
+
+    /// From now on there is so much room.
+    pub(super) fn set_room(&mut self, room: MemoryRoom) {
+        self.may_take = match room {
+            MemoryRoom::Ample => BYTES_LIMIT,
+            MemoryRoom::Little | MemoryRoom::None => BYTES_LIMIT / MemoryRoom::LITTLE,
+        };
     }
 
     /// Reader of the files of the modules.

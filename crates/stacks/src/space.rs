@@ -15,6 +15,7 @@ use super::modules::Modules;
 use super::reader::{FileReader, ProcessMemory, ProcessReader, UnwindRow};
 use super::unwind::{self, UnwindRule};
 use super::{Module, StackCopy, Unwound};
+use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
 use gpuprobe_model::stack::{Location, ModuleId};
 use gpuprobe_os::budget::MappingBudget;
@@ -132,6 +133,11 @@ impl AddressSpaces {
             memory,
             ..Self::default()
         }
+    }
+
+    /// From now on there is so much room for modules.
+    pub(crate) fn set_room(&mut self, room: MemoryRoom) {
+        self.modules.set_room(room);
     }
 
     /// The memory of process `pid`.

@@ -234,6 +234,7 @@ const ALWAYS: &[&str] = &[
     "allow_nop5",
     "untrusted_mounts",
     "map_entries",
+    "memory_limit",
     "record",
     "listen",
     "tls_cert",

@@ -118,6 +118,7 @@ impl RecordArgs {
             api: self.advanced.api,
             attach: self.advanced.attach,
             map_entries: self.advanced.map_entries,
+            memory_limit_mib: self.advanced.memory_limit,
             allow_arm64: self.advanced.allow_arm64,
             allow_nop5: self.advanced.allow_nop5,
             untrusted_mounts: self.advanced.untrusted_mounts,

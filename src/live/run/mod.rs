@@ -25,6 +25,7 @@ use super::collector::Collector;
 use super::discovery::{Follower, With, resume};
 use super::guard::Guard;
 use super::incidents;
+use super::memory::MemoryLimit;
 use super::output::{Output, OutputReader};
 use super::queries::PROBED_FOR;
 use super::release::Release;
@@ -121,6 +122,7 @@ pub(super) struct Run<'a> {
     /// Processes without a traced event so far; `None` for those that the filter rejects.
     untraced: HashMap<u32, Option<Untraced>>,
     lost: Lost,
+    memory: MemoryLimit,
     /// The frames written to the recording.
     told: RecordedFrames,
     guard: Option<Guard>,

@@ -6,6 +6,7 @@ use super::super::discovery::Follower;
 use super::super::filter::EventFilter;
 use super::super::hook::Hooks;
 use super::super::incidents::AnnouncedIncidents as ReportedIncidents;
+use super::super::memory::MemoryLimit;
 use super::super::output::Output;
 use super::super::release::Release;
 use super::super::samples::Samples;
@@ -84,6 +85,7 @@ impl<'a> Run<'a> {
             reported_incidents: ReportedIncidents::with(hooks),
             lost: Lost::default(),
             told: RecordedFrames::default(),
+            memory: MemoryLimit::of(config.memory_limit_mib),
             lost_said: Lost::default(),
             leaks: false,
             is_behind: false,

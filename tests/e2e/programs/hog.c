@@ -7,6 +7,8 @@
  *     processes   the same of processes
  *     calls       so many calls by ten threads at a time, each freed at once
  *     keep        allocations that are never freed, by two threads
+ *     paths       processes that each allocate in so many places, by call paths of their own, and
+ *                 free nothing
  *     renames     its name, changed so often
  *     looks       processes with 1,000 mappings each that tell debuggers of libraries, of which
  *                 there are none, fifty times a second
@@ -116,6 +118,57 @@ static void together(int count, void *(*main)(void *), long all)
         pthread_join(all_threads[i], NULL);
 }
 
+/* A bit of the number for each function on the call path. */
+static void left(long path, int depth);
+static void right(long path, int depth);
+
+static void go_down(long path, int depth)
+{
+    if (!depth)
+        allocate();
+    else if (path & 1)
+        left(path >> 1, depth - 1);
+    else
+        right(path >> 1, depth - 1);
+}
+
+static void left(long path, int depth)
+{
+    go_down(path, depth);
+}
+
+static void right(long path, int depth)
+{
+    go_down(path, depth);
+}
+
+static void paths(long count)
+{
+    enum { PROCESSES = 24, DEPTH = 20 };
+    int called[2];
+    long done;
+    if (pipe(called))
+        abort();
+    for (int i = 0; i < PROCESSES; i++) {
+        if (fork())
+            continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(SECONDS);
+        made = 0;
+        for (long path = 0; path < count; path++)
+            go_down(path, DEPTH);
+        done = made;
+        if (write(called[1], &done, sizeof done) != sizeof done)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    for (int i = 0; i < PROCESSES && read(called[0], &done, sizeof done) == sizeof done; i++)
+        made += done;
+    close(called[0]);
+    close(called[1]);
+}
+
 static void tell_of_libraries(void)
 {
     void (*tell)(void);
@@ -180,6 +233,8 @@ int main(int count, char **arguments)
             together(CALLERS, call_and_free, number);
         else if (!strcmp(what, "keep"))
             together(KEEPERS, keep, number);
+        else if (!strcmp(what, "paths"))
+            paths(number);
         else if (!strcmp(what, "renames"))
             renames(number);
         else if (!strcmp(what, "looks"))

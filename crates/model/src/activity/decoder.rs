@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use super::clock::CuptiClock;
 use super::names::TextTable;
 use super::{Activity, ActivityBatch, ActivityRecord};
+use crate::MemoryRoom;
 use crate::abi::RawBatch;
 use gpuprobe_wire::{BatchHeader, flags};
 
@@ -41,6 +42,7 @@ pub struct BatchDecoder {
     processes: HashMap<u32, DecodedProcess>,
     ended: VecDeque<u32>,
     losses: Losses,
+    room: MemoryRoom,
 }
 
 /// State of a process that later batches refer to.
@@ -58,6 +60,11 @@ struct DecodedProcess {
 }
 
 impl BatchDecoder {
+    /// From now on there is so much room for names.
+    pub fn set_room(&mut self, room: MemoryRoom) {
+        self.room = room;
+    }
+
     /// Decodes one batch of a process.
     pub fn decode(&mut self, raw: &RawBatch, bytes: &[u8]) -> ActivityBatch {
         let mut batch = ActivityBatch {
@@ -91,7 +98,7 @@ impl BatchDecoder {
         for item in wire.records() {
             match item {
                 Ok(item) => {
-                    let activity = process.activity(raw.tgid, &item);
+                    let activity = process.activity(raw.tgid, &item, self.room);
                     batch.activities.extend(activity.map(|mut activity| {
                         if !is_monotonic {
                             let clock = &process.clock;
@@ -153,12 +160,12 @@ impl DecodedProcess {
     }
 
     /// Converts a record to an activity; `None` for a record that only updates state.
-    fn activity(&mut self, pid: u32, item: &BatchItem<'_>) -> Option<Activity> {
+    fn activity(&mut self, pid: u32, item: &BatchItem<'_>, room: MemoryRoom) -> Option<Activity> {
         let names = &mut self.names;
         let text = |id: u32| names.text(id);
         let (record, name, qualifier) = match item.record {
             Raw::Text(said) => {
-                names.add_text(said.id, item);
+                names.add_text(said.id, item, room);
                 return None;
             }
             Raw::CallbackName(said) => {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::MemoryRoom;
 use gpuprobe_wire::BatchItem;
 use hashbrown::HashMap;
 
@@ -23,9 +24,14 @@ pub(super) struct TextTable {
 
 impl TextTable {
     /// Stores the text of `item` under `id`.
-    pub(super) fn add_text(&mut self, id: u32, item: &BatchItem<'_>) {
+    pub(super) fn add_text(&mut self, id: u32, item: &BatchItem<'_>, room: MemoryRoom) {
         let bytes = self.bytes.saturating_add(item.text.len());
-        if id == 0 || id > MAX_TEXTS || bytes > MAX_TEXT_BYTES {
+        let most = match room {
+            MemoryRoom::Ample => MAX_TEXT_BYTES,
+            MemoryRoom::Little => MAX_TEXT_BYTES / MemoryRoom::LITTLE,
+            MemoryRoom::None => 0,
+        };
+        if id == 0 || id > MAX_TEXTS || bytes > most {
             return;
         }
         let index = id as usize;

@@ -16,9 +16,9 @@ use crate::python::line_store::KnownLines;
 use crate::python::process::{Interpreters, Running};
 use crate::reader::{FileReader, ProcessReader};
 use crate::{AddressSpaces, Unwound};
-use gpuprobe_model::ByteShares;
 use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::{CallStack, Location};
+use gpuprobe_model::{ByteShares, MemoryRoom};
 use gpuprobe_os::privileges::User;
 use process::StackStoreProcess;
 
@@ -152,6 +152,12 @@ impl Taken {
             return self.take_python(bytes);
         }
         self.take_stack(bytes)
+    }
+
+    /// From now on there is so much room for call stacks, Python code and modules.
+    pub fn set_room(&mut self, room: MemoryRoom) {
+        self.shares.set_room(room);
+        self.spaces.set_room(room);
     }
 
     /// Counts what is kept of process `pid`, and whether there may be more.

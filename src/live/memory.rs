@@ -1,0 +1,110 @@
+//! Memory of gpuprobe: it stays bounded, whatever is traced.
+//!
+//! Each kind of data that programs can make grow has a limit of its own, and these are generous: all at once
+//! they would be twice what is promised. So the memory is measured while events are read.
+
+use std::time::{Duration, Instant};
+
+use gpuprobe_model::MemoryRoom;
+use gpuprobe_os::own_memory;
+
+/// There is little room from so far below the limit, bytes.
+const LITTLE: u64 = 32 << 20;
+/// A state is left only so far below its beginning.
+const BELOW: u64 = 16 << 20;
+/// Memory of a live allocation, bytes.
+const ALLOCATION_BYTES: u64 = 64;
+/// Interval of measurements, and of returning free memory to the system while there is little room.
+const EVERY: Duration = Duration::from_millis(50);
+const TRIM_EVERY: Duration = Duration::from_secs(1);
+
+/// Room for more data of traced processes.
+#[derive(Debug)]
+pub(super) struct MemoryLimit {
+    limit_bytes: u64,
+    room: MemoryRoom,
+    measured: Instant,
+    trimmed: Instant,
+    is_reported: bool,
+}
+
+impl MemoryLimit {
+    /// There is no room from `limit_mib` MiB of memory on, besides that of live allocations.
+    pub(super) fn of(limit_mib: u64) -> Self {
+        let now = Instant::now();
+        Self {
+            limit_bytes: limit_mib.saturating_mul(1 << 20),
+            room: MemoryRoom::default(),
+            measured: now,
+            trimmed: now,
+            is_reported: false,
+        }
+    }
+
+    /// The room if it has changed; `allocations` are live.
+    pub(super) fn changed(&mut self, allocations: u64) -> Option<MemoryRoom> {
+        if self.measured.elapsed() < EVERY {
+            return None;
+        }
+        if self.room != MemoryRoom::Ample && self.trimmed.elapsed() > TRIM_EVERY {
+            own_memory::trim_heap();
+            self.trimmed = Instant::now();
+        }
+        self.measured = Instant::now();
+        let bytes = own_memory::anonymous_bytes().ok()?;
+        let others = bytes.saturating_sub(allocations.saturating_mul(ALLOCATION_BYTES));
+        let room = room(others, self.limit_bytes, self.room);
+        let has_changed = room != self.room;
+        self.room = room;
+        if has_changed && !std::mem::replace(&mut self.is_reported, true) {
+            tracing::warn!(
+                "gpuprobe takes {} MiB besides live allocations: call stacks, names and handles of users \
+                 who have many are left out until it takes less",
+                others >> 20
+            );
+        }
+        has_changed.then_some(room)
+    }
+}
+
+/// The room that `bytes` of `limit_bytes` leave, after `before`.
+fn room(bytes: u64, limit_bytes: u64, before: MemoryRoom) -> MemoryRoom {
+    let starts = [
+        (MemoryRoom::None, limit_bytes),
+        (MemoryRoom::Little, limit_bytes.saturating_sub(LITTLE)),
+    ];
+    let is_in = |(room, from): &(MemoryRoom, u64)| {
+        let margin = if before >= *room { BELOW } else { 0 };
+        bytes >= from.saturating_sub(margin)
+    };
+    let found = starts.into_iter().find(is_in);
+    found.map_or(MemoryRoom::Ample, |(room, _)| room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_becomes_less_at_once_and_more_a_little_later() {
+        use MemoryRoom::{Ample, Little, None};
+        const NONE_FROM: u64 = 208 << 20;
+        const LITTLE_FROM: u64 = NONE_FROM - LITTLE;
+        let steps = [
+            (LITTLE_FROM - 1, Ample),
+            (LITTLE_FROM, Little),
+            (LITTLE_FROM - BELOW, Little),
+            (NONE_FROM, None),
+            (NONE_FROM - BELOW, None),
+            (NONE_FROM - BELOW - 1, Little),
+            (LITTLE_FROM - BELOW - 1, Ample),
+            (NONE_FROM, None),
+            (0, Ample),
+        ];
+        let mut before = Ample;
+        for (bytes, expected) in steps {
+            before = room(bytes, NONE_FROM, before);
+            assert_eq!(before, expected, "{bytes}");
+        }
+    }
+}
