@@ -41,8 +41,9 @@ impl MemoryLimit {
         }
     }
 
-    /// The room if it has changed; `allocations` are live.
-    pub(super) fn changed(&mut self, allocations: u64) -> Option<MemoryRoom> {
+    /// The room if it has changed; `allocations` are live, and what is being recorded takes
+    /// `recorded_bytes`.
+    pub(super) fn changed(&mut self, allocations: u64, recorded_bytes: u64) -> Option<MemoryRoom> {
         if self.measured.elapsed() < EVERY {
             return None;
         }
@@ -52,7 +53,9 @@ impl MemoryLimit {
         }
         self.measured = Instant::now();
         let bytes = own_memory::anonymous_bytes().ok()?;
-        let others = bytes.saturating_sub(allocations.saturating_mul(ALLOCATION_BYTES));
+        let others = bytes
+            .saturating_sub(allocations.saturating_mul(ALLOCATION_BYTES))
+            .saturating_sub(recorded_bytes);
         let room = room(others, self.limit_bytes, self.room);
         let has_changed = room != self.room;
         self.room = room;

@@ -46,6 +46,8 @@ pub struct FileLimits {
 pub(super) struct RecorderState {
     /// Size of the queue, bytes.
     pub(super) queued: AtomicUsize,
+    /// Memory of what is carried to the next file, bytes.
+    pub(super) carried: AtomicUsize,
     /// The recording has stopped after an error.
     pub(super) stopped: AtomicBool,
     /// Final name of the file, if it differs from the current one.
@@ -151,6 +153,11 @@ impl Recorder {
 impl Tap for Recorder {
     fn is_recording(&self) -> bool {
         !self.shared.stopped.load(Ordering::Relaxed)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let shared = &self.shared;
+        shared.queued.load(Ordering::Relaxed) + shared.carried.load(Ordering::Relaxed)
     }
 
     fn record(&mut self, bytes: &[u8], event: Event, changes: &mut Vec<Change>) {

@@ -18,6 +18,11 @@ pub trait Tap {
         false
     }
 
+    /// Approximate memory of what waits to be written, and is carried to the next file, bytes.
+    fn memory_bytes(&self) -> usize {
+        0
+    }
+
     /// A ring record, after the notes with the answers to its queries; its decoded event, and the
     /// changes by the event, which are drained.
     fn record(&mut self, _bytes: &[u8], _event: Event, _changes: &mut Vec<Change>) {}

@@ -100,7 +100,8 @@ impl Run<'_> {
     fn limit_memory(&mut self) {
         let sink = &mut self.sink;
         let allocations = sink.state.ledger.kept_allocations() as u64;
-        let Some(room) = self.memory.changed(allocations) else {
+        let recorded_bytes = sink.tap.memory_bytes() as u64;
+        let Some(room) = self.memory.changed(allocations, recorded_bytes) else {
             return;
         };
         sink.state.set_room(room);

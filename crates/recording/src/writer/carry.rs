@@ -76,6 +76,11 @@ pub(super) struct Carry {
 }
 
 impl Carry {
+    /// Approximate memory of the entries, with what leads to them, bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        4 * self.bytes
+    }
+
     /// Updates the carried entries with a batch that is about to be written.
     pub(super) fn take(&mut self, batch: &LogBatch) {
         let mut steps = batch.steps.iter();
