@@ -26,6 +26,7 @@ mod replay;
 mod scene;
 mod schema;
 mod selected;
+mod snapshots;
 mod stacks;
 mod tables;
 mod tensors;

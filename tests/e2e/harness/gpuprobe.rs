@@ -1,11 +1,14 @@
 //! gpuprobe as a child process.
 
-use std::ffi::OsStr;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::thread;
 
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, chown};
@@ -20,6 +23,9 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_gpuprobe");
 
 /// Exit status of a run that traced nothing and whose command, if any, succeeded.
 pub(crate) const NOTHING: i32 = 3;
+
+/// Folder for recordings of the runs, if this variable is set.
+const RECORD_TO: &str = "GPUPROBE_TEST_RECORD_TO";
 
 /// Options of a gpuprobe to start. By default it reports memory and writes only the last report, in
 /// JSON, to a file.
@@ -154,6 +160,23 @@ impl Setup {
         }
     }
 
+    /// Arguments that record the run, for `tests/golden` ([`RECORD_TO`]).
+    fn recording(&self) -> Vec<OsString> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let records = self.arguments.iter().any(|word| word.contains("record"));
+        let Some(folder) = env::var_os(RECORD_TO).filter(|_| !records && self.user.is_none())
+        else {
+            return Vec::new();
+        };
+        let test = thread::current()
+            .name()
+            .unwrap_or_default()
+            .replace("::", "-");
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = Path::new(&folder).join(format!("{test}.{number}.sqlite"));
+        vec!["--record".into(), path.into()]
+    }
+
     pub(crate) fn spawn(self) -> Gpuprobe {
         let folder = TempDir::new().unwrap();
         let reports = folder.path().join("reports");
@@ -194,6 +217,7 @@ impl Setup {
         } else if !self.command.is_empty() && !self.arguments.iter().any(|word| word == "-o") {
             command.args(["-o", "-"]);
         }
+        command.args(self.recording());
         if !self.command.is_empty() {
             command.arg("--").args(&self.command);
         }
