@@ -14,7 +14,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use gpuprobe_stacks::reader::{ElfFile, ReaderHost};
+use gpuprobe_stacks::ElfFile;
+use gpuprobe_stacks::reader::ReaderHost;
 use gpuprobe_stacks::symbols::{Service, SymbolRequest};
 use gpuprobe_stacks::{AddressSpaces, StackCopy};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
@@ -88,7 +89,7 @@ fn main() {
     );
 
     let begin = Instant::now();
-    let mut service = Service::start(ReaderHost::Thread).unwrap();
+    let mut service = Service::start(ReaderHost::default()).unwrap();
     for stack in &unwound {
         let locations = stack.locations.iter().enumerate();
         service.request(locations.map(|(index, location)| {

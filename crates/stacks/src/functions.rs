@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::elf::ElfImage;
 use super::instruction::{self, FirstInstruction};
-use crate::reader::ElfFile;
+use crate::elf_file::ElfFile;
 use gpuprobe_cuda::{FUNCTIONS, Layer};
 
 /// A function of the function table found in a file.

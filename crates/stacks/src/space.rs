@@ -12,8 +12,8 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use super::elf::Refusal;
 use super::modules::Modules;
-use super::reader::{FileReader, ProcessMemory, ProcessReader, UnwindRow};
-use super::unwind::{self, UnwindRule};
+use super::reader::{FileReader, ProcessMemory, ProcessReader};
+use super::unwind::{self, UnwindRow, UnwindRule};
 use super::{Module, StackCopy, Unwound};
 use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
@@ -102,7 +102,9 @@ impl Rules {
         {
             return rule.clone();
         }
-        let rules = reader.rules(module, address);
+        let rules = module
+            .numbered()
+            .and_then(|file| reader.rules(file, address));
         let rows = rules.map_or(Vec::new(), |rules| rules.rows);
         if self.count + rows.len() >= RULES_LIMIT {
             *self = Self::default();

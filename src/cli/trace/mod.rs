@@ -48,7 +48,7 @@ pub(super) use top::Watched;
 /// Runs as a process that another gpuprobe has started; returns its exit status if it is one.
 pub(super) fn run_as_helper() -> Option<ExitCode> {
     libbpf_rs::set_print(None);
-    let helper = gpuprobe_stacks::reader::serve_if_asked().or_else(live::guard_if_asked);
+    let helper = gpuprobe_stacks::serve::serve_if_asked().or_else(live::guard_if_asked);
     #[cfg(feature = "serve")]
     let helper = helper
         .or_else(crate::serve::serve_if_asked)

@@ -49,15 +49,14 @@ impl<'a> Run<'a> {
         let reader = FileReader::new(ReaderKind::Functions, ReaderHost::Process);
         let memory = ProcessReader::new(ReaderHost::Process);
         let clock = WallClock::now();
-        let record = config.record.as_ref();
-        let sample_every = record.and_then(|record| record.sample_every);
+        let sample_every = config.record.as_ref().and_then(|it| it.sample_every);
         let samples = sample_every.map(Samples::start).transpose()?;
         let mut sink = sink(config, recorder::open(config, clock)?, &reader, &memory)?;
         let attached = AttachedTracer::start(config, &processes, reader, &mut sink.stacks)
             .inspect_err(|_| sink.tap.discard())?;
         // Before the capabilities are dropped, which hooks need.
-        let on_oom = config.on_oom.clone();
-        let hooks = on_oom.map(|command| Hooks::start(command, config.as_root));
+        let start = |command| Hooks::start(command, config.as_root);
+        let hooks = config.on_oom.clone().map(start);
         let hooks = hooks.transpose().inspect_err(|_| sink.tap.discard())?;
         Ok(Self {
             config,

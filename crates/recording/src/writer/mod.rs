@@ -243,9 +243,8 @@ fn write_all(
             let bytes = batch.bytes();
             if let Some(carry) = &mut carry {
                 carry.take(&batch);
-                shared
-                    .carried
-                    .store(carry.memory_bytes(), Ordering::Relaxed);
+                let bytes = carry.memory_bytes();
+                shared.carried.store(bytes, Ordering::Relaxed);
             }
             writing.batch(batch)?;
             shared.queued.fetch_sub(bytes, Ordering::Relaxed);

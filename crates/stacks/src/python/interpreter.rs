@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::layout::{self, DEBUG_OFFSETS_BYTES, InterpreterLayout, MINORS};
 use crate::Module;
 use crate::elf::ElfImage;
-use crate::reader::{ElfFile, FileReader};
+use crate::elf_file::ElfFile;
+use crate::reader::{FileReader, ReaderRequest};
 
 /// An interpreter, as described by its file.
 #[derive(Clone, Debug)]
@@ -127,7 +128,9 @@ impl PythonFile {
 impl Interpreter {
     /// The interpreter in `module`, if there is one, or the reason why it is not supported.
     pub(crate) fn of(module: &Module, reader: &FileReader) -> Option<Result<Self, Refused>> {
-        reader.interpreter(module).map(Self::stated)
+        let file = module.numbered()?;
+        let found = reader.ask(&[file], &ReaderRequest::Interpreter(file.number));
+        found.flatten().map(Self::stated)
     }
 
     /// The interpreter described by a file.

@@ -76,7 +76,7 @@ impl Interpreters {
                 .any(|begin| name.starts_with(begin));
             if is_libc && storage.is_none() {
                 let known = self.storages.entry(module.id);
-                storage = *known.or_insert_with(|| spaces.reader().storage(module));
+                storage = *known.or_insert_with(|| Storage::asked(spaces.reader(), module));
             }
             // The executable may be one under any name.
             let may_be = index == 0 || name.to_lowercase().contains("python");

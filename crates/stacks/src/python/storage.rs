@@ -3,7 +3,9 @@
 use object::{Object, ObjectSymbol};
 use serde::{Deserialize, Serialize};
 
-use crate::reader::ElfFile;
+use crate::Module;
+use crate::elf_file::ElfFile;
+use crate::reader::{FileReader, ReaderRequest};
 
 /// Offsets from the thread pointer, by C library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +27,12 @@ const FIRST_BYTES: u32 = 32 * 16;
 const SPECIFIC: &str = "_thread_db_pthread_specific";
 
 impl Storage {
+    /// The offsets in the C library `module`, by way of its reader.
+    pub(crate) fn asked(reader: &FileReader, module: &Module) -> Option<Self> {
+        let file = module.numbered()?;
+        reader.ask(&[file], &ReaderRequest::Storage(file.number))?
+    }
+
     /// The offsets of a C library, from its symbol for debuggers or its code.
     pub(crate) fn of(file: &ElfFile) -> Option<Self> {
         let image = file.image().ok()?;

@@ -13,12 +13,10 @@ use serde::de::DeserializeOwned;
 use super::blame::{Blame, FileVersion};
 use super::link::ReaderProcess;
 use super::protocol::{ReaderRequest, SentFunction};
-use super::{FunctionRules, ReaderHost, ReaderKind};
-use crate::Module;
+use super::{ReaderHost, ReaderKind};
 use crate::elf::{Headers, Refusal};
 use crate::functions::{FunctionInFile, Rendezvous};
-use crate::python::interpreter::PythonFile;
-use crate::python::storage::Storage;
+use crate::unwind::FunctionRules;
 use gpuprobe_cuda::{FUNCTIONS, Layer};
 
 /// Files that a reader has open.
@@ -62,13 +60,6 @@ pub(crate) struct Failed {
     pub(crate) was_fresh: bool,
     /// It is the file's fault.
     pub(crate) is_fault: bool,
-}
-
-impl Default for FileReader {
-    /// For tests: on a thread.
-    fn default() -> Self {
-        Self::new(ReaderKind::Functions, ReaderHost::Thread)
-    }
 }
 
 /// A file with the number by which readers know it.
@@ -244,56 +235,19 @@ impl FileReader {
         answer.unwrap_or_else(|| Err(Refusal::Damaged("it cannot be read".into())))
     }
 
-    /// How to unwind in the function at `address` of a module.
-    pub(crate) fn rules(&self, module: &Module, address: u64) -> Option<FunctionRules> {
-        let file = module.numbered()?;
+    /// How to unwind in the function at `address` of `file`.
+    pub(crate) fn rules(&self, file: &NumberedFile, address: u64) -> Option<FunctionRules> {
         self.ask(&[file], &ReaderRequest::Rules(file.number, address))?
     }
 
-    /// The interpreter in a module, as its file states it.
-    pub(crate) fn interpreter(&self, module: &Module) -> Option<PythonFile> {
-        let file = module.numbered()?;
-        self.ask(&[file], &ReaderRequest::Interpreter(file.number))?
-    }
-
-    /// Where a C library keeps thread-specific values.
-    pub(crate) fn storage(&self, module: &Module) -> Option<Storage> {
-        let file = module.numbered()?;
-        self.ask(&[file], &ReaderRequest::Storage(file.number))?
-    }
-
-    /// The mangled name of the function at `address` of a module.
-    pub(crate) fn symbol(&self, module: &Module, address: u64) -> Option<String> {
-        let file = module.numbered()?;
+    /// The mangled name of the function at `address` of `file`.
+    pub(crate) fn symbol(&self, file: &NumberedFile, address: u64) -> Option<String> {
         self.ask(&[file], &ReaderRequest::Symbol(file.number, address))?
     }
 }
 
-/// Takes in what a reader may have answered, for tests with answers that are not to be trusted;
-/// whether any answer is like that.
-#[doc(hidden)]
-pub fn try_answer(bytes: &[u8]) -> bool {
-    let headers = serde_json::from_slice::<Result<Headers, Refusal>>(bytes).ok();
-    let headers = headers.and_then(Result::ok).filter(Headers::are_sane);
-    if let Some(headers) = &headers {
-        headers.segments.address_of(u64::MAX);
-        headers.segments.offset_of(1 << 63);
-    }
-    let rules = serde_json::from_slice::<FunctionRules>(bytes).ok();
-    let rows = rules.iter().flat_map(|rules| &rules.rows);
-    rows.for_each(|row| crate::unwind::try_rule(&row.rule));
-    let found = serde_json::from_slice::<Result<Vec<SentFunction>, String>>(bytes).ok();
-    let found = found.and_then(Result::ok);
-    for found in found.iter().flatten() {
-        known(found, Layer::Driver);
-    }
-    let python = serde_json::from_slice::<PythonFile>(bytes).ok();
-    let python = python.map(crate::python::interpreter::Interpreter::stated);
-    headers.is_some() || rules.is_some() || found.is_some() || python.is_some()
-}
-
 /// The function of the table that a reader has found.
-fn known(found: &SentFunction, layer: Layer) -> Option<FunctionInFile> {
+pub(crate) fn known(found: &SentFunction, layer: Layer) -> Option<FunctionInFile> {
     let row = FUNCTIONS.get(usize::from(found.row))?;
     let is_meant = row.layer == layer && found.symbol < MAX_SYMBOLS;
     Some(FunctionInFile {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -11,19 +11,18 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
-use super::{ALL_ARE_TRUSTED, ARGUMENT, ReaderKind, ReaderLimits, opener, processes, serve};
+use super::{ALL_ARE_TRUSTED, ARGUMENT, ReaderKind, ReaderLimits};
 use gpuprobe_os::channel::{Channel, ChannelMessage};
 use gpuprobe_os::mounts;
 use gpuprobe_os::proc;
 
 /// Where a reader runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum ReaderHost {
     /// In a process of its own.
     Process,
-    /// On a thread of this one: for tests, and for files that are nobody else's.
-    #[default]
-    Thread,
+    /// On a thread of this one, which runs this function: for tests, and for files that are nobody else's.
+    Thread(fn(ReaderKind, &Channel)),
 }
 
 /// Why there is no answer.
@@ -72,9 +71,8 @@ impl ReaderProcess {
         let (channel, other) = Channel::pair()?;
         let child = match place {
             ReaderHost::Process => Some(process(kind, other)?),
-            ReaderHost::Thread => {
-                let serve = move || serve_on(kind, &other);
-                thread::Builder::new().spawn(serve)?;
+            ReaderHost::Thread(serve) => {
+                thread::Builder::new().spawn(move || serve(kind, &other))?;
                 None
             }
         };
@@ -207,21 +205,4 @@ fn process(kind: ReaderKind, channel: Channel) -> io::Result<Child> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-}
-
-/// Our end of the connection, in a process that was started to read.
-pub(super) fn inherited() -> anyhow::Result<Channel> {
-    Ok(Channel::from(io::stdin().as_fd().try_clone_to_owned()?))
-}
-
-/// Says that it has begun, and answers until nobody asks any more.
-pub(super) fn serve_on(kind: ReaderKind, channel: &Channel) {
-    if channel.send(&[], None).is_err() {
-        return;
-    }
-    match kind {
-        ReaderKind::Opener => opener::serve(channel),
-        ReaderKind::Processes => processes::serve(channel),
-        ReaderKind::Functions | ReaderKind::Names => serve::serve(channel),
-    }
 }

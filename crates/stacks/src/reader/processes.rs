@@ -2,7 +2,6 @@
 //! hang. It copies bytes and finds variables of the environment.
 
 use std::cell::Cell;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,15 +10,14 @@ use serde::{Deserialize, Serialize};
 use super::link::{Failure, ReaderProcess};
 use super::patience::Patience;
 use super::{ReaderHost, ReaderKind};
-use gpuprobe_os::channel::Channel;
-use gpuprobe_os::memory;
-use gpuprobe_os::proc::{self, Status};
+use gpuprobe_os::proc::Status;
 
 /// Bytes of memory that are read at once.
-const MAX_BYTES: usize = 4096;
+pub(crate) const MAX_BYTES: usize = 4096;
 
 #[derive(Debug, Serialize, Deserialize)]
-enum ProcessRequest {
+/// A question about a process.
+pub(crate) enum ProcessRequest {
     /// The beginning of the command line, these variables, and which of these GPUs have device nodes.
     Facts {
         pid: u32,
@@ -200,73 +198,5 @@ impl ProcessMemory {
         let buffer = buffer.get_mut(..answer.len())?;
         buffer.copy_from_slice(&answer);
         Some(buffer)
-    }
-}
-
-/// Reads processes until nobody asks any more.
-pub(super) fn serve(channel: &Channel) {
-    while let Ok(message) = channel.receive(false, &mut None) {
-        let Ok(request) = serde_json::from_slice(&message.bytes) else {
-            return;
-        };
-        let answer = match request {
-            ProcessRequest::Facts {
-                pid,
-                variables,
-                gpus,
-            } => serde_json::to_vec(&facts(pid, &variables, &gpus)).unwrap_or_default(),
-            ProcessRequest::Memory {
-                pid,
-                address,
-                size_bytes,
-            } => {
-                let mut buffer = [0; MAX_BYTES];
-                let buffer = &mut buffer[..size_bytes.min(MAX_BYTES)];
-                memory::read(pid, address, buffer)
-                    .unwrap_or_default()
-                    .to_vec()
-            }
-        };
-        if channel.send(&answer, None).is_err() {
-            return;
-        }
-    }
-}
-
-fn facts(pid: u32, variables: &[String], gpus: &[u32]) -> InspectedProcess {
-    let has_node =
-        |minor: &&u32| Path::new(&format!("/proc/{pid}/root/dev/nvidia{minor}")).exists();
-    InspectedProcess {
-        command_line: proc::command_line(pid).unwrap_or_default(),
-        variables: proc::variables(pid, variables).unwrap_or_default(),
-        gpus: gpus.iter().filter(has_node).copied().collect(),
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn own_memory_and_facts_are_read() {
-        let reader = ProcessReader::default();
-        let pid = std::process::id();
-        let text = *b"here";
-        let memory = reader.memory(pid);
-        let mut buffer = [0; 4];
-        let address = text.as_ptr().addr() as u64;
-        assert_eq!(memory.read(address, &mut buffer), Some(&b"here"[..]));
-        assert_eq!(memory.read(8, &mut buffer), None);
-        assert_eq!(memory.read(address, &mut buffer), Some(&b"here"[..]));
-        assert_eq!(reader.memory(u32::MAX).read(address, &mut buffer), None);
-        let facts = reader.facts(pid, 0, &["PATH", "NOT_SET"], &[250]);
-        let path = std::env::var("PATH").unwrap().into_bytes();
-        assert_eq!(facts.variables, [Some(path), None]);
-        assert!(!facts.command_line.is_empty() && facts.gpus.is_empty());
-        assert_eq!(
-            reader.facts(u32::MAX, 0, &["PATH"], &[]),
-            InspectedProcess::default()
-        );
     }
 }

@@ -1,13 +1,6 @@
 //! Requests to a reader and its answers: JSON, so that nothing but plain values crosses.
 
-use std::ops::Range;
-
 use serde::{Deserialize, Serialize};
-
-use crate::unwind::UnwindRule;
-
-/// Rows of a function that are sent at once; of more, the one that is wanted.
-pub(crate) const MAX_ROWS: usize = 512;
 
 /// A question. The file in question comes with it, or is known by a number.
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,22 +70,6 @@ pub struct SymbolName {
     pub line: Option<u32>,
     /// It is part of the next one.
     pub inlined: bool,
-}
-
-/// How to unwind in a function, or in a part of it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FunctionRules {
-    /// By address, as the file states it.
-    pub rows: Vec<UnwindRow>,
-}
-
-/// How to unwind from some addresses.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct UnwindRow {
-    /// Addresses that the rule covers.
-    pub addresses: Range<u64>,
-    /// Rule to unwind from them.
-    pub rule: UnwindRule,
 }
 
 /// A function of the table, as it is sent.

@@ -45,7 +45,7 @@ impl HostFiles {
     pub fn kernel_at(&mut self, pid: u32, address: u64) -> Option<String> {
         let (module, offset) = self.place(pid, address)?;
         let address = module.headers().ok()?.segments.address_of(offset)?;
-        let name = self.modules.reader().symbol(&module, address);
+        let name = self.modules.reader().symbol(module.numbered()?, address);
         Some(kernel_of_symbol(
             &name.filter(|name| name.len() <= NAME_LIMIT)?,
         ))

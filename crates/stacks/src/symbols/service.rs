@@ -253,7 +253,7 @@ mod tests {
     fn perf_maps_of_reused_ids_are_dropped() -> std::io::Result<()> {
         let pid = std::process::id();
         let map = format!("/tmp/perf-{pid}.map");
-        let mut service = Service::start(ReaderHost::Thread)?;
+        let mut service = Service::start(ReaderHost::default())?;
         std::fs::write(&map, "1000 10 of_the_first\n")?;
         assert_eq!(name(&mut service), "of_the_first");
         std::fs::write(&map, "1000 10 of_its_successor\n")?;

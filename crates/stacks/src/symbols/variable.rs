@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use object::{Object, ObjectSymbol, SymbolKind};
 
 use super::stub::without_local_marks;
-use crate::reader::ElfFile;
+use crate::elf_file::ElfFile;
 
 /// Maximum number of variables, and bytes of their names. The largest programs have some ten thousand.
 const VARIABLES_LIMIT: usize = 1 << 18;

@@ -8,6 +8,7 @@ pub(super) mod trampoline;
 pub use memory::StackCopy;
 pub use rule::UnwindRule;
 pub(crate) use table::Tables;
+pub use table::{FunctionRules, UnwindRow};
 
 use std::sync::Arc;
 
@@ -170,28 +171,6 @@ fn without_rule(
     let is_above = bp >= sp && bp % 8 == 0;
     is_above.then_some(())?;
     caller(bp.checked_add(8)?, memory.word(bp))
-}
-
-/// Fuzzing entry point. Applies the unwind rules of a file to a small stack. Returns their number.
-#[doc(hidden)]
-pub fn try_tables(file: &[u8]) -> usize {
-    let Ok(file) = gpuprobe_os::bounded::file_of(file) else {
-        return 0;
-    };
-    let file = crate::reader::ElfFile::of(file);
-    let Ok(headers) = file.headers() else {
-        return 0;
-    };
-    let addresses = headers
-        .segments
-        .code()
-        .flat_map(|s| (0..128).map(|n| s.address.wrapping_add(n * (s.file_size / 128).max(1))));
-    let rules = addresses.filter_map(|address| {
-        file.function(address);
-        file.rules(address)
-    });
-    let rows = rules.flat_map(|function| function.rows);
-    rows.inspect(|row| try_rule(&row.rule)).count()
 }
 
 /// Fuzzing entry point. Applies an untrusted rule to a small stack.

@@ -5,15 +5,35 @@ use std::ops::Range;
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer};
 use gimli::{FrameDescriptionEntry, UnwindContext, UnwindSection};
 
+use serde::{Deserialize, Serialize};
+
 use super::rule::UnwindRule;
 use crate::elf::Headers;
-use crate::reader::{FunctionRules, MAX_ROWS, UnwindRow};
 
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = FrameDescriptionEntry<Bytes<'a>>;
 
 /// Maximum length of the entry of a function; larger ones are malicious.
 const ENTRY_LIMIT: usize = 64 << 10;
+
+/// Rows of a function that are listed; of more, the one that is wanted.
+const MAX_ROWS: usize = 512;
+
+/// How to unwind in a function, or in a part of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FunctionRules {
+    /// By address, as the file states it.
+    pub rows: Vec<UnwindRow>,
+}
+
+/// How to unwind from some addresses.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UnwindRow {
+    /// Addresses that the rule covers.
+    pub addresses: Range<u64>,
+    /// Rule to unwind from them.
+    pub rule: UnwindRule,
+}
 
 /// Location of the unwind tables in the bytes of a file.
 #[derive(Debug)]

@@ -13,7 +13,8 @@ mod links;
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-use gpuprobe_stacks::reader::{ReaderHost, serve_if_asked};
+use gpuprobe_stacks::reader::ReaderHost;
+use gpuprobe_stacks::serve::serve_if_asked;
 
 /// Where the readers run in these tests.
 const PLACE: ReaderHost = ReaderHost::Process;

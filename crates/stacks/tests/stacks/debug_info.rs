@@ -17,7 +17,7 @@ fn names_that_stand_for_gigabytes_are_cut() {
     let folder = folder();
     let frames = frames_of(
         &named(folder.path(), &bomb('f'), &bomb('g')),
-        ReaderHost::Thread,
+        ReaderHost::default(),
     );
     for (function, inlined) in [("f", false), ("g", true)] {
         let begin = format!("{function}(std::pair<int, int>, std::pair<std::pair<int, int>");

@@ -39,7 +39,7 @@ fn a_process_that_ends_before_its_symbols_are_read() {
     };
     let unwound = world.spaces.unwind(process.pid(), &copy);
     assert!(unwound.stack.is_complete);
-    let mut service = Service::start(ReaderHost::Thread).unwrap();
+    let mut service = Service::start(ReaderHost::default()).unwrap();
     let spaces = &world.spaces;
     let requests = unwound.stack.locations.iter().enumerate();
     service.request(requests.map(|(index, location)| {

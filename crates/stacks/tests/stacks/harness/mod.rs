@@ -21,7 +21,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self::at(ReaderHost::Thread)
+        Self::at(ReaderHost::default())
     }
 
     /// With readers and openers at `place`.

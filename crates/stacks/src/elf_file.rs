@@ -1,4 +1,4 @@
-//! A file that is read, in the process that does nothing else.
+//! An ELF file that is read: its headers, symbols and unwind tables.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -8,9 +8,8 @@ use memmap2::Mmap;
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ObjectSymbol, ObjectSymbolTable, SymbolKind};
 
-use super::FunctionRules;
 use crate::elf::{ElfImage, Headers, Refusal};
-use crate::unwind::Tables;
+use crate::unwind::{FunctionRules, Tables, try_rule};
 
 /// Symbols of a file, 24 bytes each; the largest libraries have a million.
 const MAX_SYMBOL_BYTES: u64 = 64 << 20;
@@ -52,7 +51,7 @@ impl ElfFile {
     }
 
     /// The open file.
-    pub(super) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
@@ -88,13 +87,13 @@ impl ElfFile {
     }
 
     /// Whether it has no more symbols than any has: to read them takes memory, if only of files.
-    pub(super) fn has_few_symbols(&self) -> bool {
+    pub(crate) fn has_few_symbols(&self) -> bool {
         let bytes = self.headers.as_ref().map_or(0, Headers::symbol_bytes);
         bytes <= MAX_SYMBOL_BYTES
     }
 
     /// The mangled name of the function at `address`.
-    pub(super) fn symbol(&self, address: u64) -> Option<String> {
+    pub(crate) fn symbol(&self, address: u64) -> Option<String> {
         let image = self.image().ok()?;
         let functions = self.functions.get_or_init(|| functions(&image.file));
         let after = functions.partition_point(|function| function.address <= address);
@@ -150,4 +149,26 @@ fn functions(file: &ElfFile64<'_, LittleEndian>) -> Vec<ElfFunction> {
     found.extend(all.map(|s| named(false)(&s)));
     found.sort_by_key(|one| (one.address, one.size > 0, !one.is_dynamic));
     found
+}
+
+/// Fuzzing entry point. Applies the unwind rules of a file to a small stack. Returns their number.
+#[doc(hidden)]
+pub fn try_tables(file: &[u8]) -> usize {
+    let Ok(file) = gpuprobe_os::bounded::file_of(file) else {
+        return 0;
+    };
+    let file = ElfFile::of(file);
+    let Ok(headers) = file.headers() else {
+        return 0;
+    };
+    let addresses = headers
+        .segments
+        .code()
+        .flat_map(|s| (0..128).map(|n| s.address.wrapping_add(n * (s.file_size / 128).max(1))));
+    let rules = addresses.filter_map(|address| {
+        file.function(address);
+        file.rules(address)
+    });
+    let rows = rules.flat_map(|function| function.rows);
+    rows.inspect(|row| try_rule(&row.rule)).count()
 }

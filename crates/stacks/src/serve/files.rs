@@ -1,4 +1,4 @@
-//! Answering, in the process that does nothing else.
+//! Reading files, in the process that does nothing else.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -7,13 +7,13 @@ use std::os::unix::fs::FileExt;
 
 use serde::Serialize;
 
-use super::elf_file::ElfFile;
-use super::protocol::{ReaderRequest, SentFunction, WantedNames};
-use super::symbols::SymbolFile;
+use super::names::SymbolFile;
 use crate::elf::LoadSegment;
+use crate::elf_file::ElfFile;
 use crate::functions;
 use crate::python::interpreter::PythonFile;
 use crate::python::storage::Storage;
+use crate::reader::{ReaderRequest, SentFunction, SymbolName, WantedNames};
 use crate::symbols::perf_map::PerfMaps;
 use crate::symbols::variable::Variables;
 use gpuprobe_cuda::{FUNCTIONS, Layer};
@@ -119,7 +119,7 @@ impl Served {
         })
     }
 
-    fn names(&mut self, names: &WantedNames) -> Option<Vec<super::SymbolName>> {
+    fn names(&mut self, names: &WantedNames) -> Option<Vec<SymbolName>> {
         let module = self.files.get(&names.module)?;
         let supplement = names.supplement.and_then(|number| self.files.get(&number));
         confined::stand_for_others(supplement.map(ElfFile::file));

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
-use super::elf_file::ElfFile;
-use super::protocol::SymbolName;
+use crate::elf_file::ElfFile;
+use crate::reader::SymbolName;
 use crate::symbols::demangle::{NAME_LIMIT, beginning, function_name};
 
 /// Functions that can be inlined at one place.
