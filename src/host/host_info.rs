@@ -22,7 +22,8 @@ const MAPS_FOR: Duration = Duration::from_secs(1);
 const MISSED_FOR: Duration = Duration::from_millis(250);
 
 /// Host info of the running system.
-#[derive(Debug, Default)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(Default))]
 pub struct ProcFs {
     /// NVML; `None` if it cannot be loaded.
     pub nvml: Option<Nvml>,
@@ -130,9 +131,12 @@ impl ProcFs {
     pub fn open(reader: FileReader, processes: ProcessReader) -> Self {
         Self {
             nvml: Nvml::open(),
+            maps: RefCell::default(),
+            mappings: RefCell::default(),
+            cgroups: RefCell::default(),
+            users: RefCell::default(),
             files: RefCell::new(HostFiles::new(reader)),
             processes,
-            ..Self::default()
         }
     }
 

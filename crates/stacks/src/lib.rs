@@ -4,8 +4,7 @@
 //!
 //! The stack store ([`store`]) turns registers and stack copies into locations ([`AddressSpaces`],
 //! [`paths`]); [`symbols`] turns locations into frames; [`functions`] finds the traced functions of a
-//! library. Files are parsed in separate processes ([`serve`]),
-//! which are asked by [`reader`].
+//! library. Files are parsed in separate processes ([`serve`]), which [`reader`] asks.
 
 pub mod allocators;
 mod cache;

@@ -46,6 +46,7 @@ pub(super) struct Modules {
     is_reported: bool,
 }
 
+#[cfg(test)]
 impl Default for Modules {
     fn default() -> Self {
         Self::new(FileReader::default())

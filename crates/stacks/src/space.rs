@@ -35,7 +35,7 @@ const MAX_TRAMPOLINES: usize = 512;
 const RULES_LIMIT: usize = 1 << 17;
 
 /// The executable mappings of all traced processes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct AddressSpaces {
     processes: HashMap<u32, CodeSpace>,
     modules: Modules,
@@ -131,9 +131,11 @@ impl AddressSpaces {
     /// Without processes; files are read by `reader`, memory of processes by `memory`.
     pub fn new(reader: FileReader, memory: ProcessReader) -> Self {
         Self {
+            processes: HashMap::new(),
             modules: Modules::new(reader),
+            rules: Rules::default(),
+            budget: MappingBudget::default(),
             memory,
-            ..Self::default()
         }
     }
 

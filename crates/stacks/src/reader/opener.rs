@@ -51,10 +51,10 @@ impl From<UserOf> for User {
 }
 
 /// Opens files, by way of a process that may hang.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Opener(Arc<Mutex<OpenerState>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct OpenerState {
     place: ReaderHost,
     link: Option<ReaderProcess>,

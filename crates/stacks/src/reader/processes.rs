@@ -44,7 +44,7 @@ pub struct InspectedProcess {
 }
 
 /// Reads processes, by way of one that may hang.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ProcessReader(Arc<Mutex<ProcessReaderState>>);
 
 #[derive(Debug)]
@@ -54,22 +54,13 @@ struct ProcessReaderState {
     patience: Patience,
 }
 
-impl Default for ProcessReaderState {
-    fn default() -> Self {
-        Self {
-            place: ReaderHost::default(),
-            link: None,
-            patience: Patience::new(Instant::now()),
-        }
-    }
-}
-
 impl ProcessReader {
     /// Starts one. Where that fails, it is tried again for each process.
     pub fn new(place: ReaderHost) -> Self {
         let mut inner = ProcessReaderState {
             place,
-            ..ProcessReaderState::default()
+            link: None,
+            patience: Patience::new(Instant::now()),
         };
         inner.start();
         Self(Arc::new(Mutex::new(inner)))

@@ -3,6 +3,7 @@
 
 mod files;
 mod names;
+mod on_thread;
 mod opener;
 mod processes;
 
@@ -16,26 +17,10 @@ use gpuprobe_os::{confined, kernel, mounts, privileges};
 
 use crate::elf::{Headers, Refusal};
 use crate::python::interpreter::{Interpreter, PythonFile};
-use crate::reader::{
-    ALL_ARE_TRUSTED, ARGUMENT, FileReader, ReaderHost, ReaderKind, SentFunction, known,
-};
+use crate::reader::{ALL_ARE_TRUSTED, ARGUMENT, ReaderKind, SentFunction, known};
 use crate::unwind::{FunctionRules, try_rule};
 #[doc(hidden)]
 pub use files::try_all;
-
-impl Default for ReaderHost {
-    /// On a thread.
-    fn default() -> Self {
-        Self::Thread(serve_on)
-    }
-}
-
-impl Default for FileReader {
-    /// For tests: on a thread.
-    fn default() -> Self {
-        Self::new(ReaderKind::Functions, ReaderHost::default())
-    }
-}
 
 /// Is one of these processes, if our executable was started as one.
 pub fn serve_if_asked() -> Option<ExitCode> {

@@ -63,25 +63,6 @@ pub struct Taken {
     python: Python,
 }
 
-impl Default for Taken {
-    fn default() -> Self {
-        Self {
-            spaces: AddressSpaces::default(),
-            looked: HashMap::default(),
-            processes: HashMap::default(),
-            earlier: HashMap::default(),
-            shares: ByteShares::of(MAX_STACK_BYTES),
-            known: 0,
-            updates: News::default(),
-            begun: Vec::default(),
-            refused: Vec::default(),
-            suspects: HashSet::default(),
-            last_places: Vec::default(),
-            python: Python::default(),
-        }
-    }
-}
-
 /// State of Python in all processes.
 #[derive(Default)]
 struct Python {
@@ -113,12 +94,23 @@ impl Taken {
     /// An empty store. With `with_python`, stacks include Python frames. Files are read by `reader`,
     /// memory of processes by `memory`.
     pub fn new(with_python: bool, reader: FileReader, memory: ProcessReader) -> Self {
-        let mut store = Self {
+        Self {
             spaces: AddressSpaces::new(reader, memory),
-            ..Self::default()
-        };
-        store.python.is_wanted = with_python;
-        store
+            looked: HashMap::new(),
+            processes: HashMap::new(),
+            earlier: HashMap::new(),
+            shares: ByteShares::of(MAX_STACK_BYTES),
+            known: 0,
+            updates: News::default(),
+            begun: Vec::new(),
+            refused: Vec::new(),
+            suspects: HashSet::new(),
+            last_places: Vec::new(),
+            python: Python {
+                is_wanted: with_python,
+                ..Python::default()
+            },
+        }
     }
 
     /// Whether `bytes` are a record for [`Self::take`].

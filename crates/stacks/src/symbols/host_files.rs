@@ -20,7 +20,7 @@ const MAPPED_FOR: Duration = Duration::from_secs(1);
 const CLOSE_EVERY: Duration = Duration::from_secs(30);
 
 /// Files of traced programs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HostFiles {
     modules: Modules,
     /// Snapshot of the last process's mappings.
@@ -36,7 +36,9 @@ impl HostFiles {
     pub fn new(reader: FileReader) -> Self {
         Self {
             modules: Modules::new(reader),
-            ..Self::default()
+            mapped: None,
+            program: None,
+            closed: None,
         }
     }
 
