@@ -346,8 +346,21 @@ fn anonymous_bytes(gpuprobe: &Gpuprobe) -> u64 {
 fn root_reports_are_on_time_beside_many_processes_that_remap_constantly() {
     let _alone = alone();
     let mut hog = Hog::start(HOG, "looks", 300);
-    let mut gpuprobe = Setup::everything().interval("500ms").start();
+    let mut gpuprobe = Setup::everything()
+        .modes(["--memleak", "--bandwidth-util"])
+        .interval("500ms")
+        .start();
     hog.take();
-    assert_reports_come(&gpuprobe, 6);
-    assert_ends(&mut gpuprobe);
+    // Begins while the others take every turn.
+    let mut other = Workload::start(Backend::Shared);
+    other.say("alloc 4096 100");
+    for _ in 0..6 {
+        other.say("copy h2d 4096 1000");
+        assert_reports_come(&gpuprobe, 1);
+    }
+    let truth = other.status();
+    let report = assert_ends(&mut gpuprobe);
+    report.assert_holds(other.pid, 100 * 4096, 100);
+    assert_eq!(report["bandwidth_util"]["copies"], truth.copies);
+    report.assert_nothing_lost();
 }

@@ -345,3 +345,33 @@ fn diff_has_one_line_per_site() {
     let quiet = "leakage: 24.00 MiB before, 24.00 MiB after (+0 B)\n  no change at 1 call site\n";
     assert!(same.ends_with(quiet), "{same}");
 }
+
+#[test]
+fn names_that_a_spreadsheet_would_run_are_text() {
+    let folder = Folder::new();
+    let file = folder.real_export();
+    let connection = Connection::open(&file).unwrap();
+    for (table, column, name) in [
+        (
+            "CUPTI_ACTIVITY_KIND_KERNEL",
+            "demangledName",
+            "=cmd|calc!A1",
+        ),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId", "@SUM(1+1)"),
+    ] {
+        let sql = format!(
+            "UPDATE StringIds SET value = ? WHERE id = (SELECT {column} FROM {table} LIMIT 1)"
+        );
+        assert_eq!(connection.execute(&sql, [name]).unwrap(), 1);
+    }
+    for (question, name) in [("--kernels", "'=cmd|calc!A1"), ("--calls", "'@SUM(1+1)")] {
+        let rows = table(&file, question);
+        let cells = rows.iter().flat_map(HashMap::values);
+        let unsafe_cells = cells.clone().filter(|cell| cell.starts_with(['=', '@']));
+        assert_eq!(unsafe_cells.count(), 0, "{question}");
+        assert!(
+            cells.clone().any(|cell| cell == name),
+            "{question}: {rows:#?}"
+        );
+    }
+}

@@ -186,23 +186,26 @@ impl Csv {
     }
 }
 
-/// Writes a row. Cells that a spreadsheet would take for a formula, and run when the file is
-/// opened, are prefixed with an apostrophe: programs choose their own names, and those of their
-/// functions (<https://owasp.org/www-community/attacks/CSV_Injection>).
+/// Writes a row of [`cell`]s.
 fn write_row<T: AsRef<str>>(
     rows: &mut Rows<'_>,
     cells: impl Iterator<Item = T>,
 ) -> csv::Result<()> {
-    for cell in cells {
-        let text = cell.as_ref();
-        let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-        let written = match is_formula && text.parse::<f64>().is_err() {
-            true => Cow::Owned(format!("'{text}")),
-            false => Cow::Borrowed(text),
-        };
-        rows.write_field(&*written)?;
+    for text in cells {
+        rows.write_field(&*cell(text.as_ref()))?;
     }
     rows.write_record(None::<&[u8]>)
+}
+
+/// Text for a cell of CSV. Text that a spreadsheet would take for a formula, and run when the file is
+/// opened, is prefixed with an apostrophe: programs choose their own names, and those of their
+/// functions (<https://owasp.org/www-community/attacks/CSV_Injection>).
+pub(crate) fn cell(text: &str) -> Cow<'_, str> {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    match is_formula && text.parse::<f64>().is_err() {
+        true => Cow::Owned(format!("'{text}")),
+        false => Cow::Borrowed(text),
+    }
 }
 
 fn optional(value: Option<impl ToString>) -> String {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -258,4 +259,32 @@ fn root_recording_uses_no_leftover_database_files() {
         .filter(|name| name.starts_with("run.sqlite"))
         .collect();
     assert_eq!(left, ["run.sqlite"]);
+}
+
+/// An access list lets another user write to a folder whose mode lets nobody.
+#[test]
+fn root_links_in_folders_with_an_access_list_are_not_followed() {
+    // Version 2; for each of owner, user 65534, group, mask and others: tag, rights, id.
+    const GIVE: &str = "import os, struct, sys\n\
+        entries = [(1, 7, -1), (2, 7, 65534), (4, 0, -1), (16, 7, -1), (32, 0, -1)]\n\
+        value = struct.pack('<I', 2) + b''.join(struct.pack('<HHi', *entry) for entry in entries)\n\
+        os.setxattr(sys.argv[1], 'system.posix_acl_access', value)";
+    let shared = Shared::new();
+    let precious = shared.precious();
+    fs::set_permissions(&precious, Permissions::from_mode(0o600)).unwrap();
+    let folder = shared.path("listed");
+    fs::create_dir(&folder).unwrap();
+    let mut give = Command::new("python3");
+    let given = give.args(["-c", GIVE]).arg(&folder).output().unwrap();
+    let said = String::from_utf8_lossy(&given.stderr);
+    assert!(given.status.success(), "no access lists here: {said}");
+    let link = folder.join("out");
+    let mut plant = Command::new("ln");
+    let planted = plant.arg("-s").args([&precious, &link]).uid(OTHER).status();
+    assert!(planted.unwrap().success(), "the list gives the right");
+    for option in ["-o", "--flamegraph"] {
+        let output = shared.report(&[option, link.to_str().unwrap()]);
+        assert_refused(&output, "is a symbolic link of user 65534");
+    }
+    assert_eq!(fs::read(&precious).unwrap(), b"precious");
 }

@@ -15,8 +15,8 @@ use crate::harness::{Gpuprobe, Report, Setup, standin};
 
 /// Bytes of each allocation.
 const BYTES: u64 = 4096;
-/// Limit of gpuprobe's memory, including the code objects of such a program: see `MAX_CODE_BYTES`.
-const MOST_BYTES: u64 = 900 << 20;
+/// Limit of the memory of gpuprobe.
+const MOST_BYTES: u64 = 256 << 20;
 
 /// Kinds of frames, and the allocations with each. The first is valid.
 const MODES: [(&str, u64); 13] = [

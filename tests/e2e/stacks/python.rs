@@ -185,3 +185,25 @@ fn root_perf_map_created_late_is_read() {
         );
     }
 }
+
+/// Another user has made a file of the map's name before the process did; it may write to it all the same.
+#[test]
+fn root_perf_map_of_another_user_names_no_function() {
+    let plant = "echo '1000 7fffffffe000 planted' > /tmp/perf-$$.map && \
+                 chown 65534 /tmp/perf-$$.map && exec \"$@\"";
+    for python in pythons() {
+        let shell = ["sh", "-c", plant, "sh"].map(str::to_owned);
+        let command = shell.into_iter().chain(words(&python, "at once"));
+        let mut gpuprobe = Setup::command(command).args(BY_MAP).spawn();
+        gpuprobe.wait();
+        let report = gpuprobe.final_report();
+        let pid = number(&list(&report["memleak"], "processes")[0], "pid");
+        let sites = sites(&report, u32::try_from(pid).unwrap());
+        let frames = sites.iter().flat_map(|site| list(site, "stack"));
+        let made = frames.filter(|frame| frame["module"] == "[jit]");
+        for frame in made {
+            assert!(frame["function"].is_null(), "{frame}");
+        }
+        assert!(!report.to_string().contains("planted"));
+    }
+}

@@ -1,5 +1,6 @@
 //! Writes the results of analyses in every format.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -12,6 +13,7 @@ use super::merged::MergedCalls;
 use super::report::AnalysisFormat;
 use super::tables::optional;
 use super::{diff, tables, text};
+use crate::csv::cell as csv_cell;
 use crate::memleak::{AllocationReport, Memleak, ProcessReport, SiteReport, ThreadReport};
 use crate::text::lines::laid_out;
 use crate::{GroupBy, Report, SortBy, View};
@@ -139,10 +141,13 @@ impl AnswerWriter {
         wrote(table.write_record(columns))?;
         for row in rows {
             let fields = row.iter().map(|field| match is_tsv {
-                true => field.replace(['\t', '\n', '\r'], " "),
-                false => field.clone(),
+                true => Cow::Owned(field.replace(['\t', '\n', '\r'], " ")),
+                false => csv_cell(field),
             });
-            wrote(table.write_record(fields))?;
+            for field in fields {
+                wrote(table.write_field(&*field))?;
+            }
+            wrote(table.write_record(None::<&[u8]>))?;
         }
         written(table.flush())
     }
