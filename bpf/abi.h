@@ -261,7 +261,7 @@ enum gp_flag {
 /* Library that exports a function. Mirrors cuda::Layer. */
 enum gp_layer { GP_LAYER_RUNTIME, GP_LAYER_DRIVER, GP_LAYER_FRAMEWORK, GP_LAYER_COUNT };
 
-/* Place of a value at function entry. Mirrors cuda::Place. */
+/* Place of a value at function entry. Mirrors cuda::ArgumentPlace. */
 enum gp_place {
 	GP_PLACE_NONE,
 	GP_PLACE_ARGUMENT, /* integer argument `index`, 0 to 5 */
