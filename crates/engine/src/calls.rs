@@ -2,6 +2,9 @@
 
 mod notes;
 mod pools_and_graphs;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 
 use super::Allocation;
 use super::allocation::{AllocationPlace, NewAllocation, key};
