@@ -345,4 +345,26 @@ mod tests {
         // The same block over and over is one.
         assert_eq!(freed(100_000, |_| 1 << 12, 100), 1);
     }
+
+    #[test]
+    fn memory_from_a_pool_of_the_host_is_there() {
+        let mut ledger = Ledger::default();
+        let mut apply = |symbol, address, stream| {
+            let Event::Call(mut call) = crate::call(7, symbol, address, 10) else {
+                unreachable!("it is a call");
+            };
+            let detail = call.detail.get_or_insert_default();
+            (detail.stream, detail.values[0]) = (stream, 0x90);
+            ledger.apply_unreported(&Event::Call(call));
+        };
+        apply("cuMemPoolCreate", 0x90, 2);
+        apply("cuMemAllocFromPoolAsync", 0x1000, 0);
+        apply("cuMemAlloc_v2", 0x2000, 0);
+        apply("cuMemAllocManaged", 0x3000, 0);
+        apply("cuMemAllocHost_v2", 0x4000, 0);
+        let found = [0x1007, 0x2007, 0x2008, 0x3000, 0x4000];
+        let found = found.map(|address| ledger.find_address(7, address, 20));
+        let (host, device) = (Some(Whereabouts::Host), Some(Whereabouts::Device(Some(0))));
+        assert_eq!(found, [host, device, None, None, None]);
+    }
 }

@@ -311,4 +311,17 @@ mod tests {
         }
         assert_eq!(live.iter().count(), 0);
     }
+
+    #[test]
+    fn call_sites_that_hold_nothing_take_little_room() {
+        let mut live = LiveSet::default();
+        for site in 0..20_000 {
+            let mut of_site = allocation(0x100, 1);
+            of_site.site = site;
+            live.insert(of_site);
+            assert_eq!(live.free(0x100, 2), Freed::Live(of_site));
+        }
+        let groups = live.store.groups.len();
+        assert!(groups < 2000, "{groups}");
+    }
 }

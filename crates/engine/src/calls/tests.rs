@@ -2,6 +2,7 @@
 
 mod contexts;
 mod handles;
+mod kept;
 mod pools_and_graphs;
 mod shared;
 

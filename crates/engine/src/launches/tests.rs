@@ -346,3 +346,20 @@ fn without_room_kernels_have_no_names() {
     launches.apply(&kernel(key(2, 0, "cuLaunchKernel"), false, ""), |_, _| None);
     assert_eq!((launches.names_left_out, launches.counts()), (1, 1));
 }
+
+#[test]
+fn a_name_that_is_not_found_again_is_dropped() {
+    let mut launches = Launches::default();
+    let (launch, asked) = (
+        key(1, 0, "cuLaunchKernel"),
+        key(2, 0, "cuModuleGetFunction"),
+    );
+    for (key, given) in [(launch, false), (asked, true)] {
+        launches.apply(&kernel(key, given, "_Z1av"), |_, _| None);
+        launches.apply(&kernel(key, given, ""), |_, _| None);
+    }
+    assert_eq!(
+        [1, 2].map(|handle| name(&launches, handle, 0)),
+        [None, Some("_Z1av")]
+    );
+}
