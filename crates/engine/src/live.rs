@@ -324,4 +324,32 @@ mod tests {
         let groups = live.store.groups.len();
         assert!(groups < 2000, "{groups}");
     }
+
+    #[test]
+    fn frees_in_flight_are_many_unless_graphs_free_their_own_memory() {
+        use MemoryKind::{Device, Graph};
+        for (kinds, left) in [
+            ([Device, Device], 99),
+            ([Device, Graph], 99),
+            ([Graph, Graph], 64),
+        ] {
+            let mut live = LiveSet::default();
+            for n in 0..100 {
+                live.insert(Allocation::new(&NewAllocation {
+                    address: 0x100,
+                    size_bytes: 64,
+                    end_ns: n as u64,
+                    thread: 0,
+                    row: 1,
+                    site: 0,
+                    kind: kinds[n % 2],
+                    space: AddressSpace::Device,
+                    place: AllocationPlace::Unknown,
+                    slot: 0,
+                    context: 0,
+                }));
+            }
+            assert_eq!(live.frees_in_flight(), left, "{kinds:?}");
+        }
+    }
 }

@@ -164,3 +164,18 @@ fn the_context_of_an_allocation_is_that_of_its_device() {
     let made = program.at(0x500);
     assert_eq!((made.context(), made.device()), (0, Some(1)));
 }
+
+#[test]
+fn successful_calls_are_counted_by_function() {
+    let mut program = Program::new();
+    for result in [0, 0, 2] {
+        program.call("cudaMalloc", 0x1000, |call| call.result = result);
+    }
+    program.call("cudaMalloc", 0x1000, |call| call.captured = true);
+    let symbols = gpuprobe_cuda::FUNCTIONS.iter().map(|f| f.symbol);
+    let row = symbols
+        .into_iter()
+        .position(|symbol| symbol == "cudaMalloc");
+    let counts = program.ledger.counts();
+    assert_eq!((counts.by_row[row.unwrap()], counts.failed_calls), (2, 1));
+}

@@ -363,3 +363,13 @@ fn a_name_that_is_not_found_again_is_dropped() {
         [None, Some("_Z1av")]
     );
 }
+
+#[test]
+fn a_process_is_known_by_its_launches() {
+    let mut launches = Launches::default();
+    let kernel = key(1, 0, "cuLaunchKernel");
+    assert!(launches.set_counts(kernel, u64::MAX, 5));
+    assert_eq!(launches.launcher_of(kernel.process).unwrap().pid, 7);
+    let counted = launches.counted().next().unwrap().counted;
+    assert_eq!((counted.runs, counted.captured), (MAX_COUNT, 5));
+}

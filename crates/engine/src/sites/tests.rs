@@ -39,7 +39,7 @@ fn sites_are_bounded() {
         sites.learn(number, stack(number));
         sites.site(number, 1);
     }
-    assert!(sites.iter().len() <= MAX_SITES + 1);
+    assert_eq!(sites.iter().len(), MAX_SITES + 1);
     let site = sites.site(MAX_SITES as u64 + 5, 1);
     assert_eq!(site, sites.site(0, 1));
 }
@@ -93,4 +93,29 @@ fn sums_are_kept_as_they_were_at_the_peak() {
     assert_eq!(bytes(sites.at_peak(sites.get(number).unwrap(), 4)), 100);
     assert_eq!(bytes(sites.at_peak(sites.get(number).unwrap(), 5)), 0);
     assert!(sites.all_at_peak(5).is_none() && sites.all_at_peak(4).is_some());
+}
+
+#[test]
+fn without_room_further_stacks_are_not_told_apart() {
+    let mut sites = Sites::default();
+    sites.learn(1, stack(0x10));
+    sites.learn(3, stack(0x30));
+    let known = sites.site(1, 7);
+    sites.is_full = true;
+    sites.learn(2, stack(0x20));
+    sites.learn(3, stack(0x40));
+    assert_eq!((sites.take_left_out(), sites.take_left_out()), (2, 0));
+    assert_eq!((sites.stack(2), sites.stack(3)), (None, None));
+    assert_eq!(sites.site(1, 7), known);
+    // A function that was not called from there yet.
+    assert_eq!(sites.site(1, 8), sites.site(0, 8));
+}
+
+#[test]
+fn frees_of_what_was_there_before_are_in_the_series() {
+    let mut sites = Sites::default();
+    sites.after_peak(0, 10);
+    sites.note_unknown_free();
+    sites.note_unknown_free();
+    assert_eq!(sites.shape(&[], 20).unknown_frees, [2]);
 }

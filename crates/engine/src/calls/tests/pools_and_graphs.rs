@@ -204,3 +204,12 @@ fn captured_calls_have_an_effect_once_their_graph_is_launched() {
     program.launch(0xb, 0xf);
     assert_eq!(program.live(), [(0x2000, 8)]);
 }
+
+#[test]
+fn memory_of_no_pool_is_taken_from_none() {
+    let mut program = Program::new();
+    program.call("cudaMallocAsync", 0x1000, |_| {});
+    program.call("cudaMallocHost", 0x2000, |_| {});
+    program.call("cudaFreeHost", 0x2000, |_| {});
+    assert_eq!(program.pools(), [(None, 8)]);
+}

@@ -178,3 +178,38 @@ fn the_largest_sites_are_listed_and_the_others_summed_up() {
         (most + 2, row("cudaMalloc"))
     );
 }
+
+#[test]
+fn incidents_are_recorded_when_they_change() {
+    let mut scene = Scene::new();
+    scene.refused(1 << 30);
+    // A tensor that is freed is no sign that the program goes on.
+    let freed = Tensor {
+        row: row("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"),
+        pid: 7,
+        tid: 7,
+        time_ns: scene.now_ns,
+        address: 1 << 40,
+        bytes: 512,
+        is_free: true,
+        allocated_bytes: 0,
+        reserved_bytes: 0,
+        device: Some(0),
+        stack: 0,
+    };
+    scene.apply(&Event::Tensor(freed));
+    assert_eq!(scene.incidents()[0].3, "pending");
+    scene.refused(1 << 30);
+    scene.given(1 << 30);
+    let changes = scene.ledger.changes.list.iter();
+    let rows = changes.filter_map(|change| match change {
+        Change::Incident(row) => Some((row.id, row.calls, row.outcome.0.name())),
+        _ => None,
+    });
+    let expected = [
+        (1, [1, 0], "pending"),
+        (1, [2, 0], "pending"),
+        (1, [2, 0], "retried"),
+    ];
+    assert_eq!(rows.collect::<Vec<_>>(), expected);
+}

@@ -141,3 +141,64 @@ fn segments_mapped_piece_by_piece_are_expandable() {
         .collect();
     assert_eq!((segments, found.bytes()), (vec![(0x1000, true)], 0x1000));
 }
+
+#[test]
+fn a_peak_is_when_it_was_reached_first() {
+    let mut program = Program::default();
+    program.call_from(1);
+    program.hand_out(0x1000, 512);
+    program.take_back(0x1000);
+    program.call_from(2);
+    program.hand_out(0x2000, 512);
+    let allocator = program.allocator();
+    let sites = allocator.blocks.sites.iter();
+    let bytes: Vec<_> = sites
+        .map(|site| allocator.at_peak(site).gpu.bytes)
+        .collect();
+    assert_eq!(bytes, [512, 0]);
+}
+
+#[test]
+fn what_is_kept_of_an_allocator_is_counted() {
+    let mut program = Program::default();
+    program.call("cudaMalloc", 0x10_0000, 0x10_0000);
+    program.hand_out(0x10_0000, 512);
+    assert_eq!(program.allocator().kept(), 1);
+    program.request(0x10_0000, 500, 3);
+    program.request(0x10_0000, 500, 4);
+    assert_eq!(program.allocator().kept(), 1 + 2);
+    program.hand_out(0x20_0000, 0x10_0000);
+    program.request(0x20_0000, 1, 3);
+    assert_eq!(program.allocator().kept(), 1 + 2 + 1);
+    program.call("cuMemAddressReserve", 0x40_0000, 0x10_0000);
+    program.hand_out(0x40_0100, 512);
+    assert_eq!(program.allocator().kept(), 1 + 2 + 1 + 1);
+    let blocks = program.allocator().blocks.kept();
+    let kept = program.process().kept();
+    assert_eq!((blocks.allocations, kept.allocations), (3, 4));
+    // One thread and one site of each; a segment and a range.
+    assert_eq!((blocks.others, kept.others), (26, 26 + 26 + 5 + 1));
+}
+
+#[test]
+fn requests_are_those_of_the_block_at_their_address() {
+    let mut program = Program::default();
+    for n in 1..=300 {
+        program.hand_out(n << 20, 512);
+    }
+    for n in 1..=300 {
+        program.request(n << 20, n, n % 7);
+    }
+    for n in 1..=300 {
+        assert_eq!(program.asked(n << 20), (Some(n), Some(n % 7)), "{n}");
+    }
+    program.tensor(1, 0x1000, 512, false);
+    program.request(0x1000, 100, 0);
+    let requested: Vec<_> = program
+        .process()
+        .tensors
+        .iter()
+        .map(|a| a.requested.bytes)
+        .collect();
+    assert_eq!(requested, [300 * 301 / 2, 100]);
+}

@@ -135,6 +135,8 @@ fn what_does_not_grow_levels_off_or_was_allocated_at_once() {
     };
     assert_eq!(found, expected);
     assert_eq!(with(10, 5 * SECOND_NS + 1).verdict, Plateau);
+    let later = judge(&shape(10, &first, 3)).unwrap();
+    assert_eq!(later.since_ns, BEGIN_NS + 3 * SECOND_NS);
     // What was allocated since, and is gone, is no news.
     assert_eq!(with(10, 30 * SECOND_NS).quiet_ns, 90 * SECOND_NS);
     assert_eq!(with(2, SECOND_NS).confidence, NotEnough(SECOND_NS));
@@ -211,6 +213,13 @@ fn what_is_made_anew_and_larger_each_time_grows() {
     assert!(grows(&rising(10), &live(4, 5)) && !grows(&rising(10), &live(4, 6)));
     assert!(grows(&rising(10), &live(8, 10)) && !grows(&rising(10), &live(8, 11)));
     assert!(grows(&rising(10), &live(1, 2)) && !grows(&rising(10), &live(0, 1)));
+    // From the second window on.
+    let later = [vec![0], vec![1; 9]].concat();
+    let found = judge(&anew(&rising(10), &later)).unwrap();
+    assert_eq!(
+        (found.since_ns, found.bytes),
+        (BEGIN_NS + 10 * SECOND_NS, 80)
+    );
     // In each part, and in the last.
     let by = |rises: [u64; 9]| {
         let mut bytes = vec![10];
@@ -222,6 +231,7 @@ fn what_is_made_anew_and_larger_each_time_grows() {
     };
     assert!(by([10; 9]) && by([10, 10, 10, 0, 10, 10, 10, 10, 10]));
     assert!(!by([10, 10, 0, 0, 10, 10, 10, 10, 10]));
+    assert!(!by([13, 13, 13, 2, 2, 13, 13, 13, 8]));
     assert!(!by([10, 10, 10, 10, 10, 10, 10, 10, 0]));
     assert!(!by([0; 9]));
 }
@@ -233,6 +243,7 @@ fn growth_is_spread_over_the_whole_time() {
     assert!(grows(&[2, 2, 2, 0, 2, 2, 2, 2, 2]) && !grows(&[2, 2, 0, 0, 2, 2, 2, 2, 2]));
     assert!(!grows(&[2, 2, 2, 2, 2, 2, 2, 2, 0]) && !grows(&[0, 2, 2, 2, 2, 2, 2, 2]));
     // The last third has two thirds of the others at least.
+    assert!(grows(&[3, 3, 3, 3, 3, 3, 3, 3, 1]));
     assert!(grows(&[3, 3, 3, 3, 3, 3, 2, 2, 2]) && !grows(&[3, 3, 3, 3, 3, 3, 2, 2, 1]));
     // One freed for ten that stay.
     let mut freed = shape(10, &[2; 10], 0);
