@@ -138,6 +138,35 @@ mod tests {
     }
 
     #[test]
+    fn formats_have_their_sizes() {
+        let runtime = |kind| of_runtime(&[8, 0, kind, 8, 8, 0, 0, 0]);
+        for kind in [17, 18, 23, 24] {
+            assert_eq!(runtime(kind), 4 * 8, "{kind}");
+        }
+        for kind in (19..=22).chain(25..=30) {
+            assert_eq!(runtime(kind), 4 * 16, "{kind}");
+        }
+        assert_eq!((runtime(0), runtime(4), runtime(31)), (64, 96, 64));
+        let driver = |format, channels| of_driver(&[format, channels, 0, 8, 8, 0, 0, 0]);
+        for format in [145, 146, 151, 152] {
+            assert_eq!(driver(format, 4), 4 * 8, "{format}");
+        }
+        for format in (147..=150).chain(153..=158) {
+            assert_eq!(driver(format, 4), 4 * 16, "{format}");
+        }
+        for (bits, formats) in [
+            (8, &[1, 8, 99][..]),
+            (16, &[2, 9, 16, 195, 197, 201, 203]),
+            (32, &[3, 10, 32]),
+        ] {
+            for &format in formats {
+                assert_eq!(driver(format, 2), 64 * 2 * bits / 8, "{format}");
+            }
+        }
+        assert_eq!((driver(80, 4), driver(176, 4)), (64 * 4, 96));
+    }
+
+    #[test]
     fn invalid_descriptors_do_not_overflow() {
         let huge = [3, u64::MAX, 0, u64::MAX, u64::MAX, u64::MAX, u64::MAX, 0];
         assert!(of_driver(&huge) > 0);

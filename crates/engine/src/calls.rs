@@ -294,3 +294,7 @@ fn size_in_name(values: &[u64; gpuprobe_cuda::EXTRA]) -> Option<u64> {
     let (pid, size) = (values[1] & 0xffff_ffff, values[2]);
     ((1..=MAX_PID).contains(&pid) && (1..=MAX_SIZE).contains(&size)).then_some(size)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -222,30 +222,5 @@ fn call(pid: u32, symbol: &str, address: u64, at_ns: u64) -> Event {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dropped_calls_are_counted_as_lost() {
-        let mut state = State::default();
-        state.ledger.left_out = 3;
-        state.ledger.tensors_left_out = 5;
-        state.launches.names_left_out = 7;
-        let mut lost = Lost {
-            memory: 100,
-            tensors: 200,
-            names: 300,
-            stacks: 400,
-            ..Lost::default()
-        };
-        state.add_left_out(&mut lost);
-        let expected = Lost {
-            memory: 103,
-            tensors: 205,
-            names: 307,
-            stacks: 400,
-            ..Lost::default()
-        };
-        assert_eq!(lost, expected);
-    }
-}
+#[allow(clippy::unwrap_used)]
+mod tests;

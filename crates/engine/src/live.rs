@@ -311,4 +311,45 @@ mod tests {
         }
         assert_eq!(live.iter().count(), 0);
     }
+
+    #[test]
+    fn call_sites_that_hold_nothing_take_little_room() {
+        let mut live = LiveSet::default();
+        for site in 0..20_000 {
+            let mut of_site = allocation(0x100, 1);
+            of_site.site = site;
+            live.insert(of_site);
+            assert_eq!(live.free(0x100, 2), Freed::Live(of_site));
+        }
+        let groups = live.store.groups.len();
+        assert!(groups < 2000, "{groups}");
+    }
+
+    #[test]
+    fn frees_in_flight_are_many_unless_graphs_free_their_own_memory() {
+        use MemoryKind::{Device, Graph};
+        for (kinds, left) in [
+            ([Device, Device], 99),
+            ([Device, Graph], 99),
+            ([Graph, Graph], 64),
+        ] {
+            let mut live = LiveSet::default();
+            for n in 0..100 {
+                live.insert(Allocation::new(&NewAllocation {
+                    address: 0x100,
+                    size_bytes: 64,
+                    end_ns: n as u64,
+                    thread: 0,
+                    row: 1,
+                    site: 0,
+                    kind: kinds[n % 2],
+                    space: AddressSpace::Device,
+                    place: AllocationPlace::Unknown,
+                    slot: 0,
+                    context: 0,
+                }));
+            }
+            assert_eq!(live.frees_in_flight(), left, "{kinds:?}");
+        }
+    }
 }

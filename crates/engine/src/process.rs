@@ -380,3 +380,7 @@ impl Process {
         (origin != MemoryOrigin::default()).then_some(origin)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -92,3 +92,51 @@ impl Living {
         self.processes.remove(&pid)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn stack(address: u64) -> Rc<CallStack> {
+        Rc::new(CallStack {
+            locations: vec![gpuprobe_model::stack::Location {
+                address,
+                module: None,
+                offset: address,
+            }],
+            is_complete: true,
+        })
+    }
+
+    #[test]
+    fn stacks_may_arrive_before_their_process() {
+        let mut living = Living::default();
+        for number in 1..=3 {
+            living.keep_early_stack(7, number, stack(number));
+        }
+        living.keep_early_stack(8, 1, stack(1));
+        living.drop_early_stacks(8);
+        assert_eq!((living.early.len(), living.early_count), (1, 3));
+        let process = living.enter(7);
+        assert_eq!((process.pid, process.version), (7, 1));
+        assert_eq!(process.sites.stack(3), Some(&stack(3)));
+        assert_eq!(living.enter(8).sites.stack(1), None);
+        assert_eq!((living.early.len(), living.early_count), (0, 0));
+        assert_eq!([8, 7, 7].map(|pid| living.enter(pid).version), [3, 4, 5]);
+        assert_eq!(living.get_mut(7).map(|process| process.version), Some(5));
+        assert!(living.get_mut(9).is_none());
+    }
+
+    #[test]
+    fn stacks_of_processes_that_never_come_are_bounded() {
+        let mut living = Living::default();
+        for number in 0..MAX_EARLY as u64 {
+            living.keep_early_stack(7, number, stack(1));
+        }
+        assert_eq!(living.early_count, MAX_EARLY);
+        assert_eq!(living.early[&7].len(), MAX_EARLY);
+        living.keep_early_stack(8, 1, stack(1));
+        assert_eq!((living.early.len(), living.early_count), (1, 1));
+    }
+}

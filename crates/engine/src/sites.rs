@@ -325,50 +325,5 @@ fn next(length: usize) -> Option<StackIndex> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use gpuprobe_model::stack::Location;
-
-    fn stack(address: u64) -> Rc<CallStack> {
-        Rc::new(CallStack {
-            locations: vec![Location {
-                address,
-                module: None,
-                offset: address,
-            }],
-            is_complete: true,
-        })
-    }
-
-    #[test]
-    fn a_site_is_a_stack_and_a_function() {
-        let mut sites = Sites::default();
-        sites.learn(1, stack(0x10));
-        sites.learn(2, stack(0x20));
-        sites.learn(3, stack(0x10));
-        let first = sites.site(1, 7);
-        assert_eq!(sites.site(3, 7), first);
-        assert_ne!(sites.site(2, 7), first);
-        assert_ne!(sites.site(1, 8), first);
-        // Not taken, and never heard of.
-        let without = sites.site(0, 7);
-        assert_eq!(sites.site(99, 7), without);
-        assert_ne!(sites.site(0, 8), without);
-        assert_eq!(sites.iter().len(), 5);
-        // The number is used for another stack.
-        sites.learn(1, stack(0x20));
-        assert_eq!(sites.site(1, 7), sites.site(2, 7));
-    }
-
-    #[test]
-    fn sites_are_bounded() {
-        let mut sites = Sites::default();
-        for number in 1..=MAX_SITES as u64 + 10 {
-            sites.learn(number, stack(number));
-            sites.site(number, 1);
-        }
-        assert!(sites.iter().len() <= MAX_SITES + 1);
-        let site = sites.site(MAX_SITES as u64 + 5, 1);
-        assert_eq!(site, sites.site(0, 1));
-    }
-}
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -123,4 +123,54 @@ mod tests {
         superseded.remember(9, 1, KEEP_NS * 2, 1);
         assert_eq!(superseded.count, 2);
     }
+
+    #[test]
+    fn a_free_belongs_to_the_entry_that_was_live_when_it_was_entered() {
+        let mut superseded = Superseded::default();
+        superseded.remember(7, 10, 20, 1);
+        superseded.remember(7, 20, 30, 2);
+        superseded.remember(8, 10, 20, 0);
+        assert_eq!(superseded.len(), 2);
+        assert!(!superseded.forget(7, 9) && !superseded.forget(7, 30));
+        assert!(!superseded.forget(8, 10));
+        assert!(superseded.forget(7, 10) && !superseded.forget(7, 19));
+        assert_eq!(superseded.len(), 1);
+        assert!(superseded.forget(7, 20) && superseded.forget(7, 29));
+        assert!(!superseded.forget(7, 25));
+        assert_eq!(superseded.len(), 0);
+        superseded.is_full = true;
+        superseded.remember(7, 10, 20, 1);
+        assert_eq!(superseded.len(), 0);
+    }
+
+    #[test]
+    fn entries_of_a_key_are_bounded_and_the_oldest_go_first() {
+        let mut superseded = Superseded::default();
+        superseded.drop_oldest(7);
+        for n in (0..MAX_OF_KEY as u64 - 1).rev() {
+            superseded.remember(7, 10 * n, 10 * n + 10, 1);
+        }
+        superseded.drop_oldest(7);
+        assert_eq!(superseded.len(), MAX_OF_KEY - 1);
+        superseded.remember(7, 1000, 1010, 1);
+        superseded.drop_oldest(7);
+        assert_eq!(superseded.len(), MAX_OF_KEY - 1);
+        assert!(!superseded.forget(7, 5) && superseded.forget(7, 15));
+    }
+
+    #[test]
+    fn old_entries_are_searched_for_once_a_second() {
+        let mut superseded = Superseded::default();
+        let start = 10 * KEEP_NS;
+        for n in 0..MAX as u64 {
+            superseded.remember(n, 1, start + n % 2, 1);
+        }
+        // A minute after half of them.
+        superseded.remember(MAX as u64, 1, start + KEEP_NS, 1);
+        assert_eq!(superseded.len(), MAX);
+        superseded.remember(MAX as u64, 1, start + KEEP_NS + SEARCH_EVERY_NS - 1, 1);
+        assert_eq!(superseded.len(), MAX);
+        superseded.remember(MAX as u64, 1, start + KEEP_NS + SEARCH_EVERY_NS, 1);
+        assert_eq!(superseded.len(), 1);
+    }
 }

@@ -155,3 +155,92 @@ impl ProcessTotals {
         &mut self.devices[index].1[allocation.kind() as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocation::{AllocationPlace, NewAllocation};
+
+    fn allocation(kind: MemoryKind, size_bytes: u64, device: Option<u16>) -> Allocation {
+        Allocation::new(&NewAllocation {
+            address: 0x1000,
+            size_bytes,
+            end_ns: 0,
+            thread: 0,
+            row: 0,
+            site: 0,
+            kind,
+            space: kind.space(),
+            place: AllocationPlace::from(device),
+            slot: 0,
+            context: 0,
+        })
+    }
+
+    #[test]
+    fn sums_are_empty_without_allocations_of_any_sort() {
+        let kinds = [MemoryKind::Device, MemoryKind::Pinned, MemoryKind::Imported];
+        assert!(MemorySums::default().is_empty());
+        for kind in kinds {
+            let mut sums = MemorySums::default();
+            sums.add(&allocation(kind, 0, None));
+            assert!(!sums.is_empty(), "{kind}");
+            let mut both = sums;
+            both.merge(sums);
+            assert_eq!(both.all().allocations, 2);
+            sums.subtract(&allocation(kind, 0, None));
+            assert!(sums.is_empty(), "{kind}");
+        }
+        let mut sums = MemorySums::default();
+        let each = kinds.map(|kind| allocation(kind, 10, None));
+        each.iter().for_each(|one| sums.add(one));
+        assert_eq!(
+            (sums.is_empty(), sums.all().bytes, sums.all().allocations),
+            (false, 30, 3)
+        );
+    }
+
+    #[test]
+    fn gpu_memory_is_summed_up_by_device_and_kind() {
+        let all = [
+            allocation(MemoryKind::Device, 1, Some(1)),
+            allocation(MemoryKind::Managed, 20, Some(1)),
+            allocation(MemoryKind::Device, 300, None),
+            allocation(MemoryKind::Pinned, 4000, Some(1)),
+            allocation(MemoryKind::Imported, 50_000, Some(1)),
+        ];
+        let mut totals = ProcessTotals::default();
+        all.iter().for_each(|one| totals.add(one, KindSet::ALL));
+        let bytes = |total: Total| (total.bytes, total.allocations);
+        let devices: Vec<_> = totals
+            .devices()
+            .map(|(at, total)| (at, bytes(total)))
+            .collect();
+        assert_eq!(devices, [(Some(1), (21, 2)), (None, (300, 1))]);
+        let kinds: Vec<_> = totals
+            .device_kinds()
+            .map(|(at, kind, t)| (at, kind, t.bytes))
+            .collect();
+        let expected = [
+            (Some(1), MemoryKind::Device, 1),
+            (Some(1), MemoryKind::Managed, 20),
+            (None, MemoryKind::Device, 300),
+        ];
+        assert_eq!(kinds, expected);
+        assert_eq!(
+            totals.kinds().map(|(_, total)| total.bytes).sum::<u64>(),
+            54_321
+        );
+        all[..3]
+            .iter()
+            .for_each(|one| totals.subtract(one, KindSet::ALL));
+        assert_eq!(
+            (totals.devices().count(), totals.device_kinds().count()),
+            (0, 0)
+        );
+        assert_eq!(
+            (totals.kinds().count(), totals.sums.gpu),
+            (2, Total::default())
+        );
+    }
+}

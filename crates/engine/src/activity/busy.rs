@@ -303,4 +303,40 @@ mod tests {
         assert_eq!((busy.sums().busy_ns, busy.late), (3 * count, 1));
         assert_eq!((busy.kept.capacity(), busy.gathered.capacity()), (0, 0));
     }
+
+    #[test]
+    fn gaps_are_counted_by_length() {
+        let mut busy = Busy::default();
+        for (start, end) in [(10, 20), (21, 30), (40, 50), (60, 70)] {
+            busy.add(start, end);
+        }
+        let gaps = busy.sums().gaps;
+        assert_eq!((gaps.count, gaps.total_ns, gaps.longest_ns), (3, 21, 10));
+        assert_eq!((gaps.by_length[1], gaps.by_length[4]), (1, 2));
+        assert_eq!(gaps.by_length.iter().sum::<u64>(), 3);
+    }
+
+    #[test]
+    fn a_late_interval_is_clipped_to_what_is_folded() {
+        let mut busy = Busy::default();
+        busy.add(1, 10);
+        busy.sort_in();
+        busy.settle(1);
+        busy.add(5, 20);
+        let sums = busy.sums();
+        assert_eq!((sums.busy_ns, sums.gaps.count, sums.last_ns), (19, 0, 20));
+    }
+
+    #[test]
+    fn the_older_half_is_folded_beyond_the_limit() {
+        let mut busy = Busy::default();
+        for (count, kept) in [(MAX_KEPT, MAX_KEPT), (MAX_KEPT + 1, MAX_KEPT / 2)] {
+            for n in (busy.kept.len() as u64)..count as u64 {
+                busy.add(10 * n, 10 * n + 3);
+            }
+            busy.sort_in();
+            assert_eq!(busy.kept.len(), kept);
+        }
+        assert_eq!(busy.sums().busy_ns, 3 * (MAX_KEPT as u64 + 1));
+    }
 }

@@ -150,4 +150,22 @@ mod tests {
             prop_assert_eq!(by_work.spent(), expected);
         }
     }
+
+    #[test]
+    fn gpus_and_kinds_of_work_share_the_memory_limit() {
+        for (gpus, is_folded) in [(1, false), (80, false), (100, true)] {
+            let mut by_work = ByWork::default();
+            by_work.shares_with(gpus);
+            for n in 1..=10_000 {
+                by_work.add(WorkKind::Copy, 10 * n, 10 * n + 3);
+            }
+            by_work.sort_in();
+            // Late, if the older ones are sums already.
+            by_work.add(WorkKind::Set, 5, 6);
+            by_work.sort_in();
+            assert_eq!(by_work.late(), u64::from(is_folded), "{gpus}");
+            assert_eq!(by_work.spent().copy_ns, 30_000);
+            assert_eq!(by_work.sums().gaps.count, 9_999 + u64::from(!is_folded));
+        }
+    }
 }

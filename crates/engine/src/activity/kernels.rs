@@ -146,4 +146,46 @@ mod tests {
         assert!((500..MAX_KERNELS as u64).contains(&known), "{known}");
         assert_eq!(kernels.others.count, runs - known);
     }
+
+    #[test]
+    fn names_are_the_same_wherever_they_are_in_memory() {
+        let mut kernels = KernelsOfProcess::default();
+        let (first, second): (Arc<str>, Arc<str>) = ("_Z1av".into(), "_Z1av".into());
+        for name in [&first, &second, &first] {
+            kernels.add(Some(name), 10, 12, |kernel| {
+                kernel.registers_per_thread += 1
+            });
+        }
+        kernels.add(None, 10, 17, |_| {});
+        assert_eq!((kernels.unnamed.count, kernels.unnamed.total_ns), (1, 7));
+        let kernel = kernels.iter().next();
+        let kernel = kernel.map(|k| (&*k.name, k.runs.count, k.registers_per_thread));
+        assert_eq!(kernel, Some(("a()", 3, 1)));
+        // The names, and each place of one.
+        assert_eq!(kernels.name_bytes, 3 + 5 + 2 * 5);
+        let third = Arc::from("_Z1av");
+        let names = [&first, &third].map(|name| kernels.name_of(name).map(|name| &**name));
+        assert_eq!(names, [Some("a()"); 2]);
+        assert_eq!(kernels.name_of(&Arc::from("_Z1bv")), None);
+    }
+
+    #[test]
+    fn kernels_and_places_of_names_are_bounded() {
+        let mut kernels = KernelsOfProcess::default();
+        let name = |number: usize| Arc::from(format!("kernel {number}"));
+        for number in 0..MAX_KERNELS + 2 {
+            kernels.add(Some(&name(number)), 1, 2, |_| {});
+        }
+        assert_eq!(
+            (kernels.iter().count(), kernels.others.count),
+            (MAX_KERNELS, 2)
+        );
+        let copies: Vec<Arc<str>> = (0..MAX_KERNELS + 5).map(|_| name(0)).collect();
+        for copy in &copies {
+            kernels.add(Some(copy), 1, 2, |_| {});
+        }
+        assert_eq!(kernels.by_place.len(), 2 * MAX_KERNELS);
+        let first = kernels.iter().next().map(|kernel| kernel.runs.count);
+        assert_eq!(first, Some(1 + copies.len() as u64));
+    }
 }

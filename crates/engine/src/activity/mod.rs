@@ -125,3 +125,7 @@ impl GpuActivity {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

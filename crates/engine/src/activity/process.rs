@@ -334,3 +334,6 @@ impl CountAndTime {
 fn up_to<N: Copy + PartialOrd + Default>(last: N, number: N) -> N {
     if number <= last { number } else { N::default() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,4 +114,23 @@ mod tests {
     fn quantile_of_no_values_is_zero() {
         assert_eq!(Quantiles::default().at(0.5), 0);
     }
+
+    #[test]
+    fn buckets_count_up_to_a_limit_and_are_told_by_their_middle() {
+        for (value, expected) in [
+            (63, 63),
+            (127, 127),
+            (128, 128),
+            (130, 130),
+            (256, 257),
+            (512, 515),
+        ] {
+            assert_eq!(middle(number(value)), expected, "{value}");
+        }
+        let mut many = Quantiles::default();
+        many.count(5, MOST - 1);
+        many.count(6, 1);
+        many.count(5, 3);
+        assert_eq!(many.buckets, [5 << COUNT_BITS | MOST, 6 << COUNT_BITS | 1]);
+    }
 }

@@ -150,4 +150,32 @@ mod tests {
         }
         assert_eq!((ranges.open(), ranges.dropped), (MAX_OPEN as u64, 7));
     }
+
+    #[test]
+    fn the_bytes_of_names_are_bounded() {
+        let mut ranges = NvtxRanges::default();
+        let domain = Arc::from("domain");
+        ranges.begin(1, Some(&domain), Some(&Arc::from("step")), 1);
+        ranges.begin(2, Some(&domain), Some(&Arc::from("step")), 1);
+        ranges.begin(3, None, Some(&Arc::from("step")), 1);
+        assert_eq!(ranges.name_bytes, 10 + 4);
+        let long = "x".repeat(MAX_NAME_BYTES - 14);
+        ranges.begin(4, None, Some(&Arc::from(long)), 1);
+        assert_eq!(
+            (ranges.name_bytes, ranges.iter().count()),
+            (MAX_NAME_BYTES, 3)
+        );
+        ranges.begin(5, None, Some(&Arc::from("other")), 1);
+        ranges.end(5, 3);
+        assert_eq!((ranges.iter().count(), ranges.others.count), (3, 1));
+        // One that is open may begin again.
+        for id in 6..=MAX_OPEN as u32 + 1 {
+            ranges.begin(id, None, None, 1);
+        }
+        assert_eq!((ranges.open(), ranges.dropped), (MAX_OPEN as u64, 0));
+        ranges.begin(6, None, None, 1);
+        assert_eq!(ranges.dropped, 0);
+        ranges.begin(5, None, None, 1);
+        assert_eq!(ranges.dropped, 1);
+    }
 }

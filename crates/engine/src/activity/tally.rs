@@ -92,3 +92,59 @@ impl Moved {
         (ns > 0).then(|| self.timed_bytes as f64 * 1e9 / ns as f64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(durations: &[u64]) -> Tally {
+        let mut tally = Tally::default();
+        durations.iter().for_each(|ns| tally.add(100, 100 + ns));
+        tally
+    }
+
+    #[test]
+    fn merged_tallies_are_the_tally_of_both() {
+        for (first, second) in [
+            (&[30, 10][..], &[20, 40][..]),
+            (&[20, 40], &[30, 10]),
+            (&[30], &[]),
+            (&[], &[30]),
+        ] {
+            let mut merged = tally(first);
+            merged.merge(&tally(second));
+            assert_eq!(merged, tally(&[first, second].concat()));
+        }
+        let all = tally(&[10, 20, 30, 1000]);
+        assert_eq!(
+            (all.count, all.total_ns, all.min_ns, all.max_ns),
+            (4, 1060, 10, 1000)
+        );
+        assert_eq!([0.0, 0.5, 1.0].map(|q| all.quantile(q)), [10, 20, 1000]);
+    }
+
+    #[test]
+    fn throughput_is_of_operations_with_known_times() {
+        let mut moved = Moved::default();
+        moved.add(0, 0, 7);
+        assert_eq!(moved.bytes_per_second(), None);
+        assert_eq!((moved.bytes, moved.timed_bytes), (7, 0));
+        // 3 bytes a nanosecond, then 5.
+        moved.add(100, 200, 300);
+        moved.add(300, 310, 50);
+        assert_eq!((moved.bytes, moved.timed_bytes), (357, 350));
+        let close = |found: f64, expected: f64| (found - expected).abs() < 1.0;
+        assert!(close(moved.peak_bytes_per_second, 5e9), "{moved:?}");
+        let mean = moved.bytes_per_second();
+        assert!(
+            mean.is_some_and(|mean| close(mean, 350e9 / 110.0)),
+            "{mean:?}"
+        );
+        let mut all = Moved::default();
+        all.add(0, 1, 1);
+        all.merge(&moved);
+        assert_eq!((all.tally.count, all.tally.total_ns), (4, 111));
+        assert_eq!((all.bytes, all.timed_bytes), (358, 351));
+        assert!(close(all.peak_bytes_per_second, 5e9), "{all:?}");
+    }
+}

@@ -15,7 +15,7 @@ use gpuprobe_model::event::{Call, OutOfMemory};
 use gpuprobe_model::stack::CallStack;
 
 /// Call sites kept per incident, to be grouped by owner or by Python line.
-const MAX_SITES: usize = 1024;
+pub(super) const MAX_SITES: usize = 1024;
 /// Other processes kept per incident.
 const MAX_OTHERS: usize = 64;
 

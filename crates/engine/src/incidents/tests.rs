@@ -1,3 +1,7 @@
+//! Incidents and their outcomes. What is held then is tested in `held`.
+
+mod held;
+
 use super::*;
 use crate::change::{Change, Changes};
 use crate::{Ledger, task};
@@ -354,4 +358,29 @@ fn reports_list_new_and_changed_incidents() {
     scene.ledger.set_incident_use(1, GpuUse::default());
     assert_eq!(listed(&scene), 1);
     assert_eq!(scene.ledger.incidents().listed(true).count(), 1);
+}
+
+#[test]
+fn rate_limits_of_many_processes_are_bounded() {
+    let mut scene = Scene::new();
+    scene.refused(1 << 30);
+    for pid in 1000..1000 + MAX_PROCESSES as u32 - 1 {
+        scene
+            .ledger
+            .incidents
+            .processes
+            .insert(pid, (0, Allowance::default()));
+    }
+    scene.refused(1 << 31);
+    assert_eq!(scene.ledger.incidents.processes.len(), MAX_PROCESSES);
+    scene.process(8);
+    scene.call_of((8, 8), "cudaMalloc", 1 << 30, OUT_OF_MEMORY);
+    assert_eq!(scene.ledger.incidents.processes.len(), 1);
+    // The end of a process for which no event was seen is that of its last request.
+    scene.ledger.end_unseen(8);
+    let ended = scene.ledger.ended(true).next().unwrap();
+    assert_eq!((ended.pid, ended.ended_ns), (8, None));
+    let incident = scene.ledger.incidents().get(3).unwrap();
+    assert_eq!(incident.outcome, IncidentOutcome::Ended);
+    assert_eq!(incident.outcome_ns, Some(incident.last_ns));
 }

@@ -213,4 +213,72 @@ mod tests {
         tick(&mut launches, &[]);
         assert!(launches.launchers.is_empty());
     }
+
+    /// Processes that are merged, of those with so many kernels, and kernels that are left.
+    fn merged(kernels: impl IntoIterator<Item = usize>) -> (usize, usize) {
+        let mut past = PastLaunches::default();
+        past.ended.extend((1..).zip(kernels));
+        past.kernels = past.ended.iter().map(|(_, kernels)| kernels).sum();
+        let oldest = past.oldest();
+        assert!((1..=oldest.len() as u32).all(|process| oldest.contains(&process)));
+        (oldest.len(), past.kernels)
+    }
+
+    #[test]
+    fn the_oldest_half_is_merged_beyond_a_limit() {
+        assert_eq!(merged([1; MAX_ENDED]), (0, MAX_ENDED));
+        assert_eq!(
+            merged([1; MAX_ENDED + 1]),
+            (MAX_ENDED / 2 + 1, MAX_ENDED / 2)
+        );
+        let half = MAX_KERNELS / 2;
+        assert_eq!(merged([half, half]), (0, 2 * half));
+        assert_eq!(merged([half + 1, half]), (1, half));
+        assert_eq!(merged([half, half + 1, 3]), (2, 3));
+    }
+
+    #[test]
+    fn merged_processes_leave_their_sums() {
+        let mut launches = Launches::default();
+        let with = |handle, process| RawLaunchKey {
+            process,
+            ..key(handle, 0, "cuLaunchKernel")
+        };
+        for (handle, process, runs) in [(1, 1 << 10, 10), (2, 1 << 10, 20), (1, 2 << 10, 300)] {
+            launches.apply(&kernel(with(handle, process), true, "_Z1av"), |_, _| None);
+            launches.set_counts(with(handle, process), runs, 1);
+        }
+        // Of the second, the only kernel has a reused handle.
+        launches.settle(with(1, 2 << 10));
+        assert!(!launches.take_ends());
+        launches.apply(&end(1 << 10), |_, _| None);
+        launches.apply(&end(2 << 10), |_, _| None);
+        assert!(launches.take_ends());
+        assert!(!launches.take_ends());
+        let mut ended: Vec<_> = launches.past.ended.iter().copied().collect();
+        ended.sort_unstable();
+        assert_eq!(
+            (ended, launches.past.kernels),
+            (vec![(1 << 10, 2), (2 << 10, 0)], 2)
+        );
+        launches
+            .past
+            .ended
+            .extend((0..MAX_ENDED as u32).map(|n| (1 << 30 | n, 0)));
+        launches.merge_oldest();
+        let all: Vec<_> = launches.counted().collect();
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].key.process, all[0].counted.runs), (EARLIER, 330));
+        let earlier = all[0].launcher.map(|one| (one.comm.as_deref(), one.exited));
+        assert_eq!(earlier, Some((Some(EARLIER_NAME), true)));
+        assert_eq!((launches.past.kernels, launches.name_bytes.total()), (0, 0));
+        launches.mark_reported();
+        assert_eq!(
+            launches
+                .counted()
+                .map(|one| one.counted.runs_reported)
+                .sum::<u64>(),
+            330
+        );
+    }
 }

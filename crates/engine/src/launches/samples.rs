@@ -188,5 +188,6 @@ mod tests {
         assert_eq!(samples.kernels().count(), MAX_KERNELS);
         assert!(!samples.is_due(49_000_000_000));
         assert!(samples.is_due(51_000_000_000));
+        assert_eq!(samples.spacing_ns(), 50_000_000_000);
     }
 }

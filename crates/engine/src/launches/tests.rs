@@ -185,3 +185,191 @@ fn host_functions_are_named_by_their_symbols() {
     );
     assert_eq!(name(&launches, 0x400, 0), Some("_Z1kv"));
 }
+
+/// A kernel of process 7 as a file has it.
+fn read(key: RawLaunchKey, mangled: Option<&str>, runs: u64, captured: u64) -> LaunchTarget<'_> {
+    LaunchTarget {
+        key,
+        pid: 7,
+        comm: Some("train"),
+        uid: Some(5),
+        exited: true,
+        mangled: mangled.map(Arc::from),
+        counted: LaunchCount {
+            runs,
+            captured,
+            runs_reported: 1,
+            grid: [4, 5, 6],
+            block: [7, 8, 9],
+        },
+    }
+}
+
+#[test]
+fn launches_of_a_file_are_summed_up_by_kernel() {
+    let mut launches = Launches::default();
+    let row = |handle| key(handle, 0, "cuLaunchKernel");
+    launches.enter(read(row(1), None, 10, 1));
+    launches.enter(read(row(1), None, 5, 2));
+    launches.enter(read(row(2), Some("_Z1av"), 100, 30));
+    launches.enter(read(row(3), Some("_Z1av"), 200, 40));
+    launches.enter(read(row(4), Some("_Z1bv"), u64::MAX, u64::MAX));
+    assert_eq!(launches.counts(), 3);
+    let mut counted: Vec<_> = launches
+        .counted()
+        .map(|launch| {
+            let LaunchCount {
+                runs,
+                captured,
+                grid,
+                block,
+                ..
+            } = *launch.counted;
+            assert_eq!((grid, block), ([4, 5, 6], [7, 8, 9]));
+            (launch.mangled.map(|name| &**name), runs, captured)
+        })
+        .collect();
+    counted.sort_unstable();
+    let expected = [
+        (None, 15, 3),
+        (Some("_Z1av"), 300, 70),
+        (Some("_Z1bv"), MAX_COUNT, MAX_COUNT),
+    ];
+    assert_eq!(counted, expected);
+    let launcher = launches.launcher_of(7 << 10).unwrap();
+    assert_eq!(
+        (launcher.pid, launcher.uid, launcher.exited),
+        (7, Some(5), true)
+    );
+    assert_eq!(launcher.comm.as_deref(), Some("train"));
+    // Equal names have equal hashes.
+    let hash = |name: &str| {
+        let mut all = launches.counted();
+        all.find(|l| l.mangled.is_some_and(|m| &**m == name))
+            .unwrap()
+            .name_hash
+    };
+    assert_ne!(hash("_Z1av"), hash("_Z1bv"));
+    assert_eq!(hash("_Z1av"), names::hash_of("_Z1av"));
+}
+
+#[test]
+fn a_report_shows_all_launches_so_far() {
+    let mut launches = Launches::default();
+    launches.enter(read(key(1, 0, "cuLaunchKernel"), None, 10, 1));
+    launches.enter(read(key(2, 0, "cuLaunchKernel"), Some("_Z1av"), 20, 1));
+    launches.mark_reported();
+    for launch in launches.counted() {
+        assert_eq!(launch.counted.runs_reported, launch.counted.runs);
+    }
+    assert!(launches.launcher_of(7 << 10).unwrap().end_reported);
+}
+
+#[test]
+fn a_reused_handle_leaves_its_grid_and_its_name() {
+    let mut launches = Launches::default();
+    let (by_driver, by_extended) = ("cuLaunchKernel", "cuLaunchKernelEx");
+    for (symbol, epoch) in [(by_driver, 1), (by_extended, 1), (by_driver, 2)] {
+        launches.apply(&kernel(key(1, epoch, symbol), true, "_Z1av"), |_, _| None);
+    }
+    let old = key(1, 1, by_driver);
+    launches.counted.get_mut(&old).unwrap().runs = 3;
+    let before = launches.name_bytes.total();
+    launches.settle(old);
+    assert_eq!(
+        launches.name_bytes.total(),
+        before,
+        "another row has the handle"
+    );
+    let settled = launches
+        .counted()
+        .find(|launch| *launch.key == old)
+        .unwrap();
+    assert_eq!(
+        (settled.counted.grid, settled.counted.block),
+        ([1, 1, 1], [32, 1, 1])
+    );
+    assert_eq!(
+        (settled.counted.runs, settled.mangled.map(|name| &**name)),
+        (3, Some("_Z1av"))
+    );
+    launches.settle(key(1, 1, by_extended));
+    assert_eq!(launches.name_bytes.total() * 2, before);
+    assert_eq!(name(&launches, 1, 2), Some("_Z1av"));
+}
+
+#[test]
+fn names_are_recorded_and_retracted() {
+    let mut launches = Launches::default();
+    let mut changes = Changes {
+        is_enabled: true,
+        ..Changes::default()
+    };
+    let mut named = |handle, symbol, given, name| {
+        let event = kernel(key(handle, 0, symbol), given, name);
+        launches.apply(&event, |_, _| None);
+        let Event::Kernel(kernel) = &event else {
+            unreachable!("it is a kernel");
+        };
+        launches.record_names(kernel, &mut changes);
+        let list = std::mem::take(&mut changes.list);
+        let mut list: Vec<_> = list
+            .into_iter()
+            .map(|change| match change {
+                Change::Named(key, name) => (key.handle, name.map(|name| name.to_string())),
+                _ => unreachable!("{change:?}"),
+            })
+            .collect();
+        list.sort_unstable();
+        list.dedup();
+        list
+    };
+    let (launch, asked) = ("cuLaunchKernel", "cuModuleGetFunction");
+    let a = Some("_Z1av".to_owned());
+    assert_eq!(named(1, launch, false, "_Z1av"), [(1, a.clone())]);
+    assert_eq!(named(2, asked, true, "_Z1av"), [(2, a.clone())]);
+    // Found by its handle, it has another name: none that was found is trusted.
+    assert_eq!(named(2, asked, false, "_Z1xv"), [(1, None), (2, a)]);
+    assert_eq!(named(3, launch, false, "_Z1yv"), [(3, None)]);
+}
+
+#[test]
+fn without_room_kernels_have_no_names() {
+    let mut launches = Launches::default();
+    launches.set_room(MemoryRoom::None);
+    launches.apply(
+        &kernel(key(1, 0, "cuModuleGetFunction"), true, "_Z1av"),
+        |_, _| None,
+    );
+    assert_eq!((launches.names_left_out, name(&launches, 1, 0)), (1, None));
+    // Without a name, there is nothing to drop.
+    launches.apply(&kernel(key(2, 0, "cuLaunchKernel"), false, ""), |_, _| None);
+    assert_eq!((launches.names_left_out, launches.counts()), (1, 1));
+}
+
+#[test]
+fn a_name_that_is_not_found_again_is_dropped() {
+    let mut launches = Launches::default();
+    let (launch, asked) = (
+        key(1, 0, "cuLaunchKernel"),
+        key(2, 0, "cuModuleGetFunction"),
+    );
+    for (key, given) in [(launch, false), (asked, true)] {
+        launches.apply(&kernel(key, given, "_Z1av"), |_, _| None);
+        launches.apply(&kernel(key, given, ""), |_, _| None);
+    }
+    assert_eq!(
+        [1, 2].map(|handle| name(&launches, handle, 0)),
+        [None, Some("_Z1av")]
+    );
+}
+
+#[test]
+fn a_process_is_known_by_its_launches() {
+    let mut launches = Launches::default();
+    let kernel = key(1, 0, "cuLaunchKernel");
+    assert!(launches.set_counts(kernel, u64::MAX, 5));
+    assert_eq!(launches.launcher_of(kernel.process).unwrap().pid, 7);
+    let counted = launches.counted().next().unwrap().counted;
+    assert_eq!((counted.runs, counted.captured), (MAX_COUNT, 5));
+}

@@ -197,3 +197,110 @@ fn what_is_kept_goes_with_its_process() {
     assert_eq!(ledger.shares.all, UserUsage::default());
     assert!(ledger.shares.by_user.is_empty());
 }
+
+#[test]
+fn use_is_counted_each_so_many_changes_and_at_once_where_room_is_scarce() {
+    let most = (MAX_ALLOCATIONS, MAX_OTHERS);
+    let counted = |ledger: &mut Ledger, calls: u64| {
+        for n in 1..=calls {
+            apply(ledger, &call(1, "cudaMalloc", n << 8, n));
+        }
+        ledger.kept_allocations()
+    };
+    let every = u64::from(COUNT_EVERY);
+    assert_eq!(counted(&mut ledger(most.0, most.1), every - 1), 0);
+    assert_eq!(counted(&mut ledger(most.0, most.1), every), 32);
+    let mut scarce = ledger(most.0, most.1);
+    scarce.set_room(MemoryRoom::Little);
+    assert_eq!(counted(&mut scarce, 1), 1);
+    for (allocations, others, used, is_near) in [
+        (2 * NEAR, most.1, 0, true),
+        (2 * NEAR + 2, most.1, 0, false),
+        (2 * NEAR + 2, most.1, 1, true),
+        (most.0, 2 * NEAR, 0, true),
+        (most.0, 2 * NEAR + 2, 0, false),
+        (most.0, 2 * NEAR + 2, 1, true),
+    ] {
+        let mut shares = UserShares::of(UserUsage {
+            allocations,
+            others,
+        });
+        shares.all.allocations = used;
+        shares.all.others = used;
+        assert_eq!(shares.is_near(), is_near, "{allocations} {others} {used}");
+    }
+}
+
+#[test]
+fn calls_are_refused_by_what_they_need_room_for() {
+    let full = |allocations, others| Full {
+        allocations,
+        others,
+    };
+    for (op, by_allocations, by_others) in [
+        (Op::Allocate, true, false),
+        (Op::HandleCreate, true, true),
+        (Op::ShareOpen, true, true),
+        (Op::Symbol, true, true),
+        (Op::HandleRetain, false, true),
+        (Op::ModuleLoad, false, true),
+        (Op::GraphNode, false, true),
+        (Op::Free, false, false),
+        (Op::HandleRelease, false, false),
+    ] {
+        let refuses = |full: Full| full.refuses(op);
+        assert_eq!(refuses(full(true, false)), by_allocations, "{op:?}");
+        assert_eq!(refuses(full(false, true)), by_others, "{op:?}");
+        assert!(!refuses(Full::default()), "{op:?}");
+    }
+}
+
+#[test]
+fn handles_without_room_are_left_out_with_their_releases() {
+    let mut ledger = ledger(1 << 20, 0);
+    for symbol in ["cuMemCreate", "cudaIpcOpenMemHandle", "cuModuleLoad"] {
+        apply(&mut ledger, &call(1, symbol, 0x50, 10));
+    }
+    assert_eq!((ledger.left_out(), live(&ledger, 1)), (3, 0));
+    // Two of them would have allocated memory.
+    for (symbol, unknown) in [
+        ("cuMemRelease", 0),
+        ("cudaIpcCloseMemHandle", 0),
+        ("cuMemRelease", 1),
+        ("cudaIpcCloseMemHandle", 2),
+    ] {
+        apply(&mut ledger, &call(1, symbol, 0x50, 20));
+        assert_eq!(ledger.counts().unknown_frees, unknown, "{symbol}");
+    }
+    assert_eq!(
+        (ledger.counts().alloc_calls, ledger.counts().free_calls),
+        (2, 4)
+    );
+}
+
+#[test]
+fn losses_of_many_processes_are_told_by_user() {
+    let mut shares = UserShares::default();
+    let process = |pid, uid| {
+        let mut process = Process::new(pid, gpuprobe_cuda::KindSet::ALL);
+        process.uid = uid;
+        process
+    };
+    let user = Some(5);
+    let most = u32::try_from(MAX_LOSERS).unwrap();
+    for pid in 1..=most {
+        shares.lose(&process(pid, user), "memory", 1);
+        shares.lose(&process(pid, user), "stacks", 0);
+    }
+    shares.lose(&process(1, user), "memory", 9);
+    shares.lose(&process(most + 1, user), "memory", 20);
+    shares.lose(&process(most + 2, user), "memory", 30);
+    shares.lose(&process(1, None), "memory", 100);
+    let of = |pid| {
+        let found = shares.lost().find(|loss| loss.pid == pid);
+        found.map(|loss| loss.count)
+    };
+    assert_eq!((of(Some(1)), of(Some(2))), (Some(10), Some(1)));
+    assert_eq!((of(Some(most + 1)), of(None)), (None, Some(50)));
+    assert_eq!(shares.lost().count(), MAX_LOSERS + 1);
+}

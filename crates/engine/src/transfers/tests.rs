@@ -1,3 +1,7 @@
+//! Directions and modes of copies. Their sums are tested in `sums`.
+
+mod sums;
+
 use super::*;
 use gpuprobe_cuda::{FUNCTIONS, Function};
 use gpuprobe_model::event::Call;

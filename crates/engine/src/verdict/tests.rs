@@ -2,6 +2,7 @@
 
 mod programs;
 mod steps;
+mod values;
 
 use super::*;
 use crate::sites::Sites;

@@ -1,0 +1,121 @@
+use super::*;
+use gpuprobe_model::stack::Location;
+
+fn stack(address: u64) -> Rc<CallStack> {
+    Rc::new(CallStack {
+        locations: vec![Location {
+            address,
+            module: None,
+            offset: address,
+        }],
+        is_complete: true,
+    })
+}
+
+#[test]
+fn a_site_is_a_stack_and_a_function() {
+    let mut sites = Sites::default();
+    sites.learn(1, stack(0x10));
+    sites.learn(2, stack(0x20));
+    sites.learn(3, stack(0x10));
+    let first = sites.site(1, 7);
+    assert_eq!(sites.site(3, 7), first);
+    assert_ne!(sites.site(2, 7), first);
+    assert_ne!(sites.site(1, 8), first);
+    // Not taken, and never heard of.
+    let without = sites.site(0, 7);
+    assert_eq!(sites.site(99, 7), without);
+    assert_ne!(sites.site(0, 8), without);
+    assert_eq!(sites.iter().len(), 5);
+    // The number is used for another stack.
+    sites.learn(1, stack(0x20));
+    assert_eq!(sites.site(1, 7), sites.site(2, 7));
+}
+
+#[test]
+fn sites_are_bounded() {
+    let mut sites = Sites::default();
+    for number in 1..=MAX_SITES as u64 + 10 {
+        sites.learn(number, stack(number));
+        sites.site(number, 1);
+    }
+    assert_eq!(sites.iter().len(), MAX_SITES + 1);
+    let site = sites.site(MAX_SITES as u64 + 5, 1);
+    assert_eq!(site, sites.site(0, 1));
+}
+
+#[test]
+fn sums_are_kept_as_they_were_at_the_peak() {
+    let mut sites = Sites::default();
+    let made = |site, size_bytes| {
+        Allocation::new(&crate::allocation::NewAllocation {
+            address: 0x1000,
+            size_bytes,
+            end_ns: 10,
+            thread: 0,
+            row: 1,
+            site,
+            kind: gpuprobe_cuda::MemoryKind::Device,
+            space: gpuprobe_cuda::AddressSpace::Device,
+            place: crate::allocation::AllocationPlace::Unknown,
+            slot: 0,
+            context: 0,
+        })
+    };
+    let number = sites.site(0, 1);
+    sites.after_peak(3, 10);
+    sites.add(&made(number, 100));
+    sites.after_peak(4, 20);
+    assert_eq!(sites.peak(), 4);
+    sites.add(&made(number, 20));
+    sites.subtract(&made(number, 100));
+    sites.add(&made(number, 7));
+    let site = sites.of(&made(number, 0)).unwrap();
+    let bytes = |sums: MemorySums| sums.gpu.bytes;
+    assert_eq!(
+        [site.live, site.allocated, site.freed].map(bytes),
+        [27, 127, 100]
+    );
+    assert_eq!((site.peak_bytes, site.now()), (120, (2, 27)));
+    assert_eq!(site.at_peak(4).map(bytes), [100, 100, 0]);
+    assert_eq!(bytes(sites.at_peak(site, 4)), 100);
+    let then = sites.all_at_peak(4).unwrap();
+    assert_eq!(bytes(then.get(number).unwrap().live), 100);
+    assert_eq!((then.peak(), then.shape(&[number], 30).left), (4, vec![0]));
+    let shape = sites.shape(&[number, 99], 30);
+    assert_eq!(
+        (shape.left, shape.left_bytes, shape.now_ns),
+        (vec![2], vec![27], 30)
+    );
+    assert_eq!(sites.shape(&[number], 5).now_ns, 20);
+    // Of a process that ended before the last peak, nothing was live then.
+    sites.end();
+    assert_eq!(bytes(sites.at_peak(sites.get(number).unwrap(), 4)), 100);
+    assert_eq!(bytes(sites.at_peak(sites.get(number).unwrap(), 5)), 0);
+    assert!(sites.all_at_peak(5).is_none() && sites.all_at_peak(4).is_some());
+}
+
+#[test]
+fn without_room_further_stacks_are_not_told_apart() {
+    let mut sites = Sites::default();
+    sites.learn(1, stack(0x10));
+    sites.learn(3, stack(0x30));
+    let known = sites.site(1, 7);
+    sites.is_full = true;
+    sites.learn(2, stack(0x20));
+    sites.learn(3, stack(0x40));
+    assert_eq!((sites.take_left_out(), sites.take_left_out()), (2, 0));
+    assert_eq!((sites.stack(2), sites.stack(3)), (None, None));
+    assert_eq!(sites.site(1, 7), known);
+    // A function that was not called from there yet.
+    assert_eq!(sites.site(1, 8), sites.site(0, 8));
+}
+
+#[test]
+fn frees_of_what_was_there_before_are_in_the_series() {
+    let mut sites = Sites::default();
+    sites.after_peak(0, 10);
+    sites.note_unknown_free();
+    sites.note_unknown_free();
+    assert_eq!(sites.shape(&[], 20).unknown_frees, [2]);
+}
