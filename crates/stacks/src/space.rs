@@ -381,4 +381,5 @@ impl CodeSpace {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;
