@@ -216,13 +216,13 @@ impl CodeObject {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use zerocopy::{FromZeros, IntoBytes};
 
     use super::*;
 
     /// The record of a code object named `name`, whose first line is 100.
-    pub(in crate::python) fn code_record(id: u64, name: &str, table: &[u8]) -> Vec<u8> {
+    pub(crate) fn code_record(id: u64, name: &str, table: &[u8]) -> Vec<u8> {
         let mut raw = RawPythonCode::new_zeroed();
         raw.record_type = record::PYTHON_CODE;
         (raw.tgid, raw.process, raw.id) = (7, 70, id);
@@ -238,7 +238,7 @@ pub(super) mod tests {
     }
 
     /// The record of a stack with these frames.
-    pub(in crate::python) fn stack_record(id: u64, frames: &[WalkedFrame], flags: u32) -> Vec<u8> {
+    pub(crate) fn stack_record(id: u64, frames: &[WalkedFrame], flags: u32) -> Vec<u8> {
         let mut raw = RawPythonStack::new_zeroed();
         raw.record_type = record::PYTHON;
         (raw.tgid, raw.process, raw.id, raw.native) = (7, 70, id, id + 1);
@@ -251,7 +251,7 @@ pub(super) mod tests {
     }
 
     /// A frame at an instruction of a code object.
-    pub(in crate::python) fn frame(code: u64, instruction: i32, is_entry: bool) -> WalkedFrame {
+    pub(crate) fn frame(code: u64, instruction: i32, is_entry: bool) -> WalkedFrame {
         WalkedFrame {
             code,
             instruction,

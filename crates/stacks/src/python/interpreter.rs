@@ -214,7 +214,7 @@ fn far_jumps<'a>(code: &'a [u8], main: &'a Range<u64>) -> impl Iterator<Item = u
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::elf::sample::{DATA, ElfSample, FUNCTION};
 
@@ -231,7 +231,7 @@ pub(super) mod tests {
     }
 
     /// An interpreter of a version before 3.13 with this evaluation loop.
-    pub(in crate::python) fn interpreter(minor: u8, eval: Range<u64>) -> Interpreter {
+    pub(crate) fn interpreter(minor: u8, eval: Range<u64>) -> Interpreter {
         let version = 3 << 24 | u32::from(minor) << 16;
         let mut interpreter = Interpreter::stated(file(Some(version), true, true)).unwrap();
         interpreter.eval = vec![eval];

@@ -290,7 +290,7 @@ pub fn try_records(bytes: &[u8]) -> usize {
 #[cfg(test)]
 impl Running {
     /// An interpreter in `module`, with what the kernel side is told of it.
-    pub(super) fn sample(interpreter: Interpreter, module: ModuleId, raw: RawPython) -> Self {
+    pub(crate) fn sample(interpreter: Interpreter, module: ModuleId, raw: RawPython) -> Self {
         Self {
             interpreter: Arc::new(interpreter),
             module,
