@@ -165,18 +165,27 @@ impl ElfSample {
 }
 
 /// The contents of `.eh_frame` for functions without frames.
-fn eh_frame(functions: &[(u64, u64)]) -> Vec<u8> {
+pub(crate) fn eh_frame(functions: &[(u64, u64)]) -> Vec<u8> {
+    let plain = |&(address, size): &(u64, u64)| (address, size, Vec::new());
+    eh_frame_of(&functions.iter().map(plain).collect::<Vec<_>>())
+}
+
+/// The contents of `.eh_frame` for functions, each with its address, size and instructions.
+pub(crate) fn eh_frame_of(functions: &[(u64, u64, Vec<u8>)]) -> Vec<u8> {
     // Version 1, pointers of 8 bytes; the CFA is 8 bytes above the stack pointer, the return address below it.
     let mut common = vec![0, 0, 0, 0, 1];
     common.extend(b"zR\0\x01\x78\x10\x01\x00\x0c\x07\x08\x90\x01");
     common.resize(20, 0);
     let mut table = 20u32.to_le_bytes().to_vec();
     table.extend(common);
-    for (address, size) in functions {
+    for (address, size, instructions) in functions {
         let to_common = table.len() as u32 + 4;
-        table.extend([24, to_common].map(u32::to_le_bytes).concat());
+        let length = (21 + instructions.len()).next_multiple_of(4);
+        table.extend([length as u32, to_common].map(u32::to_le_bytes).concat());
         table.extend([*address, *size].map(u64::to_le_bytes).concat());
-        table.extend([0; 4]);
+        table.push(0);
+        table.extend(instructions);
+        table.resize(table.len() + length - 21 - instructions.len(), 0);
     }
     table.extend([0; 4]);
     table
