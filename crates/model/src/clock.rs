@@ -61,3 +61,46 @@ pub fn rfc3339_seconds(time: &DateTime<FixedOffset>) -> String {
 pub fn rfc3339_micros(time: &DateTime<FixedOffset>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Micros, false)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_as_far_from_the_reading_on_both_clocks() {
+        let wall = DateTime::parse_from_rfc3339("2026-01-02T03:04:05.250+02:00").unwrap();
+        let clock = WallClock::at(wall, 5_000_000_000);
+        assert_eq!(clock.monotonic_ns(), 5_000_000_000);
+        assert_eq!(WallClock::at(wall, -1).monotonic_ns(), 0);
+        for (monotonic_ns, expected) in [
+            (5_000_000_000, "2026-01-02T03:04:05.250000+02:00"),
+            (6_500_001_000, "2026-01-02T03:04:06.750001+02:00"),
+            (4_000_000_000, "2026-01-02T03:04:04.250000+02:00"),
+        ] {
+            assert_eq!(rfc3339_micros(&clock.wall(monotonic_ns)), expected);
+        }
+        assert_eq!(rfc3339_seconds(&wall), "2026-01-02T03:04:05+02:00");
+        assert!(clock.wall(u64::MAX) > wall);
+    }
+
+    #[test]
+    fn clocks_are_read_in_nanoseconds() {
+        let second = 1_000_000_000;
+        let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+        let uptime: u64 = uptime.split('.').next().unwrap().parse().unwrap();
+        let boot = boot_ns();
+        assert!((uptime * second..(uptime + 60) * second).contains(&boot));
+        let mut before = monotonic_ns();
+        assert!(before > second && before < boot_ns());
+        for _ in 0..50 {
+            let now = monotonic_ns();
+            assert!((before..before + 60 * second).contains(&now));
+            before = now;
+        }
+        let clock = WallClock::now();
+        assert!(clock.monotonic_ns() >= before);
+        let distance = Local::now().fixed_offset() - clock.wall(monotonic_ns());
+        assert!(distance.num_seconds().abs() < 60);
+    }
+}

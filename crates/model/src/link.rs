@@ -122,4 +122,64 @@ mod tests {
         assert_eq!(PcieLink::parse("8.0 GT/s PCIe", "0"), None);
         assert_eq!(PcieLink::parse("8.0 GT/s PCIe", "255"), None);
     }
+
+    #[test]
+    fn generations_have_their_speed_and_coding() {
+        // Bytes per second of one lane.
+        for (gigatransfers, generation, bytes_per_second) in [
+            (2.5, "1.0", 250e6),
+            (5.0, "2.0", 500e6),
+            (8.0, "3.0", 984_615_385.0),
+            (16.0, "4.0", 1_969_230_769.0),
+            (32.0, "5.0", 3_938_461_538.0),
+            (64.0, "6.0", 7_562_500_000.0),
+        ] {
+            let link = |lanes| PcieLink {
+                gigatransfers,
+                lanes,
+            };
+            assert_eq!(link(1).generation(), generation);
+            for lanes in [1, 16] {
+                let expected = bytes_per_second * f64::from(lanes);
+                let found = link(lanes).bytes_per_second();
+                assert!((found - expected).abs() < 100.0, "{found} {expected}");
+            }
+        }
+        let link = PcieLink::parse("64.0 GT/s PCIe", "32").unwrap();
+        let json = serde_json::to_value(link).unwrap();
+        let expected = serde_json::json!({
+            "pcie_generation": "6.0",
+            "lanes": 32,
+            "bytes_per_second": 242e9,
+        });
+        assert_eq!(json, expected);
+        for (speed, width) in [("0.0 GT/s", "16"), ("-1.0 GT/s", "16"), ("8.0", "33")] {
+            assert_eq!(PcieLink::parse(speed, width), None, "{speed} {width}");
+        }
+    }
+
+    #[test]
+    fn gpus_are_known_by_vendor_and_class() {
+        let device = std::env::temp_dir().join(format!("gpuprobe-link-{}", std::process::id()));
+        fs::create_dir_all(&device).unwrap();
+        let write = |name: &str, text: &str| fs::write(device.join(name), text).unwrap();
+        for (vendor, class, is_found) in [
+            ("0x10de\n", "0x030200\n", true),
+            ("0x10de\n", "0x030000\n", true),
+            ("0x10de\n", "0x040300\n", false),
+            ("0x8086\n", "0x030000\n", false),
+        ] {
+            write("vendor", vendor);
+            write("class", class);
+            assert_eq!(is_gpu(&device), is_found, "{vendor} {class}");
+        }
+        assert_eq!(PcieLink::of(&device), None);
+        write("current_link_speed", "16.0 GT/s PCIe\n");
+        write("current_link_width", "8\n");
+        let link = PcieLink::of(&device).unwrap();
+        assert_eq!(link.to_string(), "PCIe 4.0 x8");
+        fs::remove_dir_all(&device).unwrap();
+        assert!(!is_gpu(&device));
+        assert!(gpus().iter().all(|gpu| is_gpu(gpu)));
+    }
 }

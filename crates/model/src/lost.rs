@@ -166,4 +166,43 @@ mod tests {
         let of_very_many_users = (0..10_000).map(|uid| loss(uid, 1, 1));
         assert!(by_user(of_very_many_users).len() <= MAX_USER_LOSSES);
     }
+
+    #[test]
+    fn losses_are_known_by_their_names() {
+        let lost = Lost {
+            memory: 1,
+            undecodable: 2,
+            ..Lost::default()
+        };
+        assert!(lost.any() && !Lost::default().any());
+        let named = lost.by_name();
+        assert_eq!((named["memory"], named["undecodable"]), (1, 2));
+        assert_eq!((named["names"], named.values().sum::<u64>()), (0, 3));
+        let expected = Lost {
+            memory: 5,
+            ..Lost::default()
+        };
+        assert_eq!(loss(1, 10, 5).to_lost(), expected);
+        let unknown = UserLoss {
+            what: "other".to_owned(),
+            ..loss(1, 10, 5)
+        };
+        assert_eq!(unknown.to_lost(), Lost::default());
+    }
+
+    #[test]
+    fn as_many_losses_as_there_may_be_are_told_apart() {
+        let rows = |count: u32| by_user((1..=count).map(|pid| loss(1, pid, 1)));
+        let of_one = rows(256);
+        assert_eq!(of_one.len(), 256);
+        assert!(of_one.iter().all(|loss| loss.pid.is_some()));
+        let merged = rows(257);
+        assert_eq!(merged.len(), 129);
+        let others = UserLoss {
+            pid: None,
+            comm: None,
+            ..loss(1, 0, 129)
+        };
+        assert_eq!(merged.last(), Some(&others));
+    }
 }

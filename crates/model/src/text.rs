@@ -81,4 +81,18 @@ mod tests {
         assert_eq!(printable("pt_main 線"), "pt_main 線");
         assert_eq!(printable("a\u{202e}\u{2028}b"), "a\\u{202e}\\u{2028}b");
     }
+
+    #[test]
+    fn addresses_are_hexadecimal() {
+        let json = hex(&0xabc, serde_json::value::Serializer).unwrap_or_default();
+        assert_eq!(json, "0xabc");
+        assert_eq!(
+            ["\u{7}", "\u{200e}", "\u{2069}", "\u{2070}"].map(printable),
+            ["\\u{7}", "\\u{200e}", "\\u{2069}", "\u{2070}"]
+        );
+        assert_eq!(
+            [char_width('a'), char_width('\u{fe0f}'), char_width('\u{7}')],
+            [1, 1, 1]
+        );
+    }
 }

@@ -217,4 +217,67 @@ mod tests {
         );
         assert_eq!(shown(&[]), 0);
     }
+
+    fn frame(function: &str, module: &str, language: Language) -> Frame {
+        Frame {
+            function: function.to_owned(),
+            file: None,
+            line: None,
+            module: module.to_owned(),
+            address: 1,
+            source: None,
+            language,
+            inlined: false,
+        }
+    }
+
+    #[test]
+    fn the_first_frame_of_a_user_is_behind_cuda_and_allocators() {
+        let native = |function, module| frame(function, module, Language::Native);
+        let cuda = native("cudaMalloc", "/x/libcudart.so.12");
+        let allocator = native("rmm::allocate(int)", "/app");
+        let library = native("f", "/x/libc10.so");
+        let python = frame("cudaMalloc", "/x/libcudart.so.12", Language::Python);
+        let user = native("grow", "/app");
+        for (frame, is_inner) in [
+            (&cuda, true),
+            (&allocator, true),
+            (&library, true),
+            (&python, false),
+            (&user, false),
+        ] {
+            assert_eq!(super::is_inner(frame), is_inner, "{frame:?}");
+        }
+        let inner = [cuda, allocator, library];
+        assert_eq!(first_user(&inner), None);
+        assert_eq!(first_user(&[&inner[..], &[user]].concat()), Some(3));
+        assert_eq!(first_user(&[python]), Some(0));
+        assert_eq!(first_user(&[]), None);
+        assert!(is_below_main("clone3") && !is_below_main("clone4"));
+    }
+
+    #[test]
+    fn return_types_are_not_part_of_a_name() {
+        for (function, name) in [
+            ("f", "f"),
+            ("f(int, char)", "f(int, char)"),
+            ("void f(int, char)", "f(int, char)"),
+            ("std::pair<int, int> g<a b>(c d)", "g<a b>(c d)"),
+            ("a<b(c d)> f(x y)", "f(x y)"),
+            ("a<b<c d> e> f(x y)", "f(x y)"),
+            (
+                "void (anonymous namespace)::f<a b>(c d)",
+                "(anonymous namespace)::f<a b>(c d)",
+            ),
+            ("(anonymous namespace)::T<int> f(x y)", "f(x y)"),
+            ("operator new(unsigned long)", "operator new(unsigned long)"),
+            (
+                "void* operator new(unsigned long)",
+                "operator new(unsigned long)",
+            ),
+            ("", ""),
+        ] {
+            assert_eq!(without_return_type(function), name, "{function}");
+        }
+    }
 }

@@ -100,4 +100,17 @@ mod tests {
         assert_eq!(cache.remove(&"a"), Some("again"));
         assert!(cache.has_room(100));
     }
+
+    #[test]
+    fn an_entry_makes_room_even_for_one_above_the_limit_of_bytes() {
+        let mut cache = Cache::new(1, 100);
+        cache.insert("a", 10, 1);
+        assert!(!cache.has_room(0));
+        assert_eq!(cache.displaced(101, Duration::ZERO), Some(1));
+        *cache.insert("b", 100, 2) += 1;
+        assert_eq!(cache.displaced(0, Duration::from_secs(60)), None);
+        assert_eq!(cache.get(&"b"), Some(&mut 3));
+        assert_eq!((cache.remove(&"a"), cache.remove(&"b")), (None, Some(3)));
+        assert!(cache.has_room(100) && !cache.has_room(101));
+    }
 }

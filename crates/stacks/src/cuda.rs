@@ -87,4 +87,24 @@ mod tests {
         assert_eq!(own_frames(&[1, 1], |f| *f == 1), 0);
         assert_eq!(own_frames(&[0, 1], |f| *f == 1), 0);
     }
+
+    #[test]
+    fn a_python_frame_is_never_cudas() {
+        let frame = |function: &str, module: &str, language| Frame {
+            function: function.to_owned(),
+            file: None,
+            line: None,
+            module: module.to_owned(),
+            address: 1,
+            source: None,
+            language,
+            inlined: false,
+        };
+        assert!(is_own(&frame("cudaMalloc", "/app", Language::Native)));
+        assert!(is_own(&frame("f", "/x/libcuda.so.1", Language::Native)));
+        assert!(!is_own(&frame("cudaMalloc", "/app", Language::Python)));
+        assert!(!is_own(&frame("f", "/app", Language::Native)));
+        assert!(is_own_file("libcupti.so.12") && !is_own_file("/libcuda.so/app"));
+        assert_eq!(["a", "/b/c", "d/"].map(file_name), ["a", "c", ""]);
+    }
 }

@@ -304,29 +304,8 @@ impl<'data> ElfImage<'data> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
-mod tests {
-    use super::*;
-    /// A header of the length of a 32-bit one.
-    fn header(class: u8, machine: u16) -> Vec<u8> {
-        let mut bytes = vec![0x7f, b'E', b'L', b'F', class, 1, 1];
-        bytes.resize(16, 0);
-        bytes.extend([3, 0]);
-        bytes.extend(machine.to_le_bytes());
-        bytes.resize(52, 0);
-        bytes
-    }
+pub(crate) mod sample;
 
-    #[test]
-    fn programs_for_other_machines_are_rejected() {
-        let refused = |bytes: &[u8]| Headers::parse(bytes).unwrap_err();
-        assert_eq!(refused(&header(1, 3)), Refusal::Is32Bit);
-        // x32: 64-bit instructions with 32-bit addresses.
-        assert_eq!(refused(&header(1, 62)), Refusal::Is32Bit);
-        assert_eq!(refused(&header(2, 183)), Refusal::OtherMachine(183));
-        assert!(matches!(refused(&header(2, 62)), Refusal::Damaged(_)));
-        assert!(matches!(refused(b"#!/bin/sh"), Refusal::Damaged(_)));
-        assert!(matches!(refused(b""), Refusal::Damaged(_)));
-        assert!(Refusal::Is32Bit.to_string().contains("32 bits"));
-    }
-}
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;

@@ -172,3 +172,94 @@ pub fn try_tables(file: &[u8]) -> usize {
     let rows = rules.flat_map(|function| function.rows);
     rows.inspect(|row| try_rule(&row.rule)).count()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::elf::sample::{DATA, ElfSample, FUNCTION};
+
+    fn file(sample: ElfSample) -> ElfFile {
+        ElfFile::of(gpuprobe_os::bounded::file_of(&sample.bytes()).unwrap())
+    }
+
+    #[test]
+    fn functions_are_named_by_the_symbol_that_covers_them() {
+        let symbols = [
+            ("first", 0x1000, 16, FUNCTION),
+            ("weak", 0x1020, 0, FUNCTION),
+            ("strong", 0x1020, 16, FUNCTION),
+            ("data", 0x1030, 16, DATA),
+            // Without a size: as far as the unwind tables say.
+            ("entry", 0x1040, 0, FUNCTION),
+            ("bare", 0x1080, 0, FUNCTION),
+            ("other", 0, 16, FUNCTION),
+        ];
+        let exported = [
+            ("exported", 0x1000, 16, FUNCTION),
+            ("only", 0x1090, 4, FUNCTION),
+        ];
+        let sample = ElfSample::default()
+            .code(0x1000, &[0xc3; 256])
+            .symbols(true, &exported)
+            .symbols(false, &symbols)
+            .eh_frame(&[(0x1040, 0x20), (0x1088, 8)]);
+        let file = file(sample);
+        for (address, name) in [
+            (0xfff, None),
+            (0x1000, Some("first")),
+            (0x100f, Some("first")),
+            (0x1010, None),
+            (0x1020, Some("strong")),
+            (0x102f, Some("strong")),
+            (0x1030, None),
+            (0x1040, Some("entry")),
+            (0x105f, Some("entry")),
+            (0x1060, None),
+            (0x1080, Some("bare")),
+            (0x1081, None),
+            (0x1089, None),
+            (0x1090, Some("only")),
+            (0x1094, None),
+        ] {
+            assert_eq!(file.symbol(address).as_deref(), name, "{address:#x}");
+        }
+        assert_eq!(file.function(0x1041), Some(0x1040..0x1060));
+        assert_eq!(
+            file.rules(0x1041).unwrap().rows[0].addresses,
+            0x1040..0x1060
+        );
+        assert_eq!(file.function(0x1060), None);
+        assert!(file.rules(0x1000).is_none());
+    }
+
+    #[test]
+    fn files_with_too_many_symbols_are_not_read() {
+        let sample = ElfSample::default()
+            .code(0x1000, &[0xc3; 16])
+            .symbols(false, &[("f", 0x1000, 16, FUNCTION)]);
+        let mut file = file(sample);
+        let mut set = |size| {
+            let table = file.headers.as_mut().unwrap().sections.iter_mut();
+            let mut tables = table.filter(|section| section.name == ".symtab");
+            tables.next().unwrap().size = size;
+            (file.has_few_symbols(), file.symbol(0x1000).is_some())
+        };
+        assert_eq!(set(64 << 20), (true, true));
+        assert_eq!(set((64 << 20) + 1), (false, false));
+    }
+
+    #[test]
+    fn unwind_rules_of_a_file_are_counted() {
+        // A row at every eighth address that is looked at.
+        let sample = ElfSample::default()
+            .code(0x1000, &[0xc3; 1280])
+            .data(0x9000, &[0; 1280])
+            .eh_frame(&[(0x1000, 160)]);
+        assert_eq!(try_tables(&sample.bytes()), 16);
+        let short = ElfSample::default().code(0x1000, &[0xc3; 100]);
+        let short = short.eh_frame(&[(0x1000, 100)]).bytes();
+        assert_eq!(try_tables(&short), 100);
+        assert_eq!(try_tables(b"no ELF file"), 0);
+    }
+}

@@ -150,4 +150,85 @@ mod tests {
         let manifest = ElfFile::of(File::open(manifest).unwrap());
         assert!(functions(&manifest, Layer::Driver).is_err());
     }
+
+    use crate::elf::sample::{DATA, ElfSample, FUNCTION};
+
+    /// Functions of sixteen bytes from 0x1000 on: two that push, one behind `endbr64`, one that does not.
+    fn sample() -> ElfSample {
+        let mut code = vec![0x55; 32];
+        code.extend(instruction::ENDBR64);
+        code.resize(48, 0x55);
+        code.resize(64, 0xc3);
+        ElfSample::default()
+            .code(0x1000, &code)
+            .data(0x5000, &[0; 8])
+    }
+
+    #[test]
+    fn functions_of_a_layer_are_found_once_each() {
+        let symbols = [
+            ("cudaMalloc", 0x1000, 16, FUNCTION),
+            ("cudaFree", 0x1020, 16, FUNCTION),
+            // An alias, one of the driver, one that is not defined, one of another kind, one elsewhere.
+            ("cudaMallocHost", 0x1000, 16, FUNCTION),
+            ("cuMemFree_v2", 0x1010, 16, FUNCTION),
+            ("cudaMallocManaged", 0, 16, FUNCTION),
+            ("cudaMallocPitch", 0x1010, 16, 6),
+            ("cudaMallocAsync", 0x7000, 16, FUNCTION),
+            ("cudaFreeAsync", 0x1030, 16, DATA),
+        ];
+        let bytes = sample().symbols(true, &symbols).bytes();
+        let file = ElfFile::of(gpuprobe_os::bounded::file_of(&bytes).unwrap());
+        let begin = file
+            .headers()
+            .unwrap()
+            .segments
+            .offset_of(0x1000)
+            .unwrap()
+            .0;
+        let found = |layer| {
+            let found = functions(&file, layer).unwrap();
+            let rows = found
+                .iter()
+                .map(|f| (FUNCTIONS[usize::from(f.row)].symbol, f.symbol));
+            assert!(rows.clone().all(|(row, symbol)| row == symbol));
+            let places = found.iter().map(|f| (f.symbol, f.offset - begin, f.first));
+            places.collect::<Vec<_>>()
+        };
+        let mut runtime = found(Layer::Runtime);
+        runtime.sort_by_key(|(_, offset, _)| *offset);
+        let expected = [
+            ("cudaMalloc", 0, FirstInstruction::Emulated),
+            ("cudaFree", 0x24, FirstInstruction::Emulated),
+            ("cudaFreeAsync", 0x30, FirstInstruction::Stepped),
+        ];
+        assert_eq!(runtime, expected);
+        let driver = [("cuMemFree_v2", 0x10, FirstInstruction::Emulated)];
+        assert_eq!(found(Layer::Driver), driver);
+        let exported = |name| exported_function(&bytes, name).unwrap();
+        assert_eq!(exported("cudaFree"), Some(begin + 0x20));
+        assert_eq!(
+            [exported("cudaMallocManaged"), exported("none")],
+            [None, None]
+        );
+        assert!(exported_function(b"text", "f").is_err());
+    }
+
+    #[test]
+    fn a_rendezvous_needs_both_symbols() {
+        let found = |state, debug| {
+            let symbols = [
+                ("_dl_debug_state", state, 16, FUNCTION),
+                ("_r_debug", debug, 8, DATA),
+            ];
+            let bytes = sample().symbols(true, &symbols).bytes();
+            let file = ElfFile::of(gpuprobe_os::bounded::file_of(&bytes).unwrap());
+            let begin = file.headers().unwrap().segments.offset_of(0x1000);
+            let found = rendezvous(&file).unwrap();
+            found.map(|found| (found.offset - begin.unwrap().0, found.to_r_debug))
+        };
+        assert_eq!(found(0x1010, 0x5000), Some((0x10, 0x3ff0)));
+        assert_eq!(found(0x1010, 0x10), Some((0x10, -0x1000)));
+        assert_eq!([found(0, 0x5000), found(0x1010, 0)], [None, None]);
+    }
 }

@@ -190,3 +190,94 @@ fn open_by_path(pid: u32, map: &Mapping<'_>) -> io::Result<File> {
         .then_some(file)
         .ok_or_else(|| ErrorKind::NotFound.into())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::elf::LoadSegment;
+    use crate::elf::sample::ElfSample;
+
+    fn module(path: &Path) -> Module {
+        let file = File::open(path).ok();
+        let key = FileKey {
+            device: 1,
+            inode: 2,
+        };
+        let origin = (7, path.to_owned());
+        Module::new(ModuleId(3), key, origin, file, &FileReader::default())
+    }
+
+    #[test]
+    fn a_module_is_as_large_as_its_path_and_headers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("libx.so");
+        let sample = ElfSample::default()
+            .code(0x1000, &[0xc3])
+            .data(0x2000, &[0])
+            .build_id(&[5; 20]);
+        std::fs::write(&path, sample.bytes()).unwrap();
+        let found = module(&path);
+        assert_eq!((found.name().as_str(), found.pid), ("libx.so", 7));
+        assert_eq!(found.build_id(), Some(&[5; 20][..]));
+        let headers = 2 * size_of::<LoadSegment>() + 20;
+        let of_path = path.as_os_str().len();
+        assert_eq!(found.size(), size_of::<Module>() + of_path + headers);
+        let absent = module(&folder.path().join("none"));
+        let of_path = of_path - "libx.so".len() + "none".len();
+        assert_eq!(absent.size(), size_of::<Module>() + of_path);
+        assert!(absent.file().is_none() && absent.open_path().is_none());
+        assert!(absent.headers().is_err() && !absent.was_changed());
+        let opened = std::fs::canonicalize(found.open_path().unwrap()).unwrap();
+        assert_eq!(opened, path.canonicalize().unwrap());
+    }
+
+    #[test]
+    fn a_closed_module_is_opened_again_if_its_file_is_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("libx.so");
+        let bytes = ElfSample::default().code(0x1000, &[0xc3]).bytes();
+        std::fs::write(&path, &bytes).unwrap();
+        let other = folder.path().join("other");
+        std::fs::write(&other, &bytes).unwrap();
+        let [file, other] = [&path, &other].map(|path| File::open(path).unwrap());
+        let open = module(&path);
+        assert!(!open.was_changed());
+        assert!(open.reopened(9, &file).is_none(), "it is open");
+        let closed = open.closed();
+        assert!(closed.file().is_none() && closed.was_changed());
+        assert_eq!(closed.headers(), open.headers());
+        assert!(closed.reopened(9, &other).is_none());
+        let again = closed.reopened(9, &file).unwrap();
+        assert_eq!((again.id, again.pid), (open.id, 9));
+        assert!(again.file().is_some() && !again.was_changed());
+        std::fs::write(&path, b"shorter").unwrap();
+        assert!(again.was_changed());
+        assert!(closed.reopened(9, &File::open(&path).unwrap()).is_none());
+    }
+
+    #[test]
+    fn a_file_opened_by_its_path_is_the_one_that_is_mapped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("libx.so");
+        std::fs::write(&path, b"text").unwrap();
+        let metadata = std::fs::metadata(&path).unwrap();
+        let (device, inode) = (metadata.dev(), metadata.ino());
+        let [major, minor] = [nix::sys::stat::major(device), nix::sys::stat::minor(device)];
+        let opened = |major: u64, inode: u64, name: &str| {
+            let path = folder.path().join(name);
+            let line = format!(
+                "0-1000 r-xp 0 {major:x}:{minor:x} {inode} {}",
+                path.display()
+            );
+            let map = Mapping::parse(line.as_bytes()).unwrap();
+            open_by_path(std::process::id(), &map).is_ok()
+        };
+        assert!(opened(major, inode, "libx.so"));
+        assert!(!opened(major, inode + 1, "libx.so"), "another file");
+        assert!(!opened(major + 1, inode, "libx.so"), "another device");
+        assert!(!opened(major, inode, "none"));
+    }
+}

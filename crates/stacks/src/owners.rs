@@ -144,6 +144,13 @@ mod tests {
             ("/usr/lib/libpython3.12.so.1.0", "python"),
             ("/srv/train_app", "train_app"),
             ("/srv/app.sort", "app.sort"),
+            ("/v/libfoo-deadbee.so.1", "libfoo-deadbee"),
+            ("/v/libfoo-deadbeeg.so.1", "libfoo-deadbeeg"),
+            ("/v/libfoo-bar.so", "libfoo-bar"),
+            ("/v/app-2.31", "app-2.31"),
+            ("/v/libfoo.sox.so.2", "libfoo.sox"),
+            ("/v/ops.cpython-312-x86_64-linux-gnu.so", "ops"),
+            ("/v/site-packages/other/ops.abi3.so", "other"),
             ("/srv/libcudart-tests/app", "app"),
         ] {
             assert_eq!(role(path), CodeRole::Owner(owner.into()), "{path}");
@@ -163,6 +170,8 @@ mod tests {
             "/usr/lib/python3.12/lib-dynload/_ctypes.cpython-312-x86_64-linux-gnu.so",
             "[jit]",
             "[unknown]",
+            "/v/folder/",
+            "[heap]/x",
             "",
         ] {
             assert_eq!(role(path), CodeRole::Between, "{path}");

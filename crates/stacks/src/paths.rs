@@ -286,4 +286,23 @@ mod tests {
         assert_eq!((kernel.walk(1, &words), kernel.walk(1, &others)), (11, 22));
         assert!(tree.learn(1, &steps, 22).is_empty(), "known by now");
     }
+
+    #[test]
+    fn states_are_those_of_the_kernel_side() {
+        assert_eq!(mix(3, 1), 0x3c6e_f372_c2fa_0b58);
+        assert_eq!(mix(0, 0x1000), 0x779b_97f4_d05a_c7f4);
+        let step = |offset| PathStep { offset, word: 1 };
+        let part = |offsets: &[u16]| {
+            let steps: Vec<_> = offsets.iter().copied().map(step).collect();
+            part(&steps)
+        };
+        let many: Vec<u16> = (0..100).collect();
+        assert_eq!([part(&[]), part(&many)], [0, PATH_STEPS]);
+        // A part spans as many words.
+        assert_eq!([part(&[0, 511]), part(&[0, 512])], [2, 1]);
+        assert_eq!(
+            [part(&[5, 516, 517]), part(&[5, 517]), part(&[5, 4])],
+            [2, 1, 1]
+        );
+    }
 }

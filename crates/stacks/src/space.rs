@@ -383,4 +383,5 @@ impl CodeSpace {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

@@ -120,6 +120,33 @@ mod tests {
         assert_eq!(clock.to_monotonic(10 * SECOND + 7), 50 * SECOND + 7);
     }
 
+    #[test]
+    fn readings_are_a_tenth_of_a_second_apart_and_few() {
+        let mut clock = CuptiClock::default();
+        let begin = 10 * SECOND;
+        clock.read(begin, begin);
+        for (cupti, monotonic, count) in [
+            (begin + APART_NS - 1, begin + APART_NS, 1),
+            (begin + SECOND, begin, 1),
+            (begin, begin + SECOND, 1),
+            (begin + APART_NS, begin + 1, 2),
+            (begin + 3 * APART_NS, begin + 3 * APART_NS, 3),
+        ] {
+            clock.read(cupti, monotonic);
+            assert_eq!(clock.readings.len(), count, "{cupti} {monotonic}");
+        }
+        for n in 4..=MAX_READINGS as u64 {
+            clock.read(begin + n * APART_NS, begin + n * APART_NS);
+        }
+        assert_eq!(clock.readings.len(), MAX_READINGS);
+        assert_eq!(clock.readings[0], (begin, begin));
+        clock.read(begin + 600 * APART_NS, begin + 600 * APART_NS);
+        assert_eq!(clock.readings.len(), MAX_READINGS);
+        assert_eq!(clock.readings[0], (begin + APART_NS, begin + 1));
+        // Nothing is before the beginning of time.
+        assert_eq!(clock.to_monotonic(1), 1);
+    }
+
     proptest::proptest! {
         #[test]
         fn never_panics_and_keeps_order(

@@ -59,3 +59,62 @@ impl TextTable {
         self.calls.get(&(domain, cbid)).cloned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuprobe_wire::{Text, WireRecord};
+
+    fn item(text: &[u8]) -> BatchItem<'_> {
+        BatchItem {
+            record: WireRecord::Text(Text { id: 1, reserved: 0 }),
+            text,
+        }
+    }
+
+    #[test]
+    fn texts_are_kept_within_limits() {
+        let mut table = TextTable::default();
+        let add = |table: &mut TextTable, id, text: &str, room| {
+            table.add_text(id, &item(text.as_bytes()), room);
+            table.text(id).as_deref() == Some(text)
+        };
+        assert!(add(&mut table, 2, "two", MemoryRoom::Ample));
+        assert_eq!(
+            (table.text(1), table.texts.len(), table.bytes),
+            (None, 3, 3)
+        );
+        assert!(add(&mut table, 1, "one", MemoryRoom::Ample));
+        assert_eq!((table.texts.len(), table.bytes), (3, 6));
+        assert!(!add(&mut table, 0, "none", MemoryRoom::Ample));
+        assert!(add(&mut table, MAX_TEXTS, "last", MemoryRoom::Ample));
+        assert!(!add(&mut table, MAX_TEXTS + 1, "beyond", MemoryRoom::Ample));
+        assert!(!add(&mut table, 3, "x", MemoryRoom::None));
+        for (room, most) in [
+            (MemoryRoom::Ample, 64 << 20),
+            (MemoryRoom::Little, (64 << 20) / MemoryRoom::LITTLE),
+        ] {
+            table.bytes = most - 1;
+            assert!(!add(&mut table, 3, "ab", room));
+            assert!(add(&mut table, 4, "a", room));
+            assert_eq!(table.bytes, most);
+            table.texts.truncate(4);
+        }
+    }
+
+    #[test]
+    fn functions_are_named_by_domain_and_number() {
+        let mut table = TextTable::default();
+        table.add_call(1, 2, &item(b"first"));
+        table.add_call(2, 1, &item(b"other"));
+        let name = |table: &TextTable, domain, cbid| table.call(domain, cbid);
+        assert_eq!(name(&table, 1, 2).as_deref(), Some("first"));
+        assert_eq!(name(&table, 2, 1).as_deref(), Some("other"));
+        assert_eq!(name(&table, 2, 2), None);
+        for cbid in 0..8192 {
+            table.add_call(3, cbid, &item(b"name"));
+        }
+        assert_eq!(table.calls.len(), 8192);
+        assert!(table.call(3, 8189).is_some() && table.call(3, 8190).is_none());
+    }
+}

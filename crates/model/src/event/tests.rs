@@ -1,4 +1,7 @@
+use zerocopy::{FromZeros, IntoBytes};
+
 use super::*;
+use crate::abi::ANY_DEVICE;
 
 /// A call record, byte by byte: row 1 (`cudaMalloc`), process 7, thread 8.
 fn call_bytes() -> Vec<u8> {
@@ -189,6 +192,123 @@ fn copies_from_literal_bytes() {
     assert!(decode(&bytes[..bytes.len() - 1]).is_err());
     bytes[2..4].copy_from_slice(&1u16.to_le_bytes());
     assert_eq!(decode(&bytes), Err(DecodeError::UnknownRow(1)));
+}
+
+/// The row of the first function of this kind.
+fn row_of(is_wanted: impl Fn(Op) -> bool) -> u16 {
+    let row = gpuprobe_cuda::FUNCTIONS
+        .iter()
+        .position(|f| is_wanted(f.op));
+    u16::try_from(row.unwrap()).unwrap()
+}
+
+#[test]
+fn tensors_and_their_requests_are_decoded() {
+    let mut raw = RawTensor::new_zeroed();
+    raw.record_type = record::TENSOR;
+    raw.row = row_of(|op| op == Op::Tensor);
+    (raw.device, raw.tgid, raw.tid, raw.time_ns) = (3, 7, 8, 100);
+    (raw.address, raw.allocated, raw.held, raw.stack) = (0xd000, 10, 20, 0x5ac4);
+    for (bytes, device, is_free, expected) in [
+        (512, 3, false, Some(3)),
+        (-512, 0, true, Some(0)),
+        (512, ANY_DEVICE, false, None),
+        (0, 3, false, Some(3)),
+    ] {
+        (raw.bytes, raw.device) = (bytes, device);
+        let Event::Tensor(tensor) = decode(raw.as_bytes()).unwrap() else {
+            panic!("not a tensor");
+        };
+        assert_eq!((tensor.is_free, tensor.device), (is_free, expected));
+        assert_eq!(tensor.bytes, bytes.unsigned_abs());
+        assert_eq!((tensor.pid, tensor.tid, tensor.time_ns), (7, 8, 100));
+        let sums = (tensor.allocated_bytes, tensor.reserved_bytes);
+        assert_eq!(
+            (tensor.address, sums, tensor.stack),
+            (0xd000, (10, 20), 0x5ac4)
+        );
+    }
+    raw.row = row_of(|op| op == Op::OutOfMemory);
+    (raw.bytes, raw.device) = (512, 3);
+    let Event::OutOfMemory(failed) = decode(raw.as_bytes()).unwrap() else {
+        panic!("not an error");
+    };
+    assert_eq!((failed.pid, failed.bytes, failed.device), (7, 512, 3));
+    assert_eq!((failed.allocated_bytes, failed.reserved_bytes), (10, 20));
+    raw.row = row_of(Op::is_memory);
+    assert_eq!(
+        decode(raw.as_bytes()),
+        Err(DecodeError::UnknownRow(raw.row))
+    );
+
+    let mut raw = RawRequest::new_zeroed();
+    raw.record_type = record::REQUEST;
+    (raw.tgid, raw.address, raw.bytes, raw.stream) = (7, 0xd000, 500, 9);
+    let expected = TensorRequest {
+        pid: 7,
+        address: 0xd000,
+        bytes: 500,
+        stream: 9,
+    };
+    assert_eq!(decode(raw.as_bytes()), Ok(Event::Request(expected)));
+}
+
+#[test]
+fn calls_have_a_valid_device_and_their_own_flag() {
+    let mut bytes = call_bytes();
+    for (device, flags, expected) in [
+        (239i32, 1u16, (Some(239), true)),
+        (240, 2, (None, false)),
+        (0, 3, (Some(0), true)),
+    ] {
+        bytes[48..52].copy_from_slice(&device.to_le_bytes());
+        bytes[54..56].copy_from_slice(&flags.to_le_bytes());
+        let Event::Call(call) = decode(&bytes).unwrap() else {
+            panic!("not a call");
+        };
+        assert_eq!((call.device, call.captured), expected, "{device} {flags}");
+        assert_eq!((call.value(0), call.out(), call.stream()), (0, 0, 0));
+        assert_eq!(call.detail, None);
+    }
+    let about = about_memory(&bytes).unwrap();
+    assert_eq!(
+        (about.pid, about.row, about.address),
+        (7, 1, 0x7d33_2000_0000)
+    );
+    assert_eq!(about_memory(&task_bytes(3, b"x")), None);
+    assert_eq!(about_memory(&bytes[..10]), None);
+    for (error, text) in [
+        (
+            DecodeError::Truncated { length: 3 },
+            "record of 3 bytes is too short",
+        ),
+        (DecodeError::UnknownType(99), "unknown record type 99"),
+        (DecodeError::UnknownRow(9), "row 9 is not a memory function"),
+    ] {
+        assert_eq!(error.to_string(), text);
+    }
+}
+
+#[test]
+fn a_batch_ends_where_its_header_says() {
+    let mut raw = RawBatch::new_zeroed();
+    raw.record_type = record::BATCH;
+    raw.bytes = 3;
+    let record = [raw.as_bytes(), b"abcdef"].concat();
+    let (_, inner) = batch(&record).unwrap();
+    assert_eq!(inner, b"abc");
+    assert_eq!(whole(&record), &record[..size_of::<RawBatch>() + 3]);
+    assert_eq!(
+        whole(&record[..size_of::<RawBatch>() + 2]).len(),
+        size_of::<RawBatch>() + 2
+    );
+    let task = task_bytes(3, b"x");
+    assert_eq!(whole(&task), task);
+    assert!(batch(&task).is_none() && batch(&record[..20]).is_none());
+    let mut decoder = RecordDecoder::default();
+    assert!(matches!(decoder.decode(&record), Ok(Event::Activity(_))));
+    assert_eq!(decoder.activity.losses().undecodable, 1);
+    assert!(matches!(decoder.decode(&task), Ok(Event::Thread(_))));
 }
 
 proptest::proptest! {

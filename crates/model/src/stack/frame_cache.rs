@@ -210,4 +210,40 @@ mod tests {
         assert!(!frames.contains(7, &location, false));
         assert_eq!(frames.bytes(), 0);
     }
+
+    #[test]
+    fn frames_are_counted_in_bytes() {
+        let mut frames = KnownFrames::default();
+        let location = at(0x5010, Some(1));
+        let frame = Frame {
+            function: "function".to_owned(),
+            file: Some("a.py".to_owned()),
+            source: Some("x".to_owned()),
+            module: "/lib".to_owned(),
+            ..bare_frame(&location)
+        };
+        let one = size_of::<Frame>() + 8 + 4 + 1 + 4;
+        frames.insert(7, location, false, vec![frame.clone(), frame.clone()]);
+        // The path of the module is counted once more.
+        assert_eq!(frames.bytes(), 2 * one + 4);
+        frames.insert(7, location, false, vec![frame]);
+        assert_eq!(frames.bytes(), one + 4);
+        frames.insert_module(ModuleId(2), "/usr");
+        for (module, path) in [
+            (ModuleId(2), "/other"),
+            (ModuleId(3), ""),
+            (ModuleId(3), JIT),
+            (ModuleId::PYTHON, "/python"),
+        ] {
+            frames.insert_module(module, path);
+        }
+        assert_eq!(frames.bytes(), one + 8);
+        let shown = frames.frames(7, &at(0x9010, Some(1)), false);
+        assert_eq!(
+            (shown[0].function.as_str(), shown[0].address),
+            ("function", 0x9010)
+        );
+        let unknown = at(0x1, None);
+        assert_eq!(frames.frames(7, &unknown, false), [bare_frame(&unknown)]);
+    }
 }

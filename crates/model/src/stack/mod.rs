@@ -166,3 +166,95 @@ fn from_hex<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D:
     let digits = text.strip_prefix("0x").unwrap_or(&text);
     u64::from_str_radix(digits, 16).map_err(serde::de::Error::custom)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn python_lines_are_locations_of_a_pseudo_module() {
+        let line = Location::python(7);
+        assert_eq!(
+            (line.address, line.module, line.offset),
+            (0, Some(ModuleId::PYTHON), 7)
+        );
+        assert_eq!(line.python_line(), Some(7));
+        let beyond = Location {
+            offset: 1 << 32,
+            ..line
+        };
+        let native = Location {
+            module: Some(ModuleId(1)),
+            ..line
+        };
+        assert_eq!((beyond.python_line(), native.python_line()), (None, None));
+        assert_eq!(ModuleId::PYTHON.0, 0xffff_fffe);
+    }
+
+    #[test]
+    fn frames_are_the_same_after_json() {
+        let native = Frame {
+            function: "f".to_owned(),
+            file: Some("a.c".to_owned()),
+            line: Some(3),
+            source: None,
+            module: "/lib/libx.so".to_owned(),
+            address: 0xabc,
+            language: Language::Native,
+            inlined: true,
+        };
+        let python = Frame {
+            source: Some("x = 1".to_owned()),
+            module: String::new(),
+            language: Language::Python,
+            ..native.clone()
+        };
+        for (frame, module) in [
+            (native, "/lib/libx.so".into()),
+            (python, serde_json::Value::Null),
+        ] {
+            let json = serde_json::to_value(&frame).unwrap();
+            assert_eq!(
+                (&json["module"], &json["address"]),
+                (&module, &"0xabc".into())
+            );
+            assert_eq!(serde_json::from_value::<Frame>(json).unwrap(), frame);
+        }
+        let mut json = serde_json::to_value(bare_frame(&Location::python(1))).unwrap();
+        json["address"] = "ff".into();
+        let frame: Frame = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(frame.address, 0xff);
+        json["address"] = "0xg".into();
+        assert!(serde_json::from_value::<Frame>(json).is_err());
+    }
+
+    #[test]
+    fn a_stack_has_the_frames_of_its_locations_and_no_callers_by_number() {
+        struct Innermost;
+        impl Symbolize for Innermost {
+            fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
+                vec![Frame {
+                    function: format!("{pid} {} {is_innermost}", location.offset),
+                    ..bare_frame(location)
+                }]
+            }
+        }
+        let stack = CallStack {
+            locations: [1, 2, 3].map(Location::python).to_vec(),
+            is_complete: true,
+        };
+        let frames = stack.frames(9, &Innermost);
+        let names: Vec<_> = frames.iter().map(|frame| frame.function.as_str()).collect();
+        assert_eq!(names, ["9 1 true", "9 2 false", "9 3 false"]);
+        assert_eq!(Innermost.module(&stack.locations[0]), None);
+        assert_eq!(Innermost.caller(7), (Vec::new(), false));
+        assert_eq!((Innermost.caller_id(7), Innermost.folded_id(8)), (7, 8));
+        assert_eq!(
+            (Innermost.caller_trace(7), Innermost.function(7)),
+            (None, None)
+        );
+        let bare = NoSymbols.frames(1, &stack.locations[0], true);
+        assert_eq!(bare, [bare_frame(&stack.locations[0])]);
+    }
+}

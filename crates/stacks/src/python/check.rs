@@ -152,4 +152,150 @@ mod tests {
         assert!(Interpreters::default().find(pid, &spaces).is_none());
         assert!(threads_of(pid).contains(&u64::from(pid)));
     }
+
+    use gpuprobe_model::stack::ModuleId;
+
+    use crate::python::interpreter::tests::interpreter;
+
+    /// Structures of an interpreter, in memory of this process: words, by their index.
+    struct Structures {
+        words: Vec<u64>,
+        minor: u8,
+        tag_mask: u8,
+    }
+
+    /// Words at which the structures begin.
+    const INTERPRETER: usize = 64;
+    const THREADS: [usize; 3] = [128, 192, 256];
+    const HOLDERS: [usize; 3] = [320, 324, 328];
+    const FRAMES: [usize; 3] = [340, 360, 380];
+    const CODE: usize = 400;
+    const TYPE: usize = 420;
+
+    impl Structures {
+        /// An interpreter with three threads, each with a frame that runs the same code.
+        fn new(minor: u8) -> Self {
+            let mut all = Self {
+                words: vec![0; 512],
+                minor,
+                tag_mask: 0,
+            };
+            let layout = interpreter(minor, 0..1).layout;
+            let word = |bytes: u64| usize::try_from(bytes / 8).unwrap();
+            all.point(word(layout.interpreters), INTERPRETER);
+            all.point(INTERPRETER + word(layout.threads), THREADS[0]);
+            all.point(CODE + 1, TYPE);
+            let tid = u64::try_from(nix::unistd::gettid().as_raw()).unwrap();
+            for (n, thread) in THREADS.into_iter().enumerate() {
+                if let Some(next) = THREADS.get(n + 1) {
+                    all.point(thread + 1, *next);
+                }
+                let current = thread + usize::from(layout.raw.current) / 8;
+                match layout.native_thread_id {
+                    Some(at) => {
+                        all.words[thread + word(at)] = tid;
+                        all.point(current, HOLDERS[n]);
+                        all.point(HOLDERS[n] + usize::from(layout.raw.cframe) / 8, FRAMES[n]);
+                    }
+                    None => {
+                        all.point(current, FRAMES[n]);
+                        all.point(thread + usize::from(layout.raw.thread_id) / 8, HOLDERS[n]);
+                        all.point(HOLDERS[n], HOLDERS[n]);
+                    }
+                }
+                all.point(FRAMES[n] + usize::from(layout.raw.code) / 8, CODE);
+            }
+            all
+        }
+
+        fn at(&self, index: usize) -> u64 {
+            self.words.as_ptr() as u64 + 8 * index as u64
+        }
+
+        /// Makes the word at `from` point to that at `to`.
+        fn point(&mut self, from: usize, to: usize) {
+            self.words[from] = self.at(to);
+        }
+
+        fn check(&self) -> Result<Checked, Refused> {
+            let interpreter = interpreter(self.minor, 0..1);
+            let raw = RawPython {
+                runtime: self.at(0),
+                code_type: self.at(TYPE),
+                tag_mask: self.tag_mask,
+                ..interpreter.layout.raw
+            };
+            let running = Running::sample(interpreter, ModuleId(0), raw);
+            check(std::process::id(), &running, &AddressSpaces::default())
+        }
+    }
+
+    #[test]
+    fn threads_are_found_where_the_layout_says() {
+        for minor in 9..=12 {
+            let mut all = Structures::new(minor);
+            assert_eq!(all.check(), Ok(Checked::Threads(3)), "{minor}");
+            // The second one's id is of no thread.
+            let id = match minor {
+                9 | 10 => THREADS[1] + 22,
+                11 => THREADS[1] + 20,
+                _ => THREADS[1] + 18,
+            };
+            all.words[id] = 1 << 40;
+            assert_eq!(all.check(), Ok(Checked::Threads(2)), "{minor}");
+            for thread in THREADS {
+                all.words[thread + id - THREADS[1]] = 1 << 40;
+            }
+            let why = all.check().unwrap_err();
+            let expected = format!("other thread offsets than an official CPython 3.{minor}");
+            assert!(why.contains(&expected), "{why}");
+        }
+    }
+
+    #[test]
+    fn an_interpreter_that_has_not_begun_has_no_threads() {
+        let mut all = Structures::new(12);
+        all.words[INTERPRETER + 9] = 0;
+        assert_eq!(all.check(), Ok(Checked::NotBegun));
+        all.words[5] = 0;
+        assert_eq!(all.check(), Ok(Checked::NotBegun));
+        // A list of threads that never ends.
+        let mut all = Structures::new(12);
+        all.point(THREADS[2] + 1, THREADS[2]);
+        assert_eq!(all.check(), Ok(Checked::Threads(MAX_CHECKED)));
+    }
+
+    #[test]
+    fn one_frame_runs_code_or_there_is_none() {
+        for minor in [9, 12] {
+            let layout = interpreter(minor, 0..1).layout;
+            let code = usize::from(layout.raw.code) / 8;
+            let previous = usize::from(layout.raw.previous) / 8;
+            let mut all = Structures::new(minor);
+            for frame in FRAMES {
+                all.point(frame + code, TYPE);
+            }
+            let why = all.check().unwrap_err();
+            assert!(why.contains("other frame offsets"), "{why}");
+            // It marks an entry; the one that called it runs code.
+            all.point(FRAMES[1] + previous, 440);
+            all.point(440 + code, CODE);
+            assert_eq!(all.check(), Ok(Checked::Threads(3)));
+            all.point(440 + code, TYPE);
+            assert!(all.check().is_err());
+            all.point(FRAMES[2] + code, CODE);
+            assert_eq!(all.check(), Ok(Checked::Threads(3)));
+            let mut idle = Structures::new(minor);
+            for thread in THREADS {
+                idle.words[thread + usize::from(layout.raw.current) / 8] = 0;
+            }
+            assert_eq!(idle.check(), Ok(Checked::Threads(3)));
+            let mut tagged = Structures::new(minor);
+            tagged.tag_mask = 3;
+            for frame in FRAMES {
+                tagged.words[frame + code] |= 1;
+            }
+            assert_eq!(tagged.check(), Ok(Checked::Threads(3)));
+        }
+    }
 }

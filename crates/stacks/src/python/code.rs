@@ -213,3 +213,162 @@ impl CodeObject {
         size_of::<Self>() + text(&self.name) + text(&self.file) + self.table.len()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(crate) mod tests {
+    use zerocopy::{FromZeros, IntoBytes};
+
+    use super::*;
+
+    /// The record of a code object named `name`, whose first line is 100.
+    pub(crate) fn code_record(id: u64, name: &str, table: &[u8]) -> Vec<u8> {
+        let mut raw = RawPythonCode::new_zeroed();
+        raw.record_type = record::PYTHON_CODE;
+        (raw.tgid, raw.process, raw.id) = (7, 70, id);
+        (raw.first_line, raw.first_traceable) = (100, 2);
+        raw.table_bytes = u32::try_from(table.len()).unwrap();
+        raw.table_copied = raw.table_bytes;
+        raw.name[..name.len()].copy_from_slice(name.as_bytes());
+        raw.name_text.bytes = u32::try_from(name.len()).unwrap();
+        raw.name_text.kind = u32::from(!name.is_empty());
+        raw.file[..4].copy_from_slice(b"a.py");
+        (raw.file_text.bytes, raw.file_text.kind) = (4, 1);
+        [raw.as_bytes(), table].concat()
+    }
+
+    /// The record of a stack with these frames.
+    pub(crate) fn stack_record(id: u64, frames: &[WalkedFrame], flags: u32) -> Vec<u8> {
+        let mut raw = RawPythonStack::new_zeroed();
+        raw.record_type = record::PYTHON;
+        (raw.tgid, raw.process, raw.id, raw.native) = (7, 70, id, id + 1);
+        (raw.count, raw.flags) = (u16::try_from(frames.len()).unwrap(), flags);
+        for (raw, frame) in raw.frames.iter_mut().zip(frames) {
+            (raw.code, raw.instruction) = (frame.code, frame.instruction);
+            (raw.owner, raw.is_entry) = (frame.owner, u8::from(frame.is_entry));
+        }
+        raw.as_bytes().to_vec()
+    }
+
+    /// A frame at an instruction of a code object.
+    pub(crate) fn frame(code: u64, instruction: i32, is_entry: bool) -> WalkedFrame {
+        WalkedFrame {
+            code,
+            instruction,
+            owner: 0,
+            is_entry,
+        }
+    }
+
+    #[test]
+    fn stacks_are_decoded_with_their_flags() {
+        let frames = [frame(1, 8, false), frame(2, i32::MIN, true)];
+        for (flags, expected) in [
+            (0, [false; 3]),
+            (PYTHON_CUT, [true, false, false]),
+            (PYTHON_UNREADABLE, [false, true, false]),
+            (PYTHON_WAITS, [false, false, true]),
+        ] {
+            let bytes = stack_record(5, &frames, flags);
+            assert!(is_record(&bytes) && !is_code(&bytes));
+            let (pid, stack) = PythonStack::read(&bytes).unwrap();
+            assert_eq!((pid, stack.process, stack.id, stack.native), (7, 70, 5, 6));
+            assert_eq!(stack.frames, frames);
+            let flags = [stack.is_cut, stack.is_unreadable, stack.is_of_main_thread];
+            assert_eq!(flags, expected);
+            assert!(PythonStack::read(&bytes[1..]).is_none());
+        }
+        let mut many = stack_record(5, &[], 0);
+        many[2..4].copy_from_slice(&129u16.to_le_bytes());
+        assert!(PythonStack::read(&many).is_none());
+        assert!(!is_record(&[]) && !is_record(&[0; 100]) && !is_code(&[]));
+    }
+
+    #[test]
+    fn code_objects_are_decoded() {
+        let bytes = code_record(9, "step", &[2, 1, 4, 1]);
+        assert!(is_record(&bytes) && is_code(&bytes));
+        let read = CodeRecord::read(&bytes).unwrap();
+        assert_eq!((read.pid, read.process, read.id), (7, 70, 9));
+        let code = read.code;
+        assert_eq!(code.name.as_deref(), Some("step"));
+        assert_eq!(code.file.as_deref(), Some("a.py"));
+        assert!(!code.is_table_cut);
+        assert_eq!(code.size(), size_of::<CodeObject>() + 4 + 4 + 4);
+        assert!(CodeRecord::read(&bytes[..bytes.len() - 1]).is_none());
+        let mut cut = RawPythonCode::read_from_prefix(&bytes).unwrap().0;
+        cut.table_bytes += 1;
+        let cut = [cut.as_bytes(), &[2, 1, 4, 1]].concat();
+        assert!(CodeRecord::read(&cut).unwrap().code.is_table_cut);
+        let unnamed = CodeRecord::read(&code_record(9, "", &[])).unwrap();
+        assert_eq!(unnamed.code.name, None);
+    }
+
+    #[test]
+    fn texts_have_characters_of_one_two_or_four_bytes() {
+        let of = |kind: u32, bytes: &[u8], is_cut: u32, cut| {
+            let bytes_read = u32::try_from(bytes.len()).unwrap();
+            let raw = RawPythonText {
+                bytes: bytes_read,
+                kind,
+                is_cut,
+            };
+            text(&raw, bytes, cut).map(|text| text.to_string())
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(of(1, b"a\xe9", 0, Cut::End), some("aé"));
+        assert_eq!(of(2, b"a\0\xac\x20\0\xd8", 0, Cut::End), some("a€\u{fffd}"));
+        assert_eq!(of(4, b"a\0\0\0\x40\xf6\x01\0", 0, Cut::End), some("a🙀"));
+        assert_eq!(of(1, b"ab", 1, Cut::End), some("ab..."));
+        assert_eq!(of(1, b"ab", 1, Cut::Beginning), some("...ab"));
+        for unknown in [0, 3, 8] {
+            assert_eq!(of(unknown, b"ab", 0, Cut::End), None);
+        }
+        let long = RawPythonText {
+            bytes: 3,
+            kind: 1,
+            is_cut: 0,
+        };
+        assert!(text(&long, b"ab", Cut::End).is_none());
+    }
+
+    #[test]
+    fn frames_that_have_not_begun_are_hidden() {
+        // Two bytes of line 100, then 101.
+        let table = [0x80, 0, 0xd8, 0, 1];
+        let code = CodeRecord::read(&code_record(9, "f", &table)).unwrap().code;
+        let generator = WalkedFrame {
+            owner: OWNED_BY_GENERATOR,
+            ..frame(9, 0, false)
+        };
+        // Traceable from byte 4 on.
+        for (minor, frame, is_hidden) in [
+            (11, frame(9, 0, false), true),
+            (11, frame(9, 3, false), true),
+            (11, frame(9, 4, false), false),
+            (11, frame(9, i32::MIN, false), false),
+            (11, generator, false),
+            (10, frame(9, 0, false), false),
+        ] {
+            assert_eq!(
+                code.is_hidden(minor, &frame),
+                is_hidden,
+                "{minor} {frame:?}"
+            );
+        }
+        let line = |minor, at| code.line(minor, &frame(9, at, false));
+        assert_eq!(line(11, 0), LineEntry::At(100));
+        assert_eq!(line(11, 2), LineEntry::At(101));
+        assert_eq!(line(11, 4), LineEntry::Beyond);
+        assert_eq!(line(11, -2), LineEntry::At(100));
+        assert_eq!(line(11, i32::MIN), LineEntry::Beyond);
+        // In instructions: the third is beyond two ranges of two bytes.
+        let pairs = CodeRecord::read(&code_record(9, "f", &[2, 0, 4, 1])).unwrap();
+        let line = |at| pairs.code.line(10, &frame(9, at, false));
+        assert_eq!(
+            [0, 1, 2, 3].map(line)[..3],
+            [100, 101, 101].map(LineEntry::At)
+        );
+        assert_eq!(line(3), LineEntry::Beyond);
+    }
+}

@@ -211,3 +211,145 @@ fn far_jumps<'a>(code: &'a [u8], main: &'a Range<u64>) -> impl Iterator<Item = u
         (!main.contains(&target)).then_some(target)
     })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::elf::sample::{DATA, ElfSample, FUNCTION};
+
+    fn file(version: Option<u32>, has_iter_send: bool, has_get_frame: bool) -> PythonFile {
+        PythonFile {
+            runtime: 0x1000,
+            code_type: Some(0x2000),
+            stated: Vec::new(),
+            version,
+            has_iter_send,
+            has_get_frame,
+            eval: Vec::new(),
+        }
+    }
+
+    /// An interpreter of a version before 3.13 with this evaluation loop.
+    pub(crate) fn interpreter(minor: u8, eval: Range<u64>) -> Interpreter {
+        let version = 3 << 24 | u32::from(minor) << 16;
+        let mut interpreter = Interpreter::stated(file(Some(version), true, true)).unwrap();
+        interpreter.eval = vec![eval];
+        interpreter
+    }
+
+    #[test]
+    fn versions_are_told_by_number_or_by_functions() {
+        let layout = |version, iter, get| layout_of(&file(version, iter, get));
+        for (version, has_iter_send, has_get_frame, minor) in [
+            (Some(0x030b_04f0), false, false, 11),
+            (Some(0x030c_0af0), true, true, 12),
+            (None, true, true, 10),
+            (None, false, true, 9),
+        ] {
+            let found = layout(version, has_iter_send, has_get_frame).unwrap();
+            assert_eq!(found.version.minor, minor);
+        }
+        for (version, why) in [
+            (Some(0x0207_12f0), "its version is 0x20712f0"),
+            (
+                Some(0x0308_14f0),
+                "CPython 3.8 is not supported; 3.9 is the oldest",
+            ),
+            (None, "CPython 3.8 is not supported; 3.9 is the oldest"),
+            (
+                Some(0x030e_00f0),
+                "this build of CPython 3.14 has no _Py_DebugOffsets",
+            ),
+            (
+                Some(0x030f_00f0),
+                "CPython 3.15 is not supported by this version of gpuprobe",
+            ),
+        ] {
+            assert_eq!(layout(version, false, false).unwrap_err(), why);
+        }
+        let untyped = PythonFile {
+            code_type: None,
+            ..file(None, true, true)
+        };
+        assert!(
+            Interpreter::stated(untyped)
+                .unwrap_err()
+                .contains("PyCode_Type")
+        );
+    }
+
+    /// Jumps to `target` from code at `at`, alternately with a condition and without.
+    fn jumps(at: u64, target: u64, count: usize) -> Vec<u8> {
+        let mut code = Vec::new();
+        for n in 0..count {
+            let opcode = [&[0x0f, 0x84][..], &[0xe9]][n % 2];
+            code.extend(opcode);
+            let after = at + code.len() as u64 + 4;
+            let distance = target.wrapping_sub(after).cast_signed();
+            code.extend(i32::try_from(distance).unwrap().to_le_bytes());
+        }
+        code
+    }
+
+    #[test]
+    fn an_evaluation_loop_has_the_parts_that_it_jumps_to_often() {
+        const MAIN: u64 = 0x4000;
+        let often = jumps(MAIN, 0x6008, MIN_JUMPS);
+        let seldom = jumps(MAIN + 0x200, 0x7008, MIN_JUMPS - 1);
+        let behind = jumps(MAIN + 0x400, 0x8000, MIN_JUMPS);
+        let mut code = often;
+        code.resize(0x200, 0x90);
+        code.extend(seldom);
+        code.extend(jumps(MAIN + code.len() as u64, MAIN + 8, MIN_JUMPS));
+        code.resize(0x400, 0x90);
+        code.extend(behind);
+        // A jump whose end is missing.
+        code.push(0xe9);
+        let bytes = ElfSample::default()
+            .code(MAIN, &code)
+            .data(0x9000, &[7; 2000])
+            .data(0xa000, &0x030c_0af0u32.to_le_bytes())
+            .symbols(
+                true,
+                &[
+                    ("_PyRuntime", 0x9010, 1500, DATA),
+                    ("Py_Version", 0xa000, 4, DATA),
+                    ("PyCode_Type", 0xb000, 8, DATA),
+                    ("PyIter_Send", 0, 0, FUNCTION),
+                    ("PyThreadState_GetFrame", MAIN, 8, FUNCTION),
+                ],
+            )
+            .symbols(false, &[(EVAL, MAIN, 0x400, FUNCTION)])
+            .eh_frame(&[(0x6000, 0x10), (0x7000, 0x10), (0x8000, 0x10)])
+            .bytes();
+        let elf = ElfFile::of(gpuprobe_os::bounded::file_of(&bytes).unwrap());
+        let found = PythonFile::of(&elf).unwrap();
+        let expected = PythonFile {
+            runtime: 0x9010,
+            code_type: Some(0xb000),
+            stated: vec![7; DEBUG_OFFSETS_BYTES],
+            version: Some(0x030c_0af0),
+            has_iter_send: false,
+            has_get_frame: true,
+            eval: vec![MAIN..MAIN + 0x400, 0x6000..0x6010],
+        };
+        assert_eq!(found, expected);
+        let interpreter = Interpreter::stated(found).unwrap();
+        assert_eq!(
+            (interpreter.runtime, interpreter.code_type),
+            (0x9010, 0xb000)
+        );
+        for (address, runs) in [
+            (MAIN, true),
+            (MAIN + 0x400, false),
+            (0x600f, true),
+            (0x6010, false),
+        ] {
+            assert_eq!(interpreter.runs_python(address), runs, "{address:#x}");
+        }
+        let without = ElfSample::default().code(MAIN, &[0; 8]).bytes();
+        let without = ElfFile::of(gpuprobe_os::bounded::file_of(&without).unwrap());
+        assert_eq!(PythonFile::of(&without), None);
+    }
+}

@@ -263,6 +263,98 @@ mod tests {
     }
 
     #[test]
+    fn earlier_layouts_are_those_of_official_builds() {
+        const NONE: u16 = PYTHON_NONE;
+        for (minor, key, thread, frame, entry, code, text) in [
+            (
+                9,
+                584,
+                [176, 24, NONE],
+                [112, 32, 24, 104],
+                (70, 0, 1, 0),
+                [40, NONE, 104, 112, 120, 0, NONE],
+                [48, 72],
+            ),
+            (
+                10,
+                584,
+                [176, 24, NONE],
+                [104, 32, 24, 96],
+                (70, 0, 1, 0),
+                [40, NONE, 104, 112, 120, 0, NONE],
+                [48, 72],
+            ),
+            (
+                11,
+                592,
+                [152, 56, 8],
+                [72, 32, 48, 56],
+                (68, 1016, 0, 1),
+                [72, NONE, 112, 128, 136, 184, 168],
+                [48, 72],
+            ),
+            (
+                12,
+                1544,
+                [136, 56, 0],
+                [72, 0, 8, 56],
+                (70, 1016, 0, 2),
+                [68, 92, 112, 128, 136, 192, 176],
+                [40, 56],
+            ),
+        ] {
+            let raw = of_version(minor).unwrap().raw;
+            assert_eq!(raw.key, key, "{minor}");
+            assert_eq!([raw.thread_id, raw.current, raw.cframe], thread, "{minor}");
+            let of_frame = [raw.frame_bytes, raw.code, raw.previous, raw.instruction];
+            assert_eq!(of_frame, frame, "{minor}");
+            let of_entry = (raw.entry, raw.together, raw.is_index, raw.entry_rule);
+            assert_eq!(of_entry, entry, "{minor}");
+            let of_code = [
+                raw.first_line,
+                raw.version,
+                raw.file,
+                raw.name,
+                raw.line_table,
+                raw.instructions,
+                raw.first_traceable,
+            ];
+            assert_eq!(of_code, code, "{minor}");
+            assert_eq!([raw.text_ascii, raw.text_wide], text, "{minor}");
+        }
+        for (minor, places, read) in [
+            (9, (32, 8, None), (160, 120)),
+            (10, (32, 8, None), (160, 120)),
+            (11, (40, 16, Some(160)), (104, 136)),
+            (12, (40, 72, Some(144)), (88, 136)),
+        ] {
+            let layout = of_version(minor).unwrap();
+            let (interpreters, threads) = (layout.interpreters, layout.threads);
+            assert_eq!((interpreters, threads, layout.native_thread_id), places);
+            assert_eq!((layout.raw.thread_bytes, layout.raw.code_bytes), read);
+        }
+        use LineTableFormat::{Lnotab, Locations, Pep626};
+        assert_eq!(form(8), Lnotab);
+        let forms = [9, 10, 11, 14].map(form);
+        assert_eq!(forms, [Lnotab, Pep626, Locations, Locations]);
+    }
+
+    #[test]
+    fn structures_fit_into_what_is_read() {
+        let raw = of_version(12).unwrap().raw;
+        let fits = |change: fn(&mut RawPython)| {
+            let mut raw = raw;
+            change(&mut raw);
+            with_sizes(raw).is_some()
+        };
+        assert!(fits(|raw| raw.frame_bytes = 256) && !fits(|raw| raw.frame_bytes = 257));
+        assert!(fits(|raw| raw.entry = 71) && !fits(|raw| raw.entry = 72));
+        assert!(fits(|raw| raw.thread_id = 56 + 248) && !fits(|raw| raw.thread_id = 56 + 249));
+        assert!(fits(|raw| raw.first_line = 8) && !fits(|raw| raw.first_line = 7));
+        assert!(fits(|raw| raw.line_table = 256) && !fits(|raw| raw.line_table = 257));
+    }
+
+    #[test]
     fn unknown_layouts_are_rejected() {
         assert_eq!(of_debug_offsets(&stated(0x30f_00f0)), None);
         assert_eq!(of_debug_offsets(b"xdebugpy"), None);

@@ -157,4 +157,34 @@ mod tests {
             "numbers are not used again"
         );
     }
+
+    #[test]
+    fn lines_take_no_more_than_they_may() {
+        let mut known = KnownLines::default();
+        let before = (known.lines.len(), known.bytes);
+        let line = |number: u32| PythonLine {
+            process: 7,
+            function: "step".into(),
+            file: Some("train.py".into()),
+            line: Some(number),
+        };
+        let size = 2 * size_of::<PythonLine>() + 4 + 8;
+        assert_eq!(known.number(line(1)), 3);
+        assert_eq!((known.lines.len(), known.bytes), (4, before.1 + size));
+        let mark = PythonLine {
+            file: None,
+            ..line(1)
+        };
+        assert_eq!(mark.size(), size - 8);
+        known.bytes = MAX_BYTES - 1;
+        assert_eq!(known.number(line(2)), 4);
+        assert_eq!(known.number(line(3)), UNREADABLE, "too many bytes");
+        assert_eq!(known.number(line(2)), 4);
+        known.bytes = before.1 + 2 * size;
+        known.forget(0);
+        assert_eq!(known.bytes, before.1 + 2 * size);
+        known.forget(7);
+        assert_eq!((known.lines.len(), known.bytes), before);
+        assert_eq!(known.numbers.len(), before.0);
+    }
 }

@@ -320,6 +320,29 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_byte_tells_the_format_of_the_table_behind_it() {
+        let line = |kind: u8, at: u32, table: &[u8]| {
+            let numbers = [at, 100].map(u32::to_le_bytes).concat();
+            try_lines(&[&[kind], &numbers[..], table].concat())
+        };
+        let pairs = [2, 1, 2, 3, 2, 0x80];
+        for (kind, at, expected) in [
+            (0, 2, LineEntry::At(101)),
+            (3, 100, LineEntry::None),
+            (1, 2, LineEntry::At(104)),
+            (1, 4, LineEntry::None),
+            (0x80, 100, LineEntry::Beyond),
+            (4, 0, LineEntry::At(101)),
+        ] {
+            assert_eq!(line(kind, at, &pairs), Some(expected), "{kind} {at}");
+        }
+        let located = [0x80, 0, 0xd8, 0, 1];
+        assert_eq!(line(2, 2, &located), Some(LineEntry::At(101)));
+        assert_eq!(line(5, 4, &located), Some(LineEntry::Beyond));
+        assert_eq!(try_lines(&[1, 2, 3]), None);
+    }
+
     fn form() -> impl Strategy<Value = LineTableFormat> {
         prop_oneof![
             Just(LineTableFormat::Lnotab),

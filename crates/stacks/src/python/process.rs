@@ -286,3 +286,21 @@ pub fn try_records(bytes: &[u8]) -> usize {
     }
     frames
 }
+
+#[cfg(test)]
+impl Running {
+    /// An interpreter in `module`, with what the kernel side is told of it.
+    pub(crate) fn sample(interpreter: Interpreter, module: ModuleId, raw: RawPython) -> Self {
+        Self {
+            interpreter: Arc::new(interpreter),
+            module,
+            raw,
+            destructor: None,
+            is_checked: false,
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

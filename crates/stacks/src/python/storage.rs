@@ -89,4 +89,33 @@ mod tests {
         assert_eq!(musl_values(&begin), None);
         assert_eq!(musl_values(&[]), None);
     }
+
+    #[test]
+    fn offsets_are_read_from_the_symbols_of_a_library() {
+        use crate::elf::sample::{DATA, ElfSample, FUNCTION};
+        let of = |name, code: &[u8], address| {
+            let bytes = ElfSample::default()
+                .code(0x1000, code)
+                .symbols(
+                    true,
+                    &[("other", 0x1004, 8, DATA), (name, address, 8, FUNCTION)],
+                )
+                .bytes();
+            Storage::of(&ElfFile::of(gpuprobe_os::bounded::file_of(&bytes).unwrap()))
+        };
+        let musl = [
+            0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0, 0x48, 0x8b, 0x40, 0x78, 0x89,
+        ];
+        let expected = Some(Storage {
+            first: 0x78,
+            rest: 0,
+        });
+        assert_eq!(of("pthread_getspecific", &musl, 0x1000), expected);
+        assert_eq!(of("pthread_getspecific", &musl, 0), None, "not defined");
+        let words = [64u32, 32, 1296].map(u32::to_le_bytes).concat();
+        assert_eq!(of(SPECIFIC, &words, 0x1000), Some(GLIBC));
+        assert_eq!((GLIBC.first, GLIBC.rest), (784, 1296));
+        let below = [64u32, 32, 511].map(u32::to_le_bytes).concat();
+        assert_eq!(of(SPECIFIC, &below, 0x1000), None);
+    }
 }

@@ -167,4 +167,44 @@ mod tests {
         }
         assert!(!blame.permits(&origin(2, 1000)) && blame.permits(&origin(2, 0)));
     }
+
+    #[test]
+    fn time_is_given_back_with_the_time() {
+        let mut blame = Blame::new(AT_ONCE);
+        blame.since = Instant::now()
+            .checked_sub(Duration::from_secs(100))
+            .unwrap();
+        // Two seconds, and a tenth of a hundred.
+        blame.took(&origin(1, 1000), Duration::from_secs(11));
+        assert!(blame.permits(&origin(1, 1000)));
+        assert!(!blame.users[&1000].is_reported);
+        blame.took(&origin(1, 1000), Duration::from_secs(3));
+        assert!(!blame.permits(&origin(1, 1000)));
+        assert!(blame.users[&1000].is_reported);
+        blame.took(&origin(1, 1001), SHORT);
+        assert!(!blame.users.contains_key(&1001));
+    }
+
+    #[test]
+    fn the_number_of_bad_files_is_limited() {
+        let mut blame = Blame::new(AT_ONCE);
+        for inode in 0..MAX_FILES as u64 {
+            blame.enter(&origin(inode, 0), "dies");
+        }
+        assert!(!blame.permits(&origin(0, 0)));
+        blame.enter(&origin(MAX_FILES as u64, 0), "dies");
+        assert!(blame.permits(&origin(0, 0)));
+        assert_eq!((blame.files.len(), blame.users[&0].bad), (1, 16385));
+        let file = tempfile::tempfile().unwrap();
+        let version = FileVersion::of(&file, Path::new("/x")).unwrap();
+        assert_eq!(version.owner(), file.metadata().unwrap().uid());
+        assert_eq!(
+            FileVersion {
+                owner: 7,
+                ..version
+            }
+            .owner(),
+            7
+        );
+    }
 }

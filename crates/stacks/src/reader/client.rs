@@ -257,3 +257,33 @@ pub(crate) fn known(found: &SentFunction, layer: Layer) -> Option<FunctionInFile
         first: found.first,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instruction::FirstInstruction;
+
+    #[test]
+    fn functions_that_a_reader_names_are_those_of_the_table() {
+        let row = FUNCTIONS.iter().position(|f| f.symbol == "cudaMalloc");
+        let row = u16::try_from(row.unwrap_or(usize::MAX)).unwrap_or(u16::MAX);
+        let sent = |row, symbol| SentFunction {
+            row,
+            symbol,
+            offset: 7,
+            first: FirstInstruction::Stepped,
+        };
+        let expected = FunctionInFile {
+            row,
+            symbol: "cudaMalloc",
+            offset: 7,
+            first: FirstInstruction::Stepped,
+        };
+        assert_eq!(known(&sent(row, 0), Layer::Runtime), Some(expected));
+        assert_eq!(known(&sent(row, 0), Layer::Driver), None);
+        assert_eq!(known(&sent(row, MAX_SYMBOLS - 1), Layer::Runtime), None);
+        assert_eq!(known(&sent(u16::MAX, 0), Layer::Runtime), None);
+        let later = "the process that reads files does not answer in time";
+        assert_eq!(NotNow.to_string(), later);
+    }
+}

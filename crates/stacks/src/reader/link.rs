@@ -206,3 +206,94 @@ fn process(kind: ReaderKind, channel: Channel) -> io::Result<Child> {
         .stderr(Stdio::null())
         .spawn()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    static HANG: AtomicUsize = AtomicUsize::new(0);
+    const LONG: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(30);
+
+    /// The connection to a process that runs `command` and does not answer by itself, and its other end.
+    fn linked(command: &[&str], busy: Duration, elapsed: Duration) -> (ReaderProcess, Channel) {
+        let (channel, other) = Channel::pair().unwrap();
+        let child = Command::new(command[0]).args(&command[1..]).spawn();
+        let limits = ReaderLimits {
+            busy,
+            elapsed,
+            data_bytes: 0,
+        };
+        let link = ReaderProcess {
+            channel,
+            child: Some(child.unwrap()),
+            hanging: &HANG,
+            limits,
+            has_begun: true,
+            answers: 0,
+            took: Duration::ZERO,
+        };
+        (link, other)
+    }
+
+    const SLEEPS: [&str; 2] = ["sleep", "60"];
+    const RUNS: [&str; 3] = ["sh", "-c", "while :; do :; done"];
+
+    #[test]
+    fn answers_are_counted_and_a_closed_connection_is_a_death() {
+        let (mut link, other) = linked(&SLEEPS, LONG, LONG);
+        for count in 1..=2 {
+            other.send(b"yes", None).unwrap();
+            let answer = link.ask_within(b"question", LONG).unwrap();
+            assert_eq!((answer.bytes, link.answers), (b"yes".to_vec(), count));
+            let asked = other.receive(false, &mut None).unwrap();
+            assert_eq!(asked.bytes, b"question");
+        }
+        link.has_begun = false;
+        other.send(b"begun", None).unwrap();
+        other.send(b"answer", None).unwrap();
+        let answer = link.ask(b"question", None, false).unwrap();
+        assert!(link.has_begun && answer.bytes == b"answer");
+        drop(other);
+        assert_eq!(link.ask(b"", None, false).unwrap_err(), Failure::Died);
+        link.has_begun = false;
+        assert_eq!(link.begin().unwrap_err(), Failure::Waited);
+        let process = format!("/proc/{}", link.child.as_ref().unwrap().id());
+        assert!(Path::new(&process).exists());
+        drop(link);
+        assert!(!Path::new(&process).exists() || HANG.load(Ordering::Relaxed) > 0);
+    }
+
+    #[test]
+    fn one_that_waits_has_the_time_of_the_question() {
+        let (mut link, _other) = linked(&SLEEPS, LONG, LONG);
+        let begin = Instant::now();
+        assert_eq!(link.ask_within(b"", SHORT).unwrap_err(), Failure::Waited);
+        assert!((SHORT..LONG / 2).contains(&begin.elapsed()));
+        assert!(link.took < SOME && link.answers == 0);
+        assert!(!link.is_runnable());
+        link.limits.elapsed = SHORT;
+        assert_eq!(link.ask(b"", None, false).unwrap_err(), Failure::Waited);
+        assert!(begin.elapsed() < LONG / 2);
+    }
+
+    #[test]
+    fn one_that_runs_has_the_time_of_its_kind() {
+        let (mut link, _other) = linked(&RUNS, LONG, LONG);
+        while link.busy() < SHORT {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(link.is_runnable());
+        link.limits.elapsed = 20 * SHORT;
+        let begin = Instant::now();
+        assert!(link.ask_within(b"", SHORT).is_err());
+        assert!((20 * SHORT..LONG / 2).contains(&begin.elapsed()));
+        (link.limits.elapsed, link.limits.busy) = (LONG, 2 * SOME);
+        let failure = link.ask(b"", None, false).unwrap_err();
+        assert_eq!(failure, Failure::TookTooLong);
+        assert!((2 * SOME..LONG / 2).contains(&link.took));
+    }
+}

@@ -117,6 +117,7 @@ mod tests {
             waited += time;
         }
         assert_eq!(waited, MOST + 7 * LEAST);
+        assert_eq!(patience.left(9, start + SECOND), Some(LEAST));
         let later = start + 2 * SECOND;
         assert_eq!(patience.left(9, later), Some(MOST));
     }

@@ -273,6 +273,7 @@ pub fn try_all(bytes: &[u8]) -> io::Result<usize> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -285,5 +286,100 @@ mod tests {
         for damaged in [&b"a.debug"[..], b"a.debug\0\x01", b""] {
             assert_eq!(link(damaged), None);
         }
+    }
+
+    use crate::elf::sample::{DATA, ElfSample, FUNCTION};
+
+    fn file(sample: ElfSample) -> ElfFile {
+        ElfFile::of(gpuprobe_os::bounded::file_of(&sample.bytes()).unwrap())
+    }
+
+    #[test]
+    fn links_are_in_sections_of_few_bytes() {
+        let debug = |bytes: &[u8]| {
+            debug_link(&file(ElfSample::default().code(1, &[0]).section(
+                ".gnu_debuglink",
+                0,
+                bytes,
+            )))
+        };
+        let expected = Some((b"a.debug".to_vec(), 0x0403_0201));
+        assert_eq!(debug(b"a.debug\0\x01\x02\x03\x04"), expected);
+        let long = |length: usize| {
+            let mut bytes = b"a.debug\0\x01\x02\x03\x04".to_vec();
+            bytes.resize(length, 0);
+            debug(&bytes)
+        };
+        assert_eq!([long(4096), long(4097)], [expected, None]);
+        assert_eq!(debug_link(&file(ElfSample::default().code(1, &[0]))), None);
+        for (bytes, expected) in [
+            (
+                &b"b.dwz\0\x01\x02"[..],
+                Some((b"b.dwz".to_vec(), vec![1, 2])),
+            ),
+            (b"\0\x01\x02", None),
+            (b"b.dwz\0", None),
+            (b"b.dwz", None),
+        ] {
+            let sample = ElfSample::default().code(1, &[0]);
+            let file = file(sample.section(".gnu_debugaltlink", 0, bytes));
+            assert_eq!(alt_link(&file), expected, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_checksum_is_of_all_bytes() {
+        let of = |bytes: &[u8]| checksum_of(&gpuprobe_os::bounded::file_of(bytes).unwrap());
+        assert_eq!(of(b""), Some(0));
+        assert_eq!(of(b"123456789"), Some(0xcbf4_3926));
+        let long: Vec<u8> = (0..=255).cycle().take(CHUNK + CHUNK / 2 + 7).collect();
+        assert_eq!(of(&long), Some(crc32fast::hash(&long)));
+        let sparse = tempfile::tempfile().unwrap();
+        sparse.set_len(CHECKED_LIMIT + 1).unwrap();
+        assert_eq!(checksum_of(&sparse), None);
+    }
+
+    #[test]
+    fn files_are_asked_about_from_open_to_close() {
+        let mut served = Served::default();
+        let bytes = ElfSample::default().code(0x1000, &[0xc3; 64]).bytes();
+        let open = || Some(gpuprobe_os::bounded::file_of(&bytes).unwrap());
+        let mut answer = |request, file| {
+            let answer = served.answer(request, file).ok()?;
+            Some(answer.map(|bytes| String::from_utf8(bytes).unwrap()))
+        };
+        let headers = || ReaderRequest::Headers(1);
+        assert_eq!(answer(headers(), None), None);
+        assert_eq!(answer(ReaderRequest::Open(1), None), None, "without a file");
+        for close in [ReaderRequest::Close(1), ReaderRequest::CloseAll] {
+            assert_eq!(answer(ReaderRequest::Open(1), open()), Some(None));
+            let found = answer(headers(), None).flatten().unwrap();
+            assert!(found.starts_with("{\"Ok\":{\"segments\":"), "{found}");
+            assert_eq!(answer(close, None), Some(None));
+            assert_eq!(answer(headers(), None), None);
+        }
+        answer(ReaderRequest::Open(1), open());
+        let layer = answer(ReaderRequest::Functions(1, 99), None).flatten();
+        assert!(layer.unwrap().contains("there is no layer of this number"));
+        assert_eq!(answer(ReaderRequest::Forget(7), None), Some(None));
+        let map = answer(ReaderRequest::PerfMap(7), open()).flatten();
+        assert_eq!(map.as_deref(), Some("false"), "it has no name");
+    }
+
+    #[test]
+    fn everything_is_asked_about_a_file() {
+        // 64 addresses have a symbol and, in the first half, rules; the variable has a size.
+        let sample = ElfSample::default()
+            .code(0x1000, &[0xc3; 128])
+            .symbols(true, &[("table_", 0x2000, 8, DATA)])
+            .symbols(
+                false,
+                &[("f", 0x1000, 128, FUNCTION), ("table_", 0x2000, 8, DATA)],
+            )
+            .eh_frame(&[(0x1000, 64)]);
+        let of_file = try_all(&sample.bytes()).unwrap();
+        let none = ElfSample::default().code(0x1000, &[0xc3; 128]);
+        let of_none = try_all(&none.bytes()).unwrap();
+        assert_eq!((of_file, of_none), (7 + 64 + 32, 6));
     }
 }

@@ -35,3 +35,175 @@ fn executable_pages_contain_functions_but_no_heap() -> Result<(), &'static str> 
 fn libc_function() -> *const () {
     nix::libc::getpid as *const ()
 }
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn range(start: u64, end: u64) -> CodeRange {
+    CodeRange {
+        start,
+        end,
+        offset: 0x100,
+        is_writable: false,
+        module: None,
+        is_anonymous: true,
+        trampolines: None,
+    }
+}
+
+#[test]
+fn mappings_are_read_again_a_few_times_and_once_for_a_page() {
+    let mut space = CodeSpace {
+        missed_since: Some(Instant::now() + HOUR),
+        ..CodeSpace::default()
+    };
+    assert!(space.may_read(0x1000));
+    assert!(!space.may_read(0x1fff), "the same page");
+    for page in 2..=u64::from(MAX_READS) {
+        assert!(space.may_read(page * PAGE), "{page}");
+    }
+    assert!(!space.may_read(0x100 * PAGE), "too many");
+    assert_eq!(space.reads, MAX_READS);
+    space.missed_since = Instant::now().checked_sub(2 * PAUSE);
+    assert!(space.may_read(0x1000));
+    assert_eq!((space.reads, space.missed.len()), (1, 1));
+}
+
+#[test]
+fn a_few_trampolines_of_a_process_are_known_for_a_while() {
+    let mut space = CodeSpace {
+        trampolines_since: Some(Instant::now() + HOUR),
+        ..CodeSpace::default()
+    };
+    let rule = Arc::new(unwind::trampoline::after_call(b"\x5d\xc3").unwrap());
+    space.trampolines.insert(0, Some(Arc::clone(&rule)));
+    for address in 1..MAX_TRAMPOLINES as u64 {
+        assert!(space.known_trampoline(address).is_none(), "{address}");
+        space.trampolines.insert(address, None);
+    }
+    assert_eq!(space.known_trampoline(0), Some(Some(rule)));
+    assert_eq!(space.known_trampoline(1), Some(None));
+    assert_eq!(space.known_trampoline(u64::MAX), Some(None), "too many");
+    space.trampolines_since = Instant::now().checked_sub(2 * PAUSE);
+    assert!(space.known_trampoline(0).is_none());
+}
+
+#[test]
+fn an_address_is_in_the_mapping_around_it() {
+    let space = CodeSpace {
+        ranges: vec![range(0x1000, 0x2000), range(0x3000, 0x4000)],
+        ..CodeSpace::default()
+    };
+    for (address, start) in [
+        (0xfff, None),
+        (0x1000, Some(0x1000)),
+        (0x1fff, Some(0x1000)),
+        (0x2000, None),
+        (0x3000, Some(0x3000)),
+        (0x4000, None),
+    ] {
+        let found = space.range(address).map(|range| range.start);
+        assert_eq!(found, start, "{address:#x}");
+    }
+    // The call before a return address may be the last instruction.
+    let (location, module) = space.find(0x2000, 0x1fff).unwrap();
+    assert_eq!(location, nowhere(0x2000));
+    assert!(module.is_none() && space.find(0x2000, 0x2000).is_none());
+}
+
+#[test]
+fn pages_are_bits_modulo_their_number() {
+    let code = |ranges: Vec<CodeRange>, exec_pages| {
+        let mut spaces = AddressSpaces::default();
+        let space = CodeSpace {
+            ranges,
+            exec_pages,
+            ..CodeSpace::default()
+        };
+        spaces.processes.insert(1, space);
+        spaces.code(1)
+    };
+    let part = 1 << CODE_SHIFT;
+    let beyond = 64 * CODE_WORDS as u64 + 70;
+    let ranges = || {
+        vec![
+            range(3 * part, 5 * part),
+            range(127 * part + 5, 128 * part + 1),
+            range(beyond * part, beyond * part + 1),
+        ]
+    };
+    let found = code(ranges(), Some(5)).unwrap();
+    assert_eq!(found.exec_pages, 5);
+    assert_eq!(found.bits[..3], [0b11 << 3, 1 << 63 | 1 << 6, 1]);
+    assert!(found.bits[3..].iter().all(|word| *word == 0));
+    let all = code(vec![range(0, u64::MAX)], Some(5)).unwrap();
+    assert!(all.bits.iter().all(|word| *word == u64::MAX));
+    assert!(code(ranges(), None).is_none());
+    let mut writable = ranges();
+    writable[1].is_writable = true;
+    assert!(code(writable, Some(5)).is_none());
+}
+
+#[test]
+#[allow(unsafe_code)]
+fn mappings_of_a_process_are_its_files_and_anonymous_code() {
+    let code = memmap2::MmapOptions::new().len(4096).map_anon().unwrap();
+    let code = code.make_exec().unwrap();
+    let mut spaces = AddressSpaces::default();
+    let pid = std::process::id();
+    spaces.refresh(pid);
+    spaces.refresh(pid);
+    assert_eq!(spaces.pids().collect::<Vec<_>>(), [pid]);
+    let space = &spaces.processes[&pid];
+    let at = |address: u64| space.range(address).unwrap().is_anonymous;
+    let here = mappings_of_a_process_are_its_files_and_anonymous_code as *const () as u64;
+    assert!(at(code.as_ptr() as u64) && !at(here));
+    let location = spaces.locate(pid, here);
+    let (module, _) = spaces.images(pid).next().unwrap();
+    assert_eq!(Some(module.id), location.module);
+    let caller = spaces.modules.get(module.id).unwrap();
+    assert_eq!(caller.id, module.id);
+    let (own, offset) = spaces.code_at(pid, here).unwrap();
+    assert_eq!((own.id, offset), (module.id, location.offset));
+    let call = spaces.locate_caller(pid, here + 1);
+    assert_eq!(call.offset, location.offset + 1);
+    let segments = &own.headers().unwrap().segments;
+    assert_eq!(spaces.file_address(&call), segments.address_of(offset));
+    assert_eq!(spaces.locate(pid, 1), nowhere(1));
+    assert_eq!(spaces.locate_caller(pid, 2), nowhere(2));
+    spaces.forget(pid);
+    assert_eq!(spaces.pids().count(), 0);
+    let closed: Vec<_> = (0..3).flat_map(|_| spaces.close_unused()).collect();
+    assert!(location.module.is_some_and(|id| closed.contains(&id)));
+}
+
+#[test]
+fn rules_are_kept_by_function_and_number_limited() {
+    use crate::elf::sample::ElfSample;
+    let sample = ElfSample::default()
+        .code(0x1000, &[0xc3; 64])
+        .eh_frame(&[(0x1000, 0x10), (0x1020, 0x10)]);
+    let file = gpuprobe_os::bounded::file_of(&sample.bytes()).unwrap();
+    let reader = FileReader::default();
+    let module = Module::of_file("/x".into(), file, &reader);
+    let mut rules = Rules::default();
+    let at = |rules: &mut Rules, address| rules.at(&reader, &module, address).is_some();
+    for (address, is_found, count) in [
+        (0x1005, true, 1),
+        (0x100f, true, 1),
+        (0x1010, false, 2),
+        (0x1010, false, 2),
+        (0x1011, false, 3),
+        (0x1020, true, 4),
+    ] {
+        assert_eq!(at(&mut rules, address), is_found, "{address:#x}");
+        assert_eq!(rules.count, count, "{address:#x}");
+    }
+    rules = Rules {
+        count: RULES_LIMIT - 2,
+        ..Rules::default()
+    };
+    assert!(at(&mut rules, 0x1005));
+    assert_eq!(rules.count, RULES_LIMIT - 1);
+    assert!(at(&mut rules, 0x1020));
+    assert_eq!(rules.count, 1, "the others are gone");
+}

@@ -171,3 +171,133 @@ pub(super) fn word_at(copied: &[u8], at: usize) -> Option<u64> {
     let word = copied.get(at..)?.first_chunk()?;
     Some(u64::from_ne_bytes(*word))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use zerocopy::FromZeros;
+
+    use super::*;
+    use crate::paths::PathStep;
+    use crate::python::code::PythonStack;
+    use gpuprobe_model::stack::ModuleId;
+
+    fn stack(addresses: &[u64]) -> CallStack {
+        let location = |&address| Location {
+            address,
+            module: Some(ModuleId(1)),
+            offset: address,
+        };
+        CallStack {
+            locations: addresses.iter().map(location).collect(),
+            is_complete: true,
+        }
+    }
+
+    #[test]
+    fn a_stack_has_one_id_and_others_lead_to_it() {
+        let mut process = StackStoreProcess::new(1, None);
+        assert_eq!(process.name(11, stack(&[1, 2, 3])), Some(11));
+        let one = 160 + 3 * size_of::<Location>();
+        assert_eq!((process.bytes(), process.locations), (one, 3));
+        assert_eq!(process.name(12, stack(&[1, 2, 3])), Some(11));
+        assert_eq!(process.name(11, stack(&[1, 2, 3])), Some(11));
+        assert_eq!(process.bytes(), one + 48);
+        assert_eq!(process.name(13, stack(&[4])), Some(13));
+        let two = one + 160 + size_of::<Location>();
+        assert_eq!((process.bytes(), process.locations), (two + 48, 4));
+        assert_eq!(process.reported_places().count(), 0);
+        let call = process.of_call(12).unwrap();
+        assert!(call.id == 11 && call.new.is_some());
+        assert!(process.of_call(11).unwrap().new.is_none());
+        assert!(process.of_call(99).is_none());
+        let places: Vec<_> = process.reported_places().collect();
+        let [first, second, third] = [1, 2, 3].map(|at| stack(&[at]).locations[0]);
+        assert_eq!(places, [(first, true), (second, false), (third, false)]);
+    }
+
+    #[test]
+    fn a_full_process_knows_its_stacks_and_takes_no_others() {
+        let mut process = StackStoreProcess::new(1, None);
+        process.locations = MAX_LOCATIONS - 1;
+        assert_eq!(process.name(11, stack(&[1])), Some(11));
+        assert_eq!(process.name(12, stack(&[2])), None, "too many locations");
+        process.locations = 1;
+        assert_eq!(process.name(12, stack(&[2])), Some(12));
+        process.is_full = true;
+        assert_eq!(process.name(13, stack(&[3])), None);
+        assert_eq!(process.name(14, stack(&[2])), Some(12));
+        assert!(process.aliases.is_empty(), "it is full");
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_aliases_is_forgotten() {
+        let mut process = StackStoreProcess::new(1, None);
+        process.name(0, stack(&[1]));
+        process.alias(0, 0);
+        assert!(process.aliases.is_empty());
+        let limit = MAX_ALIASES as u64;
+        for id in 1..=limit {
+            process.alias(id, 0);
+        }
+        process.alias(1, 0);
+        assert_eq!(process.aliases.len(), MAX_ALIASES);
+        assert_eq!(process.of_call(1).unwrap().id, 0);
+        process.alias(limit + 1, 0);
+        assert_eq!(process.aliases.len(), MAX_ALIASES);
+        assert!(process.of_call(1).is_none() && process.of_call(2).is_some());
+    }
+
+    #[test]
+    fn known_paths_are_recognised_in_a_copied_stack() {
+        let mut process = StackStoreProcess::new(1, None);
+        let step = PathStep {
+            offset: 2,
+            word: 0x77,
+        };
+        process.paths.learn(5, &[step], 11);
+        let mut raw = RawStack::new_zeroed();
+        raw.root = 5;
+        let copied = [1, 2, 0x77, 4].map(u64::to_ne_bytes).concat();
+        assert_eq!(process.recognise(&raw, &copied), Some(11));
+        assert_eq!(process.recognise(&raw, &copied[..23]), None);
+        assert_eq!(process.recognise(&raw, &copied[8..]), None);
+        assert_eq!(word_at(&copied, 8), Some(2));
+        assert_eq!(word_at(&copied, 25), None);
+    }
+
+    #[test]
+    fn python_frames_are_merged_when_their_native_stack_is_known() {
+        let mut process = StackStoreProcess::new(1, None);
+        let python = |id, native| PythonStack {
+            process: 1,
+            id,
+            native,
+            frames: Vec::new(),
+            is_cut: false,
+            is_unreadable: false,
+            is_of_main_thread: false,
+        };
+        let (spaces, mut lines) = (AddressSpaces::default(), KnownLines::default());
+        let mut merge =
+            |process: &mut StackStoreProcess, id| process.merge(id, &spaces, &mut lines);
+        process.name(11, stack(&[1, 2]));
+        process.alias(12, 11);
+        assert!(!merge(&mut process, 21), "there are none");
+        process.sent.keep_stack(python(21, 99));
+        assert!(!merge(&mut process, 21), "its native stack is not known");
+        for (id, native) in [(22, 11), (23, 12)] {
+            process.sent.keep_stack(python(id, native));
+            assert!(
+                merge(&mut process, id),
+                "without an interpreter, frames lack"
+            );
+            assert_eq!(process.of_call(id).unwrap().id, 11);
+        }
+        assert!(!process.has_python(11));
+        let mut mixed = stack(&[1]);
+        mixed.locations.push(Location::python(3));
+        process.name(31, mixed);
+        assert!(process.has_python(31) && !process.has_python(99));
+    }
+}

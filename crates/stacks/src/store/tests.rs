@@ -1,6 +1,9 @@
+use gpuprobe_model::stack::ModuleId;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::*;
+use crate::python::code::tests::{code_record, stack_record};
+use crate::python::interpreter::tests::interpreter;
 
 /// A stack record with one frame of a process that does not exist.
 fn stack(pid: u32, process: u32, id: u64) -> Vec<u8> {
@@ -71,4 +74,247 @@ fn lost_exits_do_not_accumulate() {
     assert!(store.of_call(pid, 990).is_some());
     store.forget(pid, 999);
     assert!(store.earlier.is_empty());
+}
+
+const PID: u32 = u32::MAX - 2;
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A Python record of process [`PID`].
+fn python_record(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes[4..8].copy_from_slice(&PID.to_ne_bytes());
+    bytes
+}
+
+#[test]
+fn python_records_are_kept_or_counted_as_lost() {
+    let code = || python_record(code_record(1, "f", &[0x80, 0]));
+    let frames = || python_record(stack_record(5, &[], 0));
+    assert!(Taken::is_stack(&code()) && Taken::is_stack(&frames()));
+    assert!(Taken::is_stack(&stack(PID, 1, 1)) && !Taken::is_stack(&[0xff, 0xff, 0]));
+    for (limit, lost) in [(1 << 20, [0, 0]), (0, [1, 2])] {
+        let mut store = Taken {
+            shares: ByteShares::of(limit),
+            ..Taken::default()
+        };
+        assert!(store.take(&code()));
+        assert_eq!(store.lost_python(), lost[0]);
+        assert!(store.take(&frames()));
+        assert_eq!(store.lost_python(), lost[1]);
+        assert_eq!(store.processes[&PID].id, 70);
+        let has_stack = store.processes.get_mut(&PID).unwrap().sent.take_stack(5);
+        assert_eq!(has_stack.is_some(), limit > 0);
+        assert!(!store.take(&code()[..100]) && !store.take(&frames()[..100]));
+        assert!(!store.take(&stack(PID, 1, 1)[..100]));
+    }
+}
+
+#[test]
+fn calls_before_the_layout_was_known_are_counted() {
+    let mut store = Taken::default();
+    let interpreter = interpreter(11, 0..1);
+    let raw = interpreter.layout.raw;
+    let running = Running::sample(interpreter, ModuleId(1), raw);
+    store.take(&stack(PID, 70, 11));
+    store.note_early_call(PID, 11);
+    assert!(!store.runs_python(PID) && store.lost_python() == 0);
+    store.python.running.insert(PID, None);
+    store.note_early_call(PID, 11);
+    assert!(!store.runs_python(PID) && store.lost_python() == 0);
+    store.python.running.insert(PID, Some(Rc::new(running)));
+    assert!(store.runs_python(PID));
+    store.note_early_call(PID, 11);
+    assert_eq!(store.lost_python(), 1);
+    let frames = CallStack {
+        locations: vec![Location::python(1)],
+        is_complete: true,
+    };
+    store.processes.get_mut(&PID).unwrap().name(12, frames);
+    store.note_early_call(PID, 12);
+    assert_eq!(store.lost_python(), 1);
+    // A process that sends records has the interpreter from then on.
+    store.take(&python_record(stack_record(5, &[], 0)));
+    assert!(store.processes[&PID].python.is_some());
+    assert_eq!(store.lines().get(0).unwrap().file, None);
+}
+
+#[test]
+fn ended_processes_are_forgotten_at_the_second_sweep() {
+    let mut store = Taken::default();
+    store.take(&stack(PID, 1, 11));
+    store.take(&stack(PID - 1, 2, 22));
+    for (pid, id) in [(PID, 11), (PID - 1, 22)] {
+        store.of_call(pid, id);
+        let place = Location {
+            address: 1,
+            module: Some(ModuleId(1)),
+            offset: 0,
+        };
+        let call = CallStack {
+            locations: vec![place],
+            is_complete: true,
+        };
+        let one = store.processes.get_mut(&pid).unwrap();
+        one.name(id + 1, call);
+        store.of_call(pid, id + 1);
+    }
+    assert_eq!(store.take_begun(), [PID, PID - 1]);
+    assert!(store.take_begun().is_empty());
+    let is_alive = |pid| pid == PID;
+    store.take_updates();
+    store.sweep(is_alive);
+    assert_eq!(store.processes.len(), 2, "it may have calls in the ring");
+    store.sweep(is_alive);
+    assert_eq!(store.processes.keys().collect::<Vec<_>>(), [&PID]);
+    let places = store.take_last_places();
+    assert_eq!(places.len(), 1);
+    assert_eq!((places[0].0, places[0].2), (PID - 1, true));
+    assert_eq!(store.take_updates().new_code, [PID - 1]);
+    for _ in 0..3 {
+        store.sweep(|_| true);
+    }
+    store.sweep(|_| false);
+    store.sweep(is_alive);
+    assert_eq!(store.processes.len(), 1, "it is alive again");
+}
+
+#[test]
+fn every_kind_of_update_is_one() {
+    assert!(!Taken::default().has_updates());
+    let interpreter = interpreter(11, 0..1);
+    let raw = interpreter.layout.raw;
+    let running = Rc::new(Running::sample(interpreter, ModuleId(1), raw));
+    let change = Paths::default().learn(1, &[], 1);
+    let set: [&dyn Fn(&mut News); 5] = [
+        &|news| news.forgotten.push(1),
+        &|news| news.learnt.clone_from(&change),
+        &|news| news.recognised.push(1),
+        &|news| news.new_code.push(1),
+        &|news| news.interpreters.push((1, Rc::clone(&running))),
+    ];
+    for set in set {
+        let mut store = Taken::default();
+        set(&mut store.updates);
+        assert!(store.has_updates());
+        store.take_updates();
+        assert!(!store.has_updates());
+    }
+}
+
+#[test]
+fn paths_are_learnt_again_when_there_are_too_many() {
+    let mut store = Taken::default();
+    store.take(&stack(PID, 1, 11));
+    store.take_updates();
+    let learn = |store: &mut Taken, root| {
+        let paths = &mut store.processes.get_mut(&PID).unwrap().paths;
+        paths.learn(root, &[], root)
+    };
+    for root in 1..MAX_PATHS as u64 {
+        learn(&mut store, root);
+    }
+    let change = learn(&mut store, MAX_PATHS as u64);
+    store.tell(change);
+    assert_eq!((store.known, store.updates.learnt.len()), (MAX_PATHS, 1));
+    store.updates.recognised.push(1);
+    let change = learn(&mut store, u64::MAX);
+    store.tell(change);
+    assert_eq!(
+        (store.known, store.updates.forgotten.len()),
+        (0, MAX_PATHS + 1)
+    );
+    assert!(store.updates.learnt.is_empty() && store.updates.recognised.is_empty());
+    assert_eq!(store.processes[&PID].paths.states().len(), 0);
+    // Of a process that has ended, only its own are.
+    store.take_updates();
+    let change = learn(&mut store, 7);
+    store.tell(change);
+    store
+        .updates
+        .learnt
+        .extend(Paths::default().learn(8, &[], 8));
+    assert!(store.drop_process(PID).is_some());
+    assert_eq!((store.known, &store.updates.forgotten[..]), (0, &[7][..]));
+    assert_eq!(store.updates.learnt[0].0, 8);
+    assert_eq!(store.updates.learnt.len(), 1);
+}
+
+#[test]
+fn stale_mappings_are_read_again_after_a_while() {
+    let mut store = Taken::default();
+    store.looked.insert(PID, Instant::now() + HOUR);
+    store.update_stale_mappings(PID);
+    assert!(store.updates.new_code.is_empty());
+    let past = Instant::now().checked_sub(2 * LOOK_AGAIN).unwrap();
+    store.looked.insert(PID, past);
+    store.update_stale_mappings(PID);
+    assert_eq!(store.updates.new_code, [PID]);
+    assert!(store.looked[&PID] > past);
+}
+
+#[test]
+fn steps_are_the_offsets_of_return_addresses_in_the_copy() {
+    let mut raw = RawStack::new_zeroed();
+    raw.sp = 0x1000;
+    raw.replaced_count = 1;
+    raw.replaced[0].at = 0x1018;
+    raw.replaced[1].at = 0x1010;
+    let copied = [10, 11, 12, 13, 14u64].map(u64::to_ne_bytes).concat();
+    let steps = |slots: &[u64]| {
+        let steps = steps(&raw, &copied, slots)?;
+        Some(
+            steps
+                .iter()
+                .map(|step| (step.offset, step.word))
+                .collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(steps(&[0x1000]), Some(vec![]));
+    assert_eq!(
+        steps(&[0x1000, 0x1010, 0x1020]),
+        Some(vec![(2, 12), (4, 14)])
+    );
+    for wrong in [
+        &[][..],
+        // Not on top, replaced, not aligned, behind, before.
+        &[0x1008, 0x1010],
+        &[0x1000, 0x1018],
+        &[0x1000, 0x1012],
+        &[0x1000, 0x1028],
+        &[0x1000, 0xff8],
+    ] {
+        assert_eq!(steps(wrong), None, "{wrong:x?}");
+    }
+}
+
+#[test]
+fn a_walk_has_the_caller_of_a_function_that_has_just_begun() {
+    let walked = |addresses: &[u64]| {
+        let mut raw = RawStack::new_zeroed();
+        (raw.tgid, raw.ip, raw.return_address) = (PID, 1, 2);
+        raw.count = u16::try_from(addresses.len()).unwrap();
+        raw.addresses[..addresses.len()].copy_from_slice(addresses);
+        let stack = Taken::default().walked(&raw);
+        assert!(!stack.is_complete);
+        let locations = stack.locations.iter();
+        locations
+            .map(|location| location.address)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(walked(&[]), [1, 2]);
+    assert_eq!(walked(&[1, 2, 3]), [1, 2, 3]);
+    assert_eq!(walked(&[1, 3]), [1, 2, 3]);
+    // A path that ends in the C library is complete.
+    let mut store = Taken::default();
+    let pid = std::process::id();
+    store.spaces.refresh(pid);
+    let here = (a_walk_has_the_caller_of_a_function_that_has_just_begun as fn()) as usize;
+    let mut raw = RawStack::new_zeroed();
+    (raw.tgid, raw.ip) = (pid, here as u64);
+    raw.return_address = (nix::libc::getpid as *const ()).addr() as u64 + 1;
+    let stack = store.walked(&raw);
+    assert!(stack.is_complete);
+    let [inner, outer] = [0, 1].map(|at| stack.locations[at]);
+    assert!(inner.module.is_some() && inner.module != outer.module);
+    raw.return_address = here as u64 + 1;
+    assert!(!store.walked(&raw).is_complete);
 }

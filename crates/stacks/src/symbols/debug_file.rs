@@ -125,4 +125,101 @@ mod tests {
             assert_eq!(name_of(path), None, "{path:?}");
         }
     }
+
+    #[test]
+    fn debug_files_of_distributions_are_found_by_build_id() {
+        let path = path_of(&[0xab, 0x01, 0xef]);
+        let expected = Path::new("/usr/lib/debug/.build-id/ab/01ef.debug");
+        assert_eq!(path.as_deref(), Some(expected));
+        assert_eq!(path_of(&[]), None);
+    }
+
+    use crate::elf::sample::ElfSample;
+    use std::fs;
+
+    fn sample(id: &[u8], section: &'static str, link: &[u8]) -> Vec<u8> {
+        let mut sample = ElfSample::default().code(0x1000, &[0xc3]);
+        if !id.is_empty() {
+            sample = sample.build_id(id);
+        }
+        sample.section(section, 0, link).bytes()
+    }
+
+    /// The file found by what is in `library`, beside which are files with these names and contents.
+    fn found(
+        library: &[u8],
+        others: &[(&str, &[u8])],
+        is_supplement: bool,
+    ) -> std::io::Result<Option<String>> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("libx.so");
+        fs::write(&path, library)?;
+        fs::create_dir(folder.path().join(".debug"))?;
+        for (name, bytes) in others {
+            fs::write(folder.path().join(name), bytes)?;
+        }
+        let (reader, opener) = (FileReader::default(), Opener::default());
+        let file = fs::File::open(&path)?;
+        let module = Module::of_file(path, file, &reader);
+        let search = DebugFileSearch {
+            module: &module,
+            reader: &reader,
+            opener: &opener,
+        };
+        let found = match is_supplement {
+            true => search.supplement(&module),
+            false => search.find(),
+        };
+        let inside = |found: Module| {
+            let inside = found.path.strip_prefix(folder.path());
+            inside.map(|path| path.to_string_lossy().into_owned()).ok()
+        };
+        Ok(found.and_then(inside))
+    }
+
+    #[test]
+    fn linked_debug_files_have_the_build_id_or_else_the_checksum() -> std::io::Result<()> {
+        let with = |id: &[u8]| sample(id, "a", &[1]);
+        let link = |checksum: u32| [b"libx.debug\0\0", &checksum.to_le_bytes()[..]].concat();
+        let plain = with(&[]);
+        let checksum = crc32fast::hash(&plain);
+        for (own, checksum, debug, is_found) in [
+            (&[][..], checksum, &plain, true),
+            (&[], checksum + 1, &plain, false),
+            (&[1; 8], checksum, &plain, true),
+            (&[1; 8], 0, &with(&[1; 8]), true),
+            (
+                &[1; 8],
+                crc32fast::hash(&with(&[2; 8])),
+                &with(&[2; 8]),
+                false,
+            ),
+            (&[], crc32fast::hash(b"text"), &b"text".to_vec(), false),
+        ] {
+            let library = sample(own, ".gnu_debuglink", &link(checksum));
+            for name in ["libx.debug", ".debug/libx.debug"] {
+                let expected = is_found.then(|| name.to_owned());
+                assert_eq!(found(&library, &[(name, debug)], false)?, expected);
+            }
+        }
+        let library = sample(&[], ".gnu_debuglink", &link(checksum));
+        let others = [
+            ("libx.debug", &with(&[3])[..]),
+            (".debug/libx.debug", &plain),
+        ];
+        let second = Some(".debug/libx.debug".to_owned());
+        assert_eq!(found(&library, &others, false)?, second);
+        Ok(())
+    }
+
+    #[test]
+    fn a_supplement_has_the_build_id_of_its_link() -> std::io::Result<()> {
+        let library = sample(&[], ".gnu_debugaltlink", b"common.dwz\0\x05\x06");
+        for (id, expected) in [(&[5, 6], Some("common.dwz".to_owned())), (&[5, 7], None)] {
+            let common = sample(id, "a", &[1]);
+            assert_eq!(found(&library, &[("common.dwz", &common)], true)?, expected);
+        }
+        assert_eq!(found(&sample(&[], "a", &[1]), &[], true)?, None);
+        Ok(())
+    }
 }

@@ -157,4 +157,25 @@ mod tests {
         assert!(begins.starts_with("a::f::<((((") && begins.ends_with("..."));
         assert_eq!(begins.len(), NAME_LIMIT);
     }
+
+    #[test]
+    fn names_of_just_the_limit_are_whole() {
+        for (mangled, name) in [
+            ("_Z6vecAddPKf", "vecAdd(float const*)"),
+            ("_RNvC6_123foo3bar", "123foo::bar"),
+            ("a_long_function", "a_long_function"),
+        ] {
+            let shorter = format!("{}...", &name[..name.len() - 4]);
+            assert_eq!(function_name(mangled, name.len()), name);
+            assert_eq!(function_name(mangled, name.len() - 1), shorter);
+        }
+        let mut text = Beginning::new(5);
+        assert!(text.write_str("abc").is_ok() && text.write_str("de").is_ok());
+        assert!(!text.is_cut && text.write_str("f").is_err());
+        assert!(text.write_str("").is_ok() && text.is_cut && text.text == "abcde");
+        let long = format!("_Z1f{}", "i".repeat(MANGLED_LIMIT));
+        assert!(cpp(&long, 10).is_none() && rust(&long, 10).is_none());
+        assert!(cpp(&long[..100], 1000).is_some() && cpp("__Z1fi", 10).is_some());
+        assert!(cpp("f", 10).is_none());
+    }
 }

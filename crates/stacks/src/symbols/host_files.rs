@@ -131,4 +131,66 @@ mod tests {
             assert_eq!(size, None);
         }
     }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn what_nobody_has_asked_for_is_closed_after_a_while() {
+        let mut files = HostFiles::default();
+        let pid = std::process::id();
+        files.size_of_variable(pid, "none");
+        files.close_unused();
+        assert!(files.program.is_some() && files.closed.is_some());
+        files.closed = Some(Instant::now() + HOUR);
+        files.close_unused();
+        assert!(files.program.is_some(), "it is too early");
+        files.closed = Instant::now().checked_sub(2 * CLOSE_EVERY);
+        files.close_unused();
+        assert!(files.program.is_none());
+        assert!(files.closed.unwrap().elapsed() < CLOSE_EVERY);
+    }
+
+    #[test]
+    fn files_are_those_of_the_last_process_until_it_is_forgotten() {
+        let mut files = HostFiles::default();
+        let pid = std::process::id();
+        files.size_of_variable(pid, "none");
+        our_own(&mut files).unwrap();
+        files.forget(pid ^ 1);
+        assert!(files.mapped.is_some() && files.program.is_some());
+        let number = |files: &HostFiles| files.program.as_ref().unwrap().1.number;
+        let first = number(&files);
+        files.size_of_variable(pid, "none");
+        assert_eq!(number(&files), first);
+        files.program.as_mut().unwrap().0 = pid ^ 1;
+        files.size_of_variable(pid, "none");
+        assert_ne!(number(&files), first);
+        files.forget(pid);
+        assert!(files.mapped.is_none() && files.program.is_none());
+    }
+
+    #[test]
+    fn a_snapshot_of_mappings_is_used_for_a_while() {
+        let mut files = HostFiles::default();
+        let pid = std::process::id();
+        our_own(&mut files).unwrap();
+        let read_at = |files: &mut HostFiles, of: u32, at: Instant, address: Option<u64>| {
+            let mapped = files.mapped.as_mut().unwrap();
+            (mapped.0, mapped.1) = (of, at);
+            match address {
+                Some(address) => assert!(files.kernel_at(pid, address).is_none()),
+                None => assert!(our_own(files).is_some()),
+            }
+            files.mapped.as_ref().unwrap().1
+        };
+        let later = Instant::now() + HOUR;
+        assert_eq!(read_at(&mut files, pid, later, None), later);
+        assert!(read_at(&mut files, pid ^ 1, later, None) < later);
+        assert!(
+            read_at(&mut files, pid, later, Some(1)) < later,
+            "it may be new"
+        );
+        let past = Instant::now().checked_sub(2 * MAPPED_FOR).unwrap();
+        assert!(read_at(&mut files, pid, past, None) > past);
+    }
 }

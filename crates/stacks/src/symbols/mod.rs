@@ -104,6 +104,10 @@ mod tests {
             ("void a::b<c::d, (e)1>::f<int>(g<h>)", "f"),
             ("void (anonymous namespace)::k<int>(int)", "k"),
             ("a::(anonymous namespace)::k(int)", "k"),
+            ("(anonymous namespace)::k(int)", "k"),
+            ("a::<lambda()>(int)", "<lambda()>"),
+            ("a<b<c> >::f<d>", "f"),
+            ("int f", "f"),
             (
                 "void at::native::vectorized<4, at::F<float>, std::array<char*, 2ul> >(int)",
                 "vectorized",

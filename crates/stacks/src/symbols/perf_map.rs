@@ -296,4 +296,59 @@ mod tests {
         // Maps already read stay in the cache.
         assert_eq!(maps.name(PID - limit, 0x1000).as_deref(), Some("a"));
     }
+
+    #[test]
+    fn lines_have_a_start_a_size_and_a_name() {
+        for (line, expected) in [
+            (&b"10 8 a b \n"[..], Some((0x10, 8, 105..108))),
+            (b"0xff 0x0 f\n", Some((0xff, 0, 109..110))),
+            (b"10 8 \n", None),
+            (b"10 8\n", None),
+            (b"10 x f\n", None),
+        ] {
+            let found = function(line, 100).map(|(start, f)| (start, f.size, f.name));
+            assert_eq!(found, expected, "{line:?}");
+        }
+        let one = map(b"1000 10 a\n2000 10 b\n");
+        assert_eq!(one.bytes(), one.text.capacity() as u64 + 2 * 48);
+        assert!(one.text.capacity() > 0);
+    }
+
+    #[test]
+    fn a_map_is_there_until_it_is_removed() {
+        let mut maps = PerfMaps::default();
+        assert!(!maps.keep(PID, None));
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"1000 10 a\n").unwrap();
+        assert!(maps.keep(PID, Some(file.reopen().unwrap())));
+        assert!(maps.keep(PID, None));
+        file.close().unwrap();
+        assert!(!maps.keep(PID, None));
+        assert_eq!(maps.name(PID, 0x1000).as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn a_full_map_is_read_no_further_and_a_whole_one_once() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"1000 10 a\n").unwrap();
+        let mut map = PerfMap::default();
+        map.read(&file);
+        map.read(&file);
+        assert!(map.begun.0.is_none() && !map.is_full && map.functions.len() == 1);
+        map.is_full = true;
+        file.write_all(b"2000 10 b\n").unwrap();
+        map.read(&file);
+        assert!(map.is_full && map.functions.len() == 1);
+        // One that was cut is read at once, and then seldom.
+        file.set_len(10).unwrap();
+        map = PerfMap::default();
+        map.read(&file);
+        for (length, count) in [(9, 0), (8, 0)] {
+            map.text.resize(10, b' ');
+            file.set_len(length).unwrap();
+            map.read(&file);
+            assert_eq!(map.functions.len(), count);
+            assert_eq!(map.text.is_empty(), length == 9);
+        }
+    }
 }

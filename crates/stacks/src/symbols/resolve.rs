@@ -321,29 +321,4 @@ fn jit_frame(name: String, address: u64) -> Frame {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn python_symbols_are_split_into_function_and_file() {
-        let named = |name: &str| {
-            let frame = jit_frame(name.to_owned(), 0x10);
-            (frame.function, frame.file, frame.language)
-        };
-        for (name, function, file) in [
-            ("py::step:/home/ada/train.py", "step", "/home/ada/train.py"),
-            (
-                "py::A.f.<locals>.<lambda>:/a:b.py",
-                "A.f.<locals>.<lambda>",
-                "/a:b.py",
-            ),
-            ("py::<module>:<string>", "<module>", "<string>"),
-        ] {
-            let expected = (function.to_owned(), Some(file.to_owned()), Language::Python);
-            assert_eq!(named(name), expected);
-        }
-        for name in ["py::cut", "LazyCompile:~f /a.js:1", "pypy"] {
-            assert_eq!(named(name), (name.to_owned(), None, Language::Native));
-        }
-    }
-}
+mod tests;

@@ -228,7 +228,7 @@ fn open_files(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuprobe_model::stack::Location;
+    use gpuprobe_model::stack::{Location, bare_frame};
 
     /// The symbol of address 0x1000, which is in no file.
     fn name(service: &mut Service) -> String {
@@ -261,5 +261,56 @@ mod tests {
         service.forget(pid);
         assert_eq!(name(&mut service), "of_its_successor");
         std::fs::remove_file(map)
+    }
+
+    #[test]
+    fn answers_are_outstanding_until_they_are_taken() -> std::io::Result<()> {
+        let mut service = Service::start(ReaderHost::default())?;
+        let pid = std::process::id();
+        let location = Location {
+            address: 0x1000,
+            module: None,
+            offset: 0,
+        };
+        let request = SymbolRequest {
+            pid,
+            location,
+            is_innermost: true,
+        };
+        let frame = bare_frame(&location);
+        for _ in 0..2 {
+            service.request_line(request, frame.clone(), None);
+        }
+        service.request([(request, None)]);
+        assert_eq!(service.outstanding(), 3);
+        assert_eq!(service.wait(Duration::from_secs(60)).len(), 3);
+        assert_eq!(service.outstanding(), 0);
+        assert!(service.wait(Duration::from_secs(60)).is_empty());
+        service.request_line(request, frame, None);
+        let mut polled = service.poll();
+        while polled.is_empty() {
+            thread::yield_now();
+            polled = service.poll();
+        }
+        assert_eq!((polled.len(), service.outstanding()), (1, 0));
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("a.py");
+        std::fs::write(&file, "first\nsecond\n")?;
+        let place = SourcePlace {
+            pid,
+            file: file.to_string_lossy().into_owned(),
+            line: 2,
+        };
+        service.request_excerpt(place.clone(), Arc::new(ProcessFiles::of(pid)?));
+        let excerpt = loop {
+            if let Some(excerpt) = service.excerpts().next() {
+                break excerpt;
+            }
+            thread::yield_now();
+        };
+        let lines = [(1, "first".to_owned()), (2, "second".to_owned())];
+        assert_eq!((excerpt.place, &excerpt.lines[..]), (place, &lines[..]));
+        assert!(ProcessFiles::of(pid)?.are_of_its_user(pid));
+        Ok(())
     }
 }

@@ -101,4 +101,47 @@ mod tests {
             assert_eq!(size(other, "table"), None, "{other}");
         }
     }
+
+    #[test]
+    fn variables_are_data_symbols_within_limits() {
+        use crate::elf::sample::{DATA, ElfSample, FUNCTION};
+        let symbols = [
+            ("first", 0x2000, 16, DATA),
+            ("_ZL6second", 0x2010, 32, DATA),
+            ("_ZTV5class", 0x2020, 24, DATA),
+            ("empty", 0x2030, 0, DATA),
+            ("function", 0x1000, 8, FUNCTION),
+        ];
+        let bytes = ElfSample::default()
+            .code(0x1000, &[0xc3; 64])
+            .symbols(false, &symbols)
+            .bytes();
+        let file = gpuprobe_os::bounded::file_of(&bytes).map(super::ElfFile::of);
+        let variables = file.map(|file| Variables::read(&file)).unwrap_or_default();
+        for (name, size) in [
+            ("first", Some(16)),
+            ("second", Some(32)),
+            ("_ZTV5class", None),
+            ("empty", None),
+            ("function", None),
+        ] {
+            assert_eq!(variables.size(name), size, "{name}");
+        }
+        let names = ["first", "_ZL6second", "second"].map(str::len);
+        assert_eq!(variables.names, names.iter().sum::<usize>());
+        assert!(variables.is_whole());
+        let long = |names| Variables {
+            names,
+            ..Variables::default()
+        };
+        assert!(long((16 << 20) - 1).is_whole() && !long(16 << 20).is_whole());
+        let names = (0..1u32 << 18).map(|n| (n.to_string().into(), 1));
+        let mut many = Variables {
+            sizes: names.collect(),
+            names: 1,
+        };
+        assert!(!many.is_whole());
+        many.sizes.remove("7");
+        assert!(many.is_whole());
+    }
 }

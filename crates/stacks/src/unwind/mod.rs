@@ -186,3 +186,6 @@ pub(crate) fn try_rule(rule: &UnwindRule) {
     let registers = Registers::new(copy.ip, copy.sp, copy.bp);
     let _ = rule.apply(&registers, &CopiedStack(&copy));
 }
+
+#[cfg(test)]
+mod tests;

@@ -297,3 +297,7 @@ impl UnwindRule {
 
 const _: () = assert!(X86_64::RSP.0 as usize == SP && X86_64::RBP.0 as usize == BP);
 const _: () = assert!(X86_64::RA.0 as usize == IP);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

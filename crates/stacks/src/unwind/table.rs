@@ -198,3 +198,110 @@ fn index(eh_frame: &[u8], bases: &BaseAddresses) -> Vec<(u64, usize)> {
     found.sort_unstable();
     found
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use object::elf::PT_GNU_EH_FRAME;
+
+    use super::*;
+    use crate::elf::sample::{ElfSample, eh_frame, eh_frame_of};
+
+    const TABLE: u64 = 0x9000;
+    const INDEX: u64 = 0xa000;
+
+    /// `.eh_frame_hdr` for functions whose entries have no instructions.
+    fn header(functions: &[(u64, u64)]) -> Vec<u8> {
+        let to_table = (TABLE as i32) - (INDEX as i32 + 4);
+        let mut bytes = vec![1, 0x1b, 0x03, 0x3b];
+        bytes.extend(to_table.to_le_bytes());
+        bytes.extend((functions.len() as u32).to_le_bytes());
+        for (n, (address, _)) in functions.iter().enumerate() {
+            let entry = TABLE as i32 + 24 + 28 * n as i32 - INDEX as i32;
+            let address = *address as i32 - INDEX as i32;
+            bytes.extend([address, entry].map(i32::to_le_bytes).concat());
+        }
+        bytes
+    }
+
+    const FUNCTIONS: [(u64, u64); 2] = [(0x1000, 0x10), (0x1020, 0x10)];
+
+    /// The function at these addresses, with an index of `header`, or none.
+    fn found(header: Option<&[u8]>, section: Option<&[u8]>) -> [Option<Range<u64>>; 4] {
+        let mut sample = ElfSample::default().code(0x1000, &[0xc3; 64]);
+        sample = sample.data(TABLE, &eh_frame(&FUNCTIONS));
+        if let Some(header) = header {
+            sample = sample.segment(PT_GNU_EH_FRAME.0, 4, INDEX, header);
+        }
+        if let Some(bytes) = section {
+            sample = sample.section(".eh_frame", TABLE, bytes);
+        }
+        let bytes = sample.bytes();
+        let headers = Headers::parse(&bytes).unwrap();
+        let tables = Tables::read(&headers, &bytes);
+        [0x1000, 0x100f, 0x1010, 0x1025].map(|at| tables.as_ref()?.function(&bytes, at))
+    }
+
+    #[test]
+    fn functions_are_found_by_the_index_or_in_the_section() {
+        let [first, second] = FUNCTIONS.map(|(start, size)| Some(start..start + size));
+        let all = [first.clone(), first.clone(), None, second];
+        let header = header(&FUNCTIONS);
+        assert_eq!(found(Some(&header), None), all);
+        assert_eq!(found(None, Some(&eh_frame(&FUNCTIONS))), all);
+        assert_eq!(found(Some(&header), Some(&eh_frame(&FUNCTIONS))), all);
+        let none = [const { None }; 4];
+        assert_eq!(found(None, None), none);
+        assert_eq!(found(None, Some(&eh_frame(&[]))), none);
+        // The section says where the table ends.
+        let short = &eh_frame(&FUNCTIONS)[..24 + 28];
+        let only_first = [first.clone(), first, None, None];
+        assert_eq!(found(Some(&header), Some(short)), only_first);
+        for (at, byte) in [(0, 2), (1, 0xff), (2, 0x0b), (3, 0xff)] {
+            let mut damaged = header.clone();
+            damaged[at] = byte;
+            assert_eq!(found(Some(&damaged), None), none, "{at}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_not_empty() {
+        assert_eq!(range(3, 4), Some(3..7));
+        assert_eq!(range(3, 1), Some(3..4));
+        assert_eq!([range(3, 0), range(u64::MAX, 1)], [None, None]);
+    }
+
+    #[test]
+    fn of_a_function_with_too_many_rows_one_is_given() {
+        let rows = |count: usize, address| {
+            // The next address, at which the CFA is at another offset.
+            let instructions = (1..count).flat_map(|n| [0x41, 0x0e, n as u8 % 100 + 8]);
+            let table = eh_frame_of(&[(0x1000, 4096, instructions.collect())]);
+            let sample = ElfSample::default().code(0x1000, &[0xc3; 4096]);
+            let bytes = sample.section(".eh_frame", TABLE, &table).bytes();
+            let tables = Tables::read(&Headers::parse(&bytes).unwrap(), &bytes).unwrap();
+            let rows = tables.rules(&bytes, address)?.rows;
+            Some(
+                rows.into_iter()
+                    .map(|row| row.addresses)
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(rows(1, 0x1000).as_deref(), Some(&[0x1000..0x2000][..]));
+        for (count, address, listed) in [
+            (512, 0x1000, 512),
+            (512, 0x1fff, 512),
+            (513, 0x1000, 512),
+            (513, 0x11ff, 512),
+            (513, 0x1200, 1),
+            (600, 0x1230, 1),
+        ] {
+            let rows = rows(count, address).unwrap();
+            assert_eq!(rows.len(), listed, "{count} {address:#x}");
+            assert!(rows.iter().any(|row| row.contains(&address)));
+        }
+        // An entry of 64 KiB is not read.
+        assert!(rows(20_000, 0x1000).is_some_and(|rows| rows.len() == 512));
+        assert!(rows(22_000, 0x1000).is_none());
+    }
+}

@@ -195,3 +195,53 @@ fn tables_are_bounded() {
     }
     assert_eq!(decoder.processes.len(), MAX_ENDED + 1);
 }
+
+#[test]
+fn the_state_of_some_ended_processes_is_kept() {
+    let mut decoder = BatchDecoder::default();
+    let bytes = kernels(monotonic(0), 0, false);
+    let most = u32::try_from(MAX_ENDED).unwrap();
+    for process in 0..=most {
+        let raw = RawBatch {
+            process,
+            ..raw(&bytes, 0)
+        };
+        decoder.decode(&raw, &bytes);
+    }
+    for process in [0, 99_999].into_iter().chain(1..most) {
+        decoder.end(process);
+    }
+    assert_eq!(
+        (decoder.processes.len(), decoder.ended.len()),
+        (MAX_ENDED + 1, MAX_ENDED)
+    );
+    decoder.end(most);
+    assert_eq!(
+        (decoder.processes.len(), decoder.ended.len()),
+        (MAX_ENDED, MAX_ENDED)
+    );
+    assert!(!decoder.processes.contains_key(&0));
+}
+
+#[test]
+fn only_the_last_batch_is_marked_so() {
+    let mut decoder = BatchDecoder::default();
+    for (flags, is_last) in [
+        (flags::MONOTONIC, false),
+        (flags::LAST, true),
+        (flags::LAST | flags::MONOTONIC, true),
+        (0, false),
+    ] {
+        let header = BatchHeader {
+            flags,
+            cupti_version: 26,
+            ..BatchHeader::default()
+        };
+        let batch = decode(&mut decoder, &kernels(header, 1, false), 0);
+        assert_eq!((batch.is_last, batch.cupti_version), (is_last, 26));
+        assert_eq!(batch.activities[0].start_ns(), Some(1000));
+    }
+    let mut untimed = decode(&mut decoder, &kernels(monotonic(4), 1, false), 0).activities;
+    untimed[0].record.map_times(|_| 0);
+    assert_eq!(untimed[0].start_ns(), None);
+}

@@ -155,3 +155,72 @@ pub(in crate::python) fn of_debug_offsets(bytes: &[u8]) -> Option<InterpreterLay
         next_thread: offsets.thread[2],
     })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Words of a version in which the first of each group is at these indices, each offset 100 more than its
+    /// index.
+    fn stated(version: u64, is_free_threaded: u64, object: usize, count: u64) -> Vec<u8> {
+        let mut words: Vec<u64> = (100..100 + count).collect();
+        words[object + 1] = 3;
+        words.splice(0..0, [version, is_free_threaded]);
+        let bytes = words.into_iter().flat_map(u64::to_le_bytes);
+        COOKIE.iter().copied().chain(bytes).collect()
+    }
+
+    #[test]
+    fn each_offset_is_that_of_its_member() {
+        for (version, free, key, [thread, frame, code, object, bytes, text]) in [
+            (0x030d_00f0, 0, 2160, [16, 25, 31, 41, 61, 64]),
+            (0x030d_00f0, 1, 2160, [16, 25, 31, 41, 61, 64]),
+            (0x030e_00f0, 0, 2336, [19, 28, 36, 47, 71, 74]),
+            (0x030e_00f0, 1, 2336, [19, 28, 36, 47, 71, 74]),
+        ] {
+            let count = text + 4;
+            let stated = stated(version, free, usize::from(object), u64::from(count));
+            let layout = of_debug_offsets(&stated).unwrap();
+            let is_3_14 = version >> 16 == 0x30e;
+            let has_copies = is_3_14 && free == 1;
+            assert_eq!(layout.version.is_free_threaded, free == 1);
+            let at = |word: u16| 100 + word;
+            let raw = RawPython {
+                key,
+                thread_id: at(thread + 5),
+                current: at(thread + 4),
+                frame_bytes: at(frame + 5) / 8 * 8 + 8,
+                code: at(frame + 2),
+                previous: at(frame + 1),
+                instruction: at(frame + 3),
+                entry: at(frame + 5),
+                object_type: 3,
+                first_line: at(code + 5),
+                version: at(code + 5) + 24,
+                file: at(code + 1),
+                name: at(code + 3),
+                line_table: at(code + 4),
+                instructions: at(code + 9),
+                first_traceable: at(code + 9) - if has_copies { 24 } else { 16 },
+                text_length: at(text + 2),
+                text_state: at(text + 1),
+                text_ascii: at(text + 3),
+                text_wide: at(text + 3) + 16,
+                bytes_size: at(bytes + 1),
+                bytes_data: at(bytes + 2),
+                text_kind_shift: if has_copies { 8 } else { 2 },
+                tag_mask: if is_3_14 { 3 } else { 0 },
+                code_bytes: at(code + 5) + 8 - 3,
+                thread_bytes: 9,
+                ..COMMON
+            };
+            assert_eq!(layout.raw, raw, "{version:#x} {free}");
+            assert_eq!((layout.interpreters, layout.threads), (102, 106));
+            let of_thread = (layout.native_thread_id, layout.next_thread);
+            let expected = (Some(at(thread + 6).into()), at(thread + 2).into());
+            assert_eq!(of_thread, expected);
+            assert_eq!(of_debug_offsets(&stated[..stated.len() - 1]), None);
+        }
+    }
+}

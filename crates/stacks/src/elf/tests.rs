@@ -1,0 +1,188 @@
+use super::*;
+use sample::{DATA, ElfSample, FUNCTION};
+
+/// A header of the length of a 32-bit one.
+fn header(class: u8, machine: u16) -> Vec<u8> {
+    let mut bytes = vec![0x7f, b'E', b'L', b'F', class, 1, 1];
+    bytes.resize(16, 0);
+    bytes.extend([3, 0]);
+    bytes.extend(machine.to_le_bytes());
+    bytes.resize(52, 0);
+    bytes
+}
+
+#[test]
+fn programs_for_other_machines_are_rejected() {
+    let refused = |bytes: &[u8]| Headers::parse(bytes).unwrap_err();
+    assert_eq!(refused(&header(1, 3)), Refusal::Is32Bit);
+    // x32: 64-bit instructions with 32-bit addresses.
+    assert_eq!(refused(&header(1, 62)), Refusal::Is32Bit);
+    assert_eq!(refused(&header(2, 183)), Refusal::OtherMachine(183));
+    assert!(matches!(refused(&header(2, 62)), Refusal::Damaged(_)));
+    assert!(matches!(refused(b"#!/bin/sh"), Refusal::Damaged(_)));
+    assert!(matches!(refused(b""), Refusal::Damaged(_)));
+    assert!(Refusal::Is32Bit.to_string().contains("32 bits"));
+}
+
+#[test]
+fn headers_have_segments_sections_and_the_build_id() {
+    let bytes = ElfSample::default()
+        .segment(
+            elf::PT_NOTE.0,
+            0,
+            0,
+            b"\x04\0\0\0\x01\0\0\0\x01\0\0\0GNU\0a\0\0\0\x04\0\0\0\x01\0\0\0\x03\0\0\0ABC\0a\0\0\0",
+        )
+        .build_id(b"twenty bytes of hash")
+        .code(0x1000, &[0xc3; 64])
+        .data(0x2000, &[1; 32])
+        .segment(elf::PT_GNU_EH_FRAME.0, 4, 0x3000, &[7; 16])
+        .section(".text", 0x1000, &[1, 2, 3])
+        .symbols(true, &[("a", 0x1000, 8, FUNCTION)])
+        .symbols(false, &[("a", 0x1000, 8, FUNCTION), ("b", 0x2000, 8, DATA)])
+        .bytes();
+    let headers = Headers::parse(&bytes).unwrap();
+    assert_eq!(
+        headers.build_id.as_deref(),
+        Some(&b"twenty bytes of hash"[..])
+    );
+    let places: Vec<_> = headers
+        .segments
+        .0
+        .iter()
+        .map(|s| (s.address, s.file_size))
+        .collect();
+    assert_eq!(places, [(0x1000, 64), (0x2000, 32)]);
+    let code: Vec<_> = headers.segments.code().map(|s| s.address).collect();
+    assert_eq!(code, [0x1000]);
+    assert_eq!(headers.eh_frame_hdr.as_ref().unwrap().address, 0x3000);
+    let text = headers.section(".text").unwrap();
+    assert_eq!(
+        (text.address, text.size, text.kind),
+        (0x1000, 3, elf::SHT_PROGBITS.0)
+    );
+    assert!(headers.section(".data").is_none());
+    assert_eq!(headers.symbol_bytes(), 24 * (2 + 3));
+    assert_eq!(headers.size(), 2 * size_of::<LoadSegment>() + 20);
+    assert!(headers.are_sane());
+    let image = ElfImage::parse(&bytes).unwrap();
+    assert_eq!(image.bytes(0x2010, 100), Some(&[1; 16][..]));
+    assert_eq!(image.bytes(0x2010, 3), Some(&[1; 3][..]));
+    assert_eq!(image.bytes(0x2020, 3), None);
+}
+
+#[test]
+fn symbol_tables_are_known_by_name_or_type() {
+    let section = |name: &str, kind: u32, size| Section {
+        name: name.to_owned(),
+        kind,
+        flags: 0,
+        address: 0,
+        offset: 0,
+        size,
+    };
+    let headers = Headers {
+        sections: vec![
+            section(".symtab", 0, 1),
+            section(".dynsym", 0, 10),
+            section("a", elf::SHT_SYMTAB.0, 100),
+            section("b", elf::SHT_DYNSYM.0, 1000),
+            section(".strtab", elf::SHT_STRTAB.0, 10_000),
+        ],
+        ..Headers::default()
+    };
+    assert_eq!(headers.symbol_bytes(), 1111);
+}
+
+#[test]
+fn addresses_and_offsets_are_of_the_same_segment() {
+    let segment = |is_executable, offset, address, file_size| LoadSegment {
+        is_executable,
+        offset,
+        address,
+        file_size,
+    };
+    // The last page of the first is the first of the second.
+    let segments = Segments(vec![
+        segment(false, 0, 0x1000, 0x180),
+        segment(true, 0x100, 0x5100, 0x100),
+        segment(false, 0x300, 0x7000, 0),
+    ]);
+    for (offset, address) in [
+        (0, Some(0x1000)),
+        (0xff, Some(0x10ff)),
+        (0x100, Some(0x5100)),
+        (0x1ff, Some(0x51ff)),
+        (0x200, None),
+        (0x300, None),
+    ] {
+        assert_eq!(segments.address_of(offset), address, "{offset:#x}");
+    }
+    for (address, place) in [
+        (0xfff, None),
+        (0x1000, Some((0, 0x180))),
+        (0x117f, Some((0x17f, 1))),
+        (0x1180, None),
+        (0x5180, Some((0x180, 0x80))),
+        (0x7000, None),
+    ] {
+        assert_eq!(segments.offset_of(address), place, "{address:#x}");
+    }
+}
+
+#[test]
+fn build_ids_have_a_sane_length() {
+    let id = |id: &[u8]| {
+        let bytes = ElfSample::default().code(1, &[0]).build_id(id).bytes();
+        Headers::parse(&bytes).unwrap().build_id
+    };
+    assert_eq!(id(&[]), None);
+    assert_eq!(id(&[5]), Some(vec![5]));
+    assert_eq!(id(&[5; ID_LIMIT]), Some(vec![5; ID_LIMIT]));
+    assert_eq!(id(&[5; ID_LIMIT + 1]), None);
+    let segments = |count| {
+        let bytes = ElfSample::default().code(1, &[0]).bytes();
+        let one = Headers::parse(&bytes).unwrap();
+        let all = vec![one.segments.0[0].clone(); count];
+        Headers {
+            segments: Segments(all),
+            ..one
+        }
+    };
+    assert!(segments(SEGMENTS_LIMIT).are_sane());
+    assert!(!segments(SEGMENTS_LIMIT + 1).are_sane());
+    assert_eq!(SEGMENTS_LIMIT, 1170);
+    let with = |build_id| Headers {
+        build_id: Some(build_id),
+        ..Headers::default()
+    };
+    assert!(!with(Vec::new()).are_sane() && !with(vec![0; ID_LIMIT + 1]).are_sane());
+    assert!(with(vec![0; ID_LIMIT]).are_sane());
+}
+
+#[test]
+fn damaged_headers_are_refused() {
+    let good = ElfSample::default()
+        .code(1, &[0])
+        .section("a", 0, &[1])
+        .bytes();
+    let change = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        Headers::parse(&bytes).map(|headers| headers.sections.len())
+    };
+    assert_eq!(change(0, 0x7f), Ok(3));
+    let no_header = Refusal::Damaged("no ELF header".into());
+    assert_eq!(change(3, 0), Err(no_header));
+    let no_class = Refusal::Damaged("of no known class".into());
+    // Class and byte order.
+    assert_eq!(
+        [change(4, 3), change(5, 2)],
+        [Err(no_class.clone()), Err(no_class)]
+    );
+    assert!(change(56, 0).is_err(), "without program headers");
+    // Without sections, and without their names.
+    assert_eq!([change(60, 0), change(62, 9)], [Ok(0), Ok(0)]);
+    let other = Refusal::OtherMachine(183).to_string();
+    assert_eq!(other, "it is for another machine (e_machine 183)");
+}

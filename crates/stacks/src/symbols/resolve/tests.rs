@@ -1,0 +1,151 @@
+use super::*;
+
+#[test]
+fn python_symbols_are_split_into_function_and_file() {
+    let named = |name: &str| {
+        let frame = jit_frame(name.to_owned(), 0x10);
+        (frame.function, frame.file, frame.language)
+    };
+    for (name, function, file) in [
+        ("py::step:/home/ada/train.py", "step", "/home/ada/train.py"),
+        (
+            "py::A.f.<locals>.<lambda>:/a:b.py",
+            "A.f.<locals>.<lambda>",
+            "/a:b.py",
+        ),
+        ("py::<module>:<string>", "<module>", "<string>"),
+    ] {
+        let expected = (function.to_owned(), Some(file.to_owned()), Language::Python);
+        assert_eq!(named(name), expected);
+    }
+    for name in ["py::cut", "LazyCompile:~f /a.js:1", "pypy"] {
+        assert_eq!(named(name), (name.to_owned(), None, Language::Native));
+    }
+}
+
+use crate::elf::sample::{ElfSample, FUNCTION};
+
+const PID: u32 = u32::MAX - 30;
+
+fn symbolizer() -> Symbolizer {
+    Symbolizer::new(FileReader::default(), Opener::default())
+}
+
+fn module(reader: &FileReader) -> Option<Arc<Module>> {
+    let sample = ElfSample::default()
+        .code(0x1000, &[0xc3; 64])
+        .symbols(false, &[("f", 0x1000, 16, FUNCTION)]);
+    let file = gpuprobe_os::bounded::file_of(&sample.bytes()).ok()?;
+    Some(Arc::new(Module::of_file("/x/libx.so".into(), file, reader)))
+}
+
+#[test]
+fn names_of_places_are_kept_up_to_a_limit() -> Result<(), &'static str> {
+    let mut symbolizer = symbolizer();
+    let module = module(&symbolizer.reader).ok_or("no module")?;
+    let segments = module.headers().map_err(|_| "no headers")?.segments.clone();
+    let (begin, _) = segments.offset_of(0x1000).ok_or("no code")?;
+    let name = |symbolizer: &mut Symbolizer, at: u64, is_innermost| {
+        let location = Location {
+            address: at,
+            module: Some(module.id),
+            offset: begin + at,
+        };
+        let request = SymbolRequest {
+            pid: PID,
+            location,
+            is_innermost,
+        };
+        let answer = symbolizer.answer(request);
+        assert_eq!((answer.request, answer.frames.len()), (request, 1));
+        answer.frames[0].function.clone()
+    };
+    assert_eq!(name(&mut symbolizer, 0x20, true), "0x20");
+    symbolizer.open(&module);
+    symbolizer.open(&module);
+    // A caller's is the byte before; the address is that of the return.
+    for (at, is_innermost, expected, count) in [
+        (0x20, true, "libx.so+0x1020", 1),
+        (0x20, true, "libx.so+0x1020", 1),
+        (0x21, false, "libx.so+0x1020", 1),
+        (0x23, false, "libx.so+0x1023", 2),
+    ] {
+        assert_eq!(name(&mut symbolizer, at, is_innermost), expected);
+        assert_eq!(symbolizer.cache.len(), count);
+    }
+    let one = size_of::<SymbolName>() + "libx.so+0x1020".len();
+    assert_eq!(symbolizer.bytes, 2 * one);
+    symbolizer.bytes = CACHE_BYTES - 1;
+    name(&mut symbolizer, 0x25, true);
+    assert_eq!(symbolizer.cache.len(), 3);
+    name(&mut symbolizer, 0x26, true);
+    assert_eq!((symbolizer.cache.len(), symbolizer.bytes), (1, one));
+    symbolizer.close(module.id);
+    assert_eq!(name(&mut symbolizer, 0x27, true), "0x27");
+    let with_file = SymbolName {
+        function: "f".into(),
+        file: Some("a.c".into()),
+        line: None,
+        inlined: false,
+    };
+    assert_eq!(bytes_of(&with_file), size_of::<SymbolName>() + 4);
+    Ok(())
+}
+
+#[test]
+fn a_map_is_looked_for_seldom() {
+    let mut symbolizer = symbolizer();
+    assert!(!symbolizer.look_for_map(PID));
+    let hour = Duration::from_secs(3600);
+    let later = Instant::now() + hour;
+    symbolizer.looked_for.insert(PID, later);
+    assert!(!symbolizer.look_for_map(PID));
+    assert_eq!(symbolizer.looked_for[&PID], later);
+    let past = Instant::now().checked_sub(2 * PAUSE).unwrap_or(later);
+    symbolizer.looked_for.insert(PID, past);
+    symbolizer.look_for_map(PID);
+    assert!(symbolizer.looked_for[&PID] > past);
+    let limit = u32::try_from(LOOKED_LIMIT).unwrap_or(0);
+    symbolizer.looked_for = (1..limit).map(|pid| (pid, later)).collect();
+    symbolizer.look_for_map(PID);
+    assert_eq!(symbolizer.looked_for.len(), LOOKED_LIMIT);
+    symbolizer.look_for_map(PID - 1);
+    assert_eq!(symbolizer.looked_for.len(), 1);
+    symbolizer.forget(PID - 1);
+    assert!(symbolizer.looked_for.is_empty());
+}
+
+#[test]
+fn a_map_that_is_there_is_replaced_by_another_file_only() -> std::io::Result<()> {
+    use std::io::Write;
+    let mut symbolizer = symbolizer();
+    let mut files = [tempfile::tempfile()?, tempfile::tempfile()?];
+    for (file, name) in files.iter_mut().zip(["first", "second"]) {
+        file.write_all(format!("1000 10 {name}\n").as_bytes())?;
+    }
+    let number = |symbolizer: &mut Symbolizer, file: &File| {
+        let file = file.try_clone();
+        file.into_iter()
+            .for_each(|file| symbolizer.keep_perf_map(PID, file));
+        symbolizer.maps.get(&PID).map(|map| map.number)
+    };
+    let first = number(&mut symbolizer, &files[0]);
+    assert!(first.is_some() && symbolizer.given.contains(&PID));
+    assert_eq!(number(&mut symbolizer, &files[0]), first);
+    assert_eq!(symbolizer.jit_symbol(PID, 0x1000).as_deref(), Some("first"));
+    let frame = symbolizer.without_module(PID, 0x1010, 1);
+    assert_eq!((frame.function.as_str(), frame.address), ("first", 0x1010));
+    assert_ne!(number(&mut symbolizer, &files[1]), first);
+    assert_eq!(
+        symbolizer.jit_symbol(PID, 0x1000).as_deref(),
+        Some("second")
+    );
+    // A reader that was started anew has none.
+    symbolizer.generation += 1;
+    symbolizer.given.insert(7);
+    assert!(symbolizer.jit_symbol(PID, 0x1000).is_some());
+    assert!(!symbolizer.given.contains(&7));
+    symbolizer.forget(PID);
+    assert!(symbolizer.jit_symbol(PID, 0x1000).is_none() && symbolizer.given.is_empty());
+    Ok(())
+}
