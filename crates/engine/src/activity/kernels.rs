@@ -153,7 +153,7 @@ mod tests {
         let (first, second): (Arc<str>, Arc<str>) = ("_Z1av".into(), "_Z1av".into());
         for name in [&first, &second, &first] {
             kernels.add(Some(name), 10, 12, |kernel| {
-                kernel.registers_per_thread += 1
+                kernel.registers_per_thread += 1;
             });
         }
         kernels.add(None, 10, 17, |_| {});

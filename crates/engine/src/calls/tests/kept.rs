@@ -1,4 +1,4 @@
-//! What is kept of a process, in units of about 64 bytes.
+//! Size of a process, in units of about 64 bytes.
 
 use super::{Program, detail, values};
 

@@ -17,7 +17,7 @@ impl Program {
 
     fn allocate_from(&mut self, address: u64, pool: u64) {
         self.call("cuMemAllocFromPoolAsync", address, |call| {
-            values(call, &[pool])
+            values(call, &[pool]);
         });
     }
 
@@ -138,7 +138,7 @@ fn calls_on_pools_are_noted() {
 fn a_device_allocates_from_its_current_pool() {
     let mut program = Program::new();
     program.call("cuDeviceGetDefaultMemPool", 0x80, |call| {
-        call.size_bytes = 0
+        call.size_bytes = 0;
     });
     program.call("cudaMallocAsync", 0x1000, |_| {});
     program.call("cuMemPoolCreate", 0x90, |call| call.size_bytes = 1);
@@ -167,7 +167,7 @@ fn a_launched_graph_allocates_and_frees_memory() {
     assert_eq!(program.live(), [(0x1000, 100), (0x2000, 2000)]);
     assert_eq!(program.at(0x1000).kind(), MemoryKind::Graph);
     program.call("cuGraphAddMemFreeNode", 0xb, |call| {
-        detail(call).stream = 0x1000
+        detail(call).stream = 0x1000;
     });
     program.launch(0xb, 0xf);
     assert_eq!(program.live(), [(0x2000, 2000)]);

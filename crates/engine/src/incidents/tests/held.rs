@@ -1,4 +1,4 @@
-//! What a process, and others on the same GPU, held when a request failed.
+//! Memory that a process, and others on the same GPU, held when a request failed.
 
 use super::super::held::MAX_SITES;
 use super::*;

@@ -49,6 +49,9 @@ fn sums_are_those_of_its_chunks_and_of_the_memory_around_them() {
     program.chunk(0x10_0000, 0x100, false);
     assert_eq!(sums(program.allocator()), [0x100, 0x1000, 0x100, 0x1000]);
     assert!(program.allocator().since_start);
+    // Behind memory that is known.
+    program.chunk(0x10_1000, 64, false);
+    assert_eq!(program.allocator().allocations, 1);
     program.chunk(0x10_0fff, 1, false);
     program.chunk(0x20_1000, 0x200, false);
     assert_eq!(sums(program.allocator()), [0x301, 0x3000, 0x301, 0x3000]);

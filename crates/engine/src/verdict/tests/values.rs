@@ -4,7 +4,7 @@ use super::*;
 
 const BEGIN_NS: u64 = 100 * SECOND_NS;
 
-/// What is left in each window of so many seconds, of 1000 bytes each; the first was allocated after
+/// Memory that is left in each window of so many seconds, of 1000 bytes each; the first was allocated after
 /// `born_s`, the last a second before the end.
 fn shape(seconds: u64, left: &[u64], born_s: u64) -> SeriesShape {
     let zeros = vec![0; left.len()];
