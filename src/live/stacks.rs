@@ -262,10 +262,7 @@ impl StackState {
 
     /// Requests the frames at these locations, unless that was done.
     pub(super) fn want(&mut self, locations: impl Iterator<Item = (u32, Location, bool)>) {
-        let most_bytes = match self.room {
-            MemoryRoom::Ample => MAX_BYTES,
-            MemoryRoom::Little | MemoryRoom::None => MAX_BYTES / MemoryRoom::LITTLE,
-        };
+        let most_bytes = self.room.of_all(MAX_BYTES);
         if self.asked.len() > MAX_FRAMES || self.frames.bytes() > most_bytes {
             tracing::debug!("frame cache cleared: the limit is reached");
             self.asked.clear();

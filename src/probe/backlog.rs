@@ -9,9 +9,8 @@ use zerocopy::FromBytes;
 
 use super::ring::{Progress, Ring};
 
-/// Bytes of waiting call stacks beyond which the rest stays in the ring, and where there is little room.
+/// Bytes of waiting call stacks beyond which the rest stays in the ring.
 const MAX_BYTES: usize = 96 << 20;
-const FEW_BYTES: usize = 4 << 20;
 
 /// Call stacks between their ring and their consumer, oldest first.
 ///
@@ -29,11 +28,7 @@ impl StackBacklog {
     /// written, and `OutOfTime` if there are more.
     pub(super) fn fill(&mut self, ring: &mut Ring) -> Result<Progress> {
         let end = ring.end();
-        let most = match self.room {
-            MemoryRoom::Ample => MAX_BYTES,
-            MemoryRoom::Little | MemoryRoom::None => FEW_BYTES,
-        };
-        let room = most.saturating_sub(self.bytes);
+        let room = self.room.of_all(MAX_BYTES).saturating_sub(self.bytes);
         let until = end.min(ring.position().saturating_add(room as u64));
         let mut keep = |bytes: &[u8]| self.push(bytes);
         let progress = ring.read_to(until, &mut keep, None)?;

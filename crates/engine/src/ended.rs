@@ -128,10 +128,7 @@ impl EndedProcesses {
         if self.allocations > MAX_ENDED_ALLOCATIONS {
             self.forget_large(MAX_ENDED_ALLOCATIONS);
         }
-        let most_units = match self.room {
-            MemoryRoom::Ample => MAX_ENDED_UNITS,
-            MemoryRoom::Little | MemoryRoom::None => MAX_ENDED_UNITS / MemoryRoom::LITTLE,
-        };
+        let most_units = self.room.of_all(MAX_ENDED_UNITS);
         if self.units > most_units {
             self.forget_small(most_units);
         }

@@ -18,6 +18,14 @@ impl MemoryRoom {
     /// The part of a limit up to which a user has room where there is little.
     pub const LITTLE: usize = 64;
 
+    /// What is left of `limit` for all users, where it is not divided among them.
+    pub fn of_all(self, limit: usize) -> usize {
+        match self {
+            Self::Ample => limit,
+            Self::Little | Self::None => limit / Self::LITTLE,
+        }
+    }
+
     /// Share of a user in `limit`.
     pub fn of_user(self, limit: usize) -> usize {
         match self {

@@ -75,10 +75,7 @@ impl Modules {
 
     /// From now on there is so much room.
     pub(super) fn set_room(&mut self, room: MemoryRoom) {
-        self.may_take = match room {
-            MemoryRoom::Ample => BYTES_LIMIT,
-            MemoryRoom::Little | MemoryRoom::None => BYTES_LIMIT / MemoryRoom::LITTLE,
-        };
+        self.may_take = room.of_all(BYTES_LIMIT);
     }
 
     /// Reader of the files of the modules.

@@ -27,9 +27,8 @@ impl TextTable {
     pub(super) fn add_text(&mut self, id: u32, item: &BatchItem<'_>, room: MemoryRoom) {
         let bytes = self.bytes.saturating_add(item.text.len());
         let most = match room {
-            MemoryRoom::Ample => MAX_TEXT_BYTES,
-            MemoryRoom::Little => MAX_TEXT_BYTES / MemoryRoom::LITTLE,
             MemoryRoom::None => 0,
+            room => room.of_all(MAX_TEXT_BYTES),
         };
         if id == 0 || id > MAX_TEXTS || bytes > most {
             return;
