@@ -55,9 +55,12 @@ fn events(process: i64, events: &[(i64, i64)]) -> String {
     format!("INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES {rows};")
 }
 
-/// Calls: start, end, class, thread of process 7, correlation id, function, chain and result.
-fn calls(calls: &[(i64, i64, i64, i64, i64, i64, &str, i64)]) -> String {
-    let row = |call: &(i64, i64, i64, i64, i64, i64, &str, i64)| {
+/// A call: start, end, class, thread of process 7, correlation id, function, chain and result.
+type SampleCall = (i64, i64, i64, i64, i64, i64, &'static str, i64);
+
+/// The statements that add these calls.
+fn calls(calls: &[SampleCall]) -> String {
+    let row = |call: &SampleCall| {
         let (start, end, class, thread, correlation, name, chain, result) = call;
         let thread = P | thread;
         format!("({start}, {end}, {class}, {thread}, {correlation}, {name}, {chain}, {result})")
