@@ -230,7 +230,7 @@ mod tests {
         let facts = reader.facts(std::process::id(), uid, &["PATH", "no such variable"], &[]);
         let own = std::fs::read("/proc/self/cmdline").unwrap();
         assert!(!facts.command_line.is_empty() && own.starts_with(&facts.command_line));
-        let path = std::env::var_os("PATH").map(|path| path.into_encoded_bytes());
+        let path = std::env::var_os("PATH").map(std::ffi::OsString::into_encoded_bytes);
         assert_eq!(facts.variables, [path, None]);
         let none = reader.facts(u32::MAX - 3, uid, &["PATH"], &[]);
         assert!(none.command_line.is_empty());
