@@ -84,3 +84,46 @@ impl LogBatch {
             + self.elsewhere
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
+
+    #[test]
+    fn a_batch_is_as_large_as_its_steps() {
+        let mut batch = LogBatch::default();
+        assert!(batch.is_empty() && batch.bytes() == 0);
+        batch.log.extend(b"abc");
+        assert!(!batch.is_empty() && batch.bytes() == 3);
+        let activity = Activity {
+            pid: 1,
+            record: ActivityRecord::Kernel(gpuprobe_wire::Kernel::default()),
+            name: None,
+            qualifier: None,
+        };
+        for count in 1..=2 {
+            let event = Event::Activity(ActivityBatch {
+                pid: 1,
+                process: 1,
+                cupti_version: 0,
+                is_last: false,
+                activities: vec![activity.clone(); 3],
+            });
+            batch.event(event, &mut Vec::new());
+            let one = size_of::<LogStep>() + 3 * size_of::<Activity>();
+            assert_eq!(
+                (batch.records, batch.bytes()),
+                (count, 3 + count as usize * one)
+            );
+        }
+        let before = batch.bytes();
+        batch.counted(Vec::new());
+        assert_eq!(batch.bytes(), before + size_of::<LogStep>());
+        let next = LogBatch::after(&batch);
+        assert!(next.is_empty() && next.log.capacity() >= 2 * LOG_BYTES);
+        assert!(next.steps.capacity() >= 3 && next.bytes() == 0);
+        batch.log.clear();
+        assert!(!batch.is_empty());
+    }
+}

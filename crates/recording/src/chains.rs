@@ -281,3 +281,7 @@ fn chain_offset(database: &Database) -> Result<i64> {
     let shifted = referred.0 == 0 && referred.1.checked_add(1) == Some(ends.1);
     Ok(i64::from(shifted))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

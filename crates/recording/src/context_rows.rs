@@ -54,3 +54,37 @@ pub fn by_process(database: &Database) -> Result<HashMap<u32, Vec<ContextChange>
     }
     Ok(found)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::sample::database;
+
+    #[test]
+    fn contexts_are_created_and_destroyed_in_the_order_of_time() {
+        let process = ids::global_pid(999);
+        let made = ids::context_id(0, 3);
+        let rows = format!(
+            "CREATE TABLE GPUPROBE_CONTEXTS (globalPid, device, contextId, t0, t1);
+            INSERT INTO GPUPROBE_CONTEXTS VALUES ({process}, 0, {made}, 20, 30),
+                ({process}, 1, 2, 10, 20), ({process}, NULL, NULL, NULL, 5), (NULL, 0, 1, 1, 2);"
+        );
+        let found = by_process(&database(&rows)).unwrap();
+        let change = |time_ns, device, number, creates| ContextChange {
+            time_ns,
+            device,
+            number,
+            creates,
+        };
+        let expected = [
+            change(5, None, CONTEXT_UNKNOWN, false),
+            change(10, Some(1), CONTEXT_UNKNOWN, true),
+            change(20, Some(0), 3, true),
+            change(20, Some(1), CONTEXT_UNKNOWN, false),
+            change(30, Some(0), 3, false),
+        ];
+        assert_eq!((found.len(), &found[&999][..]), (1, &expected[..]));
+        assert!(by_process(&database("")).unwrap().is_empty());
+    }
+}

@@ -385,3 +385,7 @@ fn bytes(path: &Path) -> u64 {
     let sizes = [path, &log_of(path)].map(|path| fs::metadata(path).map_or(0, |file| file.len()));
     sizes.iter().fold(0, |sum, size| sum.saturating_add(*size))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -19,6 +19,9 @@ mod opening;
 pub mod player;
 mod recorder;
 pub mod row;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod sample;
 pub mod session;
 pub mod tap;
 mod writer;

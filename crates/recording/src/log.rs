@@ -250,6 +250,47 @@ mod tests {
         assert_eq!(entries(&log).count(), 1);
     }
 
+    #[test]
+    fn a_row_is_where_the_kind_of_record_has_it() {
+        for (kind, offset) in [
+            (record::CALL, Some(2)),
+            (record::DETAIL, Some(2)),
+            (record::NAMED, Some(2)),
+            (record::COPY, Some(2)),
+            (record::TENSOR, Some(2)),
+            (record::KERNEL, Some(20)),
+            (record::LAUNCH, Some(28)),
+            (record::PROCESS, None),
+            (record::BATCH, None),
+        ] {
+            let mut bytes = [0; 200];
+            bytes[..2].copy_from_slice(&kind.to_ne_bytes());
+            assert_eq!(row_offset(&bytes), offset, "{kind}");
+            if let Some(offset) = offset {
+                assert_eq!(row_offset(&bytes[..offset + 2]), Some(offset));
+                assert_eq!(row_offset(&bytes[..offset + 1]), None);
+            }
+        }
+        assert_eq!(row_offset(&[1]), None);
+    }
+
+    #[test]
+    fn answers_are_notes_for_the_next_record() {
+        for (note, is_answer) in [
+            (Note::Identity(1, Identity::default()), true),
+            (Note::KernelAt(1, 2, None), true),
+            (Note::VariableSize(1, "a".to_owned(), None), true),
+            (Note::OnDevice(1, 2, None), true),
+            (Note::Vanished(1), false),
+            (Note::Dropped(1), false),
+            (Note::Used(1, 2, 3), false),
+        ] {
+            assert_eq!(note.is_answer(), is_answer, "{note:?}");
+        }
+        let expected = "call 64 detail 152 task 64 kernel 56 copy 64 launch 88 batch gpuact01";
+        assert_eq!(layout(), expected);
+    }
+
     proptest::proptest! {
         #[test]
         fn never_panics(bytes in proptest::collection::vec(0u8.., 0..64)) {

@@ -266,3 +266,7 @@ impl ProcessEnds {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

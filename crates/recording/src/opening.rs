@@ -104,4 +104,38 @@ mod tests {
             assert_eq!(tables, Ok(1), "{name}");
         }
     }
+
+    #[test]
+    fn root_opens_a_file_alone_where_others_may_write() {
+        use std::os::unix::fs::PermissionsExt;
+        let uri = alone(Path::new("/a b/c-1"));
+        assert_eq!(uri, "file:/a%20b/c%2D1?immutable=1");
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().canonicalize().unwrap().join("a.sqlite");
+        fs::write(&path, b"").unwrap();
+        let usual = Way::Usual(path.clone());
+        assert_eq!(way(&path).unwrap(), usual);
+        let mode = |mode| fs::Permissions::from_mode(mode);
+        fs::set_permissions(folder.path(), mode(0o777)).unwrap();
+        if !Uid::effective().is_root() {
+            assert_eq!(way(&path).unwrap(), usual);
+            return;
+        }
+        assert_eq!(way(&path).unwrap(), Way::Alone(path.clone()));
+        for suffix in [LOG, JOURNAL] {
+            let beside = folder.path().join(format!("a.sqlite{suffix}"));
+            fs::write(&beside, b"").unwrap();
+            assert_eq!(way(&path).unwrap(), Way::Alone(path.clone()));
+            fs::write(&beside, b"log").unwrap();
+            let error = way(&path).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("with its {suffix} file")),
+                "{error}"
+            );
+            // Another user's does not belong to it.
+            std::os::unix::fs::chown(&beside, Some(1234), None).unwrap();
+            assert_eq!(way(&path).unwrap(), Way::Alone(path.clone()));
+            fs::remove_file(&beside).unwrap();
+        }
+    }
 }

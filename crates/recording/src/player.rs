@@ -202,3 +202,90 @@ impl Player {
         Played::Nothing
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use gpuprobe_model::stack::{Location, ModuleId, Symbolize, bare_frame};
+    use zerocopy::{FromZeros, IntoBytes};
+
+    use super::*;
+    use gpuprobe_model::abi::{RawTask, record};
+
+    #[test]
+    fn answers_are_found_by_what_was_asked() {
+        let identity = Identity {
+            command: Some("app".to_owned()),
+            ..Identity::default()
+        };
+        let answers = Answers(RefCell::new(vec![
+            Note::Vanished(1),
+            Note::Identity(1, identity.clone()),
+            Note::KernelAt(1, 0x10, Some("k".to_owned())),
+            Note::VariableSize(1, "a".to_owned(), Some(4)),
+            Note::OnDevice(1, 0x10, Some(true)),
+            Note::OnDevice(1, 0x20, Some(false)),
+            Note::OnDevice(1, 0x30, None),
+        ]));
+        let task = |pid| {
+            let mut raw = RawTask::new_zeroed();
+            raw.tgid = pid;
+            Task::from(&raw)
+        };
+        assert_eq!(answers.identity(&task(1)), identity);
+        assert_eq!(answers.identity(&task(2)), Identity::default());
+        assert_eq!(answers.kernel_at(1, 0x10).as_deref(), Some("k"));
+        assert_eq!(
+            (answers.kernel_at(2, 0x10), answers.kernel_at(1, 0x11)),
+            (None, None)
+        );
+        let size = |pid, name| answers.variable_size(pid, name);
+        assert_eq!(
+            [size(1, "a"), size(2, "a"), size(1, "b")],
+            [Some(4), None, None]
+        );
+        let place = |pid, address| answers.place(pid, address);
+        assert!(matches!(place(1, 0x10), Some(Whereabouts::Device(None))));
+        assert!(matches!(place(1, 0x20), Some(Whereabouts::Host)));
+        assert!(place(1, 0x30).is_none() && place(2, 0x10).is_none());
+    }
+
+    #[test]
+    fn notes_are_played_and_answers_kept_until_the_next_record() {
+        let mut player = Player::new(Modes::default(), KindSet::default());
+        let lost = BTreeMap::from([("memory".to_owned(), 3)]);
+        let location = Location {
+            address: 0x10,
+            module: Some(ModuleId(1)),
+            offset: 5,
+        };
+        let frame = bare_frame(&location);
+        for note in [
+            Note::Lost(lost.clone()),
+            Note::Frames(7, location, false, vec![frame]),
+            Note::Module(ModuleId(2), "/lib".to_owned()),
+            Note::KernelAt(1, 2, None),
+        ] {
+            assert!(matches!(player.play(LogEntry::Note(note)), Played::Nothing));
+        }
+        assert_eq!(player.lost, lost);
+        assert!(player.symbols.contains(7, &location, false));
+        let elsewhere = Location {
+            module: Some(ModuleId(2)),
+            ..location
+        };
+        assert_eq!(player.symbols.module(&elsewhere).as_deref(), Some("/lib"));
+        assert_eq!(player.answers.0.borrow().len(), 1);
+        let mut raw = RawTask::new_zeroed();
+        raw.record_type = record::THREAD;
+        let played = player.play(LogEntry::Record(raw.as_bytes()));
+        assert!(matches!(played, Played::Event(Event::Thread(_), None)));
+        assert!(player.answers.0.borrow().is_empty());
+        let mut key = RawLaunchKey::new_zeroed();
+        key.process = 1;
+        player.play(LogEntry::Count(key, 5, 6));
+        assert!(player.has_counts);
+        player.finish();
+        assert!(!player.has_counts);
+    }
+}

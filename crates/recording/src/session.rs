@@ -191,3 +191,107 @@ fn parse_time(text: &str) -> Option<NaiveDateTime> {
         .or_else(|_| NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S"))
         .ok()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::sample::database;
+
+    const TABLES: &str = "
+        CREATE TABLE META_DATA_EXPORT (name, value);
+        INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_PRODUCT_NAME', 'nsys'),
+            ('EXPORT_PRODUCT_VERSION', '2026.1'), ('EXPORT_SCHEMA_VERSION', '3.11.2'), ('other', 'x');
+        CREATE TABLE META_DATA_CAPTURE (name, value);
+        INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ARGUMENT_1', 'b'),
+            ('PROCESS_0:ARGUMENT_0', 'a'), ('PROCESS_0:COMMAND', './app'), ('PROCESS_0:ARGUMENT_x', 'c');
+        CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs, utcTime, localTime);
+        INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES
+            (1767225600000000000, '2026-01-01T00:00:00', '2026-01-01 02:00:00.123');
+        CREATE TABLE PROCESSES (globalPid, name);
+        INSERT INTO PROCESSES VALUES (281491737149440, 'app'), (NULL, 'none');
+        CREATE TABLE GPUPROBE_PROCESSES (globalPid, uid);
+        INSERT INTO GPUPROBE_PROCESSES VALUES (281491737149440, 1000), (281491737149441, -1);
+        CREATE TABLE TARGET_INFO_GPU (deviceId, name, uuid);
+        INSERT INTO TARGET_INFO_GPU VALUES (0, 'H100', 'GPU-1'), (1, 'H200', NULL), (2, NULL, 'GPU-3');
+        CREATE TABLE ANALYSIS_DETAILS (stopTime);
+        INSERT INTO ANALYSIS_DETAILS VALUES (5), (9), (7);
+        CREATE TABLE GPUPROBE_META (key, val);
+        INSERT INTO GPUPROBE_META VALUES ('memory_events', 'ledger');
+        CREATE TABLE GPUPROBE_LOST (what, count);
+        INSERT INTO GPUPROBE_LOST VALUES ('memory', 3), ('tasks', 0), ('names', -1), ('copies', 1);
+        CREATE TABLE GPUPROBE_LOST_BY_USER (uid, pid, comm, what, count);
+        INSERT INTO GPUPROBE_LOST_BY_USER VALUES (1000, 7, 'app', 'memory', 3),
+            (1001, NULL, NULL, 'copies', 1), (-1, 7, 'app', 'memory', 3), (1000, 7, 'app', 'memory', -3);";
+
+    #[test]
+    fn a_session_has_what_the_tables_say() {
+        let session = Session::read(&database(TABLES)).unwrap();
+        let said = [
+            &session.product,
+            &session.version,
+            &session.schema,
+            &session.command,
+        ];
+        let expected = ["nsys", "2026.1", "3.11.2", "./app a b"];
+        assert_eq!(said.map(|text| text.as_deref().unwrap()), expected);
+        assert_eq!(session.schema_major(), Some(3));
+        assert_eq!(session.processes, HashMap::from([(999, "app".to_owned())]));
+        assert_eq!(session.users, HashMap::from([(999, 1000)]));
+        let gpus: Vec<_> = session
+            .gpus
+            .iter()
+            .map(|(id, name)| (*id, name.as_str()))
+            .collect();
+        assert_eq!(gpus, [(0, "H100"), (1, "H200")]);
+        assert_eq!(session.gpu_uuids, BTreeMap::from([(0, "GPU-1".to_owned())]));
+        assert_eq!(session.stop_ns, Some(9));
+        assert_eq!(session.notes["memory_events"], "ledger");
+        let lost: Vec<_> = session
+            .lost
+            .iter()
+            .map(|(what, count)| (what.as_str(), *count))
+            .collect();
+        assert_eq!(lost, [("copies", 1), ("memory", 3)]);
+        let by_user = session
+            .lost_by_user
+            .iter()
+            .map(|loss| (loss.uid, loss.pid, loss.count));
+        assert_eq!(
+            by_user.collect::<Vec<_>>(),
+            [(1000, Some(7), 3), (1001, None, 1)]
+        );
+    }
+
+    #[test]
+    fn session_times_are_in_the_time_zone_of_the_target() {
+        let session = Session::read(&database(TABLES)).unwrap();
+        assert_eq!(session.start_epoch_ns, Some(1_767_225_600_000_000_000));
+        assert_eq!(session.utc_offset_s, Some(7200));
+        let wall = session.wall(1_500_000_000).unwrap();
+        assert_eq!(wall.to_rfc3339(), "2026-01-01T02:00:01.500+02:00");
+        let other = Session::read(&database("")).unwrap();
+        assert_eq!(
+            (other.wall(0), other.schema_major(), other.command),
+            (None, None, None)
+        );
+        assert!(parse_time("2026-01-01 02:00:00.123").is_some());
+        assert!(parse_time("2026-01-01").is_none() && parse_time("2026-01-01_02:00:00").is_none());
+    }
+
+    #[test]
+    fn losses_by_user_are_read_up_to_a_limit() {
+        let rows = "INSERT INTO GPUPROBE_LOST_BY_USER SELECT 1, x, 'app', 'memory', 1 FROM n";
+        let read = |count: usize| {
+            let sql = format!(
+                "CREATE TABLE GPUPROBE_LOST_BY_USER (uid, pid, comm, what, count);
+                WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT {count}) {rows}"
+            );
+            Session::read(&database(&sql)).unwrap().lost_by_user.len()
+        };
+        assert_eq!(
+            [read(10), read(MAX_LOST_BY_USER + 1)],
+            [10, MAX_LOST_BY_USER]
+        );
+    }
+}

@@ -322,3 +322,7 @@ fn overhead_kind(name: &str) -> u32 {
     let found = OVERHEADS.values.iter().find(|kind| kind.label == name);
     found.map_or(0, |kind| u32::try_from(kind.number).unwrap_or(0))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;

@@ -322,6 +322,10 @@ mod tests {
             assert_eq!(of_code, code, "{minor}");
             assert_eq!([raw.text_ascii, raw.text_wide], text, "{minor}");
         }
+    }
+
+    #[test]
+    fn earlier_interpreters_and_line_tables_are_those_of_official_builds() {
         for (minor, places, read) in [
             (9, (32, 8, None), (160, 120)),
             (10, (32, 8, None), (160, 120)),

@@ -286,4 +286,59 @@ mod tests {
         let later = "the process that reads files does not answer in time";
         assert_eq!(NotNow.to_string(), later);
     }
+
+    fn numbered() -> Option<NumberedFile> {
+        let sample = crate::elf::sample::ElfSample::default().code(0x1000, &[0xc3]);
+        let file = gpuprobe_os::bounded::file_of(&sample.bytes()).ok()?;
+        NumberedFile::new(file, Path::new("/x"))
+    }
+
+    #[test]
+    fn a_reader_is_started_anew_after_an_answer_that_makes_no_sense() -> Result<(), Failed> {
+        let reader = FileReader::default();
+        let failed = Failed {
+            was_fresh: false,
+            is_fault: false,
+        };
+        let file = numbered().ok_or(failed)?;
+        let headers = ReaderRequest::Headers(file.number);
+        let begun = reader.generation();
+        let answer: Option<Result<Headers, Refusal>> = reader.attempt(&[&file], &headers)?;
+        assert!(matches!(answer, Some(Ok(_))) && reader.inner().has.len() == 1);
+        assert_eq!(reader.generation(), begun);
+        let failed = reader.attempt::<u64>(&[&file], &headers);
+        assert!(failed.is_err_and(|failed| failed.was_fresh && failed.is_fault));
+        assert!(reader.inner().link.is_none() && reader.inner().has.is_empty());
+        assert!(
+            reader
+                .ask::<serde_json::Value>(&[&file], &headers)
+                .is_some()
+        );
+        assert_eq!(reader.generation(), begun + 1);
+        reader.close(&file);
+        assert!(reader.inner().has.is_empty());
+        // One that gives no number is not asked again.
+        assert_eq!(reader.ask::<u64>(&[&file], &headers), None);
+        assert!(
+            reader
+                .attempt::<serde_json::Value>(&[&file], &headers)?
+                .is_none()
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn a_reader_has_a_limited_number_of_files() {
+        let reader = FileReader::default();
+        for (before, after) in [(MAX_FILES - 1, MAX_FILES), (MAX_FILES, 1)] {
+            let Some(file) = numbered() else { continue };
+            let others = (0..before as u64).map(|n| u64::MAX - n);
+            reader.inner().has = others.collect();
+            assert!(reader.headers(&file).is_ok());
+            assert_eq!(reader.inner().has.len(), after);
+        }
+        let Some(file) = numbered() else { return };
+        reader.blame(&file, "is bad");
+        assert!(reader.headers(&file).is_err() && reader.symbol(&file, 0x1000).is_none());
+    }
 }

@@ -130,6 +130,10 @@ mod tests {
         assert_eq!(patience.left(1000, start), None);
         assert!(patience.left(1001, start).is_some());
         assert!(patience.left(1000, start + SECOND).is_some());
+        // A tenth of the time is given back.
+        patience.took(1000, SECOND / 5);
+        assert_eq!(patience.left(1000, start + SECOND), None);
+        assert!(patience.left(1000, start + 3 * SECOND).is_some());
     }
 
     #[test]

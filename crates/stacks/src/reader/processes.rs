@@ -191,3 +191,39 @@ impl ProcessMemory {
         Some(buffer)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_process_is_read_while_there_is_time() {
+        let words = [1u64, 2, 3];
+        let memory = ProcessReader::default().memory(std::process::id());
+        let mut buffer = [0; 16];
+        let address = words[1..].as_ptr() as u64;
+        let expected = [2u64, 3].map(u64::to_ne_bytes).concat();
+        assert_eq!(memory.read(address, &mut buffer), Some(&expected[..]));
+        assert!(memory.left.get().is_some_and(|left| left > Duration::ZERO));
+        assert_eq!(memory.read(8, &mut buffer), None);
+        assert!(memory.read(address, &mut buffer).is_some());
+        memory.left.set(Some(Duration::ZERO));
+        assert_eq!(memory.read(address, &mut buffer), None);
+        let none = ProcessReader::default().memory(u32::MAX - 3);
+        assert_eq!((none.uid, none.read(address, &mut buffer)), (None, None));
+    }
+
+    #[test]
+    fn facts_are_the_command_line_and_variables() {
+        let reader = ProcessReader::new(ReaderHost::default());
+        let uid = nix::unistd::Uid::current().as_raw();
+        let facts = reader.facts(std::process::id(), uid, &["PATH", "no such variable"], &[]);
+        let own = std::fs::read("/proc/self/cmdline").unwrap();
+        assert!(!facts.command_line.is_empty() && own.starts_with(&facts.command_line));
+        let path = std::env::var_os("PATH").map(std::ffi::OsString::into_encoded_bytes);
+        assert_eq!(facts.variables, [path, None]);
+        let none = reader.facts(u32::MAX - 3, uid, &["PATH"], &[]);
+        assert!(none.command_line.is_empty());
+    }
+}

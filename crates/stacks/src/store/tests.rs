@@ -318,3 +318,20 @@ fn a_walk_has_the_caller_of_a_function_that_has_just_begun() {
     raw.return_address = here as u64 + 1;
     assert!(!store.walked(&raw).is_complete);
 }
+
+#[test]
+fn little_room_holds_for_stacks_and_reasons_are_given_once() {
+    let mut store = Taken::default();
+    assert!(store.shares.has_room(None));
+    store.set_room(MemoryRoom::None);
+    assert!(!store.shares.has_room(None));
+    store.take(&stack(PID, 1, 11));
+    assert!(store.of_call(PID, 11).is_none());
+    store.python.refused.push((PID, "too old".to_owned()));
+    assert_eq!(store.take_refused_python(), [(PID, "too old".to_owned())]);
+    assert!(store.take_refused_python().is_empty());
+    store.refused.push((PID, "32 bits".to_owned()));
+    assert_eq!(store.take_refused(), [(PID, "32 bits".to_owned())]);
+    assert!(store.take_refused().is_empty());
+    assert!(std::ptr::eq(store.lines(), &raw const store.python.lines));
+}

@@ -287,7 +287,8 @@ mod tests {
                     .collect::<Vec<_>>(),
             )
         };
-        assert_eq!(rows(1, 0x1000).as_deref(), Some(&[0x1000..0x2000][..]));
+        let whole = rows(1, 0x1000).unwrap();
+        assert_eq!((whole.len(), &whole[0]), (1, &(0x1000..0x2000)));
         for (count, address, listed) in [
             (512, 0x1000, 512),
             (512, 0x1fff, 512),

@@ -1,0 +1,331 @@
+use super::*;
+use crate::sample::database;
+
+/// Of process 7, its threads 8 and 9, and of process 3.
+const P: i64 = 1 << 48 | 7 << 24;
+const Q: i64 = 1 << 48 | 3 << 24;
+
+#[derive(Default)]
+struct Seen {
+    items: Vec<String>,
+    can_start_again: bool,
+    /// The number of items after which no rows are wanted.
+    at_most: Option<usize>,
+}
+
+impl Taker for Seen {
+    fn take(&mut self, item: MemoryItem<'_>) -> Result<ControlFlow<()>> {
+        let optional = |number: Option<i64>| number.map_or("-".to_owned(), |n| n.to_string());
+        self.items.push(match item {
+            MemoryItem::Row(event, call) => format!(
+                "{} {} {} {}",
+                event.start_ns,
+                call.trace.name(),
+                optional(call.function),
+                optional(call.chain)
+            ),
+            MemoryItem::End(process, time_ns) => format!("end {} {time_ns}", process - P),
+            MemoryItem::Again => "again".to_owned(),
+        });
+        Ok(match self.at_most == Some(self.items.len()) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
+    }
+
+    fn can_start_again(&self) -> bool {
+        self.can_start_again
+    }
+}
+
+const TABLES: &str = "
+    CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start, globalPid, deviceId, address, bytes, memKind,
+        memoryOperationType, name, correlationId);
+    CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, eventClass, globalTid, correlationId,
+        nameId, callchainId, returnValue);
+    CREATE TABLE GPUPROBE_ENDS (correlationId, globalPid, t0);";
+
+/// The statements that add events of a process at these times, with correlation ids.
+fn events(process: i64, events: &[(i64, i64)]) -> String {
+    let row = |(start, correlation): &(i64, i64)| {
+        format!("({start}, {process}, 0, 4096, 64, 2, 0, NULL, {correlation})")
+    };
+    let rows: Vec<_> = events.iter().map(row).collect();
+    let rows = rows.join(", ");
+    format!("INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES {rows};")
+}
+
+/// A call: start, end, class, thread of process 7, correlation id, function, chain and result.
+type SampleCall = (i64, i64, i64, i64, i64, i64, &'static str, i64);
+
+/// The statements that add these calls.
+fn calls(calls: &[SampleCall]) -> String {
+    let row = |call: &SampleCall| {
+        let (start, end, class, thread, correlation, name, chain, result) = call;
+        let thread = P | thread;
+        format!("({start}, {end}, {class}, {thread}, {correlation}, {name}, {chain}, {result})")
+    };
+    let rows: Vec<_> = calls.iter().map(row).collect();
+    let rows = rows.join(", ");
+    format!("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES {rows};")
+}
+
+fn read(sql: &str, mut seen: Seen, filter: CallFilter) -> (Vec<String>, Summary) {
+    let database = database(&format!("{TABLES}{sql}"));
+    let summary = each(&database, filter, &mut seen).unwrap();
+    (seen.items, summary)
+}
+
+const RUNTIME: i64 = 0;
+const DRIVER: i64 = 1;
+const BACKTRACE: i64 = 67;
+
+#[test]
+fn an_event_of_an_export_is_of_the_best_call_around_it() {
+    let calls = calls(&[
+        (10, 20, RUNTIME, 8, 0, 1, "NULL", 0),
+        (30, 40, RUNTIME, 8, 0, 1, "5", 0),
+        (50, 60, RUNTIME, 8, 0, 1, "NULL", 0),
+        (51, 59, DRIVER, 8, 0, 2, "NULL", 0),
+        (70, 80, RUNTIME, 8, 0, 1, "NULL", 0),
+        (71, 79, DRIVER, 8, 0, 2, "NULL", 0),
+        (71, 79, BACKTRACE, 8, 0, 2, "6", 0),
+        (90, 95, 9, 9, 0, 3, "NULL", 0),
+        (91, 94, 9, 9, 0, 4, "NULL", 0),
+        (100, 110, RUNTIME, 8, 77, 1, "NULL", 0),
+        (101, 109, DRIVER, 8, 78, 2, "NULL", 0),
+    ]);
+    for (event, correlation, expected) in [
+        (9, 0, "invalid - -"),
+        (10, 0, "invalid 1 -"),
+        (20, 0, "invalid 1 -"),
+        (21, 0, "invalid - -"),
+        (35, 0, "valid 1 5"),
+        (50, 0, "invalid 1 -"),
+        (51, 0, "driver 2 -"),
+        (59, 0, "driver 2 -"),
+        (60, 0, "invalid 1 -"),
+        (75, 0, "valid 2 6"),
+        (92, 0, "invalid 4 -"),
+        (105, 77, "invalid 1 -"),
+        (105, 78, "driver 2 -"),
+        (105, 79, "invalid - -"),
+    ] {
+        let sql = format!("{calls}{}", events(P, &[(event, correlation)]));
+        let (items, _) = read(&sql, Seen::default(), CallFilter::default());
+        assert_eq!(items, [format!("{event} {expected}")]);
+    }
+    // Calls of another process.
+    let sql = format!("{calls}{}", events(Q, &[(15, 0)]));
+    let (items, _) = read(&sql, Seen::default(), CallFilter::default());
+    assert_eq!(items, ["15 invalid - -"]);
+    // A call of long ago may be around a later event.
+    let sql = format!(
+        "{calls}{}",
+        events(P, &[(15, 0), (18, 0), (35, 0), (75, 0)])
+    );
+    let (items, _) = read(&sql, Seen::default(), CallFilter::default());
+    let expected = [
+        "15 invalid 1 -",
+        "18 invalid 1 -",
+        "35 valid 1 5",
+        "75 valid 2 6",
+    ];
+    assert_eq!(items, expected);
+}
+
+#[test]
+fn calls_are_counted_by_function_and_result() {
+    let sql = calls(&[
+        (10, 20, RUNTIME, 8, 0, 1, "NULL", 0),
+        // Nested in it, on another thread, behind it, and a duplicate.
+        (19, 20, DRIVER, 8, 0, 2, "NULL", 0),
+        (19, 20, DRIVER, 9, 0, 2, "NULL", 0),
+        (20, 22, DRIVER, 8, 0, 2, "NULL", 3),
+        (20, 22, BACKTRACE, 8, 0, 2, "6", 0),
+        (30, 40, RUNTIME, 8, 0, 1, "NULL", 1),
+        (50, 60, RUNTIME, 8, 0, 1, "NULL", 0),
+    ]) + &events(P, &[(10, 0)]);
+    let counted = |pid, from_ns, to_ns| {
+        let filter = CallFilter {
+            pid,
+            from_ns,
+            to_ns,
+        };
+        let (_, summary) = read(&sql, Seen::default(), filter);
+        let count = |function| summary.calls.get(&function).copied().unwrap_or_default();
+        [count(1), count(2)]
+    };
+    assert_eq!(counted(None, None, None), [[2, 1], [1, 1]]);
+    assert_eq!(counted(Some(7), None, None), [[2, 1], [1, 1]]);
+    assert_eq!(counted(Some(3), None, None), [[0; 2]; 2]);
+    // From the first event on.
+    assert_eq!(counted(None, Some(10), None), [[1, 1], [0, 1]]);
+    assert_eq!(counted(None, Some(11), None), [[1, 1], [0, 0]]);
+    assert_eq!(counted(None, None, Some(20)), [[1, 1], [1, 1]]);
+    assert_eq!(counted(None, None, Some(19)), [[1, 0], [1, 1]]);
+}
+
+#[test]
+fn invalid_rows_are_counted() {
+    let sql = format!(
+        "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES
+            (1, {P}, 3, -4096, 64, 300, 1, 'table', 0), (2, {P}, NULL, 1, 0, NULL, 0, '', 5),
+            (3, {P}, 0, 1, -1, 2, 0, NULL, 0), (4, {P}, 0, 1, 1, 2, 2, NULL, 0),
+            (NULL, {P}, 0, 1, 1, 2, 0, NULL, 0);"
+    );
+    struct Rows(Vec<MemoryRow>);
+    impl Taker for Rows {
+        fn take(&mut self, item: MemoryItem<'_>) -> Result<ControlFlow<()>> {
+            if let MemoryItem::Row(row, _) = item {
+                self.0.push(row.clone());
+            }
+            Ok(ControlFlow::Continue(()))
+        }
+
+        fn can_start_again(&self) -> bool {
+            false
+        }
+    }
+    let mut rows = Rows(Vec::new());
+    let database = database(&format!("{TABLES}{sql}"));
+    let summary = each(&database, CallFilter::default(), &mut rows).unwrap();
+    assert_eq!(summary.malformed, 3);
+    let free = MemoryRow {
+        start_ns: 1,
+        process: P,
+        device: 3,
+        address: 4096u64.wrapping_neg(),
+        bytes: 64,
+        kind: 7,
+        allocates: false,
+        variable: Some("table".into()),
+        correlation: None,
+    };
+    let allocation = MemoryRow {
+        start_ns: 2,
+        device: 0,
+        address: 1,
+        bytes: 0,
+        allocates: true,
+        variable: None,
+        correlation: Some(5),
+        ..free.clone()
+    };
+    assert_eq!(rows.0, [free, allocation]);
+    let none = self::database("");
+    let error = each(&none, CallFilter::default(), &mut rows).unwrap_err();
+    assert!(error.to_string().contains("--cuda-memory-usage=true"));
+}
+
+const ENDS: &str = "INSERT INTO GPUPROBE_ENDS VALUES (2, P, 15), (3, P, 40), (NULL, P, 1);";
+const OURS: &str = "CREATE TABLE GPUPROBE_META (key, val);";
+const OF_CUPTI: &str =
+    "INSERT INTO GPUPROBE_META VALUES ('a', 'b'), ('memory_events', 'cupti'), ('c', 'd');";
+
+#[test]
+fn a_ledger_is_read_as_it_was_recorded() {
+    let calls = calls(&[
+        (10, 20, RUNTIME, 8, 1, 1, "5", 0),
+        (30, 40, RUNTIME, 8, 2, 2, "NULL", 0),
+        (30, 40, DRIVER, 8, 2, 3, "NULL", 0),
+        (50, 60, RUNTIME, 8, 3, 4, "NULL", 0),
+        (70, 80, RUNTIME, 8, 5, 5, "NULL", 0),
+    ]);
+    let ends = ENDS.replace(" P,", &format!(" {P},"));
+    let events = events(P, &[(30, 1), (20, 2), (21, 2), (10, 3), (9, 0), (5, 4)]);
+    let sql = format!("{OURS}{calls}{events}{ends}");
+    let (items, _) = read(&sql, Seen::default(), CallFilter::default());
+    let as_recorded = [
+        "30 valid 1 5",
+        "20 driver 3 -",
+        "21 driver 3 -",
+        "end 0 15",
+        "10 invalid 4 -",
+        "9 invalid - -",
+        "end 0 40",
+        "5 invalid - -",
+    ];
+    assert_eq!(items, as_recorded);
+    let seen = Seen {
+        at_most: Some(2),
+        ..Seen::default()
+    };
+    let (items, summary) = read(&sql, seen, CallFilter::default());
+    assert_eq!(
+        items,
+        ["30 valid 1 5", "20 driver 3 -", "end 0 15", "end 0 40"]
+    );
+    assert_eq!(summary.calls.len(), 4, "all calls are counted");
+    // By time, if the events are CUPTI's.
+    let sql = format!("{OURS}{OF_CUPTI}{events}{ends}");
+    let (items, _) = read(&sql, Seen::default(), CallFilter::default());
+    let times: Vec<_> = items
+        .iter()
+        .map(|item| item.replace(" invalid - -", ""))
+        .collect();
+    let by_time = ["5", "9", "10", "end 0 15", "20", "21", "30", "end 0 40"];
+    assert_eq!(times, by_time);
+    let only_ends = database(&format!(
+        "CREATE TABLE GPUPROBE_ENDS (correlationId, globalPid, t0); {OURS}{ends}"
+    ));
+    let mut seen = Seen::default();
+    each(&only_ends, CallFilter::default(), &mut seen).unwrap();
+    assert_eq!(seen.items, ["end 0 15", "end 0 40"]);
+}
+
+#[test]
+fn an_end_at_the_time_of_an_event_comes_after_it() {
+    let sql = format!(
+        "{} INSERT INTO GPUPROBE_ENDS VALUES (0, {Q}, 9), (0, {P}, 10);",
+        events(P, &[(10, 0), (11, 0)])
+    );
+    let (items, _) = read(&sql, Seen::default(), CallFilter::default());
+    let of_other = format!("end {} 9", Q - P);
+    let expected = [&of_other, "10 invalid - -", "end 0 10", "11 invalid - -"];
+    assert_eq!(items, expected);
+}
+
+/// A row far behind its place, after as many as these.
+fn disordered(table: &str, count: usize) -> String {
+    let columns = match table {
+        MEMORY => "x, 1, 0, 1, 1, 2, 0, NULL, 0",
+        _ => "x, x, 0, 1, 0, 1, NULL, 0",
+    };
+    let last = columns.replace('x', "0");
+    format!(
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT {count})
+        INSERT INTO {table} SELECT {columns} FROM n; INSERT INTO {table} VALUES ({last});"
+    )
+}
+
+#[test]
+fn rows_out_of_order_are_sorted() {
+    const WINDOW: usize = 1 << 14;
+    for table in [MEMORY, CALLS] {
+        let sorted = |count| {
+            let database = database(&format!("{TABLES}{}", disordered(table, count)));
+            is_sorted(&database, table).unwrap()
+        };
+        assert_eq!([sorted(WINDOW), sorted(WINDOW + 1)], [true, false]);
+    }
+    let of_calls = disordered(CALLS, WINDOW + 1) + &events(P, &[(5, 0)]);
+    for (sql, can_start_again, restarts) in [
+        (disordered(MEMORY, WINDOW), true, false),
+        (disordered(MEMORY, WINDOW + 1), true, true),
+        (disordered(MEMORY, WINDOW + 1), false, false),
+        (of_calls.clone(), false, false),
+        (of_calls, true, true),
+    ] {
+        let seen = Seen {
+            can_start_again,
+            ..Seen::default()
+        };
+        let (items, _) = read(&sql, seen, CallFilter::default());
+        let again = items.iter().position(|item| item == "again");
+        assert_eq!(again.is_some(), restarts);
+        let rows = &items[again.map_or(0, |again| again + 1)..];
+        let time = |item: &String| item.split(' ').next().unwrap().parse::<i64>().unwrap();
+        assert!(rows.is_sorted_by_key(time));
+    }
+}
