@@ -18,7 +18,7 @@ impl MemoryRoom {
     /// The part of a limit up to which a user has room where there is little.
     pub const LITTLE: usize = 64;
 
-    /// What is left of `limit` for all users, where it is not divided among them.
+    /// Part of `limit` that all users may have together, where it is not divided among them.
     pub fn of_all(self, limit: usize) -> usize {
         match self {
             Self::Ample => limit,
