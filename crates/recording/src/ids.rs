@@ -61,6 +61,9 @@ mod tests {
             (999, 1015)
         );
         assert_eq!(process_of(281_491_737_150_455), 281_491_737_149_440);
+        // Of larger ids, 24 bits.
+        assert_eq!(global_pid(0x0100_03e7), global_pid(999));
+        assert_eq!(global_tid(999, 0x0100_0001), global_tid(999, 1));
     }
 
     #[test]

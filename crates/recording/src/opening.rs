@@ -122,6 +122,7 @@ mod tests {
             return;
         }
         assert_eq!(way(&path).unwrap(), Way::Alone(path.clone()));
+        assert!(open(&path).is_ok());
         for suffix in [LOG, JOURNAL] {
             let beside = folder.path().join(format!("a.sqlite{suffix}"));
             fs::write(&beside, b"").unwrap();
