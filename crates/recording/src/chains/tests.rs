@@ -136,6 +136,10 @@ fn a_python_frame_without_a_file_has_no_code_file() {
     ] {
         assert!(one != other && hash(&one) != hash(&other));
     }
+}
+
+#[test]
+fn languages_are_known_by_name_or_file() {
     assert_eq!(language_name(Language::Native), "native");
     assert_eq!(language_name(Language::Python), "python");
     for (name, file, language) in [

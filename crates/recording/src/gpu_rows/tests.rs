@@ -187,14 +187,9 @@ const WORK_ROWS: &str = "
     INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (NULL, NULL, T1, 0, 7, 50),
         (NULL, NULL, T1, 1, 9, 50), (NULL, NULL, T1, 1, 9, 51), (NULL, NULL, T1, 0, 8, 53);";
 
-#[test]
-fn work_is_in_the_order_of_its_start() {
-    let filter = RowFilter {
-        pid: Some(999),
-        device: None,
-    };
-    let found = activities(WORK_ROWS, filter);
-    let shown = found.iter().map(|activity| match activity.record {
+/// What is shown of work.
+fn shown(activity: &Activity) -> String {
+    match activity.record {
         ActivityRecord::Kernel(r) => format!(
             "{} kernel {} {} {} {:?} {:?} {} {} {}",
             r.start_ns - ZERO_NS,
@@ -226,7 +221,16 @@ fn work_is_in_the_order_of_its_start() {
         }
         ActivityRecord::Sync(r) => format!("{} wait {}", r.start_ns - ZERO_NS, r.sync_type),
         _ => "other".to_owned(),
-    });
+    }
+}
+
+#[test]
+fn work_is_in_the_order_of_its_start() {
+    let filter = RowFilter {
+        pid: Some(999),
+        device: None,
+    };
+    let found = activities(WORK_ROWS, filter);
     let unknown = wire::UNKNOWN_ID;
     let expected = [
         &format!("20 kernel 0 {unknown} {unknown} [1, 1, 1] [1, 1, 1] 65535 0 1"),
@@ -239,7 +243,7 @@ fn work_is_in_the_order_of_its_start() {
         "60 wait 3",
         "70 wait 0",
     ];
-    assert_eq!(shown.collect::<Vec<_>>(), expected);
+    assert_eq!(found.iter().map(shown).collect::<Vec<_>>(), expected);
     let names = found.iter().map(|activity| activity.name.as_deref());
     let kernels = names.flatten().collect::<Vec<_>>();
     assert_eq!(kernels, ["kernel", "kernel"]);
