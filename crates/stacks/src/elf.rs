@@ -107,6 +107,15 @@ impl Segments {
         self.code().chain(other).find_map(in_segment)
     }
 
+    /// The virtual address at which code that is mapped from file offset `offset` on begins. A mapping
+    /// begins with a page, and its segment may begin within it (lld): the offset is then that of another.
+    pub(crate) fn address_of_code(&self, offset: u64) -> Option<u64> {
+        let is_mapped = |s: &&LoadSegment| offset < s.offset.saturating_add(s.file_size);
+        let segment = self.code().filter(is_mapped).min_by_key(|s| s.offset)?;
+        let distance = offset.wrapping_sub(segment.offset);
+        Some(segment.address.wrapping_add(distance))
+    }
+
     /// The file offset of virtual address `address`, and the number of bytes to the end of the segment.
     pub fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
         self.0.iter().find_map(|segment| {

@@ -267,7 +267,8 @@ impl AddressSpaces {
         let space = self.processes.get(&pid).into_iter();
         space.flat_map(|space| &space.ranges).filter_map(|range| {
             let module = range.module.as_ref()?;
-            let stated = module.headers().ok()?.segments.address_of(range.offset)?;
+            let segments = &module.headers().ok()?.segments;
+            let stated = segments.address_of_code(range.offset)?;
             Some((module, range.start.wrapping_sub(stated)))
         })
     }

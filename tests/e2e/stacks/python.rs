@@ -189,8 +189,8 @@ fn root_perf_map_created_late_is_read() {
 /// Another user has made a file of the map's name before the process did; it may write to it all the same.
 #[test]
 fn root_perf_map_of_another_user_names_no_function() {
-    let plant = "echo '1000 7fffffffe000 planted' > /tmp/perf-$$.map && \
-                 chown 65534 /tmp/perf-$$.map && exec \"$@\"";
+    let plant = "echo '1000 7fffffffe000 planted' | \
+                 setpriv --reuid=65534 --clear-groups tee /tmp/perf-$$.map >/dev/null && exec \"$@\"";
     for python in pythons() {
         let shell = ["sh", "-c", plant, "sh"].map(str::to_owned);
         let command = shell.into_iter().chain(words(&python, "at once"));

@@ -186,3 +186,27 @@ fn damaged_headers_are_refused() {
     let other = Refusal::OtherMachine(183).to_string();
     assert_eq!(other, "it is for another machine (e_machine 183)");
 }
+
+#[test]
+fn code_is_mapped_from_the_page_on_that_its_segment_begins_in() {
+    let segment = |is_executable, offset, address, file_size| LoadSegment {
+        is_executable,
+        offset,
+        address,
+        file_size,
+    };
+    // As lld links: each segment's addresses are a page further from its offsets.
+    let segments = Segments(vec![
+        segment(false, 0, 0, 0x1a_d094),
+        segment(true, 0x1a_d0a0, 0x1a_e0a0, 0x3a_7600),
+        segment(false, 0x55_46a0, 0x55_66a0, 0x100),
+    ]);
+    for (offset, address) in [
+        (0x1a_d000, Some(0x1a_e000)),
+        (0x1a_e000, Some(0x1a_f000)),
+        (0x55_4000, Some(0x55_5000)),
+        (0x55_5000, None),
+    ] {
+        assert_eq!(segments.address_of_code(offset), address, "{offset:#x}");
+    }
+}

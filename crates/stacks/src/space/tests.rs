@@ -207,3 +207,17 @@ fn rules_are_kept_by_function_and_number_limited() {
     assert!(at(&mut rules, 0x1020));
     assert_eq!(rules.count, 1, "the others are gone");
 }
+
+/// Those of this program are linked by rustc's lld, whose code begins within a page.
+#[test]
+fn load_biases_are_those_of_the_code() -> Result<(), &'static str> {
+    let mut spaces = AddressSpaces::default();
+    let pid = std::process::id();
+    spaces.refresh(pid);
+    let here = load_biases_are_those_of_the_code as *const () as u64;
+    let after = spaces.locate_caller(pid, here + 1);
+    let stated = spaces.file_address(&after).ok_or("no file")?;
+    let (_, bias) = spaces.images(pid).next().ok_or("no image")?;
+    assert_eq!(here.wrapping_sub(bias), stated);
+    Ok(())
+}
