@@ -187,7 +187,7 @@ const WORK_ROWS: &str = "
     INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (NULL, NULL, T1, 0, 7, 50),
         (NULL, NULL, T1, 1, 9, 50), (NULL, NULL, T1, 1, 9, 51), (NULL, NULL, T1, 0, 8, 53);";
 
-/// What is shown of work.
+/// Names and times that are shown of work.
 fn shown(activity: &Activity) -> String {
     match activity.record {
         ActivityRecord::Kernel(r) => format!(

@@ -208,7 +208,7 @@ fn rules_are_kept_by_function_and_number_limited() {
     assert_eq!(rules.count, 1, "the others are gone");
 }
 
-/// Those of this program are linked by rustc's lld, whose code begins within a page.
+/// This program is linked by rustc's lld, so that its code begins within a page.
 #[test]
 fn load_biases_are_those_of_the_code() -> Result<(), &'static str> {
     let mut spaces = AddressSpaces::default();
