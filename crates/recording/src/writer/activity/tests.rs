@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use super::*;
+use crate::ids::{global_pid, global_tid};
 use crate::writer::insert::Insert;
 use crate::writer::schema;
 use gpuprobe_cuda::Modes;
@@ -241,6 +242,46 @@ fn a_call_from_probe_and_cupti_is_one_row() {
     bench.take(vec![kernel(2, 11)]);
     assert_eq!(bench.kernels(), ["1 1", "2 1"]);
     bench.finish();
+}
+
+#[test]
+fn nested_calls_and_names_have_all_columns() {
+    let connection = database();
+    let mut bench = Bench::new(&connection, activity_mode());
+    bench.seen("cuMemAlloc_v2", 1, 700, (BASE + 160, BASE + 190), Some(5));
+    let mut failed = api(DRIVER, "cuMemAlloc_v2", 700, (BASE + 162, BASE + 188), 21);
+    if let ActivityRecord::Api(call) = &mut failed.record {
+        call.result = 2;
+    }
+    let outer = (BASE + 100, BASE + 200);
+    let name = wire::Name {
+        object: wire::Object {
+            kind: 5,
+            a: 1,
+            b: 2,
+            c: 7,
+        },
+        ..wire::Name::default()
+    };
+    bench.take(vec![
+        failed,
+        api(RUNTIME, "cudaMalloc_v3020", 700, outer, 20),
+        kernel(1, 20),
+        kernel(2, 21),
+        activity(ActivityRecord::Name(name), Some("copies")),
+    ]);
+    bench.finish();
+    let thread = global_tid(PID, 700);
+    let columns = "eventClass, globalTid, returnValue, callchainId";
+    let nested = format!("SELECT {columns} FROM GPUPROBE_NESTED ORDER BY t0");
+    assert_eq!(
+        bench.rows(&nested),
+        [format!("1 {thread} 0 5"), format!("1 {thread} 2 -")]
+    );
+    assert_eq!(
+        bench.rows("SELECT globalPid, object, a, b, c, name FROM GPUPROBE_NAMES"),
+        [format!("{} stream 1 2 7 copies", global_pid(PID))]
+    );
 }
 
 #[test]
