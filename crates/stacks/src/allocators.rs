@@ -176,6 +176,7 @@ fn without_return_type(function: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::tests::frame;
 
     #[test]
     fn allocators_are_recognised_by_function_and_file() {
@@ -216,19 +217,6 @@ mod tests {
             2
         );
         assert_eq!(shown(&[]), 0);
-    }
-
-    fn frame(function: &str, module: &str, language: Language) -> Frame {
-        Frame {
-            function: function.to_owned(),
-            file: None,
-            line: None,
-            module: module.to_owned(),
-            address: 1,
-            source: None,
-            language,
-            inlined: false,
-        }
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub fn file_name(path: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -88,9 +88,8 @@ mod tests {
         assert_eq!(own_frames(&[0, 1], |f| *f == 1), 0);
     }
 
-    #[test]
-    fn a_python_frame_is_never_cudas() {
-        let frame = |function: &str, module: &str, language| Frame {
+    pub(crate) fn frame(function: &str, module: &str, language: Language) -> Frame {
+        Frame {
             function: function.to_owned(),
             file: None,
             line: None,
@@ -99,7 +98,11 @@ mod tests {
             source: None,
             language,
             inlined: false,
-        };
+        }
+    }
+
+    #[test]
+    fn a_python_frame_is_never_cudas() {
         assert!(is_own(&frame("cudaMalloc", "/app", Language::Native)));
         assert!(is_own(&frame("f", "/x/libcuda.so.1", Language::Native)));
         assert!(!is_own(&frame("cudaMalloc", "/app", Language::Python)));

@@ -160,7 +160,7 @@ impl Setup {
         }
     }
 
-    /// Arguments that record the run, for `tests/golden` ([`RECORD_TO`]).
+    /// Arguments that record the run, for `tests/snapshots` ([`RECORD_TO`]).
     fn recording(&self) -> Vec<OsString> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let records = self.arguments.iter().any(|word| word.contains("record"));

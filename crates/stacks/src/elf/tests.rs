@@ -94,14 +94,17 @@ fn symbol_tables_are_known_by_name_or_type() {
     assert_eq!(headers.symbol_bytes(), 1111);
 }
 
-#[test]
-fn addresses_and_offsets_are_of_the_same_segment() {
-    let segment = |is_executable, offset, address, file_size| LoadSegment {
+fn segment(is_executable: bool, offset: u64, address: u64, file_size: u64) -> LoadSegment {
+    LoadSegment {
         is_executable,
         offset,
         address,
         file_size,
-    };
+    }
+}
+
+#[test]
+fn addresses_and_offsets_are_of_the_same_segment() {
     // The last page of the first is the first of the second.
     let segments = Segments(vec![
         segment(false, 0, 0x1000, 0x180),
@@ -189,12 +192,6 @@ fn damaged_headers_are_refused() {
 
 #[test]
 fn code_is_mapped_from_the_page_on_that_its_segment_begins_in() {
-    let segment = |is_executable, offset, address, file_size| LoadSegment {
-        is_executable,
-        offset,
-        address,
-        file_size,
-    };
     // As lld links: each segment's addresses are a page further from its offsets.
     let segments = Segments(vec![
         segment(false, 0, 0, 0x1a_d094),

@@ -325,9 +325,6 @@ mod tests {
     }
 
     #[test]
-    fn earlier_interpreters_and_line_tables_are_those_of_official_builds() {}
-
-    #[test]
     fn earlier_interpreters_have_their_lists_and_tables() {
         use LineTableFormat::{Lnotab, Locations, Pep626};
         for (minor, places, read) in [

@@ -230,20 +230,24 @@ mod tests {
     use super::*;
     use gpuprobe_model::stack::{Location, bare_frame};
 
-    /// The symbol of address 0x1000, which is in no file.
-    fn name(service: &mut Service) -> String {
-        let pid = std::process::id();
-        let location = Location {
-            address: 0x1000,
-            module: None,
-            offset: 0,
-        };
-        let request = SymbolRequest {
-            pid,
-            location,
+    /// Address 0x1000, which is in no file.
+    const LOCATION: Location = Location {
+        address: 0x1000,
+        module: None,
+        offset: 0,
+    };
+
+    fn request() -> SymbolRequest {
+        SymbolRequest {
+            pid: std::process::id(),
+            location: LOCATION,
             is_innermost: true,
-        };
-        service.request([(request, None)]);
+        }
+    }
+
+    /// The symbol of [`LOCATION`].
+    fn name(service: &mut Service) -> String {
+        service.request([(request(), None)]);
         let answers = service.wait(Duration::from_secs(60));
         let frames = answers.into_iter().flat_map(|answer| answer.frames);
         frames.map(|frame| frame.function).collect()
@@ -266,18 +270,9 @@ mod tests {
     #[test]
     fn answers_are_outstanding_until_they_are_taken() -> std::io::Result<()> {
         let mut service = Service::start(ReaderHost::default())?;
-        let pid = std::process::id();
-        let location = Location {
-            address: 0x1000,
-            module: None,
-            offset: 0,
-        };
-        let request = SymbolRequest {
-            pid,
-            location,
-            is_innermost: true,
-        };
-        let frame = bare_frame(&location);
+        let request = request();
+        let pid = request.pid;
+        let frame = bare_frame(&LOCATION);
         for _ in 0..2 {
             service.request_line(request, frame.clone(), None);
         }

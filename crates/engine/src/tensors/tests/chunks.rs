@@ -119,30 +119,26 @@ fn among_many_allocations_only_known_memory_is_searched() {
     assert_eq!(sums(program.allocator()), [0x200, 0x1000, 0x200, 0x1000]);
 }
 
+/// The segments, each with whether it is expandable, and their bytes.
+fn segments(program: &Program) -> (Vec<(u64, bool)>, u64) {
+    let found = program.allocator().fragmentation(program.process());
+    let segments = found.segments.iter();
+    let segments = segments.map(|s| (s.bytes, s.is_expandable())).collect();
+    (segments, found.bytes())
+}
+
 #[test]
 fn segments_mapped_piece_by_piece_are_expandable() {
     let mut program = Program::default();
     program.call("cudaMalloc", 0x10_0000, 0x1000);
     program.hand_out(0x10_0000, 0x100);
-    let found = program.allocator().fragmentation(program.process());
-    let segments: Vec<_> = found
-        .segments
-        .iter()
-        .map(|s| (s.bytes, s.is_expandable()))
-        .collect();
-    assert_eq!((segments, found.bytes()), (vec![(0x1000, false)], 0x1000));
+    assert_eq!(segments(&program), (vec![(0x1000, false)], 0x1000));
     let mut program = Program::default();
     program.call("cuMemAddressReserve", 0x10_0000, 0x10_0000);
     program.call("cuMemCreate", 0x50, 0x1000);
     program.call("cuMemMap", 0x10_0000, 0x1000);
     program.hand_out(0x10_0000, 0x100);
-    let found = program.allocator().fragmentation(program.process());
-    let segments: Vec<_> = found
-        .segments
-        .iter()
-        .map(|s| (s.bytes, s.is_expandable()))
-        .collect();
-    assert_eq!((segments, found.bytes()), (vec![(0x1000, true)], 0x1000));
+    assert_eq!(segments(&program), (vec![(0x1000, true)], 0x1000));
 }
 
 #[test]
