@@ -174,12 +174,11 @@ fn every_key_has_a_value_in_some_scene() {
 }
 
 /// Keys that other tests check, and where; the last group needs more than a scene.
-const SILENT_KEYS: [&str; 23] = [
+const SILENT_KEYS: [&str; 21] = [
     // `tensors`, and `tests/e2e/tensors`.
     "before_bytes",
     "outside_bytes",
     // `tests/e2e/containers.rs` and `filters.rs`.
-    "cgroup",
     "container",
     "container_pid",
     // `bad`, of files that are damaged or foreign.
@@ -195,7 +194,6 @@ const SILENT_KEYS: [&str; 23] = [
     "imported_allocations",
     "imported_bytes",
     "mapped_bytes",
-    "modules",
     "pool",
     "reserved_address_bytes",
     // `tests/collector`, and `crates/recording/src/writer/activity/tests.rs`.

@@ -53,6 +53,27 @@ pub enum Event {
     Activity(ActivityBatch),
 }
 
+impl Event {
+    /// Id of the process of the event, in the initial PID namespace.
+    pub fn pid(&self) -> u32 {
+        match self {
+            Self::Call(call) => call.pid,
+            Self::Tensor(tensor) => tensor.pid,
+            Self::Request(request) => request.pid,
+            Self::OutOfMemory(told) => told.pid,
+            Self::Process(task)
+            | Self::Thread(task)
+            | Self::ThreadExit(task)
+            | Self::Exit(task)
+            | Self::Exec(task) => task.pid,
+            Self::Kernel(kernel) => kernel.pid,
+            Self::Launch(launch) => launch.pid,
+            Self::Copy(copy) => copy.pid,
+            Self::Activity(batch) => batch.pid,
+        }
+    }
+}
+
 /// The name of a kernel, taken at its first launch or when the program looked it up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelName {

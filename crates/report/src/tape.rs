@@ -13,6 +13,9 @@ use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::log::{self, LogEntry};
 use gpuprobe_recording::{Database, Session, row};
 
+/// The table of the log.
+pub(crate) const LOG: &str = "GPUPROBE_LOG";
+
 /// A recording with a log that this version can replay.
 pub(crate) struct Tape {
     database: Database,
@@ -39,7 +42,7 @@ impl Tape {
             rows: rows(&database)?,
             database,
         };
-        if tape.note("record_layout") != log::layout() {
+        if !Self::is_known(&tape.session) {
             bail!(
                 "{shown} was recorded by gpuprobe {}, whose records this version does not know; \
                  `gpuprobe report` reads it",
@@ -49,19 +52,23 @@ impl Tape {
         Ok(tape)
     }
 
+    /// Whether `session` is of a recording with a log that this version can replay.
+    fn is_known(session: &Session) -> bool {
+        session.notes.get("record_layout") == Some(&log::layout())
+    }
+
     fn note(&self, key: &str) -> &str {
         self.session.notes.get(key).map_or("", String::as_str)
     }
 
+    /// Whether `session` is of a recording with a log of memory that this version can replay.
+    pub(crate) fn has_memory(session: &Session) -> bool {
+        Self::is_known(session) && modes(session).memleak
+    }
+
     /// Modes of the recorded run.
     pub(crate) fn modes(&self) -> Modes {
-        let has = |name| self.note("modes").split(' ').any(|word| word == name);
-        Modes {
-            memleak: has("memleak"),
-            cudatrace: has("cudatrace"),
-            bandwidth_util: has("bandwidth-util"),
-            activity: has("activity"),
-        }
+        modes(&self.session)
     }
 
     /// Memory kinds included in the run's reports.
@@ -94,9 +101,7 @@ impl Tape {
     ///
     /// Returns an error if the file cannot be read or `take` fails.
     pub(crate) fn play(&self, mut take: impl FnMut(LogEntry<'_>) -> Result<()>) -> Result<()> {
-        let selected = self
-            .database
-            .select("GPUPROBE_LOG", &["entries"], "ORDER BY seq")?;
+        let selected = self.database.select(LOG, &["entries"], "ORDER BY seq")?;
         let Some(mut statement) = selected else {
             return Ok(());
         };
@@ -104,7 +109,7 @@ impl Tape {
         let mut batches = statement.query([]).map_err(explain)?;
         let mut changed = Vec::new();
         let mut read = 0u64;
-        let pass = self.database.pass("log", &["GPUPROBE_LOG"]);
+        let pass = self.database.pass("log", &[LOG]);
         while let Some(found) = batches.next().map_err(explain)? {
             pass.step();
             let Ok(ValueRef::Blob(batch)) = found.get_ref(0) else {
@@ -149,6 +154,18 @@ impl Tape {
             }
             note @ LogEntry::Note(_) => Some(note),
         }
+    }
+}
+
+/// Modes of the recorded run.
+fn modes(session: &Session) -> Modes {
+    let modes = session.notes.get("modes").map_or("", String::as_str);
+    let has = |name| modes.split(' ').any(|word| word == name);
+    Modes {
+        memleak: has("memleak"),
+        cudatrace: has("cudatrace"),
+        bandwidth_util: has("bandwidth-util"),
+        activity: has("activity"),
     }
 }
 

@@ -25,7 +25,7 @@ const MIB: u64 = 1 << 20;
 pub(crate) const STEP: u64 = 2 * MIB;
 
 /// A program that allocates memory of every kind, frees some of it, and exits.
-const EVERY_KIND: &str = "alloc 1000 3; free 0; pitched 100 10 2; pitched3d 600 4 3; \
+pub(crate) const EVERY_KIND: &str = "alloc 1000 3; free 0; pitched 100 10 2; pitched3d 600 4 3; \
      managed 1000 2; pinned 4096 2; hostalloc 100; register 8192 2; array 64 32 0 4 8; \
      array 32 32 4 1 float; mipmap 64 64 0 3 4 8; kfree 0; kfree 3; kfree 5; kfree 8; kfree 10; \
      module one v=100; symbol v; symbol standin_table; async 4096 3; pool create; \

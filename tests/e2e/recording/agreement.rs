@@ -9,6 +9,7 @@ use super::{ALL, Recording, agree, analysed, count, written};
 use crate::harness::child::state_of;
 use crate::harness::report::number;
 use crate::harness::{Backend, Setup, Workload, alone, standin, wait_for};
+use crate::memory::{EVERY_KIND, ScriptRun};
 
 #[test]
 fn root_record_and_live_agree() {
@@ -79,6 +80,41 @@ fn root_record_and_live_agree() {
             list.map(|c| keys.map(|key| c[key].to_string())).collect()
         };
         assert_eq!(copied(&page), copied(&last));
+    }
+}
+
+/// Live memory in a report, without lists: the tables of a recording have no imported memory, and that
+/// of graphs at the launch.
+fn sums(report: &Value) -> Value {
+    let mut memleak = report["memleak"].clone();
+    for process in memleak["processes"].as_array_mut().unwrap() {
+        process.as_object_mut().unwrap().remove("sites");
+        for thread in process["threads"].as_array_mut().unwrap() {
+            let thread = thread.as_object_mut().unwrap();
+            thread.retain(|key, _| !key.starts_with("omitted") && key != "allocations");
+        }
+    }
+    memleak
+}
+
+#[test]
+fn root_reports_of_recordings_have_every_sum_of_live_reports() {
+    for backend in [Backend::Driver, Backend::Static] {
+        let recording = Recording::new();
+        let run = ScriptRun::start(backend, &["--record", &recording.text()]).play(EVERY_KIND);
+        let (live, _) = run.end();
+        for question in [
+            &["report"][..],
+            &["report", "--analysis", "leakage"],
+            &["explain"],
+        ] {
+            let file = recording.text();
+            let words = [question, &[&file, "--format", "json"]].concat();
+            let of_file: Value = serde_json::from_str(&written(&words)).unwrap();
+            assert_eq!(sums(&of_file), sums(&live), "{question:?}");
+        }
+        let imported = number(&live["memleak"], "imported_bytes");
+        assert!(imported > 0 && !live["memleak"]["kinds"]["graph"].is_null());
     }
 }
 

@@ -11,7 +11,7 @@ use anyhow::Result;
 use super::callers::Callers;
 use super::totals::{AnalysisTotals, Anomalies};
 use super::{Selection, Visitor};
-use gpuprobe_cuda::{Belongs, FUNCTIONS, Op};
+use gpuprobe_cuda::{Belongs, FUNCTIONS, MemoryKind, Op};
 use gpuprobe_engine::{Allocation, AllocationRow, Ledger};
 use gpuprobe_recording::memory_rows::{self, CallFilter, MemoryItem, Taker};
 use gpuprobe_recording::{Database, MemoryRow, OriginatingCall, Session, ids, kinds};
@@ -264,7 +264,11 @@ impl<'a> Accounts<'a> {
         origin: OriginatingCall,
     ) -> (AllocationPart, Option<AllocationPart>) {
         let (caller, function) = self.callers.number(origin, kinds::of_id(row.kind).kind);
-        let called = FUNCTIONS.get(usize::from(function)).map(|f| f.kind);
+        let called = FUNCTIONS.get(usize::from(function)).map(|f| match f.op {
+            // The memory of its nodes.
+            Op::GraphLaunch => MemoryKind::Graph,
+            _ => f.kind,
+        });
         let entered = AllocationRow {
             pid: ids::pid(row.process),
             tid: origin.thread.map_or(0, ids::tid),

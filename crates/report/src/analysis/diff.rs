@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::accounts::caller_of;
 use super::callers::{self, Callers};
-use super::tensors::TensorState;
+use super::replayed::Replayed;
 use super::{Accounts, AllocationSum, Selection};
 use crate::fold::{self, place};
 use crate::label::labels;
@@ -120,7 +120,7 @@ pub fn diff(
                 by_lines,
             );
         }
-        if let Some(found) = TensorState::read(database, None)? {
+        if let Some(found) = Replayed::read(database, None)? {
             let (sums, stacks) = tensors.get_or_insert_with(Default::default);
             enter_tensors(sums, stacks, run, &found, by_lines);
         }
@@ -148,7 +148,7 @@ fn enter_tensors(
     sums: &mut TensorDiff,
     [at_peak, never_freed]: &mut [ByStack; 2],
     run: usize,
-    tensors: &TensorState,
+    tensors: &Replayed,
     by_lines: bool,
 ) {
     let ledger = tensors.ledger();

@@ -10,7 +10,7 @@ use super::accounts::{Accounts, LiveSums};
 use super::launches;
 use super::processes::{self, Spans};
 use super::range::TimeRange;
-use super::tensors::TensorState;
+use super::replayed::Replayed;
 use super::work;
 use crate::{Options, Report, ReportSources, View, memleak};
 use gpuprobe_cuda::Modes;
@@ -227,8 +227,9 @@ impl AnalysedFile<'_> {
         Some(first_ns.saturating_add(self.selection.to_ns?))
     }
 
-    /// Adds the tensors of frameworks at `until_ns` of the session, or at its end, and, in a
-    /// summary, the out-of-memory incidents until then. Both come from a replay of the log.
+    /// Adds what only the log of a recording has, at `until_ns` of the session or at its end: memory
+    /// beyond that of its tables, tensors of frameworks and, in a summary, the out-of-memory
+    /// incidents.
     fn add_replayed(
         &self,
         report: &mut Report,
@@ -236,26 +237,29 @@ impl AnalysedFile<'_> {
         until_ns: Option<i64>,
         options: &Options,
     ) -> Result<()> {
-        let played = match (question, &report.memleak) {
-            (FileQuestion::Summary | FileQuestion::Explain, _) => {
-                TensorState::read_with_incidents(self.database, until_ns)?
-            }
-            (_, Some(_)) => TensorState::read(self.database, until_ns)?,
-            (_, None) => None,
+        let (database, selection) = (self.database, self.selection);
+        let has_incidents = matches!(question, FileQuestion::Summary | FileQuestion::Explain);
+        let mut whole = None;
+        if report.memleak.is_some() && question != FileQuestion::Watermark {
+            whole = Replayed::read_memory((database, self.session), selection, until_ns)?;
+        }
+        let is_whole = whole.is_some();
+        let played = match whole {
+            Some(whole) => Some(whole),
+            None if has_incidents => Replayed::read_with_incidents(database, until_ns)?,
+            None if report.memleak.is_some() => Replayed::read(database, until_ns)?,
+            None => None,
         };
         let Some(played) = played else {
             return Ok(());
         };
-        let processes = report
-            .memleak
-            .iter_mut()
-            .flat_map(|memleak| &mut memleak.processes);
-        for process in processes {
-            process.add_tensors(played.reports(process.pid, options));
-        }
-        if matches!(question, FileQuestion::Summary | FileQuestion::Explain) {
+        report.memleak = report.memleak.take().map(|tables| match is_whole {
+            true => played.memory(options).with_lists_of(tables),
+            false => played.add_tensors(tables, options),
+        });
+        if has_incidents {
             (report.incidents, report.refused) = played.incidents(options);
-            let is_meant = |pid: u32| self.selection.pid.is_none_or(|meant| meant == pid);
+            let is_meant = |pid: u32| selection.pid.is_none_or(|meant| meant == pid);
             report.incidents.retain(|incident| is_meant(incident.pid));
         }
         Ok(())

@@ -9,7 +9,7 @@ use anyhow::{Context, Error, Result, bail};
 use super::answer::AnswerWriter;
 use super::file::AnalysedFile;
 pub use super::file::FileQuestion as Asked;
-use super::tensors::TensorState;
+use super::replayed::Replayed;
 use super::usage::UsageWriter;
 use super::{Accounts, Selection, classic, diff, launches, present};
 use crate::gate::{self, Gate};
@@ -128,10 +128,10 @@ fn tensors_of(
     database: &Database,
     selection: &Selection,
     accounts: &Accounts<'_>,
-) -> Result<TensorState> {
+) -> Result<Replayed> {
     let first_ns = accounts.first_ns().unwrap_or(0);
     let until_ns = selection.to_ns.map(|to| first_ns.saturating_add(to));
-    let tensors = TensorState::read(database, until_ns)?;
+    let tensors = Replayed::read(database, until_ns)?;
     tensors.with_context(|| format!("{} has no tensors", database.path().display()))
 }
 

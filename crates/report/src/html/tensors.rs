@@ -13,7 +13,7 @@ use super::map::map_of;
 use super::tensor_changes::{LiveTensors, MostBySite, Place};
 use super::timelines::timeline;
 use crate::analysis::Selection;
-use crate::analysis::tensors::TensorState;
+use crate::analysis::replayed::Replayed;
 use crate::label::labels;
 use crate::memleak::{PytorchReport, SiteGroups, stack_of};
 use crate::plot::Steps;
@@ -39,7 +39,7 @@ pub(super) fn read(
     frames: &mut FrameTable,
 ) -> Result<Vec<TensorsData>> {
     let mut most = MostBySite::default();
-    let Some(end) = TensorState::play(database, None, |event, player| {
+    let Some(end) = Replayed::play(database, None, |event, player| {
         most.see(event, &player.state.ledger);
     })?
     else {
@@ -58,7 +58,7 @@ pub(super) fn read(
         }
     }
     let mut live = LiveTensors::default();
-    TensorState::play(database, None, |event, player| {
+    Replayed::play(database, None, |event, player| {
         let Some(change) = live.see(event, &player.state.ledger) else {
             return;
         };
@@ -83,7 +83,7 @@ pub(super) fn read(
 
 /// The documents of the allocators, by process and device.
 fn documents(
-    end: &TensorState,
+    end: &Replayed,
     allocators: HashMap<(u32, u16), AllocatorByBin>,
     first_ns: i64,
     bins: &Bins,
@@ -141,7 +141,7 @@ struct AllocatorByBin {
 impl AllocatorByBin {
     fn new(
         (process, allocator): (&Process, &Allocator),
-        end: &TensorState,
+        end: &Replayed,
         most: &MostBySite,
         bins: &Bins,
     ) -> Self {
@@ -282,7 +282,7 @@ fn without_sites(report: &PytorchReport) -> Value {
 fn sites_of(
     process: &Process,
     allocator: &Allocator,
-    end: &TensorState,
+    end: &Replayed,
     report: Option<&PytorchReport>,
 ) -> (Vec<TensorSite>, HashMap<u32, usize>) {
     let groups = SiteGroups::of(&allocator.blocks, true, end.symbols());

@@ -6,6 +6,7 @@ mod listed;
 mod nvml;
 mod peak;
 mod pytorch;
+mod recorded;
 mod site;
 mod sites;
 mod threads;

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Chart, ChartLine, PlotConfig, Steps};
 use crate::analysis::NoMatch;
-use crate::analysis::tensors::TensorState;
+use crate::analysis::replayed::Replayed;
 use crate::memleak::SiteReport;
 use gpuprobe_engine::{Allocator, Ledger};
 use gpuprobe_model::event::Event;
@@ -35,7 +35,7 @@ pub(super) fn chart(database: &Database, config: &PlotConfig, first_ns: i64) -> 
     let until_ns = to_ns.map(|to| first_ns.saturating_add(to));
     let is_wanted = |pid: u32| config.selection.pid.is_none_or(|wanted| wanted == pid);
     let mut highest = (0, 0);
-    let all = TensorState::play(database, until_ns, |event, player| {
+    let all = Replayed::play(database, until_ns, |event, player| {
         if let Event::Tensor(tensor) = event {
             let now = allocated(&player.state.ledger, is_wanted);
             highest = highest.max((now, tensor.time_ns));
@@ -53,7 +53,7 @@ pub(super) fn chart(database: &Database, config: &PlotConfig, first_ns: i64) -> 
         .chain(OTHERS.map(str::to_owned))
         .collect();
     let mut collect = TensorSteps::new(&areas);
-    TensorState::play(database, until_ns, |event, player| {
+    Replayed::play(database, until_ns, |event, player| {
         if let Some(time_ns) = collect.enter(event, &player.state.ledger, is_wanted) {
             let time_ns = all.session_ns(time_ns).saturating_sub(first_ns);
             collect.mark(time_ns, &player.state.ledger, is_wanted);
@@ -88,7 +88,7 @@ fn allocated(ledger: &Ledger, is_wanted: impl Fn(u32) -> bool) -> u64 {
 
 /// The call sites at which most was handed out at that time of the session.
 fn top_sites(database: &Database, config: &PlotConfig, at_ns: i64) -> Result<Vec<TensorArea>> {
-    let Some(then) = TensorState::read(database, Some(at_ns))? else {
+    let Some(then) = Replayed::read(database, Some(at_ns))? else {
         return Ok(Vec::new());
     };
     let mut sites: Vec<(Place, SiteReport)> = Vec::new();

@@ -1,20 +1,21 @@
-//! Tensors at some time of a recording, and the out-of-memory incidents until then, from a replay
-//! of its log through the engine.
+//! State of a recording at some time, from a replay of its log through the engine: what its tables
+//! do not have.
 
 use anyhow::Result;
 
+use super::Selection;
 use crate::incidents::{self, IncidentReport, RefusedRequests};
-use crate::memleak::{PytorchReport, tensor_reports};
-use crate::tape::Tape;
+use crate::memleak::{self, Memleak, PytorchReport, tensor_reports};
+use crate::tape::{LOG, Tape};
 use crate::{Options, ReportSources};
 use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::stack::KnownFrames;
-use gpuprobe_recording::Database;
-use gpuprobe_recording::log::LogEntry;
+use gpuprobe_recording::log::{LogEntry, Mark};
 use gpuprobe_recording::player::{Played, Player};
+use gpuprobe_recording::{Database, Session};
 
 /// The table of tensors of a recording.
 const TABLE: &str = "GPUPROBE_TENSORS";
@@ -22,12 +23,23 @@ const TABLE: &str = "GPUPROBE_TENSORS";
 const INCIDENTS: &str = "GPUPROBE_INCIDENTS";
 
 /// The state of a recording at some time.
-pub(crate) struct TensorState {
+pub(crate) struct Replayed {
     player: Player,
     clock: WallClock,
+    /// The last report of the run until then.
+    mark: Option<Mark>,
 }
 
-impl TensorState {
+/// The part of a log that is replayed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    /// Events of this process only.
+    pid: Option<u32>,
+    /// Events until this time of the session, nanoseconds.
+    until_ns: Option<i64>,
+}
+
+impl Replayed {
     /// Replays the recording `database` up to `until_ns` of the session, or to its end. Returns
     /// `None` if it has no tensors.
     ///
@@ -47,7 +59,35 @@ impl TensorState {
         database: &Database,
         until_ns: Option<i64>,
     ) -> Result<Option<Self>> {
-        Self::play_of(database, &[TABLE, INCIDENTS], until_ns, |_, _| {})
+        let part = Part {
+            until_ns,
+            ..Part::default()
+        };
+        Self::play_of(database, &[TABLE, INCIDENTS], part, |_, _| {})
+    }
+
+    /// Like [`Self::read`], with all memory of what `selection` includes. Returns `None` if the
+    /// file is of a run without `--memleak`, or has no log that this version can replay, or if the
+    /// selection begins later or is of one device: an account of the log begins with it and has
+    /// all devices.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read.
+    pub(super) fn read_memory(
+        (database, session): (&Database, &Session),
+        selection: &Selection,
+        until_ns: Option<i64>,
+    ) -> Result<Option<Self>> {
+        let is_part = selection.device.is_some() || selection.from_ns.is_some();
+        if is_part || !Tape::has_memory(session) {
+            return Ok(None);
+        }
+        let part = Part {
+            pid: selection.pid,
+            until_ns,
+        };
+        Self::play_of(database, &[LOG], part, |_, _| {})
     }
 
     /// Like [`Self::read`]; `see` is called with each event that was applied, and the state after
@@ -61,14 +101,18 @@ impl TensorState {
         until_ns: Option<i64>,
         see: impl FnMut(&Event, &Player),
     ) -> Result<Option<Self>> {
-        Self::play_of(database, &[TABLE], until_ns, see)
+        let part = Part {
+            until_ns,
+            ..Part::default()
+        };
+        Self::play_of(database, &[TABLE], part, see)
     }
 
-    /// Replays a recording that has a row in one of `tables`.
+    /// Replays `part` of a recording that has a row in one of `tables`.
     fn play_of(
         database: &Database,
         tables: &[&str],
-        until_ns: Option<i64>,
+        part: Part,
         mut see: impl FnMut(&Event, &Player),
     ) -> Result<Option<Self>> {
         let mut has_some = false;
@@ -80,44 +124,72 @@ impl TensorState {
         }
         let tape = Tape::open(database.path(), database.progress())?;
         let clock = tape.clock();
-        let until_ns = until_ns.map(|ns| of_events(&clock, ns));
+        let until_ns = part.until_ns.map(|ns| of_events(&clock, ns));
         let mut player = Player::new(tape.modes(), tape.kinds());
         let mut is_over = false;
+        let mut last = None;
         tape.play(|entry| {
-            if let LogEntry::Record(bytes) = &entry {
-                let time_ns = until_ns.and_then(|_| time_of(bytes));
-                is_over |= time_ns > until_ns;
-                if is_over {
+            if let LogEntry::Record(bytes) = &entry
+                && (until_ns.is_some() || part.pid.is_some())
+                && let Ok(event) = event::decode(bytes)
+            {
+                is_over |= until_ns.is_some_and(|until| time_of(&event) > Some(until));
+                let is_meant = part.pid.is_none_or(|pid| event.pid() == pid);
+                if is_over || !is_meant {
                     return Ok(());
                 }
             }
-            // Frame names often follow later in the log.
-            if let Played::Event(event, _) = player.play(entry) {
-                see(&event, &player);
+            match player.play(entry) {
+                Played::Event(event, _) => see(&event, &player),
+                Played::Report(mark) if !is_over => last = Some(mark),
+                // Frame names often follow later in the log.
+                Played::Report(_) | Played::Nothing => {}
             }
             Ok(())
         })?;
-        Ok(Some(Self { player, clock }))
+        Ok(Some(Self {
+            player,
+            clock,
+            mark: last,
+        }))
+    }
+
+    /// Live memory at that time; `options` are those of the file, with times relative to the
+    /// session.
+    pub(super) fn memory(&self, options: &Options) -> Memleak {
+        let sources = ReportSources {
+            usage: self.mark.as_ref().and_then(|mark| mark.usage.as_ref()),
+            ..ReportSources::of_file(Some(&self.clock), &self.player.symbols)
+        };
+        memleak::build(self.ledger(), &self.options(options), sources)
+    }
+
+    /// Options of the file, with the time on the clock of events.
+    fn options(&self, options: &Options) -> Options {
+        let now_ns = i64::try_from(options.now_ns).unwrap_or(i64::MAX);
+        Options {
+            now_ns: of_events(&self.clock, now_ns),
+            stacks: true,
+            ..*options
+        }
+    }
+
+    /// Adds the tensors of its processes to `memory`; `options` are those of the file.
+    pub(super) fn add_tensors(&self, mut memory: Memleak, options: &Options) -> Memleak {
+        for process in &mut memory.processes {
+            process.add_tensors(self.reports(process.pid, options));
+        }
+        memory
     }
 
     /// Reports of the tensors of process `pid`, of PyTorch and of TensorFlow; `options` are those
     /// of the file, with times relative to the session.
-    pub(super) fn reports(
-        &self,
-        pid: u32,
-        options: &Options,
-    ) -> (Vec<PytorchReport>, Vec<PytorchReport>) {
+    fn reports(&self, pid: u32, options: &Options) -> (Vec<PytorchReport>, Vec<PytorchReport>) {
         let Some(process) = self.process(pid) else {
             return Default::default();
         };
-        let now_ns = i64::try_from(options.now_ns).unwrap_or(i64::MAX);
-        let options = Options {
-            now_ns: of_events(&self.clock, now_ns),
-            stacks: true,
-            ..*options
-        };
         let sources = ReportSources::of_file(Some(&self.clock), &self.player.symbols);
-        tensor_reports(process, &options, sources)
+        tensor_reports(process, &self.options(options), sources)
     }
 
     /// The out-of-memory incidents and their number; `options` are those of the file.
@@ -165,9 +237,9 @@ fn of_events(clock: &WallClock, session_ns: i64) -> u64 {
     clock.monotonic_ns().saturating_add_signed(session_ns)
 }
 
-/// Time of a record, if it is about memory.
-fn time_of(bytes: &[u8]) -> Option<u64> {
-    match event::decode(bytes).ok()? {
+/// Time of an event, if it is about memory.
+fn time_of(event: &Event) -> Option<u64> {
+    match event {
         Event::Tensor(tensor) => Some(tensor.time_ns),
         Event::OutOfMemory(told) => Some(told.time_ns),
         Event::Call(call) => Some(call.end_ns),
