@@ -121,13 +121,36 @@ static __always_inline void gp_destroy_context(struct gp_thread *thread, __u64 c
 		gp_pop(thread);
 }
 
+/* Applies a call that reports the number of a device, or of devices. */
+static __always_inline void gp_apply_number(struct gp_thread *thread, struct gp_frame *frame,
+					    __u32 op)
+{
+	struct gp_current *current = gp_current_of(thread);
+	__u32 number = 0;
+
+	if (bpf_probe_read_user(&number, sizeof(number), (void *)frame->out))
+		return;
+	if (op == GP_OP_DEVICE_COUNT) {
+		struct gp_process *process = gp_find_process(thread->tgid);
+
+		if (process)
+			process->devices = number;
+		return;
+	}
+	if (op == GP_OP_CONTEXT_DEVICE && frame->address)
+		gp_store_context(thread, frame->address, number, GP_CONTEXT_UNKNOWN);
+	else
+		gp_store_context(thread, current->context, number, GP_CONTEXT_UNKNOWN);
+	if (op == GP_OP_DEVICE_GET || !frame->address || frame->address == current->context)
+		current->device = number;
+}
+
 /* Applies the successful context call in `frame`. */
 static __always_inline void gp_apply_context(struct gp_thread *thread, struct gp_frame *frame,
 					     __u32 op)
 {
 	struct gp_current *current = gp_current_of(thread);
 	__u64 context = 0;
-	__u32 number = 0;
 
 	switch (op) {
 	case GP_OP_CONTEXT_CREATE:
@@ -165,26 +188,9 @@ static __always_inline void gp_apply_context(struct gp_thread *thread, struct gp
 	case GP_OP_DEVICE_GET:
 	case GP_OP_DEVICE_COUNT:
 	case GP_OP_CONTEXT_DEVICE:
-		break;
-	default:
+		gp_apply_number(thread, frame, op);
 		return;
 	}
-	/* These report a number. */
-	if (bpf_probe_read_user(&number, sizeof(number), (void *)frame->out))
-		return;
-	if (op == GP_OP_DEVICE_COUNT) {
-		struct gp_process *process = gp_find_process(thread->tgid);
-
-		if (process)
-			process->devices = number;
-		return;
-	}
-	if (op == GP_OP_CONTEXT_DEVICE && frame->address)
-		gp_store_context(thread, frame->address, number, GP_CONTEXT_UNKNOWN);
-	else
-		gp_store_context(thread, current->context, number, GP_CONTEXT_UNKNOWN);
-	if (op == GP_OP_DEVICE_GET || !frame->address || frame->address == current->context)
-		current->device = number;
 }
 
 #endif /* GPUPROBE_CONTEXTS_H */

@@ -1,9 +1,8 @@
-//! gpuprobe attaches eBPF uprobes to the CUDA libraries of running programs and reports which call sites
-//! hold GPU memory.
+//! gpuprobe attaches eBPF uprobes to the CUDA libraries of running programs and reports which lines hold GPU memory.
 //!
-//! Data flows one way: bytes from the kernel side (`probe`) become [`gpuprobe_model::event`]s,
-//! which feed [`gpuprobe_engine`], from which a [`gpuprobe_report::Report`] is built and written.
-//! Only `probe`, `host` and `live` touch the kernel or `/proc`; they are the feature `live`.
+//! For: the command line, and all that needs the kernel or `/proc` (`probe`, `host`, `live`: the feature `live`).
+//! May use: every crate. Data flows one way: bytes (`probe`), [`gpuprobe_model::event`]s, [`gpuprobe_engine`],
+//! [`gpuprobe_report::Report`].
 
 pub mod cli;
 #[cfg(feature = "live")]

@@ -1,9 +1,8 @@
 //! CUDA, CUPTI and Nsight Systems as data: functions, memory kinds, constants.
 //!
-//! For: the function table ([`FUNCTIONS`]), shared by the BPF side, the tests and the
-//! documentation; a new function is a new row. Depends on: no other crate of gpuprobe. Provides:
-//! rows and names. The BPF side receives each row as a recipe; the attach cookie is the number of
-//! the row.
+//! For: every side that has to agree on these: BPF programs, engine, tests, documentation.
+//! May use: no other crate of gpuprobe.
+//! Gives: [`FUNCTIONS`], whose row numbers are the attach cookies (a new function is a new row); names.
 
 mod contexts;
 mod copies;

@@ -1,9 +1,8 @@
 //! Accounting: memory, launches, copies and GPU activity, computed from events.
 //!
-//! Used for every figure that gpuprobe reports, live and from a file. May depend on `cuda`, `model`
-//! and names (`stacks`). Pure: no clock, no files, no threads; information that only the live
-//! system has comes through [`World`]. Provides [`State`], which is fed with events or, for a file,
-//! with rows, and contains the [`Ledger`], [`Launches`], [`Transfers`] and [`GpuActivity`].
+//! For: every figure that gpuprobe reports, live and from a file.
+//! May use: `cuda`, `model` and names (`stacks`); no clock, file or thread ([`World`] answers for the live system).
+//! Gives: [`State`], fed with events or rows of a file: [`Ledger`], [`Launches`], [`Transfers`], [`GpuActivity`].
 
 pub mod activity;
 mod addresses;

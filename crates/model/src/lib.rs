@@ -1,9 +1,8 @@
-//! The data types of gpuprobe: events, call stacks, GPU activity, losses, and their formatting.
+//! The data types that cross a boundary of crates: events, call stacks, GPU activity, losses; units and text.
 //!
-//! For: all other crates; types that cross a crate boundary are defined here. Depends on: `cuda`,
-//! `wire` and the standard clock. Provides: [`event::Event`] and its decoder (bytes of the rings or
-//! of a recording's log become typed here and nowhere else), [`activity`], [`stack`], [`identity`],
-//! [`Lost`], units and text.
+//! For: all other crates.
+//! May use: `cuda`, `wire` and the standard clock.
+//! Gives: [`event::Event`], decoded here and nowhere else; [`activity`], [`stack`], [`identity`], [`Lost`].
 
 pub mod abi;
 pub mod activity;

@@ -1,11 +1,8 @@
-//! Safe access to files, processes and capabilities of the host.
+//! Safe access to files, processes, terminals and capabilities of the host.
 //!
-//! For: code that opens files which other users may have placed, reads `/proc`, or drops
-//! capabilities. Depends on: `model` (text) and the system. Provides: [`files`] (creation that
-//! follows no planted link), [`regular`] (files of traced processes), [`bounded`] reads,
-//! [`confined`] processes and their [`channel`], [`mounts`] (trust in file systems), [`proc`],
-//! [`privileges`], [`terminal`]s and their [`color`]s, the interface for [`progress`], and messages on standard
-//! error ([`say`]).
+//! For: code that opens what other users may have placed, reads `/proc`, drops capabilities or talks to users.
+//! May use: `model` (text) and the system.
+//! Gives: [`files`], [`regular`], [`bounded`], [`mounts`]; [`confined`] processes, [`channel`]; [`proc`], [`say`].
 
 pub mod bounded;
 pub mod budget;

@@ -1,10 +1,8 @@
 //! Recordings: SQLite files with the tables and columns of an Nsight Systems export.
 //!
-//! For: analysis of a run later and on another host; `nsys stats` and gpuprobe's reports read the
-//! same file. Depends on: `cuda`, `model`, `os`, `stacks`, `engine`. Provides: a writer with its
-//! own thread ([`Recorder`]) for events, their changes and the [`log`] of the run; a reader
-//! ([`Database`]) for recordings and nsys exports, which never changes a file; conversion of rows
-//! to the engine's records ([`gpu_rows`]); and replay of a log ([`player`]).
+//! For: analysis of a run later and elsewhere; `nsys stats` and gpuprobe's reports read the same file.
+//! May use: `cuda`, `model`, `os`, `stacks`, `engine`.
+//! Gives: a writer ([`Recorder`], [`log`]), a reader of these and of exports ([`Database`], [`gpu_rows`]), [`player`].
 
 mod batch;
 pub mod chains;

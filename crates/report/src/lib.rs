@@ -1,10 +1,8 @@
 //! Reports and output: a report is a plain value, and each format has one writer.
 //!
-//! Used for text, JSON, CSV, profiles, plots and traces, of a live run and of a file. May depend on
-//! all lower crates: `engine`, `recording`, `stacks`, `os`, `model`, `cuda`. Provides: [`build`]
-//! makes a [`Report`] from the engine's state, [`ReportFormat::writer`] writes it; [`analysis`] analyses
-//! a file; [`profile`], [`plot`], [`export`] and [`replay`] implement further outputs. The
-//! serialised form of [`Report`] is the documented JSON: keys may be added, none are renamed.
+//! For: text, JSON, CSV, profiles, plots, pages and traces, of a live run and of a file.
+//! May use: all lower crates: `engine`, `recording`, `stacks`, `os`, `model`, `cuda`.
+//! Gives: [`build`], [`ReportFormat::writer`]; [`analysis`] of files; [`profile`], [`plot`], [`export`], [`replay`].
 
 pub mod activity;
 pub mod analysis;

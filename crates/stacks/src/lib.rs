@@ -1,10 +1,8 @@
-//! Call stacks: ELF files, unwinding, symbols.
+//! Call stacks: ELF files, unwinding, Python frames, symbols.
 //!
+//! For: turning registers and copies of stacks into names ([`store`], [`symbols`]), and files into [`functions`].
 //! May use: `cuda`, `model`, `os`; no libbpf.
-//!
-//! The stack store ([`store`]) turns registers and stack copies into locations ([`AddressSpaces`],
-//! [`paths`]); [`symbols`] turns locations into frames; [`functions`] finds the traced functions of a
-//! library. Files are parsed in separate processes ([`serve`]), which [`reader`] asks.
+//! Gives: locations ([`AddressSpaces`], [`paths`]) and frames; files are parsed by processes ([`serve`], [`reader`]).
 
 pub mod allocators;
 mod cache;

@@ -1,9 +1,8 @@
 //! The screens of `gpuprobe top`: a view of the report that can be walked through.
 //!
-//! May depend on `report` and all below it. Provides: [`TopScreen::start`] takes the terminal over and returns the
-//! [`Source`] through which a session, or a replay, passes reports ([`Update`]) and receives what the user wants
-//! ([`Request`]). The thread of the screen holds up nothing: a terminal that takes no output is drawn later, and of
-//! the reports that it misses the newest is kept.
+//! For: a run or a replay that is watched; its thread holds up nothing, and shows the newest report when it can.
+//! May use: `report` and all below it.
+//! Gives: [`TopScreen::start`], whose [`Source`] takes reports ([`Update`]) and gives the user's wishes ([`Request`]).
 
 mod ansi;
 mod feed;

@@ -1,9 +1,8 @@
 //! Wire format between the collector inside a traced program and gpuprobe outside of it.
 //!
-//! For: [`WireSettings`] to the collector, and batches of GPU activity ([`BatchWriter`], [`Batch`]) from it.
-//! Depends on: `zerocopy`, and no other crate of gpuprobe, because it is linked into other
-//! programs. Provides: layouts, a writer, and a parser that checks every length. Both ends come
-//! from one build, so there is only one version of the format.
+//! For: [`WireSettings`] to the collector and batches of GPU activity from it; both ends come from one build.
+//! May use: `zerocopy`, and no other crate of gpuprobe: it is linked into other programs.
+//! Gives: layouts, a writer ([`BatchWriter`]), a parser that checks every length ([`Batch`]).
 
 mod batch;
 mod header;

@@ -1,7 +1,9 @@
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::records::batch;
 use super::*;
-use crate::abi::ANY_DEVICE;
+use crate::abi::{ANY_DEVICE, RawBatch, RawRequest, RawTensor, record};
+use gpuprobe_cuda::Op;
 
 /// A call record, byte by byte: row 1 (`cudaMalloc`), process 7, thread 8.
 fn call_bytes() -> Vec<u8> {

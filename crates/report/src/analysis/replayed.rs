@@ -32,7 +32,7 @@ pub(crate) struct Replayed {
 
 /// The part of a log that is replayed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Part {
+struct LogPart {
     /// Events of this process only.
     pid: Option<u32>,
     /// Events until this time of the session, nanoseconds.
@@ -59,9 +59,9 @@ impl Replayed {
         database: &Database,
         until_ns: Option<i64>,
     ) -> Result<Option<Self>> {
-        let part = Part {
+        let part = LogPart {
             until_ns,
-            ..Part::default()
+            ..LogPart::default()
         };
         Self::play_of(database, &[TABLE, INCIDENTS], part, |_, _| {})
     }
@@ -83,7 +83,7 @@ impl Replayed {
         if is_part || !Tape::has_memory(session) {
             return Ok(None);
         }
-        let part = Part {
+        let part = LogPart {
             pid: selection.pid,
             until_ns,
         };
@@ -101,9 +101,9 @@ impl Replayed {
         until_ns: Option<i64>,
         see: impl FnMut(&Event, &Player),
     ) -> Result<Option<Self>> {
-        let part = Part {
+        let part = LogPart {
             until_ns,
-            ..Part::default()
+            ..LogPart::default()
         };
         Self::play_of(database, &[TABLE], part, see)
     }
@@ -112,7 +112,7 @@ impl Replayed {
     fn play_of(
         database: &Database,
         tables: &[&str],
-        part: Part,
+        part: LogPart,
         mut see: impl FnMut(&Event, &Player),
     ) -> Result<Option<Self>> {
         let mut has_some = false;

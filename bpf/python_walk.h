@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* Walk over the Python frames of a thread, from its innermost. */
+#ifndef GPUPROBE_PYTHON_WALK_H
+#define GPUPROBE_PYTHON_WALK_H
+
+/* The word at `offset` of the frame at `at` in the window. */
+static __always_inline __u64 gp_python_member(const struct gp_python_walk *walk, __u32 at,
+					      __u16 offset)
+{
+	return *(const __u64 *)(walk->window + (at & (2 * GP_PYTHON_TOGETHER - 1)) +
+				(offset & GP_PYTHON_MASK));
+}
+
+/* Reads the frame at user address `frame` and the preceding bytes on its page into the
+ * window; false if it is unreadable. */
+static __always_inline bool gp_python_read_frame(const struct gp_python *python,
+						 struct gp_python_walk *walk, __u64 frame)
+{
+	__u64 together = frame & (GP_PAGE - 1), bytes = python->frame_bytes;
+
+	if (frame - walk->from < walk->bytes)
+		return true;
+	if (together > python->together)
+		together = python->together;
+	/* Keeps the compiler from merging it with other values that it has bounded. */
+	barrier_var(together);
+	together &= GP_PYTHON_TOGETHER - 1;
+	barrier_var(bytes);
+	bytes &= GP_PYTHON_MASK;
+	walk->from = frame - together;
+	walk->bytes = together + 1;
+	return !bpf_probe_read_user(walk->window, together + bytes, (void *)walk->from);
+}
+
+/* Instruction of the frame at `at` in the window, relative to its code at `code`. */
+static __always_inline __s32 gp_python_instruction(const struct gp_python *python,
+						   const struct gp_python_walk *walk, __u32 at,
+						   __u64 code)
+{
+	__u64 word = gp_python_member(walk, at, python->instruction);
+	__s64 distance = word - code - python->instructions;
+
+	if (python->is_index)
+		return (__s32)word;
+	return distance == (__s32)distance ? distance : 1 << 31;
+}
+
+/* Appends the frame at `at` in the window to the walk, and mixes its identity into
+ * `state`; false if there is no room. */
+static __always_inline bool gp_python_append(const struct gp_python *python,
+					     struct gp_python_walk *walk, __u32 at, __u64 *state)
+{
+	__u64 code = gp_python_member(walk, at, python->code) & ~(__u64)python->tag_mask;
+	__u16 marks = gp_python_member(walk, at, python->entry);
+	__u32 count = walk->count;
+	struct gp_python_frame *frame;
+
+	if (count >= GP_PYTHON_DEPTH) {
+		walk->flags |= GP_PYTHON_CUT;
+		return false;
+	}
+	/* The compiler knows that it is in range, the verifier may not. */
+	barrier_var(count);
+	count &= GP_PYTHON_DEPTH - 1;
+	frame = &walk->frames[count];
+	frame->instruction = gp_python_instruction(python, walk, at, code);
+	frame->owner = marks;
+	frame->is_entry = python->entry_rule == GP_PYTHON_ENTRY_EACH;
+	if (python->entry_rule == GP_PYTHON_ENTRY_FLAG) {
+		/* The owner follows the flag. */
+		frame->is_entry = (__u8)marks != 0;
+		frame->owner = marks >> 8;
+	}
+	frame->reserved = 0;
+	walk->codes[count] = code;
+	walk->count = count + 1;
+	*state = gp_mix(*state, code);
+	*state = gp_mix(*state, (__u32)frame->instruction | (__u64)frame->is_entry << 32);
+	return true;
+}
+
+/* Marks the last appended frame as an entry into the interpreter. */
+static __always_inline void gp_python_mark_entry(struct gp_python_walk *walk)
+{
+	__u32 last = walk->count - 1;
+
+	if (last >= GP_PYTHON_DEPTH)
+		return;
+	barrier_var(last);
+	walk->frames[last & (GP_PYTHON_DEPTH - 1)].is_entry = 1;
+}
+
+/* Appends the next frames to the walk; false if there are none. In parts, and a global
+ * function, to limit the instructions that the verifier checks. */
+__noinline __u32 gp_walk_python_part(__u32 tid, __u32 tgid)
+{
+	const struct gp_python *python;
+	struct gp_python_walk *walk;
+	__u64 frame, state;
+
+	if (!take_python)
+		return 0;
+	python = bpf_map_lookup_elem(&pythons, &tgid);
+	walk = bpf_map_lookup_elem(&python_walks, &tid);
+	if (!python || !walk)
+		return 0;
+	frame = walk->next;
+	state = walk->state;
+	for (__u32 i = 0; i < GP_PYTHON_AT_ONCE && frame; i++) {
+		__u32 at;
+
+		if (!gp_python_read_frame(python, walk, frame)) {
+			walk->flags |= GP_PYTHON_UNREADABLE;
+			frame = 0;
+			break;
+		}
+		at = frame - walk->from;
+		if (python->entry_rule == GP_PYTHON_ENTRY_OWNER &&
+		    (__u8)gp_python_member(walk, at, python->entry) >= GP_PYTHON_OWNER_C) {
+			gp_python_mark_entry(walk);
+			state = gp_mix(state, GP_PYTHON_OWNER_C);
+		} else if (!gp_python_append(python, walk, at, &state)) {
+			frame = 0;
+			break;
+		}
+		frame = gp_python_member(walk, at, python->previous);
+	}
+	walk->next = frame;
+	walk->state = state;
+	return frame != 0;
+}
+
+/* Identity of the code object at `code`, or 0 if Python frames are not walked. */
+__noinline __u64 gp_python_identity(__u32 tid, __u32 tgid, __u64 code)
+{
+	const struct gp_python *python;
+	struct gp_python_walk *walk;
+
+	if (!take_python)
+		return 0;
+	python = bpf_map_lookup_elem(&pythons, &tgid);
+	walk = bpf_map_lookup_elem(&python_walks, &tid);
+	if (!python || !walk)
+		return 0;
+	/* Adjacent addresses and numbers must not cancel each other out. */
+	return gp_mix(gp_mix(0, code), gp_python_fingerprint(python, walk, tid, code));
+}
+
+/* Reads the code objects of the thread's walk and sets the identities of its frames.
+ * Returns `state` with all of them mixed in. */
+__noinline __u64 gp_identify_python(__u32 tid, __u32 tgid, __u64 state)
+{
+	struct gp_python_walk *walk;
+
+	if (!take_python)
+		return 0;
+	walk = bpf_map_lookup_elem(&python_walks, &tid);
+	if (!walk)
+		return 0;
+	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++) {
+		struct gp_python_frame *frame = &walk->frames[i];
+
+		frame->code = gp_python_identity(tid, tgid, walk->codes[i]);
+		state = gp_mix(state, frame->code);
+		state = gp_mix(state, (__u32)frame->instruction | (__u64)frame->is_entry << 32);
+	}
+	return state;
+}
+
+/* Whether the main thread, whose frames were walked, has run meanwhile, which
+ * invalidates the walk. */
+static __always_inline bool gp_python_moved(const struct gp_python_walk *walk)
+{
+	return walk->flags & GP_PYTHON_WAITS && gp_main_sleeps() != walk->sleeps;
+}
+
+/* Walks the Python frames of the current thread. Returns the id of the combined stack
+ * of these and the native stack `native`; `native` if there are none, 0 if their code
+ * objects must be read. */
+static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u32 user, __u64 native)
+{
+	struct gp_python *python = bpf_map_lookup_elem(&pythons, &tgid);
+	struct gp_python_known *known;
+	struct gp_python_walk *walk;
+
+	if (!python)
+		return native;
+	walk = gp_get_or_take(python_walks, &tid, no_python_walks, user);
+	if (!walk) {
+		gp_count(python);
+		return native;
+	}
+	walk->generation = python->generation;
+	walk->count = 0;
+	walk->flags = 0;
+	walk->bytes = 0;
+	walk->state = native;
+	walk->next = gp_python_top(python, walk, tid == tgid);
+	if (!walk->next && !walk->flags && tid != tgid)
+		walk->next = gp_python_waiting(python, walk);
+	for (__u32 i = 0; i < GP_PYTHON_PARTS && walk->next; i++)
+		gp_walk_python_part(tid, tgid);
+	if (walk->next)
+		walk->flags |= GP_PYTHON_CUT;
+	if (gp_python_moved(walk) || (!walk->count && walk->flags & GP_PYTHON_WAITS))
+		return native;
+	if (!walk->count && !walk->flags)
+		return native;
+	walk->state = gp_mix(walk->state, walk->flags);
+	if (!walk->generation)
+		return 0;
+	known = bpf_map_lookup_elem(&known_python, &walk->state);
+	return known && known->generation == walk->generation ? known->id : 0;
+}
+
+/* A code object of the current process is about to be freed. */
+static __always_inline void gp_on_code_freed(void)
+{
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct gp_python *python = bpf_map_lookup_elem(&pythons, &tgid);
+
+	if (python && python->generation)
+		__sync_fetch_and_add(&python->generation, 1);
+}
+
+#endif /* GPUPROBE_PYTHON_WALK_H */

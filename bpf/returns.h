@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* Return of traced functions: what their call was, for user space and for the thread. */
+#ifndef GPUPROBE_RETURNS_H
+#define GPUPROBE_RETURNS_H
+
+/* Values written by the memory call in `frame`, read at its return. */
+struct gp_written {
+	__u64 out;
+	__u64 address;
+	__u64 size;
+};
+
+/* Reads the values written by the call; false if a returned address is unreadable.
+ * Callers may pass NULL for optional results. */
+static __always_inline bool gp_read_written(const volatile struct gp_recipe *recipe,
+					    struct gp_frame *frame, struct gp_written *written)
+{
+	bool has_out = recipe->out.place != GP_PLACE_NONE;
+
+	written->out = 0;
+	written->address = frame->address;
+	written->size = frame->size;
+	if (has_out &&
+	    bpf_probe_read_user(&written->out, sizeof(written->out), (void *)frame->out) &&
+	    gp_is_memory(frame->op))
+		return false;
+	if (recipe->address.place == GP_PLACE_NONE)
+		written->address = written->out;
+	if (recipe->flags & GP_SIZE_AT_RETURN) {
+		written->size = 0;
+		if (bpf_probe_read_user(&written->size, sizeof(written->size),
+					(void *)frame->size) &&
+		    gp_is_memory(frame->op))
+			return false;
+		written->size *= frame->factor;
+	}
+	return true;
+}
+
+/* What is computed of a returned call before its record is reserved: with branches there,
+ * it would be verified once for each size of the record. */
+struct gp_computed {
+	__u64 start_ns;
+	__u64 end_ns;
+	__u64 stack;
+	__s32 device;
+	__u32 context;
+	__u32 flags;
+};
+
+/* The times of a returned call. A block exists from the return of its allocation to the
+ * entry of its free: if no duration is needed, the other times are not read. */
+static __always_inline void gp_compute_times(struct gp_computed *call, struct gp_frame *frame)
+{
+	call->start_ns = frame->start_ns;
+	if (!call_durations && frame->op == GP_OP_FREE)
+		call->end_ns = call->start_ns;
+	else
+		call->end_ns = bpf_ktime_get_ns();
+	if (!call_durations && frame->op == GP_OP_ALLOCATE)
+		call->start_ns = call->end_ns;
+}
+
+static __always_inline void gp_compute(struct gp_computed *call, struct gp_thread *thread,
+				       const volatile struct gp_recipe *recipe,
+				       struct gp_frame *frame, __s32 result)
+{
+	bool on_stream = gp_is_memory(frame->op) && recipe->stream.place != GP_PLACE_NONE;
+	struct gp_process *process = NULL;
+	struct gp_capture *capture;
+	struct gp_context *about;
+
+	if (on_stream || frame->op == GP_OP_CAPTURE_END)
+		process = gp_find_capturing(thread->tgid);
+	gp_compute_times(call, frame);
+	if (recipe->device.place != GP_PLACE_NONE)
+		call->device = frame->device;
+	else
+		call->device = gp_current_device(thread);
+	call->context = gp_current_of(thread)->number;
+	call->flags = 0;
+	call->stack = recipe->flags & GP_WITH_STACK ? thread->stack : 0;
+	if (frame->op == GP_OP_CONTEXT_DESTROY) {
+		about = gp_context_of(thread, frame->address);
+		call->context = about ? about->number : GP_CONTEXT_UNKNOWN;
+	} else if (frame->op == GP_OP_CAPTURE_END) {
+		capture = process && result != GP_WRONG_THREAD
+				  ? gp_capture_of(process, frame->stream)
+				  : NULL;
+		call->context = capture && capture->began ? capture->number : GP_CONTEXT_UNKNOWN;
+	} else if (on_stream && process) {
+		capture = gp_capture_of(process, frame->stream);
+		if (!capture)
+			return;
+		call->flags = GP_CALL_CAPTURED;
+		call->context = capture->number;
+		process->graph_memory = 1;
+	}
+}
+
+static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread *thread,
+					 struct gp_frame *frame, struct gp_written *written,
+					 struct gp_computed *computed, __s32 result, __u32 tid)
+{
+	call->row = frame->row;
+	call->result = result;
+	call->tgid = thread->tgid;
+	call->tid = tid;
+	call->start_ns = computed->start_ns;
+	call->end_ns = computed->end_ns;
+	call->address = written->address;
+	call->size = written->size;
+	call->device = computed->device;
+	call->context = computed->context;
+	call->flags = computed->flags;
+	call->stack = computed->stack;
+}
+
+static __always_inline void gp_fill_detail(struct gp_detail *detail, struct gp_thread *thread,
+					   const volatile struct gp_recipe *recipe,
+					   struct gp_frame *frame, struct gp_written *written)
+{
+	detail->out = written->out;
+	detail->stream = frame->stream;
+	if (recipe->flags & GP_OUT_BYTES) {
+		if (bpf_probe_read_user(detail->values, sizeof(detail->values), (void *)frame->out))
+			__builtin_memset(detail->values, 0, sizeof(detail->values));
+	} else if (gp_is_memory(frame->op)) {
+		__builtin_memcpy(detail->values, thread->extra, sizeof(detail->values));
+	} else {
+		__builtin_memset(detail->values, 0, sizeof(detail->values));
+	}
+}
+
+/* Reserves a record of the memory ring, or counts the loss. */
+#define gp_reserve_call(record, slot, unread)                                                      \
+	({                                                                                         \
+		(record) =                                                                         \
+			gp_reserve(memory_ring, GP_RING_MEMORY, slot, typeof(*(record)), unread);  \
+		if (!(record))                                                                     \
+			gp_count(ring_full);                                                       \
+		(record);                                                                          \
+	})
+
+/* After an out-of-memory error the reader is woken at once, because the GPU's free
+ * memory soon changes. */
+static __always_inline __u64 gp_call_flags(__s32 result, __u64 unread)
+{
+	if (result == GP_OUT_OF_MEMORY)
+		return gp_wake_now(GP_RING_MEMORY);
+	return gp_wake_flags(GP_RING_MEMORY, unread);
+}
+
+/* Sends the returned call in `frame` to the ledger. */
+static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_frame *frame,
+					 __s32 result, __u32 tid)
+{
+	const volatile struct gp_recipe *recipe = &recipes[frame->row & (GP_MAX_ROWS - 1)];
+	struct gp_written written = {.address = frame->address, .size = frame->size};
+	struct gp_computed computed;
+	struct gp_call *call;
+	struct gp_detail *detail;
+	struct gp_named *named;
+	long length = 0;
+	__u64 unread;
+
+	gp_announce(thread);
+	if (!result && !gp_read_written(recipe, frame, &written)) {
+		gp_count(unreadable);
+		return;
+	}
+	gp_compute(&computed, thread, recipe, frame, result);
+	unread = gp_unread(memory_ring);
+	if (recipe->flags & GP_NAMED) {
+		if (!gp_reserve_call(named, thread->user, unread))
+			return;
+		gp_fill_call(&named->detail.call, thread, frame, &written, &computed, result, tid);
+		named->detail.call.type = GP_RECORD_NAMED;
+		gp_fill_detail(&named->detail, thread, recipe, frame, &written);
+		length = bpf_probe_read_user_str(named->name, GP_SYMBOL_LEN, (void *)frame->stream);
+		named->name_bytes = length > 0 ? length : 0;
+		named->reserved = 0;
+		/* Its size may have to be resolved while the process lives. */
+		bpf_ringbuf_submit(named, gp_wake_now(GP_RING_MEMORY));
+	} else if (recipe->flags & GP_DETAILED) {
+		if (!gp_reserve_call(detail, thread->user, unread))
+			return;
+		gp_fill_call(&detail->call, thread, frame, &written, &computed, result, tid);
+		detail->call.type = GP_RECORD_DETAIL;
+		gp_fill_detail(detail, thread, recipe, frame, &written);
+		bpf_ringbuf_submit(detail, gp_call_flags(result, unread));
+	} else {
+		if (!gp_reserve_call(call, thread->user, unread))
+			return;
+		gp_fill_call(call, thread, frame, &written, &computed, result, tid);
+		call->type = GP_RECORD_CALL;
+		bpf_ringbuf_submit(call, gp_call_flags(result, unread));
+	}
+}
+
+/* Notes that a graph of the process has memory nodes. */
+static __always_inline void gp_note_graph_memory(struct gp_thread *thread, __u32 op)
+{
+	struct gp_process *process;
+
+	if (op != GP_OP_GRAPH_ALLOCATE && op != GP_OP_GRAPH_FREE && op != GP_OP_GRAPH_NODE)
+		return;
+	process = gp_find_process(thread->tgid);
+	if (process)
+		process->graph_memory = 1;
+}
+
+/* Whether the ledger needs the call although it is not a memory call. */
+static __always_inline bool gp_is_ledger_event(struct gp_thread *thread, __u32 row)
+{
+	const volatile struct gp_recipe *recipe = &recipes[row & (GP_MAX_ROWS - 1)];
+	struct gp_process *process;
+
+	if (!(recipe->flags & GP_LEDGER_EVENT))
+		return false;
+	/* The ledger needs graph launches only if a graph has memory nodes. */
+	if (recipe->op != GP_OP_GRAPH_LAUNCH)
+		return true;
+	process = gp_find_process(thread->tgid);
+	return process && process->graph_memory;
+}
+
+/* Applies a returned call that affects launch counting. */
+static __always_inline void gp_apply_kernels(struct gp_thread *thread, struct gp_frame *frame,
+					     __u32 op, __s32 result)
+{
+	struct gp_process *process = gp_find_process(thread->tgid);
+
+	if (!process)
+		return;
+	if (op == GP_OP_CAPTURE_END && result != GP_WRONG_THREAD)
+		gp_end_capture(process, frame->stream);
+	else if (result)
+		return;
+	else if (op == GP_OP_CAPTURE_BEGIN)
+		gp_begin_capture(process, frame->stream);
+	else if (op == GP_OP_MODULE_UNLOAD)
+		process->epoch++;
+	else
+		gp_send_looked_up_name(process, frame);
+}
+
+/* Function return, for the open call that it belongs to. */
+static __always_inline void gp_return(struct pt_regs *ctx, __u64 cookie)
+{
+	__u32 row = cookie & (GP_MAX_ROWS - 1);
+	__u32 op = recipes[row].op, tid = (__u32)bpf_get_current_pid_tgid();
+	__s32 result = (__s32)PT_REGS_RC(ctx);
+	__u64 sp = gp_entry_sp(ctx);
+	struct gp_thread *thread;
+	struct gp_frame *frame;
+	__u32 depth, left = 0;
+
+	if (op == GP_OP_SELFTEST) {
+		selftest_seen |= 2;
+		return;
+	}
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	if (!thread)
+		return;
+	depth = thread->depth;
+	for (int i = 0; i < GP_MAX_FRAMES && depth; i++) {
+		depth--;
+		frame = gp_frame_at(thread, depth);
+		if (frame->sp > sp)
+			return; /* a nested memory call, for which no frame was opened */
+		if (frame->sp == sp && frame->row == row)
+			goto found;
+		left += gp_is_single(frame->op);
+	}
+	return;
+found:
+	thread->depth = depth;
+	if (left)
+		gp_count_many(single_launches, left);
+	if (gp_is_memory(op)) {
+		thread->memory_sp = 0;
+		gp_send_call(thread, frame, result, tid);
+		return;
+	}
+	if (gp_is_copy(op)) {
+		gp_send_copy(thread, gp_find_capturing(thread->tgid), frame, result, tid);
+		return;
+	}
+	if (gp_is_single(op))
+		gp_send_launch(thread, frame, result, tid);
+	/* Applied first, because the record contains the number of the new context. */
+	if (!result && op == GP_OP_CONTEXT_CREATE)
+		gp_apply_context(thread, frame, op);
+	/* Nodes collected by a failed capture are to be dropped. */
+	if ((!result || op == GP_OP_CAPTURE_END) && keep_ledger &&
+	    gp_is_ledger_event(thread, row)) {
+		gp_note_graph_memory(thread, op);
+		gp_send_call(thread, frame, result, tid);
+	}
+	if (gp_affects_launches(op))
+		gp_apply_kernels(thread, frame, op, result);
+	else if (!result && op != GP_OP_CONTEXT_CREATE)
+		gp_apply_context(thread, frame, op);
+}
+
+#endif /* GPUPROBE_RETURNS_H */

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* Maps of call stacks and Python frames. */
+#ifndef GPUPROBE_STACK_MAPS_H
+#define GPUPROBE_STACK_MAPS_H
+
+/* Call stacks, before the calls that have them. A large model makes over 1,500 of them,
+ * up to 64 KiB each, in its first 200 ms under trace. Full: losses.stacks or
+ * losses.stack_copies. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 32 * 1024 * 1024);
+} stack_ring SEC(".maps");
+
+/* Activity batches of collectors; created on request only. Full: losses.activity. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 32 * 1024 * 1024);
+} batch_ring SEC(".maps");
+
+/* Hash state -> next part of the call path; written by user space and removed at
+ * process exit. Full: user space starts over. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct gp_path);
+} paths SEC(".maps");
+
+/* tgid -> executable ranges; written by user space and removed at process exit. The
+ * entry of process 0 always exists and matches no address. Preallocated, as `walks`.
+ * Full: more stacks than needed are copied. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 128);
+	__type(key, __u32);
+	__type(value, struct gp_code);
+} code_maps SEC(".maps");
+
+struct gp_sent {
+	__u64 time_ns;
+	__u64 id;
+};
+
+/* Hash of a stack -> its last copy. LRU; an evicted entry costs another copy. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct gp_sent);
+} sent_copies SEC(".maps");
+
+/* Walks that were sent. LRU; an evicted entry costs another record. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, __u32);
+} sent_walks SEC(".maps");
+
+/* Parameters and state of a stack's hash. */
+struct gp_look {
+	__u64 hash;
+	__u64 ip;
+	__u64 program; /* start of the program's own code */
+	__u64 program_bytes;
+	__u64 is_stale; /* the map of executable ranges is out of date: 0 or 1 */
+};
+
+/* A frame-pointer walk, and a buffer for stack words. */
+struct gp_walk {
+	struct gp_stack record; /* `count` and `addresses` are the kernel's walk */
+	struct gp_look look;
+	__u64 stack; /* stack id of the path that ends here, or 0 */
+	__u64 words[GP_PATH_WORDS];
+	__u32 user; /* slot in `users` */
+	__u32 reserved;
+};
+struct gp_walk no_walks;
+
+/* tid -> buffer for its walks; removed at thread exit. Preallocated: kernels before 6.1
+ * warn about maps that allocate in probes. Full: losses.stacks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct gp_walk);
+} walks SEC(".maps");
+
+/* tgid -> interpreter; written by user space and removed at process exit. Full: its
+ * stacks have no Python frames, which user space reports. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct gp_python);
+} pythons SEC(".maps");
+
+/* Largest offset of a member that is read together with its object. */
+#define GP_PYTHON_MASK 0xff
+#define GP_PYTHON_CONTENT_WORDS 8
+
+/* The Python frames of a stack, and a buffer for one. */
+struct gp_python_walk {
+	__u32 count;
+	__u32 flags;
+	__u64 sleeps;     /* gp_main_sleeps at the start of the walk */
+	__u64 next;       /* the next frame of the walk */
+	__u64 state;      /* hash of the addresses so far */
+	__u64 generation; /* gp_python.generation at the start of the walk */
+	__u64 from;       /* address and size of the window's content */
+	__u64 bytes;
+	__u8 window[2 * GP_PYTHON_TOGETHER + GP_PYTHON_MASK + 9];
+	__u8 code[GP_PYTHON_MASK + 9];
+	__u64 content[GP_PYTHON_CONTENT_WORDS];
+	__u64 codes[GP_PYTHON_DEPTH]; /* addresses of the frames' code objects */
+	struct gp_python_frame frames[GP_PYTHON_DEPTH];
+	__u32 user; /* slot in `users` */
+	__u32 reserved;
+};
+struct gp_python_walk no_python_walks;
+
+/* tid -> buffer for its Python frames; removed at thread exit. Preallocated, as
+ * `walks`. Full: losses.python. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct gp_python_walk);
+} python_walks SEC(".maps");
+
+/* A stack with Python frames: equal addresses mean the same stack as long as no code
+ * object was freed since. */
+struct gp_python_known {
+	__u64 id;
+	__u64 generation; /* gp_python.generation */
+};
+
+/* Hash of the addresses in a walk -> stack. LRU; an evicted entry costs a look at its
+ * code objects. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 32768);
+	__type(key, __u64);
+	__type(value, struct gp_python_known);
+} known_python SEC(".maps");
+
+/* Ids of stacks with Python frames, and of code objects, that were sent. LRU; an
+ * evicted entry costs another record. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 131072);
+	__type(key, __u64);
+	__type(value, __u32);
+} sent_python SEC(".maps");
+
+/* State of a stack that is being captured. */
+struct gp_taken {
+	__u64 root;
+	__u64 return_address;
+	__u64 ip;
+	__u64 sp;
+	__u64 fp;
+	__u64 copy_key;
+	__u64 room; /* bytes to the base of the main thread's stack */
+	__u32 tgid;
+	__u32 tid;
+	__u32 is_stale; /* see gp_look */
+	__u32 process;
+	__u32 user; /* slot in `users` */
+};
+
+#endif /* GPUPROBE_STACK_MAPS_H */

@@ -1,0 +1,168 @@
+//! Decoding of the records of all rings.
+
+use std::fmt;
+
+use zerocopy::FromBytes;
+
+use super::decode::text;
+use super::{Call, Copy, Event, KernelName, Launch, OutOfMemory, Task, Tensor, TensorRequest};
+use crate::abi::{
+    RawBatch, RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawNamed, RawRequest, RawTask,
+    RawTensor, record,
+};
+use crate::activity;
+use gpuprobe_cuda::Op;
+
+/// Reason why a record could not be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// The record is shorter than its type requires.
+    Truncated {
+        /// Length of the record, bytes.
+        length: usize,
+    },
+    /// The record type is unknown to this version.
+    UnknownType(u16),
+    /// The row is not in the function table, or is not a memory function.
+    UnknownRow(u16),
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated { length } => write!(f, "record of {length} bytes is too short"),
+            Self::UnknownType(number) => write!(f, "unknown record type {number}"),
+            Self::UnknownRow(row) => write!(f, "row {row} is not a memory function"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// Decodes the records of all rings, in the order in which they arrive.
+#[derive(Debug, Default)]
+pub struct RecordDecoder {
+    /// State of the activity batches of all processes.
+    pub activity: activity::BatchDecoder,
+}
+
+impl RecordDecoder {
+    /// Decodes one record of any ring.
+    ///
+    /// # Errors
+    /// Returns the errors of [`decode`]. A malformed batch is no error: it is decoded up to the
+    /// malformed record.
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<Event, DecodeError> {
+        let Some((raw, batch)) = batch(bytes) else {
+            let event = decode(bytes);
+            if let Ok(Event::Exit(task) | Event::Exec(task)) = &event {
+                self.activity.end(task.process);
+            }
+            return event;
+        };
+        Ok(Event::Activity(self.activity.decode(&raw, batch)))
+    }
+}
+
+/// Splits an activity record into its header and the batch, which is never longer than the record.
+pub(super) fn batch(bytes: &[u8]) -> Option<(RawBatch, &[u8])> {
+    // Few records are batches.
+    if *bytes.first_chunk()? != record::BATCH.to_ne_bytes() {
+        return None;
+    }
+    let (raw, batch) = RawBatch::read_from_prefix(bytes).ok()?;
+    let length = batch.len().min(raw.bytes as usize);
+    Some((raw, &batch[..length]))
+}
+
+/// The record without the trailing bytes that the BPF side reserved and did not use.
+pub fn whole(bytes: &[u8]) -> &[u8] {
+    match batch(bytes) {
+        Some((_, batch)) => &bytes[..size_of::<RawBatch>() + batch.len()],
+        None => bytes,
+    }
+}
+
+/// Process, function and address of a memory call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AboutMemory {
+    /// Process id in the initial PID namespace.
+    pub pid: u32,
+    /// Row of the function table; not checked against it.
+    pub row: u16,
+    /// Address as in [`Call::address`].
+    pub address: u64,
+}
+
+/// Reads process, function and address of a memory call without decoding the rest of the record.
+pub fn about_memory(bytes: &[u8]) -> Option<AboutMemory> {
+    let (raw, _) = RawCall::ref_from_prefix(bytes).ok()?;
+    (raw.record_type == record::CALL).then_some(AboutMemory {
+        pid: raw.tgid,
+        row: raw.row,
+        address: raw.address,
+    })
+}
+
+/// Decodes one record of the ring of memory calls or the ring of launches and copies.
+///
+/// # Errors
+/// Returns [`DecodeError::Truncated`] if the record is too short, [`DecodeError::UnknownType`] if
+/// its type is unknown, or [`DecodeError::UnknownRow`] if its row is not a memory function.
+pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
+    let truncated = DecodeError::Truncated {
+        length: bytes.len(),
+    };
+    let Some(&[low, high]) = bytes.first_chunk::<2>() else {
+        return Err(truncated);
+    };
+    let task = || {
+        let (raw, _) = RawTask::read_from_prefix(bytes).map_err(|_| truncated)?;
+        Ok(Task::from(&raw))
+    };
+    match u16::from_ne_bytes([low, high]) {
+        record::CALL => {
+            let (raw, _) = RawCall::read_from_prefix(bytes).map_err(|_| truncated)?;
+            Ok(Event::Call(Call::try_from(&raw)?))
+        }
+        record::DETAIL => {
+            let (raw, _) = RawDetail::read_from_prefix(bytes).map_err(|_| truncated)?;
+            Ok(Event::Call(Call::detailed(&raw, None)?))
+        }
+        record::NAMED => {
+            let (raw, rest) = RawNamed::read_from_prefix(bytes).map_err(|_| truncated)?;
+            let name = rest.get(..raw.name_bytes as usize).ok_or(truncated)?;
+            Ok(Event::Call(Call::detailed(&raw.detail, Some(text(name)))?))
+        }
+        record::TENSOR => {
+            let (raw, _) = RawTensor::read_from_prefix(bytes).map_err(|_| truncated)?;
+            match gpuprobe_cuda::function(raw.row).map(|function| function.op) {
+                Some(Op::OutOfMemory) => Ok(Event::OutOfMemory(OutOfMemory::from(&raw))),
+                _ => Ok(Event::Tensor(Tensor::try_from(&raw)?)),
+            }
+        }
+        record::REQUEST => {
+            let (raw, _) = RawRequest::read_from_prefix(bytes).map_err(|_| truncated)?;
+            Ok(Event::Request(TensorRequest::from(&raw)))
+        }
+        record::PROCESS => Ok(Event::Process(task()?)),
+        record::THREAD => Ok(Event::Thread(task()?)),
+        record::THREAD_EXIT => Ok(Event::ThreadExit(task()?)),
+        record::EXIT => Ok(Event::Exit(task()?)),
+        record::EXEC => Ok(Event::Exec(task()?)),
+        record::KERNEL => {
+            let (raw, rest) = RawKernel::read_from_prefix(bytes).map_err(|_| truncated)?;
+            let name = rest.get(..raw.name_bytes as usize).ok_or(truncated)?;
+            Ok(Event::Kernel(KernelName::new(&raw, name)?))
+        }
+        record::COPY => {
+            let (raw, _) = RawCopy::read_from_prefix(bytes).map_err(|_| truncated)?;
+            Ok(Event::Copy(Copy::try_from(&raw)?))
+        }
+        record::LAUNCH => {
+            let (raw, _) = RawLaunch::read_from_prefix(bytes).map_err(|_| truncated)?;
+            Ok(Event::Launch(Launch::try_from(&raw)?))
+        }
+        other => Err(DecodeError::UnknownType(other)),
+    }
+}
