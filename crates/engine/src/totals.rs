@@ -3,33 +3,7 @@
 use super::Allocation;
 use gpuprobe_cuda::{Belongs, KindSet, MemoryKind};
 
-/// Bytes and number of live allocations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Total {
-    /// Sum of the sizes, bytes.
-    pub bytes: u64,
-    /// Number of live allocations.
-    pub allocations: u64,
-}
-
-impl Total {
-    /// Adds an allocation. Saturates: a traced process chooses the sizes, so the sum may overflow.
-    pub(super) fn add(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_add(bytes);
-        self.allocations += 1;
-    }
-
-    /// Adds the bytes and allocations of `other`.
-    pub fn merge(&mut self, other: Self) {
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.allocations += other.allocations;
-    }
-
-    pub(super) fn subtract(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_sub(bytes);
-        self.allocations = self.allocations.saturating_sub(1);
-    }
-}
+pub use gpuprobe_model::Total;
 
 /// Sums of live memory, which are never added up for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,8 +16,10 @@ pub mod memo;
 mod shares;
 pub mod stack;
 pub mod text;
+mod total;
 mod usage;
 
 pub use lost::{Lost, UserLoss, by_user};
 pub use shares::{ByteShares, MemoryRoom};
+pub use total::Total;
 pub use usage::{GpuHolder, GpuMemory, GpuUsage, GpuUse, Untraced};

@@ -8,12 +8,13 @@ use serde::Serialize;
 use super::accounts::caller_of;
 use super::callers::{self, Callers};
 use super::replayed::Replayed;
-use super::{Accounts, AllocationSum, Selection};
+use super::{Accounts, Selection};
 use crate::fold::{self, place};
 use crate::label::labels;
 use crate::{SCHEMA, function_name, memleak};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::Ledger;
+use gpuprobe_model::Total;
 use gpuprobe_model::stack::{Frame, Language, Symbolize};
 use gpuprobe_recording::{Database, Session};
 use gpuprobe_stacks::cuda::file_name;
@@ -169,11 +170,7 @@ fn enter_tensors(
                 let now = site.live.gpu;
                 for (stacks, total) in [(&mut *at_peak, then), (&mut *never_freed, now)] {
                     if total.allocations > 0 {
-                        let amount = AllocationSum {
-                            bytes: total.bytes,
-                            allocations: total.allocations,
-                        };
-                        enter_stack(stacks, run, &stack, amount, by_lines);
+                        enter_stack(stacks, run, &stack, total, by_lines);
                     }
                 }
             }
@@ -190,7 +187,7 @@ fn enter(
     selection: &Selection,
     by_lines: bool,
 ) {
-    let mut amounts: BTreeMap<(u32, MemoryKind), AllocationSum> = BTreeMap::new();
+    let mut amounts: BTreeMap<(u32, MemoryKind), Total> = BTreeMap::new();
     for process in ledger.living().chain(ledger.ended(true)) {
         for allocation in process.allocations() {
             if selection.host || allocation.belongs() != Belongs::Host {
@@ -224,7 +221,7 @@ fn enter_stack(
     stacks: &mut ByStack,
     run: usize,
     stack: &AllocationStack,
-    amount: AllocationSum,
+    amount: Total,
     by_lines: bool,
 ) {
     let lines = by_lines.then(|| lines(&stack.frames, stack.kind)).flatten();

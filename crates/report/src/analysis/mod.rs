@@ -33,7 +33,7 @@ pub use callers::Callers;
 pub use moment::Moment;
 pub use present::NoMatch;
 pub use range::first_ns;
-pub use totals::{AllocationSum, AnalysisTotals, Anomalies};
+pub use totals::{AnalysisTotals, Anomalies};
 
 /// Filter on the events of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

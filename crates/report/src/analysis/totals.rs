@@ -2,44 +2,24 @@
 
 use serde::Serialize;
 
+use gpuprobe_model::Total;
 use gpuprobe_recording::Trace;
-
-/// Bytes and number of allocations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct AllocationSum {
-    /// Sum of the sizes, bytes.
-    pub bytes: u64,
-    /// Number of live allocations.
-    pub allocations: u64,
-}
-
-impl AllocationSum {
-    pub(super) fn add(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_add(bytes);
-        self.allocations += 1;
-    }
-
-    pub(super) fn subtract(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_sub(bytes);
-        self.allocations = self.allocations.saturating_sub(1);
-    }
-}
 
 /// Amounts by how much is known of the allocating calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnalysisTotals {
     /// Sum of the three amounts below.
-    pub total: AllocationSum,
+    pub total: Total,
     /// Allocated by calls with a call stack.
-    pub valid: AllocationSum,
+    pub valid: Total,
     /// Allocated by calls without a call stack.
-    pub invalid: AllocationSum,
+    pub invalid: Total,
     /// Allocated by the driver itself.
-    pub driver: AllocationSum,
+    pub driver: Total,
 }
 
 impl AnalysisTotals {
-    fn of(&mut self, trace: Trace) -> &mut AllocationSum {
+    fn of(&mut self, trace: Trace) -> &mut Total {
         match trace {
             Trace::Valid => &mut self.valid,
             Trace::Invalid => &mut self.invalid,

@@ -10,9 +10,9 @@ use anyhow::{Context, Result, bail};
 use hashbrown::HashMap;
 use serde::Deserialize;
 
-use super::LeakedAmount;
 use super::found::LeakedStack;
 use crate::fold;
+use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_os::regular::open_input;
 use gpuprobe_os::say;
@@ -66,12 +66,12 @@ fn names(frame: &Frame) -> (String, String) {
 }
 
 /// Memory that an earlier run never freed, by call site.
-pub(super) struct Baseline(HashMap<SiteKey, LeakedAmount>);
+pub(super) struct Baseline(HashMap<SiteKey, Total>);
 
 /// Comparison of a leak with the baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BaselineGrowth {
-    pub(super) before: LeakedAmount,
+    pub(super) before: Total,
     /// There is more of it now: bytes or allocations.
     pub(super) is_more: bool,
 }
@@ -149,10 +149,10 @@ impl Baseline {
     }
 
     fn of(memory: &BaselineMemory) -> Self {
-        let mut sums: HashMap<SiteKey, LeakedAmount> = HashMap::new();
+        let mut sums: HashMap<SiteKey, Total> = HashMap::new();
         let mut add = |site: &BaselineSite, is_tensor| {
             let key = SiteKey::of(&site.stack, &site.api, is_tensor);
-            sums.entry(key).or_default().add(LeakedAmount {
+            sums.entry(key).or_default().merge(Total {
                 bytes: site.live_bytes.saturating_add(site.host_bytes),
                 allocations: site.live_allocations.saturating_add(site.host_allocations),
             });
@@ -170,9 +170,9 @@ impl Baseline {
     pub(super) fn compare(&self, all: &[LeakedStack<'_>]) -> Vec<BaselineGrowth> {
         let key = |found: &LeakedStack<'_>| SiteKey::of(found.stack, &found.api, found.is_tensor);
         let keys: Vec<_> = all.iter().map(key).collect();
-        let mut sums: HashMap<&SiteKey, LeakedAmount> = HashMap::new();
+        let mut sums: HashMap<&SiteKey, Total> = HashMap::new();
         for (key, found) in keys.iter().zip(all) {
-            sums.entry(key).or_default().add(found.amount);
+            sums.entry(key).or_default().merge(found.amount);
         }
         let grown = keys.iter().map(|key| {
             let before = self.0.get(key).copied().unwrap_or_default();
@@ -251,7 +251,7 @@ mod tests {
         let reports = report(9) + &report(4) + "{\"copy\": {}}\n";
         std::fs::write(&path, reports).unwrap();
         let sums = Baseline::read(&path).unwrap().0;
-        let expected = LeakedAmount {
+        let expected = Total {
             bytes: 4,
             allocations: 1,
         };

@@ -1,11 +1,12 @@
 //! Memory never freed, one call stack at a time, and whether it is a leak.
 
-use super::{Leak, LeakedAmount};
+use super::Leak;
 use crate::label;
 use crate::memleak::{Memleak, ProcessReport, SiteReport};
 use crate::owners;
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::verdict::{Confidence, Judgement, Verdict};
+use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 
@@ -45,7 +46,7 @@ pub(super) struct LeakedStack<'a> {
     /// It was handed out by an allocator of a framework.
     pub(super) is_tensor: bool,
     pub(super) api: String,
-    pub(super) amount: LeakedAmount,
+    pub(super) amount: Total,
     /// Allocations that were ever made there.
     ever: u64,
     /// It was all allocated at once, and long before the end.
@@ -87,9 +88,9 @@ pub(super) fn excuse(found: &LeakedStack<'_>) -> Option<Excuse> {
 /// All that processes never freed: those that have ended, or, of a file, all.
 pub(super) fn all(memleak: &Memleak, is_of_file: bool) -> Vec<LeakedStack<'_>> {
     let mut found = Vec::new();
-    let mut listed = LeakedAmount::default();
+    let mut listed = Total::default();
     for process in &memleak.processes {
-        listed.add(LeakedAmount {
+        listed.merge(Total {
             bytes: process
                 .live
                 .live_bytes
@@ -111,11 +112,11 @@ pub(super) fn all(memleak: &Memleak, is_of_file: bool) -> Vec<LeakedStack<'_>> {
 }
 
 /// Memory never freed by ended processes whose call stacks are not known.
-fn forgotten<'a>(memleak: &Memleak, listed: LeakedAmount) -> Option<LeakedStack<'a>> {
+fn forgotten<'a>(memleak: &Memleak, listed: Total) -> Option<LeakedStack<'a>> {
     let live = &memleak.live;
     let bytes = live.live_bytes.saturating_add(live.host_bytes);
     let allocations = live.live_allocations + live.host_allocations;
-    let amount = LeakedAmount {
+    let amount = Total {
         bytes: bytes.saturating_sub(listed.bytes),
         allocations: allocations.saturating_sub(listed.allocations),
     };
@@ -150,7 +151,7 @@ fn of_site<'a>(process: &ProcessReport, site: &'a SiteReport, is_tensor: bool) -
         is_pooled: of.is_pooled,
         is_tensor,
         api: site.api.clone().into_owned(),
-        amount: LeakedAmount {
+        amount: Total {
             bytes: site.live.live_bytes.saturating_add(site.live.host_bytes),
             allocations: site.live.live_allocations + site.live.host_allocations,
         },
@@ -168,7 +169,7 @@ fn is_one_off(judgement: &Judgement) -> bool {
 
 impl LeakedStack<'_> {
     /// A leak of this alone.
-    pub(super) fn as_leak(&self, before: Option<LeakedAmount>) -> Leak {
+    pub(super) fn as_leak(&self, before: Option<Total>) -> Leak {
         Leak {
             program: self.program.clone(),
             pids: vec![self.pid],
@@ -210,7 +211,7 @@ mod tests {
             is_pooled: of.is_pooled,
             is_tensor: false,
             api: "cudaMalloc".to_owned(),
-            amount: LeakedAmount {
+            amount: Total {
                 bytes: 9,
                 allocations: 1,
             },

@@ -19,6 +19,7 @@ use crate::memleak::Memleak;
 use crate::{GroupBy, Options, View, fold, label};
 use baseline::Baseline;
 use found::{Excuse, LeakedStack};
+use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::files;
@@ -52,20 +53,6 @@ pub struct Gate {
     junit: Option<(PathBuf, File)>,
 }
 
-/// A number of bytes, and of allocations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct LeakedAmount {
-    bytes: u64,
-    allocations: u64,
-}
-
-impl LeakedAmount {
-    fn add(&mut self, other: Self) {
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.allocations = self.allocations.saturating_add(other.allocations);
-    }
-}
-
 /// A leak at one line or function of a program.
 #[derive(Clone, Debug)]
 struct Leak {
@@ -76,9 +63,9 @@ struct Leak {
     api: String,
     label: String,
     owner: String,
-    amount: LeakedAmount,
+    amount: Total,
     /// Amount in the baseline; `None` if it has none.
-    before: Option<LeakedAmount>,
+    before: Option<Total>,
     /// Call stacks, and the frames of the one that leaked most.
     stacks: u64,
     most_bytes: u64,
@@ -88,10 +75,10 @@ struct Leak {
 /// The result: leaks, and memory that is excused.
 struct GateResult {
     leaks: Vec<Leak>,
-    leaked: LeakedAmount,
+    leaked: Total,
     tolerated_bytes: u64,
     /// Excused memory: the excuse, the number of sites and their amount.
-    excused: Vec<(Excuse, u64, LeakedAmount)>,
+    excused: Vec<(Excuse, u64, Total)>,
     /// Processes that have not ended.
     running: u64,
 }
@@ -175,7 +162,7 @@ impl Gate {
             .as_ref()
             .map(|baseline| baseline.compare(&all));
         let mut leaks = Vec::new();
-        let mut excused: Vec<(Excuse, u64, LeakedAmount)> = Vec::new();
+        let mut excused: Vec<(Excuse, u64, Total)> = Vec::new();
         for (index, one) in all.iter().enumerate() {
             let pattern = self.patterns.iter().position(|pattern| pattern.is_of(one));
             let before = grown.as_ref().map(|grown| grown[index]);
@@ -186,17 +173,17 @@ impl Gate {
                 Some(excuse) => {
                     let place = excused.iter().position(|(known, ..)| *known == excuse);
                     let place = place.unwrap_or_else(|| {
-                        excused.push((excuse, 0, LeakedAmount::default()));
+                        excused.push((excuse, 0, Total::default()));
                         excused.len() - 1
                     });
                     excused[place].1 += 1;
-                    excused[place].2.add(one.amount);
+                    excused[place].2.merge(one.amount);
                 }
             }
         }
         let leaks = together(&leaks);
-        let mut leaked = LeakedAmount::default();
-        leaks.iter().for_each(|leak| leaked.add(leak.amount));
+        let mut leaked = Total::default();
+        leaks.iter().for_each(|leak| leaked.merge(leak.amount));
         let processes = memleak.processes.iter().filter(|process| process.traced);
         let running = processes.filter(|process| !process.exited && !is_of_file);
         GateResult {
@@ -227,7 +214,7 @@ fn place(frame: &Frame) -> Place<'_> {
 }
 
 /// The leaks, those that are one call site in whichever process together, most bytes first.
-fn together(all: &[(&LeakedStack<'_>, Option<LeakedAmount>)]) -> Vec<Leak> {
+fn together(all: &[(&LeakedStack<'_>, Option<Total>)]) -> Vec<Leak> {
     let mut leaks: Vec<Leak> = Vec::new();
     let mut known = HashMap::new();
     for (found, before) in all {
@@ -248,7 +235,7 @@ fn together(all: &[(&LeakedStack<'_>, Option<LeakedAmount>)]) -> Vec<Leak> {
             leak.stack = found.stack.to_vec();
             found.owner.clone_into(&mut leak.owner);
         }
-        leak.amount.add(found.amount);
+        leak.amount.merge(found.amount);
         leak.stacks += 1;
         if !leak.pids.contains(&found.pid) {
             leak.pids.push(found.pid);

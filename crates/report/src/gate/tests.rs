@@ -12,7 +12,7 @@ fn leak(label: &str, bytes: u64) -> Leak {
         api: "cudaMalloc".to_owned(),
         label: label.to_owned(),
         owner: "libx".to_owned(),
-        amount: LeakedAmount {
+        amount: Total {
             bytes,
             allocations: 2,
         },
@@ -27,8 +27,8 @@ fn leak(label: &str, bytes: u64) -> Leak {
 }
 
 fn judgement(leaks: Vec<Leak>, tolerated_bytes: u64) -> GateResult {
-    let mut leaked = LeakedAmount::default();
-    leaks.iter().for_each(|leak| leaked.add(leak.amount));
+    let mut leaked = Total::default();
+    leaks.iter().for_each(|leak| leaked.merge(leak.amount));
     GateResult {
         leaks,
         leaked,
@@ -145,7 +145,7 @@ fn what_is_suppressed_is_said_by_reason_and_what_is_not_used_by_name() {
         pattern("liby*", Some("fixed"), "s:4"),
         Pattern::typed("libz"),
     ];
-    let held = |bytes| LeakedAmount {
+    let held = |bytes| Total {
         bytes,
         allocations: 1,
     };

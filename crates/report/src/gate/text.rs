@@ -2,8 +2,9 @@
 
 use super::found::Excuse;
 use super::pattern::Pattern;
-use super::{GateResult, Leak, LeakedAmount};
+use super::{GateResult, Leak};
 use crate::words::{amount, plural};
+use gpuprobe_model::Total;
 use gpuprobe_model::text::{printable, size};
 
 /// Leaks that are named at most.
@@ -89,9 +90,7 @@ pub(super) fn who(leak: &Leak) -> String {
 
 /// The amount in the baseline, as text.
 pub(super) fn before(leak: &Leak) -> String {
-    let known = leak
-        .before
-        .filter(|before| *before != LeakedAmount::default());
+    let known = leak.before.filter(|before| *before != Total::default());
     known.map_or(String::new(), |before| {
         format!(
             ", {} in the baseline",
@@ -102,7 +101,7 @@ pub(super) fn before(leak: &Leak) -> String {
 
 /// Lines on suppressed memory, grouped by the reason.
 fn suppressed(judgement: &GateResult, patterns: &[Pattern]) -> Vec<String> {
-    let mut groups: Vec<(String, u64, LeakedAmount)> = Vec::new();
+    let mut groups: Vec<(String, u64, Total)> = Vec::new();
     for (excuse, sites, held) in &judgement.excused {
         let Excuse::Pattern(number) = excuse else {
             continue;
@@ -111,13 +110,13 @@ fn suppressed(judgement: &GateResult, patterns: &[Pattern]) -> Vec<String> {
         let name = printable(pattern.reason.as_ref().unwrap_or(&pattern.text));
         let place = groups.iter().position(|(known, ..)| *known == name);
         let place = place.unwrap_or_else(|| {
-            groups.push((name, 0, LeakedAmount::default()));
+            groups.push((name, 0, Total::default()));
             groups.len() - 1
         });
         groups[place].1 += sites;
-        groups[place].2.add(*held);
+        groups[place].2.merge(*held);
     }
-    let line = |(name, sites, held): (String, u64, LeakedAmount)| {
+    let line = |(name, sites, held): (String, u64, Total)| {
         let sites = plural(sites, "call stack");
         format!("suppressed: {sites}, {} ({name})", size(held.bytes))
     };

@@ -179,15 +179,9 @@ impl LiveByKind {
 
 impl Serialize for LiveByKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct KindTotal {
-            bytes: u64,
-            allocations: u64,
-        }
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (kind, total) in &self.0 {
-            let Total { bytes, allocations } = *total;
-            map.serialize_entry(kind.name(), &KindTotal { bytes, allocations })?;
+            map.serialize_entry(kind.name(), total)?;
         }
         map.end()
     }

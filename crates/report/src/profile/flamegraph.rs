@@ -237,8 +237,8 @@ const MOST_BITS: u32 = 52;
 mod tests {
     use std::rc::Rc;
 
-    use super::super::SampleValue;
     use super::*;
+    use gpuprobe_model::Total;
 
     fn sample(process: &str, frames: &[(&str, &str)], bytes: u64) -> StackSample {
         let frame = |(function, module): &(&str, &str)| ProfileFrame {
@@ -250,7 +250,7 @@ mod tests {
             language: Language::Native,
             inlined: false,
         };
-        let amount = SampleValue {
+        let amount = Total {
             bytes,
             allocations: 1,
         };

@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use super::{Profile, ProfileFrame, ProfiledMemory, SampleValue, StackSample, Weight, shown};
+use super::{Profile, ProfileFrame, ProfiledMemory, StackSample, Weight, shown};
 use crate::function_name;
 use crate::memleak::stack_of;
 use gpuprobe_model::text::size;
@@ -26,10 +26,10 @@ pub struct ProfileWeight {
 }
 
 impl ProfileWeight {
-    fn amount(&self, sums: &MemorySums) -> SampleValue {
-        let mut amount = SampleValue::from(sums.gpu);
+    fn amount(&self, sums: &MemorySums) -> Total {
+        let mut amount = sums.gpu;
         if self.host {
-            amount.merge(sums.host.into());
+            amount.merge(sums.host);
         }
         amount
     }
@@ -200,15 +200,6 @@ pub fn needed_locations(ledger: &Ledger) -> Vec<(u32, Location, bool)> {
         }
     }
     needed
-}
-
-impl From<Total> for SampleValue {
-    fn from(total: Total) -> Self {
-        Self {
-            bytes: total.bytes,
-            allocations: total.allocations,
-        }
-    }
 }
 
 impl From<gpuprobe_model::stack::Frame> for ProfileFrame {

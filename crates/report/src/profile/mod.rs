@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use crate::fold;
+use gpuprobe_model::Total;
 use gpuprobe_model::stack::Language;
 use gpuprobe_stacks::allocators::is_below_main;
 use gpuprobe_stacks::cuda;
@@ -54,23 +55,6 @@ pub enum ProfiledMemory {
     Tensors,
 }
 
-/// Bytes and number of allocations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SampleValue {
-    /// Sum of the sizes, bytes.
-    pub bytes: u64,
-    /// Number of the allocations.
-    pub allocations: u64,
-}
-
-impl SampleValue {
-    /// Adds the bytes and allocations of `other`.
-    pub fn merge(&mut self, other: Self) {
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.allocations = self.allocations.saturating_add(other.allocations);
-    }
-}
-
 /// One function of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProfileFrame {
@@ -100,9 +84,9 @@ pub struct StackSample {
     /// Frames, innermost first; never empty.
     pub frames: Vec<ProfileFrame>,
     /// Live memory, at the end or at the peak.
-    pub live: SampleValue,
+    pub live: Total,
     /// Memory ever allocated, freed or not.
-    pub total: SampleValue,
+    pub total: Total,
 }
 
 /// Memory by call stack.
@@ -124,13 +108,11 @@ pub struct Profile {
 
 impl Profile {
     /// Sum of `weight` over all stacks.
-    pub fn sum(&self, weight: Weight) -> SampleValue {
-        self.samples
-            .iter()
-            .fold(SampleValue::default(), |mut sum, one| {
-                sum.merge(one.amount(weight));
-                sum
-            })
+    pub fn sum(&self, weight: Weight) -> Total {
+        self.samples.iter().fold(Total::default(), |mut sum, one| {
+            sum.merge(one.amount(weight));
+            sum
+        })
     }
 }
 
@@ -174,7 +156,7 @@ impl StackSample {
     }
 
     /// The amount that `weight` selects.
-    pub fn amount(&self, weight: Weight) -> SampleValue {
+    pub fn amount(&self, weight: Weight) -> Total {
         match weight {
             Weight::End | Weight::Peak => self.live,
             Weight::Total => self.total,

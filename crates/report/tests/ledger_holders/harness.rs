@@ -9,7 +9,7 @@ use gpuprobe_engine::{CallSite, Ledger, Process};
 use gpuprobe_model::event::{Call, Detail, Event, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Location, NoSymbols};
-use gpuprobe_report::profile::{ProfileWeight, SampleValue, Weight, of_ledger};
+use gpuprobe_report::profile::{ProfileWeight, Weight, of_ledger};
 
 pub(crate) const PID: u32 = 7;
 
@@ -200,7 +200,7 @@ impl World {
         let profile = of_ledger(&self.ledger, &NoSymbols, ProfileWeight::default(), None);
         let in_profile = profile.sum(Weight::End);
         let Total { bytes, allocations } = got.sums.gpu;
-        assert_eq!(in_profile, SampleValue { bytes, allocations });
+        assert_eq!(in_profile, Total { bytes, allocations });
         let peak = ProfileWeight {
             weight: Weight::Peak,
             ..ProfileWeight::default()

@@ -10,7 +10,7 @@ use chrono::{DateTime, FixedOffset};
 
 use super::diff::{Diff, StackGrowth};
 use super::file::FileQuestion;
-use super::totals::{AllocationSum, AnalysisTotals, Anomalies};
+use super::totals::{AnalysisTotals, Anomalies};
 use crate::fold::Folded;
 use crate::text::page::Page;
 use crate::text::sites;
@@ -70,7 +70,7 @@ fn headline(
     page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let AllocationSum { bytes, allocations } = sums.total;
+    let gpuprobe_model::Total { bytes, allocations } = sums.total;
     let human = size(bytes);
     let allocations = plural(allocations, "allocation");
     let mut parts = vec![format!("{what}: {bytes} bytes ({human}) in {allocations}")];
