@@ -56,6 +56,18 @@ pub mod class {
     pub const BACKTRACE: i64 = 67;
 }
 
+/// Values of `eventType` in `NVTX_EVENTS`, of `ENUM_NSYS_EVENT_TYPE`.
+pub mod event_type {
+    /// A mark.
+    pub const MARK: i64 = 34;
+    /// A range of one thread, pushed and popped.
+    pub const PUSH_POP: i64 = 59;
+    /// A range of the process, started and ended.
+    pub const START_END: i64 = 60;
+    /// A domain was created.
+    pub const DOMAIN: i64 = 75;
+}
+
 /// Table, prefix, and for each value the number, name, label and, in brackets, the name in reports.
 macro_rules! enumeration {
     ($table:literal $prefix:literal

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Result;
+use gpuprobe_cuda::nsys::event_type::{DOMAIN, MARK, PUSH_POP, START_END};
 use gpuprobe_model::activity::ActivityRecord;
 use gpuprobe_wire as wire;
 
@@ -12,12 +13,6 @@ use crate::row::{integer, text};
 use crate::{Database, ids};
 
 const TABLE: &str = "NVTX_EVENTS";
-
-/// Values of the column `eventType`.
-const MARK: i64 = 34;
-const PUSH_POP: i64 = 59;
-const START_END: i64 = 60;
-const DOMAIN: i64 = 75;
 
 /// Texts of rows, stored in the row or as a string id.
 struct RowTexts<'a, 'n> {

@@ -12,8 +12,8 @@ use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call};
 use gpuprobe_model::identity::Identity;
 
 /// Values of the columns `hwId` and `vmId`.
-const HARDWARE: i64 = 0;
-const VIRTUAL_MACHINE: i64 = 1;
+pub(super) const HARDWARE: i64 = 0;
+pub(super) const VIRTUAL_MACHINE: i64 = 1;
 /// Default stream of every context, its priority, and its flag in `ENUM_CUPTI_STREAM_TYPE`.
 const NULL_STREAM: i64 = 7;
 const DEFAULT_PRIORITY: i64 = 0;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 
 use super::range::TimeRange;
+use gpuprobe_cuda::nsys::class;
 use gpuprobe_cuda::{FUNCTIONS, Op};
 use gpuprobe_engine::Launches;
 use gpuprobe_engine::launches::{LaunchCount, LaunchTarget};
@@ -23,8 +24,6 @@ const SINGLE: &str = "GPUPROBE_LAUNCHES";
 const LAUNCHED: &str = "GPUPROBE_LAUNCHED";
 /// Calls, which have the times.
 const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
-/// Class of the rows of calls that repeat others, with call stacks.
-const REPEATED: i64 = 67;
 
 /// A kernel or graph that is launched, by a function of a process.
 #[derive(Clone, Debug)]
@@ -245,7 +244,7 @@ fn starts(database: &Database, range: TimeRange) -> Result<HashMap<i64, i64>> {
             return;
         };
         let has_failed = integer(row, 3).is_some_and(|result| result != 0);
-        if integer(row, 2) != Some(REPEATED)
+        if integer(row, 2) != Some(class::BACKTRACE)
             && !has_failed
             && let Entry::Occupied(mut known) = starts.entry(call)
         {

@@ -8,17 +8,12 @@ use anyhow::Result;
 
 use super::events::{Arguments, ChromeEventWriter};
 use super::tracks::{TrackOwner, Tracks};
+use gpuprobe_cuda::nsys::event_type::{DOMAIN, MARK, PUSH_POP, START_END};
 use gpuprobe_recording::row::{integer, text};
 use gpuprobe_recording::{Database, Resolver};
 
 /// The table of NVTX marks and ranges.
 pub(super) const NVTX: &str = "NVTX_EVENTS";
-
-/// Value of `eventType` for a mark.
-const MARK: i64 = 34;
-const PUSH_POP: i64 = 59;
-const START_END: i64 = 60;
-const DOMAIN: i64 = 75;
 
 /// Writes NVTX marks and ranges.
 pub(super) fn nvtx<W: Write>(

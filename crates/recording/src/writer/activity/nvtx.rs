@@ -7,14 +7,9 @@ use rusqlite::{Connection, params};
 use crate::ids::global_pid;
 use crate::writer::common::RowContext;
 use crate::writer::insert::Insert;
+use gpuprobe_cuda::nsys::event_type::{DOMAIN, MARK, PUSH_POP, START_END};
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
-
-/// Values of the column `eventType`, of `ENUM_NSYS_EVENT_TYPE`.
-const MARK: i64 = 34;
-const PUSH_POP: i64 = 59;
-const START_END: i64 = 60;
-const DOMAIN: i64 = 75;
 
 /// Maximum number of open ranges; beyond it, the open ones get no end.
 const MOST: usize = 1 << 16;

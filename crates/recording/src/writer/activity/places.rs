@@ -6,16 +6,13 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::ids::{BASE, global_pid};
 use crate::writer::common::RowContext;
+use crate::writer::contexts::{HARDWARE, VIRTUAL_MACHINE};
 use crate::writer::insert::Insert;
 use crate::writer::schema;
 use gpuprobe_cuda::names;
 use gpuprobe_cuda::nsys::{OBJECTS, object};
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
-
-/// Values of the columns `hwId` and `vmId`.
-const HARDWARE: i64 = 0;
-const VIRTUAL_MACHINE: i64 = 1;
 
 /// Columns of a context in rows about its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
