@@ -1,10 +1,10 @@
 //! Python state of processes.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::stack::{CallStack, Location, ModuleId};
+use hashbrown::HashMap;
 
 use super::code::{CodeObject, CodeRecord, PythonStack, is_code};
 use super::interpreter::{Interpreter, Refused};

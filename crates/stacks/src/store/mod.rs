@@ -2,11 +2,12 @@
 
 mod process;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use walks::steps;
 
+use hashbrown::HashMap;
 use zerocopy::FromBytes;
 
 use crate::paths::{Change, Paths};

@@ -1,7 +1,9 @@
 //! The call stacks of one process.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
+
+use hashbrown::HashMap;
 
 use crate::AddressSpaces;
 use crate::paths::Paths;
