@@ -24,14 +24,6 @@ const TOO_LONG: &str = "[too long]";
 /// Module name of a Python pseudo frame without a file, which says what is missing in the stack.
 pub(crate) const PYTHON: &str = "[python]";
 
-/// Name of a language in the tables.
-pub(crate) fn language_name(language: Language) -> &'static str {
-    match language {
-        Language::Native => "native",
-        Language::Python => "python",
-    }
-}
-
 /// One frame of a call stack. Equality compares the displayed contents.
 #[derive(Clone, Debug)]
 pub struct ChainFrame {
@@ -59,9 +51,9 @@ impl ChainFrame {
     /// File that contains the machine code; empty for Python frames outside of one.
     pub fn code_file(&self) -> &str {
         let is_source = self.file.as_ref() == Some(&self.module) || &*self.module == PYTHON;
-        match self.language {
-            Language::Python if is_source => "",
-            _ => &self.module,
+        match self.language.is_python() && is_source {
+            true => "",
+            false => &self.module,
         }
     }
 
@@ -237,7 +229,7 @@ impl<'a> Resolver<'a> {
 /// Language of a frame; older recordings mark Python only by its file names.
 fn language_of(name: Option<&str>, file: Option<&str>) -> Language {
     let is_python = match name {
-        Some(name) => name == language_name(Language::Python),
+        Some(name) => name == Language::Python.name(),
         None => file.is_some_and(|file| file.ends_with(".py")),
     };
     if is_python {

@@ -110,7 +110,7 @@ fn context(called: &[Frame]) -> Option<&Frame> {
 
 /// Whether it is a Python frame.
 pub(crate) fn is_python(frame: &Frame) -> bool {
-    frame.language == Language::Python
+    frame.language.is_python()
 }
 
 /// Whether it is native code of the interpreter, or of its foreign function interface.
@@ -143,9 +143,9 @@ pub(crate) fn with_place(function: &str, file: Option<&str>, line: Option<u32>) 
 
 /// A frame in lists of functions; of Python, with file and line.
 pub(crate) fn text(frame: &Frame) -> String {
-    match frame.language {
-        Language::Native => frame.function.clone(),
-        Language::Python => with_place(&frame.function, frame.file.as_deref(), frame.line),
+    match frame.language.is_python() {
+        true => with_place(&frame.function, frame.file.as_deref(), frame.line),
+        false => frame.function.clone(),
     }
 }
 

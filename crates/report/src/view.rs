@@ -1,5 +1,6 @@
 //! Grouping, filters and order of live memory in a report.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use gpuprobe_engine::{Allocation, AllocationOrder};
@@ -73,6 +74,16 @@ pub struct View {
 }
 
 impl SortBy {
+    /// What comes first in the sort key of something with so many allocations, the oldest of this
+    /// time.
+    pub(crate) fn first(self, allocations: u64, oldest_ns: u64) -> impl Ord + use<> {
+        match self {
+            Self::Bytes => (0, Reverse(0)),
+            Self::Count => (0, Reverse(allocations)),
+            Self::Age => (oldest_ns, Reverse(0)),
+        }
+    }
+
     /// Sort order of single allocations.
     pub fn of_allocations(self) -> AllocationOrder {
         match self {

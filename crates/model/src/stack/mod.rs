@@ -73,6 +73,21 @@ pub enum Language {
     Python,
 }
 
+impl Language {
+    /// Whether the frame is of Python source code.
+    pub fn is_python(self) -> bool {
+        self == Self::Python
+    }
+
+    /// Name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Python => "python",
+        }
+    }
+}
+
 /// One function of a call stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {

@@ -140,8 +140,8 @@ fn a_python_frame_without_a_file_has_no_code_file() {
 
 #[test]
 fn languages_are_known_by_name_or_file() {
-    assert_eq!(language_name(Language::Native), "native");
-    assert_eq!(language_name(Language::Python), "python");
+    assert_eq!(Language::Native.name(), "native");
+    assert_eq!(Language::Python.name(), "python");
     for (name, file, language) in [
         (Some("python"), None, Language::Python),
         (Some("native"), Some("a.py"), Language::Native),

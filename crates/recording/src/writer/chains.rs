@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use rusqlite::params;
 
 use super::insert::{Insert, Strings};
-use crate::chains::{PYTHON, language_name};
+use crate::chains::PYTHON;
 use gpuprobe_model::stack::{CallStack, Frame, KnownFrames, Language, Location, bare_frame};
 
 /// Number of exited processes whose stacks are kept: their last launches and copies come through
@@ -181,7 +181,7 @@ impl<'c> Chains<'c> {
             id.transpose()
         };
         let file = optional(frame.file.as_deref())?;
-        let language = optional(Some(language_name(frame.language)))?;
+        let language = optional(Some(frame.language.name()))?;
         let source = optional(frame.source.as_deref())?;
         let inlined = frame.inlined;
         self.sources.row(params![

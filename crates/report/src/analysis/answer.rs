@@ -333,11 +333,7 @@ pub(super) fn sites(
     let mut sites: Vec<_> = all.filter(|(_, site)| is_shown(site)).collect();
     sites.sort_by_key(|(_, site)| {
         let (bytes, count) = (Reverse(site.live.bytes()), Reverse(site.live.allocations()));
-        let first = match sort {
-            SortBy::Bytes => Reverse(0),
-            SortBy::Count => count,
-            SortBy::Age => Reverse(site.ages_ns.0),
-        };
+        let first = sort.first(site.live.allocations(), u64::MAX - site.ages_ns.0);
         (first, bytes, count)
     });
     sites

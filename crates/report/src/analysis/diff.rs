@@ -15,7 +15,7 @@ use crate::{SCHEMA, function_name, memleak};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::Total;
-use gpuprobe_model::stack::{Frame, Language, Symbolize};
+use gpuprobe_model::stack::{Frame, Symbolize};
 use gpuprobe_recording::{Database, Session};
 use gpuprobe_stacks::cuda::file_name;
 
@@ -249,9 +249,9 @@ fn lines(frames: &[Frame], kind: MemoryKind) -> Option<Vec<String>> {
 /// Frames as they compare between runs: addresses differ; functions, file names and offsets stay.
 fn lines_of(called: String, frames: &[Frame]) -> Vec<String> {
     let line = |frame: &Frame| {
-        let file = match frame.language {
-            Language::Python => place(frame.file.as_deref().unwrap_or("python"), frame.line),
-            Language::Native => file_name(&frame.module).to_owned(),
+        let file = match frame.language.is_python() {
+            true => place(frame.file.as_deref().unwrap_or("python"), frame.line),
+            false => file_name(&frame.module).to_owned(),
         };
         format!("[{}] ({file})", frame.function)
     };

@@ -10,7 +10,6 @@ use super::events::{Arguments, ChromeEventWriter};
 use super::tracks::{TrackOwner, Tracks};
 use crate::fold::with_place;
 use gpuprobe_cuda::nsys::class;
-use gpuprobe_model::stack::Language;
 pub(super) use gpuprobe_recording::memory_rows::CALLS;
 use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{ChainFrame, Database, Resolver};
@@ -100,9 +99,9 @@ fn arguments(
 
 /// A frame as `function (file)`; of Python, `function (file.py:41)`.
 fn text(frame: &ChainFrame) -> String {
-    match frame.language {
-        Language::Native => format!("{} ({})", frame.function, frame.module),
-        Language::Python => with_place(&frame.function, frame.file.as_deref(), frame.line),
+    match frame.language.is_python() {
+        true => with_place(&frame.function, frame.file.as_deref(), frame.line),
+        false => format!("{} ({})", frame.function, frame.module),
     }
 }
 

@@ -95,11 +95,7 @@ impl<'a> Listed<'a> {
     /// Sort key of the site.
     pub(super) fn key(&self, sort: SortBy) -> impl Ord + use<> {
         let (gpu, all) = (Reverse(self.live.gpu.bytes), Reverse(self.live.all().bytes));
-        let first = match sort {
-            SortBy::Bytes => (0, Reverse(0)),
-            SortBy::Count => (0, Reverse(self.live.all().allocations)),
-            SortBy::Age => (self.oldest_ns, Reverse(0)),
-        };
+        let first = sort.first(self.live.all().allocations, self.oldest_ns);
         (first, gpu, all, self.oldest_ns, self.id)
     }
 }

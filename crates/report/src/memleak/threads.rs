@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::groups::SiteGroups;
 use super::{LeftOut, LiveMemory, optional_hex};
-use crate::{Options, SortBy, clock_micros, function_name};
+use crate::{Options, clock_micros, function_name};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::{Allocation, Process, TopN};
 use gpuprobe_model::clock::WallClock;
@@ -131,11 +131,7 @@ pub(super) fn thread_reports(
         .collect();
     threads.sort_by_key(|(oldest_ns, thread)| {
         let live = &thread.live;
-        let first = match options.view.sort {
-            SortBy::Bytes => (0, Reverse(0)),
-            SortBy::Count => (0, Reverse(live.allocations())),
-            SortBy::Age => (*oldest_ns, Reverse(0)),
-        };
+        let first = options.view.sort.first(live.allocations(), *oldest_ns);
         let (gpu, all) = (Reverse(live.live_bytes), Reverse(live.bytes()));
         (first, gpu, all, thread.tid)
     });

@@ -122,11 +122,11 @@ impl<'a> FrameStyle<'a> {
 
     /// Text of a frame.
     fn name(&self, frame: &ProfileFrame) -> String {
-        match frame.language {
-            Language::Native => self.functions.get(&*frame.function).cloned(),
-            Language::Python => None,
-        }
-        .unwrap_or_else(|| folded::name(&frame.text()))
+        let known = self.functions.get(&*frame.function);
+        known
+            .filter(|_| !frame.language.is_python())
+            .cloned()
+            .unwrap_or_else(|| folded::name(&frame.text()))
     }
 
     fn lines(&self, profile: &Profile, weight: Weight) -> Vec<String> {

@@ -78,11 +78,7 @@ fn of_processes<'a>(
             false => site.live,
         };
         for site in process.sites.iter() {
-            let sums = match which.weight {
-                Weight::End | Weight::Peak => live(site),
-                Weight::Total => site.allocated,
-            };
-            besides.merge(sums);
+            besides.merge(which.weight.of(live(site), site.allocated));
         }
         let of_process = of_process(process, process, symbols, which, live);
         samples.extend(merged(of_process, process));

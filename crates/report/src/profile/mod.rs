@@ -34,6 +34,14 @@ pub enum Weight {
 }
 
 impl Weight {
+    /// That of `live` memory, or of all ever `allocated`.
+    pub(crate) fn of<T>(self, live: T, allocated: T) -> T {
+        match self {
+            Self::End | Self::Peak => live,
+            Self::Total => allocated,
+        }
+    }
+
     /// Description in words, for titles.
     pub fn describe(self) -> &'static str {
         match self {
@@ -119,11 +127,10 @@ impl Profile {
 impl ProfileFrame {
     /// Name in pictures and lists of functions; of Python, with the line.
     pub(crate) fn text(&self) -> Cow<'_, str> {
-        match self.language {
-            Language::Native => Cow::Borrowed(&self.function),
-            Language::Python => {
-                fold::with_place(&self.function, self.file.as_deref(), self.line).into()
-            }
+        if self.language.is_python() {
+            fold::with_place(&self.function, self.file.as_deref(), self.line).into()
+        } else {
+            Cow::Borrowed(&self.function)
         }
     }
 }
@@ -157,10 +164,7 @@ impl StackSample {
 
     /// The amount that `weight` selects.
     pub fn amount(&self, weight: Weight) -> Total {
-        match weight {
-            Weight::End | Weight::Peak => self.live,
-            Weight::Total => self.total,
-        }
+        weight.of(self.live, self.total)
     }
 }
 

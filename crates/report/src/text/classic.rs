@@ -11,7 +11,7 @@ use crate::memleak::{
     ThreadReport,
 };
 use crate::words::amount;
-use gpuprobe_cuda::{Belongs, MemoryKind};
+use gpuprobe_cuda::MemoryKind;
 
 pub(super) fn write(memleak: &Memleak, page: &Page, out: &mut dyn Write) -> io::Result<()> {
     page.rule(out)?;
@@ -163,17 +163,7 @@ fn write_sums(process: &ProcessReport, out: &mut dyn Write) -> io::Result<()> {
     let kinds = &process.kinds.0;
     let plain = kinds.iter().all(|(kind, _)| *kind == MemoryKind::Device);
     if !plain {
-        let kinds: Vec<_> = kinds
-            .iter()
-            .map(|(kind, total)| {
-                let besides = match kind.belongs() {
-                    Belongs::Gpu => "",
-                    Belongs::Host => " (host)",
-                    Belongs::Elsewhere => " (not counted)",
-                };
-                format!("{kind} {}{besides}", size(total.bytes))
-            })
-            .collect();
+        let kinds: Vec<_> = kinds.iter().map(super::process::of_kind).collect();
         writeln!(out, "  by kind: {}", kinds.join(", "))?;
     }
     if process.devices.len() > 1 {

@@ -142,6 +142,16 @@ pub(super) fn largest_first(process: &ProcessReport) -> Vec<(MemoryKind, Total)>
     kinds
 }
 
+/// Memory of one kind.
+pub(super) fn of_kind((kind, total): &(MemoryKind, Total)) -> String {
+    let besides = match kind.belongs() {
+        Belongs::Gpu => "",
+        Belongs::Host => " (host)",
+        Belongs::Elsewhere => " (not counted)",
+    };
+    format!("{kind} {}{besides}", size(total.bytes))
+}
+
 fn owner(kind: MemoryKind) -> &'static str {
     match kind.belongs() {
         Belongs::Gpu => "GPU",
@@ -235,15 +245,7 @@ fn write_sums(
     let kinds = largest_first(process);
     let plain = kinds.iter().all(|(kind, _)| *kind == MemoryKind::Device);
     if !plain && group != GroupBy::Kind {
-        let one = |(kind, total): &(MemoryKind, Total)| {
-            let besides = match kind.belongs() {
-                Belongs::Gpu => "",
-                Belongs::Host => " (host)",
-                Belongs::Elsewhere => " (not counted)",
-            };
-            format!("{kind} {}{besides}", size(total.bytes))
-        };
-        let mut kinds: Vec<_> = kinds.iter().map(one).collect();
+        let mut kinds: Vec<_> = kinds.iter().map(of_kind).collect();
         kinds[0] = format!("by kind: {}", kinds[0]);
         page.list(&kinds, "  ", out)?;
     }

@@ -1,6 +1,6 @@
 //! A call site: what it holds, since when, and from where.
 
-use gpuprobe_model::stack::{Frame, Language};
+use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::color::Tone;
 use gpuprobe_report::memleak::{AllocationReport, ProcessReport, SiteReport};
@@ -129,18 +129,19 @@ fn facts(site: &SiteReport, theme: Theme) -> Vec<Line<'static>> {
 
 /// A frame, and its source line where that was read.
 fn frame_lines(frame: &Frame, theme: Theme) -> Vec<Line<'static>> {
-    let name = match frame.language {
-        Language::Python => printable(&frame.function),
-        Language::Native => printable(&simplify(&frame.function)),
+    let is_python = frame.language.is_python();
+    let name = match is_python {
+        true => printable(&frame.function),
+        false => printable(&simplify(&frame.function)),
     };
     let place = match (&frame.file, frame.line) {
         (Some(file), Some(line)) => format!("{}:{line}", printable(file)),
         (Some(file), None) => printable(file),
         (None, _) => printable(&frame.module),
     };
-    let style = match frame.language {
-        Language::Python => theme.tone(Tone::Good),
-        Language::Native => ratatui_core::style::Style::new(),
+    let style = match is_python {
+        true => theme.tone(Tone::Good),
+        false => ratatui_core::style::Style::new(),
     };
     let mut lines = vec![Line::from(vec![
         Span::raw("  "),

@@ -65,10 +65,7 @@ pub fn message(profile: &Profile, weight: Weight) -> Proto {
         ("alloc_space", "bytes"),
         ("alloc_objects", "count"),
     ]);
-    let default = match weight {
-        Weight::End | Weight::Peak => "inuse_space",
-        Weight::Total => "alloc_space",
-    };
+    let default = weight.of("inuse_space", "alloc_space");
     builder.proto.default_sample_type = builder.string(default);
     builder.proto.time_nanos = profile.time_ns.unwrap_or(0);
     let in_use = if profile.at_peak {
