@@ -9,7 +9,7 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use super::{Attacker, USER};
+use super::{Attacker, StopOnDrop, USER};
 use crate::harness::breakpoints::code_differs;
 use crate::harness::{Backend, OwnCopy, Setup, alone, copy_program};
 
@@ -40,15 +40,6 @@ fn exchange(victim: &Path, away: &Path, stop: &AtomicBool) -> u32 {
         }
     }
     exchanged
-}
-
-/// Ends the attack when the test fails, too.
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]
