@@ -1,7 +1,10 @@
-//! Promises that hold beside hostile users: memory, and delays of reports and of the end.
+//! Promises that hold beside hostile users: memory, delays of reports and of the end, and files that are not
+//! written.
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -101,4 +104,33 @@ pub(crate) fn assert_ends(gpuprobe: &mut Gpuprobe) -> Report {
     });
     assert!(took < END, "{took:?}: {:#?}", gpuprobe.said());
     gpuprobe.final_report()
+}
+
+/// A file of others, which gpuprobe must not write to.
+pub(crate) struct OthersFile {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    facts: [u64; 6],
+}
+
+impl OthersFile {
+    pub(crate) fn of(path: &Path) -> Self {
+        let file = fs::symlink_metadata(path).unwrap();
+        let [mode, uid, gid] = [file.mode(), file.uid(), file.gid()].map(u64::from);
+        // The kernel changes the last two with every change of the file.
+        let changed = [file.ctime(), file.ctime_nsec()].map(i64::cast_unsigned);
+        Self {
+            path: path.to_owned(),
+            bytes: fs::read(path).unwrap(),
+            facts: [file.ino(), mode, uid, gid, changed[0], changed[1]],
+        }
+    }
+
+    /// Asserts that it is what it was.
+    pub(crate) fn assert_unwritten(&self) {
+        let now = Self::of(&self.path);
+        let path = self.path.display();
+        assert_eq!(now.facts, self.facts, "{path}");
+        assert!(now.bytes == self.bytes, "{path}");
+    }
 }

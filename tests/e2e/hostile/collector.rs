@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::{Attacker, StopOnDrop, USER};
 use crate::harness::breakpoints::code_differs;
+use crate::harness::promises::OthersFile;
 use crate::harness::{Backend, OwnCopy, Setup, alone, copy_program};
 
 /// How often the attack is tried.
@@ -50,6 +51,7 @@ fn root_a_collector_that_is_exchanged_puts_no_breakpoint_into_another_file() {
     let away = TempDir::new().unwrap();
     let victim = copy.standin().path("victim");
     copy_program("/bin/bash", &victim);
+    let unwritten = OthersFile::of(&victim);
     // Has the victim's code mapped, where a breakpoint shows.
     let waiting = Attacker::start(Command::new(&victim).args(["-c", "echo ready; read line"]));
     // The attacker may come too late once.
@@ -71,6 +73,7 @@ fn root_a_collector_that_is_exchanged_puts_no_breakpoint_into_another_file() {
             attacker.join().unwrap()
         });
         assert_eq!(exchanged, 1);
+        unwritten.assert_unwritten();
         folders().for_each(|folder| {
             let _gone = fs::remove_dir(folder);
         });
