@@ -5,23 +5,23 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 use crate::harness::child::Guarded;
+use crate::harness::promises::{
+    ALLOCATION_BYTES, MEMORY_BYTES, assert_ends, assert_reports_come, resident_bytes,
+};
 use crate::harness::report::{Report, list, number};
 use crate::harness::standin::compiled;
 use crate::harness::talk::Talk;
-use crate::harness::{Backend, Gpuprobe, OwnCopy, Setup, Workload, alone};
+use crate::harness::{Backend, OwnCopy, Setup, Workload, alone};
 use crate::losses::pause;
-use crate::tensors::hostile::resident_bytes;
 
-/// Report interval where reports have to be on time.
+/// Report interval of floods, and of small maps.
 const INTERVAL: Duration = Duration::from_millis(500);
-
-/// How late a report is at most.
-const LATE: Duration = Duration::from_secs(1);
+const SHORT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The flooding user, and another.
 const HOG: u32 = 1001;
@@ -100,6 +100,8 @@ fn root_ring_flood_of_one_user_costs_others_nothing() {
     // Host-wide, there may be others.
     let mut gpuprobe = Setup::pid(victim.pid)
         .args(["--pid", &hog.pid.to_string(), "--stacks", "off"])
+        .args(["--top", "5"])
+        .interval("500ms")
         .start();
     // All of it waits in the ring, whichever process wrote it.
     pause(&gpuprobe);
@@ -108,7 +110,8 @@ fn root_ring_flood_of_one_user_costs_others_nothing() {
     let made = hog.made();
     victim.say(&format!("alloc 1024 {KEPT}"));
     gpuprobe.child.signal(Signal::SIGCONT);
-    let report = gpuprobe.stop();
+    assert_reports_come(&gpuprobe, INTERVAL, 2);
+    let report = assert_ends(&mut gpuprobe);
     assert_eq!(live(&report, victim.pid), 2 * KEPT);
     assert_all_of(&report, HOG);
     let lost = lost_of(&report, HOG, "memory");
@@ -130,12 +133,16 @@ fn root_rename_flood_of_one_user_costs_others_nothing() {
     let _alone = alone();
     let mut victim = Workload::start(Backend::Shared);
     let mut hog = Hog::start(HOG, "renames", 300_000);
-    let mut gpuprobe = Setup::everything().args(["--stacks", "off"]).start();
+    let mut gpuprobe = Setup::everything()
+        .args(["--stacks", "off", "--top", "5"])
+        .interval("500ms")
+        .start();
     pause(&gpuprobe);
     hog.take();
     victim.say(&format!("alloc 512 {KEPT}"));
     gpuprobe.child.signal(Signal::SIGCONT);
-    let report = gpuprobe.stop();
+    assert_reports_come(&gpuprobe, INTERVAL, 2);
+    let report = assert_ends(&mut gpuprobe);
     assert_eq!(live(&report, victim.pid), KEPT);
     // Programs of other tests may have lost something while gpuprobe was stopped.
     let rows = report["lost_by_user"].as_array().unwrap();
@@ -171,7 +178,7 @@ fn share(map: &str, what: &str, lost: &str) -> Report {
     assert_eq!(hog.take(), TRIED);
     let mut other = Hog::start(OTHER, what, 24);
     assert_eq!(other.take(), 24);
-    gpuprobe.next_report();
+    assert_reports_come(&gpuprobe, SHORT_INTERVAL, 3);
     let report = gpuprobe.next_report();
     let missed = TRIED - SIZE / 2;
     assert_lost_nothing_else(&report, lost, missed);
@@ -179,7 +186,7 @@ fn share(map: &str, what: &str, lost: &str) -> Report {
     gpuprobe.next_report();
     let mut again = Hog::start(HOG, what, SIZE / 2);
     assert_eq!(again.take(), SIZE / 2);
-    let report = gpuprobe.stop();
+    let report = assert_ends(&mut gpuprobe);
     // There is room again.
     assert_lost_nothing_else(&report, lost, missed);
     report
@@ -221,6 +228,7 @@ fn root_one_user_gets_half_of_the_kernel_map() {
         workload
     };
     let (hog, other) = (launch(HOG, 100), launch(OTHER, 24));
+    assert_reports_come(&gpuprobe, SHORT_INTERVAL, 3);
     let report = gpuprobe.next_report();
     assert_eq!(report.kernels(other.pid).len(), 24);
     assert_eq!(report.kernels(hog.pid).len(), 32);
@@ -231,30 +239,10 @@ fn root_one_user_gets_half_of_the_kernel_map() {
     gpuprobe.next_report();
     gpuprobe.next_report();
     let again = launch(HOG, 32);
-    let report = gpuprobe.stop();
+    let report = assert_ends(&mut gpuprobe);
     assert_eq!(report.kernels(again.pid).len(), 32);
     assert_eq!(report.lost("launches"), 68);
     assert_all_of(&report, HOG);
-}
-
-/// Asserts that each of this many reports is on time.
-fn assert_reports_come(gpuprobe: &Gpuprobe, count: usize) {
-    for _ in 0..count {
-        let since = Instant::now();
-        gpuprobe.next_report();
-        let took = since.elapsed();
-        assert!(took < INTERVAL + LATE, "{took:?}");
-    }
-}
-
-/// Asserts that it shuts down within two seconds.
-fn assert_ends(gpuprobe: &mut Gpuprobe) -> Report {
-    let since = Instant::now();
-    gpuprobe.child.signal(Signal::SIGTERM);
-    gpuprobe.wait();
-    let took = since.elapsed();
-    assert!(took < Duration::from_secs(2), "{took:?}");
-    gpuprobe.final_report()
 }
 
 #[test]
@@ -268,7 +256,7 @@ fn root_reports_are_on_time_in_a_call_flood_and_others_lose_nothing() {
         .start();
     hog.begin();
     victim.send("pace 2000 4 64");
-    assert_reports_come(&gpuprobe, 6);
+    assert_reports_come(&gpuprobe, INTERVAL, 6);
     victim.hear();
     victim.say("alloc 512 1000");
     let truth = victim.status();
@@ -286,17 +274,32 @@ fn root_memory_of_gpuprobe_is_bounded_with_endless_leaks() {
         .args(["--top", "5"])
         .interval("500ms")
         .start();
+    let pid = gpuprobe.child.pid();
     hog.begin();
-    assert_reports_come(&gpuprobe, 4);
+    let mut resident = 0;
+    for _ in 0..4 {
+        assert_reports_come(&gpuprobe, INTERVAL, 1);
+        resident = resident.max(resident_bytes(pid));
+    }
     let made = hog.made();
     gpuprobe.next_report();
     let kept = gpuprobe.next_report();
     let live = live(&kept, hog.pid);
     assert_eq!(live + lost_of(&kept, HOG, "memory"), made);
-    let resident = resident_bytes(&gpuprobe);
-    let bound = (256 << 20) + 64 * live;
+    resident = resident.max(resident_bytes(pid));
+    let bound = MEMORY_BYTES + ALLOCATION_BYTES * live;
     assert!(resident < bound, "{resident} bytes for {live} allocations");
     assert_ends(&mut gpuprobe);
+}
+
+/// Live allocations of these users.
+fn live_of(report: &Report, users: [u32; 2]) -> u64 {
+    let users = users.map(u64::from);
+    let processes = list(&report["memleak"], "processes").iter();
+    let of_users = processes.filter(|process| users.contains(&number(process, "uid")));
+    of_users
+        .map(|process| number(process, "live_allocations"))
+        .sum()
 }
 
 #[test]
@@ -312,50 +315,35 @@ fn root_memory_of_gpuprobe_is_bounded_whatever_two_users_do() {
         .args(["--memory-limit", &LIMIT_MIB.to_string()])
         .interval("500ms")
         .start();
-    let mut made = [0; 2];
+    let mut made = 0;
     for _ in 0..8 {
         hogs.iter_mut().for_each(Hog::begin);
-        made = hogs.each_mut().map(Hog::made);
-        gpuprobe.next_report();
+        made = hogs.iter_mut().map(Hog::made).sum();
+        assert_reports_come(&gpuprobe, INTERVAL, 1);
+        // The ring is empty before the next calls.
+        gpuprobe.report_where("the calls", |report| live_of(report, [HOG, OTHER]) == made);
     }
-    let made: u64 = made.iter().sum();
     let mut modest = Workload::start(Backend::Shared);
     modest.say("alloc 4096 10");
     gpuprobe.next_report();
     let report = gpuprobe.next_report();
-    let processes = list(&report["memleak"], "processes").iter();
-    let of_hogs = processes.filter(|process| {
-        [HOG, OTHER]
-            .map(u64::from)
-            .contains(&number(process, "uid"))
-    });
-    let live: u64 = of_hogs
-        .map(|process| number(process, "live_allocations"))
-        .sum();
-    assert_eq!(live, made);
+    assert_eq!(live_of(&report, [HOG, OTHER]), made);
     for hog in [HOG, OTHER] {
         assert!(lost_of(&report, hog, "stacks") > made / 32);
     }
     let site = &list(report.process(modest.pid), "sites")[0];
     assert_eq!(number(site, "live_bytes"), 10 * 4096);
     assert!(!list(site, "stack").is_empty(), "{site}");
-    let anonymous = anonymous_bytes(&gpuprobe);
+    let resident = resident_bytes(gpuprobe.child.pid());
     assert_ends(&mut gpuprobe);
-    let most = (LIMIT_MIB << 20) + 64 * made;
-    assert!(anonymous < most, "{anonymous} bytes");
+    let most = (LIMIT_MIB << 20) + ALLOCATION_BYTES * made;
+    assert!(resident < most, "{resident} bytes");
     assert!(
         gpuprobe
             .said()
             .iter()
             .any(|line| line.contains("are left out until it takes less"))
     );
-}
-
-/// Anonymous memory of gpuprobe, without files and rings.
-fn anonymous_bytes(gpuprobe: &Gpuprobe) -> u64 {
-    let pid = i32::try_from(gpuprobe.child.pid()).unwrap();
-    let process = procfs::process::Process::new(pid).unwrap();
-    process.status().unwrap().rssanon.unwrap() * 1024
 }
 
 #[test]
@@ -372,7 +360,7 @@ fn root_reports_are_on_time_beside_many_processes_that_remap_constantly() {
     other.say("alloc 4096 100");
     for _ in 0..6 {
         other.say("copy h2d 4096 1000");
-        assert_reports_come(&gpuprobe, 1);
+        assert_reports_come(&gpuprobe, INTERVAL, 1);
     }
     let truth = other.status();
     let report = assert_ends(&mut gpuprobe);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rusqlite::Connection;
 
-use crate::{Folder, allocations, gpuprobe, replay, report, report_json};
+use crate::{Folder, allocations, gpuprobe, report, report_json};
 
 /// The tables of an old export: few columns, no metadata.
 pub(crate) const OLD: &str = "
@@ -125,93 +125,6 @@ fn a_damaged_page_is_refused() {
     let output = gpuprobe(&["report", file.to_str().unwrap()]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!said.contains("panicked"), "{said}");
-}
-
-/// Makes `table` a B-tree whose branches all lead to the same page on each level: seven further
-/// pages, and an astronomic number of rows.
-fn make_endless(file: &Path, table: &str) {
-    const PAGE: usize = 4096;
-    const BRANCHES: usize = 100;
-    let root = |found: &rusqlite::Row<'_>| found.get::<_, u32>(0);
-    let sql = "SELECT rootpage FROM sqlite_master WHERE name = ?";
-    let root = Connection::open(file)
-        .unwrap()
-        .query_row(sql, [table], root)
-        .unwrap() as usize;
-    let mut bytes = fs::read(file).unwrap();
-    // A page of which every branch leads to page `to`, which is counted from 1.
-    let branching = |to: usize| {
-        let to = u32::try_from(to).unwrap().to_be_bytes();
-        let mut page = vec![0; PAGE];
-        let cells = PAGE - 5 * BRANCHES;
-        page[0] = 5;
-        page[3..5].copy_from_slice(&u16::try_from(BRANCHES).unwrap().to_be_bytes());
-        page[5..7].copy_from_slice(&u16::try_from(cells).unwrap().to_be_bytes());
-        page[8..12].copy_from_slice(&to);
-        for branch in 0..BRANCHES {
-            let cell = cells + 5 * branch;
-            let place = u16::try_from(cell).unwrap().to_be_bytes();
-            page[12 + 2 * branch..][..2].copy_from_slice(&place);
-            page[cell..cell + 4].copy_from_slice(&to);
-            page[cell + 4] = u8::try_from(branch).unwrap();
-        }
-        page
-    };
-    let leaf = bytes[(root - 1) * PAGE..root * PAGE].to_vec();
-    bytes.extend(leaf);
-    for _ in 0..6 {
-        bytes.extend(branching(bytes.len() / PAGE));
-    }
-    let last = bytes.len() / PAGE;
-    bytes[(root - 1) * PAGE..root * PAGE].copy_from_slice(&branching(last));
-    bytes[28..32].copy_from_slice(&u32::try_from(last).unwrap().to_be_bytes());
-    fs::write(file, &bytes).unwrap();
-}
-
-#[test]
-fn a_file_with_endless_rows_ends_in_bounded_memory() {
-    let folder = Folder::new();
-    let rows: Vec<_> = (0..20).map(|n| (n * 10, n, 1, 0)).collect();
-    let file = folder.database(&(OLD.to_owned() + &events(&rows)));
-    make_endless(&file, "CUDA_GPU_MEMORY_USAGE_EVENTS");
-    let run = folder.path("run.sqlite");
-    replay::record(&run);
-    make_endless(&run, "GPUPROBE_LOG");
-    let (file, run) = (file.to_str().unwrap(), run.to_str().unwrap());
-    let (picture, out) = (folder.path("picture.svg"), folder.path("out"));
-    let (picture, out) = (picture.to_str().unwrap(), out.to_str().unwrap());
-    for words in [
-        &["report", file][..],
-        &[
-            "report",
-            file,
-            "--analysis",
-            "usage",
-            "--format",
-            "csv",
-            "-o",
-            out,
-        ],
-        &["explain", file],
-        &["plot", file, "-o", picture],
-        &["export", file, "-o", out],
-        &["replay", run],
-        &["report", run],
-    ] {
-        let output = Command::new("bash")
-            .args(["-c", "ulimit -v 1000000; exec \"$0\" \"$@\""])
-            .arg(env!("CARGO_BIN_EXE_gpuprobe"))
-            .args(words)
-            .output()
-            .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
-        let expected = format!(
-            "{} is damaged: it has more rows than its size allows",
-            words[1]
-        );
-        assert!(said.contains(&expected), "{words:?}: {said}");
-    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod bad;
 mod contexts;
 #[path = "../untrusted/corpus.rs"]
 mod corpus;
+mod endless;
 mod exit_status;
 mod export;
 mod golden;

@@ -35,6 +35,15 @@ class Reliability(unittest.TestCase):
             shown_by = fault.rsplit("|", 2)[1]
             self.assertRegex(shown_by, r"`.*(::\w+|scripts/)", fault)
 
+    def test_every_attack_has_a_test(self):
+        text = (ROOT / "docs/reliability.md").read_text()
+        section = text.split("## Attacks")[1].split("\n## ")[0]
+        attacks = re.findall(r"^\| (?!attack \|).*\|$", section, re.MULTILINE)
+        self.assertGreater(len(attacks), 20)
+        for attack in attacks:
+            shown_by = attack.rsplit("|", 2)[1]
+            self.assertRegex(shown_by, r"`.*(\w+_\w+|--test \w+)", attack)
+
 
 if __name__ == "__main__":
     unittest.main()

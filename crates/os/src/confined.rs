@@ -5,14 +5,17 @@ mod filter;
 use filter::filter;
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::libc::{self, siginfo_t};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use rustix::process::{Pid, Rlimit, getrlimit, prlimit};
 
 use crate::privileges;
 
@@ -218,6 +221,23 @@ pub fn ignore_signals() -> Result<()> {
         #[allow(unsafe_code)]
         unsafe { sigaction(ignored, &action) }.context("cannot ignore signals")?;
     }
+    Ok(())
+}
+
+/// Lets the child process `pid` take this much of the processor's time since its start, rounded up to the next
+/// second. Then the kernel ends it (`SIGXCPU`), also if this process is stopped or hangs.
+///
+/// # Errors
+/// Returns the system's error, for example if the process has ended.
+pub fn limit_processor_time(pid: u32, time: Duration) -> io::Result<()> {
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = raw.ok_or(io::ErrorKind::InvalidInput)?;
+    let resource = rustix::process::Resource::Cpu;
+    // That of the child, which has inherited it.
+    let maximum = getrlimit(resource).maximum;
+    let seconds = time.as_secs() + 1;
+    let current = Some(maximum.map_or(seconds, |most| seconds.min(most)));
+    prlimit(Some(pid), resource, Rlimit { current, maximum })?;
     Ok(())
 }
 

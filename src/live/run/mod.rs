@@ -58,8 +58,9 @@ use ring_events::Watched;
 /// fills a tenth of the memory ring in ten times that.
 const SCAN_FOR: Duration = Duration::from_millis(20);
 
-/// How long names are waited for after SIGTERM.
-const TERMINATED_FOR: Duration = Duration::from_secs(1);
+/// How long names are waited for after SIGTERM: within two seconds everything has to end, and the report in the
+/// making may have waited for its names, for [`reports::FIND_FOR_ONE`], before the signal is handled.
+const TERMINATED_FOR: Duration = Duration::from_millis(600);
 
 /// Interval of reads of the memory ring, which fills too slowly to wake the reader.
 const POLL_EVERY: Duration = Duration::from_millis(100);

@@ -1,6 +1,8 @@
 //! Libraries under another role's file name, and files that are no longer mapped.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -9,15 +11,17 @@ use tempfile::TempDir;
 use crate::harness::child::Guarded;
 use crate::harness::{Backend, Family, OwnCopy, Setup, Workload, host_wide, wait_for};
 
-/// A process in mount and user namespaces of its own that maps a library under the file name of
-/// another role.
-fn imitate(library: &str, name: &str, folder: &TempDir) -> Guarded {
+/// A process of user `uid` in mount and user namespaces of its own that maps a library under the file name
+/// of another role.
+fn imitate(uid: u32, library: &str, name: &str, folder: &TempDir) -> Guarded {
     let name = folder.path().join(name);
     fs::write(&name, "").unwrap();
     let name = name.to_str().unwrap();
     let script = "mount --bind \"$0\" \"$1\" && LD_PRELOAD=\"$1\" exec sleep 1000";
     let mut command = Command::new("unshare");
     command
+        .uid(uid)
+        .gid(uid)
         .args(["--map-root-user", "--mount", "sh", "-c", script])
         .args([library, name])
         .stdin(Stdio::null());
@@ -29,21 +33,23 @@ fn imitate(library: &str, name: &str, folder: &TempDir) -> Guarded {
     child
 }
 
-#[test]
-fn root_library_bind_mounted_under_another_name_is_probed_in_its_own_role() {
+/// Asserts that user `uid` silences no library by mapping it under other names.
+fn check_imitations_of(uid: u32) {
     let _shared = host_wide();
-    let (copy, folder) = (OwnCopy::new(), TempDir::new().unwrap());
+    let (copy, folder) = (OwnCopy::for_everyone(), TempDir::new().unwrap());
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let driver = copy.standin().path("libcuda.so.1");
     let runtime = copy.standin().path("libcudart.so.12");
     let (driver, runtime) = (driver.to_str().unwrap(), runtime.to_str().unwrap());
     let _imitations = [
-        imitate(driver, "ld-evil.so", &folder),
-        imitate(runtime, "ld-other.so", &folder),
-        imitate(driver, "libcudart.so.12", &folder),
-        imitate(runtime, "libcuda.so.1", &folder),
-        imitate(driver, "libc10.so", &folder),
-        imitate(runtime, "libc10_cuda.so", &folder),
-    ];
+        (driver, "ld-evil.so"),
+        (runtime, "ld-other.so"),
+        (driver, "libcudart.so.12"),
+        (runtime, "libcuda.so.1"),
+        (driver, "libc10.so"),
+        (runtime, "libc10_cuda.so"),
+    ]
+    .map(|(library, name)| imitate(uid, library, name, &folder));
     // The imitations exist before gpuprobe starts, so it discovers them first.
     let mut gpuprobe = Setup::everything().interval("50ms").start();
     let mut victims = [Backend::Shared, Backend::Driver].map(|way| Workload::of(&copy, way));
@@ -62,6 +68,16 @@ fn root_library_bind_mounted_under_another_name_is_probed_in_its_own_role() {
         assert_eq!(found.iter().filter(|a| a["bytes"] == 12_345).count(), 7);
     }
     report.assert_nothing_lost();
+}
+
+#[test]
+fn root_library_bind_mounted_under_another_name_is_probed_in_its_own_role() {
+    check_imitations_of(0);
+}
+
+#[test]
+fn root_library_bind_mounted_by_another_user_is_probed_in_its_own_role() {
+    check_imitations_of(1001);
 }
 
 /// Free and total blocks of the file system of `folder` in the mount namespace of process `pid`.

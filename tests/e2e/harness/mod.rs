@@ -9,6 +9,7 @@ pub(crate) mod nvml;
 pub(crate) mod objects;
 #[cfg(feature = "serve")]
 pub(crate) mod prometheus;
+pub(crate) mod promises;
 #[cfg(feature = "serve")]
 pub(crate) mod receiver;
 pub(crate) mod report;

@@ -9,8 +9,9 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use super::{Attacker, USER};
+use super::{Attacker, StopOnDrop, USER};
 use crate::harness::breakpoints::code_differs;
+use crate::harness::promises::OthersFile;
 use crate::harness::{Backend, OwnCopy, Setup, alone, copy_program};
 
 /// How often the attack is tried.
@@ -42,15 +43,6 @@ fn exchange(victim: &Path, away: &Path, stop: &AtomicBool) -> u32 {
     exchanged
 }
 
-/// Ends the attack when the test fails, too.
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn root_a_collector_that_is_exchanged_puts_no_breakpoint_into_another_file() {
     // The attacker keeps a processor busy.
@@ -59,6 +51,7 @@ fn root_a_collector_that_is_exchanged_puts_no_breakpoint_into_another_file() {
     let away = TempDir::new().unwrap();
     let victim = copy.standin().path("victim");
     copy_program("/bin/bash", &victim);
+    let unwritten = OthersFile::of(&victim);
     // Has the victim's code mapped, where a breakpoint shows.
     let waiting = Attacker::start(Command::new(&victim).args(["-c", "echo ready; read line"]));
     // The attacker may come too late once.
@@ -80,6 +73,7 @@ fn root_a_collector_that_is_exchanged_puts_no_breakpoint_into_another_file() {
             attacker.join().unwrap()
         });
         assert_eq!(exchanged, 1);
+        unwritten.assert_unwritten();
         folders().for_each(|folder| {
             let _gone = fs::remove_dir(folder);
         });

@@ -3,6 +3,7 @@
 mod calls;
 mod collector;
 mod files;
+mod forks;
 mod memory;
 mod mounts;
 mod names;
@@ -12,6 +13,7 @@ mod watch;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::harness::child::Guarded;
 use crate::harness::talk::Talk;
@@ -63,5 +65,14 @@ impl Attacker {
     fn say(&mut self, what: &str) {
         self.talk.send(what);
         assert_eq!(self.talk.hear(), "done");
+    }
+}
+
+/// Tells a thread to stop, also when the test fails.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -5,18 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::harness::child::readers_of;
+use crate::harness::promises::{Delay, LATE, MEMORY_BYTES, assert_ends, resident_bytes};
 use crate::harness::{Gpuprobe, Report, Setup, Workload};
 
-/// Report interval, and the allowed delay.
+/// Report interval.
 const INTERVAL: Duration = Duration::from_millis(200);
-const LATE: Duration = Duration::from_secs(1);
-/// Time limit of a shutdown.
-const END: Duration = Duration::from_secs(2);
-/// Limit of anonymous memory of gpuprobe and its file readers together.
-const MEMORY_KIB: u64 = 256 << 10;
 
 /// A monitored gpuprobe, and a well-behaved victim program.
 pub(super) struct Watched {
@@ -31,7 +26,7 @@ pub(super) struct Watched {
 #[derive(Debug, Default)]
 struct Seen {
     gap: Duration,
-    memory_kib: u64,
+    memory_bytes: u64,
 }
 
 impl Watched {
@@ -69,17 +64,10 @@ impl Watched {
         self.go_on();
         self.stop.store(true, Ordering::Relaxed);
         let seen = self.watcher.take().unwrap().join().unwrap();
-        let begin = Instant::now();
-        self.gpuprobe
-            .child
-            .signal(nix::sys::signal::Signal::SIGTERM);
-        self.gpuprobe.wait();
-        let took = begin.elapsed();
-        let report = self.gpuprobe.final_report();
+        let report = assert_ends(&mut self.gpuprobe);
         let said = self.gpuprobe.said();
-        assert!(took < END, "it took {took:?} to end: {said:#?}");
         assert!(seen.gap < INTERVAL + LATE, "{seen:?}: {said:#?}");
-        assert!(seen.memory_kib < MEMORY_KIB, "{seen:?}: {said:#?}");
+        assert!(seen.memory_bytes < MEMORY_BYTES, "{seen:?}: {said:#?}");
         let bytes = self.allocations * 4096;
         report.assert_holds(self.victim.pid, bytes, self.allocations);
         (report, said)
@@ -89,29 +77,15 @@ impl Watched {
 /// Monitors the reports and the memory of process `pid` until stopped.
 fn watch(pid: u32, reports: &PathBuf, stop: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
-    let (mut last, mut size) = (Instant::now(), 0);
+    let (mut delay, mut size) = (Delay::of(pid), 0);
     while !stop.load(Ordering::Relaxed) {
         let now = fs::metadata(reports).map_or(0, |file| file.len());
         if now != size {
-            (last, size) = (Instant::now(), now);
+            (delay, size) = (Delay::of(pid), now);
         }
-        seen.gap = seen.gap.max(last.elapsed());
-        let all = readers_of(pid).into_iter().chain([pid]);
-        let memory = all.map(|pid| memory_kib(pid).unwrap_or(0)).sum();
-        seen.memory_kib = seen.memory_kib.max(memory);
+        seen.gap = seen.gap.max(delay.so_far());
+        seen.memory_bytes = seen.memory_bytes.max(resident_bytes(pid));
         thread::sleep(Duration::from_millis(10));
     }
     seen
-}
-
-/// Anonymous memory of a process: the kernel can reclaim file pages at any time.
-fn memory_kib(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let lines = status.lines();
-    let kinds = ["RssAnon:", "RssShmem:"];
-    let of = |line: &str| {
-        let value = kinds.iter().find_map(|kind| line.strip_prefix(kind))?;
-        value.trim().strip_suffix(" kB")?.parse::<u64>().ok()
-    };
-    Some(lines.filter_map(of).sum())
 }

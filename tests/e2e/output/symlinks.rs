@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::shared::{GROUP, OTHER, Shared, USER, assert_done, assert_refused, owner};
 use crate::harness::Setup;
 use crate::harness::gpuprobe::{BINARY, NOTHING};
+use crate::harness::promises::OthersFile;
 
 #[test]
 fn root_links_of_other_users_are_not_followed() {
@@ -282,9 +283,11 @@ fn root_links_in_folders_with_an_access_list_are_not_followed() {
     let mut plant = Command::new("ln");
     let planted = plant.arg("-s").args([&precious, &link]).uid(OTHER).status();
     assert!(planted.unwrap().success(), "the list gives the right");
-    for option in ["-o", "--flamegraph"] {
+    let others = [&precious, &link].map(|path| OthersFile::of(path));
+    for option in ["-o", "--folded", "--flamegraph", "--pprof"] {
         let output = shared.report(&[option, link.to_str().unwrap()]);
         assert_refused(&output, "is a symbolic link of user 65534");
     }
-    assert_eq!(fs::read(&precious).unwrap(), b"precious");
+    others.iter().for_each(OthersFile::assert_unwritten);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "the link only");
 }

@@ -3,7 +3,7 @@
 
 mod chunks;
 mod exact;
-pub(crate) mod hostile;
+mod hostile;
 mod late;
 mod losses;
 mod python;

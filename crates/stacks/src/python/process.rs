@@ -14,9 +14,8 @@ use super::merge::{Placed, merge};
 use super::storage::{GLIBC, Storage};
 use crate::{AddressSpaces, Module};
 
-/// Maximum number of code objects per process, and of their bytes.
+/// Maximum number of code objects per process. The stack store limits their bytes, with those of call stacks.
 const MAX_CODES: usize = 1 << 18;
-const MAX_CODE_BYTES: usize = 256 << 20;
 /// Maximum number of Python stacks per process whose call has not arrived.
 const MAX_WAITING: usize = 1 << 14;
 
@@ -142,7 +141,7 @@ impl Sent {
 
     /// Adds a code object. Returns false if the limit is reached.
     pub fn keep_code(&mut self, record: CodeRecord) -> bool {
-        if self.codes.len() >= MAX_CODES || self.bytes >= MAX_CODE_BYTES {
+        if self.codes.len() >= MAX_CODES {
             return false;
         }
         self.bytes += record.code.size();

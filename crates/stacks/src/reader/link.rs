@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 
 use super::{ALL_ARE_TRUSTED, ARGUMENT, ReaderKind, ReaderLimits};
 use gpuprobe_os::channel::{Channel, ChannelMessage};
+use gpuprobe_os::confined::limit_processor_time;
 use gpuprobe_os::mounts;
 use gpuprobe_os::proc;
 
@@ -56,6 +57,8 @@ pub(super) struct ReaderProcess {
 const TO_BEGIN: Duration = Duration::from_secs(5);
 /// Who has taken this much of the processor's time had some: it does not only wait for it.
 const SOME: Duration = Duration::from_millis(50);
+/// Processor time from which the kernel ends it, beyond the limit of an answer, at which it is killed from here.
+const SPARE: Duration = Duration::from_secs(1);
 /// Processes of a kind that were killed and still hang in the kernel, each with a megabyte of memory. No other of
 /// this kind is started before one of these is gone.
 const MAX_HANGING: usize = 16;
@@ -112,6 +115,7 @@ impl ReaderProcess {
         takes_files: bool,
     ) -> Result<ChannelMessage, Failure> {
         self.begin()?;
+        self.limit();
         self.tell(bytes, file)?;
         self.answer(self.limits.elapsed, takes_files)
     }
@@ -122,8 +126,17 @@ impl ReaderProcess {
         bytes: &[u8],
         elapsed: Duration,
     ) -> Result<ChannelMessage, Failure> {
+        self.limit();
         self.tell(bytes, None)?;
         self.answer(elapsed, false)
+    }
+
+    /// Limits the processor time until the next answer.
+    fn limit(&self) {
+        if let Some(child) = &self.child {
+            // The second limit only: this process enforces the first.
+            let _ = limit_processor_time(child.id(), self.busy() + self.limits.busy + SPARE);
+        }
     }
 
     fn answer(&mut self, within: Duration, takes_files: bool) -> Result<ChannelMessage, Failure> {
@@ -210,6 +223,7 @@ fn process(kind: ReaderKind, channel: Channel) -> io::Result<Child> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
     use std::path::Path;
 
     use super::*;
@@ -295,5 +309,22 @@ mod tests {
         let failure = link.ask(b"", None, false).unwrap_err();
         assert_eq!(failure, Failure::TookTooLong);
         assert!((2 * SOME..LONG / 2).contains(&link.took));
+    }
+
+    #[test]
+    fn one_that_nobody_kills_is_ended_by_the_kernel() {
+        let (mut link, _other) = linked(&RUNS, SHORT, LONG);
+        let failure = link.ask(b"", None, false).unwrap_err();
+        assert_ne!(failure, Failure::Died);
+        let child = link.child.as_mut().unwrap();
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begin.elapsed() < LONG, "it goes on");
+            thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!(status.signal(), Some(nix::libc::SIGXCPU));
     }
 }

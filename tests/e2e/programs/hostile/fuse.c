@@ -3,12 +3,13 @@
  *
  *     fuse FILE FOLDER UID [OVERLAY EMPTY]
  *
- * Mounts at FOLDER a file system (FUSE) that has FILE under the name libcuda.so.1, served for user
- * UID, and, if asked to, an overlay of it and of the folder EMPTY at OVERLAY; then /tmp is the file
- * system, too. Maps the file as code, says "ready", and does what it is told on standard input, a
- * word a line:
+ * Mounts at FOLDER a file system (FUSE) that has FILE under the name libcuda.so.1, with FILE's
+ * inode, size and times, served for user UID, and, if asked to, an overlay of it and of the folder
+ * EMPTY at OVERLAY; then /tmp is the file system, too. Maps the file as code, says "ready", and
+ * does what it is told on standard input, a word a line:
  *
  *     look         tells debuggers of new libraries: whoever traces looks at what is mapped
+ *     drop         pages of the file leave memory, and are read when they are needed again
  *     stop         no request is answered any more
  *
  * Whatever it is told, it has itself looked at. It says "done" after each, and ends when its input
@@ -30,10 +31,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FOLDER_NODE = 1, FILE_NODE = 2, MAX_READ = 128 << 10 };
+enum { FOLDER_NODE = 1, FILE_NODE = 2, MAX_READ = 128 << 10, VALID_SECONDS = 3600 };
 
 static int file, connection;
-static uint64_t file_size;
+static struct stat status;
+/* The mapped file. */
+static char path[4096];
+static void *code;
 /* Shared with the serving process. */
 static volatile int *is_stopped;
 
@@ -51,9 +55,16 @@ static void answer(uint64_t unique, int error, const void *data, size_t size)
 
 static struct fuse_attr attributes(uint64_t node)
 {
-    struct fuse_attr attr = { .ino = node, .nlink = 1, .blksize = 4096 };
-    attr.mode = node == FILE_NODE ? S_IFREG | 0755 : S_IFDIR | 0755;
-    attr.size = node == FILE_NODE ? file_size : 0;
+    struct fuse_attr attr = { .ino = node, .nlink = 1, .blksize = 4096, .mode = S_IFDIR | 0755 };
+    if (node != FILE_NODE)
+        return attr;
+    attr.mode = S_IFREG | 0755;
+    attr.ino = status.st_ino;
+    attr.size = status.st_size;
+    attr.mtime = status.st_mtim.tv_sec;
+    attr.mtimensec = status.st_mtim.tv_nsec;
+    attr.ctime = status.st_ctim.tv_sec;
+    attr.ctimensec = status.st_ctim.tv_nsec;
     return attr;
 }
 
@@ -62,9 +73,12 @@ static void serve_one(struct fuse_in_header *in, void *body)
     static char bytes[MAX_READ];
     struct fuse_init_out init = { .major = 7, .minor = 31, .max_write = 4096 };
     struct fuse_entry_out entry = { .nodeid = FILE_NODE, .attr = attributes(FILE_NODE) };
+    /* A request for it would fail for users without an id in the server's user namespace. */
+    entry.entry_valid = entry.attr_valid = VALID_SECONDS;
     struct fuse_attr_out attr = { .attr = attributes(in->nodeid) };
+    attr.attr_valid = in->nodeid == FILE_NODE ? VALID_SECONDS : 0;
     struct fuse_open_out open = { 0 };
-    struct fuse_statfs_out status = { .st = { .bsize = 4096, .namelen = 255 } };
+    struct fuse_statfs_out system = { .st = { .bsize = 4096, .namelen = 255 } };
     switch (in->opcode) {
     case FUSE_INIT:
         answer(in->unique, 0, &init, sizeof init);
@@ -93,7 +107,7 @@ static void serve_one(struct fuse_in_header *in, void *body)
         answer(in->unique, 0, NULL, 0);
         break;
     case FUSE_STATFS:
-        answer(in->unique, 0, &status, sizeof status);
+        answer(in->unique, 0, &system, sizeof system);
         break;
     case FUSE_FORGET:
     case FUSE_BATCH_FORGET:
@@ -149,9 +163,32 @@ static void mount_it(const char *folder, const char *uid)
     close(connection);
 }
 
+static void map_it(const char *folder)
+{
+    snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
+    int mapped = open(path, O_RDONLY);
+    if (mapped < 0)
+        fail(path);
+    code = mmap(NULL, status.st_size, PROT_READ | PROT_EXEC, MAP_PRIVATE, mapped, 0);
+    if (code == MAP_FAILED)
+        fail("mmap");
+    close(mapped);
+}
+
+static void drop(void)
+{
+    /* This process's pages, with breakpoints; then, by opening the file, those of the kernel. */
+    if (madvise(code, status.st_size, MADV_DONTNEED))
+        fail("madvise");
+    int again = open(path, O_RDONLY);
+    if (again < 0)
+        fail(path);
+    close(again);
+}
+
 int main(int count, char **words)
 {
-    char line[64], path[4096];
+    char line[64], options[4096];
     if (count != 4 && count != 6)
         return 2;
     void (*tell)(void);
@@ -160,30 +197,24 @@ int main(int count, char **words)
         return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
     is_stopped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    struct stat status;
     file = open(words[1], O_RDONLY);
     if (file < 0 || fstat(file, &status))
         fail(words[1]);
-    file_size = status.st_size;
     mount_it(words[2], words[3]);
     const char *folder = words[2];
     if (count == 6) {
         folder = words[4];
-        snprintf(path, sizeof path, "lowerdir=%s:%s,userxattr", words[2], words[5]);
-        if (mount("overlay", folder, "overlay", 0, path))
+        snprintf(options, sizeof options, "lowerdir=%s:%s,userxattr", words[2], words[5]);
+        if (mount("overlay", folder, "overlay", 0, options))
             fail("mount overlay");
     }
-    snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
-    int mapped = open(path, O_RDONLY);
-    if (mapped < 0)
-        fail(path);
-    if (mmap(NULL, file_size, PROT_READ | PROT_EXEC, MAP_PRIVATE, mapped, 0) == MAP_FAILED)
-        fail("mmap");
-    close(mapped);
+    map_it(folder);
     if (count == 6 && mount(words[2], "/tmp", NULL, MS_BIND, NULL))
         fail("mount /tmp");
     puts("ready");
     while (fgets(line, sizeof line, stdin)) {
+        if (!strcmp(line, "drop\n"))
+            drop();
         if (!strcmp(line, "stop\n"))
             *is_stopped = 1;
         tell();

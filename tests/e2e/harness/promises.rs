@@ -1,0 +1,136 @@
+//! Promises that hold beside hostile users: memory, delays of reports and of the end, and files that are not
+//! written.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use procfs::process::Process;
+
+use super::child::{raw, readers_of};
+use super::{Gpuprobe, Report, wait_for};
+
+/// How late a report is at most.
+pub(crate) const LATE: Duration = Duration::from_secs(1);
+/// Time limit of a shutdown.
+const END: Duration = Duration::from_secs(2);
+/// Limit of memory of gpuprobe and its readers together, and what each live allocation adds to it.
+pub(crate) const MEMORY_BYTES: u64 = 256_000_000;
+pub(crate) const ALLOCATION_BYTES: u64 = 64;
+
+/// The gpuprobe with this PID, and its readers.
+fn with_readers(pid: u32) -> impl Iterator<Item = u32> {
+    readers_of(pid).into_iter().chain([pid])
+}
+
+/// Resident memory of gpuprobe and its readers, without pages of files: these are in the page cache for whoever
+/// maps the file, and the kernel drops them when it needs the memory.
+pub(crate) fn resident_bytes(pid: u32) -> u64 {
+    let of_process = |pid: u32| {
+        let status = Process::new(raw(pid).as_raw()).and_then(|process| process.status());
+        // A reader may be gone by now.
+        let kib = status.map_or([None; 2], |status| [status.rssanon, status.rssshmem]);
+        kib.into_iter().flatten().sum::<u64>() * 1024
+    };
+    with_readers(pid).map(of_process).sum()
+}
+
+/// Time that the threads of a process have waited for a processor.
+fn starved(pid: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let waited = threads.filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').nth(1)?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(waited.sum())
+}
+
+/// A delay of gpuprobe, without the time that it or its readers wait for a processor: that is the scheduler's
+/// doing, and tests run beside other programs.
+pub(crate) struct Delay {
+    pid: u32,
+    since: Instant,
+    /// How long each of these processes had waited at the start, and at the last look: a reader may have been
+    /// killed since.
+    starved: HashMap<u32, [Duration; 2]>,
+}
+
+impl Delay {
+    pub(crate) fn of(gpuprobe: u32) -> Self {
+        let since = Instant::now();
+        let now = |pid| (pid, [starved(pid); 2]);
+        Self {
+            pid: gpuprobe,
+            since,
+            starved: with_readers(gpuprobe).map(now).collect(),
+        }
+    }
+
+    pub(crate) fn so_far(&mut self) -> Duration {
+        for pid in with_readers(self.pid) {
+            let since = self.starved.entry(pid).or_default();
+            since[1] = since[1].max(starved(pid));
+        }
+        let starved = self.starved.values().map(|[from, to]| *to - *from);
+        self.since.elapsed().saturating_sub(starved.sum())
+    }
+}
+
+/// Asserts that each of the next `count` reports comes within a second of its time.
+pub(crate) fn assert_reports_come(gpuprobe: &Gpuprobe, interval: Duration, count: usize) {
+    for _ in 0..count {
+        let mut delay = Delay::of(gpuprobe.child.pid());
+        gpuprobe.next_report();
+        let took = delay.so_far();
+        assert!(took < interval + LATE, "{took:?}");
+    }
+}
+
+/// Asserts that SIGTERM ends it within two seconds; returns the last report.
+pub(crate) fn assert_ends(gpuprobe: &mut Gpuprobe) -> Report {
+    let mut delay = Delay::of(gpuprobe.child.pid());
+    gpuprobe.child.signal(Signal::SIGTERM);
+    let mut took = Duration::ZERO;
+    wait_for("gpuprobe's end", || {
+        let has_ended = gpuprobe.child.streams().try_wait().unwrap().is_some();
+        if !has_ended {
+            took = delay.so_far();
+        }
+        has_ended.then_some(())
+    });
+    assert!(took < END, "{took:?}: {:#?}", gpuprobe.said());
+    gpuprobe.final_report()
+}
+
+/// A file of others, which gpuprobe must not write to.
+pub(crate) struct OthersFile {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    facts: [u64; 6],
+}
+
+impl OthersFile {
+    pub(crate) fn of(path: &Path) -> Self {
+        let file = fs::symlink_metadata(path).unwrap();
+        let [mode, uid, gid] = [file.mode(), file.uid(), file.gid()].map(u64::from);
+        // The kernel changes the last two with every change of the file.
+        let changed = [file.ctime(), file.ctime_nsec()].map(i64::cast_unsigned);
+        Self {
+            path: path.to_owned(),
+            bytes: fs::read(path).unwrap(),
+            facts: [file.ino(), mode, uid, gid, changed[0], changed[1]],
+        }
+    }
+
+    /// Asserts that it is what it was.
+    pub(crate) fn assert_unwritten(&self) {
+        let now = Self::of(&self.path);
+        let path = self.path.display();
+        assert_eq!(now.facts, self.facts, "{path}");
+        assert!(now.bytes == self.bytes, "{path}");
+    }
+}
