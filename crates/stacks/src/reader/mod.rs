@@ -20,6 +20,7 @@ pub(crate) use blame::FileVersion;
 pub use client::{FileReader, NotNow};
 pub(crate) use client::{NumberedFile, known};
 pub use link::ReaderHost;
+pub(crate) use opener::UserOf;
 pub use opener::{Opener, Wanted};
 pub use processes::{InspectedProcess, ProcessMemory, ProcessReader};
 pub(crate) use processes::{MAX_BYTES, ProcessRequest};

@@ -6,19 +6,17 @@ mod names;
 mod on_thread;
 mod opener;
 mod processes;
+#[doc(hidden)]
+pub mod untrusted;
 
 use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
-use gpuprobe_cuda::Layer;
 use gpuprobe_os::channel::Channel;
 use gpuprobe_os::{confined, kernel, mounts, privileges};
 
-use crate::elf::{Headers, Refusal};
-use crate::python::interpreter::{Interpreter, PythonFile};
-use crate::reader::{ALL_ARE_TRUSTED, ARGUMENT, ReaderKind, SentFunction, known};
-use crate::unwind::{FunctionRules, try_rule};
+use crate::reader::{ALL_ARE_TRUSTED, ARGUMENT, ReaderKind};
 #[doc(hidden)]
 pub use files::try_all;
 
@@ -71,27 +69,4 @@ fn serve_on(kind: ReaderKind, channel: &Channel) {
         ReaderKind::Processes => processes::serve(channel),
         ReaderKind::Functions | ReaderKind::Names => files::serve(channel),
     }
-}
-
-/// Takes in what a reader may have answered, for tests with answers that are not to be trusted;
-/// whether any answer is like that.
-#[doc(hidden)]
-pub fn try_answer(bytes: &[u8]) -> bool {
-    let headers = serde_json::from_slice::<Result<Headers, Refusal>>(bytes).ok();
-    let headers = headers.and_then(Result::ok).filter(Headers::are_sane);
-    if let Some(headers) = &headers {
-        headers.segments.address_of(u64::MAX);
-        headers.segments.offset_of(1 << 63);
-    }
-    let rules = serde_json::from_slice::<FunctionRules>(bytes).ok();
-    let rows = rules.iter().flat_map(|rules| &rules.rows);
-    rows.for_each(|row| try_rule(&row.rule));
-    let found = serde_json::from_slice::<Result<Vec<SentFunction>, String>>(bytes).ok();
-    let found = found.and_then(Result::ok);
-    for found in found.iter().flatten() {
-        known(found, Layer::Driver);
-    }
-    let python = serde_json::from_slice::<PythonFile>(bytes).ok();
-    let python = python.map(Interpreter::stated);
-    headers.is_some() || rules.is_some() || found.is_some() || python.is_some()
 }

@@ -12,26 +12,29 @@ pub(super) fn serve(channel: &Channel) {
         let Ok(request) = serde_json::from_slice(&message.bytes) else {
             return;
         };
-        let answer = match request {
-            ProcessRequest::Facts {
-                pid,
-                variables,
-                gpus,
-            } => serde_json::to_vec(&facts(pid, &variables, &gpus)).unwrap_or_default(),
-            ProcessRequest::Memory {
-                pid,
-                address,
-                size_bytes,
-            } => {
-                let mut buffer = [0; MAX_BYTES];
-                let buffer = &mut buffer[..size_bytes.min(MAX_BYTES)];
-                memory::read(pid, address, buffer)
-                    .unwrap_or_default()
-                    .to_vec()
-            }
-        };
-        if channel.send(&answer, None).is_err() {
+        if channel.send(&answer(&request), None).is_err() {
             return;
+        }
+    }
+}
+
+pub(super) fn answer(request: &ProcessRequest) -> Vec<u8> {
+    match request {
+        ProcessRequest::Facts {
+            pid,
+            variables,
+            gpus,
+        } => serde_json::to_vec(&facts(*pid, variables, gpus)).unwrap_or_default(),
+        ProcessRequest::Memory {
+            pid,
+            address,
+            size_bytes,
+        } => {
+            let mut buffer = [0; MAX_BYTES];
+            let buffer = &mut buffer[..MAX_BYTES.min(*size_bytes)];
+            memory::read(*pid, *address, buffer)
+                .unwrap_or_default()
+                .to_vec()
         }
     }
 }

@@ -186,6 +186,22 @@ fn function(line: &[u8], begin: usize) -> Option<(u64, PerfMapFunction)> {
     (!name.is_empty()).then_some((start, function))
 }
 
+/// Reads `text` at once and in two parts, the first of `length` bytes; returns the number of functions that have
+/// a name. For untrusted maps.
+///
+/// # Panics
+/// Panics if the parts have other functions than the whole.
+pub(crate) fn try_parts(text: &[u8], length: usize) -> usize {
+    let (mut whole, mut parts) = (PerfMap::default(), PerfMap::default());
+    whole.append(text);
+    parts.append(&text[..length]);
+    let read = parts.text.len();
+    parts.append(&text[read..]);
+    assert_eq!(whole.functions, parts.functions, "the whole, and its parts");
+    let starts = whole.functions.keys();
+    starts.filter(|&&start| whole.find(start).is_some()).count()
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -9,7 +9,10 @@ use gpuprobe_stacks::elf::Headers;
 use gpuprobe_stacks::python::lines::try_lines;
 use gpuprobe_stacks::python::process::try_records;
 use gpuprobe_stacks::reader::FileReader;
-use gpuprobe_stacks::serve::{try_all, try_answer};
+use gpuprobe_stacks::serve::try_all;
+use gpuprobe_stacks::serve::untrusted::{
+    plant, try_answer, try_opener, try_perf_map, try_processes,
+};
 use gpuprobe_stacks::{AddressSpaces, DEPTH, StackCopy, try_tables};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -179,4 +182,32 @@ fn fuzz_corpora_do_not_panic() {
 fn python_records_of_the_fuzz_corpus_are_decoded() {
     let frames = replay("python_records", try_records);
     assert!(frames.iter().sum::<usize>() > 0);
+}
+
+#[test]
+fn answers_of_the_fuzz_corpus_are_accepted_or_not() {
+    let accepted = replay("answers", try_answer);
+    assert!(accepted.contains(&true) && accepted.contains(&false));
+}
+
+#[test]
+fn perf_maps_of_the_fuzz_corpus_are_read_in_parts() {
+    let names: usize = replay("perf_maps", try_perf_map).iter().sum();
+    assert!(names > 4, "{names}");
+}
+
+#[test]
+fn requests_to_the_opener_of_the_fuzz_corpus_stay_in_their_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    plant(folder.path()).unwrap();
+    let path = folder.path().to_owned();
+    let opened = replay("opener", move |lines| try_opener(&path, lines).unwrap());
+    let opened: usize = opened.iter().sum();
+    assert!(opened > 4, "{opened}");
+}
+
+#[test]
+fn requests_about_processes_of_the_fuzz_corpus_are_answered() {
+    let answers: usize = replay("processes", try_processes).iter().sum();
+    assert!(answers > 4, "{answers}");
 }
