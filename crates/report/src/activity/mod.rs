@@ -373,3 +373,7 @@ pub struct RangeSummary {
     /// Share of the time of all ranges of the process, 0 to 1.
     pub share: f64,
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
