@@ -573,16 +573,16 @@ fn ranges_are_push_pop_or_start_end() {
         mark(9, END, 99, 701, None),
     ]);
     bench.finish();
-    let found = "SELECT start, \"end\", eventType, text, globalTid & 16777215, \
+    let found = "SELECT start, \"end\", eventType, rangeId, text, globalTid & 16777215, \
                  endGlobalTid & 16777215 FROM NVTX_EVENTS ORDER BY start";
     assert_eq!(
         bench.rows(found),
         [
-            "1 6 60 outer 700 700",
-            "2 3 59 inner 700 -",
-            "4 - 34 now 700 -",
-            "5 7 60 crossing 700 701",
-            "8 - 60 open 701 -",
+            "1 6 60 1 outer 700 700",
+            "2 3 59 2 inner 700 -",
+            "4 - 34 - now 700 -",
+            "5 7 60 4 crossing 700 701",
+            "8 - 60 5 open 701 -",
         ]
     );
 }
