@@ -13,7 +13,7 @@ use crate::validator::{DOCUMENT, check, complaint};
 use crate::{Folder, all_modes, report, stacks};
 
 /// Report arguments for files.
-const QUESTIONS: [&str; 21] = [
+const QUESTIONS: [&str; 22] = [
     "",
     "--summary",
     "--summary --host --top 1",
@@ -32,6 +32,7 @@ const QUESTIONS: [&str; 21] = [
     "--calls",
     "--waits",
     "--nvtx",
+    "--nvtx --top 1",
     "--processes",
     "--analysis usage",
     "--analysis usage --host",

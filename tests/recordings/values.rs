@@ -1,4 +1,4 @@
-//! Coverage of output fields: each key of the JSON, each column of a recording and each loss
+//! Coverage of output fields: each key of the JSON by its path, each column of a recording and each loss
 //! counter has a value other than its default in one of the scenes. Other tests compare the values.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,14 +15,18 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::replay::{self, PID, call, row};
 use crate::schema::{answers, is_map, replays};
+use crate::silent::{SILENT_COLUMNS, SILENT_PATHS};
 use crate::untrusted::{SEEDS, seed};
-use crate::{Folder, all_modes, incidents, python, report, report_json, scene, stacks, tensors};
+use crate::{
+    Folder, all_modes, holders, incidents, many, python, report, report_json, scene, stacks,
+    tensors,
+};
 
 /// A function that records a scene.
 type Record = fn(&Path);
 
 /// Synthetic recordings.
-const SCENES: [(&str, Record); 12] = [
+const SCENES: [(&str, Record); 14] = [
     ("second_device", record_on_the_second_device),
     ("replay", replay::record),
     ("incidents", incidents::record_scene),
@@ -32,6 +36,8 @@ const SCENES: [(&str, Record); 12] = [
     ("copies", scene::copies),
     ("activity", scene::activity),
     ("everything", all_modes::record),
+    ("ranges", many::record_ranges),
+    ("holders", holders::record),
     ("stacks", stacks::record_run),
     ("tensors", |path| tensors::record_scene(path, 5)),
     ("python", python::scene::record),
@@ -129,18 +135,22 @@ fn tells(value: &Value) -> bool {
     }
 }
 
-/// Records by key whether any value of it differs from its default.
+/// Records by path whether any value of a key differs from its default. Keys that are data have one path.
 fn note(value: &Value, path: &str, found: &mut BTreeMap<String, bool>) {
     match value {
+        Value::Object(_) if path.ends_with("/lost") => {}
         Value::Object(object) => {
             for (key, value) in object {
-                if !is_map(path) && !path.ends_with("/lost") {
-                    *found.entry(key.clone()).or_default() |= tells(value);
-                }
-                note(value, &format!("{path}/{key}"), found);
+                let key = if is_map(path) { "*" } else { key };
+                let path = format!("{path}/{key}");
+                *found.entry(path.clone()).or_default() |= tells(value);
+                note(value, &path, found);
             }
         }
-        Value::Array(values) => values.iter().for_each(|value| note(value, path, found)),
+        Value::Array(values) => {
+            let path = format!("{path}[]");
+            values.iter().for_each(|value| note(value, &path, found));
+        }
         _ => {}
     }
 }
@@ -168,43 +178,10 @@ fn every_key_has_a_value_in_some_scene() {
         .collect();
     assert_eq!(
         silent,
-        SILENT_KEYS.into(),
+        SILENT_PATHS.into_iter().collect(),
         "keys without a value, and with one"
     );
 }
-
-/// Keys that other tests check, and where; the last group needs more than a scene.
-const SILENT_KEYS: [&str; 21] = [
-    // `tensors`, and `tests/e2e/tensors`.
-    "before_bytes",
-    "outside_bytes",
-    // `tests/e2e/containers.rs` and `filters.rs`.
-    "container",
-    "container_pid",
-    // `bad`, of files that are damaged or foreign.
-    "double_allocations",
-    "malformed",
-    "unmatched_frees",
-    // `selected`.
-    "from",
-    // `tests/e2e/incidents`.
-    "host_memory",
-    "repeats",
-    // `tests/e2e/memory`.
-    "imported_allocations",
-    "imported_bytes",
-    "mapped_bytes",
-    "pool",
-    "reserved_address_bytes",
-    // `tests/collector`, and `crates/recording/src/writer/activity/tests.rs`.
-    "null_stream",
-    "ranges",
-    // Only with thousands of processes, of ranges, or of records in one buffer.
-    "forgotten_processes",
-    "late_records",
-    "omitted_ranges",
-    "open_ranges",
-];
 
 #[test]
 fn every_column_has_a_value_in_some_scene() {
@@ -234,51 +211,6 @@ fn every_column_has_a_value_in_some_scene() {
         .collect();
     assert_eq!(silent, SILENT_COLUMNS.into());
 }
-
-/// Columns that keep their default in every scene.
-#[rustfmt::skip]
-const SILENT_COLUMNS: [&str; 61] = [
-    // Of nsys, without a source in gpuprobe.
-    "ANALYSIS_DETAILS.startTime",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS.importedMemoryPoolAddress",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS.importedMemoryPoolProcessId",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolReleaseThreshold",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolUtilizedSize",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS.pc",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS.streamId",
-    "CUPTI_ACTIVITY_KIND_KERNEL.cacheConfig",
-    "CUPTI_ACTIVITY_KIND_MEMCPY.deprecatedSrcId",
-    "CUPTI_ACTIVITY_KIND_MEMCPY.migrationCause",
-    "CUPTI_ACTIVITY_KIND_MEMCPY.virtualAddress",
-    "NVTX_EVENTS.category", "NVTX_EVENTS.color", "NVTX_EVENTS.doubleValue",
-    "NVTX_EVENTS.floatValue", "NVTX_EVENTS.int32Value", "NVTX_EVENTS.int64Value",
-    "NVTX_EVENTS.jsonText", "NVTX_EVENTS.jsonTextId", "NVTX_EVENTS.uint32Value",
-    "NVTX_EVENTS.uint64Value", "NVTX_EVENTS.textId",
-    "PROFILER_OVERHEAD.globalTid", "PROFILER_OVERHEAD.returnValue",
-    "TARGET_INFO_CUDA_CONTEXT_INFO.hwId", "TARGET_INFO_CUDA_STREAM.hwId",
-    // Of nsys, for a host's GPU: `crates/recording/src/writer/gpus.rs` reads the available ones.
-    "TARGET_INFO_GPU.busLocation", "TARGET_INFO_GPU.chipName", "TARGET_INFO_GPU.ctrlDevPath",
-    "TARGET_INFO_GPU.ctxswDevPath", "TARGET_INFO_GPU.isDiscrete", "TARGET_INFO_GPU.luid",
-    "TARGET_INFO_GPU.maxIPC", "TARGET_INFO_GPU.maxShmemPerBlockOptin", "TARGET_INFO_GPU.nodeMask",
-    "TARGET_INFO_GPU.pwGpuId", "TARGET_INFO_GPU.revision", "TARGET_INFO_GPU.smMajor",
-    "TARGET_INFO_GPU.smMinor",
-    // `tests/e2e/recording/targets.rs` and `tests/e2e/memory/variables.rs`.
-    "CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolAddress",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolSize", "CUDA_GPU_MEMORY_USAGE_EVENTS.name",
-    // `incidents`, of many at once; `tests/e2e/recording/launches.rs`;
-    // `tests/e2e/tensors/recording.rs`.
-    "GPUPROBE_INCIDENTS.repeats",
-    "GPUPROBE_LAUNCHED.isGraph",
-    "GPUPROBE_TENSORS.device", "GPUPROBE_TENSORS.stream",
-    // Scenes are of one batch, which begins at 0.
-    "GPUPROBE_LOG.t0",
-    // `crates/recording/src/writer/activity/tests.rs`.
-    "GPUPROBE_NAMES.a", "GPUPROBE_NAMES.b", "GPUPROBE_NAMES.c",
-    "GPUPROBE_NESTED.callchainId", "GPUPROBE_NESTED.correlationId", "GPUPROBE_NESTED.eventClass",
-    "GPUPROBE_NESTED.globalTid", "GPUPROBE_NESTED.nameId", "GPUPROBE_NESTED.returnValue",
-    "GPUPROBE_NESTED.t0", "GPUPROBE_NESTED.t1",
-    "NVTX_EVENTS.end", "NVTX_EVENTS.endGlobalTid", "NVTX_EVENTS.rangeId",
-];
 
 #[test]
 fn every_loss_is_reported_with_its_own_count() {
