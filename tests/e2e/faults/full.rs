@@ -260,7 +260,10 @@ fn root_stacks_beyond_a_full_ring_are_counted_and_their_calls_are_kept() {
     report.assert_holds(paths.pid, (512 << DEPTH) + 7 * 4096, calls);
     let lost = losses(&report);
     let stacks = |name: &String| name == "stacks" || name == "partial_stacks";
-    assert!(!lost.is_empty() && lost.keys().all(stacks), "{lost:?}");
+    assert!(lost.keys().all(stacks), "{lost:?}");
+    // Each path is another, and a copy is sent for some of them only.
+    let partial = lost.get("partial_stacks").copied().unwrap_or(0);
+    assert!((1..calls - 7).contains(&partial), "{lost:?}");
     // Each call is at one of the sites or has no stack.
     let sites = list(report.process(paths.pid), "sites").iter();
     let at_sites: u64 = sites.map(|site| number(site, "live_allocations")).sum();

@@ -4,6 +4,7 @@ mod calls;
 mod collector;
 mod files;
 mod forks;
+mod lost;
 mod memory;
 mod mounts;
 mod names;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{MIB, counts, incidents, short, started};
+use crate::harness::report::number;
 use crate::harness::talk::said;
 use crate::harness::{Gpuprobe, Report, Setup, standin};
 
@@ -50,6 +51,11 @@ fn root_a_cache_that_is_freed_is_a_retry() {
     assert_eq!(pytorch["largest_free_bytes"], 32 * MIB);
     assert_eq!(pytorch["empty_cache_bytes"], 32 * MIB);
     assert_eq!(pytorch["sites"][0]["bytes"], 4 * MIB);
+    // Each call that succeeded has made a segment, the last one after the retry.
+    let calls = number(&report["memleak"]["calls"], "cudaMalloc");
+    assert_eq!(number(pytorch, "segments") + 1, calls);
+    assert_eq!(pytorch["segment_bytes"], before[1]);
+    assert_eq!(pytorch["largest_fit_bytes"], 32 * MIB);
 }
 
 #[test]
