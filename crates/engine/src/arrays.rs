@@ -1,6 +1,8 @@
 //! Size of a CUDA array in bytes, computed from its descriptor. The driver may allocate more: its
 //! memory layout of arrays is not documented.
 
+use gpuprobe_cuda::Layer;
+
 /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: memory is mapped into the array
 /// later, and counted by its own kind.
 const WITHOUT_MEMORY: u64 = 0x40 | 0x80;
@@ -15,6 +17,14 @@ enum Texels {
     Bits(u64),
     /// Bytes per block of 4 by 4 texels.
     Blocks(u64),
+}
+
+/// Bytes of an array created by a call of `layer`, from the values that the probe sends.
+pub(super) fn of_layer(layer: Layer, values: &[u64; 8]) -> u64 {
+    match layer {
+        Layer::Runtime => of_runtime(values),
+        Layer::Driver | Layer::Framework => of_driver(values),
+    }
 }
 
 /// Bytes of an array created by a runtime call, from the values that the probe sends: bits of x and

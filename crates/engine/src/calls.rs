@@ -12,7 +12,7 @@ use super::live::Freed;
 use super::physical::Released;
 use super::pools;
 use super::process::Process;
-use gpuprobe_cuda::{AddressSpace, Layer, MemoryKind, Op};
+use gpuprobe_cuda::{AddressSpace, MemoryKind, Op};
 use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call};
 
 /// Effect of a successful call.
@@ -127,10 +127,7 @@ impl Process {
         let mut exporter = None;
         match (call.function.kind, values) {
             (MemoryKind::Array, Some(values)) => {
-                new.size_bytes = match call.function.layer {
-                    Layer::Runtime => arrays::of_runtime(values),
-                    Layer::Driver | Layer::Framework => arrays::of_driver(values),
-                };
+                new.size_bytes = arrays::of_layer(call.function.layer, values);
             }
             (MemoryKind::Imported, Some(_)) => {
                 new.size_bytes = shared.as_ref().map_or(0, |export| export.size_bytes);

@@ -10,7 +10,7 @@ use crate::sites::Sites;
 use crate::tensors::{Allocator, Fragmentation};
 use crate::totals::{MemorySums, Total};
 use crate::{Identity, arrays};
-use gpuprobe_cuda::{Belongs, Layer, MemoryKind, Op};
+use gpuprobe_cuda::{Belongs, MemoryKind, Op};
 use gpuprobe_model::event::{Call, OutOfMemory};
 use gpuprobe_model::stack::CallStack;
 
@@ -118,10 +118,7 @@ impl From<&Call> for ThreadGrants {
 fn asked_bytes(call: &Call) -> Option<u64> {
     let values = call.detail.as_deref().map(|detail| &detail.values);
     match (call.function.kind, values) {
-        (MemoryKind::Array, Some(values)) if call.function.layer == Layer::Runtime => {
-            Some(arrays::of_runtime(values))
-        }
-        (MemoryKind::Array, Some(values)) => Some(arrays::of_driver(values)),
+        (MemoryKind::Array, Some(values)) => Some(arrays::of_layer(call.function.layer, values)),
         // Rows of this many bytes; a failed call returns no pitch.
         (MemoryKind::Pitched, Some([width, height, depth, ..])) => {
             let rows = (*height).max(1).saturating_mul((*depth).max(1));
