@@ -131,10 +131,12 @@ fn memory_behind_handles_and_pools_is_reported() {
     let other = &incident["others"][0];
     let found = ["pid", "container", "live_bytes"].map(|key| other[key].clone());
     assert_eq!(found, [json!(OTHER), json!(OTHER_CONTAINER), json!(MIB)]);
-    // Rows are of memory of this GPU and of the host.
-    let of_file = report_json(&file, &["--analysis", "leakage"]);
-    assert_eq!(of_file["memleak"]["live_bytes"], 4 * MIB, "{of_file}");
-    assert_eq!(of_file["memleak"]["imported_bytes"], 0);
+    // The tables are of memory of this GPU and of the host, the log is of all.
+    for (question, imported) in [("leakage", 6 * MIB), ("watermark", 0)] {
+        let of_file = report_json(&file, &["--analysis", question]);
+        assert_eq!(of_file["memleak"]["live_bytes"], 4 * MIB, "{of_file}");
+        assert_eq!(of_file["memleak"]["imported_bytes"], imported);
+    }
     let connection = Connection::open(&file).unwrap();
     let sql = "SELECT minBytesToKeep FROM CUDA_GPU_MEMORY_POOL_EVENTS ORDER BY start DESC";
     let kept: i64 = connection.query_row(sql, [], |row| row.get(0)).unwrap();
