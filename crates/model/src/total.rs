@@ -12,7 +12,7 @@ pub struct Total {
 }
 
 impl Total {
-    /// Adds an allocation.
+    /// Adds an allocation of `bytes`.
     pub fn add(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.allocations += 1;
@@ -24,7 +24,7 @@ impl Total {
         self.allocations = self.allocations.saturating_add(other.allocations);
     }
 
-    /// Removes an allocation.
+    /// Removes an allocation of `bytes`, down to 0.
     pub fn subtract(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.allocations = self.allocations.saturating_sub(1);

@@ -74,7 +74,7 @@ pub struct View {
 }
 
 impl SortBy {
-    /// What comes first in the sort key of something with so many allocations, the oldest of this
+    /// First part of the sort key of an item with so many allocations, the oldest of this
     /// time.
     pub(crate) fn first(self, allocations: u64, oldest_ns: u64) -> impl Ord + use<> {
         match self {
