@@ -58,7 +58,7 @@ pub mod class {
 
 /// Values of `eventType` in `NVTX_EVENTS`, of `ENUM_NSYS_EVENT_TYPE`.
 pub mod event_type {
-    /// A mark.
+    /// A mark at one point in time.
     pub const MARK: i64 = 34;
     /// A range of one thread, pushed and popped.
     pub const PUSH_POP: i64 = 59;

@@ -7,7 +7,7 @@ use serde::Serialize;
 pub struct Total {
     /// Sum of the sizes, bytes.
     pub bytes: u64,
-    /// Number of allocations.
+    /// Number of the allocations.
     pub allocations: u64,
 }
 

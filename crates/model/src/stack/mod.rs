@@ -79,7 +79,7 @@ impl Language {
         self == Self::Python
     }
 
-    /// Name in tables.
+    /// Name in the tables of recordings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
