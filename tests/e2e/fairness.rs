@@ -316,7 +316,7 @@ fn root_memory_of_gpuprobe_is_bounded_whatever_two_users_do() {
     let mut gpuprobe = Setup::everything()
         .args(["--top", "5", "--stacks", "fp"])
         .args(["--memory-limit", &LIMIT_MIB.to_string()])
-        .interval("500ms")
+        .interval("250ms")
         .start();
     let mut made = 0;
     for _ in 0..8 {
