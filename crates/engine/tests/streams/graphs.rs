@@ -238,6 +238,10 @@ impl Program {
                 context: None,
                 is_freed: false,
             });
+            // One after the other: what had the address of a later node is not known to be gone. The
+            // peak of all processes is that after the call.
+            self.collect();
+            self.account.settle(at_ns);
         }
         self.settle(engine, at_ns);
     }
