@@ -31,12 +31,22 @@ pub(crate) struct Replayed {
 }
 
 /// The part of a log that is replayed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct LogPart {
     /// Events of this process only.
     pid: Option<u32>,
     /// Events until this time of the session, nanoseconds.
     until_ns: Option<i64>,
+}
+
+impl LogPart {
+    /// Events of all processes until this time, or all.
+    fn until(until_ns: Option<i64>) -> Self {
+        Self {
+            pid: None,
+            until_ns,
+        }
+    }
 }
 
 impl Replayed {
@@ -59,10 +69,7 @@ impl Replayed {
         database: &Database,
         until_ns: Option<i64>,
     ) -> Result<Option<Self>> {
-        let part = LogPart {
-            until_ns,
-            ..LogPart::default()
-        };
+        let part = LogPart::until(until_ns);
         Self::play_of(database, &[TABLE, INCIDENTS], part, |_, _| {})
     }
 
@@ -101,11 +108,7 @@ impl Replayed {
         until_ns: Option<i64>,
         see: impl FnMut(&Event, &Player),
     ) -> Result<Option<Self>> {
-        let part = LogPart {
-            until_ns,
-            ..LogPart::default()
-        };
-        Self::play_of(database, &[TABLE], part, see)
+        Self::play_of(database, &[TABLE], LogPart::until(until_ns), see)
     }
 
     /// Replays `part` of a recording that has a row in one of `tables`.
