@@ -1,23 +1,22 @@
 //! One user floods every ring and map. Other users' processes are traced as if it did not, and the
 //! losses are counted for the flooding user.
 
+mod hog;
+
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::harness::child::Guarded;
 use crate::harness::promises::{
     ALLOCATION_BYTES, MEMORY_BYTES, assert_ends, assert_reports_come, resident_bytes,
 };
 use crate::harness::report::{Report, list, number};
-use crate::harness::standin::compiled;
-use crate::harness::talk::Talk;
 use crate::harness::{Backend, OwnCopy, Setup, Workload, alone};
 use crate::losses::pause;
+pub(crate) use hog::Hog;
+use hog::Jitted;
 
 /// Report interval of floods, and of small maps.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -26,49 +25,6 @@ const SHORT_INTERVAL: Duration = Duration::from_millis(100);
 /// The flooding user, and another.
 const HOG: u32 = 1001;
 const OTHER: u32 = 1002;
-
-/// `programs/hog.c`, run by a user.
-pub(crate) struct Hog {
-    _child: Guarded,
-    talk: Talk,
-    pub(crate) pid: u32,
-}
-
-impl Hog {
-    pub(crate) fn start(uid: u32, what: &str, count: u64) -> Self {
-        static PROGRAM: OnceLock<std::path::PathBuf> = OnceLock::new();
-        let program: &Path = PROGRAM.get_or_init(|| compiled("hog"));
-        let mut command = Command::new(program);
-        command
-            .args([&uid.to_string(), what, &count.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = Guarded::spawn(&mut command).expect("the program starts");
-        let mut talk = Talk::new(&mut child);
-        let pid = talk.ready();
-        Self {
-            _child: child,
-            talk,
-            pid,
-        }
-    }
-
-    /// Starts the flood.
-    pub(crate) fn begin(&mut self) {
-        self.talk.send("go");
-    }
-
-    /// Waits until the flood is over; returns the number of its successful calls so far.
-    pub(crate) fn made(&mut self) -> u64 {
-        let said = self.talk.hear();
-        said.strip_prefix("made ").unwrap().parse().unwrap()
-    }
-
-    fn take(&mut self) -> u64 {
-        self.begin();
-        self.made()
-    }
-}
 
 /// A user's losses in the report.
 pub(crate) fn lost_of(report: &Report, uid: u32, what: &str) -> u64 {
@@ -309,22 +265,33 @@ fn live_of(report: &Report, users: [u32; 2]) -> u64 {
 fn root_memory_of_gpuprobe_is_bounded_whatever_two_users_do() {
     // Half of what these call sites take without a limit.
     const LIMIT_MIB: u64 = 60;
+    // What readers have besides in any case.
+    const READERS_MIB: u64 = 20;
     // What fits into the ring, even if gpuprobe does not run meanwhile.
     const AT_ONCE: u64 = 1024;
     let _alone = alone();
     let mut hogs = [HOG, OTHER].map(|user| Hog::start(user, "paths", AT_ONCE));
+    let mut jitted = Jitted::start(HOG, 135_000);
     let mut gpuprobe = Setup::everything()
         .args(["--top", "5", "--stacks", "fp"])
         .args(["--memory-limit", &LIMIT_MIB.to_string()])
         .interval("250ms")
         .start();
+    let pid = gpuprobe.child.pid();
+    jitted.hog.take();
+    gpuprobe.report_where("the name in the perf map", |report| {
+        report["memleak"].to_string().contains("made_at_run_time_0")
+    });
     let mut made = 0;
     for _ in 0..8 {
         hogs.iter_mut().for_each(Hog::begin);
-        made = hogs.iter_mut().map(Hog::made).sum();
+        made = 1 + hogs.iter_mut().map(Hog::made).sum::<u64>();
         assert_reports_come(&gpuprobe, INTERVAL, 1);
         // The ring is empty before the next calls.
         gpuprobe.report_where("the calls", |report| live_of(report, [HOG, OTHER]) == made);
+        let most = ((LIMIT_MIB + READERS_MIB) << 20) + ALLOCATION_BYTES * made;
+        let resident = resident_bytes(pid);
+        assert!(resident < most, "{resident} bytes");
     }
     let mut modest = Workload::start(Backend::Shared);
     modest.say("alloc 4096 10");
@@ -337,16 +304,18 @@ fn root_memory_of_gpuprobe_is_bounded_whatever_two_users_do() {
     let site = &list(report.process(modest.pid), "sites")[0];
     assert_eq!(number(site, "live_bytes"), 10 * 4096);
     assert!(!list(site, "stack").is_empty(), "{site}");
-    let resident = resident_bytes(gpuprobe.child.pid());
+    let resident = resident_bytes(pid);
     assert_ends(&mut gpuprobe);
     let most = (LIMIT_MIB << 20) + ALLOCATION_BYTES * made;
     assert!(resident < most, "{resident} bytes");
-    assert!(
-        gpuprobe
-            .said()
-            .iter()
-            .any(|line| line.contains("are left out until it takes less"))
-    );
+    let said = gpuprobe.said();
+    for what in [
+        "are left out until it takes less",
+        "there is little memory left for reading files",
+    ] {
+        let says = |line: &&String| line.contains(what);
+        assert_eq!(said.iter().filter(says).count(), 1, "{what}: {said:#?}");
+    }
 }
 
 #[test]

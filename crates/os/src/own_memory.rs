@@ -1,4 +1,4 @@
-//! Memory of this process.
+//! Memory of this process and of its children.
 
 use std::io;
 
@@ -6,13 +6,21 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use crate::proc;
 
-/// Anonymous memory of this process that is resident, bytes: its heap and stacks, without files and rings
-/// (`resident` less `shared` of `/proc/self/statm`, see proc(5)).
+/// [`anonymous_bytes_of`] this process.
+///
+/// # Errors
+/// Returns an error if [`anonymous_bytes_of`] does.
+pub fn anonymous_bytes() -> io::Result<u64> {
+    anonymous_bytes_of(std::process::id())
+}
+
+/// Anonymous memory of process `pid` that is resident, bytes: its heap and stacks, without files and rings
+/// (`resident` less `shared` of `/proc/PID/statm`, see proc(5)).
 ///
 /// # Errors
 /// Returns the system's error if the file cannot be read, or `InvalidData`.
-pub fn anonymous_bytes() -> io::Result<u64> {
-    let text = proc::short(std::process::id(), "statm")?;
+pub fn anonymous_bytes_of(pid: u32) -> io::Result<u64> {
+    let text = proc::short(pid, "statm")?;
     let text = String::from_utf8_lossy(&text);
     let mut pages = text.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
     let (Some(Ok(resident)), Some(Ok(shared))) = (pages.next(), pages.next()) else {

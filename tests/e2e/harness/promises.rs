@@ -38,19 +38,28 @@ pub(crate) fn resident_bytes(pid: u32) -> u64 {
     with_readers(pid).map(of_process).sum()
 }
 
-/// Time that the threads of a process have waited for a processor.
-fn starved(pid: u32) -> Duration {
-    let threads = fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = threads.into_iter().flatten().flatten();
-    let waited = threads.filter_map(|thread| {
-        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split(' ').nth(1)?.parse::<u64>().ok()
-    });
-    Duration::from_nanos(waited.sum())
+/// The readers that gpuprobe's main thread waits for while they answer. It waits for no other, but for the names of
+/// functions at its end, for a time that it limits itself.
+const AWAITED: [&str; 2] = ["functions", "processes"];
+
+/// A process whose main thread is in the chain of those that a report waits for.
+fn is_in_chain(gpuprobe: u32, pid: u32) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let kind = line.split(|&byte| byte == 0).nth(2).unwrap_or_default();
+    pid == gpuprobe || AWAITED.iter().any(|awaited| awaited.as_bytes() == kind)
 }
 
-/// A delay of gpuprobe, without the time that it or its readers wait for a processor: that is the scheduler's
-/// doing, and tests run beside other programs.
+/// Time that the main thread of a process has waited for a processor.
+fn starved(pid: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat"));
+    let waited = text.unwrap_or_default();
+    let waited = waited.split(' ').nth(1).map(str::parse);
+    waited.map_or(Duration::ZERO, |ns| Duration::from_nanos(ns.unwrap()))
+}
+
+/// A delay of gpuprobe, without the time that it waits for a processor: that is the scheduler's doing, and tests run
+/// beside other programs. Its main thread and a reader that it asks wait one after the other, so their times are
+/// added; what other threads and readers wait for at the same time is not.
 pub(crate) struct Delay {
     pid: u32,
     since: Instant,
@@ -61,17 +70,24 @@ pub(crate) struct Delay {
 
 impl Delay {
     pub(crate) fn of(gpuprobe: u32) -> Self {
-        let since = Instant::now();
-        let now = |pid| (pid, [starved(pid); 2]);
-        Self {
+        let mut delay = Self {
             pid: gpuprobe,
-            since,
-            starved: with_readers(gpuprobe).map(now).collect(),
+            since: Instant::now(),
+            starved: HashMap::new(),
+        };
+        for pid in delay.chain() {
+            delay.starved.insert(pid, [starved(pid); 2]);
         }
+        delay
+    }
+
+    fn chain(&self) -> impl Iterator<Item = u32> + use<> {
+        let gpuprobe = self.pid;
+        with_readers(gpuprobe).filter(move |&pid| is_in_chain(gpuprobe, pid))
     }
 
     pub(crate) fn so_far(&mut self) -> Duration {
-        for pid in with_readers(self.pid) {
+        for pid in self.chain() {
             let since = self.starved.entry(pid).or_default();
             since[1] = since[1].max(starved(pid));
         }

@@ -9,6 +9,8 @@
  *     keep        allocations that are never freed, by two threads
  *     paths       processes that each allocate in so many places, by call paths of their own, and
  *                 free nothing
+ *     jitted      one allocation by code that was made at run time, with a perf map of so many
+ *                 functions with long names
  *     renames     its name, changed so often
  *     looks       processes with 1,000 mappings each that tell debuggers of libraries, of which
  *                 there are none, fifty times a second
@@ -169,6 +171,30 @@ static void paths(long count)
     close(called[1]);
 }
 
+/* The first functions of the map are the code, which calls what it is given. */
+static void jitted(long count)
+{
+    /* push %rbp; mov %rsp, %rbp; call *%rdi; pop %rbp; ret */
+    static const unsigned char CODE[] = { 0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3 };
+    static void (*code)(void (*)(void));
+    enum { PAGE = 4096, SIZE = 16 };
+    char path[64];
+    if (!code) {
+        int rights = PROT_READ | PROT_WRITE | PROT_EXEC;
+        char *page = mmap(NULL, PAGE, rights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
+        FILE *map = fopen(path, "w");
+        if (page == MAP_FAILED || !map)
+            abort();
+        memcpy(page, CODE, sizeof CODE);
+        for (long i = 0; i < count; i++)
+            fprintf(map, "%lx %x made_at_run_time_%064ld\n", (long)page + i * SIZE, SIZE, i);
+        fclose(map);
+        *(void **)&code = page;
+    }
+    code(allocate);
+}
+
 static void tell_of_libraries(void)
 {
     void (*tell)(void);
@@ -235,6 +261,8 @@ int main(int count, char **arguments)
             together(KEEPERS, keep, number);
         else if (!strcmp(what, "paths"))
             paths(number);
+        else if (!strcmp(what, "jitted"))
+            jitted(number);
         else if (!strcmp(what, "renames"))
             renames(number);
         else if (!strcmp(what, "looks"))

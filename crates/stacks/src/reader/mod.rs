@@ -9,6 +9,7 @@
 mod blame;
 mod client;
 mod link;
+mod memory;
 mod opener;
 mod patience;
 mod processes;
@@ -20,6 +21,7 @@ pub(crate) use blame::FileVersion;
 pub use client::{FileReader, NotNow};
 pub(crate) use client::{NumberedFile, known};
 pub use link::ReaderHost;
+pub use memory::limit_readers;
 pub(crate) use opener::UserOf;
 pub use opener::{Opener, Wanted};
 pub use processes::{InspectedProcess, ProcessMemory, ProcessReader};
@@ -80,7 +82,7 @@ impl ReaderKind {
         let (busy, elapsed, mib) = match self {
             Self::Functions => (Duration::from_millis(200), Duration::from_millis(700), 64),
             Self::Names => (Duration::from_secs(10), Duration::from_secs(30), 96),
-            Self::Opener => (Duration::from_secs(1), Duration::from_secs(1), 16),
+            Self::Opener => (Duration::from_secs(1), Duration::from_secs(1), 4),
             // Each request has a shorter time by the clock.
             Self::Processes => (Duration::from_millis(500), Duration::from_millis(500), 4),
         };

@@ -193,6 +193,13 @@ impl Symbolizer {
 
     /// The JIT symbol of `pid` at `address`, from the maps read so far.
     fn jit_symbol(&mut self, pid: u32, address: u64) -> Option<String> {
+        let name = self.asked_with_map(pid, address);
+        // One that was started for this question did not have the map.
+        let is_new = self.generation != self.reader.generation();
+        name.or_else(|| is_new.then(|| self.asked_with_map(pid, address))?)
+    }
+
+    fn asked_with_map(&mut self, pid: u32, address: u64) -> Option<String> {
         self.give(pid);
         let map = self.maps.get(&pid)?;
         self.reader
