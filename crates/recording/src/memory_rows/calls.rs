@@ -1,8 +1,7 @@
 //! API calls of memory events, read in parallel with them.
 
-use std::collections::HashMap;
-
 use anyhow::Result;
+use hashbrown::HashMap;
 use rusqlite::{Row, Rows};
 
 use super::order::Reorder;
@@ -146,8 +145,8 @@ impl<'a> CallRows<'a> {
 
     /// Reads the remaining calls and returns the counts.
     pub(super) fn count_rest(mut self) -> Result<Counts> {
-        while let Some(call) = self.peek()? {
-            self.take(call);
+        while let Some(call) = self.next_if(|_| true)? {
+            self.count(&call);
         }
         Ok(self.counts)
     }
@@ -170,11 +169,8 @@ impl<'a> CallRows<'a> {
             return Ok(None);
         };
         self.open.retain(|call| call.correlation == wanted);
-        while let Some(call) = self.peek()? {
-            if call.correlation > wanted {
-                break;
-            }
-            self.take(call);
+        while let Some(call) = self.next_if(|call| call.correlation <= wanted)? {
+            self.count(&call);
             if call.correlation == wanted {
                 self.open.push(call);
             }
@@ -185,11 +181,8 @@ impl<'a> CallRows<'a> {
     /// In exports, an event lies within its call; the correlation id, if present, must match.
     fn by_time(&mut self, event: &MemoryRow) -> Result<Option<CallRow>> {
         self.open.retain(|call| call.end_ns >= event.start_ns);
-        while let Some(call) = self.peek()? {
-            if call.start_ns > event.start_ns {
-                break;
-            }
-            self.take(call);
+        while let Some(call) = self.next_if(|call| call.start_ns <= event.start_ns)? {
+            self.count(&call);
             if call.end_ns >= event.start_ns {
                 self.open.push(call);
             }
@@ -208,9 +201,8 @@ impl<'a> CallRows<'a> {
             .max_by_key(|call| (call.rank(), call.start_ns)))
     }
 
-    /// Advances past `call`, the next one.
-    fn take(&mut self, call: CallRow) {
-        self.next = None;
+    /// Adds `call` to the counts.
+    fn count(&mut self, call: &CallRow) {
         match call.class {
             class::RUNTIME => {
                 self.busy_until.insert(call.thread, call.end_ns);
@@ -224,18 +216,19 @@ impl<'a> CallRows<'a> {
             _ => return,
         }
         if let Some(function) = call.function
-            && self.is_counted(&call)
+            && self.is_counted(call)
         {
             let [succeeded, failed] = self.counts.entry(function).or_default();
             *(if call.has_failed { failed } else { succeeded }) += 1;
         }
     }
 
-    fn peek(&mut self) -> Result<Option<CallRow>> {
+    /// Removes the next call if it is one that `is_wanted`.
+    fn next_if(&mut self, is_wanted: impl FnOnce(&CallRow) -> bool) -> Result<Option<CallRow>> {
         if self.next.is_none() {
             self.next = self.read()?;
         }
-        Ok(self.next)
+        Ok(self.next.take_if(|call| is_wanted(call)))
     }
 
     fn read(&mut self) -> Result<Option<CallRow>> {

@@ -54,6 +54,10 @@ impl<T> Reorder<T> {
             return Err(Disorder);
         }
         // Nearly always at the end. The order of equal times is kept.
+        if self.waiting.back().is_none_or(|(last, _)| *last <= time) {
+            self.waiting.push_back((time, value));
+            return Ok(());
+        }
         let behind = self
             .waiting
             .iter()
