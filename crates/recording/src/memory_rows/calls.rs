@@ -119,7 +119,7 @@ impl<'a> CallRows<'a> {
             rows,
             pass,
             order,
-            waiting: Reorder::default(),
+            waiting: order.reorder(),
             next: None,
             open: Vec::new(),
             busy_until: HashMap::new(),
@@ -133,7 +133,7 @@ impl<'a> CallRows<'a> {
     pub(super) fn origin(&mut self, event: &MemoryRow) -> Result<OriginatingCall> {
         let best = match self.order {
             Order::AsRecorded => self.by_number(event)?,
-            Order::ByTime | Order::Sorted => self.by_time(event)?,
+            Order::ByTime(_) | Order::Sorted => self.by_time(event)?,
         };
         Ok(best.map_or(OriginatingCall::default(), |call| call.origin()))
     }
@@ -240,7 +240,7 @@ impl<'a> CallRows<'a> {
                     let Some(call) = CallRow::of(row) else {
                         continue;
                     };
-                    if self.order != Order::ByTime {
+                    if !matches!(self.order, Order::ByTime(_)) {
                         return Ok(Some(call));
                     }
                     self.waiting.push(call.start_ns, call)?;
