@@ -160,7 +160,8 @@ fn each_in(
     order: Order,
 ) -> Result<Summary> {
     let mut ends = ProcessEnds::read(database)?;
-    let Some(mut memory) = database.select(MEMORY, &row::COLUMNS, order.clause())? else {
+    let columns = (&row::NUMBERS[..], &[row::NAME][..]);
+    let Some(mut memory) = database.select_numbers(MEMORY, columns, order.clause())? else {
         if database.is_ours() {
             ends.give_rest(taker)?;
             return Ok(Summary::default());
@@ -170,7 +171,7 @@ fn each_in(
             database.path().display()
         );
     };
-    let mut calls = database.select(CALLS, &calls::COLUMNS, order.clause())?;
+    let mut calls = database.select_numbers(CALLS, (&calls::NUMBERS, &[]), order.clause())?;
     let calls = calls
         .as_mut()
         .map(|statement| statement.query([]))

@@ -7,7 +7,7 @@ use rusqlite::{Row, Rows};
 use super::order::Reorder;
 use super::row::{MemoryRow, OriginatingCall, Trace};
 use super::{CallFilter, Order};
-use crate::row::integer;
+use crate::numbers::Numbers;
 use crate::{Database, ids};
 use gpuprobe_cuda::nsys::class;
 use gpuprobe_os::progress::Pass;
@@ -15,8 +15,8 @@ use gpuprobe_os::progress::Pass;
 /// Table of API calls.
 pub const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
-/// Columns for [`CallRow::of`].
-pub(super) const COLUMNS: [&str; 8] = [
+/// Columns for [`CallRow::of`], all with numbers.
+pub(super) const NUMBERS: [&str; 8] = [
     "start",
     "end",
     "eventClass",
@@ -46,15 +46,16 @@ struct CallRow {
 
 impl CallRow {
     fn of(row: &Row<'_>) -> Option<Self> {
+        let numbers = Numbers::of(row)?;
         Some(Self {
-            start_ns: integer(row, 0)?,
-            end_ns: integer(row, 1)?,
-            class: integer(row, 2)?,
-            thread: integer(row, 3)?,
-            correlation: integer(row, 4).unwrap_or(0),
-            function: integer(row, 5),
-            chain: integer(row, 6),
-            has_failed: integer(row, 7).is_some_and(|result| result != 0),
+            start_ns: numbers.get(0)?,
+            end_ns: numbers.get(1)?,
+            class: numbers.get(2)?,
+            thread: numbers.get(3)?,
+            correlation: numbers.get(4).unwrap_or(0),
+            function: numbers.get(5),
+            chain: numbers.get(6),
+            has_failed: numbers.get(7).is_some_and(|result| result != 0),
         })
     }
 
