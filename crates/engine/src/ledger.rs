@@ -372,6 +372,7 @@ impl Ledger {
     fn keep<T>(&mut self, pid: u32, change: impl FnOnce(&mut Process) -> T) -> T {
         let process = self.processes.enter(pid);
         if self.is_of_rows {
+            process.keep_peak();
             return change(process);
         }
         process.set_full(self.shares.full(process.uid));

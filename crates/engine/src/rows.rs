@@ -1,5 +1,7 @@
 //! The ledger fed from the rows of a file, which contain allocations and frees instead of calls.
 
+use hashbrown::HashSet;
+
 use super::allocation::{AllocationPlace, NewAllocation};
 use super::process::{Process, Variable};
 use super::{Allocation, Counts, Ledger};
@@ -52,7 +54,6 @@ impl Ledger {
     /// Adds an allocation. Returns it, and the one that it supersedes at its address, whose free is
     /// not in the file.
     pub fn allocate(&mut self, row: &AllocationRow<'_>) -> (Allocation, Option<Allocation>) {
-        self.of_row(row.pid);
         self.account(row.pid, row.time_ns, |process| {
             let new = NewAllocation {
                 address: row.address,
@@ -151,26 +152,43 @@ impl Ledger {
 #[derive(Debug, Default)]
 pub(super) struct SincePeak {
     peak: u32,
-    /// Keys of live allocations made since the peak.
-    new: hashbrown::HashSet<u64>,
+    /// Latest time of an allocation, and the latest of those before the peak: rows are nearly in
+    /// the order of their times, so that most newer allocations are told by their times.
+    last_ns: u64,
+    last_before_ns: u64,
+    /// Keys of the other live allocations made since the peak.
+    new: HashSet<u64>,
     /// Allocations live at the peak and freed since, with the names of device variables.
     gone: Vec<(Allocation, Option<String>)>,
 }
 
 impl SincePeak {
+    /// Called before anything changes.
     fn note(&mut self, peak: u32) {
         if self.peak != peak {
-            *self = Self {
-                peak,
-                ..Self::default()
-            };
+            self.peak = peak;
+            self.last_before_ns = self.last_ns;
+            self.new = HashSet::new();
+            self.gone.clear();
         }
+    }
+
+    fn add(&mut self, allocation: &Allocation) {
+        if allocation.end_ns <= self.last_before_ns {
+            self.new.insert(allocation.key());
+        }
+        self.last_ns = self.last_ns.max(allocation.end_ns);
+    }
+
+    /// Whether a live allocation was made since the peak.
+    fn has(&self, allocation: &Allocation) -> bool {
+        allocation.end_ns > self.last_before_ns || self.new.contains(&allocation.key())
     }
 }
 
 impl Process {
     /// Enables [`Self::at_peak`] from now on.
-    fn keep_peak(&mut self) {
+    pub(super) fn keep_peak(&mut self) {
         self.since_peak.get_or_insert_default();
     }
 
@@ -179,7 +197,7 @@ impl Process {
         let peak = self.sites.peak();
         if let Some(since) = &mut self.since_peak {
             since.note(peak);
-            since.new.insert(allocation.key());
+            since.add(allocation);
         }
     }
 
@@ -190,7 +208,9 @@ impl Process {
             return;
         };
         since.note(peak);
-        if !since.new.remove(&allocation.key()) {
+        let is_new = since.has(allocation);
+        since.new.remove(&allocation.key());
+        if !is_new {
             let name = match allocation.space() {
                 AddressSpace::Variables => self.variables.get(&allocation.address),
                 _ => None,
@@ -203,15 +223,14 @@ impl Process {
     /// The process as it was at the peak with this number; `None` if it had ended by then.
     fn at_peak(&self, peak: u32) -> Option<Self> {
         let sites = self.sites.all_at_peak(peak)?;
-        let nothing = SincePeak::default();
         let since = self.since_peak.as_ref();
-        let since = since.filter(|since| since.peak == peak).unwrap_or(&nothing);
+        let since = since.filter(|since| since.peak == peak);
         let mut then = self.without_memory(sites);
-        let live = self.live.iter().filter(|a| !since.new.contains(&a.key()));
-        for allocation in live {
+        let is_new = |allocation| since.is_some_and(|since| since.has(allocation));
+        for allocation in self.live.iter().filter(|allocation| !is_new(allocation)) {
             then.restore(*allocation, self.name_of(allocation));
         }
-        for (allocation, name) in &since.gone {
+        for (allocation, name) in since.iter().flat_map(|since| &since.gone) {
             then.restore(*allocation, name.as_deref());
         }
         Some(then)

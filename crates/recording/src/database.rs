@@ -12,7 +12,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, Statement};
 
-use super::{opening, row};
+use super::{numbers, opening, row};
 use gpuprobe_os::progress::{Pass, SharedProgress};
 use gpuprobe_os::regular::open_input;
 
@@ -86,6 +86,7 @@ impl Database {
 
     fn prepare_connection(&self) -> rusqlite::Result<()> {
         self.connection.busy_timeout(LOCKED_FOR)?;
+        numbers::register(&self.connection)?;
         self.connection
             .set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
         // SQL that the file itself defines (triggers, views) is not executed.
@@ -226,16 +227,20 @@ impl Database {
         if !self.has_table(table) {
             return Ok(None);
         }
-        let columns: Vec<_> = columns
+        let columns = self.columns(table, columns);
+        self.prepare(&format!("SELECT {columns} FROM \"{table}\" {rest}"))
+            .map(Some)
+    }
+
+    /// These columns in SQL.
+    pub(super) fn columns(&self, table: &str, columns: &[&str]) -> String {
+        let columns = columns
             .iter()
             .map(|column| match self.has_column(table, column) {
                 true => format!("\"{column}\""),
                 false => "NULL".to_owned(),
-            })
-            .collect();
-        let sql = format!("SELECT {} FROM \"{table}\" {rest}", columns.join(", "));
-        let statement = self.connection.prepare(&sql).map_err(|e| self.explain(e))?;
-        Ok(Some(statement))
+            });
+        columns.collect::<Vec<_>>().join(", ")
     }
 
     /// Prepares any other query.

@@ -13,6 +13,7 @@ pub mod gpu_rows;
 pub mod ids;
 pub mod log;
 pub mod memory_rows;
+mod numbers;
 mod opening;
 pub mod player;
 mod recorder;

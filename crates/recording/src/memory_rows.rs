@@ -14,7 +14,7 @@ use crate::Database;
 use crate::row::{integer, text};
 use calls::CallRows;
 use gpuprobe_os::progress::Pass;
-use order::{Disorder, Reorder};
+use order::{Disorder, NARROW, Reorder, WIDE};
 
 pub use calls::{CALLS, Counts};
 pub use row::{MEMORY, MemoryRow, OriginatingCall, Trace};
@@ -24,8 +24,8 @@ pub use row::{MEMORY, MemoryRow, OriginatingCall, Trace};
 enum Order {
     /// Row order of a recording, which is the order of the ledger.
     AsRecorded,
-    /// Row order, sorted by time while reading.
-    ByTime,
+    /// Row order, sorted by time while reading, in a window of so many rows.
+    ByTime(usize),
     /// Sorted by SQLite, by time and row.
     Sorted,
 }
@@ -33,8 +33,25 @@ enum Order {
 impl Order {
     fn clause(self) -> &'static str {
         match self {
-            Self::AsRecorded | Self::ByTime => "ORDER BY rowid",
+            Self::AsRecorded | Self::ByTime(_) => "ORDER BY rowid",
             Self::Sorted => "ORDER BY start, rowid",
+        }
+    }
+
+    /// Sorts the rows of a table while they are read.
+    fn reorder<T>(self) -> Reorder<T> {
+        Reorder::with_window(match self {
+            Self::ByTime(window) => window,
+            Self::AsRecorded | Self::Sorted => 0,
+        })
+    }
+
+    /// The order to be read in if rows are further from their places than this one allows.
+    fn wider(self) -> Option<Self> {
+        match self {
+            Self::ByTime(window) if window < WIDE => Some(Self::ByTime(WIDE)),
+            Self::ByTime(_) => Some(Self::Sorted),
+            Self::AsRecorded | Self::Sorted => None,
         }
     }
 }
@@ -89,22 +106,24 @@ pub struct CallFilter {
 /// Returns an error if the file cannot be read, is an nsys export without memory events, or if
 /// `taker` fails.
 pub fn each(database: &Database, counted: CallFilter, taker: &mut dyn Taker) -> Result<Summary> {
-    let order = if has_ledger(database)? {
+    let mut order = if has_ledger(database)? {
         Order::AsRecorded
-    } else if taker.can_start_again()
-        || (is_sorted(database, MEMORY)? && is_sorted(database, CALLS)?)
-    {
-        Order::ByTime
+    } else if taker.can_start_again() {
+        Order::ByTime(NARROW)
+    } else if is_sorted(database, MEMORY)? && is_sorted(database, CALLS)? {
+        Order::ByTime(WIDE)
     } else {
         Order::Sorted
     };
-    match each_in(database, counted, taker, order) {
-        Err(error) if error.is::<Disorder>() && order == Order::ByTime => {
-            tracing::debug!("{}: {error}; sorting", database.path().display());
-            let _ = taker.take(MemoryItem::Again)?;
-            each_in(database, counted, taker, Order::Sorted)
+    loop {
+        match (each_in(database, counted, taker, order), order.wider()) {
+            (Err(error), Some(wider)) if error.is::<Disorder>() => {
+                tracing::debug!("{}: {error}; reading again", database.path().display());
+                let _ = taker.take(MemoryItem::Again)?;
+                order = wider;
+            }
+            (done, _) => return done,
         }
-        done => done,
     }
 }
 
@@ -121,7 +140,7 @@ fn has_ledger(database: &Database) -> Result<bool> {
 
 /// Whether the rows of `table` can be sorted while reading.
 fn is_sorted(database: &Database, table: &str) -> Result<bool> {
-    let mut order = Reorder::default();
+    let mut order = Reorder::with_window(WIDE);
     let mut is_sorted = true;
     database.each(table, &["start"], "ORDER BY rowid", |found| {
         if let Some(start) = integer(found, 0) {
@@ -141,7 +160,8 @@ fn each_in(
     order: Order,
 ) -> Result<Summary> {
     let mut ends = ProcessEnds::read(database)?;
-    let Some(mut memory) = database.select(MEMORY, &row::COLUMNS, order.clause())? else {
+    let columns = (&row::NUMBERS[..], &[row::NAME][..]);
+    let Some(mut memory) = database.select_numbers(MEMORY, columns, order.clause())? else {
         if database.is_ours() {
             ends.give_rest(taker)?;
             return Ok(Summary::default());
@@ -151,7 +171,7 @@ fn each_in(
             database.path().display()
         );
     };
-    let mut calls = database.select(CALLS, &calls::COLUMNS, order.clause())?;
+    let mut calls = database.select_numbers(CALLS, (&calls::NUMBERS, &[]), order.clause())?;
     let calls = calls
         .as_mut()
         .map(|statement| statement.query([]))
@@ -164,7 +184,7 @@ fn each_in(
         database,
         rows: Some(rows),
         pass: &pass,
-        waiting: Reorder::default(),
+        waiting: order.reorder(),
         order,
         malformed: 0,
     };
@@ -202,7 +222,7 @@ impl MemoryEventRows<'_> {
             };
             self.pass.step();
             match MemoryRow::of(row) {
-                Some(event) if self.order == Order::ByTime => {
+                Some(event) if matches!(self.order, Order::ByTime(_)) => {
                     self.waiting.push(event.start_ns, event)?;
                 }
                 Some(event) => return Ok(Some(event)),
@@ -251,7 +271,7 @@ impl ProcessEnds {
         let is_before = |end: &mut ProcessEnd| match (order, event.correlation) {
             (Order::AsRecorded, Some(number)) => end.after < number,
             (Order::AsRecorded, None) => false,
-            (Order::ByTime | Order::Sorted, _) => end.time_ns < event.start_ns,
+            (Order::ByTime(_) | Order::Sorted, _) => end.time_ns < event.start_ns,
         };
         while let Some(end) = self.0.pop_front_if(is_before) {
             let _ = taker.take(MemoryItem::End(end.process, end.time_ns))?;

@@ -1,14 +1,13 @@
 //! API calls of memory events, read in parallel with them.
 
-use std::collections::HashMap;
-
 use anyhow::Result;
+use hashbrown::HashMap;
 use rusqlite::{Row, Rows};
 
 use super::order::Reorder;
 use super::row::{MemoryRow, OriginatingCall, Trace};
 use super::{CallFilter, Order};
-use crate::row::integer;
+use crate::numbers::Numbers;
 use crate::{Database, ids};
 use gpuprobe_cuda::nsys::class;
 use gpuprobe_os::progress::Pass;
@@ -16,8 +15,8 @@ use gpuprobe_os::progress::Pass;
 /// Table of API calls.
 pub const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
-/// Columns for [`CallRow::of`].
-pub(super) const COLUMNS: [&str; 8] = [
+/// Columns for [`CallRow::of`], all with numbers.
+pub(super) const NUMBERS: [&str; 8] = [
     "start",
     "end",
     "eventClass",
@@ -47,15 +46,16 @@ struct CallRow {
 
 impl CallRow {
     fn of(row: &Row<'_>) -> Option<Self> {
+        let numbers = Numbers::of(row)?;
         Some(Self {
-            start_ns: integer(row, 0)?,
-            end_ns: integer(row, 1)?,
-            class: integer(row, 2)?,
-            thread: integer(row, 3)?,
-            correlation: integer(row, 4).unwrap_or(0),
-            function: integer(row, 5),
-            chain: integer(row, 6),
-            has_failed: integer(row, 7).is_some_and(|result| result != 0),
+            start_ns: numbers.get(0)?,
+            end_ns: numbers.get(1)?,
+            class: numbers.get(2)?,
+            thread: numbers.get(3)?,
+            correlation: numbers.get(4).unwrap_or(0),
+            function: numbers.get(5),
+            chain: numbers.get(6),
+            has_failed: numbers.get(7).is_some_and(|result| result != 0),
         })
     }
 
@@ -120,7 +120,7 @@ impl<'a> CallRows<'a> {
             rows,
             pass,
             order,
-            waiting: Reorder::default(),
+            waiting: order.reorder(),
             next: None,
             open: Vec::new(),
             busy_until: HashMap::new(),
@@ -134,7 +134,7 @@ impl<'a> CallRows<'a> {
     pub(super) fn origin(&mut self, event: &MemoryRow) -> Result<OriginatingCall> {
         let best = match self.order {
             Order::AsRecorded => self.by_number(event)?,
-            Order::ByTime | Order::Sorted => self.by_time(event)?,
+            Order::ByTime(_) | Order::Sorted => self.by_time(event)?,
         };
         Ok(best.map_or(OriginatingCall::default(), |call| call.origin()))
     }
@@ -146,8 +146,8 @@ impl<'a> CallRows<'a> {
 
     /// Reads the remaining calls and returns the counts.
     pub(super) fn count_rest(mut self) -> Result<Counts> {
-        while let Some(call) = self.peek()? {
-            self.take(call);
+        while let Some(call) = self.next_if(|_| true)? {
+            self.count(&call);
         }
         Ok(self.counts)
     }
@@ -170,11 +170,8 @@ impl<'a> CallRows<'a> {
             return Ok(None);
         };
         self.open.retain(|call| call.correlation == wanted);
-        while let Some(call) = self.peek()? {
-            if call.correlation > wanted {
-                break;
-            }
-            self.take(call);
+        while let Some(call) = self.next_if(|call| call.correlation <= wanted)? {
+            self.count(&call);
             if call.correlation == wanted {
                 self.open.push(call);
             }
@@ -185,11 +182,8 @@ impl<'a> CallRows<'a> {
     /// In exports, an event lies within its call; the correlation id, if present, must match.
     fn by_time(&mut self, event: &MemoryRow) -> Result<Option<CallRow>> {
         self.open.retain(|call| call.end_ns >= event.start_ns);
-        while let Some(call) = self.peek()? {
-            if call.start_ns > event.start_ns {
-                break;
-            }
-            self.take(call);
+        while let Some(call) = self.next_if(|call| call.start_ns <= event.start_ns)? {
+            self.count(&call);
             if call.end_ns >= event.start_ns {
                 self.open.push(call);
             }
@@ -208,9 +202,8 @@ impl<'a> CallRows<'a> {
             .max_by_key(|call| (call.rank(), call.start_ns)))
     }
 
-    /// Advances past `call`, the next one.
-    fn take(&mut self, call: CallRow) {
-        self.next = None;
+    /// Adds `call` to the counts.
+    fn count(&mut self, call: &CallRow) {
         match call.class {
             class::RUNTIME => {
                 self.busy_until.insert(call.thread, call.end_ns);
@@ -224,18 +217,19 @@ impl<'a> CallRows<'a> {
             _ => return,
         }
         if let Some(function) = call.function
-            && self.is_counted(&call)
+            && self.is_counted(call)
         {
             let [succeeded, failed] = self.counts.entry(function).or_default();
             *(if call.has_failed { failed } else { succeeded }) += 1;
         }
     }
 
-    fn peek(&mut self) -> Result<Option<CallRow>> {
+    /// Removes the next call if it is one that `is_wanted`.
+    fn next_if(&mut self, is_wanted: impl FnOnce(&CallRow) -> bool) -> Result<Option<CallRow>> {
         if self.next.is_none() {
             self.next = self.read()?;
         }
-        Ok(self.next)
+        Ok(self.next.take_if(|call| is_wanted(call)))
     }
 
     fn read(&mut self) -> Result<Option<CallRow>> {
@@ -247,7 +241,7 @@ impl<'a> CallRows<'a> {
                     let Some(call) = CallRow::of(row) else {
                         continue;
                     };
-                    if self.order != Order::ByTime {
+                    if !matches!(self.order, Order::ByTime(_)) {
                         return Ok(Some(call));
                     }
                     self.waiting.push(call.start_ns, call)?;

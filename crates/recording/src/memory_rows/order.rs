@@ -1,13 +1,16 @@
 //! Sorting of nearly sorted rows by time.
 //!
 //! Exports are sorted, or nearly so: rows are displaced by a few places at most. A larger
-//! displacement is an error, after which the reader restarts with sorting by SQLite.
+//! displacement is an error, after which the reader restarts with a wider window, then with sorting
+//! by SQLite.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Number of rows in the sorting window.
-const WINDOW: usize = 1 << 14;
+/// Number of rows in the sorting window at first: it stays in the CPU's caches.
+pub(super) const NARROW: usize = 1 << 8;
+/// Number of rows in the window if the narrow one is too small.
+pub(super) const WIDE: usize = 1 << 14;
 
 /// A row is displaced by more than the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +32,6 @@ pub(super) struct Reorder<T> {
     window: usize,
 }
 
-impl<T> Default for Reorder<T> {
-    fn default() -> Self {
-        Self::with_window(WINDOW)
-    }
-}
-
 impl<T> Reorder<T> {
     /// Creates a window of `window` values.
     pub(super) fn with_window(window: usize) -> Self {
@@ -54,6 +51,10 @@ impl<T> Reorder<T> {
             return Err(Disorder);
         }
         // Nearly always at the end. The order of equal times is kept.
+        if self.waiting.back().is_none_or(|(last, _)| *last <= time) {
+            self.waiting.push_back((time, value));
+            return Ok(());
+        }
         let behind = self
             .waiting
             .iter()

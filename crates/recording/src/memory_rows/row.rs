@@ -3,13 +3,14 @@
 use rusqlite::Row;
 use serde::Serialize;
 
-use crate::row::{integer, text};
+use crate::numbers::Numbers;
+use crate::row::text;
 
 /// Table of memory events.
 pub const MEMORY: &str = "CUDA_GPU_MEMORY_USAGE_EVENTS";
 
-/// Columns for [`MemoryRow::of`].
-pub(super) const COLUMNS: [&str; 9] = [
+/// Columns with numbers, for [`MemoryRow::of`].
+pub(super) const NUMBERS: [&str; 8] = [
     "start",
     "globalPid",
     "deviceId",
@@ -17,9 +18,10 @@ pub(super) const COLUMNS: [&str; 9] = [
     "bytes",
     "memKind",
     "memoryOperationType",
-    "name",
     "correlationId",
 ];
+/// Column with the name of a variable, which follows them.
+pub(super) const NAME: &str = "name";
 
 /// An allocation or free.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,26 +47,28 @@ pub struct MemoryRow {
 }
 
 impl MemoryRow {
-    /// Reads a row with [`COLUMNS`]; `None` if it is invalid.
+    /// Reads a row with [`NUMBERS`] and [`NAME`]; `None` if it is invalid.
     pub(super) fn of(row: &Row<'_>) -> Option<Self> {
+        let numbers = Numbers::of(row)?;
         Some(Self {
-            start_ns: integer(row, 0)?,
-            process: integer(row, 1)?,
-            device: integer(row, 2).unwrap_or(0),
-            address: integer(row, 3)?.cast_unsigned(),
-            bytes: u64::try_from(integer(row, 4)?).ok()?,
-            kind: integer(row, 5)
+            start_ns: numbers.get(0)?,
+            process: numbers.get(1)?,
+            device: numbers.get(2).unwrap_or(0),
+            address: numbers.get(3)?.cast_unsigned(),
+            bytes: u64::try_from(numbers.get(4)?).ok()?,
+            kind: numbers
+                .get(5)
                 .and_then(|kind| u8::try_from(kind).ok())
                 .unwrap_or(7),
-            allocates: match integer(row, 6)? {
+            allocates: match numbers.get(6)? {
                 0 => true,
                 1 => false,
                 _ => return None,
             },
-            variable: text(row, 7)
+            variable: text(row, 1)
                 .filter(|name| !name.is_empty())
                 .map(String::into_boxed_str),
-            correlation: integer(row, 8).filter(|&id| id != 0),
+            correlation: numbers.get(7).filter(|&id| id != 0),
         })
     }
 }

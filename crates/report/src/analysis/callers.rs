@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use anyhow::Result;
+use hashbrown::{HashMap, HashSet};
 
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::{Belongs, FUNCTIONS, MemoryKind};
