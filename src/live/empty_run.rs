@@ -20,11 +20,8 @@ pub struct LoadedLayers {
 impl LoadedLayers {
     /// Records that a process has mapped a library of `layer`.
     pub(super) fn add(&mut self, layer: Layer) {
-        match layer {
-            Layer::Runtime => self.runtime = true,
-            Layer::Driver => self.driver = true,
-            Layer::Framework => {}
-        }
+        self.runtime |= layer == Layer::Runtime;
+        self.driver |= layer == Layer::Driver;
     }
 
     fn any(self) -> bool {

@@ -2,18 +2,14 @@
 
 use std::fmt::Write;
 
-use super::{CopyDirectionSource, Direction, FUNCTIONS, Function, Layer, Op};
+use super::{CopyDirectionSource, Direction, FUNCTIONS, Function, Op};
 
 /// A Markdown table of all traced functions, by operation and exporting library.
 pub fn markdown() -> String {
     let mut groups: Vec<(String, [Vec<String>; 3])> = Vec::new();
     for function in FUNCTIONS.iter().filter(|f| f.op != Op::SelfTest) {
         let title = title(function);
-        let column = match function.layer {
-            Layer::Runtime => 0,
-            Layer::Driver => 1,
-            Layer::Framework => 2,
-        };
+        let column = usize::from(function.layer as u16);
         let name = name(function);
         match groups.iter_mut().find(|(t, _)| *t == title) {
             Some((_, columns)) => columns[column].push(name),
