@@ -33,6 +33,7 @@
 #include "tasks.h"
 #include "loader.h"
 #include "batches.h"
+#include "kernel_stack.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -63,6 +64,7 @@ static __always_inline bool gp_is_return(struct pt_regs *ctx __attribute__((unus
 SEC("uprobe.session")
 int call_session(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &session_programs);
 	if (!gp_is_return(ctx))
 		return gp_enter(ctx, bpf_get_attach_cookie(ctx));
 	gp_return(ctx, bpf_get_attach_cookie(ctx));
@@ -72,6 +74,7 @@ int call_session(struct pt_regs *ctx)
 SEC("uprobe.multi")
 int call_entry_multi(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &multi_programs);
 	gp_enter(ctx, bpf_get_attach_cookie(ctx));
 	return 0;
 }
@@ -79,6 +82,7 @@ int call_entry_multi(struct pt_regs *ctx)
 SEC("uretprobe.multi")
 int call_return_multi(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &multi_programs);
 	gp_return(ctx, bpf_get_attach_cookie(ctx));
 	return 0;
 }
@@ -86,6 +90,7 @@ int call_return_multi(struct pt_regs *ctx)
 SEC("uprobe")
 int call_entry_perf(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &perf_programs);
 	gp_enter(ctx, bpf_get_attach_cookie(ctx));
 	return 0;
 }
@@ -93,6 +98,7 @@ int call_entry_perf(struct pt_regs *ctx)
 SEC("uretprobe")
 int call_return_perf(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &perf_programs);
 	gp_return(ctx, bpf_get_attach_cookie(ctx));
 	return 0;
 }
@@ -100,6 +106,7 @@ int call_return_perf(struct pt_regs *ctx)
 SEC("uprobe.multi")
 int entry_multi(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &multi_programs);
 	gp_on_entry(ctx, bpf_get_attach_cookie(ctx));
 	return 0;
 }
@@ -107,6 +114,7 @@ int entry_multi(struct pt_regs *ctx)
 SEC("uprobe")
 int entry_perf(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &perf_programs);
 	gp_on_entry(ctx, bpf_get_attach_cookie(ctx));
 	return 0;
 }
@@ -114,6 +122,7 @@ int entry_perf(struct pt_regs *ctx)
 SEC("uprobe.multi")
 int rendezvous_multi(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &multi_programs);
 	gp_on_rendezvous(ctx, bpf_get_attach_cookie(ctx));
 	return 0;
 }
@@ -121,6 +130,7 @@ int rendezvous_multi(struct pt_regs *ctx)
 SEC("uprobe")
 int rendezvous_perf(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &perf_programs);
 	gp_on_rendezvous(ctx, bpf_get_attach_cookie(ctx));
 	return 0;
 }
@@ -128,6 +138,7 @@ int rendezvous_perf(struct pt_regs *ctx)
 SEC("uprobe.multi")
 int batch_multi(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &multi_programs);
 	gp_on_batch(ctx);
 	return 0;
 }
@@ -135,20 +146,23 @@ int batch_multi(struct pt_regs *ctx)
 SEC("uprobe")
 int batch_perf(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &perf_programs);
 	gp_on_batch(ctx);
 	return 0;
 }
 
 SEC("uprobe.multi")
-int code_gone_multi(struct pt_regs *ctx __attribute__((unused)))
+int code_gone_multi(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &multi_programs);
 	gp_on_code_freed();
 	return 0;
 }
 
 SEC("uprobe")
-int code_gone_perf(struct pt_regs *ctx __attribute__((unused)))
+int code_gone_perf(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &perf_programs);
 	gp_on_code_freed();
 	return 0;
 }
@@ -158,6 +172,7 @@ int call_entry_offset(struct pt_regs *ctx)
 {
 	__u64 cookie;
 
+	gp_keep_kernel_stack(ctx, &perf_programs);
 	if (gp_cookie_by_offset(&cookie))
 		gp_enter(ctx, cookie);
 	return 0;
@@ -168,6 +183,7 @@ int call_return_offset(struct pt_regs *ctx)
 {
 	__u64 cookie;
 
+	gp_keep_kernel_stack(ctx, &perf_programs);
 	if (gp_cookie_by_offset(&cookie))
 		gp_return(ctx, cookie);
 	return 0;
@@ -178,6 +194,7 @@ int entry_offset(struct pt_regs *ctx)
 {
 	__u64 cookie;
 
+	gp_keep_kernel_stack(ctx, &perf_programs);
 	if (gp_cookie_by_offset(&cookie))
 		gp_on_entry(ctx, cookie);
 	return 0;
@@ -188,6 +205,7 @@ int rendezvous_offset(struct pt_regs *ctx)
 {
 	__u64 cookie;
 
+	gp_keep_kernel_stack(ctx, &perf_programs);
 	if (gp_cookie_by_offset(&cookie))
 		gp_on_rendezvous(ctx, cookie);
 	return 0;
@@ -196,6 +214,7 @@ int rendezvous_offset(struct pt_regs *ctx)
 SEC("usdt")
 int tensor_request(struct pt_regs *ctx)
 {
+	gp_keep_kernel_stack(ctx, &usdt_programs);
 	gp_on_request(ctx);
 	return 0;
 }

@@ -13,6 +13,7 @@ use gpuprobe::host::{LibraryRole, MappedLibrary};
 use gpuprobe_cuda::Layer;
 use gpuprobe_stacks::reader::FileReader;
 
+use crate::harness::objects::Objects;
 use crate::harness::standin::OwnCopy;
 use crate::harness::talk::Talk;
 use crate::harness::{Backend, Report, Setup, Truth, Workload, host_wide, standin};
@@ -41,6 +42,29 @@ fn check(report: &Report, pid: u32, truth: Truth) {
     report.assert_holds(pid, truth.bytes, truth.live);
     assert_eq!(report.launches(), [100, 0, 0]);
     assert_eq!(report.moved(pid), [("D2H", "sync", 7, 7 * 65536)]);
+}
+
+/// A stack that all runs on a processor share would be another thread's after a preemption.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn root_programs_on_functions_run_on_the_kernels_stack() {
+    // movabs $..., %r9; add %gs:..., %r9
+    let takes_shared_stack = |code: &[u8]| {
+        let mut places = code.windows(15);
+        places.any(|at| at.starts_with(&[0x49, 0xb9]) && at[10..] == [0x65, 0x4c, 0x03, 0x0c, 0x25])
+    };
+    let workload = Workload::start(Backend::Shared);
+    let mut gpuprobe = Setup::pid(workload.pid).modes(ALL).start();
+    let code = Objects::of(gpuprobe.child.pid()).machine_code();
+    gpuprobe.stop();
+    assert!(!code.is_empty());
+    for (name, code) in code {
+        assert!(
+            !code.is_empty(),
+            "{name} is not compiled, or may not be read"
+        );
+        assert!(!takes_shared_stack(&code), "{name}");
+    }
 }
 
 #[test]

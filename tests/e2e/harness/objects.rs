@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
+use libbpf_rs::ProgramType;
+use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use nix::sys::signal::Signal;
 
 use super::child::state_of;
@@ -66,6 +67,19 @@ impl Objects {
             ),
             maps: both(&self.maps, MapInfoIter::default().map(|m| m.id).collect()),
         }
+    }
+
+    /// Machine code of the programs on functions, by their names.
+    pub(crate) fn machine_code(&self) -> Vec<(String, Vec<u8>)> {
+        let options = ProgInfoQueryOptions::default().include_jited_prog_insns(true);
+        let all = ProgInfoIter::with_query_opts(options);
+        let ours = all.filter(|program| self.programs.contains(&program.id));
+        let on_functions = ours.filter(|program| program.ty == ProgramType::Kprobe);
+        let named = on_functions.map(|program| {
+            let name = program.name.to_string_lossy().into_owned();
+            (name, program.jited_prog_insns)
+        });
+        named.collect()
     }
 
     /// Waits until none of the objects exists.
