@@ -77,6 +77,14 @@ impl Transcript {
         found.unwrap_or_else(|lines| panic!("ended without {what}: {lines:#?}"))
     }
 
+    /// Waits for a line that contains all of these parts.
+    pub(crate) fn line_with(&self, parts: &[&str]) -> String {
+        let has_all = |line: &&String| parts.iter().all(|part| line.contains(part));
+        self.wait(&format!("a line with {parts:?}"), |state| {
+            state.lines.iter().find(has_all).cloned()
+        })
+    }
+
     /// Every line, once the stream has ended.
     pub(crate) fn to_end(&self) -> Vec<String> {
         self.wait("the end of a stream", |state| {
