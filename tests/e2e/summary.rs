@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use crate::harness::child::Guarded;
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::{list, number};
-use crate::harness::{Backend, Nvml, Setup, Workload, require_bpf, wait_for};
+use crate::harness::{Backend, Nvml, Setup, Workload, host_wide, require_bpf, wait_for};
 
 const MIB: u64 = 1 << 20;
 
@@ -28,6 +28,7 @@ fn idle(count: usize) -> Vec<Workload> {
 
 #[test]
 fn root_memory_from_before_the_attach_is_in_the_first_report() {
+    let _shared = host_wide();
     let nvml = Nvml::with_gpus(2);
     let workloads = idle(8);
     let uses: Vec<_> = workloads
@@ -62,6 +63,7 @@ fn root_memory_from_before_the_attach_is_in_the_first_report() {
 
 #[test]
 fn root_by_gpu_lists_each_process_under_its_gpu() {
+    let _shared = host_wide();
     let nvml = Nvml::with_gpus(2);
     let workloads = idle(2);
     let pids: Vec<_> = workloads.iter().map(|workload| workload.pid).collect();

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{MIB, incidents, said, short};
 use crate::harness::report::{list, number};
-use crate::harness::{Backend, Nvml, Setup, Workload, alone};
+use crate::harness::{Backend, Nvml, Setup, Workload};
 
 /// Memory of the stand-in's GPUs.
 const GPU_BYTES: u64 = 128 << 30;
@@ -21,15 +21,14 @@ fn other(incident: &Value, pid: u32) -> &Value {
 
 #[test]
 fn root_holders_of_the_gpu_are_named() {
-    // Programs of other tests would be among the holders.
-    let _alone = alone();
     let nvml = Nvml::with_gpus(1);
-    let mut gpuprobe = nvml.given_to(Setup::everything()).start();
     let mut refused = Workload::start(Backend::Shared);
     let mut large = Workload::start(Backend::Driver);
     let idle = Workload::start(Backend::Shared);
-    refused.play("alloc 1048576 4");
-    large.play("alloc 67108864 2");
+    let setup = Setup::pid(refused.pid).args(["--pid".to_owned(), large.pid.to_string()]);
+    let mut gpuprobe = nvml.given_to(setup).start();
+    refused.play("setdevice 0; alloc 1048576 4");
+    large.play("ctx create 0; alloc 67108864 2");
     nvml.says(&[
         (0, refused.pid, 500 * MIB),
         (0, large.pid, 700 * MIB),
@@ -44,14 +43,11 @@ fn root_holders_of_the_gpu_are_named() {
     nvml.says(&[]);
     refused.play("alloc 100");
     let report = gpuprobe.stop();
-    // Programs of other tests may be refused memory, too.
-    let all = incidents(&report).iter();
-    let own: Vec<_> = all
-        .filter(|one| one["pid"] == refused.pid)
-        .cloned()
-        .collect();
-    assert_eq!(short(&own), [("cudaMalloc", 8 * MIB, 1, "continued")]);
-    let one = &own[0];
+    assert_eq!(
+        short(incidents(&report)),
+        [("cudaMalloc", 8 * MIB, 1, "continued")]
+    );
+    let one = &incidents(&report)[0];
     assert_eq!(one["used_bytes"], 500 * MIB);
     assert_eq!(one["live_bytes"], 4 * MIB);
     assert_eq!(one["device_bytes"], 4 * MIB);

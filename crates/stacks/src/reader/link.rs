@@ -163,7 +163,7 @@ impl ReaderProcess {
         let answer = answer.map_err(|error| match error.kind() {
             ErrorKind::TimedOut => why,
             // It would do so with more memory, perhaps.
-            _ if self.memory.as_ref().is_some_and(ReaderMemory::is_short) => Failure::Waited,
+            _ if self.memory.as_ref().is_some_and(ReaderMemory::was_short) => Failure::Waited,
             _ => Failure::Died,
         })?;
         self.answers += 1;

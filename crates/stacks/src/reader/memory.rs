@@ -52,9 +52,13 @@ impl ReaderMemory {
         Self(reader)
     }
 
-    /// Whether it may have less than its kind: what it fails at may succeed later.
-    pub(super) fn is_short(&self) -> bool {
-        self.0.limit.load(Ordering::Relaxed) < self.0.most
+    /// Whether it may have less than its kind: what it has failed at may succeed later. That is reported.
+    pub(super) fn was_short(&self) -> bool {
+        let was_short = self.0.limit.load(Ordering::Relaxed) < self.0.most;
+        if was_short {
+            report_shortage();
+        }
+        was_short
     }
 }
 
@@ -95,13 +99,18 @@ impl Readers {
     }
 }
 
-fn give_up(reader: u32) {
+/// Says, once, that names are missing for want of memory.
+fn report_shortage() {
     static IS_REPORTED: AtomicBool = AtomicBool::new(false);
     if !IS_REPORTED.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             "there is little memory left for reading files of programs: some functions have no name for now"
         );
     }
+}
+
+fn give_up(reader: u32) {
+    report_shortage();
     if let Ok(pid) = i32::try_from(reader) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
