@@ -317,11 +317,7 @@ fn check_library(lines: &mut DoctorLines, library: &MappedLibrary) -> io::Result
         LibraryRole::Requests => return Ok(()),
         LibraryRole::Loader => return check_loader(lines, library),
     };
-    let name = match layer {
-        Layer::Runtime => "libcudart",
-        Layer::Driver => "libcuda",
-        Layer::Framework => "libc10",
-    };
+    let name = layer.library();
     let functions = match library.functions(&lines.reader, layer) {
         Ok(functions) => functions,
         Err(error) => return lines.missing(name, format_args!("{error:#}")),

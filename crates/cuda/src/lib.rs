@@ -37,6 +37,17 @@ pub enum Layer {
     Framework = 2,
 }
 
+impl Layer {
+    /// Name of its library, without version and suffix.
+    pub const fn library(self) -> &'static str {
+        match self {
+            Self::Runtime => "libcudart",
+            Self::Driver => "libcuda",
+            Self::Framework => "libc10",
+        }
+    }
+}
+
 /// Tracing modes; any combination is valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modes {

@@ -369,7 +369,7 @@ impl Ledger {
 
     /// Applies `change` to the process `pid`, which may be new, within the limits on the ledger's
     /// memory.
-    fn keep<T>(&mut self, pid: u32, change: impl FnOnce(&mut Process) -> T) -> T {
+    pub(super) fn keep<T>(&mut self, pid: u32, change: impl FnOnce(&mut Process) -> T) -> T {
         let process = self.processes.enter(pid);
         if self.is_of_rows {
             process.keep_peak();

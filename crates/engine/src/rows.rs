@@ -44,13 +44,6 @@ impl Ledger {
         }
     }
 
-    /// The process `pid`, which may be new.
-    fn of_row(&mut self, pid: u32) -> &mut Process {
-        let process = self.processes.enter(pid);
-        process.keep_peak();
-        process
-    }
-
     /// Adds an allocation. Returns it, and the one that it supersedes at its address, whose free is
     /// not in the file.
     pub fn allocate(&mut self, row: &AllocationRow<'_>) -> (Allocation, Option<Allocation>) {
@@ -93,13 +86,13 @@ impl Ledger {
 
     /// Adds a context that the process `pid` created. Contexts of a process are numbered.
     pub fn create_context(&mut self, pid: u32, number: u16, time_ns: u64) {
-        self.of_row(pid).contexts.create(number, time_ns);
+        self.keep(pid, |process| process.contexts.create(number, time_ns));
     }
 
     /// Removes a context that the process `pid` destroyed; `CONTEXT_UNKNOWN` if it is not known
     /// which one.
     pub fn destroy_context(&mut self, pid: u32, number: u16, time_ns: u64) {
-        self.of_row(pid).contexts.destroy(number, time_ns);
+        self.keep(pid, |process| process.contexts.destroy(number, time_ns));
     }
 
     /// Ends the process `pid`: the memory that it holds was never freed.

@@ -224,10 +224,19 @@ impl Database {
         columns: &[&str],
         rest: &str,
     ) -> Result<Option<Statement<'_>>> {
+        self.select_sql(table, &self.columns(table, columns), rest)
+    }
+
+    /// The same of columns in SQL.
+    pub(super) fn select_sql(
+        &self,
+        table: &str,
+        columns: &str,
+        rest: &str,
+    ) -> Result<Option<Statement<'_>>> {
         if !self.has_table(table) {
             return Ok(None);
         }
-        let columns = self.columns(table, columns);
         self.prepare(&format!("SELECT {columns} FROM \"{table}\" {rest}"))
             .map(Some)
     }

@@ -53,15 +53,10 @@ impl Database {
         (numbers, others): (&[&str], &[&str]),
         rest: &str,
     ) -> anyhow::Result<Option<Statement<'_>>> {
-        if !self.has_table(table) {
-            return Ok(None);
-        }
         let others = others.iter().map(|other| self.columns(table, &[other]));
         let numbers = format!("{}({})", FUNCTION, self.columns(table, numbers));
         let columns: Vec<_> = iter::once(numbers).chain(others).collect();
-        let columns = columns.join(", ");
-        self.prepare(&format!("SELECT {columns} FROM \"{table}\" {rest}"))
-            .map(Some)
+        self.select_sql(table, &columns.join(", "), rest)
     }
 }
 

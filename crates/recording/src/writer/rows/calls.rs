@@ -74,9 +74,10 @@ impl Rows<'_> {
                 name
             }
         };
-        let class = match function.layer {
-            Layer::Runtime => class::RUNTIME,
-            Layer::Driver | Layer::Framework => class::DRIVER,
+        let class = if function.layer == Layer::Runtime {
+            class::RUNTIME
+        } else {
+            class::DRIVER
         };
         let thread = self.common.thread(pid, tid)?;
         let (start, end) = (self.time(start_ns), self.time(end_ns));
