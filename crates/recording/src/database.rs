@@ -1,20 +1,20 @@
 //! Read access to a recording or nsys export.
 
+mod file;
+
 use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Error, Result, bail};
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
-use rusqlite::{Connection, ErrorCode, Statement};
+use rusqlite::{Connection, Statement};
 
+use self::file::{bytes, check_magic, explain, has_too_many_rows};
 use super::{numbers, opening, row};
 use gpuprobe_os::progress::{Pass, SharedProgress};
-use gpuprobe_os::regular::open_input;
 
 /// Maximum size of a value, bytes: a malicious file must not exhaust memory.
 const MAX_VALUE_BYTES: i32 = 64 << 20;
@@ -329,75 +329,6 @@ fn content(table: &str) -> &'static str {
         "PROFILER_OVERHEAD" => "overheads",
         _ => "rows",
     }
-}
-
-fn check_magic(path: &Path) -> Result<()> {
-    let shown = path.display();
-    let mut file = open_input(path).with_context(|| format!("cannot open {shown}"))?;
-    let mut magic = [0; 16];
-    let mut read = 0;
-    while read < magic.len() {
-        match file
-            .read(&mut magic[read..])
-            .with_context(|| format!("cannot read {shown}"))?
-        {
-            0 => break,
-            count => read += count,
-        }
-    }
-    if read == 0 {
-        bail!("{shown} is empty");
-    }
-    if &magic != b"SQLite format 3\0" {
-        bail!(
-            "{shown} is not an SQLite database; a report of Nsight Systems becomes one with \
-             `nsys export --type sqlite`"
-        );
-    }
-    Ok(())
-}
-
-fn explain(path: &Path, error: rusqlite::Error) -> Error {
-    let shown = path.display();
-    let advice = match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => format!("{shown} is not an SQLite database"),
-        Some(ErrorCode::DatabaseCorrupt) => {
-            format!("{shown} is damaged or cut short; copy or export it again")
-        }
-        Some(ErrorCode::OperationInterrupted) => has_too_many_rows(path),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            format!("{shown} is locked by another program; let that end, or copy the file")
-        }
-        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) if has_log(path) => format!(
-            "{shown} was not closed, and its folder cannot be written to: copy it, with its -wal \
-             file, to where you can write"
-        ),
-        Some(ErrorCode::TooBig) => format!("{shown} has a value of more than 64 MiB"),
-        _ => format!("cannot read {shown}"),
-    };
-    Error::new(error).context(advice)
-}
-
-fn has_too_many_rows(path: &Path) -> String {
-    let shown = path.display();
-    format!("{shown} is damaged: it has more rows than its size allows")
-}
-
-/// Whether the file has a write-ahead log, as after an interrupted recording.
-fn has_log(path: &Path) -> bool {
-    log_of(path).exists()
-}
-
-fn log_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-wal");
-    name.into()
-}
-
-/// Size of the file and its log, which may grow while they are read.
-fn bytes(path: &Path) -> u64 {
-    let sizes = [path, &log_of(path)].map(|path| fs::metadata(path).map_or(0, |file| file.len()));
-    sizes.iter().fold(0, |sum, size| sum.saturating_add(*size))
 }
 
 #[cfg(test)]

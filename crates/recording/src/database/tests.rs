@@ -1,5 +1,8 @@
+use std::fs;
+
 use rusqlite::ffi;
 
+use super::file::{has_log, log_of};
 use super::*;
 use crate::sample::{database, file};
 
