@@ -63,18 +63,18 @@ def sample(pid, start):
     }, held
 
 
-def thirds(samples):
-    """The peak memory in the first third of the time, and in the last.
+def thirds(samples, what):
+    """What was sampled in the first third of the time, and in the last.
 
-    >>> thirds([{"seconds": s, "rss_mb": 10 + s} for s in range(10)])
-    (13, 19)
-    >>> thirds([{"seconds": 0, "rss_mb": 5}])
-    (5, 5)
+    >>> thirds([{"seconds": s, "rss_mb": 10 + s} for s in range(10)], "rss_mb")
+    ([10, 11, 12, 13], [16, 17, 18, 19])
+    >>> thirds([{"seconds": 0, "rss_mb": 5}], "rss_mb")
+    ([5], [5])
     """
     end = samples[-1]["seconds"]
-    first = [s["rss_mb"] for s in samples if s["seconds"] <= end / 3]
-    last = [s["rss_mb"] for s in samples if s["seconds"] >= end * 2 / 3]
-    return max(first), max(last)
+    first = [s[what] for s in samples if s["seconds"] <= end / 3]
+    last = [s[what] for s in samples if s["seconds"] >= end * 2 / 3]
+    return first, last
 
 
 def rows(samples, count=13):
@@ -198,14 +198,15 @@ def check(soak, did, left, checks):
         ("live_allocations", "live"), ("live_bytes", "live_bytes"),
     ):  # fmt: skip
         checks.equal(ours, memleak[ours], did[theirs])
-    before, after = thirds(soak.samples)
+    before, after = map(max, thirds(soak.samples, "rss_mb"))
     checks.hold("memory", after <= before * GROWTH + GROWTH_MB, f"{before:.1f} MB, then {after:.1f} MB")
-    # After the first sample everything is attached; a file descriptor or two are transient.
-    settled = soak.samples[1:] or soak.samples
     for kind in bpf_objects.KINDS:
-        checks.equal(f"{kind}s while it ran", len({s[kind] for s in settled}), 1)
-    spread = [s["descriptors"] for s in settled]
-    checks.hold("descriptors", max(spread) <= min(spread) + 8, f"{min(spread)} to {max(spread)}")
+        # At first it attaches; on a busy machine that takes a while.
+        settled = [s[kind] for s in soak.samples if s["seconds"] >= soak.samples[-1]["seconds"] / 3]
+        checks.equal(f"{kind}s while it ran", len(set(settled)), 1)
+    # Those of processes that start just now come and go; what is left open adds up.
+    before, after = map(min, thirds(soak.samples, "descriptors"))
+    checks.hold("descriptors", after <= before + 8, f"at least {before}, then {after}")
     for name, most in LEFT_AT_MOST.items():
         found = left.get(name)
         checks.hold(f"entries of {name}", found is not None and found <= most, f"{found} are left")

@@ -294,8 +294,14 @@ impl Gpuprobe {
 
     /// Waits for the next report after those written so far.
     pub(crate) fn next_report(&self) -> Report {
+        self.next_report_while(|| ())
+    }
+
+    /// Calls `look` again and again until the next report is there.
+    pub(crate) fn next_report_while(&self, mut look: impl FnMut()) -> Report {
         let seen = self.read_reports().1.len();
         wait_for("the next report", || {
+            look();
             self.read_reports().1.get(seen).cloned()
         })
     }

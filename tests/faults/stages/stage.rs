@@ -137,6 +137,10 @@ impl KilledTracer {
                 (self.has_ended() || self.writes_to(&pipe.path)).then_some(())
             });
         } else {
+            // Until its only report, a link that it had for its start may go.
+            let reports = self.gpuprobe.reports.clone();
+            self.wait_without_pause(|_| fs::metadata(&reports).is_ok_and(|file| file.len() > 0));
+            self.had = self.objects();
             self.wait_without_pause(|doomed| doomed.objects().links.len() < doomed.had.links.len());
         }
     }
