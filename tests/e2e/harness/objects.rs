@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use libbpf_rs::ProgramType;
-use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::{ProgramType, libbpf_sys};
 use nix::sys::signal::Signal;
 
 use super::child::state_of;
@@ -17,6 +17,20 @@ pub(crate) struct Objects {
     pub(crate) links: BTreeSet<u32>,
     pub(crate) programs: BTreeSet<u32>,
     pub(crate) maps: BTreeSet<u32>,
+}
+
+/// The ids of all objects of a kind, without a descriptor of any. Whoever closes one of an array of programs
+/// while the kernel still clears it, as its last descriptor is gone, makes it clear the array twice and
+/// keep it for good (`prog_array_map_clear` in `kernel/bpf/arraymap.c`).
+#[allow(unsafe_code)]
+fn ids(next: unsafe extern "C" fn(u32, *mut u32) -> i32) -> BTreeSet<u32> {
+    let mut ids = BTreeSet::new();
+    let mut id = 0;
+    // SAFETY: it writes to the number that it is given, and nowhere else.
+    while unsafe { next(id, &raw mut id) } == 0 {
+        ids.insert(id);
+    }
+    ids
 }
 
 impl Objects {
@@ -58,14 +72,10 @@ impl Objects {
 
     /// The objects that still exist.
     pub(crate) fn left(&self) -> Self {
-        let both = |ours: &BTreeSet<u32>, all: BTreeSet<u32>| ours & &all;
         Self {
-            links: both(&self.links, LinkInfoIter::default().map(|l| l.id).collect()),
-            programs: both(
-                &self.programs,
-                ProgInfoIter::default().map(|p| p.id).collect(),
-            ),
-            maps: both(&self.maps, MapInfoIter::default().map(|m| m.id).collect()),
+            links: &self.links & &ids(libbpf_sys::bpf_link_get_next_id),
+            programs: &self.programs & &ids(libbpf_sys::bpf_prog_get_next_id),
+            maps: &self.maps & &ids(libbpf_sys::bpf_map_get_next_id),
         }
     }
 

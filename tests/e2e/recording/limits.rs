@@ -5,9 +5,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use procfs::process::Process;
 use serde_json::Value;
 
 use super::{Recording, addresses, allocations, analysed, is_sound, written};
+use crate::harness::child::raw;
 use crate::harness::report::{list, number};
 use crate::harness::{Backend, Gpuprobe, Setup, Workload, wait_for};
 
@@ -80,6 +82,16 @@ fn part(recording: &Recording, number: u32) -> PathBuf {
     recording.file.with_file_name(name)
 }
 
+/// Whether the thread that writes the recording waits for more.
+fn writer_waits(gpuprobe: u32) -> bool {
+    let process = Process::new(raw(gpuprobe).as_raw()).unwrap();
+    let mut threads = process
+        .tasks()
+        .unwrap()
+        .filter_map(|thread| thread.ok()?.stat().ok());
+    threads.any(|thread| thread.comm == "gpuprobe-record" && thread.state == 'S')
+}
+
 /// Works until there are three files.
 fn work_until_the_third_file(
     recording: &Recording,
@@ -91,8 +103,11 @@ fn work_until_the_third_file(
     wait_for("the third file", || {
         turn += 1;
         workload.say(&work(turn));
-        // At a pace that the disk keeps up with.
+        // What is read from the ring by then is written, on a slow disk, too.
         gpuprobe.next_report();
+        wait_for("the writer", || {
+            writer_waits(gpuprobe.child.pid()).then_some(())
+        });
         part(recording, 2).exists().then_some(())
     });
 }

@@ -139,8 +139,10 @@ impl KilledTracer {
         } else {
             // Until its only report, a link that it had for its start may go.
             let reports = self.gpuprobe.reports.clone();
-            self.wait_without_pause(|_| fs::metadata(&reports).is_ok_and(|file| file.len() > 0));
-            self.had = self.objects();
+            let is_written = || fs::metadata(&reports).is_ok_and(|file| file.len() > 0);
+            while !is_written() && !self.has_ended() {
+                self.had = self.objects();
+            }
             self.wait_without_pause(|doomed| doomed.objects().links.len() < doomed.had.links.len());
         }
     }
