@@ -73,6 +73,29 @@ const SPACES: [AddressSpace; 7] = [
     AddressSpace::Variables,
 ];
 
+/// As many as four bits can name: a lookup needs no check. Those beyond `all` are its first.
+const fn by_four_bits<T: Copy, const N: usize>(all: [T; N]) -> [T; 16] {
+    let mut table = [all[0]; 16];
+    let mut number = 0;
+    while number < N {
+        table[number] = all[number];
+        number += 1;
+    }
+    table
+}
+
+static KIND_OF: [MemoryKind; 16] = by_four_bits(MemoryKind::ALL);
+static BELONGS_OF: [Belongs; 16] = by_four_bits({
+    let mut all = [Belongs::Gpu; MemoryKind::COUNT];
+    let mut number = 0;
+    while number < MemoryKind::COUNT {
+        all[number] = MemoryKind::ALL[number].belongs();
+        number += 1;
+    }
+    all
+});
+static SPACE_OF: [AddressSpace; 16] = by_four_bits(SPACES);
+
 impl Allocation {
     pub(super) fn new(new: &NewAllocation) -> Self {
         Self {
@@ -109,17 +132,17 @@ impl Allocation {
 
     /// Kind of memory, as the allocating function implies.
     pub fn kind(&self) -> MemoryKind {
-        MemoryKind::ALL[usize::from(self.kind_and_space & 15) % MemoryKind::COUNT]
+        KIND_OF[usize::from(self.kind_and_space & 15)]
     }
 
     /// Address space of [`Self::address`].
     pub fn space(&self) -> AddressSpace {
-        SPACES[usize::from(self.kind_and_space >> 4) % SPACES.len()]
+        SPACE_OF[usize::from(self.kind_and_space >> 4)]
     }
 
     /// The sum (GPU, host, imported) that the allocation is counted in.
     pub fn belongs(&self) -> Belongs {
-        match self.kind().belongs() {
+        match BELONGS_OF[usize::from(self.kind_and_space & 15)] {
             Belongs::Gpu if self.device == HOST => Belongs::Host,
             other => other,
         }

@@ -8,6 +8,7 @@ mod ends;
 mod failures;
 mod sharing;
 
+use std::mem;
 use std::rc::Rc;
 
 use hashbrown::HashMap;
@@ -74,9 +75,6 @@ pub struct Ledger {
     pub(super) is_of_rows: bool,
     /// Exported memory, by its IPC handle of 64 bytes.
     pub(super) shared: HashMap<[u64; EXTRA], Export>,
-    pub(super) left_out: u64,
-    pub(super) tensors_left_out: u64,
-    pub(super) stacks_left_out: u64,
     /// Memory that the ledger itself uses, by user and process.
     pub(super) shares: UserShares,
     pub(super) incidents: Incidents,
@@ -119,7 +117,7 @@ impl Ledger {
         self.index_addresses();
         match event {
             Event::Call(call) => {
-                let is_enabled = std::mem::take(&mut self.changes.is_enabled);
+                let is_enabled = mem::take(&mut self.changes.is_enabled);
                 self.call(call);
                 self.changes.is_enabled = is_enabled;
             }
@@ -152,7 +150,7 @@ impl Ledger {
             Event::Exit(task) | Event::Exec(task) => self.end(task),
             Event::Tensor(tensor) => {
                 let is_known = self.keep(tensor.pid, |process| process.apply_tensor(tensor));
-                self.tensors_left_out += u64::from(!is_known);
+                self.shares.left_out.tensors += u64::from(!is_known);
                 if !tensor.is_free && self.incidents.is_open(tensor.pid) {
                     let who = (tensor.pid, tensor.tid);
                     self.incidents.given(who, None, tensor.time_ns);
@@ -206,17 +204,17 @@ impl Ledger {
     /// Number of calls and graph nodes dropped because they would have taken too much time or
     /// memory.
     pub fn left_out(&self) -> u64 {
-        self.left_out
+        self.shares.left_out.calls
     }
 
     /// Number of tensors dropped because their device index is out of range.
     pub fn tensors_left_out(&self) -> u64 {
-        self.tensors_left_out
+        self.shares.left_out.tensors
     }
 
     /// Number of stacks dropped because they would have taken too much memory.
     pub fn stacks_left_out(&self) -> u64 {
-        self.stacks_left_out
+        self.shares.left_out.stacks
     }
 
     /// Live allocations and tensors of all processes, as of the last count of each.
@@ -271,7 +269,7 @@ impl Ledger {
 
     /// From now on there is so much room for what is kept besides allocations.
     pub(super) fn set_room(&mut self, room: MemoryRoom) {
-        self.shares.room = room;
+        self.shares.set_room(room);
         self.ended.set_room(room);
     }
 
@@ -340,25 +338,18 @@ impl Ledger {
         time_ns: u64,
         change: impl FnOnce(&mut Process) -> T,
     ) -> T {
-        let peaks = self.peaks;
+        let (peaks, records) = (self.peaks, self.changes.is_enabled);
+        let process = self.processes.enter(pid);
         // Those of a process are empty otherwise, and not recorded.
-        let changes = self
-            .changes
-            .is_enabled
-            .then(|| std::mem::take(&mut self.changes));
-        let records = changes.is_some();
-        let (effect, before, after, changes) = self.keep(pid, |process| {
-            let before = process.totals.sums.gpu.bytes;
-            process.sites.after_peak(peaks, time_ns);
-            if let Some(changes) = changes {
-                process.changes = changes;
-            }
-            let effect = change(process);
-            let changes = records.then(|| std::mem::take(&mut process.changes));
-            (effect, before, process.totals.sums.gpu.bytes, changes)
-        });
-        if let Some(changes) = changes {
-            self.changes = changes;
+        if records {
+            mem::swap(&mut self.changes, &mut process.changes);
+        }
+        let before = process.totals.sums.gpu.bytes;
+        process.sites.after_peak(peaks, time_ns);
+        let effect = self.shares.within(process, self.is_of_rows, change);
+        let after = process.totals.sums.gpu.bytes;
+        if records {
+            mem::swap(&mut self.changes, &mut process.changes);
         }
         self.live_bytes = self.live_bytes.saturating_sub(before).saturating_add(after);
         if self.live_bytes > self.peak_bytes {
@@ -371,23 +362,7 @@ impl Ledger {
     /// memory.
     pub(super) fn keep<T>(&mut self, pid: u32, change: impl FnOnce(&mut Process) -> T) -> T {
         let process = self.processes.enter(pid);
-        if self.is_of_rows {
-            process.keep_peak();
-            return change(process);
-        }
-        process.set_full(self.shares.full(process.uid));
-        let done = change(process);
-        self.shares.account(process);
-        let [calls, tensors, stacks] = process.take_all_left_out();
-        if calls + tensors + stacks > 0 {
-            self.left_out += calls;
-            self.tensors_left_out += tensors;
-            self.stacks_left_out += stacks;
-            self.shares.lose(process, "memory", calls);
-            self.shares.lose(process, "tensors", tensors);
-            self.shares.lose(process, "stacks", stacks);
-        }
-        done
+        self.shares.within(process, self.is_of_rows, change)
     }
 
     /// Notes that the current live memory is the peak.

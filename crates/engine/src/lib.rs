@@ -83,14 +83,16 @@ pub struct State {
     pub activity: GpuActivity,
 }
 
-/// The event with the size of its device variable filled in, if the program did not query the size.
+/// Whether the event is about a device variable whose size the program did not query.
+fn lacks_size(event: &Event) -> bool {
+    matches!(event, Event::Call(call) if call.function.op == Op::Symbol && call.size_bytes == 0)
+}
+
+/// The same event with the size of the variable, if that is known.
 fn with_size(event: &Event, world: &impl World) -> Option<Event> {
     let Event::Call(call) = event else {
         return None;
     };
-    if call.function.op != Op::Symbol || call.size_bytes != 0 {
-        return None;
-    }
     // On the host, a managed variable is a pointer.
     if call.function.symbol == "cuLibraryGetManaged" {
         return None;
@@ -112,8 +114,16 @@ impl State {
 
     /// Applies an event to the accounts that `modes` need; returns the copy if it is one.
     pub fn apply(&mut self, event: &Event, modes: Modes, world: &impl World) -> Option<Transfer> {
-        let sized = modes.memleak.then(|| with_size(event, world)).flatten();
-        let event = sized.as_ref().unwrap_or(event);
+        if modes.memleak
+            && lacks_size(event)
+            && let Some(sized) = with_size(event, world)
+        {
+            return self.apply_sized(&sized, modes, world);
+        }
+        self.apply_sized(event, modes, world)
+    }
+
+    fn apply_sized(&mut self, event: &Event, modes: Modes, world: &impl World) -> Option<Transfer> {
         if modes.memleak {
             if modes.bandwidth_util {
                 self.ledger.index_addresses();

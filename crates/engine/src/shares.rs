@@ -99,12 +99,24 @@ impl Full {
 /// A user, his process if it is told apart, and what was left out of it.
 type Loser = (u32, Option<u32>, &'static str);
 
+/// Numbers of calls and graph nodes, of tensors, and of stacks that were left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LeftOut {
+    pub(super) calls: u64,
+    pub(super) tensors: u64,
+    pub(super) stacks: u64,
+}
+
 /// Memory use by user. Processes of unknown users count as one user's.
 #[derive(Debug)]
 pub(super) struct UserShares {
+    /// Of all processes.
+    pub(super) left_out: LeftOut,
     most: UserUsage,
-    pub(super) room: MemoryRoom,
+    room: MemoryRoom,
     all: UserUsage,
+    /// Somebody may soon have all that he may.
+    is_near: bool,
     by_user: HashMap<Option<u32>, UserUsage>,
     /// By user, process and what: the process's name, and how much.
     lost: HashMap<Loser, (Option<String>, u64)>,
@@ -122,13 +134,23 @@ impl Default for UserShares {
 impl UserShares {
     /// With so much for all together.
     pub(super) fn of(most: UserUsage) -> Self {
-        Self {
+        let mut shares = Self {
+            left_out: LeftOut::default(),
             most,
             room: MemoryRoom::default(),
             all: UserUsage::default(),
+            is_near: false,
             by_user: HashMap::new(),
             lost: HashMap::new(),
-        }
+        };
+        shares.set_room(MemoryRoom::default());
+        shares
+    }
+
+    /// From now on there is so much room.
+    pub(super) fn set_room(&mut self, room: MemoryRoom) {
+        self.room = room;
+        self.note_near();
     }
 
     /// Live allocations and tensors of all processes.
@@ -138,6 +160,9 @@ impl UserShares {
 
     /// Of what a user has all that he may have.
     pub(super) fn full(&self, uid: Option<u32>) -> Full {
+        if !self.is_near {
+            return Full::default();
+        }
         let half = UserUsage {
             allocations: self.most.allocations / 2,
             others: self.room.of_user(self.most.others),
@@ -150,10 +175,46 @@ impl UserShares {
         his.has(half).or(self.all.has(self.most))
     }
 
+    /// Applies `change` to a process within these limits; the rows of a file have none.
+    pub(super) fn within<T>(
+        &mut self,
+        process: &mut Process,
+        is_of_rows: bool,
+        change: impl FnOnce(&mut Process) -> T,
+    ) -> T {
+        if is_of_rows {
+            process.keep_peak();
+            return change(process);
+        }
+        process.set_full(self.full(process.uid));
+        let done = change(process);
+        self.account(process);
+        let left_out = process.take_all_left_out();
+        if left_out.calls + left_out.tensors + left_out.stacks > 0 {
+            self.note_left_out(process, left_out);
+        }
+        done
+    }
+
+    #[cold]
+    fn note_left_out(&mut self, process: &Process, left_out: LeftOut) {
+        let LeftOut {
+            calls,
+            tensors,
+            stacks,
+        } = left_out;
+        self.left_out.calls += calls;
+        self.left_out.tensors += tensors;
+        self.left_out.stacks += stacks;
+        self.lose(process, "memory", calls);
+        self.lose(process, "tensors", tensors);
+        self.lose(process, "stacks", stacks);
+    }
+
     /// Something that is kept of `process` has changed.
-    pub(super) fn account(&mut self, process: &mut Process) {
+    fn account(&mut self, process: &mut Process) {
         process.account.changes += 1;
-        if process.account.changes < COUNT_EVERY && !self.is_near() {
+        if process.account.changes < COUNT_EVERY && !self.is_near {
             return;
         }
         let now = process.kept();
@@ -167,11 +228,10 @@ impl UserShares {
         self.change(process.uid, before.kept, now);
     }
 
-    /// Whether somebody may soon have all that he may.
-    fn is_near(&self) -> bool {
-        self.all.allocations + NEAR >= self.most.allocations / 2
+    fn note_near(&mut self) {
+        self.is_near = self.all.allocations + NEAR >= self.most.allocations / 2
             || self.all.others + NEAR >= self.most.others / 2
-            || self.room != MemoryRoom::Ample
+            || self.room != MemoryRoom::Ample;
     }
 
     /// Records that the use of a process of this user changed from `before` to `now`.
@@ -180,6 +240,7 @@ impl UserShares {
             return;
         }
         self.all.change(before, now);
+        self.note_near();
         let his = self.by_user.entry(uid).or_default();
         his.change(before, now);
         if *his == UserUsage::default() {

@@ -92,7 +92,8 @@ type StackIndex = u32;
 #[derive(Debug, Default)]
 pub struct Sites {
     sites: Vec<CallSite>,
-    by_caller: HashMap<(Option<StackIndex>, u16), u32>,
+    /// Sites by [`caller`].
+    by_caller: HashMap<u64, u32>,
     stacks: Vec<Rc<CallStack>>,
     by_contents: HashMap<Rc<CallStack>, StackIndex>,
     by_number: HashMap<u64, StackIndex>,
@@ -267,11 +268,11 @@ impl Sites {
     pub(super) fn site(&mut self, number: u64, row: u16) -> u32 {
         let known = (number != 0).then(|| self.by_number.get(&number));
         let stack = known.flatten().copied();
-        if let Some(&site) = self.by_caller.get(&(stack, row)) {
+        if let Some(&site) = self.by_caller.get(&caller(stack, row)) {
             return site;
         }
         let stack = stack.filter(|_| self.sites.len() < MAX_SITES && !self.is_full);
-        if let Some(&site) = self.by_caller.get(&(stack, row)) {
+        if let Some(&site) = self.by_caller.get(&caller(stack, row)) {
             return site;
         }
         // Without a stack, there are no more than functions.
@@ -279,17 +280,19 @@ impl Sites {
         let frames = stack.and_then(|index| self.stacks.get(index as usize).cloned());
         self.kept += SITE_UNITS;
         self.sites.push(CallSite::new(frames, None, row));
-        self.by_caller.insert((stack, row), site);
+        self.by_caller.insert(caller(stack, row), site);
         site
     }
 
     pub(super) fn add(&mut self, allocation: &Allocation) {
         if let Some(site) = self.sites.get_mut(allocation.site as usize) {
             site.note(self.peak);
-            site.series.born(self.windows, allocation, site.now());
+            let before = site.now();
+            site.series.born(self.windows, allocation, before);
             site.live.add(allocation);
             site.allocated.add(allocation);
-            site.peak_bytes = site.peak_bytes.max(site.live.all().bytes);
+            let bytes = before.1.saturating_add(allocation.size_bytes);
+            site.peak_bytes = site.peak_bytes.max(bytes);
         }
     }
 
@@ -299,8 +302,8 @@ impl Sites {
             site.live.subtract(allocation);
             site.freed.add(allocation);
             let now = site.now();
-            site.series
-                .died(self.windows, (allocation, self.now_ns), now);
+            let died = (allocation, self.now_ns);
+            site.series.died(self.windows, died, now);
         }
     }
 
@@ -317,6 +320,12 @@ impl Sites {
             site.peak_bytes = site.peak_bytes.max(site.live.all().bytes);
         }
     }
+}
+
+/// What is the same for all calls of a site: their stack, if it is known, and their function.
+fn caller(stack: Option<StackIndex>, row: u16) -> u64 {
+    let stack = stack.map_or(0, |index| u64::from(index) + 1);
+    stack << 16 | u64::from(row)
 }
 
 fn next(length: usize) -> Option<StackIndex> {

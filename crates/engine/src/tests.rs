@@ -276,8 +276,8 @@ fn a_report_has_shown_everything() {
 #[test]
 fn dropped_calls_are_counted_as_lost() {
     let mut state = State::default();
-    state.ledger.left_out = 3;
-    state.ledger.tensors_left_out = 5;
+    state.ledger.shares.left_out.calls = 3;
+    state.ledger.shares.left_out.tensors = 5;
     state.launches.names_left_out = 7;
     let mut lost = Lost {
         memory: 100,

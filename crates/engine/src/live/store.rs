@@ -23,7 +23,7 @@ const MAX_EMPTY: usize = 1024;
 const MIN_PLACES: usize = 4096;
 
 /// Properties that all allocations of a group share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupKey {
     pub(crate) thread: u32,
     pub(crate) site: u32,
@@ -37,6 +37,11 @@ impl GroupKey {
             site: allocation.site,
             kind: allocation.kind(),
         }
+    }
+
+    /// All of it in one number, which is quicker to hash: a thread has 24 bits, a kind four.
+    fn packed(self) -> u64 {
+        u64::from(self.thread) << 36 | u64::from(self.site) << 4 | self.kind as u64
     }
 }
 
@@ -80,7 +85,8 @@ pub(super) struct AllocationGroup {
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(super) groups: Vec<AllocationGroup>,
-    by_key: HashMap<GroupKey, u32>,
+    /// Groups by [`GroupKey::packed`].
+    by_key: HashMap<u64, u32>,
     /// The group that was added to last: often the group of the next allocation.
     last: Option<(GroupKey, u32)>,
     pub(super) blocks: Vec<GroupChunk>,
@@ -192,7 +198,7 @@ impl Store {
         }
         let (groups, free) = (&mut self.groups, &mut self.free_groups);
         let empty = &mut self.empty_groups;
-        let number = *self.by_key.entry(key).or_insert_with(|| {
+        let number = *self.by_key.entry(key.packed()).or_insert_with(|| {
             *empty += 1;
             let group = AllocationGroup::new(key);
             if let Some(number) = free.pop() {

@@ -225,9 +225,12 @@ fn use_is_counted_each_so_many_changes_and_at_once_where_room_is_scarce() {
             allocations,
             others,
         });
-        shares.all.allocations = used;
-        shares.all.others = used;
-        assert_eq!(shares.is_near(), is_near, "{allocations} {others} {used}");
+        let now = UserUsage {
+            allocations: used,
+            others: used,
+        };
+        shares.change(None, UserUsage::default(), now);
+        assert_eq!(shares.is_near, is_near, "{allocations} {others} {used}");
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Windows {
     begin_ns: Option<u64>,
     /// How often their width was doubled.
     shift: u8,
+    /// When the last of them ends: it is not as late yet.
+    end_ns: u64,
 }
 
 impl Windows {
@@ -43,11 +45,20 @@ impl Windows {
 
     /// It is this late.
     pub(crate) fn reach(&mut self, now_ns: u64) {
+        if now_ns >= self.end_ns {
+            self.widen(now_ns);
+        }
+    }
+
+    #[cold]
+    fn widen(&mut self, now_ns: u64) {
         let begin_ns = *self.begin_ns.get_or_insert(now_ns);
         let since = now_ns.saturating_sub(begin_ns);
         while self.widths(since) >= MAX_WINDOWS as u64 && self.shift < MAX_SHIFT {
             self.shift += 1;
         }
+        let all_ns = self.width_ns().saturating_mul(MAX_WINDOWS as u64);
+        self.end_ns = begin_ns.saturating_add(all_ns);
     }
 }
 
@@ -68,6 +79,12 @@ impl Window {
     fn hold(&mut self, (live, bytes): (u64, u64)) {
         self.live = self.live.min(u32::try_from(live).unwrap_or(u32::MAX));
         self.bytes = self.bytes.min(bytes);
+    }
+
+    /// An allocation that was made in it is no longer live.
+    fn lose(&mut self, old: &Allocation) {
+        self.left = self.left.saturating_sub(1);
+        self.left_bytes = self.left_bytes.saturating_sub(old.size_bytes);
     }
 }
 
@@ -134,8 +151,13 @@ impl Series {
         (old, now_ns): (&Allocation, u64),
         after: (u64, u64),
     ) {
-        self.forget(all, old);
-        self.at(all, now_ns).hold(after);
+        let window = self.at(all, now_ns);
+        window.hold(after);
+        if all.index(old.end_ns) == window.index {
+            window.lose(old);
+        } else {
+            self.forget(all, old);
+        }
         let ages = self.ages.get_or_insert_default();
         let age = bucket(now_ns.saturating_sub(old.end_ns));
         ages[age] = ages[age].saturating_add(1);
@@ -150,16 +172,25 @@ impl Series {
 
     /// An allocation is taken for another from now on.
     pub(crate) fn forget(&mut self, all: Windows, old: &Allocation) {
-        let window = self.at(all, old.end_ns);
-        window.left = window.left.saturating_sub(1);
-        window.left_bytes = window.left_bytes.saturating_sub(old.size_bytes);
+        self.at(all, old.end_ns).lose(old);
     }
 
     /// The window of this time.
     fn at(&mut self, all: Windows, time_ns: u64) -> &mut Window {
-        self.widen(all.shift);
+        if self.shift < all.shift {
+            self.widen(all.shift);
+        }
         let index = all.index(time_ns);
-        // Mostly the last, or the one before.
+        let place = match self.windows.last() {
+            Some(last) if last.index == index => self.windows.len() - 1,
+            _ => self.place(index),
+        };
+        &mut self.windows[place]
+    }
+
+    /// The place of the window with this index, which may be new.
+    #[cold]
+    fn place(&mut self, index: u8) -> usize {
         let before = self.windows.iter().rposition(|w| w.index < index);
         let place = before.map_or(0, |before| before + 1);
         if self.windows.get(place).is_none_or(|w| w.index != index) {
@@ -172,7 +203,7 @@ impl Series {
             };
             self.windows.insert(place, new);
         }
-        &mut self.windows[place]
+        place
     }
 
     /// Windows have this width now.

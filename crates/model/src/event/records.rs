@@ -54,14 +54,22 @@ impl RecordDecoder {
     /// malformed record.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<Event, DecodeError> {
         let Some((raw, batch)) = batch(bytes) else {
-            let event = decode(bytes);
-            if let Ok(Event::Exit(task) | Event::Exec(task)) = &event {
-                self.activity.end(task.process);
+            if let Some(process) = ended(bytes) {
+                self.activity.end(process);
             }
-            return event;
+            return decode(bytes);
         };
         Ok(Event::Activity(self.activity.decode(&raw, batch)))
     }
+}
+
+/// The process whose end a record tells.
+fn ended(bytes: &[u8]) -> Option<u32> {
+    let (record::EXIT | record::EXEC) = u16::from_ne_bytes(*bytes.first_chunk()?) else {
+        return None;
+    };
+    let (raw, _) = RawTask::read_from_prefix(bytes).ok()?;
+    Some(raw.process)
 }
 
 /// Splits an activity record into its header and the batch, which is never longer than the record.
