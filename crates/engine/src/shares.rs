@@ -99,9 +99,9 @@ impl Full {
 /// A user, his process if it is told apart, and what was left out of it.
 type Loser = (u32, Option<u32>, &'static str);
 
-/// Numbers of calls and graph nodes, of tensors, and of stacks that were left out.
+/// Numbers of calls and graph nodes, of tensors, and of stacks dropped.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LeftOut {
+pub(super) struct Dropped {
     pub(super) calls: u64,
     pub(super) tensors: u64,
     pub(super) stacks: u64,
@@ -111,7 +111,7 @@ pub(super) struct LeftOut {
 #[derive(Debug)]
 pub(super) struct UserShares {
     /// Of all processes.
-    pub(super) left_out: LeftOut,
+    pub(super) left_out: Dropped,
     most: UserUsage,
     room: MemoryRoom,
     all: UserUsage,
@@ -135,7 +135,7 @@ impl UserShares {
     /// With so much for all together.
     pub(super) fn of(most: UserUsage) -> Self {
         let mut shares = Self {
-            left_out: LeftOut::default(),
+            left_out: Dropped::default(),
             most,
             room: MemoryRoom::default(),
             all: UserUsage::default(),
@@ -197,8 +197,8 @@ impl UserShares {
     }
 
     #[cold]
-    fn note_left_out(&mut self, process: &Process, left_out: LeftOut) {
-        let LeftOut {
+    fn note_left_out(&mut self, process: &Process, left_out: Dropped) {
+        let Dropped {
             calls,
             tensors,
             stacks,

@@ -322,7 +322,7 @@ impl Sites {
     }
 }
 
-/// What is the same for all calls of a site: their stack, if it is known, and their function.
+/// Key of a site: its stack, if it is known, and its function.
 fn caller(stack: Option<StackIndex>, row: u16) -> u64 {
     let stack = stack.map_or(0, |index| u64::from(index) + 1);
     stack << 16 | u64::from(row)

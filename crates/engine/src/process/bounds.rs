@@ -1,6 +1,6 @@
 //! Entries that are kept for a process, and those that its share has no room for.
 
-use super::super::shares::{Full, LeftOut, UserUsage};
+use super::super::shares::{Dropped, Full, UserUsage};
 use super::{Process, VARIABLE_UNITS};
 
 impl Process {
@@ -57,14 +57,14 @@ impl Process {
         std::mem::take(&mut self.left_out) + self.graphs.take_left_out()
     }
 
-    /// What was dropped since the last call.
-    pub(crate) fn take_all_left_out(&mut self) -> LeftOut {
+    /// Numbers of drops since the last call.
+    pub(crate) fn take_all_left_out(&mut self) -> Dropped {
         let (mut tensors, mut stacks) = (0, self.sites.take_left_out());
         for blocks in self.tensors.blocks_mut() {
             tensors += blocks.take_left_out();
             stacks += blocks.sites.take_left_out();
         }
-        LeftOut {
+        Dropped {
             calls: self.take_left_out(),
             tensors,
             stacks,
