@@ -116,7 +116,12 @@ impl Sink {
         if let (Some(records), Event::Activity(batch)) = (&mut self.records, &event) {
             records.push(batch.clone());
         }
-        tap.record(bytes, event, state.changes());
+        if tap.is_recording() {
+            tap.record(bytes, event, state.changes());
+        } else {
+            // Of a recording that has stopped.
+            state.changes().clear();
+        }
     }
 
     /// Replaces the stack number of an event by that of the stack store. Returns the changed record, if it

@@ -208,6 +208,11 @@ impl Incidents {
         self.changed.push(row);
     }
 
+    /// Whether any process has an incident with an outcome that may change.
+    pub(super) fn any_is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Whether `pid` has an incident with an outcome that may change.
     pub(super) fn is_open(&self, pid: u32) -> bool {
         !self.open.is_empty() && self.open.contains_key(&pid)

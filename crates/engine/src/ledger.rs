@@ -131,7 +131,10 @@ impl Ledger {
         match event {
             Event::Call(call) => {
                 self.call(call);
-                self.note_outcome(call);
+                // What became of a call matters to incidents, if it failed or one is open.
+                if call.result != 0 || self.incidents.any_is_open() {
+                    self.note_outcome(call);
+                }
             }
             Event::Process(task) => {
                 let process = self.processes.enter(task.pid);

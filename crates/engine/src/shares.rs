@@ -184,14 +184,16 @@ impl UserShares {
     ) -> T {
         if is_of_rows {
             process.keep_peak();
-            return change(process);
+        } else {
+            process.set_full(self.full(process.uid));
         }
-        process.set_full(self.full(process.uid));
         let done = change(process);
-        self.account(process);
-        let left_out = process.take_all_left_out();
-        if left_out.calls + left_out.tensors + left_out.stacks > 0 {
-            self.note_left_out(process, left_out);
+        if !is_of_rows {
+            self.account(process);
+            let left_out = process.take_all_left_out();
+            if left_out.calls + left_out.tensors + left_out.stacks > 0 {
+                self.note_left_out(process, left_out);
+            }
         }
         done
     }

@@ -52,6 +52,7 @@ impl RecordDecoder {
     /// # Errors
     /// Returns the errors of [`decode`]. A malformed batch is no error: it is decoded up to the
     /// malformed record.
+    #[inline]
     pub fn decode(&mut self, bytes: &[u8]) -> Result<Event, DecodeError> {
         let Some((raw, batch)) = batch(bytes) else {
             if let Some(process) = ended(bytes) {
@@ -117,6 +118,7 @@ pub fn about_memory(bytes: &[u8]) -> Option<AboutMemory> {
 /// # Errors
 /// Returns [`DecodeError::Truncated`] if the record is too short, [`DecodeError::UnknownType`] if
 /// its type is unknown, or [`DecodeError::UnknownRow`] if its row is not a memory function.
+#[inline]
 pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
     let truncated = DecodeError::Truncated {
         length: bytes.len(),
