@@ -50,79 +50,87 @@ fn is_in_chain(gpuprobe: u32, pid: u32) -> bool {
     pid == gpuprobe || AWAITED.iter().any(|awaited| awaited.as_bytes() == kind)
 }
 
-/// Time that the main thread of a process has waited for a processor.
-fn starved(pid: u32) -> Duration {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat"));
-    let waited = text.unwrap_or_default();
+/// The threads of gpuprobe that attach and detach probes for its main thread, which waits for them, and that one.
+/// Threads with a name of their own are waited for by nobody.
+fn threads_of(gpuprobe: u32) -> Vec<PathBuf> {
+    let threads = fs::read_dir(format!("/proc/{gpuprobe}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let mut threads: Vec<_> = threads.map(|entry| entry.path()).collect();
+    threads.retain(|thread| read(thread, "comm").trim_end() == "gpuprobe");
+    threads
+}
+
+/// A file about a thread; empty if it has ended.
+fn read(thread: &Path, what: &str) -> String {
+    fs::read_to_string(thread.join(what)).unwrap_or_default()
+}
+
+/// Whether a thread waits for a grace period of the kernel, as whoever attaches or detaches a probe does: it is over
+/// when each processor has been through the scheduler, and threads of the kernel had one.
+fn is_in_grace_period(thread: &PathBuf) -> bool {
+    read(thread, "wchan").contains("rcu")
+}
+
+/// Time that a thread has waited for a processor.
+fn starved(thread: &Path) -> Duration {
+    let waited = read(thread, "schedstat");
     let waited = waited.split(' ').nth(1).map(str::parse);
     waited.map_or(Duration::ZERO, |ns| Duration::from_nanos(ns.unwrap()))
 }
 
-/// Whether gpuprobe's main thread, or one of those that it waits for as they attach and detach probes for it, waits for
-/// a grace period of the kernel: it is over when each processor has been through the scheduler, and threads of the
-/// kernel had one. Threads that have a name of their own are waited for by nobody.
-fn is_in_grace_period(gpuprobe: u32) -> bool {
-    let read = |thread: &Path, what| fs::read_to_string(thread.join(what)).unwrap_or_default();
-    let threads = fs::read_dir(format!("/proc/{gpuprobe}/task"));
-    let mut threads = threads
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
-    threads.any(|thread| {
-        read(&thread, "wchan").contains("rcu") && read(&thread, "comm").trim_end() == "gpuprobe"
-    })
-}
-
 /// A delay of gpuprobe, without the time that it waits for a processor: that is the scheduler's doing, and tests run
 /// beside other programs. Its main thread and a reader that it asks wait one after the other, so their times are
-/// added; what other threads and readers wait for at the same time is not. Grace periods are waits for processors,
-/// too.
+/// added; of the threads that attach and detach for it, it waits for the last. Grace periods are waits for
+/// processors, too.
 pub(crate) struct Delay {
     pid: u32,
     since: Instant,
-    /// When it was last looked at, and whether it was in a grace period; and the sum of these.
+    /// When it was last looked at, and whether it was in a grace period.
     last_look: (Instant, bool),
-    grace: Duration,
-    /// How long each of these processes had waited at the start, and at the last look: a reader may have been
-    /// killed since.
-    starved: HashMap<u32, [Duration; 2]>,
+    /// How long each thread had waited for a processor by then.
+    starved: HashMap<PathBuf, Duration>,
+    /// Time until then that was not gpuprobe's.
+    waited: Duration,
 }
 
 impl Delay {
     pub(crate) fn of(gpuprobe: u32) -> Self {
+        let now = Instant::now();
         let mut delay = Self {
             pid: gpuprobe,
-            since: Instant::now(),
-            last_look: (Instant::now(), false),
-            grace: Duration::ZERO,
+            since: now,
+            last_look: (now, false),
             starved: HashMap::new(),
+            waited: Duration::ZERO,
         };
-        for pid in delay.chain() {
-            delay.starved.insert(pid, [starved(pid); 2]);
-        }
+        delay.so_far();
+        delay.waited = Duration::ZERO;
         delay
     }
 
-    fn chain(&self) -> impl Iterator<Item = u32> + use<> {
-        let gpuprobe = self.pid;
-        with_readers(gpuprobe).filter(move |&pid| is_in_chain(gpuprobe, pid))
-    }
-
-    /// To be called again and again: grace periods are seen only while they last.
+    /// To be called again and again: it sees what lasts, and no longer what has ended.
     pub(crate) fn so_far(&mut self) -> Duration {
-        let look = (Instant::now(), is_in_grace_period(self.pid));
-        let (before, was_in) = mem::replace(&mut self.last_look, look);
-        if was_in && look.1 {
-            self.grace += look.0 - before;
-        }
-        for pid in self.chain() {
-            let since = self.starved.entry(pid).or_default();
-            since[1] = since[1].max(starved(pid));
-        }
-        let starved = self.starved.values().map(|[from, to]| *to - *from);
-        let waited = starved.sum::<Duration>() + self.grace;
-        self.since.elapsed().saturating_sub(waited)
+        let threads = threads_of(self.pid);
+        let now = (Instant::now(), threads.iter().any(is_in_grace_period));
+        let (before, was_in_grace) = mem::replace(&mut self.last_look, now);
+        let chain: Vec<_> = with_readers(self.pid)
+            .filter(|&pid| is_in_chain(self.pid, pid))
+            .map(|pid| PathBuf::from(format!("/proc/{pid}/task/{pid}")))
+            .collect();
+        let mut more = |thread: &PathBuf| {
+            let to = starved(thread);
+            let from = self.starved.insert(thread.clone(), to).unwrap_or_default();
+            to.saturating_sub(from)
+        };
+        let in_chain: Duration = chain.iter().map(&mut more).sum();
+        let others = threads.iter().filter(|thread| !chain.contains(thread));
+        let in_others = others.map(&mut more).max().unwrap_or_default();
+        let since = now.0 - before;
+        self.waited += match was_in_grace && now.1 {
+            true => since,
+            false => since.min(in_chain + in_others),
+        };
+        self.since.elapsed().saturating_sub(self.waited)
     }
 }
 

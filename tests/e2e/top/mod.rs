@@ -44,7 +44,7 @@ fn watch(workload: &Workload, size: (u16, u16), more: &[&str]) -> Screen {
 fn root_top_is_walked_through_with_keys() {
     let mut workload = Workload::start(Backend::Shared);
     workload.say("freenull");
-    let screen = watch(&workload, (80, 24), &[]);
+    let screen = watch(&workload, (80, 40), &[]);
     let pid = workload.pid.to_string();
     screen.line(&[&pid, "workload"]);
     workload.say("alloc 1048576 30");
