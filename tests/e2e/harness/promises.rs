@@ -67,7 +67,7 @@ fn read(thread: &Path, what: &str) -> String {
 
 /// Whether a thread waits for a grace period of the kernel, as whoever attaches or detaches a probe does: it is over
 /// when each processor has been through the scheduler, and threads of the kernel had one.
-fn is_in_grace_period(thread: &PathBuf) -> bool {
+fn is_in_grace_period(thread: &Path) -> bool {
     read(thread, "wchan").contains("rcu")
 }
 
@@ -111,7 +111,10 @@ impl Delay {
     /// To be called again and again: it sees what lasts, and no longer what has ended.
     pub(crate) fn so_far(&mut self) -> Duration {
         let threads = threads_of(self.pid);
-        let now = (Instant::now(), threads.iter().any(is_in_grace_period));
+        let now = (
+            Instant::now(),
+            threads.iter().any(|thread| is_in_grace_period(thread)),
+        );
         let (before, was_in_grace) = mem::replace(&mut self.last_look, now);
         let chain: Vec<_> = with_readers(self.pid)
             .filter(|&pid| is_in_chain(self.pid, pid))
