@@ -85,15 +85,6 @@ const fn by_four_bits<T: Copy, const N: usize>(all: [T; N]) -> [T; 16] {
 }
 
 static KIND_OF: [MemoryKind; 16] = by_four_bits(MemoryKind::ALL);
-static BELONGS_OF: [Belongs; 16] = by_four_bits({
-    let mut all = [Belongs::Gpu; MemoryKind::COUNT];
-    let mut number = 0;
-    while number < MemoryKind::COUNT {
-        all[number] = MemoryKind::ALL[number].belongs();
-        number += 1;
-    }
-    all
-});
 static SPACE_OF: [AddressSpace; 16] = by_four_bits(SPACES);
 
 impl Allocation {
@@ -142,7 +133,7 @@ impl Allocation {
 
     /// The sum (GPU, host, imported) that the allocation is counted in.
     pub fn belongs(&self) -> Belongs {
-        match BELONGS_OF[usize::from(self.kind_and_space & 15)] {
+        match self.kind().belongs() {
             Belongs::Gpu if self.device == HOST => Belongs::Host,
             other => other,
         }
