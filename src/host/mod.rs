@@ -10,7 +10,6 @@ pub mod process;
 pub mod system;
 
 use std::fs::{File, Metadata};
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -120,11 +119,6 @@ impl LibraryId {
     }
 }
 
-/// A path of an open file that stays on this file, whatever takes its name, while it is open.
-pub(crate) fn path_of(file: &File) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
-}
-
 /// An open library. Its descriptor stays on the file that was found, even if another file takes its
 /// path.
 #[derive(Debug)]
@@ -185,9 +179,9 @@ impl MappedLibrary {
         }
     }
 
-    /// A path through the open descriptor, which the kernel resolves to this file.
-    pub fn attach_path(&self) -> String {
-        path_of(&self.file)
+    /// The descriptor, which stays on the file that was found.
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
     /// A second descriptor of the file.
@@ -198,12 +192,6 @@ impl MappedLibrary {
         self.file
             .try_clone()
             .context("cannot duplicate a descriptor")
-    }
-
-    /// The number of its descriptor, a lower bound of the number of open files, as descriptors are
-    /// allocated lowest first.
-    pub fn descriptor(&self) -> u64 {
-        u64::try_from(self.file.as_raw_fd()).unwrap_or_default()
     }
 
     /// The traced functions that the library exports, without duplicate file offsets.

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use gpuprobe_wire::settings::{ActivityKinds, FLUSH_MS, TracerId, WireSettings};
 
 use crate::host::process::Stat;
-use crate::probe::Probe;
 use crate::probe::library::CollectorLibrary;
+use crate::probe::{Probe, ProbePoint, Purpose};
 use gpuprobe_wire::SETTINGS_VARIABLE;
 
 /// Names the library that the CUDA driver loads at `cuInit`.
@@ -47,12 +47,16 @@ impl Collector {
             );
         }
         let library = CollectorLibrary::write()?;
-        let attached = probe
-            .attach_batches(&library.attach_path(), library.batch_offset())
-            .with_context(|| {
-                let path = library.path().display();
-                format!("cannot probe the collector in {path}")
-            })?;
+        let point = ProbePoint {
+            offset: library.batch_offset(),
+            cookie: 0,
+        };
+        let mut plan = probe.plan();
+        let attached = plan.add(Purpose::Batches, vec![point], &[]);
+        plan.attach(library.file()).with_context(|| {
+            let path = library.path().display();
+            format!("cannot probe the collector in {path}")
+        })?;
         probe.keep(None, attached);
         Ok(Self {
             library,

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use super::scan_queue::Looks;
 use super::stacks::StackState;
-use super::tracer::{self, Tracer};
+use super::tracer::{ProcessScan, ScanProgress, ScanPurpose, Settled, Tracer};
 use crate::probe::{Notice, Rings};
 
 /// Processes scanned in turn, in all and per user. Each takes a descriptor.
@@ -30,7 +30,7 @@ pub(super) struct Follower {
 #[derive(Debug)]
 struct Begun {
     notice: Notice,
-    scan: tracer::ProcessScan,
+    scan: ProcessScan,
     /// CUDA functions newly probed by this scan.
     functions: usize,
     took: Duration,
@@ -53,10 +53,9 @@ impl Follower {
             let Some(mut begun) = self.next(&mut with) else {
                 return Ok(true);
             };
-            if begun.go_on(with.tracer, until) {
-                self.end(&begun);
-            } else {
-                self.begun.push_back(begun);
+            match begun.go_on(with.tracer, until) {
+                ScanProgress::Done => self.end(&begun),
+                ScanProgress::OutOfTime | ScanProgress::Waiting(_) => self.begun.push_back(begun),
             }
             if Instant::now() > until {
                 return Ok(false);
@@ -64,9 +63,41 @@ impl Follower {
         }
     }
 
-    /// Whether a scan is pending or running.
+    /// Whether a scan can go on.
     pub(super) fn is_busy(&self) -> bool {
-        self.queue.is_busy() || !self.begun.is_empty()
+        let can_go_on = |begun: &Begun| begun.notice.held && !begun.scan.is_waiting();
+        self.queue.has_held() || self.begun.iter().any(can_go_on) || !self.wanting().is_empty()
+    }
+
+    /// Whether a scan waits for the answer to a request to attach.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.begun.iter().any(|begun| begun.scan.is_waiting())
+    }
+
+    /// Tells the scans of the answer to a request.
+    pub(super) fn settled(&mut self, tracer: &mut Tracer, mut settled: Settled) {
+        for begun in &mut self.begun {
+            tracer.resume(&mut begun.scan, &mut settled);
+            begun.note_found(tracer);
+        }
+    }
+
+    /// The users whose running processes can be scanned now. A user's next scan has to wait while one waits for an
+    /// attach, so that nobody makes the others wait for many.
+    fn wanting(&self) -> HashSet<u32> {
+        let of = |is_waiting: bool| {
+            let some = self
+                .begun
+                .iter()
+                .filter(move |begun| begun.scan.is_waiting() == is_waiting);
+            some.filter(|begun| !begun.notice.held)
+                .map(|begun| begun.notice.uid)
+        };
+        let mut wanting: HashSet<u32> = self.queue.users().chain(of(false)).collect();
+        of(true).for_each(|uid| {
+            wanting.remove(&uid);
+        });
+        wanting
     }
 
     /// Queues the scans again that were over budget.
@@ -87,7 +118,8 @@ impl Follower {
                 return Some(begun);
             }
         }
-        if let Some(held) = self.begun.iter().position(|begun| begun.notice.held) {
+        let can_go_on = |begun: &Begun| begun.notice.held && !begun.scan.is_waiting();
+        if let Some(held) = self.begun.iter().position(can_go_on) {
             return self.begun.remove(held);
         }
         while let Some(uid) = self.next_user() {
@@ -100,8 +132,7 @@ impl Follower {
 
     /// The user with pending scans who was served longest ago.
     fn next_user(&mut self) -> Option<u32> {
-        let begun = self.begun.iter().map(|begun| begun.notice.uid);
-        let wanting: HashSet<u32> = self.queue.users().chain(begun).collect();
+        let wanting = self.wanting();
         self.turns.retain(|uid| wanting.contains(uid));
         let new = wanting
             .iter()
@@ -114,7 +145,7 @@ impl Follower {
 
     /// A new scan of a user's process if the limits allow one, else the oldest running one.
     fn next_of(&mut self, uid: u32, with: &mut With<'_>) -> Option<Begun> {
-        let is_of_user = |begun: &Begun| begun.notice.uid == uid;
+        let is_of_user = |begun: &Begun| begun.notice.uid == uid && !begun.scan.is_waiting();
         let count = self.begun.iter().filter(|begun| is_of_user(begun)).count();
         if count < MAX_OF_A_USER && (count == 0 || self.begun.len() < MAX_AT_A_TIME) {
             while let Some(notice) = self.queue.next_of(uid, Instant::now()) {
@@ -163,39 +194,47 @@ impl Begun {
         }
         Ok(Self {
             notice,
-            scan: with.tracer.begin_scan(notice.pid)?,
+            scan: with
+                .tracer
+                .begin_scan(notice.pid, ScanPurpose::Attach { late: !notice.held })?,
             functions: 0,
             took: start.elapsed(),
         })
     }
 
-    /// Continues until `until`. Returns true when the scan is done.
-    fn go_on(&mut self, tracer: &mut Tracer, until: Instant) -> bool {
-        let Notice {
-            pid, held, image, ..
-        } = self.notice;
+    /// Continues until `until`.
+    fn go_on(&mut self, tracer: &mut Tracer, until: Instant) -> ScanProgress {
         let start = Instant::now();
-        let done = tracer.continue_scan(&mut self.scan, Some(until));
+        let progress = tracer.continue_scan(&mut self.scan, Some(until));
+        self.note_found(tracer);
+        self.took += start.elapsed();
+        match progress {
+            Ok(ScanProgress::Done) => {
+                let is_complete = !self.scan.scanned.incomplete;
+                if let (Some(image), true) = (self.notice.image, is_complete) {
+                    tracer.probe.image_known(image);
+                }
+                ScanProgress::Done
+            }
+            Ok(progress) => progress,
+            // The process has ended.
+            Err(error) => {
+                tracing::debug!("process {}: {error:#}", self.notice.pid);
+                ScanProgress::Done
+            }
+        }
+    }
+
+    /// Prints the failures, and notes that the process may have called functions before they were probed.
+    fn note_found(&mut self, tracer: &mut Tracer) {
         let scanned = &mut self.scan.scanned;
         scanned.warn();
         if scanned.functions > self.functions {
             self.functions = scanned.functions;
-            if !held {
-                tracer.probe.attached_late(pid);
+            if !self.notice.held {
+                tracer.probe.attached_late(self.notice.pid);
             }
         }
-        self.took += start.elapsed();
-        match done {
-            Ok(false) => return false,
-            Ok(true) => {
-                if let (Some(image), false) = (image, scanned.incomplete) {
-                    tracer.probe.image_known(image);
-                }
-            }
-            // The process has ended.
-            Err(error) => tracing::debug!("process {pid}: {error:#}"),
-        }
-        true
     }
 }
 

@@ -68,12 +68,12 @@ impl ProbedFiles {
     }
 
     /// Records that `mapped`, a mapping of `library`, needs no further action.
-    pub(super) fn done_with(&mut self, mapped: &Mapped, library: &MappedLibrary) {
+    pub(super) fn done_with(&mut self, mapped: &Mapped, library: LibraryId, likeness: Likeness) {
         self.make_room();
-        let alike = self.alike.get(&(library.likeness, library.role));
+        let alike = self.alike.get(&(likeness, mapped.role));
         let alike = alike.filter(|alike| alike.is_probed);
-        let probed = match self.probed.contains_key(&library.id()) {
-            true => Some(library.id()),
+        let probed = match self.probed.contains_key(&library) {
+            true => Some(library),
             false => alike.map(|alike| alike.library),
         };
         self.done.insert(mapped.id(), probed);
@@ -109,14 +109,12 @@ impl ProbedFiles {
     }
 
     /// The limit that prevents probing `library`, if one does.
-    pub(super) fn refuse(&self, library: &MappedLibrary, is_crowded: bool) -> Option<&'static str> {
+    pub(super) fn refuse(&self, library: &MappedLibrary) -> Option<&'static str> {
         let of_owner = self.by_owner.get(&library.owner).copied();
         if self.probed.len() >= MAX_FILES {
             Some("the maximum number of probed libraries is reached")
         } else if library.owner != 0 && of_owner.unwrap_or(0) >= MAX_OF_A_USER {
             Some("the maximum number of probed libraries of one user is reached")
-        } else if is_crowded {
-            Some("too many files are open; raise the limit (ulimit -n)")
         } else {
             None
         }
@@ -253,7 +251,7 @@ mod tests {
         let mut files = ProbedFiles::default();
         let mut all = libraries(&folder, MAX_OF_A_USER + 1);
         for library in &all[..MAX_OF_A_USER] {
-            assert_eq!(files.refuse(library, false), None);
+            assert_eq!(files.refuse(library), None);
             enter(&mut files, library);
             assert!(
                 files.know(library) && files.is_probed_elsewhere(library) == library.in_overlay
@@ -261,13 +259,12 @@ mod tests {
         }
         assert_eq!(files.probed(), MAX_OF_A_USER);
         let last = &mut all[MAX_OF_A_USER];
-        let why = files.refuse(last, false).unwrap();
+        let why = files.refuse(last).unwrap();
         assert!(files.is_first(why) && !files.is_first(why));
         for other in [0, 1001] {
             last.owner = other;
-            assert_eq!(files.refuse(last, false), None, "not of {other}");
+            assert_eq!(files.refuse(last), None, "not of {other}");
         }
-        assert!(files.refuse(last, true).is_some(), "no descriptors");
     }
 
     #[test]
@@ -279,7 +276,11 @@ mod tests {
         files.skip(&all[1]);
         assert!(files.know(&all[0]) && files.know(&all[1]));
         for number in 0..2 * MAX_REMEMBERED as u64 {
-            files.done_with(&Mapped::numbered(number, DRIVER), &all[1]);
+            files.done_with(
+                &Mapped::numbered(number, DRIVER),
+                all[1].id(),
+                all[1].likeness,
+            );
         }
         assert!(files.know(&all[0]) && !files.know(&all[1]));
         assert!(files.done.len() <= MAX_REMEMBERED);
@@ -293,7 +294,7 @@ mod tests {
         library.role = LibraryRole::Loader;
         files.skip(&library);
         let as_loader = Mapped::numbered(7, LibraryRole::Loader);
-        files.done_with(&as_loader, &library);
+        files.done_with(&as_loader, library.id(), library.likeness);
         assert!(files.failed(&as_loader) && !files.failed(&as_loader));
         assert!(files.know(&library) && files.are_done_with(&as_loader));
         library.role = DRIVER;
@@ -311,7 +312,7 @@ mod tests {
         let mapped = [0, 1].map(|number| Mapped::numbered(number, DRIVER));
         for (library, mapped) in all.iter().zip(&mapped) {
             enter(&mut files, library);
-            files.done_with(mapped, library);
+            files.done_with(mapped, library.id(), library.likeness);
         }
         let unused = |files: &mut ProbedFiles| {
             let all = files.without_user().into_iter();

@@ -22,13 +22,6 @@ pub(super) fn raise() {
     }
 }
 
-/// Whether a descriptor of this number leaves too few for process scans and reports: three quarters
-/// of the limit.
-pub(super) fn is_crowded(descriptor: u64) -> bool {
-    let limit = getrlimit(Resource::RLIMIT_NOFILE);
-    limit.is_ok_and(|(soft, _)| descriptor >= soft / 4 * 3)
-}
-
 /// The limits to restore in the traced command.
 pub(super) fn original() -> Option<(rlim_t, rlim_t)> {
     ORIGINAL.get().copied()

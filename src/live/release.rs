@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::tracer::{ProcessScan, Tracer};
+use super::tracer::{ProcessScan, ScanProgress, ScanPurpose, Tracer};
 use crate::host::LibraryId;
 use crate::host::process;
 use gpuprobe_stacks::reader::{Opener, ReaderHost};
@@ -139,7 +139,7 @@ impl MappingSearch {
                 self.scan = self
                     .seen
                     .insert(pid)
-                    .then(|| tracer.begin_scan(pid).ok())
+                    .then(|| tracer.begin_scan(pid, ScanPurpose::Uses).ok())
                     .flatten();
             } else if !self.next_round() {
                 return true;
@@ -154,7 +154,7 @@ impl MappingSearch {
         scan.scanned.warn();
         self.unused
             .retain(|library| !scan.scanned.uses.contains(library));
-        if done.unwrap_or(true) {
+        if !done.is_ok_and(|done| done == ScanProgress::OutOfTime) {
             self.scan = None;
         }
     }

@@ -112,9 +112,15 @@ impl Looks {
         }
     }
 
+    /// Whether a stopped process is in the queue.
+    pub(super) fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Whether a scan can begin now.
-    pub(super) fn is_busy(&self) -> bool {
-        !self.held.is_empty() || !self.others.is_empty()
+    #[cfg(test)]
+    fn is_busy(&self) -> bool {
+        self.has_held() || !self.others.is_empty()
     }
 
     /// Removes and returns the stopped processes, to resume them without a scan.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 use crate::host::process;
-use crate::probe::{Attached, Probe};
+use crate::probe::{AttachId, Attached, Probe};
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::abi::{RawCall, RawLaunch, RawPython, RawTensor};
@@ -70,10 +70,11 @@ pub(super) struct StackState {
 }
 
 /// A probe on the destructor of an interpreter's code objects.
-#[derive(Default)]
 struct Destructor {
     /// `None` if it cannot be attached.
     attached: Option<Attached>,
+    /// The request to attach it, until it is answered.
+    request: Option<AttachId>,
     /// Processes that run the interpreter.
     users: HashSet<u32>,
 }

@@ -1,13 +1,16 @@
 //! The loaded BPF programs and the libraries that they are attached to.
 
 mod attach;
+mod scan;
 
-use attach::is_foreign;
+use attach::Attaching;
+pub(super) use attach::Settled;
+pub(super) use scan::{ProcessScan, ScanProgress, ScanPurpose};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::empty_run::LoadedLayers;
 use super::files::ProbedFiles;
@@ -15,11 +18,11 @@ use super::queries::DeviceQueries;
 use super::scanned::Looked;
 use super::{ApiChoice, Target, TensorMode, TraceConfig};
 use crate::host::process;
-use crate::host::process::{Glance, Mapped, ProcessHandle};
-use crate::host::{LibraryId, LibraryRole, gpus, system};
-use crate::probe::{LoadSettings, Probe, arm64};
+use crate::host::process::ProcessHandle;
+use crate::host::{LibraryId, LibraryRole, MappedLibrary, gpus, system};
+use crate::probe::{AttachId, LoadSettings, Probe, Purpose, arm64};
 use gpuprobe_cuda::Modes;
-use gpuprobe_os::{mounts, privileges};
+use gpuprobe_os::privileges;
 use gpuprobe_stacks::reader::FileReader;
 
 /// The processes whose calls are seen once the libraries that exist at the start are probed.
@@ -62,18 +65,6 @@ fn load_settings(config: &TraceConfig) -> LoadSettings {
     }
 }
 
-/// A process scan, which may take several steps.
-#[derive(Debug)]
-pub struct ProcessScan {
-    /// Process id of the scanned process.
-    pub pid: u32,
-    /// Result of the steps so far.
-    pub scanned: Looked,
-    mapped: process::MappedFiles,
-    /// Number of probed files when the scan began, or began again.
-    probed: usize,
-}
-
 /// The loaded BPF programs, with the probed libraries.
 pub struct Tracer {
     // Before `probe`, so that the links are dropped first.
@@ -92,6 +83,8 @@ pub struct Tracer {
     /// Functions that begin with a nop of five bytes are probed on every kernel.
     allow_nop5: bool,
     files: ProbedFiles,
+    /// The libraries to which requests to attach are on their way.
+    attaching: HashMap<AttachId, Attaching>,
     /// The host has one GPU.
     one_gpu: bool,
     /// CUDA layers that the traced processes have loaded.
@@ -142,6 +135,7 @@ impl Tracer {
             only_pids,
             allow_nop5: config.allow_nop5,
             files: ProbedFiles::default(),
+            attaching: HashMap::new(),
             one_gpu,
             queries,
             loaded: LoadedLayers::default(),
@@ -214,15 +208,18 @@ impl Tracer {
     /// `None` at the end.
     pub fn step_queries(&mut self) -> Option<Duration> {
         let (probe, pids) = (&self.probe, &self.only_pids);
-        self.queries
-            .step(|path, points| probe.attach_calls(path, points, pids))
+        self.queries.step(|file, points| {
+            let mut plan = probe.plan();
+            let attached = plan.add(Purpose::Calls, points.to_vec(), pids);
+            Ok((plan.send(file)?, attached))
+        })
     }
 
     /// Attaches to the host's own libraries and, with `processes_too`, to those of every process.
     /// Failures are warnings: other processes are traced regardless.
     fn attach_known(&mut self, processes_too: bool) {
         for library in system::libraries() {
-            if let Err(error) = self.attach(&library) {
+            if let Err(error) = self.attach_now(library) {
                 self.warn(&error);
             }
         }
@@ -240,59 +237,38 @@ impl Tracer {
         }
     }
 
-    /// Scans process `pid` and probes the libraries that it has mapped.
+    /// Scans process `pid` and probes the libraries that it has mapped, which may take the kernel long.
     ///
     /// # Errors
     /// Returns an error if the process has ended or cannot be inspected (another user's).
-    pub fn scan(&mut self, pid: u32) -> Result<Looked> {
-        let mut scan = self.begin_scan(pid)?;
-        while !self.continue_scan(&mut scan, None)? {}
-        Ok(scan.scanned)
-    }
-
-    /// Begins to scan process `pid`.
-    ///
-    /// # Errors
-    /// Returns an error under the conditions of [`Self::scan`].
-    pub fn begin_scan(&self, pid: u32) -> Result<ProcessScan> {
-        Ok(ProcessScan {
-            pid,
-            scanned: Looked::default(),
-            mapped: process::MappedFiles::at(pid)?,
-            probed: self.files.probed(),
-        })
-    }
-
-    /// Continues a scan until `until`, or the end of an attach in progress then. Returns true when
-    /// the scan is done.
-    ///
-    /// # Errors
-    /// Returns an error if the process has ended.
-    pub fn continue_scan(
-        &mut self,
-        scan: &mut ProcessScan,
-        until: Option<Instant>,
-    ) -> Result<bool> {
+    fn scan(&mut self, pid: u32) -> Result<Looked> {
+        // Everything that runs at the start is late.
+        let mut scan = self.begin_scan(pid, ScanPurpose::Attach { late: false })?;
         loop {
-            match scan.mapped.on(until)? {
-                Glance::Found(mapped) => {
-                    if matches!(mapped.role, LibraryRole::Cuda(_)) {
-                        self.note_user(scan.pid);
-                    }
-                    self.attach_found(scan.pid, &mapped, &mut scan.scanned);
+            match self.continue_scan(&mut scan, None)? {
+                ScanProgress::Waiting(id) => {
+                    let mut settled = self.settled(id)?;
+                    self.resume(&mut scan, &mut settled);
                 }
-                Glance::OutOfTime => return Ok(false),
-                Glance::End if self.files.probed() == scan.probed => return Ok(true),
-                // Files mapped while the loader was being attached are found now.
-                Glance::End => {
-                    scan.probed = self.files.probed();
-                    scan.mapped = process::MappedFiles::at(scan.pid)?;
-                }
-            }
-            if until.is_some_and(|until| Instant::now() > until) {
-                return Ok(false);
+                ScanProgress::OutOfTime => {}
+                ScanProgress::Done => return Ok(scan.scanned),
             }
         }
+    }
+
+    /// Attaches to `library` and waits until that is done.
+    fn attach_now(&mut self, library: MappedLibrary) -> Result<()> {
+        if let Some(id) = self.attach(library)? {
+            self.settled(id)?.result?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the answer to a request of the tracer.
+    fn settled(&mut self, id: AttachId) -> Result<Settled> {
+        let outcome = self.probe.answer_to(id)?;
+        let settled = self.settle(outcome);
+        settled.map_err(|_| anyhow!("nothing is attached"))
     }
 
     /// Records that process `pid` has CUDA loaded.
@@ -308,39 +284,6 @@ impl Tracer {
     pub fn cuda_users(&mut self) -> impl Iterator<Item = u32> + use<'_> {
         self.cuda_users.retain(|_, handle| handle.is_alive());
         self.cuda_users.keys().copied()
-    }
-
-    /// Attaches to a file that process `pid` has mapped, unless that was done.
-    fn attach_found(&mut self, pid: u32, mapped: &Mapped, scanned: &mut Looked) {
-        if let LibraryRole::Cuda(layer) = mapped.role {
-            self.loaded.add(layer);
-        }
-        if !self.files.are_done_with(mapped) {
-            self.attach_mapped(mapped, scanned);
-        }
-        let used = self.files.note_user(mapped, pid);
-        scanned.uses.extend(used);
-    }
-
-    fn attach_mapped(&mut self, mapped: &Mapped, scanned: &mut Looked) {
-        let attached = mapped.open().and_then(|library| {
-            let functions = self.attach(&library)?;
-            self.files.done_with(mapped, &library);
-            Ok(functions)
-        });
-        match attached {
-            Ok(functions) => scanned.functions += functions,
-            // The file system may be served by another user later: tried again.
-            Err(error) if is_foreign(&error) => mounts::say_foreign(&mapped.path),
-            Err(error) => {
-                scanned.incomplete = true;
-                if self.files.failed(mapped) && self.files.may_warn() {
-                    scanned.failures.push(error);
-                } else {
-                    tracing::debug!("{error:#}");
-                }
-            }
-        }
     }
 
     /// The probed files without a known process that has them mapped: id, path and owner.

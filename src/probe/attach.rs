@@ -1,17 +1,17 @@
 //! Attaching BPF programs to functions of a file, given by file offset.
 
-use std::fs::File;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
 use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
+use serde::{Deserialize, Serialize};
 
 use super::kind::AttachKind;
 use gpuprobe_os::proc::Mappings;
 use gpuprobe_stacks::functions::FunctionInFile;
 
 /// A function to probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbePoint {
     /// File offset of its first instruction.
     pub offset: u64,
@@ -31,27 +31,6 @@ impl From<&FunctionInFile> for ProbePoint {
 /// Number of a file's probes, under which they are released together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileProbes(pub u32);
-
-/// Attached probes; dropping it detaches them.
-#[derive(Default)]
-#[must_use = "dropping it detaches the probes"]
-pub struct Attached {
-    pub(super) links: Vec<Link>,
-    /// Descriptors that identify the probed file for kernels without attach cookies.
-    pub(super) files: Vec<File>,
-}
-
-impl Attached {
-    /// Detaches on a thread, as the kernel takes a while for each probe.
-    pub fn remove(self) {
-        if let Err(error) = thread::Builder::new()
-            .name("release".into())
-            .spawn(move || drop(self))
-        {
-            tracing::debug!("no thread to detach on: {error}");
-        }
-    }
-}
 
 /// Attaches `program` to all `points` of the file at `path`, in process `pid` or, for -1, in all.
 pub(super) fn attach(

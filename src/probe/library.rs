@@ -83,11 +83,10 @@ impl CollectorLibrary {
         Ok(file)
     }
 
-    /// A path through the open descriptor, for the probe.
+    /// The open file, for the probe.
     #[must_use]
-    pub fn attach_path(&self) -> String {
-        let number = self.file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        format!("/proc/self/fd/{number}")
+    pub fn file(&self) -> Option<&File> {
+        self.file.as_ref()
     }
 
     /// The path for `CUDA_INJECTION64_PATH`.
@@ -149,7 +148,9 @@ mod tests {
         let moved = library.path().with_extension("moved");
         fs::rename(library.path(), &moved).unwrap();
         std::os::unix::fs::symlink("/proc/self/exe", library.path()).unwrap();
-        assert_eq!(fs::read(library.attach_path()).unwrap(), *COLLECTOR);
+        let probed = std::os::fd::AsRawFd::as_raw_fd(library.file().unwrap());
+        let probed = format!("/proc/self/fd/{probed}");
+        assert_eq!(fs::read(probed).unwrap(), *COLLECTOR);
         fs::remove_file(moved).unwrap();
     }
 

@@ -1,7 +1,5 @@
 //! Loading the BPF programs with the best supported kind of attachment.
 
-mod functions;
-
 use super::configure::{configure, share};
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -9,12 +7,13 @@ use std::mem::MaybeUninit;
 use anyhow::{Context, Result, anyhow, bail};
 use caps::Capability;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapType, OpenObject};
+use libbpf_rs::{MapType, OpenObject};
 use zerocopy::FromZeros;
 
-use super::attach::{self, Attached, FileProbes, ProbePoint};
+use super::attach::{self, FileProbes, ProbePoint};
 use super::kind::{self, AttachKind};
 use super::map_entries::MapEntries;
+use super::prober::{Attached, Prober, Purpose};
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder};
 use super::types;
 use crate::probe::StackMode;
@@ -64,13 +63,11 @@ pub struct Probe {
     pub kind: AttachKind,
     pub(super) stacks: StackMode,
     pub(super) batches: bool,
-    // Before `skeleton`, so that the links are dropped first.
-    pub(super) links: Vec<(Option<FileProbes>, Link)>,
-    /// Dropped after the links, whose probes the kernel side identifies by these.
-    files: Vec<(Option<FileProbes>, File)>,
+    kept: Vec<(Option<FileProbes>, Attached)>,
+    pub(super) prober: Prober,
     /// The kernel can restrict a probe to one process. Otherwise the probes fire in all processes, and
     /// the programs check the process.
-    filters_processes: bool,
+    pub(super) filters_processes: bool,
     pub(super) skeleton: GpuprobeSkel<'static>,
     /// The kinds that failed, with their errors, for `doctor`.
     pub refused: Vec<(AttachKind, String)>,
@@ -144,39 +141,33 @@ impl Probe {
             .load()
             .context("the kernel rejected the BPF programs")?;
         drop(no_types);
+        let (prober, skeleton) = Prober::start(kind, skeleton)?;
         let mut probe = Self {
             kind,
             stacks: settings.stacks,
             batches: settings.batches,
-            links: Vec::new(),
-            files: Vec::new(),
+            kept: Vec::new(),
+            prober,
             filters_processes: false,
             skeleton,
             refused: Vec::new(),
         };
         // Entry 0 is for processes without an entry: no address is code.
         probe.enter_code(0, &RawCode::new_zeroed())?;
-        probe.attach_tasks(settings)?;
+        let with_children = settings.follow_children && has_types;
+        probe.attach_own(Purpose::Tasks { with_children }, None)?;
         probe.self_test()?;
         Ok(probe)
     }
 
-    fn attach_tasks(&mut self, settings: &LoadSettings) -> Result<()> {
-        let progs = &self.skeleton.progs;
-        let mut tracepoints = vec![
-            (&progs.task_exit, "sched_process_exit"),
-            (&progs.task_exec, "sched_process_exec"),
-            (&progs.task_rename, "task_rename"),
-        ];
-        if settings.follow_children && types::kernel_has_types() {
-            tracepoints.push((&progs.task_fork, "sched_process_fork"));
-        }
-        for (program, name) in tracepoints {
-            let link = program
-                .attach_raw_tracepoint(name)
-                .with_context(|| format!("cannot attach to the raw tracepoint {name}"))?;
-            self.links.push((None, link));
-        }
+    /// Attaches for the whole session, to a function of this process if there is a point.
+    fn attach_own(&mut self, purpose: Purpose, point: Option<ProbePoint>) -> Result<()> {
+        let own_pid = i32::try_from(std::process::id())?;
+        let executable = point.map(|_| File::open("/proc/self/exe")).transpose()?;
+        let mut plan = self.plan();
+        let attached = plan.add(purpose, point.into_iter().collect(), &[own_pid]);
+        plan.attach(executable.as_ref())?;
+        self.keep(None, attached);
         Ok(())
     }
 
@@ -185,8 +176,7 @@ impl Probe {
             offset: attach::own_file_offset(kind::self_test_address())?,
             cookie: u64::from(table::SELF_TEST_ROW),
         };
-        let own_pid = i32::try_from(std::process::id())?;
-        let attached = self.attach_calls("/proc/self/exe", &[point], &[own_pid])?;
+        self.attach_own(Purpose::Calls, Some(point))?;
         kind::call_self_test();
         self.check_recorded()?;
         // Linux 6.6 to 6.9 filter by thread id: only the main thread of the process passes.
@@ -195,8 +185,6 @@ impl Probe {
             scope.spawn(kind::call_self_test);
         });
         self.filters_processes = self.check_recorded().is_ok();
-        // Detaching waits for grace periods: kept until the end.
-        self.keep(None, attached);
         Ok(())
     }
 
@@ -212,21 +200,24 @@ impl Probe {
 
     /// Keeps probes until their group is released, or this is dropped.
     pub fn keep(&mut self, group: Option<FileProbes>, attached: Attached) {
-        let links = attached.links.into_iter();
-        self.links.extend(links.map(|link| (group, link)));
-        let files = attached.files.into_iter();
-        self.files.extend(files.map(|file| (group, file)));
+        self.kept.push((group, attached));
     }
 
     /// Detaches the probes of `group` and closes their file.
     pub fn release(&mut self, group: FileProbes) {
-        let links = self.links.extract_if(.., |(of, _)| *of == Some(group));
-        let files = self.files.extract_if(.., |(of, _)| *of == Some(group));
-        Attached {
-            links: links.map(|(_, link)| link).collect(),
-            files: files.map(|(_, file)| file).collect(),
+        self.kept.retain(|(of, _)| *of != Some(group));
+    }
+
+    /// Stops holding processes from now on.
+    pub fn stop_holding(&mut self) {
+        if let Ok(bss) = self.bss() {
+            bss.ending = 1;
         }
-        .remove();
+    }
+
+    /// Detaches all probes, now or, where the kernel takes long, soon. The rings can still be read.
+    pub fn detach(&mut self) {
+        self.prober.detach();
     }
 }
 

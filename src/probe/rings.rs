@@ -175,7 +175,7 @@ impl Rings {
     /// # Errors
     /// Returns an error if the descriptor cannot be registered.
     pub fn watch_memory(&self) -> Result<AsyncFd<OwnedFd>> {
-        watch(&self.memory)
+        watch_ring(&self.memory)
     }
 
     /// Readable when the activity ring is due to be read. Needs a Tokio runtime.
@@ -183,7 +183,7 @@ impl Rings {
     /// # Errors
     /// Returns an error if the descriptor cannot be registered.
     pub fn watch_activity(&self) -> Result<AsyncFd<OwnedFd>> {
-        watch(&self.activity)
+        watch_ring(&self.activity)
     }
 
     /// Readable when there are call stacks; `None` if stacks are off. Needs a Tokio runtime.
@@ -191,7 +191,7 @@ impl Rings {
     /// # Errors
     /// Returns an error if the descriptor cannot be registered.
     pub fn watch_stacks(&self) -> Result<Option<AsyncFd<OwnedFd>>> {
-        self.stacks.as_ref().map(watch).transpose()
+        self.stacks.as_ref().map(watch_ring).transpose()
     }
 
     /// Readable when the batches are due to be read; `None` without collectors. Needs a Tokio runtime.
@@ -199,7 +199,7 @@ impl Rings {
     /// # Errors
     /// Returns an error if the descriptor cannot be registered.
     pub fn watch_batches(&self) -> Result<Option<AsyncFd<OwnedFd>>> {
-        self.batches.as_ref().map(watch).transpose()
+        self.batches.as_ref().map(watch_ring).transpose()
     }
 
     /// Readable when there are notices. Needs a Tokio runtime.
@@ -207,7 +207,7 @@ impl Rings {
     /// # Errors
     /// Returns an error if the descriptor cannot be registered.
     pub fn watch_control(&self) -> Result<AsyncFd<OwnedFd>> {
-        watch(&self.control)
+        watch_ring(&self.control)
     }
 }
 
@@ -224,9 +224,13 @@ fn take_from_ring(backlog: &mut StackBacklog, ring: &mut Ring) -> Result<bool> {
     Ok(true)
 }
 
+fn watch_ring(ring: &Ring) -> Result<AsyncFd<OwnedFd>> {
+    watch(ring.fd().try_clone()?)
+}
+
+/// Makes a descriptor one that the event loop waits for.
 #[allow(unsafe_code)]
-fn watch(ring: &Ring) -> Result<AsyncFd<OwnedFd>> {
-    let fd = ring.fd().try_clone()?;
+pub(super) fn watch(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>> {
     // SAFETY: the descriptor is open, and only the `AsyncFd` owns it.
     let watched = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
     Ok(watched?)

@@ -47,6 +47,7 @@ impl Run<'_> {
         let written = self.write_profiles();
         let fails = self.fails();
         let judged = self.judge();
+        let failed = self.failed.take();
         let status = self.finish(child, status).await?;
         let status = match status.map(command::exit_code) {
             None | Some(0) if nothing => empty_run::NOTHING,
@@ -54,6 +55,9 @@ impl Run<'_> {
             status => status.unwrap_or(0),
         };
         judged?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
         written.map(|()| ExitCode::from(status))
     }
 
@@ -71,11 +75,7 @@ impl Run<'_> {
         self.resume_held();
         self.wait_for_frames(FIND_FOR)?;
         self.sink.tap.finish();
-        if status.is_none() && child.is_some() {
-            self.tracer.probe.detach();
-        } else {
-            self.tracer.probe.detach_at_exit();
-        }
+        self.tracer.probe.detach();
         // A stop signal in flight has arrived now.
         self.resume_held();
         drop(self.guard.take());

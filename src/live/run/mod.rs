@@ -3,6 +3,7 @@
 #[cfg_attr(not(feature = "serve"), path = "no_documents.rs")]
 mod documents;
 mod end;
+mod following;
 mod messages;
 mod reading;
 mod reports;
@@ -15,14 +16,14 @@ use std::future;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use tokio::process::Child;
 use tokio::task::yield_now;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::announce::Announced;
 use super::collector::Collector;
-use super::discovery::{Follower, With, resume};
+use super::discovery::{Follower, resume};
 use super::guard::Guard;
 use super::incidents;
 use super::memory::MemoryLimit;
@@ -44,7 +45,7 @@ use gpuprobe_model::link::PcieLink;
 use gpuprobe_model::{Lost, Untraced};
 use gpuprobe_os::mounts;
 use gpuprobe_os::privileges;
-use gpuprobe_os::privileges::{BPF, LOOK, PERF_EVENTS, SIGNAL};
+use gpuprobe_os::privileges::{BPF, LOOK, SIGNAL};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
@@ -52,11 +53,7 @@ use gpuprobe_report::gate::Gate;
 use gpuprobe_report::profile;
 #[cfg(feature = "serve")]
 pub(crate) use reports::host_name;
-use ring_events::Watched;
-
-/// Maximum time of process scans between two reads of the rings: a program with 100,000 calls per second
-/// fills a tenth of the memory ring in ten times that.
-const SCAN_FOR: Duration = Duration::from_millis(20);
+use ring_events::{Followed, Watched};
 
 /// How long names are waited for after SIGTERM: within two seconds everything has to end, and the report in the
 /// making may have waited for its names, for [`reports::FIND_FOR_ONE`], before the signal is handled.
@@ -137,6 +134,8 @@ pub(super) struct Run<'a> {
     lost_said: Lost,
     /// The last explanation found a leak.
     leaks: bool,
+    /// Why nothing is traced any more.
+    failed: Option<Error>,
     /// The time limit ended the last read before the rings were empty.
     is_behind: bool,
     /// Exits of processes were lost since the last search for ended processes, at `searched`.
@@ -178,7 +177,8 @@ impl Run<'_> {
         child: &mut Option<Child>,
     ) -> Result<(OutputReader, Option<ExitStatus>)> {
         let (mut reader, mut status) = (OutputReader::Reading, None);
-        let (control, watched) = (self.rings.watch_control()?, Watched::of(&self.rings)?);
+        let followed = Followed::of(&self.rings, &self.tracer.probe)?;
+        let watched = Watched::of(&self.rings)?;
         let mut poll = ticks(Duration::ZERO, POLL_EVERY, MissedTickBehavior::Delay);
         let every = self.config.interval;
         let mut report = ticks(every, every, MissedTickBehavior::Skip);
@@ -215,8 +215,8 @@ impl Run<'_> {
                     self.follower.requeue();
                 }
                 Some(request) = request(&mut self.serving) => self.serve(request)?,
-                guard = control.readable() => {
-                    guard?.clear_ready();
+                arrived = followed.arrived() => {
+                    arrived?;
                     reader = self.follow_notices()?;
                 }
                 arrived = watched.arrived() => {
@@ -226,12 +226,19 @@ impl Run<'_> {
                 () = yield_now(), if self.is_behind => reader = self.read()?,
                 () = yield_now(), if self.follower.is_busy() => reader = self.follow_notices()?,
             }
-            if reader == OutputReader::Gone {
-                say("output closed; stopping");
+            if self.is_over(reader) {
                 break;
             }
         }
         Ok((reader, status))
+    }
+
+    /// Whether the output is closed, or nothing is traced any more.
+    fn is_over(&self, reader: OutputReader) -> bool {
+        if reader == OutputReader::Gone {
+            say("output closed; stopping");
+        }
+        reader == OutputReader::Gone || self.failed.is_some()
     }
 
     /// Reads the rings on a timer, and does the periodic work.
@@ -302,38 +309,10 @@ impl Run<'_> {
 
     /// Drops the capabilities needed only at the start.
     fn drop_capabilities(&self) {
-        let perf = self.tracer.probe.kind.is_one_by_one();
         let command = matches!(self.config.target, Target::Command(_));
         let mut kept = vec![BPF, LOOK];
-        kept.extend(perf.then_some(PERF_EVENTS));
         kept.extend(command.then_some(SIGNAL));
         privileges::keep_only_here(&kept);
-    }
-
-    /// Scans the processes of new notices and resumes held ones, for at most [`SCAN_FOR`]; if scans are
-    /// left, reads the rings first.
-    fn follow_notices(&mut self) -> Result<OutputReader> {
-        let until = (Instant::now() + SCAN_FOR).into_std();
-        let with = With {
-            rings: &mut self.rings,
-            tracer: &mut self.tracer,
-            stacks: self.sink.stacks.as_mut(),
-        };
-        if self.follower.follow(with, until)? {
-            Ok(OutputReader::Reading)
-        } else {
-            self.read()
-        }
-    }
-
-    /// Scans until no scan is left.
-    fn follow_all(&mut self, at_most: Duration) -> Result<()> {
-        let end = Instant::now() + at_most;
-        self.follow_notices()?;
-        while self.follower.is_busy() && Instant::now() < end {
-            self.follow_notices()?;
-        }
-        Ok(())
     }
 
     /// Stops holding processes and resumes those that are held.

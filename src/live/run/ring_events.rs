@@ -1,6 +1,6 @@
 //! Readiness of the rings.
 
-use crate::probe::Rings;
+use crate::probe::{Probe, Rings};
 use anyhow::Result;
 use std::future;
 use std::os::fd::OwnedFd;
@@ -32,6 +32,31 @@ impl Watched {
             guard = self.activity.readable() => guard,
             guard = readable(self.batches.as_ref()) => guard,
             guard = readable(self.stacks.as_ref()) => guard,
+        }?;
+        guard.clear_ready();
+        Ok(())
+    }
+}
+
+/// Readiness of what scans follow from: notices, and answers of the prober.
+pub(super) struct Followed {
+    notices: AsyncFd<OwnedFd>,
+    answers: AsyncFd<OwnedFd>,
+}
+
+impl Followed {
+    pub(super) fn of(rings: &Rings, probe: &Probe) -> Result<Self> {
+        Ok(Self {
+            notices: rings.watch_control()?,
+            answers: probe.watch_answers()?,
+        })
+    }
+
+    /// Completes when there is a notice or an answer.
+    pub(super) async fn arrived(&self) -> std::io::Result<()> {
+        let mut guard = tokio::select! {
+            guard = self.notices.readable() => guard,
+            guard = self.answers.readable() => guard,
         }?;
         guard.clear_ready();
         Ok(())

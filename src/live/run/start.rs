@@ -46,8 +46,7 @@ impl<'a> Run<'a> {
         let processes = processes(&config.target)?;
         let serving = config.serve.as_ref().map(Serving::start).transpose()?;
         // The reader processes start while the BPF programs are loaded.
-        let reader = FileReader::new(ReaderKind::Functions, ReaderHost::Process);
-        let memory = ProcessReader::new(ReaderHost::Process);
+        let (reader, memory) = readers();
         let clock = WallClock::now();
         let sample_every = config.record.as_ref().and_then(|it| it.sample_every);
         let samples = sample_every.map(Samples::start).transpose()?;
@@ -56,8 +55,8 @@ impl<'a> Run<'a> {
             .inspect_err(|_| sink.tap.discard())?;
         // Before the capabilities are dropped, which hooks need.
         let start = |command| Hooks::start(command, config.as_root);
-        let hooks = config.on_oom.clone().map(start);
-        let hooks = hooks.transpose().inspect_err(|_| sink.tap.discard())?;
+        let hooks = config.on_oom.clone().map(start).transpose();
+        let hooks = hooks.inspect_err(|_| sink.tap.discard())?;
         Ok(Self {
             config,
             output,
@@ -87,6 +86,7 @@ impl<'a> Run<'a> {
             memory: MemoryLimit::of(config.memory_limit_mib),
             lost_said: Lost::default(),
             leaks: false,
+            failed: None,
             is_behind: false,
             lacks_ends: false,
             searched: Instant::now(),
@@ -129,6 +129,11 @@ impl AttachedTracer {
             rings,
         })
     }
+}
+
+fn readers() -> (FileReader, ProcessReader) {
+    let reader = FileReader::new(ReaderKind::Functions, ReaderHost::Process);
+    (reader, ProcessReader::new(ReaderHost::Process))
 }
 
 /// The processes that are targets by id, without duplicates.

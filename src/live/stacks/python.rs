@@ -1,13 +1,36 @@
 //! Python interpreters.
 
 use super::{Destructor, StackState};
-use crate::probe::Probe;
+use crate::probe::{AttachOutcome, Probe, ProbePoint, Purpose};
 use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::clock;
 use gpuprobe_stacks::python::line_store::PythonLine;
 use gpuprobe_stacks::python::process::Running;
 use gpuprobe_stacks::symbols::SymbolRequest;
 use std::collections::HashSet;
+use std::fs::File;
+
+impl Destructor {
+    /// Requests a probe on the function at `offset` of the interpreter's file.
+    fn request(probe: &Probe, file: Option<&File>, offset: u64) -> Self {
+        let mut plan = probe.plan();
+        let point = ProbePoint { offset, cookie: 0 };
+        let attached = plan.add(Purpose::CodeGone, vec![point], &[]);
+        let request = file.and_then(|file| plan.send(file).ok());
+        Self {
+            attached: request.map(|_| attached),
+            request,
+            users: HashSet::new(),
+        }
+    }
+
+    fn generation(&self) -> u64 {
+        match (&self.attached, self.request) {
+            (Some(_), None) => clock::monotonic_ns() | 1,
+            _ => 0,
+        }
+    }
+}
 
 impl StackState {
     /// Whether the kernel side has this layout for the interpreter of `pid`, with a running generation.
@@ -35,28 +58,45 @@ impl StackState {
     }
 
     /// The generation of this interpreter's code objects, which their destructor increases; 0 if it is
-    /// not probed.
+    /// not probed, or not yet.
     pub(super) fn generation_of(&mut self, pid: u32, running: &Running, probe: &Probe) -> u64 {
         let Some((module, offset)) = running.destructor() else {
             return 0;
         };
-        let attach = || {
-            let path = module.open_path()?;
-            let attached = probe.attach_code_gone(path.to_str()?, offset);
-            attached
-                .inspect_err(|error| tracing::debug!("code objects are checked singly: {error:#}"))
-                .ok()
-        };
         let destructor = self
             .destructors
             .entry(module.id)
-            .or_insert_with(|| Destructor {
-                attached: attach(),
-                users: HashSet::new(),
-            });
+            .or_insert_with(|| Destructor::request(probe, module.file(), offset));
         destructor.users.insert(pid);
-        let attached = destructor.attached.as_ref();
-        attached.map_or(0, |_| clock::monotonic_ns() | 1)
+        destructor.generation()
+    }
+
+    /// Takes the answer to a request to attach to a destructor.
+    pub(crate) fn answered(&mut self, outcome: AttachOutcome, probe: &Probe) {
+        let mut destructors = self.destructors.values_mut();
+        let Some(destructor) = destructors.find(|it| it.request == Some(outcome.id)) else {
+            return;
+        };
+        destructor.request = None;
+        if let Err(error) = outcome.result {
+            tracing::debug!("code objects are checked singly: {error:#}");
+            destructor.attached = None;
+            return;
+        }
+        let generation = destructor.generation();
+        for pid in destructor.users.clone() {
+            let Some((known, _)) = self.entered.get(&pid) else {
+                continue;
+            };
+            let python = RawPython {
+                generation,
+                ..*known
+            };
+            match probe.enter_python(pid, &python) {
+                Ok(()) => self.note_entered(pid, python),
+                Err(error) => tracing::debug!("{error:#}"),
+            }
+        }
     }
 
     /// Detaches from the interpreters that no process runs any more, after the end of Python in `pid`: a
@@ -64,11 +104,7 @@ impl StackState {
     pub(super) fn release_destructors(&mut self, pid: u32) {
         self.destructors.retain(|_, destructor| {
             let was_used = destructor.users.remove(&pid);
-            let is_over = was_used && destructor.users.is_empty();
-            if let (true, Some(attached)) = (is_over, destructor.attached.take()) {
-                attached.remove();
-            }
-            !is_over
+            !(was_used && destructor.users.is_empty())
         });
     }
 

@@ -6,7 +6,7 @@ use std::fs;
 use caps::Capability;
 use tempfile::TempDir;
 
-use crate::harness::child::{children_of, readers_of};
+use crate::harness::child::{children_of, prober_of, readers_of};
 use crate::harness::{Backend, Gpuprobe, OwnCopy, Setup, Workload, wait_for};
 
 #[derive(Debug)]
@@ -72,8 +72,8 @@ const WAYS: [(&str, &[Capability]); 3] = [
     ("perf", &[Capability::CAP_SYS_ADMIN]),
 ];
 
-/// Asserts that gpuprobe has the expected threads with the capabilities in docs/privileges.md; the
-/// main thread, which attaches, additionally has `more`.
+/// Asserts that gpuprobe has the expected threads with the capabilities in docs/privileges.md; of `more`, the main
+/// thread has that for signals, and the prober, which attaches, the rest.
 fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
     let found = settled(gpuprobe.child.pid());
     let names: BTreeSet<_> = found.iter().map(|thread| &*thread.name).collect();
@@ -82,11 +82,16 @@ fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
     assert_eq!(found.len(), expected.len(), "{how}: {found:?}");
     for thread in &found {
         let allowed = match &*thread.name {
-            "gpuprobe" => mask(BPF) | mask(LOOK) | more,
+            "gpuprobe" => mask(BPF) | mask(LOOK) | more & mask(SIGNAL),
             // To start another opener.
             "symbols" | "source lines" => mask(LOOK) | mask(AS_OTHERS),
             _ => 0,
         };
+        assert_eq!(thread.permitted & !allowed, 0, "{how}: {thread:x?}");
+    }
+    let prober = prober_of(gpuprobe.child.pid()).expect("it has a prober");
+    for thread in settled(prober) {
+        let allowed = mask(BPF) | mask(LOOK) | more & !mask(SIGNAL);
         assert_eq!(thread.permitted & !allowed, 0, "{how}: {thread:x?}");
     }
     // Readers of files have no capabilities, that of processes those for inspection; the opener has those for

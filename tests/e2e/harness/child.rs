@@ -64,12 +64,21 @@ pub(crate) fn state_of(pid: u32) -> Option<char> {
     process.stat().ok().map(|stat| stat.state)
 }
 
-/// The live children of a process, except gpuprobe's file readers.
+/// The live children of a process, except gpuprobe's file readers and its prober.
 pub(crate) fn children_of(pid: u32) -> Vec<u32> {
-    let readers = readers_of(pid);
+    let (readers, prober) = (readers_of(pid), prober_of(pid));
     let mut children = all_children_of(pid);
-    children.retain(|child| !readers.contains(child));
+    children.retain(|child| !readers.contains(child) && prober != Some(*child));
     children
+}
+
+/// The process in which a gpuprobe has its probes.
+pub(crate) fn prober_of(pid: u32) -> Option<u32> {
+    let mut children = all_children_of(pid).into_iter();
+    children.find(|child| {
+        let name = std::fs::read_to_string(format!("/proc/{child}/comm"));
+        name.is_ok_and(|name| name.trim_end() == "gpuprobe-prober")
+    })
 }
 
 /// The file reader processes of a gpuprobe.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{ProgramType, libbpf_sys};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 
-use super::child::state_of;
+use super::child::{prober_of, raw, state_of};
 use super::{Gpuprobe, wait_for, wait_within};
 
 /// Ids of links, programs and maps. The kernel assigns increasing ids: none is reused soon.
@@ -34,8 +34,17 @@ fn ids(next: unsafe extern "C" fn(u32, *mut u32) -> i32) -> BTreeSet<u32> {
 }
 
 impl Objects {
-    /// The objects that a process has file descriptors of.
+    /// The objects that a gpuprobe and its prober have file descriptors of.
     pub(crate) fn of(pid: u32) -> Self {
+        let mut all = Self::of_process(pid);
+        let of_prober = prober_of(pid).map(Self::of_process).unwrap_or_default();
+        all.links.extend(of_prober.links);
+        all.programs.extend(of_prober.programs);
+        all.maps.extend(of_prober.maps);
+        all
+    }
+
+    fn of_process(pid: u32) -> Self {
         let mut objects = Self::default();
         let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
             return objects;
@@ -59,14 +68,17 @@ impl Objects {
         objects
     }
 
-    /// Stops the process, so that its set of objects is final, and returns them.
+    /// Stops gpuprobe and its prober, so that their set of objects is final, and returns them.
     pub(crate) fn of_stopped(gpuprobe: &Gpuprobe) -> Self {
         let pid = gpuprobe.child.pid();
         gpuprobe.child.signal(Signal::SIGSTOP);
-        wait_for("gpuprobe to stop", || {
-            let state = state_of(pid);
-            matches!(state, Some('T' | 'Z') | None).then_some(())
-        });
+        let has_stopped = |pid| matches!(state_of(pid), Some('T' | 'Z') | None).then_some(());
+        wait_for("gpuprobe to stop", || has_stopped(pid));
+        if let Some(prober) = prober_of(pid) {
+            // It may have ended meanwhile.
+            let _ = kill(raw(prober), Signal::SIGSTOP);
+            wait_for("the prober to stop", || has_stopped(prober));
+        }
         Self::of(pid)
     }
 

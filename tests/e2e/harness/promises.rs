@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use procfs::process::Process;
 
-use super::child::{raw, readers_of};
+use super::child::{prober_of, raw, readers_of};
 use super::{Gpuprobe, Report, wait_for};
 
 /// How late a report is at most.
@@ -22,9 +22,12 @@ const END: Duration = Duration::from_secs(2);
 pub(crate) const MEMORY_BYTES: u64 = 256_000_000;
 pub(crate) const ALLOCATION_BYTES: u64 = 64;
 
-/// The gpuprobe with this PID, and its readers.
+/// The gpuprobe with this PID, its readers and its prober.
 fn with_readers(pid: u32) -> impl Iterator<Item = u32> {
-    readers_of(pid).into_iter().chain([pid])
+    readers_of(pid)
+        .into_iter()
+        .chain(prober_of(pid))
+        .chain([pid])
 }
 
 /// Resident memory of gpuprobe and its readers, without pages of files: these are in the page cache for whoever
@@ -50,25 +53,9 @@ fn is_in_chain(gpuprobe: u32, pid: u32) -> bool {
     pid == gpuprobe || AWAITED.iter().any(|awaited| awaited.as_bytes() == kind)
 }
 
-/// The threads of gpuprobe that attach and detach probes for its main thread, which waits for them, and that one.
-/// Threads with a name of their own are waited for by nobody.
-fn threads_of(gpuprobe: u32) -> Vec<PathBuf> {
-    let threads = fs::read_dir(format!("/proc/{gpuprobe}/task"));
-    let threads = threads.into_iter().flatten().flatten();
-    let mut threads: Vec<_> = threads.map(|entry| entry.path()).collect();
-    threads.retain(|thread| read(thread, "comm").trim_end() == "gpuprobe");
-    threads
-}
-
 /// A file about a thread; empty if it has ended.
 fn read(thread: &Path, what: &str) -> String {
     fs::read_to_string(thread.join(what)).unwrap_or_default()
-}
-
-/// Whether a thread waits for a grace period of the kernel, as whoever attaches or detaches a probe does: it is over
-/// when each processor has been through the scheduler, and threads of the kernel had one.
-fn is_in_grace_period(thread: &Path) -> bool {
-    read(thread, "wchan").contains("rcu")
 }
 
 /// Time that a thread has waited for a processor.
@@ -80,13 +67,12 @@ fn starved(thread: &Path) -> Duration {
 
 /// A delay of gpuprobe, without the time that it waits for a processor: that is the scheduler's doing, and tests run
 /// beside other programs. Its main thread and a reader that it asks wait one after the other, so their times are
-/// added; of the threads that attach and detach for it, it waits for the last. Grace periods are waits for
-/// processors, too.
+/// added. It waits for nobody who attaches or detaches.
 pub(crate) struct Delay {
     pid: u32,
     since: Instant,
-    /// When it was last looked at, and whether it was in a grace period.
-    last_look: (Instant, bool),
+    /// When it was last looked at.
+    last_look: Instant,
     /// How long each thread had waited for a processor by then.
     starved: HashMap<PathBuf, Duration>,
     /// Time until then that was not gpuprobe's.
@@ -99,7 +85,7 @@ impl Delay {
         let mut delay = Self {
             pid: gpuprobe,
             since: now,
-            last_look: (now, false),
+            last_look: now,
             starved: HashMap::new(),
             waited: Duration::ZERO,
         };
@@ -110,29 +96,17 @@ impl Delay {
 
     /// To be called again and again: it sees what lasts, and no longer what has ended.
     pub(crate) fn so_far(&mut self) -> Duration {
-        let threads = threads_of(self.pid);
-        let now = (
-            Instant::now(),
-            threads.iter().any(|thread| is_in_grace_period(thread)),
-        );
-        let (before, was_in_grace) = mem::replace(&mut self.last_look, now);
-        let chain: Vec<_> = with_readers(self.pid)
-            .filter(|&pid| is_in_chain(self.pid, pid))
-            .map(|pid| PathBuf::from(format!("/proc/{pid}/task/{pid}")))
-            .collect();
-        let mut more = |thread: &PathBuf| {
-            let to = starved(thread);
-            let from = self.starved.insert(thread.clone(), to).unwrap_or_default();
-            to.saturating_sub(from)
-        };
-        let in_chain: Duration = chain.iter().map(&mut more).sum();
-        let others = threads.iter().filter(|thread| !chain.contains(thread));
-        let in_others = others.map(&mut more).max().unwrap_or_default();
-        let since = now.0 - before;
-        self.waited += match was_in_grace && now.1 {
-            true => since,
-            false => since.min(in_chain + in_others),
-        };
+        let now = Instant::now();
+        let since = now - mem::replace(&mut self.last_look, now);
+        let chain = with_readers(self.pid).filter(|&pid| is_in_chain(self.pid, pid));
+        let mut waited = Duration::ZERO;
+        for pid in chain {
+            let thread = PathBuf::from(format!("/proc/{pid}/task/{pid}"));
+            let to = starved(&thread);
+            let from = self.starved.insert(thread, to).unwrap_or_default();
+            waited += to.saturating_sub(from);
+        }
+        self.waited += since.min(waited);
         self.since.elapsed().saturating_sub(self.waited)
     }
 }
