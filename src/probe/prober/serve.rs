@@ -1,4 +1,5 @@
-//! The prober's side: attaching, keeping and detaching.
+//! The prober's side: attaching, keeping and detaching. Nothing here writes messages: another thread of the parent may
+//! have had a lock of these at the fork.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -11,7 +12,6 @@ use libbpf_rs::{Link, ProgramMut};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, rlim_t};
 use nix::unistd::{Pid, getppid};
-use tracing::subscriber::{NoSubscriber, with_default};
 
 use super::protocol::{Part, ProbeSet, ProberAnswer, ProberRequest, Purpose};
 use crate::probe::attach::{self, AT_A_TIME};
@@ -43,11 +43,9 @@ pub(in crate::probe) struct Keeper {
 
 /// Serves the parent until it ends or wants no probes any more.
 pub(super) fn run(keeper: &mut Keeper, channel: &Channel, parent: Pid) -> ! {
-    // Another thread of the parent may have been writing a message at the fork.
-    let ended = with_default(NoSubscriber::new(), || {
-        prepare(keeper.kind, channel)?;
+    let ended = prepare(keeper.kind, channel).and_then(|()| {
         while keeper.serve(channel)? {}
-        anyhow::Ok(())
+        Ok(())
     });
     if ended.is_err() {
         // Whoever ends last waits for the kernel to detach: the parent must have ended before.
