@@ -148,7 +148,7 @@ mod tests {
         let moved = library.path().with_extension("moved");
         fs::rename(library.path(), &moved).unwrap();
         std::os::unix::fs::symlink("/proc/self/exe", library.path()).unwrap();
-        let probed = std::os::fd::AsRawFd::as_raw_fd(library.file().unwrap());
+        let probed = library.file().unwrap().as_raw_fd();
         let probed = format!("/proc/self/fd/{probed}");
         assert_eq!(fs::read(probed).unwrap(), *COLLECTOR);
         fs::remove_file(moved).unwrap();
