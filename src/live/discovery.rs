@@ -65,8 +65,8 @@ impl Follower {
 
     /// Whether a scan can go on.
     pub(super) fn is_busy(&self) -> bool {
-        let can_go_on = |begun: &Begun| begun.notice.held && !begun.scan.is_waiting();
-        self.queue.has_held() || self.begun.iter().any(can_go_on) || !self.wanting().is_empty()
+        let has_held = self.queue.has_held() || self.begun.iter().any(Begun::holds_up);
+        has_held || !self.wanting().is_empty()
     }
 
     /// Whether a scan waits for the answer to a request to attach.
@@ -118,8 +118,7 @@ impl Follower {
                 return Some(begun);
             }
         }
-        let can_go_on = |begun: &Begun| begun.notice.held && !begun.scan.is_waiting();
-        if let Some(held) = self.begun.iter().position(can_go_on) {
+        if let Some(held) = self.begun.iter().position(Begun::holds_up) {
             return self.begun.remove(held);
         }
         while let Some(uid) = self.next_user() {
@@ -200,6 +199,11 @@ impl Begun {
             functions: 0,
             took: start.elapsed(),
         })
+    }
+
+    /// Whether a stopped process waits for this scan, which can go on.
+    fn holds_up(&self) -> bool {
+        self.notice.held && !self.scan.is_waiting()
     }
 
     /// Continues until `until`.

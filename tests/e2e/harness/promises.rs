@@ -53,14 +53,10 @@ fn is_in_chain(gpuprobe: u32, pid: u32) -> bool {
     pid == gpuprobe || AWAITED.iter().any(|awaited| awaited.as_bytes() == kind)
 }
 
-/// A file about a thread; empty if it has ended.
-fn read(thread: &Path, what: &str) -> String {
-    fs::read_to_string(thread.join(what)).unwrap_or_default()
-}
-
-/// Time that a thread has waited for a processor.
-fn starved(thread: &Path) -> Duration {
-    let waited = read(thread, "schedstat");
+/// Time that the main thread of a process has waited for a processor.
+fn starved(pid: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat"));
+    let waited = text.unwrap_or_default();
     let waited = waited.split(' ').nth(1).map(str::parse);
     waited.map_or(Duration::ZERO, |ns| Duration::from_nanos(ns.unwrap()))
 }
@@ -73,8 +69,8 @@ pub(crate) struct Delay {
     since: Instant,
     /// When it was last looked at.
     last_look: Instant,
-    /// How long each thread had waited for a processor by then.
-    starved: HashMap<PathBuf, Duration>,
+    /// How long each of these processes had waited for a processor by then.
+    starved: HashMap<u32, Duration>,
     /// Time until then that was not gpuprobe's.
     waited: Duration,
 }
@@ -101,9 +97,8 @@ impl Delay {
         let chain = with_readers(self.pid).filter(|&pid| is_in_chain(self.pid, pid));
         let mut waited = Duration::ZERO;
         for pid in chain {
-            let thread = PathBuf::from(format!("/proc/{pid}/task/{pid}"));
-            let to = starved(&thread);
-            let from = self.starved.insert(thread, to).unwrap_or_default();
+            let to = starved(pid);
+            let from = self.starved.insert(pid, to).unwrap_or_default();
             waited += to.saturating_sub(from);
         }
         self.waited += since.min(waited);
