@@ -81,7 +81,6 @@ impl Floor {
                     ..Default::default()
                 };
                 let pid = i32::try_from(pid)?;
-                let path = library.attach_path();
                 links.push(program.attach_uprobe_multi_with_opts(pid, path, "", opts)?);
             }
         }
