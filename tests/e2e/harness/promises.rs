@@ -61,9 +61,21 @@ fn starved(pid: u32) -> Duration {
     waited.map_or(Duration::ZERO, |ns| Duration::from_nanos(ns.unwrap()))
 }
 
-/// A delay of gpuprobe, without the time that it waits for a processor: that is the scheduler's doing, and tests run
-/// beside other programs. Its main thread and a reader that it asks wait one after the other, so their times are
-/// added. It waits for nobody who attaches or detaches.
+/// Whether a process that ends waits for the kernel's list of those who map one of its files. Kernels that look for
+/// idle memory (`kdamond`) walk these lists, which are long beside many processes, and keep a list to themselves
+/// while they wait for a processor: 3 s were seen. Any other program that ends then waits as long.
+fn waits_for_mappings(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+    let mut threads = threads.flatten().flatten();
+    threads.any(|thread| {
+        let place = fs::read_to_string(thread.path().join("wchan"));
+        place.is_ok_and(|place| place.starts_with("unlink_file_vma"))
+    })
+}
+
+/// A delay of gpuprobe, without the time that it waits for a processor, or at its end for [`waits_for_mappings`]: that
+/// is the kernel's doing, and tests run beside other programs. Its main thread and a reader that it asks wait one
+/// after the other, so their times are added. It waits for nobody who attaches or detaches.
 pub(crate) struct Delay {
     pid: u32,
     since: Instant,
@@ -100,6 +112,9 @@ impl Delay {
             let to = starved(pid);
             let from = self.starved.insert(pid, to).unwrap_or_default();
             waited += to.saturating_sub(from);
+        }
+        if waits_for_mappings(self.pid) {
+            waited = since;
         }
         self.waited += since.min(waited);
         self.since.elapsed().saturating_sub(self.waited)
