@@ -8,7 +8,7 @@ use crate::harness::breakpoints::has_breakpoints;
 use crate::harness::child::{raw, state_of};
 use crate::harness::gpuprobe::NOTHING;
 use crate::harness::report::Totals;
-use crate::harness::{Backend, Gpuprobe, Setup, Workload, standin, wait_for};
+use crate::harness::{Backend, Gpuprobe, Setup, Workload, alone, standin, wait_for};
 
 const WAITING: &str = "gpuprobe: it has no CUDA library loaded; waiting for it to load one";
 
@@ -109,6 +109,7 @@ fn root_a_thread_id_stands_for_its_process() {
 
 #[test]
 fn root_bystanders_of_a_few_traced_processes_are_not_probed() {
+    let _alone = alone();
     let mut workloads = [(); 3].map(|()| Workload::start(Backend::Shared));
     for workload in &mut workloads {
         workload.say("freenull");

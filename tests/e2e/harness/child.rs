@@ -75,10 +75,21 @@ pub(crate) fn children_of(pid: u32) -> Vec<u32> {
 /// The process in which a gpuprobe has its probes.
 pub(crate) fn prober_of(pid: u32) -> Option<u32> {
     let mut children = all_children_of(pid).into_iter();
-    children.find(|child| {
-        let name = std::fs::read_to_string(format!("/proc/{child}/comm"));
-        name.is_ok_and(|name| name.trim_end() == "gpuprobe-prober")
-    })
+    children.find(|child| is_called(*child, "gpuprobe-prober"))
+}
+
+/// Whether the kernel still removes probes of a gpuprobe that has ended.
+pub(crate) fn has_probers_of_ended() -> bool {
+    let all = procfs::process::all_processes().unwrap().flatten();
+    let mut probers = all
+        .filter_map(|process| process.stat().ok())
+        .filter(|stat| stat.comm == "gpuprobe-prober" && stat.state != 'Z');
+    probers.any(|stat| !is_called(u32::try_from(stat.ppid).unwrap(), "gpuprobe"))
+}
+
+fn is_called(pid: u32, name: &str) -> bool {
+    let its = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    its.is_ok_and(|its| its.trim_end() == name)
 }
 
 /// The file reader processes of a gpuprobe.
