@@ -211,6 +211,9 @@ impl Tracer {
         self.leave_out_unsafe(&mut functions, &path);
         let count = functions.len();
         let op = |f: &FoundFunction| FUNCTIONS[usize::from(f.row)].op;
+        // In the order in which they are attached while the program runs: the device of an allocation that is seen is
+        // that of all earlier calls, or unknown.
+        functions.sort_by_key(|f| !op(f).is_context_call());
         let told = |op: Op| self.modes.memleak && op.is_ledger_event();
         let only_counted = |op: Op| op.is_launch() && !self.single_launches && !told(op);
         let (entries, calls): (Vec<_>, Vec<_>) = functions
