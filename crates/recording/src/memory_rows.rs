@@ -1,5 +1,6 @@
 //! Memory events of a file in the order of their times, each with its API call.
 
+mod ahead;
 mod calls;
 mod order;
 mod row;
@@ -58,9 +59,11 @@ impl Order {
 
 /// A memory event or process exit.
 #[derive(Debug)]
-pub enum MemoryItem<'a> {
+pub enum MemoryItem {
     /// An allocation or free, with its API call.
-    Row(&'a MemoryRow, OriginatingCall),
+    Row(MemoryRow, OriginatingCall),
+    /// An invalid row.
+    Malformed,
     /// Exit of a process: global id, session time.
     End(i64, i64),
     /// All items are passed again, because the rows were not sorted.
@@ -73,20 +76,11 @@ pub trait Taker {
     ///
     /// # Errors
     /// Returns an error to stop reading.
-    fn take(&mut self, item: MemoryItem<'_>) -> Result<ControlFlow<()>>;
+    fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>>;
 
     /// Whether [`MemoryItem::Again`] is supported after the first item. If not, the order of the rows is
     /// checked first, which takes time.
     fn can_start_again(&self) -> bool;
-}
-
-/// Summary of all rows.
-#[derive(Clone, Debug, Default)]
-pub struct Summary {
-    /// Number of invalid rows.
-    pub malformed: u64,
-    /// Number of calls per function.
-    pub calls: Counts,
 }
 
 /// Filter of the calls that are counted.
@@ -100,12 +94,18 @@ pub struct CallFilter {
     pub to_ns: Option<i64>,
 }
 
-/// Passes all memory events of `database`, of all processes, to `taker`.
+/// Passes all memory events of `database`, of all processes, to `taker`. They are read by another thread.
+/// Returns the numbers of calls.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, is an nsys export without memory events, or if
 /// `taker` fails.
-pub fn each(database: &Database, counted: CallFilter, taker: &mut dyn Taker) -> Result<Summary> {
+pub fn each(database: &Database, counted: CallFilter, taker: &mut dyn Taker) -> Result<Counts> {
+    ahead::each(database, counted, taker)
+}
+
+/// Passes all memory events to `taker`, in the best order that is possible.
+fn in_order(database: &Database, counted: CallFilter, taker: &mut dyn Taker) -> Result<Counts> {
     let mut order = if has_ledger(database)? {
         Order::AsRecorded
     } else if taker.can_start_again() {
@@ -158,13 +158,13 @@ fn each_in(
     counted: CallFilter,
     taker: &mut dyn Taker,
     order: Order,
-) -> Result<Summary> {
+) -> Result<Counts> {
     let mut ends = ProcessEnds::read(database)?;
     let columns = (&row::NUMBERS[..], &[row::NAME][..]);
     let Some(mut memory) = database.select_numbers(MEMORY, columns, order.clause())? else {
         if database.is_ours() {
             ends.give_rest(taker)?;
-            return Ok(Summary::default());
+            return Ok(Counts::default());
         }
         bail!(
             "{} has no memory events: profile again with `nsys profile --cuda-memory-usage=true`",
@@ -186,21 +186,17 @@ fn each_in(
         pass: &pass,
         waiting: order.reorder(),
         order,
-        malformed: 0,
     };
-    while let Some(event) = events.next()? {
+    while let Some(event) = events.next(taker)? {
         calls.begin(event.start_ns);
         ends.give_before(&event, order, taker)?;
         let origin = calls.origin(&event)?;
-        if taker.take(MemoryItem::Row(&event, origin))?.is_break() {
+        if taker.take(MemoryItem::Row(event, origin))?.is_break() {
             break;
         }
     }
     ends.give_rest(taker)?;
-    Ok(Summary {
-        malformed: events.malformed,
-        calls: calls.count_rest()?,
-    })
+    calls.count_rest()
 }
 
 struct MemoryEventRows<'a> {
@@ -209,11 +205,10 @@ struct MemoryEventRows<'a> {
     pass: &'a Pass<'a>,
     waiting: Reorder<MemoryRow>,
     order: Order,
-    malformed: u64,
 }
 
 impl MemoryEventRows<'_> {
-    fn next(&mut self) -> Result<Option<MemoryRow>> {
+    fn next(&mut self, taker: &mut dyn Taker) -> Result<Option<MemoryRow>> {
         while !self.waiting.is_full() {
             let Some(rows) = &mut self.rows else { break };
             let Some(row) = rows.next().map_err(|e| self.database.explain(e))? else {
@@ -226,7 +221,9 @@ impl MemoryEventRows<'_> {
                     self.waiting.push(event.start_ns, event)?;
                 }
                 Some(event) => return Ok(Some(event)),
-                None => self.malformed += 1,
+                None => {
+                    let _ = taker.take(MemoryItem::Malformed)?;
+                }
             }
         }
         Ok(self.waiting.pop())

@@ -1,5 +1,5 @@
 use super::*;
-use crate::sample::database;
+use crate::sample::file;
 
 /// Of process 7, its threads 8 and 9, and of process 3.
 const P: i64 = 1 << 48 | 7 << 24;
@@ -14,7 +14,7 @@ struct Seen {
 }
 
 impl Taker for Seen {
-    fn take(&mut self, item: MemoryItem<'_>) -> Result<ControlFlow<()>> {
+    fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
         let optional = |number: Option<i64>| number.map_or("-".to_owned(), |n| n.to_string());
         self.items.push(match item {
             MemoryItem::Row(event, call) => format!(
@@ -25,6 +25,7 @@ impl Taker for Seen {
                 optional(call.chain)
             ),
             MemoryItem::End(process, time_ns) => format!("end {} {time_ns}", process - P),
+            MemoryItem::Malformed => "malformed".to_owned(),
             MemoryItem::Again => "again".to_owned(),
         });
         Ok(match self.at_most == Some(self.items.len()) {
@@ -70,10 +71,15 @@ fn calls(calls: &[SampleCall]) -> String {
     format!("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES {rows};")
 }
 
-fn read(sql: &str, mut seen: Seen, filter: CallFilter) -> (Vec<String>, Summary) {
-    let database = database(&format!("{TABLES}{sql}"));
-    let summary = each(&database, filter, &mut seen).unwrap();
-    (seen.items, summary)
+fn database(sql: &str) -> (tempfile::TempDir, Database) {
+    let (folder, path) = file(&format!("CREATE TABLE StringIds (id, value); {sql}"));
+    (folder, Database::open(&path).unwrap())
+}
+
+fn read(sql: &str, mut seen: Seen, filter: CallFilter) -> (Vec<String>, Counts) {
+    let (_folder, database) = database(&format!("{TABLES}{sql}"));
+    let calls = each(&database, filter, &mut seen).unwrap();
+    (seen.items, calls)
 }
 
 const RUNTIME: i64 = 0;
@@ -152,8 +158,8 @@ fn calls_are_counted_by_function_and_result() {
             from_ns,
             to_ns,
         };
-        let (_, summary) = read(&sql, Seen::default(), filter);
-        let count = |function| summary.calls.get(&function).copied().unwrap_or_default();
+        let (_, calls) = read(&sql, Seen::default(), filter);
+        let count = |function| calls.get(&function).copied().unwrap_or_default();
         [count(1), count(2)]
     };
     assert_eq!(counted(None, None, None), [[2, 1], [1, 1]]);
@@ -174,12 +180,13 @@ fn invalid_rows_are_counted() {
             (3, {P}, 0, 1, -1, 2, 0, NULL, 0), (4, {P}, 0, 1, 1, 2, 2, NULL, 0),
             (NULL, {P}, 0, 1, 1, 2, 0, NULL, 0);"
     );
-    struct Rows(Vec<MemoryRow>);
+    struct Rows(Vec<Option<MemoryRow>>);
     impl Taker for Rows {
-        fn take(&mut self, item: MemoryItem<'_>) -> Result<ControlFlow<()>> {
-            if let MemoryItem::Row(row, _) = item {
-                self.0.push(row.clone());
-            }
+        fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
+            self.0.push(match item {
+                MemoryItem::Row(row, _) => Some(row),
+                _ => None,
+            });
             Ok(ControlFlow::Continue(()))
         }
 
@@ -188,9 +195,8 @@ fn invalid_rows_are_counted() {
         }
     }
     let mut rows = Rows(Vec::new());
-    let database = database(&format!("{TABLES}{sql}"));
-    let summary = each(&database, CallFilter::default(), &mut rows).unwrap();
-    assert_eq!(summary.malformed, 3);
+    let (_folder, database) = database(&format!("{TABLES}{sql}"));
+    each(&database, CallFilter::default(), &mut rows).unwrap();
     let free = MemoryRow {
         start_ns: 1,
         process: P,
@@ -212,8 +218,8 @@ fn invalid_rows_are_counted() {
         correlation: Some(5),
         ..free.clone()
     };
-    assert_eq!(rows.0, [free, allocation]);
-    let none = self::database("");
+    assert_eq!(rows.0, [None, None, None, Some(free), Some(allocation)]);
+    let (_folder, none) = self::database("");
     let error = each(&none, CallFilter::default(), &mut rows).unwrap_err();
     assert!(error.to_string().contains("--cuda-memory-usage=true"));
 }
@@ -251,12 +257,12 @@ fn a_ledger_is_read_as_it_was_recorded() {
         at_most: Some(2),
         ..Seen::default()
     };
-    let (items, summary) = read(&sql, seen, CallFilter::default());
+    let (items, calls) = read(&sql, seen, CallFilter::default());
     assert_eq!(
         items,
         ["30 valid 1 5", "20 driver 3 -", "end 0 15", "end 0 40"]
     );
-    assert_eq!(summary.calls.len(), 4, "all calls are counted");
+    assert_eq!(calls.len(), 4, "all calls are counted");
     // By time, if the events are CUPTI's.
     let sql = format!("{OURS}{OF_CUPTI}{events}{ends}");
     let (items, _) = read(&sql, Seen::default(), CallFilter::default());
@@ -266,7 +272,7 @@ fn a_ledger_is_read_as_it_was_recorded() {
         .collect();
     let by_time = ["5", "9", "10", "end 0 15", "20", "21", "30", "end 0 40"];
     assert_eq!(times, by_time);
-    let only_ends = database(&format!(
+    let (_folder, only_ends) = database(&format!(
         "CREATE TABLE GPUPROBE_ENDS (correlationId, globalPid, t0); {OURS}{ends}"
     ));
     let mut seen = Seen::default();
@@ -303,7 +309,8 @@ fn disordered(table: &str, count: usize) -> String {
 fn rows_out_of_order_are_sorted() {
     for table in [MEMORY, CALLS] {
         let sorted = |count| {
-            let database = database(&format!("{TABLES}{}", disordered(table, count)));
+            let sql = format!("{TABLES}{}", disordered(table, count));
+            let (_folder, database) = database(&sql);
             is_sorted(&database, table).unwrap()
         };
         assert_eq!([sorted(WIDE), sorted(WIDE + 1)], [true, false]);
@@ -329,4 +336,34 @@ fn rows_out_of_order_are_sorted() {
         let time = |item: &String| item.split(' ').next().unwrap().parse::<i64>().unwrap();
         assert!(rows.is_sorted_by_key(time));
     }
+}
+
+#[test]
+fn what_is_read_ahead_is_not_taken_after_a_break_or_an_error() {
+    let many: Vec<_> = (1..=20_000).map(|start| (start, 0)).collect();
+    let ends = format!("INSERT INTO GPUPROBE_ENDS VALUES (0, {P}, 2), (0, {P}, 19000);");
+    let sql = events(P, &many) + &ends;
+    let seen = Seen {
+        at_most: Some(5),
+        ..Seen::default()
+    };
+    let (items, _) = read(&sql, seen, CallFilter::default());
+    assert_eq!(items.len(), 6);
+    assert_eq!([&items[2], &items[5]], ["end 0 2", "end 0 19000"]);
+    struct Failing(usize);
+    impl Taker for Failing {
+        fn take(&mut self, _: MemoryItem) -> Result<ControlFlow<()>> {
+            self.0 += 1;
+            anyhow::ensure!(self.0 < 3, "no more");
+            Ok(ControlFlow::Continue(()))
+        }
+
+        fn can_start_again(&self) -> bool {
+            false
+        }
+    }
+    let (_folder, database) = database(&format!("{TABLES}{sql}"));
+    let mut failing = Failing(0);
+    let error = each(&database, CallFilter::default(), &mut failing).unwrap_err();
+    assert_eq!((error.to_string().as_str(), failing.0), ("no more", 3));
 }

@@ -59,9 +59,13 @@ struct Reading<'a, 'v> {
 }
 
 impl Taker for Reading<'_, '_> {
-    fn take(&mut self, item: MemoryItem<'_>) -> Result<ControlFlow<()>> {
+    fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
         match item {
-            MemoryItem::Row(row, origin) => self.accounts.row(row, origin, self.visitor),
+            MemoryItem::Row(row, origin) => self.accounts.row(&row, origin, self.visitor),
+            MemoryItem::Malformed => {
+                self.accounts.findings.malformed += 1;
+                Ok(ControlFlow::Continue(()))
+            }
             MemoryItem::End(process, time_ns) => self
                 .accounts
                 .end(process, time_ns, self.visitor)
@@ -104,9 +108,9 @@ impl<'a> Accounts<'a> {
             from_ns: selection.from_ns,
             to_ns: selection.to_ns,
         };
-        let summary = memory_rows::each(database, counted, &mut reading)?;
+        let calls = memory_rows::each(database, counted, &mut reading)?;
         let mut accounts = reading.accounts;
-        accounts.finish(&summary, database)?;
+        accounts.finish(&calls, database)?;
         accounts.introduce(database, session)?;
         Ok(accounts)
     }

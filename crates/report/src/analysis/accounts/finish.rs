@@ -9,7 +9,7 @@ use super::Accounts;
 use gpuprobe_cuda::{FUNCTIONS, Op};
 use gpuprobe_engine::Counts;
 use gpuprobe_model::identity::DeviceIdentity;
-use gpuprobe_recording::memory_rows::Summary;
+use gpuprobe_recording::memory_rows;
 use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{Database, Session, ids};
 
@@ -22,21 +22,24 @@ type ThreadNames = HashMap<u32, Vec<(u32, Rc<str>)>>;
 impl Accounts<'_> {
     /// Ends the events. If none of the selected events was in the selected time, the peak is the
     /// memory that was live at its start.
-    pub(super) fn finish(&mut self, summary: &Summary, database: &Database) -> Result<()> {
-        self.findings.malformed = summary.malformed;
+    pub(super) fn finish(
+        &mut self,
+        calls: &memory_rows::Counts,
+        database: &Database,
+    ) -> Result<()> {
         self.apply_remaining_contexts();
         if let Some(from) = self.begin_ns().filter(|_| self.last_ns().is_some()) {
             self.begin_by(self.last_ns.max(from));
         }
-        let counts = self.counts(summary, database)?;
+        let counts = self.counts(calls, database)?;
         self.ledger.set_counts(counts);
         Ok(())
     }
 
     /// Counts of the calls, as in a live run.
-    fn counts(&mut self, summary: &Summary, database: &Database) -> Result<Counts> {
+    fn counts(&mut self, calls: &memory_rows::Counts, database: &Database) -> Result<Counts> {
         let mut counts = Counts::default();
-        for (&function, &[succeeded, failed]) in &summary.calls {
+        for (&function, &[succeeded, failed]) in calls {
             let row = usize::from(self.callers.function_of(function));
             let Some(function) = FUNCTIONS.get(row).filter(|f| f.op.is_memory()) else {
                 continue;

@@ -1,0 +1,109 @@
+//! Reading ahead: a thread reads and decodes rows while the taker works on earlier ones.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::{mem, panic, thread};
+
+use anyhow::{Context, Result, anyhow};
+
+use super::{CallFilter, Counts, MemoryItem, Taker, in_order};
+use crate::Database;
+
+/// Items that are handed over together, and how many such batches may wait.
+const BATCH: usize = 1024;
+const WAITING: usize = 4;
+/// No round of reading.
+const NEVER: usize = usize::MAX;
+
+/// Passes all items of `database` to `taker`.
+pub(super) fn each(
+    database: &Database,
+    counted: CallFilter,
+    taker: &mut dyn Taker,
+) -> Result<Counts> {
+    let (sender, batches) = sync_channel(WAITING);
+    let enough = AtomicUsize::new(NEVER);
+    let mut ahead = Ahead {
+        batch: Vec::with_capacity(BATCH),
+        sender,
+        enough: &enough,
+        round: 0,
+        can_start_again: taker.can_start_again(),
+    };
+    let (path, progress) = (database.path(), database.progress());
+    thread::scope(|scope| {
+        let read = move || {
+            // Of its own, as a connection serves one thread.
+            let database = Database::open_with(path, progress)?;
+            let counts = in_order(&database, counted, &mut ahead)?;
+            ahead.hand_over()?;
+            Ok(counts)
+        };
+        let reader = thread::Builder::new().spawn_scoped(scope, read);
+        let reader = reader.context("cannot start a thread")?;
+        let taken = take(batches, &enough, taker);
+        let read = reader.join();
+        let read = read.unwrap_or_else(|panicked| panic::resume_unwind(panicked));
+        taken.and(read)
+    })
+}
+
+/// Passes on what is read until all is. The receiver is gone then, which ends the reader after an error.
+fn take(
+    batches: Receiver<Vec<MemoryItem>>,
+    enough: &AtomicUsize,
+    taker: &mut dyn Taker,
+) -> Result<()> {
+    let (mut round, mut has_enough) = (0, false);
+    for item in batches.into_iter().flatten() {
+        match item {
+            MemoryItem::Row(..) | MemoryItem::Malformed if has_enough => continue,
+            MemoryItem::Row(..) | MemoryItem::Malformed | MemoryItem::End(..) => {}
+            MemoryItem::Again => (round, has_enough) = (round + 1, false),
+        }
+        if taker.take(item)?.is_break() {
+            has_enough = true;
+            enough.store(round, Ordering::Relaxed);
+        }
+    }
+    Ok(())
+}
+
+/// The reader's side.
+struct Ahead<'a> {
+    batch: Vec<MemoryItem>,
+    sender: SyncSender<Vec<MemoryItem>>,
+    /// The round of reading in which the taker wants no more rows, and the current one.
+    enough: &'a AtomicUsize,
+    round: usize,
+    can_start_again: bool,
+}
+
+impl Ahead<'_> {
+    fn hand_over(&mut self) -> Result<()> {
+        let batch = mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
+        let sent = self.sender.send(batch);
+        sent.map_err(|_| anyhow!("nobody takes what is read"))
+    }
+}
+
+impl Taker for Ahead<'_> {
+    fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
+        self.round += usize::from(matches!(item, MemoryItem::Again));
+        self.batch.push(item);
+        if self.batch.len() < BATCH {
+            return Ok(ControlFlow::Continue(()));
+        }
+        self.hand_over()?;
+        let has_enough = self.enough.load(Ordering::Relaxed) == self.round;
+        Ok(match has_enough {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
+    }
+
+    fn can_start_again(&self) -> bool {
+        self.can_start_again
+    }
+}
