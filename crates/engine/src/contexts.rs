@@ -8,6 +8,7 @@ use gpuprobe_model::event::CONTEXT_UNKNOWN;
 use super::Allocation;
 use super::allocation::{AllocationPlace, NewAllocation};
 use super::sites::series::{Series, SeriesShape, Windows};
+use super::totals::Total;
 
 /// Context of an allocation, packed into a byte.
 pub(super) type Slot = u8;
@@ -82,7 +83,7 @@ impl ProcessContexts {
             return;
         }
         self.windows.reach(now_ns);
-        let before = (self.made(), 0);
+        let before = self.all();
         // Numbers wrap around.
         if self.made.insert(number, now_ns).is_none() {
             self.series.born(self.windows, &block(now_ns), before);
@@ -94,7 +95,7 @@ impl ProcessContexts {
         self.windows.reach(now_ns);
         match self.made.remove(&number) {
             Some(made_ns) => {
-                let (old, after) = (block(made_ns), (self.made(), 0));
+                let (old, after) = (block(made_ns), self.all());
                 self.series.died(self.windows, (&old, now_ns), after);
             }
             None => self.unknown.count(self.windows, now_ns),
@@ -106,6 +107,14 @@ impl ProcessContexts {
         self.made.len() as u64
     }
 
+    /// The same as a sum.
+    fn all(&self) -> Total {
+        Total {
+            bytes: 0,
+            allocations: self.made(),
+        }
+    }
+
     /// Number of entries kept.
     pub(super) fn kept(&self) -> usize {
         self.made.len()
@@ -113,7 +122,7 @@ impl ProcessContexts {
 
     pub(super) fn shape(&self, now_ns: u64) -> SeriesShape {
         let mut shape = SeriesShape::new(self.windows, &self.unknown, now_ns);
-        shape.add(self.windows, &self.series, (self.made(), 0));
+        shape.add(self.windows, &self.series, self.all());
         shape
     }
 

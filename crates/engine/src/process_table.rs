@@ -3,7 +3,8 @@
 
 use std::rc::Rc;
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap};
+use indexmap::IndexMap;
 
 use super::process::Process;
 use gpuprobe_cuda::KindSet;
@@ -15,7 +16,9 @@ const MAX_EARLY: usize = 65_536;
 /// Live processes by process id.
 #[derive(Debug, Default)]
 pub(super) struct Living {
-    processes: HashMap<u32, Process>,
+    processes: IndexMap<u32, Process, DefaultHashBuilder>,
+    /// Where in the table the one is that was last changed, perhaps: it is often the next one, too.
+    last: usize,
     counted: KindSet,
     /// Stacks of processes that are not known yet.
     early: HashMap<u32, Vec<(u64, Rc<CallStack>)>>,
@@ -56,9 +59,22 @@ impl Living {
 
     /// The process `pid`, which may be new, to be changed.
     pub(super) fn enter(&mut self, pid: u32) -> &mut Process {
-        let (early, early_count) = (&mut self.early, &mut self.early_count);
         self.changes += 1;
-        let process = self.processes.entry(pid).or_insert_with(|| {
+        let last = self.processes.get_index(self.last);
+        if last.is_none_or(|(of, _)| *of != pid) {
+            self.last = self.find(pid);
+        }
+        let process = &mut self.processes[self.last];
+        process.version = self.changes;
+        process
+    }
+
+    /// Where in the table the process `pid` is, which may be new.
+    fn find(&mut self, pid: u32) -> usize {
+        let (early, early_count) = (&mut self.early, &mut self.early_count);
+        let entry = self.processes.entry(pid);
+        let index = entry.index();
+        entry.or_insert_with(|| {
             let mut process = Process::new(pid, self.counted);
             for (number, stack) in early.remove(&pid).into_iter().flatten() {
                 *early_count = early_count.saturating_sub(1);
@@ -66,8 +82,7 @@ impl Living {
             }
             process
         });
-        process.version = self.changes;
-        process
+        index
     }
 
     /// Keeps the stack of a process that is not known yet.
@@ -89,7 +104,7 @@ impl Living {
     }
 
     pub(super) fn remove(&mut self, pid: u32) -> Option<Process> {
-        self.processes.remove(&pid)
+        self.processes.swap_remove(&pid)
     }
 }
 

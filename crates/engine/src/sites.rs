@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 use series::{Series, SeriesShape, Windows};
 
 use super::Allocation;
-use super::totals::MemorySums;
+use super::totals::{MemorySums, Total};
 use gpuprobe_model::stack::CallStack;
 
 /// Stacks, and sites, of one process that are told apart.
@@ -41,9 +41,11 @@ pub struct CallSite {
     pub freed: MemorySums,
     /// The most bytes that were live here at a time, of GPUs, of the host and of others together.
     pub peak_bytes: u64,
-    /// Live, allocated and freed sums at the peak with this number, if they have
-    /// changed since.
-    then: Option<(u32, [MemorySums; 3])>,
+    /// Live memory of GPUs, of the host and of others together.
+    now: Total,
+    /// The peak at which `then` was noted, which has the live, allocated and freed sums of that time.
+    noted: Option<u32>,
+    then: [MemorySums; 3],
     series: Series,
 }
 
@@ -57,7 +59,9 @@ impl CallSite {
             allocated: MemorySums::default(),
             freed: MemorySums::default(),
             peak_bytes: 0,
-            then: None,
+            now: Total::default(),
+            noted: None,
+            then: Default::default(),
             series: Series::default(),
         }
     }
@@ -65,22 +69,27 @@ impl CallSite {
     /// Live, allocated and freed sums at the peak with this number, which is the last
     /// one that there was.
     fn at_peak(&self, peak: u32) -> [MemorySums; 3] {
-        match self.then {
-            Some((noted, sums)) if noted == peak => sums,
+        match self.noted {
+            Some(noted) if noted == peak => self.then,
             _ => [self.live, self.allocated, self.freed],
         }
     }
 
-    /// Allocations and bytes that are live.
-    fn now(&self) -> (u64, u64) {
-        let all = self.live.all();
-        (all.allocations, all.bytes)
+    fn add(&mut self, new: &Allocation) {
+        self.live.add(new);
+        self.allocated.add(new);
+        self.now.add(new.size_bytes);
+        self.peak_bytes = self.peak_bytes.max(self.now.bytes);
     }
 
     /// Notes the sums at the peak before the live sum changes.
     fn note(&mut self, peak: u32) {
-        if self.then.is_none_or(|(noted, _)| noted != peak) {
-            self.then = Some((peak, [self.live, self.allocated, self.freed]));
+        if self.noted != Some(peak) {
+            self.noted = Some(peak);
+            // One by one: all at once would be a call of `memcpy`.
+            self.then[0] = self.live;
+            self.then[1] = self.allocated;
+            self.then[2] = self.freed;
         }
     }
 }
@@ -143,7 +152,7 @@ impl Sites {
         let mut shape =
             SeriesShape::new(self.windows, &self.unknown_frees, now_ns.max(self.now_ns));
         for site in sites.iter().filter_map(|&number| self.get(number)) {
-            shape.add(self.windows, &site.series, site.now());
+            shape.add(self.windows, &site.series, site.now);
         }
         shape
     }
@@ -171,6 +180,7 @@ impl Sites {
             let [live, allocated, freed] = site.at_peak(peak);
             CallSite {
                 live,
+                now: live.all(),
                 allocated,
                 freed,
                 series: Series::default(),
@@ -194,7 +204,7 @@ impl Sites {
         for site in &mut self.sites {
             site.allocated = MemorySums::default();
             site.freed = MemorySums::default();
-            site.peak_bytes = site.live.all().bytes;
+            site.peak_bytes = site.now.bytes;
             site.series = Series::default();
         }
         self.unknown_frees = Series::default();
@@ -287,12 +297,8 @@ impl Sites {
     pub(super) fn add(&mut self, allocation: &Allocation) {
         if let Some(site) = self.sites.get_mut(allocation.site as usize) {
             site.note(self.peak);
-            let before = site.now();
-            site.series.born(self.windows, allocation, before);
-            site.live.add(allocation);
-            site.allocated.add(allocation);
-            let bytes = before.1.saturating_add(allocation.size_bytes);
-            site.peak_bytes = site.peak_bytes.max(bytes);
+            site.series.born(self.windows, allocation, site.now);
+            site.add(allocation);
         }
     }
 
@@ -301,9 +307,9 @@ impl Sites {
             site.note(self.peak);
             site.live.subtract(allocation);
             site.freed.add(allocation);
-            let now = site.now();
+            site.now.subtract(allocation.size_bytes);
             let died = (allocation, self.now_ns);
-            site.series.died(self.windows, died, now);
+            site.series.died(self.windows, died, site.now);
         }
     }
 
@@ -313,11 +319,10 @@ impl Sites {
             site.note(self.peak);
             site.live.subtract(old);
             site.allocated.subtract(old);
+            site.now.subtract(old.size_bytes);
             site.series.forget(self.windows, old);
-            site.series.born(self.windows, new, site.now());
-            site.live.add(new);
-            site.allocated.add(new);
-            site.peak_bytes = site.peak_bytes.max(site.live.all().bytes);
+            site.series.born(self.windows, new, site.now);
+            site.add(new);
         }
     }
 }

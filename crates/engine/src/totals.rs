@@ -61,15 +61,31 @@ impl MemorySums {
 pub struct ProcessTotals {
     /// GPU, host and imported memory.
     pub sums: MemorySums,
-    kinds: [Total; MemoryKind::COUNT],
-    /// GPU memory by device, of which there are few, and kind.
-    devices: Vec<(Option<u16>, [Total; MemoryKind::COUNT])>,
+    /// By place, of which there are few, and kind.
+    places: Vec<(MemoryPlace, [Total; MemoryKind::COUNT])>,
+}
+
+/// Where memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MemoryPlace {
+    /// On this GPU, as CUDA numbers it in the process, if that is known.
+    Gpu(Option<u16>),
+    /// On the host, or with another owner.
+    Elsewhere,
 }
 
 impl ProcessTotals {
     /// Live memory by kind, without kinds that have none.
     pub fn kinds(&self) -> impl Iterator<Item = (MemoryKind, Total)> {
-        let kinds = MemoryKind::ALL.into_iter().zip(self.kinds);
+        let sum = |kind: MemoryKind| {
+            let places = self.places.iter();
+            places.fold(Total::default(), |mut sum, (_, kinds)| {
+                sum.merge(kinds[kind as usize]);
+                sum
+            })
+        };
+        let kinds = MemoryKind::ALL.into_iter();
+        let kinds = kinds.map(move |kind| (kind, sum(kind)));
         kinds.filter(|(_, total)| total.allocations > 0)
     }
 
@@ -81,18 +97,24 @@ impl ProcessTotals {
                 sum
             })
         };
-        let devices = self.devices.iter();
-        let sums = devices.map(move |(device, kinds)| (*device, sum(kinds)));
+        let sums = self.gpus().map(move |(device, kinds)| (device, sum(kinds)));
         sums.filter(|(_, total)| total.allocations > 0)
     }
 
     /// Live GPU memory by device and kind, without those that have none.
     pub fn device_kinds(&self) -> impl Iterator<Item = (Option<u16>, MemoryKind, Total)> {
-        let all = self.devices.iter().flat_map(|(device, kinds)| {
+        let all = self.gpus().flat_map(|(device, kinds)| {
             let kinds = MemoryKind::ALL.into_iter().zip(kinds);
-            kinds.map(|(kind, total)| (*device, kind, *total))
+            kinds.map(move |(kind, total)| (device, kind, *total))
         });
         all.filter(|(_, _, total)| total.allocations > 0)
+    }
+
+    fn gpus(&self) -> impl Iterator<Item = (Option<u16>, &[Total; MemoryKind::COUNT])> {
+        self.places.iter().filter_map(|(place, kinds)| match place {
+            MemoryPlace::Gpu(device) => Some((*device, kinds)),
+            MemoryPlace::Elsewhere => None,
+        })
     }
 
     pub(super) fn add(&mut self, allocation: &Allocation, counted: KindSet) {
@@ -100,11 +122,7 @@ impl ProcessTotals {
             return;
         }
         self.sums.add(allocation);
-        self.kinds[allocation.kind() as usize].add(allocation.size_bytes);
-        if allocation.belongs() == Belongs::Gpu {
-            let total = self.on_device(allocation);
-            total.add(allocation.size_bytes);
-        }
+        self.of(allocation).add(allocation.size_bytes);
     }
 
     pub(super) fn subtract(&mut self, allocation: &Allocation, counted: KindSet) {
@@ -112,21 +130,21 @@ impl ProcessTotals {
             return;
         }
         self.sums.subtract(allocation);
-        self.kinds[allocation.kind() as usize].subtract(allocation.size_bytes);
-        if allocation.belongs() == Belongs::Gpu {
-            let total = self.on_device(allocation);
-            total.subtract(allocation.size_bytes);
-        }
+        self.of(allocation).subtract(allocation.size_bytes);
     }
 
-    fn on_device(&mut self, allocation: &Allocation) -> &mut Total {
-        let device = allocation.device();
-        let known = self.devices.iter().position(|(d, _)| *d == device);
+    /// The sum of the same place and kind.
+    fn of(&mut self, allocation: &Allocation) -> &mut Total {
+        let place = match allocation.belongs() {
+            Belongs::Gpu => MemoryPlace::Gpu(allocation.device()),
+            Belongs::Host | Belongs::Elsewhere => MemoryPlace::Elsewhere,
+        };
+        let known = self.places.iter().position(|(of, _)| *of == place);
         let index = known.unwrap_or_else(|| {
-            self.devices.push((device, Default::default()));
-            self.devices.len() - 1
+            self.places.push((place, Default::default()));
+            self.places.len() - 1
         });
-        &mut self.devices[index].1[allocation.kind() as usize]
+        &mut self.places[index].1[allocation.kind() as usize]
     }
 }
 

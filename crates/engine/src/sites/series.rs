@@ -5,6 +5,7 @@
 //! windows, and as time goes on two become one. Work for an event is constant.
 
 use crate::Allocation;
+use crate::totals::Total;
 
 /// The width of a window at first, ns.
 const UNIT_NS: u64 = 250_000_000;
@@ -23,8 +24,10 @@ pub(crate) struct Windows {
     begin_ns: Option<u64>,
     /// How often their width was doubled.
     shift: u8,
-    /// When the last of them ends: it is not as late yet.
-    end_ns: u64,
+    /// The latest window that was reached, and when it begins and ends: it is not as late yet.
+    now: u8,
+    from_ns: u64,
+    until_ns: u64,
 }
 
 impl Windows {
@@ -39,26 +42,31 @@ impl Windows {
 
     /// The window of this time, which is not after the latest that was seen.
     fn index(self, time_ns: u64) -> u8 {
+        if time_ns >= self.from_ns {
+            return self.now;
+        }
         let since = time_ns.saturating_sub(self.begin_ns.unwrap_or(time_ns));
-        self.widths(since).min(MAX_WINDOWS as u64 - 1) as u8
+        self.widths(since) as u8
     }
 
     /// It is this late.
     pub(crate) fn reach(&mut self, now_ns: u64) {
-        if now_ns >= self.end_ns {
-            self.widen(now_ns);
+        if now_ns >= self.until_ns {
+            self.enter(now_ns);
         }
     }
 
     #[cold]
-    fn widen(&mut self, now_ns: u64) {
+    fn enter(&mut self, now_ns: u64) {
         let begin_ns = *self.begin_ns.get_or_insert(now_ns);
         let since = now_ns.saturating_sub(begin_ns);
         while self.widths(since) >= MAX_WINDOWS as u64 && self.shift < MAX_SHIFT {
             self.shift += 1;
         }
-        let all_ns = self.width_ns().saturating_mul(MAX_WINDOWS as u64);
-        self.end_ns = begin_ns.saturating_add(all_ns);
+        let before = self.widths(since).min(MAX_WINDOWS as u64 - 1);
+        self.now = before as u8;
+        self.from_ns = begin_ns.saturating_add(before.saturating_mul(self.width_ns()));
+        self.until_ns = self.from_ns.saturating_add(self.width_ns());
     }
 }
 
@@ -76,9 +84,11 @@ struct Window {
 
 impl Window {
     /// So much is live.
-    fn hold(&mut self, (live, bytes): (u64, u64)) {
-        self.live = self.live.min(u32::try_from(live).unwrap_or(u32::MAX));
-        self.bytes = self.bytes.min(bytes);
+    fn hold(&mut self, all: Total) {
+        self.live = self
+            .live
+            .min(u32::try_from(all.allocations).unwrap_or(u32::MAX));
+        self.bytes = self.bytes.min(all.bytes);
     }
 
     /// An allocation that was made in it is no longer live.
@@ -132,8 +142,8 @@ impl Cycle {
 }
 
 impl Series {
-    /// Something was allocated where so many allocations of so many bytes were live.
-    pub(crate) fn born(&mut self, all: Windows, new: &Allocation, before: (u64, u64)) {
+    /// Something was allocated where so much was live.
+    pub(crate) fn born(&mut self, all: Windows, new: &Allocation, before: Total) {
         let time_ns = new.end_ns;
         let window = self.at(all, time_ns);
         window.left = window.left.saturating_add(1);
@@ -141,16 +151,11 @@ impl Series {
         window.hold(before);
         let (first, last) = self.born_ns.unwrap_or((time_ns, time_ns));
         self.born_ns = Some((first.min(time_ns), last.max(time_ns)));
-        self.cycle.note(before.0 + 1, time_ns);
+        self.cycle.note(before.allocations + 1, time_ns);
     }
 
-    /// The same was freed, which leaves so many allocations of so many bytes.
-    pub(crate) fn died(
-        &mut self,
-        all: Windows,
-        (old, now_ns): (&Allocation, u64),
-        after: (u64, u64),
-    ) {
+    /// The same was freed, which leaves so much.
+    pub(crate) fn died(&mut self, all: Windows, (old, now_ns): (&Allocation, u64), after: Total) {
         let window = self.at(all, now_ns);
         window.hold(after);
         if all.index(old.end_ns) == window.index {
@@ -161,7 +166,7 @@ impl Series {
         let ages = self.ages.get_or_insert_default();
         let age = bucket(now_ns.saturating_sub(old.end_ns));
         ages[age] = ages[age].saturating_add(1);
-        self.cycle.note(after.0, now_ns);
+        self.cycle.note(after.allocations, now_ns);
     }
 
     /// Counts something that happens now.
@@ -296,13 +301,13 @@ impl SeriesShape {
         shape
     }
 
-    /// Adds what happened at a site where so many allocations of so many bytes are live.
-    pub(crate) fn add(&mut self, mut all: Windows, series: &Series, now: (u64, u64)) {
+    /// Adds what happened at a site where so much is live.
+    pub(crate) fn add(&mut self, mut all: Windows, series: &Series, now: Total) {
         all.reach(self.now_ns);
         let mut series = series.clone();
         series.widen(all.shift);
         let mut windows = series.windows.iter().rev().peekable();
-        let (mut live, mut bytes) = now;
+        let (mut live, mut bytes) = (now.allocations, now.bytes);
         for index in (0..self.left.len()).rev() {
             if let Some(window) = windows.next_if(|w| usize::from(w.index) == index) {
                 self.left[index] = self.left[index].saturating_add(u64::from(window.left));

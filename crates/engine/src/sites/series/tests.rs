@@ -93,18 +93,19 @@ fn a_window_has_the_fewest_that_were_live_in_it() {
             context: 0,
         })
     };
+    let total = |allocations, bytes| Total { bytes, allocations };
     let (mut all, mut series) = (Windows::default(), Series::default());
     let second_ns = 4 * UNIT_NS;
     all.reach(0);
-    series.born(all, &at(0, 100), (0, 0));
-    series.born(all, &at(1, 100), (1, 100));
+    series.born(all, &at(0, 100), total(0, 0));
+    series.born(all, &at(1, 100), total(1, 100));
     all.reach(second_ns);
-    series.born(all, &at(second_ns, 30), (2, 200));
-    series.died(all, (&at(0, 100), second_ns + 1), (2, 130));
+    series.born(all, &at(second_ns, 30), total(2, 200));
+    series.died(all, (&at(0, 100), second_ns + 1), total(2, 130));
     assert_eq!((series.cycle.high, series.cycle.low), (3, 2));
     let now_ns = 2 * second_ns;
     let mut shape = SeriesShape::new(all, &Series::default(), now_ns);
-    shape.add(all, &series, (2, 130));
+    shape.add(all, &series, total(2, 130));
     assert_eq!(shape.left, [1, 0, 0, 0, 1, 0, 0, 0, 0]);
     assert_eq!(shape.left_bytes, [100, 0, 0, 0, 30, 0, 0, 0, 0]);
     assert_eq!(shape.live, [0, 2, 2, 2, 2, 2, 2, 2, 2]);
