@@ -85,43 +85,47 @@ impl Sink {
             return;
         }
         let bytes = event::whole(bytes);
-        match self.decoder.decode(bytes) {
-            Ok(event) => {
-                if let (Event::Exit(task) | Event::Exec(task), Some(stacks)) =
-                    (&event, &mut self.stacks)
-                {
-                    stacks.end(task);
-                }
-                let host_info = &self.host_info;
-                if self.filter.passes(&event, |task| host_info.identity(task)) {
-                    self.enter(event, bytes);
-                }
-            }
+        // Stays where it is: to move it right after it was written would take as long as to write it.
+        let mut decoded = self.decoder.decode(bytes);
+        let event = match &mut decoded {
+            Ok(event) => event,
             Err(error) => {
                 self.undecodable += 1;
                 tracing::debug!("{error}");
+                return;
             }
+        };
+        if let (Event::Exit(task) | Event::Exec(task), Some(stacks)) = (&*event, &mut self.stacks) {
+            stacks.end(task);
+        }
+        let host_info = &self.host_info;
+        if !self.filter.passes(event, |task| host_info.identity(task)) {
+            return;
+        }
+        let renamed = self.enter(event, bytes);
+        let changes = self.state.changes();
+        match decoded {
+            Ok(event) if self.tap.is_recording() => {
+                let bytes = renamed.as_deref().unwrap_or(bytes);
+                self.tap.record(bytes, event, changes);
+            }
+            // Of a recording that has stopped.
+            _ => changes.clear(),
         }
     }
 
-    /// Applies an accepted event, and records it.
-    fn enter(&mut self, mut event: Event, bytes: &[u8]) {
-        let renamed = self.name_stack(&mut event, bytes);
-        let bytes = renamed.as_deref().unwrap_or(bytes);
+    /// Applies an accepted event. Returns the changed record, if it changed.
+    fn enter(&mut self, event: &mut Event, bytes: &[u8]) -> Option<Vec<u8>> {
+        let renamed = self.name_stack(event, bytes);
         let (tap, state) = (&mut *self.tap, &mut self.state);
-        let transfer = tap::enter(tap, state, &event, self.modes, &self.host_info);
+        let transfer = tap::enter(tap, state, event, self.modes, &self.host_info);
         if let (Some(copies), Some(transfer)) = (&mut self.copies, transfer) {
             copies.push(transfer);
         }
-        if let (Some(records), Event::Activity(batch)) = (&mut self.records, &event) {
+        if let (Some(records), Event::Activity(batch)) = (&mut self.records, &*event) {
             records.push(batch.clone());
         }
-        if tap.is_recording() {
-            tap.record(bytes, event, state.changes());
-        } else {
-            // Of a recording that has stopped.
-            state.changes().clear();
-        }
+        renamed
     }
 
     /// Replaces the stack number of an event by that of the stack store. Returns the changed record, if it
