@@ -52,6 +52,17 @@ pub(super) enum AllocationPlace {
     Unknown,
 }
 
+/// The GPU that memory is on, or that it is on none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MemoryPlace(u8);
+
+impl MemoryPlace {
+    /// Index of the GPU, if that is known; `None` of memory on the host, or with another owner.
+    pub(super) fn gpu(self) -> Option<Option<u16>> {
+        (self.0 != HOST).then(|| (self.0 < HOST).then_some(u16::from(self.0)))
+    }
+}
+
 impl From<Option<u16>> for AllocationPlace {
     fn from(device: Option<u16>) -> Self {
         device.map_or(Self::Unknown, Self::Device)
@@ -86,6 +97,16 @@ const fn by_four_bits<T: Copy, const N: usize>(all: [T; N]) -> [T; 16] {
 
 static KIND_OF: [MemoryKind; 16] = by_four_bits(MemoryKind::ALL);
 static SPACE_OF: [AddressSpace; 16] = by_four_bits(SPACES);
+/// Of the kinds. An event needs it in several places.
+static BELONGS_OF: [Belongs; 16] = {
+    let mut table = [Belongs::Gpu; 16];
+    let mut number = 0;
+    while number < MemoryKind::COUNT {
+        table[number] = MemoryKind::ALL[number].belongs();
+        number += 1;
+    }
+    table
+};
 
 impl Allocation {
     pub(super) fn new(new: &NewAllocation) -> Self {
@@ -133,7 +154,7 @@ impl Allocation {
 
     /// The sum (GPU, host, imported) that the allocation is counted in.
     pub fn belongs(&self) -> Belongs {
-        match self.kind().belongs() {
+        match BELONGS_OF[usize::from(self.kind_and_space & 15)] {
             Belongs::Gpu if self.device == HOST => Belongs::Host,
             other => other,
         }
@@ -142,6 +163,14 @@ impl Allocation {
     /// Device index, if known.
     pub fn device(&self) -> Option<u16> {
         (self.device < HOST).then_some(u16::from(self.device))
+    }
+
+    /// Where the memory is.
+    pub(super) fn place(&self) -> MemoryPlace {
+        MemoryPlace(match self.belongs() {
+            Belongs::Gpu => self.device,
+            Belongs::Host | Belongs::Elsewhere => HOST,
+        })
     }
 
     /// Number of the context that the memory was allocated in, if the program created that context

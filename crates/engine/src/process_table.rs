@@ -58,6 +58,7 @@ impl Living {
     }
 
     /// The process `pid`, which may be new, to be changed.
+    #[inline]
     pub(super) fn enter(&mut self, pid: u32) -> &mut Process {
         self.changes += 1;
         let last = self.processes.get_index(self.last);
@@ -70,6 +71,7 @@ impl Living {
     }
 
     /// Where in the table the process `pid` is, which may be new.
+    #[cold]
     fn find(&mut self, pid: u32) -> usize {
         let (early, early_count) = (&mut self.early, &mut self.early_count);
         let entry = self.processes.entry(pid);

@@ -72,6 +72,9 @@ impl Full {
 
     /// Whether a call with this effect is dropped.
     pub(super) fn refuses(self, op: Op) -> bool {
+        if self == Self::default() {
+            return false;
+        }
         match op {
             Op::Allocate => self.allocations,
             Op::HandleCreate | Op::HandleImport | Op::ShareOpen | Op::Symbol => {

@@ -1,6 +1,7 @@
 //! Sums of live memory.
 
 use super::Allocation;
+use super::allocation::MemoryPlace;
 use gpuprobe_cuda::{Belongs, KindSet, MemoryKind};
 
 pub use gpuprobe_model::Total;
@@ -65,15 +66,6 @@ pub struct ProcessTotals {
     places: Vec<(MemoryPlace, [Total; MemoryKind::COUNT])>,
 }
 
-/// Where memory is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MemoryPlace {
-    /// On this GPU, as CUDA numbers it in the process, if that is known.
-    Gpu(Option<u16>),
-    /// On the host, or with another owner.
-    Elsewhere,
-}
-
 impl ProcessTotals {
     /// Live memory by kind, without kinds that have none.
     pub fn kinds(&self) -> impl Iterator<Item = (MemoryKind, Total)> {
@@ -111,10 +103,8 @@ impl ProcessTotals {
     }
 
     fn gpus(&self) -> impl Iterator<Item = (Option<u16>, &[Total; MemoryKind::COUNT])> {
-        self.places.iter().filter_map(|(place, kinds)| match place {
-            MemoryPlace::Gpu(device) => Some((*device, kinds)),
-            MemoryPlace::Elsewhere => None,
-        })
+        let places = self.places.iter();
+        places.filter_map(|(place, kinds)| Some((place.gpu()?, kinds)))
     }
 
     pub(super) fn add(&mut self, allocation: &Allocation, counted: KindSet) {
@@ -135,10 +125,7 @@ impl ProcessTotals {
 
     /// The sum of the same place and kind.
     fn of(&mut self, allocation: &Allocation) -> &mut Total {
-        let place = match allocation.belongs() {
-            Belongs::Gpu => MemoryPlace::Gpu(allocation.device()),
-            Belongs::Host | Belongs::Elsewhere => MemoryPlace::Elsewhere,
-        };
+        let place = allocation.place();
         let known = self.places.iter().position(|(of, _)| *of == place);
         let index = known.unwrap_or_else(|| {
             self.places.push((place, Default::default()));
