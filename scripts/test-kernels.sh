@@ -104,7 +104,7 @@ fetch_kernel() {
         apt-get -qq update </dev/null >&2 ||
             say "apt-get update is incomplete; trying with what there is"
     fi
-    package=$(package_of "$version")
+    package=$(package_of "$version") || true
     [[ -n $package ]] || die "the mirror has no kernel $version for virtual machines"
     rm -rf "$work/package"
     mkdir "$work/package"
