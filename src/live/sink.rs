@@ -85,7 +85,7 @@ impl Sink {
             return;
         }
         let bytes = event::whole(bytes);
-        // Stays where it is: to move it right after it was written would take as long as to write it.
+        // Applied where it is: it is large, and moved only to be recorded.
         let mut decoded = self.decoder.decode(bytes);
         let event = match &mut decoded {
             Ok(event) => event,

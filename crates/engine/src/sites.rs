@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 use series::{Series, SeriesShape, Windows};
 
 use super::Allocation;
-use super::totals::{MemorySums, Total};
+use super::totals::MemorySums;
 use gpuprobe_model::stack::CallStack;
 
 /// Stacks, and sites, of one process that are told apart.
@@ -41,8 +41,6 @@ pub struct CallSite {
     pub freed: MemorySums,
     /// The most bytes that were live here at a time, of GPUs, of the host and of others together.
     pub peak_bytes: u64,
-    /// Live memory of GPUs, of the host and of others together.
-    now: Total,
     /// The peak at which `then` was noted, which has the live, allocated and freed sums of that time.
     noted: Option<u32>,
     then: [MemorySums; 3],
@@ -59,7 +57,6 @@ impl CallSite {
             allocated: MemorySums::default(),
             freed: MemorySums::default(),
             peak_bytes: 0,
-            now: Total::default(),
             noted: None,
             then: Default::default(),
             series: Series::default(),
@@ -78,8 +75,7 @@ impl CallSite {
     fn add(&mut self, new: &Allocation) {
         self.live.add(new);
         self.allocated.add(new);
-        self.now.add(new.size_bytes);
-        self.peak_bytes = self.peak_bytes.max(self.now.bytes);
+        self.peak_bytes = self.peak_bytes.max(self.live.all().bytes);
     }
 
     /// Notes the sums at the peak before the live sum changes.
@@ -152,7 +148,7 @@ impl Sites {
         let mut shape =
             SeriesShape::new(self.windows, &self.unknown_frees, now_ns.max(self.now_ns));
         for site in sites.iter().filter_map(|&number| self.get(number)) {
-            shape.add(self.windows, &site.series, site.now);
+            shape.add(self.windows, &site.series, site.live.all());
         }
         shape
     }
@@ -180,7 +176,6 @@ impl Sites {
             let [live, allocated, freed] = site.at_peak(peak);
             CallSite {
                 live,
-                now: live.all(),
                 allocated,
                 freed,
                 series: Series::default(),
@@ -204,7 +199,7 @@ impl Sites {
         for site in &mut self.sites {
             site.allocated = MemorySums::default();
             site.freed = MemorySums::default();
-            site.peak_bytes = site.now.bytes;
+            site.peak_bytes = site.live.all().bytes;
             site.series = Series::default();
         }
         self.unknown_frees = Series::default();
@@ -297,7 +292,7 @@ impl Sites {
     pub(super) fn add(&mut self, allocation: &Allocation) {
         if let Some(site) = self.sites.get_mut(allocation.site as usize) {
             site.note(self.peak);
-            site.series.born(self.windows, allocation, site.now);
+            site.series.born(self.windows, allocation, site.live.all());
             site.add(allocation);
         }
     }
@@ -307,9 +302,8 @@ impl Sites {
             site.note(self.peak);
             site.live.subtract(allocation);
             site.freed.add(allocation);
-            site.now.subtract(allocation.size_bytes);
             let died = (allocation, self.now_ns);
-            site.series.died(self.windows, died, site.now);
+            site.series.died(self.windows, died, site.live.all());
         }
     }
 
@@ -319,9 +313,8 @@ impl Sites {
             site.note(self.peak);
             site.live.subtract(old);
             site.allocated.subtract(old);
-            site.now.subtract(old.size_bytes);
             site.series.forget(self.windows, old);
-            site.series.born(self.windows, new, site.now);
+            site.series.born(self.windows, new, site.live.all());
             site.add(new);
         }
     }
