@@ -2,6 +2,7 @@
 
 pub mod budget;
 pub mod cupti;
+pub mod exit;
 pub mod gpus;
 pub mod host_info;
 pub mod identity;

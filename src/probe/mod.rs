@@ -28,5 +28,6 @@ pub use map_entries::MapEntries;
 pub use plan::AttachPlan;
 pub use prober::{AttachId, AttachOutcome, Attached, Purpose};
 pub use ring::Consumer;
+pub(crate) use rings::watch;
 pub use rings::{ExecutableId, Notice, Rings};
 pub use stack_mode::StackMode;

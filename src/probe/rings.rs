@@ -230,7 +230,7 @@ fn watch_ring(ring: &Ring) -> Result<AsyncFd<OwnedFd>> {
 
 /// Makes a descriptor one that the event loop waits for.
 #[allow(unsafe_code)]
-pub(super) fn watch(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watch(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>> {
     // SAFETY: the descriptor is open, and only the `AsyncFd` owns it.
     let watched = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
     Ok(watched?)

@@ -15,6 +15,7 @@ pub mod memory;
 mod message;
 pub mod mounts;
 pub mod own_memory;
+pub mod pidfd;
 pub mod privileges;
 pub mod proc;
 pub mod progress;

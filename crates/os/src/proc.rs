@@ -23,6 +23,9 @@ const MAX_COMMAND_LINE: u64 = 8192;
 /// Bytes that are read of any other file. Groups are the longest list: 65,536.
 const MAX_OTHER: u64 = 1 << 20;
 
+/// Bytes of most files.
+const USUAL: usize = 4 << 10;
+
 /// The beginning of a `/proc` file, whose length the process controls.
 struct Limited {
     bytes: Vec<u8>,
@@ -35,7 +38,7 @@ impl Limited {
     }
 
     fn of(source: impl Read, limit: u64) -> io::Result<Self> {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(USUAL);
         source.take(limit + 1).read_to_end(&mut bytes)?;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let is_cut = bytes.len() > limit;

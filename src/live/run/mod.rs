@@ -5,6 +5,7 @@ mod documents;
 mod end;
 mod following;
 mod messages;
+mod poll_timer;
 mod reading;
 mod reports;
 mod ring_events;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result};
 use tokio::process::Child;
 use tokio::task::yield_now;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use super::announce::Announced;
 use super::collector::Collector;
@@ -37,7 +38,7 @@ use super::sink::Sink;
 #[cfg(feature = "top")]
 use super::top::TopSession;
 use super::{Target, TraceConfig, Tracer, command, descriptors, limits};
-use crate::host::process::ProcessHandle;
+use crate::host::exit::AwaitedProcess;
 use crate::probe::{Rings, types};
 use documents::DocumentState;
 use gpuprobe_model::clock::WallClock;
@@ -51,6 +52,7 @@ use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
 use gpuprobe_report::profile;
+use poll_timer::PollTimer;
 #[cfg(feature = "serve")]
 pub(crate) use reports::host_name;
 use ring_events::{Followed, Watched};
@@ -106,7 +108,7 @@ pub(super) struct Run<'a> {
     pub(super) sink: Sink,
     pub(super) clock: WallClock,
     /// The target processes given by id.
-    processes: Vec<ProcessHandle>,
+    processes: Vec<AwaitedProcess>,
     started: Instant,
     reported: Instant,
     /// When the launch counts were last read.
@@ -179,9 +181,10 @@ impl Run<'_> {
         let (mut reader, mut status) = (OutputReader::Reading, None);
         let followed = Followed::of(&self.rings, &self.tracer.probe)?;
         let watched = Watched::of(&self.rings)?;
-        let mut poll = ticks(Duration::ZERO, POLL_EVERY, MissedTickBehavior::Delay);
+        let poll = PollTimer::start(POLL_EVERY)?;
         let every = self.config.interval;
-        let mut report = ticks(every, every, MissedTickBehavior::Skip);
+        let mut report = interval_at(Instant::now() + every, every);
+        report.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let deadline = after(self.config.duration);
         let (queries, mut has_queries) = (sleep(PROBED_FOR), true);
         tokio::pin!(deadline, queries);
@@ -207,7 +210,8 @@ impl Run<'_> {
                     None => has_queries = false,
                 },
                 _ = report.tick() => reader = self.report(false)?,
-                _ = poll.tick() => {
+                ticked = poll.tick() => {
+                    ticked?;
                     reader = self.poll()?;
                     if self.all_ended() || self.is_quit() {
                         break;
@@ -279,8 +283,8 @@ impl Run<'_> {
     /// Whether all target processes given by id have ended.
     fn all_ended(&self) -> bool {
         let children = || self.config.children && self.tracer.probe.has_targets();
-        let lives = || self.processes.iter().any(ProcessHandle::is_alive) || children();
-        !self.processes.is_empty() && !lives()
+        let have_exited = || self.processes.iter().all(AwaitedProcess::has_exited);
+        !self.processes.is_empty() && have_exited() && !children()
     }
 
     /// Starts the command, if there is one. Gpuprobe is a target itself until then, so that the child is
@@ -333,13 +337,6 @@ impl Drop for Run<'_> {
         self.tracer.probe.detach();
         self.resume_held();
     }
-}
-
-/// An interval of `period` that first ticks after `first`.
-fn ticks(first: Duration, period: Duration, missed: MissedTickBehavior) -> Interval {
-    let mut ticks = interval_at(Instant::now() + first, period);
-    ticks.set_missed_tick_behavior(missed);
-    ticks
 }
 
 /// Completes after `duration`; never, if there is none.

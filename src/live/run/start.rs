@@ -18,6 +18,7 @@ use super::super::top::TopSession;
 use super::super::{Target, TraceConfig, Tracer, recorder};
 use super::Run;
 use super::documents::DocumentState;
+use crate::host::exit::AwaitedProcess;
 use crate::host::host_info::ProcFs;
 use crate::host::process::ProcessHandle;
 use crate::probe::{Probe, Rings, StackMode};
@@ -75,7 +76,7 @@ impl<'a> Run<'a> {
             history: report::History::default(),
             untraced: HashMap::new(),
             clock,
-            processes,
+            processes: processes.into_iter().map(AwaitedProcess::new).collect(),
             guard: None,
             collector: attached.collector,
             samples,
