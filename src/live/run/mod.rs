@@ -20,7 +20,7 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result};
 use tokio::process::Child;
 use tokio::task::yield_now;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::announce::Announced;
 use super::collector::Collector;
@@ -182,9 +182,7 @@ impl Run<'_> {
         let followed = Followed::of(&self.rings, &self.tracer.probe)?;
         let watched = Watched::of(&self.rings)?;
         let poll = PollTimer::start(POLL_EVERY)?;
-        let every = self.config.interval;
-        let mut report = interval_at(Instant::now() + every, every);
-        report.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut report = reports_every(self.config.interval);
         let deadline = after(self.config.duration);
         let (queries, mut has_queries) = (sleep(PROBED_FOR), true);
         tokio::pin!(deadline, queries);
@@ -337,6 +335,13 @@ impl Drop for Run<'_> {
         self.tracer.probe.detach();
         self.resume_held();
     }
+}
+
+/// Ticks at the end of each interval; those that are missed are left out.
+fn reports_every(interval: Duration) -> Interval {
+    let mut ticks = interval_at(Instant::now() + interval, interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    ticks
 }
 
 /// Completes after `duration`; never, if there is none.
