@@ -10,6 +10,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::load::Probe;
 use super::lost;
 use super::rings::{ExecutableId, Rings};
+use super::stack_queue::StackQueue;
+use super::wake_flags;
 use crate::probe::StackMode;
 use gpuprobe_model::abi::{RawCode, RawLaunchCount, RawLaunchKey, RawPath, RawPython};
 use gpuprobe_model::clock;
@@ -19,16 +21,17 @@ impl Probe {
     /// Opens the rings. Each supports a single reader.
     ///
     /// # Errors
-    /// Returns the error of `mmap`.
+    /// Returns the error of `mmap`, or an error if the thread that empties the ring of call stacks cannot be started.
     pub fn rings(&self) -> Result<Rings> {
         let maps = &self.skeleton.maps;
-        let stack_ring = (self.stacks != StackMode::Off).then_some(&maps.stack_ring as _);
+        let has_stacks = self.stacks != StackMode::Off;
+        let stacks = has_stacks.then(|| StackQueue::start(&maps.stack_ring, &maps.bss));
         let batch_ring = self.batches.then_some(&maps.batch_ring as _);
         Rings::open(
             &maps.memory_ring,
             &maps.activity_ring,
             &maps.control_ring,
-            stack_ring,
+            stacks.transpose()?,
             batch_ring,
         )
     }
@@ -179,7 +182,7 @@ impl Probe {
     /// Must be called before the rings are read: lets the next full batch wake the reader.
     pub fn about_to_read(&mut self) {
         if let Ok(bss) = self.bss() {
-            bss.wake_pending = [0; 4];
+            bss.wake_pending = [0; wake_flags::COUNT];
         }
     }
 

@@ -19,7 +19,9 @@ mod ring;
 mod rings;
 mod skeleton;
 mod stack_mode;
+mod stack_queue;
 pub mod types;
+mod wake_flags;
 
 pub use attach::{FileProbes, ProbePoint};
 pub use kind::AttachKind;

@@ -68,23 +68,36 @@ struct RingRecord<'a> {
     next: u64,
 }
 
-/// A shared mapping of part of the ring.
-struct RingMapping {
+/// A shared mapping of part of a map.
+pub(super) struct RingMapping {
     start: NonNull<u8>,
     length: NonZeroUsize,
 }
 
 impl RingMapping {
-    fn new(map: &OwnedFd, offset: usize, length: usize, protection: ProtFlags) -> Result<Self> {
+    pub(super) fn new(
+        map: &OwnedFd,
+        offset: usize,
+        length: usize,
+        protection: ProtFlags,
+    ) -> Result<Self> {
         let length = NonZeroUsize::new(length).context("empty mapping")?;
         let offset = i64::try_from(offset)?;
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
         let start = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, map, offset) }
-            .context("cannot map a BPF ring buffer")?;
+            .context("cannot map a BPF map")?;
         Ok(Self {
             start: start.cast(),
             length,
         })
+    }
+
+    /// The 32-bit value at `offset` bytes of the mapping, a multiple of 4.
+    pub(super) fn word(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.length.get());
+        // SAFETY: it is aligned, inside of the mapping, and lives as long as `self`; the kernel accesses the
+        // word atomically.
+        unsafe { self.start.add(offset).cast::<AtomicU32>().as_ref() }
     }
 
     /// The 64-bit value at the start of a position page.
@@ -94,6 +107,9 @@ impl RingMapping {
         unsafe { self.start.cast::<AtomicU64>().as_ref() }
     }
 }
+
+// SAFETY: the memory is that of the process, whichever thread reads it, and is unmapped once.
+unsafe impl Send for RingMapping {}
 
 impl Drop for RingMapping {
     fn drop(&mut self) {

@@ -1,7 +1,7 @@
 //! The rings of the kernel side.
 
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use libbpf_rs::MapCore;
@@ -9,8 +9,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use zerocopy::FromBytes;
 
-use super::backlog::StackBacklog;
 use super::ring::{Consumer, Progress, Ring};
+use super::stack_queue::StackQueue;
 use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::abi::{RawNotice, record};
 
@@ -34,20 +34,13 @@ pub struct ExecutableId {
     pub(super) device: u64,
 }
 
-/// Number and interval of retries for a call stack that is still being written.
-const BUSY_ROUNDS: u32 = 20;
-const BUSY_PAUSE: Duration = Duration::from_micros(50);
-/// Interval at which the ring of call stacks is emptied while they are processed.
-const EMPTY_EVERY: Duration = Duration::from_millis(1);
-
 /// The rings of memory calls, of kernels and copies, of notices, of call stacks, and of batches.
 pub struct Rings {
     memory: Ring,
     activity: Ring,
     control: Ring,
     /// `None` if call stacks are off.
-    stacks: Option<Ring>,
-    backlog: StackBacklog,
+    stacks: Option<StackQueue>,
     /// Batches of collectors; `None` without collectors.
     batches: Option<Ring>,
     /// The end positions of a read that was cut short.
@@ -67,15 +60,14 @@ impl Rings {
         memory_ring: &dyn MapCore,
         activity_ring: &dyn MapCore,
         control_ring: &dyn MapCore,
-        stack_ring: Option<&dyn MapCore>,
+        stacks: Option<StackQueue>,
         batch_ring: Option<&dyn MapCore>,
     ) -> Result<Self> {
         Ok(Self {
             memory: Ring::open(memory_ring)?,
             activity: Ring::open(activity_ring)?,
             control: Ring::open(control_ring)?,
-            stacks: stack_ring.map(Ring::open).transpose()?,
-            backlog: StackBacklog::default(),
+            stacks,
             batches: batch_ring.map(Ring::open).transpose()?,
             ends: None,
         })
@@ -83,7 +75,9 @@ impl Rings {
 
     /// From now on there is so much room for call stacks that wait.
     pub fn set_room(&mut self, room: MemoryRoom) {
-        self.backlog.room = room;
+        if let Some(stacks) = &self.stacks {
+            stacks.set_room(room);
+        }
     }
 
     /// Passes to `consumer` the call stacks, then the memory ring up to now, then the activity ring and
@@ -113,7 +107,7 @@ impl Rings {
         until: Option<Instant>,
     ) -> Result<bool> {
         let out_of_time = Progress::OutOfTime;
-        if !self.read_stacks(consumer, until)?
+        if !read_stacks(self.stacks.as_ref(), consumer, until)?
             || self.memory.read_to(ends.memory, consumer, until)? == out_of_time
             || self.activity.read_to(ends.activity, consumer, until)? == out_of_time
         {
@@ -125,37 +119,9 @@ impl Rings {
         }
     }
 
-    /// Passes all call stacks that are in the ring now to `consumer`. Returns false if `until` was reached.
-    fn read_stacks(
-        &mut self,
-        consumer: &mut impl Consumer,
-        until: Option<Instant>,
-    ) -> Result<bool> {
-        let Some(stacks) = &mut self.stacks else {
-            return Ok(true);
-        };
-        // Records before the last one that was in the ring when this began.
-        let mut left = None;
-        loop {
-            let is_all = take_from_ring(&mut self.backlog, stacks)?;
-            if left.is_none() && is_all {
-                left = Some(self.backlog.len());
-            }
-            let emptied = Instant::now();
-            while left != Some(0)
-                && emptied.elapsed() < EMPTY_EVERY
-                && let Some(record) = self.backlog.pop()
-            {
-                consumer.take(&record);
-                left = left.map(|left| left - 1);
-            }
-            if left == Some(0) {
-                return Ok(true);
-            }
-            if until.is_some_and(|until| Instant::now() > until) {
-                return Ok(false);
-            }
-        }
+    /// Whether call stacks were taken out of their ring that are to be read.
+    pub fn has_waiting_stacks(&self) -> bool {
+        self.stacks.as_ref().is_some_and(StackQueue::has_waiting)
     }
 
     /// Removes and returns the notices in the control ring.
@@ -191,7 +157,10 @@ impl Rings {
     /// # Errors
     /// Returns an error if the descriptor cannot be registered.
     pub fn watch_stacks(&self) -> Result<Option<AsyncFd<OwnedFd>>> {
-        self.stacks.as_ref().map(watch_ring).transpose()
+        self.stacks
+            .as_ref()
+            .map(|stacks| watch(stacks.fd()?))
+            .transpose()
     }
 
     /// Readable when the batches are due to be read; `None` without collectors. Needs a Tokio runtime.
@@ -211,17 +180,13 @@ impl Rings {
     }
 }
 
-/// Moves call stacks from the ring to the backlog. Returns whether these are all.
-fn take_from_ring(backlog: &mut StackBacklog, ring: &mut Ring) -> Result<bool> {
-    for _ in 0..BUSY_ROUNDS {
-        match backlog.fill(ring)? {
-            Progress::Done => break,
-            Progress::OutOfTime => return Ok(false),
-            // A busy record blocks those behind it.
-            Progress::Busy => std::thread::sleep(BUSY_PAUSE),
-        }
-    }
-    Ok(true)
+/// Passes all call stacks that wait now to `consumer`. Returns false if `until` was reached.
+fn read_stacks(
+    stacks: Option<&StackQueue>,
+    consumer: &mut impl Consumer,
+    until: Option<Instant>,
+) -> Result<bool> {
+    stacks.map_or(Ok(true), |stacks| stacks.read(consumer, until))
 }
 
 fn watch_ring(ring: &Ring) -> Result<AsyncFd<OwnedFd>> {

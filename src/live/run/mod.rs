@@ -225,7 +225,7 @@ impl Run<'_> {
                     arrived?;
                     reader = self.read()?;
                 }
-                () = yield_now(), if self.is_behind => reader = self.read()?,
+                () = yield_now(), if self.has_more() => reader = self.read()?,
                 () = yield_now(), if self.follower.is_busy() => reader = self.follow_notices()?,
             }
             if self.is_over(reader) {
@@ -233,6 +233,11 @@ impl Run<'_> {
             }
         }
         Ok((reader, status))
+    }
+
+    /// Whether there is more to read, of which no ring says so.
+    fn has_more(&self) -> bool {
+        self.is_behind || self.rings.has_waiting_stacks()
     }
 
     /// Whether the output is closed, or nothing is traced any more.

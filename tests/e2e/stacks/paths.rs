@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+
 use super::{functions, sites};
 use crate::harness::report::number;
 use crate::harness::{Gpuprobe, Setup, standin};
@@ -140,6 +144,28 @@ fn root_six_thousand_new_call_paths_in_a_moment_are_whole() {
     report.assert_nothing_lost();
     let sites = sites(&report, pid);
     assert_eq!(sites.len() as u64, made);
+    assert!(sites.iter().all(|site| site["complete"] == true));
+}
+
+/// More than the ring holds, while the event loop does not go on. One thread of gpuprobe is stopped, the others run.
+#[test]
+fn root_new_call_paths_are_whole_while_the_event_loop_is_busy() {
+    const DEPTH: u32 = 13;
+    let (mut gpuprobe, pid) = started("paths_bare", &[]);
+    // The first stack has the unwinding tables read.
+    gpuprobe.talk.say("call 0 0 64 1");
+    let event_loop = Pid::from_raw(gpuprobe.child.pid().cast_signed());
+    ptrace::seize(event_loop, ptrace::Options::empty()).unwrap();
+    ptrace::interrupt(event_loop).unwrap();
+    waitpid(event_loop, Some(WaitPidFlag::__WALL)).unwrap();
+    gpuprobe.talk.say(&format!("all {DEPTH} 512"));
+    ptrace::detach(event_loop, None).unwrap();
+    gpuprobe.talk.send("exit");
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    let sites = sites(&report, pid);
+    assert_eq!(sites.len(), (1 << DEPTH) + 1);
     assert!(sites.iter().all(|site| site["complete"] == true));
 }
 
