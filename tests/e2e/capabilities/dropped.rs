@@ -77,7 +77,13 @@ const WAYS: [(&str, &[Capability]); 3] = [
 fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
     let found = settled(gpuprobe.child.pid());
     let names: BTreeSet<_> = found.iter().map(|thread| &*thread.name).collect();
-    let expected = ["gpuprobe", "gpuprobe-record", "source lines", "symbols"];
+    let expected = [
+        "gpuprobe",
+        "gpuprobe-record",
+        "gpuprobe-stacks",
+        "source lines",
+        "symbols",
+    ];
     assert_eq!(names, expected.into(), "{how}: {found:?}");
     assert_eq!(found.len(), expected.len(), "{how}: {found:?}");
     for thread in &found {
