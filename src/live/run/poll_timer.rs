@@ -12,8 +12,8 @@ use tokio::io::unix::AsyncFd;
 
 use crate::probe::watch;
 
-/// Ticks of the kernel. Tokio's own timers wake the process twice for a tick of this length, and
-/// write to wake the loop that waits for them: at low rates of events that was a tenth of all processor time.
+/// Ticks of a timerfd. For a tick of Tokio's timers, which are kept in slots of 64 ms, the process wakes twice, and
+/// writes to wake itself: at low rates of events much of its processor time.
 pub(super) struct PollTimer(AsyncFd<OwnedFd>);
 
 impl PollTimer {

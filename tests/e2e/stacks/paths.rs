@@ -1,6 +1,8 @@
 //! Call paths that a program takes on command: each is distinguished.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -8,7 +10,7 @@ use nix::unistd::Pid;
 
 use super::{functions, sites};
 use crate::harness::report::number;
-use crate::harness::{Gpuprobe, Setup, standin};
+use crate::harness::{Gpuprobe, Setup, standin, wait_for};
 
 /// The functions of `tests/standin/paths.c` for PATH, innermost first.
 fn expected(depth: u32, path: u64, start: &str) -> Vec<String> {
@@ -147,25 +149,43 @@ fn root_six_thousand_new_call_paths_in_a_moment_are_whole() {
     assert!(sites.iter().all(|site| site["complete"] == true));
 }
 
-/// More than the ring holds, while the event loop does not go on. One thread of gpuprobe is stopped, the others run.
+/// Waits until the thread that empties the ring of call stacks has emptied it: it polls two files then, and one while
+/// it leaves call stacks to the event loop.
+fn wait_for_an_empty_ring(pid: u32) {
+    let is_idle = |task: &Path| {
+        let read = |name| fs::read_to_string(task.join(name)).unwrap_or_default();
+        read("comm") == "gpuprobe-stacks\n" && read("syscall").split(' ').nth(2) == Some("0x2")
+    };
+    wait_for("the ring of call stacks to be emptied", || {
+        let mut tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        tasks.any(|task| is_idle(&task.path())).then_some(())
+    });
+}
+
+/// More than the ring holds in all, while the event loop does not go on: its thread is stopped, the others run.
 #[test]
 fn root_new_call_paths_are_whole_while_the_event_loop_is_busy() {
-    const DEPTH: u32 = 13;
+    // The ring has room for those of one step.
+    const DEPTHS: [u32; 3] = [12, 11, 10];
     let (mut gpuprobe, pid) = started("paths_bare", &[]);
-    // The first stack has the unwinding tables read.
+    // The program is held until the event loop has seen the library that it loads for this.
     gpuprobe.talk.say("call 0 0 64 1");
     let event_loop = Pid::from_raw(gpuprobe.child.pid().cast_signed());
     ptrace::seize(event_loop, ptrace::Options::empty()).unwrap();
     ptrace::interrupt(event_loop).unwrap();
     waitpid(event_loop, Some(WaitPidFlag::__WALL)).unwrap();
-    gpuprobe.talk.say(&format!("all {DEPTH} 512"));
+    for depth in DEPTHS {
+        gpuprobe.talk.say(&format!("all {depth} 512"));
+        wait_for_an_empty_ring(gpuprobe.child.pid());
+    }
     ptrace::detach(event_loop, None).unwrap();
     gpuprobe.talk.send("exit");
     assert_eq!(gpuprobe.exit_code(), 0);
     let report = gpuprobe.final_report();
     report.assert_nothing_lost();
     let sites = sites(&report, pid);
-    assert_eq!(sites.len(), (1 << DEPTH) + 1);
+    let made: usize = DEPTHS.iter().map(|depth| 1 << depth).sum();
+    assert_eq!(sites.len(), made + 1);
     assert!(sites.iter().all(|site| site["complete"] == true));
 }
 
