@@ -61,7 +61,9 @@ pub(super) struct Jitted {
 impl Jitted {
     pub(super) fn start(user: u32, functions: u64) -> Self {
         let hog = Hog::start(user, "jitted", functions);
-        let map = format!("/tmp/perf-{}.map", hog.pid).into();
+        let map: PathBuf = format!("/tmp/perf-{}.map", hog.pid).into();
+        // Another user's, of a process that had this id: the program could not write to it.
+        let _ = fs::remove_file(&map);
         Self { hog, map }
     }
 }

@@ -46,7 +46,9 @@ fn pythons() -> Vec<PathBuf> {
 const BY_MAP: [&str; 2] = ["--python", "off"];
 
 fn has_trampolines(python: &Path) -> bool {
-    let script = "import sys; sys.exit(not sys.is_stack_trampoline_active())";
+    let script = "import os, sys\n\
+                  sys.is_stack_trampoline_active() or sys.exit(1)\n\
+                  os.unlink(f'/tmp/perf-{os.getpid()}.map')";
     let mut command = Command::new(python);
     let ran = command.args(["-X", "perf", "-c", script]).output();
     ran.is_ok_and(|ran| ran.status.success())
