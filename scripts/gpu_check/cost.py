@@ -6,6 +6,7 @@ They are printed, not judged; that no launch was missed is judged.
 import statistics
 
 from bench import ALL_MODES
+from expect import losses
 from frameworks import environment, is_missing
 
 ROUNDS = 5
@@ -105,10 +106,6 @@ def compare_in_turn(bench, command, step, modes, check, rounds=ROUNDS):
     for program in (plain, other) if other else (plain,):
         bench.equal("exit status of the program", 0, program.process.wait())
     return lines
-
-
-def losses(report):
-    return {name: count for name, count in report["lost"].items() if count}
 
 
 def ratios(values):

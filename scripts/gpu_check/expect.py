@@ -123,10 +123,15 @@ def differ(what, expected, got):
     return what, len(expected), len(got)
 
 
+def losses(report):
+    """What was lost, by name."""
+    return {name: count for name, count in report["lost"].items() if count}
+
+
 def compare_frame(report):
     """(what, expected, got) for the invariants of every report."""
     yield "schema", 2, report["schema"]
-    yield "lost", {}, {name: lost for name, lost in report["lost"].items() if lost}
+    yield "lost", {}, losses(report)
 
 
 def compare_sums(report):

@@ -3,6 +3,7 @@
 import json
 import sys
 
+from expect import losses
 from frameworks import SLOW_SECONDS, environment, is_missing
 
 CLEAN = {
@@ -74,5 +75,4 @@ def check_verdicts(bench):
         else:
             bench.equal(f"{name}: leaks", [], said)
         bench.figure(f"verdicts, {name}", f"{len(report['explain']['verdicts'])} verdicts; {said[:2]}")
-        lost = {key: count for key, count in report["lost"].items() if count}
-        bench.figure(f"lost, {name}", f"{lost}")
+        bench.figure(f"lost, {name}", f"{losses(report)}")

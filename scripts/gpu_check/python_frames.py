@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from expect import losses
 from expect_kinds import process_of
 from frameworks import SLOW_SECONDS, environment, is_missing
 
@@ -49,8 +50,7 @@ def check_torch_history(bench):
             ours[lines_of(site)] += site["live_bytes"]
     for lines in expected.keys() | ours.keys():
         bench.equal(f"bytes from {lines[:4]}", expected[lines], ours[lines])
-    python = {name: count for name, count in report["lost"].items() if count}
-    bench.equal("lost", {}, python)
+    bench.equal("lost", {}, losses(report))
     bench.figure(bench.label, f"{len(expected)} lines that hold {sum(expected.values()) // MIB} MiB")
     tracer.go()
     bench.equal("exit status", 0, tracer.wait())
@@ -78,7 +78,7 @@ def check_user_lines(bench, module, script, step="work", least_bytes=MIB):
     bench.figure(bench.label, f"{len(sites)} sites above {least_bytes / MIB:g} MiB")
     for site in sorted(sites, key=lambda site: -site["live_bytes"])[:4]:
         bench.figure(bench.label, f"{site['live_bytes'] / MIB:.1f} MiB {site['label']}")
-    bench.figure("lost", f"{ {name: count for name, count in report['lost'].items() if count} }")
+    bench.figure("lost", f"{losses(report)}")
     tracer.go()
     bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
     tracer.finish()

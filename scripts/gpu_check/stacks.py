@@ -5,6 +5,7 @@ import statistics
 import subprocess
 
 from cost import ROUNDS, Timed, ratios
+from expect import losses
 from expect_kinds import process_of
 from expect_stacks import frames_of, holes, of_program, order_of, sanitizer_leaks
 from frameworks import SLOW_SECONDS, environment, is_missing
@@ -132,7 +133,7 @@ def measure_stacks(bench):
             line, report = plain.run(wanted)
             values.setdefault(variant, []).append(line["us_per_segment"])
             if report:
-                lost = {name: n for name, n in report["lost"].items() if n}
+                lost = losses(report)
                 expected = {} if variant != "dwarf" else lost
                 bench.equal(f"lost, {variant}", expected, lost)
         for name, history in histories.items():

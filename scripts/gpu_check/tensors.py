@@ -5,6 +5,7 @@ import sqlite3
 from collections import Counter
 
 from cost import ratios, tensors_in_turn
+from expect import losses
 from expect_kinds import process_of
 from frameworks import SLOW_SECONDS, is_missing
 from python_frames import WHOLE, lines_of
@@ -144,7 +145,7 @@ def check_tensors(bench, steps, configuration=""):
     compare_lines(bench, report, after)
     if after.get("leak"):
         check_leak(bench, process_of(report, after["pid"])["pytorch"][0]["sites"], after)
-    bench.equal("lost", {}, {name: count for name, count in report["lost"].items() if count})
+    bench.equal("lost", {}, losses(report))
     tracer.go()
     bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
     tracer.finish()
@@ -213,7 +214,7 @@ def check_tensors_ddp(bench):
         if "leak" in after:
             told = {one["device"]: one for one in process_of(report, after["pid"])["pytorch"]}
             check_leak(bench, told[rank]["sites"], after)
-    bench.equal("lost", {}, {name: count for name, count in report["lost"].items() if count})
+    bench.equal("lost", {}, losses(report))
     tracer.go()
     bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
     tracer.finish()
