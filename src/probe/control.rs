@@ -11,7 +11,6 @@ use super::load::Probe;
 use super::lost;
 use super::rings::{ExecutableId, Rings};
 use super::stack_queue::StackQueue;
-use super::wake_flags;
 use crate::probe::StackMode;
 use gpuprobe_model::abi::{RawCode, RawLaunchCount, RawLaunchKey, RawPath, RawPython};
 use gpuprobe_model::clock;
@@ -31,6 +30,7 @@ impl Probe {
             &maps.memory_ring,
             &maps.activity_ring,
             &maps.control_ring,
+            &maps.bss,
             stacks.transpose()?,
             batch_ring,
         )
@@ -177,13 +177,6 @@ impl Probe {
             }
         }
         Ok(())
-    }
-
-    /// Must be called before the rings are read: lets the next full batch wake the reader.
-    pub fn about_to_read(&mut self) {
-        if let Ok(bss) = self.bss() {
-            bss.wake_pending = [0; wake_flags::COUNT];
-        }
     }
 
     /// Adds the continuations of known call paths, by their state.

@@ -69,12 +69,12 @@ struct RingRecord<'a> {
 }
 
 /// A shared mapping of part of a map.
-pub(super) struct RingMapping {
+pub(super) struct SharedMapping {
     start: NonNull<u8>,
     length: NonZeroUsize,
 }
 
-impl RingMapping {
+impl SharedMapping {
     pub(super) fn new(
         map: &OwnedFd,
         offset: usize,
@@ -109,9 +109,9 @@ impl RingMapping {
 }
 
 // SAFETY: the memory is that of the process, whichever thread reads it, and is unmapped once.
-unsafe impl Send for RingMapping {}
+unsafe impl Send for SharedMapping {}
 
-impl Drop for RingMapping {
+impl Drop for SharedMapping {
     fn drop(&mut self) {
         // SAFETY: the range is the one that was mapped, and nothing borrows from it any more.
         let _ = unsafe { munmap(self.start.cast(), self.length.get()) };
@@ -124,10 +124,10 @@ pub(super) struct Ring {
     page: usize,
     data_bytes: usize,
     step: usize,
-    consumer: RingMapping,
-    producer: RingMapping,
+    consumer: SharedMapping,
+    producer: SharedMapping,
     /// The mapped part of the data, with its offset.
-    window: Option<(usize, RingMapping)>,
+    window: Option<(usize, SharedMapping)>,
     position: u64,
 }
 
@@ -140,8 +140,8 @@ impl Ring {
             .and_then(|size| usize::try_from(size).ok())
             .context("cannot determine the page size")?;
         let read_write = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        let consumer = RingMapping::new(&map, 0, page, read_write)?;
-        let producer = RingMapping::new(&map, page, page, ProtFlags::PROT_READ)?;
+        let consumer = SharedMapping::new(&map, 0, page, read_write)?;
+        let producer = SharedMapping::new(&map, page, page, ProtFlags::PROT_READ)?;
         let position = consumer.position().load(Ordering::Acquire);
         Ok(Self {
             map,
@@ -272,7 +272,7 @@ impl Ring {
             Some((mapped, window)) if mapped == start => window,
             _ => {
                 let place = 2 * self.page + start;
-                RingMapping::new(&self.map, place, 2 * self.step, ProtFlags::PROT_READ)?
+                SharedMapping::new(&self.map, place, 2 * self.step, ProtFlags::PROT_READ)?
             }
         };
         let (_, window) = self.window.insert((start, window));

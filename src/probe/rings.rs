@@ -11,6 +11,7 @@ use zerocopy::FromBytes;
 
 use super::ring::{Consumer, Progress, Ring};
 use super::stack_queue::StackQueue;
+use super::wake_flags::WakeFlags;
 use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::abi::{RawNotice, record};
 
@@ -39,6 +40,7 @@ pub struct Rings {
     memory: Ring,
     activity: Ring,
     control: Ring,
+    wakes: WakeFlags,
     /// `None` if call stacks are off.
     stacks: Option<StackQueue>,
     /// Batches of collectors; `None` without collectors.
@@ -60,6 +62,7 @@ impl Rings {
         memory_ring: &dyn MapCore,
         activity_ring: &dyn MapCore,
         control_ring: &dyn MapCore,
+        globals: &dyn MapCore,
         stacks: Option<StackQueue>,
         batch_ring: Option<&dyn MapCore>,
     ) -> Result<Self> {
@@ -67,6 +70,7 @@ impl Rings {
             memory: Ring::open(memory_ring)?,
             activity: Ring::open(activity_ring)?,
             control: Ring::open(control_ring)?,
+            wakes: WakeFlags::open(globals)?,
             stacks,
             batches: batch_ring.map(Ring::open).transpose()?,
             ends: None,
@@ -90,6 +94,8 @@ impl Rings {
     /// # Errors
     /// Returns the error of `mmap`, or an error about a corrupt ring.
     pub fn read(&mut self, consumer: &mut impl Consumer, until: Option<Instant>) -> Result<bool> {
+        // From here on the next full batch wakes the reader.
+        self.wakes.clear();
         let ends = self.ends.take().unwrap_or_else(|| RingEnds {
             batches: self.batches.as_ref().map_or(0, Ring::end),
             activity: self.activity.end(),
@@ -107,8 +113,12 @@ impl Rings {
         until: Option<Instant>,
     ) -> Result<bool> {
         let out_of_time = Progress::OutOfTime;
-        if !read_stacks(self.stacks.as_ref(), consumer, until)?
-            || self.memory.read_to(ends.memory, consumer, until)? == out_of_time
+        if let Some(stacks) = &self.stacks
+            && !stacks.read(consumer, until)?
+        {
+            return Ok(false);
+        }
+        if self.memory.read_to(ends.memory, consumer, until)? == out_of_time
             || self.activity.read_to(ends.activity, consumer, until)? == out_of_time
         {
             return Ok(false);
@@ -178,15 +188,6 @@ impl Rings {
     pub fn watch_control(&self) -> Result<AsyncFd<OwnedFd>> {
         watch_ring(&self.control)
     }
-}
-
-/// Passes all call stacks that wait now to `consumer`. Returns false if `until` was reached.
-fn read_stacks(
-    stacks: Option<&StackQueue>,
-    consumer: &mut impl Consumer,
-    until: Option<Instant>,
-) -> Result<bool> {
-    stacks.map_or(Ok(true), |stacks| stacks.read(consumer, until))
 }
 
 fn watch_ring(ring: &Ring) -> Result<AsyncFd<OwnedFd>> {

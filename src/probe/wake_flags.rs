@@ -7,14 +7,16 @@ use anyhow::Result;
 use libbpf_rs::MapCore;
 use nix::sys::mman::ProtFlags;
 
-use super::ring::RingMapping;
+use super::ring::SharedMapping;
 use super::skeleton::types::bss;
 
 /// Where they are in the globals of the BPF programs, and their number.
 const OFFSET: usize = offset_of!(bss, wake_pending);
-pub(super) const COUNT: usize = 4;
-/// `wake_pending`, for another thread than the one that has the programs.
-pub(super) struct WakeFlags(RingMapping);
+const COUNT: usize = 4;
+const _: fn(&bss) -> [u32; COUNT] = |globals| globals.wake_pending;
+
+/// `wake_pending`, mapped once more: whoever reads a ring clears it, on any thread.
+pub(super) struct WakeFlags(SharedMapping);
 
 impl WakeFlags {
     /// Maps them; `globals` is the map of the programs' `.bss`.
@@ -25,7 +27,7 @@ impl WakeFlags {
         let map = globals.as_fd().try_clone_to_owned()?;
         let end = OFFSET + COUNT * size_of::<u32>();
         let read_write = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        Ok(Self(RingMapping::new(&map, 0, end, read_write)?))
+        Ok(Self(SharedMapping::new(&map, 0, end, read_write)?))
     }
 
     /// From now on a new record wakes a reader again.

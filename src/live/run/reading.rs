@@ -45,7 +45,6 @@ impl Run<'_> {
     }
 
     fn read_until(&mut self, until: Option<std::time::Instant>) -> Result<OutputReader> {
-        self.tracer.probe.about_to_read();
         let (sink, probe) = (&mut self.sink, &self.tracer.probe);
         let is_done = self
             .rings
