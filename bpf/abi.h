@@ -73,6 +73,10 @@
 /* A stack whose path user space has not cached after this time is copied again. */
 #define GP_COPY_AGAIN_NS 1000000000ULL
 
+/* How long a program whose dynamic loader is probed needs no scan at its next starts: the
+ * loader may be replaced meanwhile. */
+#define GP_IMAGE_KNOWN_NS 10000000000ULL
+
 /* Size classes of line tables of code objects; longer ones are truncated. */
 #define GP_SMALL_TABLE_BYTES 512
 #define GP_MEDIUM_TABLE_BYTES (4 * 1024)
@@ -322,7 +326,7 @@ GP_ASSERT_SIZE(struct gp_launch_key, 16);
 GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);
 GP_ASSERT_SIZE(struct gp_launch, 88);
 GP_ASSERT_SIZE(struct gp_copy, 64);
-GP_ASSERT_SIZE(struct gp_notice, 32);
+GP_ASSERT_SIZE(struct gp_notice, 64);
 GP_ASSERT_SIZE(struct gp_stack, 80 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
 GP_ASSERT_SIZE(struct gp_code, 8 + 8 * GP_CODE_WORDS);

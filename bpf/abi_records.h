@@ -196,6 +196,20 @@ struct gp_batch_large {
 	__u8 bytes[GP_MAX_BATCH_BYTES];
 };
 
+/* A program, and the tree in which the path of its dynamic loader is looked up. User space
+ * only passes it back. The number of a deleted file may be given to another, so the times
+ * of the last inode change are a part of it. */
+struct gp_image {
+	__u64 inode;
+	__u64 changed_ns;
+	__u64 root_inode;
+	__u64 root_changed_ns;
+	__u32 device;
+	__u32 root_device;
+	__u32 mount_namespace;
+	__u32 reserved;
+};
+
 /* Asks user space to scan a process: it runs a new program, or its dynamic loader
  * mapped a possible CUDA library. If held, the process was stopped and waits for
  * SIGCONT. */
@@ -203,9 +217,8 @@ struct gp_notice {
 	__u16 type;
 	__u16 held;
 	__u32 tgid;
-	__u64 inode; /* of the program, for GP_RECORD_NEW_IMAGE */
-	__u64 device;
-	__u32 uid; /* user to whom the process is charged */
+	struct gp_image image; /* for GP_RECORD_NEW_IMAGE */
+	__u32 uid;             /* user to whom the process is charged */
 	__u32 reserved;
 };
 

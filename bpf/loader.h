@@ -25,7 +25,7 @@ struct gp_link_map {
 };
 
 struct gp_loader no_loader;
-const struct gp_image_key no_image;
+const struct gp_image no_image;
 
 /* Whether the base name at `start` of the path begins with `wanted`. Without a branch
  * per character, of which the verifier would follow every combination. */

@@ -3,18 +3,13 @@
 #ifndef GPUPROBE_LOADER_MAPS_H
 #define GPUPROBE_LOADER_MAPS_H
 
-struct gp_image_key {
-	__u64 inode;
-	__u64 device;
-};
-
-/* Programs whose dynamic loader is probed; written by user space. LRU; an evicted entry
- * costs another notice. */
+/* Programs whose dynamic loader is probed -> CLOCK_BOOTTIME at which that was seen; written
+ * by user space. LRU; an evicted entry costs another notice. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
-	__type(key, struct gp_image_key);
-	__type(value, __u32);
+	__type(key, struct gp_image);
+	__type(value, __u64);
 } known_images SEC(".maps");
 
 struct gp_loader {

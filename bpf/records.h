@@ -92,7 +92,7 @@ static __always_inline bool gp_hold(__u32 tgid)
 /* Sends a notice about the current process, which runs `image`; false if the ring is
  * full. The process is stopped only if it was sent, because only the reader of the
  * notice resumes it. */
-static __always_inline bool gp_send_notice(__u16 type, __u32 tgid, const struct gp_image_key *image)
+static __always_inline bool gp_send_notice(__u16 type, __u32 tgid, const struct gp_image *image)
 {
 	__u32 uid = gp_user_of_current();
 	struct gp_notice *notice = gp_reserve(control_ring, GP_RING_CONTROL, gp_slot_of(uid),
@@ -105,8 +105,7 @@ static __always_inline bool gp_send_notice(__u16 type, __u32 tgid, const struct 
 	notice->type = type;
 	notice->held = gp_hold(tgid);
 	notice->tgid = tgid;
-	notice->inode = image->inode;
-	notice->device = image->device;
+	notice->image = *image;
 	notice->uid = uid;
 	notice->reserved = 0;
 	bpf_ringbuf_submit(notice, BPF_RB_FORCE_WAKEUP);

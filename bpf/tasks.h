@@ -66,8 +66,8 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32;
-	struct gp_image_key image = {};
-	__u64 now;
+	struct gp_image image = {};
+	__u64 now, *known;
 
 	gp_remove_taken(threads, &tid);
 	gp_remove_taken(threads, &old_tid);
@@ -80,8 +80,11 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
 		return;
 	now = bpf_ktime_get_boot_ns();
 	bpf_map_update_elem(&programs, &tgid, &now, BPF_ANY);
-	if (gp_image_of(binprm, &image) && bpf_map_lookup_elem(&known_images, &image))
-		return;
+	if (gp_image_of(task, binprm, &image)) {
+		known = bpf_map_lookup_elem(&known_images, &image);
+		if (known && now - *known < GP_IMAGE_KNOWN_NS)
+			return;
+	}
 	gp_send_notice(GP_RECORD_NEW_IMAGE, tgid, &image);
 }
 

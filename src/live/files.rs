@@ -25,11 +25,12 @@ pub(super) struct ProbedFiles {
     probed: HashMap<LibraryId, ProbedFile>,
     /// Number of probed files by owner.
     by_owner: HashMap<u32, usize>,
-    skipped: HashSet<LibraryId>,
+    /// With the likeness: the number of a deleted file may be given to another, unless it is probed.
+    skipped: HashSet<(LibraryId, Likeness)>,
     /// One file per identity seen through overlays.
     alike: HashMap<(Likeness, LibraryRole), Alike>,
-    /// Mappings that need no further action, with the probed file if there is one.
-    done: HashMap<(MappingId, LibraryRole), Option<LibraryId>>,
+    /// Mappings of probed files.
+    done: HashMap<(MappingId, LibraryRole), LibraryId>,
     failed: HashSet<(MappingId, LibraryRole)>,
     warnings: usize,
     refusals: HashSet<&'static str>,
@@ -62,12 +63,12 @@ impl ProbedFiles {
         self.probed.len()
     }
 
-    /// Whether `mapped` needs no further action.
+    /// Whether `mapped` is a mapping of a probed file.
     pub(super) fn are_done_with(&self, mapped: &Mapped) -> bool {
         self.done.contains_key(&mapped.id())
     }
 
-    /// Records that `mapped`, a mapping of `library`, needs no further action.
+    /// Records that `mapped` is a mapping of `library`, if that is probed.
     pub(super) fn done_with(&mut self, mapped: &Mapped, library: LibraryId, likeness: Likeness) {
         self.make_room();
         let alike = self.alike.get(&(likeness, mapped.role));
@@ -76,12 +77,14 @@ impl ProbedFiles {
             true => Some(library),
             false => alike.map(|alike| alike.library),
         };
-        self.done.insert(mapped.id(), probed);
+        if let Some(probed) = probed {
+            self.done.insert(mapped.id(), probed);
+        }
     }
 
     /// Records that process `pid` has `mapped`. Returns the probed file, if it is one.
     pub(super) fn note_user(&mut self, mapped: &Mapped, pid: u32) -> Option<LibraryId> {
-        let library = (*self.done.get(&mapped.id())?)?;
+        let library = *self.done.get(&mapped.id())?;
         let probed = self.probed.get_mut(&library)?;
         if probed.user.is_none() {
             probed.user = ProcessHandle::of(pid).ok();
@@ -99,7 +102,7 @@ impl ProbedFiles {
     /// Whether `library` is probed or skipped.
     pub(super) fn know(&self, library: &MappedLibrary) -> bool {
         let id = library.id();
-        self.probed.contains_key(&id) || self.skipped.contains(&id)
+        self.probed.contains_key(&id) || self.skipped.contains(&(id, library.likeness))
     }
 
     /// Whether `library` is a file seen before through another overlay.
@@ -148,7 +151,7 @@ impl ProbedFiles {
     /// Records that `library` is skipped, now and later.
     pub(super) fn skip(&mut self, library: &MappedLibrary) {
         self.make_room();
-        self.skipped.insert(library.id());
+        self.skipped.insert((library.id(), library.likeness));
         self.enter_alike(library, false);
     }
 
@@ -186,7 +189,7 @@ impl ProbedFiles {
             *count -= 1;
         }
         self.alike.retain(|_, alike| alike.library != library);
-        self.done.retain(|_, of| *of != Some(library));
+        self.done.retain(|_, of| *of != library);
         tracing::info!(
             "{} is not in use any more: detaching",
             probed.path.display()
@@ -276,14 +279,10 @@ mod tests {
         files.skip(&all[1]);
         assert!(files.know(&all[0]) && files.know(&all[1]));
         for number in 0..2 * MAX_REMEMBERED as u64 {
-            files.done_with(
-                &Mapped::numbered(number, DRIVER),
-                all[1].id(),
-                all[1].likeness,
-            );
+            files.failed(&Mapped::numbered(number, DRIVER));
         }
         assert!(files.know(&all[0]) && !files.know(&all[1]));
-        assert!(files.done.len() <= MAX_REMEMBERED);
+        assert!(files.failed.len() <= MAX_REMEMBERED);
     }
 
     #[test]
@@ -296,12 +295,30 @@ mod tests {
         let as_loader = Mapped::numbered(7, LibraryRole::Loader);
         files.done_with(&as_loader, library.id(), library.likeness);
         assert!(files.failed(&as_loader) && !files.failed(&as_loader));
-        assert!(files.know(&library) && files.are_done_with(&as_loader));
+        assert!(files.know(&library) && !files.are_done_with(&as_loader));
         library.role = DRIVER;
         library.in_overlay = true;
         let as_driver = Mapped::numbered(7, DRIVER);
         assert!(!files.know(&library) && !files.is_probed_elsewhere(&library));
         assert!(!files.are_done_with(&as_driver) && files.failed(&as_driver));
+    }
+
+    #[test]
+    fn a_later_file_with_the_number_of_a_skipped_one_is_not_known() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let mut all = libraries(&folder, 2);
+        let mut library = all.remove(0);
+        let mut files = ProbedFiles::default();
+        files.skip(&library);
+        assert!(files.know(&library));
+        library.likeness = all[0].likeness;
+        assert!(!files.know(&library));
+        enter(&mut files, &library);
+        library.likeness =
+            MappedLibrary::open(&folder.path().join("libcuda.so.0"), "".as_ref(), DRIVER)
+                .unwrap()
+                .likeness;
+        assert!(files.know(&library), "a probed file keeps its number");
     }
 
     #[test]

@@ -87,14 +87,14 @@ assert_same_layout!(
     inner_pid = inner_pid,
     cgroup = cgroup,
 );
+const _: () = assert!(size_of::<RawImage>() == size_of::<types::gp_image>());
 assert_same_layout!(
     RawNotice,
     types::gp_notice,
     record_type = r#type,
     held = held,
     tgid = tgid,
-    inode = inode,
-    device = device,
+    image = image,
     uid = uid,
 );
 assert_same_layout!(

@@ -9,10 +9,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::load::Probe;
 use super::lost;
-use super::rings::{ExecutableId, Rings};
+use super::rings::Rings;
 use super::stack_queue::StackQueue;
 use crate::probe::StackMode;
-use gpuprobe_model::abi::{RawCode, RawLaunchCount, RawLaunchKey, RawPath, RawPython};
+use gpuprobe_model::abi::{RawCode, RawImage, RawLaunchCount, RawLaunchKey, RawPath, RawPython};
 use gpuprobe_model::clock;
 use gpuprobe_model::{Lost, UserLoss};
 
@@ -88,18 +88,11 @@ impl Probe {
         Ok(())
     }
 
-    /// Marks the dynamic loader of `image` as probed: an exec of it needs no scan.
-    pub fn image_known(&self, image: ExecutableId) {
-        let mut key = [0; 16];
-        key[..8].copy_from_slice(&image.inode.to_ne_bytes());
-        key[8..].copy_from_slice(&image.device.to_ne_bytes());
-        let one = 1u32.to_ne_bytes();
-        if let Err(error) = self
-            .skeleton
-            .maps
-            .known_images
-            .update(&key, &one, MapFlags::ANY)
-        {
+    /// Marks the dynamic loader of `image` as probed: an exec of it needs no scan for a while.
+    pub fn image_known(&self, image: RawImage) {
+        let images = &self.skeleton.maps.known_images;
+        let now = clock::boot_ns().to_ne_bytes();
+        if let Err(error) = images.update(image.as_bytes(), &now, MapFlags::ANY) {
             tracing::debug!(
                 "cannot mark a loader as probed, its programs are scanned again: {error}"
             );

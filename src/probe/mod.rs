@@ -31,5 +31,5 @@ pub use plan::AttachPlan;
 pub use prober::{AttachId, AttachOutcome, Attached, Purpose};
 pub use ring::Consumer;
 pub(crate) use rings::watch;
-pub use rings::{ExecutableId, Notice, Rings};
+pub use rings::{Notice, Rings};
 pub use stack_mode::StackMode;

@@ -13,7 +13,7 @@ use super::ring::{Consumer, Progress, Ring};
 use super::stack_queue::StackQueue;
 use super::wake_flags::WakeFlags;
 use gpuprobe_model::MemoryRoom;
-use gpuprobe_model::abi::{RawNotice, record};
+use gpuprobe_model::abi::{RawImage, RawNotice, record};
 
 /// The kernel side's request to scan a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +25,7 @@ pub struct Notice {
     /// The process is stopped and must be sent `SIGCONT`.
     pub held: bool,
     /// The program that it executes now; `None` if it has mapped a file that may be a CUDA library.
-    pub image: Option<ExecutableId>,
-}
-
-/// Identity of an executable on the kernel side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExecutableId {
-    pub(super) inode: u64,
-    pub(super) device: u64,
+    pub image: Option<RawImage>,
 }
 
 /// The rings of memory calls, of kernels and copies, of notices, of call stacks, and of batches.
@@ -205,10 +198,7 @@ pub(crate) fn watch(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>> {
 fn decode_notice(bytes: &[u8]) -> Option<Notice> {
     let (raw, _) = RawNotice::read_from_prefix(bytes).ok()?;
     let image = match raw.record_type {
-        record::NEW_IMAGE => Some(ExecutableId {
-            inode: raw.inode,
-            device: raw.device,
-        }),
+        record::NEW_IMAGE => Some(raw.image),
         record::NEW_LIBRARY => None,
         _ => return None,
     };

@@ -8,7 +8,7 @@ use crate::harness::breakpoints::has_breakpoints;
 use crate::harness::child::{raw, state_of};
 use crate::harness::gpuprobe::NOTHING;
 use crate::harness::report::Totals;
-use crate::harness::{Backend, Gpuprobe, Setup, Workload, alone, standin, wait_for};
+use crate::harness::{Backend, Gpuprobe, OwnCopy, Setup, Workload, alone, standin, wait_for};
 
 const WAITING: &str = "gpuprobe: it has no CUDA library loaded; waiting for it to load one";
 
@@ -110,7 +110,9 @@ fn root_a_thread_id_stands_for_its_process() {
 #[test]
 fn root_bystanders_of_a_few_traced_processes_are_not_probed() {
     let _alone = alone();
-    let mut workloads = [(); 3].map(|()| Workload::start(Backend::Shared));
+    // Probes of a program and of all of its children are in every process with the library.
+    let copy = OwnCopy::new();
+    let mut workloads = [(); 3].map(|()| Workload::of(&copy, Backend::Shared));
     for workload in &mut workloads {
         workload.say("freenull");
     }
@@ -134,21 +136,6 @@ fn root_bystanders_of_a_few_traced_processes_are_not_probed() {
     assert_eq!(report.entries(bystander.pid).len(), 0);
 }
 
-/// Makes calls in the workload until gpuprobe has seen one.
-fn until_seen(workload: &mut Workload, gpuprobe: &Gpuprobe) -> Duration {
-    let start = Instant::now();
-    wait_for("calls to be seen", || {
-        workload.say("alloc 1");
-        let report = gpuprobe.reports().pop()?;
-        let seen = report
-            .entries(workload.pid)
-            .iter()
-            .any(|p| p["live_bytes"] != 0);
-        seen.then_some(())
-    });
-    start.elapsed()
-}
-
 #[test]
 fn root_a_process_without_cuda_is_waited_for() {
     let mut workload = Workload::start(Backend::Dlopen);
@@ -158,7 +145,7 @@ fn root_a_process_without_cuda_is_waited_for() {
     gpuprobe.stderr.line_starting(WAITING);
     gpuprobe.next_report().assert_totals(Totals::default());
     workload.say(&format!("load {}", standin().runtime()));
-    let latency = until_seen(&mut workload, &gpuprobe);
+    let latency = gpuprobe.until_it_sees(workload.pid, &mut workload);
     assert!(
         latency < Duration::from_secs(5),
         "noticed after {latency:?}"
@@ -175,11 +162,11 @@ fn root_a_process_without_cuda_is_waited_for() {
 #[test]
 fn root_late_loaded_library_is_attached_host_wide() {
     let _shared = crate::harness::host_wide();
-    let copy = crate::harness::OwnCopy::new();
+    let copy = OwnCopy::new();
     let mut workload = Workload::start(Backend::Dlopen);
     let mut gpuprobe = Setup::everything().interval("50ms").start();
     workload.say(&format!("load {}", copy.standin().runtime()));
-    let latency = until_seen(&mut workload, &gpuprobe);
+    let latency = gpuprobe.until_it_sees(workload.pid, &mut workload);
     assert!(
         latency < Duration::from_secs(5),
         "noticed after {latency:?}"

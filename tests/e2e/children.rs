@@ -318,12 +318,7 @@ fn root_a_tree_without_cuda_is_waited_for() {
         member.say(&format!("load {}", standin().runtime()));
     }
     for member in &mut members {
-        // Until its first call is seen; later calls are.
-        wait_for("calls to be seen", || {
-            member.say("alloc 1");
-            let report = gpuprobe.reports().pop()?;
-            (!report.entries(member.pid).is_empty()).then_some(())
-        });
+        gpuprobe.until_it_sees(member.pid, member);
         member.say("alloc 12345 7");
     }
     let report = gpuprobe.stop();

@@ -1,12 +1,10 @@
 //! Chroots: files that only the traced process can open.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use crate::harness::{
-    Backend, Family, Gpuprobe, OwnCopy, Root, Setup, Workload, host_wide, wait_for,
-};
+use crate::harness::{Backend, Family, Gpuprobe, OwnCopy, Root, Setup, copy_program, host_wide};
 
 #[test]
 fn root_a_command_in_a_chroot_is_traced_from_its_first_call() {
@@ -48,18 +46,6 @@ fn root_library_in_a_chroot_is_attached_at_dlopen() {
     gpuprobe.final_report().assert_totals(truth);
 }
 
-/// Makes allocations in a workload until one is seen.
-fn until_seen(workload: &mut Workload, gpuprobe: &Gpuprobe) {
-    let pid = workload.pid;
-    let bound = Instant::now() + Duration::from_secs(5);
-    wait_for("calls to be seen", || {
-        workload.say("alloc 1");
-        assert!(Instant::now() < bound, "{pid} is not seen");
-        let report = gpuprobe.reports().pop()?;
-        (!report.entries(pid).is_empty()).then_some(())
-    });
-}
-
 #[test]
 fn root_new_containers_are_traced_host_wide() {
     let _shared = host_wide();
@@ -72,7 +58,7 @@ fn root_new_containers_are_traced_host_wide() {
         .zip([Backend::Shared, Backend::Driver].into_iter().cycle())
     {
         let mut workload = root.start(backend);
-        until_seen(&mut workload, &gpuprobe);
+        gpuprobe.until_it_sees(workload.pid, &mut workload);
         workload.say("alloc 12345 7");
         workloads.push(workload);
     }
@@ -81,6 +67,57 @@ fn root_new_containers_are_traced_host_wide() {
         let found = report.allocations(workload.pid);
         assert_eq!(found.iter().filter(|a| a["bytes"] == 12_345).count(), 7);
     }
+}
+
+/// Starts workloads in the root until one is traced from its first call: the next start of its program
+/// causes no scan.
+fn until_known(root: &Root, gpuprobe: &Gpuprobe) {
+    let mut late = root.start(Backend::Shared);
+    gpuprobe.until_it_sees(late.pid, &mut late);
+    for _ in 0..2 {
+        let mut next = root.start(Backend::Shared);
+        next.say("alloc 4096");
+        gpuprobe.report_where("the first call", |report| {
+            let of_it = report.entries(next.pid);
+            of_it.iter().any(|process| process["live_bytes"] == 4096)
+        });
+    }
+}
+
+#[test]
+fn root_a_program_in_another_root_has_another_loader() {
+    let _shared = host_wide();
+    let known = Root::new();
+    let linked = |original: &Path, link: &Path| {
+        let name = original.file_name().unwrap().to_str().unwrap();
+        match name == Backend::Shared.program() {
+            true => fs::hard_link(known.path(name), link).unwrap(),
+            false => copy_program(original, link),
+        }
+    };
+    let other = Root::made_with(linked);
+    let mut gpuprobe = Setup::everything().interval("50ms").start();
+    until_known(&known, &gpuprobe);
+    let mut workload = other.start(Backend::Shared);
+    gpuprobe.until_it_sees(workload.pid, &mut workload);
+    gpuprobe.stop();
+}
+
+#[test]
+fn root_the_inode_of_a_known_program_may_become_another_programs() {
+    let _shared = host_wide();
+    let root = Root::new();
+    let mut gpuprobe = Setup::everything().interval("50ms").start();
+    until_known(&root, &gpuprobe);
+    let program = root.path(Backend::Shared.program());
+    let inode = fs::metadata(&program).unwrap().ino();
+    root.replace_libraries();
+    // As file systems do that give the number of a deleted file to the next one.
+    fs::write(&program, fs::read(&program).unwrap()).unwrap();
+    assert_eq!(fs::metadata(&program).unwrap().ino(), inode);
+    let mut workload = root.start(Backend::Shared);
+    gpuprobe.until_it_sees(workload.pid, &mut workload);
+    gpuprobe.stop();
 }
 
 #[test]

@@ -322,11 +322,7 @@ fn root_devices_beyond_a_full_context_map_are_unknown() {
         .collect();
     gpuprobe.child.signal(Signal::SIGCONT);
     for workload in &mut late {
-        wait_for("the probes", || {
-            workload.say("alloc 7");
-            let report = gpuprobe.next_report();
-            (!report.entries(workload.pid).is_empty()).then_some(())
-        });
+        gpuprobe.until_it_sees(workload.pid, workload);
         workload.say("alloc 1000");
         workload.say("setdevice 3");
         workload.say("alloc 1003");

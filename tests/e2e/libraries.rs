@@ -1,15 +1,15 @@
 //! Invalid libraries.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::harness::report::Totals;
-use crate::harness::{Backend, OwnCopy, Setup, Workload, standin};
+use crate::harness::{Backend, OwnCopy, Setup, Workload, host_wide, standin};
 
-#[test]
-fn root_a_library_without_the_functions_is_left_alone() {
-    // A loadable library of another project, under a name that gpuprobe looks for.
-    let copy = OwnCopy::new();
+/// A loadable library of another project, under a name that gpuprobe looks for.
+fn unrelated_library(copy: &OwnCopy) -> PathBuf {
     let other = copy.standin().path("libcudart.so.99");
     let libm = [
         "/lib/x86_64-linux-gnu/libm.so.6",
@@ -20,6 +20,13 @@ fn root_a_library_without_the_functions_is_left_alone() {
     .find(|path| fs::metadata(path).is_ok())
     .expect("the C library is here");
     fs::copy(libm, &other).unwrap();
+    other
+}
+
+#[test]
+fn root_a_library_without_the_functions_is_left_alone() {
+    let copy = OwnCopy::new();
+    let other = unrelated_library(&copy);
     let mut workload = Workload::start(Backend::Dlopen);
     workload.send(&format!("load {}", other.display()));
     assert!(workload.hear().starts_with("error"), "it has no cudaMalloc");
@@ -34,6 +41,31 @@ fn root_a_library_without_the_functions_is_left_alone() {
         said.iter().any(|l| l.contains("libcudart.so.99")),
         "{said:#?}"
     );
+}
+
+#[test]
+fn root_the_inode_of_a_library_that_is_left_alone_may_become_a_probed_ones() {
+    let _shared = host_wide();
+    let copy = OwnCopy::new();
+    let library = unrelated_library(&copy);
+    let inode = fs::metadata(&library).unwrap().ino();
+    let mut gpuprobe = Setup::everything()
+        .args(["--api", "runtime"])
+        .interval("50ms")
+        .start();
+    let load = format!("load {}", library.display());
+    let mut first = Workload::of(&copy, Backend::Dlopen);
+    first.send(&load);
+    first.hear();
+    gpuprobe.stderr.line_with(&["libcudart.so.99"]);
+    drop(first);
+    // As file systems do that give the number of a deleted file to the next one.
+    fs::write(&library, fs::read(copy.standin().runtime()).unwrap()).unwrap();
+    assert_eq!(fs::metadata(&library).unwrap().ino(), inode);
+    let mut second = Workload::of(&copy, Backend::Dlopen);
+    second.say(&load);
+    gpuprobe.until_it_sees(second.pid, &mut second);
+    gpuprobe.stop();
 }
 
 #[test]

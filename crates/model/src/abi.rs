@@ -333,6 +333,12 @@ pub struct RawCode {
     /// One bit per `1 << CODE_SHIFT` bytes of address space, modulo the number of bits.
     pub bits: [u64; CODE_WORDS],
 }
+/// `struct gp_image`: a program, and the tree in which the path of its dynamic loader is looked up. Only the
+/// kernel side looks into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawImage(pub [u64; 6]);
+
 /// `struct gp_notice`: asks user space to scan a process for probed libraries.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -343,10 +349,8 @@ pub struct RawNotice {
     pub held: u16,
     /// Process id (tgid) in the initial PID namespace.
     pub tgid: u32,
-    /// Inode of the executable, for [`record::NEW_IMAGE`].
-    pub inode: u64,
-    /// Device number of the executable's file system, in the kernel's encoding.
-    pub device: u64,
+    /// The program that it executes, for [`record::NEW_IMAGE`].
+    pub image: RawImage,
     /// User to whom the process is charged.
     pub uid: u32,
     /// Padding; always written as zero.

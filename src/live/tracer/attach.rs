@@ -57,17 +57,23 @@ impl Tracer {
         }
         match library.role {
             LibraryRole::Cuda(layer) => self.attach_cuda(library, layer),
-            LibraryRole::Framework if self.tensors != TensorMode::Off => {
-                self.attach_framework(library)
-            }
-            LibraryRole::Requests if self.tensors == TensorMode::Requested => self.send(
+            LibraryRole::Framework => self.attach_framework(library),
+            LibraryRole::Requests => self.send(
                 library,
                 vec![(Purpose::Requests, Vec::new())],
                 Vec::new(),
                 0,
             ),
-            LibraryRole::Framework | LibraryRole::Requests => Ok(None),
             LibraryRole::Loader => self.attach_loader(library),
+        }
+    }
+
+    /// Whether files of this role are probed.
+    pub(super) fn probes(&self, role: LibraryRole) -> bool {
+        match role {
+            LibraryRole::Cuda(_) | LibraryRole::Loader => true,
+            LibraryRole::Framework => self.tensors != TensorMode::Off,
+            LibraryRole::Requests => self.tensors == TensorMode::Requested,
         }
     }
 

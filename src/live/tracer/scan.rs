@@ -122,7 +122,7 @@ impl Tracer {
             self.note_user(scan.pid);
             self.loaded.add(layer);
         }
-        if !self.files.are_done_with(&mapped) {
+        if self.probes(mapped.role) && !self.files.are_done_with(&mapped) {
             match self.attach_mapped(&mapped, scan.purpose) {
                 Ok(Some(id)) => {
                     let is_late = scan.purpose == ScanPurpose::Attach { late: true };

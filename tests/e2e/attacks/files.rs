@@ -54,12 +54,7 @@ fn check_imitations_of(uid: u32) {
     let mut gpuprobe = Setup::everything().interval("50ms").start();
     let mut victims = [Backend::Shared, Backend::Driver].map(|way| Workload::of(&copy, way));
     for victim in &mut victims {
-        let pid = victim.pid;
-        wait_for("calls to be seen", || {
-            victim.say("alloc 1");
-            let report = gpuprobe.next_report();
-            (!report.entries(pid).is_empty()).then_some(())
-        });
+        gpuprobe.until_it_sees(victim.pid, victim);
         victim.say("alloc 12345 7");
     }
     let report = gpuprobe.stop();
@@ -175,12 +170,7 @@ fn root_unmapped_files_are_detached() {
         .start();
     let mut members = ["one", "two"].map(|name| family.member(name));
     for member in &mut members {
-        let pid = member.pid;
-        wait_for("calls to be seen", || {
-            member.say("alloc 1");
-            let report = gpuprobe.next_report();
-            (!report.entries(pid).is_empty()).then_some(())
-        });
+        gpuprobe.until_it_sees(member.pid, member);
     }
     let [mut one, mut two] = members;
     let libraries = ["libcuda.so.1", "libcudart.so.12"].map(|name| format!("{folder}/{name}"));

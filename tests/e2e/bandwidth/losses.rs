@@ -107,6 +107,7 @@ fn copies_of_so_far(gpuprobe: &Gpuprobe) -> u64 {
 
 #[test]
 fn root_copy_batches_of_unknown_size_are_counted_as_lost() {
+    let _alone = alone();
     let mut workload = workload();
     let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
     for function in ["cuMemcpy3DBatchAsync", "cuMemcpy3DBatchAsync_v2"] {
@@ -127,6 +128,7 @@ fn root_copy_batches_of_unknown_size_are_counted_as_lost() {
 #[test]
 fn root_the_largest_copy_batch_of_known_size_is_exact() {
     const MOST: u64 = 256;
+    let _alone = alone();
     let mut workload = workload();
     let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
     let functions = [

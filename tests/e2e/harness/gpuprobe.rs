@@ -9,12 +9,14 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, chown};
 use tempfile::TempDir;
 
 use super::child::{Guarded, shell_code};
+use super::report::number;
 use super::talk::Talk;
 use super::transcript::Transcript;
 use super::{Report, copy_program, require_bpf, wait_for};
@@ -290,6 +292,21 @@ impl Gpuprobe {
             let (_, reports) = &*self.read_reports();
             reports.iter().find(|report| wanted(report)).cloned()
         })
+    }
+
+    /// Makes allocations in the workload `pid` until a report has one; returns the time that took. All
+    /// later calls are seen. (That it is shown does not suffice: functions that set the device are
+    /// probed first.)
+    pub(crate) fn until_it_sees(&self, pid: u32, workload: &mut Talk) -> Duration {
+        let start = Instant::now();
+        wait_for("an allocation to be seen", || {
+            workload.say("alloc 1");
+            let (_, reports) = &*self.read_reports();
+            let shown = reports.last()?.entries(pid);
+            let mut held = shown.iter().map(|process| number(process, "live_bytes"));
+            held.any(|bytes| bytes != 0).then_some(())
+        });
+        start.elapsed()
     }
 
     /// Waits for the next report after those written so far.

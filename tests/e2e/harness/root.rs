@@ -50,6 +50,23 @@ impl Root {
         Workload::spawn(Command::new(&words[0]).args(&words[1..]))
     }
 
+    /// Makes each library, the dynamic loader and those of CUDA too, another file with the same content.
+    pub(crate) fn replace_libraries(&self) {
+        let mut folders = vec![self.0.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.to_str().unwrap().contains(".so") {
+                    let new = path.with_extension("new");
+                    copy_program(&path, &new);
+                    fs::rename(new, path).unwrap();
+                }
+            }
+        }
+    }
+
     /// Path of a file in the root.
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.0.path().join(file)

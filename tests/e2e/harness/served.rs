@@ -188,9 +188,12 @@ impl Metrics {
         series.iter().map(|(_, value)| *value as u64).sum()
     }
 
-    /// Lost events of all kinds.
-    pub(crate) fn lost(&self) -> u64 {
-        assert!(!self.series("gpuprobe_lost_events_total", &[]).is_empty());
-        self.sum("gpuprobe_lost_events_total", &[])
+    pub(crate) fn assert_nothing_lost(&self) {
+        let losses = self.series("gpuprobe_lost_events_total", &[]);
+        assert!(!losses.is_empty());
+        assert!(
+            losses.iter().all(|(_, events)| *events == 0.0),
+            "{losses:?}"
+        );
     }
 }

@@ -11,7 +11,7 @@ use super::{LOST_CUT, LOST_UNREADABLE, python_frames};
 use crate::harness::child::{Guarded, raw};
 use crate::harness::report::{list, number};
 use crate::harness::talk::Talk;
-use crate::harness::{Gpuprobe, Report, Setup, standin};
+use crate::harness::{Gpuprobe, Report, Setup, alone, standin};
 
 /// Bytes of each allocation.
 const BYTES: u64 = 4096;
@@ -109,6 +109,7 @@ fn check(gpuprobe: &mut Gpuprobe, calls: u64) -> Report {
 
 #[test]
 fn root_hostile_python_frames_do_no_harm() {
+    let _alone = alone();
     let mut program = HostileProgram::start(&[]);
     let mut gpuprobe = Setup::pid(program.child.pid())
         .args(["--group", "native-stack", "--full-stacks"])
@@ -146,6 +147,7 @@ fn root_hostile_python_frames_do_no_harm() {
 
 #[test]
 fn root_python_frames_changing_during_the_read_do_no_harm() {
+    let _alone = alone();
     let mut program = HostileProgram::start(&[]);
     let mut gpuprobe = Setup::pid(program.child.pid()).start();
     program.go("mutating", 50_000);

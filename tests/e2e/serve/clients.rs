@@ -42,7 +42,7 @@ fn root_a_hundred_clients_lose_no_event() {
         metrics.sum("gpuprobe_free_calls_total", &[]) == truth.frees
     });
     assert_eq!(metrics.sum("gpuprobe_alloc_calls_total", &[]), truth.allocs);
-    assert_eq!(metrics.lost(), 0);
+    metrics.assert_nothing_lost();
     assert!(answered.load(Ordering::Relaxed) > CLIENTS as u64);
 }
 
@@ -77,7 +77,7 @@ fn root_slow_clients_keep_nobody_waiting() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
         }
     }
-    assert_eq!(served.metrics().lost(), 0);
+    served.metrics().assert_nothing_lost();
 }
 
 #[test]

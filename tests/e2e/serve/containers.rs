@@ -120,5 +120,5 @@ fn root_a_container_with_the_documented_rights_sees_another() {
             .series("gpuprobe_gpu_memory_bytes", &[("pid", "1")])
             .is_empty()
     );
-    assert_eq!(metrics.lost(), 0);
+    metrics.assert_nothing_lost();
 }

@@ -81,7 +81,7 @@ fn root_pushed_profiles_add_up_to_the_totals() {
     assert!(first.line.contains("&format=pprof"), "{first:?}");
     let has = |header: &str| first.headers.iter().any(|line| line == header);
     assert!(has("x-scope-orgid: tenant") && has("content-type: application/octet-stream"));
-    assert_eq!(served.metrics().lost(), 0);
+    served.metrics().assert_nothing_lost();
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn root_a_server_that_fails_disturbs_nothing_and_misses_nothing() {
     let served = serve(&workload, &receiver, &[]);
     workload.play(WORK);
     receiver.wait_for("some tries", |all| (all.len() >= 5).then_some(()));
-    assert_eq!(served.metrics().lost(), 0);
+    served.metrics().assert_nothing_lost();
     let line = served.stderr.line_starting("gpuprobe: cannot push");
     assert!(line.contains("500") && line.contains("go away"), "{line}");
     receiver.set_status(200);

@@ -67,7 +67,7 @@ fn root_metrics_equal_the_totals_of_the_workload() {
         metrics.sum("gpuprobe_failed_calls_total", &[]),
         truth.failed
     );
-    assert_eq!(metrics.lost(), 0);
+    metrics.assert_nothing_lost();
     let kernel = [("kernel", "vecAdd")];
     assert_eq!(metrics.sum("gpuprobe_kernel_launches_total", &kernel), 100);
     let all: String = metrics.0.keys().cloned().collect();
@@ -152,7 +152,7 @@ fn root_series_of_ended_processes_go_and_totals_stay() {
         assert!(gone.series("gpuprobe_gpu_memory_bytes", &[]).is_empty());
         let total = gone.sum("gpuprobe_node_copy_bytes_total", &[]);
         assert!(copied > 0 && total >= (5 * round) << 20, "{total}");
-        assert_eq!(gone.lost(), 0);
+        gone.assert_nothing_lost();
         for (name, value) in &last.0 {
             let now = gone.0.get(name).or(metrics.0.get(name));
             let is_counter = name.contains("_total");
