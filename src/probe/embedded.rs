@@ -1,25 +1,67 @@
 //! Files of the build that the program contains: the BPF objects and the collector. They are kept compressed, half
 //! a megabyte instead of three.
 
+use std::cell::Cell;
 use std::io::Read;
+use std::ptr::NonNull;
 use std::sync::LazyLock;
 
 use flate2::read::ZlibDecoder;
+use nix::sys::mman::{MmapAdvise, madvise};
+use nix::unistd::{SysconfVar, sysconf};
 
 macro_rules! embedded {
     ($name:literal) => {
-        LazyLock::new(|| decompressed(include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".z"))))
+        decompressed(include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".z")))
     };
 }
 
-/// The programs, maps and globals of the skeleton.
-pub(super) static WITH_TYPES: LazyLock<Vec<u8>> = embedded!("gpuprobe.bpf.o");
-
-/// The same without sessions and kfuncs, for kernels without BTF.
-pub(super) static WITHOUT_TYPES: LazyLock<Vec<u8>> = embedded!("without_types.bpf.o");
-
 /// The library built from `collector/`.
-pub(super) static COLLECTOR: LazyLock<Vec<u8>> = embedded!("libgpuprobe_collector.so");
+pub(super) static COLLECTOR: LazyLock<Vec<u8>> =
+    LazyLock::new(|| embedded!("libgpuprobe_collector.so"));
+
+thread_local! {
+    /// The object that this thread opened last.
+    static OPENED: Cell<&'static [u8]> = const { Cell::new(&[]) };
+}
+
+/// The programs, maps and globals of the skeleton; without sessions and kfuncs for kernels without BTF (`has_types`).
+pub(super) fn object(has_types: bool) -> Vec<u8> {
+    match has_types {
+        true => embedded!("gpuprobe.bpf.o"),
+        false => embedded!("without_types.bpf.o"),
+    }
+}
+
+/// An object for the skeleton, which keeps a reference for the life of the program.
+pub(super) fn object_to_open(has_types: bool) -> &'static [u8] {
+    let object = object(has_types).leak();
+    OPENED.set(object);
+    object
+}
+
+/// Gives the memory back of the object that this thread opened: libbpf has copied what it needs.
+pub(super) fn opened() {
+    let object = OPENED.take().as_ptr_range();
+    let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    let page = page.and_then(|bytes| usize::try_from(bytes).ok());
+    let Some(page) = page else { return };
+    let start = object.start.addr().next_multiple_of(page);
+    let end = object.end.addr() / page * page;
+    let offset = start - object.start.addr();
+    let Some(pages) = NonNull::new(object.start.wrapping_add(offset).cast_mut().cast()) else {
+        return;
+    };
+    if end > start {
+        // SAFETY: these are whole pages of an allocation that is never freed, and nobody reads them any more: after
+        // the opening, neither libbpf (`bpf_object__elf_finish`) nor the skeleton.
+        #[allow(unsafe_code)]
+        let result = unsafe { madvise(pages, end - start, MmapAdvise::MADV_DONTNEED) };
+        if let Err(error) = result {
+            tracing::debug!("the BPF object stays in memory: {error}");
+        }
+    }
+}
 
 fn decompressed(compressed: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();

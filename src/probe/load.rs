@@ -11,6 +11,7 @@ use libbpf_rs::{MapType, OpenObject};
 use zerocopy::FromZeros;
 
 use super::attach::{self, FileProbes, ProbePoint};
+use super::embedded;
 use super::kind::{self, AttachKind};
 use super::map_entries::MapEntries;
 use super::prober::{Attached, Prober, Purpose};
@@ -131,6 +132,7 @@ impl Probe {
             builder.obj_builder.btf_custom_path(path)?;
         }
         let mut open = builder.open(object).context("cannot open the BPF object")?;
+        embedded::opened();
         configure(&mut open, settings, kind)?;
         settings
             .map_entries

@@ -9,7 +9,7 @@ include!(concat!(env!("OUT_DIR"), "/gpuprobe.skel.rs"));
 mod tests {
     use object::{Object, ObjectSection, SectionKind};
 
-    use crate::probe::embedded::{WITH_TYPES, WITHOUT_TYPES};
+    use crate::probe::embedded;
 
     /// Helpers of `enum bpf_func_id` that write to user memory, or override a function's result.
     const WRITE_USER: i32 = 36;
@@ -34,11 +34,8 @@ mod tests {
 
     #[test]
     fn no_program_writes_to_user_memory() {
-        for (name, object) in [
-            ("with types", &WITH_TYPES),
-            ("without types", &WITHOUT_TYPES),
-        ] {
-            let calls = helpers(object);
+        for (name, has_types) in [("with types", true), ("without types", false)] {
+            let calls = helpers(&embedded::object(has_types));
             // bpf_probe_read_user is found, so the search works.
             assert!(calls.contains(&112), "{name}: {calls:?}");
             for number in [WRITE_USER, OVERRIDE_RETURN] {

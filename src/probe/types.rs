@@ -10,7 +10,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use super::embedded::{WITH_TYPES, WITHOUT_TYPES};
+use super::embedded;
 use anyhow::{Context, Result};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
@@ -26,13 +26,9 @@ pub fn kernel_has_types() -> bool {
     Path::new(KERNEL_BTF).exists()
 }
 
-/// The object for the running kernel.
+/// The object for the running kernel, for the skeleton.
 pub(super) fn object() -> &'static [u8] {
-    if kernel_has_types() {
-        &WITH_TYPES
-    } else {
-        &WITHOUT_TYPES
-    }
+    embedded::object_to_open(kernel_has_types())
 }
 
 /// BTF without types: the header, and the mandatory empty string.
