@@ -266,7 +266,7 @@ struct {
 /* gp_notice records; wakes the reader at once. Full: losses.notices. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 256 * 1024);
+	__uint(max_entries, 512 * 1024);
 } control_ring SEC(".maps");
 
 /* tid -> open calls and current device. One entry per live thread that has called a

@@ -216,7 +216,7 @@ fn root_notices_beyond_a_full_ring_are_counted_exactly() {
     // Ring bytes, and the bytes of a notice with its header: more than half of the ring, and then
     // half of the rest, which is one user's share.
     const BYTES: u64 = 16 * 1024;
-    const NOTICE: u64 = 32 + 8;
+    const NOTICE: u64 = 64 + 8;
     const ROOM: u64 = BYTES / 2 / NOTICE + 1 + BYTES / 4 / NOTICE;
     const EXECS: u64 = ROOM + 100;
     let programs = Programs::built(&["crowd.c", "nothing.c"]);
