@@ -30,7 +30,7 @@ pub(super) struct ProbedFiles {
     /// One file per identity seen through overlays.
     alike: HashMap<(Likeness, LibraryRole), Alike>,
     /// Mappings of probed files.
-    done: HashMap<(MappingId, LibraryRole), LibraryId>,
+    mapped: HashMap<(MappingId, LibraryRole), LibraryId>,
     failed: HashSet<(MappingId, LibraryRole)>,
     warnings: usize,
     refusals: HashSet<&'static str>,
@@ -64,12 +64,12 @@ impl ProbedFiles {
     }
 
     /// Whether `mapped` is a mapping of a probed file.
-    pub(super) fn are_done_with(&self, mapped: &Mapped) -> bool {
-        self.done.contains_key(&mapped.id())
+    pub(super) fn have_probed(&self, mapped: &Mapped) -> bool {
+        self.mapped.contains_key(&mapped.id())
     }
 
     /// Records that `mapped` is a mapping of `library`, if that is probed.
-    pub(super) fn done_with(&mut self, mapped: &Mapped, library: LibraryId, likeness: Likeness) {
+    pub(super) fn note_mapping(&mut self, mapped: &Mapped, library: LibraryId, likeness: Likeness) {
         self.make_room();
         let alike = self.alike.get(&(likeness, mapped.role));
         let alike = alike.filter(|alike| alike.is_probed);
@@ -78,13 +78,13 @@ impl ProbedFiles {
             false => alike.map(|alike| alike.library),
         };
         if let Some(probed) = probed {
-            self.done.insert(mapped.id(), probed);
+            self.mapped.insert(mapped.id(), probed);
         }
     }
 
     /// Records that process `pid` has `mapped`. Returns the probed file, if it is one.
     pub(super) fn note_user(&mut self, mapped: &Mapped, pid: u32) -> Option<LibraryId> {
-        let library = *self.done.get(&mapped.id())?;
+        let library = *self.mapped.get(&mapped.id())?;
         let probed = self.probed.get_mut(&library)?;
         if probed.user.is_none() {
             probed.user = ProcessHandle::of(pid).ok();
@@ -189,7 +189,7 @@ impl ProbedFiles {
             *count -= 1;
         }
         self.alike.retain(|_, alike| alike.library != library);
-        self.done.retain(|_, of| *of != library);
+        self.mapped.retain(|_, of| *of != library);
         tracing::info!(
             "{} is not in use any more: detaching",
             probed.path.display()
@@ -210,9 +210,9 @@ impl ProbedFiles {
     }
 
     fn make_room(&mut self) {
-        let remembered = self.done.len() + self.failed.len() + self.skipped.len();
+        let remembered = self.mapped.len() + self.failed.len() + self.skipped.len();
         if remembered >= MAX_REMEMBERED {
-            self.done.clear();
+            self.mapped.clear();
             self.failed.clear();
             self.skipped.clear();
             self.alike.retain(|_, alike| alike.is_probed);
@@ -293,14 +293,14 @@ mod tests {
         library.role = LibraryRole::Loader;
         files.skip(&library);
         let as_loader = Mapped::numbered(7, LibraryRole::Loader);
-        files.done_with(&as_loader, library.id(), library.likeness);
+        files.note_mapping(&as_loader, library.id(), library.likeness);
         assert!(files.failed(&as_loader) && !files.failed(&as_loader));
-        assert!(files.know(&library) && !files.are_done_with(&as_loader));
+        assert!(files.know(&library) && !files.have_probed(&as_loader));
         library.role = DRIVER;
         library.in_overlay = true;
         let as_driver = Mapped::numbered(7, DRIVER);
         assert!(!files.know(&library) && !files.is_probed_elsewhere(&library));
-        assert!(!files.are_done_with(&as_driver) && files.failed(&as_driver));
+        assert!(!files.have_probed(&as_driver) && files.failed(&as_driver));
     }
 
     #[test]
@@ -329,7 +329,7 @@ mod tests {
         let mapped = [0, 1].map(|number| Mapped::numbered(number, DRIVER));
         for (library, mapped) in all.iter().zip(&mapped) {
             enter(&mut files, library);
-            files.done_with(mapped, library.id(), library.likeness);
+            files.note_mapping(mapped, library.id(), library.likeness);
         }
         let unused = |files: &mut ProbedFiles| {
             let all = files.without_user().into_iter();
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(unused(&mut files).len(), 2);
         assert!(files.forget(all[0].id()).is_some());
         assert!(!files.know(&all[0]) && !files.is_probed_elsewhere(&all[0]));
-        assert!(!files.are_done_with(&mapped[0]) && files.are_done_with(&mapped[1]));
+        assert!(!files.have_probed(&mapped[0]) && files.have_probed(&mapped[1]));
         assert_eq!((files.probed(), files.by_owner[&1000]), (1, 1));
     }
 

@@ -42,24 +42,27 @@ pub(super) fn object_to_open(has_types: bool) -> &'static [u8] {
 
 /// Gives the memory back of the object that this thread opened: libbpf has copied what it needs.
 pub(super) fn opened() {
-    let object = OPENED.take().as_ptr_range();
+    let object = OPENED.take();
     let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-    let page = page.and_then(|bytes| usize::try_from(bytes).ok());
-    let Some(page) = page else { return };
-    let start = object.start.addr().next_multiple_of(page);
-    let end = object.end.addr() / page * page;
-    let offset = start - object.start.addr();
-    let Some(pages) = NonNull::new(object.start.wrapping_add(offset).cast_mut().cast()) else {
+    let Some(page) = page.and_then(|bytes| usize::try_from(bytes).ok()) else {
         return;
     };
-    if end > start {
-        // SAFETY: these are whole pages of an allocation that is never freed, and nobody reads them any more: after
-        // the opening, neither libbpf (`bpf_object__elf_finish`) nor the skeleton.
-        #[allow(unsafe_code)]
-        let result = unsafe { madvise(pages, end - start, MmapAdvise::MADV_DONTNEED) };
-        if let Err(error) = result {
-            tracing::debug!("the BPF object stays in memory: {error}");
-        }
+    let Some(pages) = object.get(object.as_ptr().align_offset(page)..) else {
+        return;
+    };
+    let bytes = pages.len() / page * page;
+    // SAFETY: these are whole pages of an allocation that is never freed, and nobody reads them any more: after the
+    // opening, neither libbpf (`bpf_object__elf_finish`) nor the skeleton.
+    #[allow(unsafe_code)]
+    let result = unsafe {
+        madvise(
+            NonNull::from(pages).cast(),
+            bytes,
+            MmapAdvise::MADV_DONTNEED,
+        )
+    };
+    if let Err(error) = result {
+        tracing::debug!("the BPF object stays in memory: {error}");
     }
 }
 

@@ -333,6 +333,7 @@ pub struct RawCode {
     /// One bit per `1 << CODE_SHIFT` bytes of address space, modulo the number of bits.
     pub bits: [u64; CODE_WORDS],
 }
+
 /// `struct gp_image`: a program, and the tree in which the path of its dynamic loader is looked up. Only the
 /// kernel side looks into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]

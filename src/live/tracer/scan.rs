@@ -122,7 +122,7 @@ impl Tracer {
             self.note_user(scan.pid);
             self.loaded.add(layer);
         }
-        if self.probes(mapped.role) && !self.files.are_done_with(&mapped) {
+        if self.probes(mapped.role) && !self.files.have_probed(&mapped) {
             match self.attach_mapped(&mapped, scan.purpose) {
                 Ok(Some(id)) => {
                     let is_late = scan.purpose == ScanPurpose::Attach { late: true };
@@ -151,7 +151,7 @@ impl Tracer {
         }
         let id = self.attach(library)?;
         if id.is_none() {
-            self.files.done_with(mapped, file, likeness);
+            self.files.note_mapping(mapped, file, likeness);
         }
         Ok(id)
     }
