@@ -10,12 +10,13 @@ use clap::error::ErrorKind;
 
 use super::super::progress;
 use super::advanced::AdvancedArgs;
+use super::common;
 use super::target::TargetArgs;
 use super::wrong;
 use crate::live::{self, Explains, Target, TraceConfig};
 use gpuprobe_cuda::Modes;
 use gpuprobe_os::color::ColorChoice;
-use gpuprobe_report::{ReportFormat, View, profile};
+use gpuprobe_report::ReportFormat;
 
 /// How long is watched by default: a verdict of growth needs nearly that.
 const WATCHED: Duration = Duration::from_secs(60);
@@ -58,53 +59,25 @@ impl Explained {
         (output, color): (Option<PathBuf>, ColorChoice),
         fails: bool,
     ) -> TraceConfig {
-        let (target, advanced) = (self.target, self.advanced);
-        let is_command = matches!(target.target(), Target::Command(_));
+        let is_command = matches!(self.target.target(), Target::Command(_));
+        let watched = (!is_command).then_some(WATCHED);
+        let modes = Modes {
+            memleak: true,
+            // Launches tell whose contexts are idle, and what stays of each step.
+            cudatrace: true,
+            ..Modes::default()
+        };
         TraceConfig {
-            collect: None,
-            single_records: false,
-            stacks: target.stacks(true),
-            python: target.python(),
-            tensors: target.tensors(true),
-            view: View::default(),
-            profiles: profile::ProfileConfig::default(),
-            gate: None,
-            target: target.target(),
-            modes: Modes {
-                memleak: true,
-                // Launches tell whose contexts are idle, and what stays of each step.
-                cudatrace: true,
-                ..Modes::default()
-            },
-            children: target.children,
-            as_root: advanced.as_root,
-            filter: target.filter(),
-            kinds: target.kinds(),
-            per_call: false,
-            scroll: true,
-            interval: NEVER,
-            duration: target.duration.or((!is_command).then_some(WATCHED)),
-            top: None,
+            duration: self.target.duration.or(watched),
             format: match is_json {
                 true => ReportFormat::Json,
                 false => ReportFormat::Text,
             },
             output,
             color,
-            api: advanced.api,
-            attach: advanced.attach,
-            map_entries: advanced.map_entries,
-            memory_limit_mib: advanced.memory_limit,
-            allow_arm64: advanced.allow_arm64,
-            allow_nop5: advanced.allow_nop5,
-            untrusted_mounts: advanced.untrusted_mounts,
-            on_oom: advanced.on_oom,
-            record: None,
             progress: progress::on_stderr(),
             explains: Some(Explains { fails }),
-            serve: None,
-            #[cfg(feature = "top")]
-            screens: None,
+            ..common::config(&self.target, self.advanced, modes, NEVER)
         }
     }
 }

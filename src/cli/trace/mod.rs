@@ -2,6 +2,7 @@
 
 mod activity;
 mod advanced;
+mod common;
 #[cfg(feature = "serve")]
 mod config_file;
 mod explain;
@@ -288,34 +289,15 @@ impl TraceArgs {
         TraceConfig {
             collect,
             single_records: self.per_record,
-            stacks: self.target.stacks(modes.memleak),
-            python: self.target.python(),
-            tensors: self.target.tensors(modes.memleak),
             view: self.view.view(),
             profiles,
             gate: self.gate.config(),
-            target: self.target.target(),
-            children: self.target.children,
-            as_root: self.advanced.as_root,
-            filter: self.target.filter(),
-            kinds: self.target.kinds(),
-            modes,
             per_call: self.per_call,
             scroll: self.scroll,
-            interval: self.interval,
-            duration: self.target.duration,
             top: Top::rows(self.top, self.format.default_top()),
             format: self.format,
             output: self.output,
             color: self.color.choice(),
-            api: self.advanced.api,
-            attach: self.advanced.attach,
-            map_entries: self.advanced.map_entries,
-            memory_limit_mib: self.advanced.memory_limit,
-            allow_arm64: self.advanced.allow_arm64,
-            allow_nop5: self.advanced.allow_nop5,
-            untrusted_mounts: self.advanced.untrusted_mounts,
-            on_oom: self.advanced.on_oom,
             record: self.record.map(|path| RecordConfig {
                 path,
                 name: None,
@@ -325,10 +307,7 @@ impl TraceArgs {
                 sample_every: None,
             }),
             progress: progress::on_stderr(),
-            explains: None,
-            serve: None,
-            #[cfg(feature = "top")]
-            screens: None,
+            ..common::config(&self.target, self.advanced, modes, self.interval)
         }
     }
 }

@@ -4,19 +4,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chrono::Local;
+use clap::Args;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory};
 
-use super::super::{Cli, heading, parse_duration, progress};
+use super::super::{heading, parse_duration, progress};
 use super::activity::ActivityArgs;
 use super::advanced::AdvancedArgs;
+use super::common;
 use super::limits::LimitArgs;
 use super::target::TargetArgs;
+use super::wrong;
 use crate::live::{RecordConfig, RecordingName, TraceConfig};
 use gpuprobe_cuda::Modes;
-use gpuprobe_os::color::ColorChoice;
-use gpuprobe_report::profile;
-use gpuprobe_report::{ReportFormat, View};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RecordArgs {
@@ -87,48 +86,13 @@ impl RecordArgs {
             activity: self.activity.is_on(),
         };
         let collect = self.activity.collect(&self.target.target(), modes.activity);
-        let collect = collect.unwrap_or_else(|why| {
-            Cli::command()
-                .error(ErrorKind::ArgumentConflict, why)
-                .exit()
-        });
+        let collect = collect.unwrap_or_else(|why| wrong(ErrorKind::ArgumentConflict, why));
         TraceConfig {
             collect,
-            single_records: false,
-            stacks: self.target.stacks(modes.memleak),
-            python: self.target.python(),
-            tensors: self.target.tensors(modes.memleak),
-            view: View::default(),
-            profiles: profile::ProfileConfig::default(),
-            gate: None,
-            target: self.target.target(),
-            modes,
-            children: self.target.children,
-            as_root: self.advanced.as_root,
-            filter: self.target.filter(),
-            kinds: self.target.kinds(),
-            per_call: false,
-            scroll: false,
-            interval: COUNT_EVERY,
-            duration: self.target.duration,
             top: Some(0),
-            format: ReportFormat::Json,
-            output: None,
-            color: ColorChoice::Never,
-            api: self.advanced.api,
-            attach: self.advanced.attach,
-            map_entries: self.advanced.map_entries,
-            memory_limit_mib: self.advanced.memory_limit,
-            allow_arm64: self.advanced.allow_arm64,
-            allow_nop5: self.advanced.allow_nop5,
-            untrusted_mounts: self.advanced.untrusted_mounts,
-            on_oom: self.advanced.on_oom,
             record: Some(record),
             progress: progress::on_stderr(),
-            explains: None,
-            serve: None,
-            #[cfg(feature = "top")]
-            screens: None,
+            ..common::config(&self.target, self.advanced, modes, COUNT_EVERY)
         }
     }
 }

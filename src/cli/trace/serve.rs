@@ -10,6 +10,7 @@ use clap::Args;
 
 use super::super::{heading, progress};
 use super::advanced::AdvancedArgs;
+use super::common;
 use super::push::PushArgs;
 use super::target::TargetArgs;
 use crate::live::{self, ServeConfig, TraceConfig};
@@ -17,9 +18,7 @@ use crate::probe::StackMode;
 use crate::serve::listen::check_access;
 use crate::serve::{Listen, TlsMaterial, tls};
 use gpuprobe_cuda::Modes;
-use gpuprobe_os::color::ColorChoice;
 use gpuprobe_report::metrics::MetricLimits;
-use gpuprobe_report::{ReportFormat, View, profile};
 
 /// The state is taken in this often where nobody asks for it.
 const TAKEN_IN_EVERY: Duration = Duration::from_secs(10);
@@ -149,47 +148,15 @@ impl ServeArgs {
     fn into_config(self) -> Result<TraceConfig> {
         let modes = self.modes();
         let serve = self.serve()?;
-        let (target, advanced) = (self.target, self.advanced);
+        let stacks = match modes.memleak {
+            true => self.target.stacks_or(StackMode::Auto),
+            false => self.target.stacks(false),
+        };
         Ok(TraceConfig {
-            collect: None,
-            single_records: false,
-            stacks: match modes.memleak {
-                true => target.stacks_or(StackMode::Auto),
-                false => target.stacks(false),
-            },
-            python: target.python(),
-            tensors: target.tensors(modes.memleak),
-            view: View::default(),
-            profiles: profile::ProfileConfig::default(),
-            gate: None,
-            target: target.target(),
-            modes,
-            children: target.children,
-            as_root: advanced.as_root,
-            filter: target.filter(),
-            kinds: target.kinds(),
-            per_call: false,
-            scroll: true,
-            interval: TAKEN_IN_EVERY,
-            duration: target.duration,
-            top: None,
-            format: ReportFormat::Json,
-            output: None,
-            color: ColorChoice::Never,
-            api: advanced.api,
-            attach: advanced.attach,
-            map_entries: advanced.map_entries,
-            memory_limit_mib: advanced.memory_limit,
-            allow_arm64: advanced.allow_arm64,
-            allow_nop5: advanced.allow_nop5,
-            untrusted_mounts: advanced.untrusted_mounts,
-            on_oom: advanced.on_oom,
-            record: None,
+            stacks,
             progress: progress::on_stderr(),
-            explains: None,
             serve: Some(serve),
-            #[cfg(feature = "top")]
-            screens: None,
+            ..common::config(&self.target, self.advanced, modes, TAKEN_IN_EVERY)
         })
     }
 }

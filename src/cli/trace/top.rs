@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,13 +9,13 @@ use clap::Args;
 use clap::error::ErrorKind;
 
 use super::advanced::AdvancedArgs;
+use super::common;
 use super::target::TargetArgs;
 use super::wrong;
 use crate::live::{self, Target, TraceConfig};
 use crate::probe::StackMode;
 use gpuprobe_cuda::Modes;
-use gpuprobe_os::color::ColorChoice;
-use gpuprobe_report::{GroupBy, ReportFormat, View, profile};
+use gpuprobe_report::{GroupBy, View};
 use gpuprobe_top::ScreenConfig;
 
 /// Call sites, and kernels, of a process that is not looked at.
@@ -52,51 +51,22 @@ impl Watched {
         output: Option<PathBuf>,
         screen: ScreenConfig,
     ) -> TraceConfig {
-        let (target, advanced) = (self.target, self.advanced);
+        let modes = Modes {
+            memleak: true,
+            cudatrace: true,
+            bandwidth_util: true,
+            activity: false,
+        };
         TraceConfig {
-            collect: None,
-            single_records: false,
-            stacks: target.stacks_or(StackMode::Auto),
-            python: target.python(),
-            tensors: target.tensors(true),
+            stacks: self.target.stacks_or(StackMode::Auto),
             view: View {
                 group: Some(GroupBy::Stack),
                 ..View::default()
             },
-            profiles: profile::ProfileConfig::default(),
-            gate: None,
-            target: target.target(),
-            modes: Modes {
-                memleak: true,
-                cudatrace: true,
-                bandwidth_util: true,
-                activity: false,
-            },
-            children: target.children,
-            as_root: advanced.as_root,
-            filter: target.filter(),
-            kinds: target.kinds(),
-            per_call: false,
-            scroll: true,
-            interval,
-            duration: target.duration,
             top: Some(LISTED),
-            format: ReportFormat::Json,
             output,
-            color: ColorChoice::Never,
-            api: advanced.api,
-            attach: advanced.attach,
-            map_entries: advanced.map_entries,
-            memory_limit_mib: advanced.memory_limit,
-            allow_arm64: advanced.allow_arm64,
-            allow_nop5: advanced.allow_nop5,
-            untrusted_mounts: advanced.untrusted_mounts,
-            on_oom: advanced.on_oom,
-            record: None,
-            progress: Arc::new(()),
-            explains: None,
-            serve: None,
             screens: Some(screen),
+            ..common::config(&self.target, self.advanced, modes, interval)
         }
     }
 }
