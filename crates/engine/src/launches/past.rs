@@ -171,6 +171,7 @@ mod tests {
         let mut launches = Launches::default();
         let processes = u64::try_from(MAX_ENDED + MAX_ENDED / 4).unwrap_or_default();
         let no_host_name = |_, _| None;
+        let mut ended = Vec::new();
         for number in 1..=processes {
             let mut key = key(number, 0, "cuLaunchKernel");
             key.process = u32::try_from(number << 10).unwrap_or_default();
@@ -180,7 +181,11 @@ mod tests {
             asked.process = key.process;
             launches.apply(&kernel(asked, true, "_Z1av"), no_host_name);
             launches.apply(&end(key.process), no_host_name);
-            tick(&mut launches, &[key]);
+            ended.push(key);
+            if ended.len() == 16 {
+                tick(&mut launches, &ended);
+                ended.clear();
+            }
         }
         tick(&mut launches, &[]);
         assert!(launches.launchers.len() <= MAX_ENDED + 1);

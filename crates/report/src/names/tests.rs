@@ -363,6 +363,8 @@ fn any_name() -> impl Strategy<Value = String> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn names_differ_and_fit(
         names in proptest::collection::hash_set(prop_oneof![any_name(), "\\PC{0,60}"], 1..24),

@@ -215,7 +215,7 @@ mod tests {
             prop_oneof!["/usr/bin/python3", "/x/lib[a-z]{1,50}\\.so"],
         );
         let one = prop_oneof![3 => line, 1 => native.prop_map(native_frame)];
-        proptest::collection::vec(one, 1..150)
+        proptest::collection::vec(one, 1..60)
     }
 
     proptest! {

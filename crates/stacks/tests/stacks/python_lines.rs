@@ -33,8 +33,8 @@ impl Code {
         }
     }
 
-    /// Checks every instruction, with the whole table and with half of it; of very long functions, some thousands
-    /// of instructions, as each is looked up from the beginning.
+    /// Checks every instruction, with the whole table and with half of it; of long functions, some hundreds of
+    /// instructions, as each is looked up from the beginning.
     fn check(&self, form: LineTableFormat, seen: &mut BTreeMap<&'static str, u64>) {
         let whole = LineTable {
             form,
@@ -47,7 +47,7 @@ impl Code {
             is_cut: true,
             ..whole
         };
-        let step = 1 + self.lines.len() / 4096;
+        let step = 1 + self.lines.len() / 256;
         for (index, line) in self.lines.iter().enumerate().step_by(step) {
             let at = u32::try_from(2 * index).unwrap();
             let expected = line.map_or(LineEntry::None, LineEntry::At);
@@ -104,8 +104,10 @@ fn instructions_have_the_same_line_as_in_cpython() {
         );
         return;
     }
-    let checks: Vec<_> = pythons
-        .into_iter()
+    // Releases of one minor version have the same tables.
+    let minors: BTreeMap<_, _> = pythons.into_iter().map(|p| (p.minor, p)).collect();
+    let checks: Vec<_> = minors
+        .into_values()
         .map(|python| {
             (
                 python.version.clone(),
@@ -119,6 +121,6 @@ fn instructions_have_the_same_line_as_in_cpython() {
             .unwrap_or_else(|_| panic!("wrong with {version}"));
         // Not by `eprintln!`, which is shown for failed tests only.
         let _ = writeln!(io::stderr(), "CPython {version}: {count} instructions");
-        assert!(count > 100_000);
+        assert!(count > 50_000);
     }
 }

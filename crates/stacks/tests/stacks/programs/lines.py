@@ -156,10 +156,8 @@ def generic[B: (int,
         )}"
 """)
 MODULES = """
-_pydecimal argparse ast asyncio.base_events asyncio.tasks asyncio.unix_events collections contextlib
-ctypes dataclasses datetime doctest email._header_value_parser enum functools heapq inspect locale
-logging optparse pathlib pdb pickle pickletools platform re shutil socket statistics subprocess tarfile
-tempfile threading tokenize traceback turtle typing unittest.mock urllib.request zipfile
+argparse ast asyncio.tasks collections contextlib dataclasses enum functools heapq inspect logging pathlib
+pdb re shutil subprocess threading traceback typing unittest.mock
 """.split()
 
 
@@ -175,13 +173,21 @@ ADDR2LINE = ctypes.pythonapi.PyCode_Addr2Line
 ADDR2LINE.argtypes = [ctypes.py_object, ctypes.c_int]
 
 
+def lines_of(code):
+    """The line of each instruction."""
+    size = len(code.co_code)
+    if sys.version_info < (3, 10):
+        return [line_at(code, at) for at in range(0, size, 2)]
+    lines = [line for start, end, line in code.co_lines() for _ in range(start, end, 2)]
+    # Each call begins at the first line: of some is enough.
+    assert len(lines) == size // 2, code
+    assert all(line_at(code, at) == lines[at // 2] for at in range(0, size, 2 * 11)), code
+    return lines
+
+
 def show(code):
-    is_old = sys.version_info < (3, 10)
-    table = code.co_lnotab if is_old else code.co_linetable
-    lines = [line_at(code, at) for at in range(0, len(code.co_code), 2)]
-    if not is_old:
-        ranges = [line for start, end, line in code.co_lines() for _ in range(start, end, 2)]
-        assert ranges == lines, code
+    table = code.co_lnotab if sys.version_info < (3, 10) else code.co_linetable
+    lines = lines_of(code)
     lines = ["-" if line is None else str(line) for line in lines]
     print(code.co_firstlineno, table.hex() or "-", *lines)
     for constant in code.co_consts:

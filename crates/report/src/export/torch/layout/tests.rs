@@ -240,7 +240,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_500))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
     fn the_viewer_can_play_any_trace_backwards(steps in prop::collection::vec(step(), 0..60)) {
