@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn kernel_names_are_bounded() {
         let mut kernels = KernelsOfProcess::default();
-        let runs = 20_000;
+        let runs = 5_000;
         for number in 0..runs {
             let name: Arc<str> = format!("{number:0>16000}").into();
             kernels.add(Some(&name), 1, 2, |_| {});

@@ -198,7 +198,7 @@ impl Stream {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn streams_that_mix_everything(steps in vec((1..=PROCESSES, step()), 1..500)) {

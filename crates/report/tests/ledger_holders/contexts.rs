@@ -232,7 +232,7 @@ impl Driver {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(250))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn contexts_end_with_their_memory(steps in proptest::collection::vec(step(), 1..200)) {

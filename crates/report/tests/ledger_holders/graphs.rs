@@ -344,7 +344,7 @@ fn nodes_of_graphs_beyond_the_limit_are_dropped() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(250))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn nodes_that_allocate_and_free(steps in proptest::collection::vec(step(), 1..200)) {

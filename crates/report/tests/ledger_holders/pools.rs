@@ -243,7 +243,7 @@ impl Driver {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(250))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn pools_of_two_devices_and_the_host(steps in proptest::collection::vec(step(), 1..200)) {

@@ -138,7 +138,7 @@ impl Driver {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(250))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn memory_of_every_kind(steps in proptest::collection::vec(step(), 1..200)) {

@@ -282,7 +282,7 @@ fn at(slot: usize) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(250))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn handles_and_mappings(steps in proptest::collection::vec(step(), 1..200)) {
