@@ -33,7 +33,7 @@ impl Code {
         }
     }
 
-    /// Checks every instruction, with the whole table and with half of it; of long functions, some hundreds of
+    /// Checks every instruction, with the whole table and with half of it; of long functions, 128 to 255
     /// instructions, as each is looked up from the beginning.
     fn check(&self, form: LineTableFormat, seen: &mut BTreeMap<&'static str, u64>) {
         let whole = LineTable {
