@@ -15,7 +15,6 @@ mod progress;
 mod replay;
 mod report;
 mod status;
-#[cfg(feature = "top")]
 mod top;
 #[cfg_attr(not(feature = "live"), path = "cli/no_trace.rs")]
 mod trace;
@@ -79,7 +78,6 @@ enum Action {
     /// Watch processes and their memory on the terminal.
     ///
     /// The same as gpuprobe alone on a terminal. Or a recording, with --replay. Press ? for help.
-    #[cfg(feature = "top")]
     Top(Box<top::TopArgs>),
     /// Write the reports of a recorded run again.
     Replay(replay::ReplayArgs),
@@ -100,7 +98,7 @@ pub fn main() -> ExitCode {
     messages::begin_log();
     trace::log_libbpf();
     let words: Vec<_> = std::env::args_os().collect();
-    #[cfg(all(feature = "top", feature = "live"))]
+    #[cfg(feature = "live")]
     let words = match words.len() {
         1 if top::is_possible() => [words, vec!["top".into()]].concat(),
         _ => words,
@@ -121,7 +119,6 @@ pub fn main() -> ExitCode {
         Some(Action::Report(arguments)) => arguments.run(),
         Some(Action::Plot(arguments)) => arguments.run(),
         Some(Action::Export(arguments)) => arguments.run(),
-        #[cfg(feature = "top")]
         Some(Action::Top(arguments)) => arguments.run(),
         Some(Action::Replay(arguments)) => arguments.run(),
         Some(Action::Functions) => print(document::markdown().as_bytes()),

@@ -13,5 +13,5 @@ pub mod host;
 pub mod live;
 #[cfg(feature = "live")]
 pub mod probe;
-#[cfg(feature = "serve")]
+#[cfg(feature = "live")]
 pub mod serve;

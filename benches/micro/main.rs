@@ -3,8 +3,7 @@
 //!     cargo bench --bench micro [-- FILTER]
 //!     cargo bench --bench micro -- --test
 //!
-//! The second form runs everything once with small sizes and checks the results, as `cargo test`
-//! does.
+//! The second form runs everything once with small sizes and checks the results, in seconds.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
@@ -14,7 +13,6 @@ mod decode;
 mod launches;
 mod ledger;
 mod memory;
-#[cfg(feature = "serve")]
 mod metrics;
 mod recording;
 mod report;
@@ -60,14 +58,8 @@ criterion_group! {
     config = config();
     targets = decode::decoding, activity::summing, ledger::applying, ledger::reading_memory,
         report::top, launches::counting, recording::writing, recording::analysing,
-        recording::tracking, scraping
+        recording::tracking, metrics::scraping
 }
-
-#[cfg(feature = "serve")]
-use metrics::scraping;
-/// Nothing is served.
-#[cfg(not(feature = "serve"))]
-fn scraping(_: &mut Criterion) {}
 
 fn main() {
     memory::of_live();

@@ -14,10 +14,10 @@ pub(super) const OUTPUT: &str = "Output";
 #[cfg(feature = "live")]
 pub(super) const RECORDING: &str = "Recording";
 /// How clients reach what is served.
-#[cfg(feature = "serve")]
+#[cfg(feature = "live")]
 pub(super) const SERVING: &str = "Serving";
 /// Servers that documents are pushed to.
-#[cfg(feature = "serve")]
+#[cfg(feature = "live")]
 pub(super) const PUSHING: &str = "Pushing";
 /// Rarely needed, under `--help` only.
 #[cfg(feature = "live")]

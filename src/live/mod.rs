@@ -15,7 +15,6 @@ mod limits;
 mod memory;
 mod name;
 mod output;
-#[cfg(feature = "serve")]
 mod own_use;
 mod queries;
 mod recorder;
@@ -25,12 +24,10 @@ mod samples;
 mod scan_queue;
 mod scanned;
 mod screen;
-#[cfg_attr(not(feature = "serve"), path = "no_serving.rs")]
 mod serving;
 mod signals;
 mod sink;
 mod stacks;
-#[cfg(feature = "top")]
 mod top;
 mod tracer;
 
@@ -48,7 +45,6 @@ use gpuprobe_report::gate;
 use gpuprobe_report::profile;
 use gpuprobe_report::{ReportFormat, View};
 
-#[cfg(feature = "top")]
 use gpuprobe_top::ScreenConfig;
 
 pub use collector::CollectorSettings;
@@ -56,7 +52,6 @@ pub use filter::ProcessFilter;
 pub use guard::guard_if_asked;
 pub use hook::HookCommand;
 pub use name::RecordingName;
-#[cfg(feature = "serve")]
 pub(crate) use run::host_name;
 pub use run::run;
 pub use serving::ServeConfig;
@@ -193,7 +188,6 @@ pub struct TraceConfig {
     /// Instead of reports, documents are served.
     pub serve: Option<ServeConfig>,
     /// The screens of `gpuprobe top`; `None` without them.
-    #[cfg(feature = "top")]
     pub screens: Option<ScreenConfig>,
 }
 

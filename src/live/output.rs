@@ -55,7 +55,6 @@ impl OutputTarget {
         if is_recorded_only || config.serve.is_some() {
             return Self::Nowhere;
         }
-        #[cfg(feature = "top")]
         if config.screens.is_some() && config.output.is_none() {
             return Self::Nowhere;
         }

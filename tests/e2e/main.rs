@@ -8,7 +8,6 @@
 
 mod activity;
 mod attach;
-mod attacks;
 mod bandwidth;
 mod calls;
 mod capabilities;
@@ -24,17 +23,14 @@ mod doctor;
 mod entries;
 mod exactness;
 mod explain;
-mod fairness;
-mod faults;
 mod filters;
 mod formats;
 mod gate;
 mod harness;
-mod hostile;
 mod incidents;
 mod kernels;
-mod latency;
 mod libraries;
+mod long;
 mod losses;
 mod memory;
 mod no_target;
@@ -46,11 +42,9 @@ mod python;
 mod pythons;
 mod reconciliation;
 mod recording;
-#[cfg(feature = "serve")]
 mod serve;
 mod stacks;
 mod stopped;
-mod stress;
 mod summary;
 mod tensors;
 mod together;

@@ -2,10 +2,10 @@
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::fairness::Hog;
 use crate::harness::child::raw;
 use crate::harness::report::{Totals, number};
 use crate::harness::{Backend, Report, Setup, Truth, Workload, alone, host_wide, standin};
+use crate::long::fairness::Hog;
 
 /// Splits `PID status=N live=...` into the PID, the exit status and the totals.
 fn child_of(reply: &str) -> (u32, String, Truth) {

@@ -60,14 +60,14 @@ fn the_corpora() {
     });
     let reduced: u64 = replay("cupti", of_processes::reduce).iter().sum();
     assert!(reduced > 90, "{reduced}");
-    #[cfg(feature = "serve")]
+    #[cfg(feature = "live")]
     requests();
     let parsed: usize = replay("batch", of_processes::parse).iter().sum();
     assert!(parsed > 10, "{parsed}");
 }
 
 /// The corpus of what clients and the processes of `gpuprobe serve` send.
-#[cfg(feature = "serve")]
+#[cfg(feature = "live")]
 fn requests() {
     let tried = replay("requests", |bytes| {
         gpuprobe::serve::untrusted::try_requests(bytes).unwrap()
@@ -291,7 +291,7 @@ proptest! {
         untrusted::play(&log);
     }
 
-    #[cfg(feature = "serve")]
+    #[cfg(feature = "live")]
     #[test]
     fn any_requests(
         which in any::<usize>(),

@@ -3,8 +3,7 @@
 use std::fmt;
 
 /// Kind of the memory that a function allocates or frees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
 #[repr(u8)]
 pub enum MemoryKind {
     /// Linear device memory without padding.
@@ -30,17 +29,17 @@ pub enum MemoryKind {
     /// Memory of another process or API.
     Imported,
     /// Pageable host memory. Only nsys exports have it.
-    #[cfg_attr(feature = "clap", value(skip))]
+    #[value(skip)]
     Pageable,
     /// Managed variables of modules. Only nsys exports have this kind; traced ones are
     /// [`Self::Static`].
-    #[cfg_attr(feature = "clap", value(skip))]
+    #[value(skip)]
     ManagedStatic,
     /// Unknown kind in an nsys export.
-    #[cfg_attr(feature = "clap", value(skip))]
+    #[value(skip)]
     Unknown,
     /// A block of a framework's caching allocator, within memory of another kind.
-    #[cfg_attr(feature = "clap", value(skip))]
+    #[value(skip)]
     Tensor,
 }
 

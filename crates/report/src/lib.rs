@@ -21,7 +21,6 @@ pub mod incidents;
 mod json;
 mod label;
 pub mod memleak;
-#[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod names;
 mod options;
@@ -29,7 +28,6 @@ pub mod owners;
 pub mod playback;
 pub mod plot;
 pub mod profile;
-#[cfg(feature = "metrics")]
 mod public;
 pub mod records;
 pub mod replay;
@@ -349,8 +347,7 @@ pub trait ReportWriter {
 }
 
 /// Output formats of reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ReportFormat {
     /// Text for a terminal.
     Text,

@@ -6,8 +6,7 @@ use std::time::Duration;
 use gpuprobe_engine::{Allocation, AllocationOrder};
 
 /// Groups of live allocations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum GroupBy {
     /// Call sites, each with its call stack. In Python programs, calls from the same lines of the
     /// user's files are one.
@@ -32,8 +31,7 @@ impl GroupBy {
 }
 
 /// Sort order of lists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum SortBy {
     /// By descending live bytes.
     #[default]

@@ -53,7 +53,6 @@ pub(super) fn config(
         progress: Arc::new(()),
         explains: None,
         serve: None,
-        #[cfg(feature = "top")]
         screens: None,
     }
 }

@@ -3,18 +3,14 @@
 mod activity;
 mod advanced;
 mod common;
-#[cfg(feature = "serve")]
 mod config_file;
 mod explain;
 mod limits;
 mod mistyped;
-#[cfg(feature = "serve")]
 mod push;
 mod record;
-#[cfg(feature = "serve")]
 mod serve;
 mod target;
-#[cfg(feature = "top")]
 mod top;
 
 use std::ffi::OsString;
@@ -43,36 +39,23 @@ use advanced::AdvancedArgs;
 pub(super) use explain::Explained;
 pub(super) use mistyped::explain;
 use target::TargetArgs;
-#[cfg(feature = "top")]
 pub(super) use top::Watched;
 
 /// Runs as a process that another gpuprobe has started; returns its exit status if it is one.
 pub(super) fn run_as_helper() -> Option<ExitCode> {
     libbpf_rs::set_print(None);
-    let helper = gpuprobe_stacks::serve::serve_if_asked().or_else(live::guard_if_asked);
-    #[cfg(feature = "serve")]
-    let helper = helper
+    gpuprobe_stacks::serve::serve_if_asked()
+        .or_else(live::guard_if_asked)
         .or_else(crate::serve::serve_if_asked)
-        .or_else(crate::serve::push::push_if_asked);
-    helper
+        .or_else(crate::serve::push::push_if_asked)
 }
 
 /// The command line with the options of its configuration file, if it names one.
 ///
 /// # Errors
 /// Returns an error if the file is not one.
-#[cfg(feature = "serve")]
 pub(super) fn with_config(words: Vec<OsString>) -> Result<Vec<OsString>> {
     config_file::with_file(words)
-}
-
-/// The command line as it is.
-///
-/// # Errors
-/// Returns none.
-#[cfg(not(feature = "serve"))]
-pub(super) fn with_config(words: Vec<OsString>) -> Result<Vec<OsString>> {
-    Ok(words)
 }
 
 /// Passes libbpf's messages to the log. Reasons for which it refuses a program are for debugging; our errors are for
@@ -101,7 +84,6 @@ pub(super) enum TraceCommandAction {
     /// Trace into a recording, without reports.
     Record(Box<record::RecordArgs>),
     /// Serve metrics and profiles over HTTP, for Prometheus and others.
-    #[cfg(feature = "serve")]
     Serve(Box<serve::ServeArgs>),
 }
 
@@ -110,7 +92,6 @@ impl TraceCommandAction {
         match self {
             Self::Doctor { pid, verbose } => doctor::run(pid, verbose),
             Self::Record(arguments) => live::run(&arguments.into_config()),
-            #[cfg(feature = "serve")]
             Self::Serve(arguments) => arguments.run(),
         }
     }

@@ -137,7 +137,6 @@ impl TargetArgs {
     }
 
     /// How call stacks are taken; as `by_default` unless that was said.
-    #[cfg(any(feature = "serve", feature = "top"))]
     pub(super) fn stacks_or(&self, by_default: StackMode) -> StackMode {
         self.stacks.unwrap_or(by_default)
     }

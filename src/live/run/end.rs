@@ -26,7 +26,6 @@ impl Run<'_> {
         child: Option<Child>,
         status: Option<ExitStatus>,
     ) -> Result<ExitCode> {
-        #[cfg(feature = "top")]
         self.close_screen();
         // Everything that the probes have seen until now counts.
         self.follow_all(FIND_FOR_ONE)?;

@@ -1,6 +1,5 @@
 //! The event loop of a run.
 
-#[cfg_attr(not(feature = "serve"), path = "no_documents.rs")]
 mod documents;
 mod end;
 mod following;
@@ -35,7 +34,6 @@ use super::samples::Samples;
 use super::serving::{DocumentRequest, Serving};
 use super::signals::{StopSignals, pass_on};
 use super::sink::Sink;
-#[cfg(feature = "top")]
 use super::top::TopSession;
 use super::{Target, TraceConfig, Tracer, command, descriptors, limits};
 use crate::host::exit::AwaitedProcess;
@@ -53,7 +51,6 @@ use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
 use gpuprobe_report::profile;
 use poll_timer::PollTimer;
-#[cfg(feature = "serve")]
 pub(crate) use reports::host_name;
 use ring_events::{Followed, Watched};
 
@@ -149,7 +146,6 @@ pub(super) struct Run<'a> {
     /// Names of functions are not waited for any longer than this.
     pub(super) names_until: Option<Instant>,
     /// The screens of `gpuprobe top`.
-    #[cfg(feature = "top")]
     pub(super) top: Option<TopSession>,
 }
 
@@ -260,7 +256,6 @@ impl Run<'_> {
         self.tell_incidents(false);
         // Libraries loaded in quick succession share a line.
         self.announced.go_on(&self.tracer);
-        #[cfg(feature = "top")]
         if self.serve_screen()? == OutputReader::Gone {
             return Ok(OutputReader::Gone);
         }
@@ -269,18 +264,12 @@ impl Run<'_> {
 
     /// Whether the user has quit the screens.
     fn is_quit(&self) -> bool {
-        #[cfg(feature = "top")]
-        return self.top.as_ref().is_some_and(|top| top.is_quit);
-        #[cfg(not(feature = "top"))]
-        false
+        self.top.as_ref().is_some_and(|top| top.is_quit)
     }
 
     /// Whether somebody has looked on, who knows if nothing was traced.
     fn is_watched(&self) -> bool {
-        #[cfg(feature = "top")]
-        return self.config.screens.is_some();
-        #[cfg(not(feature = "top"))]
-        false
+        self.config.screens.is_some()
     }
 
     /// Whether all target processes given by id have ended.

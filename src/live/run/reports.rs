@@ -84,7 +84,6 @@ impl Run<'_> {
             .note(Note::Report(mark_of(&report, &options, usage.as_ref())));
         self.sink.tap.pause();
         let reader = self.output.write(&report);
-        #[cfg(feature = "top")]
         self.show(report, &options);
         tracing::debug!(us = begun.elapsed().as_micros(), "report");
         reader
@@ -188,28 +187,19 @@ impl Run<'_> {
             since_last: self.reported.elapsed(),
             since_start: self.started.elapsed(),
             link: self.link,
-            #[cfg(feature = "top")]
             detail: self.top.as_ref().and_then(|top| top.detail),
-            #[cfg(not(feature = "top"))]
-            detail: None,
             only_detail: self.lists_only_detail(),
         }
     }
 
     /// Whether reports are for the screens only, which show the call sites of one process at a time.
     fn lists_only_detail(&self) -> bool {
-        #[cfg(feature = "top")]
-        return self.top.is_some() && self.config.output.is_none();
-        #[cfg(not(feature = "top"))]
-        false
+        self.top.is_some() && self.config.output.is_none()
     }
 
     /// Whether single allocations are listed: not of every process on the screens.
     fn lists_allocations(&self) -> bool {
-        #[cfg(feature = "top")]
-        return self.config.screens.is_none();
-        #[cfg(not(feature = "top"))]
-        true
+        self.config.screens.is_none()
     }
 
     /// Writes the profiles of live memory by call stack.

@@ -13,7 +13,6 @@ use super::super::samples::Samples;
 use super::super::serving::Serving;
 use super::super::sink::Sink;
 use super::super::stacks::StackState;
-#[cfg(feature = "top")]
 use super::super::top::TopSession;
 use super::super::{Target, TraceConfig, Tracer, recorder};
 use super::Run;
@@ -40,7 +39,6 @@ impl<'a> Run<'a> {
     pub(super) fn start(config: &'a TraceConfig) -> Result<Self> {
         let output = Output::open(config)?;
         // Before the capabilities are dropped, which its files need; its messages are then on the screen.
-        #[cfg(feature = "top")]
         let top = config.screens.as_ref().map(TopSession::start).transpose()?;
         let profiles = profile::Outputs::open(&config.profiles, None)?;
         let gate = config.gate.as_ref().map(Gate::open).transpose()?;
@@ -94,7 +92,6 @@ impl<'a> Run<'a> {
             serving,
             served: config.serve.as_ref().map(DocumentState::new),
             names_until: None,
-            #[cfg(feature = "top")]
             top,
         })
     }

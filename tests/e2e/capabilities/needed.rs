@@ -187,7 +187,7 @@ fn root_held_command_survives_with_two_capabilities() {
         .run_as(USER, "+bpf,+perfmon")
         .start();
     let pid = gpuprobe.talk.ready();
-    crate::faults::held::killed_while_holding(&mut gpuprobe, pid, &copy.standin().runtime());
+    crate::long::faults::held::killed_while_holding(&mut gpuprobe, pid, &copy.standin().runtime());
 }
 
 #[test]

@@ -7,15 +7,12 @@ pub(crate) mod family;
 pub(crate) mod gpuprobe;
 pub(crate) mod nvml;
 pub(crate) mod objects;
-#[cfg(feature = "serve")]
 pub(crate) mod prometheus;
 pub(crate) mod promises;
-#[cfg(feature = "serve")]
 pub(crate) mod receiver;
 pub(crate) mod report;
 mod root;
 mod schedule;
-#[cfg(feature = "serve")]
 pub(crate) mod served;
 pub(crate) mod standin;
 pub(crate) mod talk;

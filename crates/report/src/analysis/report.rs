@@ -25,8 +25,7 @@ use gpuprobe_os::terminal::{Layout, StandardStream};
 use gpuprobe_recording::{Database, Session};
 
 /// Output formats of analyses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum AnalysisFormat {
     /// Text for a terminal.
     #[default]

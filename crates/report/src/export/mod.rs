@@ -25,8 +25,7 @@ use gpuprobe_recording::{Database, Resolver, Session, gpu_rows};
 use tracks::Tracks;
 
 /// Output formats of `gpuprobe export`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ExportFormat {
     /// JSON trace for Chrome's tracing and Perfetto.
     Chrome,

@@ -209,7 +209,6 @@ impl IncidentReport {
     }
 }
 
-#[cfg(feature = "metrics")]
 impl IncidentReport {
     /// Removes command lines and addresses.
     pub(crate) fn hide_secrets(&mut self) {

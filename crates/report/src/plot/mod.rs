@@ -34,8 +34,7 @@ pub use smi::{SmiSample, parse as parse_smi};
 pub use steps::Steps;
 
 /// Grouping of the stacked areas.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum PlotBy {
     /// Kinds of memory.
     #[default]

@@ -21,8 +21,7 @@ pub use ledger::{ProfileWeight, needed_locations, of_ledger, of_living};
 pub use output::{Outputs, ProfileConfig};
 
 /// Quantity shown as the width of a frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Weight {
     /// Memory live at the end.
     #[default]
@@ -53,8 +52,7 @@ impl Weight {
 }
 
 /// Memory that a profile is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ProfiledMemory {
     /// Memory that programs have from CUDA.
     #[default]

@@ -3,9 +3,7 @@
 //! prost encodes the messages of [`proto`].
 
 pub mod proto;
-#[cfg(feature = "metrics")]
 mod served;
-#[cfg(feature = "metrics")]
 mod since;
 
 use std::collections::HashMap;
@@ -19,9 +17,7 @@ use prost::Message;
 use super::{Profile, ProfileFrame, Weight};
 use gpuprobe_model::text::printable;
 
-#[cfg(feature = "metrics")]
 pub use served::{labelled, of_launches};
-#[cfg(feature = "metrics")]
 pub use since::{CountedSince, unpack};
 
 use proto::{

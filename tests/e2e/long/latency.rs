@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::fairness::Hog;
 use crate::harness::child::Guarded;
 use crate::harness::report::number;
 use crate::harness::talk::Talk;
 use crate::harness::{Backend, Family, OwnCopy, Setup, alone, host_wide, standin};
+use crate::long::fairness::Hog;
 
 /// A pair of calls each millisecond, for a second and a half.
 const PACE: &str = "pace 2000 1.5 64";

@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::faults::Programs;
 use crate::harness::report::{Report, Totals, number};
 use crate::harness::talk::Talk;
 use crate::harness::{Backend, Setup, Truth, Workload, alone, host_wide, standin};
+use crate::long::faults::Programs;
 
 /// Time limit of the whole run: 12 ms a process.
 const BOUND: Duration = Duration::from_secs(120);

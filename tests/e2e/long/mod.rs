@@ -1,0 +1,9 @@
+//! Tests that `scripts/test-long.sh` runs: attacks, floods and races, other ways to attach, and faults round by round.
+//! They take long, or need the machine for themselves.
+
+mod attacks;
+pub(crate) mod fairness;
+pub(crate) mod faults;
+mod hostile;
+mod latency;
+mod stress;
