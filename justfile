@@ -12,11 +12,11 @@ format:
     cargo fmt
     clang-format -i bpf/*.h bpf/*.c tests/standin/*.[ch]
 
-# Formatting and lints, with live tracing and without.
+# Formatting and lints.
 check:
     cargo fmt --check
-    cargo clippy --locked --workspace --all-targets --profile test -- -D warnings
-    cargo clippy --locked --package gpuprobe --no-default-features --all-targets --profile test -- -D warnings
+    cargo clippy --locked --workspace --all-targets -- -D warnings
+    cargo check --locked --package gpuprobe --no-default-features
 
 # Tests that need neither root nor BPF.
 test:
@@ -28,9 +28,13 @@ e2e NAME='':
     cargo test --locked --test e2e --no-run
     sudo -E env "PATH=$PATH" cargo test --locked --test e2e -- {{NAME}}
 
-# Everything, as CI does.
+# What a change may break, as CI does.
 test-all:
     scripts/test.sh
+
+# The rest; NAME selects some: `just test-long hostile soak`.
+test-long *NAME:
+    scripts/test-long.sh {{NAME}}
 
 # Write the snapshots of help and text reports again.
 golden:

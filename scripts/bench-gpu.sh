@@ -20,7 +20,7 @@ if [[ $# -eq 0 ]]; then
     ensure_build_packages
     ensure_cargo
     as_builder cargo build --locked --release
-    floor=$(as_builder cargo bench --locked --bench overhead --no-run 2>&1 |
+    floor=$(as_builder cargo bench --locked --package gpuprobe-benches --bench overhead --no-run 2>&1 |
         sed -nE 's/.*Executable .*\((.*)\)$/\1/p')
     [[ -x $floor ]] || die "cargo does not say where the benchmark 'overhead' is"
     set -- target/release/gpuprobe "$floor"

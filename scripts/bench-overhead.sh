@@ -43,8 +43,8 @@ ensure_cargo
 
 lines=$(mktemp)
 as_builder cargo build --locked --release
-as_builder cargo bench --locked --no-run --bench overhead
-cargo bench --locked --bench overhead -- "${options[@]}" | tee "$lines"
+as_builder cargo bench --locked --no-run --package gpuprobe-benches --bench overhead
+cargo bench --locked --package gpuprobe-benches --bench overhead -- "${options[@]}" | tee "$lines"
 if [[ -n $json ]]; then
     tail -n 1 "$lines" >"$json"
     say "the figures are in $json"

@@ -1,7 +1,7 @@
 //! Cost of each stage from ring records to reports.
 //!
-//!     cargo bench --bench micro [-- FILTER]
-//!     cargo bench --bench micro -- --test
+//!     cargo bench --package gpuprobe-benches --bench micro [-- FILTER]
+//!     cargo bench --package gpuprobe-benches --bench micro -- --test
 //!
 //! The second form runs everything once with small sizes and checks the results, in seconds.
 

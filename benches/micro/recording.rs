@@ -1,4 +1,4 @@
-//! Recordings: write speed, and cost of the analyses per event. `cargo bench --bench recording`
+//! Recordings: write speed, and cost of the analyses per event. `cargo bench --package gpuprobe-benches --bench recording`
 //! measures whole files of ten million events, and memory.
 
 use std::cell::LazyCell;

@@ -1,4 +1,4 @@
-//! Overhead of tracing on the stand-in CUDA libraries: `sudo cargo bench --bench overhead`.
+//! Overhead of tracing on the stand-in CUDA libraries: `sudo cargo bench --package gpuprobe-benches --bench overhead`.
 //!
 //! Compared variants alternate within one run, and ratios are reported, because absolute times
 //! depend on the machine. Prints a table, and a line of JSON at the end. `-- --quick` runs a small

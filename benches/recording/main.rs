@@ -1,6 +1,6 @@
 //! Speed of writing and of analysing recordings.
 //!
-//!     cargo bench --bench recording [-- EVENTS]
+//!     cargo bench --package gpuprobe-benches --bench recording [-- EVENTS]
 //!
 //! Writing: calls per second without loss, on one core, and bytes per call; also for kernels with
 //! their launching calls from CUPTI. Analysing: an export of EVENTS memory events (default: 10

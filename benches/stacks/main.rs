@@ -1,6 +1,6 @@
 //! Speed of unwinding and symbolising.
 //!
-//!     cargo bench --bench stacks [-- FILE]
+//!     cargo bench --package gpuprobe-benches --bench stacks [-- FILE]
 //!
 //! 10,000 distinct stacks of 32 frames through FILE, a large library with `.eh_frame_hdr` (default:
 //! this toolchain's `librustc_driver`). The stacks are synthetic: return addresses at function

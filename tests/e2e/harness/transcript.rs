@@ -25,7 +25,10 @@ pub(crate) struct Transcript {
 }
 
 impl Transcript {
+    /// With `GPUPROBE_LOG` set, the lines are also in the test's output.
+    #[allow(clippy::print_stderr)]
     pub(crate) fn of(stream: impl Read + Send + 'static) -> Self {
+        let is_shown = std::env::var_os("GPUPROBE_LOG").is_some();
         let shared = Arc::new((Mutex::new(State::default()), Condvar::new()));
         let written = Arc::clone(&shared);
         thread::spawn(move || {
@@ -35,6 +38,9 @@ impl Transcript {
             while matches!(stream.read_until(b'\n', &mut bytes), Ok(n) if n > 0) {
                 let line = String::from_utf8_lossy(&bytes);
                 let line = line.trim_end_matches('\n').to_owned();
+                if is_shown {
+                    eprintln!("{line}");
+                }
                 lock(state).lines.push(line);
                 changed.notify_all();
                 bytes.clear();
