@@ -185,7 +185,7 @@ __noinline int gp_spend(__u32 slot, __u32 ring, __u64 bytes, __u64 read, __u64 w
 #define gp_unread(ring) bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA)
 
 /* Takes `each` from the copies sent for each GP_COPY_AGAIN_NS that has passed. */
-static __always_inline void gp_pay_copies(__u64 *since_ns, __u64 *sent, __u64 now, __u64 each)
+static __always_inline void gp_refill_copy_tokens(__u64 *since_ns, __u64 *sent, __u64 now, __u64 each)
 {
 	__u64 paid = (now - *since_ns) / GP_COPY_AGAIN_NS * each;
 
@@ -204,8 +204,8 @@ static __always_inline bool gp_may_copy(__u32 slot, __u64 now)
 	if (copies_user && copies_user != slot)
 		copies_shared_ns = now;
 	copies_user = slot;
-	gp_pay_copies(&copies_since_ns, &copies_sent, now, GP_MAX_COPIES);
-	gp_pay_copies(&user->copies_since_ns, &user->copies_sent, now, GP_MAX_COPIES / 2);
+	gp_refill_copy_tokens(&copies_since_ns, &copies_sent, now, GP_MAX_COPIES);
+	gp_refill_copy_tokens(&user->copies_since_ns, &user->copies_sent, now, GP_MAX_COPIES / 2);
 	if (stack_mode != GP_STACKS_AUTO)
 		return true;
 	if (user->copies_sent < GP_MAX_COPIES_AT_ONCE / 2)

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 const WINDOW: Duration = Duration::from_secs(1);
 /// Share of the time that may be spent, as the divisor.
 const SHARE: u32 = 10;
-/// Number of times per window that are allowed beyond that share, unless they took [`MUCH`] in all.
-const ALWAYS: u32 = 5;
-const MUCH: Duration = Duration::from_millis(500);
+/// Number of times per window that are allowed beyond that share.
+const BURST_TIMES: u32 = 5;
+/// Time per window up to which the [`BURST_TIMES`] are allowed.
+const MAX_BURST_TIME: Duration = Duration::from_millis(500);
 
 /// Work done within the current window.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +40,7 @@ impl Budget {
             *self = Self::new(now);
         }
         let is_cheap = self.took < WINDOW / SHARE;
-        let is_new = self.times < ALWAYS && self.took < MUCH;
+        let is_new = self.times < BURST_TIMES && self.took < MAX_BURST_TIME;
         self.times < at_most && (is_cheap || is_new)
     }
 
@@ -91,7 +92,7 @@ mod tests {
     fn a_few_expensive_executions_are_allowed_at_once() {
         let start = Instant::now();
         let mut budget = Budget::new(start);
-        for _ in 0..ALWAYS {
+        for _ in 0..BURST_TIMES {
             assert!(budget.allows(start, 50));
             budget.spend(Duration::from_millis(90));
         }

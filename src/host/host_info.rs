@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::budget::Budget;
 use super::identity::{self, Cgroups, Users};
 use super::nvml::Nvml;
-use gpuprobe_engine::Whereabouts;
-use gpuprobe_engine::World;
+use gpuprobe_engine::AddressKind;
+use gpuprobe_engine::HostInfo;
 use gpuprobe_model::event::Task;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_os::budget::MappingBudget;
@@ -94,7 +94,7 @@ impl Maps {
         address: u64,
         now: Instant,
         mappings: &mut MappingBudget,
-    ) -> Option<Whereabouts> {
+    ) -> Option<AddressKind> {
         let found = find(&self.ranges, address);
         if now.duration_since(self.missed_since) > MISSED_FOR || self.missed.len() >= MAX_MISSED {
             self.missed.clear();
@@ -123,7 +123,7 @@ impl Maps {
 struct MappedRange {
     start: u64,
     end: u64,
-    place: Option<Whereabouts>,
+    place: Option<AddressKind>,
 }
 
 impl ProcFs {
@@ -146,7 +146,7 @@ impl ProcFs {
     }
 }
 
-impl World for ProcFs {
+impl HostInfo for ProcFs {
     fn identity(&self, task: &Task) -> Identity {
         // PID reuse or exec: cached files are of another program.
         self.files.borrow_mut().forget(task.pid);
@@ -164,7 +164,7 @@ impl World for ProcFs {
         self.files.borrow_mut().size_of_variable(pid, name)
     }
 
-    fn place(&self, pid: u32, address: u64) -> Option<Whereabouts> {
+    fn place(&self, pid: u32, address: u64) -> Option<AddressKind> {
         let now = Instant::now();
         let mut processes = self.maps.borrow_mut();
         if !processes.contains_key(&pid) {
@@ -190,11 +190,11 @@ fn range(map: Mapping<'_>) -> MappedRange {
     let path = map.path().map(|path| path.as_os_str().as_encoded_bytes());
     let of_driver = path.is_some_and(|path| path.starts_with(b"/dev/nvidia"));
     let place = if !map.is_readable && !map.is_writable {
-        Some(Whereabouts::Device(None))
+        Some(AddressKind::Device(None))
     } else if of_driver {
         None
     } else {
-        Some(Whereabouts::Host)
+        Some(AddressKind::Host)
     };
     MappedRange {
         start: map.start,
@@ -214,8 +214,8 @@ mod tests {
         let on_heap = Box::new(0u8);
         let pid = std::process::id();
         let place = |address: *const u8| host_info.place(pid, address as u64);
-        assert_eq!(place(&raw const on_stack), Some(Whereabouts::Host));
-        assert_eq!(place(&raw const *on_heap), Some(Whereabouts::Host));
+        assert_eq!(place(&raw const on_stack), Some(AddressKind::Host));
+        assert_eq!(place(&raw const *on_heap), Some(AddressKind::Host));
         assert_eq!(host_info.place(pid, 8), None);
     }
 
@@ -251,7 +251,7 @@ mod tests {
             // Allocators reuse freed memory without a new mapping, so all of it is kept.
             let mapped = vec![0u8; 1 << 20].leak();
             let address = mapped.as_ptr() as u64 + (1 << 19);
-            assert_eq!(host_info.place(pid, address), Some(Whereabouts::Host));
+            assert_eq!(host_info.place(pid, address), Some(AddressKind::Host));
         }
     }
 }

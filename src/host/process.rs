@@ -103,7 +103,7 @@ pub struct MappedFiles {
 
 /// Result of a step of a scan.
 #[derive(Debug)]
-pub enum Glance {
+pub enum MapsStep {
     /// A file, each once per scan.
     Found(Mapped),
     /// The time is over; the scan can be continued.
@@ -129,17 +129,17 @@ impl MappedFiles {
     ///
     /// # Errors
     /// Returns an error if the process has ended.
-    pub fn on(&mut self, until: Option<Instant>) -> io::Result<Glance> {
+    pub fn on(&mut self, until: Option<Instant>) -> io::Result<MapsStep> {
         while let Some(mapping) = self.lines.read()? {
             let found = mapping.and_then(|mapping| mapped_file(self.pid, &mapping));
             if let Some(found) = found.filter(|found| self.seen.insert(found.id)) {
-                return Ok(Glance::Found(found));
+                return Ok(MapsStep::Found(found));
             }
             if until.is_some_and(|until| Instant::now() > until) {
-                return Ok(Glance::OutOfTime);
+                return Ok(MapsStep::OutOfTime);
             }
         }
-        Ok(Glance::End)
+        Ok(MapsStep::End)
     }
 }
 
@@ -150,7 +150,7 @@ impl MappedFiles {
 pub fn mapped(pid: u32) -> io::Result<Vec<Mapped>> {
     let mut scan = MappedFiles::at(pid)?;
     let mut found = Vec::new();
-    while let Glance::Found(mapped) = scan.on(None)? {
+    while let MapsStep::Found(mapped) = scan.on(None)? {
         found.push(mapped);
     }
     Ok(found)
@@ -338,9 +338,9 @@ mod tests {
             let (mut found, mut breaks) = (Vec::new(), 0);
             loop {
                 match scan.on(until()).unwrap() {
-                    Glance::Found(mapped) => found.push(mapped.path),
-                    Glance::OutOfTime => breaks += 1,
-                    Glance::End => return (found, breaks),
+                    MapsStep::Found(mapped) => found.push(mapped.path),
+                    MapsStep::OutOfTime => breaks += 1,
+                    MapsStep::End => return (found, breaks),
                 }
             }
         };

@@ -57,7 +57,7 @@ impl Announced {
     }
 
     /// Prints the libraries that were attached since, if any.
-    pub(super) fn go_on(&mut self, tracer: &Tracer) {
+    pub(super) fn announce_new(&mut self, tracer: &Tracer) {
         if self.lines_left > 0 && tracer.libraries > self.libraries {
             self.libraries = tracer.libraries;
             self.lines_left -= 1;

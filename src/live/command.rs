@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use nix::unistd;
 use tokio::process::{Child, Command};
 
-use super::descriptors::Ours;
+use super::descriptors::PrivateFds;
 use super::limits;
 use gpuprobe_os::privileges::Invoker;
 
@@ -60,7 +60,7 @@ pub(super) struct Restored {
     as_root: bool,
     invoker: Option<Invoker>,
     files: Option<(rlim_t, rlim_t)>,
-    ours: Ours,
+    private_fds: PrivateFds,
 }
 
 impl Restored {
@@ -77,14 +77,14 @@ impl Restored {
             as_root,
             invoker,
             files: limits::original(),
-            ours: Ours::find(),
+            private_fds: PrivateFds::find(),
         })
     }
 
     /// For another program: gpuprobe may have other files open by now.
     pub(super) fn again(&self) -> Self {
         Self {
-            ours: Ours::find(),
+            private_fds: PrivateFds::find(),
             ..self.clone()
         }
     }
@@ -99,7 +99,7 @@ impl Restored {
     /// # Errors
     /// Returns the kernel's error.
     pub(super) fn restore(&self) -> io::Result<()> {
-        self.ours.close_on_exec();
+        self.private_fds.close_on_exec();
         // Programs that use select() support no more than 1024.
         if let Some((soft, hard)) = self.files {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;

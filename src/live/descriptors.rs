@@ -51,14 +51,14 @@ fn is_inheritable(fd: RawFd) -> bool {
 
 /// The descriptors to close in a child at `exec`. Created before the fork.
 #[derive(Clone, Debug)]
-pub(super) struct Ours {
+pub(super) struct PrivateFds {
     /// First and last of each range, inclusive.
     gaps: Vec<(RawFd, RawFd)>,
     /// The highest open descriptor, with an allowance.
     last: RawFd,
 }
 
-impl Ours {
+impl PrivateFds {
     pub(super) fn find() -> Self {
         // If the listing failed, nothing is closed: it could be an inherited descriptor.
         let inherited = INHERITED.get().map(Vec::as_slice);

@@ -7,7 +7,7 @@ use anyhow::Result;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::scan_queue::Looks;
+use super::scan_queue::ScanQueue;
 use super::stacks::StackState;
 use super::tracer::{ProcessScan, ScanProgress, ScanPurpose, Settled, Tracer};
 use crate::probe::{Notice, Rings};
@@ -18,17 +18,17 @@ const MAX_OF_A_USER: usize = 64;
 
 /// Pending and running process scans.
 #[derive(Debug, Default)]
-pub(super) struct Follower {
-    queue: Looks,
+pub(super) struct Discovery {
+    queue: ScanQueue,
     /// Scans that were interrupted, oldest first.
-    begun: VecDeque<Begun>,
+    begun: VecDeque<ActiveScan>,
     /// Users with pending scans, the one served last at the end.
     turns: VecDeque<u32>,
 }
 
 /// A running scan of a process.
 #[derive(Debug)]
-struct Begun {
+struct ActiveScan {
     notice: Notice,
     scan: ProcessScan,
     /// CUDA functions newly probed by this scan.
@@ -37,23 +37,23 @@ struct Begun {
 }
 
 /// The parts of a session that a scan needs.
-pub(super) struct With<'a> {
+pub(super) struct ScanContext<'a> {
     pub(super) rings: &'a mut Rings,
     pub(super) tracer: &'a mut Tracer,
     pub(super) stacks: Option<&'a mut StackState>,
 }
 
-impl Follower {
+impl Discovery {
     /// Scans processes until `until` and resumes the held ones. Returns false if scans are left, which
     /// are continued after the other rings are read.
-    pub(super) fn follow(&mut self, mut with: With<'_>, until: Instant) -> Result<bool> {
+    pub(super) fn follow(&mut self, mut with: ScanContext<'_>, until: Instant) -> Result<bool> {
         loop {
             let new = with.rings.read_notices()?;
             new.into_iter().for_each(|notice| self.queue.add(notice));
             let Some(mut begun) = self.next(&mut with) else {
                 return Ok(true);
             };
-            match begun.go_on(with.tracer, until) {
+            match begun.advance(with.tracer, until) {
                 ScanProgress::Done => self.end(&begun),
                 ScanProgress::OutOfTime | ScanProgress::Waiting(_) => self.begun.push_back(begun),
             }
@@ -65,7 +65,7 @@ impl Follower {
 
     /// Whether a scan can go on.
     pub(super) fn is_busy(&self) -> bool {
-        let has_held = self.queue.has_held() || self.begun.iter().any(Begun::holds_up);
+        let has_held = self.queue.has_held() || self.begun.iter().any(ActiveScan::holds_up);
         has_held || !self.wanting().is_empty()
     }
 
@@ -112,13 +112,13 @@ impl Follower {
     }
 
     /// The next scan: of a stopped process, else of the user whose turn it is.
-    fn next(&mut self, with: &mut With<'_>) -> Option<Begun> {
+    fn next(&mut self, with: &mut ScanContext<'_>) -> Option<ActiveScan> {
         while let Some(notice) = self.queue.next_held() {
             if let Some(begun) = self.begin(notice, with) {
                 return Some(begun);
             }
         }
-        if let Some(held) = self.begun.iter().position(Begun::holds_up) {
+        if let Some(held) = self.begun.iter().position(ActiveScan::holds_up) {
             return self.begun.remove(held);
         }
         while let Some(uid) = self.next_user() {
@@ -143,8 +143,8 @@ impl Follower {
     }
 
     /// A new scan of a user's process if the limits allow one, else the oldest running one.
-    fn next_of(&mut self, uid: u32, with: &mut With<'_>) -> Option<Begun> {
-        let is_of_user = |begun: &Begun| begun.notice.uid == uid && !begun.scan.is_waiting();
+    fn next_of(&mut self, uid: u32, with: &mut ScanContext<'_>) -> Option<ActiveScan> {
+        let is_of_user = |begun: &ActiveScan| begun.notice.uid == uid && !begun.scan.is_waiting();
         let count = self.begun.iter().filter(|begun| is_of_user(begun)).count();
         if count < MAX_OF_A_USER && (count == 0 || self.begun.len() < MAX_AT_A_TIME) {
             while let Some(notice) = self.queue.next_of(uid, Instant::now()) {
@@ -158,8 +158,8 @@ impl Follower {
     }
 
     /// Begins to scan a process. Returns `None` if it has ended, which is no error.
-    fn begin(&mut self, notice: Notice, with: &mut With<'_>) -> Option<Begun> {
-        match Begun::now(notice, with) {
+    fn begin(&mut self, notice: Notice, with: &mut ScanContext<'_>) -> Option<ActiveScan> {
+        match ActiveScan::now(notice, with) {
             Ok(begun) => Some(begun),
             Err(error) => {
                 tracing::debug!("process {}: {error:#}", notice.pid);
@@ -170,7 +170,7 @@ impl Follower {
         }
     }
 
-    fn end(&mut self, begun: &Begun) {
+    fn end(&mut self, begun: &ActiveScan) {
         let Notice { pid, held, .. } = begun.notice;
         let is_in_vain = begun.functions == 0 && !held;
         let took = is_in_vain.then_some(begun.took);
@@ -179,8 +179,8 @@ impl Follower {
     }
 }
 
-impl Begun {
-    fn now(notice: Notice, with: &mut With<'_>) -> Result<Self> {
+impl ActiveScan {
+    fn now(notice: Notice, with: &mut ScanContext<'_>) -> Result<Self> {
         let start = Instant::now();
         with.tracer.probe.scan_begins(notice.pid);
         if let Some(stacks) = &mut with.stacks {
@@ -207,7 +207,7 @@ impl Begun {
     }
 
     /// Continues until `until`.
-    fn go_on(&mut self, tracer: &mut Tracer, until: Instant) -> ScanProgress {
+    fn advance(&mut self, tracer: &mut Tracer, until: Instant) -> ScanProgress {
         let start = Instant::now();
         let progress = tracer.continue_scan(&mut self.scan, Some(until));
         self.note_found(tracer);

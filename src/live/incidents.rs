@@ -7,12 +7,12 @@ use tokio::time::{Duration, Instant};
 use super::hook::Hooks;
 use super::run::Run;
 use crate::host::process;
-use gpuprobe_engine::World;
+use gpuprobe_engine::HostInfo;
 use gpuprobe_engine::incidents::{Incident, IncidentOutcome};
 use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_model::{GpuHolder, GpuUsage, GpuUse, Untraced};
 use gpuprobe_os::say;
-use gpuprobe_recording::log::Note;
+use gpuprobe_recording::log::LogNote;
 use gpuprobe_report::incidents::{self, IncidentReport};
 
 /// How long to wait for a retry: PyTorch frees its cache and tries again, and a program that cannot
@@ -62,7 +62,9 @@ impl Run<'_> {
             if let Some(nvml) = nvml.filter(|_| !incident.asked.at_host) {
                 let usage = usage.get_or_insert_with(|| nvml.usage());
                 let used = self.gpu_use(incident, usage);
-                self.sink.tap.note(Note::Incident(id, used.clone()));
+                self.sink
+                    .input_recorder
+                    .note(LogNote::Incident(id, used.clone()));
                 self.sink.state.ledger.set_incident_use(id, used);
             }
             if let Some(stacks) = &mut self.sink.stacks {

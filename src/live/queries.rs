@@ -14,9 +14,9 @@ use anyhow::Result;
 use crate::probe::{AttachId, AttachOutcome, Attached, FileProbes, ProbePoint};
 
 /// How long the queries are probed at once; also the time until the first [`DeviceQueries::step`].
-pub(super) const PROBED_FOR: Duration = Duration::from_millis(50);
+pub(super) const PROBE_ON: Duration = Duration::from_millis(50);
 /// From the end of such a time to the next one.
-const LEFT_FOR: Duration = Duration::from_millis(950);
+const PROBE_OFF: Duration = Duration::from_millis(950);
 /// How many times there are.
 const TIMES: u32 = 10;
 
@@ -97,7 +97,7 @@ impl<A> DeviceQueries<A> {
     ) -> Option<Duration> {
         if self.is_on && !self.asked.is_empty() {
             // The time begins when they are attached.
-            return Some(PROBED_FOR);
+            return Some(PROBE_ON);
         }
         if self.is_on {
             self.is_on = false;
@@ -107,7 +107,7 @@ impl<A> DeviceQueries<A> {
                 self.libraries.clear();
                 return None;
             }
-            return Some(LEFT_FOR);
+            return Some(PROBE_OFF);
         }
         self.is_on = true;
         for library in &self.libraries {
@@ -118,7 +118,7 @@ impl<A> DeviceQueries<A> {
                 Err(error) => tracing::debug!("device queries: {error:#}"),
             }
         }
-        Some(PROBED_FOR)
+        Some(PROBE_ON)
     }
 
     /// Takes the answer to a request. Returns it if it is one to another.
@@ -169,11 +169,11 @@ mod tests {
         };
         add(&mut queries, 1, Some("first"));
         assert_eq!(queries.attached, [(FileProbes(1), "first")]);
-        let (mut on, mut off) = (PROBED_FOR, Duration::ZERO);
+        let (mut on, mut off) = (PROBE_ON, Duration::ZERO);
         while let Some(after) = queries.step(attach) {
             if queries.is_on {
                 // The answer takes its time, which is not part of the time.
-                assert_eq!(queries.step(attach), Some(PROBED_FOR));
+                assert_eq!(queries.step(attach), Some(PROBE_ON));
                 assert!(answer(&mut queries, asked.get(), Ok(())));
                 assert_eq!(queries.attached.len(), 1);
                 on += after;
@@ -183,8 +183,8 @@ mod tests {
             }
         }
         assert_eq!(asked.get(), TIMES - 1);
-        assert_eq!(on, PROBED_FOR * TIMES);
-        assert!(on * 20 <= on + off + LEFT_FOR);
+        assert_eq!(on, PROBE_ON * TIMES);
+        assert!(on * 20 <= on + off + PROBE_OFF);
         assert!(!queries.are_wanted() && !queries.are_on() && queries.libraries.is_empty());
 
         // A library found meanwhile is probed at the next time, and one that is gone is not.

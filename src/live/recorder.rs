@@ -9,11 +9,11 @@ use super::{Target, TraceConfig};
 use gpuprobe_model::GpuUsage;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_recording::log::Mark;
-use gpuprobe_recording::{Facts, Recorder, Tap};
+use gpuprobe_recording::{Facts, InputRecorder, Recorder};
 use gpuprobe_report::{Options, Report};
 
 /// Creates the recording of `config`, so that a bad path fails before anything is traced.
-pub(super) fn open(config: &TraceConfig, clock: WallClock) -> Result<Box<dyn Tap>> {
+pub(super) fn open(config: &TraceConfig, clock: WallClock) -> Result<Box<dyn InputRecorder>> {
     let Some(record) = &config.record else {
         return Ok(Box::new(()));
     };

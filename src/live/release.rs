@@ -59,7 +59,7 @@ impl Release {
             self.ask(tracer, now);
             return;
         };
-        if search.go_on(tracer, now + STEP) {
+        if search.advance(tracer, now + STEP) {
             for library in search.unused.drain() {
                 tracer.release(library);
             }
@@ -130,7 +130,7 @@ impl MappingSearch {
     }
 
     /// Searches until `until`. Returns true at the end.
-    fn go_on(&mut self, tracer: &mut Tracer, until: Instant) -> bool {
+    fn advance(&mut self, tracer: &mut Tracer, until: Instant) -> bool {
         while !self.unused.is_empty() && Instant::now() < until {
             if self.scan.is_some() {
                 self.continue_scan(tracer, until);

@@ -10,7 +10,7 @@ use nvml_wrapper::error::NvmlError;
 
 use gpuprobe_model::clock;
 use gpuprobe_os::{privileges, say};
-use gpuprobe_recording::log::Note;
+use gpuprobe_recording::log::LogNote;
 
 /// NVML as installed by the driver; the library's default name is that of the development package.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -69,12 +69,12 @@ impl Samples {
     }
 
     /// The samples since the last call; prints the first failure.
-    pub(super) fn taken(&mut self) -> Vec<Note> {
+    pub(super) fn taken(&mut self) -> Vec<LogNote> {
         let mut notes = Vec::new();
         for sample in self.receiver.try_iter() {
             match sample {
                 NvmlSample::Used(time_ns, gpu, bytes) => {
-                    notes.push(Note::Used(time_ns, gpu, bytes));
+                    notes.push(LogNote::Used(time_ns, gpu, bytes));
                 }
                 NvmlSample::Failed(gpu, error) => {
                     self.failed += 1;

@@ -19,7 +19,7 @@ const MAX_LATELY: usize = 4096;
 
 /// The pending and running scans.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct ScanQueue {
     /// The last notice per process id.
     asked: HashMap<u32, Notice>,
     /// Stopped processes, in order of their notices.
@@ -34,7 +34,7 @@ pub(super) struct Looks {
     lately: HashMap<u32, Budget>,
 }
 
-impl Looks {
+impl ScanQueue {
     /// Queues a scan, or merges it with a pending one of the same process.
     pub(super) fn add(&mut self, notice: Notice) {
         let pid = notice.pid;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     /// The next stopped process, else the next of user 0.
-    fn next(queue: &mut Looks, now: Instant) -> Option<Notice> {
+    fn next(queue: &mut ScanQueue, now: Instant) -> Option<Notice> {
         queue.next_held().or_else(|| queue.next_of(0, now))
     }
 
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn repeated_notices_are_merged_into_one_scan() {
-        let mut queue = Looks::default();
+        let mut queue = ScanQueue::default();
         let now = Instant::now();
         for _ in 0..1000 {
             queue.add(notice(1, false));
@@ -163,7 +163,7 @@ mod tests {
         queue.add(notice(3, true));
         queue.add(notice(2, true));
         queue.add(notice(3, false));
-        let next = |queue: &mut Looks| next(queue, now).map(|n| (n.pid, n.held));
+        let next = |queue: &mut ScanQueue| next(queue, now).map(|n| (n.pid, n.held));
         assert_eq!(next(&mut queue), Some((3, true)));
         assert_eq!(next(&mut queue), Some((2, true)));
         assert_eq!(next(&mut queue), Some((1, false)));
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_process_over_its_budget_is_deferred_and_not_lost() {
-        let mut queue = Looks::default();
+        let mut queue = ScanQueue::default();
         let start = Instant::now();
         for _ in 0..MAX_SCANS {
             queue.add(notice(1, false));
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn users_take_turns() {
-        let mut queue = Looks::default();
+        let mut queue = ScanQueue::default();
         let now = Instant::now();
         for pid in 1..10_000 {
             queue.add(notice(pid, false));
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn take_held_returns_the_stopped_processes() {
-        let mut queue = Looks::default();
+        let mut queue = ScanQueue::default();
         queue.add(notice(1, true));
         queue.add(notice(2, false));
         queue.add(notice(3, true));

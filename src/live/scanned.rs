@@ -10,7 +10,7 @@ use gpuprobe_stacks::instruction::FirstInstruction;
 
 /// Result of a process scan.
 #[derive(Debug, Default)]
-pub struct Looked {
+pub struct ScanResult {
     /// Number of CUDA functions newly probed.
     pub functions: usize,
     /// At least one library could not be probed, now or in an earlier scan.
@@ -21,7 +21,7 @@ pub struct Looked {
     pub failures: Vec<Error>,
 }
 
-impl Looked {
+impl ScanResult {
     /// Prints and clears the failures.
     pub fn warn(&mut self) {
         for failure in self.failures.drain(..) {

@@ -6,13 +6,13 @@ use crate::host::host_info::ProcFs;
 use crate::probe::{Consumer, Probe};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::transfers::Transfer;
-use gpuprobe_engine::{State, World};
+use gpuprobe_engine::{HostInfo, State};
 use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::event;
 use gpuprobe_model::event::{AboutMemory, Event};
 use gpuprobe_recording::frames::RecordedFrames;
-use gpuprobe_recording::{Tap, tap};
-use gpuprobe_stacks::store::Taken;
+use gpuprobe_recording::{InputRecorder, input_recorder};
+use gpuprobe_stacks::store::StackStore;
 
 /// Everything that the ring records update.
 pub(super) struct Sink {
@@ -29,7 +29,7 @@ pub(super) struct Sink {
     /// GPU records to write one by one; `None` if not requested.
     pub(super) records: Option<Vec<ActivityBatch>>,
     /// The recording; a no-op if there is none.
-    pub(super) tap: Box<dyn Tap>,
+    pub(super) input_recorder: Box<dyn InputRecorder>,
 }
 
 /// Passes records to a sink, and its updates about call stacks to the kernel side.
@@ -79,7 +79,7 @@ impl Consumer for RingConsumer<'_> {
 impl Sink {
     /// Decodes and applies one record.
     pub(super) fn record(&mut self, bytes: &[u8]) {
-        if Taken::is_stack(bytes) {
+        if StackStore::is_stack(bytes) {
             let understood = self.stacks.as_mut().is_none_or(|stacks| stacks.take(bytes));
             self.undecodable += u64::from(!understood);
             return;
@@ -105,9 +105,9 @@ impl Sink {
         let renamed = self.enter(event, bytes);
         let changes = self.state.changes();
         match decoded {
-            Ok(event) if self.tap.is_recording() => {
+            Ok(event) if self.input_recorder.is_recording() => {
                 let bytes = renamed.as_deref().unwrap_or(bytes);
-                self.tap.record(bytes, event, changes);
+                self.input_recorder.record(bytes, event, changes);
             }
             // Of a recording that has stopped.
             _ => changes.clear(),
@@ -117,8 +117,9 @@ impl Sink {
     /// Applies an accepted event. Returns the changed record, if it changed.
     fn enter(&mut self, event: &mut Event, bytes: &[u8]) -> Option<Vec<u8>> {
         let renamed = self.name_stack(event, bytes);
-        let (tap, state) = (&mut *self.tap, &mut self.state);
-        let transfer = tap::enter(tap, state, event, self.modes, &self.host_info);
+        let (input_recorder, state) = (&mut *self.input_recorder, &mut self.state);
+        let transfer =
+            input_recorder::enter(input_recorder, state, event, self.modes, &self.host_info);
         if let (Some(copies), Some(transfer)) = (&mut self.copies, transfer) {
             copies.push(transfer);
         }
@@ -153,16 +154,20 @@ impl Sink {
             return None;
         }
         let note = stacks.name(pid, stack, start_ns, &mut self.state.ledger);
-        if let Some(note) = note.filter(|_| self.tap.is_recording()) {
-            self.tap.note(note);
+        if let Some(note) = note.filter(|_| self.input_recorder.is_recording()) {
+            self.input_recorder.note(note);
         }
         (*stack != before).then(|| stacks::renamed(bytes, offset, *stack))
     }
 
     /// Adds the frames found since the last call to the recording.
-    pub(super) fn find_frames(&mut self, told: &mut RecordedFrames) {
-        for note in self.stacks.iter_mut().flat_map(|stacks| stacks.found(told)) {
-            self.tap.note(note);
+    pub(super) fn find_frames(&mut self, recorded_frames: &mut RecordedFrames) {
+        for note in self
+            .stacks
+            .iter_mut()
+            .flat_map(|stacks| stacks.found(recorded_frames))
+        {
+            self.input_recorder.note(note);
         }
     }
 }

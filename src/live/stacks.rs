@@ -22,9 +22,9 @@ use gpuprobe_model::event::Task;
 use gpuprobe_model::stack::{FramesKey, KnownFrames, Location, ModuleId, bare_frame};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::RecordedFrames;
-use gpuprobe_recording::log::Note;
+use gpuprobe_recording::log::LogNote;
 use gpuprobe_stacks::reader::{FileReader, ProcessReader, ReaderHost};
-use gpuprobe_stacks::store::Taken;
+use gpuprobe_stacks::store::StackStore;
 use gpuprobe_stacks::symbols::{ProcessFiles, ResolvedFrames, Service, SymbolRequest};
 
 /// Maximum number of locations with cached frames, and of their bytes; beyond, the cache is cleared.
@@ -37,7 +37,7 @@ const MAX_KEPT: usize = 4096;
 
 /// The state of call stacks.
 pub(super) struct StackState {
-    store: Taken,
+    store: StackStore,
     service: Service,
     /// Root directories of processes that run Python, to read source lines after their end.
     files: HashMap<u32, Arc<ProcessFiles>>,
@@ -86,7 +86,7 @@ impl StackState {
         memory: ProcessReader,
     ) -> anyhow::Result<Self> {
         Ok(Self {
-            store: Taken::new(with_python, reader, memory),
+            store: StackStore::new(with_python, reader, memory),
             service: Service::start(ReaderHost::Process)?,
             files: HashMap::new(),
             entered: HashMap::new(),
@@ -141,7 +141,7 @@ impl StackState {
         of_call: &mut u64,
         start_ns: u64,
         ledger: &mut Ledger,
-    ) -> Option<Note> {
+    ) -> Option<LogNote> {
         let named = self.store.of_call(pid, *of_call);
         self.unknown += u64::from(named.is_none());
         *of_call = named.as_ref().map_or(0, |named| named.id);
@@ -151,7 +151,7 @@ impl StackState {
             self.store.note_early_call(pid, named.id);
         }
         let stack = named.new?;
-        let note = Note::Stack(pid, named.id, (*stack).clone());
+        let note = LogNote::Stack(pid, named.id, (*stack).clone());
         // JIT-compiled code can be symbolised only while its process is alive.
         let is_recording = self.is_recording;
         let locations = stack.locations.iter().enumerate();
@@ -321,9 +321,9 @@ impl StackState {
     }
 
     /// Processes the frames found since the last call; returns notes for the recording.
-    pub(super) fn found(&mut self, told: &mut RecordedFrames) -> Vec<Note> {
+    pub(super) fn found(&mut self, recorded_frames: &mut RecordedFrames) -> Vec<LogNote> {
         if std::mem::take(&mut self.is_forgetful) {
-            *told = RecordedFrames::default();
+            *recorded_frames = RecordedFrames::default();
         }
         let mut notes = Vec::new();
         let arrived = std::mem::take(&mut self.arrived);
@@ -346,7 +346,7 @@ impl StackState {
                     .remove(&FramesKey::of(pid, &location, is_innermost));
             }
             if self.is_recording {
-                notes.extend(told.note(pid, &location, is_innermost, &frames));
+                notes.extend(recorded_frames.note(pid, &location, is_innermost, &frames));
             }
             self.frames.insert(pid, location, is_innermost, frames);
         }

@@ -1,7 +1,7 @@
 //! The session's side of the screens of `gpuprobe top`: reports for them, and what keys ask for.
 
-mod clerk;
 mod parents;
+mod recording_job;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +24,8 @@ use gpuprobe_report::profile::{self, ProfileWeight, Weight, flamegraph};
 use gpuprobe_report::{Gravest, Options, ProcessDetail, Report};
 use gpuprobe_top::{Request, ScreenConfig, ScreenNotice, TopScreen, Update, Verdicts};
 
-use clerk::Clerk;
 use parents::Parents;
+use recording_job::RecordingJob;
 
 /// How long names are waited for when the screens are closed, or a key asks for them.
 const NAMES_WITHIN: Duration = Duration::from_millis(200);
@@ -33,7 +33,7 @@ const NAMES_WITHIN: Duration = Duration::from_millis(200);
 /// The screens of a session.
 pub(super) struct TopSession {
     screen: TopScreen,
-    clerk: Clerk,
+    recording_job: RecordingJob,
     parents: Parents,
     /// The process that is looked at.
     pub(super) detail: Option<ProcessDetail>,
@@ -55,14 +55,14 @@ impl TopSession {
         let drop_all = || gpuprobe_os::privileges::keep_only_here(&[]);
         let screen = TopScreen::start(*config, drop_all).context("cannot show gpuprobe top")?;
         let messenger = screen.source.messenger();
-        let clerk = Clerk::start()?;
+        let recording_job = RecordingJob::start()?;
         let diversion = gpuprobe_os::divert(move |line| {
             let line = line.strip_prefix("gpuprobe: ").unwrap_or(line);
             messenger.notify(ScreenNotice::Message(line.to_owned()));
         });
         Ok(Self {
             screen,
-            clerk,
+            recording_job,
             parents: Parents::default(),
             detail: None,
             last: None,
@@ -143,7 +143,7 @@ impl Run<'_> {
             Request::Flamegraph(pid) => self.flamegraph(pid)?,
             Request::Record(pid) => {
                 if let Some(top) = &mut self.top {
-                    top.clerk.record(pid);
+                    top.recording_job.record(pid);
                 }
             }
             Request::Quit => {
@@ -226,7 +226,8 @@ impl Run<'_> {
         let mut svg = Vec::new();
         flamegraph::write(&made, Weight::End, &mut svg)?;
         let name = RecordingName::of(&Target::Processes(vec![pid]), Local::now());
-        top.clerk.write(name.path().with_extension("svg"), svg);
+        top.recording_job
+            .write(name.path().with_extension("svg"), svg);
         Ok(())
     }
 
@@ -234,7 +235,7 @@ impl Run<'_> {
     pub(super) fn close_screen(&mut self) {
         if let Some(top) = self.top.take() {
             self.names_until = Some(Instant::now() + NAMES_WITHIN);
-            top.clerk.end();
+            top.recording_job.end();
         }
     }
 }

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::empty_run::LoadedLayers;
 use super::files::ProbedFiles;
 use super::queries::DeviceQueries;
-use super::scanned::Looked;
+use super::scanned::ScanResult;
 use super::{ApiChoice, Target, TensorMode, TraceConfig};
 use crate::host::process;
 use crate::host::process::ProcessHandle;
@@ -241,7 +241,7 @@ impl Tracer {
     ///
     /// # Errors
     /// Returns an error if the process has ended or cannot be inspected (another user's).
-    fn scan(&mut self, pid: u32) -> Result<Looked> {
+    fn scan(&mut self, pid: u32) -> Result<ScanResult> {
         // Everything that runs at the start is late.
         let mut scan = self.begin_scan(pid, ScanPurpose::Attach { late: false })?;
         loop {

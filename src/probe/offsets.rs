@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use libbpf_rs::{MapCore, MapFlags};
 
 use super::attach::ProbePoint;
-use super::prober::Keeper;
+use super::prober::LinkOwner;
 
 /// Prefix of the path of a probe, after which the kernel side finds the descriptor's number.
 const PREFIX: &str = "/proc/self/fd/";
@@ -34,7 +34,7 @@ fn key(descriptor: i32, offset: u64) -> Result<[u8; 16]> {
     Ok(key)
 }
 
-impl Keeper {
+impl LinkOwner {
     /// Sets the cookies of `points` in the file at `path`.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_model::GpuUsage;
 use gpuprobe_model::abi::{RawBatch, RawCopy, RawLaunchKey, record};
 use gpuprobe_model::identity::Identity;
-use gpuprobe_recording::log::{Mark, Note};
+use gpuprobe_recording::log::{LogNote, Mark};
 use gpuprobe_recording::{Facts, Player};
 use gpuprobe_wire as wire;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -85,8 +85,8 @@ fn gpu_records() -> Vec<wire::WireRecord> {
     ]
 }
 
-fn mark(second: u32, is_final: bool) -> Note {
-    Note::Report(Mark {
+fn mark(second: u32, is_final: bool) -> LogNote {
+    LogNote::Report(Mark {
         host_wide: false,
         time: format!("2026-11-25T15:45:{second:02}+07:00"),
         is_final,
@@ -113,7 +113,7 @@ pub(crate) fn record(path: &Path) {
         activity: true,
     };
     let mut recorder = Player::recording(path, Facts::now(modes)).unwrap();
-    recorder.note(Note::Identity(PID, Identity::default()));
+    recorder.note(LogNote::Identity(PID, Identity::default()));
     for kind in [record::PROCESS, record::THREAD] {
         let mut task = task(kind, "python", 1_000);
         task.process = PROCESS;
@@ -140,7 +140,7 @@ pub(crate) fn record(path: &Path) {
     }
     recorder.record(&batch());
     recorder.note(mark(32, false));
-    recorder.note(Note::Lost([("memory".to_owned(), 3)].into()));
+    recorder.note(LogNote::Lost([("memory".to_owned(), 3)].into()));
     recorder.record(task(record::EXIT, "python", 8_000).as_bytes());
     recorder.note(mark(34, true));
     recorder.finish();

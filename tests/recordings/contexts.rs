@@ -8,7 +8,7 @@ use gpuprobe_engine::Ledger;
 use gpuprobe_model::abi::{RawCall, record};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::CONTEXT_UNKNOWN;
-use gpuprobe_recording::log::{self, Note};
+use gpuprobe_recording::log::{self, LogNote};
 use gpuprobe_recording::{Database, Facts, Player, Session};
 use gpuprobe_report::analysis::{Accounts, Selection};
 use proptest::collection::vec;
@@ -204,7 +204,7 @@ fn live(file: &Path, selection: Selection) -> Vec<(u32, u64)> {
     let database = Database::open(file).unwrap();
     let session = Session::read(&database).unwrap();
     let accounts = Accounts::read(&database, &session, &selection, &mut ()).unwrap();
-    let all = accounts.ledger.living();
+    let all = accounts.ledger.live_processes();
     let mut all: Vec<_> = all.map(|one| (one.pid, one.made_contexts())).collect();
     all.sort_unstable();
     all
@@ -287,13 +287,13 @@ fn play(recorder: &mut Player, step: &Step, now_ns: u64) {
         }
         Step::Exit(pid) => recorder.record(end(record::EXIT, pid).as_bytes()),
         Step::Exec(pid) => recorder.record(end(record::EXEC, pid).as_bytes()),
-        Step::Vanish(pid) => recorder.note(Note::Vanished(PID + pid)),
+        Step::Vanish(pid) => recorder.note(LogNote::Vanished(PID + pid)),
     };
 }
 
 /// Time series of the contexts of all processes: ended ones in their order, then live ones by PID.
 fn series(ledger: &Ledger, now_ns: u64) -> Vec<(u32, u64, String)> {
-    let mut living: Vec<_> = ledger.living().collect();
+    let mut living: Vec<_> = ledger.live_processes().collect();
     living.sort_by_key(|process| process.pid);
     let all = ledger.ended(true).chain(living);
     let of_each = all.filter_map(|process| {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use gpuprobe_model::abi::{RawCall, RawTensor, record};
 use gpuprobe_model::{GpuHolder, GpuMemory, GpuUse, Untraced};
 use gpuprobe_recording::Player;
-use gpuprobe_recording::log::Note;
+use gpuprobe_recording::log::LogNote;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use zerocopy::IntoBytes;
@@ -96,7 +96,7 @@ pub(crate) fn record_scene(path: &Path) {
         recorder.record(called(bytes, stack, at(ms), 0).as_bytes());
     }
     recorder.record(called(200 * MIB, 1, at(10), 2).as_bytes());
-    recorder.note(Note::Incident(1, gpu()));
+    recorder.note(LogNote::Incident(1, gpu()));
     recorder.record(called(200 * MIB, 1, at(20), 2).as_bytes());
     recorder.record(gave_up(199 << 20, at(21)).as_bytes());
     recorder.note(mark(32, false, false, usage(532 * MIB)));

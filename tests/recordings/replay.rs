@@ -8,7 +8,7 @@ use gpuprobe_model::UserLoss;
 use gpuprobe_model::abi::{RawCall, RawTask, record};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::identity::Identity;
-use gpuprobe_recording::log::{Mark, Note};
+use gpuprobe_recording::log::{LogNote, Mark};
 use gpuprobe_recording::{Facts, Player};
 use rusqlite::Connection;
 use serde_json::Value;
@@ -52,8 +52,8 @@ fn whose() -> UserLoss {
     }
 }
 
-fn mark(second: u32, is_final: bool) -> Note {
-    Note::Report(Mark {
+fn mark(second: u32, is_final: bool) -> LogNote {
+    LogNote::Report(Mark {
         host_wide: false,
         time: format!("2026-11-25T15:45:{second:02}+07:00"),
         is_final,
@@ -91,7 +91,7 @@ pub(crate) fn record(path: &Path) {
         single_gpu: true,
         ..Identity::default()
     };
-    recorder.note(Note::Identity(PID, identity));
+    recorder.note(LogNote::Identity(PID, identity));
     recorder.record(task(record::PROCESS, "python", 1_000).as_bytes());
     recorder.record(task(record::THREAD, "python", 1_000).as_bytes());
     let mib = 1 << 20;
@@ -107,7 +107,7 @@ pub(crate) fn record(path: &Path) {
     let mut failed = call("cudaMalloc", 0, 1 << 60, 7_000);
     failed.result = 2;
     recorder.record(failed.as_bytes());
-    recorder.note(Note::Lost([("memory".to_owned(), 3)].into()));
+    recorder.note(LogNote::Lost([("memory".to_owned(), 3)].into()));
     recorder.record(task(record::EXIT, "python", 8_000).as_bytes());
     recorder.note(mark(34, true));
     recorder.finish();
@@ -189,7 +189,7 @@ fn recording_states_whether_it_is_complete() {
     record(&whole);
     let mut recorder = begin(&partial);
     recorder.record(call("cudaMalloc", 0x1000, 64, 2_000).as_bytes());
-    recorder.note(Note::Dropped(5));
+    recorder.note(LogNote::Dropped(5));
     recorder.finish();
     let meta = |file: &Path, sql: &str| -> String {
         let connection = Connection::open(file).unwrap();

@@ -9,7 +9,7 @@ use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::identity::{DeviceIdentity, Identity};
 use gpuprobe_model::stack::{CallStack, Frame, Language, Location, ModuleId};
 use gpuprobe_model::{GpuMemory, GpuUsage, Untraced};
-use gpuprobe_recording::log::{Mark, Note};
+use gpuprobe_recording::log::{LogNote, Mark};
 use gpuprobe_recording::{Facts, Player};
 use gpuprobe_wire as wire;
 use zerocopy::{FromZeros, IntoBytes};
@@ -168,7 +168,7 @@ fn frames(recorder: &mut Player, pid: u32) {
         };
         for is_innermost in [false, true] {
             let frames = vec![frame.clone()];
-            recorder.note(Note::Frames(pid, location(place), is_innermost, frames));
+            recorder.note(LogNote::Frames(pid, location(place), is_innermost, frames));
         }
     }
 }
@@ -200,14 +200,14 @@ pub(crate) fn begin(path: &Path, modes: Modes) -> Player {
 pub(crate) fn introduce(recorder: &mut Player, pid: u32, comm: &str, who: Identity) {
     know(recorder, pid, comm, who);
     for (number, places) in (1..).zip(STACKS) {
-        recorder.note(Note::Stack(pid, number, stack(places)));
+        recorder.note(LogNote::Stack(pid, number, stack(places)));
     }
     frames(recorder, pid);
 }
 
 /// The same, without a stack.
 pub(crate) fn know(recorder: &mut Player, pid: u32, comm: &str, who: Identity) {
-    recorder.note(Note::Identity(pid, who));
+    recorder.note(LogNote::Identity(pid, who));
     for kind in [record::PROCESS, record::THREAD] {
         let mut task = task(kind, comm, 2_000);
         (task.tgid, task.tid, task.process) = (pid, pid, pid << 10);
@@ -230,8 +230,8 @@ pub(crate) fn allocate(
     recorder.record(call.as_bytes());
 }
 
-pub(crate) fn mark(second: u32, host_wide: bool, is_final: bool, usage: GpuUsage) -> Note {
-    Note::Report(Mark {
+pub(crate) fn mark(second: u32, host_wide: bool, is_final: bool, usage: GpuUsage) -> LogNote {
+    LogNote::Report(Mark {
         host_wide,
         time: format!("2026-11-25T15:45:{second:02}+07:00"),
         is_final,

@@ -8,7 +8,7 @@ use gpuprobe_model::abi::{RawCall, record};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Frame, Language, Location, ModuleId};
-use gpuprobe_recording::log::{Mark, Note};
+use gpuprobe_recording::log::{LogNote, Mark};
 use gpuprobe_recording::{Facts, Player};
 use rusqlite::Connection;
 use serde_json::Value;
@@ -50,7 +50,12 @@ fn frame(function: &str, source: Option<(&str, u32)>, module: &str, address: u64
 /// `cudaMalloc` in `0x1000`, called by `load` in `main`, and elsewhere by unknown code.
 fn learn(recorder: &mut Player) {
     let frames = |recorder: &mut Player, address, is_innermost, frames| {
-        recorder.note(Note::Frames(PID, location(address), is_innermost, frames));
+        recorder.note(LogNote::Frames(
+            PID,
+            location(address),
+            is_innermost,
+            frames,
+        ));
     };
     let cudart = "/usr/lib/libcudart.so.12";
     frames(
@@ -91,8 +96,8 @@ fn with_stack(mut call: RawCall, stack: u64) -> RawCall {
     call
 }
 
-fn mark(second: u32, is_final: bool) -> Note {
-    Note::Report(Mark {
+fn mark(second: u32, is_final: bool) -> LogNote {
+    LogNote::Report(Mark {
         host_wide: false,
         time: format!("2026-11-25T15:45:{second:02}+07:00"),
         is_final,
@@ -125,19 +130,19 @@ pub(crate) fn record_run(path: &Path) {
     };
     // Stacks may be recorded before any other event.
     let known = stack(&[0x1000, 0x2010, 0x2020, 0x3030], true);
-    recorder.note(Note::Stack(PID, 11, known.clone()));
-    recorder.note(Note::Identity(PID, identity));
+    recorder.note(LogNote::Stack(PID, 11, known.clone()));
+    recorder.note(LogNote::Identity(PID, identity));
     recorder.record(task(record::PROCESS, "python", 1_000).as_bytes());
     recorder.record(task(record::THREAD, "python", 1_000).as_bytes());
     let first = call("cudaMalloc", 0x10_0000, 20 * MIB, 2_000);
     recorder.record(with_stack(first, 11).as_bytes());
-    recorder.note(Note::Stack(PID, 12, known));
+    recorder.note(LogNote::Stack(PID, 12, known));
     let second = call("cudaMalloc", 0x20_0000, 4 * MIB, 1_000_000_000);
     recorder.record(with_stack(second, 12).as_bytes());
     learn(&mut recorder);
     recorder.note(mark(32, false));
     recorder.record(call("cudaFree", 0x20_0000, 0, 2_100_000_000).as_bytes());
-    recorder.note(Note::Stack(PID, 13, stack(&[0x1000, 0x4040], false)));
+    recorder.note(LogNote::Stack(PID, 13, stack(&[0x1000, 0x4040], false)));
     let third = call("cudaMalloc", 0x30_0000, 8 * MIB, 2_200_000_000);
     recorder.record(with_stack(third, 13).as_bytes());
     let fourth = call("cudaMalloc", 0x40_0000, MIB, 2_300_000_000);
@@ -340,7 +345,7 @@ fn record_many(path: &Path, stacks: u64, depth: u64, are_known: bool) {
     let mut recorder = Player::recording(path, facts).unwrap();
     for number in 1..=stacks {
         let addresses: Vec<_> = (1..=depth).map(|n| n << 32 | number).collect();
-        recorder.note(Note::Stack(PID, number, wide_stack(&addresses)));
+        recorder.note(LogNote::Stack(PID, number, wide_stack(&addresses)));
         let call = call("cudaMalloc", number << 12, 512, number * 100);
         recorder.record(with_stack(call, number).as_bytes());
     }
@@ -351,7 +356,7 @@ fn record_many(path: &Path, stacks: u64, depth: u64, are_known: bool) {
             let address = depth << 32 | number;
             let named = frame(&format!("f{depth}"), None, "/opt/app", address);
             let at = wide_stack(&[address]).locations[0];
-            recorder.note(Note::Frames(PID, at, depth == 1, vec![named]));
+            recorder.note(LogNote::Frames(PID, at, depth == 1, vec![named]));
         }
     }
     recorder.finish();

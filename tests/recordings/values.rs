@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use gpuprobe_cuda::Modes;
 use gpuprobe_model::Lost;
 use gpuprobe_model::abi::{RawCall, RawCopy, RawKernel, RawLaunch, RawLaunchKey, record};
-use gpuprobe_recording::log::Note;
+use gpuprobe_recording::log::LogNote;
 use gpuprobe_recording::{Facts, Player};
 use rusqlite::Connection;
 use serde_json::Value;
@@ -108,7 +108,7 @@ fn record_on_the_second_device(path: &Path) {
         recorder.record(launch.as_bytes());
     }
     recorder.count(key, 1, 1);
-    recorder.note(Note::Used(8_500_000, 1, 1 << 30));
+    recorder.note(LogNote::Used(8_500_000, 1, 1 << 30));
     recorder.note(scene::mark(32, true, false, scene::usage(1 << 30)));
     recorder.note(scene::mark(34, true, true, scene::usage(1 << 30)));
     recorder.finish();
@@ -225,8 +225,8 @@ fn every_loss_is_reported_with_its_own_count() {
         ..Modes::default()
     };
     let mut recorder = Player::recording(&file, Facts::now(modes)).unwrap();
-    recorder.note(Note::Lost(lost.clone()));
-    recorder.note(Note::Dropped(lost["recording"]));
+    recorder.note(LogNote::Lost(lost.clone()));
+    recorder.note(LogNote::Dropped(lost["recording"]));
     recorder.note(scene::mark(34, false, true, Default::default()));
     recorder.finish();
     let last: Value =

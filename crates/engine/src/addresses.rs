@@ -16,7 +16,7 @@ use gpuprobe_model::event::Call;
 
 /// Where an address of a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whereabouts {
+pub enum AddressKind {
     /// In memory of the host.
     Host,
     /// In memory of a GPU: of this one, as CUDA numbers them in the process, if that is known.
@@ -42,7 +42,7 @@ type PastKey = (u8, u64, u64);
 struct PastBlocks {
     size_bytes: u64,
     until_ns: u64,
-    at: Whereabouts,
+    at: AddressKind,
 }
 
 /// The blocks of a process.
@@ -80,10 +80,10 @@ fn is_indexed(allocation: &Allocation) -> bool {
 }
 
 /// Where a block is, of which the kind says that it is a device's, unless its pool is the host's.
-fn whereabouts(allocation: &Allocation) -> Whereabouts {
+fn address_kind(allocation: &Allocation) -> AddressKind {
     match allocation.belongs() {
-        Belongs::Host => Whereabouts::Host,
-        _ => Whereabouts::Device(allocation.device()),
+        Belongs::Host => AddressKind::Host,
+        _ => AddressKind::Device(allocation.device()),
     }
 }
 
@@ -91,7 +91,7 @@ impl BlockRanges {
     /// `gone` was live until then.
     fn end(&mut self, gone: &Allocation, until_ns: u64) {
         self.live.remove(&gone.address);
-        let (class, at) = (class(gone.size_bytes), whereabouts(gone));
+        let (class, at) = (class(gone.size_bytes), address_kind(gone));
         let past = PastBlocks {
             size_bytes: gone.size_bytes,
             until_ns,
@@ -198,7 +198,7 @@ impl AddressIndex {
         process: Option<&Process>,
         address: u64,
         at_ns: u64,
-    ) -> Option<Whereabouts> {
+    ) -> Option<AddressKind> {
         let ranges = self.by_pid.get(&pid)?;
         let below = ranges.live.range(..=address).next_back();
         let live = below
@@ -206,9 +206,9 @@ impl AddressIndex {
             .and_then(|(&start, process)| process.live.get(key(AddressSpace::Device, start)))
             .filter(|live| address - live.address < live.size_bytes);
         if let Some(live) = live.filter(|live| live.end_ns <= at_ns) {
-            return Some(whereabouts(live));
+            return Some(address_kind(live));
         }
-        let mut found = live.map(|_| Whereabouts::Device(None));
+        let mut found = live.map(|_| AddressKind::Device(None));
         for (since_ns, past) in ranges.past_at(address) {
             if at_ns >= past.until_ns {
                 continue;
@@ -217,7 +217,7 @@ impl AddressIndex {
                 return Some(past.at);
             }
             // It was there later: before, too, it was an address of a device.
-            found = Some(Whereabouts::Device(None));
+            found = Some(AddressKind::Device(None));
         }
         found
     }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use super::addresses::{AddressIndex, Whereabouts};
+use super::addresses::{AddressIndex, AddressKind};
 use super::allocation::key;
 use super::calls::Effect;
 use super::change::{Change, Changes};
@@ -21,7 +21,7 @@ use super::ended::{EndedProcesses, Forgotten};
 use super::imports::Export;
 use super::incidents::Incidents;
 use super::process::Process;
-use super::process_table::Living;
+use super::process_table::ProcessTable;
 use super::shares::{UserShares, UserUsage};
 use super::totals::MemorySums;
 use super::{CallSite, Identity};
@@ -63,7 +63,7 @@ impl Default for Counts {
 /// Live memory of all traced processes, updated by events.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    pub(super) processes: Living,
+    pub(super) processes: ProcessTable,
     pub(super) ended: EndedProcesses,
     pub(super) counts: Counts,
     pub(super) live_bytes: u64,
@@ -92,7 +92,7 @@ impl Ledger {
     /// kinds are kept, too.
     pub fn counting(counted: KindSet) -> Self {
         Self {
-            processes: Living::counting(counted),
+            processes: ProcessTable::counting(counted),
             ..Self::default()
         }
     }
@@ -106,7 +106,7 @@ impl Ledger {
 
     /// Location of `address` in process `pid` at `at_ns`, if it is in a known allocation. Freed
     /// device memory is known for a few seconds.
-    pub fn find_address(&self, pid: u32, address: u64, at_ns: u64) -> Option<Whereabouts> {
+    pub fn find_address(&self, pid: u32, address: u64, at_ns: u64) -> Option<AddressKind> {
         let addresses = self.addresses.as_ref()?;
         addresses.find(pid, self.processes.get(pid), address, at_ns)
     }
@@ -170,7 +170,7 @@ impl Ledger {
 
     /// Whether a process has so many allocations that a lookup misses the CPU's caches.
     pub fn is_large(&self) -> bool {
-        self.living().any(|process| process.live.is_large())
+        self.live_processes().any(|process| process.live.is_large())
     }
 
     /// Prefetches the entries of calls that will be applied next.
@@ -251,7 +251,7 @@ impl Ledger {
     }
 
     /// Live processes, in no particular order.
-    pub fn living(&self) -> impl Iterator<Item = &Process> {
+    pub fn live_processes(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter()
     }
 

@@ -1,7 +1,7 @@
 //! Accounting: memory, launches, copies and GPU activity, computed from events.
 //!
 //! For: every figure that gpuprobe reports, live and from a file.
-//! May use: `cuda`, `model` and names (`stacks`); no clock, file or thread ([`World`] answers for the live system).
+//! May use: `cuda`, `model` and names (`stacks`); no clock, file or thread ([`HostInfo`] answers for the live system).
 //! Gives: [`State`], fed with events or rows of a file: [`Ledger`], [`Launches`], [`Transfers`], [`GpuActivity`].
 
 pub mod activity;
@@ -34,7 +34,7 @@ pub mod transfers;
 pub mod verdict;
 
 pub use activity::GpuActivity;
-pub use addresses::Whereabouts;
+pub use addresses::AddressKind;
 pub use allocation::Allocation;
 pub use change::{Change, KernelHandle, MemoryBlock, MemoryOrigin};
 pub use ended::Forgotten;
@@ -56,7 +56,7 @@ use gpuprobe_model::{Lost, MemoryRoom};
 use transfers::{CopySelection, Transfer};
 
 /// Information that only the live system has; a replay has none of it.
-pub trait World {
+pub trait HostInfo {
     /// Identity of a process; called when the process is first seen.
     fn identity(&self, task: &Task) -> Identity;
 
@@ -67,7 +67,7 @@ pub trait World {
     fn variable_size(&self, pid: u32, name: &str) -> Option<u64>;
 
     /// Location of `address` in process `pid`.
-    fn place(&self, pid: u32, address: u64) -> Option<Whereabouts>;
+    fn place(&self, pid: u32, address: u64) -> Option<AddressKind>;
 }
 
 /// All accounts, updated by events.
@@ -89,7 +89,7 @@ fn lacks_size(event: &Event) -> bool {
 }
 
 /// The same event with the size of the variable, if that is known.
-fn with_size(event: &Event, world: &impl World) -> Option<Event> {
+fn with_size(event: &Event, host: &impl HostInfo) -> Option<Event> {
     let Event::Call(call) = event else {
         return None;
     };
@@ -98,7 +98,7 @@ fn with_size(event: &Event, world: &impl World) -> Option<Event> {
         return None;
     }
     let name = call.detail.as_deref()?.name.as_deref()?;
-    let size_bytes = world.variable_size(call.pid, name)?;
+    let size_bytes = host.variable_size(call.pid, name)?;
     Some(Event::Call(Call {
         size_bytes,
         ..call.clone()
@@ -113,31 +113,36 @@ impl State {
     }
 
     /// Applies an event to the accounts that `modes` need; returns the copy if it is one.
-    pub fn apply(&mut self, event: &Event, modes: Modes, world: &impl World) -> Option<Transfer> {
+    pub fn apply(&mut self, event: &Event, modes: Modes, host: &impl HostInfo) -> Option<Transfer> {
         if modes.memleak
             && lacks_size(event)
-            && let Some(sized) = with_size(event, world)
+            && let Some(sized) = with_size(event, host)
         {
-            return self.apply_sized(&sized, modes, world);
+            return self.apply_sized(&sized, modes, host);
         }
-        self.apply_sized(event, modes, world)
+        self.apply_sized(event, modes, host)
     }
 
-    fn apply_sized(&mut self, event: &Event, modes: Modes, world: &impl World) -> Option<Transfer> {
+    fn apply_sized(
+        &mut self,
+        event: &Event,
+        modes: Modes,
+        host: &impl HostInfo,
+    ) -> Option<Transfer> {
         if modes.memleak {
             if modes.bandwidth_util {
                 self.ledger.index_addresses();
             }
-            self.ledger.apply(event, |task| world.identity(task));
+            self.ledger.apply(event, |task| host.identity(task));
         } else if let Event::Process(_) | Event::Exit(_) | Event::Exec(_) = event {
             // Every mode reports the identity of processes.
-            self.ledger.apply(event, |task| world.identity(task));
+            self.ledger.apply(event, |task| host.identity(task));
         } else if modes.bandwidth_util {
             self.ledger.apply_unreported(event);
         }
         if modes.cudatrace {
             self.launches
-                .apply(event, |pid, address| world.kernel_at(pid, address));
+                .apply(event, |pid, address| host.kernel_at(pid, address));
             if let Event::Kernel(kernel) = event {
                 self.launches.record_names(kernel, &mut self.ledger.changes);
             }
@@ -148,7 +153,7 @@ impl State {
         if !modes.bandwidth_util {
             return None;
         }
-        let place = |pid, address| world.place(pid, address);
+        let place = |pid, address| host.place(pid, address);
         let transfer = self.transfers.apply(event, &self.ledger, place)?;
         let CopySelection {
             direction, mode, ..

@@ -15,9 +15,9 @@ const MAX_EARLY: usize = 65_536;
 
 /// Live processes by process id.
 #[derive(Debug, Default)]
-pub(super) struct Living {
+pub(super) struct ProcessTable {
     processes: IndexMap<u32, Process, DefaultHashBuilder>,
-    /// Where in the table the one is that was last changed, perhaps: it is often the next one, too.
+    /// Index of the process that was changed last: a hint, as the next change is often to the same one.
     last: usize,
     counted: KindSet,
     /// Stacks of processes that are not known yet.
@@ -27,7 +27,7 @@ pub(super) struct Living {
     changes: u64,
 }
 
-impl Living {
+impl ProcessTable {
     /// An empty table. The sums of its processes cover the memory kinds `counted`.
     pub(super) fn counting(counted: KindSet) -> Self {
         Self {
@@ -128,32 +128,32 @@ mod tests {
 
     #[test]
     fn stacks_may_arrive_before_their_process() {
-        let mut living = Living::default();
+        let mut table = ProcessTable::default();
         for number in 1..=3 {
-            living.keep_early_stack(7, number, stack(number));
+            table.keep_early_stack(7, number, stack(number));
         }
-        living.keep_early_stack(8, 1, stack(1));
-        living.drop_early_stacks(8);
-        assert_eq!((living.early.len(), living.early_count), (1, 3));
-        let process = living.enter(7);
+        table.keep_early_stack(8, 1, stack(1));
+        table.drop_early_stacks(8);
+        assert_eq!((table.early.len(), table.early_count), (1, 3));
+        let process = table.enter(7);
         assert_eq!((process.pid, process.version), (7, 1));
         assert_eq!(process.sites.stack(3), Some(&stack(3)));
-        assert_eq!(living.enter(8).sites.stack(1), None);
-        assert_eq!((living.early.len(), living.early_count), (0, 0));
-        assert_eq!([8, 7, 7].map(|pid| living.enter(pid).version), [3, 4, 5]);
-        assert_eq!(living.get_mut(7).map(|process| process.version), Some(5));
-        assert!(living.get_mut(9).is_none());
+        assert_eq!(table.enter(8).sites.stack(1), None);
+        assert_eq!((table.early.len(), table.early_count), (0, 0));
+        assert_eq!([8, 7, 7].map(|pid| table.enter(pid).version), [3, 4, 5]);
+        assert_eq!(table.get_mut(7).map(|process| process.version), Some(5));
+        assert!(table.get_mut(9).is_none());
     }
 
     #[test]
     fn stacks_of_processes_that_never_come_are_bounded() {
-        let mut living = Living::default();
+        let mut table = ProcessTable::default();
         for number in 0..MAX_EARLY as u64 {
-            living.keep_early_stack(7, number, stack(1));
+            table.keep_early_stack(7, number, stack(1));
         }
-        assert_eq!(living.early_count, MAX_EARLY);
-        assert_eq!(living.early[&7].len(), MAX_EARLY);
-        living.keep_early_stack(8, 1, stack(1));
-        assert_eq!((living.early.len(), living.early_count), (1, 1));
+        assert_eq!(table.early_count, MAX_EARLY);
+        assert_eq!(table.early[&7].len(), MAX_EARLY);
+        table.keep_early_stack(8, 1, stack(1));
+        assert_eq!((table.early.len(), table.early_count), (1, 1));
     }
 }

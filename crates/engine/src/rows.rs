@@ -131,7 +131,7 @@ impl Ledger {
             peaks: self.peaks,
             ..Self::of_rows()
         };
-        for process in self.living().chain(self.ended(true)) {
+        for process in self.live_processes().chain(self.ended(true)) {
             let then_of = process.at_peak(self.peaks);
             if let Some(process) = then_of.filter(|process| !process.holds_nothing()) {
                 then.processes.put(process);

@@ -41,7 +41,7 @@ const ALL: Modes = Modes {
 /// A host with a variable of 100 bytes, one kernel, and nothing but host memory.
 struct Host;
 
-impl World for Host {
+impl HostInfo for Host {
     fn identity(&self, task: &Task) -> Identity {
         Identity {
             command: Some(format!("program {}", task.pid)),
@@ -57,8 +57,8 @@ impl World for Host {
         ((pid, name) == (PID, "weights")).then_some(100)
     }
 
-    fn place(&self, _: u32, _: u64) -> Option<Whereabouts> {
-        Some(Whereabouts::Host)
+    fn place(&self, _: u32, _: u64) -> Option<AddressKind> {
+        Some(AddressKind::Host)
     }
 }
 
@@ -171,7 +171,7 @@ fn each_mode_has_its_accounts() {
         let process = state.ledger.process_of(PID).unwrap();
         assert_eq!(process.identity.command.as_deref(), Some("program 7"));
         state.apply(&Event::Exit(task(PID, PROCESS, 300)), modes, &Host);
-        assert_eq!(state.ledger.living().count(), 0);
+        assert_eq!(state.ledger.live_processes().count(), 0);
     }
 }
 

@@ -8,7 +8,7 @@
 use direction::CopyEndpoints;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::addresses::{REMEMBER_NS, Whereabouts};
+use super::addresses::{AddressKind, REMEMBER_NS};
 use super::ledger::Ledger;
 use gpuprobe_cuda::Direction;
 use gpuprobe_model::event::{Copy, Event};
@@ -161,7 +161,7 @@ impl Transfers {
         &mut self,
         event: &Event,
         ledger: &Ledger,
-        place: impl Fn(u32, u64) -> Option<Whereabouts>,
+        place: impl Fn(u32, u64) -> Option<AddressKind>,
     ) -> Option<Transfer> {
         match event {
             Event::Process(task) => self.introduce(task.pid, &task.comm, Some(task.uid)),

@@ -3,7 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use gpuprobe_cuda::FUNCTIONS;
-use gpuprobe_engine::{Ledger, Whereabouts};
+use gpuprobe_engine::{AddressKind, Ledger};
 use gpuprobe_model::event::{Call, Event, Task};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -165,9 +165,9 @@ impl Oracle {
                     assert_eq!(found, None, "{pid} {address:#x}");
                 }
                 // In between, no block was there: any answer is fine but an impossible one.
-                assert_ne!(found, Some(Whereabouts::Host));
+                assert_ne!(found, Some(AddressKind::Host));
                 if let Some(block) = ever.find(|b| b.from_ns <= at_ns && at_ns < b.until_ns) {
-                    let expected = Some(Whereabouts::Device(Some(block.device)));
+                    let expected = Some(AddressKind::Device(Some(block.device)));
                     assert_eq!(
                         found, expected,
                         "{pid} {address:#x} at {at_ns} ns: {block:?}"
@@ -238,8 +238,8 @@ fn a_block_ends_when_its_free_is_entered() {
     apply("cuMemFree_v2", (2, 1), None, (100, 200));
     apply("cuMemFree_v2", (1, 4), None, (160, 170));
     let at = |at_ns| ledger.find_address(7, 2 * PAGE + 5, at_ns);
-    assert_eq!(at(99), Some(Whereabouts::Device(Some(0))));
-    assert_eq!(at(150), Some(Whereabouts::Device(Some(1))));
+    assert_eq!(at(99), Some(AddressKind::Device(Some(0))));
+    assert_eq!(at(150), Some(AddressKind::Device(Some(1))));
     assert_eq!(at(160), None);
     assert_eq!(at(199), None);
 }
@@ -254,15 +254,15 @@ fn old_blocks_are_dropped_and_take_no_memory() {
     apply(&mut ledger, "cuMemAlloc_v2", PAGE, 10);
     apply(&mut ledger, "cuMemFree_v2", PAGE, 100);
     let found = |ledger: &Ledger| ledger.find_address(7, PAGE, 50);
-    assert_eq!(found(&ledger), Some(Whereabouts::Device(None)));
+    assert_eq!(found(&ledger), Some(AddressKind::Device(None)));
     ledger.mark_reported();
-    assert_eq!(found(&ledger), Some(Whereabouts::Device(None)));
+    assert_eq!(found(&ledger), Some(AddressKind::Device(None)));
     let later = 60_000_000_000;
     apply(&mut ledger, "cuMemAlloc_v2", 100 * PAGE, later);
     ledger.mark_reported();
     assert_eq!(found(&ledger), None);
     let live = ledger.find_address(7, 100 * PAGE + 5, later + 100);
-    assert_eq!(live, Some(Whereabouts::Device(None)));
+    assert_eq!(live, Some(AddressKind::Device(None)));
 }
 
 #[test]

@@ -141,12 +141,12 @@ impl World {
         assert_eq!(counts.unknown_frees, self.unknown);
         let held: HashMap<u64, u64> = self
             .ledger
-            .living()
+            .live_processes()
             .flat_map(|p| p.allocations().map(|a| (a.address, a.size_bytes)))
             .collect();
         assert_eq!(held, self.live.iter().copied().collect());
         let ledger = std::mem::take(&mut self.ledger);
-        for process in ledger.living() {
+        for process in ledger.live_processes() {
             let bytes: u64 = self.live.iter().map(|(_, size)| size).sum();
             assert_eq!(process.totals.sums.gpu.bytes, bytes);
             self.check_sites(process);
@@ -236,7 +236,7 @@ fn a_process_that_ends_leaks_what_it_held() {
     world.step(Step::Allocate(28));
     let ended = Event::Exit(task(PID, PID, "train"));
     world.ledger.apply(&ended, |_| Identity::default());
-    assert_eq!(world.ledger.living().count(), 0);
+    assert_eq!(world.ledger.live_processes().count(), 0);
     let leaked: Vec<_> = world.ledger.ended(false).collect();
     assert_eq!(leaked.len(), 1);
     assert_eq!(leaked[0].totals.sums.gpu.bytes, 128);
@@ -258,7 +258,7 @@ fn a_reused_pid_is_a_new_process() {
     world.step(Step::Allocate(7));
     let living: Vec<_> = world
         .ledger
-        .living()
+        .live_processes()
         .map(|p| p.totals.sums.gpu.bytes)
         .collect();
     assert_eq!(living, [7]);
@@ -347,6 +347,6 @@ fn sizes_that_overflow_saturate() {
     for _ in 0..3 {
         world.step(Step::Allocate(u64::MAX));
     }
-    let process = world.ledger.living().next().unwrap();
+    let process = world.ledger.live_processes().next().unwrap();
     assert_eq!(process.totals.sums.gpu.bytes, u64::MAX);
 }

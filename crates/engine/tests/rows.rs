@@ -151,11 +151,11 @@ fn held(process: &Process) -> Vec<(Key, Value)> {
 }
 
 fn check(ledger: &Ledger, truth: &Truth) {
-    let mut found: Vec<_> = ledger.living().flat_map(held).collect();
+    let mut found: Vec<_> = ledger.live_processes().flat_map(held).collect();
     found.sort_unstable();
     let expected: Vec<_> = truth.live.clone().into_iter().collect();
     assert_eq!(found, expected);
-    for process in ledger.living() {
+    for process in ledger.live_processes() {
         let of_process = found.iter().filter(|(key, _)| key.0 == process.pid);
         let bytes: u64 = of_process.map(|(_, value)| value.0).sum();
         assert_eq!(process.totals.sums.all().bytes, bytes);

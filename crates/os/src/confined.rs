@@ -153,7 +153,7 @@ static SUPPLEMENT: AtomicI32 = AtomicI32::new(-1);
 
 /// Makes every path outside `/proc/self/fd` open `file`, until the next call: for a library that opens
 /// the supplementary file itself.
-pub fn stand_for_others(file: Option<&File>) {
+pub fn set_path_override(file: Option<&File>) {
     SUPPLEMENT.store(file.map_or(-1, AsRawFd::as_raw_fd), Ordering::Relaxed);
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::log::Note;
+use super::log::LogNote;
 use gpuprobe_engine::Change;
 use gpuprobe_engine::launches::LaunchCount;
 use gpuprobe_model::abi::RawLaunchKey;
@@ -18,7 +18,7 @@ pub(super) enum LogStep {
     /// An event, and the number of its changes.
     Event(Event, usize),
     /// A note of the log; rare.
-    Note(Box<Note>),
+    Note(Box<LogNote>),
     /// A snapshot of the launch counters.
     Counted(Vec<LoggedLaunch>),
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::log::Note;
+use super::log::LogNote;
 use gpuprobe_model::stack::{Frame, FramesKey, Location, ModuleId, Symbolize, bare_frame};
 
 /// Frames already in the recording, as hashes because they may be replaced by better ones, and
@@ -24,7 +24,7 @@ impl RecordedFrames {
         location: &Location,
         is_innermost: bool,
         frames: &[Frame],
-    ) -> Option<Note> {
+    ) -> Option<LogNote> {
         // Unresolved locations in a file are not recorded: their address differs in each process.
         let is_bare = location.module.is_some() && frames == [bare_frame(location)];
         let frames = if is_bare { &[] } else { frames };
@@ -32,13 +32,13 @@ impl RecordedFrames {
         let key = FramesKey::of(pid, location, is_innermost);
         let before = self.frames.insert(key, hash);
         let is_new = before.unwrap_or(hash_of(&[])) != hash;
-        is_new.then(|| Note::Frames(pid, *location, is_innermost, frames.to_vec()))
+        is_new.then(|| LogNote::Frames(pid, *location, is_innermost, frames.to_vec()))
     }
 
     /// Returns a note with the path of a module; `None` if it is in the recording already.
-    fn note_module(&mut self, module: ModuleId, path: &str) -> Option<Note> {
+    fn note_module(&mut self, module: ModuleId, path: &str) -> Option<LogNote> {
         let is_new = self.modules.insert(module);
-        is_new.then(|| Note::Module(module, path.to_owned()))
+        is_new.then(|| LogNote::Module(module, path.to_owned()))
     }
 }
 
@@ -62,7 +62,7 @@ fn hash_of(frames: &[Frame]) -> u64 {
 pub struct FrameWitness<'a> {
     symbols: &'a dyn Symbolize,
     reported: RefCell<&'a mut RecordedFrames>,
-    notes: RefCell<Vec<Note>>,
+    notes: RefCell<Vec<LogNote>>,
 }
 
 impl<'a> FrameWitness<'a> {
@@ -76,7 +76,7 @@ impl<'a> FrameWitness<'a> {
     }
 
     /// The collected frames as notes.
-    pub fn into_notes(self) -> Vec<Note> {
+    pub fn into_notes(self) -> Vec<LogNote> {
         self.notes.into_inner()
     }
 }
@@ -118,7 +118,7 @@ mod tests {
         let witness = FrameWitness::new(&NoSymbols, &mut reported);
         let given = witness.frames(7, &location, false);
         assert_eq!(witness.frames(7, &location, false), given);
-        let expected = Note::Frames(7, location, false, given.clone());
+        let expected = LogNote::Frames(7, location, false, given.clone());
         assert_eq!(witness.into_notes(), [expected]);
         let mut better = KnownFrames::default();
         let mut named = given;
@@ -146,7 +146,7 @@ mod tests {
         for offset in [0, 8] {
             assert_eq!(witness.module(&at(offset)).as_deref(), Some("/lib/libx.so"));
         }
-        let expected = Note::Module(ModuleId(1), "/lib/libx.so".to_owned());
+        let expected = LogNote::Module(ModuleId(1), "/lib/libx.so".to_owned());
         assert_eq!(witness.into_notes(), [expected]);
     }
 
@@ -182,7 +182,7 @@ mod tests {
         let none = KnownFrames::default();
         let witness = FrameWitness::new(&none, &mut reported);
         witness.frames(8, &at(0x2010), false);
-        let forgotten = Note::Frames(8, at(0x2010), false, Vec::new());
+        let forgotten = LogNote::Frames(8, at(0x2010), false, Vec::new());
         assert_eq!(witness.into_notes(), [forgotten]);
     }
 }

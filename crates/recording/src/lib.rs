@@ -11,6 +11,7 @@ pub mod database;
 pub mod frames;
 pub mod gpu_rows;
 pub mod ids;
+pub mod input_recorder;
 pub mod log;
 pub mod memory_rows;
 mod numbers;
@@ -22,16 +23,15 @@ pub mod row;
 #[allow(clippy::unwrap_used)]
 mod sample;
 pub mod session;
-pub mod tap;
 mod writer;
 
 pub use chains::{ChainFrame, Resolver};
 pub use context_rows::ContextChange;
 pub use database::Database;
 pub use gpuprobe_cuda::kinds;
+pub use input_recorder::InputRecorder;
 pub use memory_rows::{MemoryRow, OriginatingCall, Trace};
 pub use player::Player;
 pub use recorder::{FileLimits, Recorder};
 pub use session::Session;
-pub use tap::Tap;
 pub use writer::Facts;

@@ -21,7 +21,7 @@ use gpuprobe_wire as wire;
 
 /// Input of the state that is not a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Note {
+pub enum LogNote {
     /// Identity of a process: an answer to the next record.
     Identity(u32, Identity),
     /// Name of the kernel behind a host function: an answer to the next record.
@@ -50,7 +50,7 @@ pub enum Note {
     Incident(u64, GpuUse),
 }
 
-impl Note {
+impl LogNote {
     /// Whether it is an answer to a query of the next record.
     pub(super) fn is_answer(&self) -> bool {
         matches!(
@@ -98,7 +98,7 @@ pub enum LogEntry<'a> {
     /// Launch counters of a kernel: executed launches, captured launches.
     Count(RawLaunchKey, u64, u64),
     /// Any other input of the state.
-    Note(Note),
+    Note(LogNote),
 }
 
 const RECORD: u8 = 1;
@@ -137,7 +137,7 @@ pub fn append_count(log: &mut Vec<u8>, key: &RawLaunchKey, runs: u64, captured: 
 }
 
 /// Appends a note; a note that cannot be serialized is skipped.
-pub fn append_note(log: &mut Vec<u8>, note: &Note) {
+pub fn append_note(log: &mut Vec<u8>, note: &LogNote) {
     match serde_json::to_vec(note) {
         Ok(text) => append(log, NOTE, &[&text]),
         Err(error) => tracing::debug!("a note is not recorded: {error}"),
@@ -230,7 +230,7 @@ mod tests {
             row: 7,
             epoch: 8,
         };
-        let note = Note::KernelAt(1, u64::MAX, Some("k".to_owned()));
+        let note = LogNote::KernelAt(1, u64::MAX, Some("k".to_owned()));
         let mut log = Vec::new();
         append_record(&mut log, b"abc");
         append_count(&mut log, &key, 9, 10);
@@ -277,13 +277,13 @@ mod tests {
     #[test]
     fn answers_are_notes_for_the_next_record() {
         for (note, is_answer) in [
-            (Note::Identity(1, Identity::default()), true),
-            (Note::KernelAt(1, 2, None), true),
-            (Note::VariableSize(1, "a".to_owned(), None), true),
-            (Note::OnDevice(1, 2, None), true),
-            (Note::Vanished(1), false),
-            (Note::Dropped(1), false),
-            (Note::Used(1, 2, 3), false),
+            (LogNote::Identity(1, Identity::default()), true),
+            (LogNote::KernelAt(1, 2, None), true),
+            (LogNote::VariableSize(1, "a".to_owned(), None), true),
+            (LogNote::OnDevice(1, 2, None), true),
+            (LogNote::Vanished(1), false),
+            (LogNote::Dropped(1), false),
+            (LogNote::Used(1, 2, 3), false),
         ] {
             assert_eq!(note.is_answer(), is_answer, "{note:?}");
         }

@@ -7,13 +7,13 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
-use super::log::{LogEntry, Mark, Note};
-use super::tap::{self, Tap};
+use super::input_recorder::{self, InputRecorder};
+use super::log::{LogEntry, LogNote, Mark};
 use super::{Facts, FileLimits, Recorder};
 use gpuprobe_cuda::{KindSet, Modes};
-use gpuprobe_engine::Whereabouts;
+use gpuprobe_engine::AddressKind;
 use gpuprobe_engine::transfers::Transfer;
-use gpuprobe_engine::{Ledger, State, World};
+use gpuprobe_engine::{HostInfo, Ledger, State};
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event;
 use gpuprobe_model::event::{Event, Task};
@@ -22,18 +22,18 @@ use gpuprobe_model::stack::KnownFrames;
 
 /// Answers to the queries of the next record.
 #[derive(Debug, Default)]
-struct Answers(RefCell<Vec<Note>>);
+struct Answers(RefCell<Vec<LogNote>>);
 
 impl Answers {
-    fn find<T>(&self, answer: impl Fn(&Note) -> Option<T>) -> Option<T> {
+    fn find<T>(&self, answer: impl Fn(&LogNote) -> Option<T>) -> Option<T> {
         self.0.borrow().iter().find_map(answer)
     }
 }
 
-impl World for Answers {
+impl HostInfo for Answers {
     fn identity(&self, task: &Task) -> Identity {
         let answer = self.find(|note| match note {
-            Note::Identity(of, answer) if *of == task.pid => Some(answer.clone()),
+            LogNote::Identity(of, answer) if *of == task.pid => Some(answer.clone()),
             _ => None,
         });
         answer.unwrap_or_default()
@@ -41,27 +41,29 @@ impl World for Answers {
 
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String> {
         self.find(|note| match note {
-            Note::KernelAt(of, at, answer) if (*of, *at) == (pid, address) => Some(answer.clone()),
+            LogNote::KernelAt(of, at, answer) if (*of, *at) == (pid, address) => {
+                Some(answer.clone())
+            }
             _ => None,
         })?
     }
 
     fn variable_size(&self, pid: u32, name: &str) -> Option<u64> {
         self.find(|note| match note {
-            Note::VariableSize(of, what, size) if *of == pid && what == name => Some(*size),
+            LogNote::VariableSize(of, what, size) if *of == pid && what == name => Some(*size),
             _ => None,
         })?
     }
 
-    fn place(&self, pid: u32, address: u64) -> Option<Whereabouts> {
+    fn place(&self, pid: u32, address: u64) -> Option<AddressKind> {
         let on_device = self.find(|note| match note {
-            Note::OnDevice(of, at, answer) if (*of, *at) == (pid, address) => Some(*answer),
+            LogNote::OnDevice(of, at, answer) if (*of, *at) == (pid, address) => Some(*answer),
             _ => None,
         })??;
         Some(if on_device {
-            Whereabouts::Device(None)
+            AddressKind::Device(None)
         } else {
-            Whereabouts::Host
+            AddressKind::Host
         })
     }
 }
@@ -89,7 +91,7 @@ pub struct Player {
     pub lost: BTreeMap<String, u64>,
     answers: Answers,
     decoder: event::RecordDecoder,
-    tap: Box<dyn Tap>,
+    input_recorder: Box<dyn InputRecorder>,
     /// Launch counters were read that the recording does not have yet.
     has_counts: bool,
 }
@@ -101,7 +103,7 @@ impl Player {
     /// Returns an error if the file exists or cannot be written.
     pub fn recording(path: &Path, facts: Facts) -> Result<Self> {
         let mut player = Self::new(facts.modes, facts.kinds);
-        player.tap = Box::new(Recorder::start(path, facts, FileLimits::default())?);
+        player.input_recorder = Box::new(Recorder::start(path, facts, FileLimits::default())?);
         player.state.watch(true);
         Ok(player)
     }
@@ -118,7 +120,7 @@ impl Player {
             lost: BTreeMap::new(),
             answers: Answers::default(),
             decoder: event::RecordDecoder::default(),
-            tap: Box::new(()),
+            input_recorder: Box::new(()),
             has_counts: false,
         }
     }
@@ -142,21 +144,21 @@ impl Player {
     /// Marks the end of the entries available now.
     pub fn pause(&mut self) {
         if std::mem::take(&mut self.has_counts) {
-            self.tap.counted(&self.state.launches);
+            self.input_recorder.counted(&self.state.launches);
         }
-        self.tap.pause();
+        self.input_recorder.pause();
     }
 
     /// Ends the recording, if there is one.
     pub fn finish(&mut self) {
         self.pause();
-        self.tap.finish();
+        self.input_recorder.finish();
     }
 
     /// Replays launch counters of a kernel.
     pub fn count(&mut self, key: RawLaunchKey, runs: u64, captured: u64) {
         self.state.launches.set_counts(key, runs, captured);
-        self.tap.count(&key, runs, captured);
+        self.input_recorder.count(&key, runs, captured);
         self.has_counts = true;
     }
 
@@ -164,10 +166,11 @@ impl Player {
     pub fn record(&mut self, bytes: &[u8]) -> Played {
         match self.decoder.decode(bytes) {
             Ok(event) => {
-                let (tap, state) = (&mut *self.tap, &mut self.state);
-                let transfer = tap::enter(tap, state, &event, self.modes, &self.answers);
-                if tap.is_recording() {
-                    tap.record(bytes, event.clone(), state.changes());
+                let (input_recorder, state) = (&mut *self.input_recorder, &mut self.state);
+                let transfer =
+                    input_recorder::enter(input_recorder, state, &event, self.modes, &self.answers);
+                if input_recorder.is_recording() {
+                    input_recorder.record(bytes, event.clone(), state.changes());
                 }
                 Played::Event(event, transfer)
             }
@@ -179,24 +182,24 @@ impl Player {
     }
 
     /// Replays a note of the log.
-    pub fn note(&mut self, note: Note) -> Played {
+    pub fn note(&mut self, note: LogNote) -> Played {
         // Answers are recorded when they are used.
-        if self.tap.is_recording() && !note.is_answer() {
-            self.tap.note(note.clone());
+        if self.input_recorder.is_recording() && !note.is_answer() {
+            self.input_recorder.note(note.clone());
         }
         match note {
             answer if answer.is_answer() => self.answers.0.borrow_mut().push(answer),
-            Note::Vanished(pid) => self.state.ledger.end_unseen(pid),
-            Note::Lost(lost) => self.lost = lost,
-            Note::Report(mark) => return Played::Report(mark),
-            Note::Stack(pid, number, stack) => {
+            LogNote::Vanished(pid) => self.state.ledger.end_unseen(pid),
+            LogNote::Lost(lost) => self.lost = lost,
+            LogNote::Report(mark) => return Played::Report(mark),
+            LogNote::Stack(pid, number, stack) => {
                 self.state.ledger.set_stack(pid, number, Rc::new(stack));
             }
-            Note::Frames(pid, location, is_innermost, frames) => {
+            LogNote::Frames(pid, location, is_innermost, frames) => {
                 self.symbols.insert(pid, location, is_innermost, frames);
             }
-            Note::Module(module, path) => self.symbols.insert_module(module, &path),
-            Note::Incident(id, used) => self.state.ledger.set_incident_use(id, used),
+            LogNote::Module(module, path) => self.symbols.insert_module(module, &path),
+            LogNote::Incident(id, used) => self.state.ledger.set_incident_use(id, used),
             _ => {}
         }
         Played::Nothing
@@ -219,13 +222,13 @@ mod tests {
             ..Identity::default()
         };
         let answers = Answers(RefCell::new(vec![
-            Note::Vanished(1),
-            Note::Identity(1, identity.clone()),
-            Note::KernelAt(1, 0x10, Some("k".to_owned())),
-            Note::VariableSize(1, "a".to_owned(), Some(4)),
-            Note::OnDevice(1, 0x10, Some(true)),
-            Note::OnDevice(1, 0x20, Some(false)),
-            Note::OnDevice(1, 0x30, None),
+            LogNote::Vanished(1),
+            LogNote::Identity(1, identity.clone()),
+            LogNote::KernelAt(1, 0x10, Some("k".to_owned())),
+            LogNote::VariableSize(1, "a".to_owned(), Some(4)),
+            LogNote::OnDevice(1, 0x10, Some(true)),
+            LogNote::OnDevice(1, 0x20, Some(false)),
+            LogNote::OnDevice(1, 0x30, None),
         ]));
         let task = |pid| {
             let mut raw = RawTask::new_zeroed();
@@ -245,8 +248,8 @@ mod tests {
             [Some(4), None, None]
         );
         let place = |pid, address| answers.place(pid, address);
-        assert!(matches!(place(1, 0x10), Some(Whereabouts::Device(None))));
-        assert!(matches!(place(1, 0x20), Some(Whereabouts::Host)));
+        assert!(matches!(place(1, 0x10), Some(AddressKind::Device(None))));
+        assert!(matches!(place(1, 0x20), Some(AddressKind::Host)));
         assert!(place(1, 0x30).is_none() && place(2, 0x10).is_none());
     }
 
@@ -261,10 +264,10 @@ mod tests {
         };
         let frame = bare_frame(&location);
         for note in [
-            Note::Lost(lost.clone()),
-            Note::Frames(7, location, false, vec![frame]),
-            Note::Module(ModuleId(2), "/lib".to_owned()),
-            Note::KernelAt(1, 2, None),
+            LogNote::Lost(lost.clone()),
+            LogNote::Frames(7, location, false, vec![frame]),
+            LogNote::Module(ModuleId(2), "/lib".to_owned()),
+            LogNote::KernelAt(1, 2, None),
         ] {
             assert!(matches!(player.play(LogEntry::Note(note)), Played::Nothing));
         }

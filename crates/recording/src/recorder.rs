@@ -14,8 +14,8 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, Result};
 
 use super::batch::{LOG_BYTES, LogBatch, LogStep, LoggedLaunch};
-use super::log::{self, Note};
-use super::tap::Tap;
+use super::input_recorder::InputRecorder;
+use super::log::{self, LogNote};
 use super::writer::{Facts, RecordingWriter};
 use gpuprobe_engine::launches::CountedLaunch;
 use gpuprobe_engine::{Change, Launches};
@@ -132,11 +132,11 @@ impl Recorder {
                 say("recording is incomplete: the disk is too slow; events are dropped");
             }
             self.dropped += records;
-            self.append(Note::Dropped(self.dropped));
+            self.append(LogNote::Dropped(self.dropped));
         }
     }
 
-    fn append(&mut self, note: Note) {
+    fn append(&mut self, note: LogNote) {
         log::append_note(&mut self.batch.log, &note);
         self.batch.steps.push(LogStep::Note(Box::new(note)));
     }
@@ -150,7 +150,7 @@ impl Recorder {
     }
 }
 
-impl Tap for Recorder {
+impl InputRecorder for Recorder {
     fn is_recording(&self) -> bool {
         !self.shared.stopped.load(Ordering::Relaxed)
     }
@@ -183,7 +183,7 @@ impl Tap for Recorder {
         self.grown();
     }
 
-    fn note(&mut self, note: Note) {
+    fn note(&mut self, note: LogNote) {
         self.append(note);
         self.grown();
     }

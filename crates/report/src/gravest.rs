@@ -63,7 +63,11 @@ impl Gravest {
         symbols: &dyn Symbolize,
     ) -> Arc<HashMap<u32, &'static str>> {
         let now_ns = options.now_ns;
-        let all = || ledger.living().chain(ledger.ended(options.is_final));
+        let all = || {
+            ledger
+                .live_processes()
+                .chain(ledger.ended(options.is_final))
+        };
         let due: Vec<&Process> = all().filter(|one| self.is_due(one, now_ns)).collect();
         if due.is_empty() {
             return Arc::clone(&self.words);

@@ -65,7 +65,7 @@ impl History {
             .filter(|process| !process.exited)
             .map(|process| (process.pid, process))
             .collect();
-        for process in ledger.living() {
+        for process in ledger.live_processes() {
             let past = self.processes.entry(process.pid).or_default();
             if past.first_seen_ns != process.first_seen_ns {
                 *past = PastReport {
@@ -87,7 +87,7 @@ impl History {
             }
         }
         // Ended processes are reported once more at the end.
-        let known = ledger.living().chain(ledger.ended(true));
+        let known = ledger.live_processes().chain(ledger.ended(true));
         let known: HashSet<u32> = known.map(|process| process.pid).collect();
         self.processes.retain(|pid, _| known.contains(pid));
     }

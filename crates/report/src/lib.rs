@@ -157,7 +157,7 @@ pub fn estimate_contexts(usage: &mut GpuUsage, state: &State, learnt: &mut HashM
     // While a context is being created, for some tenths of a second, NVML reports a part of it. A
     // process that has been given memory has a complete one.
     let complete = |p: &&Process| p.from_birth && p.peak_bytes > 0;
-    for process in state.ledger.living().filter(complete) {
+    for process in state.ledger.live_processes().filter(complete) {
         // Only with one GPU is the location of the memory certain.
         let Some([(gpu, used)]) = usage.processes.get(&process.pid).map(Vec::as_slice) else {
             continue;

@@ -49,7 +49,7 @@ struct CodeFile {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OwnerPart {
-    Between,
+    PassThrough,
     Allocator(OwnerId),
     Owner(OwnerId),
 }
@@ -141,7 +141,7 @@ impl<'a> Owners<'a> {
             return *known;
         }
         let part = match role(path) {
-            CodeRole::Between => OwnerPart::Between,
+            CodeRole::PassThrough => OwnerPart::PassThrough,
             CodeRole::Allocator(name) => OwnerPart::Allocator(self.named(&name)),
             CodeRole::Owner(name) => OwnerPart::Owner(self.named(&name)),
         };
@@ -177,7 +177,7 @@ impl Path {
             (OwnerPart::Owner(owner), Some(known)) if owner != known => return true,
             (OwnerPart::Owner(owner), _) => self.owner = Some(owner),
             (OwnerPart::Allocator(of), _) => self.allocator = self.allocator.or(Some(of)),
-            (OwnerPart::Between, _) => {}
+            (OwnerPart::PassThrough, _) => {}
         }
         self.pools.add(file.pools);
         false

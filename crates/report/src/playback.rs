@@ -18,7 +18,7 @@ use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::{self, Event};
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_os::progress::SharedProgress;
-use gpuprobe_recording::log::{LogEntry, Mark, Note};
+use gpuprobe_recording::log::{LogEntry, LogNote, Mark};
 use gpuprobe_recording::player::{Played, Player};
 
 /// Call sites, and kernels, of a process without more detail.
@@ -236,7 +236,7 @@ fn time_of(entry: &LogEntry<'_>) -> Option<u64> {
             Event::OutOfMemory(refused) => Some(refused.time_ns),
             _ => None,
         },
-        LogEntry::Note(Note::Report(mark)) => mark.now_ns,
+        LogEntry::Note(LogNote::Report(mark)) => mark.now_ns,
         _ => None,
     }
 }

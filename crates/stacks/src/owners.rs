@@ -10,7 +10,7 @@ use crate::python::origin::FileOrigin;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CodeRole<'a> {
     /// CUDA or system library: allocates for its callers.
-    Between,
+    PassThrough,
     /// Allocator, with the name of its framework, the owner if the call path has no other.
     Allocator(Cow<'a, str>),
     /// Library or program, with the name of its family.
@@ -61,7 +61,7 @@ pub fn role(path: &str) -> CodeRole<'_> {
     let is_system = SYSTEM.iter().any(|begin| file.starts_with(begin));
     let is_between = is_system || cuda::is_own_file(path) || path.contains("/lib-dynload/");
     if !is_file || is_between {
-        return CodeRole::Between;
+        return CodeRole::PassThrough;
     }
     let name = family(path, stem(file));
     match allocators::is_allocator_file(path) {
@@ -174,7 +174,7 @@ mod tests {
             "[heap]/x",
             "",
         ] {
-            assert_eq!(role(path), CodeRole::Between, "{path}");
+            assert_eq!(role(path), CodeRole::PassThrough, "{path}");
         }
         for (path, framework) in [
             ("/v/torch/lib/libc10_cuda.so", "libtorch"),

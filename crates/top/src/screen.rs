@@ -139,7 +139,7 @@ impl ScreenLoop {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(_) => return false,
         }
-        self.terminal.go_on();
+        self.terminal.flush();
         true
     }
 

@@ -102,11 +102,11 @@ impl Terminal {
     /// Sends `text` after what is pending, as far as the terminal takes it now.
     pub(crate) fn send(&mut self, text: &str) {
         self.pending.extend_from_slice(text.as_bytes());
-        self.go_on();
+        self.flush();
     }
 
     /// Sends what is pending, as far as the terminal takes it now.
-    pub(crate) fn go_on(&mut self) {
+    pub(crate) fn flush(&mut self) {
         while !self.pending.is_empty() {
             match self.file.write(&self.pending) {
                 Ok(count @ 1..) => drop(self.pending.drain(..count)),

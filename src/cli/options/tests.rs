@@ -175,7 +175,7 @@ fn every_rule_is_tried() {
 
 /// Options that have an effect beside whatever can be given with them.
 #[cfg(feature = "live")]
-const ALWAYS: &[&str] = &[
+const UNCONDITIONAL: &[&str] = &[
     "help",
     "version",
     "fail_on",
@@ -270,8 +270,8 @@ fn every_option_has_been_thought_of() {
         for option in command.get_arguments() {
             let id = option.get_id().as_str();
             assert!(
-                ruled.contains(&id) || ALWAYS.contains(&id),
-                "{id}: rule or ALWAYS?"
+                ruled.contains(&id) || UNCONDITIONAL.contains(&id),
+                "{id}: rule or UNCONDITIONAL?"
             );
         }
     }

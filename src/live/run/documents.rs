@@ -223,7 +223,7 @@ impl Run<'_> {
             let needed = report::needed_locations_of(state, &options, &stacks.frames, only);
             stacks.want(needed.into_iter());
         }
-        self.sink.find_frames(&mut self.told);
+        self.sink.find_frames(&mut self.recorded_frames);
         self.reported = Instant::now();
         let usage = self.usage();
         let lost_by_user = match self.lost.any() {
@@ -268,7 +268,7 @@ impl Run<'_> {
             let needed = profile::needed_locations(&self.sink.state.ledger);
             stacks.want(needed.into_iter());
         }
-        self.sink.find_frames(&mut self.told);
+        self.sink.find_frames(&mut self.recorded_frames);
         let known = self.sink.stacks.as_ref().map(StackState::symbols);
         let symbols = known
             .as_ref()
@@ -307,7 +307,7 @@ impl Run<'_> {
             attached: self.tracer.probe.kind.to_string(),
             libraries: self.tracer.libraries,
             functions: self.tracer.functions,
-            processes: self.sink.state.ledger.living().count(),
+            processes: self.sink.state.ledger.live_processes().count(),
             lost: lost.filter(|(_, count)| *count > 0).collect(),
             is_behind: self.is_behind,
         }

@@ -29,7 +29,7 @@ impl Run<'_> {
         self.close_screen();
         // Everything that the probes have seen until now counts.
         self.follow_all(FIND_FOR_ONE)?;
-        self.announced.go_on(&self.tracer);
+        self.announced.announce_new(&self.tracer);
         let reported = match reader {
             OutputReader::Reading if self.served.is_none() => self.report(true).map(|_| ()),
             _ => Ok(()),
@@ -73,7 +73,7 @@ impl Run<'_> {
     ) -> Result<Option<ExitStatus>> {
         self.resume_held();
         self.wait_for_frames(FIND_FOR)?;
-        self.sink.tap.finish();
+        self.sink.input_recorder.finish();
         self.tracer.probe.detach();
         // A stop signal in flight has arrived now.
         self.resume_held();

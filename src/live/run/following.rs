@@ -1,6 +1,6 @@
 //! Following the processes: scans, and the answers of the prober.
 
-use super::super::discovery::With;
+use super::super::discovery::ScanContext;
 use super::super::output::OutputReader;
 use super::Run;
 use anyhow::Result;
@@ -24,7 +24,7 @@ impl Run<'_> {
                 }
             };
             match self.tracer.settle(outcome) {
-                Ok(settled) => self.follower.settled(&mut self.tracer, settled),
+                Ok(settled) => self.discovery.settled(&mut self.tracer, settled),
                 Err(Some(other)) => {
                     if let Some(stacks) = &mut self.sink.stacks {
                         stacks.answered(other, &self.tracer.probe);
@@ -41,12 +41,12 @@ impl Run<'_> {
     pub(super) fn follow_notices(&mut self) -> Result<OutputReader> {
         self.settle(Duration::ZERO);
         let until = (Instant::now() + SCAN_FOR).into_std();
-        let with = With {
+        let with = ScanContext {
             rings: &mut self.rings,
             tracer: &mut self.tracer,
             stacks: self.sink.stacks.as_mut(),
         };
-        if self.follower.follow(with, until)? {
+        if self.discovery.follow(with, until)? {
             Ok(OutputReader::Reading)
         } else {
             self.read()
@@ -57,8 +57,8 @@ impl Run<'_> {
     pub(super) fn follow_all(&mut self, at_most: Duration) -> Result<()> {
         let end = Instant::now() + at_most;
         self.follow_notices()?;
-        while (self.follower.is_busy() || self.follower.is_waiting()) && Instant::now() < end {
-            if !self.follower.is_busy() {
+        while (self.discovery.is_busy() || self.discovery.is_waiting()) && Instant::now() < end {
+            if !self.discovery.is_busy() {
                 self.settle(SCAN_FOR);
             }
             self.follow_notices()?;

@@ -38,7 +38,7 @@ impl Run<'_> {
         };
         say(format_args!("recording into {}", record.path.display()));
         if let Some(pid) = child.and_then(Child::id) {
-            self.sink.tap.rename(&name.path_of(pid));
+            self.sink.input_recorder.rename(&name.path_of(pid));
         }
     }
 }

@@ -23,12 +23,12 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::announce::Announced;
 use super::collector::Collector;
-use super::discovery::{Follower, resume};
+use super::discovery::{Discovery, resume};
 use super::guard::Guard;
 use super::incidents;
 use super::memory::MemoryLimit;
 use super::output::{Output, OutputReader};
-use super::queries::PROBED_FOR;
+use super::queries::PROBE_ON;
 use super::release::Release;
 use super::samples::Samples;
 use super::serving::{DocumentRequest, Serving};
@@ -100,7 +100,7 @@ pub(super) struct Run<'a> {
     profiles: Option<profile::Outputs>,
     tracer: Tracer,
     rings: Rings,
-    follower: Follower,
+    discovery: Discovery,
     release: Release,
     pub(super) sink: Sink,
     pub(super) clock: WallClock,
@@ -121,7 +121,7 @@ pub(super) struct Run<'a> {
     lost: Lost,
     memory: MemoryLimit,
     /// The frames written to the recording.
-    told: RecordedFrames,
+    recorded_frames: RecordedFrames,
     guard: Option<Guard>,
     /// Dropped after the command has ended.
     collector: Option<Collector>,
@@ -158,7 +158,7 @@ impl Run<'_> {
             Ok(child) => child,
             Err(error) => {
                 say(format_args!("error: {error:#}"));
-                self.sink.tap.discard();
+                self.sink.input_recorder.discard();
                 return Ok(command::not_started(&error));
             }
         };
@@ -180,7 +180,7 @@ impl Run<'_> {
         let poll = PollTimer::start(POLL_EVERY)?;
         let mut report = reports_every(self.config.interval);
         let deadline = after(self.config.duration);
-        let (queries, mut has_queries) = (sleep(PROBED_FOR), true);
+        let (queries, mut has_queries) = (sleep(PROBE_ON), true);
         tokio::pin!(deadline, queries);
         loop {
             tokio::select! {
@@ -210,7 +210,7 @@ impl Run<'_> {
                     if self.all_ended() || self.is_quit() {
                         break;
                     }
-                    self.follower.requeue();
+                    self.discovery.requeue();
                 }
                 Some(request) = request(&mut self.serving) => self.serve(request)?,
                 arrived = followed.arrived() => {
@@ -222,7 +222,7 @@ impl Run<'_> {
                     reader = self.read()?;
                 }
                 () = yield_now(), if self.has_more() => reader = self.read()?,
-                () = yield_now(), if self.follower.is_busy() => reader = self.follow_notices()?,
+                () = yield_now(), if self.discovery.is_busy() => reader = self.follow_notices()?,
             }
             if self.is_over(reader) {
                 break;
@@ -255,7 +255,7 @@ impl Run<'_> {
         self.sample_launches()?;
         self.tell_incidents(false);
         // Libraries loaded in quick succession share a line.
-        self.announced.go_on(&self.tracer);
+        self.announced.announce_new(&self.tracer);
         if self.serve_screen()? == OutputReader::Gone {
             return Ok(OutputReader::Gone);
         }
@@ -314,7 +314,7 @@ impl Run<'_> {
     /// Stops holding processes and resumes those that are held.
     fn resume_held(&mut self) {
         self.tracer.probe.stop_holding();
-        self.follower.resume_held();
+        self.discovery.resume_held();
         match self.rings.read_notices() {
             Ok(notices) => notices.into_iter().for_each(resume),
             Err(error) => tracing::warn!("held processes may stay stopped: {error:#}"),

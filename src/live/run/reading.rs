@@ -8,7 +8,7 @@ use super::Run;
 use crate::host::process;
 use anyhow::Result;
 use gpuprobe_model::clock;
-use gpuprobe_recording::log::Note;
+use gpuprobe_recording::log::LogNote;
 use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::records;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Run<'_> {
             stacks.send_updates(&self.tracer.probe);
         }
         self.note_incidents();
-        self.sink.find_frames(&mut self.told);
+        self.sink.find_frames(&mut self.recorded_frames);
         let mut lost = self.tracer.probe.lost();
         let missed = self.sink.decoder.activity.losses();
         lost.undecodable = self.sink.undecodable + missed.undecodable;
@@ -75,13 +75,13 @@ impl Run<'_> {
             self.end_vanished();
         }
         if lost != self.lost {
-            self.sink.tap.note(Note::Lost(lost.by_name()));
+            self.sink.input_recorder.note(LogNote::Lost(lost.by_name()));
         }
         self.lost = lost;
         for note in self.samples.iter_mut().flat_map(Samples::taken) {
-            self.sink.tap.note(note);
+            self.sink.input_recorder.note(note);
         }
-        self.sink.tap.pause();
+        self.sink.input_recorder.pause();
         if self.write_records()? == OutputReader::Gone {
             return Ok(OutputReader::Gone);
         }
@@ -99,7 +99,7 @@ impl Run<'_> {
     fn limit_memory(&mut self) {
         let sink = &mut self.sink;
         let allocations = sink.state.ledger.kept_allocations() as u64;
-        let recorded_bytes = sink.tap.memory_bytes() as u64;
+        let recorded_bytes = sink.input_recorder.memory_bytes() as u64;
         let Some(room) = self.memory.changed(allocations, recorded_bytes) else {
             return;
         };
@@ -145,18 +145,19 @@ impl Run<'_> {
 
     /// Reads the launch counts; the kernel side frees those of ended processes.
     pub(super) fn count_launches(&mut self) -> Result<()> {
-        let (launches, tap) = (&mut self.sink.state.launches, &mut self.sink.tap);
+        let (launches, input_recorder) =
+            (&mut self.sink.state.launches, &mut self.sink.input_recorder);
         let filter = &self.sink.filter;
         self.counted = Instant::now();
         let began_ns = clock::monotonic_ns();
         self.tracer.probe.launches(|key, runs, captured| {
             let count = || {
-                tap.count(&key, runs, captured);
+                input_recorder.count(&key, runs, captured);
                 launches.set_counts(key, runs, captured)
             };
             filter.keeps_launches(key.process).unwrap_or_else(count)
         })?;
-        tap.counted(launches);
+        input_recorder.counted(launches);
         if self.config.explains.is_some() {
             let now_ns = clock::monotonic_ns();
             launches.sample(now_ns, now_ns.saturating_sub(began_ns));
@@ -169,12 +170,12 @@ impl Run<'_> {
     pub(super) fn end_vanished(&mut self) {
         let ledger = &mut self.sink.state.ledger;
         let vanished: Vec<_> = ledger
-            .living()
+            .live_processes()
             .map(|p| p.pid)
             .filter(|&pid| !process::is_alive(pid))
             .collect();
         for pid in vanished {
-            self.sink.tap.note(Note::Vanished(pid));
+            self.sink.input_recorder.note(LogNote::Vanished(pid));
             ledger.end_unseen(pid);
         }
     }

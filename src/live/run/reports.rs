@@ -15,7 +15,7 @@ use crate::live::Target;
 use crate::live::output::OutputReader;
 use crate::live::recorder::mark_of;
 use crate::live::stacks::StackState;
-use gpuprobe_engine::World;
+use gpuprobe_engine::HostInfo;
 use gpuprobe_model::clock;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_model::stack::{NoSymbols, Symbolize};
@@ -23,7 +23,7 @@ use gpuprobe_model::{GpuUsage, Untraced, UserLoss, by_user};
 use gpuprobe_os::progress::Pass;
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::FrameWitness;
-use gpuprobe_recording::log::Note;
+use gpuprobe_recording::log::LogNote;
 use gpuprobe_report as report;
 use gpuprobe_report::gate;
 use gpuprobe_report::profile;
@@ -80,9 +80,9 @@ impl Run<'_> {
         self.history.note(ledger, &report, options.now_ns);
         self.sink.state.mark_reported();
         self.sink
-            .tap
-            .note(Note::Report(mark_of(&report, &options, usage.as_ref())));
-        self.sink.tap.pause();
+            .input_recorder
+            .note(LogNote::Report(mark_of(&report, &options, usage.as_ref())));
+        self.sink.input_recorder.pause();
         let reader = self.output.write(&report);
         self.show(report, &options);
         tracing::debug!(us = begun.elapsed().as_micros(), "report");
@@ -119,7 +119,7 @@ impl Run<'_> {
         let symbols = known
             .as_ref()
             .map_or(&NoSymbols as &dyn Symbolize, |known| known);
-        let symbols = FrameWitness::new(symbols, &mut self.told);
+        let symbols = FrameWitness::new(symbols, &mut self.recorded_frames);
         let report = report::build(
             state,
             self.lost,
@@ -133,9 +133,11 @@ impl Run<'_> {
                 symbols: &symbols,
             },
         );
-        if self.sink.tap.is_recording() {
+        if self.sink.input_recorder.is_recording() {
             let notes = symbols.into_notes();
-            notes.into_iter().for_each(|note| self.sink.tap.note(note));
+            notes
+                .into_iter()
+                .for_each(|note| self.sink.input_recorder.note(note));
         }
         report
     }
@@ -323,7 +325,7 @@ impl Run<'_> {
                 config.progress.tick();
             }
         }
-        self.sink.find_frames(&mut self.told);
+        self.sink.find_frames(&mut self.recorded_frames);
         Ok(())
     }
 }

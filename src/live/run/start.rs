@@ -2,7 +2,7 @@
 
 use super::super::announce::Announced;
 use super::super::collector::Collector;
-use super::super::discovery::Follower;
+use super::super::discovery::Discovery;
 use super::super::filter::EventFilter;
 use super::super::hook::Hooks;
 use super::super::incidents::AnnouncedIncidents as ReportedIncidents;
@@ -26,7 +26,7 @@ use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event;
-use gpuprobe_recording::Tap;
+use gpuprobe_recording::InputRecorder;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
@@ -51,11 +51,11 @@ impl<'a> Run<'a> {
         let samples = sample_every.map(Samples::start).transpose()?;
         let mut sink = sink(config, recorder::open(config, clock)?, &reader, &memory)?;
         let attached = AttachedTracer::start(config, &processes, reader, &mut sink.stacks)
-            .inspect_err(|_| sink.tap.discard())?;
+            .inspect_err(|_| sink.input_recorder.discard())?;
         // Before the capabilities are dropped, which hooks need.
         let start = |command| Hooks::start(command, config.as_root);
         let hooks = config.on_oom.clone().map(start).transpose();
-        let hooks = hooks.inspect_err(|_| sink.tap.discard())?;
+        let hooks = hooks.inspect_err(|_| sink.input_recorder.discard())?;
         Ok(Self {
             config,
             output,
@@ -63,7 +63,7 @@ impl<'a> Run<'a> {
             profiles: Some(profiles).filter(profile::Outputs::any),
             tracer: attached.tracer,
             rings: attached.rings,
-            follower: Follower::default(),
+            discovery: Discovery::default(),
             release: Release::default(),
             sink,
             started: Instant::now(),
@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
             announced: Announced::default(),
             reported_incidents: ReportedIncidents::with(hooks),
             lost: Lost::default(),
-            told: RecordedFrames::default(),
+            recorded_frames: RecordedFrames::default(),
             memory: MemoryLimit::of(config.memory_limit_mib),
             lost_said: Lost::default(),
             leaks: false,
@@ -153,7 +153,7 @@ fn processes(target: &Target) -> Result<Vec<ProcessHandle>> {
 /// The consumer of all rings.
 fn sink(
     config: &TraceConfig,
-    tap: Box<dyn Tap>,
+    input_recorder: Box<dyn InputRecorder>,
     reader: &FileReader,
     memory: &ProcessReader,
 ) -> Result<Sink> {
@@ -161,7 +161,7 @@ fn sink(
         ledger: Ledger::counting(config.kinds),
         ..State::default()
     };
-    state.watch(tap.is_recording());
+    state.watch(input_recorder.is_recording());
     Ok(Sink {
         modes: config.modes,
         state,
@@ -173,10 +173,10 @@ fn sink(
         records: config.single_records.then(Vec::new),
         stacks: (config.stacks != StackMode::Off)
             .then(|| {
-                let is_recording = tap.is_recording();
+                let is_recording = input_recorder.is_recording();
                 StackState::new(is_recording, config.python, reader.clone(), memory.clone())
             })
             .transpose()?,
-        tap,
+        input_recorder,
     })
 }

@@ -15,7 +15,7 @@ impl Destructor {
     fn request(probe: &Probe, file: Option<&File>, offset: u64) -> Self {
         let mut plan = probe.plan();
         let point = ProbePoint { offset, cookie: 0 };
-        let attached = plan.add(Purpose::CodeGone, vec![point], &[]);
+        let attached = plan.add(Purpose::CodeDealloc, vec![point], &[]);
         let request = file.and_then(|file| plan.send(file).ok());
         Self {
             attached: request.map(|_| attached),

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use anyhow::{Error, Result};
 
-use super::super::scanned::Looked;
+use super::super::scanned::ScanResult;
 use super::attach::is_foreign;
 use super::{Settled, Tracer};
 use crate::host::LibraryRole;
-use crate::host::process::{Glance, Mapped, MappedFiles};
+use crate::host::process::{Mapped, MappedFiles, MapsStep};
 use crate::probe::AttachId;
 use gpuprobe_os::mounts;
 
@@ -18,7 +18,7 @@ pub struct ProcessScan {
     /// Process id of the scanned process.
     pub pid: u32,
     /// Result of the steps so far.
-    pub scanned: Looked,
+    pub scanned: ScanResult,
     purpose: ScanPurpose,
     mapped: MappedFiles,
     /// The request to attach that it waits for, and the file.
@@ -65,7 +65,7 @@ impl Tracer {
     pub fn begin_scan(&self, pid: u32, purpose: ScanPurpose) -> Result<ProcessScan> {
         Ok(ProcessScan {
             pid,
-            scanned: Looked::default(),
+            scanned: ScanResult::default(),
             purpose,
             mapped: MappedFiles::at(pid)?,
             waits_for: None,
@@ -87,11 +87,13 @@ impl Tracer {
                 return Ok(ScanProgress::Waiting(*id));
             }
             match scan.mapped.on(until)? {
-                Glance::Found(mapped) => self.note_found(scan, mapped),
-                Glance::OutOfTime => return Ok(ScanProgress::OutOfTime),
-                Glance::End if self.files.probed() == scan.probed => return Ok(ScanProgress::Done),
+                MapsStep::Found(mapped) => self.note_found(scan, mapped),
+                MapsStep::OutOfTime => return Ok(ScanProgress::OutOfTime),
+                MapsStep::End if self.files.probed() == scan.probed => {
+                    return Ok(ScanProgress::Done);
+                }
                 // Files mapped while the loader was being attached are found now.
-                Glance::End => {
+                MapsStep::End => {
                     scan.probed = self.files.probed();
                     scan.mapped = MappedFiles::at(scan.pid)?;
                 }
@@ -156,7 +158,7 @@ impl Tracer {
         Ok(id)
     }
 
-    fn note_failed(&mut self, mapped: &Mapped, error: Error, scanned: &mut Looked) {
+    fn note_failed(&mut self, mapped: &Mapped, error: Error, scanned: &mut ScanResult) {
         if is_foreign(&error) {
             // The file system may be served by another user later: tried again.
             mounts::say_foreign(&mapped.path);

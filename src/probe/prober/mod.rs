@@ -29,7 +29,7 @@ pub(super) use protocol::Part;
 use protocol::ProbeSet;
 pub use protocol::Purpose;
 use protocol::{ProberAnswer, ProberRequest};
-pub(super) use serve::Keeper;
+pub(super) use serve::LinkOwner;
 
 /// How long the end waits for the probes to be detached. The kernel needs some 50 ms; on a host where it needs longer,
 /// they go after the end.
@@ -118,7 +118,7 @@ impl Prober {
         match unsafe { fork() }.context("cannot fork")? {
             ForkResult::Child => {
                 drop(channel);
-                serve::run(&mut Keeper::new(kind, skeleton), &other, parent)
+                serve::run(&mut LinkOwner::new(kind, skeleton), &other, parent)
             }
             ForkResult::Parent { child } => {
                 let connection = Connection {

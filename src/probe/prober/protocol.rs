@@ -22,7 +22,7 @@ pub enum Purpose {
     /// The function of a collector that takes its batches.
     Batches,
     /// The destructor of an interpreter's code objects.
-    CodeGone,
+    CodeDealloc,
     /// The dynamic loader's rendezvous.
     Rendezvous,
     /// Starts, names and ends of processes, and perhaps their children: without a file or points.

@@ -35,16 +35,16 @@ struct Probes {
 }
 
 /// The loaded programs, and what they are attached to.
-pub(in crate::probe) struct Keeper {
+pub(in crate::probe) struct LinkOwner {
     kind: AttachKind,
     probes: HashMap<ProbeSet, Probes>,
     pub(in crate::probe) skeleton: GpuprobeSkel<'static>,
 }
 
 /// Serves the parent until it ends or wants no probes any more.
-pub(super) fn run(keeper: &mut Keeper, channel: &Channel, parent: Pid) -> ! {
-    let ended = prepare(keeper.kind, channel).and_then(|()| {
-        while keeper.serve(channel)? {}
+pub(super) fn run(owner: &mut LinkOwner, channel: &Channel, parent: Pid) -> ! {
+    let ended = prepare(owner.kind, channel).and_then(|()| {
+        while owner.serve(channel)? {}
         Ok(())
     });
     if ended.is_err() {
@@ -100,7 +100,7 @@ fn close_others(channel: RawFd) -> Result<()> {
     Ok(())
 }
 
-impl Keeper {
+impl LinkOwner {
     pub(super) fn new(kind: AttachKind, skeleton: GpuprobeSkel<'static>) -> Self {
         Self {
             kind,
@@ -208,7 +208,7 @@ impl Keeper {
             }
             // The only probed functions of their files, or told apart by nothing: no cookie is needed.
             Purpose::Batches => [&progs.batch_multi, &progs.batch_perf, &progs.batch_perf],
-            Purpose::CodeGone => [
+            Purpose::CodeDealloc => [
                 &progs.code_gone_multi,
                 &progs.code_gone_perf,
                 &progs.code_gone_perf,

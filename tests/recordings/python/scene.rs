@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gpuprobe_model::stack::{CallStack, Frame, Language, Location, ModuleId, bare_frame};
 use gpuprobe_recording::Player;
-use gpuprobe_recording::log::Note;
+use gpuprobe_recording::log::LogNote;
 
 use crate::replay::PID;
 use crate::scene::{self, MEMORY, allocate, begin, know, mark, usage};
@@ -96,7 +96,7 @@ impl PythonScene {
             }
         };
         self.recorder
-            .note(Note::Frames(PID, location, is_innermost, vec![frame]));
+            .note(LogNote::Frames(PID, location, is_innermost, vec![frame]));
         location
     }
 
@@ -111,7 +111,7 @@ impl PythonScene {
             locations,
             is_complete,
         };
-        self.recorder.note(Note::Stack(PID, self.stacks, stack));
+        self.recorder.note(LogNote::Stack(PID, self.stacks, stack));
         self.stacks
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use gpuprobe_model::abi::{RawRequest, RawTensor, record};
 use gpuprobe_model::stack::{CallStack, Frame, Language, Location, ModuleId, bare_frame};
 use gpuprobe_recording::Player;
-use gpuprobe_recording::log::{Note, append_record};
+use gpuprobe_recording::log::{LogNote, append_record};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::replay::{PID, call, row, task};
@@ -112,7 +112,7 @@ impl TorchScene {
                 locations: frames.iter().map(|at| location(*at)).collect(),
                 is_complete: true,
             };
-            self.recorder.note(Note::Stack(pid, number, stack));
+            self.recorder.note(LogNote::Stack(pid, number, stack));
         }
     }
 
@@ -135,7 +135,7 @@ impl TorchScene {
             for is_innermost in [false, true] {
                 let frames = vec![frame.clone()];
                 self.recorder
-                    .note(Note::Frames(self.pid, here, is_innermost, frames));
+                    .note(LogNote::Frames(self.pid, here, is_innermost, frames));
             }
         }
     }

@@ -8,7 +8,7 @@
 const BITS: u32 = 6;
 /// Bits of a packed bucket that hold its count; the bits above are its number.
 const COUNT_BITS: u32 = 52;
-const MOST: u64 = (1 << COUNT_BITS) - 1;
+const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
 
 /// Number of durations by size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,17 +26,17 @@ impl Quantiles {
     /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for &bucket in &other.buckets {
-            self.count(bucket >> COUNT_BITS, bucket & MOST);
+            self.count(bucket >> COUNT_BITS, bucket & MAX_COUNT);
         }
     }
 
     /// The quantile `q` (0 to 1) of the values; 0 if there are none.
     pub fn at(&self, q: f64) -> u64 {
-        let count: u64 = self.buckets.iter().map(|bucket| bucket & MOST).sum();
+        let count: u64 = self.buckets.iter().map(|bucket| bucket & MAX_COUNT).sum();
         let rank = ((q * count as f64).ceil() as u64).clamp(1, count.max(1));
         let mut seen = 0;
         let found = self.buckets.iter().find(|bucket| {
-            seen += *bucket & MOST;
+            seen += *bucket & MAX_COUNT;
             seen >= rank
         });
         found.map_or(0, |bucket| middle(bucket >> COUNT_BITS))
@@ -49,7 +49,7 @@ impl Quantiles {
         match place {
             Ok(index) => {
                 let bucket = &mut self.buckets[index];
-                *bucket += more.min(MOST - (*bucket & MOST));
+                *bucket += more.min(MAX_COUNT - (*bucket & MAX_COUNT));
             }
             Err(index) => self.buckets.insert(index, number << COUNT_BITS | more),
         }
@@ -128,9 +128,12 @@ mod tests {
             assert_eq!(middle(number(value)), expected, "{value}");
         }
         let mut many = Quantiles::default();
-        many.count(5, MOST - 1);
+        many.count(5, MAX_COUNT - 1);
         many.count(6, 1);
         many.count(5, 3);
-        assert_eq!(many.buckets, [5 << COUNT_BITS | MOST, 6 << COUNT_BITS | 1]);
+        assert_eq!(
+            many.buckets,
+            [5 << COUNT_BITS | MAX_COUNT, 6 << COUNT_BITS | 1]
+        );
     }
 }

@@ -39,7 +39,7 @@ fn freed(count: u64, address: impl Fn(u64) -> u64, every_ns: u64) -> usize {
 /// A block of `size_bytes` at `address`, all of whose bytes are found after its end.
 fn is_found(address: u64, size_bytes: u64) -> bool {
     let mut ranges = BlockRanges::default();
-    let at = Whereabouts::Device(Some(1));
+    let at = AddressKind::Device(Some(1));
     let until_ns = 20;
     let past = PastBlocks {
         size_bytes,
@@ -100,7 +100,7 @@ fn memory_from_a_pool_of_the_host_is_there() {
     apply("cuMemAllocHost_v2", 0x4000, 0);
     let found = [0x1007, 0x2007, 0x2008, 0x3000, 0x4000];
     let found = found.map(|address| ledger.find_address(7, address, 20));
-    let (host, device) = (Some(Whereabouts::Host), Some(Whereabouts::Device(Some(0))));
+    let (host, device) = (Some(AddressKind::Host), Some(AddressKind::Device(Some(0))));
     assert_eq!(found, [host, device, None, None, None]);
 }
 
@@ -174,7 +174,7 @@ fn blocks_are_forgotten_some_time_after_their_end() {
             (left, left, left / 2)
         );
         let at = index.find(7, None, 0x2010, 15);
-        assert_eq!(at, (left > 0).then_some(Whereabouts::Device(Some(1))));
+        assert_eq!(at, (left > 0).then_some(AddressKind::Device(Some(1))));
     }
     // Of very many, sooner.
     for (ended, left) in [(MOST_PAST, 1), (MOST_PAST + 1, 0)] {
@@ -221,12 +221,12 @@ fn a_reused_address_is_where_it_was_at_the_time() {
         ledger.apply_unreported(&Event::Call(Call { device, ..call }));
     }
     let at = |ledger: &Ledger, at_ns| ledger.find_address(7, 0x1004, at_ns);
-    let on = |device| Some(Whereabouts::Device(device));
+    let on = |device| Some(AddressKind::Device(device));
     let found = |ledger: &Ledger| [5, 10, 29, 30, 40].map(|at_ns| at(ledger, at_ns));
     let unknown = on(None);
     let expected = [unknown, on(Some(0)), on(Some(0)), on(Some(1)), on(Some(1))];
     assert_eq!(found(&ledger), expected);
     ledger.apply_unreported(&Event::Exit(crate::task(7, 7, 50)));
-    assert_eq!(ledger.living().count(), 0);
+    assert_eq!(ledger.live_processes().count(), 0);
     assert_eq!((found(&ledger), at(&ledger, 50)), (expected, None));
 }

@@ -1,6 +1,6 @@
 //! The direction of a copy.
 
-use super::super::addresses::Whereabouts;
+use super::super::addresses::AddressKind;
 use super::super::ledger::Ledger;
 use gpuprobe_cuda::{CopyDirectionSource, Direction};
 use gpuprobe_model::event::Copy;
@@ -12,14 +12,14 @@ pub(super) struct CopyEndpoints<'a, P> {
     pub(super) place: P,
 }
 
-impl<P: Fn(u32, u64) -> Option<Whereabouts>> CopyEndpoints<'_, P> {
+impl<P: Fn(u32, u64) -> Option<AddressKind>> CopyEndpoints<'_, P> {
     /// Location of `address`, if known.
-    fn find(&self, address: u64) -> Option<Whereabouts> {
+    fn find(&self, address: u64) -> Option<AddressKind> {
         let known = self.known(address);
         known.or_else(|| (self.place)(self.copy.pid, address))
     }
 
-    pub(super) fn known(&self, address: u64) -> Option<Whereabouts> {
+    pub(super) fn known(&self, address: u64) -> Option<AddressKind> {
         let Copy { pid, start_ns, .. } = *self.copy;
         self.ledger.find_address(pid, address, start_ns)
     }
@@ -27,8 +27,8 @@ impl<P: Fn(u32, u64) -> Option<Whereabouts>> CopyEndpoints<'_, P> {
     /// Device of the memory at `address`, if it is in a known allocation.
     pub(super) fn device(&self, address: u64) -> Option<u16> {
         match self.known(address) {
-            Some(Whereabouts::Device(device)) => device,
-            Some(Whereabouts::Host) | None => None,
+            Some(AddressKind::Device(device)) => device,
+            Some(AddressKind::Host) | None => None,
         }
     }
 
@@ -66,8 +66,8 @@ impl<P: Fn(u32, u64) -> Option<Whereabouts>> CopyEndpoints<'_, P> {
     fn by_types(&self) -> Direction {
         const ARRAY: u16 = 3;
         let place = |kind: u16, address| match kind {
-            1 => Some(Whereabouts::Host),
-            2 => Some(Whereabouts::Device(None)),
+            1 => Some(AddressKind::Host),
+            2 => Some(AddressKind::Device(None)),
             4 => self.find(address),
             _ => None,
         };
@@ -78,13 +78,13 @@ impl<P: Fn(u32, u64) -> Option<Whereabouts>> CopyEndpoints<'_, P> {
         match (source_type == ARRAY, destination_type == ARRAY) {
             (true, true) => Direction::ArrayToArray,
             (true, false) => match destination {
-                Some(Whereabouts::Host) => Direction::ArrayToHost,
-                Some(Whereabouts::Device(_)) => Direction::ArrayToDevice,
+                Some(AddressKind::Host) => Direction::ArrayToHost,
+                Some(AddressKind::Device(_)) => Direction::ArrayToDevice,
                 None => Direction::Unknown,
             },
             (false, true) => match source {
-                Some(Whereabouts::Host) => Direction::HostToArray,
-                Some(Whereabouts::Device(_)) => Direction::DeviceToArray,
+                Some(AddressKind::Host) => Direction::HostToArray,
+                Some(AddressKind::Device(_)) => Direction::DeviceToArray,
                 None => Direction::Unknown,
             },
             (false, false) => between(source, destination),
@@ -92,8 +92,8 @@ impl<P: Fn(u32, u64) -> Option<Whereabouts>> CopyEndpoints<'_, P> {
     }
 }
 
-pub(super) fn between(source: Option<Whereabouts>, destination: Option<Whereabouts>) -> Direction {
-    use Whereabouts::{Device, Host};
+pub(super) fn between(source: Option<AddressKind>, destination: Option<AddressKind>) -> Direction {
+    use AddressKind::{Device, Host};
     match (source, destination) {
         (Some(Host), Some(Host)) => Direction::HostToHost,
         (Some(Host), Some(Device(_))) => Direction::HostToDevice,

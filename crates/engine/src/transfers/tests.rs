@@ -54,8 +54,8 @@ fn called_on(device: Option<u16>, symbol: &str, address: u64, start_ns: u64) -> 
     })
 }
 
-fn low_is_host(_: u32, address: u64) -> Option<Whereabouts> {
-    (address < 0x1000).then_some(Whereabouts::Host)
+fn low_is_host(_: u32, address: u64) -> Option<AddressKind> {
+    (address < 0x1000).then_some(AddressKind::Host)
 }
 
 /// The transfers, and the ledger that locates their addresses.

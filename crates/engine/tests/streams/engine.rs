@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpuprobe_cuda::{FUNCTIONS, Modes};
-use gpuprobe_engine::{Allocation, Change, Identity, State, Whereabouts};
+use gpuprobe_engine::{AddressKind, Allocation, Change, Identity, State};
 use gpuprobe_model::event::{Call, Detail, Event, Task};
 
 /// Arguments and results of a call.
@@ -22,7 +22,7 @@ pub(crate) struct Args {
 /// A live system of which nothing else is known.
 struct NoHost;
 
-impl gpuprobe_engine::World for NoHost {
+impl gpuprobe_engine::HostInfo for NoHost {
     fn identity(&self, task: &Task) -> Identity {
         Identity {
             single_gpu: task.comm == "one",
@@ -38,7 +38,7 @@ impl gpuprobe_engine::World for NoHost {
         None
     }
 
-    fn place(&self, _: u32, _: u64) -> Option<Whereabouts> {
+    fn place(&self, _: u32, _: u64) -> Option<AddressKind> {
         None
     }
 }

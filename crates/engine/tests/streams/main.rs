@@ -190,7 +190,7 @@ impl Stream {
     fn check_all(&self) {
         let ledger = &self.engine.state.ledger;
         self.programs.keys().for_each(|&pid| self.check(pid));
-        assert_eq!(ledger.living().count(), self.programs.len());
+        assert_eq!(ledger.live_processes().count(), self.programs.len());
         let ended = ledger.ended(true);
         let ended: Vec<_> = ended.map(|p| (p.pid, p.ended_ns, p.into())).collect();
         assert_eq!(ended, self.ended);

@@ -1,7 +1,7 @@
 //! Allocations, frees, contexts and threads.
 
 use gpuprobe_cuda::MemoryKind::{self, Array, Async, Device, Managed, Pinned, Pitched, Registered};
-use gpuprobe_engine::Whereabouts;
+use gpuprobe_engine::AddressKind;
 use gpuprobe_model::event::Event;
 
 use crate::account::{Block, Context, Space};
@@ -231,7 +231,7 @@ impl Program {
             {
                 let last = address + block.bytes - 1;
                 let found = ledger.find_address(self.pid, last, engine.now_ns());
-                assert_eq!(found, Some(Whereabouts::Device(block.device)), "{block:?}");
+                assert_eq!(found, Some(AddressKind::Device(block.device)), "{block:?}");
             }
         }
     }

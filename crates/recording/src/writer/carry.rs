@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::batch::{LOG_BYTES, LogBatch, LogStep};
-use crate::log::{self, LogEntry, Note};
+use crate::log::{self, LogEntry, LogNote};
 use gpuprobe_cuda::Op;
 use gpuprobe_engine::{Change, MemoryBlock};
 use gpuprobe_model::event::{Call, Event, RecordDecoder, Tensor};
@@ -105,19 +105,19 @@ impl Carry {
         }
     }
 
-    fn note(&mut self, note: &Note) {
+    fn note(&mut self, note: &LogNote) {
         match note {
-            Note::Stack(pid, ..) | Note::Frames(pid, ..) => {
+            LogNote::Stack(pid, ..) | LogNote::Frames(pid, ..) => {
                 let mut bytes = Vec::new();
                 log::append_note(&mut bytes, note);
                 self.keep(*pid, bytes, &[], 1);
             }
-            Note::Module(..) => log::append_note(&mut self.modules, note),
-            Note::Lost(_) => {
+            LogNote::Module(..) => log::append_note(&mut self.modules, note),
+            LogNote::Lost(_) => {
                 self.lost.clear();
                 log::append_note(&mut self.lost, note);
             }
-            Note::Vanished(pid) => self.end(*pid),
+            LogNote::Vanished(pid) => self.end(*pid),
             answer if answer.is_answer() => log::append_note(&mut self.answers, answer),
             _ => {}
         }
@@ -315,7 +315,7 @@ impl Carry {
         let dropped = dropped + self.dropped;
         if dropped > 0 {
             let mut bytes = Vec::new();
-            log::append_note(&mut bytes, &Note::Dropped(dropped));
+            log::append_note(&mut bytes, &LogNote::Dropped(dropped));
             batches.add(&bytes, &[]);
         }
         batches.whole.push(batches.last);

@@ -78,7 +78,7 @@ impl RecordingWriter {
         let transaction = |sql: &str| file.connection.execute_batch(sql).with_context(why);
         transaction("BEGIN")?;
         let lazy = schema::LAZY.iter().filter(|_| facts.all_tables);
-        for table in schema::ALWAYS.iter().chain(schema::OURS).chain(lazy) {
+        for table in schema::CORE_TABLES.iter().chain(schema::OURS).chain(lazy) {
             transaction(&schema::create(table))?;
         }
         facts.write(&file.connection)?;
@@ -249,7 +249,7 @@ fn write_all(
             writing.batch(batch)?;
             shared.queued.fetch_sub(bytes, Ordering::Relaxed);
         }
-        if writing.go_on()? && writer.is_full(carried)? {
+        if writing.advance()? && writer.is_full(carried)? {
             break true;
         }
     };
@@ -314,7 +314,7 @@ impl<'c> Writing<'c> {
     }
 
     /// Does periodic work. Returns whether something was committed.
-    fn go_on(&mut self) -> rusqlite::Result<bool> {
+    fn advance(&mut self) -> rusqlite::Result<bool> {
         // Held records are written even if no batch arrives.
         if self.rows.is_waiting() {
             self.begin()?;

@@ -20,7 +20,7 @@ use super::tensors::TensorWriter;
 use crate::batch::LogStep;
 use crate::ids::global_pid;
 use crate::log;
-use crate::log::Note;
+use crate::log::LogNote;
 use gpuprobe_cuda::{FUNCTIONS, KindSet, Modes};
 use gpuprobe_engine::{Change, IncidentRow};
 use gpuprobe_model::UserLoss;
@@ -157,29 +157,29 @@ impl<'c> Rows<'c> {
         }
     }
 
-    fn note(&mut self, note: Note) -> rusqlite::Result<()> {
+    fn note(&mut self, note: LogNote) -> rusqlite::Result<()> {
         match note {
-            Note::Identity(pid, identity) => self.contexts.identified(pid, identity),
-            Note::Used(monotonic_ns, gpu, bytes) => {
+            LogNote::Identity(pid, identity) => self.contexts.identified(pid, identity),
+            LogNote::Used(monotonic_ns, gpu, bytes) => {
                 let time = self.time(monotonic_ns);
                 return self.used.row(params![time, gpu, signed(bytes)]);
             }
-            Note::Incident(id, used) => {
+            LogNote::Incident(id, used) => {
                 return incidents::write_gpu(self.connection, id, &used);
             }
-            Note::Vanished(pid) => {
+            LogNote::Vanished(pid) => {
                 self.chains.end(pid);
                 return self.end(pid, self.common.last_ns, "vanished");
             }
-            Note::Stack(pid, number, stack) => self.chains.learn(pid, number, stack),
-            Note::Frames(pid, location, is_innermost, frames) => {
+            LogNote::Stack(pid, number, stack) => self.chains.learn(pid, number, stack),
+            LogNote::Frames(pid, location, is_innermost, frames) => {
                 self.chains.add_frames(pid, location, is_innermost, frames);
             }
-            Note::Lost(lost) => self.lost = lost,
-            Note::Report(mark) if !mark.lost_by_user.is_empty() => {
+            LogNote::Lost(lost) => self.lost = lost,
+            LogNote::Report(mark) if !mark.lost_by_user.is_empty() => {
                 self.lost_by_user = Some(mark.lost_by_user);
             }
-            Note::Dropped(records) => self.dropped = records,
+            LogNote::Dropped(records) => self.dropped = records,
             _ => {}
         }
         Ok(())

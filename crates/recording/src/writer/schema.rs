@@ -11,7 +11,7 @@ pub(super) type Table = (&'static str, &'static str);
 pub(super) const SCHEMA_VERSION: [&str; 3] = ["3", "13", "2"];
 
 /// Tables of every recording.
-pub(super) const ALWAYS: &[Table] = &[
+pub(super) const CORE_TABLES: &[Table] = &[
     (
         "StringIds",
         "id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL",
@@ -295,7 +295,7 @@ pub(super) fn columns((_, definition): &Table) -> usize {
 
 /// The definition of the table `name`.
 pub(super) fn table(name: &str) -> Option<&'static Table> {
-    [ALWAYS, LAZY, OURS]
+    [CORE_TABLES, LAZY, OURS]
         .into_iter()
         .flatten()
         .find(|(table, _)| *table == name)

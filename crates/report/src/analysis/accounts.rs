@@ -162,7 +162,7 @@ impl<'a> Accounts<'a> {
     /// Memory that was never freed: live now, or held by a process when it ended.
     pub fn never_freed(&self) -> LiveSums {
         let mut sums = LiveSums::default();
-        for process in self.ledger.living().chain(self.ledger.ended(true)) {
+        for process in self.ledger.live_processes().chain(self.ledger.ended(true)) {
             for allocation in process.allocations() {
                 let caller = caller_of(process, allocation);
                 let side = match allocation.belongs() {

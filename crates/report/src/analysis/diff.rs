@@ -153,7 +153,7 @@ fn enter_tensors(
     by_lines: bool,
 ) {
     let ledger = tensors.ledger();
-    for process in ledger.living().chain(ledger.ended(true)) {
+    for process in ledger.live_processes().chain(ledger.ended(true)) {
         for allocator in process.tensors.iter() {
             let sum = |sum: &mut u64, bytes: u64| *sum = sum.saturating_add(bytes);
             sum(&mut sums.watermark[run], allocator.peak_allocated_bytes);
@@ -188,7 +188,7 @@ fn enter(
     by_lines: bool,
 ) {
     let mut amounts: BTreeMap<(u32, MemoryKind), Total> = BTreeMap::new();
-    for process in ledger.living().chain(ledger.ended(true)) {
+    for process in ledger.live_processes().chain(ledger.ended(true)) {
         for allocation in process.allocations() {
             if selection.host || allocation.belongs() != Belongs::Host {
                 let caller = caller_of(process, allocation);

@@ -18,7 +18,7 @@ use gpuprobe_recording::{ChainFrame, Database, Resolver};
 pub(super) const OVERHEAD: &str = "PROFILER_OVERHEAD";
 
 /// Limit on stacks whose calls have not been read yet.
-const MOST: usize = 1 << 16;
+const MAX_STACKS: usize = 1 << 16;
 
 /// Writes the calls of all threads.
 pub(super) fn calls<W: Write>(
@@ -54,7 +54,7 @@ pub(super) fn calls<W: Write>(
         let correlation = number(4).unwrap_or(0);
         let key = (thread, correlation);
         if number(2) == Some(class::BACKTRACE) {
-            if let Some(chain) = number(7).filter(|_| stacks.len() < MOST) {
+            if let Some(chain) = number(7).filter(|_| stacks.len() < MAX_STACKS) {
                 stacks.insert(key, chain);
             }
             continue;

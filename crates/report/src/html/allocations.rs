@@ -9,7 +9,7 @@ use gpuprobe_cuda::AddressSpace;
 use gpuprobe_engine::Process;
 
 /// Number of allocations that are kept.
-const MOST: usize = 10_000;
+const MAX_ALLOCATIONS: usize = 10_000;
 
 /// Size, and the order in which they were made; the last one of the smallest goes first.
 type Rank = (u64, Reverse<u64>);
@@ -48,7 +48,7 @@ impl Largest {
     ) {
         let rank = (part.allocation.size_bytes, Reverse(self.all));
         self.all += 1;
-        let is_full = self.rows.len() >= MOST;
+        let is_full = self.rows.len() >= MAX_ALLOCATIONS;
         if is_full
             && self
                 .rows

@@ -27,7 +27,11 @@ impl<'a, 'b> CallerNames<'a, 'b> {
     pub(super) fn new(accounts: &'a Accounts<'b>) -> Self {
         let callers = &accounts.callers;
         let mut ids = HashMap::new();
-        for process in accounts.ledger.living().chain(accounts.ledger.ended(true)) {
+        for process in accounts
+            .ledger
+            .live_processes()
+            .chain(accounts.ledger.ended(true))
+        {
             let groups = SiteGroups::of(process, true, callers);
             for (number, site) in (0..).zip(process.sites.iter()) {
                 if let Some(caller) = site.caller {

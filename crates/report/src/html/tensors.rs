@@ -46,7 +46,7 @@ pub(super) fn read(
         return Ok(Vec::new());
     };
     let ledger = end.ledger();
-    let processes = ledger.living().chain(ledger.ended(true));
+    let processes = ledger.live_processes().chain(ledger.ended(true));
     let wanted = processes.filter(|p| selection.pid.is_none_or(|pid| pid == p.pid));
     let mut allocators = HashMap::new();
     for process in wanted {
@@ -99,7 +99,7 @@ fn documents(
         end_ns.saturating_sub(since_first)
     };
     for (place, by_bin) in places {
-        let mut processes = ledger.living().chain(ledger.ended(true));
+        let mut processes = ledger.live_processes().chain(ledger.ended(true));
         let Some(process) = processes.find(|process| process.pid == place.0) else {
             continue;
         };

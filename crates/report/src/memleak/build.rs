@@ -33,7 +33,9 @@ pub(crate) fn build_of(
     sources: ReportSources<'_>,
     only: Option<&HashSet<u32>>,
 ) -> Memleak {
-    let all = ledger.living().chain(ledger.ended(options.is_final));
+    let all = ledger
+        .live_processes()
+        .chain(ledger.ended(options.is_final));
     let mut processes: Vec<_> = all
         .filter(|process| only.is_none_or(|only| !process.exited && only.contains(&process.pid)))
         .map(|process| process_report(process, options, sources))

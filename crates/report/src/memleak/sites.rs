@@ -347,7 +347,9 @@ pub(crate) fn needed_locations(
             needed.push(one);
         }
     };
-    let processes = ledger.living().chain(ledger.ended(options.is_final));
+    let processes = ledger
+        .live_processes()
+        .chain(ledger.ended(options.is_final));
     let processes = processes.filter(|process| options.lists(process.pid));
     let processes = processes
         .filter(|process| only.is_none_or(|only| !process.exited && only.contains(&process.pid)));

@@ -65,7 +65,7 @@ impl LiveProcesses {
         let incidents = ledger.incidents().listed(false);
         let refused: HashSet<u32> = incidents.map(|incident| incident.pid).collect();
         let mut due = Vec::new();
-        for process in ledger.living() {
+        for process in ledger.live_processes() {
             let known = self.0.get(&process.pid);
             let known = known.filter(|known| known.first_seen_ns == process.first_seen_ns);
             let sites = sites_of(process);
@@ -109,7 +109,7 @@ impl LiveProcesses {
                 .collect()
         };
         let ledger = &sources.state.ledger;
-        for process in ledger.living().filter(|_| report.memleak.is_some()) {
+        for process in ledger.live_processes().filter(|_| report.memleak.is_some()) {
             let known = self.0.entry(process.pid).or_default();
             if known.first_seen_ns != process.first_seen_ns || !known.is_traced {
                 *known = LiveProcess {

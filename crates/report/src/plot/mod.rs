@@ -198,7 +198,7 @@ fn top_sites(database: &Database, session: &Session, config: &PlotConfig) -> Res
     let accounts = Accounts::read(database, session, &config.selection, &mut ())?;
     let callers = &accounts.callers;
     let mut sums: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
-    for process in accounts.ledger.at_peak_of_rows().living() {
+    for process in accounts.ledger.at_peak_of_rows().live_processes() {
         for allocation in process.allocations() {
             let part = AllocationPart::of(process, allocation);
             if config.selection.host || !part.is_host() {

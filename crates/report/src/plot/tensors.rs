@@ -77,7 +77,7 @@ fn allocators(
     ledger: &Ledger,
     is_wanted: impl Fn(u32) -> bool,
 ) -> impl Iterator<Item = (u32, &Allocator)> {
-    let processes = ledger.living().filter(move |p| is_wanted(p.pid));
+    let processes = ledger.live_processes().filter(move |p| is_wanted(p.pid));
     processes.flat_map(|process| process.tensors.iter().map(|one| (process.pid, one)))
 }
 
@@ -92,7 +92,7 @@ fn top_sites(database: &Database, config: &PlotConfig, at_ns: i64) -> Result<Vec
         return Ok(Vec::new());
     };
     let mut sites: Vec<(Place, SiteReport)> = Vec::new();
-    for process in then.ledger().living() {
+    for process in then.ledger().live_processes() {
         if config.selection.pid.is_some_and(|pid| pid != process.pid) {
             continue;
         }

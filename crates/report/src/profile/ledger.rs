@@ -44,7 +44,7 @@ pub fn of_ledger(
     which: ProfileWeight,
     time_ns: Option<i64>,
 ) -> Profile {
-    let processes = ledger.living().chain(ledger.ended(true));
+    let processes = ledger.live_processes().chain(ledger.ended(true));
     of_processes(ledger, processes, symbols, which, time_ns)
 }
 
@@ -55,7 +55,7 @@ pub fn of_living(
     which: ProfileWeight,
     time_ns: Option<i64>,
 ) -> Profile {
-    of_processes(ledger, ledger.living(), symbols, which, time_ns)
+    of_processes(ledger, ledger.live_processes(), symbols, which, time_ns)
 }
 
 fn of_processes<'a>(
@@ -181,7 +181,7 @@ fn merged(samples: impl Iterator<Item = StackSample>, process: &Process) -> Vec<
 pub fn needed_locations(ledger: &Ledger) -> Vec<(u32, Location, bool)> {
     let mut known = HashSet::new();
     let mut needed = Vec::new();
-    for process in ledger.living().chain(ledger.ended(true)) {
+    for process in ledger.live_processes().chain(ledger.ended(true)) {
         let of_tensors = process.tensors.iter();
         let of_tensors = of_tensors.flat_map(|allocator| allocator.blocks.sites.iter());
         let sites = process.sites.iter().chain(of_tensors);

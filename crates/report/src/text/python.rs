@@ -11,10 +11,10 @@ use crate::words::{dim, plural};
 
 /// Between two columns.
 const GAP: usize = 2;
-/// A file and its line get no less, however narrow the page is, and nor does a name.
-const LEAST: usize = 12;
-/// A source line gets as much, or is left out.
-const LEAST_SOURCE: usize = 10;
+/// Minimum width of a file with its line, and of a name.
+const MIN_WIDTH: usize = 12;
+/// Minimum width of a source line; a narrower one is left out.
+const MIN_SOURCE_WIDTH: usize = 10;
 
 /// How much of a stack is written.
 pub(super) struct StackLength {
@@ -86,21 +86,21 @@ fn table(frames: &[Frame], columns: usize) -> Vec<String> {
             .max()
     };
     let [places, functions, sources] = [0, 1, 2].map(|column| longest(column).unwrap_or(0));
-    let place_width = places.min(LEAST.max(columns / 3));
+    let place_width = places.min(MIN_WIDTH.max(columns / 3));
     let rest = columns.saturating_sub(place_width + GAP);
-    let has_room = rest >= LEAST + GAP + LEAST_SOURCE;
+    let has_room = rest >= MIN_WIDTH + GAP + MIN_SOURCE_WIDTH;
     let most = if sources > 0 && has_room {
         rest.div_ceil(2)
     } else {
         rest
     };
-    let function_width = functions.min(most.max(LEAST)).min(rest);
+    let function_width = functions.min(most.max(MIN_WIDTH)).min(rest);
     let source_width = rest.saturating_sub(function_width + GAP);
     let line = |[place, function, source]: &[String; 3]| {
         let (place, function) = (middle(place, place_width), middle(function, function_width));
         let padding = " ".repeat(place_width.saturating_sub(count(&place)) + GAP);
         let mut line = format!("{place}{padding}{function}");
-        if !source.is_empty() && source_width >= LEAST_SOURCE {
+        if !source.is_empty() && source_width >= MIN_SOURCE_WIDTH {
             let padding = function_width.saturating_sub(count(&function)) + GAP;
             line.extend(std::iter::repeat_n(' ', padding));
             line += &middle(source, source_width);

@@ -317,9 +317,9 @@ impl Driver {
 #[test]
 fn nodes_of_graphs_beyond_the_limit_are_dropped() {
     // Limit on graphs.
-    const MOST: u64 = 1 << 18;
+    const MAX_NODES: u64 = 1 << 18;
     let mut world = World::new();
-    for graph in 1..=MOST + 3 {
+    for graph in 1..=MAX_NODES + 3 {
         let args = Args {
             address: graph << 4,
             bytes: 512,
@@ -328,7 +328,7 @@ fn nodes_of_graphs_beyond_the_limit_are_dropped() {
             ..Args::default()
         };
         world.call("cuGraphAddMemAllocNode", args);
-        assert_eq!(world.ledger.left_out(), graph.saturating_sub(MOST));
+        assert_eq!(world.ledger.left_out(), graph.saturating_sub(MAX_NODES));
     }
     let destroyed = Args {
         address: 1 << 4,
@@ -336,7 +336,7 @@ fn nodes_of_graphs_beyond_the_limit_are_dropped() {
     };
     world.call("cuGraphDestroy", destroyed);
     let again = Args {
-        address: (MOST + 7) << 4,
+        address: (MAX_NODES + 7) << 4,
         ..Args::default()
     };
     world.call("cuGraphAddMemAllocNode", again);

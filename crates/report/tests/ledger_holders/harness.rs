@@ -75,7 +75,7 @@ impl World {
     }
 
     pub(crate) fn process(&self) -> &Process {
-        self.ledger.living().next().unwrap()
+        self.ledger.live_processes().next().unwrap()
     }
 
     /// Whether the driver has acted on calls that the ledger has not seen yet.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::de::DeserializeOwned;
 
-use super::blame::{Blame, FileVersion};
+use super::denylist::{FileDenylist, FileVersion};
 use super::link::ReaderProcess;
 use super::protocol::{ReaderRequest, SentFunction};
 use super::{ReaderHost, ReaderKind};
@@ -36,7 +36,7 @@ struct ClientState {
     /// The files that it has, by their numbers.
     has: HashSet<u64>,
     generation: u64,
-    blame: Blame,
+    denylist: FileDenylist,
     /// The last question was not answered, which is no fault of the file's.
     has_waited: bool,
 }
@@ -91,7 +91,7 @@ impl FileReader {
             link: None,
             has: HashSet::new(),
             generation: 0,
-            blame: Blame::new(kind.at_once()),
+            denylist: FileDenylist::new(kind.at_once()),
             has_waited: false,
         };
         if let Err(error) = inner.link() {
@@ -163,7 +163,7 @@ impl FileReader {
 
     /// A file is not to be read any more.
     pub(crate) fn blame(&self, file: &NumberedFile, why: &str) {
-        self.inner().blame.enter(&file.origin, why);
+        self.inner().denylist.enter(&file.origin, why);
     }
 
     /// How many times it was started: what it was given before is not there any more.

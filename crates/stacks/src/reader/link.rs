@@ -58,8 +58,8 @@ pub(super) struct ReaderProcess {
 
 /// How long one may take to begin, by the clock.
 const TO_BEGIN: Duration = Duration::from_secs(5);
-/// Who has taken this much of the processor's time had some: it does not only wait for it.
-const SOME: Duration = Duration::from_millis(50);
+/// Processor time from which a late reader counts as busy, not as waiting for the processor.
+const MIN_BUSY: Duration = Duration::from_millis(50);
 /// Processor time from which the kernel ends it, beyond the limit of an answer, at which it is killed from here.
 const SPARE: Duration = Duration::from_secs(1);
 /// Processes of a kind that were killed and still hang in the kernel, each with a megabyte of memory. No other of
@@ -151,7 +151,7 @@ impl ReaderProcess {
         let mut why = Failure::Waited;
         let mut goes_on = || {
             let took = self.busy().saturating_sub(busy);
-            if took > SOME {
+            if took > MIN_BUSY {
                 why = Failure::TookTooLong;
             }
             let elapsed = begin.elapsed();
@@ -297,7 +297,7 @@ mod tests {
         let begin = Instant::now();
         assert_eq!(link.ask_within(b"", SHORT).unwrap_err(), Failure::Waited);
         assert!((SHORT..LONG / 2).contains(&begin.elapsed()));
-        assert!(link.took < SOME && link.answers == 0);
+        assert!(link.took < MIN_BUSY && link.answers == 0);
         assert!(!link.is_runnable());
         link.limits.elapsed = SHORT;
         assert_eq!(link.ask(b"", None, false).unwrap_err(), Failure::Waited);
@@ -315,10 +315,10 @@ mod tests {
         let begin = Instant::now();
         assert!(link.ask_within(b"", SHORT).is_err());
         assert!((20 * SHORT..LONG / 2).contains(&begin.elapsed()));
-        (link.limits.elapsed, link.limits.busy) = (LONG, 2 * SOME);
+        (link.limits.elapsed, link.limits.busy) = (LONG, 2 * MIN_BUSY);
         let failure = link.ask(b"", None, false).unwrap_err();
         assert_eq!(failure, Failure::TookTooLong);
-        assert!((2 * SOME..LONG / 2).contains(&link.took));
+        assert!((2 * MIN_BUSY..LONG / 2).contains(&link.took));
     }
 
     #[test]

@@ -13,8 +13,8 @@ use nix::unistd::Pid;
 
 /// Memory of a reader that always has what its kind may have, bytes.
 const SMALL: u64 = 4 << 20;
-/// Memory that any other may have in any case, bytes.
-const LEAST: u64 = 6 << 20;
+/// Minimum memory of any other reader, bytes.
+const MIN_MEMORY: u64 = 6 << 20;
 
 static READERS: Mutex<Readers> = Mutex::new(Readers {
     running: Vec::new(),
@@ -124,10 +124,10 @@ fn limits(room: u64, readers: &[[u64; 2]]) -> Vec<u64> {
     let large = readers.iter().filter(|[_, most]| *most > SMALL);
     let mut used: Vec<u64> = large.map(|[used, _]| *used).collect();
     while used.iter().sum::<u64>() > room {
-        let Some(largest) = used.iter_mut().max().filter(|used| **used > LEAST) else {
+        let Some(largest) = used.iter_mut().max().filter(|used| **used > MIN_MEMORY) else {
             break;
         };
-        *largest = LEAST;
+        *largest = MIN_MEMORY;
     }
     let free = room.saturating_sub(used.iter().sum());
     let share = free / used.len().max(1) as u64;
@@ -136,7 +136,7 @@ fn limits(room: u64, readers: &[[u64; 2]]) -> Vec<u64> {
         true => *most,
         false => {
             let used = used.next().unwrap_or(0);
-            used.saturating_add(share).clamp(LEAST, *most)
+            used.saturating_add(share).clamp(MIN_MEMORY, *most)
         }
     };
     readers.iter().map(limit).collect()

@@ -6,20 +6,20 @@
 //! others are opened by one more process, by way of [`Opener`], which reads nothing, and memory of processes
 //! is read by another, by way of [`ProcessReader`]. What runs in these processes is in [`crate::serve`].
 
-mod blame;
 mod client;
+mod denylist;
 mod link;
 mod memory;
 mod opener;
-mod patience;
 mod processes;
 mod protocol;
+mod timeouts;
 
 use std::time::Duration;
 
-pub(crate) use blame::FileVersion;
 pub use client::{FileReader, NotNow};
 pub(crate) use client::{NumberedFile, known};
+pub(crate) use denylist::FileVersion;
 pub use link::ReaderHost;
 pub use memory::limit_readers;
 pub(crate) use opener::UserOf;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::link::{Failure, ReaderProcess};
-use super::patience::Patience;
+use super::timeouts::InspectTimeouts;
 use super::{ReaderHost, ReaderKind};
 use gpuprobe_os::proc::Status;
 
@@ -51,7 +51,7 @@ pub struct ProcessReader(Arc<Mutex<ProcessReaderState>>);
 struct ProcessReaderState {
     place: ReaderHost,
     link: Option<ReaderProcess>,
-    patience: Patience,
+    timeouts: InspectTimeouts,
 }
 
 impl ProcessReader {
@@ -60,7 +60,7 @@ impl ProcessReader {
         let mut inner = ProcessReaderState {
             place,
             link: None,
-            patience: Patience::new(Instant::now()),
+            timeouts: InspectTimeouts::new(Instant::now()),
         };
         inner.start();
         Self(Arc::new(Mutex::new(inner)))
@@ -121,7 +121,7 @@ impl ProcessReaderState {
         request: &ProcessRequest,
         left: Option<Duration>,
     ) -> (Option<Vec<u8>>, Duration) {
-        let Some(may) = self.patience.left(uid, Instant::now()) else {
+        let Some(may) = self.timeouts.left(uid, Instant::now()) else {
             return (None, Duration::ZERO);
         };
         let left = left.map_or(may, |left| left.min(may));
@@ -138,7 +138,7 @@ impl ProcessReaderState {
         let begin = Instant::now();
         let answer = link.ask_within(&bytes, left);
         let took = begin.elapsed();
-        self.patience.took(uid, took);
+        self.timeouts.took(uid, took);
         if let Err(failure) = &answer {
             tracing::debug!("process {pid}, {request:?}: {failure:?}");
             // One that waits for the processor is no fault of the process's.
@@ -146,7 +146,7 @@ impl ProcessReaderState {
             // The next has begun until it is asked.
             self.start();
             if hangs {
-                let pause = self.patience.in_vain(uid, Instant::now()).as_secs();
+                let pause = self.timeouts.in_vain(uid, Instant::now()).as_secs();
                 tracing::warn!(
                     "cannot read the memory or the root folder of process {pid}, of user {uid}: it blocks readers; \
                      its command line, environment, GPUs or Python frames are missing, and no process of this \

@@ -39,7 +39,7 @@ pub(crate) enum ReaderRequest {
     /// known.
     PerfMap(u32),
     /// The name of what a process has made at an address.
-    MadeAtRunTime(u32, u64),
+    JitSymbol(u32, u64),
     /// A process runs another program. Not answered.
     Forget(u32),
 }

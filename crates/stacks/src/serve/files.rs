@@ -83,9 +83,7 @@ impl Served {
                 return Ok(None);
             }
             ReaderRequest::PerfMap(pid) => encoded(&self.perf_maps.keep(pid, file)),
-            ReaderRequest::MadeAtRunTime(pid, address) => {
-                encoded(&self.perf_maps.name(pid, address))
-            }
+            ReaderRequest::JitSymbol(pid, address) => encoded(&self.perf_maps.name(pid, address)),
             ReaderRequest::Names(names) => encoded(&self.names(&names)),
             ReaderRequest::Variable(number, name) => encoded(&self.variable(number, &name)),
             other => self.about_file(&other)?,
@@ -122,7 +120,7 @@ impl Served {
     fn names(&mut self, names: &WantedNames) -> Option<Vec<SymbolName>> {
         let module = self.files.get(&names.module)?;
         let supplement = names.supplement.and_then(|number| self.files.get(&number));
-        confined::stand_for_others(supplement.map(ElfFile::file));
+        confined::set_path_override(supplement.map(ElfFile::file));
         let named = names.files.iter().find_map(|number| {
             let file = self.files.get(number)?;
             // It knows files by their descriptors, which will be those of others.
@@ -132,7 +130,7 @@ impl Served {
                 .or_insert_with(SymbolFile::new);
             library.look_up(file, module, names.address, names.with_details)
         });
-        confined::stand_for_others(None);
+        confined::set_path_override(None);
         named
     }
 

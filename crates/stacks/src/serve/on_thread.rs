@@ -4,7 +4,7 @@
 use super::serve_on;
 use crate::AddressSpaces;
 use crate::reader::{FileReader, Opener, ProcessReader, ReaderHost, ReaderKind};
-use crate::store::Taken;
+use crate::store::StackStore;
 use crate::symbols::HostFiles;
 
 impl Default for ReaderHost {
@@ -43,7 +43,7 @@ impl Default for HostFiles {
     }
 }
 
-impl Default for Taken {
+impl Default for StackStore {
     fn default() -> Self {
         Self::new(false, FileReader::default(), ProcessReader::default())
     }

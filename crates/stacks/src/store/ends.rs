@@ -1,10 +1,10 @@
 //! Ends of processes.
 
 use super::process::StackStoreProcess;
-use super::{Taken, keep_places};
+use super::{StackStore, keep_places};
 use std::collections::HashSet;
 
-impl Taken {
+impl StackStore {
     /// Removes the process with this id, and its paths: it makes no more calls.
     pub(super) fn drop_process(&mut self, pid: u32) -> Option<StackStoreProcess> {
         let mut old = self.processes.remove(&pid)?;

@@ -40,7 +40,7 @@ const MAX_EARLIER: usize = 16;
 const MAX_LAST: usize = 4096;
 
 /// The call stacks of all processes.
-pub struct Taken {
+pub struct StackStore {
     /// Executable mappings of the processes.
     pub spaces: AddressSpaces,
     /// When the mappings were last read because the kernel side's were stale.
@@ -53,7 +53,7 @@ pub struct Taken {
     shares: ByteShares,
     /// Number of states on the kernel side.
     known: usize,
-    updates: News,
+    updates: KernelUpdates,
     /// Ids of processes and programs that have begun.
     begun: Vec<u32>,
     refused: Vec<(u32, String)>,
@@ -78,7 +78,7 @@ struct Python {
 
 /// Updates for the kernel side.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct KernelUpdates {
     /// States to remove, before the others are added.
     pub forgotten: Vec<u64>,
     /// Continuations of call paths to add.
@@ -91,7 +91,7 @@ pub struct News {
     pub interpreters: Vec<(u32, Rc<Running>)>,
 }
 
-impl Taken {
+impl StackStore {
     /// An empty store. With `with_python`, stacks include Python frames. Files are read by `reader`,
     /// memory of processes by `memory`.
     pub fn new(with_python: bool, reader: FileReader, memory: ProcessReader) -> Self {
@@ -102,7 +102,7 @@ impl Taken {
             earlier: HashMap::new(),
             shares: ByteShares::of(MAX_STACK_BYTES),
             known: 0,
-            updates: News::default(),
+            updates: KernelUpdates::default(),
             begun: Vec::new(),
             refused: Vec::new(),
             suspects: HashSet::new(),
@@ -321,7 +321,7 @@ impl Taken {
 
     /// Whether there are updates for [`Self::take_updates`].
     pub fn has_updates(&self) -> bool {
-        let News {
+        let KernelUpdates {
             forgotten,
             learnt,
             recognised,
@@ -336,7 +336,7 @@ impl Taken {
     }
 
     /// The updates for the kernel side since the last call.
-    pub fn take_updates(&mut self) -> News {
+    pub fn take_updates(&mut self) -> KernelUpdates {
         std::mem::take(&mut self.updates)
     }
 }

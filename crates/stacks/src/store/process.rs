@@ -95,7 +95,7 @@ impl StackStoreProcess {
         Some(id)
     }
 
-    /// [`super::Taken::of_call`] for this process.
+    /// [`super::StackStore::of_call`] for this process.
     pub(super) fn of_call(&mut self, id: u64) -> Option<NamedStack> {
         let id = self.aliases.get(&id).copied().unwrap_or(id);
         let known = self.stacks.get_mut(&id)?;

@@ -1,12 +1,12 @@
 //! Python stacks.
 
-use super::Taken;
+use super::StackStore;
 use super::process::StackStoreProcess;
 use crate::python::check::{Checked, check};
 use crate::python::code::{self, CodeRecord, PythonStack};
 use std::rc::Rc;
 
-impl Taken {
+impl StackStore {
     /// Looks for the interpreter of `pid` in the last snapshot of its mappings, which may be of another
     /// program.
     pub(super) fn find_python(&mut self, pid: u32) {

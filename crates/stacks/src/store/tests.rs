@@ -19,7 +19,7 @@ fn stack(pid: u32, process: u32, id: u64) -> Vec<u8> {
 #[test]
 fn calls_may_arrive_after_the_first_stack_of_a_reused_id() {
     let pid = u32::MAX - 1;
-    let mut store = Taken::default();
+    let mut store = StackStore::default();
     assert!(store.take(&stack(pid, 1, 11)));
     assert!(store.of_call(pid, 11).unwrap().new.is_some());
     assert!(store.take(&stack(pid, 2, 22)));
@@ -36,37 +36,37 @@ fn calls_may_arrive_after_the_first_stack_of_a_reused_id() {
 #[test]
 fn stacks_of_a_user_have_no_more_room_than_he_may_have() {
     let pid = u32::MAX - 1;
-    let mut taken = Taken {
+    let mut store = StackStore {
         shares: ByteShares::of(1 << 20),
-        ..Taken::default()
+        ..StackStore::default()
     };
-    let kept = |taken: &mut Taken, pid, ids: std::ops::Range<u64>| {
+    let kept = |store: &mut StackStore, pid, ids: std::ops::Range<u64>| {
         let take = |id: &u64| {
-            assert!(taken.take(&stack(pid, 1, *id)));
-            taken.of_call(pid, *id).is_some()
+            assert!(store.take(&stack(pid, 1, *id)));
+            store.of_call(pid, *id).is_some()
         };
         ids.filter(take).count()
     };
     // Calls beyond have none, which whoever asks counts.
-    let first = kept(&mut taken, pid, 1..10_000);
+    let first = kept(&mut store, pid, 1..10_000);
     assert!((1000..4000).contains(&first), "{first}");
     assert!(
-        kept(&mut taken, pid - 1, 1..100) <= 1,
+        kept(&mut store, pid - 1, 1..100) <= 1,
         "it is the same user's"
     );
-    let all = [pid, pid - 1].map(|pid| taken.processes[&pid].bytes());
+    let all = [pid, pid - 1].map(|pid| store.processes[&pid].bytes());
     assert!(all.iter().sum::<usize>() < (1 << 19) + 1024, "{all:?}");
-    taken.forget(pid, 1);
-    assert_eq!(kept(&mut taken, pid - 1, 100..200), 100);
-    taken.forget(pid - 1, 1);
-    assert!(taken.shares.has_room(None));
-    assert_eq!(taken.shares.total(), 0);
+    store.forget(pid, 1);
+    assert_eq!(kept(&mut store, pid - 1, 100..200), 100);
+    store.forget(pid - 1, 1);
+    assert!(store.shares.has_room(None));
+    assert_eq!(store.shares.total(), 0);
 }
 
 #[test]
 fn lost_exits_do_not_accumulate() {
     let pid = u32::MAX - 1;
-    let mut store = Taken::default();
+    let mut store = StackStore::default();
     for process in 1..1000 {
         store.take(&stack(pid, process, u64::from(process)));
     }
@@ -89,12 +89,12 @@ fn python_record(mut bytes: Vec<u8>) -> Vec<u8> {
 fn python_records_are_kept_or_counted_as_lost() {
     let code = || python_record(code_record(1, "f", &[0x80, 0]));
     let frames = || python_record(stack_record(5, &[], 0));
-    assert!(Taken::is_stack(&code()) && Taken::is_stack(&frames()));
-    assert!(Taken::is_stack(&stack(PID, 1, 1)) && !Taken::is_stack(&[0xff, 0xff, 0]));
+    assert!(StackStore::is_stack(&code()) && StackStore::is_stack(&frames()));
+    assert!(StackStore::is_stack(&stack(PID, 1, 1)) && !StackStore::is_stack(&[0xff, 0xff, 0]));
     for (limit, lost) in [(1 << 20, [0, 0]), (0, [1, 2])] {
-        let mut store = Taken {
+        let mut store = StackStore {
             shares: ByteShares::of(limit),
-            ..Taken::default()
+            ..StackStore::default()
         };
         assert!(store.take(&code()));
         assert_eq!(store.lost_python(), lost[0]);
@@ -110,7 +110,7 @@ fn python_records_are_kept_or_counted_as_lost() {
 
 #[test]
 fn calls_before_the_layout_was_known_are_counted() {
-    let mut store = Taken::default();
+    let mut store = StackStore::default();
     let interpreter = interpreter(11, 0..1);
     let raw = interpreter.layout.raw;
     let running = Running::sample(interpreter, ModuleId(1), raw);
@@ -139,7 +139,7 @@ fn calls_before_the_layout_was_known_are_counted() {
 
 #[test]
 fn ended_processes_are_forgotten_at_the_second_sweep() {
-    let mut store = Taken::default();
+    let mut store = StackStore::default();
     store.take(&stack(PID, 1, 11));
     store.take(&stack(PID - 1, 2, 22));
     for (pid, id) in [(PID, 11), (PID - 1, 22)] {
@@ -179,12 +179,12 @@ fn ended_processes_are_forgotten_at_the_second_sweep() {
 
 #[test]
 fn every_kind_of_update_is_one() {
-    assert!(!Taken::default().has_updates());
+    assert!(!StackStore::default().has_updates());
     let interpreter = interpreter(11, 0..1);
     let raw = interpreter.layout.raw;
     let running = Rc::new(Running::sample(interpreter, ModuleId(1), raw));
     let change = Paths::default().learn(1, &[], 1);
-    let set: [&dyn Fn(&mut News); 5] = [
+    let set: [&dyn Fn(&mut KernelUpdates); 5] = [
         &|news| news.forgotten.push(1),
         &|news| news.learnt.clone_from(&change),
         &|news| news.recognised.push(1),
@@ -192,7 +192,7 @@ fn every_kind_of_update_is_one() {
         &|news| news.interpreters.push((1, Rc::clone(&running))),
     ];
     for set in set {
-        let mut store = Taken::default();
+        let mut store = StackStore::default();
         set(&mut store.updates);
         assert!(store.has_updates());
         store.take_updates();
@@ -202,10 +202,10 @@ fn every_kind_of_update_is_one() {
 
 #[test]
 fn paths_are_learnt_again_when_there_are_too_many() {
-    let mut store = Taken::default();
+    let mut store = StackStore::default();
     store.take(&stack(PID, 1, 11));
     store.take_updates();
-    let learn = |store: &mut Taken, root| {
+    let learn = |store: &mut StackStore, root| {
         let paths = &mut store.processes.get_mut(&PID).unwrap().paths;
         paths.learn(root, &[], root)
     };
@@ -240,7 +240,7 @@ fn paths_are_learnt_again_when_there_are_too_many() {
 
 #[test]
 fn stale_mappings_are_read_again_after_a_while() {
-    let mut store = Taken::default();
+    let mut store = StackStore::default();
     store.looked.insert(PID, Instant::now() + HOUR);
     store.update_stale_mappings(PID);
     assert!(store.updates.new_code.is_empty());
@@ -293,7 +293,7 @@ fn a_walk_has_the_caller_of_a_function_that_has_just_begun() {
         (raw.tgid, raw.ip, raw.return_address) = (PID, 1, 2);
         raw.count = u16::try_from(addresses.len()).unwrap();
         raw.addresses[..addresses.len()].copy_from_slice(addresses);
-        let stack = Taken::default().walked(&raw);
+        let stack = StackStore::default().walked(&raw);
         assert!(!stack.is_complete);
         let locations = stack.locations.iter();
         locations
@@ -304,7 +304,7 @@ fn a_walk_has_the_caller_of_a_function_that_has_just_begun() {
     assert_eq!(walked(&[1, 2, 3]), [1, 2, 3]);
     assert_eq!(walked(&[1, 3]), [1, 2, 3]);
     // A path that ends in the C library is complete.
-    let mut store = Taken::default();
+    let mut store = StackStore::default();
     let pid = std::process::id();
     store.spaces.refresh(pid);
     let here = (a_walk_has_the_caller_of_a_function_that_has_just_begun as fn()) as usize;
@@ -321,7 +321,7 @@ fn a_walk_has_the_caller_of_a_function_that_has_just_begun() {
 
 #[test]
 fn little_room_holds_for_stacks_and_reasons_are_given_once() {
-    let mut store = Taken::default();
+    let mut store = StackStore::default();
     assert!(store.shares.has_room(None));
     store.set_room(MemoryRoom::None);
     assert!(!store.shares.has_room(None));

@@ -1,13 +1,13 @@
 //! Walks, and what becomes of them.
 
-use super::Taken;
+use super::StackStore;
 use super::process::word_at;
 use crate::paths::PathStep;
 use crate::{StackCopy, Unwound};
 use gpuprobe_model::abi::RawStack;
 use gpuprobe_model::stack::{CallStack, Location};
 
-impl Taken {
+impl StackStore {
     /// The stack of the kernel's frame-pointer walk.
     pub(super) fn walked(&mut self, raw: &RawStack) -> CallStack {
         let count = usize::from(raw.count).min(raw.addresses.len());

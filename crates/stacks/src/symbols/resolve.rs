@@ -202,8 +202,7 @@ impl Symbolizer {
     fn asked_with_map(&mut self, pid: u32, address: u64) -> Option<String> {
         self.give(pid);
         let map = self.maps.get(&pid)?;
-        self.reader
-            .ask(&[map], &Asked::MadeAtRunTime(pid, address))?
+        self.reader.ask(&[map], &Asked::JitSymbol(pid, address))?
     }
 
     /// Sends the reader the map of `pid`, unless it has it.

@@ -8,7 +8,7 @@ use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::Language;
 use gpuprobe_stacks::StackCopy;
 use gpuprobe_stacks::reader::{Opener, Wanted};
-use gpuprobe_stacks::store::Taken;
+use gpuprobe_stacks::store::StackStore;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::harness::{Build, Stopped, World, folder};
@@ -150,7 +150,7 @@ fn paths_through_code_that_was_made_at_run_time_are_known_again() {
     (raw.sp, raw.fp, raw.root) = (sp, process.registers().rbp, 7);
     raw.return_address = unwound.stack.locations[1].address;
     raw.copied = bytes.len().try_into().unwrap();
-    let mut store = Taken::default();
+    let mut store = StackStore::default();
     for id in [1, 2] {
         raw.id = id;
         let record = [raw.as_bytes(), &bytes].concat();

@@ -14,7 +14,7 @@ pub(super) const SECOND_NS: u64 = 1_000_000_000;
 const MILLISECOND_NS: u64 = 1_000_000;
 const END_NS: u64 = 400 * SECOND_NS;
 /// More steps of a program tell nothing new, and take long.
-const MOST: u64 = 20_000;
+const MAX_TIMES: u64 = 20_000;
 
 /// Something is allocated, or freed, at the only site.
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +157,7 @@ impl Draft {
 fn times(random: &mut Random, rate: f64, is_regular: bool) -> Vec<u64> {
     let mut times = Vec::new();
     let mut now_ns = 0;
-    while now_ns < END_NS && (times.len() as u64) < MOST {
+    while now_ns < END_NS && (times.len() as u64) < MAX_TIMES {
         now_ns += match is_regular {
             true => ns(1.0 / rate),
             false => random.pause(1.0 / rate),
@@ -173,7 +173,7 @@ fn bytes(random: &mut Random) -> u64 {
 
 /// So often a second at most that it lasts to the end.
 fn rate(random: &mut Random, least: f64) -> f64 {
-    random.scale(least, MOST as f64 / 400.0)
+    random.scale(least, MAX_TIMES as f64 / 400.0)
 }
 
 /// A program that leaks: at least one allocation in six seconds.

@@ -39,7 +39,7 @@ pub(super) use threads::Seen;
 /// Maximum number of rounds that a record waits for its call.
 const MAX_ROUNDS: u64 = 8;
 /// Maximum number of held records; beyond it, records are written at once.
-const MOST: usize = 400_000;
+const MAX_HELD: usize = 400_000;
 /// Age after which CUPTI no longer delivers a call.
 const MAX_CALL_AGE_NS: u64 = 10_000_000_000;
 
@@ -195,7 +195,7 @@ impl<'c> ActivityWriter<'c> {
 
     /// Whether so many records are held that they must be written at once.
     pub(super) fn is_crowded(&self) -> bool {
-        self.held_calls.len() + self.waiting.len() > MOST
+        self.held_calls.len() + self.waiting.len() > MAX_HELD
     }
 
     /// Writes records that have been held long enough, about `most` rows; at the end, all records.

@@ -12,7 +12,7 @@ use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
 
 /// Maximum number of open ranges; beyond it, the open ones get no end.
-const MOST: usize = 1 << 16;
+const MAX_OPEN: usize = 1 << 16;
 
 /// Process and thread id, if the object of the marker is a thread.
 type Thread = Option<(u32, u32)>;
@@ -73,7 +73,7 @@ impl<'c> Nvtx<'c> {
         }
         let domain = self.domain(pid, activity.qualifier.as_deref(), time)?;
         if marker.flags & wire::marker::START != 0 {
-            if self.open.len() >= MOST {
+            if self.open.len() >= MAX_OPEN {
                 self.finish(common)?;
             }
             if let Some(thread) = thread {

@@ -23,7 +23,7 @@ struct Bench<'c> {
 
 fn database() -> Connection {
     let connection = Connection::open_in_memory().unwrap();
-    for table in schema::ALWAYS
+    for table in schema::CORE_TABLES
         .iter()
         .chain(schema::OURS)
         .chain(schema::LAZY)

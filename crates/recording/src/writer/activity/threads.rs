@@ -49,7 +49,7 @@ pub(super) enum Standing {
 }
 
 /// Maximum number of calls that are kept.
-const MOST: usize = 1 << 20;
+const MAX_CALLS: usize = 1 << 20;
 
 /// Recent calls of all threads.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Threads {
         if calls.insert(call.start_ns, call).is_none() {
             self.count += 1;
         }
-        if calls.len() > MOST / 2 {
+        if calls.len() > MAX_CALLS / 2 {
             self.count -= usize::from(calls.pop_first().is_some());
         }
     }
@@ -87,7 +87,7 @@ impl Threads {
     /// Drops calls that ended more than `age_ns` before the newest one, or earlier if there are too
     /// many.
     pub(super) fn expire(&mut self, age_ns: u64) {
-        let age_ns = if self.count > MOST {
+        let age_ns = if self.count > MAX_CALLS {
             age_ns / 4
         } else {
             age_ns

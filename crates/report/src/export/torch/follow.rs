@@ -22,7 +22,7 @@ use gpuprobe_cuda::{AddressSpace, KindSet, Modes, Op};
 use gpuprobe_engine::{Change, Process};
 use gpuprobe_model::event::{self, Call, Event, MAX_DEVICES};
 use gpuprobe_model::stack::CallStack;
-use gpuprobe_recording::log::{LogEntry, Mark, Note};
+use gpuprobe_recording::log::{LogEntry, LogNote, Mark};
 use gpuprobe_recording::player::{Played, Player};
 
 /// Physical memory that can be mapped.
@@ -191,7 +191,7 @@ impl<'a, 'b> Follow<'a, 'b> {
 
     fn entry(&mut self, entry: LogEntry<'_>) {
         let vanished = match &entry {
-            LogEntry::Note(Note::Vanished(pid)) => Some(*pid),
+            LogEntry::Note(LogNote::Vanished(pid)) => Some(*pid),
             _ => None,
         };
         match self.player.play(entry) {

@@ -9,7 +9,7 @@ use crate::tape::Tape;
 use gpuprobe_model::abi::record;
 use gpuprobe_model::event::{self, Event};
 use gpuprobe_model::stack::KnownFrames;
-use gpuprobe_recording::log::{LogEntry, Note};
+use gpuprobe_recording::log::{LogEntry, LogNote};
 
 /// A process from its first event, or from `exec`, to its end or the next `exec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,11 +70,13 @@ impl Survey {
     fn entry(&mut self, entry: LogEntry<'_>) {
         match entry {
             LogEntry::Record(bytes) => self.record(bytes),
-            LogEntry::Note(Note::Module(module, path)) => self.symbols.insert_module(module, &path),
-            LogEntry::Note(Note::Frames(pid, location, is_innermost, frames)) => {
+            LogEntry::Note(LogNote::Module(module, path)) => {
+                self.symbols.insert_module(module, &path)
+            }
+            LogEntry::Note(LogNote::Frames(pid, location, is_innermost, frames)) => {
                 self.symbols.insert(pid, location, is_innermost, frames);
             }
-            LogEntry::Note(Note::Vanished(pid)) => self.lives.end(pid),
+            LogEntry::Note(LogNote::Vanished(pid)) => self.lives.end(pid),
             LogEntry::Note(_) | LogEntry::Count(..) => {}
         }
     }

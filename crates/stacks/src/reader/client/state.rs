@@ -31,7 +31,7 @@ impl ClientState {
     ) -> Option<T> {
         self.has_waited = false;
         let first = files.first()?;
-        let may = files.iter().all(|file| self.blame.permits(&file.origin));
+        let may = files.iter().all(|file| self.denylist.permits(&file.origin));
         may.then_some(())?;
         let mut answer = self.exchange(files, request, with);
         // One that has answered others may have taken its memory for them.
@@ -55,7 +55,7 @@ impl ClientState {
             }
         };
         self.drop_link();
-        self.blame.enter(&first.origin, why);
+        self.denylist.enter(&first.origin, why);
         None
     }
 
@@ -64,7 +64,7 @@ impl ClientState {
         files: &[&NumberedFile],
         request: &ReaderRequest,
     ) -> Result<Option<T>, Failed> {
-        if !files.iter().all(|file| self.blame.permits(&file.origin)) {
+        if !files.iter().all(|file| self.denylist.permits(&file.origin)) {
             return Ok(None);
         }
         let bytes = self.exchange(files, request, None);
@@ -92,7 +92,7 @@ impl ClientState {
     ) -> Result<Vec<u8>, (Failure, bool)> {
         let result = self.give(files, request, with);
         if let (Some(first), Some(link)) = (files.first(), &self.link) {
-            self.blame.took(&first.origin, link.took);
+            self.denylist.took(&first.origin, link.took);
         }
         result.map_err(|failure| {
             let is_fresh = self.link.as_ref().is_none_or(|link| link.answers == 0);

@@ -3,16 +3,16 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use super::log::Note;
+use super::log::LogNote;
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::transfers::Transfer;
-use gpuprobe_engine::{Change, Launches, State, Whereabouts, World};
+use gpuprobe_engine::{AddressKind, Change, HostInfo, Launches, State};
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::identity::Identity;
 
 /// Consumer of the state's input. The default methods do nothing.
-pub trait Tap {
+pub trait InputRecorder {
     /// Whether the input is recorded.
     fn is_recording(&self) -> bool {
         false
@@ -34,7 +34,7 @@ pub trait Tap {
     fn counted(&mut self, _launches: &Launches) {}
 
     /// Any other input of the state.
-    fn note(&mut self, _note: Note) {}
+    fn note(&mut self, _note: LogNote) {}
 
     /// Marks the end of the input available now.
     fn pause(&mut self) {}
@@ -50,67 +50,67 @@ pub trait Tap {
 }
 
 /// Records nothing.
-impl Tap for () {}
+impl InputRecorder for () {}
 
-/// Applies an event to `state` (see [`State::apply`]) and notes the answers from `world` in `tap`.
+/// Applies an event to `state` (see [`State::apply`]) and notes the answers from `host_info` in `input_recorder`.
 /// The caller then records the event and its changes.
 pub fn enter(
-    tap: &mut dyn Tap,
+    input_recorder: &mut dyn InputRecorder,
     state: &mut State,
     event: &Event,
     modes: Modes,
-    world: &impl World,
+    host_info: &impl HostInfo,
 ) -> Option<Transfer> {
-    if !tap.is_recording() {
-        return state.apply(event, modes, world);
+    if !input_recorder.is_recording() {
+        return state.apply(event, modes, host_info);
     }
     let witness = Witness {
-        world,
+        host_info,
         notes: RefCell::default(),
     };
     let transfer = state.apply(event, modes, &witness);
     let notes = witness.notes.into_inner();
-    notes.into_iter().for_each(|note| tap.note(note));
+    notes.into_iter().for_each(|note| input_recorder.note(note));
     transfer
 }
 
-/// Forwards queries to a [`World`] and collects the answers.
+/// Forwards queries to a [`HostInfo`] and collects the answers.
 struct Witness<'a, W> {
-    world: &'a W,
-    notes: RefCell<Vec<Note>>,
+    host_info: &'a W,
+    notes: RefCell<Vec<LogNote>>,
 }
 
-impl<W: World> World for Witness<'_, W> {
+impl<W: HostInfo> HostInfo for Witness<'_, W> {
     fn identity(&self, task: &Task) -> Identity {
-        let answer = self.world.identity(task);
+        let answer = self.host_info.identity(task);
         self.notes
             .borrow_mut()
-            .push(Note::Identity(task.pid, answer.clone()));
+            .push(LogNote::Identity(task.pid, answer.clone()));
         answer
     }
 
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String> {
-        let answer = self.world.kernel_at(pid, address);
+        let answer = self.host_info.kernel_at(pid, address);
         self.notes
             .borrow_mut()
-            .push(Note::KernelAt(pid, address, answer.clone()));
+            .push(LogNote::KernelAt(pid, address, answer.clone()));
         answer
     }
 
     fn variable_size(&self, pid: u32, name: &str) -> Option<u64> {
-        let answer = self.world.variable_size(pid, name);
+        let answer = self.host_info.variable_size(pid, name);
         self.notes
             .borrow_mut()
-            .push(Note::VariableSize(pid, name.to_owned(), answer));
+            .push(LogNote::VariableSize(pid, name.to_owned(), answer));
         answer
     }
 
-    fn place(&self, pid: u32, address: u64) -> Option<Whereabouts> {
-        let answer = self.world.place(pid, address);
-        let on_device = answer.map(|place| matches!(place, Whereabouts::Device(_)));
+    fn place(&self, pid: u32, address: u64) -> Option<AddressKind> {
+        let answer = self.host_info.place(pid, address);
+        let on_device = answer.map(|place| matches!(place, AddressKind::Device(_)));
         self.notes
             .borrow_mut()
-            .push(Note::OnDevice(pid, address, on_device));
+            .push(LogNote::OnDevice(pid, address, on_device));
         answer
     }
 }

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// The most that is waited at once, and within a second for all processes together: reports are due.
-const MOST: Duration = Duration::from_millis(200);
-/// The least that is waited: reading takes some microseconds.
-const LEAST: Duration = Duration::from_millis(50);
+/// Maximum wait at once, and per second for all processes together: reports are due.
+const MAX_WAIT: Duration = Duration::from_millis(200);
+/// Minimum wait: reading takes some microseconds.
+const MIN_WAIT: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);
 /// How long the processes of a user are left alone after one of them has let us wait in vain; four times as long
 /// each further time.
@@ -22,7 +22,7 @@ const OTHERS: u32 = u32::MAX;
 
 /// Time spent on reading processes, by user.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct InspectTimeouts {
     begun: Instant,
     users: HashMap<u32, UserPatience>,
     /// Time spent since then.
@@ -37,7 +37,7 @@ struct UserPatience {
     paused_until: Option<Instant>,
 }
 
-impl Patience {
+impl InspectTimeouts {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             begun: now,
@@ -59,7 +59,7 @@ impl Patience {
         if now.duration_since(self.second) > SECOND {
             (self.second, self.spent) = (now, Duration::ZERO);
         }
-        let left = MOST.saturating_sub(self.spent).max(LEAST);
+        let left = MAX_WAIT.saturating_sub(self.spent).max(MIN_WAIT);
         let allowed = AT_ONCE + now.duration_since(self.begun) / SHARE;
         let user = self.user(uid);
         let is_paused = user.paused_until.is_some_and(|until| now < until);
@@ -91,58 +91,58 @@ mod tests {
     #[test]
     fn a_user_whose_process_hangs_is_left_alone_and_others_are_not() {
         let start = Instant::now();
-        let mut patience = Patience::new(start);
-        assert_eq!(patience.left(1000, start), Some(MOST));
-        patience.took(1000, MOST);
-        assert_eq!(patience.in_vain(1000, start), PAUSE);
-        assert_eq!(patience.left(1000, start + PAUSE / 2), None);
-        assert_eq!(patience.left(1001, start + PAUSE / 2), Some(MOST));
+        let mut timeouts = InspectTimeouts::new(start);
+        assert_eq!(timeouts.left(1000, start), Some(MAX_WAIT));
+        timeouts.took(1000, MAX_WAIT);
+        assert_eq!(timeouts.in_vain(1000, start), PAUSE);
+        assert_eq!(timeouts.left(1000, start + PAUSE / 2), None);
+        assert_eq!(timeouts.left(1001, start + PAUSE / 2), Some(MAX_WAIT));
         let later = start + PAUSE;
-        assert_eq!(patience.left(1000, later), Some(MOST));
-        assert_eq!(patience.in_vain(1000, later), 4 * PAUSE);
+        assert_eq!(timeouts.left(1000, later), Some(MAX_WAIT));
+        assert_eq!(timeouts.in_vain(1000, later), 4 * PAUSE);
         for _ in 0..100 {
-            patience.in_vain(1000, later);
+            timeouts.in_vain(1000, later);
         }
-        assert_eq!(patience.in_vain(1000, later), LONGEST_PAUSE);
+        assert_eq!(timeouts.in_vain(1000, later), LONGEST_PAUSE);
     }
 
     #[test]
     fn many_users_together_take_little_more_than_one() {
         let start = Instant::now();
-        let mut patience = Patience::new(start);
+        let mut timeouts = InspectTimeouts::new(start);
         let mut waited = Duration::ZERO;
         for uid in 0..8 {
-            let time = patience.left(uid, start).unwrap_or_default();
-            patience.took(uid, time);
+            let time = timeouts.left(uid, start).unwrap_or_default();
+            timeouts.took(uid, time);
             waited += time;
         }
-        assert_eq!(waited, MOST + 7 * LEAST);
-        assert_eq!(patience.left(9, start + SECOND), Some(LEAST));
+        assert_eq!(waited, MAX_WAIT + 7 * MIN_WAIT);
+        assert_eq!(timeouts.left(9, start + SECOND), Some(MIN_WAIT));
         let later = start + 2 * SECOND;
-        assert_eq!(patience.left(9, later), Some(MOST));
+        assert_eq!(timeouts.left(9, later), Some(MAX_WAIT));
     }
 
     #[test]
     fn slow_answers_are_limited_to_a_part_of_the_time() {
         let start = Instant::now();
-        let mut patience = Patience::new(start);
-        patience.took(1000, AT_ONCE);
-        assert_eq!(patience.left(1000, start), None);
-        assert!(patience.left(1001, start).is_some());
-        assert!(patience.left(1000, start + SECOND).is_some());
+        let mut timeouts = InspectTimeouts::new(start);
+        timeouts.took(1000, AT_ONCE);
+        assert_eq!(timeouts.left(1000, start), None);
+        assert!(timeouts.left(1001, start).is_some());
+        assert!(timeouts.left(1000, start + SECOND).is_some());
         // A tenth of the time is given back.
-        patience.took(1000, SECOND / 5);
-        assert_eq!(patience.left(1000, start + SECOND), None);
-        assert!(patience.left(1000, start + 3 * SECOND).is_some());
+        timeouts.took(1000, SECOND / 5);
+        assert_eq!(timeouts.left(1000, start + SECOND), None);
+        assert!(timeouts.left(1000, start + 3 * SECOND).is_some());
     }
 
     #[test]
     fn the_number_of_users_is_bounded() {
         let start = Instant::now();
-        let mut patience = Patience::new(start);
+        let mut timeouts = InspectTimeouts::new(start);
         for uid in 0..100_000 {
-            patience.took(uid, Duration::ZERO);
+            timeouts.took(uid, Duration::ZERO);
         }
-        assert_eq!(patience.users.len(), MAX_USERS + 1);
+        assert_eq!(timeouts.users.len(), MAX_USERS + 1);
     }
 }

@@ -15,19 +15,19 @@ use nix::unistd::Pid;
 
 use gpuprobe_os::{files, say};
 
-enum ClerkTask {
+enum RecordingTask {
     Write(PathBuf, Vec<u8>),
     Record(u32),
 }
 
 /// Passes tasks to the thread.
 #[derive(Debug)]
-pub(super) struct Clerk {
-    tasks: Sender<ClerkTask>,
+pub(super) struct RecordingJob {
+    tasks: Sender<RecordingTask>,
     thread: JoinHandle<()>,
 }
 
-impl Clerk {
+impl RecordingJob {
     /// Starts the thread; must be called before the capabilities are dropped.
     pub(super) fn start() -> Result<Self> {
         let (tasks, taken) = mpsc::channel();
@@ -41,12 +41,12 @@ impl Clerk {
 
     /// Writes `bytes` into the file `path`.
     pub(super) fn write(&self, path: PathBuf, bytes: Vec<u8>) {
-        let _ = self.tasks.send(ClerkTask::Write(path, bytes));
+        let _ = self.tasks.send(RecordingTask::Write(path, bytes));
     }
 
     /// Starts a recording of process `pid`, or stops the one that is being made.
     pub(super) fn record(&self, pid: u32) {
-        let _ = self.tasks.send(ClerkTask::Record(pid));
+        let _ = self.tasks.send(RecordingTask::Record(pid));
     }
 
     /// Stops a recording, and waits until it is complete.
@@ -67,11 +67,11 @@ struct Recording {
 }
 
 impl Desk {
-    fn run(mut self, tasks: &Receiver<ClerkTask>) {
+    fn run(mut self, tasks: &Receiver<RecordingTask>) {
         for task in tasks {
             match task {
-                ClerkTask::Write(path, bytes) => write(&path, &bytes),
-                ClerkTask::Record(pid) => self.record(pid),
+                RecordingTask::Write(path, bytes) => write(&path, &bytes),
+                RecordingTask::Record(pid) => self.record(pid),
             }
         }
         self.stop();

@@ -18,13 +18,13 @@ const MAX_FILES: usize = 1 << 14;
 /// A version of a file, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileVersion {
-    version: BlamedVersion,
+    version: FileStamp,
     owner: u32,
     path: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct BlamedVersion {
+struct FileStamp {
     device: u64,
     inode: u64,
     changed: (i64, i64),
@@ -35,7 +35,7 @@ impl FileVersion {
     pub(crate) fn of(file: &File, path: &Path) -> Option<Self> {
         let metadata = file.metadata().ok()?;
         Some(Self {
-            version: BlamedVersion {
+            version: FileStamp {
                 device: metadata.dev(),
                 inode: metadata.ino(),
                 changed: (metadata.ctime(), metadata.ctime_nsec()),
@@ -53,8 +53,8 @@ impl FileVersion {
 
 /// Files and users that are no longer read.
 #[derive(Debug)]
-pub(super) struct Blame {
-    files: HashSet<BlamedVersion>,
+pub(super) struct FileDenylist {
+    files: HashSet<FileStamp>,
     users: HashMap<u32, OfUser>,
     since: Instant,
     at_once: Duration,
@@ -67,9 +67,8 @@ struct OfUser {
     is_reported: bool,
 }
 
-impl Blame {
-    /// Nobody is to blame yet; the files of a user may be read for `at_once`, and then for a part of
-    /// the time.
+impl FileDenylist {
+    /// An empty list. The files of a user may be read for `at_once`, then for a share of the time.
     pub(super) fn new(at_once: Duration) -> Self {
         Self {
             files: HashSet::new(),
@@ -129,7 +128,7 @@ mod tests {
 
     fn origin(inode: u64, owner: u32) -> FileVersion {
         FileVersion {
-            version: BlamedVersion {
+            version: FileStamp {
                 device: 1,
                 inode,
                 changed: (0, 0),
@@ -141,60 +140,60 @@ mod tests {
 
     #[test]
     fn bad_files_are_not_read_and_then_none_of_their_owner() {
-        let mut blame = Blame::new(AT_ONCE);
+        let mut denylist = FileDenylist::new(AT_ONCE);
         for inode in 0..2 {
-            blame.enter(&origin(inode, 1000), "dies");
-            blame.enter(&origin(inode, 1000), "dies");
+            denylist.enter(&origin(inode, 1000), "dies");
+            denylist.enter(&origin(inode, 1000), "dies");
         }
-        assert!(!blame.permits(&origin(0, 1000)) && blame.permits(&origin(7, 1000)));
-        blame.enter(&origin(2, 1000), "dies");
-        assert!(!blame.permits(&origin(7, 1000)) && blame.permits(&origin(7, 1001)));
+        assert!(!denylist.permits(&origin(0, 1000)) && denylist.permits(&origin(7, 1000)));
+        denylist.enter(&origin(2, 1000), "dies");
+        assert!(!denylist.permits(&origin(7, 1000)) && denylist.permits(&origin(7, 1001)));
         for inode in 10..20 {
-            blame.enter(&origin(inode, 0), "dies");
+            denylist.enter(&origin(inode, 0), "dies");
         }
-        assert!(blame.permits(&origin(7, 0)));
+        assert!(denylist.permits(&origin(7, 0)));
     }
 
     #[test]
     fn time_is_limited() {
-        let mut blame = Blame::new(AT_ONCE);
+        let mut denylist = FileDenylist::new(AT_ONCE);
         for _ in 0..100_000 {
-            blame.took(&origin(1, 1000), SHORT);
+            denylist.took(&origin(1, 1000), SHORT);
         }
-        assert!(blame.permits(&origin(1, 1000)));
+        assert!(denylist.permits(&origin(1, 1000)));
         for user in [0, 1000] {
-            blame.took(&origin(1, user), AT_ONCE + Duration::from_secs(1));
+            denylist.took(&origin(1, user), AT_ONCE + Duration::from_secs(1));
         }
-        assert!(!blame.permits(&origin(2, 1000)) && blame.permits(&origin(2, 0)));
+        assert!(!denylist.permits(&origin(2, 1000)) && denylist.permits(&origin(2, 0)));
     }
 
     #[test]
     fn time_is_given_back_with_the_time() {
-        let mut blame = Blame::new(AT_ONCE);
-        blame.since = Instant::now()
+        let mut denylist = FileDenylist::new(AT_ONCE);
+        denylist.since = Instant::now()
             .checked_sub(Duration::from_secs(100))
             .unwrap();
         // Two seconds, and a tenth of a hundred.
-        blame.took(&origin(1, 1000), Duration::from_secs(11));
-        assert!(blame.permits(&origin(1, 1000)));
-        assert!(!blame.users[&1000].is_reported);
-        blame.took(&origin(1, 1000), Duration::from_secs(3));
-        assert!(!blame.permits(&origin(1, 1000)));
-        assert!(blame.users[&1000].is_reported);
-        blame.took(&origin(1, 1001), SHORT);
-        assert!(!blame.users.contains_key(&1001));
+        denylist.took(&origin(1, 1000), Duration::from_secs(11));
+        assert!(denylist.permits(&origin(1, 1000)));
+        assert!(!denylist.users[&1000].is_reported);
+        denylist.took(&origin(1, 1000), Duration::from_secs(3));
+        assert!(!denylist.permits(&origin(1, 1000)));
+        assert!(denylist.users[&1000].is_reported);
+        denylist.took(&origin(1, 1001), SHORT);
+        assert!(!denylist.users.contains_key(&1001));
     }
 
     #[test]
     fn the_number_of_bad_files_is_limited() {
-        let mut blame = Blame::new(AT_ONCE);
+        let mut denylist = FileDenylist::new(AT_ONCE);
         for inode in 0..MAX_FILES as u64 {
-            blame.enter(&origin(inode, 0), "dies");
+            denylist.enter(&origin(inode, 0), "dies");
         }
-        assert!(!blame.permits(&origin(0, 0)));
-        blame.enter(&origin(MAX_FILES as u64, 0), "dies");
-        assert!(blame.permits(&origin(0, 0)));
-        assert_eq!((blame.files.len(), blame.users[&0].bad), (1, 16385));
+        assert!(!denylist.permits(&origin(0, 0)));
+        denylist.enter(&origin(MAX_FILES as u64, 0), "dies");
+        assert!(denylist.permits(&origin(0, 0)));
+        assert_eq!((denylist.files.len(), denylist.users[&0].bad), (1, 16385));
         let file = tempfile::tempfile().unwrap();
         let version = FileVersion::of(&file, Path::new("/x")).unwrap();
         assert_eq!(version.owner(), file.metadata().unwrap().uid());
