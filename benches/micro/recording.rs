@@ -14,9 +14,9 @@ use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::{Facts, Player};
 use gpuprobe_report::View;
-use gpuprobe_report::analysis::Selection;
+use gpuprobe_report::analysis::Filter;
 use gpuprobe_report::analysis::report;
-use gpuprobe_report::analysis::report::{AnalysisFormat, Asked, ReportConfig, ReportQuestion};
+use gpuprobe_report::analysis::report::{Analysis, AnalysisFormat, ReportConfig, ReportQuestion};
 use gpuprobe_report::profile;
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -80,7 +80,7 @@ fn config(file: &Path, question: ReportQuestion, output: PathBuf) -> ReportConfi
     ReportConfig {
         file: file.to_owned(),
         question,
-        selection: Selection::default(),
+        filter: Filter::default(),
         view: View::default(),
         top: None,
         format: AnalysisFormat::Tsv,
@@ -104,9 +104,9 @@ pub(crate) fn analysing(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(events));
     // A heading, and a line per event: at most 4096 bytes are live, and none at the end.
     let cases = [
-        ("watermark", ReportQuestion::Report(Asked::Watermark), 2),
+        ("watermark", ReportQuestion::Report(Analysis::Watermark), 2),
         ("usage", ReportQuestion::Usage, events as usize + 1),
-        ("leakage", ReportQuestion::Report(Asked::Leakage), 1),
+        ("leakage", ReportQuestion::Report(Analysis::Leakage), 1),
     ];
     for (name, question, lines) in cases {
         let output = folder.path().join(name);

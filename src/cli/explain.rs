@@ -12,7 +12,7 @@ use super::file;
 use super::progress;
 #[cfg(feature = "live")]
 use super::trace::Explained;
-use gpuprobe_report::analysis::{Selection, explain};
+use gpuprobe_report::analysis::{Filter, explain};
 use gpuprobe_report::gate::LEAKED;
 
 /// Formats of the answer.
@@ -84,7 +84,7 @@ impl ExplainArgs {
         let pid = None;
         let config = explain::ExplainFileConfig {
             file,
-            selection: Selection {
+            filter: Filter {
                 pid,
                 device: None,
                 host: false,

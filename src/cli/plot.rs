@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use super::report::SelectionArgs;
+use super::report::FilterArgs;
 use super::{file, progress};
 use gpuprobe_os::say;
 use gpuprobe_report::plot;
@@ -54,7 +54,7 @@ pub(super) struct PlotArgs {
     height: u32,
 
     #[command(flatten)]
-    selection: SelectionArgs,
+    filter: FilterArgs,
 }
 
 impl PlotArgs {
@@ -66,9 +66,9 @@ impl PlotArgs {
         let of = file.as_ref().or(self.usage.as_ref());
         let output = self.output.clone().or(of.map(|of| file::picture_of(of)));
         let output = output.unwrap_or_default();
-        let selection = of.map(|of| self.selection.selection(of)).transpose()?;
+        let filter = of.map(|of| self.filter.filter(of)).transpose()?;
         let config = PlotConfig {
-            selection: selection.unwrap_or_default(),
+            filter: filter.unwrap_or_default(),
             file,
             output: output.clone(),
             by: self.by,

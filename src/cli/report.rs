@@ -12,15 +12,15 @@ use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
 use super::{file, heading, parse_moment, progress};
 use gpuprobe_report::analysis::report;
-use gpuprobe_report::analysis::report::{AnalysisFormat, Asked, ReportConfig, ReportQuestion};
-use gpuprobe_report::analysis::{Moment, Selection};
+use gpuprobe_report::analysis::report::{Analysis, AnalysisFormat, ReportConfig, ReportQuestion};
+use gpuprobe_report::analysis::{Filter, Moment};
 use gpuprobe_report::gate::LEAKED;
 use gpuprobe_report::html;
 use gpuprobe_report::html::HtmlConfig;
 
 /// Analyses of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Analysis {
+enum MemoryAnalysis {
     /// The highest total, when, and everything that was live then.
     Watermark,
     /// How much was live, at every change.
@@ -31,7 +31,7 @@ enum Analysis {
 
 /// Selection of a part of a file.
 #[derive(Debug, Args)]
-pub(super) struct SelectionArgs {
+pub(super) struct FilterArgs {
     /// Look at this process only.
     #[arg(short, long, value_name = "PID")]
     pid: Option<u32>,
@@ -53,16 +53,16 @@ pub(super) struct SelectionArgs {
     to: Option<Moment>,
 }
 
-impl SelectionArgs {
-    /// The selection, with times after the first memory event of `file`.
-    pub(super) fn selection(&self, file: &Path) -> Result<Selection> {
-        let selection = Selection {
+impl FilterArgs {
+    /// The filter, with times after the first memory event of `file`.
+    pub(super) fn filter(&self, file: &Path) -> Result<Filter> {
+        let filter = Filter {
             pid: self.pid,
             device: self.device,
             host: self.host,
-            ..Selection::default()
+            ..Filter::default()
         };
-        selection.between(self.from, self.to, file)
+        filter.between(self.from, self.to, file)
     }
 }
 
@@ -117,7 +117,7 @@ pub(super) struct ReportArgs {
 
     /// Answer one question about memory, instead of writing a summary.
     #[arg(long, value_enum, value_name = "NAME", group = "question")]
-    analysis: Option<Analysis>,
+    analysis: Option<MemoryAnalysis>,
 
     /// Show which kernels were launched.
     #[arg(long, group = "question")]
@@ -189,7 +189,7 @@ pub(super) struct ReportArgs {
     view: ViewArgs,
 
     #[command(flatten)]
-    selection: SelectionArgs,
+    filter: FilterArgs,
 }
 
 impl ReportArgs {
@@ -197,7 +197,7 @@ impl ReportArgs {
         if let Some(output) = self.html.take() {
             let file = file::or_newest(self.file);
             let config = HtmlConfig {
-                selection: self.selection.selection(&file)?,
+                filter: self.filter.filter(&file)?,
                 file,
                 after: self.diff,
                 output,
@@ -218,22 +218,22 @@ impl ReportArgs {
 
     fn into_config(self) -> Result<ReportConfig> {
         let question = match self.analysis {
-            Some(Analysis::Watermark) => ReportQuestion::Report(Asked::Watermark),
-            Some(Analysis::Leakage) => ReportQuestion::Report(Asked::Leakage),
-            Some(Analysis::Usage) => ReportQuestion::Usage,
-            None if self.kernels => ReportQuestion::Report(Asked::Kernels),
-            None if self.copies => ReportQuestion::Report(Asked::Copies),
-            None if self.calls => ReportQuestion::Report(Asked::Calls),
-            None if self.waits => ReportQuestion::Report(Asked::Waits),
-            None if self.nvtx => ReportQuestion::Report(Asked::Nvtx),
-            None if self.processes => ReportQuestion::Report(Asked::Processes),
-            None => ReportQuestion::Report(Asked::Summary),
+            Some(MemoryAnalysis::Watermark) => ReportQuestion::Report(Analysis::Watermark),
+            Some(MemoryAnalysis::Leakage) => ReportQuestion::Report(Analysis::Leakage),
+            Some(MemoryAnalysis::Usage) => ReportQuestion::Usage,
+            None if self.kernels => ReportQuestion::Report(Analysis::Kernels),
+            None if self.copies => ReportQuestion::Report(Analysis::Copies),
+            None if self.calls => ReportQuestion::Report(Analysis::Calls),
+            None if self.waits => ReportQuestion::Report(Analysis::Waits),
+            None if self.nvtx => ReportQuestion::Report(Analysis::Nvtx),
+            None if self.processes => ReportQuestion::Report(Analysis::Processes),
+            None => ReportQuestion::Report(Analysis::Summary),
         };
         let view = self.view.view();
         let file = file::or_newest(self.file);
         Ok(ReportConfig {
             question,
-            selection: self.selection.selection(&file)?,
+            filter: self.filter.filter(&file)?,
             file,
             view,
             top: Top::rows(self.top, None),

@@ -21,7 +21,7 @@ use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_os::Diversion;
 use gpuprobe_report as report;
 use gpuprobe_report::profile::{self, ProfileWeight, Weight, flamegraph};
-use gpuprobe_report::{Gravest, Options, ProcessDetail, Report};
+use gpuprobe_report::{Options, ProcessDetail, Report, WorstVerdicts};
 use gpuprobe_top::{Request, ScreenConfig, ScreenNotice, TopScreen, Update, Verdicts};
 
 use parents::Parents;
@@ -39,7 +39,7 @@ pub(super) struct TopSession {
     pub(super) detail: Option<ProcessDetail>,
     /// The report that was shown last.
     last: Option<Arc<Report>>,
-    gravest: Gravest,
+    worst_verdicts: WorstVerdicts,
     /// The user has quit.
     pub(super) is_quit: bool,
     /// Messages are written to standard error once the terminal is as before.
@@ -66,7 +66,7 @@ impl TopSession {
             parents: Parents::default(),
             detail: None,
             last: None,
-            gravest: Gravest::default(),
+            worst_verdicts: WorstVerdicts::default(),
             is_quit: false,
             _diversion: diversion,
         })
@@ -105,7 +105,7 @@ impl Run<'_> {
             .as_ref()
             .map_or(&NoSymbols as &dyn Symbolize, |known| known);
         let ledger = &self.sink.state.ledger;
-        let verdicts = top.gravest.update(ledger, options, symbols);
+        let verdicts = top.worst_verdicts.update(ledger, options, symbols);
         top.publish(Arc::new(report), options, verdicts);
     }
 

@@ -10,7 +10,7 @@ use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::CONTEXT_UNKNOWN;
 use gpuprobe_recording::log::{self, LogNote};
 use gpuprobe_recording::{Database, Facts, Player, Session};
-use gpuprobe_report::analysis::{Accounts, Selection};
+use gpuprobe_report::analysis::{Filter, RowLedger};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rusqlite::Connection;
@@ -199,12 +199,12 @@ fn rows_have_the_times_of_contexts() {
     assert_eq!(rows, expected);
 }
 
-/// Numbers of live contexts of the selection, by process.
-fn live(file: &Path, selection: Selection) -> Vec<(u32, u64)> {
+/// Numbers of live contexts that `filter` includes, by process.
+fn live(file: &Path, filter: Filter) -> Vec<(u32, u64)> {
     let database = Database::open(file).unwrap();
     let session = Session::read(&database).unwrap();
-    let accounts = Accounts::read(&database, &session, &selection, &mut ()).unwrap();
-    let all = accounts.ledger.live_processes();
+    let row_ledger = RowLedger::read(&database, &session, &filter, &mut ()).unwrap();
+    let all = row_ledger.ledger.live_processes();
     let mut all: Vec<_> = all.map(|one| (one.pid, one.made_contexts())).collect();
     all.sort_unstable();
     all
@@ -229,15 +229,15 @@ fn contexts_of_the_selection_are_counted() {
         recorder.record(call.as_bytes());
     }
     recorder.finish();
-    let whole = Selection::default();
+    let whole = Filter::default();
     assert_eq!(live(&file, whole), [(PID, 2), (PID + 1, 1)]);
     let pid = Some(PID + 1);
-    assert_eq!(live(&file, Selection { pid, ..whole }), [(PID + 1, 1)]);
+    assert_eq!(live(&file, Filter { pid, ..whole }), [(PID + 1, 1)]);
     let device = Some(1);
-    assert_eq!(live(&file, Selection { device, ..whole }), [(PID, 2)]);
+    assert_eq!(live(&file, Filter { device, ..whole }), [(PID, 2)]);
     // Until 4,500 ns: none is destroyed, and the other process has none.
     let to_ns = Some(3_500);
-    assert_eq!(live(&file, Selection { to_ns, ..whole }), [(PID, 3)]);
+    assert_eq!(live(&file, Filter { to_ns, ..whole }), [(PID, 3)]);
 }
 
 /// A step of a program, by its index.
@@ -343,8 +343,8 @@ proptest! {
         prop_assert_eq!(&series(&replayed(&file).state.ledger, now_ns), &live);
         let database = Database::open(&file).unwrap();
         let session = Session::read(&database).unwrap();
-        let selection = Selection::default();
-        let accounts = Accounts::read(&database, &session, &selection, &mut ()).unwrap();
-        prop_assert_eq!(&series(&accounts.ledger, now_ns), &live);
+        let filter = Filter::default();
+        let row_ledger = RowLedger::read(&database, &session, &filter, &mut ()).unwrap();
+        prop_assert_eq!(&series(&row_ledger.ledger, now_ns), &live);
     }
 }

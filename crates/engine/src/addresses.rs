@@ -159,7 +159,7 @@ impl AddressIndex {
                 }
                 // From its entry on, what is freed may be another's.
                 Change::Freed(gone) => self.end(call.pid, &gone.allocation, call.start_ns),
-                Change::GaveWay(old) => self.end(call.pid, &old.allocation, call.end_ns),
+                Change::Superseded(old) => self.end(call.pid, &old.allocation, call.end_ns),
                 _ => {}
             }
         }

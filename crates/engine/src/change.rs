@@ -16,7 +16,7 @@ pub enum Change {
     /// The allocation was freed.
     Freed(MemoryBlock),
     /// The allocation was superseded: its address was handed out again before its free returned.
-    GaveWay(MemoryBlock),
+    Superseded(MemoryBlock),
     /// The allocation still lives, but a handle of it was released or reused, or a part of it
     /// mapped or unmapped.
     Held(MemoryBlock),

@@ -98,7 +98,7 @@ enum Graph {
     Nodes(Nodes),
     Executable(Rc<Executable>),
     /// Dropped for lack of room: the effect of its launches is unknown.
-    LeftOut,
+    Omitted,
 }
 
 /// The graphs of one process that have memory nodes.
@@ -180,10 +180,10 @@ impl Graphs {
         let held = Rc::clone(&self.held);
         let made = match self.graphs.get_mut(&graph) {
             Some(Graph::Nodes(nodes)) => nodes.make(&held),
-            Some(Graph::LeftOut) => None,
+            Some(Graph::Omitted) => None,
             _ => return drop(self.graphs.remove(&executable)),
         };
-        let made = made.map_or(Graph::LeftOut, Graph::Executable);
+        let made = made.map_or(Graph::Omitted, Graph::Executable);
         if is_full {
             self.left_out += 1;
         } else {
@@ -200,7 +200,7 @@ impl Graphs {
     pub(super) fn launch(&mut self, executable: u64, now_ns: u64) -> Option<Rc<Executable>> {
         let made = match self.graphs.get(&executable) {
             Some(Graph::Executable(made)) => Rc::clone(made),
-            Some(Graph::LeftOut) => {
+            Some(Graph::Omitted) => {
                 self.left_out += 1;
                 return None;
             }

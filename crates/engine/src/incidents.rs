@@ -12,7 +12,7 @@ mod incident;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-pub use incident::{Asked, GivenUp, Incident, IncidentOutcome, IncidentRow};
+pub use incident::{GivenUp, Incident, IncidentOutcome, IncidentRow, MemoryRequest};
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
@@ -116,8 +116,8 @@ impl Incidents {
         &mut self,
         pid: u32,
         (tid, time_ns): (u32, u64),
-        asked: Asked,
-        incident: impl FnOnce(u64, Asked) -> Incident,
+        asked: MemoryRequest,
+        incident: impl FnOnce(u64, MemoryRequest) -> Incident,
     ) {
         self.refused_calls += 1;
         let open = self.open_of(pid, tid);

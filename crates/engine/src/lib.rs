@@ -53,7 +53,7 @@ use change::Changes;
 use gpuprobe_cuda::{Modes, Op};
 use gpuprobe_model::event::{Call, Event, Task};
 use gpuprobe_model::{Lost, MemoryRoom};
-use transfers::{CopySelection, Transfer};
+use transfers::{CopyFilter, Transfer};
 
 /// Information that only the live system has; a replay has none of it.
 pub trait HostInfo {
@@ -155,7 +155,7 @@ impl State {
         }
         let place = |pid, address| host.place(pid, address);
         let transfer = self.transfers.apply(event, &self.ledger, place)?;
-        let CopySelection {
+        let CopyFilter {
             direction, mode, ..
         } = transfer.which;
         self.ledger

@@ -235,7 +235,7 @@ impl Process {
             self.uncount(&old);
             // Its free will find nothing when it returns.
             if let Some(Change::Freed(block)) = self.changes.list.pop() {
-                self.changes.list.push(Change::GaveWay(block));
+                self.changes.list.push(Change::Superseded(block));
             }
         }
         self.note_new(&allocation);
@@ -362,7 +362,8 @@ impl Process {
     pub(super) fn finish_changes(&mut self) {
         let mut changes = std::mem::take(&mut self.changes);
         for change in &mut changes.list {
-            if let Change::Allocated(block) | Change::Freed(block) | Change::GaveWay(block) = change
+            if let Change::Allocated(block) | Change::Freed(block) | Change::Superseded(block) =
+                change
             {
                 block.origin = self.origin_of(&block.allocation).map(Box::new);
             }

@@ -85,7 +85,7 @@ impl Meter {
 
 /// Key of a [`Meter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CopySelection {
+pub struct CopyFilter {
     /// Process id (tgid) on the host.
     pub pid: u32,
     /// Kinds of memory that the copy goes between.
@@ -98,7 +98,7 @@ pub struct CopySelection {
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     /// Meter that counts the copy.
-    pub which: CopySelection,
+    pub which: CopyFilter,
     /// The event of the copy call.
     pub copy: Copy,
 }
@@ -140,7 +140,7 @@ pub struct CopyOwner {
 /// Copies of all processes, by direction and mode.
 #[derive(Debug, Default)]
 pub struct Transfers {
-    meters: BTreeMap<CopySelection, Meter>,
+    meters: BTreeMap<CopyFilter, Meter>,
     /// Names of processes, by process id.
     names: HashMap<u32, CopyOwner>,
     /// When processes ended, by process id.
@@ -215,13 +215,13 @@ impl Transfers {
             self.forget(|pid, ended_ns| ended_ns <= old_ns && !with_meters.contains(&pid));
             return;
         }
-        let mut earlier: BTreeMap<CopySelection, Meter> = BTreeMap::new();
+        let mut earlier: BTreeMap<CopyFilter, Meter> = BTreeMap::new();
         let exits = &self.exits;
         let has_ended = |pid| exits.get(&pid).is_some_and(|&ended_ns| ended_ns <= old_ns);
         self.meters.retain(|which, meter| {
             let is_old = has_ended(which.pid);
             if is_old {
-                let which = CopySelection {
+                let which = CopyFilter {
                     pid: EARLIER,
                     ..*which
                 };
@@ -248,7 +248,7 @@ impl Transfers {
 
     /// The meters, by process, direction and mode. [`EARLIER`] stands for all ended processes that
     /// were merged.
-    pub fn meters(&self) -> impl Iterator<Item = (&CopySelection, &Meter)> {
+    pub fn meters(&self) -> impl Iterator<Item = (&CopyFilter, &Meter)> {
         self.meters.iter()
     }
 
@@ -263,7 +263,7 @@ impl Transfers {
     fn copy(&mut self, copy: &Copy, direction: Direction) -> Transfer {
         self.newest_ns = self.newest_ns.max(copy.end_ns);
         let transfer = Transfer {
-            which: CopySelection {
+            which: CopyFilter {
                 pid: copy.pid,
                 direction,
                 mode: mode_of(copy.function.is_async, direction, copy.bytes),
@@ -282,7 +282,7 @@ impl Transfers {
     }
 
     /// Adds a copy that counts, of `bytes`, with a call of `ns` nanoseconds.
-    pub fn enter(&mut self, which: CopySelection, bytes: u64, ns: u64) {
+    pub fn enter(&mut self, which: CopyFilter, bytes: u64, ns: u64) {
         let meter = self.meters.entry(which).or_default();
         meter.calls += 1;
         meter.bytes = meter.bytes.saturating_add(bytes);

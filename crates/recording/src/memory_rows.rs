@@ -67,20 +67,20 @@ pub enum MemoryItem {
     /// Exit of a process: global id, session time.
     End(i64, i64),
     /// All items are passed again, because the rows were not sorted.
-    Again,
+    Restart,
 }
 
 /// Consumer of memory events.
-pub trait Taker {
+pub trait RowSink {
     /// Processes the next item. After [`ControlFlow::Break`], only process exits follow.
     ///
     /// # Errors
     /// Returns an error to stop reading.
     fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>>;
 
-    /// Whether [`MemoryItem::Again`] is supported after the first item. If not, the order of the rows is
+    /// Whether [`MemoryItem::Restart`] is supported after the first item. If not, the order of the rows is
     /// checked first, which takes time.
-    fn can_start_again(&self) -> bool;
+    fn can_restart(&self) -> bool;
 }
 
 /// Filter of the calls that are counted.
@@ -94,21 +94,21 @@ pub struct CallFilter {
     pub to_ns: Option<i64>,
 }
 
-/// Passes all memory events of `database`, of all processes, to `taker`. They are read by another thread.
+/// Passes all memory events of `database`, of all processes, to `sink`. They are read by another thread.
 /// Returns the numbers of calls.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, is an nsys export without memory events, or if
-/// `taker` fails.
-pub fn each(database: &Database, counted: CallFilter, taker: &mut dyn Taker) -> Result<Counts> {
-    ahead::each(database, counted, taker)
+/// `sink` fails.
+pub fn each(database: &Database, counted: CallFilter, sink: &mut dyn RowSink) -> Result<Counts> {
+    ahead::each(database, counted, sink)
 }
 
-/// Passes all memory events to `taker`, in the best order that is possible.
-fn in_order(database: &Database, counted: CallFilter, taker: &mut dyn Taker) -> Result<Counts> {
+/// Passes all memory events to `sink`, in the best order that is possible.
+fn in_order(database: &Database, counted: CallFilter, sink: &mut dyn RowSink) -> Result<Counts> {
     let mut order = if has_ledger(database)? {
         Order::AsRecorded
-    } else if taker.can_start_again() {
+    } else if sink.can_restart() {
         Order::ByTime(NARROW)
     } else if is_sorted(database, MEMORY)? && is_sorted(database, CALLS)? {
         Order::ByTime(WIDE)
@@ -116,10 +116,10 @@ fn in_order(database: &Database, counted: CallFilter, taker: &mut dyn Taker) -> 
         Order::Sorted
     };
     loop {
-        match (each_in(database, counted, taker, order), order.wider()) {
+        match (each_in(database, counted, sink, order), order.wider()) {
             (Err(error), Some(wider)) if error.is::<Disorder>() => {
                 tracing::debug!("{}: {error}; reading again", database.path().display());
-                let _ = taker.take(MemoryItem::Again)?;
+                let _ = sink.take(MemoryItem::Restart)?;
                 order = wider;
             }
             (done, _) => return done,
@@ -156,14 +156,14 @@ fn is_sorted(database: &Database, table: &str) -> Result<bool> {
 fn each_in(
     database: &Database,
     counted: CallFilter,
-    taker: &mut dyn Taker,
+    sink: &mut dyn RowSink,
     order: Order,
 ) -> Result<Counts> {
     let mut ends = ProcessEnds::read(database)?;
     let columns = (&row::NUMBERS[..], &[row::NAME][..]);
     let Some(mut memory) = database.select_numbers(MEMORY, columns, order.clause())? else {
         if database.is_ours() {
-            ends.give_rest(taker)?;
+            ends.give_rest(sink)?;
             return Ok(Counts::default());
         }
         bail!(
@@ -187,15 +187,15 @@ fn each_in(
         waiting: order.reorder(),
         order,
     };
-    while let Some(event) = events.next(taker)? {
+    while let Some(event) = events.next(sink)? {
         calls.begin(event.start_ns);
-        ends.give_before(&event, order, taker)?;
+        ends.give_before(&event, order, sink)?;
         let origin = calls.origin(&event)?;
-        if taker.take(MemoryItem::Row(event, origin))?.is_break() {
+        if sink.take(MemoryItem::Row(event, origin))?.is_break() {
             break;
         }
     }
-    ends.give_rest(taker)?;
+    ends.give_rest(sink)?;
     calls.count_rest()
 }
 
@@ -208,7 +208,7 @@ struct MemoryEventRows<'a> {
 }
 
 impl MemoryEventRows<'_> {
-    fn next(&mut self, taker: &mut dyn Taker) -> Result<Option<MemoryRow>> {
+    fn next(&mut self, sink: &mut dyn RowSink) -> Result<Option<MemoryRow>> {
         while !self.waiting.is_full() {
             let Some(rows) = &mut self.rows else { break };
             let Some(row) = rows.next().map_err(|e| self.database.explain(e))? else {
@@ -222,7 +222,7 @@ impl MemoryEventRows<'_> {
                 }
                 Some(event) => return Ok(Some(event)),
                 None => {
-                    let _ = taker.take(MemoryItem::Malformed)?;
+                    let _ = sink.take(MemoryItem::Malformed)?;
                 }
             }
         }
@@ -263,7 +263,7 @@ impl ProcessEnds {
         &mut self,
         event: &MemoryRow,
         order: Order,
-        taker: &mut dyn Taker,
+        sink: &mut dyn RowSink,
     ) -> Result<()> {
         let is_before = |end: &mut ProcessEnd| match (order, event.correlation) {
             (Order::AsRecorded, Some(number)) => end.after < number,
@@ -271,14 +271,14 @@ impl ProcessEnds {
             (Order::ByTime(_) | Order::Sorted, _) => end.time_ns < event.start_ns,
         };
         while let Some(end) = self.0.pop_front_if(is_before) {
-            let _ = taker.take(MemoryItem::End(end.process, end.time_ns))?;
+            let _ = sink.take(MemoryItem::End(end.process, end.time_ns))?;
         }
         Ok(())
     }
 
-    fn give_rest(self, taker: &mut dyn Taker) -> Result<()> {
+    fn give_rest(self, sink: &mut dyn RowSink) -> Result<()> {
         for end in &self.0 {
-            let _ = taker.take(MemoryItem::End(end.process, end.time_ns))?;
+            let _ = sink.take(MemoryItem::End(end.process, end.time_ns))?;
         }
         Ok(())
     }

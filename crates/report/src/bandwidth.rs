@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 use super::{Options, clock_micros};
 use gpuprobe_cuda::Direction;
 use gpuprobe_engine::activity::tally::Moved;
-use gpuprobe_engine::transfers::{CopySelection, Meter, Mode, Transfer};
+use gpuprobe_engine::transfers::{CopyFilter, Meter, Mode, Transfer};
 use gpuprobe_engine::{GpuActivity, Transfers};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::link::PcieLink;
@@ -98,7 +98,7 @@ pub(super) fn build(
     activities: &GpuActivity,
     options: &Options,
 ) -> BandwidthUtil {
-    let is_set = |which: &CopySelection| which.direction == Direction::Set;
+    let is_set = |which: &CopyFilter| which.direction == Direction::Set;
     let calls = |sets: bool| {
         let meters = transfers
             .meters()
@@ -127,12 +127,7 @@ pub(super) fn build(
     }
 }
 
-fn direction(
-    which: &CopySelection,
-    meter: &Meter,
-    gpu: &Moved,
-    options: &Options,
-) -> DirectionReport {
+fn direction(which: &CopyFilter, meter: &Meter, gpu: &Moved, options: &Options) -> DirectionReport {
     let sync = which.mode == Mode::Sync;
     let speed = |bytes: u64, ns: u64| (sync && ns > 0).then(|| bytes as f64 * 1e9 / ns as f64);
     let gpu = (gpu.tally.count > 0).then(|| GpuReport {

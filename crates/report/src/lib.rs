@@ -14,12 +14,12 @@ pub mod export;
 mod fold;
 mod frameworks;
 pub mod gate;
-mod gravest;
 mod history;
 pub mod html;
 pub mod incidents;
 mod json;
 mod label;
+mod log_reader;
 pub mod memleak;
 pub mod metrics;
 pub mod names;
@@ -32,11 +32,11 @@ mod public;
 pub mod records;
 pub mod replay;
 mod run;
-mod tape;
 mod text;
 mod verdict;
 pub mod view;
 pub mod words;
+mod worst_verdicts;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -65,13 +65,13 @@ use memleak::Memleak;
 pub mod untrusted;
 
 pub use analysis::NoMatch;
-pub use gravest::{Gravest, rank as verdict_rank};
 pub use history::History;
 pub use options::{Options, ProcessDetail};
 pub use run::describe_run;
 pub use text::{describe_losers, describe_lost};
 pub use verdict::word as verdict_word;
 pub use view::{GroupBy, SortBy, View};
+pub use worst_verdicts::{WorstVerdicts, rank as verdict_rank};
 
 /// Version of all JSON output: 2. `docs/report.schema.json` describes it.
 pub const SCHEMA: u32 = 2;

@@ -266,7 +266,7 @@ pub(crate) fn held(process: &Process, symbols: &dyn Symbolize) -> BytesByOwner {
 }
 
 /// Merges the owners of several processes.
-pub(crate) fn together<'a>(all: impl Iterator<Item = &'a OwnerReport>) -> Vec<OwnerReport> {
+pub(crate) fn merge_by_owner<'a>(all: impl Iterator<Item = &'a OwnerReport>) -> Vec<OwnerReport> {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut sums: Vec<OwnerReport> = Vec::new();
     for one in all {

@@ -1,4 +1,4 @@
-//! Plays a recording like a film: the reports of any of its moments, one after the other.
+//! Plays a recording: the reports of any of its moments, one after the other.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -10,9 +10,9 @@ use anyhow::Result;
 
 use crate as report;
 use crate::explain::Explain;
+use crate::log_reader::LogReader;
 use crate::profile::{self, Profile, ProfileWeight};
-use crate::tape::Tape;
-use crate::{Gravest, GroupBy, History, Options, ProcessDetail, Report, ReportSources, View};
+use crate::{GroupBy, History, Options, ProcessDetail, Report, ReportSources, View, WorstVerdicts};
 use gpuprobe_cuda::Modes;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::{self, Event};
@@ -28,15 +28,15 @@ const LISTED: usize = 20;
 pub trait Viewer {
     /// The recording has been played to `now_ns`, on the clock of its events. Returns the time to which it is played
     /// next, or that it is played no further.
-    fn at(&mut self, film: &mut Film<'_>, now_ns: u64) -> ControlFlow<(), u64>;
+    fn at(&mut self, moment: &mut ReplayMoment<'_>, now_ns: u64) -> ControlFlow<(), u64>;
 }
 
 /// The state of a recording at a moment.
-pub struct Film<'a> {
+pub struct ReplayMoment<'a> {
     player: &'a mut Player,
     clock: &'a WallClock,
     history: &'a mut History,
-    gravest: &'a mut Gravest,
+    worst_verdicts: &'a mut WorstVerdicts,
     mark: Option<&'a Mark>,
     last_ns: &'a mut u64,
     /// Begin and end of the recording, on the clock of its events, nanoseconds.
@@ -44,7 +44,7 @@ pub struct Film<'a> {
     now_ns: u64,
 }
 
-impl Film<'_> {
+impl ReplayMoment<'_> {
     /// The report of this moment, with `detail` of one process; of others, it has sums only with `only_detail`. The next
     /// one has changes since this one.
     pub fn report(&mut self, detail: Option<ProcessDetail>, only_detail: bool) -> Report {
@@ -75,11 +75,11 @@ impl Film<'_> {
         self.make(&options).explain
     }
 
-    /// The gravest verdicts on the call sites of processes, as words, by process id.
+    /// The worst verdicts on the call sites of processes, as words, by process id.
     pub fn verdicts(&mut self) -> Arc<HashMap<u32, &'static str>> {
         let options = self.options(self.player.modes);
         let (ledger, symbols) = (&self.player.state.ledger, &self.player.symbols);
-        self.gravest.update(ledger, &options, symbols)
+        self.worst_verdicts.update(ledger, &options, symbols)
     }
 
     /// The live memory of process `pid` by call stack.
@@ -142,21 +142,21 @@ impl Film<'_> {
 /// Returns an error if the file cannot be read, or is no recording of a supported version.
 pub fn play(file: &Path, viewer: &mut dyn Viewer) -> Result<()> {
     let progress: SharedProgress = Arc::new(());
-    let tape = Tape::open(file, &progress)?;
-    let clock = tape.clock();
+    let log = LogReader::open(file, &progress)?;
+    let clock = log.clock();
     let begin_ns = clock.monotonic_ns();
     let mut playing = Playing {
-        player: Player::new(tape.modes(), tape.kinds()),
+        player: Player::new(log.modes(), log.kinds()),
         clock,
         history: History::default(),
-        gravest: Gravest::default(),
+        worst_verdicts: WorstVerdicts::default(),
         mark: None,
         last_ns: begin_ns,
-        span_ns: (begin_ns, tape.end_ns().unwrap_or(begin_ns)),
+        span_ns: (begin_ns, log.end_ns().unwrap_or(begin_ns)),
     };
     let mut next = playing.ask(viewer, begin_ns);
     let mut now_ns = begin_ns;
-    let played = tape.play(|entry| {
+    let played = log.play(|entry| {
         now_ns = now_ns.max(time_of(&entry).unwrap_or(0));
         while let ControlFlow::Continue(next_ns) = next
             && next_ns < now_ns
@@ -196,7 +196,7 @@ struct Playing {
     player: Player,
     clock: WallClock,
     history: History,
-    gravest: Gravest,
+    worst_verdicts: WorstVerdicts,
     mark: Option<Mark>,
     last_ns: u64,
     span_ns: (u64, u64),
@@ -204,17 +204,17 @@ struct Playing {
 
 impl Playing {
     fn ask(&mut self, viewer: &mut dyn Viewer, now_ns: u64) -> ControlFlow<(), u64> {
-        let mut film = Film {
+        let mut moment = ReplayMoment {
             player: &mut self.player,
             clock: &self.clock,
             history: &mut self.history,
-            gravest: &mut self.gravest,
+            worst_verdicts: &mut self.worst_verdicts,
             mark: self.mark.as_ref(),
             last_ns: &mut self.last_ns,
             span_ns: self.span_ns,
             now_ns,
         };
-        viewer.at(&mut film, now_ns)
+        viewer.at(&mut moment, now_ns)
     }
 
     fn play(&mut self, entry: LogEntry<'_>) {

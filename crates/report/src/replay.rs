@@ -9,8 +9,8 @@ use chrono::DateTime;
 
 use crate as report;
 use crate::bandwidth::CopyReport;
+use crate::log_reader::LogReader;
 use crate::records;
-use crate::tape::Tape;
 use crate::{ReportFormat, View};
 use gpuprobe_model::Lost;
 use gpuprobe_model::activity::ActivityBatch;
@@ -51,11 +51,11 @@ pub struct ReplayConfig {
 /// Returns an error if the file cannot be read, if it is not a recording of a supported version, or
 /// if `out` cannot be written.
 pub fn run(config: &ReplayConfig, out: &mut dyn Write, progress: &SharedProgress) -> Result<()> {
-    let tape = Tape::open(&config.file, progress)?;
+    let log = LogReader::open(&config.file, progress)?;
     let mut replay = Replay {
         config,
-        player: Player::new(tape.modes(), tape.kinds()),
-        clock: tape.clock(),
+        player: Player::new(log.modes(), log.kinds()),
+        clock: log.clock(),
         writer: config.format.writer(config.per_call || config.per_record),
         batches: Vec::new(),
         history: report::History::default(),
@@ -63,7 +63,7 @@ pub fn run(config: &ReplayConfig, out: &mut dyn Write, progress: &SharedProgress
         out,
     };
     replay.writer.lay_out(config.layout);
-    tape.play(|entry| replay.entry(entry))?;
+    log.play(|entry| replay.entry(entry))?;
     replay.finish()
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate as report;
 use crate::analysis::report as question;
-use crate::analysis::report::{Asked, ReportQuestion};
-use crate::analysis::{Selection, diff};
+use crate::analysis::report::{Analysis, ReportQuestion};
+use crate::analysis::{Filter, diff};
 use crate::export;
 use crate::gate;
 use crate::plot;
@@ -116,11 +116,11 @@ fn make_reports(player: &mut Player) {
     player.state.mark_reported();
 }
 
-/// A selection that includes host memory.
-fn host() -> Selection {
-    Selection {
+/// A filter that includes host memory.
+fn host() -> Filter {
+    Filter {
         host: true,
-        ..Selection::default()
+        ..Filter::default()
     }
 }
 
@@ -128,8 +128,8 @@ fn host() -> Selection {
 fn summary(file: &Path, output: Option<PathBuf>) -> question::ReportConfig {
     question::ReportConfig {
         file: file.to_owned(),
-        question: ReportQuestion::Report(Asked::Summary),
-        selection: Selection::default(),
+        question: ReportQuestion::Report(Analysis::Summary),
+        filter: Filter::default(),
         view: View::default(),
         top: Some(5),
         format: question::AnalysisFormat::Text,
@@ -160,12 +160,12 @@ fn questions(file: &Path, folder: &Path) -> [question::ReportConfig; 6] {
             ..plain.clone()
         },
         question::ReportConfig {
-            question: ReportQuestion::Report(Asked::Watermark),
-            selection: host(),
+            question: ReportQuestion::Report(Analysis::Watermark),
+            filter: host(),
             ..plain.clone()
         },
         question::ReportConfig {
-            question: ReportQuestion::Report(Asked::Leakage),
+            question: ReportQuestion::Report(Analysis::Leakage),
             view: View {
                 group: Some(report::GroupBy::Stack),
                 min_bytes: Some(1),
@@ -185,12 +185,12 @@ fn questions(file: &Path, folder: &Path) -> [question::ReportConfig; 6] {
             ..plain.clone()
         },
         question::ReportConfig {
-            question: ReportQuestion::Report(Asked::Kernels),
+            question: ReportQuestion::Report(Analysis::Kernels),
             format: question::AnalysisFormat::Tsv,
             ..plain.clone()
         },
         question::ReportConfig {
-            question: ReportQuestion::Report(Asked::Copies),
+            question: ReportQuestion::Report(Analysis::Copies),
             ..plain
         },
     ]
@@ -209,7 +209,7 @@ pub fn analyse(file: &Path, folder: &Path) {
     let plotted = plot::PlotConfig {
         file: Some(file.to_owned()),
         output: folder.join("plot.svg"),
-        selection: host(),
+        filter: host(),
         by: plot::PlotBy::Site,
         top: 3,
         smi: None,

@@ -26,9 +26,9 @@ const PID: u32 = 7;
 
 /// A symboliser that remembers its requests.
 #[derive(Default)]
-struct Asked(RefCell<HashSet<(u32, Location, bool)>>);
+struct QueriedNames(RefCell<HashSet<(u32, Location, bool)>>);
 
-impl Symbolize for Asked {
+impl Symbolize for QueriedNames {
     fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
         self.0.borrow_mut().insert((pid, *location, is_innermost));
         Lines.frames(pid, location, is_innermost)
@@ -106,7 +106,7 @@ proptest! {
         let view = View { min_bytes, older_than: age.map(Duration::from_nanos), ..View::default() };
         let options = options(top, view);
         let needed = report::needed_locations(&state, &options, &Lines);
-        let asked = Asked::default();
+        let asked = QueriedNames::default();
         let clock = WallClock::now();
         let sources = report::ReportSources::of_file(Some(&clock), &asked);
         let made = report::build(&state, Lost::default(), &options, sources);
@@ -123,7 +123,7 @@ proptest! {
         let allocations = listed + left_out[0].allocations + left_out[1].allocations;
         prop_assert_eq!(allocations, calls.len() as u64);
 
-        let asked = Asked::default();
+        let asked = QueriedNames::default();
         let needed = profile::needed_locations(&state.ledger);
         profile::of_ledger(&state.ledger, &asked, profile::ProfileWeight::default(), None);
         prop_assert_eq!(&needed.into_iter().collect::<HashSet<_>>(), &*asked.0.borrow());

@@ -18,7 +18,7 @@ use gpuprobe_stacks::symbols::{SourceExcerpt, SourcePlace};
 /// Messages that are kept until the screen shows them.
 const MAX_MESSAGES: usize = 100;
 
-/// The gravest verdict on each process, as a word; empty if there is none.
+/// The worst verdict on each process, as a word; empty if there is none.
 pub type Verdicts = Arc<HashMap<u32, &'static str>>;
 
 /// A report, with what views need besides.

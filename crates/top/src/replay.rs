@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use gpuprobe_os::files;
-use gpuprobe_report::playback::{Film, Viewer, play};
+use gpuprobe_report::playback::{ReplayMoment, Viewer, play};
 use gpuprobe_report::profile::{Weight, flamegraph};
 use gpuprobe_report::{ProcessDetail, ReportFormat};
 
@@ -48,7 +48,7 @@ pub fn replay(config: &TopReplayConfig) -> Result<()> {
     let output = output.transpose()?;
     let mut screen = TopScreen::start(config.screen, || {})?;
     let name = config.file.file_name().unwrap_or_default();
-    let mut projector = Projector {
+    let mut top_replay = TopReplay {
         screen: &mut screen,
         name: name.to_string_lossy().into_owned(),
         speed: config.speed,
@@ -62,19 +62,19 @@ pub fn replay(config: &TopReplayConfig) -> Result<()> {
         failed: None,
     };
     let played = loop {
-        let played = play(&config.file, &mut projector);
+        let played = play(&config.file, &mut top_replay);
         // Earlier moments are played to from the beginning.
-        if played.is_err() || projector.is_quit || projector.failed.is_some() {
+        if played.is_err() || top_replay.is_quit || top_replay.failed.is_some() {
             break played;
         }
     };
-    let failed = projector.failed.take();
+    let failed = top_replay.failed.take();
     screen.close();
     played?;
     failed.map_or(Ok(()), Err)
 }
 
-struct Projector<'a> {
+struct TopReplay<'a> {
     screen: &'a mut TopScreen,
     name: String,
     speed: f64,
@@ -89,9 +89,9 @@ struct Projector<'a> {
     failed: Option<anyhow::Error>,
 }
 
-impl Viewer for Projector<'_> {
-    fn at(&mut self, film: &mut Film<'_>, now_ns: u64) -> ControlFlow<(), u64> {
-        let (begin_ns, end_ns) = film.span_ns;
+impl Viewer for TopReplay<'_> {
+    fn at(&mut self, moment: &mut ReplayMoment<'_>, now_ns: u64) -> ControlFlow<(), u64> {
+        let (begin_ns, end_ns) = moment.span_ns;
         if let Some(from_ns) = self.from_ns
             && now_ns < from_ns
             && (end_ns <= begin_ns || now_ns < end_ns)
@@ -100,7 +100,7 @@ impl Viewer for Projector<'_> {
         }
         self.from_ns = None;
         self.now_ns = now_ns;
-        if let Err(error) = self.show(film) {
+        if let Err(error) = self.show(moment) {
             self.failed = Some(error);
             return ControlFlow::Break(());
         }
@@ -118,29 +118,29 @@ impl Viewer for Projector<'_> {
                 let step_ns = self.interval.as_nanos() as f64 * self.speed;
                 return ControlFlow::Continue(now_ns.saturating_add(step_ns as u64));
             };
-            if let Some(next) = self.serve(&request, film) {
+            if let Some(next) = self.serve(&request, moment) {
                 return next;
             }
         }
     }
 }
 
-impl Projector<'_> {
+impl TopReplay<'_> {
     /// Shows this moment.
-    fn show(&mut self, film: &mut Film<'_>) -> Result<()> {
-        let report = film.report(self.detail, self.output.is_none());
+    fn show(&mut self, moment: &mut ReplayMoment<'_>) -> Result<()> {
+        let report = moment.report(self.detail, self.output.is_none());
         if let Some(output) = &mut self.output {
             let mut writer = ReportFormat::Json.writer(false);
             let written = writer.write(&report, output).and_then(|()| output.flush());
             written.context("cannot write the report")?;
         }
-        let (begin_ns, end_ns) = film.span_ns;
+        let (begin_ns, end_ns) = moment.span_ns;
         self.screen.source.publish(Update {
             report: Arc::new(report),
             now_ns: self.now_ns,
             detail: self.detail,
             parents: Arc::default(),
-            verdicts: film.verdicts(),
+            verdicts: moment.verdicts(),
             playing: Some(PlaybackState {
                 file: self.name.clone(),
                 at_ns: self.now_ns.saturating_sub(begin_ns),
@@ -153,7 +153,11 @@ impl Projector<'_> {
     }
 
     /// Does what the user has asked for; returns how it is played on, if at once.
-    fn serve(&mut self, request: &Request, film: &mut Film<'_>) -> Option<ControlFlow<(), u64>> {
+    fn serve(
+        &mut self,
+        request: &Request,
+        moment: &mut ReplayMoment<'_>,
+    ) -> Option<ControlFlow<(), u64>> {
         match *request {
             Request::Quit => {
                 self.is_quit = true;
@@ -161,7 +165,7 @@ impl Projector<'_> {
             }
             Request::Seek(seconds) => {
                 let by_ns = (seconds.abs() * 1e9) as u64;
-                let (begin_ns, end_ns) = film.span_ns;
+                let (begin_ns, end_ns) = moment.span_ns;
                 let to_ns = match seconds < 0.0 {
                     true => self.now_ns.saturating_sub(by_ns).max(begin_ns),
                     false => self.now_ns.saturating_add(by_ns).min(end_ns),
@@ -174,24 +178,24 @@ impl Projector<'_> {
             }
             Request::Faster(factor) => {
                 self.speed = (self.speed * factor).clamp(0.01, 1e6);
-                return self.shown_again(film);
+                return self.shown_again(moment);
             }
             Request::Stop => {
                 self.is_stopped = !self.is_stopped;
-                return self.shown_again(film);
+                return self.shown_again(moment);
             }
             Request::Detail(detail) => {
                 self.detail = detail;
-                return self.shown_again(film);
+                return self.shown_again(moment);
             }
             Request::Explain(pid) => {
-                if let Some(explain) = film.explain() {
+                if let Some(explain) = moment.explain() {
                     let explained = ScreenNotice::Explained(pid, Box::new(explain));
                     self.screen.source.notify(explained);
                 }
             }
             Request::Flamegraph(pid) => {
-                let message = self.flamegraph(film, pid);
+                let message = self.flamegraph(moment, pid);
                 let message = message.unwrap_or_else(|error| format!("{error:#}"));
                 self.screen.source.notify(ScreenNotice::Message(message));
             }
@@ -202,8 +206,8 @@ impl Projector<'_> {
     }
 
     /// Shows this moment with other settings.
-    fn shown_again(&mut self, film: &mut Film<'_>) -> Option<ControlFlow<(), u64>> {
-        let shown = self.show(film);
+    fn shown_again(&mut self, moment: &mut ReplayMoment<'_>) -> Option<ControlFlow<(), u64>> {
+        let shown = self.show(moment);
         shown.err().map(|error| {
             self.failed = Some(error);
             ControlFlow::Break(())
@@ -211,8 +215,8 @@ impl Projector<'_> {
     }
 
     /// Writes a flame graph of a process into the current folder; returns the message about it.
-    fn flamegraph(&self, film: &Film<'_>, pid: u32) -> Result<String> {
-        let profile = film.profile(pid);
+    fn flamegraph(&self, moment: &ReplayMoment<'_>, pid: u32) -> Result<String> {
+        let profile = moment.profile(pid);
         if profile.samples.is_empty() {
             return Ok(format!("no flame graph: process {pid} holds no GPU memory"));
         }

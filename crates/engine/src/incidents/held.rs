@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-use super::{Asked, GivenUp, Incident, IncidentOutcome};
+use super::{GivenUp, Incident, IncidentOutcome, MemoryRequest};
 use crate::pools;
 use crate::process::Process;
 use crate::sites::Sites;
@@ -129,7 +129,7 @@ fn asked_bytes(call: &Call) -> Option<u64> {
     }
 }
 
-impl Asked {
+impl MemoryRequest {
     /// The request that `call` of `process` made.
     pub(crate) fn of(call: &Call, process: &Process) -> Self {
         let at_host = is_of_host(call);
@@ -179,7 +179,7 @@ impl Incident {
         id: u64,
         process: &Process,
         (tid, time_ns): (u32, u64),
-        asked: Asked,
+        asked: MemoryRequest,
     ) -> Self {
         let device = asked.device.or(process.only_device());
         Self {

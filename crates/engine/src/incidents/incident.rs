@@ -43,7 +43,7 @@ impl IncidentOutcome {
 
 /// A failed request for memory.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct MemoryRequest {
     /// Index into the function table of the failed function; if no failed call was seen, of the
     /// allocator's function that reported the failure.
     pub row: u16,
@@ -100,7 +100,7 @@ pub struct Incident {
     /// When the last attempt failed, `CLOCK_MONOTONIC` nanoseconds.
     pub last_ns: u64,
     /// The request that failed.
-    pub asked: Asked,
+    pub asked: MemoryRequest,
     /// Number of failed CUDA calls.
     pub attempts: u64,
     /// Number of further failed calls, which opened no incident because of the rate limit.
@@ -197,7 +197,7 @@ impl Incident {
     }
 
     /// Whether `asked` is another attempt of this request.
-    pub(super) fn is_same(&self, asked: &Asked, time_ns: u64) -> bool {
+    pub(super) fn is_same(&self, asked: &MemoryRequest, time_ns: u64) -> bool {
         let same = (self.asked.row, self.asked.bytes) == (asked.row, asked.bytes);
         let is_soon = time_ns <= self.last_ns.saturating_add(RETRY_WITHIN_NS);
         self.outcome == IncidentOutcome::Pending && same && is_soon

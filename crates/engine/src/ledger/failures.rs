@@ -1,7 +1,7 @@
 //! Calls that failed for lack of memory.
 
 use super::super::change::Change;
-use super::super::incidents::{self, Asked, GivenUp, HeldByProcess, Incident};
+use super::super::incidents::{self, GivenUp, HeldByProcess, Incident, MemoryRequest};
 use super::Ledger;
 use gpuprobe_model::GpuUse;
 use gpuprobe_model::event::{Call, OutOfMemory};
@@ -34,7 +34,7 @@ impl Ledger {
         let Some(process) = processes.get(call.pid) else {
             return;
         };
-        let (asked, when) = (Asked::of(call, process), (call.tid, call.end_ns));
+        let (asked, when) = (MemoryRequest::of(call, process), (call.tid, call.end_ns));
         let incident = |id, asked| Incident::new(id, process, when, asked).among(processes.iter());
         self.incidents.refused(call.pid, when, asked, incident);
         self.record_incidents();
@@ -49,7 +49,7 @@ impl Ledger {
         };
         let when = (oom.tid, oom.time_ns);
         let incident = |id| {
-            let asked = Asked::reported(oom, process);
+            let asked = MemoryRequest::reported(oom, process);
             Incident::new(id, process, when, asked).among(processes.iter())
         };
         let held = || HeldByProcess::of(process, Some(oom.device), false);

@@ -141,7 +141,7 @@ impl Engine {
         for change in self.state.changes().drain(..) {
             match change {
                 Change::Allocated(block) => live.push(block.allocation),
-                Change::Freed(block) | Change::GaveWay(block) => {
+                Change::Freed(block) | Change::Superseded(block) => {
                     let is_it = |other: &Allocation| *other == block.allocation;
                     let index = live.iter().position(is_it).unwrap();
                     live.swap_remove(index);

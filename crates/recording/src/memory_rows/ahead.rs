@@ -1,4 +1,4 @@
-//! Reading ahead: a thread reads and decodes rows while the taker works on earlier ones.
+//! Reading ahead: a thread reads and decodes rows while the sink works on earlier ones.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::{mem, panic, thread};
 
 use anyhow::{Context, Result, anyhow};
 
-use super::{CallFilter, Counts, MemoryItem, Taker, in_order};
+use super::{CallFilter, Counts, MemoryItem, RowSink, in_order};
 use crate::Database;
 
 /// Items that are handed over together, and how many such batches may wait.
@@ -16,11 +16,11 @@ const WAITING: usize = 4;
 /// No round of reading.
 const NEVER: usize = usize::MAX;
 
-/// Passes all items of `database` to `taker`.
+/// Passes all items of `database` to `sink`.
 pub(super) fn each(
     database: &Database,
     counted: CallFilter,
-    taker: &mut dyn Taker,
+    sink: &mut dyn RowSink,
 ) -> Result<Counts> {
     let (sender, batches) = sync_channel(WAITING);
     let enough = AtomicUsize::new(NEVER);
@@ -29,7 +29,7 @@ pub(super) fn each(
         sender,
         enough: &enough,
         round: 0,
-        can_start_again: taker.can_start_again(),
+        can_restart: sink.can_restart(),
     };
     let (path, progress) = (database.path(), database.progress());
     thread::scope(|scope| {
@@ -42,7 +42,7 @@ pub(super) fn each(
         };
         let reader = thread::Builder::new().spawn_scoped(scope, read);
         let reader = reader.context("cannot start a thread")?;
-        let taken = take(batches, &enough, taker);
+        let taken = take(batches, &enough, sink);
         let read = reader.join();
         let read = read.unwrap_or_else(|panicked| panic::resume_unwind(panicked));
         taken.and(read)
@@ -53,16 +53,16 @@ pub(super) fn each(
 fn take(
     batches: Receiver<Vec<MemoryItem>>,
     enough: &AtomicUsize,
-    taker: &mut dyn Taker,
+    sink: &mut dyn RowSink,
 ) -> Result<()> {
     let (mut round, mut has_enough) = (0, false);
     for item in batches.into_iter().flatten() {
         match item {
             MemoryItem::Row(..) | MemoryItem::Malformed if has_enough => continue,
             MemoryItem::Row(..) | MemoryItem::Malformed | MemoryItem::End(..) => {}
-            MemoryItem::Again => (round, has_enough) = (round + 1, false),
+            MemoryItem::Restart => (round, has_enough) = (round + 1, false),
         }
-        if taker.take(item)?.is_break() {
+        if sink.take(item)?.is_break() {
             has_enough = true;
             enough.store(round, Ordering::Relaxed);
         }
@@ -74,10 +74,10 @@ fn take(
 struct Ahead<'a> {
     batch: Vec<MemoryItem>,
     sender: SyncSender<Vec<MemoryItem>>,
-    /// The round of reading in which the taker wants no more rows, and the current one.
+    /// The round of reading in which the sink wants no more rows, and the current one.
     enough: &'a AtomicUsize,
     round: usize,
-    can_start_again: bool,
+    can_restart: bool,
 }
 
 impl Ahead<'_> {
@@ -88,9 +88,9 @@ impl Ahead<'_> {
     }
 }
 
-impl Taker for Ahead<'_> {
+impl RowSink for Ahead<'_> {
     fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
-        self.round += usize::from(matches!(item, MemoryItem::Again));
+        self.round += usize::from(matches!(item, MemoryItem::Restart));
         self.batch.push(item);
         if self.batch.len() < BATCH {
             return Ok(ControlFlow::Continue(()));
@@ -103,7 +103,7 @@ impl Taker for Ahead<'_> {
         })
     }
 
-    fn can_start_again(&self) -> bool {
-        self.can_start_again
+    fn can_restart(&self) -> bool {
+        self.can_restart
     }
 }

@@ -8,12 +8,12 @@ const Q: i64 = 1 << 48 | 3 << 24;
 #[derive(Default)]
 struct Seen {
     items: Vec<String>,
-    can_start_again: bool,
+    can_restart: bool,
     /// The number of items after which no rows are wanted.
     at_most: Option<usize>,
 }
 
-impl Taker for Seen {
+impl RowSink for Seen {
     fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
         let optional = |number: Option<i64>| number.map_or("-".to_owned(), |n| n.to_string());
         self.items.push(match item {
@@ -26,7 +26,7 @@ impl Taker for Seen {
             ),
             MemoryItem::End(process, time_ns) => format!("end {} {time_ns}", process - P),
             MemoryItem::Malformed => "malformed".to_owned(),
-            MemoryItem::Again => "again".to_owned(),
+            MemoryItem::Restart => "again".to_owned(),
         });
         Ok(match self.at_most == Some(self.items.len()) {
             true => ControlFlow::Break(()),
@@ -34,8 +34,8 @@ impl Taker for Seen {
         })
     }
 
-    fn can_start_again(&self) -> bool {
-        self.can_start_again
+    fn can_restart(&self) -> bool {
+        self.can_restart
     }
 }
 
@@ -181,7 +181,7 @@ fn invalid_rows_are_counted() {
             (NULL, {P}, 0, 1, 1, 2, 0, NULL, 0);"
     );
     struct Rows(Vec<Option<MemoryRow>>);
-    impl Taker for Rows {
+    impl RowSink for Rows {
         fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
             self.0.push(match item {
                 MemoryItem::Row(row, _) => Some(row),
@@ -190,7 +190,7 @@ fn invalid_rows_are_counted() {
             Ok(ControlFlow::Continue(()))
         }
 
-        fn can_start_again(&self) -> bool {
+        fn can_restart(&self) -> bool {
             false
         }
     }
@@ -316,7 +316,7 @@ fn rows_out_of_order_are_sorted() {
         assert_eq!([sorted(WIDE), sorted(WIDE + 1)], [true, false]);
     }
     let of_calls = disordered(CALLS, WIDE + 1) + &events(P, &[(5, 0)]);
-    for (sql, can_start_again, restarts) in [
+    for (sql, can_restart, restarts) in [
         (disordered(MEMORY, NARROW), true, 0),
         (disordered(MEMORY, NARROW + 1), true, 1),
         (disordered(MEMORY, WIDE), true, 1),
@@ -326,7 +326,7 @@ fn rows_out_of_order_are_sorted() {
         (of_calls, true, 2),
     ] {
         let seen = Seen {
-            can_start_again,
+            can_restart,
             ..Seen::default()
         };
         let (items, _) = read(&sql, seen, CallFilter::default());
@@ -351,14 +351,14 @@ fn what_is_read_ahead_is_not_taken_after_a_break_or_an_error() {
     assert_eq!(items.len(), 6);
     assert_eq!([&items[2], &items[5]], ["end 0 2", "end 0 19000"]);
     struct Failing(usize);
-    impl Taker for Failing {
+    impl RowSink for Failing {
         fn take(&mut self, _: MemoryItem) -> Result<ControlFlow<()>> {
             self.0 += 1;
             anyhow::ensure!(self.0 < 3, "no more");
             Ok(ControlFlow::Continue(()))
         }
 
-        fn can_start_again(&self) -> bool {
+        fn can_restart(&self) -> bool {
             false
         }
     }

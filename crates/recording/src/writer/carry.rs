@@ -155,7 +155,7 @@ impl Carry {
         });
         let about: HashSet<_> = about.collect();
         for change in changes {
-            if let Change::Freed(block) | Change::GaveWay(block) = change
+            if let Change::Freed(block) | Change::Superseded(block) = change
                 && !about.contains(&key_of(block))
             {
                 self.free(call.pid, block);

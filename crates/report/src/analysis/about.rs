@@ -3,10 +3,10 @@
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use super::Selection;
-use super::accounts::Accounts;
-use super::file::FileQuestion;
+use super::Filter;
+use super::file::Analysis;
 use super::processes::ProcessRow;
+use super::row_ledger::RowLedger;
 use super::totals::{AnalysisTotals, Anomalies};
 use super::work::GpuTime;
 use crate::clock_micros;
@@ -83,12 +83,12 @@ pub struct AtPeak {
 
 impl About {
     /// Of a report about the selected time.
-    pub(super) fn new(question: FileQuestion, selection: &Selection) -> Self {
+    pub(super) fn new(question: Analysis, filter: &Filter) -> Self {
         let seconds = |ns: i64| ns as f64 / 1e9;
         Self {
             analysis: question.name(),
-            from: selection.from_ns.map(seconds),
-            to: selection.to_ns.map(seconds),
+            from: filter.from_ns.map(seconds),
+            to: filter.to_ns.map(seconds),
             time_ns: None,
             totals: None,
             host: None,
@@ -110,29 +110,29 @@ impl About {
         time_ns.saturating_sub(self.first_ns)
     }
 
-    /// Adds times and totals of the memory in `accounts`.
+    /// Adds times and totals of the memory in `row_ledger`.
     pub(super) fn set_memory(
         &mut self,
-        question: FileQuestion,
-        accounts: &Accounts<'_>,
+        question: Analysis,
+        row_ledger: &RowLedger<'_>,
         clock: Option<&WallClock>,
     ) {
-        let first_ns = accounts.first_ns();
+        let first_ns = row_ledger.first_ns();
         self.first_ns = first_ns.unwrap_or(0);
         let since_first = |ns: i64| ns.saturating_sub(self.first_ns);
-        self.last_ns = accounts.last_ns().map(since_first);
-        (self.from, self.to) = accounts.range();
-        self.findings = Some(accounts.findings);
+        self.last_ns = row_ledger.last_ns().map(since_first);
+        (self.from, self.to) = row_ledger.range();
+        self.findings = Some(row_ledger.findings);
         let live = match question {
-            FileQuestion::Watermark => {
-                let peak_ns = accounts.peak_ns();
+            Analysis::Watermark => {
+                let peak_ns = row_ledger.peak_ns();
                 self.time_ns = peak_ns.map(since_first);
                 self.time = peak_ns
                     .and_then(|peak| u64::try_from(peak).ok())
                     .and_then(|peak| Some(clock?.wall(peak)));
-                accounts.at_peak
+                row_ledger.at_peak
             }
-            _ => accounts.never_freed(),
+            _ => row_ledger.never_freed(),
         };
         self.totals = Some(live.gpu);
         self.host = Some(live.host);

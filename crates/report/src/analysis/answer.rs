@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::file::FileQuestion;
+use super::file::Analysis;
 use super::merged::MergedCalls;
 use super::report::AnalysisFormat;
 use super::tables::optional;
@@ -22,7 +22,7 @@ use gpuprobe_model::stack::Frame;
 use gpuprobe_os::terminal::Layout;
 
 /// Writes results in a format.
-pub(super) struct AnswerWriter {
+pub(super) struct AnalysisWriter {
     pub(super) format: AnalysisFormat,
     /// Limit on the rows of a list, in text.
     pub(super) top: usize,
@@ -35,7 +35,7 @@ pub(super) struct AnswerWriter {
 }
 
 /// An allocation of a report, with its process and thread.
-pub(super) struct AnswerRow<'a> {
+pub(super) struct AnalysisRow<'a> {
     pub(super) process: &'a ProcessReport,
     pub(super) thread: &'a ThreadReport,
     pub(super) allocation: &'a AllocationReport,
@@ -47,7 +47,7 @@ pub(super) fn operation<'a>(api: &'a str, kind: &str) -> &'a str {
     if api == kind { "" } else { api }
 }
 
-impl AnswerRow<'_> {
+impl AnalysisRow<'_> {
     /// How much is known of the allocating call.
     pub(super) fn trace(&self) -> &'static str {
         self.site.and_then(|site| site.trace).unwrap_or("invalid")
@@ -69,19 +69,19 @@ fn json(value: &impl Serialize, out: &mut dyn Write) -> Result<()> {
     written(out.write_all(b"\n"))
 }
 
-impl AnswerWriter {
+impl AnalysisWriter {
     /// The allocations of each thread of `process`, as the report lists them.
     pub(super) fn rows_by_thread<'a>(
         &self,
         process: &'a ProcessReport,
-    ) -> impl Iterator<Item = (&'a ThreadReport, Vec<AnswerRow<'a>>)> + use<'a> {
+    ) -> impl Iterator<Item = (&'a ThreadReport, Vec<AnalysisRow<'a>>)> + use<'a> {
         let host = self.host;
         let sites = process.sites.iter().flatten();
         let sites: HashMap<_, _> = sites.map(|site| (site.id, site)).collect();
         process.threads.iter().map(move |thread| {
             let listed = thread.allocations.iter();
             let listed = listed.filter(|allocation| host || !allocation.at_host);
-            let rows = listed.map(|allocation| AnswerRow {
+            let rows = listed.map(|allocation| AnalysisRow {
                 process,
                 thread,
                 allocation,
@@ -92,7 +92,7 @@ impl AnswerWriter {
     }
 
     /// The allocations of a report, in the order selected.
-    pub(super) fn rows<'a>(&self, memleak: &'a Memleak) -> Vec<AnswerRow<'a>> {
+    pub(super) fn rows<'a>(&self, memleak: &'a Memleak) -> Vec<AnalysisRow<'a>> {
         let processes = memleak.processes.iter();
         let by_thread = processes.flat_map(|process| self.rows_by_thread(process));
         let mut rows: Vec<_> = by_thread.flat_map(|(_, rows)| rows).collect();
@@ -239,7 +239,7 @@ impl AnswerWriter {
     /// Writes the result of a question that is not about memory alone.
     pub(super) fn question(
         &self,
-        question: FileQuestion,
+        question: Analysis,
         report: &Report,
         out: &mut dyn Write,
     ) -> Result<()> {
@@ -253,16 +253,13 @@ impl AnswerWriter {
             AnalysisFormat::Tsv | AnalysisFormat::Csv => {}
         }
         let table = match question {
-            FileQuestion::Kernels => tables::kernels(report),
-            FileQuestion::Copies => tables::copies(report),
-            FileQuestion::Calls => tables::named(MergedCalls::calls(report), "function"),
-            FileQuestion::Waits => tables::named(MergedCalls::waits(report), "kind"),
-            FileQuestion::Nvtx => tables::named(MergedCalls::ranges(report), "range"),
-            FileQuestion::Processes => tables::processes(report),
-            FileQuestion::Watermark
-            | FileQuestion::Leakage
-            | FileQuestion::Explain
-            | FileQuestion::Summary => {
+            Analysis::Kernels => tables::kernels(report),
+            Analysis::Copies => tables::copies(report),
+            Analysis::Calls => tables::named(MergedCalls::calls(report), "function"),
+            Analysis::Waits => tables::named(MergedCalls::waits(report), "kind"),
+            Analysis::Nvtx => tables::named(MergedCalls::ranges(report), "range"),
+            Analysis::Processes => tables::processes(report),
+            Analysis::Watermark | Analysis::Leakage | Analysis::Explain | Analysis::Summary => {
                 return Ok(());
             }
         };

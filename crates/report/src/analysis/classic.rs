@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{AccountStep, Accounts, Selection, Visitor};
+use super::{Filter, LedgerChange, RowLedger, Visitor};
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::nsys::{ALLOCATION, DEALLOCATION};
 use gpuprobe_os::files;
@@ -40,7 +40,7 @@ struct ClassicFiles<'a> {
 pub fn export(
     database: &Database,
     session: &Session,
-    selection: &Selection,
+    filter: &Filter,
     folder: &Path,
 ) -> Result<()> {
     files::create_folder(folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -56,7 +56,7 @@ pub fn export(
         resolver: Resolver::new(database)?,
         files: Trace::ALL.into_iter().map(create).collect::<Result<_>>()?,
     };
-    Accounts::read(database, session, selection, &mut files)?;
+    RowLedger::read(database, session, filter, &mut files)?;
     for file in &mut files.files {
         file.flush().context("cannot write the export")?;
     }
@@ -100,7 +100,7 @@ impl Visitor for ClassicFiles<'_> {
         .context("cannot write the export")
     }
 
-    fn change(&mut self, _: &AccountStep<'_>, _: &Accounts<'_>) -> Result<()> {
+    fn change(&mut self, _: &LedgerChange<'_>, _: &RowLedger<'_>) -> Result<()> {
         Ok(())
     }
 }

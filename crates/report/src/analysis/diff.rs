@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::accounts::caller_of;
 use super::callers::{self, Callers};
 use super::replayed::Replayed;
-use super::{Accounts, Selection};
+use super::row_ledger::caller_of;
+use super::{Filter, RowLedger};
 use crate::fold::{self, place};
 use crate::label::labels;
 use crate::{SCHEMA, function_name, memleak};
@@ -95,12 +95,7 @@ pub struct TensorDiff {
 /// # Errors
 ///
 /// Returns an error if a file cannot be read.
-pub fn diff(
-    before: &Database,
-    after: &Database,
-    selection: &Selection,
-    by_lines: bool,
-) -> Result<Diff> {
+pub fn diff(before: &Database, after: &Database, filter: &Filter, by_lines: bool) -> Result<Diff> {
     let mut watermark = [0; 2];
     let mut leaked = [0; 2];
     let mut at_peak = BTreeMap::new();
@@ -108,18 +103,15 @@ pub fn diff(
     let mut tensors = None;
     for (run, database) in [before, after].into_iter().enumerate() {
         let session = Session::read(database)?;
-        let accounts = Accounts::read(database, &session, selection, &mut ())?;
-        watermark[run] = accounts.at_peak.gpu.total.bytes;
-        leaked[run] = accounts.never_freed().gpu.total.bytes;
-        let then = accounts.ledger.at_peak_of_rows();
-        for (stacks, ledger) in [(&mut at_peak, &then), (&mut never_freed, &accounts.ledger)] {
-            enter(
-                stacks,
-                run,
-                (ledger, &accounts.callers),
-                selection,
-                by_lines,
-            );
+        let row_ledger = RowLedger::read(database, &session, filter, &mut ())?;
+        watermark[run] = row_ledger.at_peak.gpu.total.bytes;
+        leaked[run] = row_ledger.never_freed().gpu.total.bytes;
+        let then = row_ledger.ledger.at_peak_of_rows();
+        for (stacks, ledger) in [
+            (&mut at_peak, &then),
+            (&mut never_freed, &row_ledger.ledger),
+        ] {
+            enter(stacks, run, (ledger, &row_ledger.callers), filter, by_lines);
         }
         if let Some(found) = Replayed::read(database, None)? {
             let (sums, stacks) = tensors.get_or_insert_with(Default::default);
@@ -184,13 +176,13 @@ fn enter(
     stacks: &mut ByStack,
     run: usize,
     (ledger, callers): (&Ledger, &Callers<'_>),
-    selection: &Selection,
+    filter: &Filter,
     by_lines: bool,
 ) {
     let mut amounts: BTreeMap<(u32, MemoryKind), Total> = BTreeMap::new();
     for process in ledger.live_processes().chain(ledger.ended(true)) {
         for allocation in process.allocations() {
-            if selection.host || allocation.belongs() != Belongs::Host {
+            if filter.host || allocation.belongs() != Belongs::Host {
                 let caller = caller_of(process, allocation);
                 let amount = amounts.entry((caller, allocation.kind())).or_default();
                 amount.add(allocation.size_bytes);

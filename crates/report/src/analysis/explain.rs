@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use super::Selection;
-use super::answer::AnswerWriter;
-use super::file::FileQuestion;
+use super::Filter;
+use super::answer::AnalysisWriter;
+use super::file::Analysis;
 use super::report::{AnalysisFormat, layout, of_all_sites, open};
 use crate::View;
 use crate::explain::Explain;
@@ -21,7 +21,7 @@ pub struct ExplainFileConfig {
     /// The recording or export.
     pub file: PathBuf,
     /// Filter on the events of the file.
-    pub selection: Selection,
+    pub filter: Filter,
     /// Write JSON instead of text.
     pub json: bool,
     /// Output file; `None` and `-` for standard output.
@@ -39,11 +39,11 @@ pub struct ExplainFileConfig {
 pub fn run(config: &ExplainFileConfig, progress: &SharedProgress) -> Result<Explain> {
     let view = View::default();
     let database = Database::open_with(&config.file, progress)?;
-    let mut report = of_all_sites(&database, &config.selection, view, FileQuestion::Explain)?;
+    let mut report = of_all_sites(&database, &config.filter, view, Analysis::Explain)?;
     report.explain = Explain::of(&report);
     let layout = layout(config.output.as_deref(), config.color);
     let (mut out, _) = open(config.output.as_deref(), layout)?;
-    let writer = AnswerWriter {
+    let writer = AnalysisWriter {
         format: match config.json {
             true => AnalysisFormat::Json,
             false => AnalysisFormat::Text,
@@ -53,7 +53,7 @@ pub fn run(config: &ExplainFileConfig, progress: &SharedProgress) -> Result<Expl
         view,
         host: false,
     };
-    writer.question(FileQuestion::Explain, &report, &mut *out)?;
+    writer.question(Analysis::Explain, &report, &mut *out)?;
     out.flush().context("cannot write the report")?;
     report.explain.context("the file has no memory events")
 }

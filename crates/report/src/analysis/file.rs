@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::Selection;
+use super::Filter;
 use super::about::{About, AtPeak};
-use super::accounts::{Accounts, LiveSums};
 use super::launches;
 use super::processes::{self, Spans};
 use super::range::TimeRange;
 use super::replayed::Replayed;
+use super::row_ledger::{LiveSums, RowLedger};
 use super::work;
 use crate::{Options, Report, ReportSources, View, memleak};
 use gpuprobe_cuda::Modes;
@@ -23,7 +23,7 @@ use gpuprobe_recording::{Database, Session, gpu_rows};
 
 /// An analysis with a report as its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileQuestion {
+pub enum Analysis {
     /// Memory that was live at the peak.
     Watermark,
     /// Memory that was never freed.
@@ -46,7 +46,7 @@ pub enum FileQuestion {
     Summary,
 }
 
-impl FileQuestion {
+impl Analysis {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Watermark => "watermark",
@@ -78,7 +78,7 @@ impl FileQuestion {
 pub(super) struct AnalysedFile<'a> {
     pub(super) database: &'a Database,
     pub(super) session: &'a Session,
-    pub(super) selection: &'a Selection,
+    pub(super) filter: &'a Filter,
     pub(super) view: View,
     /// Limit on the rows of each list.
     pub(super) top: Option<usize>,
@@ -92,32 +92,32 @@ impl AnalysedFile<'_> {
     /// # Errors
     ///
     /// Returns an error if the file cannot be read, or if memory events are needed and it has none.
-    pub(super) fn report(&self, question: FileQuestion) -> Result<Report> {
+    pub(super) fn report(&self, question: Analysis) -> Result<Report> {
         let mut state = State::default();
-        let mut about = About::new(question, self.selection);
-        let range = TimeRange::of(self.database, self.selection)?;
+        let mut about = About::new(question, self.filter);
+        let range = TimeRange::of(self.database, self.filter)?;
         if !question.is_about_memory() {
-            let selected = (self.selection, range);
+            let selected = (self.filter, range);
             about.gpus = work::read(self.database, self.session, selected, &mut state)?;
         }
         let mut spans = Spans::within(range);
-        let accounts = self.accounts(question, &mut spans)?;
+        let row_ledger = self.row_ledger(question, &mut spans)?;
         let clock = self.session.wall(0).map(|start| WallClock::at(start, 0));
         let clock = clock.as_ref();
-        if question == FileQuestion::Summary {
+        if question == Analysis::Summary {
             about.session = Some(self.session.clone());
-            let at_peak = |accounts| Box::new(self.at_peak(accounts, clock));
-            about.watermark = accounts.as_ref().map(at_peak);
+            let at_peak = |row_ledger| Box::new(self.at_peak(row_ledger, clock));
+            about.watermark = row_ledger.as_ref().map(at_peak);
         }
-        let now_ns = self.now_ns(question, accounts.as_ref());
+        let now_ns = self.now_ns(question, row_ledger.as_ref());
         let options = self.options_at(question, &state, now_ns);
         let mut symbols: &dyn Symbolize = &NoSymbols;
-        if let Some(accounts) = &accounts {
-            about.set_memory(question, accounts, clock);
-            symbols = &accounts.callers;
+        if let Some(row_ledger) = &row_ledger {
+            about.set_memory(question, row_ledger, clock);
+            symbols = &row_ledger.callers;
         }
-        let is_peak = question == FileQuestion::Watermark;
-        let ledger = accounts.as_ref().map(|accounts| &accounts.ledger);
+        let is_peak = question == Analysis::Watermark;
+        let ledger = row_ledger.as_ref().map(|row_ledger| &row_ledger.ledger);
         let then = ledger.filter(|_| is_peak).map(Ledger::at_peak_of_rows);
         let sources = ReportSources {
             lost_by_user: &self.session.lost_by_user,
@@ -136,12 +136,10 @@ impl AnalysedFile<'_> {
             about.processes = Some(processes::rows(&report, ledger, &spans, self.session));
         }
         // A list of processes shows no more of memory.
-        report.memleak = report
-            .memleak
-            .filter(|_| question != FileQuestion::Processes);
-        let until_ns = accounts.as_ref().and_then(|accounts| match is_peak {
-            true => accounts.peak_ns(),
-            false => self.end_ns(accounts),
+        report.memleak = report.memleak.filter(|_| question != Analysis::Processes);
+        let until_ns = row_ledger.as_ref().and_then(|row_ledger| match is_peak {
+            true => row_ledger.peak_ns(),
+            false => self.end_ns(row_ledger),
         });
         self.add_replayed(&mut report, question, until_ns, &options)?;
         report.about = Some(about);
@@ -149,34 +147,34 @@ impl AnalysedFile<'_> {
     }
 
     /// The memory of the file, as far as `question` is about it.
-    fn accounts(&self, question: FileQuestion, spans: &mut Spans) -> Result<Option<Accounts<'_>>> {
+    fn row_ledger(&self, question: Analysis, spans: &mut Spans) -> Result<Option<RowLedger<'_>>> {
         let wants_memory = match question {
             _ if question.is_about_memory() => true,
             _ => question.is_about_everything() && self.database.has_table(MEMORY),
         };
-        let read = || Accounts::read(self.database, self.session, self.selection, spans);
+        let read = || RowLedger::read(self.database, self.session, self.filter, spans);
         wants_memory.then(read).transpose()
     }
 
     /// Options of a report of `state` at `now_ns`.
-    fn options_at(&self, question: FileQuestion, state: &State, now_ns: u64) -> Options {
+    fn options_at(&self, question: Analysis, state: &State, now_ns: u64) -> Options {
         let processes = state.activity.processes();
         let ran_ns = processes.map(|(_, process)| process.last_ns).max();
         let ran_ns = ran_ns.unwrap_or(0).saturating_sub(gpu_rows::ZERO_NS);
         Options {
             now_ns,
-            explains: question == FileQuestion::Explain,
+            explains: question == Analysis::Explain,
             ..self.options(self.modes(question, state), ran_ns.max(now_ns))
         }
     }
 
     /// The modes with something to show, besides memory.
-    fn modes(&self, question: FileQuestion, state: &State) -> Modes {
+    fn modes(&self, question: Analysis, state: &State) -> Modes {
         let asks_for = |one| question.is_about_everything() || question == one;
         Modes {
             memleak: false,
-            cudatrace: asks_for(FileQuestion::Kernels) && self.database.has_table(launches::COUNTS),
-            bandwidth_util: asks_for(FileQuestion::Copies)
+            cudatrace: asks_for(Analysis::Kernels) && self.database.has_table(launches::COUNTS),
+            bandwidth_util: asks_for(Analysis::Copies)
                 && self.database.has_table("GPUPROBE_COPIES"),
             activity: state.activity.processes().next().is_some(),
         }
@@ -205,26 +203,26 @@ impl AnalysedFile<'_> {
     }
 
     /// The time that is reported, on the clock of events.
-    fn now_ns(&self, question: FileQuestion, accounts: Option<&Accounts<'_>>) -> u64 {
+    fn now_ns(&self, question: Analysis, row_ledger: Option<&RowLedger<'_>>) -> u64 {
         let end_ns = || {
-            let first_ns = accounts.and_then(Accounts::first_ns).unwrap_or(0);
-            let last_ns = accounts.and_then(Accounts::last_ns);
-            let to = self.selection.to_ns.map(|to| first_ns.saturating_add(to));
+            let first_ns = row_ledger.and_then(RowLedger::first_ns).unwrap_or(0);
+            let last_ns = row_ledger.and_then(RowLedger::last_ns);
+            let to = self.filter.to_ns.map(|to| first_ns.saturating_add(to));
             let end_ns = self.session.stop_ns.max(last_ns).unwrap_or(0);
             to.map_or(end_ns, |to| to.min(end_ns))
         };
-        let peak_ns = accounts.and_then(Accounts::peak_ns);
+        let peak_ns = row_ledger.and_then(RowLedger::peak_ns);
         let now_ns = match question {
-            FileQuestion::Watermark => peak_ns.unwrap_or_else(end_ns),
+            Analysis::Watermark => peak_ns.unwrap_or_else(end_ns),
             _ => end_ns(),
         };
         u64::try_from(now_ns).unwrap_or(0)
     }
 
-    /// End of the selection, nanoseconds of the session; `None` if it is the end of the file.
-    fn end_ns(&self, accounts: &Accounts<'_>) -> Option<i64> {
-        let first_ns = accounts.first_ns()?;
-        Some(first_ns.saturating_add(self.selection.to_ns?))
+    /// End of the selected time, nanoseconds of the session; `None` if it is the end of the file.
+    fn end_ns(&self, row_ledger: &RowLedger<'_>) -> Option<i64> {
+        let first_ns = row_ledger.first_ns()?;
+        Some(first_ns.saturating_add(self.filter.to_ns?))
     }
 
     /// Adds what only the log of a recording has, at `until_ns` of the session or at its end: memory
@@ -233,15 +231,15 @@ impl AnalysedFile<'_> {
     fn add_replayed(
         &self,
         report: &mut Report,
-        question: FileQuestion,
+        question: Analysis,
         until_ns: Option<i64>,
         options: &Options,
     ) -> Result<()> {
-        let (database, selection) = (self.database, self.selection);
-        let has_incidents = matches!(question, FileQuestion::Summary | FileQuestion::Explain);
+        let (database, filter) = (self.database, self.filter);
+        let has_incidents = matches!(question, Analysis::Summary | Analysis::Explain);
         let mut whole = None;
-        if report.memleak.is_some() && question != FileQuestion::Watermark {
-            whole = Replayed::read_memory((database, self.session), selection, until_ns)?;
+        if report.memleak.is_some() && question != Analysis::Watermark {
+            whole = Replayed::read_memory((database, self.session), filter, until_ns)?;
         }
         let is_whole = whole.is_some();
         let played = match whole {
@@ -259,19 +257,19 @@ impl AnalysedFile<'_> {
         });
         if has_incidents {
             (report.incidents, report.refused) = played.incidents(options);
-            let is_meant = |pid: u32| selection.pid.is_none_or(|meant| meant == pid);
+            let is_meant = |pid: u32| filter.pid.is_none_or(|meant| meant == pid);
             report.incidents.retain(|incident| is_meant(incident.pid));
         }
         Ok(())
     }
 
-    fn at_peak(&self, accounts: &Accounts<'_>, clock: Option<&WallClock>) -> AtPeak {
-        let now_ns = self.now_ns(FileQuestion::Watermark, Some(accounts));
+    fn at_peak(&self, row_ledger: &RowLedger<'_>, clock: Option<&WallClock>) -> AtPeak {
+        let now_ns = self.now_ns(Analysis::Watermark, Some(row_ledger));
         let options = self.options(Modes::default(), now_ns);
-        let ledger = accounts.ledger.at_peak_of_rows();
-        let LiveSums { gpu, host } = accounts.at_peak;
-        let first_ns = accounts.first_ns().unwrap_or(0);
-        let peak_ns = accounts.peak_ns();
+        let ledger = row_ledger.ledger.at_peak_of_rows();
+        let LiveSums { gpu, host } = row_ledger.at_peak;
+        let first_ns = row_ledger.first_ns().unwrap_or(0);
+        let peak_ns = row_ledger.peak_ns();
         AtPeak {
             time_ns: peak_ns.map(|peak| peak.saturating_sub(first_ns)),
             time: clock.filter(|_| peak_ns.is_some()).map(|c| c.wall(now_ns)),
@@ -280,7 +278,7 @@ impl AnalysedFile<'_> {
             memleak: memleak::build(
                 &ledger,
                 &options,
-                ReportSources::of_file(clock, &accounts.callers),
+                ReportSources::of_file(clock, &row_ledger.callers),
             ),
         }
     }

@@ -2,7 +2,6 @@
 //! reports.
 
 mod about;
-mod accounts;
 mod answer;
 mod callers;
 pub mod classic;
@@ -12,15 +11,16 @@ mod file;
 pub(crate) mod launches;
 mod merged;
 mod moment;
-pub(crate) mod present;
 mod processes;
 pub(crate) mod range;
 pub(crate) mod replayed;
 pub mod report;
+mod row_ledger;
 mod tables;
 mod text;
 mod totals;
 mod usage;
+pub(crate) mod validate_filter;
 pub(crate) mod work;
 
 use anyhow::Result;
@@ -28,16 +28,16 @@ use anyhow::Result;
 use gpuprobe_recording::{MemoryRow, OriginatingCall, ids};
 
 pub use about::{About, AtPeak};
-pub use accounts::{AccountStep, Accounts, AllocationPart};
 pub use callers::Callers;
 pub use moment::Moment;
-pub use present::NoMatch;
 pub use range::first_ns;
+pub use row_ledger::{AllocationWithCaller, LedgerChange, RowLedger};
 pub use totals::{AnalysisTotals, Anomalies};
+pub use validate_filter::NoMatch;
 
 /// Filter on the events of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
+pub struct Filter {
     /// Include this process only.
     pub pid: Option<u32>,
     /// Include this device only.
@@ -50,7 +50,7 @@ pub struct Selection {
     pub to_ns: Option<i64>,
 }
 
-impl Selection {
+impl Filter {
     /// Whether a part of the time is selected.
     pub fn has_range(&self) -> bool {
         self.from_ns.is_some() || self.to_ns.is_some()
@@ -70,7 +70,7 @@ pub trait Visitor {
     /// # Errors
     ///
     /// Returns an error to stop the analysis.
-    fn change(&mut self, step: &AccountStep<'_>, accounts: &Accounts<'_>) -> Result<()>;
+    fn change(&mut self, step: &LedgerChange<'_>, row_ledger: &RowLedger<'_>) -> Result<()>;
 
     /// Called for every selected event, whether it changed live memory or not.
     ///
@@ -100,7 +100,7 @@ pub trait Visitor {
 
 /// A visitor that does nothing.
 impl Visitor for () {
-    fn change(&mut self, _: &AccountStep<'_>, _: &Accounts<'_>) -> Result<()> {
+    fn change(&mut self, _: &LedgerChange<'_>, _: &RowLedger<'_>) -> Result<()> {
         Ok(())
     }
 

@@ -1,11 +1,11 @@
-//! Times at which a selection begins or ends, as they are typed.
+//! Times at which the selected part begins or ends, as they are typed.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use chrono::{DateTime, FixedOffset, Local, NaiveDateTime};
 
-use super::{Selection, first_ns};
+use super::{Filter, first_ns};
 use gpuprobe_recording::{Database, Session};
 
 /// Forms of a local time of day.
@@ -54,7 +54,7 @@ impl Moment {
     }
 }
 
-impl Selection {
+impl Filter {
     /// Selects the time between two moments of `file`.
     ///
     /// # Errors

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::accounts::Accounts;
 use super::range::TimeRange;
-use super::{AccountStep, Visitor};
+use super::row_ledger::RowLedger;
+use super::{LedgerChange, Visitor};
 use crate::Report;
 use gpuprobe_cuda::Direction;
 use gpuprobe_engine::{GpuActivity, Ledger};
@@ -84,7 +84,7 @@ impl Spans {
 
 /// Notes the times of memory events.
 impl Visitor for Spans {
-    fn change(&mut self, _: &AccountStep<'_>, _: &Accounts<'_>) -> anyhow::Result<()> {
+    fn change(&mut self, _: &LedgerChange<'_>, _: &RowLedger<'_>) -> anyhow::Result<()> {
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::Selection;
+use super::Filter;
 use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
 use gpuprobe_recording::Database;
 use gpuprobe_recording::gpu_rows::{ZERO_NS, record_ns};
@@ -60,15 +60,15 @@ impl TimeRange {
     /// # Errors
     ///
     /// Returns an error if the file cannot be read.
-    pub(crate) fn of(database: &Database, selection: &Selection) -> Result<Self> {
-        if !selection.has_range() {
+    pub(crate) fn of(database: &Database, filter: &Filter) -> Result<Self> {
+        if !filter.has_range() {
             return Ok(Self::default());
         }
         let first = first_ns(database)?.unwrap_or(0);
         let session_ns = |ns: i64| first.saturating_add(ns);
         Ok(Self {
-            from_ns: selection.from_ns.map_or(i64::MIN, session_ns),
-            to_ns: selection.to_ns.map_or(i64::MAX, session_ns),
+            from_ns: filter.from_ns.map_or(i64::MIN, session_ns),
+            to_ns: filter.to_ns.map_or(i64::MAX, session_ns),
         })
     }
 

@@ -3,10 +3,10 @@
 
 use anyhow::Result;
 
-use super::Selection;
+use super::Filter;
 use crate::incidents::{self, IncidentReport, RefusedRequests};
+use crate::log_reader::{LOG, LogReader};
 use crate::memleak::{self, Memleak, PytorchReport, tensor_reports};
-use crate::tape::{LOG, Tape};
 use crate::{Options, ReportSources};
 use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::clock::WallClock;
@@ -73,9 +73,9 @@ impl Replayed {
         Self::play_of(database, &[TABLE, INCIDENTS], part, |_, _| {})
     }
 
-    /// Like [`Self::read`], with all memory of what `selection` includes. Returns `None` if the
+    /// Like [`Self::read`], with all memory of what `filter` includes. Returns `None` if the
     /// file is of a run without `--memleak`, or has no log that this version can replay, or if the
-    /// selection begins later or is of one device: an account of the log begins with it and has
+    /// selected time begins later or one device is selected: an account of the log begins with it and has
     /// all devices.
     ///
     /// # Errors
@@ -83,15 +83,15 @@ impl Replayed {
     /// Returns an error if the file cannot be read.
     pub(super) fn read_memory(
         (database, session): (&Database, &Session),
-        selection: &Selection,
+        filter: &Filter,
         until_ns: Option<i64>,
     ) -> Result<Option<Self>> {
-        let is_part = selection.device.is_some() || selection.from_ns.is_some();
-        if is_part || !Tape::has_memory(session) {
+        let is_part = filter.device.is_some() || filter.from_ns.is_some();
+        if is_part || !LogReader::has_memory(session) {
             return Ok(None);
         }
         let part = LogPart {
-            pid: selection.pid,
+            pid: filter.pid,
             until_ns,
         };
         Self::play_of(database, &[LOG], part, |_, _| {})
@@ -125,13 +125,13 @@ impl Replayed {
         if !has_some {
             return Ok(None);
         }
-        let tape = Tape::open(database.path(), database.progress())?;
-        let clock = tape.clock();
+        let log = LogReader::open(database.path(), database.progress())?;
+        let clock = log.clock();
         let until_ns = part.until_ns.map(|ns| of_events(&clock, ns));
-        let mut player = Player::new(tape.modes(), tape.kinds());
+        let mut player = Player::new(log.modes(), log.kinds());
         let mut is_over = false;
         let mut last = None;
-        tape.play(|entry| {
+        log.play(|entry| {
             if let LogEntry::Record(bytes) = &entry
                 && (until_ns.is_some() || part.pid.is_some())
                 && let Ok(event) = event::decode(bytes)

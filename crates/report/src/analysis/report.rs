@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, bail};
 
-use super::answer::AnswerWriter;
+use super::answer::AnalysisWriter;
 use super::file::AnalysedFile;
-pub use super::file::FileQuestion as Asked;
+pub use super::file::Analysis;
 use super::replayed::Replayed;
 use super::usage::UsageWriter;
-use super::{Accounts, Selection, classic, diff, launches, present};
+use super::{Filter, RowLedger, classic, diff, launches, validate_filter};
 use crate::gate::{self, Gate};
 use crate::profile;
 use crate::profile::{Profile, ProfiledMemory, Weight};
@@ -44,7 +44,7 @@ pub enum ReportQuestion {
     /// Live memory over time.
     Usage,
     /// An analysis with a report as its result.
-    Report(Asked),
+    Report(Analysis),
 }
 
 /// Options of `gpuprobe report`.
@@ -55,7 +55,7 @@ pub struct ReportConfig {
     /// The analysis to run.
     pub question: ReportQuestion,
     /// Filter on the events of the file.
-    pub selection: Selection,
+    pub filter: Filter,
     /// Grouping, filters and order of live memory.
     pub view: View,
     /// Limit on the rows of a list, in text.
@@ -76,14 +76,14 @@ pub struct ReportConfig {
     pub export_tsv: Option<PathBuf>,
 }
 
-const SUMMARY: ReportQuestion = ReportQuestion::Report(Asked::Summary);
+const SUMMARY: ReportQuestion = ReportQuestion::Report(Analysis::Summary);
 
 /// Profile of memory by call stack: live at the end or at the peak, by `weight`, and ever
 /// allocated.
 fn profile_of(
     database: &Database,
     session: &Session,
-    selection: &Selection,
+    filter: &Filter,
     config: &profile::ProfileConfig,
 ) -> Result<Profile> {
     let profile::ProfileConfig {
@@ -92,21 +92,21 @@ fn profile_of(
         of,
         ..
     } = *config;
-    let accounts = Accounts::read(database, session, selection, &mut ())?;
+    let row_ledger = RowLedger::read(database, session, filter, &mut ())?;
     let time_ns = match weight {
-        Weight::Peak => accounts.peak_ns(),
-        Weight::End | Weight::Total => accounts.last_ns(),
+        Weight::Peak => row_ledger.peak_ns(),
+        Weight::End | Weight::Total => row_ledger.last_ns(),
     };
     let time_ns = time_ns.and_then(|ns| ns.checked_add(session.start_epoch_ns?));
     let which = profile::ProfileWeight {
         weight,
-        host: selection.host,
+        host: filter.host,
         full_stacks,
         of,
     };
     let tensors = match of {
         ProfiledMemory::Cuda => None,
-        ProfiledMemory::Tensors => Some(tensors_of(database, selection, &accounts)?),
+        ProfiledMemory::Tensors => Some(tensors_of(database, filter, &row_ledger)?),
     };
     if let Some(tensors) = &tensors {
         let (ledger, symbols) = (tensors.ledger(), tensors.symbols());
@@ -115,21 +115,21 @@ fn profile_of(
             ..profile::of_ledger(ledger, symbols, which, time_ns)
         });
     }
-    let (ledger, callers) = (&accounts.ledger, &accounts.callers);
+    let (ledger, callers) = (&row_ledger.ledger, &row_ledger.callers);
     Ok(Profile {
         run: crate::run::run_of(session),
         ..profile::of_ledger(ledger, callers, which, time_ns)
     })
 }
 
-/// The tensors of a recording at the end of the selection.
+/// The tensors of a recording at the end of the selected time.
 fn tensors_of(
     database: &Database,
-    selection: &Selection,
-    accounts: &Accounts<'_>,
+    filter: &Filter,
+    row_ledger: &RowLedger<'_>,
 ) -> Result<Replayed> {
-    let first_ns = accounts.first_ns().unwrap_or(0);
-    let until_ns = selection.to_ns.map(|to| first_ns.saturating_add(to));
+    let first_ns = row_ledger.first_ns().unwrap_or(0);
+    let until_ns = filter.to_ns.map(|to| first_ns.saturating_add(to));
     let tensors = Replayed::read(database, until_ns)?;
     tensors.with_context(|| format!("{} has no tensors", database.path().display()))
 }
@@ -149,7 +149,7 @@ pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<bool> {
 /// Whether memory that was never freed exceeds the limits.
 fn judge(config: &ReportConfig, gate: Gate, progress: &SharedProgress) -> Result<bool> {
     let database = Database::open_with(&config.file, progress)?;
-    let report = of_all_sites(&database, &config.selection, gate::view(), Asked::Leakage)?;
+    let report = of_all_sites(&database, &config.filter, gate::view(), Analysis::Leakage)?;
     let memleak = report.memleak.context("there is no memory in the file")?;
     gate.judge(&memleak, true)
 }
@@ -161,17 +161,17 @@ fn judge(config: &ReportConfig, gate: Gate, progress: &SharedProgress) -> Result
 /// Returns an error if the file cannot be read or has no memory events.
 pub(crate) fn of_all_sites(
     database: &Database,
-    selection: &Selection,
+    filter: &Filter,
     view: View,
-    question: Asked,
+    question: Analysis,
 ) -> Result<Report> {
-    present::check(database, selection)?;
+    validate_filter::check(database, filter)?;
     let session = Session::read(database)?;
     warn_of_version(&session);
     let file = AnalysedFile {
         database,
         session: &session,
-        selection,
+        filter,
         view,
         top: None,
         allocations: false,
@@ -190,19 +190,19 @@ fn warn_of_version(session: &Session) {
 
 fn report(config: &ReportConfig, progress: &SharedProgress) -> Result<()> {
     let database = Database::open_with(&config.file, progress)?;
-    present::check(&database, &config.selection)?;
+    validate_filter::check(&database, &config.filter)?;
     let profiles = profile::Outputs::open(&config.profiles, Some(&config.file))?;
     let session = Session::read(&database)?;
     warn_of_version(&session);
     if let Some(folder) = &config.export_tsv {
-        classic::export(&database, &session, &config.selection, folder)?;
+        classic::export(&database, &session, &config.filter, folder)?;
         if config.question == SUMMARY && config.output.is_none() {
             return Ok(());
         }
     }
     if profiles.any() {
-        let selection = &config.selection;
-        let made = profile_of(&database, &session, selection, &config.profiles)?;
+        let filter = &config.filter;
+        let made = profile_of(&database, &session, filter, &config.profiles)?;
         profiles.write(&made)?;
         if config.question == SUMMARY && config.output.is_none() && config.diff.is_none() {
             return Ok(());
@@ -262,35 +262,38 @@ fn answer(
     out: &mut dyn Write,
     file: Option<fs::File>,
 ) -> Result<()> {
-    let selection = &config.selection;
+    let filter = &config.filter;
     let layout = layout(config.output.as_deref(), config.color);
-    let writer = AnswerWriter {
+    let writer = AnalysisWriter {
         format: config.format,
         top: config.top.unwrap_or(usize::MAX),
         layout,
         view: config.view,
-        host: selection.host,
+        host: filter.host,
     };
     if let Some(after) = &config.diff {
         let after = Database::open_with(after, database.progress())?;
-        let grown = diff::diff(database, &after, selection, config.view.groups_by_lines())?;
+        let grown = diff::diff(database, &after, filter, config.view.groups_by_lines())?;
         return writer.diff(&grown, out);
     }
     let question = match config.question {
         ReportQuestion::Usage => {
-            let mut usage = UsageWriter::begin(out, file, config.format, selection.host)?;
-            let accounts = Accounts::read(database, session, selection, &mut usage)?;
+            let mut usage = UsageWriter::begin(out, file, config.format, filter.host)?;
+            let row_ledger = RowLedger::read(database, session, filter, &mut usage)?;
             if usage.points == 0 {
                 say("no memory event in what was selected");
             }
-            let (from, to) = accounts.range();
+            let (from, to) = row_ledger.range();
             return usage.finish(from, to);
         }
         ReportQuestion::Report(question) => question,
     };
     let is_about_memory = question.is_about_memory();
-    let is_about_launches = matches!(question, Asked::Kernels | Asked::Processes | Asked::Summary);
-    if is_about_launches && selection.has_range() && launches::are_only_counted(database)? {
+    let is_about_launches = matches!(
+        question,
+        Analysis::Kernels | Analysis::Processes | Analysis::Summary
+    );
+    if is_about_launches && filter.has_range() && launches::are_only_counted(database)? {
         say("--from and --to do not select launches: this recording has their number only");
     }
     let is_json = config.format == AnalysisFormat::Json;
@@ -299,7 +302,7 @@ fn answer(
     let file = AnalysedFile {
         database,
         session,
-        selection,
+        filter,
         view: config.view,
         // In text, `--top` applies to merged lists, except for memory.
         top: config.top.filter(|_| is_json || is_text && is_about_memory),
@@ -307,7 +310,7 @@ fn answer(
     };
     let report = file.report(question)?;
     match question {
-        Asked::Watermark | Asked::Leakage => writer.listing(&report, out),
+        Analysis::Watermark | Analysis::Leakage => writer.listing(&report, out),
         other => writer.question(other, &report, out),
     }
 }

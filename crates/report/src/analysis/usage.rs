@@ -5,8 +5,8 @@ use std::io::{self, Seek, Write};
 
 use anyhow::{Context, Result};
 
-use super::accounts::{AccountStep, Accounts, AllocationPart};
 use super::report::AnalysisFormat;
+use super::row_ledger::{AllocationWithCaller, LedgerChange, RowLedger};
 use super::{AnalysisTotals, Visitor};
 use crate::SCHEMA;
 
@@ -117,17 +117,17 @@ impl<'a> UsageWriter<'a> {
 }
 
 impl Visitor for UsageWriter<'_> {
-    fn change(&mut self, step: &AccountStep<'_>, accounts: &Accounts<'_>) -> Result<()> {
-        if !self.host && step.parts().all(AllocationPart::is_host) {
+    fn change(&mut self, step: &LedgerChange<'_>, row_ledger: &RowLedger<'_>) -> Result<()> {
+        if !self.host && step.parts().all(AllocationWithCaller::is_host) {
             return Ok(());
         }
         self.points += 1;
         let bytes = |side: &AnalysisTotals| {
             [side.total, side.valid, side.invalid, side.driver].map(|a| a.bytes)
         };
-        let mut now = bytes(&accounts.live.gpu);
+        let mut now = bytes(&row_ledger.live.gpu);
         if self.host {
-            for (sum, host) in now.iter_mut().zip(bytes(&accounts.live.host)) {
+            for (sum, host) in now.iter_mut().zip(bytes(&row_ledger.live.host)) {
                 *sum = sum.saturating_add(host);
             }
         }

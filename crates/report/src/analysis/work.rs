@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 use serde::Serialize;
 
-use super::Selection;
+use super::Filter;
 use super::launches::LaunchReader;
 use super::processes::Spans;
 use super::range::{self, RecordFilter, TimeRange};
 use crate::activity::{BusyShares, WorkNs};
 use gpuprobe_cuda::Direction;
 use gpuprobe_engine::activity::by_work::{ByWork, WorkKind};
-use gpuprobe_engine::transfers::{CopySelection, Mode};
+use gpuprobe_engine::transfers::{CopyFilter, Mode};
 use gpuprobe_engine::{State, Transfers};
 use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
 use gpuprobe_recording::gpu_rows::{self, RowFilter};
@@ -53,17 +53,17 @@ pub struct GpuTime {
 pub(super) fn read(
     database: &Database,
     session: &Session,
-    (selection, range): (&Selection, TimeRange),
+    (filter, range): (&Filter, TimeRange),
     state: &mut State,
 ) -> Result<Vec<GpuTime>> {
-    let filter = RowFilter {
-        pid: selection.pid,
-        device: selection.device,
+    let row_filter = RowFilter {
+        pid: filter.pid,
+        device: filter.device,
     };
     let mut gpus = BTreeMap::new();
     let mut records = RecordFilter::new(range);
     let mut all: Option<(u64, u64)> = None;
-    gpu_rows::each(database, filter, |batch| {
+    gpu_rows::each(database, row_filter, |batch| {
         busy(batch, range, &mut gpus);
         if range.is_whole() {
             state.activity.batch(batch);
@@ -88,11 +88,11 @@ pub(super) fn read(
     let launches = LaunchReader {
         database,
         session,
-        filter,
+        filter: row_filter,
         ends: &ends,
     };
     launches.read(range, &mut state.launches)?;
-    copies(database, (filter, range), &mut state.transfers)?;
+    copies(database, (row_filter, range), &mut state.transfers)?;
     let selected = all.and_then(|(first, last)| range.part(first, last));
     let observed_ns = match range.is_whole() {
         true => {
@@ -195,14 +195,14 @@ pub(crate) struct CalledCopy {
     pub(crate) outcome: CopyOutcome,
 }
 
-/// Passes the copies of a recording that match `filter` to `take`.
+/// Passes the copies of a recording that match `row_filter` to `take`.
 ///
 /// # Errors
 ///
 /// Returns an error if the file cannot be read.
 pub(crate) fn each_copy(
     database: &Database,
-    filter: RowFilter,
+    row_filter: RowFilter,
     mut take: impl FnMut(&CalledCopy),
 ) -> Result<()> {
     let directions: HashMap<_, _> = Direction::ALL.map(|d| (d.name(), d)).into();
@@ -217,7 +217,8 @@ pub(crate) fn each_copy(
         "result",
     ];
     database.each(CALLED_COPIES, &columns, "", |row| {
-        let Some(process) = integer(row, 3).filter(|&id| filter.includes(Some(id), None)) else {
+        let Some(process) = integer(row, 3).filter(|&id| row_filter.includes(Some(id), None))
+        else {
             return;
         };
         let is_set = |column| integer(row, column).is_some_and(|value| value != 0);
@@ -246,15 +247,15 @@ pub(crate) fn each_copy(
 /// Copies, as recorded at their calls.
 fn copies(
     database: &Database,
-    (filter, range): (RowFilter, TimeRange),
+    (row_filter, range): (RowFilter, TimeRange),
     transfers: &mut Transfers,
 ) -> Result<()> {
-    each_copy(database, filter, |copy| match copy.outcome {
+    each_copy(database, row_filter, |copy| match copy.outcome {
         _ if !range.has(copy.start_ns) => {}
         CopyOutcome::Failed => transfers.failed_calls += 1,
         CopyOutcome::Captured => transfers.captured += 1,
         CopyOutcome::Ran => {
-            let which = CopySelection {
+            let which = CopyFilter {
                 pid: copy.pid,
                 direction: copy.direction,
                 mode: copy.mode,

@@ -19,7 +19,7 @@ use crate::owners::OwnerReport;
 /// Verdicts, and who holds memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explain {
-    /// By process, the gravest first.
+    /// By process, the worst first.
     pub verdicts: Vec<VerdictReport>,
     /// Live GPU memory by library or program, over all processes.
     pub owners: Vec<OwnerReport>,

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::events::ChromeEventWriter;
 use super::tracks::Tracks;
-use crate::analysis::{AccountStep, Accounts, AllocationPart, Selection, Visitor};
+use crate::analysis::{AllocationWithCaller, Filter, LedgerChange, RowLedger, Visitor};
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, ids};
 
@@ -26,11 +26,11 @@ pub(super) fn memory<W: Write>(
         tracks,
         events,
     };
-    let selection = Selection {
+    let filter = Filter {
         host: true,
-        ..Selection::default()
+        ..Filter::default()
     };
-    Accounts::read(database, &Session::default(), &selection, &mut counters).map(|_| ())
+    RowLedger::read(database, &Session::default(), &filter, &mut counters).map(|_| ())
 }
 
 struct Counters<'a, 'b, W> {
@@ -43,8 +43,8 @@ struct Counters<'a, 'b, W> {
 }
 
 impl<W: Write> Visitor for Counters<'_, '_, W> {
-    fn change(&mut self, step: &AccountStep<'_>, accounts: &Accounts<'_>) -> Result<()> {
-        let time = accounts
+    fn change(&mut self, step: &LedgerChange<'_>, row_ledger: &RowLedger<'_>) -> Result<()> {
+        let time = row_ledger
             .first_ns()
             .unwrap_or(0)
             .saturating_add(step.time_ns);
@@ -76,7 +76,7 @@ impl<W: Write> Visitor for Counters<'_, '_, W> {
 
 impl<W> Counters<'_, '_, W> {
     /// The live bytes under the key of `part`, which are about to change.
-    fn live_of(&mut self, process: i64, part: &AllocationPart) -> &mut u64 {
+    fn live_of(&mut self, process: i64, part: &AllocationWithCaller) -> &mut u64 {
         let device = part.allocation.device().map_or(0, i64::from);
         let key = (process, (!part.is_host()).then_some(device));
         self.changed.insert(key);

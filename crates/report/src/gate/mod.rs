@@ -181,7 +181,7 @@ impl Gate {
                 }
             }
         }
-        let leaks = together(&leaks);
+        let leaks = merge_by_call_site(&leaks);
         let mut leaked = Total::default();
         leaks.iter().for_each(|leak| leaked.merge(leak.amount));
         let processes = memleak.processes.iter().filter(|process| process.traced);
@@ -214,7 +214,7 @@ fn place(frame: &Frame) -> Place<'_> {
 }
 
 /// The leaks, those that are one call site in whichever process together, most bytes first.
-fn together(all: &[(&LeakedStack<'_>, Option<Total>)]) -> Vec<Leak> {
+fn merge_by_call_site(all: &[(&LeakedStack<'_>, Option<Total>)]) -> Vec<Leak> {
     let mut leaks: Vec<Leak> = Vec::new();
     let mut known = HashMap::new();
     for (found, before) in all {

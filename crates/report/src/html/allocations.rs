@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use super::document::{AllocationData, AllocationsData};
-use crate::analysis::{Accounts, AllocationPart};
+use crate::analysis::{AllocationWithCaller, RowLedger};
 use gpuprobe_cuda::AddressSpace;
 use gpuprobe_engine::Process;
 
@@ -41,10 +41,10 @@ impl Largest {
     pub(super) fn add(
         &mut self,
         pid: u32,
-        part: &AllocationPart,
+        part: &AllocationWithCaller,
         time_ns: i64,
         stack: usize,
-        accounts: &Accounts<'_>,
+        row_ledger: &RowLedger<'_>,
     ) {
         let rank = (part.allocation.size_bytes, Reverse(self.all));
         self.all += 1;
@@ -61,7 +61,7 @@ impl Largest {
             self.live.remove(&least.place);
         }
         let place = place_of(pid, part);
-        let process = accounts.ledger.process_of(pid);
+        let process = row_ledger.ledger.process_of(pid);
         let thread = process.and_then(|process| {
             process
                 .threads()
@@ -81,7 +81,13 @@ impl Largest {
     }
 
     /// Notes that an allocation is no longer live.
-    pub(super) fn gone(&mut self, pid: u32, part: &AllocationPart, time_ns: i64, is_end: bool) {
+    pub(super) fn gone(
+        &mut self,
+        pid: u32,
+        part: &AllocationWithCaller,
+        time_ns: i64,
+        is_end: bool,
+    ) {
         let rank = self.live.remove(&place_of(pid, part));
         if let Some(row) = rank.and_then(|rank| self.rows.get_mut(&rank)) {
             row.gone = Some((time_ns, is_end));
@@ -112,6 +118,6 @@ impl Largest {
     }
 }
 
-fn place_of(pid: u32, part: &AllocationPart) -> Place {
+fn place_of(pid: u32, part: &AllocationWithCaller) -> Place {
     (pid, part.allocation.space(), part.allocation.address)
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::document::{SiteData, StackData};
 use super::frames::FrameTable;
 use super::memory::{BinChange, StackChanges, StackKey};
-use crate::analysis::{Accounts, Callers};
+use crate::analysis::{Callers, RowLedger};
 use crate::label;
 use crate::memleak::SiteGroups;
 use crate::owners::Owners;
@@ -24,13 +24,13 @@ pub(super) struct CallerNames<'a, 'b> {
 }
 
 impl<'a, 'b> CallerNames<'a, 'b> {
-    pub(super) fn new(accounts: &'a Accounts<'b>) -> Self {
-        let callers = &accounts.callers;
+    pub(super) fn new(row_ledger: &'a RowLedger<'b>) -> Self {
+        let callers = &row_ledger.callers;
         let mut ids = HashMap::new();
-        for process in accounts
+        for process in row_ledger
             .ledger
             .live_processes()
-            .chain(accounts.ledger.ended(true))
+            .chain(row_ledger.ledger.ended(true))
         {
             let groups = SiteGroups::of(process, true, callers);
             for (number, site) in (0..).zip(process.sites.iter()) {
@@ -127,7 +127,7 @@ pub(super) fn stack_documents(
         });
     }
     for (place, stacks) in merged {
-        documents[place].changes = together(&stacks);
+        documents[place].changes = sum_changes(&stacks);
     }
     (documents, places)
 }
@@ -147,7 +147,7 @@ fn rest_of(stack: &StackChanges) -> StackData {
 }
 
 /// Sums of the changes of several stacks.
-fn together(stacks: &[&StackChanges]) -> Vec<i64> {
+fn sum_changes(stacks: &[&StackChanges]) -> Vec<i64> {
     let mut sums: BTreeMap<i64, [i64; 9]> = BTreeMap::new();
     for change in stacks.iter().flat_map(|stack| &stack.changes) {
         let numbers = change.numbers();

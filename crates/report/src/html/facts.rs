@@ -9,7 +9,7 @@ use super::bins::Bins;
 use super::document::{KernelData, LostData, RefusedData};
 use super::work::GpuWork;
 use crate::Report;
-use crate::analysis::Selection;
+use crate::analysis::Filter;
 use crate::names::simplify;
 use crate::words::plural;
 use gpuprobe_model::text::size;
@@ -106,7 +106,7 @@ pub(super) fn lost(database: &Database, report: &Report) -> LostData {
 
 pub(super) fn incidents(
     database: &Database,
-    selection: &Selection,
+    filter: &Filter,
     first_ns: i64,
 ) -> Result<Vec<RefusedData>> {
     let mut found = Vec::new();
@@ -116,7 +116,7 @@ pub(super) fn incidents(
             return;
         };
         let pid = ids::pid(thread);
-        if found.len() >= INCIDENTS || selection.pid.is_some_and(|wanted| wanted != pid) {
+        if found.len() >= INCIDENTS || filter.pid.is_some_and(|wanted| wanted != pid) {
             return;
         }
         let asked = integer(row, 3).and_then(|bytes| u64::try_from(bytes).ok());

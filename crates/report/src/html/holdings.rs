@@ -11,7 +11,7 @@ use super::facts::incidents;
 use super::frames::FrameTable;
 use super::memory::{MemoryByBin, StackChanges};
 use super::timelines::{Areas, MemoryOverTime};
-use crate::analysis::{Accounts, Selection};
+use crate::analysis::{Filter, RowLedger};
 use crate::plot;
 use gpuprobe_recording::{Database, Session};
 
@@ -26,12 +26,12 @@ const AREAS: usize = 11;
 pub(super) fn memory_document(
     database: &Database,
     session: &Session,
-    selection: &Selection,
-    (mut by_bin, accounts): (MemoryByBin, &Accounts<'_>),
+    filter: &Filter,
+    (mut by_bin, row_ledger): (MemoryByBin, &RowLedger<'_>),
     (frames, labels): (&mut FrameTable, HashMap<u32, String>),
 ) -> Result<MemoryData> {
-    let first_ns = accounts.first_ns().unwrap_or(0);
-    let mut names = CallerNames::new(accounts);
+    let first_ns = row_ledger.first_ns().unwrap_or(0);
+    let mut names = CallerNames::new(row_ledger);
     let stacks = std::mem::take(&mut by_bin.stacks);
     let numbers = stacks.iter().filter_map(|stack| names.site(&stack.key));
     let mut sites = names.sites(numbers.collect());
@@ -44,11 +44,11 @@ pub(super) fn memory_document(
     let peak_bin = highest.map_or(0, |(bin, _)| bin);
     let (site_areas, owner_areas) = areas(&stacks, &sites, &mut names, peak_bin);
     let mut over_time = MemoryOverTime::new(site_areas, owner_areas);
-    Accounts::read(database, session, selection, &mut over_time)?;
+    RowLedger::read(database, session, filter, &mut over_time)?;
     let (documents, places) = stack_documents(&stacks, &mut names, frames);
     Ok(MemoryData {
         peak: highest.map(|(_, (time_ns, bytes))| PeakData { time_ns, bytes }),
-        incidents: incidents(database, selection, first_ns)?,
+        incidents: incidents(database, filter, first_ns)?,
         timelines: over_time.into_document(),
         overlay: plot::recorded_smi(database, first_ns)?
             .into_iter()

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::allocations::Largest;
 use super::bins::Bins;
-use crate::analysis::{AccountStep, Accounts, AllocationPart, Visitor};
+use crate::analysis::{AllocationWithCaller, LedgerChange, RowLedger, Visitor};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_model::stack::Symbolize;
 use gpuprobe_recording::ids;
@@ -220,10 +220,15 @@ impl MemoryByBin {
         }
     }
 
-    fn number(&mut self, pid: u32, part: &AllocationPart, accounts: &Accounts<'_>) -> usize {
+    fn number(
+        &mut self,
+        pid: u32,
+        part: &AllocationWithCaller,
+        row_ledger: &RowLedger<'_>,
+    ) -> usize {
         let key = StackKey {
             pid,
-            caller: own_caller(part.caller, accounts),
+            caller: own_caller(part.caller, row_ledger),
             kind: part.allocation.kind(),
             is_host: part.is_host(),
         };
@@ -283,7 +288,7 @@ fn halve_changes(changes: &mut Vec<BinChange>, is_later: &[bool]) {
 }
 
 impl Visitor for MemoryByBin {
-    fn change(&mut self, step: &AccountStep<'_>, accounts: &Accounts<'_>) -> Result<()> {
+    fn change(&mut self, step: &LedgerChange<'_>, row_ledger: &RowLedger<'_>) -> Result<()> {
         while self.peaks.len() + 1 < self.bins.count()
             && step.time_ns >= self.bins.span(self.peaks.len()).1
         {
@@ -292,7 +297,7 @@ impl Visitor for MemoryByBin {
         let pid = ids::pid(step.process);
         let mut moved = Vec::with_capacity(2);
         for part in step.freed {
-            let number = self.number(pid, part, accounts);
+            let number = self.number(pid, part, row_ledger);
             let amount = Amount::one(part.allocation.size_bytes);
             let change = self.open(number);
             match step.is_end {
@@ -304,13 +309,14 @@ impl Visitor for MemoryByBin {
             self.largest.gone(pid, part, step.time_ns, step.is_end);
         }
         if let Some(part) = &step.allocated {
-            let number = self.number(pid, part, accounts);
+            let number = self.number(pid, part, row_ledger);
             let amount = Amount::one(part.allocation.size_bytes);
             let change = self.open(number);
             change.allocated = change.allocated.plus(amount);
             moved.push((number, amount));
             self.live_bytes = self.live_bytes.saturating_add(gpu_bytes(part));
-            self.largest.add(pid, part, step.time_ns, number, accounts);
+            self.largest
+                .add(pid, part, step.time_ns, number, row_ledger);
         }
         if self.live_bytes > self.peak.1 {
             self.peak = (step.event_ns, self.live_bytes);
@@ -334,15 +340,15 @@ impl Visitor for MemoryByBin {
 }
 
 /// Number of the first caller with the same contents.
-pub(super) fn own_caller(caller: u32, accounts: &Accounts<'_>) -> u32 {
-    match accounts.callers.called(caller) {
-        Some(_) => accounts.callers.caller_id(caller),
+pub(super) fn own_caller(caller: u32, row_ledger: &RowLedger<'_>) -> u32 {
+    match row_ledger.callers.called(caller) {
+        Some(_) => row_ledger.callers.caller_id(caller),
         None => caller,
     }
 }
 
 /// Bytes that count as GPU memory of the process itself.
-fn gpu_bytes(part: &AllocationPart) -> u64 {
+fn gpu_bytes(part: &AllocationWithCaller) -> u64 {
     match part.allocation.belongs() {
         Belongs::Gpu => part.allocation.size_bytes,
         _ => 0,

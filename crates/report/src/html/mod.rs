@@ -25,7 +25,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::analysis::{Selection, diff};
+use crate::analysis::{Filter, diff};
 use document::PageData;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::Database;
@@ -40,7 +40,7 @@ pub struct HtmlConfig {
     /// The HTML file to write; `-` for standard output.
     pub output: PathBuf,
     /// Process and device to show; its times are not used.
-    pub selection: Selection,
+    pub filter: Filter,
 }
 
 /// Writes the HTML file; `progress` shows how far reading is.
@@ -50,12 +50,12 @@ pub struct HtmlConfig {
 /// Returns an error if a file cannot be read, has nothing of what is selected, or the output cannot be written.
 pub fn run(config: &HtmlConfig, progress: &SharedProgress) -> Result<()> {
     let before = Database::open_with(&config.file, progress)?;
-    let mut runs = vec![run::read(&before, &config.selection)?];
+    let mut runs = vec![run::read(&before, &config.filter)?];
     let mut compared = None;
     if let Some(after) = &config.after {
         let after = Database::open_with(after, progress)?;
-        runs.push(run::read(&after, &config.selection)?);
-        compared = Some(diff::diff(&before, &after, &config.selection, true)?);
+        runs.push(run::read(&after, &config.filter)?);
+        compared = Some(diff::diff(&before, &after, &config.filter, true)?);
     }
     page::write(&PageData::new(runs, compared), &config.output)
 }

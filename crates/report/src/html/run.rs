@@ -13,8 +13,8 @@ use super::memory::MemoryByBin;
 use super::span::span;
 use super::tensors;
 use super::work::GpuWork;
-use crate::analysis::report::{Asked, of_all_sites};
-use crate::analysis::{Accounts, Selection, present};
+use crate::analysis::report::{Analysis, of_all_sites};
+use crate::analysis::{Filter, RowLedger, validate_filter};
 use crate::explain::Explain;
 use crate::run::run_of;
 use crate::{Report, View};
@@ -29,47 +29,45 @@ const MOST_CHANGES: usize = 120_000;
 /// # Errors
 ///
 /// Returns an error if the file cannot be read, or has nothing of what is selected.
-pub(super) fn read(database: &Database, selection: &Selection) -> Result<RunData> {
-    let selection = Selection {
+pub(super) fn read(database: &Database, filter: &Filter) -> Result<RunData> {
+    let filter = Filter {
         host: true,
         from_ns: None,
         to_ns: None,
-        ..*selection
+        ..*filter
     };
-    present::check(database, &selection)?;
+    validate_filter::check(database, &filter)?;
     let session = Session::read(database)?;
-    let report = ask(database, &selection, Asked::Processes)?;
+    let report = ask(database, &filter, Analysis::Processes)?;
     let (mut bins, first_ns) = span(database, &session)?;
     let mut memory = None;
     if database.has_rows(MEMORY)? {
         let mut by_bin = MemoryByBin::new(bins.clone());
-        let accounts = Accounts::read(database, &session, &selection, &mut by_bin)?;
+        let row_ledger = RowLedger::read(database, &session, &filter, &mut by_bin)?;
         by_bin.finish();
-        memory = Some((by_bin, accounts));
+        memory = Some((by_bin, row_ledger));
     }
-    let accounts = memory.as_ref().map(|(_, accounts)| accounts);
-    let first_ns = accounts.and_then(Accounts::first_ns).unwrap_or(first_ns);
-    let events = accounts.map_or(0, |accounts| accounts.findings.events);
-    let mut work = GpuWork::read(database, &selection, &bins, first_ns)?;
+    let row_ledger = memory.as_ref().map(|(_, row_ledger)| row_ledger);
+    let first_ns = row_ledger.and_then(RowLedger::first_ns).unwrap_or(first_ns);
+    let events = row_ledger.map_or(0, |row_ledger| row_ledger.findings.events);
+    let mut work = GpuWork::read(database, &filter, &bins, first_ns)?;
     let by_bin = memory.as_mut().map(|(by_bin, _)| by_bin);
     limit_changes(&mut bins, by_bin, &mut work);
     let mut frames = FrameTable::default();
     let mut explain = None;
     let memory = match memory {
-        Some((by_bin, accounts)) => {
-            let report = ask(database, &selection, Asked::Explain)?;
+        Some((by_bin, row_ledger)) => {
+            let report = ask(database, &filter, Analysis::Explain)?;
             explain = Explain::of(&report);
             let labels = (&mut frames, labels_of(&report));
-            let read = (by_bin, &accounts);
-            Some(memory_document(
-                database, &session, &selection, read, labels,
-            )?)
+            let read = (by_bin, &row_ledger);
+            Some(memory_document(database, &session, &filter, read, labels)?)
         }
         None => None,
     };
-    let pytorch = tensors::read(database, &selection, (&bins, first_ns), &mut frames)?;
+    let pytorch = tensors::read(database, &filter, (&bins, first_ns), &mut frames)?;
     let gpus = gpus(&report, &work);
-    let (kernels, copies) = kernels_and_copies(database, &selection, work)?;
+    let (kernels, copies) = kernels_and_copies(database, &filter, work)?;
     let name = database.path().file_name().unwrap_or_default();
     Ok(RunData {
         file: name.to_string_lossy().into_owned(),
@@ -90,8 +88,8 @@ pub(super) fn read(database: &Database, selection: &Selection) -> Result<RunData
 }
 
 /// A report of the file, with all call sites.
-fn ask(database: &Database, selection: &Selection, question: Asked) -> Result<Report> {
-    of_all_sites(database, selection, View::default(), question)
+fn ask(database: &Database, filter: &Filter, question: Analysis) -> Result<Report> {
+    of_all_sites(database, filter, View::default(), question)
 }
 
 /// Merges neighbouring bins until there are few enough changes.
@@ -109,14 +107,14 @@ fn limit_changes(bins: &mut Bins, mut memory: Option<&mut MemoryByBin>, work: &m
 /// Runs of kernels, or else the number of their launches, and copies.
 fn kernels_and_copies(
     database: &Database,
-    selection: &Selection,
+    filter: &Filter,
     work: GpuWork,
 ) -> Result<(Vec<KernelData>, Vec<CopyData>)> {
     let has_runs = work.has_runs();
     let (runs, copies) = work.into_documents();
     let kernels = match has_runs {
         true => runs,
-        false => counted_kernels(&ask(database, selection, Asked::Kernels)?),
+        false => counted_kernels(&ask(database, filter, Analysis::Kernels)?),
     };
     Ok((kernels, copies))
 }

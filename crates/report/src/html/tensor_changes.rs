@@ -10,13 +10,13 @@ pub(super) type Place = (u32, u16);
 
 /// The most that each call site of tensors held.
 #[derive(Default)]
-pub(super) struct MostBySite {
-    live: LiveTensors,
+pub(super) struct PeakBySite {
+    live: TensorLedger,
     /// Bytes now and at most.
     pub(super) bytes: HashMap<(Place, u32), (u64, u64)>,
 }
 
-impl MostBySite {
+impl PeakBySite {
     pub(super) fn see(&mut self, event: &Event, ledger: &Ledger) {
         let Some(change) = self.live.see(event, ledger) else {
             return;
@@ -47,9 +47,9 @@ pub(super) struct MovedBlocks<'a> {
 
 /// The live blocks: allocator, call site and bytes by process and address.
 #[derive(Default)]
-pub(super) struct LiveTensors(HashMap<u32, HashMap<u64, (Place, u32, u64)>>);
+pub(super) struct TensorLedger(HashMap<u32, HashMap<u64, (Place, u32, u64)>>);
 
-impl LiveTensors {
+impl TensorLedger {
     /// Effect of an event; `None` if it is not about memory.
     pub(super) fn see<'a>(&mut self, event: &Event, ledger: &'a Ledger) -> Option<MovedBlocks<'a>> {
         let (pid, time_ns, moved, has_ended) = match event {

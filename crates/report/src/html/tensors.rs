@@ -10,9 +10,9 @@ use super::bins::{Bins, SumsByBin};
 use super::document::{MemoryMap, TensorSiteData, TensorsData, Timeline};
 use super::frames::FrameTable;
 use super::map::map_of;
-use super::tensor_changes::{LiveTensors, MostBySite, Place};
+use super::tensor_changes::{PeakBySite, Place, TensorLedger};
 use super::timelines::timeline;
-use crate::analysis::Selection;
+use crate::analysis::Filter;
 use crate::analysis::replayed::Replayed;
 use crate::label::labels;
 use crate::memleak::{PytorchReport, SiteGroups, stack_of};
@@ -34,11 +34,11 @@ const BEFORE: &str = "allocated before gpuprobe attached";
 /// Returns an error if the file cannot be read.
 pub(super) fn read(
     database: &Database,
-    selection: &Selection,
+    filter: &Filter,
     (bins, first_ns): (&Bins, i64),
     frames: &mut FrameTable,
 ) -> Result<Vec<TensorsData>> {
-    let mut most = MostBySite::default();
+    let mut most = PeakBySite::default();
     let Some(end) = Replayed::play(database, None, |event, player| {
         most.see(event, &player.state.ledger);
     })?
@@ -47,7 +47,7 @@ pub(super) fn read(
     };
     let ledger = end.ledger();
     let processes = ledger.live_processes().chain(ledger.ended(true));
-    let wanted = processes.filter(|p| selection.pid.is_none_or(|pid| pid == p.pid));
+    let wanted = processes.filter(|p| filter.pid.is_none_or(|pid| pid == p.pid));
     let mut allocators = HashMap::new();
     for process in wanted {
         for allocator in process.tensors.iter() {
@@ -57,7 +57,7 @@ pub(super) fn read(
                 .or_insert_with(|| AllocatorByBin::new((process, allocator), &end, &most, bins));
         }
     }
-    let mut live = LiveTensors::default();
+    let mut live = TensorLedger::default();
     Replayed::play(database, None, |event, player| {
         let Some(change) = live.see(event, &player.state.ledger) else {
             return;
@@ -142,7 +142,7 @@ impl AllocatorByBin {
     fn new(
         (process, allocator): (&Process, &Allocator),
         end: &Replayed,
-        most: &MostBySite,
+        most: &PeakBySite,
         bins: &Bins,
     ) -> Self {
         let reports = end.sites(process.pid);

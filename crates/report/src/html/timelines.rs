@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::document::{Timeline, Timelines};
 use super::memory::own_caller;
-use crate::analysis::{AccountStep, Accounts, AllocationPart, Visitor};
+use crate::analysis::{AllocationWithCaller, LedgerChange, RowLedger, Visitor};
 use crate::plot::Steps;
 use gpuprobe_cuda::MemoryKind;
 
@@ -50,9 +50,9 @@ impl MemoryOverTime {
         }
     }
 
-    fn move_bytes(&mut self, part: &AllocationPart, accounts: &Accounts<'_>, adds: bool) {
+    fn move_bytes(&mut self, part: &AllocationWithCaller, row_ledger: &RowLedger<'_>, adds: bool) {
         let bytes = part.allocation.size_bytes;
-        let caller = own_caller(part.caller, accounts);
+        let caller = own_caller(part.caller, row_ledger);
         let enter = |steps: &mut Steps, area: usize| match adds {
             true => steps.add(area, bytes),
             false => steps.subtract(area, bytes),
@@ -67,16 +67,16 @@ impl MemoryOverTime {
 }
 
 impl Visitor for MemoryOverTime {
-    fn change(&mut self, step: &AccountStep<'_>, accounts: &Accounts<'_>) -> Result<()> {
-        let is_shown = |part: &&AllocationPart| !part.is_host();
+    fn change(&mut self, step: &LedgerChange<'_>, row_ledger: &RowLedger<'_>) -> Result<()> {
+        let is_shown = |part: &&AllocationWithCaller| !part.is_host();
         if !step.parts().any(|part| is_shown(&part)) {
             return Ok(());
         }
         for part in step.freed.iter().filter(is_shown) {
-            self.move_bytes(part, accounts, false);
+            self.move_bytes(part, row_ledger, false);
         }
         for part in step.allocated.iter().filter(is_shown) {
-            self.move_bytes(part, accounts, true);
+            self.move_bytes(part, row_ledger, true);
         }
         for steps in [&mut self.kind, &mut self.site.1, &mut self.owner.1] {
             steps.mark(step.time_ns);

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::bins::{Bins, SumsByBin, bucket};
 use super::document::{CopyData, KernelData};
-use crate::analysis::Selection;
+use crate::analysis::Filter;
 use crate::analysis::launches;
 use crate::analysis::range::TimeRange;
 use crate::analysis::work::{CALLED_COPIES, CopyOutcome, each_copy};
@@ -72,13 +72,13 @@ impl GpuWork {
     /// Returns an error if the file cannot be read.
     pub(super) fn read(
         database: &Database,
-        selection: &Selection,
+        filter: &Filter,
         bins: &Bins,
         first_ns: i64,
     ) -> Result<Self> {
-        let filter = RowFilter {
-            pid: selection.pid,
-            device: selection.device,
+        let row_filter = RowFilter {
+            pid: filter.pid,
+            device: filter.device,
         };
         let mut work = WorkByBin {
             bins,
@@ -89,10 +89,10 @@ impl GpuWork {
             is_launched: false,
             busy: BTreeMap::new(),
         };
-        gpu_rows::each(database, filter, |batch| work.batch(batch))?;
-        work.called_copies(database, filter)?;
+        gpu_rows::each(database, row_filter, |batch| work.batch(batch))?;
+        work.called_copies(database, row_filter)?;
         if work.kernels.is_empty() && launches::has_times(database)? {
-            work.launches(database, filter)?;
+            work.launches(database, row_filter)?;
         }
         Ok(work.finish())
     }
@@ -243,8 +243,8 @@ impl WorkByBin<'_> {
     }
 
     /// Copies as they were called.
-    fn called_copies(&mut self, database: &Database, filter: RowFilter) -> Result<()> {
-        each_copy(database, filter, |copy| {
+    fn called_copies(&mut self, database: &Database, row_filter: RowFilter) -> Result<()> {
+        each_copy(database, row_filter, |copy| {
             if copy.outcome == CopyOutcome::Ran {
                 let key = (copy.pid, copy.direction, copy.mode.name());
                 let time = copy.start_ns.saturating_sub(self.first_ns);
@@ -254,9 +254,9 @@ impl WorkByBin<'_> {
     }
 
     /// Launches of kernels, one by one, unless some were lost.
-    fn launches(&mut self, database: &Database, filter: RowFilter) -> Result<()> {
+    fn launches(&mut self, database: &Database, row_filter: RowFilter) -> Result<()> {
         let mut found = 0;
-        launches::each_single(database, filter, TimeRange::default(), |one| {
+        launches::each_single(database, row_filter, TimeRange::default(), |one| {
             if one.kernel.op == Op::Launch && !one.is_captured {
                 let bin = self.bins.of(one.start_ns.saturating_sub(self.first_ns));
                 let key = (one.kernel.pid, Some(one.kernel.name()));
@@ -268,7 +268,7 @@ impl WorkByBin<'_> {
                     .add(bin, 0, [1, 0]);
             }
         })?;
-        self.is_launched = found == launches::count_of_kernels(database, filter)?;
+        self.is_launched = found == launches::count_of_kernels(database, row_filter)?;
         if !self.is_launched {
             self.kernels.clear();
         }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::fold::{self, PythonLines};
 use crate::label::{label, labels};
-use crate::memleak::{LeftOut, LiveByKind, LiveMemory, shown};
+use crate::memleak::{LiveByKind, LiveMemory, Omitted, shown};
 use crate::owners::{self, OwnerReport, Owners, UNKNOWN};
 use crate::{Options, ReportSources, View, function_name};
 use gpuprobe_engine::incidents::{self, Incident, Other};
@@ -162,7 +162,7 @@ fn owners_of(held: &HeldByProcess, symbols: &dyn Symbolize) -> Vec<OwnerReport> 
     let mut known: Vec<_> = sites.collect();
     let (_, rest) = held.other_sites;
     known.extend((rest.allocations > 0).then(|| report(None, rest)));
-    owners::together(known.iter())
+    owners::merge_by_owner(known.iter())
 }
 
 impl GpuState {
@@ -181,23 +181,23 @@ fn pytorch(
     held: &HeldByProcess,
     reader: &NameReader<'_>,
 ) -> Option<PytorchHoldings> {
-    let told = incident.given_up.as_ref();
+    let given_up = incident.given_up.as_ref();
     let known = held.pytorch.as_ref();
-    let device = told
-        .map(|told| told.device)
+    let device = given_up
+        .map(|given_up| given_up.device)
         .or(known.map(|one| one.device))?;
     let known = known.filter(|known| known.device == device);
     let (sites, omitted) = known.map_or_else(Default::default, |known| {
         reader.sites(&known.sites, known.other_sites)
     });
-    let sums = match (told, known) {
-        (Some(told), _) => (told.allocated_bytes, told.reserved_bytes),
+    let sums = match (given_up, known) {
+        (Some(given_up), _) => (given_up.allocated_bytes, given_up.reserved_bytes),
         (None, Some(known)) => (known.allocated_bytes, known.reserved_bytes),
         (None, None) => return None,
     };
     Some(PytorchHoldings {
         device,
-        gave_up_on_bytes: told.map(|told| told.bytes),
+        gave_up_on_bytes: given_up.map(|told| told.bytes),
         allocated_bytes: sums.0,
         reserved_bytes: sums.1,
         segments: known.map_or(0, |known| known.segments),
@@ -213,19 +213,19 @@ fn pytorch(
 
 /// The other processes on the GPU: as NVML has them, and as they were traced.
 fn others(incident: &Incident) -> Vec<OtherReport> {
-    let mut others: Vec<_> = incident.others.iter().map(traced).collect();
+    let mut others: Vec<_> = incident.others.iter().map(from_ledger).collect();
     let holders = incident.gpu.iter().flat_map(|gpu| &gpu.holders);
     for holder in holders.filter(|holder| holder.pid != incident.pid) {
         match others.iter_mut().find(|other| other.pid == holder.pid) {
             Some(other) => other.used_bytes = Some(holder.bytes),
-            None => others.push(told(holder)),
+            None => others.push(from_nvml(holder)),
         }
     }
     others.sort_by_key(|other| (Reverse(other.bytes()), other.pid));
     others
 }
 
-fn traced(other: &Other) -> OtherReport {
+fn from_ledger(other: &Other) -> OtherReport {
     OtherReport {
         pid: other.pid,
         uid: other.uid,
@@ -238,7 +238,7 @@ fn traced(other: &Other) -> OtherReport {
     }
 }
 
-fn told(holder: &GpuHolder) -> OtherReport {
+fn from_nvml(holder: &GpuHolder) -> OtherReport {
     let identity = holder.who.as_ref().map(|who| &who.identity);
     OtherReport {
         pid: holder.pid,
@@ -274,9 +274,9 @@ impl NameReader<'_> {
         &self,
         held: &[incidents::HeldSite],
         (others, rest): (u64, Total),
-    ) -> (Vec<IncidentSite>, Option<LeftOut>) {
+    ) -> (Vec<IncidentSite>, Option<Omitted>) {
         let mut found = self.put_together(held);
-        let mut omitted = LeftOut {
+        let mut omitted = Omitted {
             sites: others,
             allocations: rest.allocations,
             bytes: rest.bytes,

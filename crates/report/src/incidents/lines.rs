@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{IncidentReport, IncidentSite, OtherReport, RefusedRequests};
-use crate::memleak::LeftOut;
+use crate::memleak::Omitted;
 use crate::owners::{OwnerReport, UNKNOWN};
 use crate::words::{Who, amount, plural, short_age, short_model, wrapped};
 use gpuprobe_model::text::{printable, size};
@@ -252,7 +252,7 @@ fn program(who: &Who<'_>) -> String {
     format!("{} (pid {}{user})", who.program(), who.pid)
 }
 
-fn site_lines(name: &str, sites: &[IncidentSite], omitted: Option<LeftOut>) -> Vec<String> {
+fn site_lines(name: &str, sites: &[IncidentSite], omitted: Option<Omitted>) -> Vec<String> {
     let width = sites.iter().map(|site| size(site.bytes).len()).max();
     let width = width.unwrap_or(0);
     let line = |site: &IncidentSite| {

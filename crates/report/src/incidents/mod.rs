@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use crate::memleak::{LeftOut, LiveByKind, LiveMemory};
+use crate::memleak::{LiveByKind, LiveMemory, Omitted};
 use crate::owners::OwnerReport;
 use crate::{SCHEMA, clock_micros};
 use gpuprobe_model::GpuMemory;
@@ -98,7 +98,7 @@ pub struct IncidentReport {
     pub sites: Vec<IncidentSite>,
     /// Memory held by the sites that are not listed; `None` if all are.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
-    pub omitted: Option<LeftOut>,
+    pub omitted: Option<Omitted>,
     /// Memory that PyTorch's allocator had handed out on that device, and its message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pytorch: Option<PytorchHoldings>,
@@ -160,7 +160,7 @@ pub struct PytorchHoldings {
     pub sites: Vec<IncidentSite>,
     /// Memory of the sites that are not listed; `None` if all are.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
-    pub omitted: Option<LeftOut>,
+    pub omitted: Option<Omitted>,
 }
 
 /// Another process on the GPU.

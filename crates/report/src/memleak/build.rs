@@ -122,7 +122,7 @@ fn owners_of(processes: &[ProcessReport], ledger: &Ledger, options: &Options) ->
     };
     let is_shown = options.is_final && forgotten.allocations > 0;
     let known = processes.iter().flat_map(|process| &process.owners);
-    owners::together(known.chain(is_shown.then_some(&forgotten)))
+    owners::merge_by_owner(known.chain(is_shown.then_some(&forgotten)))
 }
 
 fn device_report(index: Option<u16>, device: DeviceIdentity, total: Total) -> DeviceReport {

@@ -35,7 +35,7 @@ pub(super) use nvml::tracked;
 pub use peak::Peak;
 pub use pytorch::PytorchReport;
 pub(super) use pytorch::reports as tensor_reports;
-pub use site::{KernelStep, LeftOut, SiteReport};
+pub use site::{KernelStep, Omitted, SiteReport};
 pub(crate) use sites::Holder;
 pub(crate) use sites::stack_of;
 pub(super) use sites::{needed_locations, shown};
@@ -288,10 +288,10 @@ pub struct ProcessReport {
     pub functions: Vec<SiteReport>,
     /// Call sites omitted by `--top`.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
-    pub omitted: Option<LeftOut>,
+    pub omitted: Option<Omitted>,
     /// Live allocations excluded by the age and size filters.
     #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
-    pub filtered: Option<LeftOut>,
+    pub filtered: Option<Omitted>,
     /// PyTorch's tensors within this memory, by device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pytorch: Vec<PytorchReport>,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::groups::SiteGroups;
 use super::sites::{Holder, site_reports};
-use super::{LeftOut, SiteReport};
+use super::{Omitted, SiteReport};
 use crate::owners::Owners;
 use crate::{Options, ReportSources};
 use gpuprobe_engine::verdict::Judgement;
@@ -68,10 +68,10 @@ pub struct PytorchReport {
     pub sites: Option<Vec<SiteReport>>,
     /// Call sites omitted by `--top`.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
-    pub omitted: Option<LeftOut>,
+    pub omitted: Option<Omitted>,
     /// Live tensors excluded by the age and size filters.
     #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
-    pub filtered: Option<LeftOut>,
+    pub filtered: Option<Omitted>,
 }
 
 impl PytorchReport {

@@ -15,7 +15,7 @@ use gpuprobe_model::stack::Frame;
 
 /// Sums of what is not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LeftOut {
+pub struct Omitted {
     /// Number of call sites, if whole ones are omitted.
     #[serde(skip_serializing_if = "is_zero")]
     pub sites: u64,
@@ -25,7 +25,7 @@ pub struct LeftOut {
     pub bytes: u64,
 }
 
-impl LeftOut {
+impl Omitted {
     pub(super) fn add(&mut self, bytes: u64) {
         self.allocations += 1;
         self.bytes = self.bytes.saturating_add(bytes);

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::groups::{SiteGroups, perhaps_python};
 use super::listed::Listed;
 use super::site::KernelStep;
-use super::{LeftOut, LiveMemory, SiteReport};
+use super::{LiveMemory, Omitted, SiteReport};
 use crate::cudatrace;
 use crate::fold::Folded;
 use crate::label::{labels, via};
@@ -23,13 +23,13 @@ use gpuprobe_stacks::cuda;
 struct Selected<'a> {
     listed: Vec<Listed<'a>>,
     /// Sites beyond the limit.
-    omitted: LeftOut,
+    omitted: Omitted,
     /// Allocations excluded by the filters.
-    filtered: LeftOut,
+    filtered: Omitted,
 }
 
 fn select<'a>(process: &'a Process, options: &Options, groups: &SiteGroups) -> Selected<'a> {
-    let mut filtered = LeftOut::default();
+    let mut filtered = Omitted::default();
     let found = if options.view.includes_all() {
         all_live(process, groups)
     } else {
@@ -40,7 +40,7 @@ fn select<'a>(process: &'a Process, options: &Options, groups: &SiteGroups) -> S
     filtered.sites = found.iter().filter(left_out).count() as u64;
     found.retain(|site| !site.live.is_empty());
     let key = |site: &Listed<'_>| site.key(options.view.sort);
-    let mut omitted = LeftOut::default();
+    let mut omitted = Omitted::default();
     let top = options.top.filter(|_| !options.view.is_of_one_site());
     if let Some(top) = top.filter(|&top| top < found.len()) {
         // There can be many more sites than are listed: the rest need not be sorted.
@@ -112,7 +112,7 @@ fn all_live<'a>(process: &'a Process, groups: &SiteGroups) -> Vec<Listed<'a>> {
 fn included<'a>(
     process: &'a Process,
     options: &Options,
-    filtered: &mut LeftOut,
+    filtered: &mut Omitted,
 ) -> Vec<Listed<'a>> {
     let sites = (0..).zip(process.sites.iter());
     let mut found: Vec<_> = sites
@@ -188,7 +188,7 @@ pub(super) fn site_reports(
     groups: &SiteGroups,
     options: &Options,
     sources: ReportSources<'_>,
-) -> (Vec<SiteReport>, Option<LeftOut>, Option<LeftOut>) {
+) -> (Vec<SiteReport>, Option<Omitted>, Option<Omitted>) {
     let process = holder.sites();
     let symbols = sources.symbols;
     let selected = select(process, options, groups);
@@ -227,7 +227,7 @@ pub(super) fn site_reports(
             ..site_report(&site, called, options, sources)
         }
     });
-    let what_there_is = |left: LeftOut| (left.allocations > 0).then_some(left);
+    let what_there_is = |left: Omitted| (left.allocations > 0).then_some(left);
     let (omitted, filtered) = (selected.omitted, selected.filtered);
     (
         sites.collect(),

@@ -7,7 +7,7 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Serialize, Serializer};
 
 use super::groups::SiteGroups;
-use super::{LeftOut, LiveMemory, optional_hex};
+use super::{LiveMemory, Omitted, optional_hex};
 use crate::{Options, clock_micros, function_name};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::{Allocation, Process, TopN};
@@ -33,7 +33,7 @@ pub struct ThreadReport {
     pub omitted_bytes: u64,
     /// Allocations excluded by the age and size filters.
     #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
-    pub filtered: Option<LeftOut>,
+    pub filtered: Option<Omitted>,
 }
 
 /// One live allocation of a thread.
@@ -142,7 +142,7 @@ pub(super) fn thread_reports(
 struct OfThread<'a> {
     /// The first allocations, in order.
     first: Vec<&'a Allocation>,
-    filtered: LeftOut,
+    filtered: Omitted,
     oldest_ns: u64,
 }
 
@@ -166,7 +166,7 @@ fn first_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<
         first.truncate(top);
         OfThread {
             first,
-            filtered: LeftOut::default(),
+            filtered: Omitted::default(),
             oldest_ns,
         }
     };
@@ -176,7 +176,7 @@ fn first_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<
 /// The same with age or size filters: scans every allocation.
 fn filtered_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<'a>> {
     let first = TopN::new(top(options), options.view.sort.of_allocations());
-    let nothing = (first, LeftOut::default(), u64::MAX);
+    let nothing = (first, Omitted::default(), u64::MAX);
     let mut threads = vec![nothing; process.threads().len()];
     for allocation in process.allocations() {
         let (first, filtered, oldest_ns) = &mut threads[Process::thread_index(allocation)];

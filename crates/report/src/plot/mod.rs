@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::analysis::{
-    AccountStep, Accounts, AllocationPart, NoMatch, Selection, Visitor, present,
+    AllocationWithCaller, Filter, LedgerChange, NoMatch, RowLedger, Visitor, validate_filter,
 };
 use crate::label;
 use crate::run::run_of;
@@ -53,7 +53,7 @@ pub struct PlotConfig {
     /// The picture; its extension says which format.
     pub output: PathBuf,
     /// Part of the file to plot.
-    pub selection: Selection,
+    pub filter: Filter,
     /// Grouping of the stacked areas.
     pub by: PlotBy,
     /// Places that have an area of their own.
@@ -107,7 +107,7 @@ fn read(path: &Path) -> Result<String> {
 
 fn of_recording(file: &Path, config: &PlotConfig, progress: &SharedProgress) -> Result<Chart> {
     let database = Database::open_with(file, progress)?;
-    present::check(&database, &config.selection)?;
+    validate_filter::check(&database, &config.filter)?;
     let session = Session::read(&database)?;
     let sites = match config.by {
         PlotBy::Kind | PlotBy::TensorSite => Vec::new(),
@@ -129,10 +129,13 @@ fn of_recording(file: &Path, config: &PlotConfig, progress: &SharedProgress) -> 
         by: config.by,
         sites,
         areas: HashMap::new(),
-        host: config.selection.host,
+        host: config.filter.host,
     };
-    let accounts = Accounts::read(&database, &session, &config.selection, &mut collect)?;
-    let Some(first) = accounts.first_ns().filter(|_| accounts.findings.events > 0) else {
+    let row_ledger = RowLedger::read(&database, &session, &config.filter, &mut collect)?;
+    let Some(first) = row_ledger
+        .first_ns()
+        .filter(|_| row_ledger.findings.events > 0)
+    else {
         let why = format!(
             "{} has no memory event in what was selected",
             file.display()
@@ -148,12 +151,12 @@ fn of_recording(file: &Path, config: &PlotConfig, progress: &SharedProgress) -> 
     }
     let mut chart = Chart::of(&collect.steps, &labels);
     chart.title = run_of(&session);
-    if let Some(peak_ns) = accounts.peak_ns().filter(|_| !config.selection.host) {
+    if let Some(peak_ns) = row_ledger.peak_ns().filter(|_| !config.filter.host) {
         let at = peak_ns.saturating_sub(first);
-        let bytes = accounts.at_peak.gpu.total.bytes as f64;
+        let bytes = row_ledger.at_peak.gpu.total.bytes as f64;
         chart.peak = Some((at as f64 / 1e9, bytes));
     }
-    let leaked = accounts.never_freed().gpu.total.bytes as f64;
+    let leaked = row_ledger.never_freed().gpu.total.bytes as f64;
     chart.leaked = Some(leaked).filter(|&bytes| bytes > 0.0);
     chart.lines = smi_lines(file, &database, &session, config, first)?;
     if !chart.lines.is_empty() && !chart.overlaps_lines() {
@@ -195,13 +198,13 @@ struct SiteArea {
 
 /// The call sites that hold most at the peak.
 fn top_sites(database: &Database, session: &Session, config: &PlotConfig) -> Result<Vec<SiteArea>> {
-    let accounts = Accounts::read(database, session, &config.selection, &mut ())?;
-    let callers = &accounts.callers;
+    let row_ledger = RowLedger::read(database, session, &config.filter, &mut ())?;
+    let callers = &row_ledger.callers;
     let mut sums: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
-    for process in accounts.ledger.at_peak_of_rows().live_processes() {
+    for process in row_ledger.ledger.at_peak_of_rows().live_processes() {
         for allocation in process.allocations() {
-            let part = AllocationPart::of(process, allocation);
-            if config.selection.host || !part.is_host() {
+            let part = AllocationWithCaller::of(process, allocation);
+            if config.filter.host || !part.is_host() {
                 let id = callers.folded_id(part.caller);
                 let (sum, _) = sums.entry(id).or_insert((0, part.caller));
                 *sum = sum.saturating_add(allocation.size_bytes);
@@ -242,11 +245,11 @@ struct SiteSteps {
 }
 
 impl SiteSteps {
-    fn band(&mut self, part: &AllocationPart, accounts: &Accounts<'_>) -> usize {
+    fn band(&mut self, part: &AllocationWithCaller, row_ledger: &RowLedger<'_>) -> usize {
         match self.by {
             PlotBy::Kind | PlotBy::TensorSite => part.allocation.kind() as usize,
             PlotBy::Site => *self.areas.entry(part.caller).or_insert_with(|| {
-                let id = accounts.callers.folded_id(part.caller);
+                let id = row_ledger.callers.folded_id(part.caller);
                 let known = self.sites.iter().position(|area| area.id == id);
                 known.unwrap_or(self.sites.len())
             }),
@@ -255,18 +258,18 @@ impl SiteSteps {
 }
 
 impl Visitor for SiteSteps {
-    fn change(&mut self, step: &AccountStep<'_>, accounts: &Accounts<'_>) -> Result<()> {
+    fn change(&mut self, step: &LedgerChange<'_>, row_ledger: &RowLedger<'_>) -> Result<()> {
         let host = self.host;
-        let is_shown = |part: &&AllocationPart| host || !part.is_host();
+        let is_shown = |part: &&AllocationWithCaller| host || !part.is_host();
         if !step.parts().any(|part| is_shown(&part)) {
             return Ok(());
         }
         for part in step.freed.iter().filter(is_shown) {
-            let band = self.band(part, accounts);
+            let band = self.band(part, row_ledger);
             self.steps.subtract(band, part.allocation.size_bytes);
         }
         for part in step.allocated.iter().filter(is_shown) {
-            let band = self.band(part, accounts);
+            let band = self.band(part, row_ledger);
             self.steps.add(band, part.allocation.size_bytes);
         }
         self.steps.mark(step.time_ns);

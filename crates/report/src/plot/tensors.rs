@@ -31,9 +31,9 @@ struct TensorArea {
 /// # Errors
 /// The file cannot be read, or has no tensors.
 pub(super) fn chart(database: &Database, config: &PlotConfig, first_ns: i64) -> Result<Chart> {
-    let to_ns = config.selection.to_ns;
+    let to_ns = config.filter.to_ns;
     let until_ns = to_ns.map(|to| first_ns.saturating_add(to));
-    let is_wanted = |pid: u32| config.selection.pid.is_none_or(|wanted| wanted == pid);
+    let is_wanted = |pid: u32| config.filter.pid.is_none_or(|wanted| wanted == pid);
     let mut highest = (0, 0);
     let all = Replayed::play(database, until_ns, |event, player| {
         if let Event::Tensor(tensor) = event {
@@ -93,7 +93,7 @@ fn top_sites(database: &Database, config: &PlotConfig, at_ns: i64) -> Result<Vec
     };
     let mut sites: Vec<(Place, SiteReport)> = Vec::new();
     for process in then.ledger().live_processes() {
-        if config.selection.pid.is_some_and(|pid| pid != process.pid) {
+        if config.filter.pid.is_some_and(|pid| pid != process.pid) {
             continue;
         }
         for report in then.sites(process.pid) {

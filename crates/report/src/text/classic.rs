@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use super::nvidia_smi::Unit;
 use super::page::Page;
 use crate::memleak::{
-    AllocationReport, LeftOut, LiveMemory, Memleak, NvmlUsage, PoolReport, ProcessReport,
+    AllocationReport, LiveMemory, Memleak, NvmlUsage, Omitted, PoolReport, ProcessReport,
     ThreadReport,
 };
 use crate::words::amount;
@@ -122,7 +122,7 @@ fn write_thread(thread: &ThreadReport, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Writes live memory that is not listed because the options filter it.
-fn write_filtered(indent: &str, filtered: &LeftOut, out: &mut dyn Write) -> io::Result<()> {
+fn write_filtered(indent: &str, filtered: &Omitted, out: &mut dyn Write) -> io::Result<()> {
     let amount = amount(filtered.bytes, filtered.allocations);
     writeln!(out, "{indent}not listed for age or size: {amount}")
 }

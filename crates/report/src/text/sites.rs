@@ -12,7 +12,7 @@ use gpuprobe_os::color::Tone;
 
 use super::page::{Page, bar};
 use super::table::{Column, ReportTable};
-use crate::memleak::{LeftOut, Memleak, Peak, ProcessReport, PytorchReport, SiteReport};
+use crate::memleak::{Memleak, Omitted, Peak, ProcessReport, PytorchReport, SiteReport};
 use crate::words::{amount, dim, plural, short_age, signed_size};
 use crate::{View, verdict};
 
@@ -209,11 +209,11 @@ pub(crate) fn per_cent(share: f64) -> String {
 
 /// Writes how many of the sites of a process are not listed, and how to list them.
 pub(super) fn write_rest(
-    (omitted, filtered): (Option<LeftOut>, Option<LeftOut>),
+    (omitted, filtered): (Option<Omitted>, Option<Omitted>),
     sites: &[SiteReport],
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    if let Some(LeftOut {
+    if let Some(Omitted {
         sites: more,
         allocations,
         bytes,

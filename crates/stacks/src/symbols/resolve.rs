@@ -13,7 +13,7 @@ use super::{ResolvedFrames, SymbolRequest};
 use crate::Module;
 use crate::cache::Cache;
 use crate::reader::{
-    FileReader, NumberedFile, Opener, ReaderRequest as Asked, SymbolName, Wanted, WantedNames,
+    FileReader, NumberedFile, Opener, ReaderRequest, SymbolName, Wanted, WantedNames,
 };
 use gpuprobe_model::stack::{Frame, JIT, Language, Location, ModuleId, bare_frame};
 
@@ -146,7 +146,7 @@ impl Symbolizer {
         self.maps.remove(&pid);
         self.given.remove(&pid);
         self.looked_for.remove(&pid);
-        self.reader.tell(&Asked::Forget(pid));
+        self.reader.tell(&ReaderRequest::Forget(pid));
     }
 
     fn frames(&mut self, request: &SymbolRequest) -> Vec<Frame> {
@@ -202,7 +202,8 @@ impl Symbolizer {
     fn asked_with_map(&mut self, pid: u32, address: u64) -> Option<String> {
         self.give(pid);
         let map = self.maps.get(&pid)?;
-        self.reader.ask(&[map], &Asked::JitSymbol(pid, address))?
+        self.reader
+            .ask(&[map], &ReaderRequest::JitSymbol(pid, address))?
     }
 
     /// Sends the reader the map of `pid`, unless it has it.
@@ -215,7 +216,7 @@ impl Symbolizer {
         if let Some(map) = self.maps.get(&pid)
             && self.given.insert(pid)
         {
-            let _is_there: Option<bool> = self.reader.ask_with(map, &Asked::PerfMap(pid));
+            let _is_there: Option<bool> = self.reader.ask_with(map, &ReaderRequest::PerfMap(pid));
         }
     }
 
@@ -282,7 +283,7 @@ impl Symbolizer {
                 address,
                 with_details: sources.has_details,
             };
-            let failed = match self.reader.attempt(&given, &Asked::Names(names)) {
+            let failed = match self.reader.attempt(&given, &ReaderRequest::Names(names)) {
                 Ok(answer) => return answer.flatten(),
                 Err(failed) => failed,
             };

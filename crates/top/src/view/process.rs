@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use gpuprobe_model::text::{printable, size};
-use gpuprobe_report::memleak::{LeftOut, PoolReport, ProcessReport, SiteReport, ThreadReport};
+use gpuprobe_report::memleak::{Omitted, PoolReport, ProcessReport, SiteReport, ThreadReport};
 use gpuprobe_report::words::plural;
 use gpuprobe_report::{Report, verdict_word};
 
@@ -135,7 +135,7 @@ fn tensors(process: &ProcessReport) -> Grid<'_> {
     }
 }
 
-fn omitted(left: Option<&LeftOut>) -> Option<String> {
+fn omitted(left: Option<&Omitted>) -> Option<String> {
     let left = left.filter(|left| left.sites > 0)?;
     let sites = plural(left.sites, "more call site");
     Some(format!("... {sites}, {}", size(left.bytes)))

@@ -11,8 +11,8 @@ fn ended(transfers: &mut Transfers, pid: u32, time_ns: u64) {
     }
 }
 
-fn selected(pid: u32, mode: Mode) -> CopySelection {
-    CopySelection {
+fn selected(pid: u32, mode: Mode) -> CopyFilter {
+    CopyFilter {
         pid,
         direction: Direction::HostToDevice,
         mode,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use rusqlite::{Connection, Statement, params};
 
 use super::names::FunctionIds;
-use super::threads::{Seen, Standing, Threads};
+use super::threads::{CallOverlap, Seen, Threads};
 use crate::writer::common::RowContext;
 use crate::writer::insert::Insert;
 use gpuprobe_cuda::nsys::{class, domain, object};
@@ -85,22 +85,22 @@ impl<'c> ActivityCallWriter<'c> {
                 None => api.tid,
             },
         };
-        let standing = match times {
+        let overlap = match times {
             // A call without times cannot be matched.
             (0, _) => return Ok(None),
-            times => self.threads.standing((pid, tid), function, times),
+            times => self.threads.overlap((pid, tid), function, times),
         };
         let thread = (pid, tid);
-        let number = match standing {
-            Standing::New => self.new_row(thread, call_of_cupti, common)?,
-            Standing::Same(start) => self.same(thread, start, call_of_cupti, common)?,
-            Standing::Within(start) => {
+        let number = match overlap {
+            CallOverlap::New => self.new_row(thread, call_of_cupti, common)?,
+            CallOverlap::Same(start) => self.same(thread, start, call_of_cupti, common)?,
+            CallOverlap::Within(start) => {
                 let outer = self.threads.get(pid, tid, start).map(|outer| outer.number);
                 let call = seen(call_of_cupti, 0, outer.unwrap_or(0));
                 self.nest(thread, &call, common)?;
                 outer
             }
-            Standing::Around(starts) => self.around(thread, &starts, call_of_cupti, common)?,
+            CallOverlap::Around(starts) => self.around(thread, &starts, call_of_cupti, common)?,
         };
         Ok(number
             .filter(|_| api.correlation != 0)

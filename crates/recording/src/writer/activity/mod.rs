@@ -48,7 +48,7 @@ type Process = (u32, u32);
 
 /// State of a process.
 #[derive(Debug, Default)]
-struct Teller {
+struct CuptiProcess {
     numbers: CorrelationIds,
     /// Round of its first batch.
     since: u64,
@@ -58,7 +58,7 @@ struct Teller {
     ended: Option<u64>,
 }
 
-impl Teller {
+impl CuptiProcess {
     /// Whether the call of a record may still arrive.
     fn may_arrive(&self, round: u64) -> bool {
         self.has_calls || round < self.since + MAX_ROUNDS
@@ -75,7 +75,7 @@ struct WaitingActivity<T> {
 
 /// Writer of activity records.
 pub(super) struct ActivityWriter<'c> {
-    tellers: HashMap<Process, Teller>,
+    cupti_processes: HashMap<Process, CuptiProcess>,
     round: u64,
     /// Held calls; the first `sorted` are sorted by time.
     held_calls: VecDeque<WaitingActivity<CuptiCall>>,
@@ -95,7 +95,7 @@ pub(super) struct ActivityWriter<'c> {
 impl<'c> ActivityWriter<'c> {
     pub(super) fn new(connection: &'c Connection, facts: &Facts) -> Self {
         Self {
-            tellers: HashMap::new(),
+            cupti_processes: HashMap::new(),
             round: 0,
             held_calls: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -123,8 +123,11 @@ impl<'c> ActivityWriter<'c> {
     /// A process has exited or executed another program.
     pub(super) fn ended(&mut self, pid: u32) {
         let round = self.round;
-        let of_pid = self.tellers.iter_mut().filter(|((of, _), _)| *of == pid);
-        of_pid.for_each(|(_, teller)| teller.ended = Some(round));
+        let of_pid = self
+            .cupti_processes
+            .iter_mut()
+            .filter(|((of, _), _)| *of == pid);
+        of_pid.for_each(|(_, cupti_process)| cupti_process.ended = Some(round));
     }
 
     /// Adds a batch of a collector. Returns the number of rows.
@@ -135,14 +138,17 @@ impl<'c> ActivityWriter<'c> {
     ) -> rusqlite::Result<u64> {
         let process = (batch.pid, batch.process);
         let round = self.round;
-        let teller = self.tellers.entry(process).or_insert_with(|| Teller {
-            since: round,
-            ..Teller::default()
-        });
+        let cupti_process = self
+            .cupti_processes
+            .entry(process)
+            .or_insert_with(|| CuptiProcess {
+                since: round,
+                ..CuptiProcess::default()
+            });
         // The batch was in flight when the process exited.
-        teller.ended = teller.ended.map(|_| round);
+        cupti_process.ended = cupti_process.ended.map(|_| round);
         let is_call = |activity: &Activity| matches!(activity.record, ActivityRecord::Api(_));
-        teller.has_calls |= batch.activities.iter().any(is_call);
+        cupti_process.has_calls |= batch.activities.iter().any(is_call);
         let mut rows = 0;
         for activity in &batch.activities {
             if let ActivityRecord::Api(api) = &activity.record {
@@ -183,7 +189,7 @@ impl<'c> ActivityWriter<'c> {
         self.round += 1;
         self.calls.threads.expire(MAX_CALL_AGE_NS);
         let round = self.round;
-        self.tellers
+        self.cupti_processes
             .retain(|_, t| t.ended.is_none_or(|ended| round < ended + 2 * MAX_ROUNDS));
         self.sorted = 0;
     }
@@ -215,9 +221,9 @@ impl<'c> ActivityWriter<'c> {
                 break;
             };
             let number = self.calls.write(held.process.0, &held.what, common)?;
-            let teller = self.tellers.get_mut(&held.process);
-            if let (Some(teller), Some((id, number))) = (teller, number) {
-                teller.numbers.set(id, number);
+            let cupti_process = self.cupti_processes.get_mut(&held.process);
+            if let (Some(cupti_process), Some((id, number))) = (cupti_process, number) {
+                cupti_process.numbers.set(id, number);
             }
         }
         if self.sorted > 0 {
@@ -265,7 +271,7 @@ impl<'c> ActivityWriter<'c> {
     }
 
     fn number_of(&self, process: Process, id: u32) -> Option<i64> {
-        self.tellers.get(&process)?.numbers.get(id)
+        self.cupti_processes.get(&process)?.numbers.get(id)
     }
 
     /// The number of the call of a record; `None` while the call may still arrive.
@@ -277,20 +283,20 @@ impl<'c> ActivityWriter<'c> {
     ) -> Option<i64> {
         let id = correlation(&waiting.what.record).unwrap_or(0);
         let is_crowded = self.is_crowded();
-        let Some(teller) = self.tellers.get_mut(&waiting.process) else {
+        let Some(cupti_process) = self.cupti_processes.get_mut(&waiting.process) else {
             return Some(common.number());
         };
-        if let Some(number) = teller.numbers.get(id) {
+        if let Some(number) = cupti_process.numbers.get(id) {
             return Some(number);
         }
         let is_late = self.round >= waiting.round + MAX_ROUNDS;
-        if !(is_end || is_late || is_crowded) && teller.may_arrive(self.round) {
+        if !(is_end || is_late || is_crowded) && cupti_process.may_arrive(self.round) {
             return None;
         }
-        self.without_calls += u64::from(teller.has_calls);
+        self.without_calls += u64::from(cupti_process.has_calls);
         // All work of one call gets the same number.
         let number = common.number();
-        teller.numbers.set(id, number);
+        cupti_process.numbers.set(id, number);
         Some(number)
     }
 

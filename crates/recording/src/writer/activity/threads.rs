@@ -37,7 +37,7 @@ pub(in crate::writer) struct Seen {
 /// Relation of a call from CUPTI to the calls that have rows. Calls are identified by their start
 /// times.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum CallOverlap {
     /// It overlaps no other call.
     New,
     /// It is the same call as this one.
@@ -109,15 +109,15 @@ impl Threads {
     ///
     /// Calls of a thread are disjoint or nested, so two that overlap by half of the shorter one are
     /// the same call or nested.
-    pub(super) fn standing(
+    pub(super) fn overlap(
         &self,
         (pid, tid): (u32, u32),
         function: i64,
         (start, end): (u64, u64),
-    ) -> Standing {
+    ) -> CallOverlap {
         let end = end.max(start);
         let Some(calls) = self.by_thread.get(&(pid, tid)) else {
-            return Standing::New;
+            return CallOverlap::New;
         };
         let mut within = Vec::new();
         let mut around = None;
@@ -129,7 +129,7 @@ impl Threads {
                 continue;
             }
             if other.function == function && !other.from_cupti {
-                return Standing::Same(other.start_ns);
+                return CallOverlap::Same(other.start_ns);
             }
             if other.end_ns.saturating_sub(other.start_ns) >= end - start {
                 around = Some(other.start_ns);
@@ -138,9 +138,9 @@ impl Threads {
             }
         }
         match around {
-            Some(around) => Standing::Within(around),
-            None if within.is_empty() => Standing::New,
-            None => Standing::Around(within),
+            Some(around) => CallOverlap::Within(around),
+            None if within.is_empty() => CallOverlap::New,
+            None => CallOverlap::Around(within),
         }
     }
 
@@ -211,18 +211,18 @@ mod tests {
             seen(6, 101_100, 101_200),
             seen(5, 101_300, 105_000),
         ]);
-        let standing = |function, start, end| threads.standing((1, 2), function, (start, end));
-        assert_eq!(standing(5, 100_100, 100_900), Standing::Same(100_000));
-        assert_eq!(standing(5, 101_350, 104_900), Standing::Same(101_300));
-        assert_eq!(standing(9, 100_100, 100_900), Standing::Within(100_000));
-        let all = Standing::Around(vec![100_000, 101_100, 101_300]);
-        assert_eq!(standing(9, 99_000, 110_000), all);
-        assert_eq!(standing(9, 105_001, 106_000), Standing::New);
+        let overlap = |function, start, end| threads.overlap((1, 2), function, (start, end));
+        assert_eq!(overlap(5, 100_100, 100_900), CallOverlap::Same(100_000));
+        assert_eq!(overlap(5, 101_350, 104_900), CallOverlap::Same(101_300));
+        assert_eq!(overlap(9, 100_100, 100_900), CallOverlap::Within(100_000));
+        let all = CallOverlap::Around(vec![100_000, 101_100, 101_300]);
+        assert_eq!(overlap(9, 99_000, 110_000), all);
+        assert_eq!(overlap(9, 105_001, 106_000), CallOverlap::New);
         // The clocks differ slightly.
-        assert_eq!(standing(6, 101_140, 101_240), Standing::Same(101_100));
-        assert_eq!(standing(6, 101_190, 101_290), Standing::New);
-        let other = threads.standing((1, 3), 5, (100_100, 100_900));
-        assert_eq!(other, Standing::New);
+        assert_eq!(overlap(6, 101_140, 101_240), CallOverlap::Same(101_100));
+        assert_eq!(overlap(6, 101_190, 101_290), CallOverlap::New);
+        let other = threads.overlap((1, 3), 5, (100_100, 100_900));
+        assert_eq!(other, CallOverlap::New);
         assert_eq!(threads.thread_of(1, 5, (100_100, 100_900)), Some(2));
         assert_eq!(threads.thread_of(1, 5, (102_000, 102_100)), Some(2));
         assert_eq!(threads.thread_of(1, 6, (99_000, 99_100)), None);
@@ -234,9 +234,9 @@ mod tests {
         if let Some(first) = threads.get(1, 2, 100) {
             first.from_cupti = true;
         }
-        let standing = |start, end| threads.standing((1, 2), 5, (start, end));
-        assert_eq!(standing(110, 190), Standing::Within(100));
-        assert_eq!(standing(310, 390), Standing::Same(300));
+        let overlap = |start, end| threads.overlap((1, 2), 5, (start, end));
+        assert_eq!(overlap(110, 190), CallOverlap::Within(100));
+        assert_eq!(overlap(310, 390), CallOverlap::Same(300));
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl Rows<'_> {
             Change::Allocated(block) => self.memory(pid, block, (end, ALLOCATION, Some(number))),
             Change::Freed(block) => self.memory(pid, block, (start, DEALLOCATION, Some(number))),
             // The address was reused: its own free has been entered but has not returned yet.
-            Change::GaveWay(block) => self.memory(pid, block, (end, DEALLOCATION, None)),
+            Change::Superseded(block) => self.memory(pid, block, (end, DEALLOCATION, None)),
             Change::UnknownFree(address) => {
                 self.unmatched
                     .row(params![number, start, global_pid(pid), signed(*address)])

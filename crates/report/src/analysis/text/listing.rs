@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use super::{findings, headline};
 use crate::Report;
-use crate::analysis::answer::AnswerWriter;
+use crate::analysis::answer::AnalysisWriter;
 use crate::text::page::Page;
 use crate::text::{write_lost, write_memory};
 
 /// Writes the memory live at the peak, or never freed.
 pub(in crate::analysis) fn listing(
-    answer: &AnswerWriter,
+    answer: &AnalysisWriter,
     report: &Report,
     out: &mut dyn Write,
 ) -> io::Result<()> {

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use chrono::{DateTime, FixedOffset};
 
 use super::diff::{Diff, StackGrowth};
-use super::file::FileQuestion;
+use super::file::Analysis;
 use super::totals::{AnalysisTotals, Anomalies};
 use crate::fold::Folded;
 use crate::text::page::Page;
@@ -34,21 +34,21 @@ pub(super) struct ListLength {
 
 /// Writes the result of a question that is not about memory alone.
 pub(super) fn question(
-    question: FileQuestion,
+    question: Analysis,
     report: &Report,
     lines: ListLength,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     match question {
-        FileQuestion::Kernels => work::kernels(report, lines, out),
-        FileQuestion::Copies => work::copies(report, lines, out),
-        FileQuestion::Calls => work::calls(report, lines, out),
-        FileQuestion::Waits => work::waits(report, lines, out),
-        FileQuestion::Nvtx => work::ranges(report, lines, out),
-        FileQuestion::Processes => work::processes(report, lines, out),
-        FileQuestion::Summary => summary::summary(report, lines, out),
-        FileQuestion::Explain => explain(report, lines, out),
-        FileQuestion::Watermark | FileQuestion::Leakage => Ok(()),
+        Analysis::Kernels => work::kernels(report, lines, out),
+        Analysis::Copies => work::copies(report, lines, out),
+        Analysis::Calls => work::calls(report, lines, out),
+        Analysis::Waits => work::waits(report, lines, out),
+        Analysis::Nvtx => work::ranges(report, lines, out),
+        Analysis::Processes => work::processes(report, lines, out),
+        Analysis::Summary => summary::summary(report, lines, out),
+        Analysis::Explain => explain(report, lines, out),
+        Analysis::Watermark | Analysis::Leakage => Ok(()),
     }
 }
 

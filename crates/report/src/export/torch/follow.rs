@@ -16,8 +16,8 @@ use rangemap::RangeSet;
 use super::findings::FirstPass;
 use super::layout::{DeviceLayout, SegmentChange, SnapshotSegment, TensorChange, TraceEvent};
 use super::names::{Owner, StackId, StackNames};
-use super::survey::{Life, Lives};
-use crate::tape::Tape;
+use super::survey::{Incarnation, Incarnations};
+use crate::log_reader::LogReader;
 use gpuprobe_cuda::{AddressSpace, KindSet, Modes, Op};
 use gpuprobe_engine::{Change, Process};
 use gpuprobe_model::event::{self, Call, Event, MAX_DEVICES};
@@ -35,9 +35,9 @@ struct MappablePhysical {
 
 /// Replays the events of one process.
 struct Follow<'a, 'b> {
-    life: Life,
+    incarnation: Incarnation,
     player: Player,
-    lives: Lives,
+    incarnations: Incarnations,
     names: &'a mut StackNames<'b>,
     /// All devices in the first pass, one device in the following ones.
     layouts: BTreeMap<u16, DeviceLayout>,
@@ -79,16 +79,20 @@ pub(super) struct FinalState {
 /// # Errors
 ///
 /// Returns an error if the file cannot be read.
-pub(super) fn look(tape: &Tape, life: Life, names: &mut StackNames<'_>) -> Result<FirstPass> {
-    let mut follow = Follow::new(life, names, None);
-    tape.play(|entry| {
+pub(super) fn find_torch_segments(
+    log: &LogReader,
+    incarnation: Incarnation,
+    names: &mut StackNames<'_>,
+) -> Result<FirstPass> {
+    let mut follow = Follow::new(incarnation, names, None);
+    log.play(|entry| {
         follow.entry(entry);
         for layout in follow.layouts.values_mut() {
             while layout.next_event(false).is_some() {}
         }
         Ok(())
     })?;
-    if follow.is_meant(life.pid) {
+    if follow.is_meant(incarnation.pid) {
         follow.sites = sites_of(follow.process());
     }
     follow.names.note_sites(&follow.sites);
@@ -107,14 +111,14 @@ pub(super) fn look(tape: &Tape, life: Life, names: &mut StackNames<'_>) -> Resul
 ///
 /// Returns an error if the file cannot be read or `write` fails.
 pub(super) fn trace<'n>(
-    tape: &Tape,
-    life: Life,
+    log: &LogReader,
+    incarnation: Incarnation,
     names: &mut StackNames<'n>,
     (device, findings): (u16, &FirstPass),
     mut write: impl FnMut(&TraceEvent, &StackNames<'n>) -> Result<()>,
 ) -> Result<FinalState> {
     names.begin_replay();
-    let mut follow = Follow::new(life, names, Some(findings));
+    let mut follow = Follow::new(incarnation, names, Some(findings));
     let found = findings.devices.get(&device);
     let mut layout =
         DeviceLayout::with(found.map_or_else(RangeSet::new, |f| f.from_before.clone()));
@@ -134,7 +138,7 @@ pub(super) fn trace<'n>(
         );
     }
     follow.layouts.insert(device, layout);
-    tape.play(|entry| {
+    log.play(|entry| {
         follow.entry(entry);
         follow.write(device, false, &mut write)
     })?;
@@ -146,7 +150,11 @@ pub(super) fn trace<'n>(
 }
 
 impl<'a, 'b> Follow<'a, 'b> {
-    fn new(life: Life, names: &'a mut StackNames<'b>, findings: Option<&'a FirstPass>) -> Self {
+    fn new(
+        incarnation: Incarnation,
+        names: &'a mut StackNames<'b>,
+        findings: Option<&'a FirstPass>,
+    ) -> Self {
         let modes = Modes {
             memleak: true,
             ..Modes::default()
@@ -154,9 +162,9 @@ impl<'a, 'b> Follow<'a, 'b> {
         let mut player = Player::new(modes, KindSet::ALL);
         player.state.watch(true);
         Self {
-            life,
+            incarnation,
             player,
-            lives: Lives::default(),
+            incarnations: Incarnations::default(),
             names,
             layouts: BTreeMap::new(),
             findings,
@@ -186,7 +194,7 @@ impl<'a, 'b> Follow<'a, 'b> {
     }
 
     fn is_meant(&self, pid: u32) -> bool {
-        pid == self.life.pid && self.lives.current(pid) == self.life
+        pid == self.incarnation.pid && self.incarnations.current(pid) == self.incarnation
     }
 
     fn entry(&mut self, entry: LogEntry<'_>) {
@@ -200,7 +208,7 @@ impl<'a, 'b> Follow<'a, 'b> {
                 self.event(&event, &changes);
             }
             Played::Report(mark) => {
-                if self.findings.is_none() && self.is_meant(self.life.pid) {
+                if self.findings.is_none() && self.is_meant(self.incarnation.pid) {
                     self.note_usage(&mark);
                 }
                 self.player.state.mark_reported();
@@ -272,7 +280,7 @@ impl<'a, 'b> Follow<'a, 'b> {
         for change in changes {
             match change {
                 Change::Allocated(block) => self.allocated(call, &block.allocation),
-                Change::Freed(block) | Change::GaveWay(block) => {
+                Change::Freed(block) | Change::Superseded(block) => {
                     self.freed(call, &block.allocation);
                 }
                 Change::UnknownFree(address) => {
@@ -299,7 +307,7 @@ impl<'a, 'b> Follow<'a, 'b> {
     }
 
     fn process(&self) -> Option<&Process> {
-        self.player.state.ledger.process_of(self.life.pid)
+        self.player.state.ledger.process_of(self.incarnation.pid)
     }
 
     /// The process has ended or called `exec`: takes what is still known of it.
@@ -309,13 +317,13 @@ impl<'a, 'b> Follow<'a, 'b> {
             let process = ended.filter(|process| process.pid == pid).last();
             self.sites = sites_of(process);
         }
-        self.lives.end(pid);
+        self.incarnations.end(pid);
     }
 
     /// Notes the memory use of the process on each GPU beyond traced memory.
     fn note_usage(&mut self, mark: &Mark) {
         let used = mark.usage.as_ref();
-        let Some(used) = used.and_then(|usage| usage.processes.get(&self.life.pid)) else {
+        let Some(used) = used.and_then(|usage| usage.processes.get(&self.incarnation.pid)) else {
             return;
         };
         let Some(process) = self.process() else {

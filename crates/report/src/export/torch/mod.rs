@@ -18,7 +18,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::tape::Tape;
+use crate::log_reader::LogReader;
 use findings::FirstPass;
 use follow::FinalState;
 use gpuprobe_model::stack::KnownFrames;
@@ -26,13 +26,13 @@ use gpuprobe_model::text::size;
 use gpuprobe_os::progress::SharedProgress;
 use names::StackNames;
 use snapshot::Snapshot;
-use survey::{Deeds, Life, Survey};
+use survey::{Incarnation, ProcessCounts, Survey};
 
 /// A process of a recording with memory for a snapshot.
 pub(super) struct Subject {
-    tape: Tape,
+    log: LogReader,
     symbols: KnownFrames,
-    life: Life,
+    incarnation: Incarnation,
     /// Description of the process and its tensors.
     introduction: String,
 }
@@ -44,22 +44,22 @@ pub(super) struct Subject {
 /// Returns an error if the file cannot be read, if it is not a recording made with `--memleak`, or
 /// if it has no memory of such a process.
 pub(super) fn find(file: &Path, pid: Option<u32>, progress: &SharedProgress) -> Result<Subject> {
-    let tape = Tape::open(file, progress)?;
+    let log = LogReader::open(file, progress)?;
     let shown = file.display();
-    if !tape.modes().memleak {
+    if !log.modes().memleak {
         bail!("{shown} was recorded without --memleak: there is no memory in it");
     }
-    let survey = Survey::of(&tape)?;
-    let (life, introduction) = {
-        let (life, deeds, others) = survey
+    let survey = Survey::of(&log)?;
+    let (incarnation, introduction) = {
+        let (incarnation, counts, others) = survey
             .choose(pid)
             .with_context(|| format!("cannot make a snapshot of {shown}"))?;
-        (life, introduction(life, deeds, others, pid))
+        (incarnation, introduction(incarnation, counts, others, pid))
     };
     Ok(Subject {
-        tape,
+        log,
         symbols: survey.symbols,
-        life,
+        incarnation,
         introduction,
     })
 }
@@ -72,10 +72,10 @@ impl Subject {
     ///
     /// Returns an error if the recording cannot be read, or if the snapshot cannot be written.
     pub(super) fn write(&self, out: &mut dyn Write) -> Result<Vec<String>> {
-        let mut names = StackNames::new(self.life.pid, &self.symbols);
-        let findings = follow::look(&self.tape, self.life, &mut names)?;
+        let mut names = StackNames::new(self.incarnation.pid, &self.symbols);
+        let findings = follow::find_torch_segments(&self.log, self.incarnation, &mut names)?;
         let out = BufWriter::with_capacity(1 << 18, out);
-        let mut snapshot = Snapshot::begin(out, self.tape.clock())?;
+        let mut snapshot = Snapshot::begin(out, self.log.clock())?;
         let ends = self.traces(&findings, &mut names, &mut snapshot)?;
         snapshot.begin_segments()?;
         for (device, end) in &ends {
@@ -109,7 +109,7 @@ impl Subject {
             if findings.devices.contains_key(&device) {
                 let write = |event: &_, names: &_| Ok(snapshot.event(event, names)?);
                 let what = (device, findings);
-                let end = follow::trace(&self.tape, self.life, names, what, write)?;
+                let end = follow::trace(&self.log, self.incarnation, names, what, write)?;
                 time_ns = Some(end.time_ns);
                 ends.push((device, end));
             }
@@ -119,8 +119,13 @@ impl Subject {
     }
 }
 
-fn introduction(life: Life, deeds: &Deeds, others: usize, asked: Option<u32>) -> String {
-    let tensors = match deeds.tensors {
+fn introduction(
+    incarnation: Incarnation,
+    counts: &ProcessCounts,
+    others: usize,
+    asked: Option<u32>,
+) -> String {
+    let tensors = match counts.tensors {
         0 => "no tensors of PyTorch were seen".to_owned(),
         tensors => format!("{tensors} tensors"),
     };
@@ -128,10 +133,10 @@ fn introduction(life: Life, deeds: &Deeds, others: usize, asked: Option<u32>) ->
         (0, _) | (_, Some(_)) => String::new(),
         (others, None) => format!("; {others} more have tensors (--pid)"),
     };
-    let comm = &deeds.comm;
+    let comm = &counts.comm;
     format!(
         "snapshot of process {} ({comm}): {tensors}{among}",
-        life.pid
+        incarnation.pid
     )
 }
 

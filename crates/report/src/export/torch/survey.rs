@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 
-use crate::tape::Tape;
+use crate::log_reader::LogReader;
 use gpuprobe_model::abi::record;
 use gpuprobe_model::event::{self, Event};
 use gpuprobe_model::stack::KnownFrames;
@@ -13,15 +13,15 @@ use gpuprobe_recording::log::{LogEntry, LogNote};
 
 /// A process from its first event, or from `exec`, to its end or the next `exec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Life {
+pub(super) struct Incarnation {
     pub(super) pid: u32,
-    /// Number of earlier lives with the same PID.
+    /// Number of earlier incarnations with the same PID.
     pub(super) number: u32,
 }
 
 /// Events of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Deeds {
+pub(super) struct ProcessCounts {
     pub(super) comm: String,
     /// Number of tensors allocated.
     pub(super) tensors: u64,
@@ -33,18 +33,18 @@ pub(super) struct Deeds {
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     pub(super) symbols: KnownFrames,
-    processes: BTreeMap<Life, Deeds>,
-    lives: Lives,
+    processes: BTreeMap<Incarnation, ProcessCounts>,
+    incarnations: Incarnations,
 }
 
-/// Counts the lives of each PID.
+/// Counts the incarnations of each PID.
 #[derive(Debug, Default)]
-pub(super) struct Lives(BTreeMap<u32, u32>);
+pub(super) struct Incarnations(BTreeMap<u32, u32>);
 
-impl Lives {
-    pub(super) fn current(&self, pid: u32) -> Life {
+impl Incarnations {
+    pub(super) fn current(&self, pid: u32) -> Incarnation {
         let number = self.0.get(&pid).copied().unwrap_or(0);
-        Life { pid, number }
+        Incarnation { pid, number }
     }
 
     pub(super) fn end(&mut self, pid: u32) {
@@ -58,9 +58,9 @@ impl Survey {
     /// # Errors
     ///
     /// Returns an error if the file cannot be read.
-    pub(super) fn of(tape: &Tape) -> Result<Self> {
+    pub(super) fn of(log: &LogReader) -> Result<Self> {
         let mut survey = Self::default();
-        tape.play(|entry| {
+        log.play(|entry| {
             survey.entry(entry);
             Ok(())
         })?;
@@ -76,7 +76,7 @@ impl Survey {
             LogEntry::Note(LogNote::Frames(pid, location, is_innermost, frames)) => {
                 self.symbols.insert(pid, location, is_innermost, frames);
             }
-            LogEntry::Note(LogNote::Vanished(pid)) => self.lives.end(pid),
+            LogEntry::Note(LogNote::Vanished(pid)) => self.incarnations.end(pid),
             LogEntry::Note(_) | LogEntry::Count(..) => {}
         }
     }
@@ -95,20 +95,20 @@ impl Survey {
         match event::decode(bytes) {
             // Tensors of other frameworks have no device.
             Ok(Event::Tensor(tensor)) if tensor.device.is_some() => {
-                self.deeds_of(tensor.pid).tensors += u64::from(!tensor.is_free);
+                self.counts_of(tensor.pid).tensors += u64::from(!tensor.is_free);
             }
             Ok(Event::Call(call)) if call.function.op.is_memory() => {
-                self.deeds_of(call.pid).calls += 1;
+                self.counts_of(call.pid).calls += 1;
             }
-            Ok(Event::Process(task)) => self.deeds_of(task.pid).comm = task.comm,
-            Ok(Event::Exit(task) | Event::Exec(task)) => self.lives.end(task.pid),
+            Ok(Event::Process(task)) => self.counts_of(task.pid).comm = task.comm,
+            Ok(Event::Exit(task) | Event::Exec(task)) => self.incarnations.end(task.pid),
             _ => {}
         }
     }
 
-    fn deeds_of(&mut self, pid: u32) -> &mut Deeds {
-        let life = self.lives.current(pid);
-        self.processes.entry(life).or_default()
+    fn counts_of(&mut self, pid: u32) -> &mut ProcessCounts {
+        let incarnation = self.incarnations.current(pid);
+        self.processes.entry(incarnation).or_default()
     }
 
     /// The process with the most tensors, or with the most calls if none has tensors; only
@@ -118,18 +118,18 @@ impl Survey {
     /// # Errors
     ///
     /// Returns an error if there is no such process.
-    pub(super) fn choose(&self, pid: Option<u32>) -> Result<(Life, &Deeds, usize)> {
-        type Process<'a> = (&'a Life, &'a Deeds);
-        let asked = |(life, _): &Process<'_>| pid.is_none_or(|pid| life.pid == pid);
-        let most = |(_, deeds): &Process<'_>| (deeds.tensors, deeds.calls);
+    pub(super) fn choose(&self, pid: Option<u32>) -> Result<(Incarnation, &ProcessCounts, usize)> {
+        type Process<'a> = (&'a Incarnation, &'a ProcessCounts);
+        let asked = |(incarnation, _): &Process<'_>| pid.is_none_or(|pid| incarnation.pid == pid);
+        let most = |(_, counts): &Process<'_>| (counts.tensors, counts.calls);
         let all = || self.processes.iter().filter(|one| most(one) > (0, 0));
-        let Some((life, deeds)) = all().filter(asked).max_by_key(most) else {
+        let Some((incarnation, counts)) = all().filter(asked).max_by_key(most) else {
             match pid {
                 Some(pid) => bail!("process {pid} is recorded with no memory of a GPU"),
                 None => bail!("no memory of a GPU is recorded"),
             }
         };
-        let others = all().filter(|(other, deeds)| *other != life && deeds.tensors > 0);
-        Ok((*life, deeds, others.count()))
+        let others = all().filter(|(other, counts)| *other != incarnation && counts.tensors > 0);
+        Ok((*incarnation, counts, others.count()))
     }
 }

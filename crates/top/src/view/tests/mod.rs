@@ -25,8 +25,8 @@ use gpuprobe_model::stack::{CallStack, Frame, Language, Location, Symbolize, bar
 use gpuprobe_model::text::size;
 use gpuprobe_model::{GpuMemory, GpuUsage, Lost};
 use gpuprobe_report::{
-    self as report, Gravest, GroupBy, History, Options, ProcessDetail, Report, ReportSources,
-    View as Listing,
+    self as report, GroupBy, History, Options, ProcessDetail, Report, ReportSources,
+    View as Listing, WorstVerdicts,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -87,7 +87,7 @@ fn allocation(pid: u32, symbol: &str, time_ns: u64, size_bytes: u64, stack: u64)
 struct Scene {
     state: State,
     history: History,
-    gravest: Gravest,
+    worst_verdicts: WorstVerdicts,
     now_ns: u64,
     /// Other processes have sums only.
     only_detail: bool,
@@ -98,7 +98,7 @@ impl Scene {
         let mut scene = Self {
             state: State::default(),
             history: History::default(),
-            gravest: Gravest::default(),
+            worst_verdicts: WorstVerdicts::default(),
             now_ns: 10 * SECOND,
             only_detail: true,
         };
@@ -185,7 +185,7 @@ impl Scene {
         let report = report::build(&self.state, Lost::default(), &options, sources);
         self.history.note(&self.state.ledger, &report, self.now_ns);
         let ledger = &self.state.ledger;
-        let verdicts = self.gravest.update(ledger, &options, &Lines);
+        let verdicts = self.worst_verdicts.update(ledger, &options, &Lines);
         self.state.mark_reported();
         let now_ns = self.now_ns;
         self.now_ns += SECOND;

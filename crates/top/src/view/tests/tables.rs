@@ -255,8 +255,8 @@ fn verdicts_follow_within_seconds_and_are_those_of_the_call_sites() {
     let processes = &report.memleak.as_ref().unwrap().processes;
     let process = processes.iter().find(|one| one.pid == 10).unwrap();
     let sites = process.listed().iter().map(process::word);
-    let gravest = sites.min_by_key(|word| report::verdict_rank(word));
-    assert_eq!(Some(shown), gravest);
+    let worst = sites.min_by_key(|word| report::verdict_rank(word));
+    assert_eq!(Some(shown), worst);
     // Of ten reports in ten seconds, two judge anew.
     let mut last = scene.update(None).verdicts;
     let judged = (0..10).filter(|_| {

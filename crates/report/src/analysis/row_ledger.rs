@@ -10,14 +10,14 @@ use anyhow::Result;
 
 use super::callers::Callers;
 use super::totals::{AnalysisTotals, Anomalies};
-use super::{Selection, Visitor};
+use super::{Filter, Visitor};
 use gpuprobe_cuda::{Belongs, FUNCTIONS, MemoryKind, Op};
 use gpuprobe_engine::{Allocation, AllocationRow, Ledger};
-use gpuprobe_recording::memory_rows::{self, CallFilter, MemoryItem, Taker};
+use gpuprobe_recording::memory_rows::{self, CallFilter, MemoryItem, RowSink};
 use gpuprobe_recording::{Database, MemoryRow, OriginatingCall, Session, ids, kinds};
 
 pub(super) use step::caller_of;
-pub use step::{AccountStep, AllocationPart};
+pub use step::{AllocationWithCaller, LedgerChange};
 
 use contexts::ContextChanges;
 use step::UNKNOWN_CALLER;
@@ -32,7 +32,7 @@ pub struct LiveSums {
 }
 
 /// Memory of a file at a point in its events.
-pub struct Accounts<'a> {
+pub struct RowLedger<'a> {
     /// Live memory by process.
     pub ledger: Ledger,
     /// Call stacks and functions of the calls.
@@ -45,7 +45,7 @@ pub struct Accounts<'a> {
     pub findings: Anomalies,
     /// Contexts that the processes create and destroy.
     contexts: ContextChanges,
-    selection: Selection,
+    filter: Filter,
     first_ns: Option<i64>,
     last_ns: i64,
     has_begun: bool,
@@ -54,30 +54,30 @@ pub struct Accounts<'a> {
 }
 
 struct Reading<'a, 'v> {
-    accounts: Accounts<'a>,
+    row_ledger: RowLedger<'a>,
     visitor: &'v mut dyn Visitor,
 }
 
-impl Taker for Reading<'_, '_> {
+impl RowSink for Reading<'_, '_> {
     fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
         match item {
-            MemoryItem::Row(row, origin) => self.accounts.row(&row, origin, self.visitor),
+            MemoryItem::Row(row, origin) => self.row_ledger.row(&row, origin, self.visitor),
             MemoryItem::Malformed => {
-                self.accounts.findings.malformed += 1;
+                self.row_ledger.findings.malformed += 1;
                 Ok(ControlFlow::Continue(()))
             }
             MemoryItem::End(process, time_ns) => self
-                .accounts
+                .row_ledger
                 .end(process, time_ns, self.visitor)
                 .map(ControlFlow::Continue),
-            MemoryItem::Again => {
-                self.accounts.clear();
+            MemoryItem::Restart => {
+                self.row_ledger.clear();
                 self.visitor.restart().map(ControlFlow::Continue)
             }
         }
     }
 
-    fn can_start_again(&self) -> bool {
+    fn can_restart(&self) -> bool {
         self.visitor.can_restart()
     }
 }
@@ -87,8 +87,8 @@ fn unsigned(time_ns: i64) -> u64 {
     u64::try_from(time_ns).unwrap_or(0)
 }
 
-impl<'a> Accounts<'a> {
-    /// Reads all memory events of `database` that `selection` includes; `visitor` is called for
+impl<'a> RowLedger<'a> {
+    /// Reads all memory events of `database` that `filter` includes; `visitor` is called for
     /// every change.
     ///
     /// # Errors
@@ -98,32 +98,35 @@ impl<'a> Accounts<'a> {
     pub fn read(
         database: &'a Database,
         session: &Session,
-        selection: &Selection,
+        filter: &Filter,
         visitor: &mut dyn Visitor,
     ) -> Result<Self> {
-        let accounts = Self::new(database, selection)?;
-        let mut reading = Reading { accounts, visitor };
+        let row_ledger = Self::new(database, filter)?;
+        let mut reading = Reading {
+            row_ledger,
+            visitor,
+        };
         let counted = CallFilter {
-            pid: selection.pid,
-            from_ns: selection.from_ns,
-            to_ns: selection.to_ns,
+            pid: filter.pid,
+            from_ns: filter.from_ns,
+            to_ns: filter.to_ns,
         };
         let calls = memory_rows::each(database, counted, &mut reading)?;
-        let mut accounts = reading.accounts;
-        accounts.finish(&calls, database)?;
-        accounts.introduce(database, session)?;
-        Ok(accounts)
+        let mut row_ledger = reading.row_ledger;
+        row_ledger.finish(&calls, database)?;
+        row_ledger.introduce(database, session)?;
+        Ok(row_ledger)
     }
 
-    fn new(database: &'a Database, selection: &Selection) -> Result<Self> {
+    fn new(database: &'a Database, filter: &Filter) -> Result<Self> {
         Ok(Self {
             ledger: Ledger::of_rows(),
             callers: Callers::new(database)?,
             live: LiveSums::default(),
             at_peak: LiveSums::default(),
             findings: Anomalies::default(),
-            contexts: ContextChanges::read(database, selection)?,
-            selection: *selection,
+            contexts: ContextChanges::read(database, filter)?,
+            filter: *filter,
             first_ns: None,
             last_ns: i64::MIN,
             has_begun: false,
@@ -181,20 +184,20 @@ impl<'a> Accounts<'a> {
         let seconds = |ns: i64| ns as f64 / 1e9;
         let first_ns = self.first_ns.unwrap_or(0);
         let last_ns = self.last_ns().map(|last| last.saturating_sub(first_ns));
-        let from = self.first_ns.map(|_| self.selection.from_ns.unwrap_or(0));
-        let to = self.selection.to_ns.or(last_ns);
+        let from = self.first_ns.map(|_| self.filter.from_ns.unwrap_or(0));
+        let to = self.filter.to_ns.or(last_ns);
         (from.map(seconds), to.map(seconds))
     }
 
     /// Start of the selected time, nanoseconds of the session; `None` if it starts with the first
     /// event, or there is none.
     fn begin_ns(&self) -> Option<i64> {
-        let (from, first) = self.selection.from_ns.zip(self.first_ns)?;
+        let (from, first) = self.filter.from_ns.zip(self.first_ns)?;
         Some(first.saturating_add(from))
     }
 
     fn is_beyond(&self, time_ns: i64) -> bool {
-        let to = self.selection.to_ns.zip(self.first_ns);
+        let to = self.filter.to_ns.zip(self.first_ns);
         to.is_some_and(|(to, first)| time_ns.saturating_sub(first) > to)
     }
 
@@ -208,7 +211,7 @@ impl<'a> Accounts<'a> {
         if self.is_beyond(row.start_ns) {
             return Ok(ControlFlow::Break(()));
         }
-        if !self.selection.includes(row) {
+        if !self.filter.includes(row) {
             return Ok(ControlFlow::Continue(()));
         }
         visitor.event(row, &origin)?;
@@ -227,7 +230,7 @@ impl<'a> Accounts<'a> {
         };
         self.note_peak();
         if is_selected && (allocated.is_some() || freed.is_some()) {
-            let step = AccountStep {
+            let step = LedgerChange {
                 time_ns: self.last_ns.saturating_sub(first),
                 event_ns: row.start_ns.saturating_sub(first),
                 process: row.process,
@@ -266,7 +269,7 @@ impl<'a> Accounts<'a> {
         &mut self,
         row: &MemoryRow,
         origin: OriginatingCall,
-    ) -> (AllocationPart, Option<AllocationPart>) {
+    ) -> (AllocationWithCaller, Option<AllocationWithCaller>) {
         let (caller, function) = self.callers.number(origin, kinds::of_id(row.kind).kind);
         let called = FUNCTIONS.get(usize::from(function)).map(|f| match f.op {
             // The memory of its nodes.
@@ -291,7 +294,7 @@ impl<'a> Accounts<'a> {
             self.findings.double_allocations += 1;
             self.part(entered.pid, gone)
         });
-        let part = AllocationPart { allocation, caller };
+        let part = AllocationWithCaller { allocation, caller };
         replaced.iter().for_each(|gone| self.subtract(gone));
         let trace = self.callers.trace(caller);
         self.side(&part).add(trace, row.bytes);
@@ -303,7 +306,7 @@ impl<'a> Accounts<'a> {
         row: &MemoryRow,
         origin: OriginatingCall,
         is_selected: bool,
-    ) -> Option<AllocationPart> {
+    ) -> Option<AllocationWithCaller> {
         let pid = ids::pid(row.process);
         let function = origin.function.map(|id| self.callers.function_of(id));
         let function = function.and_then(|row| FUNCTIONS.get(usize::from(row)));
@@ -322,22 +325,22 @@ impl<'a> Accounts<'a> {
         Some(part)
     }
 
-    fn part(&self, pid: u32, allocation: Allocation) -> AllocationPart {
+    fn part(&self, pid: u32, allocation: Allocation) -> AllocationWithCaller {
         let caller = self.ledger.process_of(pid);
-        AllocationPart {
+        AllocationWithCaller {
             allocation,
             caller: caller.map_or(UNKNOWN_CALLER, |process| caller_of(process, &allocation)),
         }
     }
 
-    fn side(&mut self, part: &AllocationPart) -> &mut AnalysisTotals {
+    fn side(&mut self, part: &AllocationWithCaller) -> &mut AnalysisTotals {
         match part.is_host() {
             true => &mut self.live.host,
             false => &mut self.live.gpu,
         }
     }
 
-    fn subtract(&mut self, part: &AllocationPart) {
+    fn subtract(&mut self, part: &AllocationWithCaller) {
         let trace = self.callers.trace(part.caller);
         self.side(part).subtract(trace, part.allocation.size_bytes);
     }
@@ -357,7 +360,7 @@ impl<'a> Accounts<'a> {
             self.ledger.end_process(pid, unsigned(time_ns));
             return Ok(());
         };
-        let part = |allocation: &Allocation| AllocationPart {
+        let part = |allocation: &Allocation| AllocationWithCaller {
             allocation: *allocation,
             caller: caller_of(ended, allocation),
         };
@@ -367,7 +370,7 @@ impl<'a> Accounts<'a> {
         freed.iter().for_each(|part| self.subtract(part));
         self.ledger.end_process(pid, unsigned(time_ns));
         if is_selected && !freed.is_empty() {
-            let step = AccountStep {
+            let step = LedgerChange {
                 time_ns: self.last_ns.saturating_sub(first),
                 event_ns: time_ns.saturating_sub(first),
                 process,

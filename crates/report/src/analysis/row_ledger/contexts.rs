@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use anyhow::Result;
 
-use super::{Accounts, unsigned};
-use crate::analysis::Selection;
+use super::{RowLedger, unsigned};
+use crate::analysis::Filter;
 use gpuprobe_recording::{ContextChange, Database, context_rows};
 
 /// Creations and destructions of contexts by process, in the order of their times, and the number
@@ -16,15 +16,15 @@ pub(super) struct ContextChanges(HashMap<u32, (Vec<ContextChange>, usize)>);
 impl ContextChanges {
     /// Reads the contexts of the selected process and device; contexts of an unknown device are
     /// included.
-    pub(super) fn read(database: &Database, selection: &Selection) -> Result<Self> {
+    pub(super) fn read(database: &Database, filter: &Filter) -> Result<Self> {
         let is_of_device = |row: &ContextChange| {
-            let devices = selection.device.zip(row.device);
+            let devices = filter.device.zip(row.device);
             devices.is_none_or(|(selected, device)| selected == device)
         };
         let mut all = context_rows::by_process(database)?;
         all.retain(|pid, rows| {
             rows.retain(is_of_device);
-            selection.pid.is_none_or(|selected| selected == *pid) && !rows.is_empty()
+            filter.pid.is_none_or(|selected| selected == *pid) && !rows.is_empty()
         });
         let all = all.into_iter().map(|(pid, rows)| (pid, (rows, 0)));
         Ok(Self(all.collect()))
@@ -44,7 +44,7 @@ impl ContextChanges {
     }
 }
 
-impl Accounts<'_> {
+impl RowLedger<'_> {
     /// Applies the selected context changes of a process until `until_ns` of the session, before
     /// the process ends. Nothing else depends on their order with other processes or with memory:
     /// the memory that goes with a context has rows of its own.

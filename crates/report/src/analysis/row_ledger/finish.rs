@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
-use super::Accounts;
+use super::RowLedger;
 use gpuprobe_cuda::{FUNCTIONS, Op};
 use gpuprobe_engine::Counts;
 use gpuprobe_model::identity::DeviceIdentity;
@@ -19,7 +19,7 @@ const MAX_GPUS: i64 = 255;
 /// Thread ids and names, by process.
 type ThreadNames = HashMap<u32, Vec<(u32, Rc<str>)>>;
 
-impl Accounts<'_> {
+impl RowLedger<'_> {
     /// Ends the events. If none of the selected events was in the selected time, the peak is the
     /// memory that was live at its start.
     pub(super) fn finish(
@@ -70,7 +70,7 @@ impl Accounts<'_> {
             let is_early = self.begin_ns().is_some_and(|from| time_ns < from);
             let is_selected = !is_early && !self.is_beyond(time_ns);
             let is_of = |pid| pid == ids::pid(process);
-            frees += u64::from(is_selected && self.selection.pid.is_none_or(is_of));
+            frees += u64::from(is_selected && self.filter.pid.is_none_or(is_of));
         })?;
         Ok(frees)
     }

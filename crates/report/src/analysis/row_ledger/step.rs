@@ -8,14 +8,14 @@ pub(super) const UNKNOWN_CALLER: u32 = u32::MAX;
 
 /// An allocation with its caller.
 #[derive(Clone, Copy, Debug)]
-pub struct AllocationPart {
+pub struct AllocationWithCaller {
     /// The allocation as the engine keeps it.
     pub allocation: Allocation,
     /// Number of its caller in the callers of the file.
     pub caller: u32,
 }
 
-impl AllocationPart {
+impl AllocationWithCaller {
     /// The allocation with its caller in `process`.
     pub fn of(process: &Process, allocation: &Allocation) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl AllocationPart {
 
 /// Changes caused by an event, or by the end of a process.
 #[derive(Clone, Copy, Debug)]
-pub struct AccountStep<'a> {
+pub struct LedgerChange<'a> {
     /// Time of the change, nanoseconds from the first event. Never decreases.
     pub time_ns: i64,
     /// Time of the event itself, which calls of other threads may have overtaken.
@@ -40,16 +40,16 @@ pub struct AccountStep<'a> {
     /// Global id of the process.
     pub process: i64,
     /// The allocation that became live.
-    pub allocated: Option<AllocationPart>,
+    pub allocated: Option<AllocationWithCaller>,
     /// Whether they are no longer live because their process has ended.
     pub is_end: bool,
     /// The allocations that are no longer live.
-    pub freed: &'a [AllocationPart],
+    pub freed: &'a [AllocationWithCaller],
 }
 
-impl AccountStep<'_> {
+impl LedgerChange<'_> {
     /// The allocation that became live, and those that are no longer live.
-    pub fn parts(&self) -> impl Iterator<Item = &AllocationPart> {
+    pub fn parts(&self) -> impl Iterator<Item = &AllocationWithCaller> {
         self.freed.iter().chain(&self.allocated)
     }
 }

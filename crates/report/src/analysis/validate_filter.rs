@@ -5,11 +5,11 @@ use std::fmt;
 
 use anyhow::Result;
 
-use super::Selection;
+use super::Filter;
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, ids, row};
 
-/// Error: the selection matches nothing in the file; its text lists what the file has.
+/// Error: the filter matches nothing in the file; its text lists what the file has.
 #[derive(Debug)]
 pub struct NoMatch(pub String);
 
@@ -45,9 +45,9 @@ const MAX_NAMED: usize = 10;
 /// # Errors
 ///
 /// Returns [`NoMatch`] if nothing matches, or an error if the file cannot be read.
-pub(crate) fn check(database: &Database, selection: &Selection) -> Result<()> {
+pub(crate) fn check(database: &Database, filter: &Filter) -> Result<()> {
     let shown = database.path().display();
-    if let Some(pid) = selection.pid {
+    if let Some(pid) = filter.pid {
         let pids = pids(database)?;
         if !pids.contains(&pid) {
             let names = names(database)?;
@@ -61,7 +61,7 @@ pub(crate) fn check(database: &Database, selection: &Selection) -> Result<()> {
             ));
         }
     }
-    if let Some(device) = selection.device {
+    if let Some(device) = filter.device {
         let devices = distinct(database, |(table, _, device)| Some((table, device?)))?;
         if !devices.contains(&device) && !devices.is_empty() {
             let there = devices.iter().map(i64::to_string).collect();
@@ -71,7 +71,7 @@ pub(crate) fn check(database: &Database, selection: &Selection) -> Result<()> {
             ));
         }
     }
-    let Some(from) = selection.from_ns else {
+    let Some(from) = filter.from_ns else {
         return Ok(());
     };
     match end_ns(database)? {

@@ -1,4 +1,4 @@
-//! The gravest verdict on each process.
+//! The worst verdict on each process.
 //!
 //! Judging all call sites of all processes takes longer than adding up what they hold, and verdicts change slowly: each
 //! process is judged every few seconds only.
@@ -37,9 +37,9 @@ pub fn rank(word: &str) -> usize {
     found.unwrap_or(RANKS.len())
 }
 
-/// The gravest verdicts on the largest call sites of processes.
+/// The worst verdicts on the largest call sites of processes.
 #[derive(Debug, Default)]
-pub struct Gravest {
+pub struct WorstVerdicts {
     judged: HashMap<u32, JudgedProcess>,
     words: Arc<HashMap<u32, &'static str>>,
 }
@@ -54,7 +54,7 @@ struct JudgedProcess {
     due_ns: u64,
 }
 
-impl Gravest {
+impl WorstVerdicts {
     /// The verdicts, as words, by process id. Those that are due are judged first.
     pub fn update(
         &mut self,
@@ -104,10 +104,10 @@ impl Gravest {
     }
 }
 
-/// The word of the gravest verdict on the largest call sites of `process`; empty if there is none.
+/// The word of the worst verdict on the largest call sites of `process`; empty if there is none.
 fn of_process(process: &Process, options: &Options, symbols: &dyn Symbolize) -> &'static str {
     let by_lines = options.view.groups_by_lines();
-    let gravest = |holder: Holder<'_>, holding: &Process| {
+    let worst = |holder: Holder<'_>, holding: &Process| {
         let groups = SiteGroups::of(holding, by_lines, symbols);
         let sites = largest(holding, &groups, SITES).into_iter();
         let judged = sites.filter_map(|members| holder.judge(&members, options.now_ns));
@@ -116,10 +116,10 @@ fn of_process(process: &Process, options: &Options, symbols: &dyn Symbolize) -> 
             .collect();
         words.into_iter().min_by_key(|word| rank(word))
     };
-    let own = gravest(Holder::Process(process), process);
+    let own = worst(Holder::Process(process), process);
     let tensors = process.tensors.iter();
     let tensors = tensors
-        .filter_map(|allocator| gravest(Holder::Allocator(process, allocator), &allocator.blocks));
+        .filter_map(|allocator| worst(Holder::Allocator(process, allocator), &allocator.blocks));
     let found = own.into_iter().chain(tensors);
     found.min_by_key(|word| rank(word)).unwrap_or("")
 }

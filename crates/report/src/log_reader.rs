@@ -17,14 +17,14 @@ use gpuprobe_recording::{Database, Session, row};
 pub(crate) const LOG: &str = "GPUPROBE_LOG";
 
 /// A recording with a log that this version can replay.
-pub(crate) struct Tape {
+pub(crate) struct LogReader {
     database: Database,
     session: Session,
     /// Rows of the current function table, by row of the recorded one.
     rows: HashMap<u16, u16>,
 }
 
-impl Tape {
+impl LogReader {
     /// Opens the recording `file`; `progress` shows how far reading is.
     ///
     /// # Errors
@@ -37,19 +37,19 @@ impl Tape {
         if !database.is_ours() {
             bail!("{shown} is no recording of gpuprobe; `gpuprobe report` reads it");
         }
-        let tape = Self {
+        let log = Self {
             session: Session::read(&database)?,
             rows: rows(&database)?,
             database,
         };
-        if !Self::is_known(&tape.session) {
+        if !Self::is_known(&log.session) {
             bail!(
                 "{shown} was recorded by gpuprobe {}, whose records this version does not know; \
                  `gpuprobe report` reads it",
-                tape.note("version")
+                log.note("version")
             );
         }
-        Ok(tape)
+        Ok(log)
     }
 
     /// Whether `session` is of a recording with a log that this version can replay.
