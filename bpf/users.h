@@ -185,7 +185,8 @@ __noinline int gp_spend(__u32 slot, __u32 ring, __u64 bytes, __u64 read, __u64 w
 #define gp_unread(ring) bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA)
 
 /* Takes `each` from the copies sent for each GP_COPY_AGAIN_NS that has passed. */
-static __always_inline void gp_refill_copy_tokens(__u64 *since_ns, __u64 *sent, __u64 now, __u64 each)
+static __always_inline void gp_refill_copy_tokens(__u64 *since_ns, __u64 *sent, __u64 now,
+						  __u64 each)
 {
 	__u64 paid = (now - *since_ns) / GP_COPY_AGAIN_NS * each;
 
