@@ -96,9 +96,6 @@ pub struct Resolver<'a> {
 
 impl<'a> Resolver<'a> {
     /// Creates a resolver for `database`.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read.
     pub fn new(database: &'a Database) -> Result<Self> {
         let columns = ["symbol", "module", "unresolved", "originalIP"];
         let rest = format!("WHERE id = ?1 ORDER BY stackDepth LIMIT {MAX_FRAMES}");

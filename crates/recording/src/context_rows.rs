@@ -26,9 +26,6 @@ pub struct ContextChange {
 }
 
 /// Reads the creations and destructions of contexts by process, in the order of their times.
-///
-/// # Errors
-/// Returns an error if the file cannot be read.
 pub fn by_process(database: &Database) -> Result<HashMap<u32, Vec<ContextChange>>> {
     let mut found: HashMap<u32, Vec<ContextChange>> = HashMap::new();
     let columns = ["globalPid", "device", "contextId", "t0", "t1"];

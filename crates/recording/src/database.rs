@@ -176,9 +176,6 @@ impl Database {
     }
 
     /// Whether a table exists and has a row.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read.
     pub fn has_rows(&self, table: &str) -> Result<bool> {
         let mut has_some = false;
         self.each(table, &["rowid"], "LIMIT 1", |_| has_some = true)?;
@@ -186,9 +183,6 @@ impl Database {
     }
 
     /// The smallest (`ASC`) or largest (`DESC`) number in a column; `None` if there is none.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read.
     pub fn limit(&self, table: &str, column: &str, order: &str) -> Result<Option<i64>> {
         let mut found = None;
         if self.has_column(table, column) {
@@ -215,9 +209,6 @@ impl Database {
 
     /// Prepares `SELECT columns FROM table` followed by `rest`. A column that does not exist is
     /// NULL in every row. `None` if the table does not exist.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read.
     pub fn select(
         &self,
         table: &str,

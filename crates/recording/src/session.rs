@@ -52,9 +52,6 @@ const MAX_LOST_BY_USER: usize = 4096;
 
 impl Session {
     /// Reads the metadata.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read.
     pub fn read(database: &Database) -> Result<Self> {
         let mut session = Self::default();
         session.read_metadata(database)?;

@@ -319,10 +319,6 @@ fn as_map<S: Serializer>(calls: &[(&'static str, u64)], serializer: S) -> Result
 /// Writes reports in one format.
 pub trait ReportWriter {
     /// Writes one report to `out`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if `out` cannot be written.
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()>;
 
     /// Sets the width of lines and whether there are colours, in text; by default, lines have any
@@ -332,17 +328,9 @@ pub trait ReportWriter {
     }
 
     /// Writes one copy to `out`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if `out` cannot be written.
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()>;
 
     /// Writes one activity record to `out`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if `out` cannot be written.
     fn write_activity(&mut self, line: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()>;
 }
 

@@ -247,10 +247,6 @@ pub fn analyse(file: &Path, folder: &Path) {
 }
 
 /// Reads `text` as the output of nvidia-smi and as a usage report, and draws a plot of it.
-///
-/// # Errors
-///
-/// Returns an error if `picture` cannot be written.
 pub fn draw(text: &str, picture: &Path) -> anyhow::Result<()> {
     plot::try_texts(text, picture)
 }

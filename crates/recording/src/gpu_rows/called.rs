@@ -56,9 +56,6 @@ pub(super) struct CallsByCorrelation(HashMap<(u32, i64), What>);
 
 impl CallsByCorrelation {
     /// Reads the calls if the file has synchronizations or copies.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read.
     pub(super) fn read(database: &Database, names: &SharedStrings<'_>) -> Result<Self> {
         let mut calls = HashMap::new();
         if ![COPIES.name, WAITS]

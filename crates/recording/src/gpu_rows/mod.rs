@@ -50,9 +50,6 @@ const WORK: [WorkTable; 4] = [KERNELS, COPIES, SETS, GRAPHS];
 
 /// Passes the rows of `database` that match `filter` to `take`; kernels, copies, memsets and graphs
 /// in the order of their start times.
-///
-/// # Errors
-/// Returns an error if the file cannot be read.
 pub fn each(
     database: &Database,
     filter: RowFilter,

@@ -35,9 +35,6 @@ impl RowTexts<'_, '_> {
 }
 
 /// Passes on the NVTX ranges and markers.
-///
-/// # Errors
-/// Returns an error if the file cannot be read.
 pub(super) fn nvtx(
     database: &Database,
     filter: RowFilter,

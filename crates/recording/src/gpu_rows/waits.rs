@@ -16,9 +16,6 @@ pub(super) const WAITS: &str = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION";
 /// Passes on the synchronizations. Exports number the synchronization types differently by version,
 /// so the column is used only for gpuprobe's recordings; otherwise the called function determines
 /// the type.
-///
-/// # Errors
-/// Returns an error if the file cannot be read.
 pub(super) fn waits(
     database: &Database,
     filter: RowFilter,

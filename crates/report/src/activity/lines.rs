@@ -34,10 +34,6 @@ type Put<'p, 'a> = &'p mut dyn FnMut(&[Field<'a>]);
 
 impl<'a> PerRecordLine<'a> {
     /// Writes the record as a text line.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if `out` cannot be written.
     pub(crate) fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut text = String::with_capacity(USUAL);
         self.fields(&mut |fields| {

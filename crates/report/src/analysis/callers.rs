@@ -63,10 +63,6 @@ pub struct Callers<'a> {
 
 impl<'a> Callers<'a> {
     /// An empty table of callers.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read.
     pub fn new(database: &'a Database) -> Result<Self> {
         let mut cut = HashSet::new();
         let columns = ["chain", "isComplete"];

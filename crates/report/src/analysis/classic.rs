@@ -33,10 +33,6 @@ struct ClassicFiles<'a> {
 }
 
 /// Writes `valid.tsv`, `invalid.tsv` and `driver.tsv` into `folder`.
-///
-/// # Errors
-///
-/// Returns an error if the recording cannot be read or the files cannot be written.
 pub fn export(
     database: &Database,
     session: &Session,

@@ -91,10 +91,6 @@ pub struct TensorDiff {
 }
 
 /// Compares `before` with `after`. With `by_lines`, call stacks with the same Python lines are one.
-///
-/// # Errors
-///
-/// Returns an error if a file cannot be read.
 pub fn diff(before: &Database, after: &Database, filter: &Filter, by_lines: bool) -> Result<Diff> {
     let mut watermark = [0; 2];
     let mut leaked = [0; 2];

@@ -79,10 +79,6 @@ pub(super) struct LaunchReader<'a> {
 
 impl LaunchReader<'_> {
     /// Reads the launches within `range`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read.
     pub(super) fn read(&self, range: TimeRange, launches: &mut Launches) -> Result<()> {
         if range.is_whole() || !has_times(self.database)? {
             return self.counted(launches);
@@ -161,28 +157,16 @@ pub(crate) struct SingleLaunch<'a> {
 }
 
 /// Whether launches have no times.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read.
 pub(super) fn are_only_counted(database: &Database) -> Result<bool> {
     Ok(database.has_rows(COUNTS)? && !has_times(database)?)
 }
 
 /// Whether each launch was recorded, with its time.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read.
 pub(crate) fn has_times(database: &Database) -> Result<bool> {
     database.has_rows(SINGLE)
 }
 
 /// Passes the launches within `range` that match `filter` to `take`.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read.
 pub(crate) fn each_single(
     database: &Database,
     filter: RowFilter,
@@ -257,10 +241,6 @@ fn starts(database: &Database, range: TimeRange) -> Result<HashMap<i64, i64>> {
 }
 
 /// Number of launches of kernels that were counted.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read.
 pub(crate) fn count_of_kernels(database: &Database, filter: RowFilter) -> Result<u64> {
     let mut count = 0u64;
     let columns = ["globalPid", "launches", "isGraph"];

@@ -21,10 +21,6 @@ pub(crate) const TIMED: [(&str, &str, &str); 7] = [
 ];
 
 /// Time 0 of selections: the session time of the first memory event, or of the first record if there is none.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read.
 pub fn first_ns(database: &Database) -> Result<Option<i64>> {
     let [(memory, begin, _), others @ ..] = TIMED;
     let mut first = database.limit(memory, begin, "ASC")?;
@@ -56,10 +52,6 @@ impl Default for TimeRange {
 
 impl TimeRange {
     /// The selected time of a file.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read.
     pub(crate) fn of(database: &Database, filter: &Filter) -> Result<Self> {
         if !filter.has_range() {
             return Ok(Self::default());

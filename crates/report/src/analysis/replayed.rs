@@ -77,10 +77,6 @@ impl Replayed {
     /// file is of a run without `--memleak`, or has no log that this version can replay, or if the
     /// selected time begins later or one device is selected: an account of the log begins with it and has
     /// all devices.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read.
     pub(super) fn read_memory(
         (database, session): (&Database, &Session),
         filter: &Filter,

@@ -136,10 +136,6 @@ fn tensors_of(
 
 /// Writes the result. Returns true if memory that was never freed exceeds the limits in `gate`.
 /// `progress` shows how far reading is.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read or the output cannot be written.
 pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<bool> {
     let gate = config.gate.as_ref().map(Gate::open).transpose()?;
     report(config, progress)?;

@@ -27,10 +27,6 @@ pub(super) struct UsageWriter<'a> {
 impl<'a> UsageWriter<'a> {
     /// Writes the timeline to `out`, which ends in `file` if that can be truncated. With `host`,
     /// host memory is part of the totals.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if `out` cannot be written.
     pub(super) fn begin(
         out: &'a mut dyn Write,
         file: Option<File>,
@@ -67,10 +63,6 @@ impl<'a> UsageWriter<'a> {
     }
 
     /// Ends the timeline; `from` and `to` limit the selected time, seconds from the first event.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if `out` cannot be written.
     pub(super) fn finish(&mut self, from: Option<f64>, to: Option<f64>) -> Result<()> {
         if self.format == AnalysisFormat::Json {
             let ends = serde_json::json!({ "from": from, "to": to }).to_string();

@@ -46,10 +46,6 @@ pub struct GpuTime {
 }
 
 /// Applies the records of `database` to `state`; returns the utilisation of GPUs.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read.
 pub(super) fn read(
     database: &Database,
     session: &Session,
@@ -196,10 +192,6 @@ pub(crate) struct CalledCopy {
 }
 
 /// Passes the copies of a recording that match `row_filter` to `take`.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read.
 pub(crate) fn each_copy(
     database: &Database,
     row_filter: RowFilter,

@@ -141,10 +141,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Writes a trace for Chrome's tracing, table by table: viewers sort the events.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read or `out` cannot be written.
 pub fn chrome(database: &Database, session: &Session, out: &mut dyn Write) -> Result<()> {
     let mut events = ChromeEventWriter::begin(BufWriter::with_capacity(1 << 18, out), session)?;
     let mut tracks = Tracks::new(database, session)?;

@@ -16,9 +16,6 @@ use gpuprobe_stacks::allocators::down_to_start;
 use gpuprobe_stacks::cuda::file_name;
 
 /// Writes the test cases: those that failed, or one that did not.
-///
-/// # Errors
-/// Returns an error if `out` cannot be written.
 pub(super) fn write(judgement: &GateResult, out: impl Write) -> io::Result<()> {
     let leaks: &[Leak] = if judgement.fails() {
         &judgement.leaks

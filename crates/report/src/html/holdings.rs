@@ -19,10 +19,6 @@ use gpuprobe_recording::{Database, Session};
 const AREAS: usize = 11;
 
 /// The document of the memory in `by_bin`; `labels` are those of reports, by call site.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read.
 pub(super) fn memory_document(
     database: &Database,
     session: &Session,

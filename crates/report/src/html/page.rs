@@ -18,10 +18,6 @@ const PAGE: &str = include_str!("../../../../web/dist/report.html");
 const DATA: &str = "@DATA@";
 
 /// Writes the page with `document`, compressed and in letters that HTML does not interpret.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be written.
 pub(super) fn write(document: &PageData, output: &Path) -> Result<()> {
     let why = || format!("cannot write to {}", output.display());
     let out: Box<dyn Write> = match files::is_stdout(output) {

@@ -28,10 +28,6 @@ const ELSEWHERE: &str = "elsewhere";
 const BEFORE: &str = "allocated before gpuprobe attached";
 
 /// Reads the tensors of a file, whose first memory event was at `first_ns` of the session.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read.
 pub(super) fn read(
     database: &Database,
     filter: &Filter,

@@ -66,10 +66,6 @@ pub(super) struct GpuWork {
 
 impl GpuWork {
     /// Reads the work of a file, whose first memory event was at `first_ns` of the session.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read.
     pub(super) fn read(
         database: &Database,
         filter: &Filter,

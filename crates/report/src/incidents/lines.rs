@@ -17,9 +17,6 @@ const MAX_OWNERS: usize = 5;
 const OUT_OF_MEMORY: &str = "out of memory";
 
 /// Writes incidents, in lines of so many columns.
-///
-/// # Errors
-/// Returns an error if `out` cannot be written to.
 pub(crate) fn write(
     incidents: &[IncidentReport],
     refused: Option<RefusedRequests>,

@@ -69,9 +69,6 @@ pub struct PlotConfig {
 }
 
 /// Draws the picture; `progress` shows how far reading is.
-///
-/// # Errors
-/// Returns an error if a file cannot be read or written.
 pub fn run(config: &PlotConfig, progress: &SharedProgress) -> Result<()> {
     let mut chart = match (&config.file, &config.usage) {
         (_, Some(usage)) => table::chart(&read(usage)?, usage)?,

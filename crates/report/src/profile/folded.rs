@@ -30,10 +30,6 @@ pub(super) fn lines_by(
 }
 
 /// Writes the folded lines.
-///
-/// # Errors
-///
-/// Returns an error if `out` cannot be written.
 pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> io::Result<()> {
     let lines = lines(profile, weight);
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))

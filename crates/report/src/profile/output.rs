@@ -88,10 +88,6 @@ impl Outputs {
     }
 
     /// Writes `profile` into all files, and prints a summary of each.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a file cannot be written.
     pub fn write(self, profile: &Profile) -> Result<()> {
         let weight = self.weight;
         let sum = profile.sum(weight);

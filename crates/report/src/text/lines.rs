@@ -15,9 +15,6 @@ const LEAST_WORD: [usize; 3] = [16, 8, 1];
 const MAX_NUMBER: usize = 20;
 
 /// Writes text to `out` as `layout` says; text may be painted.
-///
-/// # Errors
-/// Returns an error if `out` cannot be written to.
 pub(crate) fn laid_out(
     layout: Layout,
     out: &mut dyn Write,

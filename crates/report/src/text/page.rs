@@ -36,9 +36,6 @@ impl Page {
     }
 
     /// Writes the first line of a part; the first one of all has the time at its end.
-    ///
-    /// # Errors
-    /// Returns an error if `out` cannot be written to.
     pub(crate) fn head(&self, line: &str, out: &mut dyn Write) -> io::Result<()> {
         let head = Tone::Heading.paint(line);
         let Some(time) = self.time.take() else {
@@ -61,9 +58,6 @@ impl Page {
     }
 
     /// Writes the time between two rules, as the first line of all, and all of it.
-    ///
-    /// # Errors
-    /// Returns an error if `out` cannot be written to.
     pub(crate) fn rule(&self, out: &mut dyn Write) -> io::Result<()> {
         let rule = "-".repeat(20);
         match self.time.take() {
@@ -73,9 +67,6 @@ impl Page {
     }
 
     /// The same of a line of several parts, which goes on in the next where there is no room.
-    ///
-    /// # Errors
-    /// Returns an error if `out` cannot be written to.
     pub(crate) fn head_parts(&self, parts: &[String], out: &mut dyn Write) -> io::Result<()> {
         let time = self.time.take();
         let room = time.as_ref().map_or(0, |time| columns_of(time) + 2);
@@ -108,9 +99,6 @@ impl Page {
     }
 
     /// The same of parts with commas between them.
-    ///
-    /// # Errors
-    /// Returns an error if `out` cannot be written to.
     pub(crate) fn list(
         &self,
         parts: &[String],
@@ -127,9 +115,6 @@ impl Page {
     }
 
     /// Writes the words of a line, and goes on in the next where there is no room, with `indent`.
-    ///
-    /// # Errors
-    /// Returns an error if `out` cannot be written to.
     pub(crate) fn words(
         &self,
         parts: &[String],

@@ -104,9 +104,6 @@ impl ReportTable {
 
     /// Writes the table into lines of `width` columns; `None` for lines of any length. Columns that are
     /// empty throughout are left out.
-    ///
-    /// # Errors
-    /// Returns an error if `out` cannot be written to.
     pub(crate) fn write(&self, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
         self.lines(width)
             .iter()

@@ -62,9 +62,6 @@ pub(crate) fn gigabytes(bytes_per_second: Option<f64>) -> String {
 }
 
 /// Writes `head` and the shares of a time after it, or below it where there is no room.
-///
-/// # Errors
-/// Returns an error if `out` cannot be written to.
 pub(crate) fn write_shares(
     head: &str,
     of: &BusyShares,

@@ -75,10 +75,6 @@ pub(super) struct FinalState {
 }
 
 /// Finds out which memory of a process is PyTorch's.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read.
 pub(super) fn find_torch_segments(
     log: &LogReader,
     incarnation: Incarnation,

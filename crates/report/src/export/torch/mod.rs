@@ -67,10 +67,6 @@ pub(super) fn find(file: &Path, pid: Option<u32>, progress: &SharedProgress) -> 
 impl Subject {
     /// Writes a snapshot of the memory at the end of the process or of the recording, with a trace
     /// of all events before. Returns notes for the user, one per line.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the recording cannot be read, or if the snapshot cannot be written.
     pub(super) fn write(&self, out: &mut dyn Write) -> Result<Vec<String>> {
         let mut names = StackNames::new(self.incarnation.pid, &self.symbols);
         let findings = follow::find_torch_segments(&self.log, self.incarnation, &mut names)?;

@@ -54,10 +54,6 @@ impl Incarnations {
 
 impl Survey {
     /// Reads the log.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read.
     pub(super) fn of(log: &LogReader) -> Result<Self> {
         let mut survey = Self::default();
         log.play(|entry| {
@@ -71,7 +67,7 @@ impl Survey {
         match entry {
             LogEntry::Record(bytes) => self.record(bytes),
             LogEntry::Note(LogNote::Module(module, path)) => {
-                self.symbols.insert_module(module, &path)
+                self.symbols.insert_module(module, &path);
             }
             LogEntry::Note(LogNote::Frames(pid, location, is_innermost, frames)) => {
                 self.symbols.insert(pid, location, is_innermost, frames);

@@ -82,19 +82,11 @@ pub fn message(profile: &Profile, weight: Weight) -> Proto {
 }
 
 /// Writes `profile`, compressed.
-///
-/// # Errors
-///
-/// Returns an error if `out` cannot be written.
 pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> io::Result<()> {
     pack(&message(profile, weight), out)
 }
 
 /// Writes a message, compressed.
-///
-/// # Errors
-///
-/// Returns an error if `out` cannot be written.
 pub fn pack(message: &Proto, out: &mut dyn Write) -> io::Result<()> {
     let mut packed = GzEncoder::new(out, Compression::default());
     packed.write_all(&message.encode_to_vec())?;
