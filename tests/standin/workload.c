@@ -185,7 +185,7 @@ static bool run_status(struct words *words, struct reply *reply)
 static bool run_exit(struct words *words, struct reply *reply)
 {
     uint64_t code = 0;
-    if (words->count > 1 && !parse_u64(words->word[1], 255, &code, reply))
+    if (!parse_optional(words, 1, 255, &code, reply))
         return false;
     exiting = true;
     exit_code = (int)code;

@@ -142,8 +142,15 @@ struct reply {
 
 void reply_add(struct reply *reply, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* "CUDA error N", unless it is 0; returns whether it is. */
+bool reply_error(struct reply *reply, int error);
+
 /* Adds " failed=N error=E" if anything failed. */
 void reply_failures(struct reply *reply, const struct tally *tally);
+/* The end of a command: its counts are the process's, too, and it went well, whatever failed. */
+bool reply_done(struct reply *reply, const struct tally *tally);
+/* The same with "frees=N failed=N [error=E] [dead=N]": of slots that were not live. */
+bool reply_frees(struct reply *reply, const struct tally *tally, uint64_t dead);
 
 /* "allocs=N frees=N failed=N" */
 void reply_tally(struct reply *reply, const struct tally *tally);
@@ -192,6 +199,9 @@ extern int exit_code;
 
 /* Parse a whole word, or leave a reason in `reply` and return false. */
 bool parse_u64(const char *word, uint64_t max, uint64_t *value, struct reply *reply);
+/* Word `number`, if there is one; else `value` stays. */
+bool parse_optional(const struct words *words, int number, uint64_t max, uint64_t *value,
+                    struct reply *reply);
 bool parse_double(const char *word, double max, double *value, struct reply *reply);
 
 /* The stream that `text` names: a number of the stream command's, `legacy`, or `per-thread`; NULL
@@ -202,6 +212,7 @@ bool stream_named(const char *text, void **stream, bool *captured, struct reply 
 void streams_forget_context(int device, const void *context);
 /* `joining` then waits for `stream`, and so joins its capture, too. */
 int stream_join(void *joining, void *stream);
+int destroy_graph(void *graph, void *exec);
 void modules_forget_context(int device, const void *context);
 
 /* Runs `line` on the worker thread `name` and waits for it. */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "workload.h"
-#include "workload_memory_api.h"
 
 #define PAGE_BYTES 4096
 
@@ -27,7 +26,7 @@ static int release_pinned(struct kslot *slot)
  * driver knows of it. */
 static int release_registered(struct kslot *slot)
 {
-    int error = api.kinds->forget_known(pointer(slot));
+    int error = api.kinds->host_unregister(pointer(slot));
     if (!error)
         free(pointer(slot));
     return error;
@@ -36,8 +35,8 @@ static int release_registered(struct kslot *slot)
 static void reply_calls(struct reply *reply, const struct tally *tally)
 {
     if (tally->failed)
-        reply_add(reply, "%serror=%d failed=%llu", reply->length ? " " : "", tally->last_error,
-                  (unsigned long long)tally->failed);
+        reply_add(reply, "%serror=%d failed=%lu", reply->length ? " " : "", tally->last_error,
+                  tally->failed);
 }
 
 /* One allocation of `bytes`; `slot` has its kind and its release. */
@@ -85,7 +84,7 @@ static int make_pitched_3d(struct kslot *slot)
 
 static int make_managed(struct kslot *slot)
 {
-    return api.kinds->managed((void **)&slot->handle, slot->bytes);
+    return api.kinds->managed((void **)&slot->handle, slot->bytes, CU_MEM_ATTACH_GLOBAL);
 }
 
 static int make_pinned(struct kslot *slot)
@@ -95,7 +94,7 @@ static int make_pinned(struct kslot *slot)
 
 static int make_host_alloc(struct kslot *slot)
 {
-    return api.kinds->host_alloc((void **)&slot->handle, slot->bytes);
+    return api.kinds->host_alloc((void **)&slot->handle, slot->bytes, 0);
 }
 
 static int make_registered(struct kslot *slot)
@@ -103,7 +102,7 @@ static int make_registered(struct kslot *slot)
     void *address;
     if (posix_memalign(&address, PAGE_BYTES, slot->bytes ? slot->bytes : 1))
         return -1;
-    int error = api.kinds->make_known(address, slot->bytes);
+    int error = api.kinds->host_register(address, slot->bytes, 0);
     if (error)
         free(address);
     else
@@ -146,7 +145,7 @@ static bool run_sized(struct words *words, struct reply *reply)
     };
     uint64_t bytes, count = 1;
     if (!parse_u64(words->word[1], SIZE_MAX, &bytes, reply) ||
-        (words->count > 2 && !parse_u64(words->word[2], UINT32_MAX, &count, reply)))
+        !parse_optional(words, 2, UINT32_MAX, &count, reply))
         return false;
     size_t row = 0;
     while (strcmp(rows[row].name, words->word[0]))
@@ -155,21 +154,11 @@ static bool run_sized(struct words *words, struct reply *reply)
     return allocate_many(rows[row].make, slot, count, reply);
 }
 
-static void reply_frees(struct reply *reply, const struct tally *tally, uint64_t dead)
-{
-    reply_add(reply, "frees=%llu failed=%llu", (unsigned long long)tally->frees,
-              (unsigned long long)tally->failed);
-    if (tally->failed)
-        reply_add(reply, " error=%d", tally->last_error);
-    if (dead)
-        reply_add(reply, " dead=%llu", (unsigned long long)dead);
-}
-
 CALL_SITE static bool run_kfree(struct words *words, struct reply *reply)
 {
     uint64_t first, count = 1, dead = 0;
     if (!parse_u64(words->word[1], SIZE_MAX, &first, reply) ||
-        (words->count > 2 && !parse_u64(words->word[2], SIZE_MAX, &count, reply)))
+        !parse_optional(words, 2, SIZE_MAX, &count, reply))
         return false;
     if (first >= kslot_count() || count > kslot_count() - first) {
         reply_add(reply, "there are %zu kslots", kslot_count());
@@ -183,9 +172,7 @@ CALL_SITE static bool run_kfree(struct words *words, struct reply *reply)
         else
             kslot_release(&tally, slot);
     }
-    truth_add(&tally);
-    reply_frees(reply, &tally, dead);
-    return true;
+    return reply_frees(reply, &tally, dead);
 }
 
 CALL_SITE static bool run_kfreeall(struct words *words, struct reply *reply)
@@ -195,9 +182,7 @@ CALL_SITE static bool run_kfreeall(struct words *words, struct reply *reply)
     for (size_t i = 0; i < kslot_count(); i++)
         if (kslot_at(i)->live && kslot_at(i)->release)
             kslot_release(&tally, kslot_at(i));
-    truth_add(&tally);
-    reply_frees(reply, &tally, 0);
-    return true;
+    return reply_frees(reply, &tally, 0);
 }
 
 /* The runtime takes NULL for nothing to do, the driver for an error. */
@@ -217,9 +202,7 @@ static bool run_kfreenull(struct words *words, struct reply *reply)
     }
     if (tally_result(&tally, error))
         tally.nullfrees++;
-    truth_add(&tally);
-    reply_frees(reply, &tally, 0);
-    return true;
+    return reply_frees(reply, &tally, 0);
 }
 
 static bool run_kslots(struct words *words, struct reply *reply)
@@ -227,8 +210,8 @@ static bool run_kslots(struct words *words, struct reply *reply)
     (void)words;
     for (size_t i = 0; i < kslot_count(); i++) {
         const struct kslot *slot = kslot_at(i);
-        reply_add(reply, "%s%zu=%s:0x%llx:%zu%s", i ? " " : "", i, memory_kinds[slot->kind].name,
-                  (unsigned long long)slot->handle, slot->bytes, slot->live ? "" : ":dead");
+        reply_add(reply, "%s%zu=%s:0x%lx:%zu%s", i ? " " : "", i, memory_kinds[slot->kind].name,
+                  slot->handle, slot->bytes, slot->live ? "" : ":dead");
     }
     return true;
 }

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "workload.h"
-#include "workload_memory_api.h"
 
 #define LAYERED_FLAGS (1u | 4u)           /* layered, cubemap */
 #define WITHOUT_MEMORY_FLAGS (64u | 128u) /* sparse, deferred mapping */
@@ -96,7 +95,7 @@ CALL_SITE static bool make_array(const struct array_shape *shape, const struct f
     if (tally_result(&tally, error)) {
         slot.handle = (uintptr_t)array;
         kslot_add(&tally, slot);
-        reply_add(reply, "0x%llx bytes=%zu", (unsigned long long)slot.handle, slot.bytes);
+        reply_add(reply, "0x%lx bytes=%zu", slot.handle, slot.bytes);
     } else {
         reply_add(reply, "error=%d failed=1", error);
     }

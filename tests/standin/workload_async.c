@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_abi.h"
 #include "workload.h"
 #include "workload_async.h"
 #include "workload_options.h"
@@ -57,9 +56,7 @@ CALL_SITE static bool alloc_blocks(struct reply *reply, const struct pool *pool,
         kslot_add(&tally, slot);
         reply_handle(reply, shown++, slot.handle);
     }
-    truth_add(&tally);
-    reply_failures(reply, &tally);
-    return true;
+    return reply_done(reply, &tally);
 }
 
 /* `first` is the number of the word with the size; a count and options follow. */
@@ -117,10 +114,8 @@ CALL_SITE static bool run_afree(struct words *words, struct reply *reply)
         tally.frees++;
         kslot_end(&tally, slot);
     }
-    truth_add(&tally);
-    reply_add(reply, "frees=%llu", (unsigned long long)tally.frees);
-    reply_failures(reply, &tally);
-    return true;
+    reply_add(reply, "frees=%lu", tally.frees);
+    return reply_done(reply, &tally);
 }
 
 /* A slot of alloc's, by the free for stream-ordered memory. */
@@ -135,7 +130,7 @@ CALL_SITE static bool run_freeasync(struct words *words, struct reply *reply)
         return true;
     }
     if (!parse_u64(words->word[1], SIZE_MAX, &first, reply) ||
-        (words->count > 2 && !parse_u64(words->word[2], UINT32_MAX, &count, reply)))
+        !parse_optional(words, 2, UINT32_MAX, &count, reply))
         return false;
     for (uint64_t i = first; i < first + count && slot_at(i); i++) {
         struct slot *slot = slot_at(i);
@@ -145,20 +140,11 @@ CALL_SITE static bool run_freeasync(struct words *words, struct reply *reply)
         tally.frees++;
         tally_block(&tally, -1, slot->bytes);
     }
-    truth_add(&tally);
-    reply_add(reply, "frees=%llu", (unsigned long long)tally.frees);
-    reply_failures(reply, &tally);
-    return true;
+    reply_add(reply, "frees=%lu", tally.frees);
+    return reply_done(reply, &tally);
 }
 
 /* ---- pools ------------------------------------------------------------- */
-
-static bool reply_error(struct reply *reply, int error)
-{
-    if (error)
-        reply_add(reply, "CUDA error %d", error);
-    return error == 0;
-}
 
 static bool add_pool(struct reply *reply, void *pool, bool on_host, int error)
 {
@@ -166,7 +152,7 @@ static bool add_pool(struct reply *reply, void *pool, bool on_host, int error)
         return reply_error(reply, error);
     pools = realloc(pools, (pool_count + 1) * sizeof *pools);
     pools[pool_count] = (struct pool){ pool, on_host };
-    reply_add(reply, "%zu 0x%llx", pool_count++, (unsigned long long)(uintptr_t)pool);
+    reply_add(reply, "%zu 0x%lx", pool_count++, (uintptr_t)pool);
     return true;
 }
 
@@ -188,8 +174,7 @@ static bool reply_attributes(struct reply *reply, const struct pool *pool, const
         int error = api.pools->pool_get(pool->pool, i, &value);
         if (error)
             return reply_error(reply, error);
-        reply_add(reply, "%s%s=%llu", reply->length ? " " : "", attributes[i],
-                  (unsigned long long)value);
+        reply_add(reply, "%s%s=%lu", reply->length ? " " : "", attributes[i], value);
     }
     return true;
 }
@@ -209,11 +194,21 @@ static bool change_pool(struct words *words, const struct pool *pool, struct rep
         return reply_attributes(reply, pool, words->word[3]);
     if (!strcmp(what, "threshold"))
         return reply_error(
-            reply, api.pools->pool_set(pool->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, value));
+            reply, api.pools->pool_set(pool->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
     if (!strcmp(what, "use"))
         return reply_error(reply, api.pools->device_set_pool(thread_device, pool->pool));
     reply_add(reply, "pool %s: unknown", what);
     return false;
+}
+
+CUmemPoolProps pool_properties(bool on_host)
+{
+    return (CUmemPoolProps){
+        .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = { on_host ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
+                      on_host ? 0 : thread_device },
+    };
 }
 
 CALL_SITE static bool run_pool(struct words *words, struct reply *reply)
@@ -222,7 +217,8 @@ CALL_SITE static bool run_pool(struct words *words, struct reply *reply)
     const char *what = words->word[1], *which = words->word[2];
     if (!strcmp(what, "create")) {
         bool on_host = which && !strcmp(which, "host");
-        int error = api.pools->pool_create(&pool, on_host ? -1 : thread_device);
+        CUmemPoolProps properties = pool_properties(on_host);
+        int error = api.pools->pool_create(&pool, &properties);
         return add_pool(reply, pool, on_host, error);
     }
     if (!strcmp(what, "default")) {

@@ -4,20 +4,252 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-#include "workload_pools.h"
-#include "workload_memory_api.h"
-#include "workload_work.h"
+#include "cuda_abi.h"
 
 /*
- * All functions return 0 or the CUDA error. For the runtime backends they are
- * the runtime's own functions, so that a call's stack leads straight from
- * cudaMalloc to the workload function that wanted memory.
+ * A backend is tables of functions. All return 0 or the CUDA error.
+ *
+ * Where the runtime and the driver have the same function, the tables have CUDA's own, so that a
+ * call's stack leads straight from cudaMalloc to the workload function that wanted memory: handles
+ * and addresses are passed alike whatever their type, and the structures that the driver's headers
+ * describe begin as the runtime's do.
  */
+
+/* ---- launches ---------------------------------------------------------- */
+
+/* Kernels that every program has without loading a module. */
+enum { BUILTIN_KERNELS = 4 };
+extern const char *const builtin_kernels[BUILTIN_KERNELS];
+/* The image of a module with them. */
+extern const char builtin_image[];
+
+struct launch {
+    const void *kernel;
+    unsigned int grid[3], block[3];
+    void *stream;
+};
+
+struct launch_method {
+    const char *name; /* for `via=`, beside the function's own */
+    const char *function;
+    int (*call)(const struct launch *launch);
+};
+
+/* A way to get the kernels of a module. */
+struct module_method {
+    const char *name;
+    int (*load)(void **module, const char *image);
+    int (*kernel)(const void **kernel, void *module, const char *name);
+    int (*unload)(void *module);
+    /* Of the variable `name`. `address` and `bytes` may be NULL. */
+    int (*global)(void *module, const char *name, bool managed, uint64_t *address, size_t *bytes);
+};
+
+/* ---- copies and sets --------------------------------------------------- */
+
+enum copy_kind {
+    COPY_H2D,
+    COPY_D2H,
+    COPY_D2D,
+    COPY_H2H,
+    COPY_DEFAULT_H2D,
+    COPY_DEFAULT_D2H,
+    COPY_DEFAULT_D2D,
+    COPY_PEER,
+    COPY_2D_H2D,
+    COPY_2D_D2H,
+    COPY_2D_D2D,
+    COPY_3D_H2D,
+    COPY_3D_D2H,
+    COPY_3D_D2D,
+    COPY_BATCH,
+    COPY_BATCH_3D,
+    COPY_BATCH_3D_ARRAY,
+    COPY_H2A,
+    COPY_A2H,
+    COPY_D2A,
+    COPY_A2D,
+    COPY_A2A,
+    COPY_KINDS,
+};
+
+#define KIND(name) (1u << COPY_##name)
+#define KINDS_LINEAR                                                                         \
+    (KIND(H2D) | KIND(D2H) | KIND(D2D) | KIND(H2H) | KIND(DEFAULT_H2D) | KIND(DEFAULT_D2H) | \
+     KIND(DEFAULT_D2D))
+#define KINDS_2D (KIND(2D_H2D) | KIND(2D_D2H) | KIND(2D_D2D))
+#define KINDS_3D (KIND(3D_H2D) | KIND(3D_D2H) | KIND(3D_D2D))
+#define KINDS_BATCH_3D (KIND(BATCH_3D) | KIND(BATCH_3D_ARRAY))
+
+enum place { HOST, DEVICE, ARRAY };
+
+struct copy {
+    enum copy_kind kind;
+    enum place dst_place, src_place;
+    void *dst, *src;
+    size_t bytes;
+    /* Of a copy of rows, on both sides; width * height * depth == bytes. */
+    size_t pitch, width, height, depth;
+    int dst_device, src_device; /* of a copy between peers */
+    size_t parts;               /* of a batch, which is one call */
+    void *stream;
+};
+
+enum {
+    BATCH_PARTS = 4, /* unless the command says otherwise */
+    MOST_BATCH_PARTS = 300,
+};
+
+/* The arguments of a batch that is `copy` in parts, until the thread's next. */
+struct batch {
+    CUdeviceptr dsts[MOST_BATCH_PARTS], srcs[MOST_BATCH_PARTS];
+    size_t sizes[MOST_BATCH_PARTS], attribute_index, failed_index;
+    CUmemcpyAttributes attributes;
+    void *stream;
+};
+struct batch *batch_of(const struct copy *copy);
+
+struct copy_method {
+    const char *function;
+    unsigned int kinds; /* KIND()s that it can do */
+    int (*call)(const struct copy *copy);
+};
+
+struct set {
+    void *address;
+    size_t bytes;
+    void *stream;
+};
+
+struct set_method {
+    const char *function;
+    unsigned int element_bytes;
+    int (*call)(const struct set *set);
+};
+
+/* ---- memory ------------------------------------------------------------ */
+
+struct array_shape {
+    size_t width, height, depth; /* in elements; 0 where there is no such side */
+    unsigned int channels;
+    unsigned int bits;   /* of a channel, an unsigned integer; or 0 and */
+    unsigned int format; /* a CUarray_format */
+    unsigned int flags;
+    unsigned int levels; /* of a mipmapped array */
+};
+
+/* Variables that every program has without loading a module. */
+enum { BUILTIN_VARIABLES = 2 };
+struct builtin_variable {
+    const char *name;
+    size_t bytes;
+};
+extern const struct builtin_variable builtin_variables[BUILTIN_VARIABLES];
+
+/* ---- the backend ------------------------------------------------------- */
+
+/* Kernels, streams and graphs. Commands choose a function by its name, so that launches, copies and
+ * sets are tables of methods, one row an API function, in the order of preference; each ends with a
+ * row of NULLs. */
+struct work_api {
+    const struct module_method *modules;
+    const struct launch_method *launches;
+    const struct copy_method *copies;
+    const struct set_method *sets;
+
+    /* The function to launch for builtin_kernels[number]. */
+    int (*builtin)(int number, const void **kernel);
+    /* The handle under which the driver sees `kernel` launched. */
+    int (*handle)(const void *kernel, const void **handle);
+    /* After the current device was reset. */
+    void (*forget)(void);
+
+    int (*stream_create)(void **stream);
+    int (*stream_destroy)(void *stream);
+    int (*stream_synchronize)(void *stream);
+    int (*event_create)(void **event);
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    /* `stream` then waits for the work that `event` was recorded on, and joins its capture, too. */
+    int (*stream_wait)(void *stream, void *event, unsigned int flags);
+    int (*capture_begin)(void *stream, CUstreamCaptureMode mode);
+    int (*capture_end)(void *stream, void **graph);
+    int (*graph_create)(void **graph, unsigned int flags);
+    int (*graph_nodes)(void *graph, void **nodes, size_t *count);
+    int (*graph_instantiate)(void **exec, void *graph, unsigned long long flags);
+    int (*graph_launch)(void *exec, void *stream);
+    int (*graph_destroy)(void *graph);
+    int (*exec_destroy)(void *exec);
+    int (*graph_alloc)(void **node, void *graph, void **dependencies, size_t dependency_count,
+                       CUDA_MEM_ALLOC_NODE_PARAMS *params);
+    int (*graph_free)(void **node, void *graph, void **dependencies, size_t dependency_count,
+                      void *address);
+    int (*graph_trim)(int device);
+};
+
+/* The effect of a context command on the calling thread, and on `context`. */
+struct context_api {
+    int (*create)(void **context, unsigned int flags, int device); /* and pushes it */
+    int (*destroy)(void *context);
+    int (*push)(void *context);
+    int (*pop)(void **context);
+    int (*set)(void *context);
+    int (*retain_primary)(int device);
+    /* `ended` is whether that was the last of the workload's references, so that all of the
+     * context's memory was freed; a new one is then current. */
+    int (*release_primary)(int device, bool *ended);
+};
+
+/* Memory that belongs to a context. */
+struct memory_api {
+    int (*pitched)(void **address, size_t *pitch, size_t width, size_t height);
+    int (*pitched_3d)(void **address, size_t *pitch, size_t width, size_t height, size_t depth);
+    int (*managed)(void **address, size_t bytes, unsigned int flags);
+    int (*pinned)(void **address, size_t bytes);
+    int (*pinned_for_copy)(void **address, size_t bytes);
+    int (*host_alloc)(void **address, size_t bytes, unsigned int flags);
+    int (*pinned_free)(void *address);
+    int (*host_register)(void *address, size_t bytes, unsigned int flags);
+    int (*host_unregister)(void *address);
+    int (*array)(void **array, const struct array_shape *shape);
+    int (*array_free)(void *array);
+    int (*mipmap)(void **array, const struct array_shape *shape);
+    int (*mipmap_free)(void *array);
+    /* The address of builtin_variables[number], and its context if that is not the current one. */
+    int (*builtin_variable)(int number, void **address, int *device, void **context);
+    const struct context_api *contexts; /* NULL: the backend cannot select contexts */
+};
+
+/* Stream-ordered memory, and memory of other processes and APIs. */
+struct pool_api {
+    int (*alloc)(void **address, size_t bytes, void *stream);
+    int (*alloc_from)(void **address, size_t bytes, void *pool, void *stream);
+    int (*release)(void *address, void *stream);
+
+    int (*pool_create)(void **pool, const CUmemPoolProps *properties);
+    int (*pool_destroy)(void *pool);
+    int (*pool_trim)(void *pool, size_t kept_bytes);
+    int (*pool_get)(void *pool, int attribute, uint64_t *value);
+    int (*pool_set)(void *pool, int attribute, uint64_t *value);
+    int (*device_default_pool)(void **pool, int device);
+    int (*device_set_pool)(int device, void *pool);
+
+    int (*ipc_get)(CUipcMemHandle *handle, void *address);
+    int (*ipc_open)(void **address, CUipcMemHandle handle, unsigned int flags);
+    int (*ipc_close)(void *address);
+
+    int (*external_import)(void **memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description);
+    int (*external_map)(void **address, void *memory,
+                        const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *description);
+    int (*external_destroy)(void *memory);
+};
+
 struct api {
     const char *name;
-    /* Opens the runtime at `path`; returns NULL or the reason. NULL for the
-     * backends that are linked with their library. */
+    /* Opens the runtime at `path`; returns NULL or the reason. NULL for the backends that are
+     * linked with their library. */
     const char *(*load)(const char *path);
     /* Before the first command; NULL if there is nothing to do. */
     int (*start)(bool create_contexts);
@@ -38,7 +270,7 @@ struct api {
     const struct pool_api *pools;
 };
 
-/* Not const: `load` fills it in. */
+/* Not const: the runtime's are filled in when the program starts, or when `load` opens it. */
 extern struct api api;
 
 #endif

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "workload.h"
-#include "workload_memory_api.h"
 
 #define MAX_BELOW 30
 
@@ -47,13 +46,6 @@ static void pop(void)
     thread_device = below[depth].device;
 }
 
-static bool failed(struct reply *reply, int error)
-{
-    if (error)
-        reply_add(reply, "CUDA error %d", error);
-    return error != 0;
-}
-
 static bool create(const char *word, struct reply *reply)
 {
     uint64_t device = (uint64_t)thread_device;
@@ -65,11 +57,11 @@ static bool create(const char *word, struct reply *reply)
         reply_add(reply, "the stack of contexts is full");
         return false;
     }
-    if (failed(reply, api.kinds->contexts->create(&made.context, made.device)))
+    if (!reply_error(reply, api.kinds->contexts->create(&made.context, 0, made.device)))
         return false;
     contexts = realloc(contexts, (context_count + 1) * sizeof *contexts);
     contexts[context_count++] = made;
-    reply_add(reply, "%zu 0x%llx", context_count - 1, (unsigned long long)(uintptr_t)made.context);
+    reply_add(reply, "%zu 0x%lx", context_count - 1, (uintptr_t)made.context);
     return push(&made);
 }
 
@@ -97,13 +89,13 @@ static void forget_context(struct tally *tally, int device, const void *context)
 static bool destroy(struct made_context *made, struct reply *reply)
 {
     struct tally tally = { 0 };
-    if (failed(reply, api.kinds->contexts->destroy(made->context)))
+    if (!reply_error(reply, api.kinds->contexts->destroy(made->context)))
         return false;
     made->live = false;
     forget_context(&tally, made->device, made->context);
     truth_add(&tally);
-    reply_add(reply, "released=%lld", (long long)-tally.live);
-    return !failed(reply, leave(made->context));
+    reply_add(reply, "released=%ld", -tally.live);
+    return reply_error(reply, leave(made->context));
 }
 
 static bool run_pop(struct reply *reply)
@@ -112,7 +104,7 @@ static bool run_pop(struct reply *reply)
         reply_add(reply, "there is no context below");
         return false;
     }
-    if (failed(reply, api.kinds->contexts->pop()))
+    if (!reply_error(reply, api.kinds->contexts->pop(NULL)))
         return false;
     pop();
     return true;
@@ -133,7 +125,7 @@ static bool push_or_set(const char *what, struct made_context *made, struct repl
 {
     const struct context_api *calls = api.kinds->contexts;
     if (!strcmp(what, "set")) {
-        if (failed(reply, calls->set(made->context)))
+        if (!reply_error(reply, calls->set(made->context)))
             return false;
         enter(made);
         return true;
@@ -142,7 +134,7 @@ static bool push_or_set(const char *what, struct made_context *made, struct repl
         reply_add(reply, "ctx: cannot %s", what);
         return false;
     }
-    return !failed(reply, calls->push(made->context)) && push(made);
+    return reply_error(reply, calls->push(made->context)) && push(made);
 }
 
 static bool has_contexts(struct reply *reply)
@@ -179,12 +171,12 @@ CALL_SITE static bool run_primary(struct words *words, struct reply *reply)
     if (!has_contexts(reply))
         return false;
     if (!strcmp(words->word[1], "retain"))
-        return !failed(reply, api.kinds->contexts->retain_primary(thread_device));
+        return reply_error(reply, api.kinds->contexts->retain_primary(thread_device));
     if (strcmp(words->word[1], "release")) {
         reply_add(reply, "%s: expected retain or release", words->word[1]);
         return false;
     }
-    if (failed(reply, api.kinds->contexts->release_primary(thread_device, &ended)))
+    if (!reply_error(reply, api.kinds->contexts->release_primary(thread_device, &ended)))
         return false;
     struct tally tally = { 0 };
     if (ended) {
@@ -192,7 +184,7 @@ CALL_SITE static bool run_primary(struct words *words, struct reply *reply)
         forget_context(&tally, thread_device, NULL);
     }
     truth_add(&tally);
-    reply_add(reply, "ended=%d released=%lld", ended, (long long)-tally.live);
+    reply_add(reply, "ended=%d released=%ld", ended, -tally.live);
     return true;
 }
 

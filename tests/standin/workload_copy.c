@@ -82,7 +82,7 @@ static void *const some_array = (void *)0xa4444444000;
 /* Counted as any other memory: it is the driver's. */
 static int take_pinned(struct buffer *buffer, struct tally *tally)
 {
-    int error = api.work->pinned_alloc(&buffer->address, buffer->bytes);
+    int error = api.kinds->pinned_for_copy(&buffer->address, buffer->bytes);
     if (tally_result(tally, error)) {
         tally->allocs++;
         tally_gain(tally, KIND_PINNED, buffer->bytes, true);
@@ -92,7 +92,7 @@ static int take_pinned(struct buffer *buffer, struct tally *tally)
 
 static void release_pinned(const struct buffer *buffer, struct tally *tally)
 {
-    if (tally_result(tally, api.work->pinned_free(buffer->address))) {
+    if (tally_result(tally, api.kinds->pinned_free(buffer->address))) {
         tally->frees++;
         tally_lose(tally, KIND_PINNED, buffer->bytes, true);
     }
@@ -197,8 +197,7 @@ CALL_SITE static uint64_t make_copies(struct tally *tally, const struct copy_met
 
 static void reply_transfers(struct reply *reply, uint64_t calls, uint64_t bytes, uint64_t ns)
 {
-    reply_add(reply, "calls=%llu bytes=%llu ns=%llu", (unsigned long long)calls,
-              (unsigned long long)bytes, (unsigned long long)ns);
+    reply_add(reply, "calls=%lu bytes=%lu ns=%lu", calls, bytes, ns);
     reply_add(reply, " bytes_per_second=%.0f", ns ? (double)bytes * 1e9 / (double)ns : 0);
 }
 
@@ -229,6 +228,20 @@ static bool do_copy(struct copy *copy, const struct copy_method *method, uint64_
     reply_transfers(reply, tally.copies, tally.copy_bytes, ns);
     reply_failures(reply, &tally);
     return true;
+}
+
+struct batch *batch_of(const struct copy *copy)
+{
+    static _Thread_local struct batch batch;
+    size_t part = copy->bytes / copy->parts;
+    batch = (struct batch){ .attributes = { .srcAccessOrder = 1 } };
+    for (size_t i = 0; i < copy->parts; i++) {
+        batch.dsts[i] = (uintptr_t)copy->dst + i * part;
+        batch.srcs[i] = (uintptr_t)copy->src + i * part;
+        batch.sizes[i] = i + 1 < copy->parts ? part : copy->bytes - i * part;
+    }
+    batch.stream = copy->stream ? copy->stream : CU_STREAM_PER_THREAD;
+    return &batch;
 }
 
 /* A captured copy does not run, and is not counted. */
@@ -303,8 +316,7 @@ static bool do_set(struct set *set, const struct set_method *method, uint64_t co
         reply_add(reply, "no memory for the set: CUDA error %d", error);
         return false;
     }
-    reply_add(reply, "calls=%llu bytes=%llu ns=%llu", (unsigned long long)tally.sets,
-              (unsigned long long)(tally.sets * set->bytes), (unsigned long long)ns);
+    reply_add(reply, "calls=%lu bytes=%lu ns=%lu", tally.sets, (tally.sets * set->bytes), ns);
     reply_failures(reply, &tally);
     return true;
 }

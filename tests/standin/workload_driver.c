@@ -1,7 +1,10 @@
-/* Backend: the driver API, linked with libcuda.so.1. */
+/* Backend: the driver API, linked with libcuda.so.1. Its copies are in workload_driver_copies.c. */
 #include <pthread.h>
 
+#include "workload.h"
 #include "workload_driver.h"
+
+/* ---- contexts ---------------------------------------------------------- */
 
 #define MAX_DEVICES 16
 
@@ -40,7 +43,7 @@ static int driver_set_device(int device)
 /* References of the primary contexts beyond that of `contexts`; under `lock`. */
 static unsigned int retained[MAX_DEVICES];
 
-int driver_retain_primary(int device)
+static int retain_primary(int device)
 {
     CUcontext context;
     int error = cuDevicePrimaryCtxRetain(&context, device);
@@ -52,7 +55,7 @@ int driver_retain_primary(int device)
     return 0;
 }
 
-int driver_release_primary(int device, bool *ended)
+static int release_primary(int device, bool *ended)
 {
     int error = cuDevicePrimaryCtxRelease_v2(device);
     *ended = false;
@@ -81,20 +84,6 @@ static int driver_start(bool create)
     return error ? error : driver_set_device(0);
 }
 
-static int driver_alloc(void **address, size_t bytes)
-{
-    CUdeviceptr allocated;
-    int error = cuMemAlloc_v2(&allocated, bytes);
-    if (!error)
-        *address = (void *)allocated;
-    return error;
-}
-
-static int driver_release(void *address)
-{
-    return cuMemFree_v2((CUdeviceptr)address);
-}
-
 static int driver_reset(void)
 {
     int device;
@@ -113,19 +102,303 @@ static int driver_reset(void)
     return error ? error : driver_set_device(device);
 }
 
+static const struct context_api context_calls = {
+    .create = (void *)cuCtxCreate_v2,
+    .destroy = (void *)cuCtxDestroy_v2,
+    .push = (void *)cuCtxPushCurrent_v2,
+    .pop = (void *)cuCtxPopCurrent_v2,
+    .set = (void *)cuCtxSetCurrent,
+    .retain_primary = retain_primary,
+    .release_primary = release_primary,
+};
+
+/* ---- modules ----------------------------------------------------------- */
+
+static int module_global(void *module, const char *name, bool managed, uint64_t *address,
+                         size_t *bytes)
+{
+    (void)managed; /* one function for both */
+    return cuModuleGetGlobal_v2((CUdeviceptr *)address, bytes, module, name);
+}
+
+static int library_global(void *library, const char *name, bool managed, uint64_t *address,
+                          size_t *bytes)
+{
+    return managed ? cuLibraryGetManaged((CUdeviceptr *)address, bytes, library, name)
+                   : cuLibraryGetGlobal((CUdeviceptr *)address, bytes, library, name);
+}
+
+static int library_load(void **library, const char *image)
+{
+    return cuLibraryLoadData((CUlibrary *)library, image, NULL, NULL, 0, NULL, NULL, 0);
+}
+
+static int library_function(const void **kernel, void *library, const char *name)
+{
+    CUkernel found;
+    int error = cuLibraryGetKernel(&found, library, name);
+    return error ? error : cuKernelGetFunction((CUfunction *)kernel, found);
+}
+
+static const struct module_method modules[] = {
+    { "module", (void *)cuModuleLoadData, (void *)cuModuleGetFunction, (void *)cuModuleUnload,
+      module_global },
+    { "library", library_load, (void *)cuLibraryGetKernel, (void *)cuLibraryUnload,
+      library_global },
+    { "function", library_load, library_function, (void *)cuLibraryUnload, library_global },
+    { .name = NULL },
+};
+
+/* Loaded on the first device that wants them, and once only. */
+static const void *builtins[BUILTIN_KERNELS];
+static struct {
+    CUmodule module;
+    int device;
+    void *context;
+} builtin_module;
+
+static int builtin(int number, const void **kernel)
+{
+    CUmodule module;
+    int error = 0;
+    if (!builtins[number]) {
+        error = cuModuleLoadData(&module, builtin_image);
+        for (int i = 0; !error && i < BUILTIN_KERNELS; i++)
+            error = cuModuleGetFunction((CUfunction *)&builtins[i], module, builtin_kernels[i]);
+        builtin_module = (__typeof__(builtin_module)){ module, thread_device, thread_context };
+    }
+    *kernel = builtins[number];
+    return error;
+}
+
+static int handle(const void *kernel, const void **result)
+{
+    *result = kernel;
+    return 0;
+}
+
+static void forget(void)
+{
+    for (int i = 0; i < BUILTIN_KERNELS; i++)
+        builtins[i] = NULL;
+}
+
+/* ---- launches ---------------------------------------------------------- */
+
+static CUlaunchConfig config_of(const struct launch *l)
+{
+    return (CUlaunchConfig){
+        .gridDimX = l->grid[0],
+        .gridDimY = l->grid[1],
+        .gridDimZ = l->grid[2],
+        .blockDimX = l->block[0],
+        .blockDimY = l->block[1],
+        .blockDimZ = l->block[2],
+        .hStream = l->stream,
+    };
+}
+
+#define SHAPE(l)                                                                      \
+    (CUfunction)(l)->kernel, (l)->grid[0], (l)->grid[1], (l)->grid[2], (l)->block[0], \
+        (l)->block[1], (l)->block[2]
+
+#define DEFINE_LAUNCHES(suffix)                                                      \
+    static int launch##suffix(const struct launch *l)                                \
+    {                                                                                \
+        return cuLaunchKernel##suffix(SHAPE(l), 0, l->stream, NULL, NULL);           \
+    }                                                                                \
+    static int launch_ex##suffix(const struct launch *l)                             \
+    {                                                                                \
+        CUlaunchConfig config = config_of(l);                                        \
+        return cuLaunchKernelEx##suffix(&config, (CUfunction)l->kernel, NULL, NULL); \
+    }                                                                                \
+    static int launch_cooperative##suffix(const struct launch *l)                    \
+    {                                                                                \
+        return cuLaunchCooperativeKernel##suffix(SHAPE(l), 0, l->stream, NULL);      \
+    }
+
+DEFINE_LAUNCHES()
+DEFINE_LAUNCHES(_ptsz)
+
+static const struct launch_method launches[] = {
+    { "kernel", "cuLaunchKernel", launch },
+    { "ex", "cuLaunchKernelEx", launch_ex },
+    { "coop", "cuLaunchCooperativeKernel", launch_cooperative },
+    { "ptsz", "cuLaunchKernel_ptsz", launch_ptsz },
+    { "ex-ptsz", "cuLaunchKernelEx_ptsz", launch_ex_ptsz },
+    { "coop-ptsz", "cuLaunchCooperativeKernel_ptsz", launch_cooperative_ptsz },
+    { .name = NULL },
+};
+
+/* ---- streams ----------------------------------------------------------- */
+
+static int stream_create(void **stream)
+{
+    return cuStreamCreate((CUstream *)stream, 0);
+}
+
+static int event_create(void **event)
+{
+    return cuEventCreate((CUevent *)event, 0);
+}
+
+/* ---- memory ------------------------------------------------------------ */
+
+#define ELEMENT_BYTES 4
+
+static int pitched(void **address, size_t *pitch, size_t width, size_t height)
+{
+    return cuMemAllocPitch_v2((CUdeviceptr *)address, pitch, width, height, ELEMENT_BYTES);
+}
+
+static int pitched_3d(void **address, size_t *pitch, size_t width, size_t height, size_t depth)
+{
+    return pitched(address, pitch, width, height * depth);
+}
+
+static int pinned_for_copy(void **address, size_t bytes)
+{
+    return cuMemHostAlloc(address, bytes, 0);
+}
+
+static CUarray_format format_of(const struct array_shape *shape)
+{
+    switch (shape->bits) {
+    case 0:
+        return (CUarray_format)shape->format;
+    case 8:
+        return CU_AD_FORMAT_UNSIGNED_INT8;
+    case 16:
+        return CU_AD_FORMAT_UNSIGNED_INT16;
+    case 32:
+        return CU_AD_FORMAT_UNSIGNED_INT32;
+    default:
+        return 0;
+    }
+}
+
+static CUDA_ARRAY3D_DESCRIPTOR describe(const struct array_shape *shape)
+{
+    return (CUDA_ARRAY3D_DESCRIPTOR){ .Width = shape->width,
+                                      .Height = shape->height,
+                                      .Depth = shape->depth,
+                                      .Format = format_of(shape),
+                                      .NumChannels = shape->channels,
+                                      .Flags = shape->flags };
+}
+
+static int array(void **result, const struct array_shape *shape)
+{
+    if (shape->depth || shape->flags) {
+        CUDA_ARRAY3D_DESCRIPTOR descriptor = describe(shape);
+        return cuArray3DCreate_v2((CUarray *)result, &descriptor);
+    }
+    CUDA_ARRAY_DESCRIPTOR descriptor = { .Width = shape->width,
+                                         .Height = shape->height,
+                                         .Format = format_of(shape),
+                                         .NumChannels = shape->channels };
+    return cuArrayCreate_v2((CUarray *)result, &descriptor);
+}
+
+static int mipmap(void **result, const struct array_shape *shape)
+{
+    CUDA_ARRAY3D_DESCRIPTOR descriptor = describe(shape);
+    return cuMipmappedArrayCreate((CUmipmappedArray *)result, &descriptor, shape->levels);
+}
+
+static int builtin_variable(int number, void **address, int *device, void **context)
+{
+    size_t bytes;
+    const void *kernel;
+    int error = builtin(0, &kernel);
+    if (error)
+        return error;
+    *device = builtin_module.device;
+    *context = builtin_module.context;
+    return cuModuleGetGlobal_v2((CUdeviceptr *)address, &bytes, builtin_module.module,
+                                builtin_variables[number].name);
+}
+
+/* ---- the tables -------------------------------------------------------- */
+
+static const struct work_api work = {
+    .modules = modules,
+    .launches = launches,
+    .copies = driver_copies,
+    .sets = driver_sets,
+    .builtin = builtin,
+    .handle = handle,
+    .forget = forget,
+    .stream_create = stream_create,
+    .stream_destroy = (void *)cuStreamDestroy_v2,
+    .stream_synchronize = (void *)cuStreamSynchronize,
+    .event_create = event_create,
+    .event_destroy = (void *)cuEventDestroy_v2,
+    .event_record = (void *)cuEventRecord,
+    .stream_wait = (void *)cuStreamWaitEvent,
+    .capture_begin = (void *)cuStreamBeginCapture_v2,
+    .capture_end = (void *)cuStreamEndCapture,
+    .graph_create = (void *)cuGraphCreate,
+    .graph_nodes = (void *)cuGraphGetNodes,
+    .graph_instantiate = (void *)cuGraphInstantiateWithFlags,
+    .graph_launch = (void *)cuGraphLaunch,
+    .graph_destroy = (void *)cuGraphDestroy,
+    .exec_destroy = (void *)cuGraphExecDestroy,
+    .graph_alloc = (void *)cuGraphAddMemAllocNode,
+    .graph_free = (void *)cuGraphAddMemFreeNode,
+    .graph_trim = (void *)cuDeviceGraphMemTrim,
+};
+
+static const struct memory_api memory = {
+    .pitched = pitched,
+    .pitched_3d = pitched_3d,
+    .managed = (void *)cuMemAllocManaged,
+    .pinned = (void *)cuMemAllocHost_v2,
+    .pinned_for_copy = pinned_for_copy,
+    .host_alloc = (void *)cuMemHostAlloc,
+    .pinned_free = (void *)cuMemFreeHost,
+    .host_register = (void *)cuMemHostRegister_v2,
+    .host_unregister = (void *)cuMemHostUnregister,
+    .array = array,
+    .array_free = (void *)cuArrayDestroy,
+    .mipmap = mipmap,
+    .mipmap_free = (void *)cuMipmappedArrayDestroy,
+    .builtin_variable = builtin_variable,
+    .contexts = &context_calls,
+};
+
+static const struct pool_api pools = {
+    .alloc = (void *)cuMemAllocAsync,
+    .alloc_from = (void *)cuMemAllocFromPoolAsync,
+    .release = (void *)cuMemFreeAsync,
+    .pool_create = (void *)cuMemPoolCreate,
+    .pool_destroy = (void *)cuMemPoolDestroy,
+    .pool_trim = (void *)cuMemPoolTrimTo,
+    .pool_get = (void *)cuMemPoolGetAttribute,
+    .pool_set = (void *)cuMemPoolSetAttribute,
+    .device_default_pool = (void *)cuDeviceGetDefaultMemPool,
+    .device_set_pool = (void *)cuDeviceSetMemPool,
+    .ipc_get = (void *)cuIpcGetMemHandle,
+    .ipc_open = (void *)cuIpcOpenMemHandle_v2,
+    .ipc_close = (void *)cuIpcCloseMemHandle,
+    .external_import = (void *)cuImportExternalMemory,
+    .external_map = (void *)cuExternalMemoryGetMappedBuffer,
+    .external_destroy = (void *)cuDestroyExternalMemory,
+};
+
 struct api api = {
     .name = "driver",
     .start = driver_start,
     .enter_thread = driver_enter_thread,
-    .alloc = driver_alloc,
-    .release = driver_release,
+    .alloc = (void *)cuMemAlloc_v2,
+    .release = (void *)cuMemFree_v2,
     .set_device = driver_set_device,
-    .get_device = cuCtxGetDevice,
-    .device_count = cuDeviceGetCount,
-    .memory = cuMemGetInfo_v2,
-    .synchronize = cuCtxSynchronize,
+    .get_device = (void *)cuCtxGetDevice,
+    .device_count = (void *)cuDeviceGetCount,
+    .memory = (void *)cuMemGetInfo_v2,
+    .synchronize = (void *)cuCtxSynchronize,
     .reset = driver_reset,
-    .work = &driver_work,
-    .kinds = &driver_memory,
-    .pools = &driver_pools,
+    .work = &work,
+    .kinds = &memory,
+    .pools = &pools,
 };

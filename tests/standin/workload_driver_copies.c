@@ -9,26 +9,32 @@ static const CUmemorytype memory_type[] = {
     [ARRAY] = CU_MEMORYTYPE_ARRAY,
 };
 
+static void *on_host(enum place place, void *address)
+{
+    return place == HOST ? address : NULL;
+}
+
+static CUdeviceptr on_device(enum place place, void *address)
+{
+    return place == HOST ? 0 : ADDRESS(address);
+}
+
 /* Descriptions live until the thread's next call. */
 static const CUDA_MEMCPY2D *rows_2d(const struct copy *c)
 {
     static _Thread_local CUDA_MEMCPY2D rows;
     rows = (CUDA_MEMCPY2D){
         .srcMemoryType = memory_type[c->src_place],
+        .srcHost = on_host(c->src_place, c->src),
+        .srcDevice = on_device(c->src_place, c->src),
         .srcPitch = c->pitch,
         .dstMemoryType = memory_type[c->dst_place],
+        .dstHost = on_host(c->dst_place, c->dst),
+        .dstDevice = on_device(c->dst_place, c->dst),
         .dstPitch = c->pitch,
         .WidthInBytes = c->width,
         .Height = c->height,
     };
-    if (c->src_place == HOST)
-        rows.srcHost = c->src;
-    else
-        rows.srcDevice = ADDRESS(c->src);
-    if (c->dst_place == HOST)
-        rows.dstHost = c->dst;
-    else
-        rows.dstDevice = ADDRESS(c->dst);
     return &rows;
 }
 
@@ -37,23 +43,19 @@ static const CUDA_MEMCPY3D *rows_3d(const struct copy *c)
     static _Thread_local CUDA_MEMCPY3D rows;
     rows = (CUDA_MEMCPY3D){
         .srcMemoryType = memory_type[c->src_place],
+        .srcHost = on_host(c->src_place, c->src),
+        .srcDevice = on_device(c->src_place, c->src),
         .srcPitch = c->pitch,
         .srcHeight = c->height,
         .dstMemoryType = memory_type[c->dst_place],
+        .dstHost = on_host(c->dst_place, c->dst),
+        .dstDevice = on_device(c->dst_place, c->dst),
         .dstPitch = c->pitch,
         .dstHeight = c->height,
         .WidthInBytes = c->width,
         .Height = c->height,
         .Depth = c->depth,
     };
-    if (c->src_place == HOST)
-        rows.srcHost = c->src;
-    else
-        rows.srcDevice = ADDRESS(c->src);
-    if (c->dst_place == HOST)
-        rows.dstHost = c->dst;
-    else
-        rows.dstDevice = ADDRESS(c->dst);
     return &rows;
 }
 
@@ -63,43 +65,18 @@ static CUcontext context_of(int device)
     return driver_context(device, &context) ? NULL : context;
 }
 
-static void *batch_stream(const struct copy *c)
-{
-    return c->stream ? c->stream : CU_STREAM_PER_THREAD;
-}
-
-/* The arguments of a batch that is `c` in parts. */
-struct batch {
-    CUdeviceptr dsts[MOST_BATCH_PARTS], srcs[MOST_BATCH_PARTS];
-    size_t sizes[MOST_BATCH_PARTS], attribute_index, failed_index;
-    CUmemcpyAttributes attributes;
-};
-
-static struct batch *batch_of(const struct copy *c)
-{
-    static _Thread_local struct batch batch;
-    size_t part = c->bytes / c->parts;
-    batch = (struct batch){ .attributes = { .srcAccessOrder = 1 } };
-    for (size_t i = 0; i < c->parts; i++) {
-        batch.dsts[i] = ADDRESS(c->dst) + i * part;
-        batch.srcs[i] = ADDRESS(c->src) + i * part;
-        batch.sizes[i] = i + 1 < c->parts ? part : c->bytes - i * part;
-    }
-    return &batch;
-}
-
 static int call_batch(const struct copy *c, __typeof__(&cuMemcpyBatchAsync) function)
 {
     struct batch *b = batch_of(c);
     return function(b->dsts, b->srcs, b->sizes, c->parts, &b->attributes, &b->attribute_index, 1,
-                    &b->failed_index, batch_stream(c));
+                    &b->failed_index, b->stream);
 }
 
 static int call_batch_v2(const struct copy *c, __typeof__(&cuMemcpyBatchAsync_v2) function)
 {
     struct batch *b = batch_of(c);
     return function(b->dsts, b->srcs, b->sizes, c->parts, &b->attributes, &b->attribute_index, 1,
-                    batch_stream(c));
+                    b->stream);
 }
 
 static void set_operand(CUmemcpy3DOperand *operand, enum place place, void *start, size_t offset)
@@ -134,20 +111,13 @@ static CUDA_MEMCPY3D_BATCH_OP *cuboids_of(const struct copy *c)
 static int call_cuboids(const struct copy *c, __typeof__(&cuMemcpy3DBatchAsync) function)
 {
     size_t failed_index;
-    return function(c->parts, cuboids_of(c), &failed_index, 0, batch_stream(c));
+    return function(c->parts, cuboids_of(c), &failed_index, 0, batch_of(c)->stream);
 }
 
 static int call_cuboids_v2(const struct copy *c, __typeof__(&cuMemcpy3DBatchAsync_v2) function)
 {
-    return function(c->parts, cuboids_of(c), 0, batch_stream(c));
+    return function(c->parts, cuboids_of(c), 0, batch_of(c)->stream);
 }
-
-#define UNIFIED_KINDS                                                                    \
-    (KIND(DEFAULT_H2D) | KIND(DEFAULT_D2H) | KIND(DEFAULT_D2D) | KIND(H2H) | KIND(H2D) | \
-     KIND(D2H) | KIND(D2D))
-#define KINDS_2D (KIND(2D_H2D) | KIND(2D_D2H) | KIND(2D_D2D))
-#define KINDS_BATCH_3D (KIND(BATCH_3D) | KIND(BATCH_3D_ARRAY))
-#define KINDS_3D (KIND(3D_H2D) | KIND(3D_D2H) | KIND(3D_D2D))
 
 /* TWINS(function, suffix of its variant, kinds, arguments in terms of `c`) */
 #define COPIES(TWINS)                                                                              \
@@ -158,8 +128,8 @@ static int call_cuboids_v2(const struct copy *c, __typeof__(&cuMemcpy3DBatchAsyn
     TWINS(cuMemcpyDtoHAsync_v2, _ptsz, KIND(D2H), (c->dst, ADDRESS(c->src), c->bytes, c->stream))  \
     TWINS(cuMemcpyDtoDAsync_v2, _ptsz, KIND(D2D),                                                  \
           (ADDRESS(c->dst), ADDRESS(c->src), c->bytes, c->stream))                                 \
-    TWINS(cuMemcpy, _ptds, UNIFIED_KINDS, (ADDRESS(c->dst), ADDRESS(c->src), c->bytes))            \
-    TWINS(cuMemcpyAsync, _ptsz, UNIFIED_KINDS,                                                     \
+    TWINS(cuMemcpy, _ptds, KINDS_LINEAR, (ADDRESS(c->dst), ADDRESS(c->src), c->bytes))             \
+    TWINS(cuMemcpyAsync, _ptsz, KINDS_LINEAR,                                                      \
           (ADDRESS(c->dst), ADDRESS(c->src), c->bytes, c->stream))                                 \
     TWINS(cuMemcpyPeer, _ptds, KIND(PEER),                                                         \
           (ADDRESS(c->dst), context_of(c->dst_device), ADDRESS(c->src), context_of(c->src_device), \

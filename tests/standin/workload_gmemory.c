@@ -33,13 +33,6 @@ static struct mgraph *find_graph(const char *text, struct reply *reply)
     return NULL;
 }
 
-static bool reply_error(struct reply *reply, int error)
-{
-    if (error)
-        reply_add(reply, "CUDA error %d", error);
-    return error == 0;
-}
-
 static bool add_graph(struct reply *reply, struct mgraph graph, int error)
 {
     if (error)
@@ -61,7 +54,7 @@ static bool run_gnew(struct words *words, struct reply *reply)
 {
     (void)words;
     struct mgraph graph = { 0 };
-    int error = api.pools->graph_create(&graph.graph);
+    int error = api.work->graph_create(&graph.graph, 0);
     return add_graph(reply, graph, error);
 }
 
@@ -71,7 +64,7 @@ static bool run_gcapture(struct words *words, struct reply *reply)
     struct mgraph graph = { .capturing = true };
     int error = api.work->stream_create(&graph.stream);
     if (!error)
-        error = api.work->capture_begin(graph.stream);
+        error = api.work->capture_begin(graph.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
     return add_graph(reply, graph, error);
 }
 
@@ -134,6 +127,16 @@ static int free_by_type(const char *how, const struct mgraph *graph, uint64_t ad
     return add_by_type(how, graph, &params);
 }
 
+static int alloc_node(const struct mgraph *graph, size_t bytes, void **address)
+{
+    void *node;
+    CUDA_MEM_ALLOC_NODE_PARAMS params = { .poolProps = pool_properties(false), .bytesize = bytes };
+    int error = api.work->graph_alloc(&node, graph->graph, NULL, 0, &params);
+    if (!error)
+        *address = (void *)params.dptr;
+    return error;
+}
+
 static void *capturing_stream(const struct mgraph *graph)
 {
     return graph->joined ? graph->joined : graph->stream;
@@ -150,10 +153,9 @@ CALL_SITE static bool run_galloc(struct words *words, struct reply *reply)
     const char *how = words->word[3];
     if (how && !vmm_load(reply))
         return false;
-    int error = how ? alloc_by_type(how, graph, bytes, &address)
-                : graph->capturing
-                    ? api.pools->alloc(&address, bytes, capturing_stream(graph))
-                    : api.pools->graph_alloc(graph->graph, thread_device, bytes, &address);
+    int error = how                ? alloc_by_type(how, graph, bytes, &address)
+                : graph->capturing ? api.pools->alloc(&address, bytes, capturing_stream(graph))
+                                   : alloc_node(graph, bytes, &address);
     if (error)
         return reply_error(reply, error);
     add_node(graph, (struct mnode){ (uintptr_t)address, bytes, false });
@@ -164,15 +166,17 @@ CALL_SITE static bool run_galloc(struct words *words, struct reply *reply)
 CALL_SITE static bool run_gfree(struct words *words, struct reply *reply)
 {
     uint64_t address;
+    void *node;
     struct mgraph *graph = find_graph(words->word[1], reply);
     if (!graph || !parse_u64(words->word[2], UINTPTR_MAX, &address, reply))
         return false;
     const char *how = words->word[3];
     if (how && !vmm_load(reply))
         return false;
-    int error = how                ? free_by_type(how, graph, address)
-                : graph->capturing ? api.pools->release((void *)address, capturing_stream(graph))
-                                   : api.pools->graph_free(graph->graph, (void *)address);
+    int error = how ? free_by_type(how, graph, address)
+                : graph->capturing
+                    ? api.pools->release((void *)address, capturing_stream(graph))
+                    : api.work->graph_free(&node, graph->graph, NULL, 0, (void *)address);
     if (error)
         return reply_error(reply, error);
     add_node(graph, (struct mnode){ address, 0, true });
@@ -210,14 +214,14 @@ static void note_launch(struct tally *tally, const struct mgraph *graph)
 
 static int build(struct mgraph *graph)
 {
-    return graph->exec ? 0 : api.work->graph_instantiate(&graph->exec, graph->graph);
+    return graph->exec ? 0 : api.work->graph_instantiate(&graph->exec, graph->graph, 0);
 }
 
 CALL_SITE static bool run_glaunch(struct words *words, struct reply *reply)
 {
     uint64_t count = 1;
     struct mgraph *graph = find_graph(words->word[1], reply);
-    if (!graph || (words->count > 2 && !parse_u64(words->word[2], MAX_CALLS, &count, reply)))
+    if (!graph || !parse_optional(words, 2, MAX_CALLS, &count, reply))
         return false;
     int error = build(graph);
     if (error)
@@ -229,10 +233,8 @@ CALL_SITE static bool run_glaunch(struct words *words, struct reply *reply)
         tally.graph_launches++;
         note_launch(&tally, graph);
     }
-    truth_add(&tally);
-    reply_add(reply, "graph_launches=%llu", (unsigned long long)tally.graph_launches);
-    reply_failures(reply, &tally);
-    return true;
+    reply_add(reply, "graph_launches=%lu", tally.graph_launches);
+    return reply_done(reply, &tally);
 }
 
 /* Frees no live memory. */
@@ -244,13 +246,13 @@ CALL_SITE static bool run_gdestroy(struct words *words, struct reply *reply)
         return graph ? reply_error(reply, error) : false;
     graph->live = false;
     free(graph->nodes);
-    return reply_error(reply, api.work->graph_destroy(graph->graph, graph->exec));
+    return reply_error(reply, destroy_graph(graph->graph, graph->exec));
 }
 
 static bool run_gtrim(struct words *words, struct reply *reply)
 {
     (void)words;
-    return reply_error(reply, api.pools->graph_trim(thread_device));
+    return reply_error(reply, api.work->graph_trim(thread_device));
 }
 
 const struct command gmemory_commands[] = {

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_abi.h"
 #include "workload.h"
 #include "workload_options.h"
 
@@ -65,13 +64,6 @@ void streams_forget_context(int device, const void *context)
             streams[i].live = false;
 }
 
-static bool reply_error(struct reply *reply, int error)
-{
-    if (error)
-        reply_add(reply, "CUDA error %d", error);
-    return error == 0;
-}
-
 static bool run_stream(struct words *words, struct reply *reply)
 {
     (void)words;
@@ -101,6 +93,12 @@ static bool run_streamdestroy(struct words *words, struct reply *reply)
     return true;
 }
 
+int destroy_graph(void *graph, void *exec)
+{
+    int error = api.work->exec_destroy(exec);
+    return error ? error : api.work->graph_destroy(graph);
+}
+
 /* ---- events ------------------------------------------------------------ */
 
 int stream_join(void *joining, void *stream)
@@ -111,7 +109,7 @@ int stream_join(void *joining, void *stream)
         return error;
     error = api.work->event_record(event, stream);
     if (!error)
-        error = api.work->stream_wait(joining, event);
+        error = api.work->stream_wait(joining, event, 0);
     int destroy_error = api.work->event_destroy(event);
     return error ? error : destroy_error;
 }
@@ -155,7 +153,7 @@ static bool run_waitevent(struct words *words, struct reply *reply)
     struct stream *stream = find_stream(words->word[1], reply);
     const struct event *event = find_event(words->word[2], reply);
     if (!stream || !event ||
-        !reply_error(reply, api.work->stream_wait(stream->stream, event->event)))
+        !reply_error(reply, api.work->stream_wait(stream->stream, event->event, 0)))
         return false;
     if (event->capture)
         stream->capture = event->capture;
@@ -170,7 +168,7 @@ static bool run_capture(struct words *words, struct reply *reply)
     if (!stream)
         return false;
     static unsigned last;
-    int error = api.work->capture_begin(stream->stream);
+    int error = api.work->capture_begin(stream->stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
     if (!error)
         stream->capture = ++last;
     return reply_error(reply, error);
@@ -192,9 +190,9 @@ static int finish_capture(void *stream, struct graph *graph, size_t *nodes)
 {
     int error = api.work->capture_end(stream, &graph->graph);
     if (!error)
-        error = api.work->graph_nodes(graph->graph, nodes);
+        error = api.work->graph_nodes(graph->graph, NULL, nodes);
     if (!error)
-        error = api.work->graph_instantiate(&graph->exec, graph->graph);
+        error = api.work->graph_instantiate(&graph->exec, graph->graph, 0);
     return error;
 }
 
@@ -242,10 +240,8 @@ static bool run_graphlaunch(struct words *words, struct reply *reply)
     }
     struct tally tally = { 0 };
     make_graph_launches(&tally, &graphs[number], stream, count);
-    truth_add(&tally);
-    reply_add(reply, "graph_launches=%llu", (unsigned long long)tally.graph_launches);
-    reply_failures(reply, &tally);
-    return true;
+    reply_add(reply, "graph_launches=%lu", tally.graph_launches);
+    return reply_done(reply, &tally);
 }
 
 /* ---- all at once ------------------------------------------------------- */
@@ -259,7 +255,7 @@ CALL_SITE static int capture_launches(struct tally *tally, uint64_t kernels, voi
     for (int i = 0; !error && i < BUILTIN_KERNELS; i++)
         error = api.work->builtin(i, &found[i]);
     if (!error)
-        error = api.work->capture_begin(stream);
+        error = api.work->capture_begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
     if (!error && second)
         error = stream_join(second, stream);
     if (error)
@@ -286,7 +282,7 @@ static int make_graph(struct tally *tally, uint64_t kernels, uint64_t launches, 
         return error;
     make_graph_launches(tally, &graph, stream, launches);
     error = api.work->stream_synchronize(stream);
-    int destroy_error = api.work->graph_destroy(graph.graph, graph.exec);
+    int destroy_error = destroy_graph(graph.graph, graph.exec);
     return error ? error : destroy_error;
 }
 
@@ -316,8 +312,7 @@ static bool run_graph(struct words *words, struct reply *reply)
         return reply_error(reply, error);
     if (nodes != tally.captured)
         reply_add(reply, "%zu nodes in the graph, but ", nodes);
-    reply_add(reply, "captured=%llu graph_launches=%llu", (unsigned long long)tally.captured,
-              (unsigned long long)tally.graph_launches);
+    reply_add(reply, "captured=%lu graph_launches=%lu", tally.captured, tally.graph_launches);
     reply_failures(reply, &tally);
     return nodes == tally.captured;
 }

@@ -1,8 +1,6 @@
 /* The kernels and variables that every program has, the kernels by the names of real ones: a CUDA
  * sample, PyTorch, cuBLAS, Triton. */
-#include "cuda_abi.h"
-#include "workload_memory_api.h"
-#include "workload_work.h"
+#include "workload_backend.h"
 
 #define VEC_ADD "_Z6vecAddPKfS0_Pfi"
 #define ELEMENTWISE                                     \

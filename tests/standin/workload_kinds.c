@@ -129,7 +129,7 @@ void kslots_forget(void)
 void reply_handle(struct reply *reply, uint64_t shown, uint64_t handle)
 {
     if (shown < SHOWN_HANDLES)
-        reply_add(reply, "%s0x%llx", reply->length ? " " : "", (unsigned long long)handle);
+        reply_add(reply, "%s0x%lx", reply->length ? " " : "", handle);
     else if (shown == SHOWN_HANDLES)
         reply_add(reply, " ...");
 }

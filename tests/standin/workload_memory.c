@@ -47,20 +47,12 @@ void slots_end_context(struct tally *tally, int device, const void *context)
     kslots_end_context(tally, device, context);
 }
 
-static void reply_frees(struct reply *reply, const struct tally *tally)
-{
-    reply_add(reply, "frees=%llu failed=%llu", (unsigned long long)tally->frees,
-              (unsigned long long)tally->failed);
-    if (tally->failed)
-        reply_add(reply, " error=%d", tally->last_error);
-}
-
 CALL_SITE static bool run_alloc(struct words *words, struct reply *reply)
 {
     uint64_t bytes, count = 1;
     if (!parse_u64(words->word[1], SIZE_MAX, &bytes, reply))
         return false;
-    if (words->count > 2 && !parse_u64(words->word[2], UINT32_MAX, &count, reply))
+    if (!parse_optional(words, 2, UINT32_MAX, &count, reply))
         return false;
     struct tally tally = { 0 };
     uint64_t succeeded = 0;
@@ -71,15 +63,14 @@ CALL_SITE static bool run_alloc(struct words *words, struct reply *reply)
             continue;
         slot_add(address, bytes);
         if (succeeded++ < SHOWN_ADDRESSES)
-            reply_add(reply, "%s0x%llx", reply->length ? " " : "",
-                      (unsigned long long)(uintptr_t)address);
+            reply_add(reply, "%s0x%lx", reply->length ? " " : "", (uintptr_t)address);
     }
     truth_add(&tally);
     if (succeeded > SHOWN_ADDRESSES)
-        reply_add(reply, " ... %llu more", (unsigned long long)(succeeded - SHOWN_ADDRESSES));
+        reply_add(reply, " ... %lu more", (succeeded - SHOWN_ADDRESSES));
     if (tally.failed)
-        reply_add(reply, "%serror=%d failed=%llu", reply->length ? " " : "", tally.last_error,
-                  (unsigned long long)tally.failed);
+        reply_add(reply, "%serror=%d failed=%lu", reply->length ? " " : "", tally.last_error,
+                  tally.failed);
     return true;
 }
 
@@ -88,7 +79,7 @@ CALL_SITE static bool run_free(struct words *words, struct reply *reply)
     uint64_t first, count = 1;
     if (!parse_u64(words->word[1], SIZE_MAX, &first, reply))
         return false;
-    if (words->count > 2 && !parse_u64(words->word[2], SIZE_MAX, &count, reply))
+    if (!parse_optional(words, 2, SIZE_MAX, &count, reply))
         return false;
     if (first >= slot_count || count > slot_count - first) {
         reply_add(reply, "there are %zu slots", slot_count);
@@ -103,11 +94,7 @@ CALL_SITE static bool run_free(struct words *words, struct reply *reply)
         else
             slot->live = !tally_free(&tally, slot->address, slot->bytes);
     }
-    truth_add(&tally);
-    reply_frees(reply, &tally);
-    if (dead)
-        reply_add(reply, " dead=%llu", (unsigned long long)dead);
-    return true;
+    return reply_frees(reply, &tally, dead);
 }
 
 /* Any address, live or not: for double frees and frees of invalid addresses. */
@@ -129,22 +116,19 @@ CALL_SITE static bool run_freeaddr(struct words *words, struct reply *reply)
         kslot_freed(&tally, kslot, api.release((void *)address));
     else if (tally_free(&tally, (void *)address, slot->bytes))
         slot->live = false;
-    truth_add(&tally);
-    reply_frees(reply, &tally);
-    return true;
+    return reply_frees(reply, &tally, 0);
 }
 
 CALL_SITE static bool run_freenull(struct words *words, struct reply *reply)
 {
     uint64_t count = 1;
-    if (words->count > 1 && !parse_u64(words->word[1], UINT32_MAX, &count, reply))
+    if (!parse_optional(words, 1, UINT32_MAX, &count, reply))
         return false;
     struct tally tally = { 0 };
     for (uint64_t i = 0; i < count; i++)
         tally_free(&tally, NULL, 0);
     truth_add(&tally);
-    reply_add(reply, "nullfrees=%llu failed=%llu", (unsigned long long)tally.nullfrees,
-              (unsigned long long)tally.failed);
+    reply_add(reply, "nullfrees=%lu failed=%lu", tally.nullfrees, tally.failed);
     return true;
 }
 
@@ -155,16 +139,7 @@ CALL_SITE static bool run_freeall(struct words *words, struct reply *reply)
     for (size_t i = 0; i < slot_count; i++)
         if (slots[i].live)
             slots[i].live = !tally_free(&tally, slots[i].address, slots[i].bytes);
-    truth_add(&tally);
-    reply_frees(reply, &tally);
-    return true;
-}
-
-static bool reply_result(struct reply *reply, int error)
-{
-    if (error)
-        reply_add(reply, "CUDA error %d", error);
-    return error == 0;
+    return reply_frees(reply, &tally, 0);
 }
 
 CALL_SITE static bool run_setdevice(struct words *words, struct reply *reply)
@@ -177,7 +152,7 @@ CALL_SITE static bool run_setdevice(struct words *words, struct reply *reply)
         thread_device = (int)device;
         thread_context = NULL;
     }
-    return reply_result(reply, error);
+    return reply_error(reply, error);
 }
 
 CALL_SITE static bool run_getdevice(struct words *words, struct reply *reply)
@@ -187,13 +162,13 @@ CALL_SITE static bool run_getdevice(struct words *words, struct reply *reply)
     int error = api.get_device(&device);
     if (!error)
         reply_add(reply, "%d", device);
-    return reply_result(reply, error);
+    return reply_error(reply, error);
 }
 
 CALL_SITE static bool run_synchronize(struct words *words, struct reply *reply)
 {
     (void)words;
-    return reply_result(reply, api.synchronize());
+    return reply_error(reply, api.synchronize());
 }
 
 /* The device's memory is freed without a free call: the totals lose those blocks, and count no
@@ -203,14 +178,14 @@ CALL_SITE static bool run_reset(struct words *words, struct reply *reply)
     (void)words;
     int error = api.reset();
     if (error)
-        return reply_result(reply, error);
+        return reply_error(reply, error);
     struct tally tally = { 0 };
     thread_context = NULL; /* the backend made its own current again */
     modules_forget_context(thread_device, NULL);
     streams_forget_context(thread_device, NULL);
     slots_end_context(&tally, thread_device, NULL);
     truth_add(&tally);
-    reply_add(reply, "released=%lld", (long long)-tally.live);
+    reply_add(reply, "released=%ld", -tally.live);
     return true;
 }
 
@@ -227,7 +202,7 @@ static bool run_info(struct words *words, struct reply *reply)
     if (!error)
         reply_add(reply, "backend=%s devices=%d device=%d free=%zu total=%zu slots=%zu", api.name,
                   devices, device, free_bytes, total_bytes, slot_count);
-    return reply_result(reply, error);
+    return reply_error(reply, error);
 }
 
 static bool run_load(struct words *words, struct reply *reply)

@@ -54,12 +54,12 @@ static bool run_calls(struct words *words, struct reply *reply)
     if (!calls)
         return false;
     for (int i = 1; i < words->count; i++) {
-        long long count = calls(words->word[i]);
+        long count = calls(words->word[i]);
         if (count < 0) {
             reply_add(reply, "calls are counted with STANDIN_COUNT_CALLS=1 only");
             return false;
         }
-        reply_add(reply, "%s%s=%lld", i > 1 ? " " : "", words->word[i], count);
+        reply_add(reply, "%s%s=%ld", i > 1 ? " " : "", words->word[i], count);
     }
     return true;
 }
@@ -85,7 +85,7 @@ static bool run_longjmp(struct words *words, struct reply *reply)
 {
     uint64_t times = 1;
     __typeof__(&standin_longjmp_arm) arm;
-    if (words->count > 1 && !parse_u64(words->word[1], UINT32_MAX, &times, reply))
+    if (!parse_optional(words, 1, UINT32_MAX, &times, reply))
         return false;
     *(void **)&arm = standin_symbol("standin_longjmp_arm", reply);
     if (!arm)
@@ -93,7 +93,7 @@ static bool run_longjmp(struct words *words, struct reply *reply)
     uint64_t jumped = 0;
     while (jumped < times && jump_out_of_alloc(arm))
         jumped++;
-    reply_add(reply, "jumped=%llu", (unsigned long long)jumped);
+    reply_add(reply, "jumped=%lu", jumped);
     return jumped == times;
 }
 

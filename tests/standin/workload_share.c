@@ -8,13 +8,6 @@
 
 #include "workload.h"
 
-static bool reply_error(struct reply *reply, int error)
-{
-    if (error)
-        reply_add(reply, "CUDA error %d", error);
-    return error == 0;
-}
-
 static void reply_hex(struct reply *reply, const unsigned char *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -39,18 +32,18 @@ static bool parse_hex(const char *text, unsigned char *bytes, size_t count, stru
 CALL_SITE static bool run_ipcget(struct words *words, struct reply *reply)
 {
     uint64_t number, offset = 0;
-    unsigned char handle[SHARED_HANDLE_BYTES];
+    CUipcMemHandle handle;
     if (!parse_u64(words->word[1], SIZE_MAX, &number, reply) ||
-        (words->count > 2 && !parse_u64(words->word[2], SIZE_MAX, &offset, reply)))
+        !parse_optional(words, 2, SIZE_MAX, &offset, reply))
         return false;
     const struct slot *slot = slot_at(number);
     if (!slot) {
         reply_add(reply, "no slot %s", words->word[1]);
         return false;
     }
-    int error = api.pools->ipc_get(handle, (char *)slot->address + offset);
+    int error = api.pools->ipc_get(&handle, (char *)slot->address + offset);
     if (!error)
-        reply_hex(reply, handle, sizeof handle);
+        reply_hex(reply, (unsigned char *)&handle, sizeof handle);
     return reply_error(reply, error);
 }
 
@@ -75,12 +68,13 @@ static struct kslot *find_open(uint64_t address)
 
 CALL_SITE static bool run_ipcopen(struct words *words, struct reply *reply)
 {
-    unsigned char handle[SHARED_HANDLE_BYTES];
+    CUipcMemHandle handle;
     void *address;
-    if (!parse_hex(words->word[1], handle, sizeof handle, reply))
+    if (!parse_hex(words->word[1], (unsigned char *)&handle, sizeof handle, reply))
         return false;
     struct tally tally = { 0 };
-    if (tally_result(&tally, api.pools->ipc_open(&address, handle))) {
+    if (tally_result(&tally,
+                     api.pools->ipc_open(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS))) {
         struct kslot *open = find_open((uintptr_t)address);
         struct kslot slot = { .kind = KIND_IMPORTED,
                               .handle = (uintptr_t)address,
@@ -88,7 +82,7 @@ CALL_SITE static bool run_ipcopen(struct words *words, struct reply *reply)
                               .release = release_ipc,
                               .more = { 1 } };
         uint64_t bytes;
-        memcpy(&bytes, handle + HANDLE_SIZE_OFFSET, sizeof bytes);
+        memcpy(&bytes, handle.reserved + HANDLE_SIZE_OFFSET, sizeof bytes);
         slot.bytes = bytes;
         if (open) {
             open->more[0]++;
@@ -98,9 +92,7 @@ CALL_SITE static bool run_ipcopen(struct words *words, struct reply *reply)
         }
         reply_handle(reply, 0, slot.handle);
     }
-    truth_add(&tally);
-    reply_failures(reply, &tally);
-    return true;
+    return reply_done(reply, &tally);
 }
 
 /* Frees a kslot of any kind. */
@@ -111,10 +103,8 @@ CALL_SITE static bool close_slot(struct words *words, struct reply *reply)
         return false;
     struct tally tally = { 0 };
     kslot_release(&tally, slot);
-    truth_add(&tally);
-    reply_add(reply, "frees=%llu live=%d", (unsigned long long)tally.frees, slot->live);
-    reply_failures(reply, &tally);
-    return true;
+    reply_add(reply, "frees=%lu live=%d", tally.frees, slot->live);
+    return reply_done(reply, &tally);
 }
 
 /* ---- other APIs -------------------------------------------------------- */
@@ -132,8 +122,11 @@ CALL_SITE static bool run_extimport(struct words *words, struct reply *reply)
     if (!parse_u64(words->word[1], INT64_MAX, &bytes, reply))
         return false;
     int fd = memfd_create("external", 0);
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC description = {
+        .type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .handle.fd = fd, .size = bytes
+    };
     struct tally tally = { 0 };
-    if (tally_result(&tally, api.pools->external_import(&memory, fd, bytes))) {
+    if (tally_result(&tally, api.pools->external_import(&memory, &description))) {
         struct kslot slot = { .kind = KIND_IMPORTED,
                               .handle = (uintptr_t)memory,
                               .bytes = bytes,
@@ -143,9 +136,7 @@ CALL_SITE static bool run_extimport(struct words *words, struct reply *reply)
     } else {
         close(fd);
     }
-    truth_add(&tally);
-    reply_failures(reply, &tally);
-    return true;
+    return reply_done(reply, &tally);
 }
 
 /* Addresses of imported memory: like mapping and unmapping, it is neither
@@ -155,11 +146,12 @@ CALL_SITE static bool run_extmap(struct words *words, struct reply *reply)
     uint64_t offset = 0, bytes = 0;
     void *address;
     struct kslot *slot = kslot_named(words->word[1], reply);
-    if (!slot || (words->count > 2 && !parse_u64(words->word[2], INT64_MAX, &offset, reply)) ||
-        (words->count > 3 && !parse_u64(words->word[3], INT64_MAX, &bytes, reply)))
+    if (!slot || !parse_optional(words, 2, INT64_MAX, &offset, reply) ||
+        !parse_optional(words, 3, INT64_MAX, &bytes, reply))
         return false;
-    int error = api.pools->external_map(&address, (void *)(uintptr_t)slot->handle, offset,
-                                        bytes ? bytes : slot->bytes - offset);
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC description = { .offset = offset,
+                                                     .size = bytes ? bytes : slot->bytes - offset };
+    int error = api.pools->external_map(&address, (void *)(uintptr_t)slot->handle, &description);
     if (!error)
         reply_handle(reply, 0, (uintptr_t)address);
     return reply_error(reply, error);

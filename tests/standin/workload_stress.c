@@ -80,7 +80,7 @@ static bool run_churn(struct words *words, struct reply *reply)
     }
     free(crew);
     reply_tally(reply, &total);
-    reply_add(reply, " live=%lld bytes=%lld", (long long)total.live, (long long)total.bytes);
+    reply_add(reply, " live=%ld bytes=%ld", total.live, total.bytes);
     return true;
 }
 

@@ -44,9 +44,9 @@ CALL_SITE static bool run_timepairs(struct words *words, struct reply *reply)
     make_pairs(&tally, pairs, bytes);
     uint64_t elapsed = now_ns() - start;
     truth_add(&tally);
-    reply_add(reply, "pairs=%llu ns=%llu", (unsigned long long)pairs, (unsigned long long)elapsed);
+    reply_add(reply, "pairs=%lu ns=%lu", pairs, elapsed);
     if (tally.failed)
-        reply_add(reply, " failed=%llu", (unsigned long long)tally.failed);
+        reply_add(reply, " failed=%lu", tally.failed);
     return true;
 }
 

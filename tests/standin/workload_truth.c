@@ -61,26 +61,21 @@ void tally_add(struct tally *total, const struct tally *part)
 
 static const char *format_truth(const struct truth *t, char *buffer, size_t size, bool json)
 {
-    int length =
-        snprintf(buffer, size,
-                 json ? "\"live\":%lld,\"bytes\":%lld,\"allocs\":%llu,\"frees\":%llu,"
-                        "\"failed\":%llu,\"nullfrees\":%llu"
-                      : "live=%lld bytes=%lld allocs=%llu frees=%llu failed=%llu nullfrees=%llu",
-                 (long long)t->live, (long long)t->bytes, (unsigned long long)t->allocs,
-                 (unsigned long long)t->frees, (unsigned long long)t->failed,
-                 (unsigned long long)t->nullfrees);
-#define FIELD(name)                                      \
-    length +=                                            \
-        snprintf(buffer + length, size - (size_t)length, \
-                 json ? ",\"" #name "\":%llu" : " " #name "=%llu", (unsigned long long)t->name);
+    int length = snprintf(buffer, size,
+                          json ? "\"live\":%ld,\"bytes\":%ld,\"allocs\":%lu,\"frees\":%lu,"
+                                 "\"failed\":%lu,\"nullfrees\":%lu"
+                               : "live=%ld bytes=%ld allocs=%lu frees=%lu failed=%lu nullfrees=%lu",
+                          t->live, t->bytes, t->allocs, t->frees, t->failed, t->nullfrees);
+#define FIELD(name)                                            \
+    length += snprintf(buffer + length, size - (size_t)length, \
+                       json ? ",\"" #name "\":%lu" : " " #name "=%lu", t->name);
     WORK_FIELDS(FIELD) /* fits: TRUTH_TEXT_BYTES holds the longest numbers */
 #undef FIELD
     for (int kind = 0; kind < MEMORY_KINDS_COUNT; kind++)
-        length +=
-            snprintf(buffer + length, size - (size_t)length,
-                     json ? ",\"%s_live\":%lld,\"%s_bytes\":%lld" : " %s_live=%lld %s_bytes=%lld",
-                     memory_kinds[kind].name, (long long)t->kinds[kind].live,
-                     memory_kinds[kind].name, (long long)t->kinds[kind].bytes);
+        length += snprintf(buffer + length, size - (size_t)length,
+                           json ? ",\"%s_live\":%ld,\"%s_bytes\":%ld" : " %s_live=%ld %s_bytes=%ld",
+                           memory_kinds[kind].name, t->kinds[kind].live, memory_kinds[kind].name,
+                           t->kinds[kind].bytes);
     return buffer;
 }
 
@@ -117,15 +112,38 @@ void reply_add(struct reply *reply, const char *format, ...)
 
 void reply_tally(struct reply *reply, const struct tally *tally)
 {
-    reply_add(reply, "allocs=%llu frees=%llu failed=%llu", (unsigned long long)tally->allocs,
-              (unsigned long long)tally->frees, (unsigned long long)tally->failed);
+    reply_add(reply, "allocs=%lu frees=%lu failed=%lu", tally->allocs, tally->frees, tally->failed);
 }
 
 void reply_failures(struct reply *reply, const struct tally *tally)
 {
     if (tally->failed)
-        reply_add(reply, " failed=%llu error=%d", (unsigned long long)tally->failed,
-                  tally->last_error);
+        reply_add(reply, " failed=%lu error=%d", tally->failed, tally->last_error);
+}
+
+bool reply_error(struct reply *reply, int error)
+{
+    if (error)
+        reply_add(reply, "CUDA error %d", error);
+    return error == 0;
+}
+
+bool reply_done(struct reply *reply, const struct tally *tally)
+{
+    truth_add(tally);
+    reply_failures(reply, tally);
+    return true;
+}
+
+bool reply_frees(struct reply *reply, const struct tally *tally, uint64_t dead)
+{
+    truth_add(tally);
+    reply_add(reply, "frees=%lu failed=%lu", tally->frees, tally->failed);
+    if (tally->failed)
+        reply_add(reply, " error=%d", tally->last_error);
+    if (dead)
+        reply_add(reply, " dead=%lu", dead);
+    return true;
 }
 
 bool parse_u64(const char *word, uint64_t max, uint64_t *value, struct reply *reply)
@@ -134,10 +152,16 @@ bool parse_u64(const char *word, uint64_t max, uint64_t *value, struct reply *re
     errno = 0;
     *value = strtoull(word, &end, 0);
     if (*word == '-' || end == word || *end || errno || *value > max) {
-        reply_add(reply, "%s: expected a number from 0 to %llu", word, (unsigned long long)max);
+        reply_add(reply, "%s: expected a number from 0 to %lu", word, max);
         return false;
     }
     return true;
+}
+
+bool parse_optional(const struct words *words, int number, uint64_t max, uint64_t *value,
+                    struct reply *reply)
+{
+    return words->count <= number || parse_u64(words->word[number], max, value, reply);
 }
 
 bool parse_double(const char *word, double max, double *value, struct reply *reply)

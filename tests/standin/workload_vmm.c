@@ -24,13 +24,6 @@ static struct vmm_range *find_reservation(const char *text, struct reply *reply)
     return NULL;
 }
 
-static bool reply_error(struct reply *reply, int error)
-{
-    if (error)
-        reply_add(reply, "CUDA error %d", error);
-    return error == 0;
-}
-
 CALL_SITE static bool run_vcreate(struct words *words, struct reply *reply)
 {
     uint64_t bytes, count = 1, shown = 0;
@@ -49,9 +42,7 @@ CALL_SITE static bool run_vcreate(struct words *words, struct reply *reply)
         kslot_add(&tally, vmm_slot(KIND_VMM, handle, bytes, on_host));
         reply_handle(reply, shown++, handle);
     }
-    truth_add(&tally);
-    reply_failures(reply, &tally);
-    return true;
+    return reply_done(reply, &tally);
 }
 
 /* One release too many is an error of the driver's. */
@@ -59,15 +50,13 @@ CALL_SITE static bool run_vrelease(struct words *words, struct reply *reply)
 {
     uint64_t count = 1;
     struct kslot *slot = find_physical(words->word[1], reply);
-    if (!slot || (words->count > 2 && !parse_u64(words->word[2], MAX_CALLS, &count, reply)))
+    if (!slot || !parse_optional(words, 2, MAX_CALLS, &count, reply))
         return false;
     struct tally tally = { 0 };
     for (uint64_t i = 0; i < count; i++)
         kslot_release(&tally, slot);
-    truth_add(&tally);
-    reply_add(reply, "frees=%llu live=%d", (unsigned long long)tally.frees, slot->live);
-    reply_failures(reply, &tally);
-    return true;
+    reply_add(reply, "frees=%lu live=%d", tally.frees, slot->live);
+    return reply_done(reply, &tally);
 }
 
 CALL_SITE static bool run_vretain(struct words *words, struct reply *reply)
@@ -116,7 +105,7 @@ CALL_SITE static bool run_vmap(struct words *words, struct reply *reply)
     uint64_t offset = 0;
     struct kslot *slot = find_physical(words->word[1], reply);
     const struct vmm_range *reservation = slot ? find_reservation(words->word[2], reply) : NULL;
-    if (!reservation || (words->count > 3 && !parse_u64(words->word[3], SIZE_MAX, &offset, reply)))
+    if (!reservation || !parse_optional(words, 3, SIZE_MAX, &offset, reply))
         return false;
     uint64_t address = reservation->address + offset;
     int error = vmm.cuMemMap(address, slot->bytes, 0, slot->handle, 0);
@@ -169,10 +158,8 @@ CALL_SITE static bool run_vfreeall(struct words *words, struct reply *reply)
     for (size_t i = 0; (range = vmm_reservation_at(i)); i++)
         if (range->live)
             tally_result(&tally, vmm_unreserve(range));
-    truth_add(&tally);
-    reply_add(reply, "frees=%llu", (unsigned long long)tally.frees);
-    reply_failures(reply, &tally);
-    return true;
+    reply_add(reply, "frees=%lu", tally.frees);
+    return reply_done(reply, &tally);
 }
 
 const struct command vmm_commands[] = {

@@ -7,13 +7,6 @@
 
 #define FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
-static bool reply_error(struct reply *reply, int error)
-{
-    if (error)
-        reply_add(reply, "CUDA error %d", error);
-    return error == 0;
-}
-
 CALL_SITE static bool run_vexport(struct words *words, struct reply *reply)
 {
     int fd;
@@ -40,9 +33,7 @@ CALL_SITE static bool run_vimport(struct words *words, struct reply *reply)
         kslot_add(&tally, vmm_slot(KIND_IMPORTED, handle, bytes, false));
         reply_handle(reply, 0, handle);
     }
-    truth_add(&tally);
-    reply_failures(reply, &tally);
-    return true;
+    return reply_done(reply, &tally);
 }
 
 /* Pools are named by their handles here, as the pool command shows them. */
@@ -103,9 +94,7 @@ CALL_SITE static bool run_ptrimport(struct words *words, struct reply *reply)
         kslot_add(&tally, async_slot(KIND_IMPORTED, (void *)(uintptr_t)address, bytes, NULL));
         reply_handle(reply, 0, address);
     }
-    truth_add(&tally);
-    reply_failures(reply, &tally);
-    return true;
+    return reply_done(reply, &tally);
 }
 
 const struct command vmm_share_commands[] = {

@@ -233,8 +233,8 @@ static bool run_vrandom(struct words *words, struct reply *reply)
     keep_objects();
     free(objects);
     reply_tally(reply, &total);
-    reply_add(reply, " vmm_live=%lld vmm_bytes=%lld", (long long)total.kinds[KIND_VMM].live,
-              (long long)total.kinds[KIND_VMM].bytes);
+    reply_add(reply, " vmm_live=%ld vmm_bytes=%ld", total.kinds[KIND_VMM].live,
+              total.kinds[KIND_VMM].bytes);
     return true;
 }
 
