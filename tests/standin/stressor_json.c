@@ -31,7 +31,7 @@ static uint64_t calls_of(const struct account *account)
 
 static void print_number(FILE *out, const char *name, uint64_t value)
 {
-    fprintf(out, ", \"%s\": %llu", name, (unsigned long long)value);
+    fprintf(out, ", \"%s\": %lu", name, value);
 }
 
 static void print_counts(FILE *out, const struct account *account)
@@ -65,8 +65,7 @@ static void print_anomaly(FILE *out, const struct account *account)
 {
     fputs(", \"anomaly\": ", out);
     if (account->anomaly_bytes)
-        fprintf(out, "{\"tid\": %d, \"bytes\": %llu}", account->tid,
-                (unsigned long long)account->anomaly_bytes);
+        fprintf(out, "{\"tid\": %d, \"bytes\": %lu}", account->tid, account->anomaly_bytes);
     else
         fputs("null", out);
 }

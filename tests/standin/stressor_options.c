@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,123 +34,85 @@ static const char help[] =
     "of cudaFree. What is live at the end is not freed. SIGINT and SIGTERM end it as\n"
     "its duration does. Before the first call it prints `ready PID`.\n";
 
-static void refuse(const char *name, const char *text, const char *wanted)
+/* Each is a member of the plan. */
+static const struct row {
+    const char *name;
+    enum { REAL, WHOLE, SIZE, MIB, FLAG } type;
+    size_t member;
+    double min, max;
+} rows[] = {
+#define MEMBER(name) offsetof(struct plan, name)
+    { "throughput", REAL, MEMBER(throughput), 0, MAX_THROUGHPUT },
+    { "allocate-size", SIZE, MEMBER(allocate_size), 1, 0x1p63 },
+    { "free-ratio", REAL, MEMBER(free_ratio), 0, 1 },
+    { "threads", WHOLE, MEMBER(threads), 1, MAX_THREADS },
+    { "procs", WHOLE, MEMBER(procs), 1, MAX_PROCS },
+    { "duration", REAL, MEMBER(duration), 0, 1e9 },
+    { "calls", WHOLE, MEMBER(calls), 0, 0x1p64 },
+    { "seed", WHOLE, MEMBER(seed), 0, 0x1p64 },
+    { "anomaly-mb", MIB, MEMBER(anomaly_bytes), 0, 0x1p44 - 1 },
+    { "anomaly-thread", WHOLE, MEMBER(anomaly_thread), 0, MAX_THREADS },
+    { "anomaly-iter", WHOLE, MEMBER(anomaly_iter), 0, 0x1p64 },
+    { "wait", FLAG, MEMBER(wait), 0, 0 },
+};
+enum { ROWS = sizeof rows / sizeof *rows, HELP = ROWS };
+
+static void refuse(const struct row *row, const char *text)
 {
-    fprintf(stderr, "stressor: --%s %s: expected %s\n", name, text, wanted);
+    static const char *const expected[] = { [REAL] = "a number that is not negative, nor too large",
+                                            [WHOLE] = "a whole number in its range",
+                                            [MIB] = "a whole number in its range",
+                                            [SIZE] = "a size, with K, M or G" };
+    fprintf(stderr, "stressor: --%s %s: expected %s\n", row->name, text, expected[row->type]);
     exit(2);
 }
 
-static double real(const char *name, const char *text, double max)
-{
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end || !(value >= 0 && value <= max))
-        refuse(name, text, "a number that is not negative, nor too large");
-    return value;
-}
-
-static uint64_t whole(const char *name, const char *text, uint64_t min, uint64_t max)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (end == text || *end || *text == '-' || errno || value < min || value > max)
-        refuse(name, text, "a whole number in its range");
-    return value;
-}
-
-static uint64_t size(const char *name, const char *text)
+static double parse_real(const struct row *row, const char *text)
 {
     static const char units[] = "KMG";
     char *end;
     double value = strtod(text, &end);
-    const char *unit = end != text && *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    bool has_unit = row->type == SIZE && end != text && *end;
+    const char *unit = has_unit ? strchr(units, toupper((unsigned char)*end)) : NULL;
     if (unit) {
         value = ldexp(value, 10 * (int)(unit - units + 1));
         end++;
     }
-    if (end == text || *end || !(value >= 1 && value < 0x1p63))
-        refuse(name, text, "a size, with K, M or G");
-    return (uint64_t)value;
+    bool too_large = row->type == SIZE ? value >= row->max : value > row->max;
+    if (end == text || *end || !(value >= row->min) || too_large)
+        refuse(row, text);
+    return value;
 }
 
-enum {
-    THROUGHPUT = 1,
-    ALLOCATE_SIZE,
-    FREE_RATIO,
-    THREADS,
-    PROCS,
-    DURATION,
-    CALLS,
-    SEED,
-    ANOMALY_MB,
-    ANOMALY_THREAD,
-    ANOMALY_ITER,
-    WAIT,
-    HELP,
-};
-
-static const struct option options[] = {
-    { "throughput", required_argument, NULL, THROUGHPUT },
-    { "allocate-size", required_argument, NULL, ALLOCATE_SIZE },
-    { "free-ratio", required_argument, NULL, FREE_RATIO },
-    { "threads", required_argument, NULL, THREADS },
-    { "procs", required_argument, NULL, PROCS },
-    { "duration", required_argument, NULL, DURATION },
-    { "calls", required_argument, NULL, CALLS },
-    { "seed", required_argument, NULL, SEED },
-    { "anomaly-mb", required_argument, NULL, ANOMALY_MB },
-    { "anomaly-thread", required_argument, NULL, ANOMALY_THREAD },
-    { "anomaly-iter", required_argument, NULL, ANOMALY_ITER },
-    { "wait", no_argument, NULL, WAIT },
-    { "help", no_argument, NULL, HELP },
-    { NULL, 0, NULL, 0 },
-};
-
-static void apply(struct plan *plan, int option, const char *name, const char *text)
+static uint64_t parse_whole(const struct row *row, const char *text)
 {
-    switch (option) {
-    case THROUGHPUT:
-        plan->throughput = real(name, text, MAX_THROUGHPUT);
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (end == text || *end || *text == '-' || errno || (double)value < row->min ||
+        (double)value > row->max)
+        refuse(row, text);
+    return value;
+}
+
+static void apply(struct plan *plan, const struct row *row, const char *text)
+{
+    void *member = (char *)plan + row->member;
+    switch (row->type) {
+    case REAL:
+        *(double *)member = parse_real(row, text);
         break;
-    case ALLOCATE_SIZE:
-        plan->allocate_size = size(name, text);
+    case SIZE:
+        *(uint64_t *)member = (uint64_t)parse_real(row, text);
         break;
-    case FREE_RATIO:
-        plan->free_ratio = real(name, text, 1);
+    case WHOLE:
+        *(uint64_t *)member = parse_whole(row, text);
         break;
-    case THREADS:
-        plan->threads = whole(name, text, 1, MAX_THREADS);
+    case MIB:
+        *(uint64_t *)member = parse_whole(row, text) << 20;
         break;
-    case PROCS:
-        plan->procs = whole(name, text, 1, MAX_PROCS);
-        break;
-    case DURATION:
-        plan->duration = real(name, text, 1e9);
-        break;
-    case CALLS:
-        plan->calls = whole(name, text, 0, UINT64_MAX);
-        break;
-    case SEED:
-        plan->seed = whole(name, text, 0, UINT64_MAX);
-        break;
-    case ANOMALY_MB:
-        plan->anomaly_bytes = whole(name, text, 0, UINT64_MAX >> 20) << 20;
-        break;
-    case ANOMALY_THREAD:
-        plan->anomaly_thread = whole(name, text, 0, MAX_THREADS);
-        break;
-    case ANOMALY_ITER:
-        plan->anomaly_iter = whole(name, text, 0, UINT64_MAX);
-        break;
-    case WAIT:
-        plan->wait = true;
-        break;
-    case HELP:
-        fputs(help, stdout);
-        exit(0);
-    default: /* getopt has printed the error */
-        exit(2);
+    case FLAG:
+        *(bool *)member = true;
     }
 }
 
@@ -163,9 +126,16 @@ struct plan plan_of(int argc, char **argv)
                          .duration = 10,
                          .seed = 1,
                          .anomaly_iter = 10 };
-    int option, index = 0;
-    while ((option = getopt_long(argc, argv, "", options, &index)) != -1)
-        apply(&plan, option, options[index].name, optarg);
+    struct option options[ROWS + 2] = { [ROWS] = { "help", no_argument, NULL, HELP } };
+    for (int i = 0; i < ROWS; i++)
+        options[i] = (struct option){ rows[i].name, rows[i].type != FLAG, NULL, i };
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (option == HELP)
+            fputs(help, stdout);
+        if (option == HELP || option == '?') /* getopt has printed the error */
+            exit(option == HELP ? 0 : 2);
+        apply(&plan, &rows[option], optarg);
+    }
     if (optind < argc || plan.anomaly_thread >= plan.threads) {
         fprintf(stderr, "stressor: %s\n",
                 optind < argc ? "only options are expected" : "there is no such --anomaly-thread");

@@ -22,12 +22,16 @@
 bool exiting;
 int exit_code;
 
+/* Of a program without further commands. */
+__attribute__((weak)) const struct command more_commands[] = {
+    { .name = NULL },
+};
+
 static const struct command *const command_groups[] = {
-    main_commands,     memory_commands,  stress_commands,  timing_commands,    thread_commands,
-    process_commands,  module_commands,  launch_commands,  graph_commands,     copy_commands,
-    allocate_commands, array_commands,   context_commands, symbol_commands,    async_commands,
-    share_commands,    gmemory_commands, vmm_commands,     vmm_share_commands, vmm_stress_commands,
-    more_commands,
+    main_commands,    memory_commands,     stress_commands, thread_commands, process_commands,
+    module_commands,  launch_commands,     graph_commands,  copy_commands,   allocate_commands,
+    context_commands, symbol_commands,     async_commands,  share_commands,  gmemory_commands,
+    vmm_commands,     vmm_stress_commands, more_commands,
 };
 
 enum { GROUPS = sizeof command_groups / sizeof *command_groups };

@@ -180,10 +180,9 @@ struct command {
 
 /* Each ends with a row without a name. */
 extern const struct command main_commands[], memory_commands[], stress_commands[],
-    timing_commands[], thread_commands[], process_commands[], module_commands[], launch_commands[],
-    graph_commands[], copy_commands[], async_commands[], share_commands[], gmemory_commands[],
-    vmm_commands[], vmm_share_commands[], vmm_stress_commands[], allocate_commands[],
-    array_commands[], context_commands[], symbol_commands[];
+    thread_commands[], process_commands[], module_commands[], launch_commands[], graph_commands[],
+    copy_commands[], async_commands[], share_commands[], gmemory_commands[], vmm_commands[],
+    vmm_stress_commands[], allocate_commands[], context_commands[], symbol_commands[];
 /* Commands that not every program has. */
 extern const struct command more_commands[];
 

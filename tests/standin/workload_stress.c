@@ -1,13 +1,44 @@
-/* Commands with many calls on several threads: races, hand-overs, churn. */
+/* Commands with many calls: on several threads (races, hand-overs, churn), at a steady rate, and to
+ * learn the cost of a call. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "workload.h"
 #include "workload_crew.h"
 
 #define QUEUE_LENGTH 256
+
+static void *member_main(void *argument)
+{
+    struct member *member = argument;
+    if (api.enter_thread)
+        api.enter_thread(); /* on failure the calls below fail and are counted */
+    pthread_barrier_wait(member->start);
+    member->body(member);
+    return NULL;
+}
+
+struct tally run_crew(struct member *crew, unsigned int size)
+{
+    pthread_barrier_t start;
+    pthread_barrier_init(&start, NULL, size);
+    for (unsigned int i = 0; i < size; i++) {
+        crew[i].start = &start;
+        if (pthread_create(&crew[i].thread, NULL, member_main, &crew[i])) {
+            perror("workload: pthread_create");
+            abort();
+        }
+    }
+    struct tally total = { 0 };
+    for (unsigned int i = 0; i < size; i++) {
+        pthread_join(crew[i].thread, NULL);
+        tally_add(&total, &crew[i].tally);
+    }
+    pthread_barrier_destroy(&start);
+    truth_add(&total);
+    return total;
+}
 
 /* Tallies are kept on the thread's own stack while it runs: those of two
  * members share a cache line. */
@@ -149,9 +180,60 @@ static bool run_crossfree(struct words *words, struct reply *reply)
     return true;
 }
 
+CALL_SITE static void pace_batch(struct tally *tally, uint64_t pairs, size_t bytes)
+{
+    make_pairs(tally, pairs, bytes);
+}
+
+/* Keeps to absolute times, so that a late batch does not delay the next. */
+static bool run_pace(struct words *words, struct reply *reply)
+{
+    uint64_t rate, bytes;
+    double seconds;
+    if (!parse_u64(words->word[1], 1000000000, &rate, reply) ||
+        !parse_double(words->word[2], 86400, &seconds, reply) ||
+        !parse_u64(words->word[3], SIZE_MAX, &bytes, reply))
+        return false;
+    struct tally tally = { 0 };
+    uint64_t pairs = (uint64_t)((double)rate * seconds / 2 + 0.5);
+    uint64_t batch = rate / 2000 ? rate / 2000 : 1; /* a millisecond's worth */
+    uint64_t start = now_ns();
+    for (uint64_t done = 0; done < pairs; done += batch) {
+        sleep_until_ns(start + (uint64_t)((double)done * 2e9 / (double)rate));
+        pace_batch(&tally, pairs - done < batch ? pairs - done : batch, bytes);
+    }
+    /* The last batch gets its share of the time too. */
+    sleep_until_ns(start + (uint64_t)(seconds * 1e9));
+    double elapsed = (double)(now_ns() - start) / 1e9;
+    truth_add(&tally);
+    reply_tally(reply, &tally);
+    reply_add(reply, " rate=%.0f seconds=%.3f",
+              elapsed > 0 ? (double)(tally.allocs + tally.frees) / elapsed : 0, elapsed);
+    return true;
+}
+
+CALL_SITE static bool run_timepairs(struct words *words, struct reply *reply)
+{
+    uint64_t pairs, bytes;
+    if (!parse_u64(words->word[1], MAX_CALLS, &pairs, reply) ||
+        !parse_u64(words->word[2], SIZE_MAX, &bytes, reply))
+        return false;
+    struct tally tally = { 0 };
+    uint64_t start = now_ns();
+    make_pairs(&tally, pairs, bytes);
+    uint64_t elapsed = now_ns() - start;
+    truth_add(&tally);
+    reply_add(reply, "pairs=%lu ns=%lu", pairs, elapsed);
+    if (tally.failed)
+        reply_add(reply, " failed=%lu", tally.failed);
+    return true;
+}
+
 const struct command stress_commands[] = {
     { "race", "race THREADS PAIRS SIZE", 3, 3, NEEDS_API, run_race },
     { "crossfree", "crossfree COUNT SIZE", 2, 2, NEEDS_API, run_crossfree },
     { "churn", "churn THREADS ALLOCS SIZE KEEP_EVERY", 4, 4, NEEDS_API, run_churn },
+    { "pace", "pace RATE SECONDS SIZE", 3, 3, NEEDS_API, run_pace },
+    { "timepairs", "timepairs PAIRS SIZE", 2, 2, NEEDS_API, run_timepairs },
     { .name = NULL },
 };

@@ -49,17 +49,12 @@ CUresult vmm_set_access(CUdeviceptr address, size_t bytes);
 
 struct kslot vmm_slot(enum memory_kind kind, CUmemGenericAllocationHandle handle, size_t bytes,
                       bool on_host);
-/* The `release` of such slots. */
-int vmm_release(struct kslot *slot);
-/* Removes a slot with neither from the totals. */
-void vmm_settle(struct tally *tally, struct kslot *slot);
 struct vmm_range {
     uint64_t address, bytes;
     size_t slot; /* of a mapping */
     bool live;
 };
-/* Each can move when another is noted; NULL if there is none of that number. */
-struct vmm_range *vmm_mapping_at(size_t number);
+/* It can move when another is noted; NULL if there is none of that number. */
 struct vmm_range *vmm_reservation_at(size_t number);
 /* Remember what is mapped and reserved, for the commands that end it. */
 void vmm_note_mapping(uint64_t address, uint64_t bytes, size_t slot);
