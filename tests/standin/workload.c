@@ -133,7 +133,8 @@ bool run_line_quietly(char *line, struct reply *reply, bool on_worker)
     return ok;
 }
 
-void run_line(char *line)
+/* The same, and prints its reply. */
+static void run_line(char *line)
 {
     struct reply reply = { .length = 0 };
     bool ok = run_line_quietly(line, &reply, false);

@@ -88,17 +88,6 @@ static inline __attribute__((always_inline)) bool tally_free(struct tally *tally
     return true;
 }
 
-/* A block whose free fails has no slot: only an injected failure of the free itself does that. */
-static inline __attribute__((always_inline)) void make_pairs(struct tally *tally, uint64_t pairs,
-                                                             size_t bytes)
-{
-    for (uint64_t i = 0; i < pairs; i++) {
-        void *address = tally_alloc(tally, bytes);
-        if (address)
-            tally_free(tally, address, bytes);
-    }
-}
-
 /* Counts the result of a call; returns whether it succeeded. */
 static inline bool tally_result(struct tally *tally, int error)
 {
@@ -186,9 +175,7 @@ extern const struct command main_commands[], memory_commands[], stress_commands[
 /* Commands that not every program has. */
 extern const struct command more_commands[];
 
-/* Runs one command line (which it cuts into words) and prints its reply. */
-void run_line(char *line);
-/* The same without printing: returns whether it went well. */
+/* Runs one command line (which it cuts into words); returns whether it went well. */
 bool run_line_quietly(char *line, struct reply *reply, bool on_worker);
 /* Runs lines separated by `separator`, outside '', until one is `exit`. */
 void run_sequence(char *text, char separator);

@@ -40,6 +40,17 @@ struct tally run_crew(struct member *crew, unsigned int size)
     return total;
 }
 
+/* A block whose free fails has no slot: only an injected failure of the free itself does that. */
+static inline __attribute__((always_inline)) void make_pairs(struct tally *tally, uint64_t pairs,
+                                                             size_t bytes)
+{
+    for (uint64_t i = 0; i < pairs; i++) {
+        void *address = tally_alloc(tally, bytes);
+        if (address)
+            tally_free(tally, address, bytes);
+    }
+}
+
 /* Tallies are kept on the thread's own stack while it runs: those of two
  * members share a cache line. */
 CALL_SITE static void race_body(struct member *member)
