@@ -6,4 +6,5 @@ pub(crate) mod fairness;
 pub(crate) mod faults;
 mod hostile;
 mod latency;
+mod serve;
 mod stress;

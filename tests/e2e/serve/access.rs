@@ -1,6 +1,9 @@
 //! Who is answered, and with which rights.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener};
+use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
@@ -8,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::harness::child::raw;
 use crate::harness::gpuprobe::BINARY;
-use crate::harness::served::Served;
+use crate::harness::served::{Answer, Served};
 use crate::harness::{Backend, Workload, require_bpf, wait_for};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -19,21 +22,19 @@ fn http_process(pid: u32) -> Option<u32> {
 }
 
 /// The process that `gpuprobe` `pid` has started as `argument`.
-pub(super) fn helper_process(pid: u32, argument: &str) -> Option<u32> {
-    let all = procfs::process::all_processes().unwrap().flatten();
-    let mut of_it = all.filter(|process| {
+pub(crate) fn helper_process(pid: u32, argument: &str) -> Option<u32> {
+    let mut all = procfs::process::all_processes().unwrap().flatten();
+    let found = all.find(|process| {
         let parent = process.stat().map(|stat| stat.ppid);
         let words = process.cmdline().unwrap_or_default();
         parent.is_ok_and(|parent| parent == raw(pid).as_raw())
             && words.get(1).is_some_and(|word| word == argument)
     });
-    of_it
-        .next()
-        .and_then(|process| u32::try_from(process.pid).ok())
+    found.and_then(|process| u32::try_from(process.pid).ok())
 }
 
 /// Asserts that a process has no capability, can gain none, and has its system calls restricted.
-pub(super) fn assert_no_rights(pid: u32) {
+pub(crate) fn assert_no_rights(pid: u32) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     for line in [
         "CapPrm:\t0000000000000000",
@@ -49,13 +50,40 @@ pub(super) fn assert_no_rights(pid: u32) {
     assert!(environment.is_empty());
 }
 
+/// Asserts the status of the answer to each request, as its first line and headers.
+fn assert_statuses(served: &Served, requests: &[(&str, &[&str], u16)]) {
+    for (line, headers, status) in requests {
+        let answer = served.request(line, headers);
+        assert_eq!(answer.status, *status, "{line} {headers:?}: {answer:?}");
+        let head = &answer.head;
+        assert!(head.contains("cache-control: no-store"), "{answer:?}");
+    }
+}
+
 #[test]
-fn root_http_process_has_no_rights_and_is_replaced() {
+fn root_only_what_reads_is_answered_by_a_process_without_rights() {
     let workload = Workload::start(Backend::Shared);
     let served = Served::start(&["--pid", &workload.pid.to_string()]);
-    assert_eq!(served.get("/readyz").status, 200);
     let pid = http_process(served.child.pid()).expect("an HTTP process");
     assert_no_rights(pid);
+    let long = format!("X: {}", "x".repeat(100_000));
+    assert_statuses(
+        &served,
+        &[
+            ("GET /readyz", &[], 200),
+            ("GET /healthz", &[], 200),
+            ("HEAD /metrics", &[], 200),
+            ("GET /metrics?x=1", &[], 200),
+            ("POST /metrics", &["Content-Length: 3"], 405),
+            ("DELETE /api/v1/report", &[], 405),
+            ("GET /nothing", &[], 404),
+            ("GET /../etc/passwd", &[], 404),
+            ("GET /metrics", &["Host: evil.example"], 421),
+            ("GET /metrics", &["Host: 127.0.0.1:9477"], 200),
+        ],
+    );
+    assert_eq!(served.request("GET /metrics", &[&long]).status, 431);
+    nonsense_is_refused(&served);
     // As a service manager that ends a service, or a terminal, sends to all of its processes.
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         kill(raw(pid), signal).unwrap();
@@ -63,9 +91,8 @@ fn root_http_process_has_no_rights_and_is_replaced() {
     assert_eq!(served.get("/readyz").status, 200);
     assert_eq!(http_process(served.child.pid()), Some(pid));
     kill(raw(pid), Signal::SIGKILL).unwrap();
-    served
-        .stderr
-        .line_starting("gpuprobe: the HTTP process ended");
+    let ended = "gpuprobe: the HTTP process ended";
+    served.stderr.line_starting(ended);
     let other = wait_for("another HTTP process", || {
         http_process(served.child.pid()).filter(|other| *other != pid)
     });
@@ -73,35 +100,35 @@ fn root_http_process_has_no_rights_and_is_replaced() {
     // The tracing process takes it along.
     drop(served);
     wait_for("its end", || {
-        (!std::path::Path::new(&format!("/proc/{other}")).exists()).then_some(())
+        (!Path::new(&format!("/proc/{other}")).exists()).then_some(())
     });
 }
 
-#[test]
-fn root_only_what_reads_is_answered() {
-    let workload = Workload::start(Backend::Shared);
-    let served = Served::start(&["--pid", &workload.pid.to_string()]);
-    for (line, headers, status) in [
-        ("GET /healthz", &[][..], 200),
-        ("HEAD /metrics", &[], 200),
-        ("GET /metrics?x=1", &[], 200),
-        ("POST /metrics", &["Content-Length: 3"], 405),
-        ("DELETE /api/v1/report", &[], 405),
-        ("GET /nothing", &[], 404),
-        ("GET /../etc/passwd", &[], 404),
-        ("GET /metrics", &["Host: evil.example"], 421),
-        ("GET /metrics", &["Host: 127.0.0.1:9477"], 200),
+fn nonsense_is_refused(served: &Served) {
+    for bytes in [
+        &b"\0\0\0\0\r\n\r\n"[..],
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET http://[::1 HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
     ] {
-        let answer = served.request(line, headers);
-        assert_eq!(answer.status, status, "{line} {headers:?}: {answer:?}");
-        assert!(
-            answer.head.contains("cache-control: no-store"),
-            "{answer:?}"
-        );
+        let mut stream = served.connect();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(!answer.starts_with(b"HTTP/1.1 200"), "{bytes:?}");
     }
-    let long = format!("X: {}", "x".repeat(100_000));
-    assert_eq!(served.request("GET /metrics", &[&long]).status, 431);
-    assert_eq!(served.get("/healthz").status, 200);
+    // A body is not read, and not taken for a request.
+    let mut stream = served.connect();
+    let head = "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 38\r\n\r\n";
+    let inner = "GET /healthz HTTP/1.1\r\nHost: x.org\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(inner.as_bytes()).unwrap();
+    let answer = Answer::read(&mut stream);
+    assert_eq!(answer.status, 405);
+    assert!(!answer.text().contains("HTTP/1.1"), "{answer:?}");
+    assert_eq!(served.get("/readyz").status, 200);
 }
 
 #[test]
@@ -121,18 +148,17 @@ fn root_unix_sockets_and_tokens() {
     let served = Served::start(&["--config", config.to_str().unwrap(), &listen]);
     assert_eq!(served.url, format!("unix:{}", socket.display()));
     let bearer = format!("Authorization: Bearer {TOKEN}");
-    for (path, headers, status) in [
-        ("/metrics", &[][..], 401),
-        ("/", &[], 401),
-        ("/nothing", &[], 401),
-        ("/metrics", &["Authorization: Bearer x"], 401),
-        ("/metrics", &[bearer.as_str()], 200),
-        ("/healthz", &[], 200),
-    ] {
-        let answer = served.request(&format!("GET {path}"), headers);
-        assert_eq!(answer.status, status, "{path} {headers:?}: {answer:?}");
-    }
-    drop(served);
+    assert_statuses(
+        &served,
+        &[
+            ("GET /metrics", &[], 401),
+            ("GET /", &[], 401),
+            ("GET /nothing", &[], 401),
+            ("GET /metrics", &["Authorization: Bearer x"], 401),
+            ("GET /metrics", &[&bearer], 200),
+            ("GET /healthz", &[], 200),
+        ],
+    );
 }
 
 #[test]
@@ -154,7 +180,7 @@ fn root_other_hosts_need_tls_and_a_proof() {
     assert!(said.contains("--tls-cert"), "{said}");
     fs::write(token, "short").unwrap();
     assert!(refused(&["--token-file", token]).contains("shorter than 16"));
-    let used = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let used = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = used.local_addr().unwrap().to_string();
     assert!(refused(&["--listen", &address]).contains("cannot listen on"));
 }

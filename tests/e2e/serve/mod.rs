@@ -1,13 +1,4 @@
-//! `gpuprobe serve`: what it says, to whom, and that clients disturb nothing.
+//! `gpuprobe serve`: its documents, and who is answered. With other programs: `long::serve`.
 
-mod access;
-mod clients;
-mod containers;
-mod encryption;
-mod hosts;
-mod otlp;
-mod otlp_prometheus;
-mod profiles;
-mod prometheus;
-mod push;
-mod values;
+pub(crate) mod access;
+pub(crate) mod documents;

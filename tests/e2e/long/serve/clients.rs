@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::served::{Answer, Served};
+use crate::harness::served::Served;
 use crate::harness::{Backend, Workload, alone};
 
 /// Clients that ask again and again.
@@ -78,34 +78,4 @@ fn root_slow_clients_keep_nobody_waiting() {
         }
     }
     served.metrics().assert_nothing_lost();
-}
-
-#[test]
-fn root_nonsense_is_refused() {
-    let workload = Workload::start(Backend::Shared);
-    let served = Served::start(&["--pid", &workload.pid.to_string()]);
-    for bytes in [
-        &b"\0\0\0\0\r\n\r\n"[..],
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"GET http://[::1 HTTP/1.1\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
-    ] {
-        let mut stream = served.connect();
-        stream.write_all(bytes).unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        assert!(!answer.starts_with(b"HTTP/1.1 200"), "{bytes:?}");
-    }
-    // A body is not read, and not taken for a request.
-    let mut stream = served.connect();
-    let head = "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 38\r\n\r\n";
-    let inner = "GET /healthz HTTP/1.1\r\nHost: x.org\r\n\r\n";
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(inner.as_bytes()).unwrap();
-    let answer = Answer::read(&mut stream);
-    assert_eq!(answer.status, 405);
-    assert!(!answer.text().contains("HTTP/1.1"), "{answer:?}");
-    assert_eq!(served.get("/readyz").status, 200);
 }

@@ -6,11 +6,11 @@ use gpuprobe_report::profile::pprof::proto::Proto;
 use gpuprobe_report::profile::pprof::unpack;
 use tempfile::TempDir;
 
-use super::access::helper_process;
-use super::profiles::{labels, sum, text};
 use crate::harness::receiver::{Received, Receiver};
 use crate::harness::served::Served;
 use crate::harness::{Backend, Workload};
+use crate::serve::access::{assert_no_rights, helper_process};
+use crate::serve::documents::{labels, sum, text};
 
 const WORK: &str = "alloc 1048576 3; alloc 4096; launch 0 100; launch 1 20; free 0";
 
@@ -144,5 +144,5 @@ fn root_the_pushing_process_has_no_rights() {
     workload.play(WORK);
     receiver.wait_for("a push", |all| (!all.is_empty()).then_some(()));
     let pid = helper_process(served.child.pid(), "__push").expect("a pushing process");
-    super::access::assert_no_rights(pid);
+    assert_no_rights(pid);
 }

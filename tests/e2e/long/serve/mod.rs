@@ -1,0 +1,10 @@
+//! `gpuprobe serve` beside many and slow clients, and with other programs: openssl, Prometheus, runc.
+
+mod clients;
+mod containers;
+mod encryption;
+mod hosts;
+mod otlp;
+mod otlp_prometheus;
+mod prometheus;
+mod push;
