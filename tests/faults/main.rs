@@ -1,5 +1,5 @@
 //! gpuprobe is killed at every stage of a run and with each kind of probe, many times over, since
-//! races show by chance. Other faults are in `tests/e2e/faults`. No test here traces host-wide, so
+//! races show by chance. The rounds of `long` take minutes: `scripts/test.sh` runs the others. Other faults are in `tests/e2e/faults`. No test here traces host-wide, so
 //! that breakpoints in a program are its own test's.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -9,6 +9,7 @@
 #[path = "../e2e/harness/mod.rs"]
 mod harness;
 mod killed;
+mod long;
 mod stages;
 #[allow(dead_code)]
 #[path = "../schema/validator.rs"]

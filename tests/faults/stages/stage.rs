@@ -18,7 +18,7 @@ use crate::harness::{DEADLINE, Gpuprobe, Objects, Setup, wait_for, wait_within};
 
 /// A stage at which gpuprobe is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     /// It has this many links, programs and maps in the kernel, and does not trace yet.
     Starting(usize),
     /// It has printed that it traces.
