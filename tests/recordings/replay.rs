@@ -198,6 +198,12 @@ fn recording_states_whether_it_is_complete() {
     let complete = "SELECT val FROM GPUPROBE_META WHERE key = 'complete'";
     let dropped = "SELECT CAST(count AS TEXT) FROM GPUPROBE_LOST WHERE what = 'recording'";
     assert_eq!(meta(&whole, complete), "true");
+    let absent = "SELECT CAST(count(*) AS TEXT) FROM sqlite_master WHERE name IN \
+        ('CUDA_GPU_MEMORY_POOL_EVENTS', 'TARGET_INFO_CUDA_CONTEXT_INFO', \
+        'TARGET_INFO_CUDA_STREAM', 'TARGET_INFO_CUDA_DEVICE')";
+    let empty = folder.path("empty.sqlite");
+    begin(&empty).finish();
+    assert_eq!(meta(&empty, absent), "0", "tables without rows");
     assert_eq!(meta(&whole, dropped), "0");
     assert_eq!(meta(&partial, complete), "false");
     assert_eq!(meta(&partial, dropped), "5");

@@ -141,7 +141,7 @@ impl Truth {
     }
 
     /// Parses the line `done {"pid":1,"live":1,...}`.
-    pub(super) fn parse_done(line: &str) -> Self {
+    pub(crate) fn parse_done(line: &str) -> Self {
         let inside = line.trim_start_matches("done {").trim_end_matches('}');
         let pairs = inside.split(',').filter_map(|pair| pair.split_once(':'));
         let pairs = pairs.map(|(name, value)| (name.trim_matches('"'), value));

@@ -6,5 +6,6 @@ pub(crate) mod fairness;
 pub(crate) mod faults;
 mod hostile;
 mod latency;
+mod recording;
 mod serve;
 mod stress;

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{Recording, addresses, allocations, count, is_sound, open, written};
+use crate::harness::report::{list, number};
 use crate::harness::{Backend, Setup, Truth, standin};
 
 /// Commands for every kind of activity.
@@ -33,22 +34,29 @@ const CAUSES: &str = "(SELECT w.correlationId AS number, w.start, \
     UNION ALL SELECT correlationId, start, globalPid FROM CUPTI_ACTIVITY_KIND_MEMCPY \
     UNION ALL SELECT correlationId, start, globalPid FROM CUPTI_ACTIVITY_KIND_MEMSET) w)";
 
-fn recorded(backend: Backend, arguments: &[&str], work: &[&str]) -> (Recording, Truth) {
+/// Runs the work on each of the backends, one after the other, under one recording.
+fn recorded(backends: &[Backend], arguments: &[&str], work: &[&str]) -> (Recording, Truth) {
     let recording = Recording::new();
     let cupti = standin().path("cupti").join("libcupti.so.13");
-    let mut gpuprobe = Setup::command([standin().program_text(backend)])
+    let work = work.join("; ");
+    let run = |backend: &Backend| {
+        let program = standin().program_text(*backend);
+        format!("{program} -c '{work}; exit'")
+    };
+    let script: Vec<_> = backends.iter().map(run).collect();
+    let mut gpuprobe = Setup::command(["sh", "-c", &script.join("; ")])
         .modes(["--activity"])
         .args(["--activity-summary".to_owned()])
         .args(["--record".to_owned(), recording.text()])
         .args(arguments.iter().copied())
         .env("GPUPROBE_CUPTI", cupti.to_str().unwrap())
         .start();
-    gpuprobe.talk.ready();
-    for line in work {
-        gpuprobe.talk.say(line);
-    }
-    let truth = gpuprobe.talk.done();
     assert_eq!(gpuprobe.exit_code(), 0);
+    let lines = gpuprobe.talk.to_end();
+    let truths = lines.iter().filter(|line| line.starts_with("done "));
+    let truths: Vec<_> = truths.map(|line| Truth::parse_done(line)).collect();
+    assert_eq!(truths.len(), backends.len(), "{lines:#?}");
+    let truth = truths.into_iter().reduce(|sum, one| sum + one).unwrap();
     gpuprobe.final_report().assert_nothing_lost();
     assert!(is_sound(&recording.file));
     (recording, truth)
@@ -103,9 +111,9 @@ fn agrees(recording: &Recording, truth: &Truth) {
     let json = |words: &[&str]| -> Value { serde_json::from_str(&written(words)).unwrap() };
     let text = recording.text();
     let kernels = json(&["report", &text, "--kernels", "--format", "json"]);
-    let process = &kernels["activity"]["processes"][0];
-    let launches = process["kernels"].as_array().unwrap().iter();
-    let launches: u64 = launches.map(|k| k["count"].as_u64().unwrap()).sum();
+    let processes = list(&kernels["activity"], "processes").iter();
+    let all_kernels = processes.flat_map(|process| list(process, "kernels"));
+    let launches: u64 = all_kernels.map(|kernel| number(kernel, "count")).sum();
     assert_eq!(launches, truth.launches);
     assert!(kernels["gpus"][0]["busy_ns"].as_u64().unwrap() > 0);
     let trace = json(&["export", &text]);
@@ -116,7 +124,7 @@ fn agrees(recording: &Recording, truth: &Truth) {
 
 #[test]
 fn root_cupti_alone_records_calls_and_memory() {
-    let (recording, truth) = recorded(Backend::Shared, &[], &WORK);
+    let (recording, truth) = recorded(&[Backend::Shared], &[], &WORK);
     agrees(&recording, &truth);
     let operations = |operation: u32| {
         let table = "CUDA_GPU_MEMORY_USAGE_EVENTS WHERE memoryOperationType = ";
@@ -140,42 +148,36 @@ fn root_cupti_alone_records_calls_and_memory() {
 
 #[test]
 fn root_probed_calls_share_rows_with_cupti_and_give_kernels_stacks() {
-    for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
-        let arguments = [
-            "--memleak",
-            "--cudatrace",
-            "--bandwidth-util",
-            "--stacks",
-            "auto",
-        ];
-        let (recording, truth) = recorded(backend, &arguments, &WORK);
-        agrees(&recording, &truth);
-        let file = &recording.file;
-        // Each kernel leads to the program's function that launched it.
-        let led = "CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r \
-            USING (correlationId) WHERE EXISTS (SELECT 1 FROM CUDA_CALLCHAINS c \
-            JOIN StringIds s ON s.id = c.symbol WHERE c.id = r.callchainId AND s.value = 'main')";
-        assert_eq!(
-            count(file, led).cast_unsigned(),
-            truth.launches,
-            "{backend:?}: {:#?}",
-            chains_of_kernels(file)
-        );
-        // Each allocation of the ledger has exactly one call.
-        let events = count(file, "CUDA_GPU_MEMORY_USAGE_EVENTS").cast_unsigned();
-        assert_eq!(events, truth.allocs + truth.frees, "{backend:?}");
-        let called = "CUDA_GPU_MEMORY_USAGE_EVENTS m WHERE EXISTS (SELECT 1 FROM \
-            CUPTI_ACTIVITY_KIND_RUNTIME r WHERE r.correlationId = m.correlationId \
-            AND m.start BETWEEN r.start AND r.\"end\")";
-        assert_eq!(count(file, called).cast_unsigned(), events, "{backend:?}");
-        let launches =
-            "GPUPROBE_LAUNCHES l JOIN CUPTI_ACTIVITY_KIND_KERNEL k USING (correlationId)";
-        assert_eq!(
-            count(file, launches).cast_unsigned(),
-            truth.launches,
-            "{backend:?}"
-        );
-    }
+    let backends = [Backend::Shared, Backend::Static, Backend::Driver];
+    let arguments = [
+        "--memleak",
+        "--cudatrace",
+        "--bandwidth-util",
+        "--stacks",
+        "auto",
+    ];
+    let (recording, truth) = recorded(&backends, &arguments, &WORK);
+    agrees(&recording, &truth);
+    let file = &recording.file;
+    // Each kernel leads to the program's function that launched it.
+    let led = "CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r \
+        USING (correlationId) WHERE EXISTS (SELECT 1 FROM CUDA_CALLCHAINS c \
+        JOIN StringIds s ON s.id = c.symbol WHERE c.id = r.callchainId AND s.value = 'main')";
+    assert_eq!(
+        count(file, led).cast_unsigned(),
+        truth.launches,
+        "{:#?}",
+        chains_of_kernels(file)
+    );
+    // Each allocation of the ledger has exactly one call.
+    let events = count(file, "CUDA_GPU_MEMORY_USAGE_EVENTS").cast_unsigned();
+    assert_eq!(events, truth.allocs + truth.frees);
+    let called = "CUDA_GPU_MEMORY_USAGE_EVENTS m WHERE EXISTS (SELECT 1 FROM \
+        CUPTI_ACTIVITY_KIND_RUNTIME r WHERE r.correlationId = m.correlationId \
+        AND m.start BETWEEN r.start AND r.\"end\")";
+    assert_eq!(count(file, called).cast_unsigned(), events);
+    let launches = "GPUPROBE_LAUNCHES l JOIN CUPTI_ACTIVITY_KIND_KERNEL k USING (correlationId)";
+    assert_eq!(count(file, launches).cast_unsigned(), truth.launches,);
 }
 
 /// Launches and process exits arrive through different rings.
@@ -183,7 +185,7 @@ fn root_probed_calls_share_rows_with_cupti_and_give_kernels_stacks() {
 fn root_launches_just_before_the_exit_have_their_stacks() {
     let arguments = ["--memleak", "--cudatrace", "--stacks", "auto"];
     let work = ["module add", "launch add 3", "graph 2 10", "launch add 200"];
-    let (recording, truth) = recorded(Backend::Shared, &arguments, &work);
+    let (recording, truth) = recorded(&[Backend::Shared], &arguments, &work);
     let launched = "GPUPROBE_LAUNCHES l JOIN CUPTI_ACTIVITY_KIND_RUNTIME r \
         USING (correlationId) WHERE r.eventClass <> 67";
     let rows = |also: &str| count(&recording.file, &format!("{launched}{also}")).cast_unsigned();

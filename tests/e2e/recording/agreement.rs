@@ -13,74 +13,69 @@ use crate::memory::{EVERY_KIND, ScriptRun};
 
 #[test]
 fn root_record_and_live_agree() {
-    for backend in Backend::ALL {
-        let recording = Recording::new();
-        let mut gpuprobe = Setup::command([standin().program_text(backend)])
-            .modes(ALL)
-            .interval("200ms")
-            .args(["--record".to_owned(), recording.text()])
-            .start();
-        gpuprobe.talk.ready();
-        if backend == Backend::Dlopen {
-            gpuprobe.talk.say(&format!("load {}", standin().runtime()));
-        }
-        gpuprobe.talk.say("alloc 8388608 3");
-        gpuprobe.talk.say("launch 0 1000");
-        gpuprobe.talk.say("graph 5 23");
-        gpuprobe.talk.say("copy d2h 1048576 5");
-        gpuprobe.talk.say("set 4096 6");
-        gpuprobe.talk.say("free 0 2");
-        gpuprobe.talk.say("alloc 777 4");
-        gpuprobe.talk.say("exit");
-        let last = gpuprobe.final_report();
-        last.assert_nothing_lost();
-        let text = fs::read_to_string(&gpuprobe.reports).unwrap();
-        agree(&recording.file, &last, &text);
-        // Every call is recorded once.
-        let memleak = &last["memleak"];
-        let calls = number(memleak, "alloc_calls") + number(memleak, "free_calls");
-        let recorded = "CUPTI_ACTIVITY_KIND_RUNTIME r JOIN StringIds s ON s.id = r.nameId WHERE \
-            r.eventClass <> 67 AND s.value IN ('cudaMalloc', 'cudaFree', 'cuMemAlloc_v2', 'cuMemFree_v2')";
-        assert_eq!(count(&recording.file, recorded).cast_unsigned(), calls);
-        let launched =
-            "(SELECT 1 FROM GPUPROBE_LAUNCH_COUNTS WHERE launches = 1000 AND isGraph = 0)";
-        assert_eq!(count(&recording.file, launched), 1);
-        assert!(!recording.file.with_extension("sqlite-wal").exists());
-        let page: Value =
-            serde_json::from_str(&written(&["report", &recording.text(), "--format", "json"]))
-                .unwrap();
-        let work = &last["cudatrace"];
-        for key in [
-            "launches",
-            "graph_launches",
-            "captured_launches",
-            "calls",
-            "graphs",
-            "processes",
-        ] {
-            // The tables have neither users nor command lines. Rates of a file are those of the whole run, of a
-            // live report those since the last.
-            let told = |of: &Value| {
-                let mut of = of.clone();
-                for process in of.as_array_mut().into_iter().flatten() {
-                    process["user"].take();
-                    process["command"].take();
-                    process["per_second"].take();
-                }
-                of
-            };
-            assert_eq!(told(&page["cudatrace"][key]), told(&work[key]), "{key}");
-        }
-        let copied = |of: &Value| -> Vec<_> {
-            let list = of["bandwidth_util"]["directions"]
-                .as_array()
-                .unwrap()
-                .iter();
-            let keys = ["direction", "mode", "calls", "bytes", "sizes", "seconds"];
-            list.map(|c| keys.map(|key| c[key].to_string())).collect()
+    const WORK: &str = "alloc 8388608 3; launch 0 1000; graph 5 23; copy d2h 1048576 5; \
+        set 4096 6; free 0 2; alloc 777 4; exit";
+    let recording = Recording::new();
+    let run = |backend| {
+        let program = standin().program_text(backend);
+        let load = match backend {
+            Backend::Dlopen => format!("load {}; ", standin().runtime()),
+            _ => String::new(),
         };
-        assert_eq!(copied(&page), copied(&last));
+        format!("{program} -c '{load}{WORK}'")
+    };
+    let script = Backend::ALL.map(run).join("; ");
+    let mut gpuprobe = Setup::command(["sh", "-c", &script])
+        .modes(ALL)
+        .interval("200ms")
+        .args(["--record".to_owned(), recording.text()])
+        .start();
+    let last = gpuprobe.final_report();
+    last.assert_nothing_lost();
+    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
+    agree(&recording.file, &last, &text);
+    // Every call is recorded once.
+    let memleak = &last["memleak"];
+    let calls = number(memleak, "alloc_calls") + number(memleak, "free_calls");
+    let recorded = "CUPTI_ACTIVITY_KIND_RUNTIME r JOIN StringIds s ON s.id = r.nameId WHERE \
+        r.eventClass <> 67 AND s.value IN ('cudaMalloc', 'cudaFree', 'cuMemAlloc_v2', 'cuMemFree_v2')";
+    assert_eq!(count(&recording.file, recorded).cast_unsigned(), calls);
+    let launched = "GPUPROBE_LAUNCH_COUNTS WHERE launches = 1000 AND isGraph = 0";
+    assert_eq!(count(&recording.file, launched), Backend::ALL.len() as i64);
+    assert!(!recording.file.with_extension("sqlite-wal").exists());
+    let page: Value =
+        serde_json::from_str(&written(&["report", &recording.text(), "--format", "json"])).unwrap();
+    let work = &last["cudatrace"];
+    for key in [
+        "launches",
+        "graph_launches",
+        "captured_launches",
+        "calls",
+        "graphs",
+        "processes",
+    ] {
+        // The tables have neither users nor command lines. Rates of a file are those of the whole run, of a
+        // live report those since the last.
+        let told = |of: &Value| {
+            let mut of = of.clone();
+            for process in of.as_array_mut().into_iter().flatten() {
+                process["user"].take();
+                process["command"].take();
+                process["per_second"].take();
+            }
+            of
+        };
+        assert_eq!(told(&page["cudatrace"][key]), told(&work[key]), "{key}");
     }
+    let copied = |of: &Value| -> Vec<_> {
+        let list = of["bandwidth_util"]["directions"]
+            .as_array()
+            .unwrap()
+            .iter();
+        let keys = ["direction", "mode", "calls", "bytes", "sizes", "seconds"];
+        list.map(|c| keys.map(|key| c[key].to_string())).collect()
+    };
+    assert_eq!(copied(&page), copied(&last));
 }
 
 /// Live memory in a report, without lists: the tables of a recording have no imported memory, and that
@@ -139,28 +134,6 @@ fn root_losses_are_recorded() {
     let text = fs::read_to_string(&gpuprobe.reports).unwrap();
     agree(&recording.file, &last, &text);
     workload.say("exit");
-}
-
-#[test]
-fn root_threads_that_race_are_recorded_in_the_order_of_the_ledger() {
-    let _alone = alone();
-    let recording = Recording::new();
-    let program = standin().program_text(Backend::Driver);
-    let mut gpuprobe = Setup::command([program])
-        .args(["--record".to_owned(), recording.text()])
-        .start();
-    gpuprobe.talk.ready();
-    gpuprobe.talk.say("alloc 4096 3");
-    gpuprobe.talk.say("race 4 20000 64");
-    gpuprobe.talk.say("exit");
-    let last = gpuprobe.final_report();
-    last.assert_nothing_lost();
-    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
-    agree(&recording.file, &last, &text);
-    let found = analysed(&recording.file, "leakage");
-    for odd in ["double_allocations", "unmatched_frees", "size_mismatches"] {
-        assert_eq!(found["findings"][odd], 0, "{odd}");
-    }
 }
 
 #[test]

@@ -3,9 +3,7 @@
 mod activity;
 mod agreement;
 mod files;
-mod launches;
-mod limits;
-mod losses;
+pub(crate) mod launches;
 mod samples;
 mod selection;
 mod targets;
@@ -24,7 +22,7 @@ use crate::validator::check_all;
 const ALL: [&str; 3] = ["--memleak", "--cudatrace", "--bandwidth-util"];
 
 /// Output of `gpuprobe ARGUMENTS`; JSON is checked against its schema.
-fn written(arguments: &[&str]) -> String {
+pub(crate) fn written(arguments: &[&str]) -> String {
     let output = Command::new(BINARY).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {said}");
@@ -35,17 +33,17 @@ fn written(arguments: &[&str]) -> String {
     written
 }
 
-fn analysed(file: &Path, name: &str) -> Value {
+pub(crate) fn analysed(file: &Path, name: &str) -> Value {
     let file = file.to_str().unwrap();
     let json = written(&["report", file, "--analysis", name, "--format", "json"]);
     serde_json::from_str(&json).unwrap()
 }
 
-fn open(file: &Path) -> Connection {
+pub(crate) fn open(file: &Path) -> Connection {
     Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap()
 }
 
-fn count(file: &Path, what: &str) -> i64 {
+pub(crate) fn count(file: &Path, what: &str) -> i64 {
     open(file)
         .query_row(&format!("SELECT count(*) FROM {what}"), [], |row| {
             row.get(0)
@@ -53,20 +51,20 @@ fn count(file: &Path, what: &str) -> i64 {
         .unwrap()
 }
 
-fn is_sound(file: &Path) -> bool {
+pub(crate) fn is_sound(file: &Path) -> bool {
     let check: String = open(file)
         .query_row("PRAGMA integrity_check", [], |row| row.get(0))
         .unwrap();
     check == "ok"
 }
 
-struct Recording {
+pub(crate) struct Recording {
     _folder: TempDir,
-    file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
 impl Recording {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("run.sqlite");
         Self {
@@ -75,14 +73,14 @@ impl Recording {
         }
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.file.to_str().unwrap().to_owned()
     }
 }
 
 /// Asserts that the analyses of `file` agree with the last live report, and that a replay is the
 /// same bytes.
-fn agree(file: &Path, live: &Value, live_text: &str) {
+pub(crate) fn agree(file: &Path, live: &Value, live_text: &str) {
     let memleak = &live["memleak"];
     let leaked = analysed(file, "leakage");
     let peak = analysed(file, "watermark");
@@ -169,13 +167,15 @@ fn told(memleak: &Value) -> Vec<String> {
 }
 
 /// All allocations in the memory section of a report.
-fn allocations(memleak: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn allocations(memleak: &Value) -> impl Iterator<Item = &Value> {
     let processes = memleak["processes"].as_array().unwrap().iter();
     let threads = processes.flat_map(|p| p["threads"].as_array().unwrap());
     threads.flat_map(|t| t["allocations"].as_array().unwrap())
 }
 
-fn addresses<'a>(allocations: impl IntoIterator<Item = &'a Value>) -> Vec<(String, u64)> {
+pub(crate) fn addresses<'a>(
+    allocations: impl IntoIterator<Item = &'a Value>,
+) -> Vec<(String, u64)> {
     let one = |a: &Value| {
         (
             a["address"].as_str().unwrap().to_owned(),

@@ -26,18 +26,14 @@ fn record(recording: &Recording, options: &[&str], status: i32) {
     assert_eq!(output.status.code(), Some(status), "{said}");
 }
 
+/// Each filter has its row in `filters`.
 #[test]
 fn root_recording_has_the_selected_processes_only() {
     let name = Backend::Shared.program();
-    let other = Backend::Static.program();
     for (options, allocations, launches) in [
         (["--comm", name], 3, 10),
         (["--exclude", name], 1, 7),
-        (["--comm", other], 1, 7),
-        (["--uid", "0"], 4, 17),
         (["--uid", "4242"], 0, 0),
-        (["--cgroup", "/no/such/cgroup"], 0, 0),
-        (["--container", "0123456789ab"], 0, 0),
     ] {
         let recording = Recording::new();
         let all = [&options[..], &["--memleak", "--cudatrace"]].concat();
@@ -51,7 +47,7 @@ fn root_recording_has_the_selected_processes_only() {
         }
         let found = count(&recording.file, "GPUPROBE_LAUNCHES");
         assert_eq!(found, launches, "{options:?}");
-        let processes = i64::from(allocations > 0) + i64::from(allocations == 4);
+        let processes = i64::from(allocations > 0);
         let callers = "(SELECT DISTINCT globalTid >> 24 FROM CUPTI_ACTIVITY_KIND_RUNTIME)";
         assert_eq!(count(&recording.file, callers), processes, "{options:?}");
     }

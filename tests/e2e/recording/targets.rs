@@ -87,56 +87,46 @@ fn root_contexts_are_recorded_with_their_devices() {
 
 #[test]
 fn root_events_of_pools_are_recorded() {
-    for backend in [Backend::Shared, Backend::Driver] {
-        let script = [
-            "pool create",
-            "poolalloc 0 20000000",
-            "pool attr 0 reserved",
-            "poolalloc 0 4096",
-            "pool trim 0 1048576",
-            "pool create host",
-            "pool trim 1 0",
-            "setdevice 1",
-            "pool create",
-            "pool destroy 2",
-            "afree 0 2",
-            "pool destroy 0",
-        ];
-        let (recording, _) = recorded(backend, &script);
-        let file = &recording.file;
-        let events = "SELECT deviceId, operationType, poolType, minBytesToKeep \
-            FROM CUDA_GPU_MEMORY_POOL_EVENTS ORDER BY rowid";
-        let expected = [
-            [0, 1, 1, -1],
-            [0, 3, 1, 1_048_576],
-            [1, 1, 1, -1],
-            [1, 2, 1, -1],
-            [0, 2, 1, -1],
-        ];
-        assert_eq!(rows(file, events), expected, "{backend:?}");
-        let named = "CUDA_GPU_MEMORY_POOL_EVENTS p JOIN CUPTI_ACTIVITY_KIND_RUNTIME r \
-            USING (correlationId) JOIN StringIds s ON s.id = r.nameId \
-            WHERE s.value LIKE 'cuMemPool%' AND p.start BETWEEN r.start AND r.\"end\"";
-        assert_eq!(count(file, named), 5);
-        // Allocations from a pool have its id, and its reserved bytes once these were queried.
-        let memory = "SELECT m.bytes, m.memoryOperationType, m.localMemoryPoolSize, \
-            (SELECT p.operationType FROM CUDA_GPU_MEMORY_POOL_EVENTS p \
-            WHERE p.address = m.localMemoryPoolAddress AND p.operationType = 1) \
-            FROM CUDA_GPU_MEMORY_USAGE_EVENTS m ORDER BY m.rowid";
-        let expected = [
-            [20_000_000, 0, -1, 1],
-            [4096, 0, 32 << 20, 1],
-            [20_000_000, 1, -1, 1],
-            [4096, 1, -1, 1],
-        ];
-        assert_eq!(rows(file, memory), expected, "{backend:?}");
-    }
-}
-
-#[test]
-fn root_tables_without_rows_are_absent() {
-    let (recording, _) = recorded(Backend::Dlopen, &[]);
-    let tables = "sqlite_master WHERE name IN ('CUDA_GPU_MEMORY_POOL_EVENTS', \
-        'TARGET_INFO_CUDA_CONTEXT_INFO', 'TARGET_INFO_CUDA_STREAM', 'TARGET_INFO_CUDA_DEVICE')";
-    assert_eq!(count(&recording.file, tables), 0);
+    let script = [
+        "pool create",
+        "poolalloc 0 20000000",
+        "pool attr 0 reserved",
+        "poolalloc 0 4096",
+        "pool trim 0 1048576",
+        "pool create host",
+        "pool trim 1 0",
+        "setdevice 1",
+        "pool create",
+        "pool destroy 2",
+        "afree 0 2",
+        "pool destroy 0",
+    ];
+    let (recording, _) = recorded(Backend::Shared, &script);
+    let file = &recording.file;
+    let events = "SELECT deviceId, operationType, poolType, minBytesToKeep \
+        FROM CUDA_GPU_MEMORY_POOL_EVENTS ORDER BY rowid";
+    let expected = [
+        [0, 1, 1, -1],
+        [0, 3, 1, 1_048_576],
+        [1, 1, 1, -1],
+        [1, 2, 1, -1],
+        [0, 2, 1, -1],
+    ];
+    assert_eq!(rows(file, events), expected);
+    let named = "CUDA_GPU_MEMORY_POOL_EVENTS p JOIN CUPTI_ACTIVITY_KIND_RUNTIME r \
+        USING (correlationId) JOIN StringIds s ON s.id = r.nameId \
+        WHERE s.value LIKE 'cuMemPool%' AND p.start BETWEEN r.start AND r.\"end\"";
+    assert_eq!(count(file, named), 5);
+    // Allocations from a pool have its id, and its reserved bytes once these were queried.
+    let memory = "SELECT m.bytes, m.memoryOperationType, m.localMemoryPoolSize, \
+        (SELECT p.operationType FROM CUDA_GPU_MEMORY_POOL_EVENTS p \
+        WHERE p.address = m.localMemoryPoolAddress AND p.operationType = 1) \
+        FROM CUDA_GPU_MEMORY_USAGE_EVENTS m ORDER BY m.rowid";
+    let expected = [
+        [20_000_000, 0, -1, 1],
+        [4096, 0, 32 << 20, 1],
+        [20_000_000, 1, -1, 1],
+        [4096, 1, -1, 1],
+    ];
+    assert_eq!(rows(file, memory), expected);
 }

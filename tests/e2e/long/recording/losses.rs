@@ -9,10 +9,10 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use tempfile::TempDir;
 
-use super::launches::calls_are_sound;
-use super::{Recording, count, is_sound, open, written};
 use crate::harness::{Backend, Gpuprobe, Setup, Workload, alone, said};
 use crate::losses::{lost_in_csv, lost_in_text, pause};
+use crate::recording::launches::calls_are_sound;
+use crate::recording::{Recording, count, is_sound, open, written};
 
 /// Records the launches of a process.
 fn recorded(pid: u32, recording: &Recording) -> Setup {

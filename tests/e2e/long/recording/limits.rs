@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use procfs::process::Process;
 use serde_json::Value;
 
-use super::{Recording, addresses, allocations, analysed, is_sound, written};
 use crate::harness::child::raw;
 use crate::harness::report::{list, number};
 use crate::harness::{Backend, Gpuprobe, Setup, Workload, wait_for};
+use crate::recording::{Recording, addresses, allocations, analysed, is_sound, written};
 
 const MIB: u64 = 1 << 20;
 /// Tolerance of the file size: a transaction, and the queued rows.
