@@ -1,7 +1,7 @@
 //! Every call is counted once, by every API layer and attach mode.
 
 use crate::harness::report::Totals;
-use crate::harness::{Backend, OwnCopy, Report, Setup, Workload, host_wide};
+use crate::harness::{Backend, OwnCopy, Report, Session, Setup, Workload, host_wide};
 
 const EIGHT_MIB: u64 = 8 << 20;
 
@@ -23,17 +23,16 @@ fn check_leak(report: &Report, pid: u32, backend: Backend) {
     assert_eq!(report.thread(pid, pid)["comm"], backend.program());
 }
 
-fn check_alone(report: &Report, pid: u32, backend: Backend) {
+/// Asserts that the report has every backend's calls and no others.
+fn check_sum(report: &Report) {
     report.assert_totals(Totals {
-        alloc_calls: 3,
-        free_calls: 2,
-        live_bytes: EIGHT_MIB,
-        live_allocations: 1,
+        alloc_calls: 12,
+        free_calls: 8,
+        live_bytes: 4 * EIGHT_MIB,
+        live_allocations: 4,
         ..Totals::default()
     });
-    report.assert_calls(&[(backend.allocates_with(), 3)]);
-    assert_eq!(report["memleak"]["peak_bytes"], 3 * EIGHT_MIB);
-    check_leak(report, pid, backend);
+    report.assert_calls(&[("cudaMalloc", 6), ("cuMemAlloc_v2", 6)]);
 }
 
 fn load_if_needed(copy: &OwnCopy, backend: Backend, talk: &mut crate::harness::talk::Talk) {
@@ -42,58 +41,51 @@ fn load_if_needed(copy: &OwnCopy, backend: Backend, talk: &mut crate::harness::t
     }
 }
 
-fn started_by_us(kind: &str) {
+pub(crate) fn started_by_us(kind: &str) {
     let copy = OwnCopy::for_attach(kind);
-    let mut traced: Vec<_> = Backend::ALL
-        .into_iter()
-        .map(|backend| {
-            let mut gpuprobe =
-                Setup::command_without_stacks([copy.standin().program_text(backend)])
-                    .args(["--attach", kind])
-                    .start();
-            let pid = gpuprobe.talk.ready();
-            load_if_needed(&copy, backend, &mut gpuprobe.talk);
-            leak_one(&mut gpuprobe.talk);
-            let truth = gpuprobe.talk.done();
-            (backend, pid, truth, gpuprobe)
-        })
-        .collect();
-    for (backend, pid, truth, gpuprobe) in &mut traced {
-        let report = gpuprobe.final_report();
-        report.assert_totals(*truth);
-        check_alone(&report, *pid, *backend);
-        assert_eq!(report.process(*pid)["exited"], true);
+    let mut session = Session::start(|setup| setup.without_stacks().args(["--attach", kind]));
+    let run = Backend::ALL.map(|backend| {
+        let mut member = session.program(&copy.standin().program_text(backend));
+        load_if_needed(&copy, backend, &mut member);
+        leak_one(&mut member);
+        (backend, session.done(member).pid)
+    });
+    let (report, truth) = session.end();
+    report.assert_totals(truth);
+    check_sum(&report);
+    for (backend, pid) in run {
+        check_leak(&report, pid, backend);
+        assert_eq!(report.process(pid)["exited"], true);
     }
 }
 
-fn attached_late(kind: &str) {
+pub(crate) fn attached_late(kind: &str) {
     let copy = OwnCopy::for_attach(kind);
-    let mut traced: Vec<_> = Backend::ALL
-        .into_iter()
-        .map(|backend| {
-            let mut workload = Workload::of(&copy, backend);
-            load_if_needed(&copy, backend, &mut workload);
-            // The static runtime opens the driver at its first call.
-            workload.say("freenull");
-            let gpuprobe = Setup::pid_without_stacks(workload.pid)
-                .args(["--attach", kind])
-                .start();
-            (backend, workload, gpuprobe)
-        })
-        .collect();
-    for (_, workload, gpuprobe) in &mut traced {
+    let mut workloads = Backend::ALL.map(|backend| {
+        let mut workload = Workload::of(&copy, backend);
+        load_if_needed(&copy, backend, &mut workload);
+        // The static runtime opens the driver at its first call.
+        workload.say("freenull");
+        (backend, workload)
+    });
+    let pids = workloads
+        .each_ref()
+        .map(|(_, workload)| workload.pid.to_string());
+    let setup = Setup::everything().without_stacks();
+    let setup = setup.args(pids.iter().flat_map(|pid| ["--pid", pid]));
+    let mut gpuprobe = setup.args(["--attach", kind]).start();
+    for (_, workload) in &mut workloads {
         leak_one(workload);
-        gpuprobe.interrupt();
     }
-    for (backend, workload, gpuprobe) in &mut traced {
-        let report = gpuprobe.final_report();
-        report.assert_totals(workload.status());
-        check_alone(&report, workload.pid, *backend);
+    let report = gpuprobe.stop();
+    check_sum(&report);
+    for (backend, workload) in &workloads {
+        check_leak(&report, workload.pid, *backend);
         assert_eq!(report.process(workload.pid)["exited"], false);
     }
 }
 
-fn system_wide_with(kind: &str) {
+pub(crate) fn host_wide_with(kind: &str) {
     let _shared = host_wide();
     let copy = OwnCopy::for_attach(kind);
     let start = |backend| {
@@ -120,25 +112,17 @@ fn system_wide_with(kind: &str) {
     }
 }
 
-macro_rules! for_each_attach_kind {
-    ($($kind:ident)*) => {$(
-        mod $kind {
-            #[test]
-            fn root_command_is_exact() {
-                super::started_by_us(stringify!($kind));
-            }
-
-            #[test]
-            fn root_late_attach_is_exact() {
-                super::attached_late(stringify!($kind));
-            }
-
-            #[test]
-            fn root_host_wide_is_exact() {
-                super::system_wide_with(stringify!($kind));
-            }
-        }
-    )*};
+#[test]
+fn root_command_is_exact() {
+    ["session", "multi"].into_iter().for_each(started_by_us);
 }
 
-for_each_attach_kind! { session multi perf offset }
+#[test]
+fn root_late_attach_is_exact() {
+    ["session", "multi"].into_iter().for_each(attached_late);
+}
+
+#[test]
+fn root_host_wide_is_exact() {
+    ["session", "multi"].into_iter().for_each(host_wide_with);
+}

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{COPIES, CopyRow, copies_of, row};
+use crate::harness::gpuprobe::output_of;
 use crate::harness::{Backend, Setup, standin};
 
 const BOTH: [&str; 2] = ["--memleak", "--bandwidth-util"];
@@ -21,16 +22,6 @@ const RUNTIME: &[(&str, &str, &str)] = &[
     ("default-d2d", "cudaMemcpyAsync", "cuMemcpyAsync"),
     ("d2d", "cudaMemcpy", "cuMemcpyDtoD_v2"),
 ];
-
-fn written(arguments: &[&str]) -> String {
-    let gpuprobe = crate::harness::gpuprobe::BINARY;
-    let output = std::process::Command::new(gpuprobe)
-        .args(arguments)
-        .output();
-    let output = output.unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
 
 #[test]
 fn root_copy_between_two_devices_is_p2p() {
@@ -106,10 +97,10 @@ fn peer_to_peer<const N: usize>(
         .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
         .unwrap();
     assert_eq!((sums.0 as u64, sums.1 as u64), between);
-    let copies = written(&["report", &file, "--copies", "--format", "json"]);
+    let copies = output_of(&["report", &file, "--copies", "--format", "json"]);
     let copies: Value = serde_json::from_str(&copies).unwrap();
     assert!(copies.to_string().contains("\"P2P\""), "{copies}");
-    let last = written(&["replay", &file, "--last", "--format", "json"]);
+    let last = output_of(&["replay", &file, "--last", "--format", "json"]);
     let last: Value = serde_json::from_str(last.trim()).unwrap();
     assert_eq!(last["bandwidth_util"], report["bandwidth_util"]);
 }

@@ -1,32 +1,58 @@
-//! Output formats of copy reports.
+//! Output formats of copy reports: those of one recorded run.
 
 use std::fs;
 
-use serde_json::json;
+use chrono::DateTime;
+use tempfile::TempDir;
 
 use super::COPIES;
-use crate::harness::{Backend, Setup, Workload, standin};
+use crate::harness::gpuprobe::output_of;
+use crate::harness::{Backend, Setup, standin};
 
-fn reports_of(format: &str, commands: &[&str]) -> (u32, String) {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
-        .modes(COPIES)
-        .env("STANDIN_COPY_GBPS", "0.5")
-        .format(format)
-        .start();
-    let pid = gpuprobe.talk.ready();
-    for command in commands {
-        gpuprobe.talk.say(command);
-    }
-    gpuprobe.talk.done();
-    gpuprobe.wait();
-    (pid, fs::read_to_string(&gpuprobe.reports).unwrap())
+/// A recorded run; each format is a replay.
+struct Recorded {
+    folder: TempDir,
+    pid: u32,
 }
 
-const COMMANDS: [&str; 3] = ["copy h2d 2097152 3", "copy d2d 1048576 4", "set 512 2"];
+impl Recorded {
+    fn of(commands: &[&str]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("run.sqlite");
+        let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
+            .modes(COPIES)
+            .env("STANDIN_COPY_GBPS", "0.5")
+            .args(["--per-call", "--record", file.to_str().unwrap()])
+            .start();
+        let pid = gpuprobe.talk.ready();
+        for command in commands {
+            gpuprobe.talk.say(command);
+        }
+        gpuprobe.talk.done();
+        gpuprobe.final_report();
+        Self { folder, pid }
+    }
+
+    fn replay(&self, arguments: &[&str]) -> String {
+        let file = self.folder.path().join("run.sqlite");
+        let words = ["replay", file.to_str().unwrap()];
+        output_of(&[&words, arguments].concat())
+    }
+}
 
 #[test]
-fn root_text_lists_directions_as_documented() {
-    let (pid, text) = reports_of("text", &COMMANDS);
+fn root_formats_of_directions_are_as_documented() {
+    let commands = ["copy h2d 2097152 3", "copy d2d 1048576 4", "set 512 2"];
+    let run = Recorded::of(&commands);
+    check_text(run.pid, &run.replay(&["--last"]));
+    check_csv(run.pid, &run.replay(&["--last", "--format", "csv"]));
+    let nothing = Recorded::of(&[]).replay(&["--last"]);
+    let lines: Vec<_> = nothing.lines().collect();
+    assert!(lines[0].starts_with("no copies so far  "), "{nothing}");
+    assert_eq!(lines[1..], ["lost: nothing", ""]);
+}
+
+fn check_text(pid: u32, text: &str) {
     let lines: Vec<_> = text.lines().collect();
     let who = format!("workload_driver  pid {pid} root  7 copies, 2 memory sets  ");
     assert!(lines[0].starts_with(&who), "{text}");
@@ -61,17 +87,7 @@ fn root_text_lists_directions_as_documented() {
     assert_eq!(lines[6..], ["lost: nothing", ""]);
 }
 
-#[test]
-fn root_text_reports_no_copies() {
-    let (_, text) = reports_of("text", &[]);
-    let lines: Vec<_> = text.lines().collect();
-    assert!(lines[0].starts_with("no copies so far  "), "{text}");
-    assert_eq!(lines[1..], ["lost: nothing", ""]);
-}
-
-#[test]
-fn root_csv_has_one_row_per_direction() {
-    let (pid, text) = reports_of("csv", &COMMANDS);
+fn check_csv(pid: u32, text: &str) {
     let mut rows = csv::Reader::from_reader(text.as_bytes());
     let header: Vec<_> = rows.headers().unwrap().iter().map(str::to_owned).collect();
     let rows: Vec<_> = rows.records().map(Result::unwrap).collect();
@@ -99,6 +115,73 @@ fn root_csv_has_one_row_per_direction() {
 }
 
 #[test]
+fn root_formats_of_single_copies_are_as_documented() {
+    let run = Recorded::of(&["copy h2d 1048576 2", "copy d2d 512", "set 2048"]);
+    check_lines(run.pid, &run.replay(&["--per-call"]));
+    check_rows(run.pid, &run.replay(&["--per-call", "--format", "csv"]));
+}
+
+fn check_lines(pid: u32, text: &str) {
+    let lines: Vec<_> = text.lines().collect();
+    let to_device = "cuMemcpyHtoD_v2 H2D sync 1.00 MiB in";
+    let within = "cuMemcpyDtoD_v2 D2D async 512 B in";
+    let set = "cuMemsetD8_v2 set async 2.00 KiB in";
+    for (line, what) in lines.iter().zip([to_device, to_device, within, set]) {
+        let (time, rest) = line.split_once(' ').unwrap();
+        DateTime::parse_from_rfc3339(time).unwrap();
+        let figures = rest.strip_prefix(&format!("{pid}:{pid} {what} "));
+        let figures = figures.unwrap_or_else(|| panic!("'{line}' is not about '{what}'"));
+        let (microseconds, speed) = figures.split_once(" us  ").unwrap();
+        assert!(microseconds.parse::<f64>().unwrap() > 0.0, "{line}");
+        if what == to_device {
+            let speed = speed.strip_suffix(" GB/s").expect("a throughput");
+            assert!(speed.parse::<f64>().unwrap() > 0.0, "{line}");
+        } else {
+            assert_eq!(speed, "-");
+        }
+    }
+    assert!(text.contains("  3 copies, 1 memory set  "), "{text}");
+}
+
+fn check_rows(pid: u32, text: &str) {
+    let mut rows = csv::Reader::from_reader(text.as_bytes());
+    let header: Vec<_> = rows.headers().unwrap().iter().map(str::to_owned).collect();
+    let rows: Vec<_> = rows.records().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 4, "{text}");
+    let to_device = ["cuMemcpyHtoD_v2", "H2D", "sync", "1048576"];
+    let within = ["cuMemcpyDtoD_v2", "D2D", "async", "512"];
+    let set = ["cuMemsetD8_v2", "set", "async", "2048"];
+    let column = |name: &str| header.iter().position(|h| h == name).unwrap();
+    for (row, expected) in rows.iter().zip([to_device, to_device, within, set]) {
+        let found = ["api", "direction", "mode", "bytes"].map(|name| &row[column(name)]);
+        assert_eq!(found, expected);
+        assert_eq!(row[column("pid")], pid.to_string());
+        assert_eq!(row[column("tid")], pid.to_string());
+        DateTime::parse_from_rfc3339(&row[column("time")]).unwrap();
+        assert!(row[column("seconds")].parse::<f64>().unwrap() > 0.0);
+        let speed = &row[column("bytes_per_second")];
+        assert_eq!(speed.is_empty(), expected[2] == "async", "{speed}");
+    }
+}
+
+/// Live, in text: failed calls are shown.
+#[test]
+fn root_text_shows_failed_copies() {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
+        .modes(COPIES)
+        .format("text")
+        .start();
+    gpuprobe.talk.ready();
+    gpuprobe.talk.say("fail cuMemcpyHtoD_v2 2 700");
+    gpuprobe.talk.say("copy h2d 1048576 3");
+    gpuprobe.talk.done();
+    gpuprobe.wait();
+    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
+    assert!(text.contains("  1 copy  "), "{text}");
+    assert!(text.contains("\ncalls that failed: 2\n"), "{text}");
+}
+
+#[test]
 fn root_csv_of_two_tables_is_refused() {
     for modes in [
         ["--memleak", "--cudatrace"],
@@ -110,33 +193,4 @@ fn root_csv_of_two_tables_is_refused() {
         let said = gpuprobe.said().join("\n");
         assert!(said.contains("csv holds one table"), "{said}");
     }
-}
-
-#[test]
-fn root_copy_sizes_are_a_power_of_two_histogram() {
-    let mut workload = Workload::start(Backend::Driver);
-    workload.say("freenull");
-    let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
-    for (bytes, calls) in [
-        (0, 1),
-        (1, 2),
-        (1023, 3),
-        (1024, 4),
-        (2047, 5),
-        (2048, 6),
-        (1 << 20, 7),
-    ] {
-        workload.say(&format!("copy d2d {bytes} {calls}"));
-    }
-    let report = gpuprobe.stop();
-    let sizes = &report.direction(workload.pid, "D2D", "async")["sizes"];
-    let expected = json!([
-        [1, 1],
-        [2, 2],
-        [1024, 3],
-        [2048, 9],
-        [4096, 6],
-        [2 << 20, 7]
-    ]);
-    assert_eq!(*sizes, expected);
 }

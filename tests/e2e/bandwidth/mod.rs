@@ -1,15 +1,13 @@
 //! `--bandwidth-util`: bytes and throughput of copies.
 
 mod devices;
-mod failures;
 mod formats;
 mod kinds;
-mod losses;
+pub(crate) mod losses;
 mod modes;
 mod per_call;
 mod runtime;
-mod sets;
-mod speed;
+pub(crate) mod speed;
 
 use std::fs;
 
@@ -17,39 +15,69 @@ use procfs::process::{MMapPath, Process};
 use serde_json::Value;
 
 use crate::harness::child::raw;
-use crate::harness::{Gpuprobe, Report, Setup, Workload};
+use crate::harness::{Backend, Gpuprobe, Report, Setup, Truth, Workload};
 
 /// The selected report.
-const COPIES: [&str; 1] = ["--bandwidth-util"];
+pub(crate) const COPIES: [&str; 1] = ["--bandwidth-util"];
 
-/// Runs commands on `workload` under a tracer with `--per-call`; returns the report and the line of
-/// each copy. The workload lives until all lines have been read.
-fn each_copy(
-    workload: &mut Workload,
-    arguments: &[&str],
-    commands: impl FnOnce(&mut Workload),
-) -> (Report, Vec<Value>) {
-    workload.say("freenull");
-    let mut gpuprobe = Setup::pid(workload.pid)
+/// Commands of a workload, which takes the reply to a command from before gpuprobe attached, and
+/// the expected copies.
+type Run = fn(&mut Workload, &str) -> Vec<CopyRow<'static>>;
+
+/// Runs each row in a workload of its own under one tracer with `--per-call`, with a command before
+/// it attaches. Checks the copies of each; returns the report and the PIDs.
+fn check_rows(backend: Backend, arguments: &[&str], rows: &[(&str, Run)]) -> (Report, Vec<u32>) {
+    let settings = [("STANDIN_DEVICES", "2"), ("STANDIN_COPY_GBPS", "0")];
+    let started = rows.iter().map(|(before, run)| {
+        let mut workload = Workload::spawn(&mut Workload::command(backend, &settings));
+        let reply = workload.say(before);
+        (workload, reply, run)
+    });
+    let mut started: Vec<_> = started.collect();
+    let pids: Vec<_> = started.iter().map(|(workload, ..)| workload.pid).collect();
+    let processes = pids
+        .iter()
+        .flat_map(|pid| ["--pid".to_owned(), pid.to_string()]);
+    let mut gpuprobe = Setup::everything()
         .modes(COPIES)
+        .args(processes)
         .args(arguments.iter().copied())
         .args(["--per-call"])
         .start();
-    let before = workload.status();
-    commands(workload);
+    let expected: Vec<_> = started
+        .iter_mut()
+        .map(|(workload, reply, run)| run(workload, reply))
+        .collect();
     let report = gpuprobe.stop();
     report.assert_nothing_lost();
-    let truth = workload.status();
-    assert_eq!(
-        report["bandwidth_util"]["copies"],
-        truth.copies - before.copies
-    );
-    assert_eq!(report["bandwidth_util"]["sets"], truth.sets - before.sets);
-    (report, copies_of(&gpuprobe))
+    let truths = started.iter_mut().map(|(workload, ..)| workload.status());
+    let truth = truths.fold(Truth::default(), |sum, truth| sum + truth);
+    let bandwidth = &report["bandwidth_util"];
+    assert_eq!(bandwidth["copies"], truth.copies);
+    assert_eq!(bandwidth["sets"], truth.sets);
+    let copies = copies_of(&gpuprobe);
+    for (pid, expected) in pids.iter().zip(&expected) {
+        let of_it = copies.iter().filter(|copy| copy["pid"] == *pid);
+        check(&report, *pid, &of_it.cloned().collect::<Vec<_>>(), expected);
+    }
+    (report, pids)
+}
+
+/// Says `commands`, each with the function, direction, mode and bytes of each of its copies.
+fn say_each(
+    workload: &mut Workload,
+    commands: &[(&str, usize, CopyRow<'static>)],
+) -> Vec<CopyRow<'static>> {
+    let mut expected = Vec::new();
+    for (command, count, row) in commands {
+        workload.say(command);
+        expected.extend(vec![*row; *count]);
+    }
+    expected
 }
 
 /// The lines of single copies.
-fn copies_of(gpuprobe: &Gpuprobe) -> Vec<Value> {
+pub(crate) fn copies_of(gpuprobe: &Gpuprobe) -> Vec<Value> {
     let text = fs::read_to_string(&gpuprobe.reports).unwrap();
     let lines = text.lines().map(|l| serde_json::from_str(l).unwrap());
     lines

@@ -1,72 +1,11 @@
-//! Copy modes, and the throughput figures that depend on time.
+//! Throughput figures that depend on time.
 
 use std::time::Instant;
 
 use super::COPIES;
-use crate::harness::{Backend, Report, Setup, Workload, standin};
+use crate::harness::{Backend, Report, Setup, standin};
 
 const MIB: u64 = 1 << 20;
-
-#[test]
-fn root_copies_that_return_early_have_no_throughput() {
-    let mut workload = Workload::start(Backend::Driver);
-    workload.say("freenull");
-    let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
-    for command in [
-        "copy h2d 65536 3",
-        "copy h2d 1048576 2 via=cuMemcpyHtoDAsync_v2",
-        "copy d2h 1048576 4 via=cuMemcpyDtoHAsync_v2",
-        "copy d2d 1048576 5",
-        "copy d2d 1048576 6 via=cuMemcpyDtoDAsync_v2",
-        "copy h2h 4096 7",
-        "set 1048576 8",
-    ] {
-        workload.say(command);
-    }
-    let report = gpuprobe.stop();
-    report.assert_nothing_lost();
-    // Every report is checked to have no throughput for these.
-    assert_eq!(
-        report.moved(workload.pid),
-        [
-            ("D2D", "async", 11, 11 * MIB),
-            ("D2H", "async", 4, 4 * MIB),
-            ("H2D", "async", 5, 3 * 65_536 + 2 * MIB),
-            ("H2H", "async", 7, 7 * 4096),
-            ("set", "async", 8, 8 * MIB),
-        ]
-    );
-}
-
-#[test]
-fn root_only_small_h2d_copies_are_staged() {
-    let mut workload = Workload::start(Backend::Driver);
-    workload.say("freenull");
-    let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
-    for command in [
-        "copy h2d 65536",
-        "copy h2d 65537",
-        "copy d2h 1",
-        "copy d2h 65536",
-        "copy h2a 65536",
-        "copy h2a 65537",
-        "copy a2h 512",
-    ] {
-        workload.say(command);
-    }
-    let report = gpuprobe.stop();
-    assert_eq!(
-        report.moved(workload.pid),
-        [
-            ("A2H", "sync", 1, 512),
-            ("D2H", "sync", 2, 65_537),
-            ("H2A", "async", 1, 65_536),
-            ("H2A", "sync", 1, 65_537),
-            ("H2D", "async", 1, 65_536),
-            ("H2D", "sync", 1, 65_537),
-        ]
-    );
-}
 
 #[test]
 fn root_wall_clock_rate_is_since_the_start() {

@@ -4,23 +4,26 @@ use std::fs;
 
 use chrono::DateTime;
 
-use super::{COPIES, each_copy};
-use crate::harness::{Backend, Gpuprobe, Setup, Workload, standin};
+use super::{COPIES, copies_of};
+use crate::harness::{Backend, Setup, Workload, standin};
 
 #[test]
 fn root_json_has_one_object_per_copy_with_the_documented_keys() {
     let settings = [("STANDIN_COPY_GBPS", "0.1")];
     let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
-    let mut tid = 0;
-    let mut device = String::new();
-    let (_, copies) = each_copy(&mut workload, &[], |workload| {
-        tid = workload.ask("thread copier");
-        device = workload.say("alloc 1048576");
-        workload.say(&format!("copy h2d 1048576 dst={device} src=0x7000"));
-        workload.say(&format!("@copier copy d2h 512 dst=0x7000 src={device}"));
-        workload.say(&format!("copy d2d 2048 dst={device} src={device}"));
-        workload.say("set 1024");
-    });
+    workload.say("freenull");
+    let mut gpuprobe = Setup::pid(workload.pid)
+        .modes(COPIES)
+        .args(["--per-call"])
+        .start();
+    let tid = workload.ask("thread copier");
+    let device = workload.say("alloc 1048576");
+    workload.say(&format!("copy h2d 1048576 dst={device} src=0x7000"));
+    workload.say(&format!("@copier copy d2h 512 dst=0x7000 src={device}"));
+    workload.say(&format!("copy d2d 2048 dst={device} src={device}"));
+    workload.say("set 1024");
+    gpuprobe.stop().assert_nothing_lost();
+    let copies = copies_of(&gpuprobe);
     let pid = workload.pid;
     let expected = [
         ("cuMemcpyHtoD_v2", pid, device.as_str(), Some("0x7000")),
@@ -62,70 +65,6 @@ fn root_json_has_one_object_per_copy_with_the_documented_keys() {
     );
     let speed = copies[0]["bytes_per_second"].as_f64().unwrap();
     assert!((speed * seconds / 1_048_576.0 - 1.0).abs() < 1e-9);
-}
-
-/// Runs three copies and a set in another output format.
-fn traced(format: &str) -> (u32, String) {
-    let mut gpuprobe: Gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
-        .modes(COPIES)
-        .args(["--per-call"])
-        .format(format)
-        .start();
-    let pid = gpuprobe.talk.ready();
-    gpuprobe.talk.say("copy h2d 1048576 2");
-    gpuprobe.talk.say("copy d2d 512");
-    gpuprobe.talk.say("set 2048");
-    gpuprobe.talk.done();
-    gpuprobe.wait();
-    (pid, fs::read_to_string(&gpuprobe.reports).unwrap())
-}
-
-#[test]
-fn root_text_has_one_line_per_copy() {
-    let (pid, text) = traced("text");
-    let lines: Vec<_> = text.lines().collect();
-    let to_device = "cuMemcpyHtoD_v2 H2D sync 1.00 MiB in";
-    let within = "cuMemcpyDtoD_v2 D2D async 512 B in";
-    let set = "cuMemsetD8_v2 set async 2.00 KiB in";
-    for (line, what) in lines.iter().zip([to_device, to_device, within, set]) {
-        let (time, rest) = line.split_once(' ').unwrap();
-        DateTime::parse_from_rfc3339(time).unwrap();
-        let figures = rest.strip_prefix(&format!("{pid}:{pid} {what} "));
-        let figures = figures.unwrap_or_else(|| panic!("'{line}' is not about '{what}'"));
-        let (microseconds, speed) = figures.split_once(" us  ").unwrap();
-        assert!(microseconds.parse::<f64>().unwrap() > 0.0, "{line}");
-        if what == to_device {
-            let speed = speed.strip_suffix(" GB/s").expect("a throughput");
-            assert!(speed.parse::<f64>().unwrap() > 0.0, "{line}");
-        } else {
-            assert_eq!(speed, "-");
-        }
-    }
-    assert!(lines[4].starts_with("workload_driver  pid "), "{text}");
-    assert!(lines[4].contains("  3 copies, 1 memory set  "), "{text}");
-}
-
-#[test]
-fn root_csv_has_one_row_per_copy() {
-    let (pid, text) = traced("csv");
-    let mut rows = csv::Reader::from_reader(text.as_bytes());
-    let header: Vec<_> = rows.headers().unwrap().iter().map(str::to_owned).collect();
-    let rows: Vec<_> = rows.records().map(Result::unwrap).collect();
-    assert_eq!(rows.len(), 4, "{text}");
-    let to_device = ["cuMemcpyHtoD_v2", "H2D", "sync", "1048576"];
-    let within = ["cuMemcpyDtoD_v2", "D2D", "async", "512"];
-    let set = ["cuMemsetD8_v2", "set", "async", "2048"];
-    let column = |name: &str| header.iter().position(|h| h == name).unwrap();
-    for (row, expected) in rows.iter().zip([to_device, to_device, within, set]) {
-        let found = ["api", "direction", "mode", "bytes"].map(|name| &row[column(name)]);
-        assert_eq!(found, expected);
-        assert_eq!(row[column("pid")], pid.to_string());
-        assert_eq!(row[column("tid")], pid.to_string());
-        DateTime::parse_from_rfc3339(&row[column("time")]).unwrap();
-        assert!(row[column("seconds")].parse::<f64>().unwrap() > 0.0);
-        let speed = &row[column("bytes_per_second")];
-        assert_eq!(speed.is_empty(), expected[2] == "async", "{speed}");
-    }
 }
 
 #[test]

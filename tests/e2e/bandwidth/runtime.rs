@@ -1,9 +1,7 @@
 //! Copies traced at the runtime, and the driver calls that the runtime makes for them.
 
-use super::{CopyRow, check, each_copy, host_address};
+use super::{CopyRow, check_rows, host_address};
 use crate::harness::{Backend, Workload};
-
-const RUNTIME: [&str; 2] = ["--api", "runtime"];
 
 /// The workload's command, the function, the suffix of its variant if it has one, the direction,
 /// and the mode.
@@ -37,77 +35,73 @@ const FUNCTIONS: &[(&str, &str, Option<&str>, &str, &str)] = &[
     ("a2d", "cudaMemcpyFromArray", Some("_ptds"), "D2D", "async"),
 ];
 
-fn workload() -> Workload {
-    let settings = [("STANDIN_DEVICES", "2"), ("STANDIN_COPY_GBPS", "0")];
-    Workload::spawn(&mut Workload::command(Backend::Shared, &settings))
+fn every_function(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
+    let mut expected = Vec::new();
+    for (number, (kind, function, suffix, direction, mode)) in FUNCTIONS.iter().enumerate() {
+        let bytes = 65_536 + 8 * (number as u64 + 1);
+        for twin in [""].iter().chain(suffix) {
+            workload.say(&format!("copy {kind} {bytes} 2 via={function}{twin}"));
+            expected.extend([(*function, *direction, *mode, bytes); 2]);
+        }
+    }
+    expected
+}
+
+fn unified_addressing(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
+    let host = host_address(workload.pid).to_string();
+    let device = workload.say("alloc 1048576");
+    let mut expected = Vec::new();
+    for (function, mode) in [("cudaMemcpy", "sync"), ("cudaMemcpyAsync", "async")] {
+        for (kind, to, from, direction, mode) in [
+            ("default-h2d", &device, &host, "H2D", mode),
+            ("default-d2h", &host, &device, "D2H", mode),
+            ("default-d2d", &device, &device, "D2D", "async"),
+        ] {
+            workload.say(&format!(
+                "copy {kind} 100000 via={function} dst={to} src={from}"
+            ));
+            expected.push((function, direction, mode, 100_000));
+        }
+    }
+    expected
+}
+
+fn sets(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
+    let mut expected: Vec<CopyRow<'static>> = Vec::new();
+    for (function, suffix) in [("cudaMemset", "_ptds"), ("cudaMemsetAsync", "_ptsz")] {
+        for twin in ["", suffix] {
+            let bytes = 4096 + expected.len() as u64;
+            workload.say(&format!("set {bytes} 2 via={function}{twin}"));
+            expected.extend([(function, "set", "async", bytes); 2]);
+        }
+    }
+    expected
+}
+
+/// Calls that fail in the runtime, and in the driver below it.
+fn failures(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
+    for function in ["cudaMemcpy", "cuMemcpyHtoD_v2"] {
+        workload.say(&format!("fail {function} 2 700"));
+        workload.say("copy h2d 1048576 3");
+    }
+    vec![("cudaMemcpy", "H2D", "sync", 1 << 20); 2]
 }
 
 #[test]
 fn root_every_copy_function_of_the_runtime_is_counted_once() {
-    let mut workload = workload();
-    let mut expected: Vec<CopyRow<'_>> = Vec::new();
-    let (report, copies) = each_copy(&mut workload, &RUNTIME, |workload| {
-        for (number, (kind, function, suffix, direction, mode)) in FUNCTIONS.iter().enumerate() {
-            let bytes = 65_536 + 8 * (number as u64 + 1);
-            for twin in [""].iter().chain(suffix) {
-                workload.say(&format!("copy {kind} {bytes} 2 via={function}{twin}"));
-                expected.extend([(*function, *direction, *mode, bytes); 2]);
-            }
-        }
-    });
-    check(&report, workload.pid, &copies, &expected);
-}
-
-#[test]
-fn root_unified_addressing_in_the_runtime_has_directions() {
-    let mut workload = workload();
-    let host = host_address(workload.pid);
-    let (report, copies) = each_copy(&mut workload, &RUNTIME, |workload| {
-        let device = workload.say("alloc 1048576");
-        for function in ["cudaMemcpy", "cudaMemcpyAsync"] {
-            for (kind, to, from) in [
-                ("default-h2d", device.as_str(), host.to_string().as_str()),
-                ("default-d2h", host.to_string().as_str(), device.as_str()),
-                ("default-d2d", device.as_str(), device.as_str()),
-            ] {
-                workload.say(&format!(
-                    "copy {kind} 100000 via={function} dst={to} src={from}"
-                ));
-            }
-        }
-    });
-    let expected = [
-        ("cudaMemcpy", "H2D", "sync", 100_000),
-        ("cudaMemcpy", "D2H", "sync", 100_000),
-        ("cudaMemcpy", "D2D", "async", 100_000),
-        ("cudaMemcpyAsync", "H2D", "async", 100_000),
-        ("cudaMemcpyAsync", "D2H", "async", 100_000),
-        ("cudaMemcpyAsync", "D2D", "async", 100_000),
+    let rows: [(&str, super::Run); 4] = [
+        ("freenull", every_function),
+        ("freenull", unified_addressing),
+        ("freenull", sets),
+        ("freenull", failures),
     ];
-    check(&report, workload.pid, &copies, &expected);
-}
-
-#[test]
-fn root_sets_of_the_runtime_are_counted_once() {
-    let mut workload = workload();
-    let mut expected: Vec<CopyRow<'_>> = Vec::new();
-    let (report, copies) = each_copy(&mut workload, &RUNTIME, |workload| {
-        for (function, suffix) in [("cudaMemset", "_ptds"), ("cudaMemsetAsync", "_ptsz")] {
-            for twin in ["", suffix] {
-                let bytes = 4096 + expected.len() as u64;
-                workload.say(&format!("set {bytes} 2 via={function}{twin}"));
-                expected.extend([(function, "set", "async", bytes); 2]);
-            }
-        }
-    });
-    check(&report, workload.pid, &copies, &expected);
+    let (report, _) = check_rows(Backend::Shared, &["--api", "runtime"], &rows);
+    assert_eq!(report["bandwidth_util"]["failed_calls"], 4);
 }
 
 /// The driver calls made by runtime functions, including functions that are not traced at the
 /// runtime layer.
-#[test]
-fn root_copies_of_the_runtime_are_counted_once_in_the_driver() {
-    let mut workload = workload();
+fn driver_calls(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
     let commands = [
         ("h2d", "cudaMemcpy", "cuMemcpyHtoD_v2", "H2D", "sync"),
         ("d2h", "cudaMemcpy_ptds", "cuMemcpyDtoH_v2", "D2H", "sync"),
@@ -164,14 +158,15 @@ fn root_copies_of_the_runtime_are_counted_once_in_the_driver() {
         ),
         ("peer", "cudaMemcpyPeer", "cuMemcpyPeer", "P2P", "async"),
     ];
-    let (report, copies) = each_copy(&mut workload, &[], |workload| {
-        for (kind, function, ..) in commands {
-            workload.say(&format!("copy {kind} 80000 3 via={function}"));
-        }
-    });
-    let expected: Vec<_> = commands
-        .into_iter()
-        .flat_map(|(_, _, function, direction, mode)| [(function, direction, mode, 80_000); 3])
-        .collect();
-    check(&report, workload.pid, &copies, &expected);
+    let mut expected = Vec::new();
+    for (kind, runtime, function, direction, mode) in commands {
+        workload.say(&format!("copy {kind} 80000 3 via={runtime}"));
+        expected.extend([(function, direction, mode, 80_000); 3]);
+    }
+    expected
+}
+
+#[test]
+fn root_copies_of_the_runtime_are_counted_once_in_the_driver() {
+    check_rows(Backend::Shared, &[], &[("freenull", driver_calls)]);
 }

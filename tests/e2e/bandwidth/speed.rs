@@ -54,21 +54,14 @@ fn check(report: &Report, pid: u32, measured: [f64; 2]) {
     }
 }
 
-/// Attaching in this mode takes seconds for this many functions, so one program is used.
-fn is_slow(kind: &str) -> bool {
-    kind == "perf"
-}
-
-fn started_by_us(kind: &str) {
-    let backends = [Backend::Driver, Backend::Shared, Backend::Static];
-    for backend in &backends[..if is_slow(kind) { 1 } else { 3 }] {
-        let mut setup = Setup::command([standin().program_text(*backend)])
+pub(crate) fn started_by_us(kind: &str, backends: &[Backend]) {
+    for backend in backends {
+        let [(name, value)] = SLOW;
+        let mut gpuprobe = Setup::command([standin().program_text(*backend)])
             .modes(COPIES)
-            .args(["--attach", kind]);
-        for (name, value) in SLOW {
-            setup = setup.env(name, value);
-        }
-        let mut gpuprobe = setup.start();
+            .args(["--attach", kind])
+            .env(name, value)
+            .start();
         let pid = gpuprobe.talk.ready();
         let measured = copy_both_ways(&mut gpuprobe.talk);
         gpuprobe.talk.done();
@@ -76,39 +69,34 @@ fn started_by_us(kind: &str) {
     }
 }
 
-fn attached_late(kind: &str) {
-    let ways = [
-        (Backend::Shared, "runtime"),
-        (Backend::Shared, "auto"),
-        (Backend::Static, "driver"),
-        (Backend::Driver, "auto"),
-    ];
-    for (backend, api) in &ways[..if is_slow(kind) { 1 } else { 4 }] {
-        let mut workload = Workload::spawn(&mut Workload::command(*backend, &SLOW));
-        workload.say("copy h2d 512");
-        let mut gpuprobe = Setup::pid(workload.pid)
-            .modes(COPIES)
-            .args(["--attach", kind, "--api", api])
-            .start();
-        let measured = copy_both_ways(&mut workload);
-        check(&gpuprobe.stop(), workload.pid, measured);
+pub(crate) fn attached_late(kind: &str, backend: Backend, api: &str) {
+    let mut workload = Workload::spawn(&mut Workload::command(backend, &SLOW));
+    workload.say("copy h2d 512");
+    let mut gpuprobe = Setup::pid(workload.pid)
+        .modes(COPIES)
+        .args(["--attach", kind, "--api", api])
+        .start();
+    let measured = copy_both_ways(&mut workload);
+    check(&gpuprobe.stop(), workload.pid, measured);
+}
+
+#[test]
+fn root_throughput_of_a_command_matches_the_workload() {
+    started_by_us(
+        "session",
+        &[Backend::Driver, Backend::Shared, Backend::Static],
+    );
+    started_by_us("multi", &[Backend::Shared]);
+}
+
+#[test]
+fn root_late_attach_throughput_matches_the_workload() {
+    for (kind, backend, api) in [
+        ("session", Backend::Shared, "runtime"),
+        ("session", Backend::Static, "driver"),
+        ("multi", Backend::Driver, "auto"),
+        ("multi", Backend::Shared, "auto"),
+    ] {
+        attached_late(kind, backend, api);
     }
 }
-
-macro_rules! for_each_attach_kind {
-    ($($kind:ident)*) => {$(
-        mod $kind {
-            #[test]
-            fn root_throughput_of_a_command_matches_the_workload() {
-                super::started_by_us(stringify!($kind));
-            }
-
-            #[test]
-            fn root_late_attach_throughput_matches_the_workload() {
-                super::attached_late(stringify!($kind));
-            }
-        }
-    )*};
-}
-
-for_each_attach_kind! { session multi perf }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{KERNELS, LAUNCHES, traced};
 use crate::harness::talk::Talk;
-use crate::harness::{Backend, OwnCopy, Report, Setup, Workload, host_wide, said};
+use crate::harness::{Backend, OwnCopy, Report, Session, Setup, Workload, host_wide, said};
 
 const BACKENDS: [Backend; 3] = [Backend::Shared, Backend::Static, Backend::Driver];
 
@@ -59,46 +59,54 @@ fn check(report: &Report, pid: u32, backend: Backend, handles: &[String; 3], exi
     }
 }
 
-fn check_alone(report: &Report, pid: u32, backend: Backend, handles: &[String; 3], exited: bool) {
+/// Asserts that the report has the launches of all backends and no others.
+fn check_sum(report: &Report) {
     report.assert_nothing_lost();
-    assert_eq!(report.launches(), [3000, 0, 0]);
-    report.assert_launch_calls(&[("cuLaunchKernel", 3000)]);
-    check(report, pid, backend, handles, exited);
+    assert_eq!(report.launches(), [9000, 0, 0]);
+    report.assert_launch_calls(&[("cuLaunchKernel", 9000)]);
 }
 
-fn started_by_us(kind: &str) {
+pub(crate) fn started_by_us(kind: &str) {
     let copy = OwnCopy::for_attach(kind);
-    for backend in BACKENDS {
-        let mut gpuprobe = Setup::command([copy.standin().program_text(backend)])
-            .modes(LAUNCHES)
-            .args(["--attach", kind])
-            .start();
-        let pid = gpuprobe.talk.ready();
-        let handles = launch_three(&mut gpuprobe.talk);
-        assert_eq!(gpuprobe.talk.done().launches, 3000);
-        check_alone(&gpuprobe.final_report(), pid, backend, &handles, true);
+    let mut session = Session::start(|setup| setup.modes(LAUNCHES).args(["--attach", kind]));
+    let run = BACKENDS.map(|backend| {
+        let mut member = session.program(&copy.standin().program_text(backend));
+        let handles = launch_three(&mut member);
+        (backend, handles, session.done(member))
+    });
+    let (report, truth) = session.end();
+    assert_eq!(truth.launches, 9000);
+    check_sum(&report);
+    for (backend, handles, ended) in run {
+        check(&report, ended.pid, backend, &handles, true);
     }
 }
 
-fn attached_late(kind: &str) {
+pub(crate) fn attached_late(kind: &str) {
     let copy = OwnCopy::for_attach(kind);
-    for backend in BACKENDS {
-        let mut workload = Workload::of(&copy, backend);
-        // Their names are queried before gpuprobe attaches.
-        workload.say("launch 0 5 grid=1,1,1");
-        workload.say("launch 1 5 grid=1,1,1");
-        workload.say("launch 2 5 grid=1,1,1");
-        let mut gpuprobe = Setup::pid(workload.pid)
-            .modes(LAUNCHES)
-            .args(["--attach", kind])
-            .start();
-        let handles = launch_three(&mut workload);
+    // Their names are queried before gpuprobe attaches.
+    let mut workloads = BACKENDS.map(|backend| (backend, Workload::of(&copy, backend)));
+    for (_, workload) in &mut workloads {
+        workload.play("launch 0 5 grid=1,1,1; launch 1 5 grid=1,1,1; launch 2 5 grid=1,1,1");
+    }
+    let pids = workloads
+        .each_ref()
+        .map(|(_, workload)| workload.pid.to_string());
+    let pids = pids.iter().flat_map(|pid| ["--pid", pid]);
+    let setup = Setup::everything().modes(LAUNCHES).args(pids);
+    let mut gpuprobe = setup.args(["--attach", kind]).start();
+    let handles = workloads
+        .each_mut()
+        .map(|(_, workload)| launch_three(workload));
+    let report = gpuprobe.stop();
+    check_sum(&report);
+    for ((backend, workload), handles) in workloads.iter_mut().zip(&handles) {
         assert_eq!(workload.status().launches, 3015);
-        check_alone(&gpuprobe.stop(), workload.pid, backend, &handles, false);
+        check(&report, workload.pid, *backend, handles, false);
     }
 }
 
-fn system_wide_with(kind: &str) {
+pub(crate) fn host_wide_with(kind: &str) {
     let _shared = host_wide();
     let copy = OwnCopy::for_attach(kind);
     let mut early: Vec<_> = BACKENDS.map(|b| (b, Workload::of(&copy, b))).into();
@@ -118,28 +126,20 @@ fn system_wide_with(kind: &str) {
     }
 }
 
-macro_rules! for_each_attach_kind {
-    ($($kind:ident)*) => {$(
-        mod $kind {
-            #[test]
-            fn root_launches_of_a_command_are_exact() {
-                super::started_by_us(stringify!($kind));
-            }
-
-            #[test]
-            fn root_late_attach_launches_are_exact() {
-                super::attached_late(stringify!($kind));
-            }
-
-            #[test]
-            fn root_host_wide_launches_are_exact() {
-                super::system_wide_with(stringify!($kind));
-            }
-        }
-    )*};
+#[test]
+fn root_launches_of_a_command_are_exact() {
+    ["session", "multi"].into_iter().for_each(started_by_us);
 }
 
-for_each_attach_kind! { session multi perf }
+#[test]
+fn root_late_attach_launches_are_exact() {
+    ["session", "multi"].into_iter().for_each(attached_late);
+}
+
+#[test]
+fn root_host_wide_launches_are_exact() {
+    ["session", "multi"].into_iter().for_each(host_wide_with);
+}
 
 #[test]
 fn root_every_launch_function_is_seen_in_the_driver() {

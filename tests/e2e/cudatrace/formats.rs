@@ -2,24 +2,45 @@
 
 use std::fs;
 
-use super::{KERNELS, LAUNCHES, name};
+use tempfile::TempDir;
+
+use super::{KERNELS, LAUNCHES, name, traced_by};
+use crate::harness::gpuprobe::output_of;
 use crate::harness::report::list;
 use crate::harness::{Backend, Setup, said, standin};
 
-/// Runs commands under a tracer with another output format; returns the PID, the replies and the
-/// reports.
-fn reports_of(format: &str, arguments: &[&str], commands: &[&str]) -> (u32, Vec<String>, String) {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
-        .modes(LAUNCHES)
-        .format(format)
-        .args(arguments.iter().copied())
-        .start();
-    let pid = gpuprobe.talk.ready();
-    let replies = commands.iter().map(|c| gpuprobe.talk.say(c)).collect();
-    gpuprobe.talk.done();
-    gpuprobe.wait();
-    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
-    (pid, replies, text)
+/// A run that is traced once and recorded: each format is a replay.
+struct Recorded {
+    folder: TempDir,
+    pid: u32,
+    replies: Vec<String>,
+}
+
+impl Recorded {
+    fn of(commands: &[&str]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("run.sqlite");
+        let setup = Setup::command([standin().program_text(Backend::Driver)]);
+        let setup = setup.args(["--record", file.to_str().unwrap()]);
+        let traced = traced_by(setup, commands);
+        Self {
+            folder,
+            pid: traced.pid,
+            replies: traced.replies,
+        }
+    }
+
+    fn replay(&self, format: &str, arguments: &[&str]) -> String {
+        let file = self.folder.path().join("run.sqlite");
+        let words = [
+            "replay",
+            file.to_str().unwrap(),
+            "--last",
+            "--format",
+            format,
+        ];
+        output_of(&[&words, arguments].concat())
+    }
 }
 
 /// The words of the first line that contains `word`.
@@ -37,7 +58,16 @@ fn root_text_lists_kernels_as_documented() {
         "launch 2 250 via=ex",
         "graph 5 23",
     ];
-    let (pid, _, text) = reports_of("text", &[], &commands);
+    // Live: the others are replays.
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
+        .modes(LAUNCHES)
+        .format("text")
+        .start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.talk.play(&commands.join(";"));
+    gpuprobe.talk.done();
+    gpuprobe.wait();
+    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
     assert_eq!(
         words(&text, &format!("pid {pid}"))[..3],
         ["workload_driver", "pid", &pid.to_string()]
@@ -91,7 +121,7 @@ fn root_text_lists_kernels_as_documented() {
 
 #[test]
 fn root_text_lists_the_most_launched_of_a_process() {
-    let commands = ["module generated=12", "launch all 2", "launch 0 7"];
+    let run = Recorded::of(&["module generated=12", "launch all 2", "launch 0 7"]);
     for (arguments, listed, rest) in [
         (&[][..], 10, "... 3 more kernels, 6 launches (--top all)"),
         (
@@ -101,7 +131,7 @@ fn root_text_lists_the_most_launched_of_a_process() {
         ),
         (&["--top", "13"][..], 13, ""),
     ] {
-        let (_, _, text) = reports_of("text", arguments, &commands);
+        let text = run.replay("text", arguments);
         let rows = text.lines().skip_while(|line| !line.contains("LAUNCHES"));
         let rows: Vec<_> = rows.skip(1).take_while(|line| line.contains('.')).collect();
         let rows: Vec<_> = rows
@@ -117,31 +147,25 @@ fn root_text_lists_the_most_launched_of_a_process() {
             "{text}"
         );
     }
-}
-
-#[test]
-fn root_top_limits_the_kernels_of_a_process_in_every_format() {
-    let commands = ["module generated=5", "launch all 2", "launch 0 7"];
-    let (_, _, text) = reports_of("json", &["--top", "2"], &commands);
+    // In every format.
+    let text = run.replay("json", &["--top", "2"]);
     let report: serde_json::Value = serde_json::from_str(text.trim_end()).unwrap();
-    assert_eq!(report["cudatrace"]["launches"], 17);
+    assert_eq!(report["cudatrace"]["launches"], 31);
     let kernels = list(&report["cudatrace"], "kernels");
     assert_eq!(kernels[0]["name"], name(0));
     assert_eq!(kernels.len(), 2, "{kernels:#?}");
-    let (_, _, text) = reports_of("csv", &["--top", "2"], &commands);
+    let text = run.replay("csv", &["--top", "2"]);
     assert_eq!(text.lines().count(), 3, "{text}");
-}
 
-#[test]
-fn root_text_reports_no_launches() {
-    let (_, _, text) = reports_of("text", &[], &["alloc 4096"]);
+    let text = Recorded::of(&["alloc 4096"]).replay("text", &[]);
     assert!(text.starts_with("no kernel was launched  "), "{text}");
 }
 
 #[test]
 fn root_csv_has_one_row_per_kernel() {
     let commands = ["launch 0 3 grid=4,5,6 block=7,8,9", "graph 5 2"];
-    let (pid, replies, text) = reports_of("csv", &[], &commands);
+    let run = Recorded::of(&commands);
+    let (pid, text) = (run.pid, run.replay("csv", &[]));
     let mut rows = csv::Reader::from_reader(text.as_bytes());
     let header: Vec<_> = rows.headers().unwrap().iter().map(str::to_owned).collect();
     let rows: Vec<_> = rows.records().map(Result::unwrap).collect();
@@ -156,7 +180,7 @@ fn root_csv_has_one_row_per_kernel() {
         ("exited", "true"),
         ("name", KERNELS[0].1),
         ("mangled", KERNELS[0].0),
-        ("handle", said(&replies[0], "handle")),
+        ("handle", said(&run.replies[0], "handle")),
         ("launches", "3"),
         ("captured_launches", "2"),
         ("grid", "4x5x6"),

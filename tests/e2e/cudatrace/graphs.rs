@@ -1,13 +1,11 @@
 //! Launches captured into graphs, and graph launches.
 
-use serde_json::json;
-
-use super::{LAUNCHES, name, traced};
-use crate::harness::report::{list, number};
-use crate::harness::{Backend, Setup, Workload};
+use super::{LAUNCHES, graphs, name, ran_and_captured, traced_together};
+use crate::harness::report::number;
+use crate::harness::{Backend, Report, Setup, Workload};
 
 /// Captured launches by kernel number.
-fn check_captured(report: &crate::harness::Report, pid: u32, expected: [u64; 4]) {
+fn check_captured(report: &Report, pid: u32, expected: [u64; 4]) {
     for (number_of, captured) in expected.into_iter().enumerate() {
         let kernel = report.kernel(pid, name(number_of));
         let found = [
@@ -18,85 +16,26 @@ fn check_captured(report: &crate::harness::Report, pid: u32, expected: [u64; 4])
     }
 }
 
-#[test]
-fn root_a_graph_of_5_kernels_launched_23_times_is_23_graph_launches() {
-    for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
-        let traced = traced(backend, &[], &["graph 5 23"]);
-        assert_eq!(traced.report.launches(), [0, 23, 5], "{backend:?}");
-        check_captured(&traced.report, traced.pid, [2, 1, 1, 1]);
-        let graphs = &traced.report["cudatrace"]["graphs"];
-        let expected = json!([{ "pid": traced.pid, "graphs": 1, "launches": 23 }]);
-        assert_eq!(*graphs, expected);
-    }
-}
-
-#[test]
-fn root_late_attach_distinguishes_graph_launches() {
-    let mut workload = Workload::start(Backend::Driver);
-    workload.say("graph 3 4");
-    workload.say("launch 0 6");
-    let mut gpuprobe = Setup::pid(workload.pid).modes(LAUNCHES).start();
-    workload.say("graph 5 23");
-    workload.say("launch 0 7");
-    let report = gpuprobe.stop();
-    report.assert_nothing_lost();
-    assert_eq!(report.launches(), [7, 23, 5]);
-    let kernel = report.kernel(workload.pid, name(0));
-    assert_eq!(kernel["launches"], 7);
-    assert_eq!(kernel["captured_launches"], 2);
-}
-
-#[test]
-fn root_streams_that_join_a_capture_are_part_of_it() {
-    for backend in [Backend::Shared, Backend::Driver] {
-        let traced = traced(backend, &[], &["graph 10 3 fork"]);
-        assert_eq!(traced.report.launches(), [0, 3, 10]);
-        check_captured(&traced.report, traced.pid, [3, 3, 2, 2]);
-    }
-}
-
-#[test]
-fn root_capture_has_exactly_the_launches_of_its_streams() {
-    for backend in [Backend::Shared, Backend::Driver] {
-        let commands = [
-            "stream",
-            "stream",
-            "thread other",
-            "launch 0 1 stream=0",
-            "capture 0",
-            "launch 0 10 stream=0",
-            "@other launch 1 100 stream=1",
-            "@other launch 1 20 stream=0",
-            "endcapture 0",
-            "launch 0 2 stream=0",
-            "graphlaunch 0 23",
-            "graphlaunch 0 17 stream=1",
-        ];
-        let traced = traced(backend, &[], &commands);
-        assert_eq!(traced.replies[8], "0 nodes=30");
-        assert_eq!(traced.report.launches(), [103, 40, 30]);
-        for (kernel, launches, captured) in [(0, 3, 10), (1, 100, 20)] {
-            let kernel = traced.report.kernel(traced.pid, name(kernel));
-            assert_eq!(kernel["launches"], launches);
-            assert_eq!(kernel["captured_launches"], captured);
-        }
-    }
-}
-
-/// Runs commands in which launches run or are captured, as the workload has it; returns the number
-/// of each.
-fn ran_and_captured(commands: &[&str]) -> Vec<[u64; 2]> {
-    let both = [Backend::Shared, Backend::Driver].map(|backend| {
-        let traced = traced(backend, &[], commands);
-        let [ran, _, captured] = traced.report.launches();
-        [ran, captured]
-    });
-    both.to_vec()
-}
-
-#[test]
-fn root_a_stream_that_joined_a_capture_and_is_destroyed_does_not_end_it() {
-    let found = ran_and_captured(&[
+/// Captures in which streams join by events, end and are destroyed.
+#[rustfmt::skip]
+const CAPTURES: [(&[&str], [u64; 2], Option<[u64; 2]>); 4] = [
+    // A capture has exactly the launches of its streams.
+    (&[
+        "stream",
+        "stream",
+        "thread other",
+        "launch 0 1 stream=0",
+        "capture 0",
+        "launch 0 10 stream=0",
+        "@other launch 1 100 stream=1",
+        "@other launch 1 20 stream=0",
+        "endcapture 0",
+        "launch 0 2 stream=0",
+        "graphlaunch 0 23",
+        "graphlaunch 0 17 stream=1",
+    ], [103, 30], Some([1, 40])),
+    // A stream that joined a capture and is destroyed does not end it.
+    (&[
         "stream",
         "stream",
         "event",
@@ -112,13 +51,9 @@ fn root_a_stream_that_joined_a_capture_and_is_destroyed_does_not_end_it() {
         "launch 0 16 stream=0",
         "endcapture 0",
         "launch 0 32 stream=0",
-    ]);
-    assert_eq!(found, [[8 + 32, 2 + 4 + 16]; 2]);
-}
-
-#[test]
-fn root_an_event_that_is_recorded_again_joins_where_it_was_recorded_last() {
-    let found = ran_and_captured(&[
+    ], [8 + 32, 2 + 4 + 16], None),
+    // An event that is recorded again joins where it was recorded last.
+    (&[
         "stream",
         "stream",
         "stream",
@@ -139,13 +74,9 @@ fn root_an_event_that_is_recorded_again_joins_where_it_was_recorded_last() {
         "waitevent 2 1",
         "launch 0 16 stream=2",
         "launch 0 32 stream=1",
-    ]);
-    assert_eq!(found, [[2 + 16 + 32, 4 + 8]; 2]);
-}
-
-#[test]
-fn root_concurrent_captures_of_two_streams_end_separately() {
-    let commands = [
+    ], [2 + 16 + 32, 4 + 8], None),
+    // Concurrent captures of two streams end separately.
+    (&[
         "stream",
         "stream",
         "thread other",
@@ -160,10 +91,58 @@ fn root_concurrent_captures_of_two_streams_end_separately() {
         "@other launch 0 16 stream=1",
         "graphlaunch 0 5",
         "graphlaunch 1 6",
-    ];
-    let traced = traced(Backend::Driver, &[], &commands);
-    assert_eq!(traced.report.launches(), [24, 11, 7]);
-    let graphs = list(&traced.report["cudatrace"], "graphs");
-    assert_eq!(graphs.len(), 1);
-    assert_eq!(graphs[0]["graphs"], 2);
+    ], [24, 7], Some([2, 11])),
+];
+
+#[test]
+fn root_graph_launches_and_captured_launches_are_exact() {
+    use Backend::{Driver, Shared, Static};
+    let mut rows: Vec<(&str, Backend, &[&str])> = Vec::new();
+    for backend in [Shared, Static, Driver] {
+        rows.push(("", backend, &["graph 5 23"]));
+        rows.push(("", backend, &["graph 10 3 fork"]));
+        rows.extend(CAPTURES.map(|(commands, ..)| ("", backend, commands)));
+    }
+    let (report, rows) = traced_together(&[], &rows);
+    for of_backend in rows.chunks(2 + CAPTURES.len()) {
+        let [one, forked, captures @ ..] = of_backend else {
+            panic!("no rows");
+        };
+        assert_eq!(graphs(&report, one.pid), [1, 23]);
+        check_captured(&report, one.pid, [2, 1, 1, 1]);
+        assert_eq!(graphs(&report, forked.pid), [1, 3]);
+        check_captured(&report, forked.pid, [3, 3, 2, 2]);
+        for (row, (commands, expected, of_graphs)) in captures.iter().zip(CAPTURES) {
+            let found = ran_and_captured(&report, row.pid);
+            assert_eq!(found, expected, "{commands:?}");
+            let launched = [row.truth.launches, row.truth.captured];
+            assert_eq!(launched, expected, "{commands:?}");
+            if let Some(expected) = of_graphs {
+                assert_eq!(graphs(&report, row.pid), expected, "{commands:?}");
+            }
+        }
+        let exact = &captures[0];
+        assert_eq!(exact.replies[8], "0 nodes=30");
+        for (kernel, launches, captured) in [(0, 3, 10), (1, 100, 20)] {
+            let kernel = report.kernel(exact.pid, name(kernel));
+            assert_eq!(kernel["launches"], launches);
+            assert_eq!(kernel["captured_launches"], captured);
+        }
+    }
+}
+
+#[test]
+fn root_late_attach_distinguishes_graph_launches() {
+    let mut workload = Workload::start(Backend::Driver);
+    workload.say("graph 3 4");
+    workload.say("launch 0 6");
+    let mut gpuprobe = Setup::pid(workload.pid).modes(LAUNCHES).start();
+    workload.say("graph 5 23");
+    workload.say("launch 0 7");
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    assert_eq!(report.launches(), [7, 23, 5]);
+    let kernel = report.kernel(workload.pid, name(0));
+    assert_eq!(kernel["launches"], 7);
+    assert_eq!(kernel["captured_launches"], 2);
 }

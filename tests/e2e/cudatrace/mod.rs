@@ -1,15 +1,16 @@
 //! `--cudatrace`: launched kernels and their counts.
 
-mod counts;
+pub(crate) mod counts;
 mod formats;
 mod graphs;
-mod limits;
 mod names;
 mod processes;
 mod rate;
 mod runtime;
 
-use crate::harness::{Backend, Report, Setup, Truth, standin};
+use crate::harness::report::{list, number};
+use crate::harness::session::Ended;
+use crate::harness::{Backend, Report, Session, Setup, Truth, standin};
 
 /// The selected report.
 pub(crate) const LAUNCHES: [&str; 1] = ["--cudatrace"];
@@ -53,6 +54,55 @@ pub(crate) struct Traced {
 pub(crate) fn traced(backend: Backend, arguments: &[&str], commands: &[&str]) -> Traced {
     let setup = Setup::command([standin().program_text(backend)]);
     traced_by(setup.args(arguments.iter().copied()), commands)
+}
+
+/// Workloads that share a gpuprobe: runs each row's commands in a process of its own; returns the
+/// report, in which nothing is lost, and the rows in order.
+fn traced_together(arguments: &[&str], rows: &[(&str, Backend, &[&str])]) -> (Report, Vec<Row>) {
+    let arguments = arguments.iter().copied();
+    let mut session = Session::start(|setup| setup.modes(LAUNCHES).args(arguments));
+    let mut made = Vec::new();
+    for (settings, backend, commands) in rows {
+        let program = standin().program_text(*backend);
+        let mut member = session.program(&format!("{settings} {program}"));
+        let replies = commands.iter().map(|c| member.say(c)).collect();
+        let Ended { pid, truth } = session.done(member);
+        made.push(Row {
+            pid,
+            truth,
+            replies,
+        });
+    }
+    let (report, truth) = session.end();
+    report.assert_nothing_lost();
+    assert_eq!(
+        report.launches(),
+        [truth.launches, truth.graph_launches, truth.captured]
+    );
+    (report, made)
+}
+
+/// A workload of [`traced_together`].
+struct Row {
+    pid: u32,
+    truth: Truth,
+    replies: Vec<String>,
+}
+
+/// Launches of a process that ran and that were captured.
+fn ran_and_captured(report: &Report, pid: u32) -> [u64; 2] {
+    ["launches", "captured_launches"].map(|key| {
+        let kernels = report.kernels(pid).into_iter();
+        kernels.map(|kernel| number(kernel, key)).sum()
+    })
+}
+
+/// Graphs of a process, and their launches.
+fn graphs(report: &Report, pid: u32) -> [u64; 2] {
+    let mut all = list(&report["cudatrace"], "graphs").iter();
+    let of_it = all.find(|graphs| graphs["pid"] == pid);
+    let of_it = of_it.unwrap_or_else(|| panic!("no graphs of {pid}"));
+    ["graphs", "launches"].map(|key| number(of_it, key))
 }
 
 /// Runs commands on the workload that `setup` starts; asserts that nothing is lost.

@@ -1,6 +1,6 @@
 //! Kernel names.
 
-use super::{KERNELS, LAUNCHES, name, traced, traced_by};
+use super::{KERNELS, LAUNCHES, name, traced_by, traced_together};
 use crate::harness::{Backend, Report, Setup, Workload, said, standin};
 
 const LAYOUT: &str = "STANDIN_HANDLE_LAYOUT";
@@ -14,25 +14,88 @@ fn check_unnamed(report: &Report, pid: u32, handle: &str, launches: u64) {
 }
 
 #[test]
-fn root_short_lived_process_has_kernel_names() {
-    let program = standin().program_text(Backend::Driver);
-    let run = format!("{program} -c 'launch 0 5; launch 3 7; exit' >&2\n").repeat(20);
-    let mut gpuprobe = Setup::command(["sh", "-c", &run]).modes(LAUNCHES).start();
-    assert_eq!(gpuprobe.exit_code(), 0);
-    let report = gpuprobe.final_report();
-    report.assert_nothing_lost();
-    assert_eq!(report.launches(), [240, 0, 0]);
-    let kernels = crate::harness::report::list(&report["cudatrace"], "kernels");
-    for (number, launches) in [(0, 5), (3, 7)] {
-        let named = kernels.iter().filter(|kernel| {
-            kernel["name"] == name(number)
-                && kernel["mangled"] == KERNELS[number].0
-                && kernel["launches"] == launches
-                && kernel["exited"] == true
-        });
-        assert_eq!(named.count(), 20, "{kernels:#?}");
+fn root_kernels_of_a_command_have_their_names() {
+    let backends = [Backend::Shared, Backend::Static, Backend::Driver];
+    let layouts = ["driver", "other", "text", "wrong"].map(|l| (l, format!("{LAYOUT}={l}")));
+    let mut rows: Vec<(&str, Backend, &[&str])> = Vec::new();
+    // Short-lived processes.
+    rows.extend([("", Backend::Driver, &["launch 0 5", "launch 3 7"][..]); 20]);
+    // Names that a program passes do not depend on the handle; cuKernelGetFunction creates one
+    // whose name is not queried.
+    for (_, settings) in &layouts {
+        for backend in backends {
+            rows.push((
+                settings,
+                backend,
+                &["launch 0 5", "launch 1 6", "launch 2 7"],
+            ));
+        }
+        let commands = &["module _Z5givenPf via=function", "launch _Z5givenPf 8"];
+        rows.push((settings, Backend::Driver, commands));
     }
-    assert_eq!(kernels.len(), 40);
+    let ways = ["module", "library", "function"].map(|via| {
+        let load = |kernels: &str| format!("module {kernels} via={via}");
+        [
+            load("_Z1aPf _Z1bPi plain"),
+            load("_Z3oldPf"),
+            load("_Z3newPf"),
+        ]
+    });
+    let ways: Vec<_> = ways
+        .iter()
+        .map(|[several, old, new]| {
+            (
+                [several.as_str(), "launch all 4", "launch plain 3"],
+                [
+                    old.as_str(),
+                    "launch _Z3oldPf 5",
+                    "unload 0",
+                    new.as_str(),
+                    "launch _Z3newPf 7",
+                ],
+            )
+        })
+        .collect();
+    for (several, reused) in &ways {
+        rows.push(("", Backend::Driver, several));
+        rows.push(("", Backend::Driver, reused));
+    }
+    let (report, rows) = traced_together(&[], &rows);
+    let (short, rows) = rows.split_at(20);
+    for row in short {
+        for (number, launches) in [(0, 5), (3, 7)] {
+            let kernel = report.kernel(row.pid, name(number));
+            assert_eq!(kernel["mangled"], KERNELS[number].0);
+            assert_eq!(kernel["launches"], launches);
+            assert_eq!(kernel["exited"], true);
+        }
+        assert_eq!(report.kernels(row.pid).len(), 2);
+    }
+    let (by_layout, loaded) = rows.split_at(4 * layouts.len());
+    for (rows, (layout, _)) in by_layout.chunks(4).zip(&layouts) {
+        let mut expected = [(name(0), 5), (name(1), 6), (name(2), 7)];
+        expected.sort_unstable();
+        for row in &rows[..3] {
+            assert_eq!(report.launched(row.pid), expected, "{layout}");
+        }
+        let handle = said(&rows[3].replies[1], "handle");
+        if *layout == "driver" {
+            let kernel = report.kernel(rows[3].pid, "given(float*)");
+            assert_eq!(kernel["handle"], handle);
+            assert_eq!(kernel["launches"], 8);
+        } else {
+            check_unnamed(&report, rows[3].pid, handle, 8);
+        }
+    }
+    for rows in loaded.chunks(2) {
+        let expected = [("a(float*)", 4), ("b(int*)", 4), ("plain", 7)];
+        assert_eq!(report.launched(rows[0].pid), expected);
+        // A handle that is used again has its new name.
+        let [old, new] = [1, 4].map(|reply: usize| said(&rows[1].replies[reply], "handle"));
+        assert_eq!(old, new);
+        let expected = [("new(float*)", 7), ("old(float*)", 5)];
+        assert_eq!(report.launched(rows[1].pid), expected);
+    }
 }
 
 #[test]
@@ -50,47 +113,6 @@ fn root_impossible_names_of_a_handle_are_dropped() {
         report.assert_nothing_lost();
         check_unnamed(&report, workload.pid, said(&reply, "handle"), 5);
         assert_eq!(report.kernel(workload.pid, "given(float*)")["launches"], 6);
-    }
-}
-
-#[test]
-fn root_passed_names_do_not_depend_on_the_handle() {
-    for layout in ["driver", "other", "text", "wrong"] {
-        for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
-            let setup = Setup::command([standin().program_text(backend)]).env(LAYOUT, layout);
-            let commands = ["launch 0 5", "launch 1 6", "launch 2 7"];
-            let traced = traced_by(setup, &commands);
-            let mut expected = [(name(0), 5), (name(1), 6), (name(2), 7)];
-            expected.sort_unstable();
-            assert_eq!(
-                traced.report.launched(traced.pid),
-                expected,
-                "{layout} {backend:?}"
-            );
-        }
-    }
-}
-
-#[test]
-fn root_handle_without_a_passed_name_has_its_own() {
-    // cuKernelGetFunction creates a handle whose name is not queried.
-    for (layout, named) in [
-        ("driver", true),
-        ("other", false),
-        ("text", false),
-        ("wrong", false),
-    ] {
-        let setup = Setup::command([standin().program_text(Backend::Driver)]);
-        let commands = ["module _Z5givenPf via=function", "launch _Z5givenPf 8"];
-        let traced = traced_by(setup.env(LAYOUT, layout), &commands);
-        let handle = said(&traced.replies[1], "handle");
-        if named {
-            let kernel = traced.report.kernel(traced.pid, "given(float*)");
-            assert_eq!(kernel["handle"], handle);
-            assert_eq!(kernel["launches"], 8);
-        } else {
-            check_unnamed(&traced.report, traced.pid, handle, 8);
-        }
     }
 }
 
@@ -119,24 +141,6 @@ fn root_wrong_names_are_dropped_at_the_first_contradiction() {
 }
 
 #[test]
-fn root_reused_handle_has_its_new_name() {
-    for via in ["module", "library", "function"] {
-        let mut workload = Workload::start(Backend::Driver);
-        workload.say(&format!("module _Z3oldPf via={via}"));
-        let mut gpuprobe = Setup::pid(workload.pid).modes(LAUNCHES).start();
-        let old = workload.say("launch _Z3oldPf 5");
-        workload.say("unload 0");
-        workload.say(&format!("module _Z3newPf via={via}"));
-        let new = workload.say("launch _Z3newPf 7");
-        assert_eq!(said(&old, "handle"), said(&new, "handle"));
-        let report = gpuprobe.stop();
-        report.assert_nothing_lost();
-        let expected = [("new(float*)", 7), ("old(float*)", 5)];
-        assert_eq!(report.launched(workload.pid), expected, "via={via}");
-    }
-}
-
-#[test]
 fn root_repeatedly_reused_handle_has_all_its_names() {
     let mut commands = Vec::new();
     for round in 0..50 {
@@ -153,15 +157,4 @@ fn root_repeatedly_reused_handle_has_all_its_names() {
         .collect();
     let expected: Vec<_> = expected.iter().map(|(n, c)| (n.as_str(), *c)).collect();
     assert_eq!(launched, expected);
-}
-
-#[test]
-fn root_library_kernels_are_named_by_every_load_function() {
-    for via in ["module", "library", "function"] {
-        let module = format!("module _Z1aPf _Z1bPi plain via={via}");
-        let commands = [&module, "launch all 4", "launch plain 3"];
-        let traced = traced(Backend::Driver, &[], &commands);
-        let expected = [("a(float*)", 4), ("b(int*)", 4), ("plain", 7)];
-        assert_eq!(traced.report.launched(traced.pid), expected, "via={via}");
-    }
 }

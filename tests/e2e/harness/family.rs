@@ -44,12 +44,8 @@ impl Family {
             let name = name.unwrap_or(member);
             let path = folder.path().join(name);
             symlink(program, &path).unwrap();
-            for end in ["in", "out"] {
-                mkfifo(&path.with_extension(end), Mode::S_IRWXU).unwrap();
-            }
-            let path = path.display();
-            let program = other.map_or(path.to_string(), str::to_owned);
-            let run = format!("{program} <{path}.in >{path}.out");
+            let program = other.map_or(path.display().to_string(), str::to_owned);
+            let run = format!("{program} {}", make_channel(&path));
             text.push(word.replacen(&format!("@{member}"), &run, 1));
         }
         let mut command = Command::new("sh");
@@ -69,16 +65,7 @@ impl Family {
 
     /// Starts a workload of the script.
     pub(crate) fn member(&self, name: &str) -> Member {
-        let path = self.folder.path().join(name);
-        let input = path.with_extension("in");
-        // Opened for reading as well, so that the open does not wait for the workload.
-        let input = OpenOptions::new().read(true).write(true).open(input);
-        let mut talk = Talk::between(
-            input.expect("a member of the script"),
-            Opening::Later(path.with_extension("out")),
-        );
-        let pid = talk.ready();
-        Member { pid, talk }
+        Member::open(&self.folder.path().join(name))
     }
 
     /// Starts the workloads `names`. Each calls CUDA once, which allocates nothing.
@@ -91,11 +78,37 @@ impl Family {
     }
 }
 
+/// Makes the FIFOs of a workload; returns the redirections for the shell that starts it.
+pub(super) fn make_channel(path: &Path) -> String {
+    for end in ["in", "out"] {
+        mkfifo(&path.with_extension(end), Mode::S_IRWXU).unwrap();
+    }
+    let path = path.display();
+    format!("<{path}.in >{path}.out")
+}
+
 /// A workload of a script.
 pub(crate) struct Member {
     /// PID in the workload's own namespace.
     pub(crate) pid: u32,
     talk: Talk,
+}
+
+impl Member {
+    /// The workload that a shell starts with [`make_channel`] of this path.
+    pub(super) fn open(path: &Path) -> Self {
+        // Opened for reading as well, so that the open does not wait for the workload.
+        let input = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path.with_extension("in"));
+        let mut talk = Talk::between(
+            input.expect("a member of the script"),
+            Opening::Later(path.with_extension("out")),
+        );
+        let pid = talk.ready();
+        Self { pid, talk }
+    }
 }
 
 impl Deref for Member {

@@ -29,6 +29,13 @@ pub(crate) const NOTHING: i32 = 3;
 /// Folder for recordings of the runs, if this variable is set.
 const RECORD_TO: &str = "GPUPROBE_TEST_RECORD_TO";
 
+/// What gpuprobe prints about a file, as in `replay FILE --format csv`.
+pub(crate) fn output_of(arguments: &[&str]) -> String {
+    let output = Command::new(BINARY).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Options of a gpuprobe to start. By default it reports memory and writes only the last report, in
 /// JSON, to a file.
 pub(crate) struct Setup {

@@ -1,11 +1,15 @@
 //! Tests that `scripts/test-long.sh` runs: attacks, floods and races, other ways to attach, and faults round by round.
 //! They take long, or need the machine for themselves.
 
+mod attach;
 mod attacks;
+mod copies;
 pub(crate) mod fairness;
 pub(crate) mod faults;
 mod hostile;
+mod kernels;
 mod latency;
 mod recording;
 mod serve;
+mod random;
 mod stress;

@@ -1,45 +1,45 @@
 //! Arrays, whose sizes no API returns: they are computed from the arguments.
 
-use super::{ScriptRun, check, traced};
+use super::{Rows, left, of_kind, only};
 use crate::harness::Backend::{self, Driver, PerThread, Shared, Static};
 use crate::harness::report::number;
 
 /// Makes each array, compares all sizes with the workload's and with the expected ones, and frees
 /// every other array.
-fn check_arrays(backends: &[Backend], arrays: &[(&str, u64)]) {
+fn arrays(rows: &mut Rows, backends: &[Backend], arrays: &[(&str, u64)]) {
     for &backend in backends {
-        let mut run = ScriptRun::start(backend, &[]);
+        let mut member = rows.session.workload(backend);
         for (command, bytes) in arrays {
-            let reply = run.say(command);
+            let reply = member.say(command);
             let said = reply.split("bytes=").nth(1).map(str::parse);
             assert_eq!(said, Some(Ok(*bytes)), "{backend:?}: {command}");
         }
-        let mut left: Vec<u64> = Vec::new();
+        let mut kept: Vec<u64> = Vec::new();
         for (slot, (_, bytes)) in arrays.iter().enumerate() {
             if slot % 2 == 0 {
-                run.say(&format!("kfree {slot}"));
+                member.say(&format!("kfree {slot}"));
             } else {
-                left.push(*bytes);
+                kept.push(*bytes);
             }
         }
-        let pid = run.pid;
-        let (report, truth) = run.end();
-        report.assert_kinds(truth);
-        let all = report.allocations(pid);
-        assert!(
-            all.iter()
-                .all(|a| a["kind"] == "array" && a["computed"] == true)
-        );
-        let mut sizes: Vec<_> = all.iter().map(|a| number(a, "bytes")).collect();
-        sizes.sort_unstable();
-        left.sort_unstable();
-        assert_eq!(sizes, left, "{backend:?}");
+        kept.sort_unstable();
+        rows.done(member, "arrays", move |report, row| {
+            let all = report.allocations(row.pid);
+            assert!(
+                all.iter()
+                    .all(|a| a["kind"] == "array" && a["computed"] == true)
+            );
+            let mut sizes: Vec<_> = all.iter().map(|a| number(a, "bytes")).collect();
+            sizes.sort_unstable();
+            assert_eq!(sizes, kept, "{backend:?}");
+        });
     }
 }
 
 #[test]
-fn root_array_sizes_of_every_shape_are_computed() {
-    let arrays = [
+fn root_array_sizes_are_computed() {
+    let mut rows = Rows::start(&[]);
+    let every_shape = [
         ("array 64 0 0 2 16", 256),
         ("array 64 32 0 4 8", 8192),
         ("array 64 32 0 1 32", 8192),
@@ -62,13 +62,13 @@ fn root_array_sizes_of_every_shape_are_computed() {
         ("mipmap 64 64 3 2 1 8 1", 15360),
         ("mipmap 64 64 0 3 4 8 64", 0),
     ];
-    check_arrays(&[Shared, Static, Driver, PerThread], &arrays);
-    check_arrays(&[Shared], &arrays[1..]);
-}
-
-#[test]
-fn root_array_sizes_of_driver_formats_are_computed() {
-    let arrays = [
+    arrays(
+        &mut rows,
+        &[Shared, Static, Driver, PerThread],
+        &every_shape,
+    );
+    arrays(&mut rows, &[Shared], &every_shape[1..]);
+    let driver_formats = [
         ("array 64 64 0 4 bc1", 2048),
         ("array 65 3 0 1 bc7", 272),
         ("array 64 64 0 4 bc2", 4096),
@@ -82,39 +82,28 @@ fn root_array_sizes_of_driver_formats_are_computed() {
         ("mipmap 8 8 0 3 4 bc1", 48),
         ("mipmap 64 64 0 3 4 bc7", 5376),
     ];
-    check_arrays(&[Driver], &arrays);
-    check_arrays(&[Driver], &arrays[1..]);
-}
+    arrays(&mut rows, &[Driver], &driver_formats);
+    arrays(&mut rows, &[Driver], &driver_formats[1..]);
 
-#[test]
-fn root_arrays_name_the_function_that_made_them() {
-    let (report, truth, pid) = traced(
-        Shared,
-        "array 64 32 0 4 8; array 64 64 4 2 float; mipmap 64 64 0 3 4 8; alloc 512",
-    );
-    let bytes = 8192 + 131_072 + 21504;
-    check(
-        &report,
-        truth,
-        &[("device", 512, 1), ("array", bytes, 3)],
-        "arrays",
-    );
-    let mut apis: Vec<_> = super::of_kind(&report, pid, "array")
-        .iter()
-        .map(|a| a["api"].as_str().unwrap())
-        .collect();
-    apis.sort_unstable();
-    assert_eq!(
-        apis,
-        [
-            "cudaMalloc3DArray",
-            "cudaMallocArray",
-            "cudaMallocMipmappedArray"
-        ]
-    );
-    assert!(
-        super::only(&report, pid, "device")
-            .get("computed")
-            .is_none()
-    );
+    // They name the function that made them.
+    let script = "array 64 32 0 4 8; array 64 64 4 2 float; mipmap 64 64 0 3 4 8; alloc 512";
+    rows.play(Shared, script, |report, row| {
+        let bytes = 8192 + 131_072 + 21504;
+        left(&[("device", 512, 1), ("array", bytes, 3)])(report, row);
+        let mut apis: Vec<_> = of_kind(report, row.pid, "array")
+            .iter()
+            .map(|a| a["api"].as_str().unwrap())
+            .collect();
+        apis.sort_unstable();
+        assert_eq!(
+            apis,
+            [
+                "cudaMalloc3DArray",
+                "cudaMallocArray",
+                "cudaMallocMipmappedArray"
+            ]
+        );
+        assert!(only(report, row.pid, "device").get("computed").is_none());
+    });
+    rows.end();
 }

@@ -1,6 +1,6 @@
 //! Failed calls, and frees of null: only their count changes.
 
-use super::{check_rows, traced};
+use super::{Rows, left, only};
 use crate::harness::Backend::{self, Driver, PerThread, Shared, Static};
 
 /// A command, and its allocating and freeing functions: those of the runtime, the driver calls made
@@ -103,96 +103,82 @@ const FUNCTIONS: &[(&str, [[&str; 2]; 3])] = {
 };
 
 /// Of each command, one call fails and two succeed; of its frees, one fails and one succeeds.
-fn check_failures(backend: Backend, layer: usize) {
+fn each_function_fails(rows: &mut Rows, backend: Backend, layer: usize) {
     let mut script = "pool create".to_owned();
     for (slot, (command, layers)) in FUNCTIONS.iter().enumerate() {
         let ([allocates, frees], slot) = (layers[layer], 2 * slot);
         script += &format!("; fail {allocates} 1 2; {command}; {command}; {command}");
         script += &format!("; fail {frees} 1 719; kfree {slot}; kfree {slot}");
     }
-    let (report, truth, pid) = traced(backend, &script);
-    let functions = FUNCTIONS.len() as u64;
-    assert_eq!(
-        (truth.allocs, truth.frees, truth.failed),
-        (2 * functions, functions, 2 * functions),
-        "{backend:?}, layer {layer}"
-    );
-    report.assert_kinds(truth);
-    assert_eq!(report.allocations(pid).len(), FUNCTIONS.len());
-}
-
-#[test]
-fn root_failures_in_each_function_of_the_runtime() {
-    check_failures(Shared, 0);
+    rows.play(backend, &script, |report, row| {
+        let functions = FUNCTIONS.len() as u64;
+        assert_eq!(
+            (row.truth.allocs, row.truth.frees, row.truth.failed),
+            (2 * functions, functions, 2 * functions),
+        );
+        assert_eq!(report.allocations(row.pid).len(), FUNCTIONS.len());
+    });
 }
 
 #[test]
 fn root_failures_in_each_function_of_the_driver() {
-    check_failures(Shared, 1);
-    check_failures(Static, 1);
-    check_failures(Driver, 2);
+    let mut rows = Rows::start(&[]);
+    each_function_fails(&mut rows, Shared, 1);
+    each_function_fails(&mut rows, Static, 1);
+    each_function_fails(&mut rows, Driver, 2);
+    rows.end();
 }
 
 #[test]
-fn root_failures_of_variants_count_too() {
-    let (report, truth, _) = traced(
-        PerThread,
-        "fail cudaMallocAsync_ptsz 2 2; async 64 3; fail cuMemFreeAsync_ptsz 1 700; afree 0; \
-         pool create; fail cuMemAllocFromPoolAsync_ptsz 1 2; poolalloc 0 64 2; afree 1",
-    );
-    assert_eq!((truth.allocs, truth.frees, truth.failed), (2, 1, 4));
-    report.assert_kinds(truth);
-}
-
-#[test]
-fn root_failed_variable_lookup_adds_no_variable() {
+fn root_failed_calls_change_only_their_count() {
+    let mut rows = Rows::start(&[]);
+    each_function_fails(&mut rows, Shared, 0);
+    let variants = "fail cudaMallocAsync_ptsz 2 2; async 64 3; fail cuMemFreeAsync_ptsz 1 700; \
+                    afree 0; pool create; fail cuMemAllocFromPoolAsync_ptsz 1 2; \
+                    poolalloc 0 64 2; afree 1";
+    rows.play(PerThread, variants, |_, row| {
+        let counts = (row.truth.allocs, row.truth.frees, row.truth.failed);
+        assert_eq!(counts, (2, 1, 4));
+    });
     for (backend, function) in [
         (Shared, "cuLibraryGetGlobal"),
         (Driver, "cuModuleGetGlobal_v2"),
     ] {
         let script = format!("module one v=100; fail {function} 1 500; symbol v");
-        let (report, truth, _) = traced(backend, &script);
-        assert_eq!(truth.failed, 1, "{backend:?}");
-        assert_eq!(truth.kinds(), report["memleak"]["kinds"]);
-        assert_eq!(report["memleak"]["live_bytes"], 0);
+        rows.play(backend, &script, |report, row| {
+            assert_eq!(row.truth.failed, 1);
+            left(&[])(report, row);
+        });
+        // A lookup is no memory call.
+        rows.uncounted -= 1;
     }
-}
-
-#[test]
-fn root_mappings_that_failed_change_nothing() {
     for backend in [Shared, Driver] {
-        let (report, mut truth, pid) = traced(
-            backend,
-            "vcreate 4194304; vreserve 8388608; vmap 0 0; !vmap 0 0 2097152; \
+        let mappings = "vcreate 4194304; vreserve 8388608; vmap 0 0; !vmap 0 0 2097152; \
              !vunmap $vreserve 2097152; !vfreeaddr 0; fail cuMemMap 1 2; !vmap 0 0 4194304; \
              fail cuMemUnmap 1 1; !vunmap $vreserve 4194304; fail cuMemAddressReserve 1 2; \
-             !vreserve 2097152; fail cuMemRetainAllocationHandle 1 1; !vretain 0; vrelease 0",
-        );
+             !vreserve 2097152; fail cuMemRetainAllocationHandle 1 1; !vretain 0; vrelease 0";
+        rows.play(backend, mappings, |report, row| {
+            assert_eq!(row.truth.failed, 0);
+            let process = report.process(row.pid);
+            assert_eq!(process["reserved_address_bytes"], 8_388_608);
+            let mapped = &only(report, row.pid, "vmm")["mapped_bytes"];
+            assert_eq!(*mapped, 4_194_304);
+        });
         // The workload does not count failures of calls that neither allocate nor free.
-        assert_eq!(truth.failed, 0);
-        truth.failed = 7;
-        report.assert_kinds(truth);
-        assert_eq!(report.process(pid)["reserved_address_bytes"], 8_388_608);
-        assert_eq!(super::only(&report, pid, "vmm")["mapped_bytes"], 4_194_304);
+        rows.uncounted += 7;
     }
-}
-
-#[test]
-fn root_frees_of_null_are_counted_separately() {
-    let nulls = "freenull 2; freeasync null; kfreenull pinned; kfreenull array; \
-         kfreenull mipmap; managed 1000; kfree 0";
-    // A static runtime does not call the driver for most of them.
+    // A static runtime does not call the driver for most frees of null.
     for backend in [Shared, PerThread, Driver] {
-        let (report, truth, _) = traced(backend, nulls);
-        assert_eq!(truth.nullfrees + truth.failed, 6, "{truth:?}");
-        assert_eq!(truth.failed > 0, backend == Driver);
-        report.assert_kinds(truth);
+        let nulls = "freenull 2; freeasync null; kfreenull pinned; kfreenull array; \
+                     kfreenull mipmap; managed 1000; kfree 0";
+        rows.play(backend, nulls, move |_, row| {
+            let truth = row.truth;
+            assert_eq!(truth.nullfrees + truth.failed, 6, "{truth:?}");
+            assert_eq!(truth.failed > 0, backend == Driver);
+        });
     }
-}
-
-#[test]
-fn root_a_second_free_changes_nothing() {
-    check_rows(
+    // A second free changes nothing.
+    rows.table(
         &[Shared, Driver],
         &[
             (
@@ -207,4 +193,5 @@ fn root_a_second_free_changes_nothing() {
             ("extimport 65536 ; extdestroy 0; extdestroy 0", &[]),
         ],
     );
+    rows.end();
 }

@@ -1,62 +1,52 @@
 //! Frees of each kind: by any thread, by either of two functions, or by the wrong one.
 
-use super::{EVERY_KIND, check_rows, traced};
+use super::{EVERY_KIND, Rows};
 use crate::harness::Backend::{self, Driver, PerThread, Shared};
+use crate::harness::report::list;
 
 #[test]
-fn root_every_kind_can_be_freed_by_another_thread() {
+fn root_frees_by_any_thread_and_function() {
+    let mut rows = Rows::start(&[]);
     for backend in Backend::LINKED {
-        let made = EVERY_KIND
-            .split(';')
-            .map(|command| format!("@maker {}", command.trim()));
-        let made = made.collect::<Vec<_>>().join("; ");
+        let made = EVERY_KIND.split(';').map(str::trim);
+        let made: Vec<_> = made.map(|command| format!("@maker {command}")).collect();
         let script = format!(
-            "thread maker; thread other; {made}; @other vfreeall; freeall; @other kfreeall; \
-             unload 0; join maker; join other"
+            "thread maker; thread other; {}; @other vfreeall; freeall; @other kfreeall; \
+             unload 0; join maker; join other",
+            made.join("; ")
         );
-        let (report, truth, pid) = traced(backend, &script);
-        report.assert_kinds(truth);
-        // Memory that only the end of the context frees.
-        check_left(&report["memleak"]["kinds"]);
-        assert_eq!(report.allocations(pid).len(), 1);
+        rows.play(backend, &script, |report, row| {
+            // Memory that only the end of the context frees.
+            let kinds = row.truth.kinds();
+            let kinds = kinds.as_object().unwrap();
+            assert_eq!(kinds.keys().collect::<Vec<_>>(), ["static"]);
+            assert_eq!(report.allocations(row.pid).len(), 1);
+        });
     }
-}
-
-fn check_left(kinds: &serde_json::Value) {
-    let kinds = kinds.as_object().unwrap();
-    assert_eq!(kinds.keys().collect::<Vec<_>>(), ["static"]);
-}
-
-#[test]
-fn root_each_kind_belongs_to_the_allocating_thread() {
+    // Each kind belongs to the allocating thread.
     for backend in [Shared, Driver] {
-        let (report, truth, pid) = traced(
-            backend,
-            "thread a; @a managed 1000; @a pinned 4096; @a async 512; @a vcreate 2097152; \
-             @a extimport 65536; managed 3000; array 64 32 0 4 8; kfree 5",
-        );
-        report.assert_kinds(truth);
-        let threads = report.process(pid)["threads"].as_array().unwrap();
-        assert_eq!(threads.len(), 2);
-        let maker = &threads[0];
-        assert_eq!(maker["comm"], "a");
-        for (key, expected) in [
-            ("live_bytes", 1000 + 512 + 2_097_152),
-            ("live_allocations", 3),
-            ("host_bytes", 4096),
-            ("host_allocations", 1),
-            ("imported_bytes", 65536),
-            ("imported_allocations", 1),
-        ] {
-            assert_eq!(maker[key], expected, "{key}");
-        }
-        assert_eq!(threads[1]["live_bytes"], 64 * 32 * 4);
+        let script = "thread a; @a managed 1000; @a pinned 4096; @a async 512; @a vcreate 2097152; \
+             @a extimport 65536; managed 3000; array 64 32 0 4 8; kfree 5";
+        rows.play(backend, script, |report, row| {
+            let threads = list(report.process(row.pid), "threads");
+            assert_eq!(threads.len(), 2);
+            let maker = &threads[0];
+            assert_eq!(maker["comm"], "a");
+            for (key, expected) in [
+                ("live_bytes", 1000 + 512 + 2_097_152),
+                ("live_allocations", 3),
+                ("host_bytes", 4096),
+                ("host_allocations", 1),
+                ("imported_bytes", 65536),
+                ("imported_allocations", 1),
+            ] {
+                assert_eq!(maker[key], expected, "{key}");
+            }
+            assert_eq!(threads[1]["live_bytes"], 64 * 32 * 4);
+        });
     }
-}
-
-#[test]
-fn root_plain_and_stream_ordered_memory_are_freed_by_either_function() {
-    check_rows(
+    // Plain and stream ordered memory are freed by either function.
+    rows.table(
         &[Shared, Driver, PerThread],
         &[
             ("async 4096 3; afree 0 2 plain; kfree 2", &[]),
@@ -68,11 +58,8 @@ fn root_plain_and_stream_ordered_memory_are_freed_by_either_function() {
             ),
         ],
     );
-}
-
-#[test]
-fn root_the_wrong_function_frees_nothing() {
-    check_rows(
+    // The wrong function frees nothing.
+    rows.table(
         &[Shared, Driver],
         &[
             (
@@ -91,11 +78,8 @@ fn root_the_wrong_function_frees_nothing() {
             ("extimport 64; freeaddr $extimport", &[("imported", 64, 1)]),
         ],
     );
-}
-
-#[test]
-fn root_address_reuse_by_another_kind() {
-    check_rows(
+    // Address reuse by another kind.
+    rows.table(
         &[Shared, Driver],
         &[
             (
@@ -109,4 +93,5 @@ fn root_address_reuse_by_another_kind() {
             ("pinned 4096; kfree 0; hostalloc 100", &[("pinned", 100, 1)]),
         ],
     );
+    rows.end();
 }

@@ -1,11 +1,12 @@
 //! Memory of graph nodes: it is live from a launch until a free.
 
-use super::{MemoryRow, check, check_after, check_rows, only, traced};
+use super::{MemoryRow, Rows, left, only};
 use crate::harness::Backend::{self, Driver, PerThread, Shared};
 
 #[test]
-fn root_graph_node_memory_is_live_from_a_launch() {
-    let rows: &[MemoryRow<'_>] = &[
+fn root_graph_memory_is_live_from_a_launch() {
+    let mut rows = Rows::start(&[]);
+    let launched: &[MemoryRow<'_>] = &[
         ("gtrim", &[]),
         ("gdestroy 0", &[]),
         ("glaunch 0", &[("graph", 4096, 1)]),
@@ -25,30 +26,43 @@ fn root_graph_node_memory_is_live_from_a_launch() {
             &[("graph", 4608, 2)],
         ),
     ];
-    check_after(&[Driver], "gnew; galloc 0 4096", rows);
-    check_after(&[Driver], "gnew; galloc 0 4096 node", rows);
-    check_after(&[Shared], "gnew; galloc 0 4096 node2", rows);
-    check_after(
+    rows.after(&[Driver], "gnew; galloc 0 4096; ", launched);
+    rows.after(&[Driver], "gnew; galloc 0 4096 node; ", launched);
+    rows.after(&[Shared], "gnew; galloc 0 4096 node2; ", launched);
+    rows.after(
         &[Backend::Static, PerThread],
-        "gnew; galloc 0 4096",
-        &rows[4..10],
+        "gnew; galloc 0 4096; ",
+        &launched[4..10],
     );
-}
-
-#[test]
-fn root_a_launch_that_fails_changes_nothing() {
     for backend in [Shared, Driver] {
-        let (report, mut truth, _) = traced(backend, "gnew; galloc 0 4096; glaunch 0 3");
         // Launches of a graph whose memory is live fail. They are no memory calls.
-        assert_eq!(truth.failed, 2);
-        truth.failed = 0;
-        check(&report, truth, &[("graph", 4096, 1)], "launched once");
+        rows.play(
+            backend,
+            "gnew; galloc 0 4096; glaunch 0 3",
+            |report, row| {
+                assert_eq!(row.truth.failed, 2);
+                left(&[("graph", 4096, 1)])(report, row);
+            },
+        );
+        rows.uncounted -= 2;
     }
+    let script = "gnew; galloc 0 4096; glaunch 0; alloc 512";
+    rows.play(Shared, script, |report, row| {
+        left(&[("device", 512, 1), ("graph", 4096, 1)])(report, row);
+        assert_eq!((row.truth.allocs, row.truth.frees), (1, 0));
+        report.assert_holds(row.pid, 4608, 2);
+        let memory = only(report, row.pid, "graph");
+        assert_eq!(memory["api"], "cuGraphAddMemAllocNode");
+        assert_eq!(memory["device"], 0);
+    });
+    rows.end();
 }
 
 #[test]
-fn root_nodes_are_added_in_three_ways() {
-    check_rows(
+fn root_captured_memory_takes_effect_at_the_launch() {
+    let mut rows = Rows::start(&[]);
+    // Nodes are added in three ways.
+    rows.table(
         &Backend::LINKED,
         &[
             (
@@ -62,20 +76,16 @@ fn root_nodes_are_added_in_three_ways() {
             ),
         ],
     );
-}
-
-#[test]
-fn root_captured_allocations_take_effect_at_the_launch() {
-    let captured = "gcapture; galloc 0 4096; galloc 0 8192; gfree 0 $galloc; gendcapture 0";
-    let rows: &[MemoryRow<'_>] = &[
+    let captured = "gcapture; galloc 0 4096; galloc 0 8192; gfree 0 $galloc; gendcapture 0; ";
+    let launches: &[MemoryRow<'_>] = &[
         ("gtrim", &[]),
         ("glaunch 0", &[("graph", 4096, 1)]),
         ("glaunch 0; kfree 0; glaunch 0", &[("graph", 4096, 1)]),
         ("glaunch 0; kfree 0; async 64", &[("async", 64, 1)]),
     ];
-    check_after(&Backend::LINKED, captured, rows);
+    rows.after(&Backend::LINKED, captured, launches);
     // Calls of other threads and streams meanwhile are not captured.
-    check_rows(
+    rows.table(
         &[Shared, Driver],
         &[(
             "stream; thread a; gcapture; galloc 0 4096; @a async 64 stream=0; @a async 8; \
@@ -83,11 +93,7 @@ fn root_captured_allocations_take_effect_at_the_launch() {
             &[("async", 72, 2), ("graph", 5120, 2)],
         )],
     );
-}
-
-#[test]
-fn root_memory_captures_are_distinguished() {
-    let rows: &[MemoryRow<'_>] = &[
+    let captures: &[MemoryRow<'_>] = &[
         // Nodes of an invalidated capture are not in the next graph.
         (
             "gcapture; galloc 0 1000; fail cuStreamEndCapture 1 901; !gendcapture 0; \
@@ -114,21 +120,6 @@ fn root_memory_captures_are_distinguished() {
             &[("async", 708, 2)],
         ),
     ];
-    check_rows(&[Shared, Driver], rows);
-}
-
-#[test]
-fn root_graph_memory_is_gpu_memory() {
-    let (report, truth, pid) = traced(Shared, "gnew; galloc 0 4096; glaunch 0; alloc 512");
-    check(
-        &report,
-        truth,
-        &[("device", 512, 1), ("graph", 4096, 1)],
-        "both",
-    );
-    assert_eq!((truth.allocs, truth.frees), (1, 0));
-    report.assert_holds(pid, 4608, 2);
-    let memory = only(&report, pid, "graph");
-    assert_eq!(memory["api"], "cuGraphAddMemAllocNode");
-    assert_eq!(memory["device"], 0);
+    rows.table(&[Shared, Driver], captures);
+    rows.end();
 }

@@ -2,55 +2,74 @@
 
 use std::collections::HashSet;
 
-use super::{MemoryRow, STEP, ScriptRun, check, check_rows, of_kind, only, traced};
+use super::{Rows, STEP, ScriptRun, check, left, of_kind, only};
+use crate::harness::report::list;
 use crate::harness::{Backend, Setup, Truth, standin};
 
 #[test]
-fn root_device_comes_from_the_allocation_properties() {
-    let setup = Setup::command([standin().program_text(Backend::Driver)]);
-    let run = ScriptRun::of(setup.env("STANDIN_DEVICES", "2"));
-    let pid = run.pid;
-    let (report, truth) = run
-        .play("vcreate 2097152; setdevice 1; vcreate 4194304; async 512; setdevice 0")
-        .end();
-    report.assert_kinds(truth);
-    let bytes = |d: &serde_json::Value| (d["device"].as_u64(), d["bytes"].as_u64());
-    let devices = report.process(pid)["devices"].as_array().unwrap();
-    let devices: Vec<_> = devices.iter().map(bytes).collect();
-    assert_eq!(
-        devices,
-        [(Some(0), Some(STEP)), (Some(1), Some(2 * STEP + 512))]
-    );
-}
-
-#[test]
-fn root_imported_handle_is_no_new_memory() {
-    for backend in [Backend::Shared, Backend::Driver] {
-        let imported = "vcreate 2097152; vexport 0; vimport $vexport 2097152; vreserve 4194304; \
-             vmap 1 0; vrelease 1";
-        let rows: &[MemoryRow<'_>] = &[
-            (imported, &[("vmm", STEP, 1), ("imported", STEP, 1)]),
-            (
-                &format!("{imported}; vunmap $vmap 2097152"),
-                &[("vmm", STEP, 1)],
-            ),
-        ];
-        check_rows(&[backend], rows);
-    }
-    let (report, _, pid) = traced(
+fn root_handles_of_physical_memory_are_exact() {
+    let mut rows = Rows::start(&[]);
+    // The device comes from the allocation properties.
+    let script = "vcreate 2097152; setdevice 1; vcreate 4194304; async 512; setdevice 0";
+    rows.play_with(
+        "STANDIN_DEVICES=2",
         Backend::Driver,
-        "vcreate 2097152; vexport 0; vimport $vexport 2097152; vreserve 4194304; vmap 1 0",
+        script,
+        |report, row| {
+            let bytes = |d: &serde_json::Value| (d["device"].as_u64(), d["bytes"].as_u64());
+            let devices = list(report.process(row.pid), "devices").iter();
+            let devices: Vec<_> = devices.map(bytes).collect();
+            assert_eq!(
+                devices,
+                [(Some(0), Some(STEP)), (Some(1), Some(2 * STEP + 512))]
+            );
+        },
     );
-    let imported = only(&report, pid, "imported");
-    assert_eq!(imported["mapped_bytes"], STEP);
-    assert_eq!(imported["api"], "cuMemImportFromShareableHandle");
-    report.assert_holds(pid, STEP, 1);
-    assert_eq!(report["memleak"]["peak_bytes"], STEP);
+    imported_handles_are_no_new_memory(&mut rows);
+    handle_values_are_used_again(&mut rows);
+
+    for backend in Backend::LINKED {
+        let script = "vexpand 2097152 300; vexpand 4194304 50 keep; vexpand 2097152 20 keep";
+        rows.play(backend, script, |report, row| {
+            left(&[("vmm", 120 * STEP, 70)])(report, row);
+            assert_eq!((row.truth.allocs, row.truth.frees), (370, 370));
+            let process = report.process(row.pid);
+            assert_eq!(process["reserved_address_bytes"], 120 * STEP);
+            let all = of_kind(report, row.pid, "vmm");
+            assert!(all.iter().all(|a| a["mapped_bytes"] == a["bytes"]));
+        });
+    }
+    let script = "vexpand 2097152 300 keep; vfreeall";
+    rows.play(Backend::Driver, script, |report, row| {
+        left(&[])(report, row);
+        let process = report.process(row.pid);
+        assert_eq!(process["peak_bytes"], 300 * STEP);
+        assert_eq!(process["reserved_address_bytes"], 0);
+    });
+    rows.end();
 }
 
-#[test]
-fn root_handle_value_reuse() {
-    let mut run = ScriptRun::start(Backend::Driver, &[]);
+fn imported_handles_are_no_new_memory(rows: &mut Rows) {
+    let mapped = "vcreate 2097152; vexport 0; vimport $vexport 2097152; vreserve 4194304; vmap 1 0";
+    rows.after(
+        &[Backend::Shared, Backend::Driver],
+        mapped,
+        &[
+            ("; vrelease 1", &[("vmm", STEP, 1), ("imported", STEP, 1)]),
+            ("; vrelease 1; vunmap $vmap 2097152", &[("vmm", STEP, 1)]),
+        ],
+    );
+    rows.play(Backend::Driver, mapped, |report, row| {
+        let imported = only(report, row.pid, "imported");
+        assert_eq!(imported["mapped_bytes"], STEP);
+        assert_eq!(imported["api"], "cuMemImportFromShareableHandle");
+        report.assert_holds(row.pid, STEP, 1);
+        assert_eq!(report.process(row.pid)["peak_bytes"], STEP);
+    });
+}
+
+fn handle_values_are_used_again(rows: &mut Rows) {
+    let mut run = rows.session.workload(Backend::Driver);
     let mut handles = HashSet::new();
     for round in 0..100 {
         handles.insert(run.say("vcreate 2097152"));
@@ -58,43 +77,18 @@ fn root_handle_value_reuse() {
     }
     assert!(handles.len() < 100, "the stand-in hands out old values");
     run.say("vcreate 4194304");
-    let (report, truth) = run.end();
-    check(&report, truth, &[("vmm", 2 * STEP, 1)], "the last");
-    assert_eq!((truth.allocs, truth.frees), (101, 100));
-}
-
-#[test]
-fn root_handle_value_reuse_while_the_old_memory_is_mapped() {
-    let mut run =
-        ScriptRun::start(Backend::Driver, &[]).play("vreserve 268435456; vcreate 2097152");
-    run.gpuprobe.talk.play("vmap 0 0; vrelease 0");
+    rows.done(run, "reused handles", |report, row| {
+        left(&[("vmm", 2 * STEP, 1)])(report, row);
+        assert_eq!((row.truth.allocs, row.truth.frees), (101, 100));
+    });
+    // While the old memory is mapped.
+    let mut script = "vreserve 268435456; vcreate 2097152; vmap 0 0; vrelease 0".to_owned();
     for slot in 1..100 {
         let at = slot * STEP;
-        let step = format!("vcreate 2097152; vmap {slot} 0 {at}; vrelease {slot}");
-        run.gpuprobe.talk.play(&step);
+        script += &format!("; vcreate 2097152; vmap {slot} 0 {at}; vrelease {slot}");
     }
-    run.gpuprobe.talk.play("vunmap 0x700000000000 104857600");
-    let (report, truth) = run.end();
-    check(&report, truth, &[("vmm", 50 * STEP, 50)], "half is mapped");
-}
-
-#[test]
-fn root_expandable_segments_are_exact() {
-    for backend in Backend::LINKED {
-        let (report, truth, pid) = traced(
-            backend,
-            "vexpand 2097152 300; vexpand 4194304 50 keep; vexpand 2097152 20 keep",
-        );
-        check(&report, truth, &[("vmm", 120 * STEP, 70)], "what was kept");
-        assert_eq!((truth.allocs, truth.frees), (370, 370));
-        assert_eq!(report.process(pid)["reserved_address_bytes"], 120 * STEP);
-        let all = of_kind(&report, pid, "vmm");
-        assert!(all.iter().all(|a| a["mapped_bytes"] == a["bytes"]));
-    }
-    let (report, truth, pid) = traced(Backend::Driver, "vexpand 2097152 300 keep; vfreeall");
-    check(&report, truth, &[], "all is unmapped");
-    assert_eq!(report.process(pid)["peak_bytes"], 300 * STEP);
-    assert_eq!(report.process(pid)["reserved_address_bytes"], 0);
+    script += "; vunmap 0x700000000000 104857600";
+    rows.play(Backend::Driver, &script, left(&[("vmm", 50 * STEP, 50)]));
 }
 
 #[test]

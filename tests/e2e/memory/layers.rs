@@ -1,46 +1,41 @@
 //! Every kind of memory, by every API layer and probed layer.
 
-use super::{EVERY_KIND, RUNTIME_KINDS, ScriptRun, traced};
+use super::{EVERY_KIND, RUNTIME_KINDS, Rows};
 use crate::harness::Backend;
 
 #[test]
 fn root_every_kind_is_exact_for_every_backend() {
+    let mut rows = Rows::start(&[]);
     for backend in Backend::LINKED {
-        let (report, truth, pid) = traced(backend, EVERY_KIND);
-        report.assert_kinds(truth);
-        assert_eq!(truth.kinds().as_object().unwrap().len(), 11, "{truth:?}");
-        let process = report.process(pid);
-        assert_eq!(process["kinds"], truth.kinds());
-        assert_eq!(process["modules"].as_u64().map(|n| n > 0), Some(true));
-        assert_eq!(process["reserved_address_bytes"], 4_194_304);
+        rows.play(backend, EVERY_KIND, |report, row| {
+            let kinds = row.truth.kinds();
+            assert_eq!(kinds.as_object().unwrap().len(), 11, "{kinds}");
+            let process = report.process(row.pid);
+            assert_eq!(process["modules"].as_u64().map(|n| n > 0), Some(true));
+            assert_eq!(process["reserved_address_bytes"], 4_194_304);
+        });
     }
+    rows.end();
 }
 
 #[test]
-fn root_every_kind_is_exact_at_the_driver_alone() {
-    for backend in Backend::LINKED {
-        let run = ScriptRun::start(backend, &["--api", "driver"]).play(EVERY_KIND);
-        let pid = run.pid;
-        let (report, truth) = run.end();
-        report.assert_kinds(truth);
-        let apis = report.allocations(pid);
-        let of_driver = |api: &str| api.starts_with("cu") && !api.starts_with("cuda");
-        assert!(apis.iter().all(|a| of_driver(a["api"].as_str().unwrap())));
-    }
-}
-
-#[test]
-fn root_every_kind_of_the_runtime_is_exact_at_the_runtime_alone() {
-    for backend in [Backend::Shared, Backend::PerThread] {
-        let run = ScriptRun::start(backend, &["--api", "runtime"]).play(RUNTIME_KINDS);
-        let pid = run.pid;
-        let (report, truth) = run.end();
-        report.assert_kinds(truth);
-        let apis = report.allocations(pid);
-        assert!(
-            apis.iter()
-                .all(|a| a["api"].as_str().unwrap().starts_with("cuda"))
-        );
+fn root_every_kind_is_exact_at_one_layer_alone() {
+    let of_runtime = [Backend::Shared, Backend::PerThread];
+    for (layer, script, backends) in [
+        ("driver", EVERY_KIND, &Backend::LINKED[..]),
+        ("runtime", RUNTIME_KINDS, &of_runtime),
+    ] {
+        let mut rows = Rows::start(&["--api", layer]);
+        for &backend in backends {
+            rows.play(backend, script, move |report, row| {
+                for allocation in report.allocations(row.pid) {
+                    let api = allocation["api"].as_str().unwrap();
+                    assert_eq!(api.starts_with("cuda"), layer == "runtime", "{api}");
+                    assert!(api.starts_with("cu"), "{api}");
+                }
+            });
+        }
+        rows.end();
     }
 }
 
@@ -66,12 +61,7 @@ fn root_calls_are_named_by_the_users_function() {
         "cuMemCreate",
     ]
     .map(|symbol| (symbol, 1));
-    let (report, truth, _) = traced(Backend::Shared, both);
-    report.assert_kinds(truth);
-    report.assert_calls(&runtime);
-    let (report, truth, _) = traced(Backend::Driver, both);
-    report.assert_kinds(truth);
-    report.assert_calls(&[
+    let driver = [
         ("cuArray3DCreate_v2", 1),
         ("cuArrayCreate_v2", 1),
         ("cuImportExternalMemory", 1),
@@ -85,5 +75,16 @@ fn root_calls_are_named_by_the_users_function() {
         ("cuMemHostAlloc", 1),
         ("cuMemHostRegister_v2", 1),
         ("cuMipmappedArrayCreate", 1),
-    ]);
+    ];
+    // "cuMemCreate" is called by both.
+    let mut rows = Rows::start(&[]);
+    rows.play(Backend::Shared, both, |_, _| ());
+    rows.play(Backend::Driver, both, |_, _| ());
+    let report = rows.end();
+    let (both, mut each): (Vec<_>, Vec<_>) = runtime
+        .into_iter()
+        .chain(driver)
+        .partition(|(symbol, _)| *symbol == "cuMemCreate");
+    each.push((both[0].0, both.len() as u64));
+    report.assert_calls(&each);
 }

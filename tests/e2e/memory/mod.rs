@@ -1,7 +1,7 @@
 //! The whole memory API by kind: bytes and allocations equal the program's own.
 
 mod arrays;
-mod attach;
+pub(crate) mod attach;
 mod contexts;
 mod failures;
 mod filters;
@@ -12,13 +12,13 @@ mod handles;
 mod layers;
 mod mappings;
 mod pools;
-mod random;
 mod sharing;
 mod variables;
 
 use serde_json::Value;
 
-use crate::harness::{Backend, Gpuprobe, Report, Setup, Truth, standin};
+use crate::harness::session::Ended;
+use crate::harness::{Backend, Gpuprobe, Member, Report, Session, Setup, Truth, standin};
 
 const MIB: u64 = 1 << 20;
 /// Granularity of physical memory.
@@ -51,8 +51,7 @@ impl ScriptRun {
         Self::of(setup.args(arguments.iter().copied()))
     }
 
-    /// A workload as the command of `setup`.
-    fn of(setup: Setup) -> Self {
+    pub(crate) fn of(setup: Setup) -> Self {
         let mut gpuprobe = setup.start();
         let pid = gpuprobe.talk.ready();
         Self { gpuprobe, pid }
@@ -63,7 +62,7 @@ impl ScriptRun {
         self
     }
 
-    fn say(&mut self, command: &str) -> String {
+    pub(crate) fn say(&mut self, command: &str) -> String {
         self.gpuprobe.talk.say(command)
     }
 
@@ -73,41 +72,113 @@ impl ScriptRun {
     }
 }
 
-/// Runs `script` under a tracer that was attached from the start, without call stacks: none of the
-/// hundreds of scripts needs them, and the kernel loads the programs in half the time.
-fn traced(backend: Backend, script: &str) -> (Report, Truth, u32) {
-    let run = ScriptRun::start(backend, &["--stacks", "off"]).play(script);
-    let pid = run.pid;
-    let (report, truth) = run.end();
-    (report, truth, pid)
-}
-
 /// A script, and the expected live memory after it: kinds with bytes and allocations.
 type MemoryRow<'a> = (&'a str, &'a [(&'a str, u64, u64)]);
 
-/// Runs each script on each backend.
-fn check_rows(backends: &[Backend], rows: &[MemoryRow<'_>]) {
-    for (script, expected) in rows {
-        for &backend in backends {
-            let (report, truth, _) = traced(backend, script);
-            check(&report, truth, expected, &format!("{backend:?}: {script}"));
+/// A check of a workload's account in the last report.
+type Check = Box<dyn FnOnce(&Report, Ended)>;
+
+/// Scripts that share a gpuprobe, each in a process of its own. No row needs call stacks, and
+/// without them the kernel loads the programs in half the time.
+struct Rows {
+    session: Session,
+    checks: Vec<(String, Ended, Check)>,
+    /// Failed calls that workloads do not count, since they neither allocate nor free; negative if
+    /// they count more than are memory calls.
+    uncounted: i64,
+}
+
+impl Rows {
+    fn start(arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().copied();
+        Self {
+            session: Session::start(|setup| setup.without_stacks().args(arguments)),
+            checks: Vec::new(),
+            uncounted: 0,
         }
     }
-}
 
-/// [`check`] with `before` run first.
-fn check_after(backends: &[Backend], before: &str, rows: &[MemoryRow<'_>]) {
-    for (script, expected) in rows {
-        check_rows(backends, &[(&format!("{before}; {script}"), expected)]);
+    /// Ends a workload. The last report must have its kinds of memory, and satisfy `check`.
+    fn done(&mut self, member: Member, what: &str, check: impl FnOnce(&Report, Ended) + 'static) {
+        let ended = self.session.done(member);
+        self.checks.push((what.to_owned(), ended, Box::new(check)));
+    }
+
+    /// Runs a script in a workload for [`Self::done`].
+    fn play(
+        &mut self,
+        backend: Backend,
+        script: &str,
+        check: impl FnOnce(&Report, Ended) + 'static,
+    ) {
+        self.play_with("", backend, script, check);
+    }
+
+    /// The same with environment variables.
+    fn play_with(
+        &mut self,
+        settings: &str,
+        backend: Backend,
+        script: &str,
+        check: impl FnOnce(&Report, Ended) + 'static,
+    ) {
+        let program = format!("{settings} {}", standin().program_text(backend));
+        let mut member = self.session.program(&program);
+        member.play(script);
+        self.done(member, &format!("{backend:?}: {script}"), check);
+    }
+
+    /// Runs each script, after `before`, on each backend.
+    fn after(&mut self, backends: &[Backend], before: &str, rows: &[MemoryRow<'_>]) {
+        for (script, expected) in rows {
+            let expected = kinds(expected);
+            for &backend in backends {
+                let expected = expected.clone();
+                let script = format!("{before}{script}");
+                self.play(backend, &script, move |_, row| {
+                    assert_eq!(row.truth.kinds(), expected);
+                });
+            }
+        }
+    }
+
+    fn table(&mut self, backends: &[Backend], rows: &[MemoryRow<'_>]) {
+        self.after(backends, "", rows);
+    }
+
+    /// Stops gpuprobe, checks every row, and returns the report.
+    fn end(mut self) -> Report {
+        let (report, mut sum) = self.session.end();
+        sum.failed = sum.failed.checked_add_signed(self.uncounted).unwrap();
+        for (what, row, check) in self.checks {
+            // Shown only if the row fails.
+            println!("checking {what}");
+            assert_eq!(report.process(row.pid)["kinds"], row.truth.kinds());
+            report.assert_holds(row.pid, row.truth.bytes, row.truth.live);
+            check(&report, row);
+        }
+        report.assert_kinds(sum);
+        report
     }
 }
 
-pub(crate) fn check(report: &Report, truth: Truth, expected: &[(&str, u64, u64)], what: &str) {
+/// Kinds with bytes and allocations, as reports have them.
+fn kinds(expected: &[(&str, u64, u64)]) -> Value {
     let held = |(kind, bytes, allocations): &(&str, u64, u64)| {
         let total = serde_json::json!({"bytes": bytes, "allocations": allocations});
         ((*kind).to_owned(), total)
     };
-    let expected: Value = expected.iter().map(held).collect();
+    expected.iter().map(held).collect()
+}
+
+/// Asserts which kinds of memory a workload had in the end.
+fn left(expected: &[(&str, u64, u64)]) -> impl FnOnce(&Report, Ended) + 'static {
+    let expected = kinds(expected);
+    move |_, row| assert_eq!(row.truth.kinds(), expected)
+}
+
+pub(crate) fn check(report: &Report, truth: Truth, expected: &[(&str, u64, u64)], what: &str) {
+    let expected = kinds(expected);
     assert_eq!(report["memleak"]["kinds"], expected, "{what}");
     assert_eq!(truth.kinds(), expected, "{what}");
     report.assert_kinds(truth);

@@ -1,7 +1,7 @@
 //! Memory of other processes and of other APIs: listed, and not counted twice.
 
-use super::{MemoryRow, ScriptRun, check, check_rows, only, traced};
-use crate::harness::Backend::{self, Driver, PerThread, Shared};
+use super::{MemoryRow, Rows, ScriptRun, left, only};
+use crate::harness::Backend::{self, Driver, PerThread, Shared, Static};
 use crate::harness::report::number;
 use crate::harness::{Workload, standin};
 
@@ -14,51 +14,35 @@ fn exporter(backend: Backend, offset: u64) -> (Workload, String) {
 }
 
 #[test]
-fn root_imported_memory_of_an_untraced_process_has_its_size() {
-    for backend in [Shared, Driver, PerThread, Backend::Static] {
+fn root_imported_memory_is_listed_and_not_in_the_sums() {
+    let mut rows = Rows::start(&[]);
+    for backend in [Shared, Driver, PerThread, Static] {
         // A handle of its middle refers to all of it.
         let (_exporter, handle) = exporter(backend, 5000);
         let open = format!("ipcopen {handle}");
-        let rows: &[MemoryRow<'_>] = &[
-            (&open, &[("imported", 10000, 1)]),
-            (&format!("{open}; {open}"), &[("imported", 10000, 1)]),
-            (
-                &format!("{open}; {open}; ipcclose 0"),
-                &[("imported", 10000, 1)],
-            ),
-            (&format!("{open}; {open}; ipcclose 0; ipcclose 0"), &[]),
-            (
-                &format!("{open}; ipcclose 0; {open}"),
-                &[("imported", 10000, 1)],
-            ),
-            (&format!("{open}; ipcclose 0; ipcclose 0"), &[]),
-        ];
-        check_rows(&[backend], rows);
+        rows.after(
+            &[backend],
+            &open,
+            &[
+                ("", &[("imported", 10000, 1)]),
+                (&format!("; {open}"), &[("imported", 10000, 1)]),
+                (&format!("; {open}; ipcclose 0"), &[("imported", 10000, 1)]),
+                (&format!("; {open}; ipcclose 0; ipcclose 0"), &[]),
+                (&format!("; ipcclose 0; {open}"), &[("imported", 10000, 1)]),
+                ("; ipcclose 0; ipcclose 0", &[]),
+            ],
+        );
     }
-}
-
-#[test]
-fn root_imported_memory_is_not_in_the_sums() {
     let (_exporter, handle) = exporter(Driver, 0);
-    let (report, truth, pid) = traced(Driver, &format!("alloc 512; ipcopen {handle}"));
-    check(
-        &report,
-        truth,
-        &[("device", 512, 1), ("imported", 10000, 1)],
-        "both",
-    );
-    report.assert_holds(pid, 512, 1);
-    let process = report.process(pid);
-    assert_eq!(process["imported_bytes"], 10000);
-    assert_eq!(process["peak_bytes"], 512);
-    assert_eq!(
-        only(&report, pid, "imported")["api"],
-        "cuIpcOpenMemHandle_v2"
-    );
-}
-
-#[test]
-fn root_opening_may_fail() {
+    let script = format!("alloc 512; ipcopen {handle}");
+    rows.play(Driver, &script, |report, row| {
+        left(&[("device", 512, 1), ("imported", 10000, 1)])(report, row);
+        let process = report.process(row.pid);
+        assert_eq!(process["imported_bytes"], 10000);
+        assert_eq!(process["peak_bytes"], 512);
+        let api = &only(report, row.pid, "imported")["api"];
+        assert_eq!(*api, "cuIpcOpenMemHandle_v2");
+    });
     let (_exporter, handle) = exporter(Shared, 0);
     for (backend, function) in [
         (Shared, "cudaIpcOpenMemHandle"),
@@ -67,10 +51,64 @@ fn root_opening_may_fail() {
     ] {
         let open = format!("ipcopen {handle}");
         let script = format!("fail {function} 1 201; {open}; {open}; {open}");
-        let (report, truth, _) = traced(backend, &script);
-        assert_eq!((truth.allocs, truth.failed), (2, 1));
-        check(&report, truth, &[("imported", 10000, 1)], function);
+        rows.play(backend, &script, |report, row| {
+            assert_eq!((row.truth.allocs, row.truth.failed), (2, 1));
+            left(&[("imported", 10000, 1)])(report, row);
+        });
     }
+    // External memory belongs to another API.
+    let external: &[MemoryRow<'_>] = &[
+        ("extimport 65536", &[("imported", 65536, 1)]),
+        ("extimport 65536; extmap 0", &[("imported", 65536, 1)]),
+        (
+            "extimport 65536; extmap 0 4096 8192; extmap 0",
+            &[("imported", 65536, 1)],
+        ),
+        (
+            "extimport 65536; extmap 0; extunmap $extmap",
+            &[("imported", 65536, 1)],
+        ),
+        (
+            "extimport 65536; extmap 0; extunmap $extmap; extdestroy 0",
+            &[],
+        ),
+        (
+            "extimport 65536; extdestroy 0; extimport 512",
+            &[("imported", 512, 1)],
+        ),
+    ];
+    rows.table(&[Shared, Driver], external);
+    rows.table(&[PerThread, Static], &external[3..5]);
+    for backend in [Shared, Driver] {
+        allocation_of_an_imported_pool(&mut rows, backend);
+    }
+    // Memory that an exited thread imports gets its size when it is mapped. The thread holds
+    // nothing else: its slot must not be used again.
+    let script = "vcreate 2097152; vexport 0; thread a; @a vimport $vexport 2097152; join a; \
+         vreserve 4194304; vmap 1 0; thread c; @c alloc 100 1; thread d; @d alloc 200 1";
+    let expected = left(&[
+        ("device", 300, 2),
+        ("imported", 2_097_152, 1),
+        ("vmm", 2_097_152, 1),
+    ]);
+    rows.play(Shared, script, expected);
+    rows.end();
+}
+
+/// Memory from an imported pool is the exporter's.
+fn allocation_of_an_imported_pool(rows: &mut Rows, backend: Backend) {
+    let mut run = rows.session.workload(backend);
+    let pool = run.say("pool create");
+    run.say("poolalloc 0 4096");
+    let pointer = run.say("ptrexport 0");
+    let fd = run.say(&format!("poolexport {}", pool.split(' ').nth(1).unwrap()));
+    let imported = run.say(&format!("poolimport {fd}"));
+    run.say(&format!("ptrimport {imported} {pointer} 4096"));
+    rows.done(run, "an imported pool", |report, row| {
+        left(&[("async", 4096, 1), ("imported", 4096, 1)])(report, row);
+        let api = &only(report, row.pid, "imported")["api"];
+        assert_eq!(*api, "cuMemPoolImportPointer");
+    });
 }
 
 #[test]
@@ -106,55 +144,6 @@ fn root_two_traced_processes_share_memory() {
 }
 
 #[test]
-fn root_external_memory_belongs_to_another_api() {
-    let rows: &[MemoryRow<'_>] = &[
-        ("extimport 65536", &[("imported", 65536, 1)]),
-        ("extimport 65536; extmap 0", &[("imported", 65536, 1)]),
-        (
-            "extimport 65536; extmap 0 4096 8192; extmap 0",
-            &[("imported", 65536, 1)],
-        ),
-        (
-            "extimport 65536; extmap 0; extunmap $extmap",
-            &[("imported", 65536, 1)],
-        ),
-        (
-            "extimport 65536; extmap 0; extunmap $extmap; extdestroy 0",
-            &[],
-        ),
-        (
-            "extimport 65536; extdestroy 0; extimport 512",
-            &[("imported", 512, 1)],
-        ),
-    ];
-    check_rows(&[Shared, Driver], rows);
-    check_rows(&[PerThread, Backend::Static], &rows[3..5]);
-}
-
-#[test]
-fn root_allocation_of_an_imported_pool_belongs_to_the_exporter() {
-    for backend in [Shared, Driver] {
-        let mut run = ScriptRun::start(backend, &[]);
-        let pool = run.say("pool create");
-        run.say("poolalloc 0 4096");
-        let pointer = run.say("ptrexport 0");
-        let fd = run.say(&format!("poolexport {}", pool.split(' ').nth(1).unwrap()));
-        let imported = run.say(&format!("poolimport {fd}"));
-        run.say(&format!("ptrimport {imported} {pointer} 4096"));
-        let pid = run.pid;
-        let (report, truth) = run.end();
-        check(
-            &report,
-            truth,
-            &[("async", 4096, 1), ("imported", 4096, 1)],
-            "a pool",
-        );
-        let api = &only(&report, pid, "imported")["api"];
-        assert_eq!(*api, "cuMemPoolImportPointer");
-    }
-}
-
-#[test]
 fn root_physical_memory_goes_to_a_child() {
     let mut run = ScriptRun::start(Driver, &[]);
     run.say("vcreate 2097152");
@@ -170,22 +159,4 @@ fn root_physical_memory_goes_to_a_child() {
     let memleak = &report["memleak"];
     assert_eq!(memleak["live_bytes"], 2 << 20);
     assert_eq!(number(memleak, "imported_allocations"), 1, "{reply}");
-}
-
-#[test]
-fn root_import_by_an_exited_thread_gets_its_size_when_mapped() {
-    // The thread holds nothing else: its slot must not be reused.
-    let script = "vcreate 2097152; vexport 0; thread a; @a vimport $vexport 2097152; join a; \
-         vreserve 4194304; vmap 1 0; thread c; @c alloc 100 1; thread d; @d alloc 200 1";
-    check_rows(
-        &[Shared],
-        &[(
-            script,
-            &[
-                ("device", 300, 2),
-                ("imported", 2_097_152, 1),
-                ("vmm", 2_097_152, 1),
-            ],
-        )],
-    );
 }

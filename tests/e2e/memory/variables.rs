@@ -1,39 +1,34 @@
 //! Variables of modules, which no call allocates: they are known once a program queries them.
 
-use super::{MemoryRow, check, check_after, check_rows, of_kind, only, traced};
+use super::{MemoryRow, Rows, left, of_kind, only};
 use crate::harness::Backend::{self, Driver, Shared};
 
 #[test]
-fn root_variables_have_their_names() {
+fn root_variables_are_known_once_they_are_queried() {
+    let mut rows = Rows::start(&[]);
     for backend in Backend::LINKED {
-        let (report, truth, pid) = traced(
-            backend,
-            "module one v=100 w=m200; symbol v; symbol w; symbol v; symbol standin_table; \
-             symbol standin_counter",
-        );
-        report.assert_kinds(truth);
-        assert_eq!((truth.allocs, truth.kind("static").allocations), (0, 4));
-        let mut named: Vec<_> = of_kind(&report, pid, "static")
-            .iter()
-            .map(|v| (v["name"].as_str(), v["bytes"].as_u64()))
-            .collect();
-        named.sort_unstable();
-        let mut expected = [
-            (Some("standin_counter"), Some(4096)),
-            (Some("standin_table"), Some(65536)),
-            (Some("v"), Some(100)),
-            (Some("w"), Some(200)),
-        ];
-        // The runtime queries the driver with the name that it has registered.
-        expected.sort_unstable();
-        assert_eq!(named, expected, "{backend:?}");
+        let script = "module one v=100 w=m200; symbol v; symbol w; symbol v; \
+                      symbol standin_table; symbol standin_counter";
+        rows.play(backend, script, |report, row| {
+            assert_eq!(row.truth.allocs, 0);
+            let mut named: Vec<_> = of_kind(report, row.pid, "static")
+                .iter()
+                .map(|v| (v["name"].as_str(), v["bytes"].as_u64()))
+                .collect();
+            named.sort_unstable();
+            // The runtime queries the driver with the name that it has registered.
+            let expected = [
+                (Some("standin_counter"), Some(4096)),
+                (Some("standin_table"), Some(65536)),
+                (Some("v"), Some(100)),
+                (Some("w"), Some(200)),
+            ];
+            assert_eq!(named, expected);
+        });
     }
-}
-
-#[test]
-fn root_variables_are_freed_with_their_modules() {
+    // They are freed with their modules.
     let two = "module one v=100 w=m200; module two x=70; symbol v; symbol w; symbol x";
-    let rows: &[MemoryRow<'_>] = &[
+    let unloaded: &[MemoryRow<'_>] = &[
         (&format!("{two}; unload 0"), &[("static", 70, 1)]),
         (&format!("{two}; unload 1"), &[("static", 300, 2)]),
         (&format!("{two}; unload 0; unload 1"), &[]),
@@ -42,8 +37,8 @@ fn root_variables_are_freed_with_their_modules() {
             &[("static", 79, 2)],
         ),
     ];
-    check_rows(&[Shared, Driver], rows);
-    check_rows(
+    rows.table(&[Shared, Driver], unloaded);
+    rows.table(
         &[Driver],
         &[
             ("module one v=8 via=library; symbol v", &[("static", 8, 1)]),
@@ -54,40 +49,31 @@ fn root_variables_are_freed_with_their_modules() {
             ),
         ],
     );
-}
-
-#[test]
-fn root_variables_are_of_their_modules_context() {
-    // In whichever context is current at the query.
-    let two = "module one v=8; ctx create; module two x=16; symbol v; symbol x; ctx pop";
-    check_after(
+    // They are of their modules' context, whichever is current at the query.
+    rows.after(
         &[Driver],
-        two,
+        "module one v=8; ctx create; module two x=16; symbol v; symbol x; ctx pop; ",
         &[
             ("symbol x", &[("static", 24, 2)]),
             ("ctx destroy 0", &[("static", 8, 1)]),
             ("reset", &[("static", 16, 1)]),
         ],
     );
-}
-
-#[test]
-fn root_modules_are_counted() {
     for (script, modules) in [
         ("module a; module b; module c", 3),
         ("module a; module b; module c; unload 1", 2),
         ("module a; module b; reset", 0),
         ("module a; ctx create; module b; ctx destroy 0", 1),
     ] {
-        let (report, _, pid) = traced(Driver, &format!("{script}; alloc 64"));
-        assert_eq!(report.process(pid)["modules"], modules, "{script}");
+        rows.play(
+            Driver,
+            &format!("{script}; alloc 64"),
+            move |report, row| {
+                assert_eq!(report.process(row.pid)["modules"], modules);
+            },
+        );
     }
-}
-
-#[test]
-fn root_variable_lookup_of_address_or_size_alone() {
-    // A variable whose size alone was queried takes memory too, but at an unknown address.
-    check_rows(
+    rows.table(
         &[Shared, Driver],
         &[
             ("module one v=100; symbol v size", &[]),
@@ -97,20 +83,14 @@ fn root_variable_lookup_of_address_or_size_alone() {
             ),
         ],
     );
-}
-
-#[test]
-fn root_variables_are_gpu_memory() {
-    let (report, truth, pid) = traced(Driver, "module one v=100; symbol v; alloc 1000");
-    check(
-        &report,
-        truth,
-        &[("device", 1000, 1), ("static", 100, 1)],
-        "both",
-    );
-    report.assert_holds(pid, 1100, 2);
-    let variable = only(&report, pid, "static");
-    assert_eq!(variable["api"], "cuModuleGetGlobal_v2");
-    assert_eq!(variable["device"], 0);
-    assert!(only(&report, pid, "device").get("name").is_none());
+    let script = "module one v=100; symbol v; alloc 1000";
+    rows.play(Driver, script, |report, row| {
+        left(&[("device", 1000, 1), ("static", 100, 1)])(report, row);
+        report.assert_holds(row.pid, 1100, 2);
+        let variable = only(report, row.pid, "static");
+        assert_eq!(variable["api"], "cuModuleGetGlobal_v2");
+        assert_eq!(variable["device"], 0);
+        assert!(only(report, row.pid, "device").get("name").is_none());
+    });
+    rows.end();
 }

@@ -1,8 +1,8 @@
 //! Random sequences of virtual memory management, on one and several threads.
 
-use super::{STEP, ScriptRun};
 use crate::harness::report::{list, number};
 use crate::harness::{Backend, Setup, alone, standin};
+use crate::memory::{STEP, ScriptRun};
 
 /// 64 pieces of memory of at most four granules each.
 const AT_MOST: u64 = 64 * 4 * STEP;

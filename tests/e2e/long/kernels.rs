@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-use super::LAUNCHES;
+use crate::cudatrace::LAUNCHES;
 use crate::harness::report::number;
 use crate::harness::{Backend, Setup, Workload, alone};
 
