@@ -127,7 +127,8 @@ fn root_processes_of_a_command_are_filtered_at_their_start() {
     let report = modes(setup).start().final_report();
     report.assert_nothing_lost();
     let totals = report.totals();
-    assert_eq!((totals.alloc_calls, totals.live_bytes), (6, 2 * 12_288));
+    assert!(totals.alloc_calls >= 6, "{totals:?}");
+    assert_eq!(totals.live_bytes, 2 * 12_288);
     assert_eq!(report.launches(), [10, 6, 4]);
     assert_eq!(report["bandwidth_util"]["copies"], 4);
     assert_eq!(list(&report["memleak"], "processes").len(), 2);

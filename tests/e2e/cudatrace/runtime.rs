@@ -42,8 +42,9 @@ fn traced(arguments: &[&str], commands: &[&str]) -> (Report, u32) {
 /// Launches, function and shape of each kernel after these commands.
 type Expected<'a> = [(usize, u64, &'a str, [u32; 3], [u32; 3]); 4];
 
-fn check(arguments: &[&str], expected: Expected<'_>) {
+fn check(arguments: &[&str], expected: Expected<'_>, calls: &[(&str, u64)]) {
     let (report, pid) = traced(arguments, &COMMANDS);
+    report.assert_launch_calls(calls);
     assert_eq!(report.kernels(pid).len(), 4);
     for (number, launches, api, grid, block) in expected {
         let kernel = report.kernel(pid, name(number));
@@ -72,41 +73,35 @@ fn root_every_launch_function_is_counted_once_in_the_runtime() {
             ),
             (3, 120, "cudaLaunchKernel", [19, 20, 21], [22, 23, 2]),
         ],
-    );
-}
-
-#[test]
-fn root_every_runtime_launch_is_counted_once_in_the_driver() {
-    check(
-        &[],
-        [
-            (0, 60, "cuLaunchKernel", [1, 2, 3], [4, 5, 6]),
-            (1, 80, "cuLaunchKernelEx", [7, 8, 9], [10, 11, 9]),
-            (
-                2,
-                100,
-                "cuLaunchCooperativeKernel",
-                [13, 14, 15],
-                [16, 17, 3],
-            ),
-            (3, 120, "cuLaunchKernel", [19, 20, 21], [22, 23, 2]),
+        &[
+            ("cudaLaunchKernel", 180),
+            ("cudaLaunchKernelExC", 80),
+            ("cudaLaunchCooperativeKernel", 100),
         ],
     );
 }
 
 #[test]
-fn root_launch_functions_of_each_layer_are_distinguished() {
-    let totals = |arguments: &[&str]| traced(arguments, &COMMANDS).0;
-    totals(&RUNTIME).assert_launch_calls(&[
-        ("cudaLaunchKernel", 180),
-        ("cudaLaunchKernelExC", 80),
-        ("cudaLaunchCooperativeKernel", 100),
-    ]);
-    totals(&["--api", "driver"]).assert_launch_calls(&[
+fn root_every_runtime_launch_is_counted_once_in_the_driver() {
+    let expected = [
+        (0, 60, "cuLaunchKernel", [1, 2, 3], [4, 5, 6]),
+        (1, 80, "cuLaunchKernelEx", [7, 8, 9], [10, 11, 9]),
+        (
+            2,
+            100,
+            "cuLaunchCooperativeKernel",
+            [13, 14, 15],
+            [16, 17, 3],
+        ),
+        (3, 120, "cuLaunchKernel", [19, 20, 21], [22, 23, 2]),
+    ];
+    let calls = [
         ("cuLaunchKernel", 180),
         ("cuLaunchKernelEx", 80),
         ("cuLaunchCooperativeKernel", 100),
-    ]);
+    ];
+    check(&[], expected, &calls);
+    check(&["--api", "driver"], expected, &calls);
 }
 
 #[test]

@@ -1,7 +1,13 @@
-//! Ways to attach that few kernels need: a perf event for each function, by name or by offset.
+//! Attaching to processes that exit meanwhile, and in ways that few kernels need: a perf event for
+//! each function, by name or by offset.
 
-use crate::harness::Backend;
-use crate::{bandwidth, cudatrace, entries, exactness, memory};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::attach::has_reported_or_failed_in_one_line;
+use crate::harness::{Backend, Setup, Workload};
+use crate::{activity, bandwidth, cudatrace, entries, exactness, memory};
 
 #[test]
 fn root_calls_are_exact() {
@@ -20,5 +26,27 @@ fn root_launches_and_copies_are_exact() {
     cudatrace::counts::attached_late("perf");
     cudatrace::counts::host_wide_with("perf");
     bandwidth::speed::started_by_us("perf", &[Backend::Driver]);
+    activity::counts::is_exact("perf", Backend::Driver);
     bandwidth::speed::attached_late("perf", Backend::Shared, "runtime");
+}
+
+#[test]
+fn root_process_may_exit_during_attach() {
+    // Each process exits at another moment of attaching; no moment may cause a hang or a panic.
+    for round in 0..24 {
+        let mut workload = Workload::start(Backend::Shared);
+        workload.send("alloc 512");
+        let mut gpuprobe = Setup::pid_without_stacks(workload.pid).spawn();
+        let start = Instant::now();
+        // A busy loop, so that the moments are spread evenly over the 200 ms that attaching takes.
+        while start.elapsed() < Duration::from_millis(round * 8) {
+            std::hint::spin_loop();
+        }
+        workload.child.signal(Signal::SIGKILL);
+        if round % 2 == 0 {
+            // Otherwise it stays a zombie while gpuprobe looks at it.
+            workload.child.wait();
+        }
+        has_reported_or_failed_in_one_line(&mut gpuprobe);
+    }
 }

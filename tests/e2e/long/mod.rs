@@ -3,6 +3,7 @@
 
 mod attach;
 mod attacks;
+mod calls;
 mod copies;
 pub(crate) mod fairness;
 pub(crate) mod faults;

@@ -2,7 +2,7 @@
 
 use super::{EVERY_KIND, Rows, ScriptRun};
 use crate::harness::report::Totals;
-use crate::harness::{Backend, Setup, Workload};
+use crate::harness::{Backend, Setup, Truth, Workload};
 
 pub(crate) fn is_exact(attach: &str, backends: &[Backend]) {
     let mut rows = Rows::start(&["--attach", attach]);
@@ -28,19 +28,31 @@ fn root_every_kind_is_exact_in_the_best_attach_mode() {
 
 #[test]
 fn root_every_kind_is_exact_after_late_attach() {
-    for (backend, arguments) in [
-        (Backend::Shared, &["--api", "auto"]),
-        (Backend::Static, &["--api", "auto"]),
-        (Backend::Driver, &["--attach", "multi"]),
-        (Backend::PerThread, &["--api", "driver"]),
+    for arguments in [
+        ["--api", "auto"],
+        ["--api", "driver"],
+        ["--attach", "multi"],
     ] {
-        let mut workload = Workload::start(backend);
-        // The runtime opens the driver at the first call.
-        workload.say("synchronize");
-        let mut gpuprobe = Setup::pid(workload.pid).args(*arguments).start();
-        workload.play(EVERY_KIND);
+        let mut workloads = Backend::LINKED.map(Workload::start);
+        for workload in &mut workloads {
+            // The runtime opens the driver at the first call.
+            workload.say("synchronize");
+        }
+        let pids = workloads.each_ref().map(|w| w.pid.to_string());
+        let pids = pids.iter().flat_map(|pid| ["--pid", pid]);
+        let setup = Setup::everything().without_stacks().args(arguments);
+        let mut gpuprobe = setup.args(pids).start();
+        for workload in &mut workloads {
+            workload.play(EVERY_KIND);
+        }
         let report = gpuprobe.stop();
-        report.assert_kinds(workload.status());
+        let mut sum = Truth::default();
+        for workload in &mut workloads {
+            let truth = workload.status();
+            assert_eq!(report.process(workload.pid)["kinds"], truth.kinds());
+            sum = sum + truth;
+        }
+        report.assert_kinds(sum);
     }
 }
 
