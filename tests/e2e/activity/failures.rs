@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use super::{WORK, cupti, process, setup, sum, traced_together};
+use super::{WORK, cupti, process, setup, sum, traced};
 use crate::harness::report::{list, number};
 use crate::harness::{Backend, Setup, Workload, standin};
 
@@ -34,30 +34,33 @@ fn root_program_runs_on_without_cupti() {
 }
 
 #[test]
-fn root_invalid_activity_records_are_counted_and_sanitised() {
-    let many = ["module k", "launch k 300"];
-    let few = ["module k", "launch k 9"];
-    let rows: [(&str, Backend, &[&str]); 5] = [
-        ("STANDIN_CUPTI_FAULTS=dropped=7", Backend::Shared, &many),
-        ("STANDIN_CUPTI_FAULTS=truncated=1", Backend::Shared, &many),
-        ("STANDIN_CUPTI_FAULTS=unknown=10", Backend::Shared, &many),
-        ("STANDIN_CUPTI_FAULTS=null_names", Backend::Shared, &few),
-        ("STANDIN_CUPTI_FAULTS=huge_names", Backend::Shared, &few),
-    ];
-    let (report, ended) = traced_together(&[], &rows);
-    for what in ["cupti_dropped", "cupti_unknown", "cupti_malformed"] {
-        assert!(report.lost(what) > 0, "{what}: {}", report["lost"]);
+fn root_dropped_and_invalid_activity_records_are_counted() {
+    let work = ["module k", "launch k 300"];
+    for (faults, what) in [
+        ("dropped=7", "cupti_dropped"),
+        ("unknown=10", "cupti_unknown"),
+        ("truncated=1", "cupti_malformed"),
+    ] {
+        let setup = setup(Backend::Shared).env("STANDIN_CUPTI_FAULTS", faults);
+        let (pid, truth, report) = traced(setup, &work);
+        assert!(report.lost(what) > 0, "{faults}: {}", report["lost"]);
+        let kernels = sum(process(&report, pid), "kernels", "count", |_| true);
+        assert!(kernels <= truth.launches);
+        if what == "cupti_unknown" {
+            assert_eq!(kernels, truth.launches);
+        }
     }
-    let counts: Vec<_> = ended
-        .iter()
-        .map(|ended| {
-            let kernels = list(process(&report, ended.pid), "kernels");
-            assert_eq!(kernels.len(), 1);
-            number(&kernels[0], "count")
-        })
-        .collect();
-    assert!(counts[..2].iter().all(|count| *count <= 300), "{counts:?}");
-    assert_eq!(counts[2..], [300, 9, 9]);
+}
+
+#[test]
+fn root_hostile_kernel_names_are_sanitised() {
+    for faults in ["null_names", "huge_names"] {
+        let setup = setup(Backend::Shared).env("STANDIN_CUPTI_FAULTS", faults);
+        let (pid, truth, report) = traced(setup, &["module k", "launch k 9"]);
+        let kernels = list(process(&report, pid), "kernels");
+        assert_eq!(kernels.len(), 1);
+        assert_eq!(kernels[0]["count"], truth.launches);
+    }
 }
 
 #[test]
@@ -82,6 +85,14 @@ fn root_exit_status_with_activity_is_the_commands() {
             assert_eq!(sum(process(&report, pid), "kernels", "count", |_| true), 5);
         }
     }
+}
+
+#[test]
+fn root_forked_child_is_not_collected_and_not_harmed() {
+    let work = ["module k", "launch k 4", "fork launch k 100", "launch k 5"];
+    let (pid, _, report) = traced(setup(Backend::Shared), &work);
+    report.assert_nothing_lost();
+    assert_eq!(sum(process(&report, pid), "kernels", "count", |_| true), 9);
 }
 
 #[test]

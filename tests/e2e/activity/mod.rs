@@ -1,6 +1,6 @@
 //! `--activity`: GPU activity, through the collector and the stand-in CUPTI.
 
-pub(crate) mod counts;
+mod counts;
 mod failures;
 mod formats;
 mod losses;
@@ -9,8 +9,7 @@ mod together;
 use serde_json::Value;
 
 use crate::harness::report::{list, number};
-use crate::harness::session::Ended;
-use crate::harness::{Backend, Report, Session, Setup, Truth, standin};
+use crate::harness::{Backend, Report, Setup, Truth, standin};
 
 /// Commands for every kind of activity.
 const WORK: [&str; 16] = [
@@ -58,37 +57,12 @@ fn traced(setup: Setup, commands: &[&str]) -> (u32, Truth, Report) {
     (pid, truth, gpuprobe.final_report())
 }
 
-/// Workloads that share a gpuprobe: environment variables, backend and commands of each.
-type Rows<'a> = [(&'a str, Backend, &'a [&'a str])];
-
-/// Runs each row's commands in a process of its own; returns the last report and the rows in order.
-fn traced_together(arguments: &[&str], rows: &Rows<'_>) -> (Report, Vec<Ended>) {
-    let mut session = Session::start(|setup| {
-        setup
-            .modes(["--activity"])
-            .args(["--activity-summary"])
-            .args(arguments.iter().copied())
-            .env("GPUPROBE_CUPTI", &cupti("cupti"))
-    });
-    let mut ended = Vec::new();
-    for (settings, backend, commands) in rows {
-        let program = standin().program_text(*backend);
-        let mut member = session.program(&format!("{settings} {program}"));
-        for command in *commands {
-            member.say(command);
-        }
-        ended.push(session.done(member));
-    }
-    (session.end().0, ended)
-}
-
-/// The only entry of a process with CUPTI records.
+/// The only process with CUPTI records.
 fn process(report: &Report, pid: u32) -> &Value {
-    let mut processes = list(&report["activity"], "processes").iter();
-    let mut of_it = processes.by_ref().filter(|process| process["pid"] == pid);
-    let found = of_it.next();
-    assert!(of_it.next().is_none(), "{}", report["activity"]);
-    found.unwrap_or_else(|| panic!("no {pid} in {}", report["activity"]))
+    let processes = list(&report["activity"], "processes");
+    assert_eq!(processes.len(), 1, "{}", report["activity"]);
+    assert_eq!(processes[0]["pid"], pid);
+    &processes[0]
 }
 
 /// Sum of `key` over the entries of `list` that `wanted` selects.

@@ -56,13 +56,6 @@ impl Session {
         Ended { pid, truth }
     }
 
-    /// Runs a script in a workload to its end.
-    pub(crate) fn play(&mut self, backend: Backend, script: &str) -> Ended {
-        let mut member = self.workload(backend);
-        member.play(script);
-        self.done(member)
-    }
-
     /// Waits for the end of all workloads; returns the last report, and the sum of their totals.
     pub(crate) fn end(&mut self) -> (Report, Truth) {
         self.gpuprobe.talk.send("wait");
