@@ -99,28 +99,29 @@ class Problems(unittest.TestCase):
         one = "# One\n## More of `it`\n[x](two.md) [y](#more-of-it) [`z`](two.md#two-1)\n"
         two = "# Two\n## Two\n"
         self.assertEqual(self.problems_of(readme + "\n[e]: docs/two.md\n", one=one, two=two), [])
-
-    def test_a_missing_file_is_found(self):
-        self.assertEqual(self.problems_of("[a](docs/no.md)"), ["README.md: docs/no.md: no such file"])
-        self.assertEqual(self.problems_of("![a](no.svg)"), ["README.md: no.svg: no such file"])
-        self.assertEqual(self.problems_of("[a]\n\n[a]: no.md\n"), ["README.md: no.md: no such file"])
-        found = self.problems_of("[![i](i.svg)](no.md)")
-        self.assertEqual(found, ["README.md: i.svg: no such file", "README.md: no.md: no such file"])
-
-    def test_a_missing_heading_is_found(self):
-        found = self.problems_of("# A\n[a](#b) [c](docs/one.md#two)", one="# One\n```\n# two\n```\n")
-        self.assertEqual(found, ["README.md: #b: no such heading", "README.md: docs/one.md#two: no such heading"])
-
-    def test_a_link_out_of_the_book_is_found(self):
-        found = self.problems_of("# A\n", one="[a](../README.md)")
-        self.assertEqual(found, ["docs/one.md: ../README.md: is not in the book"])
-
-    def test_a_missing_chapter_is_found(self):
-        found = self.problems_of(summary="- [a](a.md)\n- [b](b.md)\n", a="# A\n", c="# C\n")
-        self.assertEqual(found, ["docs/SUMMARY.md: b.md: no such file", "docs/SUMMARY.md: c.md: no such chapter"])
-
-    def test_links_in_code_are_none(self):
         self.assertEqual(self.problems_of("`[a](no.md)` and\n```text\n[b](no.md)\n```\n"), [])
+
+    def test_each_fault_is_found(self):
+        no_file, no_heading = "no such file", "no such heading"
+        for readme, chapters, expected in (
+            ("[a](docs/no.md)", {}, [f"README.md: docs/no.md: {no_file}"]),
+            ("![a](no.svg)", {}, [f"README.md: no.svg: {no_file}"]),
+            ("[a]\n\n[a]: no.md\n", {}, [f"README.md: no.md: {no_file}"]),
+            ("[![i](i.svg)](no.md)", {}, [f"README.md: i.svg: {no_file}", f"README.md: no.md: {no_file}"]),
+            (
+                "# A\n[a](#b) [c](docs/one.md#two)",
+                {"one": "# One\n```\n# two\n```\n"},
+                [f"README.md: #b: {no_heading}", f"README.md: docs/one.md#two: {no_heading}"],
+            ),
+            ("# A\n", {"one": "[a](../README.md)"}, ["docs/one.md: ../README.md: is not in the book"]),
+            (
+                "",
+                {"summary": "- [a](a.md)\n- [b](b.md)\n", "a": "# A\n", "c": "# C\n"},
+                [f"docs/SUMMARY.md: b.md: {no_file}", "docs/SUMMARY.md: c.md: no such chapter"],
+            ),
+        ):
+            with self.subTest(readme or chapters):
+                self.assertEqual(self.problems_of(readme, **chapters), expected)
 
 
 if __name__ == "__main__":
