@@ -87,6 +87,21 @@ pub(crate) fn has_probers_of_ended() -> bool {
     probers.any(|stat| !is_called(u32::try_from(stat.ppid).unwrap(), "gpuprobe"))
 }
 
+/// A running gpuprobe that traces every process of the host.
+pub(crate) fn host_wide_tracer() -> Option<u32> {
+    let all = procfs::process::all_processes().unwrap().flatten();
+    let mut probers = all
+        .filter_map(|process| process.stat().ok())
+        .filter(|stat| stat.comm == "gpuprobe-prober" && stat.state != 'Z');
+    let tracer = probers.find_map(|stat| {
+        let parent = procfs::process::Process::new(stat.ppid).ok()?;
+        let words = parent.cmdline().ok()?;
+        let is_limited = |word: &String| matches!(&**word, "-p" | "--pid" | "--");
+        (!words.iter().any(is_limited)).then_some(stat.ppid)
+    });
+    tracer.map(|pid| u32::try_from(pid).unwrap())
+}
+
 fn is_called(pid: u32, name: &str) -> bool {
     let its = std::fs::read_to_string(format!("/proc/{pid}/comm"));
     its.is_ok_and(|its| its.trim_end() == name)

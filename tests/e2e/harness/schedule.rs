@@ -1,5 +1,6 @@
 //! Scheduling of tests that must not run concurrently.
 
+use std::fs::{File, TryLockError};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::child::has_probers_of_ended;
@@ -47,8 +48,34 @@ fn lock() -> MutexGuard<'static, Turns> {
     TURNS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Locked by tests of every process: another checkout's tests disturb these in the same way.
+const HOST_LOCK: &str = "/dev/shm/gpuprobe-tests.lock";
+
+/// Locks [`HOST_LOCK`], shared between tests with a host-wide tracer.
+#[allow(clippy::print_stderr)]
+fn lock_host(group: Group) -> File {
+    let file = File::create(HOST_LOCK).expect("/dev/shm can be written to");
+    let tried = match group {
+        Group::Tracers => file.try_lock_shared(),
+        Group::Alone => file.try_lock(),
+    };
+    if matches!(tried, Err(TryLockError::WouldBlock)) {
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        eprintln!("{name} waits for tests of another process ({HOST_LOCK})");
+        let locked = match group {
+            Group::Tracers => file.lock_shared(),
+            Group::Alone => file.lock(),
+        };
+        locked.expect("the lock can be taken");
+    }
+    file
+}
+
 /// The permission to run, until dropped.
-pub(crate) struct Turn(Group);
+pub(crate) struct Turn {
+    group: Group,
+    host: Option<File>,
+}
 
 impl Turn {
     /// Waits until no other group runs. If another group is waiting, no further test of this group
@@ -67,13 +94,18 @@ impl Turn {
         }
         turns.waiting[own] -= 1;
         turns.running[own] += 1;
-        Self(group)
+        drop(turns);
+        let mut turn = Self { group, host: None };
+        turn.host = Some(lock_host(group));
+        turn
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        lock().running[self.0 as usize] -= 1;
+        // First, so that the next test here does not find it locked.
+        self.host = None;
+        lock().running[self.group as usize] -= 1;
         CHANGED.notify_all();
     }
 }
