@@ -48,7 +48,6 @@ mod stopped;
 mod summary;
 mod tensors;
 mod together;
-mod top;
 #[path = "../schema/validator.rs"]
 mod validator;
 mod versions;

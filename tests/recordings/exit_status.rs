@@ -32,6 +32,20 @@ fn a_wrong_command_line_is_2() {
     assert_eq!(status(&["report", "--no-such-option"]), 2);
     assert_eq!(of_report(&["--kernels", "--copies"]), 2);
     assert_eq!(status(&["completions", "no-such-shell"]), 2);
+    let said = |arguments: &[&str]| {
+        let output = gpuprobe(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said(&[]).contains("--memleak"));
+    for time in ["0", "-1s", "2 parsecs", "soon", "1..2s"] {
+        for option in ["--interval", "--duration"] {
+            let option_of_time = format!("{option}={time}");
+            let said = said(&["--memleak", &option_of_time, "--", "true"]);
+            assert!(said.contains(time) && said.contains(option), "{said}");
+        }
+    }
 }
 
 #[test]

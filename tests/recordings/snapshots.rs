@@ -61,6 +61,11 @@ fn recordings() -> &'static Path {
     FOLDER.get_or_init(unpack).path()
 }
 
+/// The recording of this test.
+pub(crate) fn recording(test: &str) -> PathBuf {
+    recordings().join(test).with_extension("sqlite")
+}
+
 /// Outputs by recording and command.
 type Outputs = BTreeMap<String, String>;
 

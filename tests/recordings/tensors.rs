@@ -22,7 +22,7 @@ struct Torch {
 }
 
 const SEGMENTS: u64 = 0x7f00_0000_0000;
-const USAGE: &str = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
+pub(crate) const USAGE: &str = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
 
 impl Torch {
     fn begin(path: &Path) -> Self {

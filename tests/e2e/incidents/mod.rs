@@ -1,6 +1,5 @@
 //! Out of memory: the request, the holders, and the outcome.
 
-mod flood;
 mod holders;
 mod hook;
 mod outcomes;
@@ -15,7 +14,7 @@ use crate::harness::{Backend, Gpuprobe, Report, Setup, standin};
 const MIB: u64 = 1 << 20;
 
 /// The incidents in a report.
-fn incidents(report: &Report) -> &[Value] {
+pub(crate) fn incidents(report: &Report) -> &[Value] {
     match report.get("incidents") {
         Some(_) => list(report, "incidents"),
         None => &[],
@@ -38,23 +37,23 @@ fn short(incidents: &[Value]) -> Vec<(&str, u64, u64, &str)> {
 }
 
 /// Failed calls, and incidents.
-fn counts(report: &Report) -> [u64; 2] {
+pub(crate) fn counts(report: &Report) -> [u64; 2] {
     ["calls", "incidents"].map(|key| report["out_of_memory"][key].as_u64().unwrap_or(0))
 }
 
 /// gpuprobe with a command that is a workload, which has greeted.
-fn started(setup: Setup) -> (Gpuprobe, u32) {
+pub(crate) fn started(setup: Setup) -> (Gpuprobe, u32) {
     let mut gpuprobe = setup.start();
     let pid = gpuprobe.talk.ready();
     (gpuprobe, pid)
 }
 
-fn workload(backend: Backend) -> Setup {
+pub(crate) fn workload(backend: Backend) -> Setup {
     Setup::command([standin().program_text(backend)])
 }
 
 /// The lines on standard error about incidents, without the program's name.
-fn said(gpuprobe: &mut Gpuprobe) -> Vec<String> {
+pub(crate) fn said(gpuprobe: &mut Gpuprobe) -> Vec<String> {
     let lines = gpuprobe.said().into_iter();
     let lines = lines.filter_map(|line| line.strip_prefix("gpuprobe: ").map(str::to_owned));
     lines

@@ -13,4 +13,7 @@ mod latency;
 mod recording;
 mod serve;
 mod random;
+mod incidents;
+mod output;
 mod stress;
+mod top;

@@ -1,9 +1,5 @@
 //! Destinations of reports, interval, time limit; and output files.
 
-mod ownership;
-mod shared;
-mod symlinks;
-
 use std::fs;
 use std::time::{Duration, Instant};
 

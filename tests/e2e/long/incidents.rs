@@ -1,7 +1,7 @@
 //! Floods of refused requests.
 
-use super::{counts, incidents, said, started, workload};
 use crate::harness::Backend::Shared;
+use crate::incidents::{counts, incidents, said, started, workload};
 
 #[test]
 fn root_incident_flood_is_rate_limited_and_counted() {
