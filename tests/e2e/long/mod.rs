@@ -17,3 +17,7 @@ mod incidents;
 mod output;
 mod stress;
 mod top;
+mod python_hostile;
+mod tensor_attach;
+mod tensor_hostile;
+mod tensor_losses;

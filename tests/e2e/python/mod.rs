@@ -1,7 +1,6 @@
 //! Python frames, through the real kernel.
 
 mod frames;
-mod hostile;
 mod program;
 
 use serde_json::Value;
@@ -9,10 +8,10 @@ use serde_json::Value;
 use crate::harness::report::list;
 
 /// Limit of Python frames shown for a stack.
-const DEPTH: usize = 128;
+pub(crate) const DEPTH: usize = 128;
 /// Loss counters: truncated stacks, unreadable stacks and code objects, and full maps.
-const LOST_CUT: &str = "python_cut";
-const LOST_UNREADABLE: &str = "python_unreadable";
+pub(crate) const LOST_CUT: &str = "python_cut";
+pub(crate) const LOST_UNREADABLE: &str = "python_unreadable";
 const LOST: &str = "python";
 /// Limits: characters of a name, from its beginning, and bytes of a file's path, from its end.
 const NAME_BYTES: usize = 512;
@@ -22,14 +21,14 @@ const ELLIPSIS: &str = "...";
 
 /// A frame, by gpuprobe or by the interpreter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Frame {
-    function: String,
-    file: String,
-    line: Option<u64>,
+pub(crate) struct Frame {
+    pub(crate) function: String,
+    pub(crate) file: String,
+    pub(crate) line: Option<u64>,
 }
 
 /// The Python frames of a stack, innermost first, and its markers.
-fn python_frames(stack: &[Value]) -> (Vec<Frame>, Vec<String>) {
+pub(crate) fn python_frames(stack: &[Value]) -> (Vec<Frame>, Vec<String>) {
     let (mut frames, mut marks) = (Vec::new(), Vec::new());
     for frame in stack.iter().filter(|frame| frame["language"] == "python") {
         let function = frame["function"].as_str().unwrap().to_owned();

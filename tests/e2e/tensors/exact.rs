@@ -120,7 +120,7 @@ fn everything(settings: &[(&str, &str)]) {
     let mut some = expected(&snapshot(&mut gpuprobe.talk));
     some[0]["requested_bytes"].take();
     settled(&gpuprobe, pid, &some);
-    gpuprobe.talk.play("tfree raw raw; tmalloc h 4096 5");
+    gpuprobe.talk.play("tfree raw; tmalloc h 4096 5");
     let last = snapshot(&mut gpuprobe.talk);
     let truth = gpuprobe.talk.done();
     let report = gpuprobe.final_report();

@@ -3,14 +3,12 @@
 
 mod chunks;
 mod exact;
-mod hostile;
 mod late;
-mod losses;
 mod python;
 mod recording;
 mod snapshots;
-mod truth;
-mod versions;
+pub(crate) mod truth;
+pub(crate) mod versions;
 
 use std::process::Command;
 use std::time::Instant;
@@ -24,12 +22,12 @@ use crate::harness::{DEADLINE, Gpuprobe, Report, Setup, Workload, standin};
 const EXPANDABLE: (&str, &str) = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
 
 /// The program with the allocator.
-fn program() -> String {
+pub(crate) fn program() -> String {
     standin().path("torchlike").to_str().unwrap().to_owned()
 }
 
 /// Runs the program as a command of gpuprobe.
-fn started(settings: &[(&str, &str)]) -> Setup {
+pub(crate) fn started(settings: &[(&str, &str)]) -> Setup {
     let setup = Setup::command([program()]);
     settings
         .iter()
@@ -37,12 +35,12 @@ fn started(settings: &[(&str, &str)]) -> Setup {
 }
 
 /// The program, untraced.
-fn running(settings: &[(&str, &str)]) -> Workload {
+pub(crate) fn running(settings: &[(&str, &str)]) -> Workload {
     Workload::spawn(Command::new(program()).envs(settings.iter().copied()))
 }
 
 /// The PyTorch figures of a process in a report, by device.
-fn pytorch(report: &Report, pid: u32) -> &[Value] {
+pub(crate) fn pytorch(report: &Report, pid: u32) -> &[Value] {
     let process = report.process(pid);
     process
         .get("pytorch")
@@ -74,14 +72,14 @@ fn differences(report: &Report, pid: u32, expected: &[Value]) -> Vec<String> {
     wrong
 }
 
-fn assert_pytorch(report: &Report, pid: u32, expected: &[Value]) {
+pub(crate) fn assert_pytorch(report: &Report, pid: u32, expected: &[Value]) {
     let wrong = differences(report, pid, expected);
     assert!(wrong.is_empty(), "{wrong:#?}");
     report.assert_nothing_lost();
 }
 
 /// Waits for a report with the expected figures; the program is idle.
-fn settled(gpuprobe: &Gpuprobe, pid: u32, expected: &[Value]) -> Report {
+pub(crate) fn settled(gpuprobe: &Gpuprobe, pid: u32, expected: &[Value]) -> Report {
     let end = Instant::now() + DEADLINE / 4;
     loop {
         let report = gpuprobe.next_report();

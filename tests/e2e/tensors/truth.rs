@@ -2,83 +2,101 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::report::{list, number};
 use crate::harness::talk::Talk;
 
 const MIB: u64 = 1 << 20;
 
 /// A block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Block {
-    pub(super) address: u64,
-    pub(super) bytes: u64,
+pub(crate) struct Block {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
     /// Requested bytes; 0 if it is free.
-    pub(super) requested: u64,
-    pub(super) is_live: bool,
+    pub(crate) requested: u64,
+    pub(crate) is_live: bool,
 }
 
 /// Memory from CUDA, divided into blocks.
 #[derive(Clone, Debug)]
-pub(super) struct Segment {
-    pub(super) address: u64,
-    pub(super) bytes: u64,
-    pub(super) stream: u64,
-    pub(super) is_small: bool,
-    pub(super) is_expandable: bool,
-    pub(super) blocks: Vec<Block>,
+pub(crate) struct Segment {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) stream: u64,
+    pub(crate) is_small: bool,
+    pub(crate) is_expandable: bool,
+    pub(crate) blocks: Vec<Block>,
 }
 
 /// A device with memory requests.
 #[derive(Clone, Debug)]
-pub(super) struct Device {
-    pub(super) number: u64,
-    pub(super) allocated: u64,
-    pub(super) reserved: u64,
-    pub(super) requested: u64,
-    pub(super) mallocs: u64,
-    pub(super) frees: u64,
-    pub(super) segments: Vec<Segment>,
+pub(crate) struct Device {
+    pub(crate) number: u64,
+    pub(crate) allocated: u64,
+    pub(crate) reserved: u64,
+    pub(crate) requested: u64,
+    pub(crate) mallocs: u64,
+    pub(crate) frees: u64,
+    pub(crate) segments: Vec<Segment>,
 }
 
 /// All devices that were used.
-pub(super) fn snapshot(talk: &mut Talk) -> Vec<Device> {
-    let devices: Value = serde_json::from_str(&talk.say("tsnapshot")).unwrap();
-    devices.as_array().unwrap().iter().map(device).collect()
-}
-
-fn device(told: &Value) -> Device {
-    let device = Device {
-        number: number(told, "device"),
-        allocated: number(told, "allocated"),
-        reserved: number(told, "reserved"),
-        requested: number(told, "requested"),
-        mallocs: number(told, "mallocs"),
-        frees: number(told, "frees"),
-        segments: list(told, "segments").iter().map(segment).collect(),
-    };
-    let live: u64 = device.live().map(|block| block.bytes).sum();
-    assert_eq!(live, device.allocated, "blocks of {told}");
-    device
-}
-
-fn segment(told: &Value) -> Segment {
-    let blocks = list(told, "blocks").iter().map(|block| Block {
-        address: number(block, "address"),
-        bytes: number(block, "size"),
-        requested: number(block, "requested_size"),
-        is_live: block["state"] == "active_allocated",
-    });
-    Segment {
-        address: number(told, "address"),
-        bytes: number(told, "total_size"),
-        stream: number(told, "stream"),
-        is_small: told["segment_type"] == "small",
-        is_expandable: told["is_expandable"] == true,
-        blocks: blocks.collect(),
+pub(crate) fn snapshot(talk: &mut Talk) -> Vec<Device> {
+    let mut devices = Vec::new();
+    for group in talk.say("tsnapshot").split_terminator(';') {
+        let (kind, numbers) = group.split_once(' ').unwrap();
+        let numbers: Vec<u64> = numbers.split(' ').map(|n| n.parse().unwrap()).collect();
+        if let ("device", &[number, allocated, reserved, requested, mallocs, frees]) =
+            (kind, &numbers[..])
+        {
+            devices.push(Device {
+                number,
+                allocated,
+                reserved,
+                requested,
+                mallocs,
+                frees,
+                segments: Vec::new(),
+            });
+            continue;
+        }
+        let device: &mut Device = devices.last_mut().unwrap();
+        match (kind, &numbers[..]) {
+            ("piece", &[address, bytes, stream, small, expandable]) => {
+                device.add_piece(address, bytes, stream, [small, expandable].map(|n| n == 1));
+            }
+            ("block", &[address, bytes, requested]) => {
+                device.add_block(address, bytes, requested);
+            }
+            _ => panic!("'{group}' in a snapshot"),
+        }
     }
+    for device in &mut devices {
+        for segment in &mut device.segments {
+            segment.add_gap(segment.address + segment.bytes);
+        }
+        let live: u64 = device.live().map(|block| block.bytes).sum();
+        assert_eq!(live, device.allocated, "blocks of {device:?}");
+    }
+    devices
 }
 
 impl Segment {
+    /// Adds the free space between the last block and `end`.
+    fn add_gap(&mut self, end: u64) {
+        let start = self
+            .blocks
+            .last()
+            .map_or(self.address, |b| b.address + b.bytes);
+        if start < end {
+            self.blocks.push(Block {
+                address: start,
+                bytes: end - start,
+                requested: 0,
+                is_live: false,
+            });
+        }
+    }
+
     /// Start and end of the range that is released to CUDA as a whole.
     fn pieces(&self) -> Vec<(u64, u64)> {
         let bytes = match (self.is_expandable, self.is_small) {
@@ -95,19 +113,51 @@ impl Segment {
         free.map(|block| block.bytes)
     }
 
-    pub(super) fn live(&self) -> impl Iterator<Item = &Block> {
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Block> {
         self.blocks.iter().filter(|block| block.is_live)
     }
 }
 
 impl Device {
-    pub(super) fn live(&self) -> impl Iterator<Item = &Block> {
+    /// Contiguous pieces of an address range are one segment. They come in order.
+    fn add_piece(&mut self, address: u64, bytes: u64, stream: u64, kind: [bool; 2]) {
+        let [is_small, is_expandable] = kind;
+        let last = self.segments.last_mut();
+        match last.filter(|s| s.is_expandable && s.address + s.bytes == address) {
+            Some(segment) => segment.bytes += bytes,
+            None => self.segments.push(Segment {
+                address,
+                bytes,
+                stream,
+                is_small,
+                is_expandable,
+                blocks: Vec::new(),
+            }),
+        }
+    }
+
+    /// Blocks of a segment come in order, after its pieces.
+    fn add_block(&mut self, address: u64, bytes: u64, requested: u64) {
+        let mut segments = self.segments.iter_mut();
+        let segment = segments
+            .find(|s| (s.address..s.address + s.bytes).contains(&address))
+            .unwrap();
+        segment.add_gap(address);
+        segment.blocks.push(Block {
+            address,
+            bytes,
+            requested,
+            is_live: true,
+        });
+    }
+
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Block> {
         self.segments.iter().flat_map(Segment::live)
     }
 
     /// The report's figures for a program that was traced from the start with requested bytes
     /// known.
-    pub(super) fn expected(&self) -> Value {
+    pub(crate) fn expected(&self) -> Value {
         let free = || self.segments.iter().flat_map(Segment::free);
         let fits = self.segments.iter().flat_map(|segment| {
             let most = if segment.is_small { MIB } else { u64::MAX };

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::truth::snapshot;
-use super::{assert_pytorch, pytorch, running, settled, started};
 use crate::harness::promises::resident_bytes;
 use crate::harness::report::{list, number};
 use crate::harness::{Setup, alone};
+use crate::tensors::truth::snapshot;
+use crate::tensors::{assert_pytorch, pytorch, running, settled, started};
 
 /// Calls with made-up arguments.
 const GARBAGE: u64 = 300_000;
@@ -31,32 +31,32 @@ fn assert_figures(devices: &[Value], number: u64, figures: &[(&str, u64)]) {
 fn root_invalid_tensor_events_are_counted_by_cause() {
     // Others that trace the host would count these losses.
     let _alone = alone();
-    // The size class of 700,000,000 bytes, with no remainder worth splitting off; and the last
-    // reported sum.
+    // A segment's size, and the last reported sum.
     const SEGMENT: u64 = 700_448_768;
     const SUM: u64 = SEGMENT + 8192;
     let mut gpuprobe = started(&[]).start();
     let pid = gpuprobe.talk.ready();
     // A segment with one block; then blocks outside any segment, one of them freed, one twice as
     // large.
-    let block = gpuprobe.talk.say("tmalloc a 700000000");
+    let block = gpuprobe.talk.say(&format!("tmalloc a {SEGMENT}"));
     gpuprobe.talk.play(
-        "treport 0x1000 4096 700452864 800000000; treport 0x3000 512 700453376 800000000; \
-         treport 0x3000 -512 700452864 800000000; treport 0x1000 8192 700456960 800000000; \
-         treport 0x5000 -512 700456960 800000000; treport 0 0 700456960 800000000 3; \
-         treport 0 -512 700456960 800000000",
+        "treport 0x1000 4096 700452864 800000000 1 0; treport 0x3000 512 700453376 800000000 1 0; \
+         treport 0x3000 -512 700452864 800000000 1 0; treport 0x1000 8192 700456960 800000000 1 0; \
+         treport 0x5000 -512 700456960 800000000 1 0; treport 0 0 700456960 800000000 1 0; \
+         treport 0 0 700456960 800000000 1 0; treport 0 0 700456960 800000000 1 0; \
+         treport 0 -512 700456960 800000000 1 0",
     );
     // On no GPU; on the highest device number; on none.
     gpuprobe.talk.play(
-        "treport 0x1000 4096 1 1 type=0; treport 0x2000 -4096 1 1 type=6 index=3; \
-         treport 0x7000 -512 7 8 index=239; treport 0x7000 9223372036854775807 9 9 index=239; \
-         treport 0x7000 512 7 8 index=240 2; treport 0x7000 512 7 8 index=255",
+        "treport 0x1000 4096 1 1 0 0; treport 0x2000 -4096 1 1 6 3; \
+         treport 0x7000 -512 7 8 1 239; treport 0x7000 9223372036854775807 9 9 1 239; \
+         treport 0x7000 512 7 8 1 240; treport 0x7000 512 7 8 1 240; treport 0x7000 512 7 8 1 255",
     );
     // Maximum sizes, and sizes around the segment.
     gpuprobe.talk.play(&format!(
-        "treport 0x10 9223372036854775807 5 5 index=1; treport 0x20 9223372036854775807 5 5 index=1; \
-         treport 0xfffffffffffffff0 9223372036854775807 5 5 index=1; \
-         treport 0x10 -9223372036854775808 5 5 index=1; treport {block} 9223372036854775807 6 6 index=2"
+        "treport 0x10 9223372036854775807 5 5 1 1; treport 0x20 9223372036854775807 5 5 1 1; \
+         treport 0xfffffffffffffff0 9223372036854775807 5 5 1 1; \
+         treport 0x10 -9223372036854775808 5 5 1 1; treport {block} 9223372036854775807 6 6 1 2"
     ));
     gpuprobe.talk.done();
     let report = gpuprobe.final_report();
@@ -188,8 +188,11 @@ fn root_a_million_tensors_take_little_memory() {
     }
     let each = (resident_bytes(gpuprobe.child.pid()) - before) / COUNT;
     assert!((40..160).contains(&each), "{each} bytes for each");
+    // So is the flood's.
+    gpuprobe.talk.say("tflood 1 500 5000");
+    settled(&gpuprobe, pid, &expected(2000 + COUNT, 500));
     gpuprobe.talk.say("tflood 1 50000 5000");
     gpuprobe.talk.done();
     let report = gpuprobe.final_report();
-    assert_pytorch(&report, pid, &expected(2000 + COUNT, 50_000));
+    assert_pytorch(&report, pid, &expected(2000 + COUNT, 50_500));
 }

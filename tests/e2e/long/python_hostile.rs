@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::{LOST_CUT, LOST_UNREADABLE, python_frames};
 use crate::harness::child::{Guarded, raw};
 use crate::harness::report::{list, number};
 use crate::harness::talk::Talk;
 use crate::harness::{Gpuprobe, Report, Setup, alone, standin};
+use crate::python::{DEPTH, LOST_CUT, LOST_UNREADABLE, python_frames};
 
 /// Bytes of each allocation.
 const BYTES: u64 = 4096;
@@ -130,7 +130,7 @@ fn root_hostile_python_frames_do_no_harm() {
     let mut good = 0;
     for site in list(report.process(program.child.pid()), "sites") {
         let (frames, _) = python_frames(list(site, "stack"));
-        assert!(frames.len() <= super::DEPTH);
+        assert!(frames.len() <= DEPTH);
         for frame in &frames {
             let is_odd = frame.file == "../../../etc/shadow";
             let is_good = frame.function == "good" && frame.file == "good.py";

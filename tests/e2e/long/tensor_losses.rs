@@ -2,11 +2,17 @@
 
 use nix::sys::signal::Signal;
 
-use super::truth::snapshot;
-use super::{pytorch, running};
 use crate::harness::report::number;
-use crate::harness::{Setup, alone};
+use crate::harness::{Report, Setup, alone};
 use crate::losses::pause;
+use crate::tensors::truth::{Device, snapshot};
+use crate::tensors::{pytorch, running};
+
+/// Tensor events in a report.
+fn seen(report: &Report, pid: u32) -> u64 {
+    let calls = |device| number(device, "alloc_calls") + number(device, "free_calls");
+    pytorch(report, pid).iter().map(calls).sum()
+}
 
 #[test]
 fn root_tensors_beyond_a_full_ring_are_counted_exactly_and_no_memory_calls() {
@@ -20,19 +26,21 @@ fn root_tensors_beyond_a_full_ring_are_counted_exactly_and_no_memory_calls() {
     workload.say("tflood 2 140000 4096");
     workload.say(&format!("alloc 12345 {CALLS}"));
     gpuprobe.child.signal(Signal::SIGCONT);
-    // The first event after a loss has the right sums.
-    gpuprobe.report_where("the loss", |report| report.lost("tensors") > 0);
+    // All that was not lost has been read: there is room for the next event, which has the right sums.
+    let calls = |device: &Device| device.mallocs + device.frees;
+    let flooded = calls(&snapshot(&mut workload)[0]) - calls(&before);
+    gpuprobe.report_where("the loss", |report| {
+        let lost = report.lost("tensors");
+        lost > 0 && seen(report, workload.pid) + lost == flooded
+    });
     workload.say("tleak backward 2 512");
     let now = snapshot(&mut workload)[0].clone();
     let report = gpuprobe.stop();
     let lost = report.lost("tensors");
     let found = &pytorch(&report, workload.pid)[0];
-    let seen = number(found, "alloc_calls") + number(found, "free_calls");
+    let seen = seen(&report, workload.pid);
     assert!(lost > 100_000, "{lost} of {seen} lost");
-    assert_eq!(
-        seen + lost,
-        now.mallocs + now.frees - before.mallocs - before.frees
-    );
+    assert_eq!(seen + lost, calls(&now) - calls(&before));
     assert_eq!(number(found, "allocated_bytes"), now.allocated);
     assert_eq!(number(found, "reserved_bytes"), now.reserved);
     assert_eq!(report.lost("memory"), 0);
