@@ -3,7 +3,8 @@
 #
 #     scripts/gpu-check.sh GPUPROBE_BINARY [NAME]
 #
-# Needs root, an NVIDIA GPU, nvcc, and a python3 that has PyTorch. Installs and downloads nothing.
+# Needs root, an NVIDIA GPU, nvcc, gcc, and a python3 that has PyTorch. Installs and downloads nothing.
+# The checks "alone, ..." run without gpuprobe: they show which commands of the workload a CUDA takes.
 # Checks with JAX, CuPy and CUPTI are skipped, with a line, where these are missing. With NAME only
 # the checks whose name contains it are run.
 # The last line is "N passed, N failed". The logs and reports go to a temporary
@@ -33,15 +34,7 @@ compile_runtime() {
     shift
     compile "${name}_shared" "$@" "${shared[@]}"
     compile "${name}_static" "$@" -cudart static
-    if [[ $name != leak ]]; then # plain memory has no such variants
-        compile "${name}_ptsz" "$@" "${shared[@]}" -default-stream per-thread
-    fi
-}
-
-# compile_driver NAME SOURCE: for the driver API, as plain C++: what nvcc adds
-# to a .cu file needs the runtime.
-compile_driver() {
-    compile "$1" "$2" -x c++ -cudart none -DDRIVER_API -lcuda
+    compile "${name}_ptsz" "$@" "${shared[@]}" -default-stream per-thread
 }
 
 # find_cupti: the directory of cupti.h and the libcupti.so that belongs to it, of the toolkit or
@@ -80,24 +73,15 @@ compile_cupti() {
 
 compile_all() {
     local pid name
-    compile_runtime leak leak.cu
     compile allocations_shared allocations.cu -arch=native -g -cudart shared \
         -Xlinker "-rpath,$runtime_dir"
-    compile_driver leak_driver leak.cu
     compile_runtime launch launch.cu -arch=native
-    compile_driver launch_driver launch.cu
-    compile launch_kernels.cubin launch_module.cu -cubin -arch=native
-    for name in alpha beta; do
-        compile "launch_$name.cubin" launch_module.cu -cubin -arch=native "-DONLY=$name"
-    done
-    compile_runtime copy copy.cu
     compile_runtime activity activity.cu -arch=native
-    compile_runtime kinds kinds.cu -arch=native -lcuda
-    compile_driver kinds_driver kinds.cu
-    compile kinds_module.cubin kinds_module.cu -cubin -arch=native
     compile_cupti
+    "$root/tests/standin/real.sh" "$work" "$runtime_dir" &
+    compilers+=($!)
     for pid in "${compilers[@]}"; do
-        wait "$pid" || die "nvcc could not compile what is in tests/gpu"
+        wait "$pid" || die "not all programs of tests/gpu and tests/standin could be compiled"
     done
 }
 

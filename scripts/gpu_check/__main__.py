@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from alone import check_alone
 from activity import (
     check_activity,
     check_activity_pytorch,
@@ -48,11 +49,16 @@ from kinds import (
     check_kinds_late,
     check_kinds_started,
     check_nvml,
+    check_facts,
     check_sanitizer,
     check_variables,
-    show_facts,
 )
-from kernels import check_launches_everywhere, check_launches_late, check_launches_started
+from kernels import (
+    check_compiled,
+    check_launches_everywhere,
+    check_launches_late,
+    check_launches_started,
+)
 from memory import (
     check_cupy_memory,
     check_devices,
@@ -92,47 +98,54 @@ from recordings import (
 )
 from stacks import check_stacks_pytorch, check_stacks_sanitizer, measure_stacks
 from stress import STRESS, check_stress
+from workload import BUILDS as WORKLOADS
 
 # The program, and the function that its allocations are reported under.
 PLAIN_PROGRAMS = {
-    "shared": ("leak_shared", "cudaMalloc"),
-    "static": ("leak_static", "cuMemAlloc_v2"),
-    "driver": ("leak_driver", "cuMemAlloc_v2"),
-    "driver, own context": ("leak_driver", "cuMemAlloc_v2", "--context", "create"),
+    "shared": ("workload", "cudaMalloc"),
+    "static": ("workload_static", "cuMemAlloc_v2"),
+    "driver": ("workload_driver", "cuMemAlloc_v2"),
+    "driver, own context": ("workload_driver", "cuMemAlloc_v2", "--ctx", "create"),
 }
 
 # Launches and copies: the program's build, and which layer is traced.
 BUILDS = {
-    "shared": ("shared",),
-    "static": ("static",),
-    "runtime": ("shared", "--api", "runtime"),
-    "stream per thread": ("ptsz",),
-    "runtime, stream per thread": ("ptsz", "--api", "runtime"),
+    "shared": ("workload",),
+    "static": ("workload_static",),
+    "runtime": ("workload", "--api", "runtime"),
+    "stream per thread": ("workload_ptsz",),
+    "runtime, stream per thread": ("workload_ptsz", "--api", "runtime"),
 }
-LAUNCHES = BUILDS | {"driver": ("driver",)}
+LAUNCHES = BUILDS | {"driver": ("workload_driver",)}
+COMPILED = {
+    "shared": ("launch_shared",),
+    "static": ("launch_static",),
+    "runtime": ("launch_shared", "--api", "runtime"),
+    "stream per thread": ("launch_ptsz",),
+}
 
-# Memory of every kind has variants with a stream per thread, and VMM and contexts use the driver in
-# every build.
+# Memory of every kind has variants with a stream per thread, and VMM uses the driver in every build.
 KINDS = {
-    "shared": ("shared",),
-    "shared, by the driver": ("shared", "--api", "driver"),
-    "static": ("static",),
-    "stream per thread": ("ptsz",),
-    "driver": ("driver",),
+    "shared": ("workload",),
+    "shared, by the driver": ("workload", "--api", "driver"),
+    "static": ("workload_static",),
+    "stream per thread": ("workload_ptsz",),
+    "driver": ("workload_driver",),
 }
 WHOLE_HOST = {name: KINDS[name] for name in ("shared", "static", "driver")}
 
 
-def each(what, check, program, builds):
-    return {f"{what}, {name}": (check, program + row[0], *row[1:]) for name, row in builds.items()}
+def each(what, check, builds):
+    return {f"{what}, {name}": (check, *row) for name, row in builds.items()}
 
 
 CHECKS = {
+    **{f"alone, {build}": (check_alone, build) for build in WORKLOADS},
     **{f"{name}, started": (check_started, *row) for name, row in PLAIN_PROGRAMS.items()},
     **{f"{name}, late": (check_late, *row) for name, row in PLAIN_PROGRAMS.items()},
     **{f"{name}, whole host": (check_everywhere, *row) for name, row in PLAIN_PROGRAMS.items()},
-    "late, by a user": (check_late_own, "leak_shared", "cudaMalloc"),
-    "late, of root, by a user": (check_late_others, "leak_shared", "cudaMalloc"),
+    "late, by a user": (check_late_own, "workload", "cudaMalloc"),
+    "late, of root, by a user": (check_late_others, "workload", "cudaMalloc"),
     "new copy of the runtime": (check_new_copy,),
     "killed command": (check_killed_command,),
     "killed process": (check_killed_process,),
@@ -140,30 +153,31 @@ CHECKS = {
     "PyTorch, started": (check_torch_started,),
     "PyTorch, late": (check_torch_late,),
     "PyTorch, whole host": (check_torch_everywhere,),
-    **each("kinds started", check_kinds_started, "kinds_", KINDS),
-    **each("kinds late", check_kinds_late, "kinds_", KINDS),
-    **each("kinds whole host", check_kinds_everywhere, "kinds_", WHOLE_HOST),
-    **each("variables", check_variables, "kinds_", WHOLE_HOST),
-    "facts, runtime": (show_facts, "kinds_shared"),
-    "facts, driver": (show_facts, "kinds_driver"),
-    "compute-sanitizer, shared": (check_sanitizer, "kinds_shared"),
-    "compute-sanitizer, driver": (check_sanitizer, "kinds_driver"),
-    "NVML, started": (check_nvml, "kinds_shared", False),
-    "NVML, late": (check_nvml, "kinds_shared", True),
+    **each("kinds started", check_kinds_started, KINDS),
+    **each("kinds late", check_kinds_late, KINDS),
+    **each("kinds whole host", check_kinds_everywhere, WHOLE_HOST),
+    **each("variables", check_variables, WHOLE_HOST),
+    "facts, runtime": (check_facts, "workload"),
+    "facts, driver": (check_facts, "workload_driver"),
+    "compute-sanitizer, shared": (check_sanitizer, "workload"),
+    "compute-sanitizer, driver": (check_sanitizer, "workload_driver"),
+    "NVML, started": (check_nvml, "workload", False),
+    "NVML, late": (check_nvml, "workload", True),
     "PyTorch memory": (check_torch_plain,),
     "PyTorch memory, expandable segments": (check_torch_expandable,),
     "PyTorch memory, cudaMallocAsync": (check_torch_async,),
     "CuPy memory": (check_cupy_memory,),
     "JAX memory": (check_jax_memory,),
     "two GPUs": (check_devices,),
-    **each("launches started", check_launches_started, "launch_", LAUNCHES),
-    **each("launches late", check_launches_late, "launch_", LAUNCHES),
-    "launches, whole host": (check_launches_everywhere, "launch_driver"),
-    **each("copies started", check_copies_started, "copy_", BUILDS),
-    **each("copies late", check_copies_late, "copy_", BUILDS),
-    "throughput, driver": (check_throughput, "copy_shared"),
-    "throughput, runtime": (check_throughput, "copy_shared", "--api", "runtime"),
-    "unified": (check_unified, "copy_shared"),
+    **each("launches started", check_launches_started, LAUNCHES),
+    **each("launches late", check_launches_late, LAUNCHES),
+    "launches, whole host": (check_launches_everywhere, "workload_driver"),
+    **each("compiled launches", check_compiled, COMPILED),
+    **each("copies started", check_copies_started, BUILDS),
+    **each("copies late", check_copies_late, BUILDS),
+    "throughput, driver": (check_throughput, "workload"),
+    "throughput, runtime": (check_throughput, "workload", "--api", "runtime"),
+    "unified": (check_unified, "workload"),
     "PyTorch training, started": (check_torch_train_started,),
     "PyTorch training, late": (check_torch_train_late,),
     "JAX, started": (check_jax_started,),
@@ -171,8 +185,8 @@ CHECKS = {
     "CuPy, started": (check_cupy_started,),
     "CuPy, late": (check_cupy_late,),
     "recording, same as nsys": (check_same_as_nsys, "allocations_shared"),
-    "recording and live, shared": (check_recorded_program, "leak_shared"),
-    "recording and live, static": (check_recorded_program, "leak_static"),
+    "recording and live, shared": (check_recorded_program, "workload"),
+    "recording and live, static": (check_recorded_program, "workload_static"),
     "recording and live, PyTorch": (check_recorded_pytorch,),
     "recording, NVML samples": (check_samples, "allocations_shared"),
     "recording, nsys reads it": (check_nsys_reads, "allocations_shared"),
@@ -210,8 +224,8 @@ CHECKS = {
     "cost of activity": (measure_activity,),
     "cost of stacks": (measure_stacks,),
     "start and idle": (measure_start_and_idle,),
-    "overhead, shared": (measure_overhead, "leak_shared"),
-    "overhead, static": (measure_overhead, "leak_static"),
+    "overhead, shared": (measure_overhead, "workload"),
+    "overhead, static": (measure_overhead, "workload_static"),
     "cost of a launch": (measure_launch,),
     "cost of stream-ordered memory": (measure_async_pair,),
     "cost of a graph launch": (measure_graph_launch,),

@@ -69,6 +69,7 @@ class Child:
                 argv, stdin=subprocess.PIPE, stdout=out, stderr=err, env=env
             )
         self.pid = self.process.pid
+        self.told = 0
 
     def go(self):
         """Ends the program's wait."""
@@ -77,6 +78,10 @@ class Child:
             self.process.stdin.flush()
         except BrokenPipeError as error:
             raise Failed(f"{self.process.args[0]} is gone: {self.err.all()[-3:]}") from error
+
+    def truth_line(self, start):
+        """The first line that begins so."""
+        return Deadline.wait_for(f"line {start!r}", lambda: self.out.first(start))
 
     def truths(self):
         return [json.loads(line) for line in self.out.all() if line.startswith('{"step"')]
@@ -97,6 +102,31 @@ class Child:
             return None
 
         return Deadline.wait_for(f"step {step}", ready, seconds)
+
+    def tell(self, line):
+        """Writes a command of the workload's (tests/standin) and does not wait for its reply."""
+        self.told += 1
+        try:
+            self.process.stdin.write(line.encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError as error:
+            raise Failed(f"the workload is gone before {line!r}: {self.err.all()[-3:]}") from error
+
+    def ask(self, line, seconds=WAIT_SECONDS):
+        """The workload's reply to a command: "ok ..." or "error ...". Its first line is "ready"."""
+        self.tell(line)
+
+        def ready():
+            ended = self.process.poll() is not None  # before what it wrote is read
+            lines = self.out.all()
+            if len(lines) > self.told:
+                return lines[self.told]
+            if ended:
+                status = self.process.returncode
+                raise Failed(f"the workload ended ({status}) at {line!r}: {self.err.all()[-3:]}")
+            return None
+
+        return Deadline.wait_for(f"reply to {line!r}", ready, seconds)
 
     def wait(self, seconds=WAIT_SECONDS):
         """The exit status, as a shell gives it: 128 + N for signal N."""

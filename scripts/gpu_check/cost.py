@@ -152,7 +152,7 @@ def measure_async_pair(bench):
         bench.equal("timed pairs seen", ASYNC_PAIRS, report["memleak"]["free_calls"])
         bench.equal("lost", {}, losses(report))
 
-    command = [bench.program("kinds_shared")]
+    command = [bench.program("launch_shared")]
     step = f"time-async={ASYNC_PAIRS}"
     lines = compare_in_turn(bench, command, step, with_others(bench, MEMORY_MODES), check, rounds=TURNS)
     show(bench, "a cudaMallocAsync + cudaFreeAsync pair", "us", lines, "ns_per_pair", scale=1e-3)
@@ -165,7 +165,7 @@ def measure_graph_launch(bench):
         bench.equal("live_bytes", 0, report["memleak"]["live_bytes"])
         bench.equal("lost", {}, losses(report))
 
-    command = [bench.program("kinds_driver")]
+    command = [bench.program("launch_static")]
     step = f"time-graph={GRAPH_LAUNCHES}"
     lines = compare_in_turn(bench, command, step, MEMORY_MODES, check)
     show(bench, "a cuGraphLaunch with memory nodes", "us", lines, "ns_per_launch", scale=1e-3)

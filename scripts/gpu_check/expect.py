@@ -49,44 +49,6 @@ class Expected:
         )
 
 
-def expect_leak(function, after, before=None, exited=False):
-    """The expected report of a `leak` program between two of its lines.
-
-    >>> block = dict(serial=0, address="0x10", bytes=8, device=0, tid=7, thread="t")
-    >>> late = dict(block, serial=2, address="0x20")
-    >>> before = dict(pid=7, allocs=1, frees=0, failed=0, blocks=[block])
-    >>> after = dict(pid=7, allocs=3, frees=2, failed=1, blocks=[late])
-    >>> e = expect_leak("cudaMalloc", after, before)
-    >>> e.calls, e.free_calls, e.failed_calls, e.unknown_frees, len(e.blocks)
-    ({'cudaMalloc': 2}, 2, 1, 1, 1)
-    >>> expect_leak("cudaMalloc", after).unknown_frees
-    0
-    """
-    start = before or {"allocs": 0, "frees": 0, "failed": 0, "blocks": []}
-    still_live = {block["serial"] for block in after["blocks"]}
-    allocs = after["allocs"] - start["allocs"]
-    return Expected(
-        calls={function: allocs} if allocs else {},
-        free_calls=after["frees"] - start["frees"],
-        failed_calls=after["failed"] - start["failed"],
-        unknown_frees=sum(block["serial"] not in still_live for block in start["blocks"]),
-        blocks={
-            Block(
-                after["pid"],
-                block["tid"],
-                block["thread"],
-                int(block["address"], 16),
-                block["bytes"],
-                block["device"],
-                function,
-            )
-            for block in after["blocks"]
-            if block["serial"] >= start["allocs"]
-        },
-        exited={after["pid"]: exited},
-    )
-
-
 def reported_blocks(report):
     """The live blocks of a report, as a list: one listed twice is a fault."""
     return [

@@ -3,6 +3,8 @@
 import statistics
 from pathlib import Path
 
+from workload import numbers_of, start
+
 
 def resident_text(pid):
     """Resident memory: the program, its libraries, and pages of the ring buffers."""
@@ -16,8 +18,8 @@ def resident_text(pid):
 
 
 def measure_start_and_idle(bench):
-    target = bench.start(bench.program("leak_shared"), "init", "wait")
-    target.truth("wait")
+    target = start(bench, "workload")
+    target.run("synchronize")
     for name, arguments in (("--pid", ("--pid", str(target.pid))), ("whole host", ())):
         seconds = []
         for _ in range(5):
@@ -32,38 +34,36 @@ def measure_start_and_idle(bench):
             f"median {1000 * statistics.median(seconds):.0f} ms of {shown} (goal: under 200)",
         )
         bench.figure(f"resident when idle, {name}", resident)
-    target.go()
-    target.wait()
+    target.end(bench)
 
 
 PAIRS = 5000
 RUNS = 5
 
 
-def timed_run(bench, program, traced):
+def timed_run(bench, build, traced):
     """Microseconds per cudaMalloc + cudaFree pair."""
-    target = bench.start(bench.program(program), "init", "time=200", "wait", f"time={PAIRS}")
-    target.truth("wait")
+    target = start(bench, build)
+    target.run("timepairs 200 2048")
     if traced:
         tracer = bench.trace("--pid", str(target.pid))
         tracer.wait_tracing()
-    target.go()
-    target.wait()
-    timed = target.truth("time", 2)
+    said = numbers_of(target.run(f"timepairs {PAIRS} 2048"))
     if traced:
         _, report = tracer.finish()
         bench.equal("timed pairs seen", PAIRS, report["memleak"]["free_calls"])
-    return timed["ns_per_pair"] / 1000
+    target.end(bench)
+    return said["ns"] / PAIRS / 1000
 
 
-def measure_overhead(bench, program):
+def measure_overhead(bench, build):
     untraced, traced = [], []
     for _ in range(RUNS):
-        untraced.append(timed_run(bench, program, traced=False))
-        traced.append(timed_run(bench, program, traced=True))
+        untraced.append(timed_run(bench, build, traced=False))
+        traced.append(timed_run(bench, build, traced=True))
     before, after = statistics.median(untraced), statistics.median(traced)
     bench.figure(
-        f"cudaMalloc + cudaFree pair, {program}",
+        f"cudaMalloc + cudaFree pair, {build}",
         f"untraced {before:.2f} us, traced {after:.2f} us, ratio {after / before:.3f}"
         f" (medians of {RUNS} runs of {PAIRS} pairs, taken in turn;"
         f" untraced {min(untraced):.2f} to {max(untraced):.2f},"

@@ -1,82 +1,105 @@
-"""Checks on the plain programs' launches: shared, static, and driver API."""
+"""Checks on launches: of the workload, and of a program that nvcc compiled."""
 
 from bench import ALL_MODES
 from expect import compare_frame
 from expect_launches import compare_launches
+from workload import start, trace
 
 TRACE = ("--cudatrace",)
 
-# Each launch function, many times.
-STEPS = ("each=1000", "configured", "cooperative", "threads=4,1000", "capture", "graph=23")
-# Graphs and modules from before the attach are launched too; then a second graph is.
-BEFORE = ("init", "each=10", "configured=2", "capture", "wait")
-AFTER = ("graph=23", *STEPS, "wait")
+# Each launch function, many times; every kernel in one shape and by one function. Real kernels are
+# loaded when they are first launched, which a capture forbids.
+LOADED = "launch 0 1 via={kernel}; launch 1 1 via={kernel}; stream"
+STEPS = """launch 0 1000 via={kernel}; launch 1 1000 via={kernel}
+    launch 3 200 via={ex} grid=5,4,3 block=4,8,16
+    launch 2 100 via={coop} grid=2,2,1 block=128,1,2
+    thread a; thread b; @a launch 0 1000 via={kernel}; @b launch 1 1000 via={kernel}; join a; join b"""
+STORM = "launchstorm 4 1000"
+CAPTURE = """capture {stream}; launch 0 2 stream={stream} via={kernel}
+    launch 1 3 stream={stream} via={kernel}; endcapture {stream}"""
+GRAPH = "graphlaunch {exec} 23 stream={stream}; syncstream {stream}"
+# A handle may be another kernel's once its module is unloaded.
+RELOAD = "; ".join(
+    f"module {name} via={via}; launch {name} 10 via={{kernel}} grid={grid}; synchronize; unload {{module}}"
+    for _ in range(5)
+    for via in ("module", "library")
+    for name, grid in (("alpha", "1,2,1"), ("beta", "2,1,3"))
+)
 
 
-def steps_of(program):
+def reload_of(build):
     """Modules are loaded and unloaded by the driver's own functions only."""
-    return ("reload",) if program == "launch_driver" else ()
+    return RELOAD if build == "workload_driver" else ""
 
 
-def check_launches_started(bench, program, *options):
-    """`options` choose the layer that is traced; it has the functions' names
-    if it is the layer that the program calls."""
-    tracer = bench.trace(
-        *(*options, "--", bench.program(program), "init", *STEPS, *steps_of(program), "each=1"),
-        modes=TRACE,
-    )
-    bench.equal("exit status", 0, tracer.wait())
-    after = tracer.truth("each", 2)
+def is_named(build, options):
+    """Whether the layer that is traced is the one that the program calls."""
+    return build == "workload_driver" or "runtime" in options
+
+
+def check_launches_started(bench, build, *options):
+    tracer, workload = trace(bench, build, *options, modes=TRACE)
+    workload.run(f"{LOADED}; {STEPS}; {CAPTURE}; {GRAPH}; {reload_of(build)}; launch 0 1 via={{kernel}}; synchronize")
+    after = workload.launches()
+    workload.end(bench)
     _, report = tracer.finish()
-    by_function = program == "launch_driver" or "runtime" in options
-    bench.all_equal(compare_launches(report, after, by_function=by_function))
+    bench.all_equal(compare_launches(report, after, by_function=is_named(build, options)))
     row = report["cudatrace"]["kernels"][0]
-    bench.equal("process", (program, True), (row["comm"], row["exited"]))
-    note = f", {after['reused_handles']} handles came again" if steps_of(program) else ""
-    bench.figure(bench.label, f"calls {report['cudatrace']['calls']}{note}")
+    bench.equal("process", (build, True), (row["comm"], row["exited"]))
+    bench.figure(bench.label, f"calls {report['cudatrace']['calls']}")
 
 
-def check_launches_late(bench, program, *options):
-    target = bench.start(bench.program(program), *BEFORE, *steps_of(program), *AFTER)
-    before = target.truth("wait")
-    tracer = bench.trace("--pid", str(target.pid), *options, modes=TRACE)
+def check_launches_late(bench, build, *options):
+    """Graphs and modules from before the attach are launched too; then a second graph is."""
+    workload = start(bench, build)
+    workload.run(f"{LOADED}; {CAPTURE}; launch 3 2 via={{ex}} grid=5,4,3 block=4,8,16")
+    before = workload.launches()
+    tracer = bench.trace("--pid", str(workload.pid), *options, modes=TRACE)
     tracer.wait_tracing()
-    target.go()
-    after = target.truth("wait", 2)
-    by_function = program == "launch_driver" or "runtime" in options
-    bench.all_equal(compare_launches(tracer.fresh_report(), after, before, by_function))
+    workload.run(f"{reload_of(build)}; {GRAPH}; {STEPS}; {CAPTURE}; {GRAPH}; synchronize")
+    after = workload.launches()
+    named = is_named(build, options)
+    bench.all_equal(compare_launches(tracer.fresh_report(), after, before, named))
     status, report = tracer.finish()
     bench.equal("exit status of gpuprobe", 0, status)
-    bench.all_equal(compare_launches(report, after, before, by_function))
-    target.go()
-    bench.equal("exit status of the program", 0, target.wait())
+    bench.all_equal(compare_launches(report, after, before, named))
+    workload.end(bench)
 
 
-def check_launches_everywhere(bench, program):
+def check_launches_everywhere(bench, build):
     """Without --pid, in all modes at once: one program is there already,
     another comes later."""
-    present = bench.start(bench.program(program), *BEFORE, *steps_of(program), *AFTER)
-    before = present.truth("wait")
+    present = start(bench, build)
+    present.run(f"{LOADED}; {CAPTURE}")
+    before = present.launches()
     tracer = bench.trace(modes=ALL_MODES)
     tracer.wait_tracing()
-    present.go()
-    future = bench.start(bench.program(program), "init", *STEPS)
-    bench.equal("exit status of the later program", 0, future.wait())
-    truths = {
-        present.pid: (present.truth("wait", 2), before),
-        future.pid: (future.truth("graph"), None),
-    }
+    future = start(bench, build)
+    future.run("synchronize")
+    tracer.fresh_report()  # by then it is traced
+    present.run(f"{reload_of(build)}; {GRAPH}; {STEPS}; {CAPTURE}; {GRAPH}; synchronize")
+    future.run(f"{LOADED}; {STEPS}; {STORM}; copy h2d 4096 3; synchronize")
+    later = future.launches()
+    future.end(bench)
     tracer.fresh_report()
     _, report = tracer.finish()
     bench.all_equal(compare_frame(report))
-    for pid, (after, start) in truths.items():
-        bench.all_equal(compare_launches(part_of(report, pid), after, start, by_function=False))
-    start = before["copies"]
-    copies = sum(after["copies"] for after, _ in truths.values()) - start
-    bench.equal("copies", copies, report["bandwidth_util"]["copies"])
+    for after, first in ((present.launches(), before), (later, None)):
+        bench.all_equal(compare_launches(part_of(report, after["pid"]), after, first, by_function=False))
+    bench.equal("copies, of the later program only", 3, report["bandwidth_util"]["copies"])
     bench.equal("allocations, of the later program only", 1, report["memleak"]["alloc_calls"])
-    present.go()
-    present.wait()
+    present.end(bench)
+
+
+def check_compiled(bench, program, *options):
+    """Kernels of a program that nvcc compiled, by <<<>>>: their names, and the runs that the GPU
+    itself counted."""
+    command = (bench.program(program), "init", "each=1000", "capture", "graph=23", "each=1")
+    tracer = bench.trace(*options, "--", *command, modes=TRACE)
+    bench.equal("exit status", 0, tracer.wait())
+    after = tracer.truth("each", 2)
+    _, report = tracer.finish()
+    bench.all_equal(compare_launches(report, after, by_function="runtime" in options))
 
 
 def part_of(report, pid):

@@ -1,13 +1,15 @@
-"""Checks of every kind of memory: the program kinds.cu, compared with frameworks, NVML and
+"""Checks of every kind of memory: the workload, compared with its own counts, NVML and
 compute-sanitizer."""
 
 import os
 import shutil
 import subprocess
 
+from expect import compare_frame
 from expect_kinds import (
     MIB,
-    compare_kinds,
+    allocations_of,
+    compare_calls,
     compare_nvml,
     compare_process,
     compare_variables,
@@ -15,143 +17,195 @@ from expect_kinds import (
     leaked_bytes,
     process_of,
 )
+from workload import numbers_of, start, trace
 
-# A report after each line of these.
-STARTED_STEPS = (
-    ("init", "plain", "pitched", "managed", "host", "arrays"),
-    ("graph",),
-    ("graph-launch",),
-    ("graph-again", "graph-destroy", "captured"),
-    ("free",),
-    ("plain", "pitched", "managed", "host", "arrays", "async"),
-    ("pool",),
-    ("pool-destroy",),
-    ("vmm",),
-    ("vmm-release",),
-    ("vmm-unmap",),
-    ("share",),
-    ("share-map",),
-    ("share-end",),
-    ("context",),
-    ("context-destroy",),
-    ("reset",),
-    ("free",),
+PLAIN = "alloc 3145728 2; timepairs 1 3145728"
+CONTEXT_KINDS = f"""{PLAIN}; pitched 1000 100; pitched3d 1000 10 10; managed 1048576
+    pinned 1048576; hostalloc 1048576; register 1048576
+    array 64 64 0 1 float; array 32 16 8 4 float; mipmap 64 64 0 3 1 float"""
+ASYNC = "async 3145728 2; kfree {last}; synchronize"
+# What a pool reserves shows once the program asks.
+POOL = "pool create; poolalloc {pool} 5242880; synchronize; pool attr {pool}"
+# Physical memory that is never mapped; and some that is mapped twice and retained.
+VMM = """vcreate 2097152; vcreate 4194304; vreserve 16777216
+    vmap {vmm} {reservation}; vmap {vmm} {reservation} 8388608; vretain {vmm}"""
+VMM_RELEASE = "vrelease {vmm} 2; vunmap {reserved} 4194304"
+VMM_UNMAP = "vunmap {second} 4194304; vfreeaddr {reservation}"
+SHARE = "vcreate 2097152; vexport {vmm}; vimport {fd} 2097152"
+SHARE_MAP = "vreserve 2097152; vmap {last} {reservation}"
+SHARE_END = "vrelease {last}; vunmap {reserved} 2097152; vfreeaddr {reservation}"
+GRAPH = "gnew; galloc {graph} 2097152"
+GRAPH_LAUNCH = "glaunch {graph}; synchronize"
+CAPTURED = """gcapture; galloc {graph} 4194304; gendcapture {graph}; glaunch {graph}
+    synchronize; gdestroy {graph}"""
+FREE = "kfreeall; freeall; synchronize"
+CONTEXT = """ctx create; alloc 2097152; managed 1048576; hostalloc 1048576; array 64 64 0 1 float
+    async 2097152; vcreate 2097152; synchronize"""
+
+# After each: a report, compared with the workload's status. The numbers are what the status is
+# corrected by, and the mapped and reserved bytes.
+STARTED = (
+    ("kinds of a context", CONTEXT_KINDS, {}),
+    ("graph", GRAPH, {}),
+    ("graph launched", GRAPH_LAUNCH, {}),
+    # A launch while its memory is live fails: no memory call.
+    ("graph again", "! glaunch {graph}; gdestroy {graph}; " + CAPTURED, {"failed": -1}),
+    ("free", FREE, {}),
+    ("all again", f"{CONTEXT_KINDS}; {ASYNC}", {}),
+    ("pool", POOL, {}),
+    ("pool destroyed", "pool destroy {pool}", {}),
+    ("vmm", VMM, {"mapped": 8 * MIB, "reserved": 16 * MIB}),
+    ("vmm released", VMM_RELEASE, {"mapped": 4 * MIB, "reserved": 16 * MIB}),
+    ("vmm unmapped", VMM_UNMAP, {"mapped": 0, "reserved": 0}),
+    # What an imported handle has shows once it is mapped.
+    ("share", SHARE, {"imported_bytes": -2 * MIB}),
+    ("share mapped", SHARE_MAP, {}),
+    ("share ended", SHARE_END, {}),
+    ("reset", "reset", {}),
+    ("free after the reset", "? kfreeall; ? freeall", {}),
 )
-# Attached to at the first wait, compared at the others.
-LATE_STEPS = (
-    ("init", "plain", "pitched", "managed", "host", "arrays", "async", "vmm"),
-    ("plain", "pitched", "managed", "host", "arrays", "async", "pool", "pool-destroy"),
-    ("vmm", "vmm-release"),
-    ("vmm-unmap", "share", "share-map", "share-end", "graph", "graph-launch"),
-    ("free",),
+# Contexts are the driver's alone.
+STARTED_DRIVER = (
+    *STARTED[:-2],
+    ("context", CONTEXT, {}),
+    ("context destroyed", "ctx destroy {ctx}", {}),
+    *STARTED[-2:],
 )
-EVERYWHERE_STEPS = (
-    ("init", "plain", "host", "vmm"),
-    ("ipc",),
-    ("ipc-close",),
-    ("ipc-close",),
+# The first before gpuprobe attaches. What it holds is freed by the last.
+LATE = (
+    ("before", f"{CONTEXT_KINDS}; {ASYNC}; vcreate 2097152", {}),
+    ("kinds", f"{CONTEXT_KINDS}; {ASYNC}; {POOL}; pool destroy {{pool}}", {}),
+    ("vmm", f"{VMM}; {VMM_RELEASE}", {}),
+    ("graph", f"{VMM_UNMAP}; {SHARE}; {SHARE_MAP}; {SHARE_END}; {GRAPH}; {GRAPH_LAUNCH}", {}),
+    ("free", FREE, {}),
 )
 INTERVAL = "100ms"
 
 
-def with_waits(groups):
-    return [step for group in groups for step in (*group, "wait")]
-
-
-def compare_pool(bench, report, truth):
-    said = truth["pool"]
-    pools = process_of(report, truth["pid"])["pools"]
-    got = [{name: pool[name] for name in said} for pool in pools if pool["pool"] == said["pool"]]
-    bench.equal("pool of its own", [said], got)
-
-
-def check_kinds_started(bench, program, *options):
-    command = (bench.program(program), *with_waits(STARTED_STEPS))
-    tracer = bench.trace(*options, "--", *command, interval=INTERVAL)
-    for number, group in enumerate(STARTED_STEPS, start=1):
-        after = tracer.truth("wait", number)
-        report = tracer.fresh_report()
-        compare_at(bench, group, compare_kinds(report, [after]))
-        if "vmm" in group[0]:
-            compare_at(bench, group, compare_virtual(report, after))
-        if group == ("pool",):
-            compare_pool(bench, report, tracer.truth("pool"))
-        tracer.go()
-    bench.equal("exit status", 0, tracer.wait())
-    tracer.finish()
-    bench.figure(bench.label, f"{after['facts']}")
-
-
-def compare_at(bench, group, comparisons):
+def compare_after(bench, name, comparisons):
     for what, expected, got in comparisons:
-        bench.equal(f"after {group[-1]}: {what}", expected, got)
+        bench.equal(f"after {name}: {what}", expected, got)
 
 
-def check_kinds_late(bench, program, *options):
-    target = bench.start(bench.program(program), *with_waits(LATE_STEPS))
-    before = target.truth("wait")
-    tracer = bench.trace("--pid", str(target.pid), *options, interval=INTERVAL)
-    tracer.wait_tracing()
-    for number, group in enumerate(LATE_STEPS[1:], start=2):
-        target.go()
-        after = target.truth("wait", number)
-        compare_at(bench, group, compare_kinds(tracer.fresh_report(), [after], before))
+def corrected(status, *changes):
+    """The status, with what gpuprobe counts otherwise.
+
+    >>> corrected(dict(failed=3, live=2), dict(failed=-1, mapped=7), dict(failed=-1))
+    {'failed': 1, 'live': 2}
+    """
+    return {name: number + sum(change.get(name, 0) for change in changes) for name, number in status.items()}
+
+
+def compare_pool(bench, report, workload):
+    said = numbers_of(workload.run("pool attr {pool}"))
+    handle = int(workload.names["pool_handle"], 16)
+    got = [
+        (pool["used_bytes"], pool["reserved_bytes"])
+        for pool in process_of(report, workload.pid)["pools"]
+        if pool["pool"] and int(pool["pool"], 16) == handle
+    ]
+    bench.equal("pool of its own", [(said["used"], said["reserved"])], got)
+
+
+def check_kinds_started(bench, build, *options):
+    tracer, workload = trace(bench, build, *options, interval=INTERVAL)
+    failed = 0
+    for name, commands, change in STARTED_DRIVER if build == "workload_driver" else STARTED:
+        workload.run(commands)
+        report = tracer.fresh_report()
+        failed += change.get("failed", 0)
+        status = corrected(workload.memory(), change | {"failed": failed})
+        compare_after(bench, name, compare_frame(report))
+        compare_after(bench, name, compare_process(report, workload.pid, status))
+        compare_after(bench, name, compare_calls(report, [status]))
+        if "mapped" in change:
+            virtual = compare_virtual(report, workload.pid, change["mapped"], change["reserved"])
+            compare_after(bench, name, virtual)
+        if name == "pool":
+            compare_pool(bench, report, workload)
+    workload.end(bench)
     tracer.finish()
-    target.go()
-    bench.equal("exit status of the program", 0, target.wait())
 
 
-def check_kinds_everywhere(bench, program, *options):
-    """Two processes: one exports, the other, which it forked, opens."""
+def check_kinds_late(bench, build, *options):
+    workload = start(bench, build)
+    workload.run(LATE[0][1])
+    before = workload.memory()
+    tracer = bench.trace("--pid", str(workload.pid), *options, interval=INTERVAL)
+    tracer.wait_tracing()
+    for name, commands, _ in LATE[1:]:
+        workload.run(commands)
+        freed = name == "free"
+        report, status = tracer.fresh_report(), workload.memory()
+        unknown = sum(n for key, n in before.items() if key.endswith("_live")) if freed else 0
+        compare_after(bench, name, compare_frame(report))
+        old = None if freed else before
+        compare_after(bench, name, compare_process(report, workload.pid, status, old))
+        compare_after(bench, name, compare_calls(report, [status], before, unknown))
+    tracer.finish()
+    workload.end(bench)
+
+
+def check_kinds_everywhere(bench, build, *options):
+    """Two processes: one exports, the other opens its memory twice and closes it again."""
     tracer = bench.trace(*options, interval=INTERVAL)
     tracer.wait_tracing()
-    target = bench.start(bench.program(program), *with_waits(EVERYWHERE_STEPS))
-    children = {2: ("child-open", 1), 3: ("child-close", 1), 4: ("child-close", 2)}
-    for number, group in enumerate(EVERYWHERE_STEPS, start=1):
-        afters = [target.truth("wait", number)]
-        if number in children:
-            afters.append(target.truth(*children[number]))
+    exporter, opener = start(bench, build), start(bench, build)
+    for one in (exporter, opener):
+        one.run("synchronize")
+    tracer.fresh_report()  # by then both are traced
+    exporter.run(f"{PLAIN}; pinned 1048576; hostalloc 1048576; register 1048576; {VMM}")
+    exporter.run("alloc 4194304; ipcget 2")
+    handle = exporter.names["ipc"]
+    for name, commands in (
+        ("nothing is open", "synchronize"),
+        ("open", f"ipcopen {handle}; ipcopen {handle}"),
+        ("closed once", "ipcclose 0"),
+        ("closed twice", "ipcclose 0"),
+    ):
+        opener.run(commands)
+        statuses = [one.memory() for one in (exporter, opener)]
         report = tracer.fresh_report()
-        compare_at(bench, group, compare_kinds(report, afters))
-        target.go()
-    target.wait()
+        compare_after(bench, name, compare_frame(report))
+        for one, status in zip((exporter, opener), statuses):
+            compare_after(bench, name, compare_process(report, one.pid, status, {}))
+        compare_after(bench, name, compare_calls(report, statuses))
+    exporter.end(bench)
+    opener.end(bench)
     tracer.finish()
 
 
-def check_variables(bench, program, *options):
-    steps = with_waits((("init", "statics"), ("managed-static",), ("unload",)))
-    command = (bench.program(program), *steps)
-    tracer = bench.trace(*options, "--", *command, interval=INTERVAL)
-    for number in (1, 2, 3):
-        after = tracer.truth("wait", number)
+VARIABLES = {"standin_counter": 4096, "standin_table": 65536}
+MODULE = "module read gp_table=1048576 gp_shared=m8192 via=library; symbol gp_table; symbol gp_shared"
+
+
+def check_variables(bench, build, *options):
+    """Variables of the program, and of a module that goes again."""
+    tracer, workload = trace(bench, build, *options, interval=INTERVAL)
+    of_module = {"gp_table": 1048576, "gp_shared": 8192}
+    for commands, variables in (
+        ("symbol standin_counter; symbol standin_table", VARIABLES),
+        (MODULE, VARIABLES | of_module),
+        ("unload {module}", VARIABLES),
+    ):
+        workload.run(commands)
         report = tracer.fresh_report()
-        bench.all_equal(compare_variables(report, after))
-        bench.all_equal(compare_process(report, after))
-        process = process_of(report, after["pid"])
-        static = process.get("kinds", {}).get("static", {})
-        bench.figure(bench.label, f"{process.get('modules')} modules, variables {static}")
-        if after["api"] == "driver" and number == 3:
-            bench.equal("variables of the module that is gone", {}, static)
-        tracer.go()
-    bench.equal("exit status", 0, tracer.wait())
+        bench.all_equal(compare_variables(report, workload.pid, variables, "gp_shared"))
+        bench.all_equal(compare_process(report, workload.pid, workload.memory()))
+        names = {a.get("name") for a in allocations_of(process_of(report, workload.pid))}
+        if variables is VARIABLES:
+            bench.equal("variables of the module that is gone", set(), names & of_module.keys())
+    workload.end(bench)
     tracer.finish()
 
 
-def show_facts(bench, program):
-    """What the driver does that no documentation says. That what gpuprobe
-    relies on holds is judged, the rest is shown."""
-    steps = ("init", "plain", "pitched", "managed", "host", "async", "vmm", "vmm-release", "facts")
-    graph = ("init", "graph", "graph-launch", "facts")
-    opened = ("init", "ipc", "ipc-reset")
-    for line, steps in (("facts", steps), ("facts", graph), ("child-reset", opened)):
-        target = bench.start(bench.program(program), *steps)
-        bench.equal(f"exit status of {steps[-1]}", 0, target.wait())
-        facts = target.truth(line)["facts"]
-        bench.figure(f"{bench.label}, {steps[-2]}", f"{facts}")
-        for kind, survives in (("async", True), ("vmm", True), ("device", False)):
-            error = facts.get(f"free of {kind} after reset")
-            if error is not None and "graph" not in steps:
-                bench.equal(f"{kind} survives a reset", survives, error == 0)
+def check_facts(bench, build):
+    """What gpuprobe relies on, and no documentation says: which memory a reset leaves."""
+    workload = start(bench, build)
+    workload.run("alloc 1048576; async 1048576; vcreate 2097152; synchronize; reset")
+    workload.run("kfree 0; kfree 1; ! freeaddr {block}")
+    bench.equal("frees of stream-ordered and of physical memory", 2, workload.memory()["frees"])
+    workload.end(bench)
 
 
 # ---- compute-sanitizer -------------------------------------------------------
@@ -165,23 +219,21 @@ def find_sanitizer():
     )
 
 
-def check_sanitizer(bench, program):
+def check_sanitizer(bench, build):
     """It counts what is left when the context ends; a report before that must say the same."""
     sanitizer = find_sanitizer()
     if not sanitizer:
         bench.figure(bench.label, "no compute-sanitizer on this machine: NOT CHECKED")
         return
-    steps = ("init", "plain", "grow=7")
-    command = (bench.program(program), *steps)
-    tracer = bench.trace("--", *command, "wait", interval=INTERVAL)
-    tracer.truth("wait")
+    commands = f"{PLAIN}; alloc 2097152 7"
+    tracer, workload = trace(bench, build, interval=INTERVAL)
+    workload.run(commands)
     report = tracer.fresh_report()
-    tracer.go()
-    tracer.wait()
+    workload.end(bench)
     tracer.finish()
     options = ("--tool", "memcheck", "--leak-check", "full")
     output = subprocess.run(
-        [sanitizer, *options, *command, "reset"],
+        [sanitizer, *options, bench.program(build), "-c", f"{commands}; reset; exit"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -218,31 +270,28 @@ def nvml_bytes(pid):
         return None
 
 
-def check_nvml(bench, program, late):
+def check_nvml(bench, build, late):
     """The reconciliation line adds up, and includes the program's memory."""
-    steps = with_waits((("init",), (f"grow={GROWN_BLOCKS}",)))
-    command = (bench.program(program), *steps)
     if late:
-        target = bench.start(*command)
-        target.truth("wait")
-        tracer = bench.trace("--pid", str(target.pid), interval=INTERVAL)
+        workload = start(bench, build)
+        workload.run("synchronize")
+        tracer = bench.trace("--pid", str(workload.pid), interval=INTERVAL)
         tracer.wait_tracing()
     else:
-        target = tracer = bench.trace("--", *command, interval=INTERVAL)
+        tracer, workload = trace(bench, build, interval=INTERVAL)
     lines = []
-    for number in (1, 2):
-        pid = target.truth("wait", number)["pid"]
-        process = process_of(tracer.fresh_report(), pid)
+    for commands in ("synchronize", f"alloc 2097152 {GROWN_BLOCKS}"):
+        workload.run(commands)
+        process = process_of(tracer.fresh_report(), workload.pid)
         lines.append(process.get("nvml"))
-        direct = nvml_bytes(pid)
+        direct = nvml_bytes(workload.pid)
         if lines[-1]:
             bench.all_equal(compare_nvml(process))
             if direct is not None:
                 bench.equal("used_bytes as pynvml says", direct, lines[-1]["used_bytes"])
         elif direct is not None and process:
             bench.fail(f"NVML knows of {direct} bytes, the report says nothing")
-        target.go()
-    target.wait()
+    workload.end(bench)
     tracer.finish()
     first, second = lines
     if not second:

@@ -79,8 +79,8 @@ def compare(bench, what, command, step, value, options=("--memleak",)):
 
 
 def measure_peers(bench):
-    program = [bench.program("leak_shared"), "init", "time=200", f"time={PAIRS}"]
-    compare(bench, "a cudaMalloc + cudaFree pair, ns, by tool", program, "time", "ns_per_pair")
+    program = [bench.program("launch_shared"), "init", "time-pairs=200", f"time-pairs={PAIRS}"]
+    compare(bench, "a cudaMalloc + cudaFree pair, ns, by tool", program, "time-pairs", "ns_per_pair")
     program = [bench.program("launch_shared"), "init", f"time={LAUNCHES}"]
     compare(
         bench,

@@ -1,4 +1,4 @@
-"""Checks on the plain programs: shared, static, and driver API."""
+"""Checks on plain memory, block by block: shared, static, and driver API."""
 
 import json
 import os
@@ -8,31 +8,48 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from children import Failed
-from expect import compare, expect_leak
+from expect import compare
+from workload import Workload, numbers_of, start, trace
 
-# Exits by itself, and makes its context with the first allocation.
-WHOLE_STEPS = ("blocks", "failures", "handoff", "churn", "devices")
-# Attached to at the first wait, compared at the second.
-LATE_STEPS = (
-    *("init", "old", "wait"),
-    *("blocks", "failures", "free-old", "handoff", "churn", "devices", "wait"),
+IMPOSSIBLE = "! alloc 1125899906842624"  # more than any machine has
+BLOCKS = "alloc 8388608; alloc 8388608; alloc 8388608; free {first}; free {third}"
+FAILURES = "; ".join((*[IMPOSSIBLE] * 5, "alloc 1048576; free {fourth}; ! freeaddr {block}; ! freeaddr 0x1000; ? freenull"))
+# Freed by another thread; and by several at once, which keep a block each.
+THREADS = "crossfree 1000 4096; race 4 1000 512; " + "; ".join(
+    f"thread churn-{i}; @churn-{i} alloc 1048576; join churn-{i}" for i in range(4)
 )
+OLD = "; ".join(["alloc 1048576"] * 5)
+FREE_OLD = "; ".join(f"free {i}" for i in range(5))
 
 
-def check_started(bench, program, function, *options):
-    tracer = bench.trace("--", bench.program(program), *options, *WHOLE_STEPS)
-    status = tracer.wait()
-    after = tracer.truth(WHOLE_STEPS[-1])
+def run(workload, text):
+    """The commands, with the slots that they allocate named in turn."""
+    first = len(workload.slots)
+    places = ("first", "second", "third", "fourth")
+    workload.names |= {place: str(first + i) for i, place in enumerate(places)}
+    workload.run(text)
+
+
+def run_all(workload):
+    """All of it; and one more block on each GPU but the first, of another size."""
+    run(workload, f"{BLOCKS}; {FAILURES}; {THREADS}")
+    gpus = numbers_of(workload.run("info"))["devices"]
+    for device in range(gpus):
+        workload.run(f"setdevice {device}; alloc {(device + 1) << 20}")
+    workload.run("setdevice 0")
+    return gpus
+
+
+def check_started(bench, build, function, *options):
+    tracer = bench.trace("--", bench.program(build), *options)
+    workload = Workload(tracer, build)
+    run_all(workload)
+    expected = workload.expected(function, exited=True)
+    workload.end(bench)
     _, report = tracer.finish()
-    bench.equal("exit status", 0, status)
-    bench.all_equal(compare(report, expect_leak(function, after, exited=True)))
+    bench.all_equal(compare(report, expected))
     comms = {process["pid"]: process["comm"] for process in report["memleak"]["processes"]}
-    bench.equal("name of the process", program, comms.get(after["pid"]))
-
-
-def gpu_count(truth):
-    """The `devices` step leaves one block of more than 1 MiB on all but the first."""
-    return 1 + max((block["device"] for block in truth["blocks"]), default=0)
+    bench.equal("name of the process", build, comms.get(workload.pid))
 
 
 @dataclass(frozen=True)
@@ -53,53 +70,54 @@ class User:
         return ("setpriv", *who, f"--inh-caps={sets}", f"--ambient-caps={sets}")
 
 
-def check_late_own(bench, program, function):
+def check_late_own(bench, build, function):
     """A user's program, traced by the same user with two capabilities."""
     tracer = User(("bpf", "perfmon"))
-    check_late(bench, program, function, prefix=User().prefix(), user=tracer)
+    check_late(bench, build, function, prefix=User().prefix(), user=tracer)
 
 
-def check_late_others(bench, program, function):
+def check_late_others(bench, build, function):
     """Root's program, traced by a user with three capabilities."""
-    check_late(bench, program, function, user=User(("bpf", "perfmon", "sys_ptrace")))
+    check_late(bench, build, function, user=User(("bpf", "perfmon", "sys_ptrace")))
 
 
-def check_late(bench, program, function, *options, prefix=(), user=None):
-    target = bench.start(*prefix, bench.program(program), *options, *LATE_STEPS)
-    before = target.truth("wait")
-    tracer = bench.trace("--pid", str(target.pid), user=user)
+def check_late(bench, build, function, *options, prefix=(), user=None):
+    workload = start(bench, build, *options, prefix=prefix)
+    run(workload, OLD)
+    before = workload.account()
+    tracer = bench.trace("--pid", str(workload.pid), user=user)
     tracer.wait_tracing()
-    target.go()
-    after = target.truth("wait", 2)
-    expected = expect_leak(function, after, before)
-    lenient = gpu_count(after) > 1
+    run(workload, FREE_OLD)
+    lenient = run_all(workload) > 1
+    expected = workload.expected(function, before)
     interim = tracer.fresh_report()
-    bench.equal("live_bytes while it runs", after["live_bytes"], interim["memleak"]["live_bytes"])
+    live = sum(block.size_bytes for block in expected.blocks)
+    bench.equal("live_bytes while it runs", live, interim["memleak"]["live_bytes"])
     status, report = tracer.finish()
     bench.equal("exit status of gpuprobe", 0, status)
     bench.all_equal(compare(report, expected, unknown_device=lenient))
-    target.go()
-    bench.equal("exit status of the program", 0, target.wait())
+    workload.end(bench)
 
 
-def check_everywhere(bench, program, function, *options):
+def check_everywhere(bench, build, function, *options):
     """Without --pid: one program is there already, another comes later."""
-    present = bench.start(bench.program(program), *options, *LATE_STEPS)
-    before = present.truth("wait")
-    tracer = bench.trace()
+    present = start(bench, build, *options)
+    run(present, OLD)
+    before = present.account()
+    tracer = bench.trace(interval="100ms")
     tracer.wait_tracing()
-    present.go()
-    future = bench.start(bench.program(program), *options, *WHOLE_STEPS)
-    bench.equal("exit status of the later program", 0, future.wait())
-    after = present.truth("wait", 2)
-    expected = expect_leak(function, after, before) + expect_leak(
-        function, future.truth(WHOLE_STEPS[-1]), exited=True
-    )
+    future = start(bench, build, *options)
+    future.run("synchronize")
+    tracer.fresh_report()  # by then it is traced
+    run(present, FREE_OLD)
+    lenient = run_all(present) > 1
+    run_all(future)
+    expected = present.expected(function, before) + future.expected(function, exited=True)
+    future.end(bench)
     tracer.fresh_report()
     _, report = tracer.finish()
-    bench.all_equal(compare(report, expected, unknown_device=gpu_count(after) > 1))
-    present.go()
-    present.wait()
+    bench.all_equal(compare(report, expected, unknown_device=lenient))
+    present.end(bench)
 
 
 def mapped_file(pid, name):
@@ -117,53 +135,53 @@ def check_new_copy(bench):
     Until gpuprobe has seen it, calls go by the driver's name; none is missed
     and none is counted twice.
     """
-    present = bench.start(bench.program("leak_shared"), "init", "wait")
-    present.truth("wait")
+    present = start(bench, "workload")
+    present.run("synchronize")
     original = mapped_file(present.pid, "libcudart.so")
-    tracer = bench.trace()
+    tracer = bench.trace(interval="100ms")
     tracer.wait_tracing()
 
     copies = bench.directory / "copy"
     copies.mkdir()
     for name in {original.name, ".".join(original.name.split(".")[:3])}:
         shutil.copy(original, copies / name)
-    search = f"{copies}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
-    future = bench.start(
-        bench.program("leak_shared"),
-        *("blocks", "failures", "handoff", "wait"),
-        env=os.environ | {"LD_LIBRARY_PATH": search},
-    )
-    after = future.truth("wait")
+    search = f"{copies}:{original.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
+    future = start(bench, "workload", env=os.environ | {"LD_LIBRARY_PATH": search})
+    future.run("synchronize")
+    run(future, f"{BLOCKS}; {FAILURES}; crossfree 1000 4096")
     bench.equal("the copy is in use", copies, mapped_file(future.pid, "libcudart.so").parent)
     tracer.fresh_report()
     _, report = tracer.finish()
-    bench.all_equal(compare(report, expect_leak("cudaMalloc", after), any_api=True))
+    bench.all_equal(compare(report, future.expected("cudaMalloc"), any_api=True))
     bench.figure("calls through a new copy of the runtime", json.dumps(report["memleak"]["calls"]))
-    for program in (present, future):
-        program.go()
-        program.wait()
+    for workload in (present, future):
+        workload.end(bench)
 
 
 def check_killed_command(bench):
-    tracer = bench.trace("--", bench.program("leak_shared"), "blocks", "kill")
+    tracer, workload = trace(bench, "workload")
+    run(workload, BLOCKS)
+    expected = workload.expected("cudaMalloc", exited=True)
+    workload.child.tell("kill9")
     bench.equal("exit status", 128 + signal.SIGKILL, tracer.wait())
     _, report = tracer.finish()
-    after = tracer.truth("blocks")
-    bench.all_equal(compare(report, expect_leak("cudaMalloc", after, exited=True)))
+    bench.all_equal(compare(report, expected))
 
 
 def check_killed_process(bench):
-    target = bench.start(bench.program("leak_static"), "init", "wait", "blocks", "wait")
-    before = target.truth("wait")
-    tracer = bench.trace("--pid", str(target.pid))
+    workload = start(bench, "workload_static")
+    workload.run("synchronize")
+    before = workload.account()
+    tracer = bench.trace("--pid", str(workload.pid))
     tracer.wait_tracing()
-    target.go()
-    after = target.truth("wait", 2)
-    target.process.kill()
-    target.wait()
+    workload.run("setdevice 0")  # from here on the device is known
+    run(workload, BLOCKS)
+    expected = workload.expected("cuMemAlloc_v2", before, exited=True)
+    workload.child.process.kill()
+    workload.child.wait()
     tracer.fresh_report()
     _, report = tracer.finish()
-    bench.all_equal(compare(report, expect_leak("cuMemAlloc_v2", after, before, exited=True)))
+    bench.all_equal(compare(report, expected))
 
 
 def check_exit_status(bench):

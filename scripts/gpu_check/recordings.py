@@ -80,8 +80,11 @@ def check_recorded_and_live(bench, *command):
     recording.unlink()
 
 
+COMMANDS = "alloc 8388608 3; free 0; free 2; alloc 1125899906842624; race 4 1000 512; alloc 1048576 4; exit"
+
+
 def check_recorded_program(bench, program):
-    check_recorded_and_live(bench, bench.program(program), "blocks", "failures", "churn")
+    check_recorded_and_live(bench, bench.program(program), "-c", COMMANDS)
 
 
 def check_recorded_pytorch(bench):

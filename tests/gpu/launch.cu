@@ -1,317 +1,260 @@
 /*
- * A CUDA program that knows exactly which kernels it launched.
+ * A CUDA program with kernels that nvcc compiled, launched by <<<>>>, which knows how often each
+ * ran: the GPU itself counts. Other ways to launch are the workload's, of tests/standin.
  *
- *     launch STEP[=NUMBER[,NUMBER]] ...
+ *     launch STEP[=NUMBER] ...
  *
- * It runs the steps in order. After each it prints one JSON line with all it
- * has done so far: launches of each kernel, those that went into a graph and
- * those that a graph made, launches of graphs, and what the GPU counted.
+ * It runs the steps in order. After each it prints one JSON line with all it has done so far.
  *
  *     init            create the context and the counters
- *     each[=N]        N (default 1000) plain launches of each of 4 kernels
- *     configured[=N]  N (default 200) launches with a configuration
- *     cooperative[=N] N (default 100) cooperative launches
- *     threads[=T,N]   T (default 4) threads, each N (default 1000) launches of
- *                     one kernel on a stream of its own
- *     capture         capture 5 launches into a new graph, instantiate it
+ *     each[=N]        N (default 1000) launches of each of 4 kernels, by <<<>>> and by pointer
+ *     capture         capture 5 launches into a graph, instantiate it
  *     graph[=N]       launch that graph N (default 23) times
- *     reload[=N]      N (default 5) times: load a module, launch its kernel,
- *                     unload it, and the same with another module and with two
- *                     libraries (driver API only)
  *     time[=N]        N (default 20000) timed launches of an empty kernel,
  *                     "ns_per_launch" in the line
+ *     time-pairs[=N]  the same for N (default 2000) pairs of cudaMalloc and cudaFree,
+ *                     "ns_per_pair" in the line
+ *     time-async[=N]  N (default 2000) timed pairs of stream-ordered allocate and
+ *                     free, "ns_per_pair" in the line
+ *     time-graph[=N]  N (default 2000) timed launches of a graph that allocates
+ *                     and frees, "ns_per_launch" in the line
  *     wait            print the line, then read a line from standard input
  */
-#include "launch_api.h"
 #include "steps.h"
 
-#ifndef DRIVER_API
-#include "launch_kernels.cuh"
-#endif
+#include <cuda_runtime.h>
 
-#include <atomic>
-#include <thread>
-#include <vector>
+#include <unistd.h>
 
-namespace {
+__device__ inline void count(unsigned *runs)
+{
+    unsigned block = blockIdx.x + blockIdx.y + blockIdx.z;
+    unsigned thread = threadIdx.x + threadIdx.y + threadIdx.z;
+    if (block + thread == 0)
+        atomicAdd(runs, 1);
+}
 
-enum Name { PLAIN, TICK, SCALE_FLOAT, SCALE_DOUBLE, THREADED, SHAPED, TOGETHER, EMPTY };
+extern "C" __global__ void plain(unsigned *runs)
+{
+    count(runs);
+}
+
+namespace work
+{
+
+__global__ void tick(unsigned *runs)
+{
+    count(runs);
+}
+
+template <typename T> __global__ void scale(unsigned *runs)
+{
+    count(runs);
+}
+
+__global__ void empty(unsigned *)
+{
+}
+
+} // namespace work
+
+namespace
+{
 
 /* Every kernel is launched in one shape. */
-const Kernel kernels[] = {
-    { "plain", "plain", { 1, 1, 1 }, { 32, 1, 1 }, KERNEL_FUNCTION(plain) },
-    { "_ZN4work4tickEPj",
-      "work::tick(unsigned int*)",
-      { 3, 2, 1 },
-      { 64, 1, 1 },
-      KERNEL_FUNCTION(work::tick) },
+struct Kernel {
+    const char *mangled, *name;
+    dim3 grid, block;
+    void (*function)(unsigned *runs);
+    unsigned long long launches, captured, graph_runs;
+};
+
+enum { PLAIN, TICK, SCALE_FLOAT, SCALE_DOUBLE, EMPTY, KERNELS };
+
+Kernel kernels[KERNELS] = {
+    { "plain", "plain", { 1, 1, 1 }, { 32, 1, 1 }, plain },
+    { "_ZN4work4tickEPj", "work::tick(unsigned int*)", { 3, 2, 1 }, { 64, 1, 1 }, work::tick },
     { "_ZN4work5scaleIfEEvPj",
       "void work::scale<float>(unsigned int*)",
       { 4, 1, 2 },
       { 8, 4, 2 },
-      KERNEL_FUNCTION(work::scale<float>) },
+      work::scale<float> },
     { "_ZN4work5scaleIdEEvPj",
       "void work::scale<double>(unsigned int*)",
       { 70, 3, 5 },
       { 16, 2, 1 },
-      KERNEL_FUNCTION(work::scale<double>) },
-    { "_ZN4work8threadedEPj",
-      "work::threaded(unsigned int*)",
-      { 2, 1, 1 },
-      { 96, 1, 1 },
-      KERNEL_FUNCTION(work::threaded) },
-    { "_ZN4work6shapedEPj",
-      "work::shaped(unsigned int*)",
-      { 5, 4, 3 },
-      { 4, 8, 16 },
-      KERNEL_FUNCTION(work::shaped) },
-    { "_ZN4work8togetherEPj",
-      "work::together(unsigned int*)",
-      { 2, 2, 1 },
-      { 128, 1, 2 },
-      KERNEL_FUNCTION(work::together) },
-    { "_ZN4work5emptyEPj",
-      "work::empty(unsigned int*)",
-      { 1, 1, 1 },
-      { 32, 1, 1 },
-      KERNEL_FUNCTION(work::empty) },
+      work::scale<double> },
+    { "_ZN4work5emptyEPj", "work::empty(unsigned int*)", { 1, 1, 1 }, { 32, 1, 1 }, work::empty },
 };
 
-/* In modules and libraries of their own: each is the only kernel of its image. */
-const Kernel loaded_kernels[] = {
-    { "alpha", "alpha", { 1, 2, 1 }, { 32, 2, 1 }, nullptr },
-    { "beta", "beta", { 2, 1, 3 }, { 32, 1, 3 }, nullptr },
-};
-
-constexpr size_t LINKED_COUNT = sizeof kernels / sizeof kernels[0];
-constexpr size_t LOADED_COUNT = sizeof loaded_kernels / sizeof loaded_kernels[0];
-constexpr size_t KERNEL_COUNT = LINKED_COUNT + LOADED_COUNT;
-
-const Kernel &kernel_at(size_t index)
-{
-    return index < LINKED_COUNT ? kernels[index] : loaded_kernels[index - LINKED_COUNT];
-}
-
-/* ---- the truth -------------------------------------------------------- */
-
-struct Tally {
-    std::atomic<uint64_t> launches, captured, graph_runs;
-    Way way = IN_BRACKETS;
-};
-
-Tally tallies[KERNEL_COUNT];
-uint64_t graph_launches, graphs_launched, reused_handles, copies;
-std::vector<size_t> captured_kernels;
-bool graph_is_new;
+constexpr size_t ALLOCATED_BYTES = 64 * 1024;
 
 unsigned *counters; /* on the GPU, one for each kernel */
-api::Stream main_stream;
-api::Graph graph;
+unsigned long long graph_launches;
+cudaStream_t stream;
+cudaGraphExec_t executable;
 
-void launch(size_t index, Way way, api::Stream stream)
+void must(cudaError_t error, const char *what)
 {
-    api::launch(kernels[index], way, stream, counters + index);
-    tallies[index].way = way;
-    tallies[index].launches++;
+    if (error) {
+        fprintf(stderr, "launch: %s: CUDA error %d\n", what, error);
+        exit(1);
+    }
 }
 
 void print(const std::string &step, const std::string &extra)
 {
-    unsigned ran[KERNEL_COUNT] = {};
-    if (counters) {
-        api::synchronize();
-        api::read_back(ran, counters, sizeof ran);
-        copies++;
-    }
-    printf("{\"step\":\"%s\",\"pid\":%d,\"api\":\"%s\",\"graph_launches\":%llu,\"graphs\":%llu,"
-           "\"reused_handles\":%llu,\"copies\":%llu%s,\"kernels\":[",
-           step.c_str(), getpid(), api::name, (unsigned long long)graph_launches,
-           (unsigned long long)graphs_launched, (unsigned long long)reused_handles,
-           (unsigned long long)copies, extra.c_str());
-    for (size_t i = 0; i < KERNEL_COUNT; i++) {
-        const Kernel &kernel = kernel_at(i);
-        const Tally &tally = tallies[i];
+    unsigned ran[KERNELS];
+    must(cudaGetLastError(), "launch");
+    must(cudaDeviceSynchronize(), "synchronize");
+    must(cudaMemcpy(ran, counters, sizeof ran, cudaMemcpyDeviceToHost), "copy to the host");
+    printf("{\"step\":\"%s\",\"pid\":%d,\"graph_launches\":%llu,\"graphs\":%d%s,\"kernels\":[",
+           step.c_str(), getpid(), graph_launches, graph_launches > 0, extra.c_str());
+    for (int i = 0; i < KERNELS; i++) {
+        const Kernel &kernel = kernels[i];
         std::string counted = i == EMPTY ? "null" : std::to_string(ran[i]);
-        printf("%s{\"mangled\":\"%s\",\"name\":\"%s\",\"function\":\"%s\",\"launches\":%llu,"
-               "\"captured\":%llu,\"graph_runs\":%llu,\"ran\":%s,\"grid\":[%u,%u,%u],"
-               "\"block\":[%u,%u,%u]}",
-               i ? "," : "", kernel.mangled, kernel.name, api::function_names[tally.way],
-               (unsigned long long)tally.launches, (unsigned long long)tally.captured,
-               (unsigned long long)tally.graph_runs, counted.c_str(), kernel.grid.x, kernel.grid.y,
-               kernel.grid.z, kernel.block.x, kernel.block.y, kernel.block.z);
+        printf("%s{\"mangled\":\"%s\",\"name\":\"%s\",\"function\":\"cudaLaunchKernel\","
+               "\"launches\":%llu,\"captured\":%llu,\"graph_runs\":%llu,\"ran\":%s,"
+               "\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u]}",
+               i ? "," : "", kernel.mangled, kernel.name, kernel.launches, kernel.captured,
+               kernel.graph_runs, counted.c_str(), kernel.grid.x, kernel.grid.y, kernel.grid.z,
+               kernel.block.x, kernel.block.y, kernel.block.z);
     }
     puts("]}");
     fflush(stdout);
 }
 
-/* ---- the steps -------------------------------------------------------- */
-
-void prepare_context()
+void prepare()
 {
     if (counters)
         return;
-    const unsigned zeros[KERNEL_COUNT] = {};
-    void *memory = nullptr;
-    api::must(api::set_device(0), "set device");
-    api::must(api::alloc(&memory, sizeof zeros), "allocate");
-    counters = static_cast<unsigned *>(memory);
-    api::write_to(counters, zeros, sizeof zeros);
-    copies++;
-    api::find_kernels(kernels, LINKED_COUNT);
-    main_stream = api::new_stream();
+    must(cudaMalloc(&counters, KERNELS * sizeof *counters), "allocate");
+    must(cudaMemset(counters, 0, KERNELS * sizeof *counters), "set");
+    must(cudaStreamCreate(&stream), "create stream");
 }
 
-void run_init(Step &)
+void launch(int index)
 {
+    const Kernel &kernel = kernels[index];
+    kernel.function<<<kernel.grid, kernel.block, 0, stream>>>(counters + index);
 }
 
+/* For a launch with <<<>>> the compiler makes a kernel handle; otherwise the program passes its
+ * host function. */
 void run_each(Step &step)
 {
     for (long i = 0; i < step.number(0, 1000); i++)
-        for (size_t kernel : { PLAIN, TICK, SCALE_FLOAT, SCALE_DOUBLE })
-            launch(kernel, i % 2 ? BY_POINTER : IN_BRACKETS, main_stream);
+        for (int index : { PLAIN, TICK, SCALE_FLOAT, SCALE_DOUBLE }) {
+            Kernel &kernel = kernels[index];
+            unsigned *runs = counters + index;
+            void *arguments[] = { &runs };
+            kernel.launches++;
+            if (i % 2)
+                must(cudaLaunchKernel(reinterpret_cast<const void *>(kernel.function), kernel.grid,
+                                      kernel.block, arguments, 0, stream),
+                     kernel.mangled);
+            else
+                launch(index);
+        }
 }
 
-void run_configured(Step &step)
+constexpr int captured_kernels[] = { TICK, SCALE_FLOAT, TICK, SCALE_DOUBLE, PLAIN };
+
+cudaGraphExec_t end_capture()
 {
-    for (long i = 0; i < step.number(0, 200); i++)
-        launch(SHAPED, CONFIGURED, main_stream);
+    cudaGraph_t graph;
+    cudaGraphExec_t made;
+    must(cudaStreamEndCapture(stream, &graph), "end capture");
+    must(cudaGraphInstantiate(&made, graph, 0), "instantiate graph");
+    return made;
 }
 
-void run_cooperative(Step &step)
-{
-    for (long i = 0; i < step.number(0, 100); i++)
-        launch(TOGETHER, COOPERATIVELY, main_stream);
-}
-
-void run_threads(Step &step)
-{
-    std::vector<std::thread> threads;
-    long launches = step.number(1, 1000);
-    for (long i = 0; i < step.number(0, 4); i++)
-        threads.emplace_back([launches] {
-            api::must(api::enter_thread(), "enter thread");
-            api::Stream stream = api::new_stream();
-            for (long j = 0; j < launches; j++)
-                launch(THREADED, IN_BRACKETS, stream);
-        });
-    for (std::thread &thread : threads)
-        thread.join();
-}
-
-/* The kernels of the graph are launched outside of graphs as well. */
 void run_capture(Step &)
 {
-    captured_kernels = { TICK, SCALE_FLOAT, TICK, SCALE_DOUBLE, PLAIN };
-    api::begin_capture(main_stream);
-    for (size_t index : captured_kernels) {
-        api::launch(kernels[index], IN_BRACKETS, main_stream, counters + index);
-        tallies[index].captured++;
+    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "begin capture");
+    for (int index : captured_kernels) {
+        launch(index);
+        kernels[index].captured++;
     }
-    graph = api::end_capture(main_stream);
-    graph_is_new = true;
+    executable = end_capture();
 }
 
 void run_graph(Step &step)
 {
     for (long i = 0; i < step.number(0, 23); i++) {
-        api::launch_graph(graph, main_stream);
+        must(cudaGraphLaunch(executable, stream), "launch graph");
         graph_launches++;
-        for (size_t index : captured_kernels)
-            tallies[index].graph_runs++;
-    }
-    graphs_launched += graph_is_new;
-    graph_is_new = false;
-}
-
-#ifdef DRIVER_API
-
-/* A handle may be reused for another kernel once its module is unloaded. */
-void note_handle(const void *handle, size_t index)
-{
-    static std::map<const void *, size_t> last_kernel;
-    auto known = last_kernel.find(handle);
-    reused_handles += known != last_kernel.end() && known->second != index;
-    last_kernel[handle] = index;
-}
-
-void launch_loaded(size_t index, CUfunction function)
-{
-    size_t place = LINKED_COUNT + index;
-    note_handle(function, index);
-    for (int i = 0; i < 10; i++)
-        api::launch(loaded_kernels[index], IN_BRACKETS, main_stream, counters + place, function);
-    tallies[place].launches += 10;
-    api::synchronize();
-}
-
-void run_reload(Step &step)
-{
-    static const std::string images[] = { api::module_image("launch_alpha.cubin"),
-                                          api::module_image("launch_beta.cubin") };
-    for (long i = 0; i < step.number(0, 5); i++) {
-        for (size_t index = 0; index < LOADED_COUNT; index++) {
-            CUmodule module;
-            CUfunction function;
-            api::must(cuModuleLoadData(&module, images[index].data()), "load module");
-            api::must(cuModuleGetFunction(&function, module, loaded_kernels[index].mangled),
-                      "get function");
-            launch_loaded(index, function);
-            api::must(cuModuleUnload(module), "unload module");
-        }
-        for (size_t index = 0; index < LOADED_COUNT; index++) {
-            CUlibrary library;
-            CUkernel kernel;
-            api::must(cuLibraryLoadData(&library, images[index].data(), nullptr, nullptr, 0,
-                                        nullptr, nullptr, 0),
-                      "load library");
-            api::must(cuLibraryGetKernel(&kernel, library, loaded_kernels[index].mangled),
-                      "get kernel");
-            /* A launch takes the handle of either kind. */
-            launch_loaded(index, reinterpret_cast<CUfunction>(kernel));
-            api::must(cuLibraryUnload(library), "unload library");
-        }
+        for (int index : captured_kernels)
+            kernels[index].graph_runs++;
     }
 }
 
-#else
-
-void run_reload(Step &)
+/* Runs `work` that often, and notes the time of each under `name`. The launch queue is bounded: in
+ * a long run each launch waits for one to finish. */
+template <typename Work> void time_work(Step &step, const char *name, long times, Work work)
 {
-    fprintf(stderr, "launch: reload needs the driver API\n");
-    exit(2);
+    must(cudaDeviceSynchronize(), "synchronize");
+    double start = now_ns();
+    for (long i = 0; i < times; i++)
+        work();
+    must(cudaDeviceSynchronize(), "synchronize");
+    step.extra = std::string(",\"") + name + "\":" + std::to_string((now_ns() - start) / times);
 }
 
-#endif
-
-/* The launch queue is bounded: in a long run each launch waits for one to finish. */
 void run_time(Step &step)
 {
     long launches = step.number(0, 20000);
-    api::synchronize();
-    double start = now_ns();
-    for (long i = 0; i < launches; i++)
-        api::launch(kernels[EMPTY], IN_BRACKETS, main_stream, nullptr);
-    api::synchronize();
-    double elapsed = now_ns() - start;
-    tallies[EMPTY].launches += launches;
-    step.extra = ",\"ns_per_launch\":" + std::to_string(elapsed / launches);
+    time_work(step, "ns_per_launch", launches, [] { launch(EMPTY); });
+    kernels[EMPTY].launches += launches;
+}
+
+void run_time_pairs(Step &step)
+{
+    time_work(step, "ns_per_pair", step.number(0, 2000), [] {
+        void *address;
+        must(cudaMalloc(&address, ALLOCATED_BYTES), "allocate");
+        must(cudaFree(address), "free");
+    });
+}
+
+void allocate_and_free()
+{
+    void *address;
+    must(cudaMallocAsync(&address, ALLOCATED_BYTES, stream), "allocate");
+    must(cudaFreeAsync(address, stream), "free");
+}
+
+void run_time_async(Step &step)
+{
+    time_work(step, "ns_per_pair", step.number(0, 2000), allocate_and_free);
+}
+
+/* The graph frees its allocations, so it can be launched repeatedly. */
+void run_time_graph(Step &step)
+{
+    static cudaGraphExec_t timed;
+    if (!timed) {
+        must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "begin capture");
+        allocate_and_free();
+        timed = end_capture();
+    }
+    time_work(step, "ns_per_launch", step.number(0, 2000),
+              [] { must(cudaGraphLaunch(timed, stream), "launch graph"); });
 }
 
 const StepRow step_table[] = {
-    { "init", run_init, true },
+    { "init", [](Step &) {}, true },
     { "each", run_each, true },
-    { "configured", run_configured, true },
-    { "cooperative", run_cooperative, true },
-    { "threads", run_threads, true },
     { "capture", run_capture, true },
     { "graph", run_graph, true },
-    { "reload", run_reload, true },
     { "time", run_time, true },
-    { "wait", nullptr, false },
+    { "time-pairs", run_time_pairs, true },
+    { "time-async", run_time_async, true },
+    { "time-graph", run_time_graph, true },
+    { "wait", nullptr, true },
 };
 
-const Program program = { "launch", prepare_context, print };
+const Program program = { "launch", prepare, print };
 
 } // namespace
 

@@ -202,7 +202,7 @@ static void reply_transfers(struct reply *reply, uint64_t calls, uint64_t bytes,
 }
 
 static bool do_copy(struct copy *copy, const struct copy_method *method, uint64_t count,
-                    bool pinned, struct reply *reply)
+                    bool pinned, bool captured, struct reply *reply)
 {
     struct tally tally = { 0 };
     set_rows(copy);
@@ -217,6 +217,10 @@ static bool do_copy(struct copy *copy, const struct copy_method *method, uint64_
         copy->dst = dst.address;
         copy->src = src.address;
         ns = make_copies(&tally, method, copy, count);
+    }
+    if (captured) {
+        reply_add(reply, "captured=%llu ", (unsigned long long)tally.copies);
+        tally.copies = tally.copy_bytes = 0;
     }
     buffer_release(&src, &tally);
     buffer_release(&dst, &tally);
@@ -244,7 +248,6 @@ struct batch *batch_of(const struct copy *copy)
     return &batch;
 }
 
-/* A captured copy does not run, and is not counted. */
 static bool running_stream(const char *text, void **stream, struct reply *reply)
 {
     bool captured;
@@ -260,7 +263,7 @@ static bool run_copy(struct words *words, struct reply *reply)
     struct copy copy = { .kind = COPY_H2D };
     uint64_t count = 1, dst = 0, src = 0, parts = BATCH_PARTS;
     const char *via = NULL, *stream = NULL;
-    bool pinned = false;
+    bool pinned = false, captured;
     const struct option options[] = {
         { NULL, OPTION_NUMBER, &count, MAX_CALLS },
         { "via", OPTION_TEXT, &via, 0 },
@@ -273,10 +276,11 @@ static bool run_copy(struct words *words, struct reply *reply)
     if (!find_shape(words->word[1], &copy.kind, reply) ||
         !parse_u64(words->word[2], SIZE_MAX / 2, &copy.bytes, reply) ||
         !parse_options(words, 3, options, sizeof options / sizeof *options, reply) ||
-        !running_stream(stream, &copy.stream, reply))
+        !stream_named(stream, &copy.stream, &captured, reply))
         return false;
-    if (!parts) {
-        reply_add(reply, "a batch of nothing");
+    if (!parts || (captured && (!dst || !src))) {
+        reply_add(reply, parts ? "nothing can be allocated while a stream is captured"
+                               : "a batch of nothing");
         return false;
     }
     copy.dst = (void *)dst;
@@ -285,7 +289,7 @@ static bool run_copy(struct words *words, struct reply *reply)
     copy.dst_place = shapes[copy.kind].dst;
     copy.src_place = shapes[copy.kind].src;
     const struct copy_method *method = find_copy_method(copy.kind, via, reply);
-    return method && do_copy(&copy, method, count, pinned, reply);
+    return method && do_copy(&copy, method, count, pinned, captured, reply);
 }
 
 /* ---- sets -------------------------------------------------------------- */

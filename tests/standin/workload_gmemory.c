@@ -131,6 +131,7 @@ static int alloc_node(const struct mgraph *graph, size_t bytes, void **address)
 {
     void *node;
     CUDA_MEM_ALLOC_NODE_PARAMS params = { .poolProps = pool_properties(false), .bytesize = bytes };
+    params.poolProps.handleTypes = 0; /* graphs share none */
     int error = api.work->graph_alloc(&node, graph->graph, NULL, 0, &params);
     if (!error)
         *address = (void *)params.dptr;

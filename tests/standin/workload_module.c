@@ -6,10 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_abi.h"
+#include "workload_image.h"
 
 #define SHOWN_KERNELS 16
 #define MAX_GENERATED 2000000
+
+struct variable {
+    char *name;
+    size_t bytes;
+    bool managed;
+};
 
 /* One command runs at a time, on whichever thread: no lock. */
 static struct module {
@@ -20,7 +26,7 @@ static struct module {
     bool live;
     struct kernel *kernels;
     size_t count;
-    char **variables; /* the image's lines about them */
+    struct variable *variables;
     size_t variable_count;
 } * modules;
 static size_t module_count;
@@ -41,11 +47,17 @@ static void add_kernel(struct module *module, const char *name)
     module->kernels[module->count++] = (struct kernel){ .name = strdup(name) };
 }
 
-static void add_variable(struct module *module, const char *line)
+/* `word` is NAME=[m]BYTES, with an `m` for a managed variable. */
+static void add_variable(struct module *module, const char *word)
 {
     size_t size = (module->variable_count + 1) * sizeof *module->variables;
+    size_t length = strcspn(word, "=");
+    bool managed = word[length + 1] == 'm';
     module->variables = realloc(module->variables, size);
-    module->variables[module->variable_count++] = strdup(line);
+    module->variables[module->variable_count++] =
+        (struct variable){ .name = strndup(word, length),
+                           .bytes = strtoull(word + length + 1 + managed, NULL, 0),
+                           .managed = managed };
 }
 
 /* A module image with these contents; the caller frees it. */
@@ -54,11 +66,12 @@ static char *image_of(const struct module *module)
     char *image;
     size_t size;
     FILE *stream = open_memstream(&image, &size);
-    fputs(STANDIN_IMAGE_MAGIC, stream);
+    image_begin(stream);
     for (size_t i = 0; i < module->count; i++)
-        fprintf(stream, "%s\n", module->kernels[i].name);
+        image_add_kernel(stream, module->kernels[i].name);
     for (size_t i = 0; i < module->variable_count; i++)
-        fprintf(stream, "%s\n", module->variables[i]);
+        image_add_variable(stream, module->variables[i].name, module->variables[i].bytes,
+                           module->variables[i].managed);
     fclose(stream);
     return image;
 }
@@ -84,7 +97,7 @@ static void forget_module(struct module *module)
     for (size_t i = 0; i < module->count; i++)
         free(module->kernels[i].name);
     for (size_t i = 0; i < module->variable_count; i++)
-        free(module->variables[i]);
+        free(module->variables[i].name);
     free(module->kernels);
     free(module->variables);
     module->kernels = NULL;
@@ -103,7 +116,7 @@ static void reply_module(struct reply *reply, size_t number, const struct module
         reply_add(reply, " ... %zu more", module->count - SHOWN_KERNELS);
 }
 
-/* The words are kernel names, and variables as the image has them, but for two
+/* The words are kernel names, and variables as NAME=[m]BYTES, but for two
  * options: via=, and generated=COUNT for kernels of the names generated_0,
  * generated_1 and so on. */
 static bool read_module(const struct words *words, struct module *module, struct reply *reply)
@@ -170,11 +183,10 @@ static bool run_unload(struct words *words, struct reply *reply)
 
 bool variable_named(const char *name, struct loaded_variable *found)
 {
-    size_t length = strlen(name);
     for (size_t m = module_count; m-- > 0;)
         for (size_t i = 0; modules[m].live && i < modules[m].variable_count; i++) {
-            const char *line = modules[m].variables[i];
-            if (strncmp(line, name, length) || line[length] != '=')
+            const struct variable *variable = &modules[m].variables[i];
+            if (strcmp(variable->name, name))
                 continue;
             bool is_library = strcmp(modules[m].method->name, "module") != 0;
             *found = (struct loaded_variable){
@@ -182,8 +194,8 @@ bool variable_named(const char *name, struct loaded_variable *found)
                 .module = modules[m].module,
                 .device = is_library ? thread_device : modules[m].device,
                 .context = is_library ? thread_context : modules[m].context,
-                .managed = is_library && line[length + 1] == 'm',
-                .bytes = strtoull(line + length + 1 + (line[length + 1] == 'm'), NULL, 0),
+                .managed = is_library && variable->managed,
+                .bytes = variable->bytes,
             };
             return true;
         }
