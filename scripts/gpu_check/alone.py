@@ -13,7 +13,7 @@ DRIVER_ONLY = """primary retain; primary release; module beta via=function; laun
     copy batch 1048576 via=cuMemcpyBatchAsync_v2; copy batch-3d 1048576 via=cuMemcpy3DBatchAsync_v2"""
 RUNTIME_ONLY = "launch 0 10 via=nvcc; "
 MORE = """graph 10 3; gnew; ? galloc {graph} 2097152 node; ? galloc {graph} 2097152 node2; gtrim
-    copy peer 1048576; vaccess {reserved} 2097152; vfreeall; churn 4 1000 4096 100; timepairs 2000 2048
+    copy peer 1048576; vfreeall; churn 4 1000 4096 100; timepairs 2000 2048
     timelaunch 20000; ipcget 1; status"""
 
 
