@@ -16,9 +16,12 @@ fn check_captured(report: &Report, pid: u32, expected: [u64; 4]) {
     }
 }
 
+/// Commands; their launches, run and captured; the launches of the graph's first launch and of all.
+type Capture = (&'static [&'static str], [u64; 2], Option<[u64; 2]>);
+
 /// Captures in which streams join by events, end and are destroyed.
 #[rustfmt::skip]
-const CAPTURES: [(&[&str], [u64; 2], Option<[u64; 2]>); 4] = [
+const CAPTURES: [Capture; 4] = [
     // A capture has exactly the launches of its streams.
     (&[
         "stream",

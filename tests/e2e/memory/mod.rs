@@ -151,9 +151,11 @@ impl Rows {
         let (report, mut sum) = self.session.end();
         sum.failed = sum.failed.checked_add_signed(self.uncounted).unwrap();
         for (what, row, check) in self.checks {
-            // Shown only if the row fails.
-            println!("checking {what}");
-            assert_eq!(report.process(row.pid)["kinds"], row.truth.kinds());
+            assert_eq!(
+                report.process(row.pid)["kinds"],
+                row.truth.kinds(),
+                "{what}"
+            );
             report.assert_holds(row.pid, row.truth.bytes, row.truth.live);
             check(&report, row);
         }
