@@ -16,7 +16,7 @@ fn check_captured(report: &Report, pid: u32, expected: [u64; 4]) {
     }
 }
 
-/// Commands; their launches, run and captured; the launches of the graph's first launch and of all.
+/// Commands; launches, run and captured; graphs and their launches.
 type Capture = (&'static [&'static str], [u64; 2], Option<[u64; 2]>);
 
 /// Captures in which streams join by events, end and are destroyed.
