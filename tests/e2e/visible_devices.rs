@@ -1,25 +1,14 @@
 //! Device numbers of a process under `CUDA_VISIBLE_DEVICES`, and the host's GPUs behind them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::harness::report::list;
-use crate::harness::{Backend, Family, Nvml, Report, Root, Setup, Workload, nvml, standin};
-
-/// A workload with this `CUDA_VISIBLE_DEVICES` on a host with four GPUs.
-fn words(visible: Option<&str>) -> Vec<String> {
-    let mut words = vec!["env".to_owned(), "STANDIN_DEVICES=4".to_owned()];
-    words.extend(visible.map(|list| format!("CUDA_VISIBLE_DEVICES={list}")));
-    words.push(standin().program_text(Backend::Shared));
-    words
-}
-
-fn start(visible: Option<&str>) -> Workload {
-    let words = words(visible);
-    Workload::spawn(Command::new(&words[0]).args(&words[1..]))
-}
+use crate::harness::{Backend, Family, Nvml, Root, Setup, Workload, nvml, standin};
 
 /// Number, number on the host, UUID, bytes of each device of a process or of all.
 fn devices(of: &Value) -> Vec<[Value; 4]> {
@@ -37,73 +26,108 @@ fn row(device: u32, gpu: u32, bytes: u64) -> [Value; 4] {
     ]
 }
 
+const MIG: &str = "MIG-41b3359c-e721-56e5-8009-12e5797ed514";
+
 #[test]
-fn root_the_gpus_of_the_host_are_named() {
+fn root_the_gpus_of_the_host_are_named_for_each_process() {
+    let unknown = |device: u32, bytes: u64| [json!(device), json!(null), json!(null), json!(bytes)];
     let third = Nvml::uuid(3);
     let (by_uuid, cut) = (format!("{third},1"), format!("2,9,{third}"));
-    let table: [(Option<&str>, &[u32]); 7] = [
-        (None, &[0, 1, 2, 3]),
-        (Some("2,0"), &[2, 0]),
-        (Some("3"), &[3]),
-        (Some("1,-1,0"), &[1]),
-        (Some(&third), &[3]),
-        (Some(&by_uuid), &[3, 1]),
-        (Some(&cut), &[2]),
+    // `CUDA_VISIBLE_DEVICES` on a host with four GPUs, and the GPUs of the devices.
+    let visible: [(&str, &[u32]); 7] = [
+        ("0,1,2,3", &[0, 1, 2, 3]),
+        ("2,0", &[2, 0]),
+        ("3", &[3]),
+        ("1,-1,0", &[1]),
+        (&third, &[3]),
+        (&by_uuid, &[3, 1]),
+        (&cut, &[2]),
     ];
+    // The environment of each process, and its devices; each allocates once on each.
+    let bytes = |device: u32| 1000 + u64::from(device);
+    let mut rows: Vec<(String, Vec<[Value; 4]>)> = Vec::new();
+    for (list, gpus) in visible {
+        let environment = format!("CUDA_VISIBLE_DEVICES={list} STANDIN_DEVICES=4");
+        let devices = (0..).zip(gpus);
+        let expected = devices.map(|(device, &gpu)| row(device, gpu, bytes(device)));
+        rows.push((environment, expected.collect()));
+    }
+    let all = (0..4).map(|device| row(device, device, bytes(device)));
+    rows.push(("STANDIN_DEVICES=4".to_owned(), all.collect()));
+    // As after `os.environ["CUDA_VISIBLE_DEVICES"] = ...`: CUDA sees fewer devices than the
+    // environment at exec shows.
+    for seen in 1..=2 {
+        let environment = format!("STANDIN_DEVICES={seen}");
+        rows.push((environment, vec![unknown(0, bytes(0))]));
+    }
+    let of_part = [json!(0), json!(3), json!(MIG), json!(bytes(0))];
+    let environment = format!("CUDA_VISIBLE_DEVICES={MIG} STANDIN_DEVICES=4");
+    rows.push((environment, vec![of_part]));
+
     let nvml = Nvml::with_gpus(4);
-    for (visible, gpus) in table {
-        let mut gpuprobe = nvml
-            .given_to(Setup::command_without_stacks(words(visible)))
-            .interval("50ms")
-            .start();
-        let pid = gpuprobe.talk.ready();
-        for (device, _) in gpus.iter().enumerate() {
-            gpuprobe.talk.say(&format!("setdevice {device}"));
-            gpuprobe.talk.say(&format!("alloc {}", 1000 + device));
+    let members = (0..).zip(&rows);
+    let script = members.map(|(number, (environment, _))| format!("{environment} @row{number} & "));
+    let family = Family::start(&(script.collect::<String>() + "wait"));
+    let setup = Setup::pid_without_stacks(family.root()).args(["--children"]);
+    let mut gpuprobe = nvml.given_to(setup).interval("50ms").start();
+    let mut running = Vec::new();
+    for (number, (_, expected)) in (0..).zip(&rows) {
+        let mut member = family.member(&format!("row{number}"));
+        for device in 0..expected.len() {
+            member.say(&format!("setdevice {device}"));
+            member.say(&format!("alloc {}", 1000 + device));
         }
-        gpuprobe.talk.say("pinned 4096");
-        gpuprobe.report_where("the process", |r| !r.entries(pid).is_empty());
-        gpuprobe.talk.done();
-        let report = gpuprobe.final_report();
-        report.assert_nothing_lost();
-        let expected: Vec<_> = (0..)
-            .zip(gpus)
-            .map(|(device, &gpu)| row(device, gpu, 1000 + u64::from(device)))
-            .collect();
-        assert_eq!(devices(report.process(pid)), expected, "{visible:?}");
+        member.say("pinned 4096");
+        running.push(member);
+    }
+    let pids: Vec<_> = running.iter().map(|member| member.pid).collect();
+    gpuprobe.report_where("all processes", |report| {
+        pids.iter().all(|&pid| !report.entries(pid).is_empty())
+    });
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    let mut by_gpu = BTreeMap::new();
+    for (pid, (environment, expected)) in pids.into_iter().zip(&rows) {
+        assert_eq!(&devices(report.process(pid)), expected, "{environment}");
+        for [_, gpu, uuid, bytes] in expected {
+            let key = (gpu.as_u64(), uuid.to_string());
+            *by_gpu.entry(key).or_insert(0) += bytes.as_u64().unwrap();
+        }
+    }
+    // Processes with different device numbers add up by GPU.
+    for [_, gpu, uuid, bytes] in devices(&report["memleak"]) {
+        let known = (gpu.as_u64(), uuid.to_string());
+        if gpu.is_u64() {
+            assert_eq!(by_gpu.get(&known).copied(), bytes.as_u64(), "{gpu} {uuid}");
+        }
     }
 }
 
-/// The devices in a report of a late tracer.
-fn attached_late(setup: impl FnOnce(Setup) -> Setup, visible: &str) -> (Report, u32) {
-    let mut workload = start(Some(visible));
-    workload.say("freenull");
-    let mut gpuprobe = setup(Setup::pid_without_stacks(workload.pid)).start();
-    workload.say("setdevice 0");
-    workload.say("alloc 4096");
-    (gpuprobe.stop(), workload.pid)
-}
-
 #[test]
-fn root_without_nvml_only_the_process_device_number_is_known() {
-    let mut folder = None;
-    let without = |setup| {
-        let (kept, setup) = nvml::broken(setup);
-        folder = Some(kept);
-        setup
-    };
-    let (report, pid) = attached_late(without, "2");
-    let expected = [json!(0), json!(null), json!(null), json!(4096)];
-    assert_eq!(devices(report.process(pid)), [expected]);
-    assert!(report.process(pid).get("nvml").is_none());
-}
-
-#[test]
-fn root_an_nvml_without_gpus_names_none() {
-    let nvml = Nvml::with_gpus(0);
-    let (report, pid) = attached_late(|setup| nvml.given_to(setup), "2");
-    let expected = [json!(0), json!(null), json!(null), json!(4096)];
-    assert_eq!(devices(report.process(pid)), [expected]);
+fn root_without_gpus_in_nvml_only_the_process_device_number_is_known() {
+    let none = Nvml::with_gpus(0);
+    let settings = ["CUDA_VISIBLE_DEVICES=2", "STANDIN_DEVICES=4"];
+    for is_broken in [true, false] {
+        let mut command = Command::new("env");
+        let command = command
+            .args(settings)
+            .arg(standin().program(Backend::Shared));
+        let mut workload = Workload::spawn(command);
+        workload.say("freenull");
+        let setup = Setup::pid_without_stacks(workload.pid);
+        let (_folder, setup) = match is_broken {
+            true => nvml::broken(setup),
+            false => (TempDir::new().unwrap(), none.given_to(setup)),
+        };
+        let mut gpuprobe = setup.start();
+        workload.say("setdevice 0");
+        workload.say("alloc 4096");
+        let report = gpuprobe.stop();
+        let process = report.process(workload.pid);
+        let expected = [json!(0), json!(null), json!(null), json!(4096)];
+        assert_eq!(devices(process), [expected]);
+        assert!(process.get("nvml").is_none());
+    }
 }
 
 #[test]
@@ -125,67 +149,4 @@ fn root_container_lists_its_assigned_gpus() {
     workload.say("alloc 4096");
     let report = gpuprobe.stop();
     assert_eq!(devices(report.process(workload.pid)), [row(0, 2, 4096)]);
-}
-
-#[test]
-fn root_devices_set_by_the_program_itself_are_unknown() {
-    // As after `os.environ["CUDA_VISIBLE_DEVICES"] = ...`: CUDA sees fewer devices than the
-    // environment at exec shows.
-    let nvml = Nvml::with_gpus(4);
-    for seen in 1..=2 {
-        let mut words = words(None);
-        words[1] = format!("STANDIN_DEVICES={seen}");
-        let mut gpuprobe = nvml.given_to(Setup::command_without_stacks(words)).start();
-        let pid = gpuprobe.talk.ready();
-        gpuprobe.talk.say("setdevice 0");
-        gpuprobe.talk.say("alloc 4096");
-        gpuprobe.talk.done();
-        let report = gpuprobe.final_report();
-        let expected = [json!(0), json!(null), json!(null), json!(4096)];
-        assert_eq!(devices(report.process(pid)), [expected], "{seen} of 4");
-    }
-}
-
-#[test]
-fn root_mig_device_has_its_uuid_and_the_gpus_number() {
-    let part = "MIG-41b3359c-e721-56e5-8009-12e5797ed514";
-    let nvml = Nvml::with_gpus(4);
-    let (report, pid) = attached_late(|setup| nvml.given_to(setup), part);
-    let expected = [json!(0), json!(3), json!(part), json!(4096)];
-    assert_eq!(devices(report.process(pid)), [expected]);
-}
-
-#[test]
-fn root_processes_with_different_device_numbers_add_up_by_gpu() {
-    let nvml = Nvml::with_gpus(4);
-    let family = Family::start(
-        "CUDA_VISIBLE_DEVICES=2 STANDIN_DEVICES=4 @one & \
-         CUDA_VISIBLE_DEVICES=0,2 STANDIN_DEVICES=4 @two & wait",
-    );
-    let [mut one, mut two] = family.members(["one", "two"]);
-    let setup = Setup::pid_without_stacks(family.root()).args(["--children"]);
-    let mut gpuprobe = nvml.given_to(setup).start();
-    one.say("setdevice 0");
-    one.say("alloc 4096 3");
-    two.say("setdevice 1");
-    two.say("alloc 512 2");
-    two.say("setdevice 0");
-    two.say("alloc 64");
-    let report = gpuprobe.stop();
-    assert_eq!(devices(report.process(one.pid)), [row(0, 2, 12_288)]);
-    assert_eq!(
-        devices(report.process(two.pid)),
-        [row(0, 0, 64), row(1, 2, 1024)]
-    );
-    let mut all = devices(&report["memleak"]);
-    all.sort_by_key(|d| d[1].as_u64());
-    let sum = |gpu: u32, bytes: u64| {
-        [
-            json!(null),
-            json!(gpu),
-            json!(Nvml::uuid(gpu)),
-            json!(bytes),
-        ]
-    };
-    assert_eq!(all, [sum(0, 64), sum(2, 13_312)]);
 }

@@ -1,8 +1,10 @@
 //! Outcomes of refused requests.
 
+use serde_json::Value;
+
 use super::{counts, incidents, said, short, started, workload};
 use crate::harness::Backend::{Driver, Shared, Static};
-use crate::harness::{Backend, Setup, Workload};
+use crate::harness::{Backend, Report, Setup, Workload};
 
 /// A command, its function in the runtime and in the driver backend, and the bytes that it
 /// requests.
@@ -102,79 +104,67 @@ fn root_successful_retry_is_no_failure() {
     }
 }
 
+/// The incidents of one process.
+fn of(report: &Report, pid: u32) -> Vec<Value> {
+    let all = incidents(report).iter();
+    all.filter(|one| one["pid"] == pid).cloned().collect()
+}
+
 #[test]
-fn root_incident_without_retry_is_continued_or_ended() {
-    let (mut gpuprobe, _) = started(workload(Shared));
-    gpuprobe.talk.play(
+fn root_incident_without_retry_has_the_outcome_of_its_process() {
+    let [mut goes_on, mut killed, mut running, mut other] =
+        [Shared; 4].map(|backend| Workload::start(backend));
+    running.play("alloc 1048576 2");
+    let all = [&goes_on, &killed, &running, &other];
+    let pids = all.map(|workload| workload.pid.to_string()).join(",");
+    let mut gpuprobe = Setup::everything().args(["--pid", &pids]).start();
+    goes_on.play(
         "fail cudaMalloc 2 2; alloc 65536; alloc 4096; alloc 100; fail cudaMallocManaged 1 2; \
          managed 5000; free 0",
     );
-    gpuprobe.talk.done();
-    let report = gpuprobe.final_report();
+    goes_on.done();
+    killed.play("fail cudaMalloc 1 2; alloc 65536");
+    let of_killed = format!("(pid {}", killed.pid);
+    gpuprobe
+        .stderr
+        .line_with(&["gpuprobe: out of memory #", &of_killed]);
+    killed.child.signal(nix::sys::signal::Signal::SIGKILL);
+    killed.child.wait();
+    // A real refusal: no GPU has this much memory.
+    running.play("alloc 4096; alloc 4611686018427387904");
+    // Other errors are no incidents.
+    other.play("fail cudaMalloc 1 1; alloc 64; alloc 64; fail cudaFree 1 2; free 0");
+    let truth = other.status();
+    let report = gpuprobe.stop();
     assert_eq!(
-        short(incidents(&report)),
+        short(&of(&report, goes_on.pid)),
         [
             ("cudaMalloc", 65_536, 1, "continued"),
             ("cudaMalloc", 4096, 1, "continued"),
             ("cudaMallocManaged", 5000, 1, "ended"),
         ]
     );
-    let said = said(&mut gpuprobe);
-    assert!(
-        said.iter()
-            .any(|line| line.contains("#3") && line.contains("the program ended"))
-    );
-}
-
-#[test]
-fn root_killed_process_has_outcome_ended() {
-    let mut program = Workload::start(Shared);
-    let mut gpuprobe = Setup::pid(program.pid).start();
-    program.play("fail cudaMalloc 1 2; alloc 65536");
-    gpuprobe.stderr.line_starting("gpuprobe: out of memory #1");
-    program.child.signal(nix::sys::signal::Signal::SIGKILL);
-    program.child.wait();
-    let report = gpuprobe.final_report();
-    assert_eq!(
-        short(incidents(&report)),
-        [("cudaMalloc", 65_536, 1, "ended")]
-    );
-    // Reported once the program went on, and again at the end.
-    let said = said(&mut gpuprobe);
-    let about = |what: &str| said.iter().filter(|line| line.ends_with(what)).count();
-    assert_eq!(about("not retried with success so far"), 1, "{said:#?}");
-    let ended = said
-        .iter()
-        .filter(|line| line.contains("the program ended"));
-    assert_eq!(ended.count(), 1, "{said:#?}");
-}
-
-#[test]
-fn root_outcome_of_a_running_process_is_pending() {
-    let mut program = Workload::start(Shared);
-    program.play("alloc 1048576 2");
-    let mut gpuprobe = Setup::pid(program.pid).start();
-    // A real refusal: no GPU has this much memory.
-    program.play("alloc 4096; alloc 4611686018427387904");
-    let report = gpuprobe.stop();
-    let all = incidents(&report);
-    assert_eq!(short(all), [("cudaMalloc", 1 << 62, 1, "pending")]);
+    let of_killed_json = of(&report, killed.pid);
+    assert_eq!(short(&of_killed_json), [("cudaMalloc", 65_536, 1, "ended")]);
+    let pending = of(&report, running.pid);
+    assert_eq!(short(&pending), [("cudaMalloc", 1 << 62, 1, "pending")]);
     // Memory from before the attach is unknown.
-    assert_eq!(all[0]["live_bytes"], 4096);
-    assert!(all[0]["outcome_seconds"].is_null());
-    program.done();
-}
-
-#[test]
-fn root_other_errors_are_no_incidents() {
-    let (mut gpuprobe, _) = started(workload(Shared));
-    gpuprobe
-        .talk
-        .play("fail cudaMalloc 1 1; alloc 64; alloc 64; fail cudaFree 1 2; free 0");
-    let truth = gpuprobe.talk.done();
-    let report = gpuprobe.final_report();
-    assert_eq!(report["memleak"]["failed_calls"], truth.failed);
-    assert_eq!((truth.failed, counts(&report)), (2, [0, 0]));
-    assert!(incidents(&report).is_empty() && report.get("out_of_memory").is_none());
-    assert!(said(&mut gpuprobe).is_empty());
+    assert_eq!(pending[0]["live_bytes"], 4096);
+    assert!(pending[0]["outcome_seconds"].is_null());
+    assert_eq!((truth.failed, of(&report, other.pid).len()), (2, 0));
+    assert_eq!(counts(&report), [5, 5]);
+    // Three, one and one were refused, and two had other errors.
+    assert_eq!(report["memleak"]["failed_calls"], 5 + truth.failed);
+    // The killed one is reported once the program went on, and again at the end.
+    let said = said(&mut gpuprobe);
+    let about = |pid: u32, what: &str| {
+        let who = format!("(pid {pid}");
+        let has = |line: &&String| line.contains(&who) && line.contains(what);
+        said.iter().filter(has).count()
+    };
+    let so_far = "not retried with success so far";
+    assert_eq!(about(killed.pid, so_far), 1, "{said:#?}");
+    assert_eq!(about(killed.pid, "the program ended"), 1, "{said:#?}");
+    assert!(about(goes_on.pid, "the program ended") > 0, "{said:#?}");
+    assert_eq!(about(other.pid, ""), 0, "{said:#?}");
 }

@@ -5,6 +5,7 @@ mod attach;
 mod attacks;
 mod calls;
 mod copies;
+mod explain;
 pub(crate) mod fairness;
 pub(crate) mod faults;
 mod hostile;

@@ -1,17 +1,17 @@
 //! Context sizes, as learnt from processes that were traced from their start.
 
-use std::fs;
+use tempfile::TempDir;
 
 use super::{MIB, figures, mib, text_of};
-use crate::harness::{Family, Gpuprobe, Nvml, Report, Setup, wait_for};
+use crate::harness::{Family, Nvml, Report, Setup};
 
 /// A process that started before the tracer, and one that starts under it.
 const TREE: &str = "@old & (@gate ; @new ; true) & wait";
 
-/// A tracer of `family` that has learnt the context size from a process traced from its start.
-fn taught(family: &Family, nvml: &Nvml, format: &str) -> Gpuprobe {
+/// A tracer of `family`.
+fn tracer(family: &Family, nvml: &Nvml) -> Setup {
     let setup = Setup::pid(family.root()).args(["--children"]);
-    nvml.given_to(setup).interval("50ms").format(format).start()
+    nvml.given_to(setup).interval("50ms")
 }
 
 #[test]
@@ -19,8 +19,10 @@ fn root_context_size_is_learnt_from_a_process_traced_from_its_start() {
     let nvml = Nvml::with_gpus(2);
     let family = Family::start(TREE);
     let [mut old, gate] = family.members(["old", "gate"]);
-    let mut gpuprobe = taught(&family, &nvml, "json");
-    let mut text = taught(&family, &nvml, "text");
+    let folder = TempDir::new().unwrap();
+    let recording = folder.path().join("run.sqlite");
+    let setup = tracer(&family, &nvml).args(["--record", recording.to_str().unwrap()]);
+    let mut gpuprobe = setup.start();
     { gate }.done();
     let mut new = family.member("new");
     let (old_pid, new_pid) = (old.pid, new.pid);
@@ -56,12 +58,6 @@ fn root_context_size_is_learnt_from_a_process_traced_from_its_start() {
         let expected = mib([used.cast_signed(), 100, other], 420);
         assert_eq!(figures(&report, new_pid), expected);
         assert_eq!(figures(&report, old_pid), mib([1000, 10, 990], 420));
-        // The other tracer samples at times of its own.
-        wait_for("the same in text", || {
-            let text = fs::read_to_string(&text.reports).unwrap_or_default();
-            let shown = format!("nvidia-smi {used}.00 MiB");
-            text.contains(&shown).then_some(())
-        });
     }
 
     // A context takes no more than the whole use.
@@ -84,7 +80,7 @@ fn root_context_size_is_learnt_from_a_process_traced_from_its_start() {
     assert_eq!(figures(&report, old_pid), mib([1001, 10, 991], 470));
 
     gpuprobe.stop().assert_nothing_lost();
-    let text = text_of(&mut text);
+    let text = text_of(&recording);
     let line = "+ context 470.00 MiB + before attach or outside CUDA 521.00 MiB = nvidia-smi \
                 1001.00 MiB";
     assert!(text.lines().any(|l| l.ends_with(line)), "{text}");
@@ -96,7 +92,7 @@ fn root_use_below_the_tracked_bytes_gives_no_context_size() {
     let nvml = Nvml::with_gpus(1);
     let family = Family::start(TREE);
     let [mut old, gate] = family.members(["old", "gate"]);
-    let mut gpuprobe = taught(&family, &nvml, "json");
+    let mut gpuprobe = tracer(&family, &nvml).start();
     { gate }.done();
     let mut new = family.member("new");
     let (old_pid, new_pid) = (old.pid, new.pid);

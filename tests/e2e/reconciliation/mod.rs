@@ -2,12 +2,15 @@
 
 mod contexts;
 
-use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
+use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::number;
-use crate::harness::{Backend, Gpuprobe, Nvml, Report, Setup, Workload, nvml, standin};
+use crate::harness::{Backend, Nvml, Report, Setup, Workload, nvml, standin};
 
 const MIB: u64 = 1 << 20;
 
@@ -38,75 +41,69 @@ fn mib(figures: [i64; 3], context: impl Into<Option<i64>>) -> [Value; 4] {
     [used, tracked, other, json!(context.into())]
 }
 
-/// The last text report of a tracer of the same process.
-fn text_of(gpuprobe: &mut Gpuprobe) -> String {
-    gpuprobe.interrupt();
-    gpuprobe.wait();
-    fs::read_to_string(&gpuprobe.reports).unwrap()
+/// The last report of a recording in text.
+fn text_of(recording: &Path) -> String {
+    let mut replay = Command::new(BINARY);
+    let output = replay.arg("replay").arg(recording).arg("--last").output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
 fn root_late_attach_remainder_is_memory_from_before() {
     let nvml = Nvml::with_gpus(1);
-    let mut workload = Workload::start(Backend::Shared);
-    workload.say("alloc 67108864 2");
-    let setup = || nvml.given_to(Setup::pid(workload.pid));
-    let (mut gpuprobe, mut text) = (setup().start(), setup().format("text").start());
-    workload.say("alloc 1048576 3");
-    workload.say("pitched 1048576 2");
+    let folder = TempDir::new().unwrap();
+    let recording = folder.path().join("run.sqlite");
+    let mut early = Workload::start(Backend::Shared);
+    early.say("alloc 67108864 2");
+    let mut more = Workload::start(Backend::Driver);
+    let mut exits = Workload::start(Backend::Shared);
+    let pids = [early.pid, more.pid, exits.pid].map(|pid| pid.to_string());
+    let setup = nvml.given_to(Setup::everything());
+    let setup = setup.args(["--pid", &pids.join(","), "--record"]);
+    let setup = setup.args([recording.to_str().unwrap()]).interval("50ms");
+    let mut gpuprobe = setup.start();
+    early.say("alloc 1048576 3");
+    early.say("pitched 1048576 2");
     // Neither process may use the GPU now.
-    workload.say("managed 8388608");
-    workload.say("pinned 4194304");
-    nvml.says(&[(0, workload.pid, 612 * MIB), (0, 1, 99 * MIB)]);
+    early.say("managed 8388608");
+    early.say("pinned 4194304");
+    more.say("alloc 2097152 5");
+    exits.say("alloc 1048576");
+    nvml.says(&[
+        (0, early.pid, 612 * MIB),
+        (0, more.pid, 4 * MIB),
+        (0, exits.pid, 300 * MIB),
+        (0, 1, 99 * MIB),
+    ]);
+    gpuprobe.report_where("the use of all", |report| {
+        [early.pid, more.pid, exits.pid].iter().all(|&pid| {
+            let entries = report.entries(pid);
+            entries.iter().any(|process| process.get("nvml").is_some())
+        })
+    });
+    exits.done();
+    nvml.says(&[(0, early.pid, 612 * MIB), (0, more.pid, 4 * MIB)]);
     let report = gpuprobe.stop();
     report.assert_nothing_lost();
-    assert_eq!(
-        report.process(workload.pid)["live_bytes"],
-        (3 + 2 + 8) * MIB
-    );
-    let expected = mib([612, 5, 607], None);
-    assert_eq!(figures(&report, workload.pid), expected);
-    let text = text_of(&mut text);
-    // Managed memory is held, but may be resident anywhere.
-    let line =
-        "- managed 8.00 MiB + before attach or outside CUDA 607.00 MiB = nvidia-smi 612.00 MiB";
-    assert!(text.lines().any(|l| l.ends_with(line)), "{text}");
-}
-
-#[test]
-fn root_more_tracked_than_used_is_reported() {
-    let nvml = Nvml::with_gpus(1);
-    let mut workload = Workload::start(Backend::Driver);
-    let setup = || nvml.given_to(Setup::pid(workload.pid));
-    let (mut gpuprobe, mut text) = (setup().start(), setup().format("text").start());
-    workload.say("alloc 2097152 5");
-    nvml.says(&[(0, workload.pid, 4 * MIB)]);
-    let report = gpuprobe.stop();
-    assert_eq!(figures(&report, workload.pid), mib([4, 10, -6], None));
-    let text = text_of(&mut text);
-    let line = "- not at a GPU 6.00 MiB = nvidia-smi 4.00 MiB";
-    assert!(text.lines().any(|l| l.ends_with(line)), "{text}");
-}
-
-#[test]
-fn root_exited_process_keeps_its_last_use() {
-    let nvml = Nvml::with_gpus(1);
-    let mut workload = Workload::start(Backend::Shared);
-    nvml.says(&[(0, workload.pid, 300 * MIB)]);
-    let setup = nvml.given_to(Setup::pid(workload.pid));
-    let mut gpuprobe = setup.interval("50ms").start();
-    workload.say("alloc 1048576");
-    let pid = workload.pid;
-    gpuprobe.report_where("its use", |report| {
-        let entries = report.entries(pid);
-        entries.iter().any(|p| p.get("nvml").is_some())
-    });
-    workload.done();
-    let report = gpuprobe.final_report();
-    report.assert_holds(pid, MIB, 1);
-    // By then, one MiB was tracked or none.
-    let nvml = &report.process(pid)["nvml"];
-    assert_eq!(number(nvml, "used_bytes"), 300 * MIB, "{nvml}");
+    let process = report.process(early.pid);
+    assert_eq!(process["live_bytes"], (3 + 2 + 8) * MIB);
+    assert_eq!(figures(&report, early.pid), mib([612, 5, 607], None));
+    // More is tracked than used.
+    assert_eq!(figures(&report, more.pid), mib([4, 10, -6], None));
+    // An exited process keeps its last use. By then, one MiB was tracked or none.
+    let exited = report.process(exits.pid);
+    assert_eq!(number(exited, "live_bytes"), MIB);
+    assert_eq!(number(&exited["nvml"], "used_bytes"), 300 * MIB, "{exited}");
+    let text = text_of(&recording);
+    for line in [
+        // Managed memory is held, but may be resident anywhere.
+        "- managed 8.00 MiB + before attach or outside CUDA 607.00 MiB = nvidia-smi 612.00 MiB",
+        "- not at a GPU 6.00 MiB = nvidia-smi 4.00 MiB",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
 }
 
 #[test]
@@ -129,16 +126,11 @@ fn root_no_reconciliation_without_nvml_or_with_kind_filter() {
                 without(setup)
             }
         };
-        let (mut gpuprobe, mut text) = (setup().start(), setup().format("text").start());
+        let mut gpuprobe = setup().start();
         workload.say("alloc 1048576");
         let report = gpuprobe.stop();
         report.assert_holds(workload.pid, MIB, 1);
         assert!(report.process(workload.pid).get("nvml").is_none());
-        let text = text_of(&mut text);
-        assert!(
-            text.contains("1.00 MiB") && !text.contains("nvidia-smi"),
-            "{text}"
-        );
     }
 }
 

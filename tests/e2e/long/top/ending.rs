@@ -1,13 +1,10 @@
 //! Ends of `gpuprobe top`: the terminal is as before, whatever the end is.
 
-use std::process::Command;
-
 use nix::sys::signal::{Signal, kill};
 
 use super::tmux::Screen;
 use super::watch;
 use crate::harness::child::{raw, state_of};
-use crate::harness::gpuprobe::BINARY;
 use crate::harness::{Backend, DEADLINE, Objects, Workload, wait_for};
 
 /// Whether the terminal echoes what is typed, on its usual screen.
@@ -48,13 +45,4 @@ fn root_a_closed_terminal_ends_top() {
     objects.wait_until_gone(DEADLINE);
     workload.say("alloc 4096");
     assert_eq!(workload.done().live, 1);
-}
-
-#[test]
-fn root_without_a_terminal_top_says_so() {
-    crate::harness::require_bpf();
-    let output = Command::new(BINARY).arg("top").output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("needs a terminal"), "{said}");
 }
