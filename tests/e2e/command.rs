@@ -18,19 +18,37 @@ fn workload() -> String {
     standin().program_text(Backend::Shared)
 }
 
+/// The lines that a command without CUDA prints.
+fn printed(setup: Setup) -> Vec<String> {
+    let mut gpuprobe = setup.start();
+    assert_eq!(gpuprobe.exit_code(), NOTHING);
+    assert!(gpuprobe.final_report().is_final());
+    gpuprobe.talk.to_end()
+}
+
+fn shell(script: &str) -> Setup {
+    Setup::command_without_stacks(["sh", "-c", script])
+}
+
 #[test]
-fn root_the_exit_status_is_the_commands() {
-    for (how, code) in [
-        ("exit 0", 0),
-        ("exit 7", 7),
-        ("kill9", 128 + 9),
-        ("abort", 128 + 6),
+fn root_the_exit_status_is_the_commands_and_signals_are_passed_on() {
+    for (how, signal, code) in [
+        ("exit 0", None, 0),
+        ("exit 7", None, 7),
+        ("kill9", None, 128 + 9),
+        ("abort", None, 128 + 6),
+        ("", Some(Signal::SIGINT), 130),
+        ("", Some(Signal::SIGTERM), 143),
+        ("", Some(Signal::SIGHUP), 129),
     ] {
         let mut gpuprobe = Setup::command_without_stacks([workload()]).start();
         let pid = gpuprobe.talk.ready();
         gpuprobe.talk.say("alloc 4096 2");
-        gpuprobe.talk.send(how);
-        assert_eq!(gpuprobe.exit_code(), code, "{how}");
+        match signal {
+            Some(signal) => gpuprobe.child.signal(signal),
+            None => gpuprobe.talk.send(how),
+        }
+        assert_eq!(gpuprobe.exit_code(), code, "{how} {signal:?}");
         let report = gpuprobe.final_report();
         report.assert_totals(Totals {
             alloc_calls: 2,
@@ -38,23 +56,28 @@ fn root_the_exit_status_is_the_commands() {
             live_allocations: 2,
             ..Totals::default()
         });
+        report.assert_holds(pid, 8192, 2);
         assert_eq!(report.process(pid)["exited"], true);
     }
 }
 
 #[test]
-fn root_nonexistent_command_is_one_line_error() {
-    for missing in ["/nonexistent/program", "no-program-has-this-name"] {
-        let mut gpuprobe = Setup::command_without_stacks([missing]).spawn();
-        assert_eq!(gpuprobe.exit_code(), 127);
-        let said = gpuprobe.said();
-        let errors: Vec<_> = said
-            .iter()
-            .filter(|l| !l.starts_with("gpuprobe: tracing"))
-            .collect();
-        assert_eq!(errors.len(), 1, "{said:#?}");
-        assert!(errors[0].starts_with("gpuprobe: error: "), "{said:#?}");
-        assert!(errors[0].contains(missing), "{said:#?}");
+fn root_a_command_that_cannot_be_executed_is_one_line_error() {
+    let folder = TempDir::new().unwrap();
+    let no_program = folder.path().join("no-program");
+    fs::write(&no_program, "not a program").unwrap();
+    for (command, code) in [
+        ("/nonexistent/program", 127),
+        ("no-program-has-this-name", 127),
+        (no_program.to_str().unwrap(), 126),
+    ] {
+        let mut gpuprobe = Setup::command_without_stacks([command]).spawn();
+        assert_eq!(gpuprobe.exit_code(), code);
+        let mut said = gpuprobe.said();
+        said.retain(|line| !line.starts_with("gpuprobe: tracing"));
+        assert_eq!(said.len(), 1, "{said:#?}");
+        assert!(said[0].starts_with("gpuprobe: error: "), "{said:#?}");
+        assert!(said[0].contains(command), "{said:#?}");
         assert!(gpuprobe.talk.to_end().is_empty());
     }
 }
@@ -92,25 +115,6 @@ fn root_waiting_for_cuda_and_attached_libraries_are_reported() {
         said[0].ends_with("never loaded CUDA (libcuda, libcudart)"),
         "{said:#?}"
     );
-}
-
-#[test]
-fn root_signals_are_passed_on() {
-    for (signal, code) in [
-        (Signal::SIGINT, 130),
-        (Signal::SIGTERM, 143),
-        (Signal::SIGHUP, 129),
-    ] {
-        let mut gpuprobe = Setup::command_without_stacks([workload()]).start();
-        let pid = gpuprobe.talk.ready();
-        gpuprobe.talk.say("alloc 4096");
-        gpuprobe.child.signal(signal);
-        assert_eq!(gpuprobe.exit_code(), code, "{signal}");
-        let report = gpuprobe.final_report();
-        report.assert_nothing_lost();
-        report.assert_holds(pid, 4096, 1);
-        assert_eq!(report.process(pid)["exited"], true);
-    }
 }
 
 #[test]
@@ -158,13 +162,10 @@ fn root_input_may_be_closed() {
 #[test]
 fn root_the_environment_and_folder_are_kept() {
     let script = "echo \"$GREETING\"; pwd; echo \"[$SUDO_UID]\"";
-    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", script])
-        .env("GREETING", "good  day")
-        .start();
-    assert_eq!(gpuprobe.exit_code(), NOTHING);
     let folder = std::env::current_dir().unwrap();
+    let setup = shell(script).env("GREETING", "good  day");
     assert_eq!(
-        gpuprobe.talk.to_end(),
+        printed(setup),
         ["good  day", folder.to_str().unwrap(), "[]"]
     );
 }
@@ -173,69 +174,37 @@ fn root_the_environment_and_folder_are_kept() {
 fn root_under_sudo_the_command_runs_as_the_calling_user() {
     let script = "id -u; id -g; id -G; grep -c '^CapEff:.0000000000000000$' /proc/self/status; \
                   echo $GREETING";
-    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", script])
+    let setup = shell(script)
         .env("SUDO_UID", "12345")
         .env("SUDO_GID", "23456")
-        .env("GREETING", "hello")
-        .start();
-    assert_eq!(gpuprobe.exit_code(), NOTHING);
-    assert_eq!(
-        gpuprobe.talk.to_end(),
-        ["12345", "23456", "23456", "1", "hello"]
-    );
-    assert!(gpuprobe.final_report().is_final());
+        .env("GREETING", "hello");
+    assert_eq!(printed(setup), ["12345", "23456", "23456", "1", "hello"]);
+    // A user without a passwd entry gets the group of the same number.
+    let setup = shell("id -u; id -g").env("PKEXEC_UID", "12345");
+    assert_eq!(printed(setup), ["12345", "12345"]);
 }
 
 #[test]
 fn root_under_sudo_the_command_gets_the_users_environment() {
     let entry = |name: &str| nix::unistd::User::from_name(name).unwrap().unwrap();
     let (root, nobody) = (entry("root"), entry("nobody"));
-    let script = "echo $USER $LOGNAME $HOME $SHELL; echo $SUDO_USER; id -u";
-    let as_root = [root.dir.to_str().unwrap(), root.shell.to_str().unwrap()];
-    let under_sudo = |command: Setup| {
-        command
+    for (option, user) in [(None, &nobody), (Some("--as-root"), &root)] {
+        let setup = shell("echo $USER $LOGNAME $HOME $SHELL; echo $SUDO_USER; id -u")
             .env("USER", "root")
             .env("LOGNAME", "root")
-            .env("HOME", as_root[0])
-            .env("SHELL", as_root[1])
+            .env("HOME", root.dir.to_str().unwrap())
+            .env("SHELL", root.shell.to_str().unwrap())
             .env("SUDO_USER", "nobody")
             .env("SUDO_UID", &nobody.uid.to_string())
             .env("SUDO_GID", &nobody.gid.to_string())
-    };
-    let mut gpuprobe = under_sudo(Setup::command_without_stacks(["sh", "-c", script])).start();
-    assert_eq!(gpuprobe.exit_code(), NOTHING);
-    let [home, shell] = [&nobody.dir, &nobody.shell].map(|path| path.display());
-    assert_eq!(
-        gpuprobe.talk.to_end(),
-        [
-            format!("nobody nobody {home} {shell}"),
-            "nobody".to_owned(),
-            nobody.uid.to_string()
-        ]
-    );
-    let mut gpuprobe = under_sudo(Setup::command_without_stacks(["sh", "-c", script]))
-        .args(["--as-root"])
-        .start();
-    assert_eq!(gpuprobe.exit_code(), NOTHING);
-    let [home, shell] = as_root;
-    assert_eq!(
-        gpuprobe.talk.to_end(),
-        [
-            format!("root root {home} {shell}"),
-            "nobody".to_owned(),
-            "0".to_owned()
-        ]
-    );
-}
-
-#[test]
-fn root_under_pkexec_the_command_runs_as_the_calling_user() {
-    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", "id -u; id -g"])
-        .env("PKEXEC_UID", "12345")
-        .start();
-    assert_eq!(gpuprobe.exit_code(), NOTHING);
-    // A user without a passwd entry gets the group of the same number.
-    assert_eq!(gpuprobe.talk.to_end(), ["12345", "12345"]);
+            .args(option);
+        let (name, [home, shell]) = (&user.name, [&user.dir, &user.shell].map(|p| p.display()));
+        let names = format!("{name} {name} {home} {shell}");
+        assert_eq!(
+            printed(setup),
+            [names, "nobody".to_owned(), user.uid.to_string()]
+        );
+    }
 }
 
 #[test]
@@ -256,16 +225,6 @@ fn root_under_sudo_a_command_is_traced_from_its_first_call() {
         assert_eq!(report.totals().alloc_calls, 3, "{program}");
         assert_eq!(report.totals().live_allocations, 2, "{program}");
     }
-}
-
-#[test]
-fn root_a_file_that_cannot_be_executed_is_refused() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("no-program");
-    fs::write(&path, "not a program").unwrap();
-    let mut gpuprobe = Setup::command_without_stacks([path.to_str().unwrap()]).spawn();
-    assert_eq!(gpuprobe.exit_code(), 126);
-    assert!(gpuprobe.said().last().unwrap().contains("no-program"));
 }
 
 #[test]

@@ -7,10 +7,11 @@ use std::path::Path;
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use super::{functions, sites};
 use crate::harness::report::number;
-use crate::harness::{Gpuprobe, Setup, standin, wait_for};
+use crate::harness::{Gpuprobe, Report, Setup, Workload, standin, wait_for};
 
 /// The functions of `tests/standin/paths.c` for PATH, innermost first.
 fn expected(depth: u32, path: u64, start: &str) -> Vec<String> {
@@ -37,6 +38,15 @@ fn started(program: &str, arguments: &[&str]) -> (Gpuprobe, u32) {
     (gpuprobe, pid)
 }
 
+/// Ends the program; returns the last report.
+fn ended(mut gpuprobe: Gpuprobe) -> Report {
+    gpuprobe.talk.send("exit");
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    report
+}
+
 /// `attach` is the attach mode, or "" for the default.
 fn named(program: &str, mode: &str, attach: &str) {
     let mut arguments = vec!["--stacks", mode];
@@ -52,10 +62,7 @@ fn named(program: &str, mode: &str, attach: &str) {
     ] {
         gpuprobe.talk.say(command);
     }
-    gpuprobe.talk.send("exit");
-    assert_eq!(gpuprobe.exit_code(), 0);
-    let report = gpuprobe.final_report();
-    report.assert_nothing_lost();
+    let report = ended(gpuprobe);
     let what = format!("{program} with {mode} by {attach}");
     let found: BTreeMap<u64, _> = sites(&report, pid)
         .iter()
@@ -104,19 +111,31 @@ fn root_call_paths_are_named_in_each_attach_mode() {
 }
 
 #[test]
-fn root_alternating_call_paths_of_equal_depth_are_distinguished() {
+fn root_alternating_call_paths_are_distinguished_and_too_deep_ones_truncated() {
     const DEPTH: u32 = 6;
     const ROUNDS: u64 = 20;
     let (mut gpuprobe, pid) = started("paths_bare", &[]);
     for _ in 0..ROUNDS {
         gpuprobe.talk.say(&format!("all {DEPTH} 512"));
     }
+    gpuprobe.talk.say("call 10000 0 4096 2");
     gpuprobe.talk.send("exit");
     assert_eq!(gpuprobe.exit_code(), 0);
     let report = gpuprobe.final_report();
-    report.assert_nothing_lost();
-    let mut found: Vec<_> = sites(&report, pid)
+    report.assert_no_call_lost();
+    let (deep, whole): (Vec<_>, Vec<_>) = sites(&report, pid)
         .iter()
+        .partition(|site| number(site, "live_bytes") == 8192);
+    let [site] = deep[..] else {
+        panic!("one site: {deep:?}");
+    };
+    assert_eq!(site["complete"], false);
+    let stack = site["stack"].as_array().unwrap();
+    assert!(stack.len() > 500, "{}", stack.len());
+    let is_left = |f: &Value| f["function"] == "left" || f["inlined"] == true;
+    assert!(stack[1..].iter().all(is_left));
+    let mut found: Vec<_> = whole
+        .into_iter()
         .map(|site| (functions(site, "main"), number(site, "live_allocations")))
         .collect();
     found.sort();
@@ -140,10 +159,7 @@ fn root_six_thousand_new_call_paths_in_a_moment_are_whole() {
         made += 1 << depth;
         gpuprobe.report_where("all calls", |report| report.totals().alloc_calls == made);
     }
-    gpuprobe.talk.send("exit");
-    assert_eq!(gpuprobe.exit_code(), 0);
-    let report = gpuprobe.final_report();
-    report.assert_nothing_lost();
+    let report = ended(gpuprobe);
     let sites = sites(&report, pid);
     assert_eq!(sites.len() as u64, made);
     assert!(sites.iter().all(|site| site["complete"] == true));
@@ -179,10 +195,7 @@ fn root_new_call_paths_are_whole_while_the_event_loop_is_busy() {
         wait_for_an_empty_ring(gpuprobe.child.pid());
     }
     ptrace::detach(event_loop, None).unwrap();
-    gpuprobe.talk.send("exit");
-    assert_eq!(gpuprobe.exit_code(), 0);
-    let report = gpuprobe.final_report();
-    report.assert_nothing_lost();
+    let report = ended(gpuprobe);
     let sites = sites(&report, pid);
     let made: usize = DEPTHS.iter().map(|depth| 1 << depth).sum();
     assert_eq!(sites.len(), made + 1);
@@ -190,30 +203,9 @@ fn root_new_call_paths_are_whole_while_the_event_loop_is_busy() {
 }
 
 #[test]
-fn root_too_deep_stack_is_truncated() {
-    let (mut gpuprobe, pid) = started("paths_bare", &[]);
-    gpuprobe.talk.say("call 10000 0 4096 2");
-    gpuprobe.talk.send("exit");
-    assert_eq!(gpuprobe.exit_code(), 0);
-    let report = gpuprobe.final_report();
-    report.assert_holds(pid, 8192, 2);
-    let [site] = sites(&report, pid) else {
-        panic!("one site");
-    };
-    assert_eq!(site["complete"], false);
-    let stack = site["stack"].as_array().unwrap();
-    assert!(stack.len() > 500, "{}", stack.len());
-    assert!(
-        stack[1..]
-            .iter()
-            .all(|f| f["function"] == "left" || f["inlined"] == true)
-    );
-}
-
-#[test]
 fn root_late_attach_has_stacks() {
     let program = standin().path("paths_bare");
-    let mut workload = crate::harness::Workload::spawn(&mut std::process::Command::new(program));
+    let mut workload = Workload::spawn(&mut std::process::Command::new(program));
     workload.say("call 4 3 512 1");
     let mut gpuprobe = Setup::pid(workload.pid).start();
     workload.say("call 4 9 4096 2");
@@ -237,32 +229,24 @@ fn root_late_attach_has_stacks() {
 fn root_without_stacks_reports_have_none() {
     let (mut gpuprobe, pid) = started("paths_bare", &["--stacks", "off"]);
     gpuprobe.talk.say("call 4 9 4096 2");
-    gpuprobe.talk.send("exit");
-    assert_eq!(gpuprobe.exit_code(), 0);
-    let report = gpuprobe.final_report();
-    assert!(report.process(pid).get("sites").is_none());
+    assert!(ended(gpuprobe).process(pid).get("sites").is_none());
 }
 
 #[test]
 fn root_memory_of_graphs_is_at_the_site_that_added_it() {
-    for node in ["", "node", "node2"] {
-        let program = standin()
-            .path("workload_driver")
-            .to_str()
-            .unwrap()
-            .to_owned();
-        let mut gpuprobe = Setup::command([program]).start();
-        let pid = gpuprobe.talk.ready();
-        for command in ["gnew", &format!("galloc 0 1000 {node}"), "glaunch 0"] {
-            gpuprobe.talk.say(command);
-        }
-        gpuprobe.talk.done();
-        assert_eq!(gpuprobe.exit_code(), 0);
-        let report = gpuprobe.final_report();
-        let [site] = sites(&report, pid) else {
-            panic!("one site");
-        };
-        assert_eq!(number(site, "live_bytes"), 1000);
+    let (mut gpuprobe, pid) = started("workload_driver", &[]);
+    for (graph, node) in ["", "node", "node2"].into_iter().enumerate() {
+        gpuprobe.talk.say("gnew");
+        let bytes = 1000 * (graph + 1);
+        gpuprobe.talk.say(&format!("galloc {graph} {bytes} {node}"));
+        gpuprobe.talk.say(&format!("glaunch {graph}"));
+    }
+    let report = ended(gpuprobe);
+    let sites = sites(&report, pid);
+    let mut held: Vec<_> = sites.iter().map(|s| number(s, "live_bytes")).collect();
+    held.sort_unstable();
+    assert_eq!(held, [1000, 2000, 3000]);
+    for site in sites {
         functions(site, "run_galloc");
     }
 }

@@ -6,12 +6,13 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::sites;
 use crate::harness::child::Guarded;
 use crate::harness::report::{list, number};
 use crate::harness::talk::Talk;
-use crate::harness::{Setup, standin, wait_for};
+use crate::harness::{Report, Setup, standin, wait_for};
 
 /// Calls by the same path: five times as many as stacks are copied in a second.
 const CALLS: u64 = 20_000;
@@ -89,6 +90,17 @@ fn by_path(sites: &[Value]) -> Vec<(String, u64)> {
     paths
 }
 
+/// The PID of the only process, and its call sites.
+fn sites_of_only(report: &Report) -> (u64, &[Value]) {
+    let process = &list(&report["memleak"], "processes")[0];
+    (number(process, "pid"), list(process, "sites"))
+}
+
+/// Calls by path of the whole program.
+fn expected() -> [(String, u64); 2] {
+    [(OF_TRAIN.to_owned(), CALLS), (OF_EVALUATE.to_owned(), 1)]
+}
+
 const OF_TRAIN: &str = "allocate < Model.forward < step < train < <module>";
 const OF_EVALUATE: &str = "allocate < Model.forward < evaluate < <module>";
 
@@ -99,14 +111,11 @@ fn root_perf_map_functions_are_named_after_process_exit() {
         let mut gpuprobe = Setup::command(words(&python, "at once"))
             .args(BY_MAP)
             .spawn();
-        gpuprobe.wait();
         let report = gpuprobe.final_report();
         // Without paths learnt from stack copies, most stacks would be incomplete.
         report.assert_nothing_lost();
-        let pid = number(&list(&report["memleak"], "processes")[0], "pid");
-        let sites = sites(&report, u32::try_from(pid).unwrap());
-        let expected = [(OF_TRAIN.to_owned(), CALLS), (OF_EVALUATE.to_owned(), 1)];
-        assert_eq!(by_path(sites), expected, "{}", python.display());
+        let (pid, sites) = sites_of_only(&report);
+        assert_eq!(by_path(sites), expected(), "{}", python.display());
         assert!(!Path::new(&format!("/tmp/perf-{pid}.map")).exists());
     }
 }
@@ -114,19 +123,30 @@ fn root_perf_map_functions_are_named_after_process_exit() {
 /// The map is in the mount namespace of the process, under its PID in its PID namespace.
 #[test]
 fn root_perf_map_functions_are_named_in_namespaces() {
+    // The checkout and the stand-in stay where they are, even below /tmp.
+    let script = r#"
+        mount -t tmpfs none "$0" || exit 1
+        for kept in "$1" "$2"; do
+            below=$0/${kept#/tmp/}
+            case $kept in
+            /tmp/*) mkdir -p "$below" && mount --bind "$kept" "$below" || exit 1 ;;
+            esac
+        done
+        mount --move "$0" /tmp && shift 2 && exec "$@"
+    "#;
+    let built = standin().path("");
+    let new = TempDir::new().unwrap();
+    let folders = [new.path(), Path::new(env!("CARGO_MANIFEST_DIR")), &built];
+    let folders = folders.map(|folder| folder.to_str().unwrap());
     for python in pythons() {
-        let script = "mount -t tmpfs none /tmp && exec \"$@\"";
         let unshare = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"];
-        let shell = ["sh", "-c", script, "sh"];
+        let shell = ["sh", "-c", script].into_iter().chain(folders);
         let own = unshare.into_iter().chain(shell).map(str::to_owned);
         let command = own.chain(words(&python, "at once"));
         let mut gpuprobe = Setup::command(command).args(BY_MAP).spawn();
-        gpuprobe.wait();
         let report = gpuprobe.final_report();
-        let pid = number(&list(&report["memleak"], "processes")[0], "pid");
-        let sites = sites(&report, u32::try_from(pid).unwrap());
-        let expected = [(OF_TRAIN.to_owned(), CALLS), (OF_EVALUATE.to_owned(), 1)];
-        assert_eq!(by_path(sites), expected, "{}", python.display());
+        let sites = sites_of_only(&report).1;
+        assert_eq!(by_path(sites), expected(), "{}", python.display());
     }
 }
 
@@ -175,8 +195,7 @@ fn root_perf_map_created_late_is_read() {
         gpuprobe.wait();
         assert!(!map.exists());
         let report = gpuprobe.final_report();
-        let pid = number(&list(&report["memleak"], "processes")[0], "pid");
-        let sites = sites(&report, u32::try_from(pid).unwrap());
+        let sites = sites_of_only(&report).1;
         // Functions that run already have no trampoline.
         let expected = OF_EVALUATE.strip_suffix(" < <module>").unwrap().to_owned();
         let found = by_path(sites);
@@ -197,10 +216,8 @@ fn root_perf_map_of_another_user_names_no_function() {
         let shell = ["sh", "-c", plant, "sh"].map(str::to_owned);
         let command = shell.into_iter().chain(words(&python, "at once"));
         let mut gpuprobe = Setup::command(command).args(BY_MAP).spawn();
-        gpuprobe.wait();
         let report = gpuprobe.final_report();
-        let pid = number(&list(&report["memleak"], "processes")[0], "pid");
-        let sites = sites(&report, u32::try_from(pid).unwrap());
+        let sites = sites_of_only(&report).1;
         let frames = sites.iter().flat_map(|site| list(site, "stack"));
         let made = frames.filter(|frame| frame["module"] == "[jit]");
         for frame in made {
