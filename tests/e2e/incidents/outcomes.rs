@@ -112,8 +112,7 @@ fn of(report: &Report, pid: u32) -> Vec<Value> {
 
 #[test]
 fn root_incident_without_retry_has_the_outcome_of_its_process() {
-    let [mut goes_on, mut killed, mut running, mut other] =
-        [Shared; 4].map(|backend| Workload::start(backend));
+    let [mut goes_on, mut killed, mut running, mut other] = [Shared; 4].map(Workload::start);
     running.play("alloc 1048576 2");
     let all = [&goes_on, &killed, &running, &other];
     let pids = all.map(|workload| workload.pid.to_string()).join(",");

@@ -74,7 +74,7 @@ fn rounds(
 }
 
 /// The certain growth of a process.
-fn leaks<'a>(report: &'a Value, pid: u32) -> Vec<&'a Value> {
+fn leaks(report: &Value, pid: u32) -> Vec<&Value> {
     let all = list(&report["explain"], "verdicts").iter();
     all.filter(|one| one["pid"] == pid && one["grade"] == "LEAK")
         .collect()
