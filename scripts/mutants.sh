@@ -37,7 +37,7 @@ fi
 
 # shellcheck disable=SC2317 # called by the trap
 cleanup() {
-    git worktree remove --force "$tree" 2>/dev/null || true
+    git -C "$root" worktree remove --force "$tree" 2>/dev/null || true
 }
 trap cleanup EXIT
 cleanup
@@ -47,7 +47,6 @@ cd "$tree"
 
 options=(--exclude '**/tests.rs' --exclude '**/tests/**' --exclude 'crates/recording/src/writer/**'
     --package gpuprobe-engine --package gpuprobe-model --package gpuprobe-stacks --package gpuprobe-recording "$@")
-# Names have the line: without it, the same places are found after lines above them have moved.
 mapfile -t chosen < <(cargo mutants --list "${options[@]}" |
     shuf --head-count="$number" --random-source=<(yes "$seed"))
 [[ ${#chosen[@]} -gt 0 ]] || die "there is nothing to change"

@@ -109,7 +109,7 @@ finish() {
     }' "$results"
 }
 
-# Fails the suite at once where BPF cannot be used: its tests would each say so.
+# Says so where BPF cannot be used, and counts it as a failure.
 need_bpf() {
     local problem
     problem=$(check_bpf) && return

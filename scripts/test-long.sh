@@ -52,7 +52,6 @@ as_builder scripts/fetch-pythons.sh || say "no further CPythons: the tests take 
 return_target
 need_bpf
 
-build=("${builder_prefix[@]}" cargo)
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(nproc)))}
 
 if wants web; then
@@ -79,7 +78,7 @@ EOF
         --no-default-features --test recordings -- no_live golden
 fi
 
-check "build" "${build[@]}" test --locked --workspace --no-run
+check "build" "${builder_prefix[@]}" cargo test --locked --workspace --no-run
 
 if wants benches; then
     # The other benchmarks have no results to compare.

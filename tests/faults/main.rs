@@ -15,7 +15,7 @@ mod stages;
 #[path = "../schema/validator.rs"]
 mod validator;
 
-/// If set, every round runs. `scripts/test.sh` runs a sample of each kind; `scripts/faults.sh` runs
+/// If set, every round runs. `scripts/test.sh` runs a sample of each kind; `scripts/test-long.sh faults` runs
 /// all.
 const ALL_ROUNDS: &str = "GPUPROBE_ALL_ROUNDS";
 
