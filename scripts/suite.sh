@@ -100,7 +100,7 @@ script_tests() {
 # all passed.
 finish() {
     say "the slowest tests"
-    sed -nE 's/^test (.*) \.\.\. .*<([0-9.]+)s>$/\2 s  \1/p' "$logs"/step.* | sort -rn | head -n 20
+    sed -nE 's/^test (.*) \.\.\. .*<([0-9.]+)s>$/\2 s  \1/p' "$logs"/step.* | sort -rn | sed -n 1,20p
     awk '$3 { if (!some++) print "==> failed:"; $1 = $2 = ""; print "    " $0 }' "$results"
     return_target
     awk '{ passed += $1; failed += $2 } END {
