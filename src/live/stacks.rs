@@ -226,7 +226,10 @@ impl StackState {
                 continue;
             }
             match probe.enter_python(pid, &python) {
-                Ok(()) => self.note_entered(pid, python),
+                Ok(()) => {
+                    tracing::debug!("Python frames of process {pid} are read from now on");
+                    self.note_entered(pid, python);
+                }
                 Err(error) => say(format_args!("no Python frames of process {pid}: {error:#}")),
             }
         }

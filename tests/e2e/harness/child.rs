@@ -96,7 +96,8 @@ pub(crate) fn host_wide_tracer() -> Option<u32> {
     let tracer = probers.find_map(|stat| {
         let parent = procfs::process::Process::new(stat.ppid).ok()?;
         let words = parent.cmdline().ok()?;
-        let is_limited = |word: &String| matches!(&**word, "-p" | "--pid" | "--");
+        let is_limited =
+            |word: &String| word == "--" || word.starts_with("-p") || word.starts_with("--pid");
         (!words.iter().any(is_limited)).then_some(stat.ppid)
     });
     tracer.map(|pid| u32::try_from(pid).unwrap())

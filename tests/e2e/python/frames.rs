@@ -2,10 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::rc::Rc;
 
 use super::program::{Form, FramesProgram, Told};
 use super::{DEPTH, LOST, LOST_CUT, LOST_UNREADABLE, allocations, python_frames};
+use crate::harness::child::Guarded;
 use crate::harness::report::{list, number};
+use crate::harness::talk::Talk;
 use crate::harness::{Report, Setup, alone};
 use crate::pythons::{Python, pythons};
 
@@ -34,9 +39,11 @@ enum Way {
     Attached,
 }
 
-/// The frames by gpuprobe and by the program of one run.
+/// An interpreter's frames by gpuprobe and by the program.
 struct PythonRun {
-    report: Report,
+    /// Version and form, for messages.
+    name: String,
+    report: Rc<Report>,
     pid: u32,
     told: Vec<Told>,
     /// Since 3.12, a thread's storage has its current interpreter, not its first.
@@ -49,40 +56,67 @@ const INTERPRETERS: &str = "interpreters";
 const LARGE_TABLE: &str = "larger_table_than_is_copied";
 
 impl PythonRun {
-    /// Stops while the program lives: addresses not yet symbolised can still be unwound.
-    fn of(python: &Python, way: Way, form: Form, cases: &[&str]) -> Self {
-        let mut program = FramesProgram::new(form);
-        let knows_interpreters = python.minor >= 12;
-        if way == Way::Started {
-            let mut gpuprobe = Setup::command(program.words(python, cases))
+    /// Runs `cases` with all interpreters in all forms, one after another, under one gpuprobe, which stops while
+    /// they live: addresses not yet symbolised can still be unwound.
+    fn all(versions: &[Python], way: Way, forms: &[Form], cases: &[&str]) -> Vec<Self> {
+        let mut programs: Vec<_> = versions
+            .iter()
+            .flat_map(|python| forms.iter().map(move |form| (python, *form)))
+            .map(|(python, form)| (python, FramesProgram::new(python, form, cases)))
+            .collect();
+        let script = FramesProgram::script(programs.iter().map(|(_, program)| program));
+        let words = ["sh", "-c", &script];
+        // The interpreters are there before anything is allocated.
+        let greet = |talk: &mut Talk| -> HashMap<PathBuf, u32> {
+            let pids: Vec<_> = programs.iter().map(|_| talk.ready()).collect();
+            let fifos = pids.iter().map(|pid| FramesProgram::fifo_of(*pid));
+            fifos.zip(pids.iter().copied()).collect()
+        };
+        let (mut child, mut gpuprobe, pids) = if way == Way::Started {
+            let setup = Setup::command(words).env("GPUPROBE_LOG", "debug");
+            let mut gpuprobe = setup.args(WHOLE).spawn();
+            let pids = greet(&mut gpuprobe.talk);
+            (None, gpuprobe, pids)
+        } else {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).stdout(Stdio::piped());
+            let mut child = Guarded::spawn(&mut command).unwrap();
+            let mut talk = Talk::new(&mut child);
+            let pids = greet(&mut talk);
+            let pid = |pid: &u32| ["--pid".to_owned(), pid.to_string()];
+            let gpuprobe = Setup::everything()
+                .args(pids.values().flat_map(pid))
+                .env("GPUPROBE_LOG", "debug")
                 .args(WHOLE)
-                .spawn();
-            program.begin(&mut gpuprobe.talk);
-            let pid = gpuprobe.talk.ready();
-            program.go_on();
-            let told = FramesProgram::told(&mut gpuprobe.talk);
-            program.go_on();
-            let report = gpuprobe.final_report();
-            return Self {
-                report,
-                pid,
-                told,
-                knows_interpreters,
-            };
+                .start();
+            (Some((child, talk)), gpuprobe, pids)
+        };
+        for pid in pids.values() {
+            let process = format!("process {pid} ");
+            let line = ["Python frames of", &process, "are read from now on"];
+            gpuprobe.stderr.line_with(&line);
         }
-        let (child, mut talk) = program.spawn(python, cases);
-        let pid = talk.ready();
-        assert_eq!(pid, child.pid());
-        let mut gpuprobe = Setup::pid(pid).args(WHOLE).start();
-        program.go_on();
-        let told = FramesProgram::told(&mut talk);
-        let report = gpuprobe.stop();
-        Self {
-            report,
-            pid,
+        let mut told = Vec::new();
+        for (_, program) in &mut programs {
+            program.go_on();
+            let talk = child.as_mut().map_or(&mut gpuprobe.talk, |(_, talk)| talk);
+            told.push(FramesProgram::told(talk));
+        }
+        let report = if way == Way::Started {
+            programs.iter_mut().for_each(|(_, program)| program.go_on());
+            gpuprobe.final_report()
+        } else {
+            gpuprobe.stop()
+        };
+        let report = Rc::new(report);
+        let run = |((python, program), told): (&(&Python, FramesProgram), _)| Self {
+            name: format!("{} {:?} {way:?}", python.version, program.form),
+            report: report.clone(),
+            pid: pids[&program.fifo_path()],
             told,
-            knows_interpreters,
-        }
+            knows_interpreters: python.minor >= 12,
+        };
+        programs.iter().zip(told).map(run).collect()
     }
 
     /// Bounds of the number of stacks with counted losses.
@@ -171,77 +205,73 @@ fn is_marked(site: &serde_json::Value) -> Result<(), String> {
     }
 }
 
-/// Runs all cases with `python`; returns the mismatches.
-fn check(python: &Python, way: Way) -> Vec<String> {
-    // A host-wide tracer would count the stacks that are cut, too.
-    let _alone = alone();
-    let run = PythonRun::of(python, way, Form::Script, &[]);
-    let version = &python.version;
-    assert!(run.told.len() > 2000, "{version}: {}", run.told.len());
-    let cut = run.told.iter().filter(|told| told.is_cut()).count();
-    assert!(
-        cut >= 4,
-        "{version}: {cut} stacks of more than {DEPTH} frames"
-    );
-    let wrong = run.wrong();
-    let count: usize = wrong.values().map(|(count, _)| count).sum();
-    // Not `eprintln!`, whose output is shown for failed tests only.
-    let _ = writeln!(
-        io::stderr(),
-        "CPython {version}, {way:?}: {} allocations, {count} with wrong frames",
-        run.told.len()
-    );
-    let mut problems: Vec<_> = wrong
-        .iter()
-        .map(|(case, (count, first))| format!("{version} {way:?} {case}: {count}: {first}"))
-        .collect();
-    for (what, expected) in [(LOST, run.lacking()), (LOST_UNREADABLE, 0..=0)] {
-        let lost = run.report.lost(what);
+/// The mismatches of all runs under one gpuprobe.
+fn problems_of(runs: &[PythonRun]) -> Vec<String> {
+    let wrong = |run: &PythonRun| {
+        let name = run.name.clone();
+        let wrong = run.wrong().into_iter();
+        wrong.map(move |(case, (count, first))| format!("{name} {case}: {count}: {first}"))
+    };
+    let mut problems: Vec<_> = runs.iter().flat_map(wrong).collect();
+    let lacking = runs.iter().map(PythonRun::lacking);
+    let (least, most) = lacking.fold((0, 0), |(least, most), lacking| {
+        (least + lacking.start(), most + lacking.end())
+    });
+    for (what, expected) in [(LOST, least..=most), (LOST_UNREADABLE, 0..=0)] {
+        let lost = runs[0].report.lost(what);
         if !expected.contains(&lost) {
-            problems.push(format!(
-                "{version} {way:?}: lost {lost} of {what}, not {expected:?}"
-            ));
+            problems.push(format!("lost {lost} of {what}, not {expected:?}"));
         }
-    }
-    if run.report.lost(LOST_CUT) == 0 {
-        problems.push(format!("{version} {way:?}: cut stacks are not counted"));
     }
     problems
 }
 
-fn check_all(way: Way) {
-    let mut versions = versions();
-    // One way to start suffices to show differences between two builds of a version.
-    if way == Way::Attached {
-        versions.dedup_by_key(|python| python.minor);
+/// Runs all cases with `versions`.
+fn check(versions: &[Python], way: Way) {
+    // A host-wide tracer would count the stacks that are cut, too.
+    let _alone = alone();
+    let runs = PythonRun::all(versions, way, &[Form::Script], &[]);
+    for run in &runs {
+        assert!(run.told.len() > 2000, "{}: {}", run.name, run.told.len());
+        let cut = run.told.iter().filter(|told| told.is_cut()).count();
+        assert!(
+            cut >= 4,
+            "{}: {cut} stacks of more than {DEPTH} frames",
+            run.name
+        );
+        // Not `eprintln!`, whose output is shown for failed tests only.
+        let (name, allocations) = (&run.name, run.told.len());
+        let _ = writeln!(io::stderr(), "CPython {name}: {allocations} allocations");
     }
-    let problems: Vec<_> = versions.iter().flat_map(|p| check(p, way)).collect();
+    let problems = problems_of(&runs);
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(
+        runs[0].report.lost(LOST_CUT) > 0,
+        "cut stacks are not counted"
+    );
 }
 
 #[test]
 fn root_python_frames_of_commands() {
-    check_all(Way::Started);
+    check(&versions(), Way::Started);
 }
 
 #[test]
 fn root_python_frames_after_late_attach() {
-    check_all(Way::Attached);
+    // One way to start suffices to show differences between two builds of a version.
+    let mut versions = versions();
+    versions.dedup_by_key(|python| python.minor);
+    check(&versions, Way::Attached);
 }
 
 /// As a module, from `-c` and from standard input.
 #[test]
 fn root_python_frames_for_every_way_to_start_python() {
-    let mut problems = Vec::new();
-    for python in versions() {
-        for form in [Form::Module, Form::Text, Form::Input] {
-            let run = PythonRun::of(&python, Way::Started, form, &["nested", "threads"]);
-            assert!(run.told.len() > 50, "{}", run.told.len());
-            for (case, (count, first)) in run.wrong() {
-                let version = &python.version;
-                problems.push(format!("{version} {form:?} {case}: {count}: {first}"));
-            }
-        }
+    let forms = [Form::Module, Form::Text, Form::Input];
+    let runs = PythonRun::all(&versions(), Way::Started, &forms, &["nested", "threads"]);
+    for run in &runs {
+        assert!(run.told.len() > 50, "{}: {}", run.name, run.told.len());
     }
+    let problems = problems_of(&runs);
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }

@@ -3,7 +3,6 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -11,7 +10,6 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{DEPTH, ELLIPSIS, FILE_BYTES, Frame, NAME_BYTES};
-use crate::harness::child::Guarded;
 use crate::harness::standin;
 use crate::harness::talk::Talk;
 use crate::pythons::Python;
@@ -103,68 +101,61 @@ fn cut_beginning(text: &str) -> String {
 
 /// The program, before and while it runs.
 pub(super) struct FramesProgram {
+    pub(super) form: Form,
+    program: PathBuf,
+    cases: Vec<String>,
     fifo: File,
     folder: TempDir,
-    form: Form,
 }
 
 impl FramesProgram {
-    pub(super) fn new(form: Form) -> Self {
+    pub(super) fn new(python: &Python, form: Form, cases: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("fifo");
         mkfifo(&path, Mode::from_bits_truncate(0o600)).unwrap();
         // Opened for both: a write does not wait for a reader then.
         let mut both = OpenOptions::new();
         let fifo = both.read(true).write(true).open(path).unwrap();
-        Self { fifo, folder, form }
-    }
-
-    fn source() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/programs/python/frames.py")
-    }
-
-    fn text() -> String {
-        std::fs::read_to_string(Self::source()).unwrap()
-    }
-
-    /// The command; `env` first, for its environment.
-    pub(super) fn words(&self, python: &Python, cases: &[&str]) -> Vec<String> {
-        let source = Self::source();
-        let folder = source.parent().unwrap().to_str().unwrap();
-        let variable = format!("PYTHONPATH={folder}");
-        let mut words = ["env", &variable, python.program.to_str().unwrap(), "-B"]
-            .map(str::to_owned)
-            .to_vec();
-        words.extend(match self.form {
-            Form::Script => vec![source.to_str().unwrap().to_owned()],
-            Form::Module => vec!["-m".to_owned(), "frames".to_owned()],
-            Form::Text => vec!["-c".to_owned(), Self::text()],
-            Form::Input => vec!["-".to_owned()],
-        });
-        words.push(standin().runtime());
-        words.push(self.folder.path().join("fifo").to_str().unwrap().to_owned());
-        words.extend(cases.iter().copied().map(str::to_owned));
-        words
-    }
-
-    /// Starts the program, untraced.
-    pub(super) fn spawn(&self, python: &Python, cases: &[&str]) -> (Guarded, Talk) {
-        let words = self.words(python, cases);
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = Guarded::spawn(&mut command).unwrap();
-        let mut talk = Talk::new(&mut child);
-        self.begin(&mut talk);
-        (child, talk)
-    }
-
-    /// Writes the program to standard input, if it is read from there.
-    pub(super) fn begin(&self, talk: &mut Talk) {
-        if self.form == Form::Input {
-            talk.send(&Self::text());
+        Self {
+            form,
+            program: python.program.clone(),
+            cases: cases.iter().copied().map(str::to_owned).collect(),
+            fifo,
+            folder,
         }
-        talk.close();
+    }
+
+    pub(super) fn fifo_path(&self) -> PathBuf {
+        self.folder.path().join("fifo")
+    }
+
+    /// The FIFO of a running program, which is an argument of it.
+    pub(super) fn fifo_of(pid: u32) -> PathBuf {
+        let process = procfs::process::Process::new(pid.cast_signed()).unwrap();
+        let words = process.cmdline().unwrap();
+        let fifo = words.iter().find(|word| word.ends_with("/fifo"));
+        PathBuf::from(fifo.unwrap_or_else(|| panic!("{words:?}")))
+    }
+
+    /// A shell script that runs all of `programs` at once, until each has ended.
+    pub(super) fn script<'a>(programs: impl Iterator<Item = &'a Self>) -> String {
+        let source =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/programs/python/frames.py");
+        let folder = source.parent().unwrap().display();
+        let (source, runtime) = (source.display(), standin().runtime());
+        let mut script = format!("export PYTHONPATH='{folder}'\n");
+        for program in programs {
+            let (form, input) = match program.form {
+                Form::Script => (format!("'{source}'"), "/dev/null".to_owned()),
+                Form::Module => ("-m frames".to_owned(), "/dev/null".to_owned()),
+                Form::Text => (format!("-c \"$(cat '{source}')\""), "/dev/null".to_owned()),
+                Form::Input => ("-".to_owned(), source.to_string()),
+            };
+            let (python, fifo) = (program.program.display(), program.fifo_path());
+            let (fifo, cases) = (fifo.display(), program.cases.join(" "));
+            script += &format!("'{python}' -B {form} '{runtime}' '{fifo}' {cases} <'{input}' &\n");
+        }
+        script + "wait"
     }
 
     /// Lets the program continue.

@@ -70,9 +70,9 @@ def large_tables(malloc):
 
 @case
 def larger_table_than_is_copied(malloc):
-    many = "".join("    x%d = (1,\n %d)\n" % (n % 9, n) for n in range(60000))
-    run_made(malloc, "def made():\n    malloc(P, told())\n" + many, "made.py")
-    run_made(malloc, "def made():\n" + many + "    malloc(P, told())\n", "made.py")
+    many = "".join("    x%d = (1,\n %d)\n" % (n % 9, n) for n in range(36000))
+    call = "    malloc(P, told())\n"
+    run_made(malloc, "def made():\n" + call + many + call, "made.py")
 
 
 @case
