@@ -2,7 +2,7 @@
 # gpuprobe under load: 1,000 to 500,000 calls a second and as many as two cores make, for 60 s each,
 # with all memory freed and with none, with a report every two seconds and with one at the end.
 # Measures its CPU time, resident memory, lost calls and the time that a report takes. The calls
-# come from a stressor on the stand-in CUDA libraries, which reports exact totals.
+# come from a workload on the stand-in CUDA libraries, which reports exact totals.
 #
 #     scripts/bench-load.sh [OPTION...]
 #

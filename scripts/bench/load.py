@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """gpuprobe under load, on the stand-in CUDA: its resource usage, and whether it sees every call.
 
-A stressor makes calls at a steady rate while gpuprobe traces it with --memleak; each scenario is a
+A workload makes calls at a steady rate while gpuprobe traces it with --memleak; each scenario is a
 rate, a part of the allocations that is freed, and whether a report is printed every two seconds.
-What gpuprobe counted is compared with what the stressor did. Prints a table in Markdown; the exit
+What gpuprobe counted is compared with what the workload did. Prints a table in Markdown; the exit
 status is 1 if a count is wrong, or if a call was lost at a rate that was asked for.
 """
 
@@ -75,6 +75,16 @@ def said(text):
     return int(calls[-1]), int(live), int(live_bytes), lost[-1] if lost else ""
 
 
+def numbers(reply):
+    """The numbers of the workload's reply.
+
+    >>> numbers("ok allocs=2 seconds=0.5")
+    {'allocs': 2, 'seconds': 0.5}
+    """
+    pairs = (word.split("=") for word in reply.split()[1:])
+    return {name: json.loads(number) for name, number in pairs}
+
+
 class Run:
     """One scenario. Leaving it ends what it started."""
 
@@ -98,18 +108,14 @@ class Run:
         self.children.append(child)
         return child
 
-    def start_stressor(self):
-        scenario = self.scenario
-        stressor = self.start(
-            self.options.stressor, "--wait",
-            "--throughput", scenario.rate, "--free-ratio", scenario.free_ratio,
-            "--duration", self.options.seconds, "--threads", scenario.threads,
-            "--allocate-size", "512",
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
-        if not stressor.stdout.readline().startswith("ready"):
-            raise RuntimeError("the stressor did not start")
-        return stressor
+    def start_workload(self):
+        workload = self.start(self.options.workload, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for command in (None, "synchronize"):  # creates the context: the device is known
+            if command:
+                print(command, file=workload.stdin, flush=True)
+            if not workload.stdout.readline().startswith(("ready", "ok")):
+                raise RuntimeError("the workload did not start")
+        return workload
 
     def start_gpuprobe(self, target, reports, errors):
         every = PRINT_EVERY if self.scenario.prints else NEVER
@@ -136,29 +142,31 @@ class Run:
     def measure(self):
         folder = Path(self.folder.name)
         reports, errors = folder / "reports", folder / "errors"
-        stressor = self.start_stressor()
-        tracer = self.start_gpuprobe(stressor, reports, errors)
+        workload = self.start_workload()
+        tracer = self.start_gpuprobe(workload, reports, errors)
         self.start_monitor(tracer)
         cpu = cpu_seconds(tracer.pid)
-        stressor.stdin.write("\n")
-        stressor.stdin.flush()
-        did = json.loads(stressor.stdout.readline())
+        scenario = self.scenario
+        pace = f"pace {scenario.rate} {self.options.seconds} 512 threads={scenario.threads} freed={scenario.free_ratio}"
+        print(pace, file=workload.stdin, flush=True)
+        did = numbers(workload.stdout.readline())
+        calls = did["allocs"] + did["frees"] + did["failed"]
         # It exits with its target; until then, /proc has its usage.
         used, rss_mb = cpu_seconds(tracer.pid) - cpu, resident_mb(tracer.pid)
-        stressor.stdin.close()
+        workload.stdin.close()
         tracer.wait(PATIENCE_S)
         allocations, live, live_bytes, lost = said(reports.read_text())
         times_us = [int(t) for t in re.findall(r"report us=(\d+)", errors.read_text())]
         return {
             "scenario": self.scenario,
-            "calls": did["calls"],
-            "calls_per_second": did["calls_per_second"],
-            "lost": did["calls"] - (2 * allocations - live),
+            "calls": calls,
+            "calls_per_second": did["rate"],
+            "lost": calls - (2 * allocations - live),
             "is_exact": (allocations, live, live_bytes)
-            == (did["allocs"], did["live"], did["live_bytes"]),
+            == (did["allocs"], did["live"], did["bytes"]),
             "said_lost": lost,
             "cpu_percent": 100 * used / did["seconds"],
-            "cpu_us_per_call": 1e6 * used / max(did["calls"], 1),
+            "cpu_us_per_call": 1e6 * used / max(calls, 1),
             "live": did["live"],
             "rss_mb": rss_mb,
             # The last is the final report.
@@ -188,7 +196,7 @@ def table(results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--gpuprobe", type=Path, default=ROOT / "target/release/gpuprobe")
-    parser.add_argument("--stressor", type=Path, default=ROOT / "target/standin/stressor")
+    parser.add_argument("--workload", type=Path, default=ROOT / "target/standin/workload")
     parser.add_argument("--seconds", type=float, default=60, help="of each scenario (60)")
     parser.add_argument("--stacks", default="off", help="as gpuprobe's option (off)")
     parser.add_argument("--rates", help="calls a second, separated by commas; 0: as many as go")

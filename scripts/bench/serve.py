@@ -18,6 +18,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from load import numbers
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Call paths of each process: two to the power of this.
 DEPTH = 5
@@ -110,15 +112,12 @@ class Load:
         passing.communicate(f"all {DEPTH} 4096\nexit\n")
         self.children.remove(passing)
 
-    def start_stressor(self):
-        options = self.options
-        stressor = self.start(
-            options.standin / "stressor", "--wait", "--throughput", options.rate, "--free-ratio", 1,
-            "--duration", options.seconds, "--threads", 1, "--allocate-size", 512,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
-        stressor.stdout.readline()
-        return stressor
+    def start_workload(self):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        workload = self.start(self.options.standin / "workload", "-c", "synchronize", **pipes)
+        for _ in ("ready", "ok"):
+            workload.stdout.readline()
+        return workload
 
     def start_gpuprobe(self, *words):
         gpuprobe = self.start(self.options.gpuprobe, *words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -152,7 +151,7 @@ def total(text, metric):
 def measure(options, words, serves):
     with Load(options) as load:
         holders = load.start_holders()
-        stressor = load.start_stressor()
+        workload = load.start_workload()
         gpuprobe, url = load.start_gpuprobe(*words)
         for holder in holders:
             holder.stdin.write(f"all {DEPTH} 4096\n")
@@ -165,8 +164,7 @@ def measure(options, words, serves):
             time.sleep(1)
             text = scrape(url)[0] if serves else ""
         cpu = cpu_seconds(gpuprobe.pid)
-        stressor.stdin.write("\n")
-        stressor.stdin.flush()
+        print(f"pace {options.rate} {options.seconds} 512", file=workload.stdin, flush=True)
         begun, times, memory, passed, refused = time.monotonic(), [], [], 0, 0
         while time.monotonic() - begun < options.seconds:
             if serves:
@@ -180,10 +178,10 @@ def measure(options, words, serves):
                 passed += 1
             time.sleep(max(0, 1 - (time.monotonic() - begun) % 1))
         used = cpu_seconds(gpuprobe.pid) - cpu
-        did = json.loads(stressor.stdout.readline())
+        did = numbers(workload.stdout.readline())
         result = {
             "cpu": 100 * used / (time.monotonic() - begun), "memory": memory, "times": times,
-            "rate": did["calls_per_second"], "refused": refused,
+            "rate": did["rate"], "refused": refused,
         }  # fmt: skip
         if serves:
             time.sleep(1)

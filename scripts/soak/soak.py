@@ -156,7 +156,7 @@ class Soak:
                 options.gpuprobe, "--memleak", "--stacks", options.stacks, "--interval", "2s",
                 "--format", "json", "--top", "10", "--output", self.reports, "--",
                 "nice", "-n", str(options.nice), sys.executable, "-B", LOAD,
-                "--stressor", options.stressor, "--seconds", str(options.minutes * 60),
+                "--workload", options.workload, "--seconds", str(options.minutes * 60),
                 "--rate", str(options.rate), "--processes", str(options.processes),
             ],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors.open("w"),
@@ -270,7 +270,7 @@ def show(soak, did, report, left, counts):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--gpuprobe", type=Path, default=ROOT / "target/release/gpuprobe")
-    parser.add_argument("--stressor", type=Path, default=ROOT / "target/standin/stressor")
+    parser.add_argument("--workload", type=Path, default=ROOT / "target/standin/workload")
     parser.add_argument("--minutes", type=float, default=60, help="(60)")
     parser.add_argument("--rate", type=float, default=51_000, help="calls a second (51,000)")
     parser.add_argument("--processes", type=float, default=24, help="short processes a second (24)")

@@ -10,8 +10,7 @@
 
 #include "cudart_abi.h"
 #include "torch.h"
-#include "workload_crew.h"
-#include "workload_options.h"
+#include "workload.h"
 
 /* All named tensors, the oldest first. */
 static struct tensor {
@@ -25,12 +24,6 @@ static void keep(const char *name, void *address)
     if (tensor_count % 4096 == 0)
         tensors = realloc(tensors, (tensor_count + 4096) * sizeof *tensors);
     tensors[tensor_count++] = (struct tensor){ name, address };
-}
-
-/* A word that is a number, perhaps a negative one. */
-static uint64_t number(const struct words *words, int word)
-{
-    return strtoull(words->word[word], NULL, 0);
 }
 
 /* Replies with the first one's address. Inlined, so that the caller is the one seen on the stack.
@@ -54,21 +47,16 @@ static inline __attribute__((always_inline)) bool make_tensors(const char *name,
     return true;
 }
 
-CALL_SITE static bool run_tmalloc(struct words *words, struct reply *reply)
+CALL_SITE static bool run_tmalloc(const struct args *args, struct reply *reply)
 {
-    uint64_t count = 1, stream = 0;
-    bool is_raw = false;
-    const struct option options[] = { { NULL, OPTION_NUMBER, &count, UINT32_MAX },
-                                      { "stream", OPTION_NUMBER, &stream, UINT64_MAX },
-                                      { "raw", OPTION_FLAG, &is_raw, 0 } };
-    return parse_options(words, 3, options, 3, reply) &&
-           make_tensors(words->word[1], count, number(words, 2), stream, is_raw, reply);
+    return make_tensors(args->text[0], args->number[2], args->number[1], args->number[3],
+                        args->number[4], reply);
 }
 
-#define LEAK_SITE(name)                                                                  \
-    CALL_SITE static bool leak_##name(struct words *words, struct reply *reply)          \
-    {                                                                                    \
-        return make_tensors(#name, number(words, 2), number(words, 3), 0, false, reply); \
+#define LEAK_SITE(name)                                                                \
+    CALL_SITE static bool leak_##name(const struct args *args, struct reply *reply)    \
+    {                                                                                  \
+        return make_tensors(#name, args->number[1], args->number[2], 0, false, reply); \
     }
 
 LEAK_SITE(forward)
@@ -76,13 +64,13 @@ LEAK_SITE(backward)
 LEAK_SITE(optimizer)
 LEAK_SITE(loader)
 
-static bool run_tleak(struct words *words, struct reply *reply)
+static bool run_tleak(const struct args *args, struct reply *reply)
 {
-    const char *name = words->word[1];
-    return !strcmp(name, "forward")    ? leak_forward(words, reply)
-           : !strcmp(name, "backward") ? leak_backward(words, reply)
-           : !strcmp(name, "loader")   ? leak_loader(words, reply)
-                                       : leak_optimizer(words, reply);
+    const char *name = args->text[0];
+    return !strcmp(name, "forward")    ? leak_forward(args, reply)
+           : !strcmp(name, "backward") ? leak_backward(args, reply)
+           : !strcmp(name, "loader")   ? leak_loader(args, reply)
+                                       : leak_optimizer(args, reply);
 }
 
 /* Frees the oldest of this name; of all if it is NULL. */
@@ -99,28 +87,28 @@ CALL_SITE static bool free_tensors(const char *name, uint64_t count)
     return true;
 }
 
-static bool run_tfree(struct words *words, struct reply *reply)
+static bool run_tfree(const struct args *args, struct reply *reply)
 {
     (void)reply;
-    return free_tensors(words->word[1], words->count > 2 ? number(words, 2) : UINT64_MAX);
+    return free_tensors(args->text[0], args->text[1] ? args->number[1] : UINT64_MAX);
 }
 
-static bool run_tfreeall(struct words *words, struct reply *reply)
+static bool run_tfreeall(const struct args *args, struct reply *reply)
 {
-    (void)words, (void)reply;
+    (void)args, (void)reply;
     return free_tensors(NULL, UINT64_MAX);
 }
 
-static bool run_tempty(struct words *words, struct reply *reply)
+static bool run_tempty(const struct args *args, struct reply *reply)
 {
-    (void)words, (void)reply;
+    (void)args, (void)reply;
     gp_torch_empty_cache();
     return true;
 }
 
-static bool run_tsnapshot(struct words *words, struct reply *reply)
+static bool run_tsnapshot(const struct args *args, struct reply *reply)
 {
-    (void)words;
+    (void)args;
     reply->more = gp_torch_snapshot();
     return true;
 }
@@ -136,17 +124,11 @@ static uint64_t next_random(uint64_t *state)
 }
 
 /* The threads have the devices in turn. */
-static void run_members(uint64_t threads, struct member each)
+static void enter_device(const struct member *member)
 {
-    struct member crew[threads];
     int devices = 1;
     api.device_count(&devices);
-    for (uint64_t i = 0; i < threads; i++) {
-        crew[i] = each;
-        crew[i].device = (int)(i % (uint64_t)devices);
-        crew[i].number = (each.number + i) * 0x9e3779b97f4a7c15u | 1; /* not 0, a fixed point */
-    }
-    run_crew(crew, (unsigned int)threads);
+    api.set_device((int)(member->number % (uint64_t)devices));
 }
 
 /* The thread that takes an address from its slot frees it: mostly another one's tensor. */
@@ -155,8 +137,9 @@ static _Atomic(void *) churn_slots[512];
 /* Random sizes from 1 byte to 64 MiB: each power of two is as likely. */
 CALL_SITE static void churn_tensors(struct member *member)
 {
-    uint64_t state = member->number;
-    api.set_device(member->device);
+    /* Not 0, a fixed point. */
+    uint64_t state = (*(uint64_t *)member->shared + member->number) * 0x9e3779b97f4a7c15u | 1;
+    enter_device(member);
     for (uint64_t i = 0; i < member->count; i++) {
         void *made = NULL;
         uint64_t choice = next_random(&state), most = (uint64_t)1 << next_random(&state) % 27;
@@ -167,12 +150,12 @@ CALL_SITE static void churn_tensors(struct member *member)
 }
 
 /* The remaining tensors are called "churn". */
-static bool run_tchurn(struct words *words, struct reply *reply)
+static bool run_tchurn(const struct args *args, struct reply *reply)
 {
     (void)reply;
-    run_members(number(words, 1), (struct member){ .body = churn_tensors,
-                                                   .count = number(words, 2),
-                                                   .number = number(words, 3) });
+    uint64_t seed = args->number[2];
+    run_crew(args->number[0],
+             (struct member){ .body = churn_tensors, .count = args->number[1], .shared = &seed });
     for (size_t i = 0; i < 512; i++) {
         void *address = atomic_exchange(&churn_slots[i], NULL);
         if (address)
@@ -183,25 +166,25 @@ static bool run_tchurn(struct words *words, struct reply *reply)
 
 CALL_SITE static void flood_tensors(struct member *member)
 {
-    api.set_device(member->device);
+    enter_device(member);
     for (uint64_t i = 0; i < member->count; i++)
         gp_torch_free(gp_torch_malloc(member->bytes, 0));
 }
 
-static bool run_tflood(struct words *words, struct reply *reply)
+static bool run_tflood(const struct args *args, struct reply *reply)
 {
     (void)reply;
-    run_members(number(words, 1), (struct member){ .body = flood_tensors,
-                                                   .count = number(words, 2),
-                                                   .bytes = number(words, 3) });
+    run_crew(args->number[0], (struct member){ .body = flood_tensors,
+                                               .count = args->number[1],
+                                               .bytes = args->number[2] });
     return true;
 }
 
 /* RATE counts mallocs and frees. */
-static bool run_trate(struct words *words, struct reply *reply)
+static bool run_trate(const struct args *args, struct reply *reply)
 {
-    double rate = strtod(words->word[1], NULL), seconds = strtod(words->word[2], NULL);
-    struct member batch = { .count = (uint64_t)(rate / 2000) + 1, .bytes = number(words, 3) };
+    double rate = (double)args->number[0], seconds = strtod(args->text[1], NULL);
+    struct member batch = { .count = (uint64_t)(rate / 2000) + 1, .bytes = args->number[2] };
     uint64_t start = now_ns(), pairs = 0;
     for (; (double)pairs < rate * seconds / 2; pairs += batch.count) {
         sleep_until_ns(start + (uint64_t)((double)pairs * 2e9 / rate));
@@ -214,12 +197,13 @@ static bool run_trate(struct words *words, struct reply *reply)
 
 /* ---- calls of the hook that are not true ----------------------------------- */
 
-static bool run_treport(struct words *words, struct reply *reply)
+static bool run_treport(const struct args *args, struct reply *reply)
 {
-    struct c10_device device = { (int8_t)number(words, 5), (int8_t)number(words, 6) };
+    struct c10_device device = { (int8_t)strtol(args->text[4], NULL, 0),
+                                 (int8_t)strtol(args->text[5], NULL, 0) };
     (void)reply;
-    standin_report_memory((void *)number(words, 1), (int64_t)number(words, 2), number(words, 3),
-                          number(words, 4), device);
+    standin_report_memory((void *)args->number[0], strtol(args->text[1], NULL, 0), args->number[2],
+                          args->number[3], device);
     return true;
 }
 
@@ -235,11 +219,11 @@ static uint64_t random_word(uint64_t *state)
     return word >> choice / 3 % 64;
 }
 
-static bool run_tgarbage(struct words *words, struct reply *reply)
+static bool run_tgarbage(const struct args *args, struct reply *reply)
 {
-    uint64_t state = number(words, 2) | 1;
+    uint64_t state = args->number[1] | 1;
     (void)reply;
-    for (uint64_t count = number(words, 1); count; count--) {
+    for (uint64_t count = args->number[0]; count; count--) {
         uint64_t word[5];
         for (int i = 0; i < 5; i++)
             word[i] = random_word(&state);
@@ -251,16 +235,16 @@ static bool run_tgarbage(struct words *words, struct reply *reply)
 
 /* ---- TensorFlow's allocator: a region from CUDA, and chunks of it ----------- */
 
-static bool run_tregion(struct words *words, struct reply *reply)
+static bool run_tregion(const struct args *args, struct reply *reply)
 {
     void *address = NULL;
-    int error = cudaMalloc(&address, number(words, 1));
+    int error = cudaMalloc(&address, args->number[0]);
     reply_add(reply, "%p", address);
     return !error;
 }
 
 /* The library is loaded at the first use, as Python loads it. */
-CALL_SITE static bool run_tchunk(struct words *words, struct reply *reply)
+CALL_SITE static bool run_tchunk(const struct args *args, struct reply *reply)
 {
     void *library = dlopen("libtensorflow_framework.so.2", RTLD_NOW);
     void (*add_trace_me)(void *allocator, size_t length, const char *name, const void *chunk,
@@ -272,27 +256,24 @@ CALL_SITE static bool run_tchunk(struct words *words, struct reply *reply)
         reply_add(reply, "%s", dlerror());
         return false;
     }
-    long bytes = (long)number(words, 3);
-    add_trace_me(NULL, strlen(words->word[1]), words->word[1], (void *)number(words, 2), bytes,
-                 bytes);
+    long bytes = (long)args->number[2];
+    add_trace_me(NULL, strlen(args->text[0]), args->text[0], (void *)args->number[1], bytes, bytes);
     return true;
 }
 
 const struct command more_commands[] = {
-    { "tmalloc", "tmalloc NAME SIZE [COUNT] [stream=N] [raw]", 2, 5, NEEDS_API, run_tmalloc },
-    { "tleak", "tleak forward|backward|optimizer|loader COUNT SIZE", 3, 3, NEEDS_API, run_tleak },
-    { "tfree", "tfree NAME [COUNT]", 1, 2, NEEDS_API, run_tfree },
-    { "tfreeall", "tfreeall", 0, 0, NEEDS_API, run_tfreeall },
-    { "tempty", "tempty", 0, 0, NEEDS_API, run_tempty },
-    { "tsnapshot", "tsnapshot", 0, 0, NEEDS_API, run_tsnapshot },
-    { "tchurn", "tchurn THREADS STEPS SEED", 3, 3, NEEDS_API, run_tchurn },
-    { "tflood", "tflood THREADS PAIRS SIZE", 3, 3, NEEDS_API, run_tflood },
-    { "trate", "trate RATE SECONDS SIZE", 3, 3, NEEDS_API, run_trate },
-    { "treport", "treport ADDRESS SIZE ALLOCATED RESERVED TYPE INDEX", 6, 6, NEEDS_API,
-      run_treport },
-    { "tgarbage", "tgarbage COUNT SEED", 2, 2, NEEDS_API, run_tgarbage },
-    { "tregion", "tregion SIZE", 1, 1, NEEDS_API, run_tregion },
-    { "tchunk", "tchunk MemoryAllocation|MemoryDeallocation ADDRESS SIZE", 3, 3, NEEDS_API,
-      run_tchunk },
-    { .name = NULL },
+    { "tmalloc <name> SIZE [COUNT] [stream=N] [raw]", NEEDS_API, run_tmalloc },
+    { "tleak <forward|backward|optimizer|loader> TENSORS SIZE", NEEDS_API, run_tleak },
+    { "tfree <name> [TENSORS]", NEEDS_API, run_tfree },
+    { "tfreeall", NEEDS_API, run_tfreeall },
+    { "tempty", NEEDS_API, run_tempty },
+    { "tsnapshot", NEEDS_API, run_tsnapshot },
+    { "tchurn THREADS STEPS SEED", NEEDS_API, run_tchurn },
+    { "tflood THREADS PAIRS SIZE", NEEDS_API, run_tflood },
+    { "trate RATE <seconds> SIZE", NEEDS_API, run_trate },
+    { "treport ADDRESS <bytes> ALLOCATED RESERVED <type> <index>", NEEDS_API, run_treport },
+    { "tgarbage CALLS SEED", NEEDS_API, run_tgarbage },
+    { "tregion SIZE", NEEDS_API, run_tregion },
+    { "tchunk <MemoryAllocation|MemoryDeallocation> ADDRESS SIZE", NEEDS_API, run_tchunk },
+    { .usage = NULL },
 };

@@ -10,6 +10,7 @@
  * by a signal; except after a signal, the last line is "done {JSON}".
  */
 #define _GNU_SOURCE
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,23 +25,23 @@ int exit_code;
 
 /* Of a program without further commands. */
 __attribute__((weak)) const struct command more_commands[] = {
-    { .name = NULL },
+    { .usage = NULL },
 };
 
 static const struct command *const command_groups[] = {
-    main_commands,    memory_commands,     stress_commands, thread_commands, process_commands,
-    module_commands,  launch_commands,     graph_commands,  copy_commands,   allocate_commands,
-    context_commands, symbol_commands,     async_commands,  share_commands,  gmemory_commands,
-    vmm_commands,     vmm_stress_commands, more_commands,
+    main_commands,    memory_commands,  kind_commands,   stress_commands,  thread_commands,
+    process_commands, module_commands,  launch_commands, graph_commands,   copy_commands,
+    async_commands,   gmemory_commands, vmm_commands,    context_commands, more_commands,
 };
 
 enum { GROUPS = sizeof command_groups / sizeof *command_groups };
 
 static const struct command *find_command(const char *name)
 {
+    size_t length = strlen(name);
     for (int group = 0; group < GROUPS; group++)
-        for (const struct command *row = command_groups[group]; row->name; row++)
-            if (!strcmp(row->name, name))
+        for (const struct command *row = command_groups[group]; row->usage; row++)
+            if (!strncmp(row->usage, name, length) && strcspn(row->usage, " ") == length)
                 return row;
     return NULL;
 }
@@ -58,54 +59,110 @@ static char *find_outside_quotes(char *text, const char *stops)
     return text;
 }
 
-/* A word in '' may contain blanks and separators; the quotes go. */
-static void split(char *line, struct words *words)
+/* Takes a word off the line. One in '' may contain blanks and separators; the quotes go. */
+static char *next_word(char **line)
 {
-    words->count = 0;
-    words->rest = NULL;
-    for (;;) {
-        line += strspn(line, BLANKS);
-        if (words->count == 1)
-            words->rest = strdup(line);
-        if (!*line)
-            break;
-        char *word = line;
-        line = find_outside_quotes(line, BLANKS);
-        if (*line)
-            *line++ = '\0';
-        size_t length = strlen(word);
-        if (length > 1 && *word == '\'' && word[length - 1] == '\'') {
-            word[length - 1] = '\0';
-            word++;
-        }
-        if (words->count < MAX_WORDS)
-            words->word[words->count] = word;
-        words->count++;
+    char *word = *line;
+    char *end = find_outside_quotes(word, BLANKS);
+    *line = *end ? end + 1 : end;
+    *end = '\0';
+    *line += strspn(*line, BLANKS);
+    size_t length = strlen(word);
+    if (length > 1 && *word == '\'' && word[length - 1] == '\'') {
+        word[length - 1] = '\0';
+        word++;
     }
-    words->word[words->count < MAX_WORDS ? words->count : MAX_WORDS] = NULL;
+    return word;
 }
 
-static bool run_words(struct words *words, struct reply *reply, bool on_worker)
+/* ---- arguments: see struct command ------------------------------------- */
+
+struct argument {
+    const char *name;
+    size_t length; /* of the name */
+    bool is_optional, is_text, is_option, is_flag, is_rest;
+};
+
+/* The arguments in a usage; returns how many. */
+static int read_usage(const char *usage, struct argument *arguments)
 {
-    const struct command *command = find_command(words->word[0]);
-    if (!command) {
-        reply_add(reply, "unknown command %s; try help", words->word[0]);
-        return false;
+    int count = 0;
+    while (*(usage += strcspn(usage, " "))) {
+        struct argument argument = { .is_optional = *++usage == '[' };
+        size_t length = strcspn(usage, " "), end = argument.is_optional ? length - 1 : length;
+        argument.name = usage + argument.is_optional;
+        argument.length = strcspn(argument.name, "=]> ");
+        argument.is_option = argument.name[argument.length] == '=';
+        argument.is_text = *argument.name == '<' || (argument.is_option && usage[end - 1] == '=');
+        argument.is_flag = !argument.is_option && islower((unsigned char)*argument.name);
+        argument.is_rest = *argument.name == '.';
+        arguments[count++] = argument;
     }
-    int arguments = words->count - 1;
-    if (arguments < command->min_words || arguments > command->max_words) {
-        reply_add(reply, "usage: %s", command->usage);
-        return false;
+    return count;
+}
+
+/* What `word` gives the argument; NULL if it is about another. */
+static const char *value_in(const struct argument *argument, const char *word)
+{
+    if (!argument->is_option && !argument->is_flag)
+        return word;
+    if (strncmp(word, argument->name, argument->length))
+        return NULL;
+    word += argument->length;
+    if (argument->is_flag)
+        return *word ? NULL : argument->name;
+    return *word == '=' ? word + 1 : NULL;
+}
+
+/* The argument that `word` is for: a required one, an option, or else an optional one. */
+static int find_argument(const struct args *args, const struct argument *arguments, int count,
+                         const char *word)
+{
+    for (int i = 0; i < count; i++)
+        if (!args->text[i] && !arguments[i].is_optional && !arguments[i].is_rest)
+            return i;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < count; i++)
+            if (!args->text[i] && (arguments[i].is_option || arguments[i].is_flag) == !pass &&
+                value_in(&arguments[i], word))
+                return i;
+    return -1;
+}
+
+static bool read_arguments(struct args *args, struct reply *reply)
+{
+    struct argument arguments[MAX_ARGUMENTS];
+    int count = read_usage(args->command->usage, arguments);
+    bool is_complete = args->count <= MAX_WORDS;
+    for (int i = 0; i < count; i++)
+        args->number[i] = !strncmp(arguments[i].name, "COUNT", arguments[i].length);
+    for (int w = 0; is_complete && w < args->count; w++) {
+        int i = find_argument(args, arguments, count, args->word[w]);
+        if (!(is_complete = i >= 0))
+            break;
+        args->text[i] = value_in(&arguments[i], args->word[w]);
+        args->number[i] = arguments[i].is_flag;
+        if (arguments[i].is_rest)
+            break;
+        if (!arguments[i].is_text && !arguments[i].is_flag &&
+            !parse_u64(args->text[i], &args->number[i], reply))
+            return false;
     }
-    if ((command->flags & ON_MAIN) && on_worker) {
-        reply_add(reply, "%s works on the main thread only", command->name);
-        return false;
-    }
-    if ((command->flags & NEEDS_API) && !api.alloc) {
-        reply_add(reply, "no library yet: load PATH first");
-        return false;
-    }
-    return command->run(words, reply);
+    for (int i = 0; i < count; i++)
+        is_complete &= arguments[i].is_optional || args->text[i];
+    return is_complete || reply_no(reply, "usage: %s", args->command->usage);
+}
+
+static bool run_command(const char *name, struct args *args, struct reply *reply, bool on_worker)
+{
+    args->command = find_command(name);
+    if (!args->command)
+        return reply_no(reply, "unknown command %s; try help", name);
+    if ((args->command->flags & ON_MAIN) && on_worker)
+        return reply_no(reply, "%s works on the main thread only", name);
+    if ((args->command->flags & NEEDS_API) && !api.alloc)
+        return reply_no(reply, "no library yet: load PATH first");
+    return read_arguments(args, reply) && args->command->run(args, reply);
 }
 
 bool run_line_quietly(char *line, struct reply *reply, bool on_worker)
@@ -116,20 +173,22 @@ bool run_line_quietly(char *line, struct reply *reply, bool on_worker)
         line = name + strcspn(name, BLANKS);
         if (*line)
             *line++ = '\0';
-        if (on_worker) {
-            reply_add(reply, "@%s works on the main thread only", name);
-            return false;
-        }
+        if (on_worker)
+            return reply_no(reply, "@%s works on the main thread only", name);
         return run_on_worker(name, line, reply);
     }
-    struct words words;
-    split(line, &words);
-    bool ok = false;
-    if (words.count)
-        ok = run_words(&words, reply, on_worker);
-    else
-        reply_add(reply, "empty command");
-    free(words.rest);
+    if (!*line)
+        return reply_no(reply, "empty command");
+    const char *name = next_word(&line);
+    char *rest = strdup(line);
+    struct args args = { .rest = rest };
+    for (; *line; args.count++) {
+        char *word = next_word(&line);
+        if (args.count < MAX_WORDS)
+            args.word[args.count] = word;
+    }
+    bool ok = run_command(name, &args, reply, on_worker);
+    free(rest);
     return ok;
 }
 
@@ -170,38 +229,36 @@ static void run_input(void)
     free(line);
 }
 
-static bool run_help(struct words *words, struct reply *reply)
+static bool run_help(const struct args *args, struct reply *reply)
 {
-    (void)words;
+    (void)args;
     for (int group = 0; group < GROUPS; group++)
-        for (const struct command *row = command_groups[group]; row->name; row++)
+        for (const struct command *row = command_groups[group]; row->usage; row++)
             reply_add(reply, "%s%s", reply->length ? "; " : "", row->usage);
     return true;
 }
 
-static bool run_status(struct words *words, struct reply *reply)
+static bool run_status(const struct args *args, struct reply *reply)
 {
-    (void)words;
+    (void)args;
     char text[TRUTH_TEXT_BYTES];
     reply_add(reply, "%s", truth_text(text, sizeof text, false));
     return true;
 }
 
-static bool run_exit(struct words *words, struct reply *reply)
+static bool run_exit(const struct args *args, struct reply *reply)
 {
-    uint64_t code = 0;
-    if (!parse_optional(words, 1, 255, &code, reply))
-        return false;
+    (void)reply;
     exiting = true;
-    exit_code = (int)code;
+    exit_code = (int)args->number[0];
     return true;
 }
 
 const struct command main_commands[] = {
-    { "help", "help", 0, 0, 0, run_help },
-    { "status", "status", 0, 0, 0, run_status },
-    { "exit", "exit [CODE]", 0, 1, ON_MAIN, run_exit },
-    { .name = NULL },
+    { "help", 0, run_help },
+    { "status", 0, run_status },
+    { "exit [CODE]", ON_MAIN, run_exit },
+    { .usage = NULL },
 };
 
 int main(int argc, char **argv)

@@ -1,5 +1,4 @@
-/* Commands that allocate and free memory other than `alloc`'s, arrays too: each block, its kind and
- * its free function are a kslot. */
+/* Commands that allocate memory of other kinds than `alloc`'s, arrays too. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,102 +6,65 @@
 
 #define PAGE_BYTES 4096
 
-static void *pointer(const struct kslot *slot)
+static int release_device(struct slot *slot)
 {
-    return (void *)slot->handle;
+    return api.release((void *)slot->handle);
 }
 
-static int release_device(struct kslot *slot)
+static int release_pinned(struct slot *slot)
 {
-    return api.release(pointer(slot));
-}
-
-static int release_pinned(struct kslot *slot)
-{
-    return api.kinds->pinned_free(pointer(slot));
+    return api.pinned_free((void *)slot->handle);
 }
 
 /* The memory itself is given back only after a successful call: until then the
  * driver knows of it. */
-static int release_registered(struct kslot *slot)
+static int release_registered(struct slot *slot)
 {
-    int error = api.kinds->host_unregister(pointer(slot));
+    int error = api.host_unregister((void *)slot->handle);
     if (!error)
-        free(pointer(slot));
+        free((void *)slot->handle);
     return error;
 }
 
-static void reply_calls(struct reply *reply, const struct tally *tally)
-{
-    if (tally->failed)
-        reply_add(reply, "%serror=%d failed=%lu", reply->length ? " " : "", tally->last_error,
-                  tally->failed);
-}
-
-/* One allocation of `bytes`; `slot` has its kind and its release. */
-typedef int allocate(struct kslot *slot);
-
-CALL_SITE static bool allocate_many(allocate *make, struct kslot slot, uint64_t count,
-                                    struct reply *reply)
-{
-    struct tally tally = { 0 };
-    uint64_t shown = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        slot.handle = 0;
-        if (!tally_result(&tally, make(&slot)))
-            continue;
-        reply_handle(reply, shown++, slot.handle);
-        if (slot.handle) /* the runtime gives NULL for no rows: nothing is live */
-            kslot_add(&tally, slot);
-    }
-    truth_add(&tally);
-    reply_calls(reply, &tally);
-    return true;
-}
-
-/* `slot.more` are the sides: width, height, depth. */
-static int make_pitched(struct kslot *slot)
+/* One allocation: `slot` has its bytes, or its sides in `more`: width, height, depth. */
+static int make_pitched(struct slot *slot)
 {
     size_t pitch = 0;
-    void *address = NULL;
-    int error = api.kinds->pitched(&address, &pitch, slot->more[0], slot->more[1]);
-    slot->handle = (uintptr_t)address;
+    int error = api.pitched((void **)&slot->handle, &pitch, slot->more[0], slot->more[1]);
     slot->bytes = pitch * slot->more[1];
     return error;
 }
 
-static int make_pitched_3d(struct kslot *slot)
+static int make_pitched_3d(struct slot *slot)
 {
     size_t pitch = 0;
-    void *address = NULL;
     int error =
-        api.kinds->pitched_3d(&address, &pitch, slot->more[0], slot->more[1], slot->more[2]);
-    slot->handle = (uintptr_t)address;
+        api.pitched_3d((void **)&slot->handle, &pitch, slot->more[0], slot->more[1], slot->more[2]);
     slot->bytes = pitch * slot->more[1] * slot->more[2];
     return error;
 }
 
-static int make_managed(struct kslot *slot)
+static int make_managed(struct slot *slot)
 {
-    return api.kinds->managed((void **)&slot->handle, slot->bytes, CU_MEM_ATTACH_GLOBAL);
+    return api.managed((void **)&slot->handle, slot->bytes, CU_MEM_ATTACH_GLOBAL);
 }
 
-static int make_pinned(struct kslot *slot)
+static int make_pinned(struct slot *slot)
 {
-    return api.kinds->pinned((void **)&slot->handle, slot->bytes);
+    return api.pinned((void **)&slot->handle, slot->bytes);
 }
 
-static int make_host_alloc(struct kslot *slot)
+static int make_host_alloc(struct slot *slot)
 {
-    return api.kinds->host_alloc((void **)&slot->handle, slot->bytes, 0);
+    return api.host_alloc((void **)&slot->handle, slot->bytes, 0);
 }
 
-static int make_registered(struct kslot *slot)
+static int make_registered(struct slot *slot)
 {
     void *address;
     if (posix_memalign(&address, PAGE_BYTES, slot->bytes ? slot->bytes : 1))
         return -1;
-    int error = api.kinds->host_register(address, slot->bytes, 0);
+    int error = api.host_register(address, slot->bytes, 0);
     if (error)
         free(address);
     else
@@ -110,110 +72,47 @@ static int make_registered(struct kslot *slot)
     return error;
 }
 
-static bool run_pitched(struct words *words, struct reply *reply)
-{
-    struct kslot slot = { .kind = KIND_PITCHED, .release = release_device };
-    uint64_t count = 1;
-    return parse_u64(words->word[1], SIZE_MAX, &slot.more[0], reply) &&
-           parse_u64(words->word[2], SIZE_MAX, &slot.more[1], reply) &&
-           (words->count < 4 || parse_u64(words->word[3], UINT32_MAX, &count, reply)) &&
-           allocate_many(make_pitched, slot, count, reply);
-}
+/* By their commands: NAME SIZE [COUNT], or the sides instead of the size. */
+static const struct way {
+    const char *command;
+    enum memory_kind kind;
+    int (*make)(struct slot *slot);
+    int (*release)(struct slot *slot);
+    int sides;
+} ways[] = {
+    { "managed ", KIND_MANAGED, make_managed, release_device, 0 },
+    { "pinned ", KIND_PINNED, make_pinned, release_pinned, 0 },
+    { "hostalloc ", KIND_PINNED, make_host_alloc, release_pinned, 0 },
+    { "register ", KIND_REGISTERED, make_registered, release_registered, 0 },
+    { "pitched ", KIND_PITCHED, make_pitched, release_device, 2 },
+    { "pitched3d ", KIND_PITCHED, make_pitched_3d, release_device, 3 },
+};
 
-static bool run_pitched_3d(struct words *words, struct reply *reply)
-{
-    struct kslot slot = { .kind = KIND_PITCHED, .release = release_device };
-    for (int i = 0; i < 3; i++)
-        if (!parse_u64(words->word[i + 1], SIZE_MAX, &slot.more[i], reply))
-            return false;
-    return allocate_many(make_pitched_3d, slot, 1, reply);
-}
-
-/* Commands of the form NAME BYTES [COUNT]. */
-static bool run_sized(struct words *words, struct reply *reply)
-{
-    static const struct {
-        const char *name;
-        enum memory_kind kind;
-        allocate *make;
-        int (*release)(struct kslot *slot);
-    } rows[] = {
-        { "managed", KIND_MANAGED, make_managed, release_device },
-        { "pinned", KIND_PINNED, make_pinned, release_pinned },
-        { "hostalloc", KIND_PINNED, make_host_alloc, release_pinned },
-        { "register", KIND_REGISTERED, make_registered, release_registered },
-    };
-    uint64_t bytes, count = 1;
-    if (!parse_u64(words->word[1], SIZE_MAX, &bytes, reply) ||
-        !parse_optional(words, 2, UINT32_MAX, &count, reply))
-        return false;
-    size_t row = 0;
-    while (strcmp(rows[row].name, words->word[0]))
-        row++;
-    struct kslot slot = { .kind = rows[row].kind, .bytes = bytes, .release = rows[row].release };
-    return allocate_many(rows[row].make, slot, count, reply);
-}
-
-CALL_SITE static bool run_kfree(struct words *words, struct reply *reply)
-{
-    uint64_t first, count = 1, dead = 0;
-    if (!parse_u64(words->word[1], SIZE_MAX, &first, reply) ||
-        !parse_optional(words, 2, SIZE_MAX, &count, reply))
-        return false;
-    if (first >= kslot_count() || count > kslot_count() - first) {
-        reply_add(reply, "there are %zu kslots", kslot_count());
-        return false;
-    }
-    struct tally tally = { 0 };
-    for (size_t i = first; i < first + count; i++) {
-        struct kslot *slot = kslot_at(i);
-        if (!slot->live || !slot->release)
-            dead++;
-        else
-            kslot_release(&tally, slot);
-    }
-    return reply_frees(reply, &tally, dead);
-}
-
-CALL_SITE static bool run_kfreeall(struct words *words, struct reply *reply)
-{
-    (void)words;
-    struct tally tally = { 0 };
-    for (size_t i = 0; i < kslot_count(); i++)
-        if (kslot_at(i)->live && kslot_at(i)->release)
-            kslot_release(&tally, kslot_at(i));
-    return reply_frees(reply, &tally, 0);
-}
-
-/* The runtime takes NULL for nothing to do, the driver for an error. */
-static bool run_kfreenull(struct words *words, struct reply *reply)
+CALL_SITE static bool allocate_many(const struct way *way, struct slot slot, uint64_t count,
+                                    struct reply *reply)
 {
     struct tally tally = { 0 };
-    int error;
-    if (!strcmp(words->word[1], "pinned"))
-        error = api.kinds->pinned_free(NULL);
-    else if (!strcmp(words->word[1], "array"))
-        error = api.kinds->array_free(NULL);
-    else if (!strcmp(words->word[1], "mipmap"))
-        error = api.kinds->mipmap_free(NULL);
-    else {
-        reply_add(reply, "%s: expected pinned, array or mipmap", words->word[1]);
-        return false;
+    uint64_t shown = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        slot.handle = 0;
+        if (!tally_result(&tally, way->make(&slot)))
+            continue;
+        reply_handle(reply, shown++, slot.handle);
+        if (slot.handle) /* the runtime gives NULL for no rows: nothing is live */
+            slot_add(&tally, slot);
     }
-    if (tally_result(&tally, error))
-        tally.nullfrees++;
-    return reply_frees(reply, &tally, 0);
+    return reply_done(reply, &tally);
 }
 
-static bool run_kslots(struct words *words, struct reply *reply)
+static bool run_allocate(const struct args *args, struct reply *reply)
 {
-    (void)words;
-    for (size_t i = 0; i < kslot_count(); i++) {
-        const struct kslot *slot = kslot_at(i);
-        reply_add(reply, "%s%zu=%s:0x%lx:%zu%s", i ? " " : "", i, memory_kinds[slot->kind].name,
-                  slot->handle, slot->bytes, slot->live ? "" : ":dead");
-    }
-    return true;
+    const struct way *way = ways;
+    while (strncmp(way->command, args->command->usage, strlen(way->command)))
+        way++;
+    struct slot slot = { .kind = way->kind, .bytes = args->number[0], .release = way->release };
+    for (int i = 0; i < way->sides; i++)
+        slot.more[i] = args->number[i];
+    return allocate_many(way, slot, args->number[way->sides ? way->sides : 1], reply);
 }
 
 /* ---- arrays: their bytes are computed here anew, since no API reports them --- */
@@ -265,96 +164,67 @@ static size_t bytes_of(const struct array_shape *shape, const struct format *for
     return bytes;
 }
 
-static int release_array(struct kslot *slot)
+static int release_array(struct slot *slot)
 {
-    return api.kinds->array_free((void *)slot->handle);
+    return api.array_free((void *)slot->handle);
 }
 
-static int release_mipmap(struct kslot *slot)
+static int release_mipmap(struct slot *slot)
 {
-    return api.kinds->mipmap_free((void *)slot->handle);
+    return api.mipmap_free((void *)slot->handle);
 }
 
-/* CHANNELS FORMAT [FLAGS], from word `first` on. */
-static bool parse_elements(const struct words *words, int first, struct array_shape *shape,
-                           struct format *format, struct reply *reply)
+/* CHANNELS, BITS or a format's name, FLAGS: the arguments from number `first` on. */
+static bool make_array(const struct args *args, int first, unsigned int levels, struct reply *reply)
 {
-    uint64_t channels, bits, flags = 0;
-    const char *name = words->word[first + 1];
-    const struct format *named = format_named(name);
-    if (!parse_u64(words->word[first], 4, &channels, reply) ||
-        (!named && !parse_u64(name, 32, &bits, reply)) ||
-        (words->count > first + 2 && !parse_u64(words->word[first + 2], UINT32_MAX, &flags, reply)))
+    const struct format *named = format_named(args->text[first + 1]);
+    uint64_t bits = 0;
+    if (!named && !parse_u64(args->text[first + 1], &bits, reply))
         return false;
-    shape->channels = (unsigned int)channels;
-    shape->flags = (unsigned int)flags;
-    shape->bits = named ? 0 : (unsigned int)bits;
-    shape->format = named ? named->format : 0;
-    *format = named ? *named : (struct format){ name, 0, (unsigned int)bits / 8, 1, true };
-    return true;
-}
-
-CALL_SITE static bool make_array(const struct array_shape *shape, const struct format *format,
-                                 bool mipmap, struct reply *reply)
-{
-    struct tally tally = { 0 };
+    struct format format =
+        named ? *named : (struct format){ "", 0, (unsigned int)bits / 8, 1, true };
+    struct array_shape shape = {
+        .width = args->number[0],
+        .height = args->number[1],
+        .depth = args->number[2],
+        .levels = levels ? levels : 1,
+        .channels = (unsigned int)args->number[first],
+        .bits = (unsigned int)bits,
+        .format = format.format,
+        .flags = (unsigned int)args->number[first + 2],
+    };
     void *array = NULL;
-    struct kslot slot = { .kind = KIND_ARRAY,
-                          .bytes = bytes_of(shape, format),
-                          .release = mipmap ? release_mipmap : release_array };
-    int error = mipmap ? api.kinds->mipmap(&array, shape) : api.kinds->array(&array, shape);
+    struct tally tally = { 0 };
+    struct slot slot = { .kind = KIND_ARRAY,
+                         .bytes = bytes_of(&shape, &format),
+                         .release = levels ? release_mipmap : release_array };
+    int error = levels ? api.mipmap(&array, &shape) : api.array(&array, &shape);
     if (tally_result(&tally, error)) {
         slot.handle = (uintptr_t)array;
-        kslot_add(&tally, slot);
+        slot_add(&tally, slot);
         reply_add(reply, "0x%lx bytes=%zu", slot.handle, slot.bytes);
-    } else {
-        reply_add(reply, "error=%d failed=1", error);
     }
-    truth_add(&tally);
-    return true;
+    return reply_done(reply, &tally);
 }
 
-static bool parse_sides(const struct words *words, struct array_shape *shape, struct reply *reply)
+CALL_SITE static bool run_array(const struct args *args, struct reply *reply)
 {
-    return parse_u64(words->word[1], SIZE_MAX, &shape->width, reply) &&
-           parse_u64(words->word[2], SIZE_MAX, &shape->height, reply) &&
-           parse_u64(words->word[3], SIZE_MAX, &shape->depth, reply);
+    return make_array(args, 3, 0, reply);
 }
 
-static bool run_array(struct words *words, struct reply *reply)
+CALL_SITE static bool run_mipmap(const struct args *args, struct reply *reply)
 {
-    struct array_shape shape = { .levels = 1 };
-    struct format format;
-    return parse_sides(words, &shape, reply) && parse_elements(words, 4, &shape, &format, reply) &&
-           make_array(&shape, &format, false, reply);
+    return make_array(args, 4, (unsigned int)args->number[3], reply);
 }
 
-static bool run_mipmap(struct words *words, struct reply *reply)
-{
-    struct array_shape shape;
-    struct format format;
-    uint64_t levels;
-    if (!parse_sides(words, &shape, reply) || !parse_u64(words->word[4], 32, &levels, reply))
-        return false;
-    shape.levels = (unsigned int)levels;
-    return parse_elements(words, 5, &shape, &format, reply) &&
-           make_array(&shape, &format, true, reply);
-}
-
-const struct command allocate_commands[] = {
-    { "pitched", "pitched WIDTH HEIGHT [COUNT]", 2, 3, NEEDS_API, run_pitched },
-    { "pitched3d", "pitched3d WIDTH HEIGHT DEPTH", 3, 3, NEEDS_API, run_pitched_3d },
-    { "managed", "managed BYTES [COUNT]", 1, 2, NEEDS_API, run_sized },
-    { "pinned", "pinned BYTES [COUNT]", 1, 2, NEEDS_API, run_sized },
-    { "hostalloc", "hostalloc BYTES [COUNT]", 1, 2, NEEDS_API, run_sized },
-    { "register", "register BYTES [COUNT]", 1, 2, NEEDS_API, run_sized },
-    { "kfree", "kfree FIRST [COUNT]", 1, 2, NEEDS_API, run_kfree },
-    { "kfreeall", "kfreeall", 0, 0, NEEDS_API, run_kfreeall },
-    { "kfreenull", "kfreenull pinned|array|mipmap", 1, 1, NEEDS_API, run_kfreenull },
-    { "kslots", "kslots", 0, 0, 0, run_kslots },
-    { "array", "array WIDTH HEIGHT DEPTH CHANNELS BITS|FORMAT [FLAGS]", 5, 6, NEEDS_API,
-      run_array },
-    { "mipmap", "mipmap WIDTH HEIGHT DEPTH LEVELS CHANNELS BITS|FORMAT [FLAGS]", 6, 7, NEEDS_API,
-      run_mipmap },
-    { .name = NULL },
+const struct command kind_commands[] = {
+    { "pitched WIDTH HEIGHT [COUNT]", NEEDS_API, run_allocate },
+    { "pitched3d WIDTH HEIGHT DEPTH [COUNT]", NEEDS_API, run_allocate },
+    { "managed SIZE [COUNT]", NEEDS_API, run_allocate },
+    { "pinned SIZE [COUNT]", NEEDS_API, run_allocate },
+    { "hostalloc SIZE [COUNT]", NEEDS_API, run_allocate },
+    { "register SIZE [COUNT]", NEEDS_API, run_allocate },
+    { "array WIDTH HEIGHT DEPTH CHANNELS <bits|format> [FLAGS]", NEEDS_API, run_array },
+    { "mipmap WIDTH HEIGHT DEPTH LEVELS CHANNELS <bits|format> [FLAGS]", NEEDS_API, run_mipmap },
+    { .usage = NULL },
 };

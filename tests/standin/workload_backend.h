@@ -150,10 +150,110 @@ extern const struct builtin_variable builtin_variables[BUILTIN_VARIABLES];
 
 /* ---- the backend ------------------------------------------------------- */
 
-/* Kernels, streams and graphs. Commands choose a function by its name, so that launches, copies and
- * sets are tables of methods, one row an API function, in the order of preference; each ends with a
- * row of NULLs. */
-struct work_api {
+/*
+ * FUNCTION(name, arguments, the runtime's function, the driver's)
+ *
+ * TWIN is one that has a variant for per-thread default streams. The driver's are CUDA's own, or
+ * those of workload_driver.c where it has none that is alike.
+ */
+/* clang-format off */
+#define API_FUNCTIONS(FUNCTION, TWIN) \
+    FUNCTION(alloc, (void **address, size_t bytes), cudaMalloc, cuMemAlloc_v2) \
+    FUNCTION(release, (void *address), cudaFree, cuMemFree_v2) \
+    FUNCTION(set_device, (int device), cudaSetDevice, driver_set_device) \
+    FUNCTION(get_device, (int *device), cudaGetDevice, cuCtxGetDevice) \
+    FUNCTION(device_count, (int *count), cudaGetDeviceCount, cuDeviceGetCount) \
+    FUNCTION(memory, (size_t *free_bytes, size_t *total_bytes), cudaMemGetInfo, cuMemGetInfo_v2) \
+    FUNCTION(synchronize, (void), cudaDeviceSynchronize, cuCtxSynchronize) \
+    /* All memory of the current device is freed. */ \
+    FUNCTION(reset, (void), cudaDeviceReset, driver_reset) \
+    \
+    FUNCTION(stream_create, (void **stream), cudaStreamCreate, stream_create) \
+    FUNCTION(stream_destroy, (void *stream), cudaStreamDestroy, cuStreamDestroy_v2) \
+    FUNCTION(stream_synchronize, (void *stream), cudaStreamSynchronize, cuStreamSynchronize) \
+    FUNCTION(event_create, (void **event), cudaEventCreate, event_create) \
+    FUNCTION(event_destroy, (void *event), cudaEventDestroy, cuEventDestroy_v2) \
+    FUNCTION(event_record, (void *event, void *stream), cudaEventRecord, cuEventRecord) \
+    /* `stream` then waits for what `event` was recorded on, and joins its capture, too. */ \
+    FUNCTION(stream_wait, (void *stream, void *event, unsigned int flags), \
+             cudaStreamWaitEvent, cuStreamWaitEvent) \
+    FUNCTION(capture_begin, (void *stream, CUstreamCaptureMode mode), \
+             cudaStreamBeginCapture, cuStreamBeginCapture_v2) \
+    FUNCTION(capture_end, (void *stream, void **graph), cudaStreamEndCapture, cuStreamEndCapture) \
+    FUNCTION(graph_create, (void **graph, unsigned int flags), cudaGraphCreate, cuGraphCreate) \
+    FUNCTION(graph_nodes, (void *graph, void **nodes, size_t *count), \
+             cudaGraphGetNodes, cuGraphGetNodes) \
+    FUNCTION(graph_instantiate, (void **exec, void *graph, unsigned long long flags), \
+             cudaGraphInstantiate, cuGraphInstantiateWithFlags) \
+    FUNCTION(graph_launch, (void *exec, void *stream), cudaGraphLaunch, cuGraphLaunch) \
+    FUNCTION(graph_destroy, (void *graph), cudaGraphDestroy, cuGraphDestroy) \
+    FUNCTION(exec_destroy, (void *exec), cudaGraphExecDestroy, cuGraphExecDestroy) \
+    FUNCTION(graph_alloc, (void **node, void *graph, void **dependencies, size_t dependency_count, \
+                           CUDA_MEM_ALLOC_NODE_PARAMS *params), \
+             cudaGraphAddMemAllocNode, cuGraphAddMemAllocNode) \
+    FUNCTION(graph_free, (void **node, void *graph, void **dependencies, size_t dependency_count, \
+                          void *address), \
+             cudaGraphAddMemFreeNode, cuGraphAddMemFreeNode) \
+    FUNCTION(graph_trim, (int device), cudaDeviceGraphMemTrim, cuDeviceGraphMemTrim) \
+    \
+    FUNCTION(pitched, (void **address, size_t *pitch, size_t width, size_t height), \
+             cudaMallocPitch, pitched) \
+    FUNCTION(managed, (void **address, size_t bytes, unsigned int flags), \
+             cudaMallocManaged, cuMemAllocManaged) \
+    FUNCTION(pinned, (void **address, size_t bytes), cudaMallocHost, cuMemAllocHost_v2) \
+    FUNCTION(pinned_for_copy, (void **address, size_t bytes), cudaMallocHost, pinned_for_copy) \
+    FUNCTION(host_alloc, (void **address, size_t bytes, unsigned int flags), \
+             cudaHostAlloc, cuMemHostAlloc) \
+    FUNCTION(pinned_free, (void *address), cudaFreeHost, cuMemFreeHost) \
+    FUNCTION(host_register, (void *address, size_t bytes, unsigned int flags), \
+             cudaHostRegister, cuMemHostRegister_v2) \
+    FUNCTION(host_unregister, (void *address), cudaHostUnregister, cuMemHostUnregister) \
+    FUNCTION(array_free, (void *array), cudaFreeArray, cuArrayDestroy) \
+    FUNCTION(mipmap_free, (void *array), cudaFreeMipmappedArray, cuMipmappedArrayDestroy) \
+    \
+    TWIN(async_alloc, (void **address, size_t bytes, void *stream), \
+         cudaMallocAsync, cuMemAllocAsync) \
+    TWIN(alloc_from, (void **address, size_t bytes, void *pool, void *stream), \
+         cudaMallocFromPoolAsync, cuMemAllocFromPoolAsync) \
+    TWIN(async_free, (void *address, void *stream), cudaFreeAsync, cuMemFreeAsync) \
+    FUNCTION(pool_create, (void **pool, const CUmemPoolProps *properties), \
+             cudaMemPoolCreate, cuMemPoolCreate) \
+    FUNCTION(pool_destroy, (void *pool), cudaMemPoolDestroy, cuMemPoolDestroy) \
+    FUNCTION(pool_trim, (void *pool, size_t kept_bytes), cudaMemPoolTrimTo, cuMemPoolTrimTo) \
+    FUNCTION(pool_get, (void *pool, int attribute, uint64_t *value), \
+             cudaMemPoolGetAttribute, cuMemPoolGetAttribute) \
+    FUNCTION(pool_set, (void *pool, int attribute, uint64_t *value), \
+             cudaMemPoolSetAttribute, cuMemPoolSetAttribute) \
+    FUNCTION(device_default_pool, (void **pool, int device), \
+             cudaDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool) \
+    FUNCTION(device_set_pool, (int device, void *pool), cudaDeviceSetMemPool, cuDeviceSetMemPool) \
+    \
+    FUNCTION(ipc_get, (CUipcMemHandle *handle, void *address), \
+             cudaIpcGetMemHandle, cuIpcGetMemHandle) \
+    FUNCTION(ipc_open, (void **address, CUipcMemHandle handle, unsigned int flags), \
+             cudaIpcOpenMemHandle, cuIpcOpenMemHandle_v2) \
+    FUNCTION(ipc_close, (void *address), cudaIpcCloseMemHandle, cuIpcCloseMemHandle) \
+    FUNCTION(external_import, (void **memory, \
+                               const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description), \
+             cudaImportExternalMemory, cuImportExternalMemory) \
+    FUNCTION(external_map, (void **address, void *memory, \
+                            const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *description), \
+             cudaExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer) \
+    FUNCTION(external_destroy, (void *memory), cudaDestroyExternalMemory, cuDestroyExternalMemory)
+/* clang-format on */
+
+struct api {
+    const char *name;
+    /* Opens the runtime at `path`; returns NULL or the reason. NULL for the backends that are
+     * linked with their library. */
+    const char *(*load)(const char *path);
+    /* Before the first command; NULL if there is nothing to do. */
+    int (*start)(bool create_contexts);
+    /* On every new thread; NULL where threads need nothing. */
+    int (*enter_thread)(void);
+
+    /* Commands choose a function by its name: a row an API function, in the order of preference;
+     * each table ends with a row of NULLs. */
     const struct module_method *modules;
     const struct launch_method *launches;
     const struct copy_method *copies;
@@ -166,108 +266,27 @@ struct work_api {
     /* After the current device was reset. */
     void (*forget)(void);
 
-    int (*stream_create)(void **stream);
-    int (*stream_destroy)(void *stream);
-    int (*stream_synchronize)(void *stream);
-    int (*event_create)(void **event);
-    int (*event_destroy)(void *event);
-    int (*event_record)(void *event, void *stream);
-    /* `stream` then waits for the work that `event` was recorded on, and joins its capture, too. */
-    int (*stream_wait)(void *stream, void *event, unsigned int flags);
-    int (*capture_begin)(void *stream, CUstreamCaptureMode mode);
-    int (*capture_end)(void *stream, void **graph);
-    int (*graph_create)(void **graph, unsigned int flags);
-    int (*graph_nodes)(void *graph, void **nodes, size_t *count);
-    int (*graph_instantiate)(void **exec, void *graph, unsigned long long flags);
-    int (*graph_launch)(void *exec, void *stream);
-    int (*graph_destroy)(void *graph);
-    int (*exec_destroy)(void *exec);
-    int (*graph_alloc)(void **node, void *graph, void **dependencies, size_t dependency_count,
-                       CUDA_MEM_ALLOC_NODE_PARAMS *params);
-    int (*graph_free)(void **node, void *graph, void **dependencies, size_t dependency_count,
-                      void *address);
-    int (*graph_trim)(int device);
-};
+    int (*pitched_3d)(void **address, size_t *pitch, size_t width, size_t height, size_t depth);
+    int (*array)(void **array, const struct array_shape *shape);
+    int (*mipmap)(void **array, const struct array_shape *shape);
+    /* The address of builtin_variables[number], and its context if that is not the current one. */
+    int (*builtin_variable)(int number, void **address, int *device, void **context);
 
-/* The effect of a context command on the calling thread, and on `context`. */
-struct context_api {
-    int (*create)(void **context, unsigned int flags, int device); /* and pushes it */
-    int (*destroy)(void *context);
-    int (*push)(void *context);
-    int (*pop)(void **context);
-    int (*set)(void *context);
+    /* The effect of a context command on the calling thread, and on `context`; NULL: the backend
+     * cannot select contexts. */
+    int (*context_create)(void **context, unsigned int flags, int device); /* and pushes it */
+    int (*context_destroy)(void *context);
+    int (*context_push)(void *context);
+    int (*context_pop)(void **context);
+    int (*context_set)(void *context);
     int (*retain_primary)(int device);
     /* `ended` is whether that was the last of the workload's references, so that all of the
      * context's memory was freed; a new one is then current. */
     int (*release_primary)(int device, bool *ended);
-};
 
-/* Memory that belongs to a context. */
-struct memory_api {
-    int (*pitched)(void **address, size_t *pitch, size_t width, size_t height);
-    int (*pitched_3d)(void **address, size_t *pitch, size_t width, size_t height, size_t depth);
-    int (*managed)(void **address, size_t bytes, unsigned int flags);
-    int (*pinned)(void **address, size_t bytes);
-    int (*pinned_for_copy)(void **address, size_t bytes);
-    int (*host_alloc)(void **address, size_t bytes, unsigned int flags);
-    int (*pinned_free)(void *address);
-    int (*host_register)(void *address, size_t bytes, unsigned int flags);
-    int (*host_unregister)(void *address);
-    int (*array)(void **array, const struct array_shape *shape);
-    int (*array_free)(void *array);
-    int (*mipmap)(void **array, const struct array_shape *shape);
-    int (*mipmap_free)(void *array);
-    /* The address of builtin_variables[number], and its context if that is not the current one. */
-    int (*builtin_variable)(int number, void **address, int *device, void **context);
-    const struct context_api *contexts; /* NULL: the backend cannot select contexts */
-};
-
-/* Stream-ordered memory, and memory of other processes and APIs. */
-struct pool_api {
-    int (*alloc)(void **address, size_t bytes, void *stream);
-    int (*alloc_from)(void **address, size_t bytes, void *pool, void *stream);
-    int (*release)(void *address, void *stream);
-
-    int (*pool_create)(void **pool, const CUmemPoolProps *properties);
-    int (*pool_destroy)(void *pool);
-    int (*pool_trim)(void *pool, size_t kept_bytes);
-    int (*pool_get)(void *pool, int attribute, uint64_t *value);
-    int (*pool_set)(void *pool, int attribute, uint64_t *value);
-    int (*device_default_pool)(void **pool, int device);
-    int (*device_set_pool)(int device, void *pool);
-
-    int (*ipc_get)(CUipcMemHandle *handle, void *address);
-    int (*ipc_open)(void **address, CUipcMemHandle handle, unsigned int flags);
-    int (*ipc_close)(void *address);
-
-    int (*external_import)(void **memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description);
-    int (*external_map)(void **address, void *memory,
-                        const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *description);
-    int (*external_destroy)(void *memory);
-};
-
-struct api {
-    const char *name;
-    /* Opens the runtime at `path`; returns NULL or the reason. NULL for the backends that are
-     * linked with their library. */
-    const char *(*load)(const char *path);
-    /* Before the first command; NULL if there is nothing to do. */
-    int (*start)(bool create_contexts);
-    /* On every new thread; NULL where threads need nothing. */
-    int (*enter_thread)(void);
-
-    int (*alloc)(void **address, size_t bytes);
-    int (*release)(void *address);
-    int (*set_device)(int device);
-    int (*get_device)(int *device);
-    int (*device_count)(int *count);
-    int (*memory)(size_t *free_bytes, size_t *total_bytes);
-    int (*synchronize)(void);
-    int (*reset)(void); /* resets the current device; all of its memory is freed */
-
-    const struct work_api *work;
-    const struct memory_api *kinds;
-    const struct pool_api *pools;
+#define FUNCTION(name, arguments, runtime, driver) int(*name) arguments;
+    API_FUNCTIONS(FUNCTION, FUNCTION)
+#undef FUNCTION
 };
 
 /* Not const: the runtime's are filled in when the program starts, or when `load` opens it. */

@@ -3,20 +3,19 @@
  * current on a thread is followed here, since asking the API would itself be a
  * call that a tracer sees.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "workload.h"
 
 #define MAX_BELOW 30
 
-/* One command runs at a time, on whichever thread: no lock. */
-static struct made_context {
-    void *context;
-    int device;
+struct made_context {
     bool live;
-} * contexts;
-static size_t context_count;
+    int device;
+    void *context;
+};
+
+static struct list contexts = LIST(struct made_context, "context");
 
 /* The contexts below the current one on the calling thread's stack. */
 static _Thread_local struct {
@@ -25,18 +24,18 @@ static _Thread_local struct {
 } below[MAX_BELOW];
 static _Thread_local int depth;
 
-static void enter(const struct made_context *made)
+static bool enter(const struct made_context *made)
 {
     thread_context = made->context;
     thread_device = made->device;
+    return true;
 }
 
 static bool push(const struct made_context *made)
 {
     below[depth].context = thread_context;
     below[depth++].device = thread_device;
-    enter(made);
-    return true;
+    return enter(made);
 }
 
 static void pop(void)
@@ -44,25 +43,6 @@ static void pop(void)
     depth--;
     thread_context = below[depth].context;
     thread_device = below[depth].device;
-}
-
-static bool create(const char *word, struct reply *reply)
-{
-    uint64_t device = (uint64_t)thread_device;
-    struct made_context made = { .live = true };
-    if (word && !parse_u64(word, INT32_MAX, &device, reply))
-        return false;
-    made.device = (int)device;
-    if (depth == MAX_BELOW) {
-        reply_add(reply, "the stack of contexts is full");
-        return false;
-    }
-    if (!reply_error(reply, api.kinds->contexts->create(&made.context, 0, made.device)))
-        return false;
-    contexts = realloc(contexts, (context_count + 1) * sizeof *contexts);
-    contexts[context_count++] = made;
-    reply_add(reply, "%zu 0x%lx", context_count - 1, (uintptr_t)made.context);
-    return push(&made);
 }
 
 /* The thread's contexts no longer exist, below either: as far as the driver popped them, the one
@@ -89,108 +69,78 @@ static void forget_context(struct tally *tally, int device, const void *context)
 static bool destroy(struct made_context *made, struct reply *reply)
 {
     struct tally tally = { 0 };
-    if (!reply_error(reply, api.kinds->contexts->destroy(made->context)))
+    if (!reply_error(reply, api.context_destroy(made->context)))
         return false;
     made->live = false;
     forget_context(&tally, made->device, made->context);
     truth_add(&tally);
-    reply_add(reply, "released=%ld", -tally.live);
+    reply_add(reply, "released=%ld", -tally.gpu.live);
     return reply_error(reply, leave(made->context));
 }
 
-static bool run_pop(struct reply *reply)
+static bool create(const struct args *args, struct reply *reply)
 {
-    if (depth == 0) {
-        reply_add(reply, "there is no context below");
+    int device = args->text[1] ? (int)args->number[1] : thread_device;
+    struct made_context made = { .live = true, .device = device };
+    if (!reply_error(reply, api.context_create(&made.context, 0, device)))
         return false;
-    }
-    if (!reply_error(reply, api.kinds->contexts->pop(NULL)))
-        return false;
-    pop();
-    return true;
-}
-
-static struct made_context *context_named(const char *word, struct reply *reply)
-{
-    uint64_t number;
-    if (!parse_u64(word, SIZE_MAX, &number, reply))
-        return NULL;
-    if (number < context_count && contexts[number].live)
-        return &contexts[number];
-    reply_add(reply, "no context %s", word);
-    return NULL;
-}
-
-static bool push_or_set(const char *what, struct made_context *made, struct reply *reply)
-{
-    const struct context_api *calls = api.kinds->contexts;
-    if (!strcmp(what, "set")) {
-        if (!reply_error(reply, calls->set(made->context)))
-            return false;
-        enter(made);
-        return true;
-    }
-    if (strcmp(what, "push") || depth == MAX_BELOW) {
-        reply_add(reply, "ctx: cannot %s", what);
-        return false;
-    }
-    return reply_error(reply, calls->push(made->context)) && push(made);
+    reply_add(reply, "%zu 0x%lx", list_add(&contexts, &made), (uintptr_t)made.context);
+    return push(&made);
 }
 
 static bool has_contexts(struct reply *reply)
 {
-    if (!api.kinds->contexts)
-        reply_add(reply, "this backend has no say in contexts");
-    return api.kinds->contexts != NULL;
+    return api.context_create || reply_no(reply, "this backend has no say in contexts");
 }
 
-CALL_SITE static bool run_ctx(struct words *words, struct reply *reply)
+CALL_SITE static bool run_ctx(const struct args *args, struct reply *reply)
 {
-    const char *what = words->word[1], *argument = words->word[2];
+    const char *what = args->text[0];
     if (!has_contexts(reply))
         return false;
+    if (depth == MAX_BELOW && (!strcmp(what, "create") || !strcmp(what, "push")))
+        return reply_no(reply, "the stack of contexts is full");
     if (!strcmp(what, "create"))
-        return create(argument, reply);
-    if (!strcmp(what, "pop"))
-        return run_pop(reply);
-    if (!argument) {
-        reply_add(reply, "ctx %s: which context?", what);
-        return false;
+        return create(args, reply);
+    if (!strcmp(what, "pop")) {
+        if (!depth || !reply_error(reply, api.context_pop(NULL)))
+            return depth ? false : reply_no(reply, "there is no context below");
+        pop();
+        return true;
     }
-    struct made_context *made = context_named(argument, reply);
-    if (!made)
+    struct made_context *made = list_named(&contexts, args->number[1], reply);
+    if (!args->text[1] || !made)
         return false;
-    return strcmp(what, "destroy") ? push_or_set(what, made, reply) : destroy(made, reply);
+    if (!strcmp(what, "destroy"))
+        return destroy(made, reply);
+    if (!strcmp(what, "push"))
+        return reply_error(reply, api.context_push(made->context)) && push(made);
+    return reply_error(reply, api.context_set(made->context)) && enter(made);
 }
 
 /* Of the current device. The release of the last reference ends the context as a
  * reset does. */
-CALL_SITE static bool run_primary(struct words *words, struct reply *reply)
+CALL_SITE static bool run_primary(const struct args *args, struct reply *reply)
 {
     bool ended = false;
+    struct tally tally = { 0 };
     if (!has_contexts(reply))
         return false;
-    if (!strcmp(words->word[1], "retain"))
-        return reply_error(reply, api.kinds->contexts->retain_primary(thread_device));
-    if (strcmp(words->word[1], "release")) {
-        reply_add(reply, "%s: expected retain or release", words->word[1]);
+    if (!strcmp(args->text[0], "retain"))
+        return reply_error(reply, api.retain_primary(thread_device));
+    if (!reply_error(reply, api.release_primary(thread_device, &ended)))
         return false;
-    }
-    if (!reply_error(reply, api.kinds->contexts->release_primary(thread_device, &ended)))
-        return false;
-    struct tally tally = { 0 };
     if (ended) {
         thread_context = NULL;
         forget_context(&tally, thread_device, NULL);
     }
     truth_add(&tally);
-    reply_add(reply, "ended=%d released=%ld", ended, -tally.live);
+    reply_add(reply, "ended=%d released=%ld", ended, -tally.gpu.live);
     return true;
 }
 
 const struct command context_commands[] = {
-    { "ctx", "ctx create [DEVICE] | pop | push CONTEXT | set CONTEXT | destroy CONTEXT", 1, 2,
-      NEEDS_API, run_ctx },
-    { "primary", "primary retain|release", 1, 1, NEEDS_API, run_primary },
-    { .name = NULL },
+    { "ctx <create|pop|push|set|destroy> [CONTEXT|DEVICE]", NEEDS_API, run_ctx },
+    { "primary <retain|release>", NEEDS_API, run_primary },
+    { .usage = NULL },
 };

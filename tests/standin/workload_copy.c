@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "workload.h"
-#include "workload_options.h"
 
 static const struct shape {
     const char *name;
@@ -48,16 +47,13 @@ static bool find_shape(const char *name, enum copy_kind *kind, struct reply *rep
             *kind = (enum copy_kind)i;
             return true;
         }
-    reply_add(reply, "no copy %s; there are", name);
-    for (int i = 0; i < COPY_KINDS; i++)
-        reply_add(reply, " %s", shapes[i].name);
-    return false;
+    return reply_no(reply, "no copy %s", name);
 }
 
 static const struct copy_method *find_copy_method(enum copy_kind kind, const char *via,
                                                   struct reply *reply)
 {
-    const struct copy_method *method = api.work->copies;
+    const struct copy_method *method = api.copies;
     while (method->function &&
            (!(method->kinds & 1u << kind) || (via && strcmp(method->function, via))))
         method++;
@@ -82,19 +78,19 @@ static void *const some_array = (void *)0xa4444444000;
 /* Counted as any other memory: it is the driver's. */
 static int take_pinned(struct buffer *buffer, struct tally *tally)
 {
-    int error = api.kinds->pinned_for_copy(&buffer->address, buffer->bytes);
+    int error = api.pinned_for_copy(&buffer->address, buffer->bytes);
     if (tally_result(tally, error)) {
         tally->allocs++;
-        tally_gain(tally, KIND_PINNED, buffer->bytes, true);
+        tally_change(tally, KIND_PINNED, 1, (int64_t)buffer->bytes, true);
     }
     return error;
 }
 
 static void release_pinned(const struct buffer *buffer, struct tally *tally)
 {
-    if (tally_result(tally, api.kinds->pinned_free(buffer->address))) {
+    if (tally_result(tally, api.pinned_free(buffer->address))) {
         tally->frees++;
-        tally_lose(tally, KIND_PINNED, buffer->bytes, true);
+        tally_change(tally, KIND_PINNED, -1, -(int64_t)buffer->bytes, true);
     }
 }
 
@@ -195,12 +191,6 @@ CALL_SITE static uint64_t make_copies(struct tally *tally, const struct copy_met
     return total_ns;
 }
 
-static void reply_transfers(struct reply *reply, uint64_t calls, uint64_t bytes, uint64_t ns)
-{
-    reply_add(reply, "calls=%lu bytes=%lu ns=%lu", calls, bytes, ns);
-    reply_add(reply, " bytes_per_second=%.0f", ns ? (double)bytes * 1e9 / (double)ns : 0);
-}
-
 static bool do_copy(struct copy *copy, const struct copy_method *method, uint64_t count,
                     bool pinned, bool captured, struct reply *reply)
 {
@@ -225,11 +215,11 @@ static bool do_copy(struct copy *copy, const struct copy_method *method, uint64_
     buffer_release(&src, &tally);
     buffer_release(&dst, &tally);
     truth_add(&tally);
-    if (error) {
-        reply_add(reply, "no memory for the copy: CUDA error %d", error);
-        return false;
-    }
-    reply_transfers(reply, tally.copies, tally.copy_bytes, ns);
+    if (error)
+        return reply_no(reply, "no memory for the copy: CUDA error %d", error);
+    reply_add(reply, "calls=%lu bytes=%lu ns=%lu", tally.copies, tally.copy_bytes, ns);
+    reply_add(reply, " bytes_per_second=%.0f",
+              ns ? (double)tally.copy_bytes * 1e9 / (double)ns : 0);
     reply_failures(reply, &tally);
     return true;
 }
@@ -248,48 +238,24 @@ struct batch *batch_of(const struct copy *copy)
     return &batch;
 }
 
-static bool running_stream(const char *text, void **stream, struct reply *reply)
+static bool run_copy(const struct args *args, struct reply *reply)
 {
-    bool captured;
-    if (!stream_named(text, stream, &captured, reply))
+    bool captured, pinned = args->number[5];
+    struct copy copy = { .kind = COPY_H2D, .bytes = args->number[1] };
+    copy.dst = (void *)args->number[6];
+    copy.src = (void *)args->number[7];
+    copy.parts = args->text[8] ? args->number[8] : BATCH_PARTS;
+    if (!find_shape(args->text[0], &copy.kind, reply) ||
+        !stream_named(args->text[4], &copy.stream, &captured, reply))
         return false;
-    if (captured)
-        reply_add(reply, "stream %s is captured", text);
-    return !captured;
-}
-
-static bool run_copy(struct words *words, struct reply *reply)
-{
-    struct copy copy = { .kind = COPY_H2D };
-    uint64_t count = 1, dst = 0, src = 0, parts = BATCH_PARTS;
-    const char *via = NULL, *stream = NULL;
-    bool pinned = false, captured;
-    const struct option options[] = {
-        { NULL, OPTION_NUMBER, &count, MAX_CALLS },
-        { "via", OPTION_TEXT, &via, 0 },
-        { "stream", OPTION_TEXT, &stream, 0 },
-        { "pinned", OPTION_FLAG, &pinned, 0 },
-        { "dst", OPTION_NUMBER, &dst, UINTPTR_MAX },
-        { "src", OPTION_NUMBER, &src, UINTPTR_MAX },
-        { "parts", OPTION_NUMBER, &parts, MOST_BATCH_PARTS },
-    };
-    if (!find_shape(words->word[1], &copy.kind, reply) ||
-        !parse_u64(words->word[2], SIZE_MAX / 2, &copy.bytes, reply) ||
-        !parse_options(words, 3, options, sizeof options / sizeof *options, reply) ||
-        !stream_named(stream, &copy.stream, &captured, reply))
-        return false;
-    if (!parts || (captured && (!dst || !src))) {
-        reply_add(reply, parts ? "nothing can be allocated while a stream is captured"
-                               : "a batch of nothing");
-        return false;
-    }
-    copy.dst = (void *)dst;
-    copy.src = (void *)src;
-    copy.parts = parts;
+    if (!copy.parts || copy.parts > MOST_BATCH_PARTS)
+        return reply_no(reply, "a batch of %zu parts", copy.parts);
+    if (captured && (!copy.dst || !copy.src))
+        return reply_no(reply, "nothing can be allocated while a stream is captured");
     copy.dst_place = shapes[copy.kind].dst;
     copy.src_place = shapes[copy.kind].src;
-    const struct copy_method *method = find_copy_method(copy.kind, via, reply);
-    return method && do_copy(&copy, method, count, pinned, captured, reply);
+    const struct copy_method *method = find_copy_method(copy.kind, args->text[3], reply);
+    return method && do_copy(&copy, method, args->number[2], pinned, captured, reply);
 }
 
 /* ---- sets -------------------------------------------------------------- */
@@ -315,45 +281,30 @@ static bool do_set(struct set *set, const struct set_method *method, uint64_t co
     if (!error)
         ns = make_sets(&tally, method, set, count);
     buffer_release(&buffer, &tally);
-    truth_add(&tally);
     if (error) {
-        reply_add(reply, "no memory for the set: CUDA error %d", error);
-        return false;
+        truth_add(&tally);
+        return reply_no(reply, "no memory for the set: CUDA error %d", error);
     }
     reply_add(reply, "calls=%lu bytes=%lu ns=%lu", tally.sets, (tally.sets * set->bytes), ns);
-    reply_failures(reply, &tally);
-    return true;
+    return reply_done(reply, &tally);
 }
 
-static bool run_set(struct words *words, struct reply *reply)
+static bool run_set(const struct args *args, struct reply *reply)
 {
-    struct set set = { NULL };
-    uint64_t count = 1;
-    const char *via = NULL, *stream = NULL;
-    const struct option options[] = {
-        { NULL, OPTION_NUMBER, &count, MAX_CALLS },
-        { "via", OPTION_TEXT, &via, 0 },
-        { "stream", OPTION_TEXT, &stream, 0 },
-    };
-    if (!parse_u64(words->word[1], SIZE_MAX / 2, &set.bytes, reply) ||
-        !parse_options(words, 2, options, sizeof options / sizeof *options, reply) ||
-        !running_stream(stream, &set.stream, reply))
+    struct set set = { .bytes = args->number[0] };
+    if (!running_stream(args->text[3], &set.stream, reply))
         return false;
-    const struct set_method *method = api.work->sets;
-    while (via && method->function && strcmp(method->function, via))
+    const struct set_method *method = api.sets;
+    while (args->text[2] && method->function && strcmp(method->function, args->text[2]))
         method++;
-    if (!method->function || set.bytes % method->element_bytes) {
-        reply_add(reply, "no set of %s bytes via %s", words->word[1], via);
-        return false;
-    }
-    return do_set(&set, method, count, reply);
+    if (!method->function || set.bytes % method->element_bytes)
+        return reply_no(reply, "no set of %zu bytes via %s", set.bytes, args->text[2]);
+    return do_set(&set, method, args->number[1], reply);
 }
 
 const struct command copy_commands[] = {
-    { "copy",
-      "copy KIND BYTES [COUNT] [via=FUNCTION] [stream=STREAM] [pinned] [dst=ADDRESS] [src=ADDRESS] "
-      "[parts=COUNT]",
-      2, 9, NEEDS_API, run_copy },
-    { "set", "set BYTES [COUNT] [via=FUNCTION] [stream=STREAM]", 1, 4, NEEDS_API, run_set },
-    { .name = NULL },
+    { "copy <kind> SIZE [COUNT] [via=] [stream=] [pinned] [dst=ADDRESS] [src=ADDRESS] [parts=N]",
+      NEEDS_API, run_copy },
+    { "set SIZE [COUNT] [via=] [stream=]", NEEDS_API, run_set },
+    { .usage = NULL },
 };

@@ -102,16 +102,6 @@ static int driver_reset(void)
     return error ? error : driver_set_device(device);
 }
 
-static const struct context_api context_calls = {
-    .create = (void *)cuCtxCreate_v2,
-    .destroy = (void *)cuCtxDestroy_v2,
-    .push = (void *)cuCtxPushCurrent_v2,
-    .pop = (void *)cuCtxPopCurrent_v2,
-    .set = (void *)cuCtxSetCurrent,
-    .retain_primary = retain_primary,
-    .release_primary = release_primary,
-};
-
 /* ---- modules ----------------------------------------------------------- */
 
 static int module_global(void *module, const char *name, bool managed, uint64_t *address,
@@ -319,86 +309,30 @@ static int builtin_variable(int number, void **address, int *device, void **cont
                                 builtin_variables[number].name);
 }
 
-/* ---- the tables -------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------- */
 
-static const struct work_api work = {
-    .modules = modules,
-    .launches = launches,
-    .copies = driver_copies,
-    .sets = driver_sets,
-    .builtin = builtin,
-    .handle = handle,
-    .forget = forget,
-    .stream_create = stream_create,
-    .stream_destroy = (void *)cuStreamDestroy_v2,
-    .stream_synchronize = (void *)cuStreamSynchronize,
-    .event_create = event_create,
-    .event_destroy = (void *)cuEventDestroy_v2,
-    .event_record = (void *)cuEventRecord,
-    .stream_wait = (void *)cuStreamWaitEvent,
-    .capture_begin = (void *)cuStreamBeginCapture_v2,
-    .capture_end = (void *)cuStreamEndCapture,
-    .graph_create = (void *)cuGraphCreate,
-    .graph_nodes = (void *)cuGraphGetNodes,
-    .graph_instantiate = (void *)cuGraphInstantiateWithFlags,
-    .graph_launch = (void *)cuGraphLaunch,
-    .graph_destroy = (void *)cuGraphDestroy,
-    .exec_destroy = (void *)cuGraphExecDestroy,
-    .graph_alloc = (void *)cuGraphAddMemAllocNode,
-    .graph_free = (void *)cuGraphAddMemFreeNode,
-    .graph_trim = (void *)cuDeviceGraphMemTrim,
-};
-
-static const struct memory_api memory = {
-    .pitched = pitched,
-    .pitched_3d = pitched_3d,
-    .managed = (void *)cuMemAllocManaged,
-    .pinned = (void *)cuMemAllocHost_v2,
-    .pinned_for_copy = pinned_for_copy,
-    .host_alloc = (void *)cuMemHostAlloc,
-    .pinned_free = (void *)cuMemFreeHost,
-    .host_register = (void *)cuMemHostRegister_v2,
-    .host_unregister = (void *)cuMemHostUnregister,
-    .array = array,
-    .array_free = (void *)cuArrayDestroy,
-    .mipmap = mipmap,
-    .mipmap_free = (void *)cuMipmappedArrayDestroy,
-    .builtin_variable = builtin_variable,
-    .contexts = &context_calls,
-};
-
-static const struct pool_api pools = {
-    .alloc = (void *)cuMemAllocAsync,
-    .alloc_from = (void *)cuMemAllocFromPoolAsync,
-    .release = (void *)cuMemFreeAsync,
-    .pool_create = (void *)cuMemPoolCreate,
-    .pool_destroy = (void *)cuMemPoolDestroy,
-    .pool_trim = (void *)cuMemPoolTrimTo,
-    .pool_get = (void *)cuMemPoolGetAttribute,
-    .pool_set = (void *)cuMemPoolSetAttribute,
-    .device_default_pool = (void *)cuDeviceGetDefaultMemPool,
-    .device_set_pool = (void *)cuDeviceSetMemPool,
-    .ipc_get = (void *)cuIpcGetMemHandle,
-    .ipc_open = (void *)cuIpcOpenMemHandle_v2,
-    .ipc_close = (void *)cuIpcCloseMemHandle,
-    .external_import = (void *)cuImportExternalMemory,
-    .external_map = (void *)cuExternalMemoryGetMappedBuffer,
-    .external_destroy = (void *)cuDestroyExternalMemory,
-};
-
-struct api api = {
-    .name = "driver",
-    .start = driver_start,
-    .enter_thread = driver_enter_thread,
-    .alloc = (void *)cuMemAlloc_v2,
-    .release = (void *)cuMemFree_v2,
-    .set_device = driver_set_device,
-    .get_device = (void *)cuCtxGetDevice,
-    .device_count = (void *)cuDeviceGetCount,
-    .memory = (void *)cuMemGetInfo_v2,
-    .synchronize = (void *)cuCtxSynchronize,
-    .reset = driver_reset,
-    .work = &work,
-    .kinds = &memory,
-    .pools = &pools,
+struct api api = { .name = "driver",
+                   .start = driver_start,
+                   .enter_thread = driver_enter_thread,
+                   .modules = modules,
+                   .launches = launches,
+                   .copies = driver_copies,
+                   .sets = driver_sets,
+                   .builtin = builtin,
+                   .handle = handle,
+                   .forget = forget,
+                   .pitched_3d = pitched_3d,
+                   .array = array,
+                   .mipmap = mipmap,
+                   .builtin_variable = builtin_variable,
+                   .context_create = (void *)cuCtxCreate_v2,
+                   .context_destroy = (void *)cuCtxDestroy_v2,
+                   .context_push = (void *)cuCtxPushCurrent_v2,
+                   .context_pop = (void *)cuCtxPopCurrent_v2,
+                   .context_set = (void *)cuCtxSetCurrent,
+                   .retain_primary = retain_primary,
+                   .release_primary = release_primary,
+#define FUNCTION(name, arguments, runtime, driver) .name = (void *)driver,
+                   API_FUNCTIONS(FUNCTION, FUNCTION)
+#undef FUNCTION
 };

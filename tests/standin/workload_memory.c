@@ -1,163 +1,128 @@
 /* Commands that allocate, free and choose devices, one call after another. */
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "workload.h"
 
-#define SHOWN_ADDRESSES 16
-
-_Thread_local int thread_device;
-
-/* One command runs at a time, on whichever thread: no lock. */
-static struct slot *slots;
-static size_t slot_count, slot_capacity;
-
-void slot_add(void *address, size_t bytes)
+CALL_SITE static bool run_alloc(const struct args *args, struct reply *reply)
 {
-    if (slot_count == slot_capacity) {
-        slot_capacity = slot_capacity ? 2 * slot_capacity : 1024;
-        slots = realloc(slots, slot_capacity * sizeof *slots);
-        if (!slots) {
-            perror("workload: slots");
-            abort();
-        }
-    }
-    slots[slot_count++] =
-        (struct slot){ address, bytes, thread_device, thread_context, address != NULL };
-}
-
-struct slot *slot_at(size_t number)
-{
-    return number < slot_count ? &slots[number] : NULL;
-}
-
-void slots_forget(void)
-{
-    slot_count = 0;
-}
-
-void slots_end_context(struct tally *tally, int device, const void *context)
-{
-    for (size_t i = 0; i < slot_count; i++) {
-        if (!slots[i].live || slots[i].device != device || slots[i].context != context)
-            continue;
-        slots[i].live = false;
-        tally_lose(tally, KIND_DEVICE, slots[i].bytes, false);
-    }
-    kslots_end_context(tally, device, context);
-}
-
-CALL_SITE static bool run_alloc(struct words *words, struct reply *reply)
-{
-    uint64_t bytes, count = 1;
-    if (!parse_u64(words->word[1], SIZE_MAX, &bytes, reply))
-        return false;
-    if (!parse_optional(words, 2, UINT32_MAX, &count, reply))
-        return false;
     struct tally tally = { 0 };
-    uint64_t succeeded = 0;
-    for (uint64_t i = 0; i < count; i++) {
+    uint64_t shown = 0;
+    for (uint64_t i = 0; i < args->number[1]; i++) {
         uint64_t failed = tally.failed;
-        void *address = tally_alloc(&tally, bytes);
+        void *address = tally_alloc(&tally, args->number[0]);
         if (tally.failed != failed)
             continue;
-        slot_add(address, bytes);
-        if (succeeded++ < SHOWN_ADDRESSES)
-            reply_add(reply, "%s0x%lx", reply->length ? " " : "", (uintptr_t)address);
+        block_add(address, args->number[0]);
+        reply_handle(reply, shown++, (uintptr_t)address);
     }
-    truth_add(&tally);
-    if (succeeded > SHOWN_ADDRESSES)
-        reply_add(reply, " ... %lu more", (succeeded - SHOWN_ADDRESSES));
-    if (tally.failed)
-        reply_add(reply, "%serror=%d failed=%lu", reply->length ? " " : "", tally.last_error,
-                  tally.failed);
-    return true;
+    return reply_done(reply, &tally);
 }
 
-CALL_SITE static bool run_free(struct words *words, struct reply *reply)
+/* The slots from FIRST on. A free that fails leaves a slot alive. */
+static bool free_slots(struct list *list, const struct args *args, struct reply *reply)
 {
-    uint64_t first, count = 1;
-    if (!parse_u64(words->word[1], SIZE_MAX, &first, reply))
-        return false;
-    if (!parse_optional(words, 2, SIZE_MAX, &count, reply))
-        return false;
-    if (first >= slot_count || count > slot_count - first) {
-        reply_add(reply, "there are %zu slots", slot_count);
-        return false;
-    }
+    uint64_t first = args->number[0], count = args->number[1], dead = 0;
+    if (first >= list->count || count > list->count - first)
+        return reply_no(reply, "there are %zu %ss", list->count, list->what);
     struct tally tally = { 0 };
-    uint64_t dead = 0;
     for (size_t i = first; i < first + count; i++) {
-        struct slot *slot = &slots[i];
-        if (!slot->live)
+        struct slot *slot = list_at(list, i);
+        if (!slot->live || !slot->release)
             dead++;
         else
-            slot->live = !tally_free(&tally, slot->address, slot->bytes);
+            slot_release(&tally, slot);
     }
     return reply_frees(reply, &tally, dead);
 }
 
-/* Any address, live or not: for double frees and frees of invalid addresses. */
-CALL_SITE static bool run_freeaddr(struct words *words, struct reply *reply)
+CALL_SITE static bool run_free(const struct args *args, struct reply *reply)
 {
-    uint64_t address;
-    if (!parse_u64(words->word[1], UINTPTR_MAX, &address, reply))
-        return false;
-    struct slot none = { 0 }, *slot = &none;
-    struct kslot *kslot = NULL;
-    for (size_t i = 0; i < slot_count; i++)
-        if (slots[i].live && slots[i].address == (void *)address)
-            slot = &slots[i];
-    for (size_t i = 0; slot == &none && i < kslot_count(); i++)
-        if (kslot_at(i)->live && kslot_at(i)->handle == address)
-            kslot = kslot_at(i);
+    return free_slots(&blocks, args, reply);
+}
+
+CALL_SITE static bool run_kfree(const struct args *args, struct reply *reply)
+{
+    return free_slots(&slots, args, reply);
+}
+
+static bool free_all(struct list *list, struct reply *reply)
+{
     struct tally tally = { 0 };
-    if (kslot)
-        kslot_freed(&tally, kslot, api.release((void *)address));
-    else if (tally_free(&tally, (void *)address, slot->bytes))
-        slot->live = false;
+    struct slot *slot;
+    FOR_EACH(slot, list)
+    if (slot->live && slot->release)
+        slot_release(&tally, slot);
     return reply_frees(reply, &tally, 0);
 }
 
-CALL_SITE static bool run_freenull(struct words *words, struct reply *reply)
+CALL_SITE static bool run_freeall(const struct args *args, struct reply *reply)
 {
-    uint64_t count = 1;
-    if (!parse_optional(words, 1, UINT32_MAX, &count, reply))
-        return false;
+    (void)args;
+    return free_all(&blocks, reply);
+}
+
+CALL_SITE static bool run_kfreeall(const struct args *args, struct reply *reply)
+{
+    (void)args;
+    return free_all(&slots, reply);
+}
+
+/* Any address, live or not: for double frees and frees of invalid addresses. */
+CALL_SITE static bool run_freeaddr(const struct args *args, struct reply *reply)
+{
+    struct slot *slot, *found = NULL;
+    FOR_EACH(slot, &slots)
+    if (slot->live && slot->handle == args->number[0])
+        found = slot;
+    FOR_EACH(slot, &blocks)
+    if (slot->live && slot->handle == args->number[0])
+        found = slot;
     struct tally tally = { 0 };
-    for (uint64_t i = 0; i < count; i++)
+    struct slot none = { .live = false };
+    slot_freed(&tally, found ? found : &none, api.release((void *)args->number[0]));
+    if (!args->number[0]) {
+        tally.nullfrees += tally.frees;
+        tally.frees = 0;
+    }
+    return reply_frees(reply, &tally, 0);
+}
+
+CALL_SITE static bool run_freenull(const struct args *args, struct reply *reply)
+{
+    struct tally tally = { 0 };
+    for (uint64_t i = 0; i < args->number[0]; i++)
         tally_free(&tally, NULL, 0);
     truth_add(&tally);
     reply_add(reply, "nullfrees=%lu failed=%lu", tally.nullfrees, tally.failed);
     return true;
 }
 
-CALL_SITE static bool run_freeall(struct words *words, struct reply *reply)
+/* The runtime takes NULL for nothing to do, the driver for an error. */
+static bool run_kfreenull(const struct args *args, struct reply *reply)
 {
-    (void)words;
+    const char *what = args->text[0];
+    int (*release)(void *) = !strcmp(what, "pinned")  ? api.pinned_free
+                             : !strcmp(what, "array") ? api.array_free
+                                                      : api.mipmap_free;
     struct tally tally = { 0 };
-    for (size_t i = 0; i < slot_count; i++)
-        if (slots[i].live)
-            slots[i].live = !tally_free(&tally, slots[i].address, slots[i].bytes);
+    tally.nullfrees += tally_result(&tally, release(NULL));
     return reply_frees(reply, &tally, 0);
 }
 
-CALL_SITE static bool run_setdevice(struct words *words, struct reply *reply)
+CALL_SITE static bool run_setdevice(const struct args *args, struct reply *reply)
 {
-    uint64_t device;
-    if (!parse_u64(words->word[1], INT32_MAX, &device, reply))
-        return false;
-    int error = api.set_device((int)device);
+    int error = api.set_device((int)args->number[0]);
     if (!error) {
-        thread_device = (int)device;
+        thread_device = (int)args->number[0];
         thread_context = NULL;
     }
     return reply_error(reply, error);
 }
 
-CALL_SITE static bool run_getdevice(struct words *words, struct reply *reply)
+CALL_SITE static bool run_getdevice(const struct args *args, struct reply *reply)
 {
-    (void)words;
+    (void)args;
     int device = -1;
     int error = api.get_device(&device);
     if (!error)
@@ -165,33 +130,32 @@ CALL_SITE static bool run_getdevice(struct words *words, struct reply *reply)
     return reply_error(reply, error);
 }
 
-CALL_SITE static bool run_synchronize(struct words *words, struct reply *reply)
+CALL_SITE static bool run_synchronize(const struct args *args, struct reply *reply)
 {
-    (void)words;
+    (void)args;
     return reply_error(reply, api.synchronize());
 }
 
 /* The device's memory is freed without a free call: the totals lose those blocks, and count no
  * frees. */
-CALL_SITE static bool run_reset(struct words *words, struct reply *reply)
+CALL_SITE static bool run_reset(const struct args *args, struct reply *reply)
 {
-    (void)words;
-    int error = api.reset();
-    if (error)
-        return reply_error(reply, error);
+    (void)args;
     struct tally tally = { 0 };
+    if (!reply_error(reply, api.reset()))
+        return false;
     thread_context = NULL; /* the backend made its own current again */
     modules_forget_context(thread_device, NULL);
     streams_forget_context(thread_device, NULL);
     slots_end_context(&tally, thread_device, NULL);
     truth_add(&tally);
-    reply_add(reply, "released=%ld", -tally.live);
+    reply_add(reply, "released=%ld", -tally.gpu.live);
     return true;
 }
 
-static bool run_info(struct words *words, struct reply *reply)
+static bool run_info(const struct args *args, struct reply *reply)
 {
-    (void)words;
+    (void)args;
     int devices = 0, device = 0;
     size_t free_bytes = 0, total_bytes = 0;
     int error = api.device_count(&devices);
@@ -201,29 +165,41 @@ static bool run_info(struct words *words, struct reply *reply)
         error = api.memory(&free_bytes, &total_bytes);
     if (!error)
         reply_add(reply, "backend=%s devices=%d device=%d free=%zu total=%zu slots=%zu", api.name,
-                  devices, device, free_bytes, total_bytes, slot_count);
+                  devices, device, free_bytes, total_bytes, blocks.count);
     return reply_error(reply, error);
 }
 
-static bool run_load(struct words *words, struct reply *reply)
+static bool run_load(const struct args *args, struct reply *reply)
 {
-    const char *reason = api.load ? api.load(words->word[1]) : "this program is linked already";
-    if (reason)
-        reply_add(reply, "%s", reason);
-    return reason == NULL;
+    const char *reason = api.load ? api.load(args->text[0]) : "this program is linked already";
+    return !reason || reply_no(reply, "%s", reason);
+}
+
+static bool run_kslots(const struct args *args, struct reply *reply)
+{
+    (void)args;
+    const struct slot *slot;
+    FOR_EACH(slot, &slots)
+    reply_add(reply, "%s%zu=%s:0x%lx:%zu%s", reply->length ? " " : "", slot_number,
+              memory_kinds[slot->kind].name, slot->handle, slot->bytes, slot->live ? "" : ":dead");
+    return true;
 }
 
 const struct command memory_commands[] = {
-    { "load", "load PATH", 1, 1, 0, run_load },
-    { "info", "info", 0, 0, NEEDS_API, run_info },
-    { "alloc", "alloc SIZE [COUNT]", 1, 2, NEEDS_API, run_alloc },
-    { "free", "free FIRST [COUNT]", 1, 2, NEEDS_API, run_free },
-    { "freeaddr", "freeaddr ADDRESS", 1, 1, NEEDS_API, run_freeaddr },
-    { "freenull", "freenull [COUNT]", 0, 1, NEEDS_API, run_freenull },
-    { "freeall", "freeall", 0, 0, NEEDS_API, run_freeall },
-    { "setdevice", "setdevice DEVICE", 1, 1, NEEDS_API, run_setdevice },
-    { "getdevice", "getdevice", 0, 0, NEEDS_API, run_getdevice },
-    { "synchronize", "synchronize", 0, 0, NEEDS_API, run_synchronize },
-    { "reset", "reset", 0, 0, NEEDS_API, run_reset },
-    { .name = NULL },
+    { "load <path>", 0, run_load },
+    { "info", NEEDS_API, run_info },
+    { "alloc SIZE [COUNT]", NEEDS_API, run_alloc },
+    { "free FIRST [COUNT]", NEEDS_API, run_free },
+    { "freeaddr ADDRESS", NEEDS_API, run_freeaddr },
+    { "freenull [COUNT]", NEEDS_API, run_freenull },
+    { "freeall", NEEDS_API, run_freeall },
+    { "kfree FIRST [COUNT]", NEEDS_API, run_kfree },
+    { "kfreeall", NEEDS_API, run_kfreeall },
+    { "kfreenull <pinned|array|mipmap>", NEEDS_API, run_kfreenull },
+    { "kslots", 0, run_kslots },
+    { "setdevice DEVICE", NEEDS_API, run_setdevice },
+    { "getdevice", NEEDS_API, run_getdevice },
+    { "synchronize", NEEDS_API, run_synchronize },
+    { "reset", NEEDS_API, run_reset },
+    { .usage = NULL },
 };

@@ -1,15 +1,13 @@
-/* Commands about modules, and the kernels that commands can name. */
+/* Commands about modules and their variables, and the kernels that commands can name. */
 #define _GNU_SOURCE
-#include "workload_module.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "workload.h"
 #include "workload_image.h"
 
 #define SHOWN_KERNELS 16
-#define MAX_GENERATED 2000000
 
 struct variable {
     char *name;
@@ -17,28 +15,29 @@ struct variable {
     bool managed;
 };
 
-/* One command runs at a time, on whichever thread: no lock. */
-static struct module {
-    const struct module_method *method;
-    void *module;
+struct module {
+    bool live;
     int device;
     void *context; /* see thread_context */
-    bool live;
+    const struct module_method *method;
+    void *module;
     struct kernel *kernels;
     size_t count;
     struct variable *variables;
     size_t variable_count;
-} * modules;
-static size_t module_count;
+};
+
+static struct list modules = LIST(struct module, "module");
 
 static const struct module_method *find_module_method(const char *via, struct reply *reply)
 {
-    const struct module_method *method = api.work->modules;
+    const struct module_method *method = api.modules;
     while (via && method->name && strcmp(method->name, via))
         method++;
-    if (!method->name)
-        reply_add(reply, "no way to load a module via %s", via);
-    return method->name ? method : NULL;
+    if (method->name)
+        return method;
+    reply_add(reply, "no way to load a module via %s", via);
+    return NULL;
 }
 
 static void add_kernel(struct module *module, const char *name)
@@ -110,8 +109,8 @@ static void reply_module(struct reply *reply, size_t number, const struct module
 {
     reply_add(reply, "%zu", number);
     for (size_t i = 0; i < module->count && i < SHOWN_KERNELS; i++)
-        reply_add(reply, " %s=0x%llx", module->kernels[i].name,
-                  (unsigned long long)(uintptr_t)module->kernels[i].kernel);
+        reply_add(reply, " %s=0x%lx", module->kernels[i].name,
+                  (uintptr_t)module->kernels[i].kernel);
     if (module->count > SHOWN_KERNELS)
         reply_add(reply, " ... %zu more", module->count - SHOWN_KERNELS);
 }
@@ -119,131 +118,147 @@ static void reply_module(struct reply *reply, size_t number, const struct module
 /* The words are kernel names, and variables as NAME=[m]BYTES, but for two
  * options: via=, and generated=COUNT for kernels of the names generated_0,
  * generated_1 and so on. */
-static bool read_module(const struct words *words, struct module *module, struct reply *reply)
+static bool read_module(const struct args *args, struct module *module, struct reply *reply)
 {
     const char *via = NULL;
     uint64_t generated = 0;
     char name[32];
-    for (int i = 1; i < words->count; i++) {
-        const char *word = words->word[i];
+    for (int i = 0; i < args->count; i++) {
+        const char *word = args->word[i];
         if (!strncmp(word, "via=", 4))
             via = word + 4;
         else if (strncmp(word, "generated=", 10))
             (strchr(word, '=') ? add_variable : add_kernel)(module, word);
-        else if (!parse_u64(word + 10, MAX_GENERATED, &generated, reply))
+        else if (!parse_u64(word + 10, &generated, reply))
             return false;
     }
     for (uint64_t i = 0; i < generated; i++) {
-        snprintf(name, sizeof name, "generated_%llu", (unsigned long long)i);
+        snprintf(name, sizeof name, "generated_%lu", i);
         add_kernel(module, name);
     }
     module->method = find_module_method(via, reply);
     return module->method != NULL;
 }
 
-static bool run_module(struct words *words, struct reply *reply)
+static bool run_module(const struct args *args, struct reply *reply)
 {
     struct module module = { .device = thread_device, .context = thread_context };
-    if (!read_module(words, &module, reply)) {
+    if (!read_module(args, &module, reply) || !reply_error(reply, load_module(&module))) {
         forget_module(&module);
         return false;
     }
-    int error = load_module(&module);
-    if (error) {
-        reply_add(reply, "CUDA error %d", error);
-        forget_module(&module);
-        return false;
-    }
-    modules = realloc(modules, (module_count + 1) * sizeof *modules);
-    modules[module_count] = module;
-    reply_module(reply, module_count++, &module);
+    reply_module(reply, list_add(&modules, &module), &module);
     return true;
 }
 
-static bool run_unload(struct words *words, struct reply *reply)
+static bool run_unload(const struct args *args, struct reply *reply)
 {
-    uint64_t number;
-    if (!parse_u64(words->word[1], SIZE_MAX, &number, reply))
-        return false;
-    if (number >= module_count || !modules[number].live) {
-        reply_add(reply, "no module %s", words->word[1]);
-        return false;
-    }
-    int error = modules[number].method->unload(modules[number].module);
-    if (error) {
-        reply_add(reply, "CUDA error %d", error);
-        return false;
-    }
     struct tally tally = { 0 };
-    kslots_end_owned(&tally, modules[number].module);
+    struct module *module = list_named(&modules, args->number[0], reply);
+    if (!module || !reply_error(reply, module->method->unload(module->module)))
+        return false;
+    slots_end_owned(&tally, module->module);
     truth_add(&tally);
-    forget_module(&modules[number]);
+    forget_module(module);
     return true;
 }
 
-bool variable_named(const char *name, struct loaded_variable *found)
+static bool is_library(const struct module *module)
 {
-    for (size_t m = module_count; m-- > 0;)
-        for (size_t i = 0; modules[m].live && i < modules[m].variable_count; i++) {
-            const struct variable *variable = &modules[m].variables[i];
-            if (strcmp(variable->name, name))
-                continue;
-            bool is_library = strcmp(modules[m].method->name, "module") != 0;
-            *found = (struct loaded_variable){
-                .method = modules[m].method,
-                .module = modules[m].module,
-                .device = is_library ? thread_device : modules[m].device,
-                .context = is_library ? thread_context : modules[m].context,
-                .managed = is_library && variable->managed,
-                .bytes = variable->bytes,
-            };
-            return true;
-        }
-    return false;
+    return strcmp(module->method->name, "module") != 0;
 }
 
 void modules_forget_context(int device, const void *context)
 {
     /* Libraries outlive their device's reset. */
-    for (size_t i = 0; i < module_count; i++)
-        if (modules[i].live && modules[i].device == device && modules[i].context == context &&
-            !strcmp(modules[i].method->name, "module"))
-            forget_module(&modules[i]);
-    api.work->forget();
+    struct module *module;
+    FOR_EACH(module, &modules)
+    if (module->live && module->device == device && module->context == context &&
+        !is_library(module))
+        forget_module(module);
+    api.forget();
 }
 
 bool kernel_named(const char *name, const void **kernel, struct reply *reply)
 {
-    for (size_t m = module_count; m-- > 0;)
-        for (size_t i = 0; i < modules[m].count; i++)
-            if (modules[m].live && !strcmp(modules[m].kernels[i].name, name)) {
-                *kernel = modules[m].kernels[i].kernel;
+    for (size_t m = modules.count; m-- > 0;) {
+        const struct module *module = list_at(&modules, m);
+        for (size_t i = 0; i < module->count; i++)
+            if (!strcmp(module->kernels[i].name, name)) {
+                *kernel = module->kernels[i].kernel;
                 return true;
             }
-    for (int i = 0; i < BUILTIN_KERNELS; i++) {
-        if (strcmp(builtin_kernels[i], name) && strcmp((char[]){ (char)('0' + i), '\0' }, name))
-            continue;
-        int error = api.work->builtin(i, kernel);
-        if (error)
-            reply_add(reply, "CUDA error %d", error);
-        return error == 0;
     }
-    reply_add(reply, "no kernel %s", name);
-    return false;
+    for (int i = 0; i < BUILTIN_KERNELS; i++)
+        if (!strcmp(builtin_kernels[i], name) || !strcmp((char[]){ (char)('0' + i), '\0' }, name))
+            return reply_error(reply, api.builtin(i, kernel));
+    return reply_no(reply, "no kernel %s", name);
 }
 
 const struct kernel *last_module(size_t *count)
 {
-    const struct module *module = module_count ? &modules[module_count - 1] : NULL;
+    const struct module *module = list_at(&modules, modules.count - 1);
     if (!module || !module->live)
         return NULL;
     *count = module->count;
     return module->kernels;
 }
 
+/* ---- variables: no call allocates one. It is live from the query of its address and size until
+ * its module is unloaded or the context is destroyed. Another query returns the same. --------- */
+
+/* Counts the variable that was found. */
+static bool add_symbol(struct reply *reply, struct slot slot, int device, void *context, int error)
+{
+    struct tally tally = { 0 };
+    if (tally_result(&tally, error)) {
+        if (slot.handle && slot.bytes && !slot_of(KIND_STATIC, slot.handle)) {
+            struct slot *added = slot_at(slot_add(&tally, slot));
+            added->device = device;
+            added->context = context;
+        }
+        reply_add(reply, "0x%lx bytes=%zu", slot.handle, slot.bytes);
+    }
+    return reply_done(reply, &tally);
+}
+
+/* With `address` or `size`, only that is queried: the other pointer is NULL. */
+static bool symbol_of(const struct module *module, const struct variable *variable,
+                      const struct args *args, struct reply *reply)
+{
+    bool by_library = is_library(module);
+    struct slot slot = { .kind = KIND_STATIC, .owner = module->module };
+    int error = module->method->global(
+        module->module, variable->name, by_library && variable->managed,
+        args->number[2] ? NULL : &slot.handle, args->number[1] ? NULL : &slot.bytes);
+    return add_symbol(reply, slot, by_library ? thread_device : module->device,
+                      by_library ? thread_context : module->context, error);
+}
+
+static bool run_symbol(const struct args *args, struct reply *reply)
+{
+    for (size_t m = modules.count; m-- > 0;) {
+        const struct module *module = list_at(&modules, m);
+        for (size_t i = 0; i < module->variable_count; i++)
+            if (!strcmp(module->variables[i].name, args->text[0]))
+                return symbol_of(module, &module->variables[i], args, reply);
+    }
+    for (int i = 0; i < BUILTIN_VARIABLES; i++) {
+        if (strcmp(builtin_variables[i].name, args->text[0]))
+            continue;
+        struct slot slot = { .kind = KIND_STATIC, .bytes = builtin_variables[i].bytes };
+        int device = thread_device;
+        void *context = thread_context;
+        int error = api.builtin_variable(i, (void **)&slot.handle, &device, &context);
+        return add_symbol(reply, slot, device, context, error);
+    }
+    return reply_no(reply, "no variable %s", args->text[0]);
+}
+
 const struct command module_commands[] = {
-    { "module", "module NAME|VARIABLE=[m]BYTES ... [generated=COUNT] [via=module|library|function]",
-      1, MAX_WORDS - 1, NEEDS_API, run_module },
-    { "unload", "unload MODULE", 1, 1, NEEDS_API, run_unload },
-    { .name = NULL },
+    /* ... are kernels' names, VARIABLE=[m]BYTES, generated=COUNT, via=module|library|function */
+    { "module ...", NEEDS_API, run_module },
+    { "unload MODULE", NEEDS_API, run_unload },
+    { "symbol <name> [address] [size]", NEEDS_API, run_symbol },
+    { .usage = NULL },
 };

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,40 +27,29 @@ static void *standin_symbol(const char *name, struct reply *reply)
     return symbol;
 }
 
-static bool run_fail(struct words *words, struct reply *reply)
+static bool run_fail(const struct args *args, struct reply *reply)
 {
-    uint64_t times, error;
     __typeof__(&standin_fail) arm;
-    if (!parse_u64(words->word[2], INT32_MAX, &times, reply) ||
-        !parse_u64(words->word[3], INT32_MAX, &error, reply))
-        return false;
     *(void **)&arm = standin_symbol("standin_fail", reply);
     if (!arm)
         return false;
-    if (arm(words->word[1], (int)times, (int)error)) {
-        reply_add(reply, "%s: the stand-in has no room for it", words->word[1]);
-        return false;
-    }
-    return true;
+    return !arm(args->text[0], (int)args->number[1], (int)args->number[2]) ||
+           reply_no(reply, "%s: the stand-in has no room for it", args->text[0]);
 }
 
 /* The stand-in's own call counts, as a tracer should see them; the workload's count could share a
  * mistake with the workload. */
-static bool run_calls(struct words *words, struct reply *reply)
+static bool run_calls(const struct args *args, struct reply *reply)
 {
     __typeof__(&standin_calls) calls;
     *(void **)&calls = standin_symbol("standin_calls", reply);
-    if (!calls)
-        return false;
-    for (int i = 1; i < words->count; i++) {
-        long count = calls(words->word[i]);
-        if (count < 0) {
-            reply_add(reply, "calls are counted with STANDIN_COUNT_CALLS=1 only");
-            return false;
-        }
-        reply_add(reply, "%s%s=%ld", i > 1 ? " " : "", words->word[i], count);
+    for (int i = 0; calls && i < args->count; i++) {
+        long count = calls(args->word[i]);
+        if (count < 0)
+            return reply_no(reply, "calls are counted with STANDIN_COUNT_CALLS=1 only");
+        reply_add(reply, "%s%s=%ld", i ? " " : "", args->word[i], count);
     }
-    return true;
+    return calls != NULL;
 }
 
 /* Leaves an allocation by longjmp, from inside the driver: its return is never
@@ -81,20 +69,16 @@ CALL_SITE static bool jump_out_of_alloc(void (*arm)(jmp_buf *))
     return false;
 }
 
-static bool run_longjmp(struct words *words, struct reply *reply)
+static bool run_longjmp(const struct args *args, struct reply *reply)
 {
-    uint64_t times = 1;
     __typeof__(&standin_longjmp_arm) arm;
-    if (!parse_optional(words, 1, UINT32_MAX, &times, reply))
-        return false;
     *(void **)&arm = standin_symbol("standin_longjmp_arm", reply);
-    if (!arm)
-        return false;
     uint64_t jumped = 0;
-    while (jumped < times && jump_out_of_alloc(arm))
+    while (arm && jumped < args->number[0] && jump_out_of_alloc(arm))
         jumped++;
-    reply_add(reply, "jumped=%lu", jumped);
-    return jumped == times;
+    if (arm)
+        reply_add(reply, "jumped=%lu", jumped);
+    return arm && jumped == args->number[0];
 }
 
 /* Standard output is for one reply a command: a child writes to standard error
@@ -109,10 +93,8 @@ static void redirect_child(void)
 static bool reply_child(pid_t child, struct reply *reply)
 {
     int status;
-    if (child == -1) {
-        reply_add(reply, "fork: %s", strerror(errno));
-        return false;
-    }
+    if (child == -1)
+        return reply_no(reply, "fork: %s", strerror(errno));
     while (waitpid(child, &status, 0) == -1 && errno == EINTR)
         continue;
     if (WIFSIGNALED(status))
@@ -125,24 +107,21 @@ static bool reply_child(pid_t child, struct reply *reply)
 /* A child starts with nothing: its parent's blocks are not its to free, and worker threads do
  * not survive a fork. Its totals are in shared memory, where they outlive even a child that is
  * killed. */
-static bool run_fork(struct words *words, struct reply *reply)
+static bool run_fork(const struct args *args, struct reply *reply)
 {
     void *shared =
         mmap(NULL, truth_size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) {
-        reply_add(reply, "mmap: %s", strerror(errno));
-        return false;
-    }
+    if (shared == MAP_FAILED)
+        return reply_no(reply, "mmap: %s", strerror(errno));
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
         redirect_child();
         truth_restart_in(shared);
         slots_forget();
-        kslots_forget();
         vmm_forget();
         workers_forget();
-        run_sequence(words->rest, '|');
+        run_sequence(strdup(args->rest), '|');
         _exit(exit_code);
     }
     bool ok = reply_child(child, reply);
@@ -153,58 +132,57 @@ static bool run_fork(struct words *words, struct reply *reply)
     return ok;
 }
 
-static bool run_forkexec(struct words *words, struct reply *reply)
+static bool run_forkexec(const struct args *args, struct reply *reply)
 {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
         redirect_child();
-        execv(words->word[1], words->word + 1);
+        execv(args->word[0], args->word);
         _exit(127);
     }
     return reply_child(child, reply);
 }
 
 /* Replies only when it fails; else the new program's first line follows. */
-static bool run_exec(struct words *words, struct reply *reply)
+static bool run_exec(const struct args *args, struct reply *reply)
 {
     fflush(NULL);
-    execv(words->word[1], words->word + 1);
-    reply_add(reply, "%s: %s", words->word[1], strerror(errno));
-    return false;
+    execv(args->word[0], args->word);
+    return reply_no(reply, "%s: %s", args->word[0], strerror(errno));
 }
 
-static bool run_abort(struct words *words, struct reply *reply)
+static bool run_abort(const struct args *args, struct reply *reply)
 {
-    (void)words, (void)reply;
+    (void)args, (void)reply;
     abort();
 }
 
-static bool run_kill9(struct words *words, struct reply *reply)
+static bool run_kill9(const struct args *args, struct reply *reply)
 {
-    (void)words, (void)reply;
+    (void)args, (void)reply;
     raise(SIGKILL);
     return true;
 }
 
-static bool run_sleep(struct words *words, struct reply *reply)
+static bool run_sleep(const struct args *args, struct reply *reply)
 {
     double seconds;
-    if (!parse_double(words->word[1], 86400, &seconds, reply))
+    if (!parse_double(args->text[0], 86400, &seconds, reply))
         return false;
     sleep_until_ns(now_ns() + (uint64_t)(seconds * 1e9));
     return true;
 }
 
 const struct command process_commands[] = {
-    { "fail", "fail FUNCTION TIMES ERROR", 3, 3, 0, run_fail },
-    { "calls", "calls FUNCTION ...", 1, MAX_WORDS - 1, 0, run_calls },
-    { "longjmp", "longjmp [COUNT]", 0, 1, NEEDS_API, run_longjmp },
-    { "fork", "fork COMMAND [| COMMAND ...]", 1, INT_MAX, 0, run_fork },
-    { "forkexec", "forkexec PATH [ARGUMENT ...]", 1, MAX_WORDS - 1, 0, run_forkexec },
-    { "exec", "exec PATH [ARGUMENT ...]", 1, MAX_WORDS - 1, 0, run_exec },
-    { "abort", "abort", 0, 0, 0, run_abort },
-    { "kill9", "kill9", 0, 0, 0, run_kill9 },
-    { "sleep", "sleep SECONDS", 1, 1, 0, run_sleep },
-    { .name = NULL },
+    { "fail <function> TIMES ERROR", 0, run_fail },
+    { "calls ...", 0, run_calls },
+    { "longjmp [COUNT]", NEEDS_API, run_longjmp },
+    { "fork ...", 0, run_fork }, /* COMMAND [| COMMAND] ... */
+    { "forkexec ...", 0, run_forkexec },
+    { "exec ...", 0, run_exec },
+    { "abort", 0, run_abort },
+    { "kill9", 0, run_kill9 },
+    { "sleep <seconds>", 0, run_sleep },
+    { .usage = NULL },
 };

@@ -358,92 +358,21 @@ static int builtin_variable(int number, void **address, int *device, void **cont
     return error ? error : runtime.cudaGetSymbolAddress(address, host_variables[number]);
 }
 
-/* ---- the tables -------------------------------------------------------- */
-
-static struct work_api work = {
-    .modules = modules,
-    .launches = launches,
-    .copies = copies,
-    .sets = sets,
-    .builtin = builtin,
-    .handle = handle_of,
-    .forget = forget,
-};
-
-static struct memory_api memory = {
-    .pitched_3d = pitched_3d,
-    .array = array,
-    .mipmap = mipmap,
-    .builtin_variable = builtin_variable,
-};
-
-static struct pool_api pools;
+/* ---- the table --------------------------------------------------------- */
 
 #ifdef PER_THREAD_STREAMS
-#define TWIN(ENTRY, field, symbol) ENTRY(field, symbol##_ptsz)
+#define TWIN_ENTRY(name, arguments, symbol, driver) ENTRY(api.name, symbol##_ptsz)
 #else
-#define TWIN(ENTRY, field, symbol) ENTRY(field, symbol)
+#define TWIN_ENTRY(name, arguments, symbol, driver) ENTRY(api.name, symbol)
 #endif
-
-/* clang-format off */
-#define FUNCTIONS(ENTRY) \
-    ENTRY(api.alloc, cudaMalloc) \
-    ENTRY(api.release, cudaFree) \
-    ENTRY(api.set_device, cudaSetDevice) \
-    ENTRY(api.get_device, cudaGetDevice) \
-    ENTRY(api.device_count, cudaGetDeviceCount) \
-    ENTRY(api.memory, cudaMemGetInfo) \
-    ENTRY(api.synchronize, cudaDeviceSynchronize) \
-    ENTRY(api.reset, cudaDeviceReset) \
-    ENTRY(modules[0].kernel, cudaLibraryGetKernel) \
-    ENTRY(modules[0].unload, cudaLibraryUnload) \
-    ENTRY(work.stream_create, cudaStreamCreate) \
-    ENTRY(work.stream_destroy, cudaStreamDestroy) \
-    ENTRY(work.stream_synchronize, cudaStreamSynchronize) \
-    ENTRY(work.event_create, cudaEventCreate) \
-    ENTRY(work.event_destroy, cudaEventDestroy) \
-    ENTRY(work.event_record, cudaEventRecord) \
-    ENTRY(work.stream_wait, cudaStreamWaitEvent) \
-    ENTRY(work.capture_begin, cudaStreamBeginCapture) \
-    ENTRY(work.capture_end, cudaStreamEndCapture) \
-    ENTRY(work.graph_create, cudaGraphCreate) \
-    ENTRY(work.graph_nodes, cudaGraphGetNodes) \
-    ENTRY(work.graph_instantiate, cudaGraphInstantiate) \
-    ENTRY(work.graph_launch, cudaGraphLaunch) \
-    ENTRY(work.graph_destroy, cudaGraphDestroy) \
-    ENTRY(work.exec_destroy, cudaGraphExecDestroy) \
-    ENTRY(work.graph_alloc, cudaGraphAddMemAllocNode) \
-    ENTRY(work.graph_free, cudaGraphAddMemFreeNode) \
-    ENTRY(work.graph_trim, cudaDeviceGraphMemTrim) \
-    ENTRY(memory.pitched, cudaMallocPitch) \
-    ENTRY(memory.managed, cudaMallocManaged) \
-    ENTRY(memory.pinned, cudaMallocHost) \
-    ENTRY(memory.pinned_for_copy, cudaMallocHost) \
-    ENTRY(memory.host_alloc, cudaHostAlloc) \
-    ENTRY(memory.pinned_free, cudaFreeHost) \
-    ENTRY(memory.host_register, cudaHostRegister) \
-    ENTRY(memory.host_unregister, cudaHostUnregister) \
-    ENTRY(memory.array_free, cudaFreeArray) \
-    ENTRY(memory.mipmap_free, cudaFreeMipmappedArray) \
-    TWIN(ENTRY, pools.alloc, cudaMallocAsync) \
-    TWIN(ENTRY, pools.alloc_from, cudaMallocFromPoolAsync) \
-    TWIN(ENTRY, pools.release, cudaFreeAsync) \
-    ENTRY(pools.pool_create, cudaMemPoolCreate) \
-    ENTRY(pools.pool_destroy, cudaMemPoolDestroy) \
-    ENTRY(pools.pool_trim, cudaMemPoolTrimTo) \
-    ENTRY(pools.pool_get, cudaMemPoolGetAttribute) \
-    ENTRY(pools.pool_set, cudaMemPoolSetAttribute) \
-    ENTRY(pools.device_default_pool, cudaDeviceGetDefaultMemPool) \
-    ENTRY(pools.device_set_pool, cudaDeviceSetMemPool) \
-    ENTRY(pools.ipc_get, cudaIpcGetMemHandle) \
-    ENTRY(pools.ipc_open, cudaIpcOpenMemHandle) \
-    ENTRY(pools.ipc_close, cudaIpcCloseMemHandle) \
-    ENTRY(pools.external_import, cudaImportExternalMemory) \
-    ENTRY(pools.external_map, cudaExternalMemoryGetMappedBuffer) \
-    ENTRY(pools.external_destroy, cudaDestroyExternalMemory)
-/* clang-format on */
-
+#define API_ENTRY(name, arguments, symbol, driver) ENTRY(api.name, symbol)
 #define OWN_ENTRY(symbol) ENTRY(runtime.symbol, symbol)
+
+#define ENTRIES                                    \
+    API_FUNCTIONS(API_ENTRY, TWIN_ENTRY)           \
+    ENTRY(modules[0].kernel, cudaLibraryGetKernel) \
+    ENTRY(modules[0].unload, cudaLibraryUnload)    \
+    OWN_FUNCTIONS(OWN_ENTRY)
 
 #ifdef OPENED_LATER
 
@@ -454,7 +383,7 @@ static const char *load(const char *path)
         void **function;
     } entries[] = {
 #define ENTRY(field, symbol) { #symbol, (void **)&field },
-        FUNCTIONS(ENTRY) OWN_FUNCTIONS(OWN_ENTRY)
+        ENTRIES
 #undef ENTRY
     };
     enum { COUNT = sizeof entries / sizeof *entries };
@@ -468,10 +397,7 @@ static const char *load(const char *path)
         *entries[i].function = functions[i];
     return NULL;
 }
-
-struct api api = {
-    .name = "dlopen", .load = load, .work = &work, .kinds = &memory, .pools = &pools
-};
+#define NAME_AND_START .name = "dlopen", .load = load
 
 #else
 
@@ -479,14 +405,17 @@ static int start(bool create_contexts)
 {
     (void)create_contexts; /* the runtime has its own */
 #define ENTRY(field, symbol) field = (void *)symbol;
-    FUNCTIONS(ENTRY)
-    OWN_FUNCTIONS(OWN_ENTRY)
+    ENTRIES
 #undef ENTRY
     return 0;
 }
-
-struct api api = {
-    .name = "runtime", .start = start, .work = &work, .kinds = &memory, .pools = &pools
-};
+#define NAME_AND_START .name = "runtime", .start = start
 
 #endif
+
+struct api api = {
+    NAME_AND_START,      .modules = modules, .launches = launches,
+    .copies = copies,    .sets = sets,       .builtin = builtin,
+    .handle = handle_of, .forget = forget,   .pitched_3d = pitched_3d,
+    .array = array,      .mipmap = mipmap,   .builtin_variable = builtin_variable,
+};

@@ -5,37 +5,47 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "workload_crew.h"
+#include "workload.h"
 
 #define QUEUE_LENGTH 256
 
-static void *member_main(void *argument)
+struct thread {
+    pthread_t thread;
+    pthread_barrier_t *start;
+    struct member member;
+};
+
+static void *thread_main(void *argument)
 {
-    struct member *member = argument;
+    struct thread *thread = argument;
     if (api.enter_thread)
         api.enter_thread(); /* on failure the calls below fail and are counted */
-    pthread_barrier_wait(member->start);
-    member->body(member);
+    pthread_barrier_wait(thread->start);
+    thread->member.body(&thread->member);
     return NULL;
 }
 
-struct tally run_crew(struct member *crew, unsigned int size)
+struct tally run_crew(uint64_t threads, struct member each)
 {
     pthread_barrier_t start;
-    pthread_barrier_init(&start, NULL, size);
-    for (unsigned int i = 0; i < size; i++) {
-        crew[i].start = &start;
-        if (pthread_create(&crew[i].thread, NULL, member_main, &crew[i])) {
+    pthread_barrier_init(&start, NULL, (unsigned int)threads + 1);
+    struct thread *crew = calloc(threads, sizeof *crew);
+    for (uint64_t i = 0; i < threads; i++) {
+        crew[i] = (struct thread){ .start = &start, .member = each };
+        crew[i].member.number += i;
+        if (pthread_create(&crew[i].thread, NULL, thread_main, &crew[i])) {
             perror("workload: pthread_create");
             abort();
         }
     }
+    pthread_barrier_wait(&start);
     struct tally total = { 0 };
-    for (unsigned int i = 0; i < size; i++) {
+    for (uint64_t i = 0; i < threads; i++) {
         pthread_join(crew[i].thread, NULL);
-        tally_add(&total, &crew[i].tally);
+        tally_add(&total, &crew[i].member.tally);
     }
     pthread_barrier_destroy(&start);
+    free(crew);
     truth_add(&total);
     return total;
 }
@@ -60,69 +70,54 @@ CALL_SITE static void race_body(struct member *member)
     member->tally = tally;
 }
 
-static bool run_race(struct words *words, struct reply *reply)
+static bool run_race(const struct args *args, struct reply *reply)
 {
-    uint64_t threads, pairs, bytes;
-    if (!parse_u64(words->word[1], MAX_THREADS, &threads, reply) ||
-        !parse_u64(words->word[2], MAX_CALLS, &pairs, reply) ||
-        !parse_u64(words->word[3], SIZE_MAX, &bytes, reply))
-        return false;
-    if (threads == 0) {
-        reply_add(reply, "no threads");
-        return false;
-    }
-    struct member *crew = calloc(threads, sizeof *crew);
-    for (uint64_t i = 0; i < threads; i++)
-        crew[i] = (struct member){ .body = race_body, .count = pairs, .bytes = bytes };
-    struct tally total = run_crew(crew, (unsigned int)threads);
-    free(crew);
+    struct member each = { .body = race_body, .count = args->number[1], .bytes = args->number[2] };
+    struct tally total = run_crew(args->number[0], each);
     reply_tally(reply, &total);
     return true;
 }
 
+struct churn {
+    uint64_t keep_every; /* 0: none */
+    void **kept;         /* of the threads in turn, as many of each */
+};
+
+static uint64_t kept_of_each(const struct churn *churn, uint64_t count)
+{
+    return churn->keep_every ? count / churn->keep_every : 0;
+}
+
 CALL_SITE static void churn_body(struct member *member)
 {
+    const struct churn *churn = member->shared;
+    void **kept = churn->kept + member->number * kept_of_each(churn, member->count);
     struct tally tally = { 0 };
     for (uint64_t i = 1; i <= member->count; i++) {
         void *address = tally_alloc(&tally, member->bytes);
-        if (!address)
-            continue;
-        if (member->keep_every && i % member->keep_every == 0)
-            member->kept[member->kept_count++] = address;
-        else
+        if (address && churn->keep_every && i % churn->keep_every == 0)
+            *kept++ = address;
+        else if (address)
             tally_free(&tally, address, member->bytes);
     }
     member->tally = tally;
 }
 
-static bool run_churn(struct words *words, struct reply *reply)
+static bool run_churn(const struct args *args, struct reply *reply)
 {
-    uint64_t threads, allocs, bytes, keep_every;
-    if (!parse_u64(words->word[1], MAX_THREADS, &threads, reply) ||
-        !parse_u64(words->word[2], UINT32_MAX, &allocs, reply) ||
-        !parse_u64(words->word[3], SIZE_MAX, &bytes, reply) ||
-        !parse_u64(words->word[4], UINT32_MAX, &keep_every, reply))
-        return false;
-    if (threads == 0) {
-        reply_add(reply, "no threads");
-        return false;
-    }
-    struct member *crew = calloc(threads, sizeof *crew);
-    for (uint64_t i = 0; i < threads; i++) {
-        crew[i] = (struct member){
-            .body = churn_body, .count = allocs, .bytes = bytes, .keep_every = keep_every
-        };
-        crew[i].kept = calloc(keep_every ? allocs / keep_every + 1 : 1, sizeof(void *));
-    }
-    struct tally total = run_crew(crew, (unsigned int)threads);
-    for (uint64_t i = 0; i < threads; i++) {
-        for (size_t k = 0; k < crew[i].kept_count; k++)
-            slot_add(crew[i].kept[k], bytes);
-        free(crew[i].kept);
-    }
-    free(crew);
+    struct churn churn = { .keep_every = args->number[3] };
+    struct member each = {
+        .body = churn_body, .count = args->number[1], .bytes = args->number[2], .shared = &churn
+    };
+    uint64_t kept = args->number[0] * kept_of_each(&churn, each.count);
+    churn.kept = calloc(kept + 1, sizeof(void *));
+    struct tally total = run_crew(args->number[0], each);
+    for (uint64_t i = 0; i < kept; i++)
+        if (churn.kept[i])
+            block_add(churn.kept[i], each.bytes);
+    free(churn.kept);
     reply_tally(reply, &total);
-    reply_add(reply, " live=%ld bytes=%ld", total.live, total.bytes);
+    reply_add(reply, " live=%ld bytes=%ld", total.gpu.live, total.gpu.bytes);
     return true;
 }
 
@@ -157,94 +152,112 @@ static void *queue_take(struct queue *queue)
     return item;
 }
 
-/* Failed allocations are passed on too, as NULL, to keep the counts equal. */
-CALL_SITE static void crossfree_allocating(struct member *member)
+/* One thread allocates, the other frees. Failed allocations are passed on too, as NULL, to keep the
+ * counts equal. */
+CALL_SITE static void crossfree_body(struct member *member)
 {
-    pthread_setname_np(pthread_self(), "allocating");
-    for (uint64_t i = 0; i < member->count; i++)
-        queue_put(member->queue, tally_alloc(&member->tally, member->bytes));
-}
-
-CALL_SITE static void crossfree_freeing(struct member *member)
-{
-    pthread_setname_np(pthread_self(), "freeing");
+    pthread_setname_np(pthread_self(), member->number ? "freeing" : "allocating");
     for (uint64_t i = 0; i < member->count; i++) {
-        void *address = queue_take(member->queue);
+        if (!member->number) {
+            queue_put(member->shared, tally_alloc(&member->tally, member->bytes));
+            continue;
+        }
+        void *address = queue_take(member->shared);
         if (address)
             tally_free(&member->tally, address, member->bytes);
     }
 }
 
-static bool run_crossfree(struct words *words, struct reply *reply)
+static bool run_crossfree(const struct args *args, struct reply *reply)
 {
-    uint64_t count, bytes;
-    if (!parse_u64(words->word[1], MAX_CALLS, &count, reply) ||
-        !parse_u64(words->word[2], SIZE_MAX, &bytes, reply))
-        return false;
     struct queue queue = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
-    struct member crew[2] = {
-        { .body = crossfree_allocating, .count = count, .bytes = bytes, .queue = &queue },
-        { .body = crossfree_freeing, .count = count, .bytes = bytes, .queue = &queue },
+    struct member each = {
+        .body = crossfree_body, .count = args->number[0], .bytes = args->number[1], .shared = &queue
     };
-    struct tally total = run_crew(crew, 2);
+    struct tally total = run_crew(2, each);
     reply_tally(reply, &total);
     return true;
 }
 
-CALL_SITE static void pace_batch(struct tally *tally, uint64_t pairs, size_t bytes)
-{
-    make_pairs(tally, pairs, bytes);
-}
+/* ---- at a steady rate -------------------------------------------------- */
 
-/* Keeps to absolute times, so that a late batch does not delay the next. */
-static bool run_pace(struct words *words, struct reply *reply)
+struct pace {
+    double rate, seconds; /* allocations a second of each thread (0: as many as go) */
+    double freed;         /* the part of all allocations that is freed at once */
+    uint64_t start;
+};
+
+#define FREE_RUNNING_BATCH 1024 /* without a rate: allocations between two looks at the clock */
+
+/* Each allocation, and its free if one is due. What is kept has no slot. */
+CALL_SITE static void pace_batch(struct tally *tally, uint64_t count, size_t bytes, double freed)
 {
-    uint64_t rate, bytes;
-    double seconds;
-    if (!parse_u64(words->word[1], 1000000000, &rate, reply) ||
-        !parse_double(words->word[2], 86400, &seconds, reply) ||
-        !parse_u64(words->word[3], SIZE_MAX, &bytes, reply))
-        return false;
-    struct tally tally = { 0 };
-    uint64_t pairs = (uint64_t)((double)rate * seconds / 2 + 0.5);
-    uint64_t batch = rate / 2000 ? rate / 2000 : 1; /* a millisecond's worth */
-    uint64_t start = now_ns();
-    for (uint64_t done = 0; done < pairs; done += batch) {
-        sleep_until_ns(start + (uint64_t)((double)done * 2e9 / (double)rate));
-        pace_batch(&tally, pairs - done < batch ? pairs - done : batch, bytes);
+    for (uint64_t i = 0; i < count; i++) {
+        void *address = tally_alloc(tally, bytes);
+        if (address && (uint64_t)((double)tally->allocs * freed) > tally->frees)
+            tally_free(tally, address, bytes);
     }
-    /* The last batch gets its share of the time too. */
-    sleep_until_ns(start + (uint64_t)(seconds * 1e9));
-    double elapsed = (double)(now_ns() - start) / 1e9;
-    truth_add(&tally);
-    reply_tally(reply, &tally);
-    reply_add(reply, " rate=%.0f seconds=%.3f",
-              elapsed > 0 ? (double)(tally.allocs + tally.frees) / elapsed : 0, elapsed);
+}
+
+/* Keeps to absolute times, so that a late batch does not delay the next: one a millisecond. */
+static void pace_body(struct member *member)
+{
+    const struct pace *pace = member->shared;
+    uint64_t end = pace->start + (uint64_t)(pace->seconds * 1e9), batch = FREE_RUNNING_BATCH;
+    uint64_t limit = UINT64_MAX, done = 0;
+    struct tally tally = { 0 };
+    if (pace->rate > 0) {
+        limit = (uint64_t)(pace->rate * pace->seconds + 0.5);
+        batch = pace->rate >= 2000 ? (uint64_t)(pace->rate / 1000) : 1;
+    }
+    for (; done < limit && (pace->rate > 0 || now_ns() < end); done += batch) {
+        if (pace->rate > 0)
+            sleep_until_ns(pace->start + (uint64_t)((double)done * 1e9 / pace->rate));
+        pace_batch(&tally, limit - done < batch ? limit - done : batch, member->bytes, pace->freed);
+    }
+    sleep_until_ns(end); /* the last batch gets its share of the time too */
+    member->tally = tally;
+}
+
+static bool run_pace(const struct args *args, struct reply *reply)
+{
+    struct pace pace = { .freed = 1, .start = now_ns() };
+    uint64_t threads = args->text[3] ? args->number[3] : 1;
+    if (!parse_double(args->text[0], 1e9, &pace.rate, reply) ||
+        !parse_double(args->text[1], 86400, &pace.seconds, reply) ||
+        (args->text[4] && !parse_double(args->text[4], 1, &pace.freed, reply)))
+        return false;
+    pace.rate /= (double)threads * (1 + pace.freed);
+    struct member each = { .body = pace_body, .bytes = args->number[2], .shared = &pace };
+    struct tally total;
+    if (threads == 1) {
+        pace_body(&each);
+        truth_add(&each.tally);
+        total = each.tally;
+    } else {
+        total = run_crew(threads, each);
+    }
+    double elapsed = (double)(now_ns() - pace.start) / 1e9;
+    reply_tally(reply, &total);
+    reply_add(reply, " live=%ld bytes=%ld rate=%.0f seconds=%.3f", total.gpu.live, total.gpu.bytes,
+              elapsed > 0 ? (double)(total.allocs + total.frees) / elapsed : 0, elapsed);
     return true;
 }
 
-CALL_SITE static bool run_timepairs(struct words *words, struct reply *reply)
+CALL_SITE static bool run_timepairs(const struct args *args, struct reply *reply)
 {
-    uint64_t pairs, bytes;
-    if (!parse_u64(words->word[1], MAX_CALLS, &pairs, reply) ||
-        !parse_u64(words->word[2], SIZE_MAX, &bytes, reply))
-        return false;
     struct tally tally = { 0 };
     uint64_t start = now_ns();
-    make_pairs(&tally, pairs, bytes);
-    uint64_t elapsed = now_ns() - start;
-    truth_add(&tally);
-    reply_add(reply, "pairs=%lu ns=%lu", pairs, elapsed);
-    if (tally.failed)
-        reply_add(reply, " failed=%lu", tally.failed);
-    return true;
+    make_pairs(&tally, args->number[0], args->number[1]);
+    reply_add(reply, "pairs=%lu ns=%lu", args->number[0], now_ns() - start);
+    return reply_done(reply, &tally);
 }
 
 const struct command stress_commands[] = {
-    { "race", "race THREADS PAIRS SIZE", 3, 3, NEEDS_API, run_race },
-    { "crossfree", "crossfree COUNT SIZE", 2, 2, NEEDS_API, run_crossfree },
-    { "churn", "churn THREADS ALLOCS SIZE KEEP_EVERY", 4, 4, NEEDS_API, run_churn },
-    { "pace", "pace RATE SECONDS SIZE", 3, 3, NEEDS_API, run_pace },
-    { "timepairs", "timepairs PAIRS SIZE", 2, 2, NEEDS_API, run_timepairs },
-    { .name = NULL },
+    { "race THREADS PAIRS SIZE", NEEDS_API, run_race },
+    { "crossfree CALLS SIZE", NEEDS_API, run_crossfree },
+    { "churn THREADS ALLOCS SIZE KEEP_EVERY", NEEDS_API, run_churn },
+    { "pace <rate> <seconds> SIZE [threads=N] [freed=]", NEEDS_API, run_pace },
+    { "timepairs PAIRS SIZE", NEEDS_API, run_timepairs },
+    { .usage = NULL },
 };

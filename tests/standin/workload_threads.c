@@ -62,10 +62,8 @@ static struct worker **find(const char *name)
 bool run_on_worker(const char *name, char *line, struct reply *reply)
 {
     struct worker *worker = *find(name);
-    if (!worker) {
-        reply_add(reply, "no thread %s", name);
-        return false;
-    }
+    if (!worker)
+        return reply_no(reply, "no thread %s", name);
     pthread_mutex_lock(&worker->lock);
     worker->line = line;
     worker->reply = reply;
@@ -82,13 +80,11 @@ void workers_forget(void)
     workers = NULL;
 }
 
-static bool run_thread(struct words *words, struct reply *reply)
+static bool run_thread(const struct args *args, struct reply *reply)
 {
-    const char *name = words->word[1];
-    if (strlen(name) >= NAME_BYTES || *find(name)) {
-        reply_add(reply, "%s: the name is taken or longer than %d", name, NAME_BYTES - 1);
-        return false;
-    }
+    const char *name = args->text[0];
+    if (strlen(name) >= NAME_BYTES || *find(name))
+        return reply_no(reply, "%s: the name is taken or longer than %d", name, NAME_BYTES - 1);
     struct worker *worker = calloc(1, sizeof *worker);
     strcpy(worker->name, name);
     pthread_mutex_init(&worker->lock, NULL);
@@ -96,8 +92,7 @@ static bool run_thread(struct words *words, struct reply *reply)
     int error = pthread_create(&worker->thread, NULL, worker_main, worker);
     if (error) {
         free(worker);
-        reply_add(reply, "pthread_create: %s", strerror(error));
-        return false;
+        return reply_no(reply, "pthread_create: %s", strerror(error));
     }
     pthread_mutex_lock(&worker->lock);
     while (worker->state == STARTING)
@@ -109,14 +104,12 @@ static bool run_thread(struct words *words, struct reply *reply)
     return true;
 }
 
-static bool run_join(struct words *words, struct reply *reply)
+static bool run_join(const struct args *args, struct reply *reply)
 {
-    struct worker **link = find(words->word[1]);
+    struct worker **link = find(args->text[0]);
     struct worker *worker = *link;
-    if (!worker) {
-        reply_add(reply, "no thread %s", words->word[1]);
-        return false;
-    }
+    if (!worker)
+        return reply_no(reply, "no thread %s", args->text[0]);
     *link = worker->next;
     pthread_mutex_lock(&worker->lock);
     worker->state = ENDING;
@@ -128,7 +121,7 @@ static bool run_join(struct words *words, struct reply *reply)
 }
 
 const struct command thread_commands[] = {
-    { "thread", "thread NAME", 1, 1, ON_MAIN, run_thread },
-    { "join", "join NAME", 1, 1, ON_MAIN, run_join },
-    { .name = NULL },
+    { "thread <name>", ON_MAIN, run_thread },
+    { "join <name>", ON_MAIN, run_join },
+    { .usage = NULL },
 };

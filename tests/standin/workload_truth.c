@@ -1,81 +1,65 @@
-/* The running totals, the numbered slots, and small helpers. */
+/* The running totals, the lists and slots, and small helpers. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "workload.h"
 
-struct truth {
-    atomic_uint_least64_t allocs, frees, failed, nullfrees;
-    atomic_int_least64_t live, bytes;
-    struct {
-        atomic_int_least64_t live, bytes;
-    } kinds[MEMORY_KINDS_COUNT];
-#define FIELD(name) atomic_uint_least64_t name;
-    WORK_FIELDS(FIELD)
-#undef FIELD
+#define SHOWN_HANDLES 16
+
+const struct memory_kind_row memory_kinds[MEMORY_KINDS_COUNT] = {
+#define ROW(constant, name, on_gpu, ends_with_context) \
+    [KIND_##constant] = { #name, on_gpu, ends_with_context },
+    MEMORY_KINDS(ROW)
+#undef ROW
 };
 
-static struct truth own_truth;
-static struct truth *truth = &own_truth;
+/* ---- the totals -------------------------------------------------------- */
+
+/* In the order of struct tally, whose numbers are all of 64 bits. */
+enum { NUMBERS = offsetof(struct tally, last_error) / sizeof(uint64_t) };
+
+static atomic_uint_least64_t own_truth[NUMBERS], *truth = own_truth;
 
 void truth_add(const struct tally *tally)
 {
-    atomic_fetch_add(&truth->allocs, tally->allocs);
-    atomic_fetch_add(&truth->frees, tally->frees);
-    atomic_fetch_add(&truth->failed, tally->failed);
-    atomic_fetch_add(&truth->nullfrees, tally->nullfrees);
-    atomic_fetch_add(&truth->live, tally->live);
-    atomic_fetch_add(&truth->bytes, tally->bytes);
-    for (int kind = 0; kind < MEMORY_KINDS_COUNT; kind++) {
-        atomic_fetch_add(&truth->kinds[kind].live, tally->kinds[kind].live);
-        atomic_fetch_add(&truth->kinds[kind].bytes, tally->kinds[kind].bytes);
-    }
-#define FIELD(name) atomic_fetch_add(&truth->name, tally->name);
-    WORK_FIELDS(FIELD)
-#undef FIELD
+    for (int i = 0; i < NUMBERS; i++)
+        atomic_fetch_add(&truth[i], ((const uint64_t *)tally)[i]);
 }
 
 void tally_add(struct tally *total, const struct tally *part)
 {
-    total->allocs += part->allocs;
-    total->frees += part->frees;
-    total->failed += part->failed;
-    total->nullfrees += part->nullfrees;
-    total->live += part->live;
-    total->bytes += part->bytes;
-    for (int kind = 0; kind < MEMORY_KINDS_COUNT; kind++) {
-        total->kinds[kind].live += part->kinds[kind].live;
-        total->kinds[kind].bytes += part->kinds[kind].bytes;
-    }
+    for (int i = 0; i < NUMBERS; i++)
+        ((uint64_t *)total)[i] += ((const uint64_t *)part)[i];
     if (part->last_error)
         total->last_error = part->last_error;
-#define FIELD(name) total->name += part->name;
-    WORK_FIELDS(FIELD)
-#undef FIELD
 }
 
-static const char *format_truth(const struct truth *t, char *buffer, size_t size, bool json)
+static const char *format_truth(const void *numbers, char *buffer, size_t size, bool json)
 {
-    int length = snprintf(buffer, size,
-                          json ? "\"live\":%ld,\"bytes\":%ld,\"allocs\":%lu,\"frees\":%lu,"
-                                 "\"failed\":%lu,\"nullfrees\":%lu"
-                               : "live=%ld bytes=%ld allocs=%lu frees=%lu failed=%lu nullfrees=%lu",
-                          t->live, t->bytes, t->allocs, t->frees, t->failed, t->nullfrees);
-#define FIELD(name)                                            \
-    length += snprintf(buffer + length, size - (size_t)length, \
-                       json ? ",\"" #name "\":%lu" : " " #name "=%lu", t->name);
-    WORK_FIELDS(FIELD) /* fits: TRUTH_TEXT_BYTES holds the longest numbers */
+    const struct tally *t = numbers;
+    int length = 0;
+#define NUMBER(prefix, name, value)                                        \
+    length += snprintf(buffer + length, size - (size_t)length,             \
+                       json ? "%s\"%s" name "\":%ld" : "%s%s" name "=%ld", \
+                       length == 0 ? ""                                    \
+                       : json      ? ","                                   \
+                                   : " ",                                       \
+                       prefix, (long)(value));
+    NUMBER("", "live", t->gpu.live)
+    NUMBER("", "bytes", t->gpu.bytes)
+#define FIELD(name) NUMBER("", #name, t->name)
+    COUNTS(FIELD) /* fits: TRUTH_TEXT_BYTES holds the longest numbers */
 #undef FIELD
-    for (int kind = 0; kind < MEMORY_KINDS_COUNT; kind++)
-        length += snprintf(buffer + length, size - (size_t)length,
-                           json ? ",\"%s_live\":%ld,\"%s_bytes\":%ld" : " %s_live=%ld %s_bytes=%ld",
-                           memory_kinds[kind].name, t->kinds[kind].live, memory_kinds[kind].name,
-                           t->kinds[kind].bytes);
+    for (int kind = 0; kind < MEMORY_KINDS_COUNT; kind++) {
+        NUMBER(memory_kinds[kind].name, "_live", t->kinds[kind].live)
+        NUMBER(memory_kinds[kind].name, "_bytes", t->kinds[kind].bytes)
+    }
     return buffer;
 }
 
@@ -91,7 +75,7 @@ const char *truth_text_of(const void *shared, char *buffer, size_t size)
 
 size_t truth_size(void)
 {
-    return sizeof(struct truth);
+    return sizeof own_truth;
 }
 
 void truth_restart_in(void *shared)
@@ -99,15 +83,156 @@ void truth_restart_in(void *shared)
     truth = shared;
 }
 
+/* ---- lists and slots --------------------------------------------------- */
+
+size_t list_add(struct list *list, const void *item)
+{
+    if (list->count == list->capacity) {
+        list->capacity = list->capacity ? 2 * list->capacity : 64;
+        list->items = realloc(list->items, list->capacity * list->item_bytes);
+        if (!list->items) {
+            perror("workload: list");
+            abort();
+        }
+    }
+    memcpy(list->items + list->count * list->item_bytes, item, list->item_bytes);
+    return list->count++;
+}
+
+void *list_at(const struct list *list, uint64_t number)
+{
+    return number < list->count ? list->items + number * list->item_bytes : NULL;
+}
+
+void *list_named(const struct list *list, uint64_t number, struct reply *reply)
+{
+    bool *item = list_at(list, number);
+    if (item && *item)
+        return item;
+    reply_add(reply, "no %s %lu of %zu", list->what, number, list->count);
+    return NULL;
+}
+
+_Thread_local int thread_device;
+_Thread_local void *thread_context;
+
+struct list blocks = LIST(struct slot, "slot"), slots = LIST(struct slot, "kslot");
+
+static int release_block(struct slot *slot)
+{
+    return api.release((void *)slot->handle);
+}
+
+static struct slot started(struct slot slot)
+{
+    slot.live = true;
+    slot.device = thread_device;
+    slot.context = thread_context;
+    return slot;
+}
+
+void block_add(void *address, size_t bytes)
+{
+    struct slot slot = started(
+        (struct slot){ .handle = (uintptr_t)address, .bytes = bytes, .release = release_block });
+    slot.live = address != NULL;
+    list_add(&blocks, &slot);
+}
+
+size_t slot_add(struct tally *tally, struct slot slot)
+{
+    slot = started(slot);
+    if (slot.release)
+        tally->allocs++;
+    tally_change(tally, slot.kind, 1, (int64_t)slot.bytes, slot.on_host);
+    return list_add(&slots, &slot);
+}
+
+struct slot *slot_of(enum memory_kind kind, uint64_t handle)
+{
+    struct slot *slot;
+    FOR_EACH(slot, &slots)
+    if (slot->live && slot->kind == kind && slot->handle == handle)
+        return slot;
+    return NULL;
+}
+
+bool slot_release(struct tally *tally, struct slot *slot)
+{
+    slot->kept = false;
+    return slot_freed(tally, slot, slot->release(slot));
+}
+
+bool slot_freed(struct tally *tally, struct slot *slot, int error)
+{
+    if (!tally_result(tally, error))
+        return false;
+    tally->frees++;
+    if (!slot->kept)
+        slot_end(tally, slot);
+    return true;
+}
+
+void slot_end(struct tally *tally, struct slot *slot)
+{
+    if (slot->live)
+        tally_change(tally, slot->kind, -1, -(int64_t)slot->bytes, slot->on_host);
+    slot->live = false;
+}
+
+static void end_context(struct list *list, struct tally *tally, int device, const void *context)
+{
+    struct slot *slot;
+    FOR_EACH(slot, list)
+    if (slot->device == device && slot->context == context &&
+        (slot->with_context || memory_kinds[slot->kind].ends_with_context))
+        slot_end(tally, slot);
+}
+
+void slots_end_context(struct tally *tally, int device, const void *context)
+{
+    end_context(&blocks, tally, device, context);
+    end_context(&slots, tally, device, context);
+}
+
+void slots_end_owned(struct tally *tally, const void *owner)
+{
+    struct slot *slot;
+    FOR_EACH(slot, &slots)
+    if (slot->owner == owner)
+        slot_end(tally, slot);
+}
+
+void slots_forget(void)
+{
+    blocks.count = slots.count = 0;
+}
+
+/* ---- replies ----------------------------------------------------------- */
+
+static void add(struct reply *reply, const char *format, va_list arguments)
+{
+    size_t left = sizeof reply->text - reply->length;
+    int written = vsnprintf(reply->text + reply->length, left, format, arguments);
+    if (written > 0)
+        reply->length += (size_t)written < left ? (size_t)written : left - 1;
+}
+
 void reply_add(struct reply *reply, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    size_t left = sizeof reply->text - reply->length;
-    int written = vsnprintf(reply->text + reply->length, left, format, arguments);
+    add(reply, format, arguments);
     va_end(arguments);
-    if (written > 0)
-        reply->length += (size_t)written < left ? (size_t)written : left - 1;
+}
+
+bool reply_no(struct reply *reply, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    add(reply, format, arguments);
+    va_end(arguments);
+    return false;
 }
 
 void reply_tally(struct reply *reply, const struct tally *tally)
@@ -118,14 +243,13 @@ void reply_tally(struct reply *reply, const struct tally *tally)
 void reply_failures(struct reply *reply, const struct tally *tally)
 {
     if (tally->failed)
-        reply_add(reply, " failed=%lu error=%d", tally->failed, tally->last_error);
+        reply_add(reply, "%sfailed=%lu error=%d", reply->length ? " " : "", tally->failed,
+                  tally->last_error);
 }
 
 bool reply_error(struct reply *reply, int error)
 {
-    if (error)
-        reply_add(reply, "CUDA error %d", error);
-    return error == 0;
+    return !error || reply_no(reply, "CUDA error %d", error);
 }
 
 bool reply_done(struct reply *reply, const struct tally *tally)
@@ -146,33 +270,46 @@ bool reply_frees(struct reply *reply, const struct tally *tally, uint64_t dead)
     return true;
 }
 
-bool parse_u64(const char *word, uint64_t max, uint64_t *value, struct reply *reply)
+void reply_handle(struct reply *reply, uint64_t shown, uint64_t handle)
+{
+    if (shown < SHOWN_HANDLES)
+        reply_add(reply, "%s0x%lx", reply->length ? " " : "", handle);
+    else if (shown == SHOWN_HANDLES)
+        reply_add(reply, " ...");
+}
+
+void reply_hex(struct reply *reply, const void *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        reply_add(reply, "%02x", ((const unsigned char *)bytes)[i]);
+}
+
+/* ---- words ------------------------------------------------------------- */
+
+bool parse_hex(const char *text, void *bytes, size_t count, struct reply *reply)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(text) != 2 * count ||
+            sscanf(text + 2 * i, "%2hhx", (unsigned char *)bytes + i) != 1)
+            return reply_no(reply, "expected %zu bytes in hexadecimal digits", count);
+    return true;
+}
+
+bool parse_u64(const char *word, uint64_t *value, struct reply *reply)
 {
     char *end;
     errno = 0;
     *value = strtoull(word, &end, 0);
-    if (*word == '-' || end == word || *end || errno || *value > max) {
-        reply_add(reply, "%s: expected a number from 0 to %lu", word, max);
-        return false;
-    }
-    return true;
-}
-
-bool parse_optional(const struct words *words, int number, uint64_t max, uint64_t *value,
-                    struct reply *reply)
-{
-    return words->count <= number || parse_u64(words->word[number], max, value, reply);
+    return (*word != '-' && end != word && !*end && !errno) ||
+           reply_no(reply, "%s: expected a number", word);
 }
 
 bool parse_double(const char *word, double max, double *value, struct reply *reply)
 {
     char *end;
     *value = strtod(word, &end);
-    if (end == word || *end || !(*value >= 0 && *value <= max)) {
-        reply_add(reply, "%s: expected a number from 0 to %g", word, max);
-        return false;
-    }
-    return true;
+    return (end != word && !*end && *value >= 0 && *value <= max) ||
+           reply_no(reply, "%s: expected a number from 0 to %g", word, max);
 }
 
 uint64_t now_ns(void)
