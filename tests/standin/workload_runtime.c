@@ -5,6 +5,7 @@
  */
 #include "cudart_abi.h"
 #include "workload_backend.h"
+#include "workload_image.h"
 
 #ifdef OPENED_LATER
 #include <dlfcn.h>
@@ -86,11 +87,10 @@ static void (*const host_functions[BUILTIN_KERNELS])(void) = {
     fused_add_stub,
 };
 
-/* The program's pointers to builtin_variables. */
-static const void *const host_variables[BUILTIN_VARIABLES] = {
-    (const char[]){ "standin_counter" },
-    (const char[]){ "standin_table" },
-};
+/* The host's side of builtin_variables, as nvcc makes it: the runtime does not ask for the sizes of
+ * variables, so that a tracer learns them from these symbols. */
+static char standin_counter[COUNTER_BYTES], standin_table[TABLE_BYTES];
+static void *const host_variables[BUILTIN_VARIABLES] = { standin_counter, standin_table };
 
 /* A compiled program does this before main; nothing of it reaches the driver,
  * so that it can as well be done when it is needed. */
@@ -105,9 +105,9 @@ static int builtin(int number, const void **kernel)
                                            (char *)builtin_kernels[i], builtin_kernels[i], -1, NULL,
                                            NULL, NULL, NULL, NULL);
         for (int i = 0; i < BUILTIN_VARIABLES; i++)
-            runtime.__cudaRegisterVar(handle, (char *)host_variables[i],
-                                      (char *)builtin_variables[i].name, builtin_variables[i].name,
-                                      0, builtin_variables[i].bytes, 0, 0);
+            runtime.__cudaRegisterVar(handle, host_variables[i], (char *)builtin_variables[i].name,
+                                      builtin_variables[i].name, 0, builtin_variables[i].bytes, 0,
+                                      0);
         runtime.__cudaRegisterFatBinaryEnd(handle);
     }
     *kernel = (const void *)host_functions[number];
