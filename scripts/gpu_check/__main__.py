@@ -13,7 +13,6 @@ import sys
 import time
 from pathlib import Path
 
-from alone import check_alone
 from activity import (
     check_activity,
     check_activity_pytorch,
@@ -21,53 +20,53 @@ from activity import (
     check_profiler_beside,
     check_quick_exit,
     check_rate,
-    check_same_as_nsys as check_activity_same_as_nsys,
-    measure_activity,
 )
+from activity import check_same_as_nsys as check_activity_same_as_nsys
+from alone import check_alone
 from bench import Bench, summary
 from children import TOTAL_SECONDS, Deadline, Failed, adopt_orphans, end_children
 from copies import check_copies_late, check_copies_started, check_throughput, check_unified
 from cost import (
-    measure_async_pair,
-    measure_graph_launch,
-    measure_large_step,
-    measure_launch,
+    CALLS,
+    MEMORY_MODES,
+    ROUNDS,
+    STACK_MODES,
+    TENSOR_MODES,
+    TENSOR_ROUNDS,
+    measure_activity,
+    measure_call,
+    measure_start_and_idle,
+    measure_tensors,
+    measure_tools,
     measure_training_step,
 )
-from figures import measure_overhead, measure_start_and_idle
+from explained import check_verdicts
 from frameworks import (
     check_cupy_late,
+    check_cupy_memory,
     check_cupy_started,
     check_jax_late,
+    check_jax_memory,
     check_jax_started,
     check_torch_train_late,
     check_torch_train_started,
 )
 from incidents import check_out_of_memory, check_out_of_memory_beside
-from kinds import (
-    check_kinds_everywhere,
-    check_kinds_late,
-    check_kinds_started,
-    check_nvml,
-    check_facts,
-    check_sanitizer,
-    check_variables,
-)
 from kernels import (
     check_compiled,
     check_launches_everywhere,
     check_launches_late,
     check_launches_started,
 )
-from memory import (
-    check_cupy_memory,
-    check_devices,
-    check_jax_memory,
-    check_torch_async,
-    check_torch_expandable,
-    check_torch_plain,
+from kinds import (
+    check_facts,
+    check_kinds_everywhere,
+    check_kinds_late,
+    check_kinds_started,
+    check_nvml,
+    check_sanitizer,
+    check_variables,
 )
-from peers import measure_peers
 from plain import (
     check_everywhere,
     check_exit_status,
@@ -79,16 +78,16 @@ from plain import (
     check_new_copy,
     check_started,
 )
-from explained import check_verdicts
-from python_frames import check_torch_history, check_user_lines
-from tensors import (
-    check_async_backend,
-    check_tensors,
-    check_tensors_ddp,
-    check_tensors_late,
-    measure_tensor,
+from pytorch import (
+    check_devices,
+    check_torch_async,
+    check_torch_everywhere,
+    check_torch_expandable,
+    check_torch_history,
+    check_torch_late,
+    check_torch_started,
+    check_user_lines,
 )
-from pytorch import check_torch_everywhere, check_torch_late, check_torch_started
 from recordings import (
     check_nsys_reads,
     check_recorded_program,
@@ -96,8 +95,9 @@ from recordings import (
     check_same_as_nsys,
     check_samples,
 )
-from stacks import check_stacks_pytorch, check_stacks_sanitizer, measure_stacks
+from stacks import check_stacks_pytorch, check_stacks_sanitizer
 from stress import STRESS, check_stress
+from tensors import check_tensors, check_tensors_ddp, check_tensors_late
 from workload import BUILDS as WORKLOADS
 
 # The program, and the function that its allocations are reported under.
@@ -163,7 +163,6 @@ CHECKS = {
     "compute-sanitizer, driver": (check_sanitizer, "workload_driver"),
     "NVML, started": (check_nvml, "workload", False),
     "NVML, late": (check_nvml, "workload", True),
-    "PyTorch memory": (check_torch_plain,),
     "PyTorch memory, expandable segments": (check_torch_expandable,),
     "PyTorch memory, cudaMallocAsync": (check_torch_async,),
     "CuPy memory": (check_cupy_memory,),
@@ -193,22 +192,23 @@ CHECKS = {
     "stacks, compute-sanitizer": (check_stacks_sanitizer, "allocations_shared"),
     "stacks, PyTorch": (check_stacks_pytorch,),
     "Python, PyTorch's history": (check_torch_history,),
-    "Python, transformers": (check_user_lines, "torch,transformers", "transformers_train.py"),
-    "Python, lightning": (check_user_lines, "torch,lightning", "lightning_train.py"),
-    "Python, JAX": (check_user_lines, "jax", "arrays_python.py", "jax"),
-    "Python, CuPy": (check_user_lines, "cupy", "arrays_python.py", "cupy"),
+    "Python, transformers": (check_user_lines, "torch,transformers", "train_libraries.py", "transformers"),
+    "Python, lightning": (check_user_lines, "torch,lightning", "train_libraries.py", "lightning"),
+    "Python, JAX": (check_user_lines, "jax", "jax_program.py", "lines"),
+    "Python, CuPy": (check_user_lines, "cupy", "cupy_program.py", "lines"),
     "tensors, training": (check_tensors, "train leak=50"),
     "tensors, random sizes": (check_tensors, "churn leak=20"),
     "tensors, expandable": (check_tensors, "train churn=500", "expandable_segments:True"),
     "tensors, CUDA graphs": (check_tensors, "graphs"),
     "tensors, two streams": (check_tensors, "streams"),
     "tensors, late": (check_tensors_late,),
-    "tensors, cudaMallocAsync": (check_async_backend,),
     "tensors, DDP": (check_tensors_ddp,),
     "PyTorch out of memory": (check_out_of_memory,),
     "PyTorch out of memory, after training": (check_out_of_memory, "train", "churn=500"),
     "PyTorch out of memory, another process": (check_out_of_memory_beside,),
-    "cost of tensors": (measure_tensor,),
+    "cost of tensors": (
+        *(measure_tensors, "pairs=200000", "a cached tensor", "us", TENSOR_MODES, TENSOR_ROUNDS),
+    ),
     "verdicts": (check_verdicts,),
     **{f"stress, PyTorch, {name}": (check_stress, "torch", name) for name in STRESS},
     **{f"stress, CuPy, {name}": (check_stress, "cupy", name) for name in ("paced", "anomaly")},
@@ -222,16 +222,17 @@ CHECKS = {
     "activity, _exit": (check_quick_exit,),
     **{f"activity, rate, {n} threads": (check_rate, n) for n in (1, 4, 8)},
     "cost of activity": (measure_activity,),
-    "cost of stacks": (measure_stacks,),
+    "cost of stacks": (
+        *(measure_tensors, "segments=300", "a segment taken and given back", "us", STACK_MODES, ROUNDS),
+    ),
     "start and idle": (measure_start_and_idle,),
-    "overhead, shared": (measure_overhead, "workload"),
-    "overhead, static": (measure_overhead, "workload_static"),
-    "cost of a launch": (measure_launch,),
-    "cost of stream-ordered memory": (measure_async_pair,),
-    "cost of a graph launch": (measure_graph_launch,),
+    **{f"cost of {name}": (measure_call, name) for name in CALLS},
     "cost of a training step": (measure_training_step,),
-    "cost of a large training step": (measure_large_step,),
-    "cost under other tools": (measure_peers,),
+    "cost of a large training step": (
+        *(measure_tensors, "large=40", "a training step that the GPU is busy with", "ms"),
+        *(MEMORY_MODES, TENSOR_ROUNDS),
+    ),
+    "cost under other tools": (measure_tools,),
 }
 
 

@@ -1,33 +1,21 @@
 """Checks of GPU activity from CUPTI: `--activity`."""
 
 import json
-import os
 import sqlite3
 import subprocess
 import sys
 
-from children import Failed
-from cost import TRAINING_STEPS, ratios
+from children import SLOW_SECONDS
+from cost import nsys
 from expect import compare_frame
 from expect_activity import compare_activity, compare_modes, copies_of, memory_of, off_by_more
-from frameworks import SLOW_SECONDS, environment, is_missing
-from peers import find, timed
 
 ACTIVITY = ("--activity", "--activity-summary")
 ALL = (*ACTIVITY, "--memleak", "--cudatrace", "--bandwidth-util")
 
 STEPS = ("init", "mixed", "threads", "graph", "long")
 
-ROUNDS = 3
-LAUNCHES = 100_000
 MANY = 1_000_000
-
-# The kinds of the minimal sample, for a comparison: as many kinds.
-KINDS = {
-    "kernels": ("concurrent_kernel", "10"),
-    "kernels and calls": ("concurrent_kernel,driver,runtime", "10,4,5"),
-    "all kinds": (None, "8,9,4,5,1,22,2,10,49,50,38,17,11,12,37,39"),
-}
 
 
 def check_activity(bench, program, *options):
@@ -88,20 +76,20 @@ def sums_of_truth(truth):
 
 def check_same_as_nsys(bench, program):
     """Nsight Systems, if it can export here, finds the same sums in the same program."""
-    nsys = find("nsys", "bin/nsys", "host/target-linux-x64/nsys", "*/host/target-linux-x64/nsys")
-    if not nsys:
+    found = nsys(bench, "activity-nsys")
+    if not found:
         bench.figure(bench.label, "no nsys on this machine: NOT CHECKED")
         return
-    out = bench.directory / "activity-nsys"
-    profile = ["profile", "--trace=cuda", "--sample=none", "--cpuctxsw=none", "--export=sqlite"]
-    whole = ["--cuda-graph-trace=node", "--force-overwrite=true", "-o", str(out)]
+    ((prefix, _),) = found.values()
+    whole = ["--export=sqlite", "--cuda-graph-trace=node"]
     done = subprocess.run(
-        [nsys, *profile, *whole, bench.program(program), *STEPS],
+        [*prefix, *whole, bench.program(program), *STEPS],
         capture_output=True,
         text=True,
         check=False,
         timeout=SLOW_SECONDS,
     )
+    out = bench.directory / "activity-nsys"
     export = out.with_suffix(".sqlite")
     if not export.exists():
         bench.figure(bench.label, f"nsys could not export: NOT CHECKED: {done.stderr[-300:]!r}")
@@ -113,10 +101,10 @@ def check_same_as_nsys(bench, program):
 
 def check_activity_pytorch(bench):
     """Launches, copies and allocations equal the GPU's runs and CUPTI's allocations."""
-    if is_missing(bench, "torch", "triton"):
+    if bench.is_missing("torch", "triton"):
         return
     command = bench.script("torch_train.py", "init", "train=10", "compiled", "triton")
-    tracer = bench.trace("--", *command, modes=ALL, env=environment(bench))
+    tracer = bench.trace("--", *command, modes=ALL, env=bench.environment())
     bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
     _, report = tracer.finish()
     bench.all_equal(compare_frame(report))
@@ -132,7 +120,7 @@ def check_activity_pytorch(bench):
 
 def check_markers(bench):
     """NVTX ranges that PyTorch marks once it has used CUDA."""
-    if is_missing(bench, "torch"):
+    if bench.is_missing("torch"):
         return
     program = (
         "import torch\nx = torch.ones(8, device='cuda')\n"
@@ -140,7 +128,7 @@ def check_markers(bench):
     )
     command = [sys.executable, "-c", program]
     modes = ("--activity=kernel,marker", "--activity-summary")
-    tracer = bench.trace("--", *command, modes=modes, env=environment(bench))
+    tracer = bench.trace("--", *command, modes=modes, env=bench.environment())
     bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
     _, report = tracer.finish()
     markers = [process["markers"] for process in report["activity"]["processes"]]
@@ -149,10 +137,10 @@ def check_markers(bench):
 
 def check_profiler_beside(bench):
     """PyTorch's own profiler in a program under --activity: the program runs on."""
-    if is_missing(bench, "torch", "triton"):
+    if bench.is_missing("torch", "triton"):
         return
     command = bench.script("torch_train.py", "init", "profiled=2")
-    tracer = bench.trace("--", *command, modes=ACTIVITY, env=environment(bench))
+    tracer = bench.trace("--", *command, modes=ACTIVITY, env=bench.environment())
     bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
     _, report = tracer.finish()
     records = report["activity"]["records"]
@@ -189,55 +177,3 @@ def check_rate(bench, threads):
         f"{records} records in {seconds:.2f} s of launching by {threads} threads:"
         f" {records / seconds / 1e6:.2f} million/s",
     )
-
-
-def variants(bench):
-    """{tracer: (command prefix, environment)}; all start the program anew."""
-    out = bench.directory / "activity-cost.txt"
-    found = {"untraced": ([], {})}
-    for name, (ours, theirs) in KINDS.items():
-        option = f"--activity={ours}" if ours else "--activity"
-        mode = [bench.gpuprobe, option, "--activity-summary", "--output", str(out), "--"]
-        found[f"gpuprobe, {name}"] = (mode, {})
-        cupti = bench.cupti()
-        if cupti:
-            found[f"minimal, {name}"] = ([], {
-                "CUDA_INJECTION64_PATH": cupti[0]["CUDA_INJECTION64_PATH"],
-                "CUPTI_MINIMAL_OUTPUT": str(cupti[1]),
-                "CUPTI_MINIMAL_KINDS": theirs,
-            })
-    nsys = find("nsys", "bin/nsys", "host/target-linux-x64/nsys", "*/host/target-linux-x64/nsys")
-    if nsys:
-        profile = ["profile", "--trace=cuda", "--sample=none", "--cpuctxsw=none"]
-        report = str(bench.directory / "activity-cost-nsys")
-        found["nsys"] = ([nsys, *profile, "--force-overwrite=true", "-o", report], {})
-    return found
-
-
-def compare_cost(bench, what, command, step, value):
-    values, missing = {}, {}
-    found = variants(bench)
-    for _ in range(ROUNDS):
-        for who, (prefix, extra) in found.items():
-            if who in missing:
-                continue
-            env = environment(bench, os.environ | extra)
-            number, why = timed([*prefix, *command], env, step, value)
-            if why:
-                missing[who] = why
-            else:
-                values.setdefault(who, []).append(number)
-    for who, why in missing.items():
-        bench.figure(f"{what}, {who}", f"NOT MEASURED: {why}")
-    if "untraced" not in values:
-        raise Failed("the untraced program gave no figure")
-    bench.figure(f"{what}, medians (and spread) of {ROUNDS}", "; ".join(ratios(values)))
-
-
-def measure_activity(bench):
-    command = [bench.program("activity_shared"), "init", "many=1000", f"many={LAUNCHES}"]
-    compare_cost(bench, "a launch, ns, by collector", command, "many", "ns_per_launch")
-    if is_missing(bench, "torch", "triton"):
-        return
-    command = bench.script("torch_train.py", "init", "train=5", f"train={TRAINING_STEPS}")
-    compare_cost(bench, "a training step, ms, by collector", command, "train", "ms_per_step")

@@ -1,9 +1,11 @@
 """Shared by the checks: the programs, gpuprobe, and the score."""
 
+import importlib.util
 import os
 import sys
 
-from children import Child, Floor, Program, Tracer
+from children import SLOW_SECONDS, Child, Floor, Program, Tracer
+from expect import compare_frame
 
 # All modes at once.
 ALL_MODES = ("--memleak", "--cudatrace", "--bandwidth-util")
@@ -71,7 +73,43 @@ class Bench:
         return [sys.executable, str(self.sources / name), *steps]
 
     def torch(self, *steps):
-        return self.script("torch_alloc.py", *steps)
+        return self.script("torch_tensors.py", *steps)
+
+    def waits(self, command, *options, env=None):
+        """Yields (line, report, tracer) at each wait of a program that gpuprobe starts and that ends
+        well; `final` is the last report then."""
+        tracer = self.trace(*options, "--", *command, env=env)
+        for number in range(1, command.count("wait") + 1):
+            after = tracer.truth("wait", number, SLOW_SECONDS)
+            report = tracer.fresh_report()
+            self.all_equal(compare_frame(report))
+            yield after, report, tracer
+            tracer.go()
+        self.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
+        _, self.final = tracer.finish()
+
+    def is_missing(self, *modules, gpus=1):
+        """Whether Python modules or GPUs are missing: it says so then."""
+        missing = [name for name in modules if not importlib.util.find_spec(name)]
+        if not missing and gpus > 1:
+            import torch
+
+            if torch.cuda.device_count() < gpus:
+                missing = [f"{gpus} GPUs"]
+        if missing:
+            self.figure(self.label, f"no {', '.join(missing)} on this machine: NOT CHECKED")
+        return bool(missing)
+
+    def environment(self, base=None):
+        """One process, no memory taken ahead, and nothing left in the home directory."""
+        return (base or os.environ) | {
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "TORCHINDUCTOR_CACHE_DIR": str(self.directory / "inductor"),
+            "TRITON_CACHE_DIR": str(self.directory / "triton"),
+            "CUPY_CACHE_DIR": str(self.directory / "cupy"),
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
 
     def cupti(self):
         """(environment that loads the CUPTI collector into the next program,

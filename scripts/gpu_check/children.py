@@ -12,6 +12,8 @@ from pathlib import Path
 
 # Timeout of a program's step and of a report.
 WAIT_SECONDS = 60
+# Importing and compiling take their time.
+SLOW_SECONDS = 150
 # Timeout of all checks together. Checks that have not run by then fail.
 TOTAL_SECONDS = 540
 
@@ -71,13 +73,29 @@ class Child:
         self.pid = self.process.pid
         self.told = 0
 
-    def go(self):
-        """Ends the program's wait."""
+    def write(self, line):
         try:
-            self.process.stdin.write(b"\n")
+            self.process.stdin.write(line.encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError as error:
-            raise Failed(f"{self.process.args[0]} is gone: {self.err.all()[-3:]}") from error
+            raise Failed(f"{self.process.args[0]} is gone before {line!r}: {self.err.all()[-3:]}") from error
+
+    def go(self):
+        """Ends the program's wait."""
+        self.write("")
+
+    def wait_for(self, what, found, seconds=WAIT_SECONDS):
+        """The first result of `found` that is not None; its end without one is a failure."""
+
+        def ready():
+            ended = self.process.poll() is not None  # before what it wrote is read
+            result = found()
+            if result is None and ended:
+                status = self.process.returncode
+                raise Failed(f"{self.process.args[0]} ended ({status}) before {what}: {self.err.all()[-3:]}")
+            return result
+
+        return Deadline.wait_for(what, ready, seconds)
 
     def truth_line(self, start):
         """The first line that begins so."""
@@ -89,44 +107,26 @@ class Child:
     def truth(self, step, number=1, seconds=WAIT_SECONDS):
         """The line that the program printed after the number-th such step."""
 
-        def ready():
-            ended = self.process.poll() is not None  # before what it wrote is read
-            found = [truth for truth in self.truths() if truth["step"] == step]
-            if len(found) >= number:
-                return found[number - 1]
-            if ended:
-                raise Failed(
-                    f"{self.process.args[0]} ended ({self.process.returncode}) before step"
-                    f" {step}: {self.err.all()[-3:]}"
-                )
-            return None
+        def found():
+            steps = [truth for truth in self.truths() if truth["step"] == step]
+            return steps[number - 1] if len(steps) >= number else None
 
-        return Deadline.wait_for(f"step {step}", ready, seconds)
+        return self.wait_for(f"step {step}", found, seconds)
 
     def tell(self, line):
         """Writes a command of the workload's (tests/standin) and does not wait for its reply."""
         self.told += 1
-        try:
-            self.process.stdin.write(line.encode() + b"\n")
-            self.process.stdin.flush()
-        except BrokenPipeError as error:
-            raise Failed(f"the workload is gone before {line!r}: {self.err.all()[-3:]}") from error
+        self.write(line)
 
     def ask(self, line, seconds=WAIT_SECONDS):
         """The workload's reply to a command: "ok ..." or "error ...". Its first line is "ready"."""
         self.tell(line)
 
-        def ready():
-            ended = self.process.poll() is not None  # before what it wrote is read
+        def found():
             lines = self.out.all()
-            if len(lines) > self.told:
-                return lines[self.told]
-            if ended:
-                status = self.process.returncode
-                raise Failed(f"the workload ended ({status}) at {line!r}: {self.err.all()[-3:]}")
-            return None
+            return lines[self.told] if len(lines) > self.told else None
 
-        return Deadline.wait_for(f"reply to {line!r}", ready, seconds)
+        return self.wait_for(f"the reply to {line!r}", found, seconds)
 
     def wait(self, seconds=WAIT_SECONDS):
         """The exit status, as a shell gives it: 128 + N for signal N."""
@@ -146,12 +146,7 @@ class Floor(Child):
     def __init__(self, bench, pid):
         super().__init__(bench.directory, [bench.floor, "hold", str(pid)])
 
-        def ready():
-            if self.process.poll() is not None:
-                raise Failed(f"empty programs cannot be attached: {self.err.all()[-3:]}")
-            return self.out.first("attached")
-
-        Deadline.wait_for("line 'attached'", ready)
+        self.wait_for("the line 'attached'", lambda: self.out.first("attached"))
 
     def release(self):
         self.process.stdin.close()
@@ -196,14 +191,8 @@ class Tracer(Child):
     def wait_tracing(self):
         """Seconds from start to attached."""
 
-        def ready():
-            if self.err.first("gpuprobe: tracing"):
-                return time.monotonic() - self.start
-            if self.process.poll() is not None:
-                raise Failed(f"gpuprobe ended ({self.process.returncode}): {self.err.all()[-3:]}")
-            return None
-
-        return Deadline.wait_for("line 'gpuprobe: tracing' from gpuprobe", ready)
+        self.wait_for("the line 'gpuprobe: tracing'", lambda: self.err.first("gpuprobe: tracing"))
+        return time.monotonic() - self.start
 
     def fresh_report(self):
         """A report that was begun after now: the next one may be in progress."""

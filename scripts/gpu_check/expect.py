@@ -167,8 +167,17 @@ def compare(report, expected, unknown_device=False, any_api=False):
     )
 
 
+def total_of(truth, name):
+    """A statistic of torch_tensors.py, of all devices together.
+
+    >>> total_of(dict(devices=[dict(reserved=1), dict(reserved=2)]), "reserved"), total_of({}, "x")
+    (3, 0)
+    """
+    return sum(device[name] for device in truth.get("devices", []))
+
+
 def compare_torch(report, after, before=None):
-    """Yields (what, expected, got) for PyTorch's caching allocator.
+    """Yields (what, expected, got) for PyTorch's caching allocator, by two lines of torch_tensors.py.
 
     Its segments are the process's cudaMalloc calls. Libraries with a static
     runtime of their own allocate besides; those calls go by the driver's name.
@@ -180,19 +189,23 @@ def compare_torch(report, after, before=None):
     >>> report = dict(schema=2, lost={}, memleak=dict(
     ...     alloc_calls=3, free_calls=1, failed_calls=0, unknown_frees=1, live_bytes=12,
     ...     live_allocations=2, calls=dict(cudaMalloc=2, cuMemAlloc_v2=1), processes=[process]))
-    >>> old = dict(address="0x10", bytes=4, device=0)
-    >>> new = dict(address="0x20", bytes=8, device=0)
-    >>> before = dict(segments_allocated=1, reserved=4, segments=[old])
-    >>> after = dict(segments_allocated=3, reserved=8, segments=[new], alloc_retries=0)
+    >>> old, new = dict(address=16, total_size=4), dict(address=32, total_size=8)
+    >>> before = dict(devices=[dict(device=0, segments_allocated=1, reserved=4, segments=[old])])
+    >>> device = dict(device=0, segments_allocated=3, reserved=8, segments=[new], retries=0)
+    >>> after = dict(devices=[device])
     >>> [what for what, want, got in compare_torch(report, after, before) if want != got]
     []
-    >>> after["segments_allocated"], after["reserved"] = 4, 10
+    >>> device["segments_allocated"], device["reserved"] = 4, 10
     >>> [what for what, want, got in compare_torch(report, after, before) if want != got]
     ['cudaMalloc calls', 'bytes of cudaMalloc = memory_reserved']
     """
 
     def segments(truth):
-        return {(int(s["address"], 16), s["bytes"], s["device"]) for s in truth.get("segments", [])}
+        return {
+            (segment["address"], segment["total_size"], device["device"])
+            for device in truth.get("devices", [])
+            for segment in device["segments"]
+        }
 
     yield from compare_sums(report)
     memleak = report["memleak"]
@@ -206,14 +219,14 @@ def compare_torch(report, after, before=None):
     }
     yield (
         "cudaMalloc calls",
-        after["segments_allocated"] - start.get("segments_allocated", 0),
+        total_of(after, "segments_allocated") - total_of(start, "segments_allocated"),
         memleak["calls"].get("cudaMalloc", 0),
     )
     yield (
         "bytes of cudaMalloc = memory_reserved",
-        after["reserved"] - sum(size for _, size, _ in kept),
+        total_of(after, "reserved") - sum(size for _, size, _ in kept),
         sum(size for _, size, _ in got),
     )
     yield differ("segments (address, bytes, device)", segments(after) - kept, got)
     yield "unknown_frees", len(old) - len(kept), memleak["unknown_frees"]
-    yield "num_alloc_retries", 0, after["alloc_retries"]
+    yield "num_alloc_retries", 0, total_of(after, "retries")

@@ -3,8 +3,8 @@
 import json
 import sys
 
+from children import SLOW_SECONDS
 from expect import losses
-from frameworks import SLOW_SECONDS, environment, is_missing
 
 CLEAN = {
     "training": "torch",
@@ -36,10 +36,10 @@ def leaks_of(explain):
 
 def check_verdicts(bench):
     """All programs at once, each explained by a gpuprobe of its own that comes late; one from its start."""
-    if is_missing(bench, "torch"):
+    if bench.is_missing("torch"):
         return
-    names = [name for name, needs in CLEAN.items() if not is_missing(bench, *needs.split(","))]
-    env = environment(bench)
+    names = [name for name, needs in CLEAN.items() if not bench.is_missing(*needs.split(","))]
+    env = bench.environment()
     programs = {name: bench.start(*bench.script("explained.py", name), env=env) for name in (*names, *LEAKS)}
     truths = {name: program.truth("loop", 1, SLOW_SECONDS) for name, program in programs.items()}
     answers = {name: bench.directory / f"explain-{name}.json" for name in programs}

@@ -1,4 +1,4 @@
-"""Checks on the launches of frameworks: PyTorch, Triton, JAX, CuPy.
+"""Checks on the launches of frameworks: PyTorch, Triton, JAX, CuPy; and on the memory of the last two.
 
 Each script says how often it launched what it knows by name. Of all the rest
 CUPTI knows the names and counts: through a collector in programs that start
@@ -6,43 +6,18 @@ under gpuprobe, and through PyTorch's profiler in one that runs already.
 """
 
 import ctypes
-import importlib.util
 import json
-import os
 from collections import Counter
 
+from children import SLOW_SECONDS
 from expect import differ
-from expect_launches import (
-    compare_cupti,
-    compare_launch_sums,
-    launches_by_name,
-    not_multiples,
-)
+from expect_kinds import kind_bytes
+from expect_launches import compare_cupti, compare_launch_sums, launches_by_name, not_multiples
+from pytorch import show_kinds
 
 TRACE = ("--cudatrace",)
-
-# Importing and compiling take their time.
-SLOW_SECONDS = 150
-
-
-def is_missing(bench, *modules):
-    missing = [name for name in modules if not importlib.util.find_spec(name)]
-    if missing:
-        bench.figure(bench.label, f"no {', '.join(missing)} on this machine: NOT CHECKED")
-    return bool(missing)
-
-
-def environment(bench, base=None):
-    """One process, no memory taken ahead, and nothing left in the home directory."""
-    return (base or os.environ) | {
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        "TORCHINDUCTOR_CACHE_DIR": str(bench.directory / "inductor"),
-        "TRITON_CACHE_DIR": str(bench.directory / "triton"),
-        "CUPY_CACHE_DIR": str(bench.directory / "cupy"),
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-
+# Kinds of memory of a framework's pool below its own allocator.
+POOLED = ("device", "vmm", "async")
 
 def run_started(bench, *command):
     """Runs the command under gpuprobe, with the CUPTI collector if there is one;
@@ -52,7 +27,7 @@ def run_started(bench, *command):
     if cupti:
         for path in cupti_files(output):
             path.unlink()  # of an earlier run into this directory
-    tracer = bench.trace("--", *command, modes=TRACE, env=environment(bench, base))
+    tracer = bench.trace("--", *command, modes=TRACE, env=bench.environment(base))
     bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
     _, report = tracer.finish()
     bench.all_equal(compare_launch_sums(report))
@@ -81,7 +56,7 @@ def run_late(bench, script, before, after):
     """Attaches between the steps `before` and `after`; (line before, line of the
     last step, final report)."""
     target = bench.start(
-        *bench.script(script, *before, "wait", *after, "wait"), env=environment(bench)
+        *bench.script(script, *before, "wait", *after, "wait"), env=bench.environment()
     )
     first = target.truth("wait", seconds=SLOW_SECONDS)
     tracer = bench.trace("--pid", str(target.pid), modes=TRACE)
@@ -125,7 +100,7 @@ def demangled(counts):
 
 
 def check_torch_train_started(bench):
-    if is_missing(bench, "torch", "triton"):
+    if bench.is_missing("torch", "triton"):
         return
     steps = ("init", "train=10", "compiled=20", "triton=100", "graph=23")
     truth, report = run_started(bench, *bench.script("torch_train.py", *steps))
@@ -149,7 +124,7 @@ def fused_kernels(counts):
 
 def check_torch_train_late(bench):
     """Everything in the traced part runs under the profiler too."""
-    if is_missing(bench, "torch", "triton"):
+    if bench.is_missing("torch", "triton"):
         return
     warm = ("init", "train=3", "compiled=3", "triton=3", "profiled=1")
     _, said, report = run_late(bench, "torch_train.py", warm, ("profiled=20",))
@@ -173,15 +148,15 @@ def check_torch_train_late(bench):
 
 
 def check_jax_started(bench):
-    if not is_missing(bench, "jax"):
-        run_started(bench, *bench.script("jax_jit.py", "init", "jit=20"))
+    if not bench.is_missing("jax"):
+        run_started(bench, *bench.script("jax_program.py", "init", "jit=20"))
 
 
 def check_jax_late(bench):
     """A call launches the same kernels, or the same graphs, each time."""
-    if is_missing(bench, "jax"):
+    if bench.is_missing("jax"):
         return
-    _, said, report = run_late(bench, "jax_jit.py", ("init",), ("jit=20",))
+    _, said, report = run_late(bench, "jax_program.py", ("init",), ("jit=20",))
     trace = report["cudatrace"]
     calls = said["did"]["jit"]
     counts = launches_by_name(report) | {"graphs": trace["graph_launches"]}
@@ -189,6 +164,21 @@ def check_jax_late(bench):
     bench.equal(f"launches that are no multiple of {calls}", {}, not_multiples(counts, calls))
     names = sorted(name for name, count in counts.items() if count)
     bench.figure(bench.label, f"{calls} calls launched each {', '.join(names)}"[:300])
+
+
+def check_jax_memory(bench):
+    """XLA reports the bytes that its pool took from the driver, or only those in use."""
+    if bench.is_missing("jax"):
+        return
+    command = bench.script("jax_program.py", "init", "wait", "take", "wait", "drop", "wait")
+    for after, report, _ in bench.waits(command, env=bench.environment()):
+        stats = after["stats"]
+        held = kind_bytes(report, after["pid"], *POOLED)
+        pool = stats.get("pool_bytes")
+        least = stats.get("bytes_in_use", 0) if pool is None else pool
+        bench.equal(f"{held} B are at least the {least} B of its allocator", True, held >= least)
+        bench.figure(bench.label, f"held {held}, its own: {stats}")
+    show_kinds(bench, report, after["pid"])
 
 
 # ---- CuPy --------------------------------------------------------------------
@@ -202,16 +192,26 @@ def compare_named(bench, expected, report):
 
 
 def check_cupy_started(bench):
-    if is_missing(bench, "cupy"):
+    if bench.is_missing("cupy"):
         return
-    truth, report = run_started(bench, *bench.script("cupy_kernels.py", "init", *CUPY_STEPS))
+    truth, report = run_started(bench, *bench.script("cupy_program.py", "init", *CUPY_STEPS))
     compare_named(bench, truth["launches"], report)
 
 
 def check_cupy_late(bench):
-    if is_missing(bench, "cupy"):
+    if bench.is_missing("cupy"):
         return
-    first, said, report = run_late(bench, "cupy_kernels.py", ("init",), CUPY_STEPS)
+    first, said, report = run_late(bench, "cupy_program.py", ("init",), CUPY_STEPS)
     new = {name: count - first["launches"][name] for name, count in said["launches"].items()}
     compare_named(bench, new, report)
     bench.equal("other kernels too", True, len(report["cudatrace"]["kernels"]) > len(new))
+
+
+def check_cupy_memory(bench):
+    if bench.is_missing("cupy"):
+        return
+    command = bench.script("cupy_program.py", "init", "wait", "take", "wait", "drop", "wait", "release", "wait")
+    for after, report, _ in bench.waits(command, env=bench.environment()):
+        got = kind_bytes(report, after["pid"], "device")
+        bench.equal("device = total of the pool", after["total"], got)
+    show_kinds(bench, report, after["pid"])

@@ -2,7 +2,7 @@
 
 import re
 
-from frameworks import SLOW_SECONDS, is_missing
+from children import SLOW_SECONDS
 
 GIB = 1 << 30
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": GIB}
@@ -55,9 +55,9 @@ def compare(bench, incident, oom):
 
 def check_out_of_memory(bench, *steps):
     """The GPU is filled until PyTorch gives up; the program catches that and goes on."""
-    if is_missing(bench, "torch"):
+    if bench.is_missing("torch"):
         return
-    command = bench.script("torch_tensors.py", *steps, "fill", "wait")
+    command = bench.torch(*steps, "fill", "wait")
     tracer = bench.trace("--on-oom", "true", "--", *command)
     after = tracer.truth("wait", 1, SLOW_SECONDS)
     tracer.go()
@@ -72,11 +72,11 @@ def check_out_of_memory(bench, *steps):
 
 def check_out_of_memory_beside(bench):
     """Another, untraced process holds most of the GPU."""
-    if is_missing(bench, "torch"):
+    if bench.is_missing("torch"):
         return
-    holder = bench.start(*bench.script("torch_tensors.py", "hold=75", "wait"))
+    holder = bench.start(*bench.torch("hold=75", "wait"))
     held = holder.truth("wait", 1, SLOW_SECONDS)["devices"][0]["reserved"]
-    tracer = bench.trace("--", *bench.script("torch_tensors.py", "fill", "wait"))
+    tracer = bench.trace("--", *bench.torch("fill", "wait"))
     after = tracer.truth("wait", 1, SLOW_SECONDS)
     tracer.go()
     tracer.wait(SLOW_SECONDS)

@@ -40,7 +40,7 @@ def check_same_as_nsys(bench, program):
     with gzip.open(packed) as source, export.open("wb") as file:
         shutil.copyfileobj(source, file)
     recording = bench.directory / f"{program}.sqlite"
-    tracer = bench.trace("--record", str(recording), "--", bench.program(program), "all")
+    tracer = bench.trace("--record", str(recording), "--", bench.program(program))
     bench.equal("exit status", 0, tracer.wait())
     tracer.finish()
     bench.equal("memory events", memory_events(export), memory_events(recording))
@@ -88,7 +88,7 @@ def check_recorded_program(bench, program):
 
 
 def check_recorded_pytorch(bench):
-    check_recorded_and_live(bench, *bench.torch("first", "second", "release"))
+    check_recorded_and_live(bench, *bench.torch("first", "second", "drop"))
 
 
 def check_samples(bench, program):
@@ -96,7 +96,7 @@ def check_samples(bench, program):
     recording = bench.directory / "sampled.sqlite"
     command = [bench.gpuprobe, "record", "--smi-interval", "10ms", "-o", str(recording)]
     done = subprocess.run(
-        [*command, "--", bench.program(program), "all"], capture_output=True, check=False
+        [*command, "--", bench.program(program)], capture_output=True, check=False
     )
     bench.equal("exit status", 0, done.returncode)
     peak = analysis(bench, recording, "watermark")["totals"]["total"]["bytes"]
@@ -112,7 +112,7 @@ def check_samples(bench, program):
 def check_nsys_reads(bench, program):
     """A real nsys, if there is one, reads a recording."""
     recording = bench.directory / "for-nsys.sqlite"
-    tracer = bench.trace("--record", str(recording), "--", bench.program(program), "all")
+    tracer = bench.trace("--record", str(recording), "--", bench.program(program))
     tracer.wait()
     tracer.finish()
     script = Path(__file__).parent.parent / "nsys_check.py"

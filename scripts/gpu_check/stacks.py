@@ -1,19 +1,13 @@
 """Checks on call stacks: against compute-sanitizer's, and through PyTorch to the interpreter."""
 
-import os
-import statistics
 import subprocess
 
-from cost import ROUNDS, Timed, ratios
-from expect import losses
 from expect_kinds import process_of
 from expect_stacks import frames_of, holes, of_program, order_of, sanitizer_leaks
-from frameworks import SLOW_SECONDS, environment, is_missing
 from kinds import find_sanitizer
 
 # From CUDA's innermost function outwards.
 THROUGH_PYTORCH = ["cudaMalloc", "libc10_cuda", "libtorch", "_PyEval", "_start"]
-CHURNS = 300
 
 
 def sites_of(report, pid=None):
@@ -30,9 +24,7 @@ def check_stacks_sanitizer(bench, program):
         bench.figure(bench.label, "no compute-sanitizer on this machine: NOT CHECKED")
         return
     for mode in ("auto", "dwarf", "fp"):
-        tracer = bench.trace(
-            *("--stacks", mode, "--full-stacks", "--"), bench.program(program), "all"
-        )
+        tracer = bench.trace("--stacks", mode, "--full-stacks", "--", bench.program(program))
         bench.equal("exit status", 0, tracer.wait())
         _, report = tracer.finish()
         ours = sorted(
@@ -53,7 +45,7 @@ def check_stacks_sanitizer(bench, program):
 def sanitizer_sites(bench, sanitizer, program):
     output = subprocess.run(
         [sanitizer, "--tool", "memcheck", "--leak-check", "full", "--show-backtrace", "yes"]
-        + [bench.program(program), "all", "1", "reset"],
+        + [bench.program(program), "reset"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -76,73 +68,24 @@ def sanitizer_sites(bench, sanitizer, program):
 
 def check_stacks_pytorch(bench):
     """From cudaMalloc through libtorch to the interpreter and its start, without a hole."""
-    steps = ("init", "first", "second", "matmul", "wait")
-    tracer = bench.trace("--full-stacks", "--", *bench.torch(*steps))
-    after = tracer.truth("wait", 1, SLOW_SECONDS)
-    report = tracer.fresh_report()
-    sites = sites_of(report, after["pid"])
-    own = [site for site in sites if site["api"] == "cudaMalloc" and site["live_bytes"]]
-    bench.equal("there are sites of cudaMalloc", True, bool(own))
-    bench.equal(
-        "bytes of all sites",
-        process_of(report, after["pid"])["live_bytes"],
-        sum(site["live_bytes"] for site in sites),
-    )
-    for site in own:
-        bench.equal(f"holes of {frames_of(site)}", [], holes(site))
-        places = order_of(site, THROUGH_PYTORCH)
-        known = [place for place in places if place is not None]
-        bench.equal(f"order of {THROUGH_PYTORCH}", sorted(known), places)
-    whole = sum(site["complete"] and not holes(site) for site in sites)
-    bench.figure("call sites", f"{len(sites)}, of them {whole} without a hole")
-    for site in sites:
-        if holes(site):
-            bench.figure("a hole", f"{site['api']}: {holes(site)} {frames_of(site)[-6:]}")
-    deepest = max(own, key=lambda site: len(site["stack"]))
-    bench.figure("a stack", " < ".join(name for name, _ in frames_of(deepest)))
-    bench.figure("lost", f"{report['lost']}")
-    tracer.go()
-    bench.equal("exit status", 0, tracer.wait())
-    tracer.finish()
-
-
-def measure_stacks(bench):
-    """Segments taken and given back, beside PyTorch's own history of them."""
-    if is_missing(bench, "torch"):
-        return
-    command = bench.script("torch_churn.py")
-    step = f"churn={CHURNS}"
-    modes = {
-        "untraced": None,
-        "without stacks": ("--memleak", "--stacks", "off"),
-        "fp": ("--memleak", "--stacks", "fp"),
-        "auto": ("--memleak", "--stacks", "auto"),
-        "auto, without Python": ("--memleak", "--stacks", "auto", "--python", "off"),
-        "dwarf": ("--memleak", "--stacks", "dwarf"),
-    }
-    plain = Timed(bench, command, step, ROUNDS * len(modes), environment(bench))
-    histories = {
-        f"PyTorch's history, {stacks}": Timed(
-            bench, command, step, ROUNDS, os.environ | {"TORCH_CHURN_HISTORY": stacks}
+    command = bench.torch("init", "first", "second", "matmul", "wait")
+    for after, report, _ in bench.waits(command, "--full-stacks"):
+        sites = sites_of(report, after["pid"])
+        own = [site for site in sites if site["api"] == "cudaMalloc" and site["live_bytes"]]
+        bench.equal("there are sites of cudaMalloc", True, bool(own))
+        bench.equal(
+            "bytes of all sites",
+            process_of(report, after["pid"])["live_bytes"],
+            sum(site["live_bytes"] for site in sites),
         )
-        for stacks in ("python", "all")
-    }
-    values = {}
-    for _ in range(ROUNDS):
-        for variant, wanted in modes.items():
-            line, report = plain.run(wanted)
-            values.setdefault(variant, []).append(line["us_per_segment"])
-            if report:
-                lost = losses(report)
-                expected = {} if variant != "dwarf" else lost
-                bench.equal(f"lost, {variant}", expected, lost)
-        for name, history in histories.items():
-            line, _ = history.run()
-            values.setdefault(name, []).append(line["us_per_segment"])
-    for program in (plain, *histories.values()):
-        bench.equal("exit status of the program", 0, program.process.wait())
-    bench.figure(
-        f"a segment taken and given back, us, medians (and spread) of {ROUNDS} taken in turn",
-        "; ".join(ratios(values)),
-    )
-    bench.equal("measured", True, statistics.median(values["auto"]) > 0)
+        for site in own:
+            bench.equal(f"holes of {frames_of(site)}", [], holes(site))
+            places = order_of(site, THROUGH_PYTORCH)
+            known = [place for place in places if place is not None]
+            bench.equal(f"order of {THROUGH_PYTORCH}", sorted(known), places)
+        whole = sum(site["complete"] and not holes(site) for site in sites)
+        bench.figure("call sites", f"{len(sites)}, of them {whole} without a hole")
+        for site in filter(holes, sites):
+            bench.figure("a hole", f"{site['api']}: {holes(site)} {frames_of(site)[-6:]}")
+        deepest = max(own, key=lambda site: len(site["stack"]))
+        bench.figure("a stack", " < ".join(name for name, _ in frames_of(deepest)))

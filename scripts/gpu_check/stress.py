@@ -4,9 +4,8 @@ import json
 import sys
 from pathlib import Path
 
-from children import Failed
+from children import SLOW_SECONDS, Failed
 from expect_stress import compare_stress
-from frameworks import SLOW_SECONDS, environment, is_missing
 
 FOLDER = Path(__file__).resolve().parent.parent / "stress"
 
@@ -24,11 +23,11 @@ STRESS = {
 
 
 def check_stress(bench, backend, name):
-    if is_missing(bench, backend):
+    if bench.is_missing(backend):
         return
     command = [sys.executable, "-B", str(FOLDER / f"{name}.py"), *STRESS[name]]
     options = ("--backend", backend, "--duration", "0")
-    tracer = bench.trace("--", *command, *options, env=environment(bench))
+    tracer = bench.trace("--", *command, *options, env=bench.environment())
     bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
     _, report = tracer.finish()
     lines = tracer.out.all()

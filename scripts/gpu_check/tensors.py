@@ -4,17 +4,13 @@ import os
 import sqlite3
 from collections import Counter
 
-from cost import ratios, tensors_in_turn
-from expect import losses
-from expect_kinds import process_of
-from frameworks import SLOW_SECONDS, is_missing
-from python_frames import WHOLE, lines_of
+from children import SLOW_SECONDS
+from expect_kinds import MIB, process_of
+from pytorch import CONF, WHOLE, compare_bytes, lines_of
 
-MIB = 1 << 20
 ACTIVE = "active_allocated"
 # Freed, and still in use by another stream: PyTorch counts it as active.
 PENDING = "active_pending_free"
-PAIRS = 200_000
 
 
 def blocks_of(device, state):
@@ -106,12 +102,7 @@ def compare_lines(bench, report, after):
             expected[lines] += block["size"]
         for site in one["sites"]:
             ours[lines_of(site)] += site["live_bytes"]
-        for lines in expected.keys() | ours.keys():
-            bench.equal(f"bytes of tensors from {lines[:4]}", expected[lines], ours[lines])
-        bench.figure(
-            bench.label,
-            f"{len(expected)} lines that hold {sum(expected.values()) / MIB:.1f} MiB of tensors",
-        )
+        compare_bytes(bench, "bytes of tensors from", expected, ours)
 
 
 def check_leak(bench, sites, after):
@@ -130,25 +121,16 @@ def check_leak(bench, sites, after):
 
 def check_tensors(bench, steps, configuration=""):
     """Every block, its bytes and requested bytes, and the lines that hold them."""
-    if is_missing(bench, "torch"):
+    if bench.is_missing("torch"):
         return
     recording = bench.directory / f"{bench.label.replace(' ', '-').replace(',', '')}.sqlite"
-    env = os.environ | {"PYTORCH_CUDA_ALLOC_CONF": configuration}
-    tracer = bench.trace(
-        *("--tensors", "requested", "--record", str(recording), *WHOLE, "--"),
-        *bench.script("torch_tensors.py", "history", *steps.split(), "wait"),
-        env=env,
-    )
-    after = tracer.truth("wait", 1, SLOW_SECONDS)
-    report = tracer.fresh_report()
-    bench.all_equal(compare_sums(report, after))
-    compare_lines(bench, report, after)
-    if after.get("leak"):
-        check_leak(bench, process_of(report, after["pid"])["pytorch"][0]["sites"], after)
-    bench.equal("lost", {}, losses(report))
-    tracer.go()
-    bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
-    tracer.finish()
+    options = ("--tensors", "requested", "--record", str(recording), *WHOLE)
+    command = bench.torch("history", *steps.split(), "wait")
+    for after, report, _ in bench.waits(command, *options, env=os.environ | {CONF: configuration}):
+        bench.all_equal(compare_sums(report, after))
+        compare_lines(bench, report, after)
+        if after.get("leak"):
+            check_leak(bench, process_of(report, after["pid"])["pytorch"][0]["sites"], after)
     for device in after["devices"]:
         blocks = blocks_of(device, ACTIVE)
         ours = recorded_blocks(recording, after["monotonic_ns"], device["device"])
@@ -165,9 +147,9 @@ def check_tensors(bench, steps, configuration=""):
 def check_tensors_late(bench):
     """The sums are right from the first block on; memory from before the attach is a sum that
     shrinks."""
-    if is_missing(bench, "torch"):
+    if bench.is_missing("torch"):
         return
-    command = bench.script("torch_tensors.py", "train", "wait", "leak=20", "wait", "release", "leak=3", "wait")
+    command = bench.torch("train", "wait", "leak=20", "wait", "release", "leak=3", "wait")
     target = bench.start(*command)
     before = target.truth("wait", 1, SLOW_SECONDS)
     tracer = bench.trace("--pid", str(target.pid))
@@ -197,61 +179,14 @@ def check_tensors_late(bench):
 def check_tensors_ddp(bench):
     """Two processes of distributed training, a GPU each: each compared block by block with
     PyTorch."""
-    if is_missing(bench, "torch"):
+    if bench.is_missing("torch", gpus=2):
         return
-    import torch
-
-    if torch.cuda.device_count() < 2:
-        bench.figure(bench.label, "one GPU on this machine: NOT CHECKED")
-        return
-    tracer = bench.trace("--tensors", "requested", *WHOLE, "--", *bench.script("torch_ddp.py", "ranks", "wait", "end"))
-    tracer.truth("wait", 1, 2 * SLOW_SECONDS)
-    report = tracer.fresh_report()
-    for rank in (0, 1):
-        after = tracer.truth(f"rank{rank}")
-        bench.all_equal(compare_sums(report, after))
-        compare_lines(bench, report, after)
-        if "leak" in after:
-            told = {one["device"]: one for one in process_of(report, after["pid"])["pytorch"]}
-            check_leak(bench, told[rank]["sites"], after)
-    bench.equal("lost", {}, losses(report))
-    tracer.go()
-    bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
-    tracer.finish()
-
-
-def check_async_backend(bench):
-    """PyTorch with cudaMallocAsync reports no blocks: they are allocations of their own."""
-    if is_missing(bench, "torch"):
-        return
-    env = os.environ | {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
-    command = bench.script("torch_tensors.py", "leak=20", "wait")
-    tracer = bench.trace("--", *command, env=env)
-    after = tracer.truth("wait", 1, SLOW_SECONDS)
-    process = process_of(tracer.fresh_report(), after["pid"])
-    bench.equal("no tensors", None, process.get("pytorch"))
-    bench.equal("pools", ["PyTorch, cudaMallocAsync"], process.get("framework_pools"))
-    bytes_of_kind = process["kinds"].get("async", {}).get("bytes", 0)
-    bench.equal("bytes", True, bytes_of_kind >= after["leak"]["requested_bytes"])
-    tracer.go()
-    tracer.wait(SLOW_SECONDS)
-    tracer.finish()
-
-
-# Cost of a cached tensor, by gpuprobe's options.
-MODES = {
-    "untraced": None,
-    "without tensors": ("--memleak", "--tensors", "off", "--stacks", "off"),
-    "sums only": ("--memleak", "--stacks", "off"),
-    "native stacks": ("--memleak", "--python", "off"),
-    "Python stacks": ("--memleak",),
-    "and what was asked for": ("--memleak", "--tensors", "requested"),
-}
-
-
-def measure_tensor(bench):
-    """A cached tensor, allocated and freed in a loop of Python."""
-    if is_missing(bench, "torch"):
-        return
-    values = tensors_in_turn(bench, "pairs", PAIRS, "us", MODES)
-    bench.figure("a cached tensor, us, medians (and spread) taken in turn", "; ".join(ratios(values)))
+    command = bench.script("torch_ranks.py", "train", "wait", "end")
+    for _, report, tracer in bench.waits(command, "--tensors", "requested", *WHOLE):
+        for rank in (0, 1):
+            after = tracer.truth(f"rank{rank}")
+            bench.all_equal(compare_sums(report, after))
+            compare_lines(bench, report, after)
+            if "leak" in after:
+                told = {one["device"]: one for one in process_of(report, after["pid"])["pytorch"]}
+                check_leak(bench, told[rank]["sites"], after)

@@ -49,6 +49,7 @@ LEARNED = {
     "vexport": (("fd", 1),),
     "gnew": (("graph", 1),),
     "gcapture": (("graph", 1),),
+    "galloc": (("node", 1),),
     "ctx": (("ctx", 1),),
     "stream": (("stream", 1),),
     "endcapture": (("exec", 1),),

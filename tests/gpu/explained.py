@@ -68,15 +68,13 @@ def training():
 
 def transformers():
     import torch
-    import transformers_train
-    from transformers import GPT2Config, GPT2LMHeadModel
+    import train_libraries
 
-    model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=256, n_head=4, vocab_size=1000)).cuda()
-    optimizer = torch.optim.AdamW(model.parameters())
+    model, optimizer = train_libraries.gpt2(n_layer=2, n_embd=256, n_head=4, vocab_size=1000)
 
     def step(number):
         batch = torch.randint(0, 1000, (2, 64 + number % 64), device="cuda")
-        transformers_train.training_step(model, optimizer, batch)
+        train_libraries.training_step(model, optimizer, batch)
 
     return step
 
@@ -84,6 +82,7 @@ def transformers():
 def lightning():
     import lightning as L
     import torch
+    import train_libraries
 
     class Net(L.LightningModule):
         def __init__(self):
@@ -100,14 +99,9 @@ def lightning():
         def configure_optimizers(self):
             return torch.optim.Adam(self.parameters())
 
-    data = torch.utils.data.TensorDataset(torch.randn(100_000, 512))
-    loader = torch.utils.data.DataLoader(data, batch_size=16)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = L.Trainer(
-            max_epochs=10, accelerator="gpu", devices=1, logger=False, enable_checkpointing=False,
-            enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder, min_epochs=0,
-        )
-        trainer.fit(Net(), loader)
+        options = {"max_epochs": 10, "min_epochs": 0, "default_root_dir": folder}
+        train_libraries.fit(Net(), torch.randn(100_000, 512), 16, **options)
 
 
 def ddp():
@@ -192,13 +186,17 @@ def capture_graphs():
     return capture
 
 
-def cublas_handles():
+def library_of_torch(name):
     import torch
 
     torch.ones(1, device="cuda")
     folder = os.path.dirname(os.path.dirname(torch.__file__))
-    (path,) = sorted(glob.glob(f"{folder}/nvidia/**/libcublas.so.*", recursive=True))[:1]
-    library = ctypes.CDLL(path)
+    (path,) = sorted(glob.glob(f"{folder}/nvidia/**/{name}.so.*", recursive=True))[:1]
+    return ctypes.CDLL(path)
+
+
+def cublas_handles():
+    library = library_of_torch("libcublas")
 
     def work():
         handle = ctypes.c_void_p()
@@ -214,12 +212,7 @@ def cublas_handles():
 
 
 def nccl_communicators():
-    import torch
-
-    torch.ones(1, device="cuda")
-    folder = os.path.dirname(os.path.dirname(torch.__file__))
-    (path,) = sorted(glob.glob(f"{folder}/nvidia/**/libnccl.so.*", recursive=True))[:1]
-    library = ctypes.CDLL(path)
+    library = library_of_torch("libnccl")
 
     def step(_):
         communicator = ctypes.c_void_p()

@@ -10,14 +10,6 @@
  *     each[=N]        N (default 1000) launches of each of 4 kernels, by <<<>>> and by pointer
  *     capture         capture 5 launches into a graph, instantiate it
  *     graph[=N]       launch that graph N (default 23) times
- *     time[=N]        N (default 20000) timed launches of an empty kernel,
- *                     "ns_per_launch" in the line
- *     time-pairs[=N]  the same for N (default 2000) pairs of cudaMalloc and cudaFree,
- *                     "ns_per_pair" in the line
- *     time-async[=N]  N (default 2000) timed pairs of stream-ordered allocate and
- *                     free, "ns_per_pair" in the line
- *     time-graph[=N]  N (default 2000) timed launches of a graph that allocates
- *                     and frees, "ns_per_launch" in the line
  *     wait            print the line, then read a line from standard input
  */
 #include "steps.h"
@@ -52,10 +44,6 @@ template <typename T> __global__ void scale(unsigned *runs)
     count(runs);
 }
 
-__global__ void empty(unsigned *)
-{
-}
-
 } // namespace work
 
 namespace
@@ -69,7 +57,7 @@ struct Kernel {
     unsigned long long launches, captured, graph_runs;
 };
 
-enum { PLAIN, TICK, SCALE_FLOAT, SCALE_DOUBLE, EMPTY, KERNELS };
+enum { PLAIN, TICK, SCALE_FLOAT, SCALE_DOUBLE, KERNELS };
 
 Kernel kernels[KERNELS] = {
     { "plain", "plain", { 1, 1, 1 }, { 32, 1, 1 }, plain },
@@ -84,10 +72,7 @@ Kernel kernels[KERNELS] = {
       { 70, 3, 5 },
       { 16, 2, 1 },
       work::scale<double> },
-    { "_ZN4work5emptyEPj", "work::empty(unsigned int*)", { 1, 1, 1 }, { 32, 1, 1 }, work::empty },
 };
-
-constexpr size_t ALLOCATED_BYTES = 64 * 1024;
 
 unsigned *counters; /* on the GPU, one for each kernel */
 unsigned long long graph_launches;
@@ -112,12 +97,11 @@ void print(const std::string &step, const std::string &extra)
            step.c_str(), getpid(), graph_launches, graph_launches > 0, extra.c_str());
     for (int i = 0; i < KERNELS; i++) {
         const Kernel &kernel = kernels[i];
-        std::string counted = i == EMPTY ? "null" : std::to_string(ran[i]);
         printf("%s{\"mangled\":\"%s\",\"name\":\"%s\",\"function\":\"cudaLaunchKernel\","
-               "\"launches\":%llu,\"captured\":%llu,\"graph_runs\":%llu,\"ran\":%s,"
+               "\"launches\":%llu,\"captured\":%llu,\"graph_runs\":%llu,\"ran\":%u,"
                "\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u]}",
                i ? "," : "", kernel.mangled, kernel.name, kernel.launches, kernel.captured,
-               kernel.graph_runs, counted.c_str(), kernel.grid.x, kernel.grid.y, kernel.grid.z,
+               kernel.graph_runs, ran[i], kernel.grid.x, kernel.grid.y, kernel.grid.z,
                kernel.block.x, kernel.block.y, kernel.block.z);
     }
     puts("]}");
@@ -160,15 +144,6 @@ void run_each(Step &step)
 
 constexpr int captured_kernels[] = { TICK, SCALE_FLOAT, TICK, SCALE_DOUBLE, PLAIN };
 
-cudaGraphExec_t end_capture()
-{
-    cudaGraph_t graph;
-    cudaGraphExec_t made;
-    must(cudaStreamEndCapture(stream, &graph), "end capture");
-    must(cudaGraphInstantiate(&made, graph, 0), "instantiate graph");
-    return made;
-}
-
 void run_capture(Step &)
 {
     must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "begin capture");
@@ -176,7 +151,9 @@ void run_capture(Step &)
         launch(index);
         kernels[index].captured++;
     }
-    executable = end_capture();
+    cudaGraph_t graph;
+    must(cudaStreamEndCapture(stream, &graph), "end capture");
+    must(cudaGraphInstantiate(&executable, graph, 0), "instantiate graph");
 }
 
 void run_graph(Step &step)
@@ -189,69 +166,9 @@ void run_graph(Step &step)
     }
 }
 
-/* Runs `work` that often, and notes the time of each under `name`. The launch queue is bounded: in
- * a long run each launch waits for one to finish. */
-template <typename Work> void time_work(Step &step, const char *name, long times, Work work)
-{
-    must(cudaDeviceSynchronize(), "synchronize");
-    double start = now_ns();
-    for (long i = 0; i < times; i++)
-        work();
-    must(cudaDeviceSynchronize(), "synchronize");
-    step.extra = std::string(",\"") + name + "\":" + std::to_string((now_ns() - start) / times);
-}
-
-void run_time(Step &step)
-{
-    long launches = step.number(0, 20000);
-    time_work(step, "ns_per_launch", launches, [] { launch(EMPTY); });
-    kernels[EMPTY].launches += launches;
-}
-
-void run_time_pairs(Step &step)
-{
-    time_work(step, "ns_per_pair", step.number(0, 2000), [] {
-        void *address;
-        must(cudaMalloc(&address, ALLOCATED_BYTES), "allocate");
-        must(cudaFree(address), "free");
-    });
-}
-
-void allocate_and_free()
-{
-    void *address;
-    must(cudaMallocAsync(&address, ALLOCATED_BYTES, stream), "allocate");
-    must(cudaFreeAsync(address, stream), "free");
-}
-
-void run_time_async(Step &step)
-{
-    time_work(step, "ns_per_pair", step.number(0, 2000), allocate_and_free);
-}
-
-/* The graph frees its allocations, so it can be launched repeatedly. */
-void run_time_graph(Step &step)
-{
-    static cudaGraphExec_t timed;
-    if (!timed) {
-        must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "begin capture");
-        allocate_and_free();
-        timed = end_capture();
-    }
-    time_work(step, "ns_per_launch", step.number(0, 2000),
-              [] { must(cudaGraphLaunch(timed, stream), "launch graph"); });
-}
-
 const StepRow step_table[] = {
-    { "init", [](Step &) {}, true },
-    { "each", run_each, true },
-    { "capture", run_capture, true },
-    { "graph", run_graph, true },
-    { "time", run_time, true },
-    { "time-pairs", run_time_pairs, true },
-    { "time-async", run_time_async, true },
-    { "time-graph", run_time_graph, true },
-    { "wait", nullptr, true },
+    { "init", [](Step &) {}, true }, { "each", run_each, true }, { "capture", run_capture, true },
+    { "graph", run_graph, true },    { "wait", nullptr, true },
 };
 
 const Program program = { "launch", prepare, print };

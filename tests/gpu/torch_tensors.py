@@ -13,8 +13,15 @@ also the Python frames of each block, innermost first. Nothing goes on while it 
     streams   tensors of two streams that use each other's (record_stream); some are freed but pending
     leak=N    a list keeps the output of each of N steps (50): the truth has the line and the bytes
     churn=N   N tensors of random sizes, every third stays (2000)
-    init      nothing but a first tensor
+    init      nothing but a first tensor; with TORCH_HISTORY in the environment, PyTorch keeps the
+              history of its allocations with such stacks
+    first     3 tensors of 32 MiB, one of them dropped (its segment stays cached)
+    second    100 small tensors, one of 5 MiB, one of 64 MiB
+    matmul    products in two precisions: cuBLAS wants memory of its own
+    drop      drops the tensor of 64 MiB and empties the cache
     pairs=N   N cached tensors of 4 KiB, each handed out and taken back: the truth has us a pair
+    segments=N  N times a tensor of 32 MiB, dropped, and the cache emptied, and each fourth time a
+              layer's forward and backward pass: the truth has us a time
     large=N   N steps of a model that the GPU is busy with: the truth has the median ms of one
     release   drops what is kept, and empties the cache
     oom       asks for more than there is, twice
@@ -29,6 +36,7 @@ another one (backend:cudaMallocAsync), which has no blocks to show.
 
 import gc
 import inspect
+import os
 import random
 import statistics
 import time
@@ -41,10 +49,7 @@ KIB = 1 << 10
 MIB = 1 << 20
 
 kept = {}
-leak = {}
-pairs = {}
-large = {}
-out_of_memory = {}
+facts = {}  # what steps found, for the truth
 has_history = False
 
 
@@ -138,7 +143,7 @@ def run_leak(count=50):
     for _ in range(count):
         outputs.append(layer(batch))  # the leak
     lines, first = inspect.getsourcelines(run_leak.__wrapped__)
-    leak.update(
+    facts["leak"] = dict(
         file=__file__,
         function="run_leak",
         line=first + next(i for i, line in enumerate(lines) if "# the leak" in line),
@@ -161,16 +166,59 @@ def run_churn(count=2000):
 
 
 def run_init():
+    history = os.environ.get("TORCH_HISTORY")
+    if history:
+        torch.cuda.memory._record_memory_history(stacks=history)
     tensor(KIB)
 
 
-def run_pairs(count=100000):
-    for _ in range(1000):
-        tensor(4 * KIB)
+def run_first():
+    kept["first"] = [tensor(32 * MIB) for _ in range(3)]
+    kept["first"].pop(1)
+
+
+def run_second():
+    kept["second"] = [tensor(size) for size in (*[KIB] * 100, 5 * MIB)]
+    kept["dropped"] = tensor(64 * MIB)
+
+
+def run_matmul():
+    for dtype in (torch.float32, torch.bfloat16):
+        matrix = torch.ones((1024, 1024), dtype=dtype, device="cuda")
+        kept["product"] = matrix @ matrix
+
+
+def run_drop():
+    kept.pop("dropped", None)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+
+
+def timed_us(count, work):
+    torch.cuda.synchronize()
     began_ns = time.perf_counter_ns()
-    for _ in range(count):
-        tensor(4 * KIB)
-    pairs.update(us=(time.perf_counter_ns() - began_ns) / count / 1000)
+    for number in range(count):
+        work(number)
+    torch.cuda.synchronize()
+    return {"us": (time.perf_counter_ns() - began_ns) / count / 1000}
+
+
+def run_pairs(count=100000):
+    for times in (1000, count):
+        facts["pairs"] = timed_us(times, lambda _: bool(tensor(4 * KIB).shape))
+
+
+def run_segments(count=300):
+    layer = kept.setdefault("layer", torch.nn.Linear(1024, 1024, device="cuda"))
+
+    def churn(number):
+        made = tensor(32 * MIB)
+        if number % 4 == 0:
+            layer(torch.ones(64, 1024, device="cuda")).sum().backward()
+        del made
+        torch.cuda.empty_cache()
+
+    facts["segments"] = timed_us(count, churn)
 
 
 def run_large(count=40):
@@ -188,12 +236,12 @@ def run_large(count=40):
         optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
         times.append((time.perf_counter_ns() - began_ns) / 1e6)
-    large.update(ms=statistics.median(times))
+    facts["large"] = {"ms": statistics.median(times)}
 
 
 def run_release():
     kept.clear()
-    leak.clear()
+    facts.pop("leak", None)
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -222,7 +270,7 @@ def run_fill(size_mib=1024):
         text = str(error)
     stats = torch.cuda.memory_stats()
     lines, first = inspect.getsourcelines(run_fill)
-    out_of_memory.update(
+    facts["oom"] = dict(
         text=text,
         file=__file__,
         line=first + next(i for i, line in enumerate(lines) if "# no more memory" in line),
@@ -238,22 +286,11 @@ def run_fill(size_mib=1024):
     tensor(KIB)
 
 
-STEPS = {
-    "history": run_history,
-    "train": run_train,
-    "graphs": run_graphs,
-    "streams": run_streams,
-    "leak": run_leak,
-    "churn": run_churn,
-    "init": run_init,
-    "pairs": run_pairs,
-    "large": run_large,
-    "release": run_release,
-    "oom": run_oom,
-    "hold": run_hold,
-    "fill": run_fill,
-    "wait": None,
-}
+NAMES = (
+    "history train graphs streams leak churn init first second matmul drop pairs segments large"
+    " release oom hold fill"
+).split()
+STEPS = {name: globals()[f"run_{name}"] for name in NAMES} | {"wait": None}
 
 # The truth's key, and that of torch.cuda.memory_stats().
 STATISTICS = {
@@ -264,6 +301,8 @@ STATISTICS = {
     "mallocs": "allocation.all.allocated",
     "frees": "allocation.all.freed",
     "out_of_memory": "num_ooms",
+    "segments_allocated": "segment.all.allocated",
+    "retries": "num_alloc_retries",
 }
 
 SEGMENT_KEYS = ("address", "total_size", "stream", "segment_type", "segment_pool_id", "is_expandable")
@@ -285,14 +324,7 @@ def segment_of(segment):
 
 def truth():
     said = {"version": torch.__version__, "backend": torch.cuda.memory.get_allocator_backend()}
-    if leak:
-        said["leak"] = leak
-    if pairs:
-        said["pairs"] = pairs
-    if large:
-        said["large"] = large
-    if out_of_memory:
-        said["oom"] = out_of_memory
+    said |= facts
     if not torch.cuda.is_initialized():
         return said
     torch.cuda.synchronize()

@@ -193,13 +193,14 @@ CALL_SITE static bool run_glaunch(const struct args *args, struct reply *reply)
     if (!build(graph, reply))
         return false;
     struct tally tally = { 0 };
+    uint64_t start = now_ns();
     for (uint64_t i = 0; i < args->number[1]; i++) {
         if (!tally_result(&tally, api.graph_launch(graph->exec, NULL)))
             continue;
         tally.graph_launches++;
         note_launch(&tally, graph);
     }
-    reply_add(reply, "graph_launches=%lu", tally.graph_launches);
+    reply_add(reply, "graph_launches=%lu ns=%lu", tally.graph_launches, now_ns() - start);
     return reply_done(reply, &tally);
 }
 

@@ -244,11 +244,21 @@ static bool run_pace(const struct args *args, struct reply *reply)
     return true;
 }
 
+static void make_async_pairs(struct tally *tally, uint64_t pairs, size_t bytes)
+{
+    void *address;
+    for (uint64_t i = 0; i < pairs; i++)
+        if (tally_result(tally, api.async_alloc(&address, bytes, NULL))) {
+            tally->allocs++;
+            tally->frees += tally_result(tally, api.async_free(address, NULL));
+        }
+}
+
 CALL_SITE static bool run_timepairs(const struct args *args, struct reply *reply)
 {
     struct tally tally = { 0 };
     uint64_t start = now_ns();
-    make_pairs(&tally, args->number[0], args->number[1]);
+    (args->number[2] ? make_async_pairs : make_pairs)(&tally, args->number[0], args->number[1]);
     reply_add(reply, "pairs=%lu ns=%lu", args->number[0], now_ns() - start);
     return reply_done(reply, &tally);
 }
@@ -258,6 +268,6 @@ const struct command stress_commands[] = {
     { "crossfree CALLS SIZE", NEEDS_API, run_crossfree },
     { "churn THREADS ALLOCS SIZE KEEP_EVERY", NEEDS_API, run_churn },
     { "pace <rate> <seconds> SIZE [threads=N] [freed=]", NEEDS_API, run_pace },
-    { "timepairs PAIRS SIZE", NEEDS_API, run_timepairs },
+    { "timepairs PAIRS SIZE [async]", NEEDS_API, run_timepairs },
     { .usage = NULL },
 };

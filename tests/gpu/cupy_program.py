@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""A CuPy program that counts its launches of named kernels.
+"""A CuPy program that counts its launches of named kernels, and holds arrays.
 
-    python3 cupy_kernels.py STEP ...
+    python3 cupy_program.py STEP ...
 
-It runs the steps in order. After each it prints one JSON line.
+It runs the steps in order. After each it prints one JSON line, with the state of its pool.
 
     init            create the arrays, compile the kernels
     raw[=N]         N (default 100) launches of a RawKernel
     elementwise[=N] N (default 100) launches of an ElementwiseKernel
     mixed[=N]       N (default 100) each of some operations of CuPy's own
+    take            memory of 512 bytes to 32 MiB
+    drop            drop half of it: the pool keeps the blocks
+    release         the pool gives back what is free
+    lines           arrays from functions of its own
     wait            print the line, then read a line from standard input
 """
 
@@ -17,9 +21,11 @@ import cupy
 import steps
 
 COUNT = 4096
+MIB = 1 << 20
 
 launches = {"gpuprobe_raw": 0, "gpuprobe_twice": 0}
 kept = {}
+arrays = []
 
 raw = cupy.RawKernel(
     r"""
@@ -61,17 +67,33 @@ def run_mixed(count=100):
     cupy.cuda.Device().synchronize()
 
 
-STEPS = {
-    "init": run_init,
-    "raw": run_raw,
-    "elementwise": run_elementwise,
-    "mixed": run_mixed,
-    "wait": None,
-}
+def run_take():
+    arrays.extend(cupy.cuda.alloc(512 << shift) for shift in range(0, 17, 2))
+
+
+def run_drop():
+    del arrays[::2]
+
+
+def run_release():
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
+def made(mib):
+    return cupy.ones((mib, MIB), dtype=cupy.uint8)
+
+
+def run_lines():
+    arrays.extend(made(mib) for mib in (40, 48))
+
+
+NAMES = "init raw elementwise mixed take drop release lines".split()
+STEPS = {name: globals()[f"run_{name}"] for name in NAMES} | {"wait": None}
 
 
 def truth():
-    return {"api": "cupy", "version": cupy.__version__, "launches": launches}
+    total = cupy.get_default_memory_pool().total_bytes()
+    return {"api": "cupy", "version": cupy.__version__, "launches": launches, "total": total}
 
 
 if __name__ == "__main__":
