@@ -27,16 +27,6 @@ compile() {
     compilers+=($!)
 }
 
-# compile_runtime NAME SOURCE NVCC_OPTION...: with the runtime as a library of its
-# own, within the program, and with the variants that have a stream per thread.
-compile_runtime() {
-    local name=$1 shared=(-cudart shared -Xlinker "-rpath,$runtime_dir")
-    shift
-    compile "${name}_shared" "$@" "${shared[@]}"
-    compile "${name}_static" "$@" -cudart static
-    compile "${name}_ptsz" "$@" "${shared[@]}" -default-stream per-thread
-}
-
 # find_cupti: the directory of cupti.h and the libcupti.so that belongs to it, of the toolkit or
 # else of PyTorch's wheels.
 find_cupti() {
@@ -73,10 +63,10 @@ compile_cupti() {
 
 compile_all() {
     local pid name
-    compile allocations_shared allocations.cu -arch=native -g -cudart shared \
-        -Xlinker "-rpath,$runtime_dir"
-    compile_runtime launch launch.cu -arch=native
-    compile_runtime activity activity.cu -arch=native
+    local shared=(-arch=native -g -cudart shared -Xlinker "-rpath,$runtime_dir")
+    compile allocations_shared allocations.cu "${shared[@]}"
+    compile allocations_static allocations.cu -arch=native -g -cudart static
+    compile allocations_ptsz allocations.cu "${shared[@]}" -default-stream per-thread
     compile_cupti
     "$root/tests/standin/real.sh" "$work" "$runtime_dir" &
     compilers+=($!)

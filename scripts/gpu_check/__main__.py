@@ -118,10 +118,10 @@ BUILDS = {
 }
 LAUNCHES = BUILDS | {"driver": ("workload_driver",)}
 COMPILED = {
-    "shared": ("launch_shared",),
-    "static": ("launch_static",),
-    "runtime": ("launch_shared", "--api", "runtime"),
-    "stream per thread": ("launch_ptsz",),
+    "shared": ("allocations_shared",),
+    "static": ("allocations_static",),
+    "runtime": ("allocations_shared", "--api", "runtime"),
+    "stream per thread": ("allocations_ptsz",),
 }
 
 # Memory of every kind has variants with a stream per thread, and VMM uses the driver in every build.
@@ -212,10 +212,10 @@ CHECKS = {
     "verdicts": (check_verdicts,),
     **{f"stress, PyTorch, {name}": (check_stress, "torch", name) for name in STRESS},
     **{f"stress, CuPy, {name}": (check_stress, "cupy", name) for name in ("paced", "anomaly")},
-    "activity, shared": (check_activity, "activity_shared"),
-    "activity, static": (check_activity, "activity_static"),
-    "activity, stream per thread": (check_activity, "activity_ptsz"),
-    "activity, same as nsys": (check_activity_same_as_nsys, "activity_shared"),
+    "activity, shared": (check_activity, "workload"),
+    "activity, static": (check_activity, "workload_static"),
+    "activity, stream per thread": (check_activity, "workload_ptsz"),
+    "activity, same as nsys": (check_activity_same_as_nsys, "workload"),
     "activity, PyTorch": (check_activity_pytorch,),
     "activity, NVTX": (check_markers,),
     "activity, PyTorch's profiler": (check_profiler_beside,),

@@ -4,50 +4,70 @@ import json
 import sqlite3
 import subprocess
 import sys
+import time
 
 from children import SLOW_SECONDS
 from cost import nsys
 from expect import compare_frame
-from expect_activity import compare_activity, compare_modes, copies_of, memory_of, off_by_more
+from expect_activity import add, compare_activity, compare_modes, copies_of, memory_of
+from workload import start, trace
 
 ACTIVITY = ("--activity", "--activity-summary")
 ALL = (*ACTIVITY, "--memleak", "--cudatrace", "--bandwidth-util")
 
-STEPS = ("init", "mixed", "threads", "graph", "long")
+BUSY_NS = 50_000_000
+# Longer than the kernel's loop by its launch and its end.
+TOLERANCE = 0.01
 
-MANY = 1_000_000
+LOADED = "module busy_50ms via=library; launch busy_50ms 1; launch 0 1; stream; synchronize"
+MIXED = "; ".join(
+    f"set {kib << 10}; copy h2d {kib << 10} pinned; copy d2d {kib << 10}; launch 1 2; launch 0 3 stream={{stream}}; "
+    f"copy d2h {kib << 10} pinned; alloc {kib << 10}; pinned {kib << 10}; managed {kib << 10}; async {kib << 10}"
+    for kib in (1, 4, 64)
+)
+THREADS = "; ".join(
+    f"thread t{i}; @t{i} copy h2d 4096 200 via=cudaMemcpyAsync{{async}} pinned; @t{i} launch 0 200; join t{i}"
+    for i in range(4)
+)
+LONG = "launch busy_50ms 5; synchronize; kfreeall; freeall; synchronize"
+STEPS = f"{LOADED}; {MIXED}; {THREADS}; launchstorm 4 200; {LONG}"
+CAPTURED = "capture {stream}; launch 0 2 stream={stream}; launch 1 1 stream={stream}; endcapture {stream}"
+GRAPH = "graphlaunch {exec} 10 stream={stream}; syncstream {stream}"
 
 
-def check_activity(bench, program, *options):
+def check_activity(bench, build):
     """The program's GPU work, and the durations of the long kernels."""
-    recording = bench.directory / f"{program}-activity.sqlite"
+    recording = bench.directory / f"{build}-activity.sqlite"
     recording.unlink(missing_ok=True)
-    tracer = bench.trace(
-        *("--record", str(recording), *options, "--", bench.program(program), *STEPS), modes=ALL
-    )
-    bench.equal("exit status", 0, tracer.wait())
-    truth = tracer.truth(STEPS[-1])
+    tracer, workload = trace(bench, build, "--record", str(recording), modes=ALL)
+    workload.run(STEPS)
+    after, moved, did = workload.launches(), workload.copies(), workload.memory()
+    workload.end(bench)
     _, report = tracer.finish()
-    bench.all_equal(compare_activity(report, truth))
-    compare_recording(bench, recording, truth)
+    bench.all_equal(compare_activity(report, after))
+    bench.all_equal(compare_modes(report))
+    compare_recording(bench, recording, sums_of_truth(did, moved))
     recording.unlink()
+    # CUPTI has the kernels that ran, and not those that were captured.
+    tracer, workload = trace(bench, build, modes=ACTIVITY)
+    workload.run(f"{LOADED}; launch 1 1; {CAPTURED}; {GRAPH}")
+    after = workload.launches()
+    workload.end(bench)
+    bench.all_equal(compare_activity(tracer.finish()[1], after))
 
 
-def compare_recording(bench, path, truth):
+def compare_recording(bench, path, sums):
     """Results of SQL queries of the tables that Nsight Systems has too."""
     with sqlite3.connect(path) as db:
         spans = db.execute(
             """SELECT k.end - k.start FROM CUPTI_ACTIVITY_KIND_KERNEL k
-            JOIN StringIds s ON s.id = k.shortName WHERE s.value = 'busy' ORDER BY k.start"""
+            JOIN StringIds s ON s.id = k.shortName WHERE s.value = 'busy_50ms' ORDER BY k.start"""
         ).fetchall()
         found = [span for (span,) in spans]
-        bench.equal(
-            "long kernels: duration by CUDA events and by CUPTI, where they differ",
-            [],
-            off_by_more(truth["long_ns"], found),
-        )
-        bench.figure(bench.label, f"long kernels, ns: events {truth['long_ns']}, CUPTI {found}")
-        bench.equal("sums of the recording", sums_of_truth(truth), sums_of(db))
+        bench.equal("long kernels", 6, len(found))
+        for span in found:
+            bench.within("duration of a long kernel", BUSY_NS, span, TOLERANCE)
+        bench.equal("sums of the recording", sums, sums_of(db))
         orphans = db.execute(
             """SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k WHERE NOT EXISTS (SELECT 1
             FROM CUPTI_ACTIVITY_KIND_RUNTIME r WHERE r.correlationId = k.correlationId
@@ -57,46 +77,54 @@ def compare_recording(bench, path, truth):
 
 
 def sums_of(db):
-    """{what: (count, bytes)} of an export or a recording."""
-    kernels = db.execute("SELECT count(*), 0 FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
-    sets = db.execute("SELECT count(*), sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMSET").fetchone()
-    copies = db.execute(
-        "SELECT copyKind, count(*), sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY GROUP BY copyKind"
-    )
+    """{what: count, or (count, bytes)} of an export or a recording."""
+    kernels = db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()[0]
+    sets = db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMSET").fetchone()[0]
+    copies = db.execute("SELECT copyKind, count(*), sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY GROUP BY copyKind")
     names = {1: "H2D", 2: "D2H", 8: "D2D"}
     found = {names.get(kind, kind): (count, size) for kind, count, size in copies}
     return found | {"kernels": kernels, "sets": sets}
 
 
-def sums_of_truth(truth):
-    sums = {name: tuple(sum_) for name, sum_ in truth["copies"].items()}
-    count = sum(count for count, _ in truth["kernels"].values())
-    return sums | {"kernels": (count, 0), "sets": tuple(truth["sets"]["set"])}
+def sums_of_truth(did, moved):
+    """The same by the workload's status and its copies.
+
+    >>> moves = [dict(direction="H2D", calls=2, size=8), dict(direction="set", calls=1, size=8)]
+    >>> sums_of_truth(dict(launches=3, sets=1), dict(moves=moves))
+    {'H2D': (2, 16), 'kernels': 3, 'sets': 1}
+    """
+    sums = {}
+    for row in moved["moves"]:
+        if row["direction"] != "set":
+            add(sums, row["direction"], row["calls"], row["calls"] * row["size"])
+    return sums | {"kernels": did["launches"], "sets": did["sets"]}
 
 
-def check_same_as_nsys(bench, program):
+def check_same_as_nsys(bench, build):
     """Nsight Systems, if it can export here, finds the same sums in the same program."""
     found = nsys(bench, "activity-nsys")
     if not found:
         bench.figure(bench.label, "no nsys on this machine: NOT CHECKED")
         return
     ((prefix, _),) = found.values()
-    whole = ["--export=sqlite", "--cuda-graph-trace=node"]
+    alone = start(bench, build)
+    alone.run(STEPS)
+    sums = sums_of_truth(alone.memory(), alone.copies())
+    alone.end(bench)
+    commands = f"{STEPS}; exit".format(**alone.names)
     done = subprocess.run(
-        [*prefix, *whole, bench.program(program), *STEPS],
+        [*prefix, "--export=sqlite", bench.program(build), "-c", commands],
         capture_output=True,
         text=True,
         check=False,
         timeout=SLOW_SECONDS,
     )
-    out = bench.directory / "activity-nsys"
-    export = out.with_suffix(".sqlite")
+    export = bench.directory / "activity-nsys.sqlite"
     if not export.exists():
         bench.figure(bench.label, f"nsys could not export: NOT CHECKED: {done.stderr[-300:]!r}")
         return
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"step"')]
     with sqlite3.connect(export) as db:
-        bench.equal("sums of nsys", sums_of_truth(lines[-1]), sums_of(db))
+        bench.equal("sums of nsys", sums, sums_of(db))
 
 
 def check_activity_pytorch(bench):
@@ -151,27 +179,29 @@ def check_profiler_beside(bench):
 
 def check_quick_exit(bench):
     """A program that exits by _exit: missing records are reported."""
-    tracer = bench.trace("--", bench.program("activity_shared"), "init", "quick", modes=ACTIVITY)
+    tracer, workload = trace(bench, "workload", modes=ACTIVITY)
+    workload.run("launch 0 10")
+    workload.child.tell("quit")
     bench.equal("exit status", 0, tracer.wait())
     _, report = tracer.finish()
     processes = report["activity"]["processes"]
-    complete = [process["complete"] for process in processes]
-    records = [process["records"] for process in processes]
-    bench.equal("complete", True, not processes or not any(complete))
-    bench.figure(bench.label, f"records {records}")
+    bench.equal("complete", True, not any(process["complete"] for process in processes))
+    bench.figure(bench.label, f"records {[process['records'] for process in processes]}")
 
 
 def check_rate(bench, threads):
     """A million launches as fast as they go, with all kinds: nothing is lost."""
-    each = MANY // threads
-    command = [bench.program("activity_shared"), "init", f"many={each},{threads}"]
-    tracer = bench.trace("--", *command, modes=ACTIVITY)
-    bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
-    truth = tracer.truth("many")
+    tracer, workload = trace(bench, "workload", modes=ACTIVITY)
+    workload.run("launch 0 1; launch 1 1; launch 2 1; synchronize")
+    began = time.monotonic()
+    workload.run(f"launchstorm {threads} {MANY // threads}")
+    seconds = time.monotonic() - began
+    workload.run("synchronize")
+    after = workload.launches()
+    workload.end(bench)
     _, report = tracer.finish()
-    bench.all_equal(compare_activity(report, truth))
+    bench.all_equal(compare_activity(report, after))
     records = report["activity"]["records"]
-    seconds = truth["ns_per_launch"] * each / 1e9
     bench.figure(
         bench.label,
         f"{records} records in {seconds:.2f} s of launching by {threads} threads:"

@@ -400,9 +400,8 @@ def collectors(bench):
 
 
 def measure_activity(bench):
-    command = [bench.program("activity_shared"), "init", "many=1000", f"many={LAUNCHES}"]
-    value = value_of("many", "ns_per_launch")
-    compare_tools(bench, "a launch, ns, by collector", command, value, collectors(bench))
+    command = [bench.program("workload"), "-c", f"timelaunch 1000; timelaunch {LAUNCHES}; exit"]
+    compare_tools(bench, "a launch, ns, by collector", command, ns_of_last, collectors(bench))
     if not bench.is_missing("torch", "triton"):
         what, value = "a training step, ms, by collector", value_of("train", "ms_per_step")
         compare_tools(bench, what, training_command(bench), value, collectors(bench))

@@ -192,7 +192,7 @@ class Workload:
         row["launches"] += launches
         row["captured"] += captured
         row |= {"mangled": names[0], "name": names[1], "function": self.functions[way]}
-        row |= {"grid": shape[0], "block": shape[1], "ran": None}
+        row |= {"grid": shape[0], "block": shape[1]}
 
     def add_copies(self, words, said):
         if "captured" in said:

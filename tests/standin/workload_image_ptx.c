@@ -1,13 +1,21 @@
 /*
  * The images of modules for the real driver: PTX, which it compiles for the GPU that is there. The
- * kernels take no arguments and do nothing.
+ * kernels take no arguments and do nothing, or nothing for a while.
  */
 #include "workload_image.h"
 
 #include <stdint.h>
+#include <string.h>
 
 #define PTX_HEADER ".version 6.4\n.target sm_75\n.address_size 64\n"
 #define PTX_KERNEL(name) ".visible .entry " name "() { ret; }\n"
+/* Of 50 milliseconds. */
+#define PTX_BUSY(name)                                                                          \
+    ".visible .entry " name "() {\n"                                                            \
+    ".reg .u64 %end, %now;\n.reg .pred %early;\n"                                               \
+    "mov.u64 %now, %globaltimer;\nadd.u64 %end, %now, 50000000;\n"                              \
+    "again: mov.u64 %now, %globaltimer;\nsetp.lt.u64 %early, %now, %end;\n@%early bra again;\n" \
+    "ret;\n}\n"
 #define PTX_VARIABLE(name, bytes) ".visible .global .align 8 .b8 " name "[" bytes "];\n"
 
 #define TEXT_OF(number) #number
@@ -69,7 +77,10 @@ void image_begin(FILE *image)
 
 void image_add_kernel(FILE *image, const char *name)
 {
-    fprintf(image, PTX_KERNEL("%s"), name);
+    if (!strcmp(name, "busy_50ms"))
+        fputs(PTX_BUSY("busy_50ms"), image);
+    else
+        fprintf(image, PTX_KERNEL("%s"), name);
 }
 
 void image_add_variable(FILE *image, const char *name, size_t bytes, bool managed)

@@ -158,6 +158,13 @@ static bool run_abort(const struct args *args, struct reply *reply)
     abort();
 }
 
+/* Without what runs at an ordinary exit. */
+static bool run_quit(const struct args *args, struct reply *reply)
+{
+    (void)args, (void)reply;
+    _exit(0);
+}
+
 static bool run_kill9(const struct args *args, struct reply *reply)
 {
     (void)args, (void)reply;
@@ -182,6 +189,7 @@ const struct command process_commands[] = {
     { "forkexec ...", 0, run_forkexec },
     { "exec ...", 0, run_exec },
     { "abort", 0, run_abort },
+    { "quit", 0, run_quit },
     { "kill9", 0, run_kill9 },
     { "sleep <seconds>", 0, run_sleep },
     { .usage = NULL },
