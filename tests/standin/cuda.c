@@ -14,9 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_blocks.h"
 #include "cuda_internal.h"
-#include "cuda_tell.h"
 #include "error_text.h"
 
 #define DEFAULT_DEVICE_BYTES (128ull << 30)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda_tell.h"
+#include "cuda_internal.h"
 
 _Atomic(const struct activity_listener *) activity_listener;
 

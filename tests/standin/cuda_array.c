@@ -5,8 +5,6 @@
  * adds: no program is told how much that is. A sparse array, and one that is to
  * be mapped later, take nothing.
  */
-#include "cuda_blocks.h"
-#include "cuda_handles.h"
 #include "cuda_internal.h"
 
 #define MAX_ARRAY_SIDE (1u << 20)

@@ -3,11 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda_blocks.h"
-#include "cuda_graph_memory.h"
-#include "cuda_pool.h"
-#include "cuda_share.h"
-#include "cuda_tell.h"
+#include "cuda_internal.h"
 
 static CUresult allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUcontext context,
                          CUstream stream, CUstream null_stream)

@@ -9,7 +9,6 @@
  * the call returns sees the same address allocated by another thread first.
  */
 #define _GNU_SOURCE /* the adaptive mutex: it is held for nanoseconds */
-#include "cuda_blocks.h"
 
 #include <pthread.h>
 #include <stdio.h>

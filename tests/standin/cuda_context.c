@@ -3,9 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cuda_blocks.h"
 #include "cuda_internal.h"
-#include "cuda_tell.h"
 
 _Thread_local struct thread_state thread_state;
 

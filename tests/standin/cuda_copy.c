@@ -6,13 +6,10 @@
  * device takes bytes / STANDIN_COPY_GBPS. All others return at once, as those
  * do on a GPU that only leave work behind: their duration says nothing.
  */
-#include "cuda_copy.h"
 
 #include <string.h>
 
-#include "cuda_blocks.h"
-#include "cuda_clock.h"
-#include "cuda_tell.h"
+#include "cuda_internal.h"
 
 /* Slept to, then spun from: the sleep may end late by less than this. */
 #define SPIN_NS 2000000u

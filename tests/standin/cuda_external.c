@@ -2,8 +2,6 @@
  * owns. */
 #include <unistd.h>
 
-#include "cuda_blocks.h"
-#include "cuda_handles.h"
 #include "cuda_internal.h"
 
 struct CUextMemory_st {

@@ -1,8 +1,6 @@
 /* Stand-in libcuda: graphs. Only the number of their nodes is known, and the memory nodes. */
-#include "cuda_graph_memory.h"
 
 #include "cuda_internal.h"
-#include "cuda_tell.h"
 
 struct CUgraphExec_st {
     struct handle handle;

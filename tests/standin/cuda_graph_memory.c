@@ -5,15 +5,13 @@
  * has the node or the memory is live. Launches make it live; so it is freed like
  * any other memory, or by a node of some graph.
  */
-#include "cuda_graph_memory.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_blocks.h"
-#include "cuda_space.h"
+#include "cuda_internal.h"
 
 /* Under `lock`, as all here. */
 static struct graph_block {

@@ -1,6 +1,6 @@
 /* Stand-in libcuda: graphs that are built node by node. Nodes are no objects; a node handle is a
  * pointer that is never dereferenced. */
-#include "cuda_graph_memory.h"
+#include "cuda_internal.h"
 
 static CUresult finish(CUgraphNode *node, CUgraph graph, CUresult error)
 {

@@ -1,7 +1,7 @@
 /* Address space is reserved for all objects of a kind at once, so that whether
  * a pointer is a handle is a matter of comparing it, without a lock. */
 #define _GNU_SOURCE
-#include "cuda_handles.h"
+#include "cuda_internal.h"
 
 #include <pthread.h>
 #include <stdio.h>

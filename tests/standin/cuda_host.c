@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "cuda_internal.h"
-#include "cuda_tell.h"
 
 #define PAGE_BYTES 4096
 #define ALLOCATION_FLAGS 7u

@@ -10,10 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda_blocks.h"
-#include "cuda_handles.h"
 #include "cuda_internal.h"
-#include "cuda_space.h"
 
 #define IPC_MAGIC 0x4350494e49444e41ull
 

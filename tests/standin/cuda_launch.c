@@ -1,9 +1,5 @@
 /* Stand-in libcuda: launches. A kernel takes no time and does nothing. */
-#include "cuda_handles.h"
 #include "cuda_internal.h"
-#include "cuda_graph.h"
-#include "cuda_module.h"
-#include "cuda_tell.h"
 
 #define MAX_BLOCK_THREADS 1024u
 #define MAX_SHARED_BYTES (227u * 1024)

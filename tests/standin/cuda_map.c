@@ -2,8 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cuda_space.h"
-#include "cuda_vmm.h"
+#include "cuda_internal.h"
 
 /* Of one reservation, in the order of addresses. */
 struct mapping {

@@ -1,10 +1,6 @@
 /* Stand-in libcuda: device memory that cuMemFree_v2 frees. Host memory is in cuda_host.c, arrays in
  * cuda_array.c, the variables of modules in cuda_variables.c. */
-#include "cuda_blocks.h"
-#include "cuda_clock.h"
 #include "cuda_internal.h"
-#include "cuda_pool.h"
-#include "cuda_tell.h"
 
 #define PITCH_STEP 512
 

@@ -5,14 +5,12 @@
  * releases the kernels last to first: the first kernel of the next module gets
  * the handle of the first kernel of the one that went.
  */
-#include "cuda_module.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda_internal.h"
-#include "cuda_variables.h"
 
 /* A CUmodule or a CUlibrary. */
 struct module {

@@ -3,13 +3,10 @@
  * grows in large steps and shrinks only when it is trimmed, so that it differs
  * from what is used of it.
  */
-#include "cuda_pool.h"
 
 #include <pthread.h>
 
-#include "cuda_blocks.h"
-#include "cuda_graph_memory.h"
-#include "cuda_tell.h"
+#include "cuda_internal.h"
 
 #define RESERVED_STEP (32ull << 20)
 #define HOST_DEVICE 0 /* whose addresses a pool on the host gets */

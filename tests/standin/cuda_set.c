@@ -1,7 +1,5 @@
 /* Stand-in libcuda: memsets. They return at once, like those of a GPU. */
-#include "cuda_blocks.h"
-#include "cuda_copy.h"
-#include "cuda_tell.h"
+#include "cuda_internal.h"
 
 static CUresult fill(CUdeviceptr dst, unsigned int value, unsigned int element_bytes,
                      uint64_t pitch, uint64_t width, uint64_t height, struct order order)

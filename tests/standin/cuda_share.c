@@ -1,6 +1,6 @@
 /* Sharing between processes: the file behind a descriptor has the description. */
 #define _GNU_SOURCE
-#include "cuda_share.h"
+#include "cuda_internal.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* Free addresses are a list in the order of their release, so that the next
  * request of the same size gets the address that was released last. */
-#include "cuda_space.h"
+#include "cuda_internal.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -7,10 +7,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#include "cuda_graph_memory.h"
-#include "cuda_handles.h"
 #include "cuda_internal.h"
-#include "cuda_tell.h"
 
 /* For one that the program made; the default streams have the zeros. */
 struct CUstream_st {

@@ -5,12 +5,11 @@
  * takes the memory when it loads the module; here it is taken when the address
  * is first asked for, since nothing could know of it before.
  */
-#include "cuda_variables.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_blocks.h"
+#include "cuda_internal.h"
 
 /* In one context. */
 struct instance {

@@ -1,11 +1,9 @@
 /* Stand-in libcuda: physical memory of the virtual memory management. It belongs to no context. Its
  * mappings are in cuda_map.c. */
-#include "cuda_vmm.h"
 
 #include <unistd.h>
 
-#include "cuda_blocks.h"
-#include "cuda_share.h"
+#include "cuda_internal.h"
 
 pthread_mutex_t vmm_lock = PTHREAD_MUTEX_INITIALIZER;
 

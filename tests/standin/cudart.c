@@ -146,50 +146,14 @@ cudaError_t cudaMalloc(void **address, size_t bytes)
     return cudaSuccess;
 }
 
-cudaError_t cudaFree(void *address)
-{
-    ENTER();
-    cudaError_t error = runtime_bind_thread();
-    if (!error && address)
-        error = driver.mem_free((CUdeviceptr)address);
-    return runtime_record(error);
-}
-
-cudaError_t cudaHostAlloc(void **address, size_t bytes, unsigned int flags)
-{
-    ENTER();
-    cudaError_t error = runtime_bind_thread();
-    if (!error)
-        error = driver.host_alloc(address, bytes, flags);
-    return runtime_record(error);
-}
-
-cudaError_t cudaMallocHost(void **address, size_t bytes)
-{
-    ENTER();
-    cudaError_t error = runtime_bind_thread();
-    if (!error)
-        error = driver.host_alloc(address, bytes, 0);
-    return runtime_record(error);
-}
-
-cudaError_t cudaFreeHost(void *address)
-{
-    ENTER();
-    cudaError_t error = runtime_bind_thread();
-    if (!error && address)
-        error = driver.host_free(address);
-    return runtime_record(error);
-}
-
-cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
-{
-    ENTER();
-    cudaError_t error = runtime_bind_thread();
-    if (!error)
-        error = driver.mem_get_info(free_bytes, total_bytes);
-    return runtime_record(error);
-}
+DEFINE(cudaFree, (void *address), address ? driver.mem_free((CUdeviceptr)address) : cudaSuccess)
+DEFINE(cudaHostAlloc, (void **address, size_t bytes, unsigned int flags),
+       driver.host_alloc(address, bytes, flags))
+DEFINE(cudaMallocHost, (void **address, size_t bytes), driver.host_alloc(address, bytes, 0))
+DEFINE(cudaFreeHost, (void *address), address ? driver.host_free(address) : cudaSuccess)
+DEFINE(cudaMemGetInfo, (size_t * free_bytes, size_t *total_bytes),
+       driver.mem_get_info(free_bytes, total_bytes))
+DEFINE(cudaDeviceSynchronize, (void), driver.synchronize())
 
 cudaError_t cudaSetDevice(int device)
 {
@@ -223,15 +187,6 @@ cudaError_t cudaGetDeviceCount(int *count)
     if (!count)
         return runtime_record(cudaErrorInvalidValue);
     return runtime_record(driver.device_get_count(count));
-}
-
-cudaError_t cudaDeviceSynchronize(void)
-{
-    ENTER();
-    cudaError_t error = runtime_bind_thread();
-    if (!error)
-        error = driver.synchronize();
-    return runtime_record(error);
 }
 
 cudaError_t cudaDeviceReset(void)

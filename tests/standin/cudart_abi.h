@@ -114,7 +114,54 @@ cudaError_t cudaRuntimeGetVersion(int *version);
     cudaError_t symbol parameters;        \
     cudaError_t symbol##suffix parameters
 
-#include "cudart_abi_memory.h"
+typedef struct cudaMipmappedArray *cudaMipmappedArray_t;
+
+enum {
+    cudaErrorInvalidChannelDescriptor = 20,
+    cudaErrorInvalidSymbol = 13,
+};
+
+struct cudaChannelFormatDesc {
+    int x, y, z, w; /* bits */
+    enum {
+        cudaChannelFormatKindSigned,
+        cudaChannelFormatKindUnsigned,
+        cudaChannelFormatKindFloat
+    } f;
+};
+
+_Static_assert(sizeof(struct cudaChannelFormatDesc) == 20, "cudaChannelFormatDesc");
+_Static_assert(sizeof(struct cudaExtent) == 24, "cudaExtent");
+_Static_assert(sizeof(struct cudaPitchedPtr) == 32, "cudaPitchedPtr");
+
+cudaError_t cudaMallocPitch(void **address, size_t *pitch, size_t width, size_t height);
+cudaError_t cudaMalloc3D(struct cudaPitchedPtr *rows, struct cudaExtent extent);
+cudaError_t cudaMallocManaged(void **address, size_t bytes, unsigned int flags);
+cudaError_t cudaHostAlloc(void **address, size_t bytes, unsigned int flags);
+cudaError_t cudaMallocHost(void **address, size_t bytes);
+cudaError_t cudaFreeHost(void *address);
+cudaError_t cudaHostRegister(void *address, size_t bytes, unsigned int flags);
+cudaError_t cudaHostUnregister(void *address);
+
+cudaError_t cudaMallocArray(cudaArray_t *array, const struct cudaChannelFormatDesc *channels,
+                            size_t width, size_t height, unsigned int flags);
+cudaError_t cudaMalloc3DArray(cudaArray_t *array, const struct cudaChannelFormatDesc *channels,
+                              struct cudaExtent extent, unsigned int flags);
+cudaError_t cudaMallocMipmappedArray(cudaMipmappedArray_t *array,
+                                     const struct cudaChannelFormatDesc *channels,
+                                     struct cudaExtent extent, unsigned int levels,
+                                     unsigned int flags);
+cudaError_t cudaFreeArray(cudaArray_t array);
+cudaError_t cudaFreeMipmappedArray(cudaMipmappedArray_t array);
+
+void __cudaRegisterVar(void **handle, char *host_variable, char *device_address,
+                       const char *device_name, int external, size_t bytes, int constant,
+                       int global);
+cudaError_t cudaGetSymbolAddress(void **address, const void *symbol);
+cudaError_t cudaLibraryGetGlobal(void **address, size_t *bytes, cudaLibrary_t library,
+                                 const char *name);
+cudaError_t cudaLibraryGetManaged(void **address, size_t *bytes, cudaLibrary_t library,
+                                  const char *name);
 
 /* How a program compiled by nvcc registers its kernels, and finds them. */
 void **__cudaRegisterFatBinary(void *fat_binary);
@@ -192,7 +239,91 @@ TWINS(cudaMemcpyBatchAsync, _ptsz,
 TWINS(cudaMemset, _ptds, (void *dst, int value, size_t bytes));
 TWINS(cudaMemsetAsync, _ptsz, (void *dst, int value, size_t bytes, cudaStream_t stream));
 
-#include "cudart_abi_pools.h"
+typedef struct CUmemPoolHandle_st *cudaMemPool_t;
+typedef struct CUextMemory_st *cudaExternalMemory_t;
+typedef int cudaMemPoolAttr;
+
+struct cudaMemLocation {
+    int type, id;
+};
+
+struct cudaMemPoolProps {
+    int allocType, handleTypes;
+    struct cudaMemLocation location;
+    void *win32SecurityAttributes;
+    size_t maxSize;
+    unsigned short usage;
+    unsigned char reserved[54];
+};
+
+struct cudaMemAllocNodeParams {
+    struct cudaMemPoolProps poolProps;
+    const void *accessDescs;
+    size_t accessDescCount;
+    size_t bytesize;
+    void *dptr; /* out */
+};
+
+/* As in CUDA 12; CUDA 13 added reserved words at the end of these two. */
+struct cudaExternalMemoryHandleDesc {
+    int type;
+    union {
+        int fd;
+        struct {
+            void *handle;
+            const void *name;
+        } win32;
+    } handle;
+    unsigned long long size;
+    unsigned int flags;
+};
+
+struct cudaExternalMemoryBufferDesc {
+    unsigned long long offset, size;
+    unsigned int flags;
+};
+
+typedef struct {
+    char reserved[64];
+} cudaIpcMemHandle_t;
+
+_Static_assert(sizeof(struct cudaMemPoolProps) == 88, "cudaMemPoolProps");
+_Static_assert(sizeof(struct cudaMemAllocNodeParams) == 120, "cudaMemAllocNodeParams");
+_Static_assert(sizeof(struct cudaExternalMemoryHandleDesc) == 40, "external memory");
+_Static_assert(sizeof(struct cudaExternalMemoryBufferDesc) == 24, "external buffer");
+
+TWINS(cudaMallocAsync, _ptsz, (void **address, size_t bytes, cudaStream_t stream));
+TWINS(cudaMallocFromPoolAsync, _ptsz,
+      (void **address, size_t bytes, cudaMemPool_t pool, cudaStream_t stream));
+TWINS(cudaFreeAsync, _ptsz, (void *address, cudaStream_t stream));
+cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps *properties);
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool);
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t kept_bytes);
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value);
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value);
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device);
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t *pool, int device);
+cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool);
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *address);
+cudaError_t cudaIpcOpenMemHandle(void **address, cudaIpcMemHandle_t handle, unsigned int flags);
+cudaError_t cudaIpcCloseMemHandle(void *address);
+
+cudaError_t cudaImportExternalMemory(cudaExternalMemory_t *memory,
+                                     const struct cudaExternalMemoryHandleDesc *description);
+cudaError_t
+cudaExternalMemoryGetMappedBuffer(void **address, cudaExternalMemory_t memory,
+                                  const struct cudaExternalMemoryBufferDesc *description);
+cudaError_t cudaDestroyExternalMemory(cudaExternalMemory_t memory);
+
+cudaError_t cudaGraphCreate(cudaGraph_t *graph, unsigned int flags);
+cudaError_t cudaGraphAddMemAllocNode(cudaGraphNode_t *node, cudaGraph_t graph,
+                                     const cudaGraphNode_t *dependencies, size_t dependency_count,
+                                     struct cudaMemAllocNodeParams *params);
+cudaError_t cudaGraphAddMemFreeNode(cudaGraphNode_t *node, cudaGraph_t graph,
+                                    const cudaGraphNode_t *dependencies, size_t dependency_count,
+                                    void *address);
+cudaError_t cudaDeviceGraphMemTrim(int device);
 
 #undef TWINS
 
