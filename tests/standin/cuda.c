@@ -133,8 +133,9 @@ struct driver_symbol {
 };
 
 static const struct driver_symbol driver_symbols[] = {
-#define DRIVER_SYMBOL(name, since, symbol) { #name, #symbol, since, (void *)symbol, NULL, NULL },
-#define DRIVER_TWINS(name, since, symbol, suffix) \
+#define DRIVER_SYMBOL(name, since, symbol, parameters) \
+    { #name, #symbol, since, (void *)symbol, NULL, NULL },
+#define DRIVER_TWINS(name, since, symbol, suffix, parameters) \
     { #name, #symbol, since, (void *)symbol, (void *)symbol##suffix, #symbol #suffix },
 #include "cuda_symbols.def"
 #undef DRIVER_TWINS

@@ -70,7 +70,6 @@ enum { CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
 
 enum {
     CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
-    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
     CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 };
 
@@ -181,36 +180,6 @@ _Static_assert(offsetof(CUDA_MEMCPY3D_BATCH_OP, extent) == 80, "CUDA_MEMCPY3D_BA
 /* The library is built with -fvisibility=hidden: only what is declared here is exported. */
 #pragma GCC visibility push(default)
 
-CUresult cuInit(unsigned int flags);
-CUresult cuDriverGetVersion(int *version);
-CUresult cuGetErrorString(CUresult error, const char **text);
-CUresult cuGetProcAddress_v2(const char *symbol, void **function, int cuda_version, uint64_t flags,
-                             CUdriverProcAddressQueryResult *status);
-
-CUresult cuDeviceGetCount(int *count);
-CUresult cuDeviceGet(CUdevice *device, int ordinal);
-CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
-
-CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
-CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int affinity_count,
-                        unsigned int flags, CUdevice device);
-CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags,
-                        CUdevice device);
-CUresult cuCtxDestroy_v2(CUcontext context);
-CUresult cuCtxSetCurrent(CUcontext context);
-CUresult cuCtxGetCurrent(CUcontext *context);
-CUresult cuCtxPushCurrent_v2(CUcontext context);
-CUresult cuCtxPopCurrent_v2(CUcontext *context);
-CUresult cuCtxGetDevice(CUdevice *device);
-CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext context);
-CUresult cuCtxSynchronize(void);
-
-CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
-CUresult cuMemFree_v2(CUdeviceptr address);
-CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
-
 typedef struct CUmipmappedArray_st *CUmipmappedArray;
 typedef int CUarray_format;
 
@@ -233,16 +202,10 @@ enum {
     CU_AD_FORMAT_UNORM_INT_101010_2 = 0x50,
     CU_AD_FORMAT_BC1_UNORM = 0x91,
     CU_AD_FORMAT_BC1_UNORM_SRGB = 0x92,
-    CU_AD_FORMAT_BC2_UNORM = 0x93,
-    CU_AD_FORMAT_BC3_UNORM_SRGB = 0x96,
     CU_AD_FORMAT_BC4_UNORM = 0x97,
     CU_AD_FORMAT_BC4_SNORM = 0x98,
-    CU_AD_FORMAT_BC5_UNORM = 0x99,
     CU_AD_FORMAT_BC7_UNORM_SRGB = 0x9e,
     CU_AD_FORMAT_UNORM_INT8X1 = 0xc0,
-    CU_AD_FORMAT_UNORM_INT16X1 = 0xc3,
-    CU_AD_FORMAT_SNORM_INT8X1 = 0xc6,
-    CU_AD_FORMAT_SNORM_INT16X1 = 0xc9,
     CU_AD_FORMAT_SNORM_INT16X4 = 0xcb,
 };
 
@@ -273,152 +236,6 @@ typedef struct {
 _Static_assert(sizeof(CUDA_ARRAY_DESCRIPTOR) == 24, "CUDA_ARRAY_DESCRIPTOR");
 _Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "CUDA_ARRAY3D_DESCRIPTOR");
 _Static_assert(offsetof(CUDA_ARRAY3D_DESCRIPTOR, Format) == 24, "CUDA_ARRAY3D_DESCRIPTOR");
-
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
-CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
-
-CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
-                            unsigned int element_bytes);
-CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags);
-
-CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags);
-CUresult cuMemAllocHost_v2(void **address, size_t bytes);
-CUresult cuMemFreeHost(void *address);
-CUresult cuMemHostRegister(void *address, size_t bytes, unsigned int flags);
-CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags);
-CUresult cuMemHostUnregister(void *address);
-
-CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor);
-CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor);
-CUresult cuArrayDestroy(CUarray array);
-CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
-                                unsigned int levels);
-CUresult cuMipmappedArrayDestroy(CUmipmappedArray array);
-
-/* Either of `address` and `bytes` may be NULL. */
-CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module,
-                              const char *name);
-CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library,
-                            const char *name);
-CUresult cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary library,
-                             const char *name);
-
-/* A function and its variant for programs compiled for per-thread default streams: the same
- * arguments, and a function of its own. */
-#define TWINS(symbol, suffix, parameters) \
-    CUresult symbol parameters;           \
-    CUresult symbol##suffix parameters
-
-CUresult cuModuleLoadData(CUmodule *module, const void *image);
-CUresult cuModuleUnload(CUmodule module);
-CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
-CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_options,
-                           void **jit_values, unsigned int jit_count, CUlibraryOption *options,
-                           void **values, unsigned int count);
-CUresult cuLibraryUnload(CUlibrary library);
-CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name);
-CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel);
-CUresult cuFuncGetName(const char **name, CUfunction function);
-CUresult cuKernelGetName(const char **name, CUkernel kernel);
-
-TWINS(cuLaunchKernel, _ptsz,
-      (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-       unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-       CUstream stream, void **params, void **extra));
-TWINS(cuLaunchKernelEx, _ptsz,
-      (const CUlaunchConfig *config, CUfunction function, void **params, void **extra));
-TWINS(cuLaunchCooperativeKernel, _ptsz,
-      (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-       unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-       CUstream stream, void **params));
-
-CUresult cuStreamCreate(CUstream *stream, unsigned int flags);
-CUresult cuStreamDestroy_v2(CUstream stream);
-TWINS(cuStreamSynchronize, _ptsz, (CUstream stream));
-TWINS(cuStreamWaitEvent, _ptsz, (CUstream stream, CUevent event, unsigned int flags));
-TWINS(cuStreamBeginCapture_v2, _ptsz, (CUstream stream, CUstreamCaptureMode mode));
-TWINS(cuStreamEndCapture, _ptsz, (CUstream stream, CUgraph *graph));
-TWINS(cuStreamIsCapturing, _ptsz, (CUstream stream, CUstreamCaptureStatus *status));
-CUresult cuEventCreate(CUevent *event, unsigned int flags);
-CUresult cuEventDestroy_v2(CUevent event);
-TWINS(cuEventRecord, _ptsz, (CUevent event, CUstream stream));
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count);
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags);
-TWINS(cuGraphLaunch, _ptsz, (CUgraphExec exec, CUstream stream));
-CUresult cuGraphExecDestroy(CUgraphExec exec);
-CUresult cuGraphDestroy(CUgraph graph);
-
-TWINS(cuMemcpy, _ptds, (CUdeviceptr dst, CUdeviceptr src, size_t bytes));
-TWINS(cuMemcpyHtoD_v2, _ptds, (CUdeviceptr dst, const void *src, size_t bytes));
-TWINS(cuMemcpyDtoH_v2, _ptds, (void *dst, CUdeviceptr src, size_t bytes));
-TWINS(cuMemcpyDtoD_v2, _ptds, (CUdeviceptr dst, CUdeviceptr src, size_t bytes));
-TWINS(cuMemcpyHtoA_v2, _ptds, (CUarray dst, size_t offset, const void *src, size_t bytes));
-TWINS(cuMemcpyAtoH_v2, _ptds, (void *dst, CUarray src, size_t offset, size_t bytes));
-TWINS(cuMemcpyDtoA_v2, _ptds, (CUarray dst, size_t offset, CUdeviceptr src, size_t bytes));
-TWINS(cuMemcpyAtoD_v2, _ptds, (CUdeviceptr dst, CUarray src, size_t offset, size_t bytes));
-TWINS(cuMemcpyAtoA_v2, _ptds,
-      (CUarray dst, size_t dst_offset, CUarray src, size_t src_offset, size_t bytes));
-TWINS(cuMemcpyPeer, _ptds,
-      (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context,
-       size_t bytes));
-TWINS(cuMemcpy2D_v2, _ptds, (const CUDA_MEMCPY2D *rows));
-TWINS(cuMemcpy2DUnaligned_v2, _ptds, (const CUDA_MEMCPY2D *rows));
-TWINS(cuMemcpy3D_v2, _ptds, (const CUDA_MEMCPY3D *rows));
-TWINS(cuMemcpyAsync, _ptsz, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream));
-TWINS(cuMemcpyHtoDAsync_v2, _ptsz,
-      (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream));
-TWINS(cuMemcpyDtoHAsync_v2, _ptsz, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream));
-TWINS(cuMemcpyDtoDAsync_v2, _ptsz,
-      (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream));
-TWINS(cuMemcpyHtoAAsync_v2, _ptsz,
-      (CUarray dst, size_t offset, const void *src, size_t bytes, CUstream stream));
-TWINS(cuMemcpyAtoHAsync_v2, _ptsz,
-      (void *dst, CUarray src, size_t offset, size_t bytes, CUstream stream));
-TWINS(cuMemcpyPeerAsync, _ptsz,
-      (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes,
-       CUstream stream));
-TWINS(cuMemcpy2DAsync_v2, _ptsz, (const CUDA_MEMCPY2D *rows, CUstream stream));
-TWINS(cuMemcpy3DAsync_v2, _ptsz, (const CUDA_MEMCPY3D *rows, CUstream stream));
-/* As CUDA 12.8 has it; CUDA 13 took the failing index away. */
-TWINS(cuMemcpyBatchAsync, _ptsz,
-      (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
-       CUmemcpyAttributes *attributes, size_t *attribute_indexes, size_t attribute_count,
-       size_t *failed_index, CUstream stream));
-TWINS(cuMemcpyBatchAsync_v2, _ptsz,
-      (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
-       CUmemcpyAttributes *attributes, size_t *attribute_indexes, size_t attribute_count,
-       CUstream stream));
-
-TWINS(cuMemcpy3DBatchAsync, _ptsz,
-      (size_t count, CUDA_MEMCPY3D_BATCH_OP *cuboids, size_t *failed_index,
-       unsigned long long flags, CUstream stream));
-TWINS(cuMemcpy3DBatchAsync_v2, _ptsz,
-      (size_t count, CUDA_MEMCPY3D_BATCH_OP *cuboids, unsigned long long flags, CUstream stream));
-
-TWINS(cuMemsetD8_v2, _ptds, (CUdeviceptr dst, unsigned char value, size_t count));
-TWINS(cuMemsetD16_v2, _ptds, (CUdeviceptr dst, unsigned short value, size_t count));
-TWINS(cuMemsetD32_v2, _ptds, (CUdeviceptr dst, unsigned int value, size_t count));
-TWINS(cuMemsetD2D8_v2, _ptds,
-      (CUdeviceptr dst, size_t pitch, unsigned char value, size_t width, size_t height));
-TWINS(cuMemsetD2D16_v2, _ptds,
-      (CUdeviceptr dst, size_t pitch, unsigned short value, size_t width, size_t height));
-TWINS(cuMemsetD2D32_v2, _ptds,
-      (CUdeviceptr dst, size_t pitch, unsigned int value, size_t width, size_t height));
-TWINS(cuMemsetD8Async, _ptsz,
-      (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream));
-TWINS(cuMemsetD16Async, _ptsz,
-      (CUdeviceptr dst, unsigned short value, size_t count, CUstream stream));
-TWINS(cuMemsetD32Async, _ptsz,
-      (CUdeviceptr dst, unsigned int value, size_t count, CUstream stream));
-TWINS(cuMemsetD2D8Async, _ptsz,
-      (CUdeviceptr dst, size_t pitch, unsigned char value, size_t width, size_t height,
-       CUstream stream));
-TWINS(cuMemsetD2D16Async, _ptsz,
-      (CUdeviceptr dst, size_t pitch, unsigned short value, size_t width, size_t height,
-       CUstream stream));
-TWINS(cuMemsetD2D32Async, _ptsz,
-      (CUdeviceptr dst, size_t pitch, unsigned int value, size_t width, size_t height,
-       CUstream stream));
 
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
@@ -547,71 +364,15 @@ _Static_assert(offsetof(CUDA_MEM_ALLOC_NODE_PARAMS, dptr) == 112, "CUDA_MEM_ALLO
 _Static_assert(sizeof(CUgraphNodeParams) == 256, "CUgraphNodeParams");
 _Static_assert(offsetof(CUgraphNodeParams, alloc) == 16, "CUgraphNodeParams");
 
-CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr hint,
-                             unsigned long long flags);
-CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes);
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
-                     const CUmemAllocationProp *properties, unsigned long long flags);
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle);
-CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address);
-CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
-                  CUmemGenericAllocationHandle handle, unsigned long long flags);
-CUresult cuMemUnmap(CUdeviceptr address, size_t bytes);
-CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *accesses,
-                        size_t count);
-CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
-                                      CUmemAllocationHandleType type, unsigned long long flags);
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
-                                        CUmemAllocationHandleType type);
-CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
-                                       CUmemAllocationGranularity_flags option);
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
-                                                CUmemGenericAllocationHandle handle);
-
-TWINS(cuMemAllocAsync, _ptsz, (CUdeviceptr * address, size_t bytes, CUstream stream));
-TWINS(cuMemAllocFromPoolAsync, _ptsz,
-      (CUdeviceptr * address, size_t bytes, CUmemoryPool pool, CUstream stream));
-TWINS(cuMemFreeAsync, _ptsz, (CUdeviceptr address, CUstream stream));
-CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties);
-CUresult cuMemPoolDestroy(CUmemoryPool pool);
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t kept_bytes);
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device);
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device);
-CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool);
-CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool,
-                                          CUmemAllocationHandleType type, unsigned long long flags);
-CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shareable,
-                                            CUmemAllocationHandleType type,
-                                            unsigned long long flags);
-CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address);
-CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
-                                CUmemPoolPtrExportData *data);
-
-CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address);
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags);
-CUresult cuIpcCloseMemHandle(CUdeviceptr address);
-
-CUresult cuImportExternalMemory(CUexternalMemory *memory,
-                                const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description);
-CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *address, CUexternalMemory memory,
-                                         const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *description);
-CUresult cuDestroyExternalMemory(CUexternalMemory memory);
-
-CUresult cuGraphCreate(CUgraph *graph, unsigned int flags);
-CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                                size_t dependency_count, CUDA_MEM_ALLOC_NODE_PARAMS *params);
-CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                               size_t dependency_count, CUdeviceptr address);
-CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                        size_t dependency_count, CUgraphNodeParams *params);
-CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                           const void *dependency_data, size_t dependency_count,
-                           CUgraphNodeParams *params);
-CUresult cuDeviceGraphMemTrim(CUdevice device);
-
-#undef TWINS
+/* A twin is the variant for programs compiled for per-thread default streams: the same arguments,
+ * and a function of its own. */
+#define DRIVER_SYMBOL(name, since, symbol, parameters) CUresult symbol parameters;
+#define DRIVER_TWINS(name, since, symbol, suffix, parameters) \
+    CUresult symbol parameters;                               \
+    CUresult symbol##suffix parameters;
+#include "cuda_symbols.def"
+#undef DRIVER_TWINS
+#undef DRIVER_SYMBOL
 
 /*
  * What no CUDA has: the images of its modules, and the tests' hooks.

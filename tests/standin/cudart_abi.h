@@ -82,7 +82,6 @@ _Static_assert(offsetof(struct cudaMemcpy3DParms, extent) == 128, "cudaMemcpy3DP
 enum {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
-    cudaErrorInitializationError = 3,
     cudaErrorInvalidMemcpyDirection = 21,
     cudaErrorInsufficientDriver = 35,
     cudaErrorInvalidDeviceFunction = 98,
