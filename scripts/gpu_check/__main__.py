@@ -64,7 +64,6 @@ from kinds import (
     check_kinds_late,
     check_kinds_started,
     check_nvml,
-    check_sanitizer,
     check_variables,
 )
 from plain import (
@@ -95,7 +94,7 @@ from recordings import (
     check_same_as_nsys,
     check_samples,
 )
-from stacks import check_stacks_pytorch, check_stacks_sanitizer
+from stacks import check_sanitizer, check_stacks_pytorch, check_stacks_sanitizer
 from stress import STRESS, check_stress
 from tensors import check_tensors, check_tensors_ddp, check_tensors_late
 from workload import BUILDS as WORKLOADS

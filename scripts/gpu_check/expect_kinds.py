@@ -155,31 +155,6 @@ def compare_variables(report, pid, variables, managed):
     yield "variables", wanted, {name: got[name] for name in wanted if name in got}
 
 
-# Modules bring their managed variables with them, which compute-sanitizer counts
-# as leaked, once for each of these.
-LOADS = ("cuDevicePrimaryCtxRetain", "cuLibraryLoad", "cuModuleLoad")
-
-
-def leaked_bytes(text):
-    """The sum of what compute-sanitizer says was leaked by calls that allocate;
-    None if it does not say.
-
-    >>> leaked_bytes("========= Leaked 1,024 bytes at 0x7f\\n========= Leaked 8 bytes at 0x1")
-    1032
-    >>> leaked_bytes("=== Leaked 8 bytes at 0x7f\\n=== Host Frame: cuLibraryLoadData [0x1] in x")
-    0
-    >>> leaked_bytes("========= LEAK SUMMARY: 0 bytes leaked in 0 allocations")
-    0
-    """
-    leaked = 0
-    for block in text.split("Leaked ")[1:]:
-        size, found, rest = block.partition(" bytes at ")
-        frame = rest.partition("Host Frame: ")[2]
-        if found and not frame.startswith(LOADS):
-            leaked += int(size.replace(",", ""))
-    return leaked if "Leaked " in text or "LEAK SUMMARY" in text else None
-
-
 def compare_nvml(process):
     """Yields (what, expected, got) for the line that adds up. Of managed memory
     nobody knows how much is at the GPU: it is no part of what is tracked.

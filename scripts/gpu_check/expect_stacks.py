@@ -31,6 +31,24 @@ def sanitizer_leaks(output):
     return leaks
 
 
+# Modules bring their managed variables with them, which compute-sanitizer counts
+# as leaked, once for each of these.
+LOADS = ("cuDevicePrimaryCtxRetain", "cuLibraryLoad", "cuModuleLoad")
+
+
+def leaked_bytes(output):
+    """The sum of what was leaked by calls that allocate; None if it does not say.
+
+    >>> leaked_bytes("=== Leaked 1,024 bytes at 0x7f\\n=== Leaked 8 bytes at 0x1\\n=== Host Frame: cuLibraryLoadData [0x1] in x")
+    1024
+    >>> leaked_bytes("========= LEAK SUMMARY: 0 bytes leaked in 0 allocations"), leaked_bytes("")
+    (0, None)
+    """
+    leaks = sanitizer_leaks(output)
+    leaked = sum(size for size, frames in leaks if not (frames and frames[0][0].startswith(LOADS)))
+    return leaked if leaks or "LEAK SUMMARY" in output else None
+
+
 def plain(name):
     """The name without parts that tools write differently: parameters, templates, return types.
 

@@ -1,9 +1,4 @@
-"""Checks of every kind of memory: the workload, compared with its own counts, NVML and
-compute-sanitizer."""
-
-import os
-import shutil
-import subprocess
+"""Checks of every kind of memory: the workload, compared with its own counts and NVML."""
 
 from expect import compare_frame
 from expect_kinds import (
@@ -14,7 +9,6 @@ from expect_kinds import (
     compare_process,
     compare_variables,
     compare_virtual,
-    leaked_bytes,
     process_of,
 )
 from workload import numbers_of, start, trace
@@ -208,45 +202,6 @@ def check_facts(bench, build):
     workload.run("kfree 0; kfree 1; ! freeaddr {block}")
     bench.equal("frees of stream-ordered and of physical memory", 2, workload.memory()["frees"])
     workload.end(bench)
-
-
-# ---- compute-sanitizer -------------------------------------------------------
-
-
-def find_sanitizer():
-    toolkit = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    places = (f"{toolkit}/bin", f"{toolkit}/compute-sanitizer")
-    return shutil.which("compute-sanitizer") or next(
-        filter(None, (shutil.which("compute-sanitizer", path=place) for place in places)), None
-    )
-
-
-def check_sanitizer(bench, build):
-    """It counts what is left when the context ends; a report before that must say the same."""
-    sanitizer = find_sanitizer()
-    if not sanitizer:
-        bench.figure(bench.label, "no compute-sanitizer on this machine: NOT CHECKED")
-        return
-    commands = f"{PLAIN}; alloc 2097152 7"
-    tracer, workload = trace(bench, build, interval=INTERVAL)
-    workload.run(commands)
-    report = tracer.fresh_report()
-    workload.end(bench)
-    tracer.finish()
-    options = ("--tool", "memcheck", "--leak-check", "full")
-    output = subprocess.run(
-        [sanitizer, *options, bench.program(build), "-c", f"{commands}; reset; exit"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    said = leaked_bytes(output.stdout + output.stderr)
-    if said is None:
-        bench.figure(bench.label, f"it cannot run here: {output.stdout[-200:]!r}: NOT CHECKED")
-        return
-    bench.equal("bytes that compute-sanitizer calls leaked", said, report["memleak"]["live_bytes"])
 
 
 # ---- NVML --------------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""Checks on call stacks: against compute-sanitizer's, and through PyTorch to the interpreter."""
+"""Checks on call stacks and leaks: against compute-sanitizer's, and through PyTorch to the interpreter."""
 
 import subprocess
 
+from cost import find
 from expect_kinds import process_of
-from expect_stacks import frames_of, holes, of_program, order_of, sanitizer_leaks
-from kinds import find_sanitizer
+from expect_stacks import frames_of, holes, leaked_bytes, of_program, order_of, sanitizer_leaks
+from workload import trace
 
 # From CUDA's innermost function outwards.
 THROUGH_PYTORCH = ["cudaMalloc", "libc10_cuda", "libtorch", "_PyEval", "_start"]
@@ -16,13 +17,49 @@ def sites_of(report, pid=None):
     return [site for process in chosen for site in process.get("sites", [])]
 
 
+def sanitizer_output(bench, *command):
+    """What compute-sanitizer says of the program's leaks; None, with a line, if it is not here."""
+    sanitizer = find("compute-sanitizer", "bin/compute-sanitizer", "compute-sanitizer/compute-sanitizer")
+    if not sanitizer:
+        bench.figure(bench.label, "no compute-sanitizer on this machine: NOT CHECKED")
+        return None
+    options = ("--tool", "memcheck", "--leak-check", "full", "--show-backtrace", "yes")
+    done = subprocess.run(
+        [sanitizer, *options, *command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def check_sanitizer(bench, build):
+    """It counts what is left when the context ends; a report before that must say the same."""
+    commands = "alloc 3145728 2; timepairs 1 3145728; alloc 2097152 7"
+    output = sanitizer_output(bench, bench.program(build), "-c", f"{commands}; reset; exit")
+    if output is None:
+        return
+    tracer, workload = trace(bench, build)
+    workload.run(commands)
+    report = tracer.fresh_report()
+    workload.end(bench)
+    tracer.finish()
+    said = leaked_bytes(output)
+    if said is None:
+        bench.figure(bench.label, f"it cannot run here: {output[-200:]!r}: NOT CHECKED")
+        return
+    bench.equal("bytes that compute-sanitizer calls leaked", said, report["memleak"]["live_bytes"])
+
+
 def check_stacks_sanitizer(bench, program):
     """Each leak of the program of the real export has the functions in compute-sanitizer's
     report."""
-    sanitizer = find_sanitizer()
-    if not sanitizer:
-        bench.figure(bench.label, "no compute-sanitizer on this machine: NOT CHECKED")
+    expected = sanitizer_sites(bench, program)
+    if expected is None:
         return
+    bench.figure("functions", f"{expected}")
     for mode in ("auto", "dwarf", "fp"):
         tracer = bench.trace("--stacks", mode, "--full-stacks", "--", bench.program(program))
         bench.equal("exit status", 0, tracer.wait())
@@ -32,30 +69,17 @@ def check_stacks_sanitizer(bench, program):
             for site in sites_of(report)
             if site["live_bytes"]
         )
-        if mode == "auto":
-            expected = sanitizer_sites(bench, sanitizer, program)
-            if expected is None:
-                return
-            bench.figure("functions", f"{expected}")
         if mode == "fp":
             ours, expected = [site[0] for site in ours], [site[0] for site in expected]
         bench.equal(f"sites, {mode}", expected, ours)
 
 
-def sanitizer_sites(bench, sanitizer, program):
-    output = subprocess.run(
-        [sanitizer, "--tool", "memcheck", "--leak-check", "full", "--show-backtrace", "yes"]
-        + [bench.program(program), "reset"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    leaks = sanitizer_leaks(output.stdout + output.stderr)
+def sanitizer_sites(bench, program):
+    output = sanitizer_output(bench, bench.program(program), "reset")
+    leaks = sanitizer_leaks(output or "")
     if not leaks:
-        said = output.stdout[-300:]
-        bench.figure(bench.label, f"compute-sanitizer said no leaks: {said!r}: NOT CHECKED")
+        if output is not None:
+            bench.figure(bench.label, f"compute-sanitizer said no leaks: {output[-300:]!r}: NOT CHECKED")
         return None
     sites = {}
     for size, frames in leaks:
