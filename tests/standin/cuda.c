@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "cuda_internal.h"
-#include "error_text.h"
 
 #define DEFAULT_DEVICE_BYTES (128ull << 30)
 #define MAX_LINGER_NS 1000000000ull
@@ -103,24 +102,6 @@ CUresult cuInit(unsigned int flags)
     atomic_store_explicit(&initialized, true, memory_order_release);
     activity_inject();
     return CUDA_SUCCESS;
-}
-
-CUresult cuDriverGetVersion(int *version)
-{
-    FAIL_IF_ARMED();
-    if (!version)
-        return CUDA_ERROR_INVALID_VALUE;
-    *version = DRIVER_VERSION;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGetErrorString(CUresult error, const char **text)
-{
-    FAIL_IF_ARMED();
-    if (!text)
-        return CUDA_ERROR_INVALID_VALUE;
-    *text = error_text(error);
-    return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 struct driver_symbol {

@@ -34,7 +34,6 @@ typedef struct CUmemcpyAttributes_st CUmemcpyAttributes;
 typedef int CUjit_option;
 typedef int CUlibraryOption;
 typedef int CUstreamCaptureMode;
-typedef int CUstreamCaptureStatus;
 typedef int CUmemorytype;
 
 enum {
@@ -72,8 +71,6 @@ enum {
     CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
     CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 };
-
-enum { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1 };
 
 enum {
     CU_MEMORYTYPE_HOST = 1,
@@ -229,10 +226,6 @@ typedef struct {
     unsigned int Flags;
 } CUDA_ARRAY3D_DESCRIPTOR;
 
-typedef struct {
-    char bytes[16];
-} CUuuid;
-
 _Static_assert(sizeof(CUDA_ARRAY_DESCRIPTOR) == 24, "CUDA_ARRAY_DESCRIPTOR");
 _Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "CUDA_ARRAY3D_DESCRIPTOR");
 _Static_assert(offsetof(CUDA_ARRAY3D_DESCRIPTOR, Format) == 24, "CUDA_ARRAY3D_DESCRIPTOR");
@@ -241,7 +234,6 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUextMemory_st *CUexternalMemory;
 typedef int CUmemAllocationHandleType;
-typedef int CUmemAllocationGranularity_flags;
 typedef int CUmemPool_attribute;
 
 enum { CUDA_ERROR_NOT_SUPPORTED = 801 };

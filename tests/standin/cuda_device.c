@@ -57,38 +57,3 @@ CUresult cuDeviceGetCount(int *count)
     *count = settings.devices;
     return CUDA_SUCCESS;
 }
-
-CUresult cuDeviceGet(CUdevice *device, int ordinal)
-{
-    ENTER_INITIALIZED();
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_device(ordinal))
-        return CUDA_ERROR_INVALID_DEVICE;
-    *device = ordinal;
-    return CUDA_SUCCESS;
-}
-
-/* All zeros but for the device's number, as in the stand-in NVML. */
-static CUresult uuid_of(CUuuid *uuid, CUdevice device)
-{
-    if (!uuid)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_device(device))
-        return CUDA_ERROR_INVALID_DEVICE;
-    memset(uuid, 0, sizeof *uuid);
-    uuid->bytes[sizeof uuid->bytes - 1] = (char)settings.physical[device];
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
-{
-    ENTER_INITIALIZED();
-    return uuid_of(uuid, device);
-}
-
-CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
-{
-    ENTER_INITIALIZED();
-    return uuid_of(uuid, device);
-}

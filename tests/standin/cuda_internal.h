@@ -14,7 +14,6 @@
 
 #define MAX_DEVICES 16
 #define CONTEXT_STACK_DEPTH 32
-#define DRIVER_VERSION 13000
 
 /* Read once from the environment, by the first cuInit. */
 struct settings {

@@ -269,25 +269,3 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
     pthread_mutex_unlock(&lock);
     return *function ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
-
-static CUresult name_of(const char **name, const void *handle, enum handle_kind kind)
-{
-    if (!name)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!handle_is(handle, kind))
-        return CUDA_ERROR_INVALID_HANDLE;
-    *name = ((const struct kernel *)handle)->name;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuFuncGetName(const char **name, CUfunction function)
-{
-    ENTER_INITIALIZED();
-    return name_of(name, function, HANDLE_FUNCTION);
-}
-
-CUresult cuKernelGetName(const char **name, CUkernel kernel)
-{
-    ENTER_INITIALIZED();
-    return name_of(name, kernel, HANDLE_KERNEL);
-}

@@ -244,18 +244,6 @@ static CUresult end_capture(CUstream stream, CUgraph *result, CUstream null_stre
     return error;
 }
 
-static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status, CUstream null_stream)
-{
-    struct CUstream_st *resolved;
-    CUresult error = stream_resolve(stream, null_stream, &resolved);
-    if (!error && !status)
-        error = CUDA_ERROR_INVALID_VALUE;
-    if (!error)
-        *status = atomic_load(&resolved->capture) ? CU_STREAM_CAPTURE_STATUS_ACTIVE
-                                                  : CU_STREAM_CAPTURE_STATUS_NONE;
-    return error;
-}
-
 DEFINE_TWINS(cuStreamSynchronize, _ptsz, (CUstream stream), synchronize(stream, null_stream))
 
 DEFINE_TWINS(cuStreamWaitEvent, _ptsz, (CUstream stream, CUevent event, unsigned int flags),
@@ -266,9 +254,6 @@ DEFINE_TWINS(cuStreamBeginCapture_v2, _ptsz, (CUstream stream, CUstreamCaptureMo
 
 DEFINE_TWINS(cuStreamEndCapture, _ptsz, (CUstream stream, CUgraph *graph),
              end_capture(stream, graph, null_stream))
-
-DEFINE_TWINS(cuStreamIsCapturing, _ptsz, (CUstream stream, CUstreamCaptureStatus *status),
-             is_capturing(stream, status, null_stream))
 
 DEFINE_TWINS(cuEventRecord, _ptsz, (CUevent event, CUstream stream),
              record(event, stream, null_stream))

@@ -153,29 +153,3 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     pthread_mutex_unlock(&vmm_lock);
     return physical ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
-
-CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
-                                       CUmemAllocationGranularity_flags option)
-{
-    ENTER_INITIALIZED();
-    if (!granularity || option < 0 || option > 1 || !are_properties(properties))
-        return CUDA_ERROR_INVALID_VALUE;
-    *granularity = GRANULARITY;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
-                                                CUmemGenericAllocationHandle handle)
-{
-    ENTER_INITIALIZED();
-    if (!properties)
-        return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&vmm_lock);
-    const struct physical *physical = physical_of(handle);
-    if (physical)
-        *properties = (CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                             .requestedHandleTypes = physical->handle_types,
-                                             .location = physical->location };
-    pthread_mutex_unlock(&vmm_lock);
-    return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}

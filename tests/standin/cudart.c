@@ -15,9 +15,7 @@
 #include <stdbool.h>
 
 #include "cudart_internal.h"
-#include "error_text.h"
 
-#define RUNTIME_VERSION 12080
 #define MAX_DEVICES 64
 
 static struct device {
@@ -32,14 +30,11 @@ static _Thread_local struct thread {
     int device;
     bool bound; /* a context is current, as of `resets` of its device */
     unsigned int resets;
-    cudaError_t last_error;
     cudaError_t call_error; /* of the call that is being made */
 } thread;
 
 cudaError_t runtime_record(cudaError_t error)
 {
-    if (error)
-        thread.last_error = error;
     thread.call_error = error;
     return error;
 }
@@ -201,25 +196,4 @@ cudaError_t cudaDeviceReset(void)
         atomic_fetch_add(&entry->resets, 1);
     }
     return runtime_record(error);
-}
-
-cudaError_t cudaGetLastError(void)
-{
-    cudaError_t error = thread.last_error;
-    thread.last_error = cudaSuccess;
-    return error;
-}
-
-const char *cudaGetErrorString(cudaError_t error)
-{
-    const char *text = error_text(error);
-    return text ? text : "unrecognized error code";
-}
-
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
-    if (!version)
-        return runtime_record(cudaErrorInvalidValue);
-    *version = RUNTIME_VERSION;
-    return cudaSuccess;
 }

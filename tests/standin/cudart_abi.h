@@ -10,7 +10,6 @@
 typedef int cudaError_t;
 typedef int cudaMemcpyKind;
 typedef int cudaStreamCaptureMode;
-typedef int cudaStreamCaptureStatus;
 typedef int cudaJitOption;
 typedef int cudaLibraryOption;
 typedef struct CUstream_st *cudaStream_t;
@@ -104,9 +103,6 @@ cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaDeviceReset(void);
-cudaError_t cudaGetLastError(void);
-const char *cudaGetErrorString(cudaError_t error);
-cudaError_t cudaRuntimeGetVersion(int *version);
 
 /* A function and its variant for per-thread default streams; see cuda_abi.h. */
 #define TWINS(symbol, suffix, parameters) \
@@ -165,7 +161,6 @@ cudaError_t cudaLibraryGetManaged(void **address, size_t *bytes, cudaLibrary_t l
 /* How a program compiled by nvcc registers its kernels, and finds them. */
 void **__cudaRegisterFatBinary(void *fat_binary);
 void __cudaRegisterFatBinaryEnd(void **handle);
-void __cudaUnregisterFatBinary(void **handle);
 void __cudaRegisterFunction(void **handle, const char *host_function, char *device_function,
                             const char *device_name, int thread_limit, void *tid, void *bid,
                             dim3 *block, dim3 *grid, int *warp_size);
@@ -197,7 +192,6 @@ TWINS(cudaStreamSynchronize, _ptsz, (cudaStream_t stream));
 TWINS(cudaStreamWaitEvent, _ptsz, (cudaStream_t stream, cudaEvent_t event, unsigned int flags));
 TWINS(cudaStreamBeginCapture, _ptsz, (cudaStream_t stream, cudaStreamCaptureMode mode));
 TWINS(cudaStreamEndCapture, _ptsz, (cudaStream_t stream, cudaGraph_t *graph));
-TWINS(cudaStreamIsCapturing, _ptsz, (cudaStream_t stream, cudaStreamCaptureStatus *status));
 cudaError_t cudaEventCreate(cudaEvent_t *event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 TWINS(cudaEventRecord, _ptsz, (cudaEvent_t event, cudaStream_t stream));
@@ -301,7 +295,6 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t kept_bytes);
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value);
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value);
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device);
-cudaError_t cudaDeviceGetMemPool(cudaMemPool_t *pool, int device);
 cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool);
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *address);

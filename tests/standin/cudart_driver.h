@@ -19,7 +19,6 @@
     FUNCTION(pool_get, cuMemPoolGetAttribute, 11020, cuMemPoolGetAttribute) \
     FUNCTION(pool_set, cuMemPoolSetAttribute, 11020, cuMemPoolSetAttribute) \
     FUNCTION(device_default_pool, cuDeviceGetDefaultMemPool, 11020, cuDeviceGetDefaultMemPool) \
-    FUNCTION(device_pool, cuDeviceGetMemPool, 11020, cuDeviceGetMemPool) \
     FUNCTION(device_set_pool, cuDeviceSetMemPool, 11020, cuDeviceSetMemPool) \
     FUNCTION(ipc_get, cuIpcGetMemHandle, 4010, cuIpcGetMemHandle) \
     FUNCTION(ipc_open, cuIpcOpenMemHandle, 11000, cuIpcOpenMemHandle_v2) \
@@ -81,7 +80,6 @@
     FUNCTION(stream_wait, cuStreamWaitEvent, 3020, cuStreamWaitEvent) \
     FUNCTION(begin_capture, cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2) \
     FUNCTION(end_capture, cuStreamEndCapture, 10000, cuStreamEndCapture) \
-    FUNCTION(is_capturing, cuStreamIsCapturing, 10000, cuStreamIsCapturing) \
     FUNCTION(event_record, cuEventRecord, 2000, cuEventRecord) \
     FUNCTION(graph_launch, cuGraphLaunch, 10000, cuGraphLaunch) \
     FUNCTION(copy, cuMemcpy, 4000, cuMemcpy) \

@@ -10,7 +10,7 @@
 void runtime_enter(struct activity_call *call, const char *function);
 void runtime_leave(struct activity_call *call);
 
-/* Remembers an error for cudaGetLastError; returns its argument. */
+/* Remembers the result of the call, for its end; returns its argument. */
 cudaError_t runtime_record(cudaError_t error);
 
 /* Gives the thread a context before its first call that needs one. One that

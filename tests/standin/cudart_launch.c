@@ -67,18 +67,6 @@ void __cudaRegisterFunction(void **handle, const char *host_function, char *devi
     pthread_mutex_unlock(&lock);
 }
 
-void __cudaUnregisterFatBinary(void **handle)
-{
-    struct fat_binary *binary = (struct fat_binary *)handle;
-    pthread_mutex_lock(&lock);
-    for (struct host_function *f = atomic_load(&host_functions); f; f = f->next)
-        if (f->binary == binary)
-            f->address = NULL;
-    if (binary->library)
-        driver.library_unload(binary->library);
-    pthread_mutex_unlock(&lock);
-}
-
 cudaError_t runtime_library(void **handle, CUlibrary *library)
 {
     struct fat_binary *binary = (struct fat_binary *)handle;

@@ -41,7 +41,6 @@ DEFINE(cudaMemPoolSetAttribute, (cudaMemPool_t pool, cudaMemPoolAttr attribute, 
        driver.pool_set(pool, attribute, value))
 DEFINE(cudaDeviceGetDefaultMemPool, (cudaMemPool_t * pool, int device),
        driver.device_default_pool(pool, device))
-DEFINE(cudaDeviceGetMemPool, (cudaMemPool_t * pool, int device), driver.device_pool(pool, device))
 DEFINE(cudaDeviceSetMemPool, (int device, cudaMemPool_t pool), driver.device_set_pool(device, pool))
 
 static cudaError_t ipc_open(void **address, const cudaIpcMemHandle_t *handle, unsigned int flags)

@@ -12,8 +12,6 @@ DEFINE_TWINS(cudaStreamBeginCapture, _ptsz, (cudaStream_t stream, cudaStreamCapt
              streams->begin_capture(stream, mode))
 DEFINE_TWINS(cudaStreamEndCapture, _ptsz, (cudaStream_t stream, cudaGraph_t *graph),
              streams->end_capture(stream, graph))
-DEFINE_TWINS(cudaStreamIsCapturing, _ptsz, (cudaStream_t stream, cudaStreamCaptureStatus *status),
-             streams->is_capturing(stream, status))
 
 DEFINE(cudaEventCreate, (cudaEvent_t * event), driver.event_create(event, 0))
 DEFINE(cudaEventDestroy, (cudaEvent_t event), driver.event_destroy(event))

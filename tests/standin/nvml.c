@@ -132,7 +132,7 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
     return NVML_SUCCESS;
 }
 
-/* As in the stand-in driver. */
+/* All zeros but for the number, as the stand-in driver takes it in CUDA_VISIBLE_DEVICES. */
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {
     ENTER_DEVICE(device, uuid);
