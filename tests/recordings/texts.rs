@@ -4,10 +4,10 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use crate::{Folder, python, scene, tensors};
+use crate::{Folder, python, scene, snapshots, tensors};
 
 /// Columns of a terminal; `None` for a pipe.
 const WIDTHS: [Option<usize>; 4] = [Some(80), Some(120), Some(200), None];
@@ -112,6 +112,29 @@ const COMMANDS: &[&[&str]] = &[
     &["report", "training.sqlite", "--diff", "tensors.sqlite"],
 ];
 
+/// Recordings of `tests/snapshots` with lines that the scenes lack: kinds of memory, pools, names, losses, failures,
+/// graphs, single copies.
+const RECORDED: [&str; 10] = [
+    "every_kind_is_exact_for_every_backend",
+    "used_and_reserved_are_different_numbers",
+    "processes_with_different_device_numbers_add_up_by_gpu",
+    "memory_belongs_to_the_requesting_library",
+    "threads_are_distinguished_by_tid_and_name",
+    "launch_functions_of_each_layer_are_distinguished",
+    "a_graph_of_5_kernels_launched_23_times_is_23_graph_launches",
+    "copies_that_return_early_have_no_throughput",
+    "copy_batches_of_unknown_size_are_counted_as_lost",
+    "text_shows_failed_copies",
+];
+const FORMATS: [&[&str]; 6] = [
+    &["--last"],
+    &["--last", "--top", "2"],
+    &["--last", "--group", "thread"],
+    &["--last", "--format", "csv"],
+    &["--per-call"],
+    &["--per-call", "--format", "csv"],
+];
+
 fn scenes() -> Folder {
     let folder = Folder::new();
     scene::training(&folder.path("training.sqlite"));
@@ -144,10 +167,19 @@ fn written(folder: &Path, arguments: &[&str], columns: Option<usize>) -> String 
         .replace(env!("CARGO_PKG_VERSION"), "VERSION")
 }
 
-fn golden(columns: Option<usize>) -> PathBuf {
-    let name = columns.map_or("piped".to_owned(), |columns| columns.to_string());
+/// Asserts that a file of `tests/data/text` is equal to `made`.
+fn compare(name: &str, made: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/text");
-    folder.join(name + ".txt")
+    let path = folder.join(name).with_extension("txt");
+    if std::env::var_os("GPUPROBE_WRITE_GOLDEN").is_some() {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(&path, made).unwrap();
+    }
+    let known = fs::read_to_string(&path).unwrap();
+    for (number, (known, made)) in known.lines().zip(made.lines()).enumerate() {
+        assert_eq!(made, known, "{}:{}", path.display(), number + 1);
+    }
+    assert_eq!(made.len(), known.len(), "{}", path.display());
 }
 
 #[test]
@@ -160,17 +192,25 @@ fn text_matches_the_golden_files() {
             all += &written(&folder.path(""), arguments, columns);
             all += "\n";
         }
-        let path = golden(columns);
-        if std::env::var_os("GPUPROBE_WRITE_GOLDEN").is_some() {
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, &all).unwrap();
-        }
-        let known = fs::read_to_string(&path).unwrap();
-        for (number, (known, made)) in known.lines().zip(all.lines()).enumerate() {
-            assert_eq!(made, known, "{}:{}", path.display(), number + 1);
-        }
-        assert_eq!(all.len(), known.len(), "{}", path.display());
+        let name = columns.map_or("piped".to_owned(), |columns| columns.to_string());
+        compare(&name, &all);
     }
+}
+
+#[test]
+fn each_format_of_recorded_runs_matches_its_golden_file() {
+    let mut all = String::new();
+    for name in RECORDED {
+        let path = snapshots::recording(name);
+        let file = path.file_name().unwrap().to_str().unwrap();
+        for format in FORMATS {
+            let arguments = [&["replay", file], format].concat();
+            all += &format!("$ gpuprobe {}\n", arguments.join(" "));
+            all += &written(path.parent().unwrap(), &arguments, None);
+            all += "\n";
+        }
+    }
+    compare("recorded", &all);
 }
 
 #[test]
