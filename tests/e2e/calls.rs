@@ -2,67 +2,82 @@
 
 use crate::harness::report::Totals;
 use crate::harness::standin::compiled;
-use crate::harness::{Backend, Report, Setup, Truth, Workload, standin};
+use crate::harness::{Backend, Session, Setup, Workload};
 
-/// Runs commands under a tracer that was attached from the start.
-fn traced(backend: Backend, arguments: &[&str], commands: &[&str]) -> (Report, Truth, u32) {
-    let mut gpuprobe = Setup::command_without_stacks([standin().program_text(backend)])
-        .args(arguments.iter().copied())
-        .start();
-    let pid = gpuprobe.talk.ready();
-    for command in commands {
-        gpuprobe.talk.say(command);
-    }
-    let truth = gpuprobe.talk.done();
-    (gpuprobe.final_report(), truth, pid)
-}
-
-#[test]
-fn root_frees_by_another_thread_leave_no_live_memory() {
-    for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
-        let commands = ["thread a", "@a alloc 4096 1000", "free 0 1000", "join a"];
-        let (report, truth, pid) = traced(backend, &[], &commands);
-        assert_eq!((truth.allocs, truth.frees), (1000, 1000));
-        report.assert_totals(truth);
-        report.assert_calls(&[(backend.allocates_with(), 1000)]);
-        report.assert_holds(pid, 0, 0);
-        assert_eq!(report.process(pid)["peak_bytes"], 4_096_000);
-    }
-}
+/// Rows that share a gpuprobe: backend, script, and allocations, frees, failures and frees of null.
+const ROWS: [(Backend, &str, [u64; 4]); 8] = {
+    use Backend::{Driver, Shared, Static};
+    const BY_ANOTHER_THREAD: &str = "thread a; @a alloc 4096 1000; free 0 1000; join a";
+    const IN_DRIVER: &str = "alloc 4096 2; fail cuMemAlloc_v2 5 2; alloc 8192 5; \
+        fail cuMemFree_v2 2 700; free 0; free 0; freeaddr 0x123456000; freenull";
+    const IN_RUNTIME: &str = "alloc 4096 2; fail cudaMalloc 5 2; alloc 8192 5; \
+        fail cudaFree 2 700; free 0; free 0; freeaddr 0x123456000; freenull";
+    [
+        (Shared, BY_ANOTHER_THREAD, [1000, 1000, 0, 0]),
+        (Static, BY_ANOTHER_THREAD, [1000, 1000, 0, 0]),
+        (Driver, BY_ANOTHER_THREAD, [1000, 1000, 0, 0]),
+        // Failed calls change only their count, in the runtime and in the driver below it.
+        (Shared, IN_RUNTIME, [2, 0, 8, 1]),
+        (Shared, IN_DRIVER, [2, 0, 8, 1]),
+        (Static, IN_DRIVER, [2, 0, 8, 1]),
+        (Driver, IN_DRIVER, [2, 0, 8, 1]),
+        // The driver refuses allocations of no bytes.
+        (Driver, "alloc 0 3", [0, 0, 3, 0]),
+    ]
+};
 
 #[test]
-fn root_thread_that_only_frees_and_exits_disturbs_nothing() {
-    let commands = [
-        "alloc 4096 10",
-        "thread f",
-        "@f free 2 3",
-        "join f",
-        "alloc 512 2",
-    ];
-    let (report, truth, pid) = traced(Backend::Shared, &[], &commands);
+fn root_calls_of_several_processes_are_exact() {
+    let mut session = Session::start(Setup::without_stacks);
+    let ended = ROWS.map(|(backend, script, counts)| {
+        let ended = session.play("", backend, script);
+        let truth = ended.truth;
+        let found = [truth.allocs, truth.frees, truth.failed, truth.nullfrees];
+        assert_eq!(found, counts, "{backend:?}: {script}");
+        ended
+    });
+    let thread = "alloc 4096 10; thread f; @f free 2 3; join f; alloc 512 2";
+    let only_frees = session.play("", Backend::Shared, thread);
+    let (report, truth) = session.end();
     report.assert_totals(truth);
-    assert_eq!((truth.live, truth.bytes), (9, 7 * 4096 + 1024));
-    // All live memory belongs to the allocating thread.
+    report.assert_calls(&[("cudaMalloc", 1000 + 2 + 2 + 12), ("cuMemAlloc_v2", 2004)]);
+    for (ended, (backend, ..)) in ended.iter().zip(ROWS) {
+        report.assert_holds(ended.pid, ended.truth.bytes, ended.truth.live);
+        let mut shown = report.allocations(ended.pid).into_iter();
+        assert!(shown.all(|a| a["api"] == backend.allocates_with()));
+    }
+    for ended in &ended[..3] {
+        assert_eq!(report.process(ended.pid)["peak_bytes"], 4_096_000);
+    }
+    // A thread that only frees and exits disturbs nothing: all live memory is the allocating one's.
+    let pid = only_frees.pid;
+    report.assert_holds(pid, 7 * 4096 + 1024, 9);
     assert_eq!(report.thread(pid, pid)["live_allocations"], 9);
     assert_eq!(report.process(pid)["threads"].as_array().unwrap().len(), 1);
 }
 
 #[test]
+fn root_zero_byte_allocation_is_a_call_without_a_block() {
+    let setup = Setup::workload(Backend::Shared).without_stacks();
+    let mut run = setup.run("alloc 0 3; alloc 512; freenull");
+    let (report, truth) = (run.report(), run.truth);
+    assert_eq!((truth.allocs, truth.frees, truth.nullfrees), (1, 0, 1));
+    report.assert_totals(Totals {
+        alloc_calls: 4,
+        ..truth.into()
+    });
+    report.assert_holds(run.pid, 512, 1);
+}
+
+#[test]
 fn root_threads_are_distinguished_by_tid_and_name() {
-    let mut gpuprobe =
-        Setup::command_without_stacks([standin().program_text(Backend::Shared)]).start();
-    let talk = &mut gpuprobe.talk;
-    let pid = talk.ready();
-    let loader: u32 = talk.ask("thread loader");
-    let trainer: u32 = talk.ask("thread trainer");
-    talk.say("alloc 1048576 2");
-    talk.say("@loader alloc 2097152 3");
-    talk.say("@trainer alloc 512 4");
-    talk.say("join loader");
-    talk.say("@trainer free 2 1");
-    let truth = talk.done();
-    let report = gpuprobe.final_report();
-    report.assert_totals(truth);
+    let mut run = Setup::workload(Backend::Shared).without_stacks().run(
+        "thread loader; thread trainer; alloc 1048576 2; @loader alloc 2097152 3; \
+         @trainer alloc 512 4; join loader; @trainer free 2 1",
+    );
+    let (report, pid) = (run.report(), run.pid);
+    let [loader, trainer] = [0, 1].map(|reply: usize| run.replies[reply].parse().unwrap());
+    report.assert_totals(run.truth);
     for (tid, comm, bytes, allocations) in [
         (loader, "loader", 2 * 2_097_152, 2),
         (pid, "workload", 2 * 1_048_576, 2),
@@ -83,63 +98,11 @@ fn root_threads_are_distinguished_by_tid_and_name() {
 }
 
 #[test]
-fn root_failed_calls_change_only_their_count() {
-    // In the runtime, and in the driver below it.
-    for (backend, fails_in) in [
-        (Backend::Shared, ["cudaMalloc", "cudaFree"]),
-        (Backend::Shared, ["cuMemAlloc_v2", "cuMemFree_v2"]),
-        (Backend::Static, ["cuMemAlloc_v2", "cuMemFree_v2"]),
-        (Backend::Driver, ["cuMemAlloc_v2", "cuMemFree_v2"]),
-    ] {
-        let [fail_alloc, fail_free] = fails_in.map(|name| format!("fail {name}"));
-        let commands = [
-            "alloc 4096 2",
-            &format!("{fail_alloc} 5 2"),
-            "alloc 8192 5",
-            &format!("{fail_free} 2 700"),
-            "free 0",
-            "free 0",
-            "freeaddr 0x123456000",
-            "freenull",
-        ];
-        let (report, truth, pid) = traced(backend, &[], &commands);
-        assert_eq!(
-            (truth.allocs, truth.frees, truth.failed, truth.nullfrees),
-            (2, 0, 8, 1)
-        );
-        report.assert_totals(truth);
-        report.assert_calls(&[(backend.allocates_with(), 2)]);
-        report.assert_holds(pid, 8192, 2);
-    }
-}
-
-#[test]
-fn root_zero_byte_allocation_is_a_call_without_a_block() {
-    let (report, truth, pid) = traced(
-        Backend::Shared,
-        &[],
-        &["alloc 0 3", "alloc 512", "freenull"],
-    );
-    assert_eq!((truth.allocs, truth.frees, truth.nullfrees), (1, 0, 1));
-    report.assert_totals(Totals {
-        alloc_calls: 4,
-        ..truth.into()
-    });
-    report.assert_holds(pid, 512, 1);
-    // The driver refuses them.
-    let (report, truth, _) = traced(Backend::Driver, &[], &["alloc 0 3"]);
-    assert_eq!(truth.failed, 3);
-    report.assert_totals(truth);
-}
-
-#[test]
 fn root_late_attach_counts_frees_of_unknown_memory() {
     let mut workload = Workload::start(Backend::Shared);
     workload.say("alloc 4096 5");
     let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
-    workload.say("free 1 2");
-    workload.say("alloc 512 2");
-    workload.say("free 3 3");
+    workload.play("free 1 2; alloc 512 2; free 3 3");
     let report = gpuprobe.stop();
     assert_eq!(workload.status().live, 2);
     report.assert_totals(Totals {
@@ -155,44 +118,38 @@ fn root_late_attach_counts_frees_of_unknown_memory() {
 
 #[test]
 fn root_api_layer_can_be_selected() {
-    let commands = ["alloc 4096 3", "free 0"];
+    let traced = |backend, layer| {
+        let setup = Setup::workload(backend).without_stacks();
+        let mut run = setup.args(["--api", layer]).run("alloc 4096 3; free 0");
+        (run.report(), run.truth, run.pid)
+    };
     for (layer, symbol) in [
         ("auto", "cudaMalloc"),
         ("runtime", "cudaMalloc"),
         ("driver", "cuMemAlloc_v2"),
     ] {
-        let (report, truth, pid) = traced(Backend::Shared, &["--api", layer], &commands);
+        let (report, truth, pid) = traced(Backend::Shared, layer);
         report.assert_totals(truth);
         report.assert_calls(&[(symbol, 3)]);
         assert!(report.allocations(pid).iter().all(|a| a["api"] == symbol));
     }
-    let (report, _, pid) = traced(Backend::Driver, &["--api", "runtime"], &commands);
+    let (report, _, pid) = traced(Backend::Driver, "runtime");
     report.assert_totals(Totals::default());
-    assert!(
-        report
-            .entries(pid)
-            .iter()
-            .all(|p| p["live_allocations"] == 0)
-    );
+    let mut entries = report.entries(pid).into_iter();
+    assert!(entries.all(|p| p["live_allocations"] == 0));
 }
 
 #[test]
 fn root_calls_after_a_longjmp_are_seen() {
+    let script = "thread a; alloc 512; longjmp 5; alloc 512 2; @a longjmp 12; @a alloc 4096 3; \
+                  free 0; join a";
+    let mut session = Session::start(Setup::without_stacks);
     for backend in [Backend::Shared, Backend::Driver] {
-        let commands = [
-            "thread a",
-            "alloc 512",
-            "longjmp 5",
-            "alloc 512 2",
-            "@a longjmp 12",
-            "@a alloc 4096 3",
-            "free 0",
-            "join a",
-        ];
-        let (report, truth, _) = traced(backend, &[], &commands);
+        let truth = session.play("", backend, script).truth;
         assert_eq!((truth.allocs, truth.frees), (6, 1));
-        report.assert_totals(truth);
     }
+    let (report, truth) = session.end();
+    report.assert_totals(truth);
 }
 
 #[test]

@@ -2,55 +2,22 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use crate::harness::report::Totals;
+use crate::harness::standin::Standin;
 use crate::harness::{Backend, OwnCopy, Setup, Workload, copy_program, standin};
 
-/// Runs the workload of each folder in turn under one tracer.
-fn run_in_turn(programs: &[String]) -> crate::harness::Report {
-    let script: Vec<_> = programs
-        .iter()
-        .map(|program| format!("{program} -c 'alloc 4096 3; free 0; exit' >&2"))
-        .collect();
-    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", &script.join(" && ")]).start();
-    let report = gpuprobe.final_report();
-    assert_eq!(gpuprobe.exit_code(), 0);
-    report
-}
-
-/// Asserts one of every call for each of `processes` programs.
-fn check(report: &crate::harness::Report, processes: u64) {
-    report.assert_totals(Totals {
-        alloc_calls: 3 * processes,
-        free_calls: processes,
-        live_bytes: 8192 * processes,
-        live_allocations: 2 * processes,
-        ..Totals::default()
-    });
-    report.assert_calls(&[("cudaMalloc", 3 * processes)]);
-}
-
 #[test]
-fn root_each_copy_of_a_library_is_probed() {
-    let (first, second) = (OwnCopy::new(), OwnCopy::new());
-    let programs =
-        [standin(), first.standin(), second.standin()].map(|s| s.program_text(Backend::Shared));
-    check(&run_in_turn(&programs), 3);
-}
-
-#[test]
-fn root_library_with_several_names_is_probed_once() {
-    let copy = OwnCopy::new();
-    let hard = OwnCopy::made_with(|original, link| {
-        let source = copy
-            .standin()
-            .path(original.file_name().unwrap().to_str().unwrap());
-        fs::hard_link(source, link).unwrap();
-    });
+fn root_each_copy_of_a_library_is_probed_once_whatever_its_names() {
+    let (copy, other) = (OwnCopy::new(), OwnCopy::new());
+    let file = |original: &Path| {
+        let name = original.file_name().unwrap().to_str().unwrap();
+        copy.standin().path(name)
+    };
+    let hard = OwnCopy::made_with(|original, link| fs::hard_link(file(original), link).unwrap());
     let soft = OwnCopy::made_with(|original, link| {
-        let source = copy
-            .standin()
-            .path(original.file_name().unwrap().to_str().unwrap());
+        let source = file(original);
         // A program finds its libraries beside its real path, so the copy has to be here.
         if link.extension().is_some() {
             symlink(source, link).unwrap();
@@ -58,16 +25,30 @@ fn root_library_with_several_names_is_probed_once() {
             copy_program(source, link);
         }
     });
-    let programs = [&copy, &hard, &soft].map(|c| c.standin().program_text(Backend::Shared));
-    check(&run_in_turn(&programs), 3);
+    let copies = [&copy, &other, &hard, &soft].map(OwnCopy::standin);
+    let all = copies.into_iter().chain([standin()]);
+    let run = |standin: &Standin| {
+        let program = standin.program_text(Backend::Shared);
+        format!("{program} -c 'alloc 4096 3; free 0; exit' >&2")
+    };
+    let script = all.map(run).collect::<Vec<_>>().join(" && ");
+    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", &script]).start();
+    let report = gpuprobe.final_report();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    report.assert_totals(Totals {
+        alloc_calls: 3 * 5,
+        free_calls: 5,
+        live_bytes: 8192 * 5,
+        live_allocations: 2 * 5,
+        ..Totals::default()
+    });
+    report.assert_calls(&[("cudaMalloc", 3 * 5)]);
 }
 
 #[test]
 fn root_one_process_may_have_two_copies() {
     let copy = OwnCopy::new();
-    let mut gpuprobe =
-        Setup::command_without_stacks([standin().program_text(Backend::Dlopen)]).start();
-    let pid = gpuprobe.talk.ready();
+    let (mut gpuprobe, pid) = Setup::workload(Backend::Dlopen).without_stacks().started();
     gpuprobe.talk.say(&format!("load {}", standin().runtime()));
     gpuprobe.talk.say("alloc 4096 3");
     gpuprobe
@@ -90,8 +71,7 @@ fn root_a_deleted_library_is_probed() {
     workload.say("freenull");
     copy.delete_files();
     let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
-    workload.say("alloc 4096 3");
-    workload.say("free 0");
+    workload.play("alloc 4096 3; free 0");
     let report = gpuprobe.stop();
     report.assert_totals(workload.status());
     report.assert_calls(&[("cudaMalloc", 3)]);

@@ -1,29 +1,67 @@
-//! Every call is counted once, by every API layer and attach mode.
+//! Every call and every launch is counted once, by every API layer and attach mode.
 
+use serde_json::json;
+
+use crate::cudatrace::KERNELS;
 use crate::harness::report::Totals;
-use crate::harness::{Backend, OwnCopy, Report, Session, Setup, Workload, host_wide};
+use crate::harness::talk::Talk;
+use crate::harness::{Backend, OwnCopy, Report, Session, Setup, Workload, host_wide, said};
 
+const MODES: [&str; 2] = ["--memleak", "--cudatrace"];
 const EIGHT_MIB: u64 = 8 << 20;
 
-/// Three blocks of 8 MiB, two of them freed.
-fn leak_one(talk: &mut crate::harness::talk::Talk) {
-    talk.say("alloc 8388608 3");
-    talk.say("free 0 2");
+/// Allocates three blocks of 8 MiB, frees two of them, and makes 3,000 launches; returns the launched handles.
+fn work(talk: &mut Talk) -> [String; 3] {
+    talk.play("alloc 8388608 3; free 0 2");
+    [
+        "launch 0 1000 grid=80,1,1 block=128,1,1",
+        "launch 1 1250 grid=7,65535,3 block=32,4,2",
+        "launch 2 750 grid=2147483647,5,65535 block=1,1024,1",
+    ]
+    .map(|command| said(&talk.say(command), "handle").to_owned())
 }
 
-fn check_leak(report: &Report, pid: u32, backend: Backend) {
+/// Asserts that a process has done this work.
+fn check(report: &Report, pid: u32, backend: Backend, handles: &[String; 3], exited: bool) {
     report.assert_holds(pid, EIGHT_MIB, 1);
-    assert_eq!(report.process(pid)["peak_bytes"], 3 * EIGHT_MIB);
-    assert_eq!(report.process(pid)["comm"], backend.program());
-    assert_eq!(report.process(pid)["uid"], 0);
+    let process = report.process(pid);
+    assert_eq!(process["peak_bytes"], 3 * EIGHT_MIB);
+    assert_eq!(process["comm"], backend.program());
+    assert_eq!(process["uid"], 0);
+    assert_eq!(process["exited"], exited);
     let block = report.allocations(pid)[0];
     assert_eq!(block["bytes"], EIGHT_MIB);
     assert_eq!(block["api"], backend.allocates_with());
     assert_eq!(block["kind"], "device");
     assert_eq!(report.thread(pid, pid)["comm"], backend.program());
+    let expected = [
+        (1, 1250, [7, 65535, 3], [32, 4, 2]),
+        (0, 1000, [80, 1, 1], [128, 1, 1]),
+        (2, 750, [2_147_483_647, 5, 65535], [1, 1024, 1]),
+    ];
+    let kernels = report.kernels(pid);
+    assert_eq!(kernels.len(), 3, "{kernels:#?}");
+    for ((number, launches, grid, block), kernel) in expected.into_iter().zip(kernels) {
+        let (mangled, name) = KERNELS[number];
+        for (key, expected) in [
+            ("mangled", json!(mangled)),
+            ("name", json!(name)),
+            ("handle", json!(handles[number])),
+            ("launches", json!(launches)),
+            ("captured_launches", json!(0)),
+            ("grid", json!(grid)),
+            ("block", json!(block)),
+            ("api", json!("cuLaunchKernel")),
+            ("comm", json!(backend.program())),
+            ("uid", json!(0)),
+            ("exited", json!(exited)),
+        ] {
+            assert_eq!(kernel[key], expected, "{key} of {name}");
+        }
+    }
 }
 
-/// Asserts that the report has every backend's calls and no others.
+/// Asserts that the report has the work of one workload of each backend and nothing else.
 fn check_sum(report: &Report) {
     report.assert_totals(Totals {
         alloc_calls: 12,
@@ -33,80 +71,78 @@ fn check_sum(report: &Report) {
         ..Totals::default()
     });
     report.assert_calls(&[("cudaMalloc", 6), ("cuMemAlloc_v2", 6)]);
+    assert_eq!(report.launches(), [12_000, 0, 0]);
+    report.assert_launch_calls(&[("cuLaunchKernel", 12_000)]);
 }
 
-fn load_if_needed(copy: &OwnCopy, backend: Backend, talk: &mut crate::harness::talk::Talk) {
+fn load_if_needed(copy: &OwnCopy, backend: Backend, talk: &mut Talk) {
     if backend == Backend::Dlopen {
         talk.say(&format!("load {}", copy.standin().runtime()));
     }
 }
 
+fn started(copy: &OwnCopy, backend: Backend) -> Workload {
+    let mut workload = Workload::of(copy, backend);
+    load_if_needed(copy, backend, &mut workload);
+    workload
+}
+
+/// The names of its kernels are queried before gpuprobe attaches.
+fn started_early(copy: &OwnCopy, backend: Backend) -> Workload {
+    let mut workload = started(copy, backend);
+    // The static runtime opens the driver at its first call.
+    workload.play("freenull; launch 0 5; launch 1 5; launch 2 5");
+    workload
+}
+
 pub(crate) fn started_by_us(kind: &str) {
     let copy = OwnCopy::for_attach(kind);
-    let mut session = Session::start(|setup| setup.without_stacks().args(["--attach", kind]));
+    let mut session = Session::start(|setup| {
+        let setup = setup.modes(MODES).without_stacks();
+        setup.args(["--attach", kind])
+    });
     let run = Backend::ALL.map(|backend| {
         let mut member = session.program(&copy.standin().program_text(backend));
         load_if_needed(&copy, backend, &mut member);
-        leak_one(&mut member);
-        (backend, session.done(member).pid)
+        let handles = work(&mut member);
+        (backend, handles, session.done(member).pid)
     });
     let (report, truth) = session.end();
     report.assert_totals(truth);
+    assert_eq!(truth.launches, 12_000);
     check_sum(&report);
-    for (backend, pid) in run {
-        check_leak(&report, pid, backend);
-        assert_eq!(report.process(pid)["exited"], true);
+    for (backend, handles, pid) in run {
+        check(&report, pid, backend, &handles, true);
     }
 }
 
 pub(crate) fn attached_late(kind: &str) {
     let copy = OwnCopy::for_attach(kind);
-    let mut workloads = Backend::ALL.map(|backend| {
-        let mut workload = Workload::of(&copy, backend);
-        load_if_needed(&copy, backend, &mut workload);
-        // The static runtime opens the driver at its first call.
-        workload.say("freenull");
-        (backend, workload)
-    });
-    let pids = workloads
-        .each_ref()
-        .map(|(_, workload)| workload.pid.to_string());
-    let setup = Setup::everything().without_stacks();
-    let setup = setup.args(pids.iter().flat_map(|pid| ["--pid", pid]));
+    let mut workloads = Backend::ALL.map(|backend| started_early(&copy, backend));
+    let setup = Setup::pids(workloads.iter().map(|workload| workload.pid)).modes(MODES);
     let mut gpuprobe = setup.args(["--attach", kind]).start();
-    for (_, workload) in &mut workloads {
-        leak_one(workload);
-    }
+    let handles = workloads.each_mut().map(|workload| work(workload));
     let report = gpuprobe.stop();
     check_sum(&report);
-    for (backend, workload) in &workloads {
-        check_leak(&report, workload.pid, *backend);
-        assert_eq!(report.process(workload.pid)["exited"], false);
+    for ((workload, backend), handles) in workloads.iter().zip(Backend::ALL).zip(&handles) {
+        check(&report, workload.pid, backend, handles, false);
     }
 }
 
 pub(crate) fn host_wide_with(kind: &str) {
     let _shared = host_wide();
     let copy = OwnCopy::for_attach(kind);
-    let start = |backend| {
-        let mut workload = Workload::of(&copy, backend);
-        load_if_needed(&copy, backend, &mut workload);
-        workload
-    };
-    let mut workloads: Vec<_> = Backend::ALL.map(|b| (b, start(b))).into();
-    for (_, workload) in &mut workloads {
-        workload.say("freenull");
-    }
-    let mut gpuprobe = Setup::everything().args(["--attach", kind]).start();
+    let mut workloads: Vec<_> = Backend::ALL.map(|b| started_early(&copy, b)).into();
+    let setup = Setup::everything().modes(MODES);
+    let mut gpuprobe = setup.args(["--attach", kind]).start();
     // Their libraries are already attached to: they are traced from their first call.
-    workloads.extend(Backend::ALL.map(|b| (b, start(b))));
-    for (_, workload) in &mut workloads {
-        leak_one(workload);
-    }
+    workloads.extend(Backend::ALL.map(|backend| started(&copy, backend)));
+    let handles: Vec<_> = workloads.iter_mut().map(|w| work(w)).collect();
     let report = gpuprobe.stop();
     report.assert_nothing_lost();
-    for (backend, workload) in &mut workloads {
-        check_leak(&report, workload.pid, *backend);
+    let backends = Backend::ALL.into_iter().cycle();
+    for ((workload, backend), handles) in workloads.iter_mut().zip(backends).zip(&handles) {
+        check(&report, workload.pid, backend, handles, false);
         let truth = workload.status();
         assert_eq!((truth.bytes, truth.live), (EIGHT_MIB, 1));
     }

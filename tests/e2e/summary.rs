@@ -160,12 +160,3 @@ fn root_top_is_drawn_until_q_is_pressed() {
     top.wait(what, |text| text.contains("\x1b[?1049l"));
     assert_eq!(shell_code(top.gpuprobe.wait()), 0);
 }
-
-#[test]
-fn root_without_a_terminal_top_says_so() {
-    require_bpf();
-    let output = Command::new(BINARY).arg("top").output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("needs a terminal"), "{said}");
-}

@@ -1,63 +1,70 @@
-//! CUPTI records are counted once, by every API layer and attach mode.
+//! CUPTI records are counted once, by every API layer, attach mode and version of CUPTI.
 
-use super::{WORK, agrees, process, setup, sum, traced};
-use crate::harness::Backend;
+use serde_json::Value;
+
+use super::{WORK, agrees, process, recorded, setup, sum, traced};
 use crate::harness::report::{list, number};
+use crate::harness::{Backend, Session};
+
+const GRAPH: &str = "module k; stream; graph 3 5";
 
 #[test]
 fn root_activity_counts_and_bytes_match_the_program() {
-    for (backend, kind) in [
-        (Backend::Shared, "session"),
-        (Backend::Static, "multi"),
-        (Backend::Driver, "perf"),
-        (Backend::PerThread, "session"),
-    ] {
-        let (pid, truth, report) = traced(setup(backend).args(["--attach", kind]), &WORK);
-        report.assert_nothing_lost();
-        let process = process(&report, pid);
-        agrees(process, &truth);
+    use Backend::{Driver, PerThread, Shared, Static};
+    const VERSIONS: [(&str, u64); 5] = [
+        ("STANDIN_CUPTI_VERSION=11.8", 18),
+        ("STANDIN_CUPTI_VERSION=12.1", 18),
+        ("STANDIN_CUPTI_VERSION=12.4", 22),
+        ("STANDIN_CUPTI_VERSION=12.8", 26),
+        ("STANDIN_CUPTI_VERSION=13.5", 130_500),
+    ];
+    let backends = [Shared, Static, Driver, PerThread];
+    let mut rows = Vec::new();
+    rows.extend(backends.map(|backend| ("", backend, WORK)));
+    rows.extend(VERSIONS.map(|(version, _)| (version, Shared, WORK)));
+    let threads = "module k; launchstorm 4 3000; churn 4 300 64 10";
+    rows.push(("STANDIN_CUPTI_FAULTS=threads", Shared, threads));
+    let timed = "module add mul; launch add 100; launch mul 50";
+    rows.push(("", Shared, timed));
+    rows.push(("", Shared, GRAPH));
+    // A forked child is not collected and not harmed.
+    let forked = "module k; launch k 4; fork launch k 100; launch k 5";
+    rows.push(("", Shared, forked));
+    let (report, _, ended) = Session::table(recorded, &rows);
+    report.assert_nothing_lost();
+    let all: Vec<_> = ended.iter().map(|e| process(&report, e.pid)).collect();
+    for (process, ended) in all.iter().zip(&ended).take(10) {
+        agrees(process, &ended.truth);
+        assert_eq!(process["exited"], true);
+        assert_eq!(process["complete"], true);
+    }
+    for (process, backend) in all.iter().zip(backends) {
         assert_eq!(process["comm"], backend.program());
-        assert_eq!(
-            (&process["exited"], &process["complete"]),
-            (&true.into(), &true.into())
-        );
         assert_eq!(process["cupti_version"], 130_001);
     }
-}
-
-#[test]
-fn root_every_cupti_version_is_decoded() {
-    for (version, number) in [
-        ("11.8", 18),
-        ("12.1", 18),
-        ("12.4", 22),
-        ("12.8", 26),
-        ("13.5", 130_500),
-    ] {
-        let setup = setup(Backend::Shared).env("STANDIN_CUPTI_VERSION", version);
-        let (pid, truth, report) = traced(setup, &WORK);
-        report.assert_nothing_lost();
-        agrees(process(&report, pid), &truth);
-        assert_eq!(process(&report, pid)["cupti_version"], number);
+    for (process, (_, number)) in all[4..].iter().zip(VERSIONS) {
+        assert_eq!(process["cupti_version"], number);
     }
+    assert!(number(all[9], "records") >= 2 * ended[9].truth.launches);
+    check_times(all[10]);
+    let kernels = |process: &Value| sum(process, "kernels", "count", |_| true);
+    assert_eq!(kernels(all[11]), 3 * ended[11].truth.graph_launches);
+    assert_eq!(kernels(all[12]), 9);
 }
 
 #[test]
-fn root_concurrent_threads_lose_no_records() {
-    let storm = ["module k", "launchstorm 4 3000", "churn 4 300 64 10"];
-    let setup = setup(Backend::Shared).env("STANDIN_CUPTI_FAULTS", "threads");
-    let (pid, truth, report) = traced(setup, &storm);
+fn root_activity_is_exact_in_another_attach_mode() {
+    is_exact("multi", Backend::Static);
+}
+
+pub(crate) fn is_exact(attach: &str, backend: Backend) {
+    let (pid, truth, report) = traced(setup(backend).args(["--attach", attach]), WORK);
     report.assert_nothing_lost();
-    let process = process(&report, pid);
-    agrees(process, &truth);
-    assert!(number(process, "records") >= 2 * truth.launches);
+    agrees(process(&report, pid), &truth);
 }
 
-#[test]
-fn root_activity_times_are_gpu_times() {
-    let work = ["module add mul", "launch add 100", "launch mul 50"];
-    let (pid, _, report) = traced(setup(Backend::Shared), &work);
-    let process = process(&report, pid);
+/// Asserts that the times are those of the GPU.
+fn check_times(process: &Value) {
     // The stand-in's kernels take 1500 ns each.
     for (name, count) in [("add", 100), ("mul", 50)] {
         let mut kernels = list(process, "kernels").iter();
@@ -87,7 +94,7 @@ fn root_activity_times_are_gpu_times() {
 #[test]
 fn root_only_selected_activity_kinds_are_collected() {
     let only = setup(Backend::Shared).modes(["--activity=memcpy,memset"]);
-    let (pid, truth, report) = traced(only, &WORK);
+    let (pid, truth, report) = traced(only, WORK);
     let process = process(&report, pid);
     assert_eq!(number(process, "records"), truth.copies + truth.sets);
     for empty in ["kernels", "calls", "memory", "contexts"] {
@@ -96,34 +103,10 @@ fn root_only_selected_activity_kinds_are_collected() {
 }
 
 #[test]
-fn root_graphs_are_recorded_by_kernel_or_whole() {
-    let graph = ["module k", "stream", "graph 3 5"];
-    let (pid, truth, report) = traced(setup(Backend::Shared), &graph);
-    let kernels = sum(process(&report, pid), "kernels", "count", |_| true);
-    assert_eq!(kernels, 3 * truth.graph_launches);
+fn root_graphs_are_recorded_whole_on_request() {
     let whole = setup(Backend::Shared).modes(["--activity=kernel,graph"]);
-    let (pid, truth, report) = traced(whole, &graph);
+    let (pid, truth, report) = traced(whole, GRAPH);
     let process = process(&report, pid);
     assert_eq!(process["graphs"]["count"], truth.graph_launches);
     assert!(list(process, "kernels").is_empty());
-}
-
-#[test]
-fn root_activity_of_a_commands_child_is_collected() {
-    use crate::harness::{Setup, standin};
-    let script = "\"$0\" -c 'module k; launch k 3; exit'; \"$0\" -c 'module k; launch k 4; exit'";
-    let mut gpuprobe =
-        Setup::command(["sh", "-c", script, &standin().program_text(Backend::Shared)])
-            .modes(["--activity"])
-            .args(["--activity-summary"])
-            .env("GPUPROBE_CUPTI", &super::cupti("cupti"))
-            .start();
-    let report = gpuprobe.final_report();
-    let processes = list(&report["activity"], "processes");
-    let mut counts: Vec<_> = processes
-        .iter()
-        .map(|process| sum(process, "kernels", "count", |_| true))
-        .collect();
-    counts.sort_unstable();
-    assert_eq!(counts, [3, 4]);
 }

@@ -1,4 +1,4 @@
-//! Single records and sums in every output format.
+//! Single records and sums in every output format. `tests/recordings` has the text of sums.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,48 +6,40 @@ use std::fs;
 use serde_json::Value;
 
 use super::{WORK, setup};
-use crate::harness::{Backend, Setup, Truth, standin};
+use crate::harness::gpuprobe::Run;
+use crate::harness::{Backend, Setup};
 use crate::validator::check;
 
-/// The report of a run of `WORK` in `format`, with or without single records.
-fn written(format: &str, singles: bool) -> (u32, Truth, String) {
-    let mut setup = Setup::command([standin().program_text(Backend::Shared)])
-        .modes(["--activity"])
-        .env("GPUPROBE_CUPTI", &super::cupti("cupti"))
-        .format(format);
-    if singles {
-        setup = setup.args(["--per-record"]);
-    }
-    let mut gpuprobe = setup.start();
-    let pid = gpuprobe.talk.ready();
-    WORK.iter()
-        .for_each(|command| drop(gpuprobe.talk.say(command)));
-    let truth = gpuprobe.talk.done();
-    gpuprobe.wait();
-    (pid, truth, fs::read_to_string(&gpuprobe.reports).unwrap())
+/// Without `--activity-summary`, which sums replace records with.
+fn live() -> Setup {
+    let activity = Setup::workload(Backend::Shared).modes(["--activity"]);
+    activity.env("GPUPROBE_CUPTI", &super::cupti("cupti"))
 }
 
-/// Number of lines by first word.
-fn first_words(text: &str) -> BTreeMap<&str, u64> {
-    let mut words = BTreeMap::new();
-    for word in text.lines().filter_map(|line| line.split(' ').next()) {
-        *words.entry(word).or_insert(0) += 1;
-    }
-    words
+/// A run of `WORK` with single records.
+fn written(format: &str) -> Run {
+    live().format(format).args(["--per-record"]).run(WORK)
 }
 
 #[test]
 fn root_text_has_every_activity_record_and_the_sums() {
-    let (pid, truth, text) = written("text", true);
-    let words = first_words(&text);
-    assert_eq!(words["KERNEL"], truth.launches, "{text}");
-    assert_eq!(words["MEMCPY"], truth.copies);
-    assert_eq!(words["MEMSET"], truth.sets);
-    assert_eq!(words["MEMORY"], truth.allocs + truth.frees);
-    assert_eq!(
-        (words["DEVICE"], words["CONTEXT"], words["STREAM"]),
-        (1, 1, 1)
-    );
+    let run = written("text");
+    let (pid, truth, text) = (run.pid, run.truth, run.text());
+    let mut words: BTreeMap<&str, u64> = BTreeMap::new();
+    for word in text.lines().filter_map(|line| line.split(' ').next()) {
+        *words.entry(word).or_default() += 1;
+    }
+    for (word, count) in [
+        ("KERNEL", truth.launches),
+        ("MEMCPY", truth.copies),
+        ("MEMSET", truth.sets),
+        ("MEMORY", truth.allocs + truth.frees),
+        ("DEVICE", 1),
+        ("CONTEXT", 1),
+        ("STREAM", 1),
+    ] {
+        assert_eq!(words[word], count, "{word}: {text}");
+    }
     assert!(
         text.starts_with(&format!("workload  pid {pid}\n")),
         "{text}"
@@ -60,105 +52,64 @@ fn root_text_has_every_activity_record_and_the_sums() {
     let (start, end) = times.trim().split_once(" - ").unwrap();
     let (start, end): (u64, u64) = (start.parse().unwrap(), end.parse().unwrap());
     assert_eq!(end - start, 1500);
-    assert!(
-        start < 600_000_000_000,
-        "not from the start of the trace: {start}"
-    );
-    let shares = text
-        .lines()
-        .find(|line| line.contains("GPU 0 NVIDIA H200  kernels "));
-    let shares = shares.unwrap();
+    let of_trace = 0..600_000_000_000;
+    assert!(of_trace.contains(&start), "since the start of the trace");
+    let shares = "GPU 0 NVIDIA H200  kernels ";
+    let shares = text.lines().find(|line| line.contains(shares)).unwrap();
     for part in [" %, copies ", " %, idle ", " % of "] {
         assert!(shares.contains(part), "no {part} in {shares}");
     }
-    let copies = text
-        .lines()
-        .find(|line| line.trim_start().starts_with("H2D "));
-    assert!(copies.unwrap().contains(" async "), "{text}");
     assert!(!text.contains("LOST"), "{text}");
-    let (pid, _, sums) = written("text", false);
-    assert!(!first_words(&sums).contains_key("KERNEL"), "{sums}");
-    assert!(sums.contains(&format!("workload  pid {pid} ")), "{sums}");
-    assert!(sums.contains(" GPU records"), "{sums}");
 }
 
 #[test]
-fn root_json_has_a_line_for_each_record() {
-    let (pid, truth, text) = written("json", true);
-    let lines: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
-        .collect();
-    let records = lines.iter().filter_map(|line| line.get("record"));
-    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
-    for record in records {
-        assert_eq!(record["pid"], pid);
-        *kinds.entry(record["kind"].as_str().unwrap()).or_default() += 1;
-    }
-    assert_eq!(kinds["kernel"], truth.launches);
-    assert_eq!(kinds["memcpy"], truth.copies);
-    assert_eq!(kinds["memset"], truth.sets);
-    let last = lines.last().unwrap();
-    assert_eq!(last["final"], true);
-    assert_eq!(last["activity"]["records"], kinds.values().sum::<u64>());
-}
-
-#[test]
-fn root_json_of_all_modes_matches_the_schema() {
+fn root_json_of_all_modes_has_each_record_and_matches_the_schema() {
     let all = ["--memleak", "--cudatrace", "--bandwidth-util", "--activity"];
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)])
-        .modes(all)
-        .args(["--per-call", "--per-record"])
-        .env("GPUPROBE_CUPTI", &super::cupti("cupti"))
-        .interval("50ms")
-        .start();
-    gpuprobe.talk.ready();
-    WORK.iter()
-        .for_each(|command| drop(gpuprobe.talk.say(command)));
+    let setup = live().modes(all).args(["--per-call", "--per-record"]);
+    let (mut gpuprobe, pid) = setup.interval("50ms").started();
+    gpuprobe.talk.play(WORK);
     let modes = all.map(|mode| mode.trim_start_matches('-').replace('-', "_"));
     let is_whole = |line: &Value, is_final: bool| {
         line["final"] == is_final && modes.iter().all(|mode| line[mode].is_object())
     };
     gpuprobe.next_report();
-    gpuprobe.talk.done();
+    let truth = gpuprobe.talk.done();
     gpuprobe.final_report();
     let text = fs::read_to_string(&gpuprobe.reports).unwrap();
-    let lines: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
-        .collect();
+    let lines = text.lines().map(serde_json::from_str::<Value>);
+    let lines: Vec<_> = lines.map(|line| line.expect("a line of JSON")).collect();
     lines.iter().for_each(check);
     for is_final in [false, true] {
         assert!(lines.iter().any(|line| is_whole(line, is_final)), "{text}");
     }
-    for single in ["copy", "record"] {
-        assert!(lines.iter().any(|line| line[single].is_object()), "{text}");
+    assert!(lines.iter().any(|line| line["copy"].is_object()), "{text}");
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    for record in lines.iter().filter_map(|line| line.get("record")) {
+        assert_eq!(record["pid"], pid);
+        *kinds.entry(record["kind"].as_str().unwrap()).or_default() += 1;
     }
+    let found = ["kernel", "memcpy", "memset"].map(|kind| kinds[kind]);
+    assert_eq!(found, [truth.launches, truth.copies, truth.sets]);
+    let last = lines.last().unwrap();
+    assert_eq!(last["activity"]["records"], kinds.values().sum::<u64>());
 }
 
 #[test]
 fn root_csv_has_a_row_for_each_record_or_sum() {
-    let (_, truth, text) = written("csv", true);
-    let mut rows = csv_rows(&text);
-    let header = rows.remove(0);
-    let column = |name: &str| header.iter().position(|column| column == name).unwrap();
-    assert!(rows.iter().all(|row| row.len() == header.len()));
-    let kernels = rows.iter().filter(|row| row[column("kind")] == "kernel");
-    assert_eq!(kernels.count() as u64, truth.launches);
-    let (_, truth, text) = written("csv", false);
-    let mut rows = csv_rows(&text);
-    let header = rows.remove(0);
-    let column = |name: &str| header.iter().position(|column| column == name).unwrap();
-    let kernels = rows.iter().filter(|row| row[column("kind")] == "kernel");
-    let runs: u64 = kernels
-        .map(|row| row[column("count")].parse::<u64>().unwrap())
-        .sum();
-    assert_eq!(runs, truth.launches);
-    let _ = setup(Backend::Shared);
-}
-
-/// Splits without regard to quotes: no name here needs them.
-fn csv_rows(text: &str) -> Vec<Vec<String>> {
-    let fields = |line: &str| line.split(',').map(str::to_owned).collect();
-    text.lines().map(fields).collect()
+    for (run, sums) in [
+        (written("csv"), false),
+        (setup(Backend::Shared).format("csv").run(WORK), true),
+    ] {
+        let text = run.text();
+        let mut rows = csv::Reader::from_reader(text.as_bytes());
+        let header = rows.headers().unwrap().clone();
+        let column = |name: &str| header.iter().position(|column| column == name).unwrap();
+        let rows = rows.records().map(|row| row.expect("as many fields"));
+        let kernels = rows.filter(|row| &row[column("kind")] == "kernel");
+        let count = |row: csv::StringRecord| match sums {
+            true => row[column("count")].parse().unwrap(),
+            false => 1,
+        };
+        assert_eq!(kernels.map(count).sum::<u64>(), run.truth.launches);
+    }
 }

@@ -1,6 +1,6 @@
 //! `--activity`: GPU activity, through the collector and the stand-in CUPTI.
 
-mod counts;
+pub(crate) mod counts;
 mod failures;
 mod formats;
 mod losses;
@@ -11,32 +11,21 @@ use serde_json::Value;
 use crate::harness::report::{list, number};
 use crate::harness::{Backend, Report, Setup, Truth, standin};
 
-/// Commands for every kind of activity.
-const WORK: [&str; 16] = [
-    "module add mul",
-    "launch all 5",
-    "stream",
-    "launch add 7 stream=0",
-    "copy h2d 4096 3",
-    "copy d2h 100 2",
-    "copy d2d 64",
-    "copy h2d 512 2 stream=0 pinned",
-    "set 256 4",
-    "alloc 1000 3",
-    "free 0 2",
-    "managed 300",
-    "pinned 8192",
-    "async 2048 2",
-    "syncstream 0",
-    "synchronize",
-];
+/// A script with every kind of activity.
+const WORK: &str = "module add mul; launch all 5; stream; launch add 7 stream=0; copy h2d 4096 3; \
+    copy d2h 100 2; copy d2d 64; copy h2d 512 2 stream=0 pinned; set 256 4; alloc 1000 3; free 0 2; \
+    managed 300; pinned 8192; async 2048 2; syncstream 0; synchronize";
 
-/// A workload with `--activity` that loads the stand-in CUPTI.
-fn setup(backend: Backend) -> Setup {
-    Setup::command([standin().program_text(backend)])
+/// Records GPU activity through the stand-in CUPTI.
+fn recorded(setup: Setup) -> Setup {
+    setup
         .modes(["--activity"])
         .args(["--activity-summary"])
         .env("GPUPROBE_CUPTI", &cupti("cupti"))
+}
+
+fn setup(backend: Backend) -> Setup {
+    recorded(Setup::workload(backend))
 }
 
 /// The library path of the stand-in CUPTI, or of a variant with fewer functions.
@@ -45,24 +34,20 @@ fn cupti(folder: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-/// Runs all of `commands` in the workload to its exit; returns its counts and the last report.
-fn traced(setup: Setup, commands: &[&str]) -> (u32, Truth, Report) {
-    let mut gpuprobe = setup.start();
-    let pid = gpuprobe.talk.ready();
-    for command in commands {
-        gpuprobe.talk.say(command);
-    }
-    let truth = gpuprobe.talk.done();
-    assert_eq!(gpuprobe.exit_code(), 0);
-    (pid, truth, gpuprobe.final_report())
+/// Runs a script in the workload to its exit; returns its PID, its counts and the last report.
+fn traced(setup: Setup, script: &str) -> (u32, Truth, Report) {
+    let mut run = setup.run(script);
+    assert_eq!(run.gpuprobe.exit_code(), 0);
+    (run.pid, run.truth, run.report())
 }
 
-/// The only process with CUPTI records.
+/// The only entry of a process with CUPTI records.
 fn process(report: &Report, pid: u32) -> &Value {
-    let processes = list(&report["activity"], "processes");
-    assert_eq!(processes.len(), 1, "{}", report["activity"]);
-    assert_eq!(processes[0]["pid"], pid);
-    &processes[0]
+    let mut processes = list(&report["activity"], "processes").iter();
+    let mut of_it = processes.by_ref().filter(|process| process["pid"] == pid);
+    let found = of_it.next();
+    assert!(of_it.next().is_none(), "{}", report["activity"]);
+    found.unwrap_or_else(|| panic!("no {pid} in {}", report["activity"]))
 }
 
 /// Sum of `key` over the entries of `list` that `wanted` selects.

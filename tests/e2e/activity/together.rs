@@ -12,15 +12,8 @@ fn root_activity_with_every_other_report() {
         "--cudatrace",
         "--bandwidth-util",
     ]);
-    let work = [
-        "module add",
-        "launch add 30",
-        "copy h2d 1048576 3",
-        "set 4096 2",
-        "alloc 1000 3",
-        "free 0 2",
-    ];
-    let (pid, truth, report) = traced(all, &work);
+    let work = "module add; launch add 30; copy h2d 1048576 3; set 4096 2; alloc 1000 3; free 0 2";
+    let (pid, truth, report) = traced(all, work);
     report.assert_nothing_lost();
     agrees(process(&report, pid), &truth);
     assert_eq!(report.totals(), Totals::from(truth));
@@ -31,13 +24,8 @@ fn root_activity_with_every_other_report() {
 #[test]
 fn root_asynchronous_copies_have_gpu_throughput() {
     let both = setup(Backend::Driver).modes(["--activity", "--bandwidth-util"]);
-    let work = [
-        "stream",
-        "copy h2d 1048576 4 via=cuMemcpyHtoDAsync_v2",
-        "copy d2d 65536 3",
-        "set 512 2",
-    ];
-    let (pid, _, report) = traced(both, &work);
+    let work = "stream; copy h2d 1048576 4 via=cuMemcpyHtoDAsync_v2; copy d2d 65536 3; set 512 2";
+    let (pid, _, report) = traced(both, work);
     for (direction, count, bytes) in [
         ("H2D", 4, 4 << 20),
         ("D2D", 3, 3 * 65_536),

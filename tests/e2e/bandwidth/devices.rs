@@ -4,9 +4,8 @@ use serde_json::Value;
 
 use super::{COPIES, CopyRow, copies_of, row};
 use crate::harness::gpuprobe::output_of;
-use crate::harness::{Backend, Setup, standin};
-
-const BOTH: [&str; 2] = ["--memleak", "--bandwidth-util"];
+use crate::harness::{Backend, Setup};
+use crate::recording::{Recording, count};
 
 /// The workload's command, the function that makes the copy, and its recorded kind.
 const DRIVER: &[(&str, &str, &str)] = &[
@@ -25,32 +24,21 @@ const RUNTIME: &[(&str, &str, &str)] = &[
 
 #[test]
 fn root_copy_between_two_devices_is_p2p() {
-    for (backend, functions) in [(Backend::Driver, DRIVER), (Backend::Shared, RUNTIME)] {
-        peer_to_peer(backend, functions, COPIES);
-    }
-    peer_to_peer(Backend::Driver, DRIVER, BOTH);
+    let alone = Setup::workload(Backend::Driver).modes(COPIES);
+    peer_to_peer(alone, DRIVER);
+    let both = Setup::workload(Backend::Shared).modes(["--memleak", "--bandwidth-util"]);
+    peer_to_peer(both, RUNTIME);
 }
 
-fn peer_to_peer<const N: usize>(
-    backend: Backend,
-    functions: &[(&str, &str, &str)],
-    modes: [&'static str; N],
-) {
-    let folder = tempfile::TempDir::new().unwrap();
-    let file = folder
-        .path()
-        .join("run.sqlite")
-        .to_str()
-        .unwrap()
-        .to_owned();
-    let mut gpuprobe = Setup::command([standin().program_text(backend)])
+fn peer_to_peer(setup: Setup, functions: &[(&str, &str, &str)]) {
+    let recording = Recording::new();
+    let file = recording.text();
+    let (mut gpuprobe, pid) = setup
         .env("STANDIN_DEVICES", "2")
         .env("STANDIN_COPY_GBPS", "0")
-        .modes(modes)
         .args(["--per-call", "--record", &file])
-        .start();
+        .started();
     let talk = &mut gpuprobe.talk;
-    let pid = talk.ready();
     let mut block = |device: u32| {
         talk.say(&format!("setdevice {device}"));
         let address = talk.say("alloc 1048576");
@@ -91,12 +79,8 @@ fn peer_to_peer<const N: usize>(
     ];
     assert_eq!(moved, expected);
     // The recording, its report and its replay agree.
-    let recorded = rusqlite::Connection::open(&file).unwrap();
-    let sql = "SELECT count(*), sum(bytes) FROM GPUPROBE_COPIES WHERE direction = 'P2P'";
-    let sums: (i64, i64) = recorded
-        .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
-        .unwrap();
-    assert_eq!((sums.0 as u64, sums.1 as u64), between);
+    let of_peers = "GPUPROBE_COPIES WHERE direction = 'P2P'";
+    assert_eq!(count(&recording.file, of_peers).cast_unsigned(), between.0);
     let copies = output_of(&["report", &file, "--copies", "--format", "json"]);
     let copies: Value = serde_json::from_str(&copies).unwrap();
     assert!(copies.to_string().contains("\"P2P\""), "{copies}");

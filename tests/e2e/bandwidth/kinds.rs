@@ -2,82 +2,53 @@
 
 use serde_json::json;
 
-use super::{CopyRow, check_rows, host_address, say_each};
-use crate::harness::{Backend, Workload, said};
+use super::{
+    COPIES, CopyRow, Function, call_each, check, check_rows, copies_of, host_address, say_each,
+    variants,
+};
+use crate::harness::{Backend, Setup, Workload, said};
 
-/// A function without unified addressing: the workload's command, the function, the suffix of its
-/// variant, the direction, and the mode.
-const PLAIN: &[(&str, &str, &str, &str, &str)] = &[
-    ("h2d", "cuMemcpyHtoD_v2", "_ptds", "H2D", "sync"),
-    ("d2h", "cuMemcpyDtoH_v2", "_ptds", "D2H", "sync"),
-    ("d2d", "cuMemcpyDtoD_v2", "_ptds", "D2D", "async"),
-    ("h2d", "cuMemcpyHtoDAsync_v2", "_ptsz", "H2D", "async"),
-    ("d2h", "cuMemcpyDtoHAsync_v2", "_ptsz", "D2H", "async"),
-    ("d2d", "cuMemcpyDtoDAsync_v2", "_ptsz", "D2D", "async"),
-    ("peer", "cuMemcpyPeer", "_ptds", "P2P", "async"),
-    ("peer", "cuMemcpyPeerAsync", "_ptsz", "P2P", "async"),
-    ("2d", "cuMemcpy2D_v2", "_ptds", "H2D", "sync"),
-    ("2d-d2h", "cuMemcpy2D_v2", "_ptds", "D2H", "sync"),
-    ("2d-d2d", "cuMemcpy2D_v2", "_ptds", "D2D", "async"),
-    ("2d", "cuMemcpy2DUnaligned_v2", "_ptds", "H2D", "sync"),
-    ("2d-d2h", "cuMemcpy2DUnaligned_v2", "_ptds", "D2H", "sync"),
-    ("2d-d2d", "cuMemcpy2DUnaligned_v2", "_ptds", "D2D", "async"),
-    ("2d", "cuMemcpy2DAsync_v2", "_ptsz", "H2D", "async"),
-    ("2d-d2h", "cuMemcpy2DAsync_v2", "_ptsz", "D2H", "async"),
-    ("2d-d2d", "cuMemcpy2DAsync_v2", "_ptsz", "D2D", "async"),
-    ("3d", "cuMemcpy3D_v2", "_ptds", "H2D", "sync"),
-    ("3d-d2h", "cuMemcpy3D_v2", "_ptds", "D2H", "sync"),
-    ("3d-d2d", "cuMemcpy3D_v2", "_ptds", "D2D", "async"),
-    ("3d", "cuMemcpy3DAsync_v2", "_ptsz", "H2D", "async"),
-    ("3d-d2h", "cuMemcpy3DAsync_v2", "_ptsz", "D2H", "async"),
-    ("3d-d2d", "cuMemcpy3DAsync_v2", "_ptsz", "D2D", "async"),
-    ("h2a", "cuMemcpyHtoA_v2", "_ptds", "H2A", "sync"),
-    ("a2h", "cuMemcpyAtoH_v2", "_ptds", "A2H", "sync"),
-    ("h2a", "cuMemcpyHtoAAsync_v2", "_ptsz", "H2A", "async"),
-    ("a2h", "cuMemcpyAtoHAsync_v2", "_ptsz", "A2H", "async"),
-    ("d2a", "cuMemcpyDtoA_v2", "_ptds", "D2A", "async"),
-    ("a2d", "cuMemcpyAtoD_v2", "_ptds", "A2D", "async"),
-    ("a2a", "cuMemcpyAtoA_v2", "_ptds", "A2A", "async"),
+/// Functions without unified addressing.
+const PLAIN: &[Function] = &[
+    ("h2d", "cuMemcpyHtoD_v2", "H2D", "sync"),
+    ("d2h", "cuMemcpyDtoH_v2", "D2H", "sync"),
+    ("d2d", "cuMemcpyDtoD_v2", "D2D", "async"),
+    ("h2d", "cuMemcpyHtoDAsync_v2", "H2D", "async"),
+    ("d2h", "cuMemcpyDtoHAsync_v2", "D2H", "async"),
+    ("d2d", "cuMemcpyDtoDAsync_v2", "D2D", "async"),
+    ("peer", "cuMemcpyPeer", "P2P", "async"),
+    ("peer", "cuMemcpyPeerAsync", "P2P", "async"),
+    ("2d", "cuMemcpy2D_v2", "H2D", "sync"),
+    ("2d-d2h", "cuMemcpy2D_v2", "D2H", "sync"),
+    ("2d-d2d", "cuMemcpy2D_v2", "D2D", "async"),
+    ("2d", "cuMemcpy2DUnaligned_v2", "H2D", "sync"),
+    ("2d-d2h", "cuMemcpy2DUnaligned_v2", "D2H", "sync"),
+    ("2d-d2d", "cuMemcpy2DUnaligned_v2", "D2D", "async"),
+    ("2d", "cuMemcpy2DAsync_v2", "H2D", "async"),
+    ("2d-d2h", "cuMemcpy2DAsync_v2", "D2H", "async"),
+    ("2d-d2d", "cuMemcpy2DAsync_v2", "D2D", "async"),
+    ("3d", "cuMemcpy3D_v2", "H2D", "sync"),
+    ("3d-d2h", "cuMemcpy3D_v2", "D2H", "sync"),
+    ("3d-d2d", "cuMemcpy3D_v2", "D2D", "async"),
+    ("3d", "cuMemcpy3DAsync_v2", "H2D", "async"),
+    ("3d-d2h", "cuMemcpy3DAsync_v2", "D2H", "async"),
+    ("3d-d2d", "cuMemcpy3DAsync_v2", "D2D", "async"),
+    ("h2a", "cuMemcpyHtoA_v2", "H2A", "sync"),
+    ("a2h", "cuMemcpyAtoH_v2", "A2H", "sync"),
+    ("h2a", "cuMemcpyHtoAAsync_v2", "H2A", "async"),
+    ("a2h", "cuMemcpyAtoHAsync_v2", "A2H", "async"),
+    ("d2a", "cuMemcpyDtoA_v2", "D2A", "async"),
+    ("a2d", "cuMemcpyAtoD_v2", "A2D", "async"),
+    ("a2a", "cuMemcpyAtoA_v2", "A2A", "async"),
     // A batch may have several directions.
-    ("batch", "cuMemcpyBatchAsync", "_ptsz", "unknown", "async"),
-    (
-        "batch",
-        "cuMemcpyBatchAsync_v2",
-        "_ptsz",
-        "unknown",
-        "async",
-    ),
-    (
-        "batch-3d",
-        "cuMemcpy3DBatchAsync",
-        "_ptsz",
-        "unknown",
-        "async",
-    ),
-    (
-        "batch-3d",
-        "cuMemcpy3DBatchAsync_v2",
-        "_ptsz",
-        "unknown",
-        "async",
-    ),
+    ("batch", "cuMemcpyBatchAsync", "unknown", "async"),
+    ("batch", "cuMemcpyBatchAsync_v2", "unknown", "async"),
+    ("batch-3d", "cuMemcpy3DBatchAsync", "unknown", "async"),
+    ("batch-3d", "cuMemcpy3DBatchAsync_v2", "unknown", "async"),
 ];
 
-/// Every size is distinct, above the staging limit, and a multiple of rows and layers.
-fn size(number: usize) -> u64 {
-    65_536 + 8 * (number as u64 + 1)
-}
-
-fn every_function(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
-    let mut expected = Vec::new();
-    for (number, (kind, function, suffix, direction, mode)) in PLAIN.iter().enumerate() {
-        let bytes = size(number);
-        for twin in ["", suffix] {
-            workload.say(&format!("copy {kind} {bytes} 2 via={function}{twin}"));
-            expected.extend([(*function, *direction, *mode, bytes); 2]);
-        }
-    }
-    expected
+fn every_function(workload: &mut Workload) -> Vec<CopyRow<'static>> {
+    call_each(workload, PLAIN)
 }
 
 /// Arguments of `cuMemcpy` and its variants: kind, destination, source, and the expected direction.
@@ -89,38 +60,33 @@ fn unified(host: u64, device: u64) -> [(&'static str, u64, u64, &'static str); 3
     ]
 }
 
-const UNIFIED: [(&str, &str, bool); 4] = [
-    ("cuMemcpy", "", true),
-    ("cuMemcpy", "_ptds", true),
-    ("cuMemcpyAsync", "", false),
-    ("cuMemcpyAsync", "_ptsz", false),
-];
-
 /// The direction follows the memory type.
-fn unified_addressing(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
+fn unified_addressing(workload: &mut Workload) -> Vec<CopyRow<'static>> {
     let host = host_address(workload.pid);
     let device = workload.say("alloc 1048576");
     let device = u64::from_str_radix(&device[2..], 16).unwrap();
     let mut expected: Vec<CopyRow<'static>> = Vec::new();
-    for (function, suffix, is_sync) in UNIFIED {
-        // Any address within the block is valid.
-        for (kind, to, from, direction) in unified(host, device + 4096) {
-            let bytes = 100_000 + expected.len() as u64;
-            workload.say(&format!(
-                "copy {kind} {bytes} via={function}{suffix} dst={to} src={from}"
-            ));
-            let is_sync = is_sync && direction != "D2D";
-            let mode = if is_sync { "sync" } else { "async" };
-            expected.push((function, direction, mode, bytes));
+    for (function, is_sync) in [("cuMemcpy", true), ("cuMemcpyAsync", false)] {
+        for variant in variants(function) {
+            // Any address within the block is valid.
+            for (kind, to, from, direction) in unified(host, device + 4096) {
+                let bytes = 100_000 + expected.len() as u64;
+                workload.say(&format!(
+                    "copy {kind} {bytes} via={variant} dst={to} src={from}"
+                ));
+                let is_sync = is_sync && direction != "D2D";
+                let mode = if is_sync { "sync" } else { "async" };
+                expected.push((function, direction, mode, bytes));
+            }
+            workload.say(&format!("copy h2h 1000 via={variant}"));
+            expected.push((function, "H2H", "async", 1000));
         }
-        workload.say(&format!("copy h2h 1000 via={function}{suffix}"));
-        expected.push((function, "H2H", "async", 1000));
     }
     expected
 }
 
 /// Device memory that is allocated before each copy and freed after it.
-fn memory_live_during_the_copy(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
+fn memory_live_during_the_copy(workload: &mut Workload) -> Vec<CopyRow<'static>> {
     let host = host_address(workload.pid);
     let to_device = format!("copy default-h2d 100000 src={host}");
     let to_host = format!("copy default-d2h 100001 dst={host}");
@@ -136,20 +102,7 @@ fn memory_live_during_the_copy(workload: &mut Workload, _: &str) -> Vec<CopyRow<
     say_each(workload, &copies)
 }
 
-/// Memory from before gpuprobe attached, not mapped in the process.
-fn unknown_direction(workload: &mut Workload, device: &str) -> Vec<CopyRow<'static>> {
-    let host = host_address(workload.pid);
-    workload.say(&format!("copy default-h2d 100000 dst={device} src={host}"));
-    workload.say(&format!("copy default-d2h 100000 dst={host} src={device}"));
-    workload.say(&format!("copy h2d 100000 dst={device}"));
-    vec![
-        ("cuMemcpy", "unknown", "async", 100_000),
-        ("cuMemcpy", "unknown", "async", 100_000),
-        ("cuMemcpyHtoD_v2", "H2D", "sync", 100_000),
-    ]
-}
-
-fn no_bytes_and_single_rows(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
+fn no_bytes_and_single_rows(workload: &mut Workload) -> Vec<CopyRow<'static>> {
     let copies = [
         ("copy h2d 0 3", 3, ("cuMemcpyHtoD_v2", "H2D", "async", 0)),
         (
@@ -164,7 +117,7 @@ fn no_bytes_and_single_rows(workload: &mut Workload, _: &str) -> Vec<CopyRow<'st
 
 /// Copies that return early have no throughput, as is checked in every report; only small ones to
 /// the device are staged.
-fn modes(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
+fn modes(workload: &mut Workload) -> Vec<CopyRow<'static>> {
     const MIB: u64 = 1 << 20;
     let to_device = |mode, bytes| ("cuMemcpyHtoD_v2", "H2D", mode, bytes);
     let to_array = |mode, bytes| ("cuMemcpyHtoA_v2", "H2A", mode, bytes);
@@ -188,42 +141,40 @@ fn modes(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
     say_each(workload, &copies)
 }
 
-fn failures(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
+fn failures(workload: &mut Workload) -> Vec<CopyRow<'static>> {
     workload.say("fail cuMemcpyHtoD_v2 3 700");
     let reply = workload.say("copy h2d 1048576 5");
     assert_eq!(said(&reply, "failed"), "3");
-    workload.say("fail cuMemcpyDtoHAsync_v2 2 700");
-    workload.say("copy d2h 1048576 2 via=cuMemcpyDtoHAsync_v2");
-    workload.say("fail cuMemsetD8_v2 1 700");
-    workload.say("set 4096 4");
+    workload.play(
+        "fail cuMemcpyDtoHAsync_v2 2 700; copy d2h 1048576 2 via=cuMemcpyDtoHAsync_v2; \
+         fail cuMemsetD8_v2 1 700; set 4096 4",
+    );
     let to_device = ("cuMemcpyHtoD_v2", "H2D", "sync", 1 << 20);
     let set = ("cuMemsetD8_v2", "set", "async", 4096);
     vec![to_device, to_device, set, set, set]
 }
 
-/// Every memset function and the suffix of its variant.
-const SETS: [(&str, &str); 12] = [
-    ("cuMemsetD8_v2", "_ptds"),
-    ("cuMemsetD8Async", "_ptsz"),
-    ("cuMemsetD2D8_v2", "_ptds"),
-    ("cuMemsetD2D8Async", "_ptsz"),
-    ("cuMemsetD16_v2", "_ptds"),
-    ("cuMemsetD16Async", "_ptsz"),
-    ("cuMemsetD2D16_v2", "_ptds"),
-    ("cuMemsetD2D16Async", "_ptsz"),
-    ("cuMemsetD32_v2", "_ptds"),
-    ("cuMemsetD32Async", "_ptsz"),
-    ("cuMemsetD2D32_v2", "_ptds"),
-    ("cuMemsetD2D32Async", "_ptsz"),
+const SETS: [&str; 12] = [
+    "cuMemsetD8_v2",
+    "cuMemsetD8Async",
+    "cuMemsetD2D8_v2",
+    "cuMemsetD2D8Async",
+    "cuMemsetD16_v2",
+    "cuMemsetD16Async",
+    "cuMemsetD2D16_v2",
+    "cuMemsetD2D16Async",
+    "cuMemsetD32_v2",
+    "cuMemsetD32Async",
+    "cuMemsetD2D32_v2",
+    "cuMemsetD2D32Async",
 ];
 
-fn sets(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
+fn sets(workload: &mut Workload) -> Vec<CopyRow<'static>> {
     let mut expected = Vec::new();
-    for (number, (function, suffix)) in SETS.into_iter().enumerate() {
-        // Elements of every size, in two rows.
-        let bytes = 4096 + 8 * number as u64;
-        for twin in ["", suffix] {
-            workload.say(&format!("set {bytes} 3 via={function}{twin}"));
+    // Elements of every size, in two rows.
+    for (bytes, function) in (4096..).step_by(8).zip(SETS) {
+        for variant in variants(function) {
+            workload.say(&format!("set {bytes} 3 via={variant}"));
             expected.extend([(function, "set", "async", bytes); 3]);
         }
     }
@@ -231,7 +182,7 @@ fn sets(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
 }
 
 /// Copies of sizes around powers of two.
-fn sizes(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
+fn sizes(workload: &mut Workload) -> Vec<CopyRow<'static>> {
     let mut expected = Vec::new();
     let sizes = [0, 1, 1023, 1024, 2047, 2048, 1 << 20];
     for (bytes, calls) in sizes.into_iter().zip(1..) {
@@ -243,22 +194,21 @@ fn sizes(workload: &mut Workload, _: &str) -> Vec<CopyRow<'static>> {
 
 #[test]
 fn root_every_driver_copy_function_is_decoded() {
-    let rows: [(&str, super::Run); 9] = [
-        ("freenull", every_function),
-        ("freenull", unified_addressing),
-        ("freenull", memory_live_during_the_copy),
-        ("alloc 1048576", unknown_direction),
-        ("freenull", no_bytes_and_single_rows),
-        ("freenull", modes),
-        ("freenull", failures),
-        ("freenull", sets),
-        ("freenull", sizes),
+    let rows: [super::Run; 8] = [
+        every_function,
+        unified_addressing,
+        memory_live_during_the_copy,
+        no_bytes_and_single_rows,
+        modes,
+        failures,
+        sets,
+        sizes,
     ];
     let (report, pids) = check_rows(Backend::Driver, &[], &rows);
     // Failed copies are counted as failed calls only.
     assert_eq!(report["bandwidth_util"]["failed_calls"], 6);
     assert_eq!(report["bandwidth_util"]["captured"], 0);
-    let sizes = &report.direction(pids[8], "D2D", "async")["sizes"];
+    let sizes = &report.direction(pids[7], "D2D", "async")["sizes"];
     let expected = json!([
         [1, 1],
         [2, 2],
@@ -268,4 +218,24 @@ fn root_every_driver_copy_function_is_decoded() {
         [2 << 20, 7]
     ]);
     assert_eq!(*sizes, expected);
+}
+
+/// Memory from before gpuprobe attached, not mapped in the process.
+#[test]
+fn root_directions_of_unknown_memory_are_unknown() {
+    let mut workload = Workload::start(Backend::Driver);
+    let device = workload.say("alloc 1048576");
+    let setup = Setup::pid(workload.pid).modes(COPIES);
+    let mut gpuprobe = setup.args(["--per-call"]).start();
+    let host = host_address(workload.pid);
+    workload.play(&format!(
+        "copy default-h2d 100000 dst={device} src={host}; copy default-d2h 100000 dst={host} src={device}; \
+         copy h2d 100000 dst={device}"
+    ));
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    let unknown = ("cuMemcpy", "unknown", "async", 100_000);
+    let known = ("cuMemcpyHtoD_v2", "H2D", "sync", 100_000);
+    let copies = copies_of(&gpuprobe);
+    check(&report, workload.pid, &copies, &[unknown, unknown, known]);
 }

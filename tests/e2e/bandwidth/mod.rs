@@ -1,7 +1,6 @@
 //! `--bandwidth-util`: bytes and throughput of copies.
 
 mod devices;
-mod formats;
 mod kinds;
 pub(crate) mod losses;
 mod modes;
@@ -20,47 +19,67 @@ use crate::harness::{Backend, Gpuprobe, Report, Setup, Truth, Workload};
 /// The selected report.
 pub(crate) const COPIES: [&str; 1] = ["--bandwidth-util"];
 
-/// Commands of a workload, which takes the reply to a command from before gpuprobe attached, and
-/// the expected copies.
-type Run = fn(&mut Workload, &str) -> Vec<CopyRow<'static>>;
+/// Commands of a workload; returns the expected copies.
+type Run = fn(&mut Workload) -> Vec<CopyRow<'static>>;
 
-/// Runs each row in a workload of its own under one tracer with `--per-call`, with a command before
-/// it attaches. Checks the copies of each; returns the report and the PIDs.
-fn check_rows(backend: Backend, arguments: &[&str], rows: &[(&str, Run)]) -> (Report, Vec<u32>) {
+/// Runs each row in a workload of its own under one tracer with `--per-call`. Checks the copies of each;
+/// returns the report and the PIDs. The workloads run on: whether an address is the host's is looked up later.
+fn check_rows(backend: Backend, arguments: &[&str], rows: &[Run]) -> (Report, Vec<u32>) {
     let settings = [("STANDIN_DEVICES", "2"), ("STANDIN_COPY_GBPS", "0")];
-    let started = rows.iter().map(|(before, run)| {
+    let start = |_: &Run| {
         let mut workload = Workload::spawn(&mut Workload::command(backend, &settings));
-        let reply = workload.say(before);
-        (workload, reply, run)
-    });
-    let mut started: Vec<_> = started.collect();
-    let pids: Vec<_> = started.iter().map(|(workload, ..)| workload.pid).collect();
-    let processes = pids
-        .iter()
-        .flat_map(|pid| ["--pid".to_owned(), pid.to_string()]);
-    let mut gpuprobe = Setup::everything()
-        .modes(COPIES)
-        .args(processes)
-        .args(arguments.iter().copied())
-        .args(["--per-call"])
-        .start();
-    let expected: Vec<_> = started
-        .iter_mut()
-        .map(|(workload, reply, run)| run(workload, reply))
-        .collect();
+        workload.say("freenull");
+        workload
+    };
+    let mut workloads: Vec<_> = rows.iter().map(start).collect();
+    let setup = Setup::pids(workloads.iter().map(|workload| workload.pid)).modes(COPIES);
+    let setup = setup.args(["--per-call"]);
+    let mut gpuprobe = setup.args(arguments.iter().copied()).start();
+    let runs = workloads.iter_mut().zip(rows);
+    let expected: Vec<_> = runs.map(|(workload, run)| run(workload)).collect();
     let report = gpuprobe.stop();
     report.assert_nothing_lost();
-    let truths = started.iter_mut().map(|(workload, ..)| workload.status());
+    let truths = workloads.iter_mut().map(|workload| workload.status());
     let truth = truths.fold(Truth::default(), |sum, truth| sum + truth);
     let bandwidth = &report["bandwidth_util"];
     assert_eq!(bandwidth["copies"], truth.copies);
     assert_eq!(bandwidth["sets"], truth.sets);
     let copies = copies_of(&gpuprobe);
-    for (pid, expected) in pids.iter().zip(&expected) {
-        let of_it = copies.iter().filter(|copy| copy["pid"] == *pid);
-        check(&report, *pid, &of_it.cloned().collect::<Vec<_>>(), expected);
+    for (workload, expected) in workloads.iter().zip(&expected) {
+        let of_it = copies.iter().filter(|copy| copy["pid"] == workload.pid);
+        let of_it: Vec<_> = of_it.cloned().collect();
+        check(&report, workload.pid, &of_it, expected);
     }
+    let pids = workloads.iter().map(|workload| workload.pid).collect();
     (report, pids)
+}
+
+/// A function and its variants for streams of each thread.
+fn variants(function: &str) -> Vec<String> {
+    let suffixes: &[&str] = match function {
+        // The runtime has none.
+        _ if function.starts_with("cudaMemcpyPeer") => &[""],
+        _ if function.contains("Async") => &["", "_ptsz"],
+        _ => &["", "_ptds"],
+    };
+    let variant = |suffix| format!("{function}{suffix}");
+    suffixes.iter().map(variant).collect()
+}
+
+/// A command of the workload, the function that it calls, the direction, and the mode.
+type Function = (&'static str, &'static str, &'static str, &'static str);
+
+/// Calls every variant of these functions twice.
+fn call_each(workload: &mut Workload, functions: &[Function]) -> Vec<CopyRow<'static>> {
+    let mut expected = Vec::new();
+    // Every size is distinct, above the staging limit, and a multiple of rows and layers.
+    for (bytes, (kind, function, direction, mode)) in (65_544..).step_by(8).zip(functions) {
+        for variant in variants(function) {
+            workload.say(&format!("copy {kind} {bytes} 2 via={variant}"));
+            expected.extend([(*function, *direction, *mode, bytes); 2]);
+        }
+    }
+    expected
 }
 
 /// Says `commands`, each with the function, direction, mode and bytes of each of its copies.

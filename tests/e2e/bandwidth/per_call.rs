@@ -1,11 +1,9 @@
 //! `--per-call`: one line for each copy.
 
-use std::fs;
-
 use chrono::DateTime;
 
 use super::{COPIES, copies_of};
-use crate::harness::{Backend, Setup, Workload, standin};
+use crate::harness::{Backend, Setup, Workload};
 
 #[test]
 fn root_json_has_one_object_per_copy_with_the_documented_keys() {
@@ -65,31 +63,4 @@ fn root_json_has_one_object_per_copy_with_the_documented_keys() {
     );
     let speed = copies[0]["bytes_per_second"].as_f64().unwrap();
     assert!((speed * seconds / 1_048_576.0 - 1.0).abs() < 1e-9);
-}
-
-#[test]
-fn root_csv_of_single_copies_has_no_reports() {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
-        .modes(COPIES)
-        .args(["--per-call"])
-        .format("csv")
-        .interval("20ms")
-        .start();
-    gpuprobe.talk.ready();
-    gpuprobe.talk.say("sleep 0.2");
-    gpuprobe.talk.say("copy d2d 512");
-    gpuprobe.talk.done();
-    gpuprobe.wait();
-    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
-    let lines: Vec<_> = text.lines().collect();
-    assert_eq!(lines.len(), 2, "{text}");
-    assert!(lines[0].starts_with("time,pid,tid,api,"), "{text}");
-}
-
-#[test]
-fn root_per_call_requires_bandwidth_util() {
-    let mut gpuprobe = Setup::command(["true"]).args(["--per-call"]).spawn();
-    assert_eq!(gpuprobe.exit_code(), 2);
-    let said = gpuprobe.said().join("\n");
-    assert!(said.contains("--bandwidth-util"), "{said}");
 }

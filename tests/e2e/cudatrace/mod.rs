@@ -1,16 +1,17 @@
 //! `--cudatrace`: launched kernels and their counts.
 
-pub(crate) mod counts;
-mod formats;
+mod counts;
 mod graphs;
 mod names;
 mod processes;
-mod rate;
 mod runtime;
 
+use serde_json::json;
+
+use crate::harness::gpuprobe::Run;
 use crate::harness::report::{list, number};
 use crate::harness::session::Ended;
-use crate::harness::{Backend, Report, Session, Setup, Truth, standin};
+use crate::harness::{Backend, Report, Session, Setup, Truth};
 
 /// The selected report.
 pub(crate) const LAUNCHES: [&str; 1] = ["--cudatrace"];
@@ -42,51 +43,42 @@ pub(crate) fn name(number: usize) -> &'static str {
     KERNELS[number].1
 }
 
-/// Results of a workload that was traced from its first call to its exit.
-pub(crate) struct Traced {
-    pub(crate) report: Report,
-    pub(crate) truth: Truth,
-    pub(crate) pid: u32,
-    pub(crate) replies: Vec<String>,
+/// Runs a script on the workload that `setup` starts; asserts that nothing is lost.
+pub(crate) fn traced(setup: Setup, script: &str) -> (Report, Run) {
+    let mut run = setup.modes(LAUNCHES).run(script);
+    let report = run.report();
+    is_complete(&report, &run.truth);
+    (report, run)
 }
 
-/// Runs commands under a tracer that was attached from the start.
-pub(crate) fn traced(backend: Backend, arguments: &[&str], commands: &[&str]) -> Traced {
-    let setup = Setup::command([standin().program_text(backend)]);
-    traced_by(setup.args(arguments.iter().copied()), commands)
-}
-
-/// Workloads that share a gpuprobe: runs each row's commands in a process of its own; returns the
-/// report, in which nothing is lost, and the rows in order.
-fn traced_together(arguments: &[&str], rows: &[(&str, Backend, &[&str])]) -> (Report, Vec<Row>) {
+/// [`Session::table`] with nothing lost.
+fn table(arguments: &[&str], rows: &[(&str, Backend, &str)]) -> (Report, Vec<Ended>) {
     let arguments = arguments.iter().copied();
-    let mut session = Session::start(|setup| setup.modes(LAUNCHES).args(arguments));
-    let mut made = Vec::new();
-    for (settings, backend, commands) in rows {
-        let program = standin().program_text(*backend);
-        let mut member = session.program(&format!("{settings} {program}"));
-        let replies = commands.iter().map(|c| member.say(c)).collect();
-        let Ended { pid, truth } = session.done(member);
-        made.push(Row {
-            pid,
-            truth,
-            replies,
-        });
-    }
-    let (report, truth) = session.end();
-    report.assert_nothing_lost();
-    assert_eq!(
-        report.launches(),
-        [truth.launches, truth.graph_launches, truth.captured]
-    );
-    (report, made)
+    let (report, truth, ended) =
+        Session::table(|setup| setup.modes(LAUNCHES).args(arguments), rows);
+    is_complete(&report, &truth);
+    (report, ended)
 }
 
-/// A workload of [`traced_together`].
-struct Row {
-    pid: u32,
-    truth: Truth,
-    replies: Vec<String>,
+fn is_complete(report: &Report, truth: &Truth) {
+    report.assert_nothing_lost();
+    let made = [truth.launches, truth.graph_launches, truth.captured];
+    assert_eq!(report.launches(), made);
+}
+
+/// A kernel's number, launches and function, and the shape of its first launch.
+type Launched = (usize, u64, &'static str, [u32; 3], [u32; 3]);
+
+/// Asserts that a process has launched these kernels and no others.
+fn check_kernels(report: &Report, pid: u32, expected: &[Launched]) {
+    assert_eq!(report.kernels(pid).len(), expected.len());
+    for &(number, launches, api, grid, block) in expected {
+        let kernel = report.kernel(pid, name(number));
+        let keys = ["mangled", "launches", "api", "grid", "block"];
+        let found = json!(keys.map(|key| &kernel[key]));
+        let expected = json!([KERNELS[number].0, launches, api, grid, block]);
+        assert_eq!(found, expected);
+    }
 }
 
 /// Launches of a process that ran and that were captured.
@@ -103,24 +95,4 @@ fn graphs(report: &Report, pid: u32) -> [u64; 2] {
     let of_it = all.find(|graphs| graphs["pid"] == pid);
     let of_it = of_it.unwrap_or_else(|| panic!("no graphs of {pid}"));
     ["graphs", "launches"].map(|key| number(of_it, key))
-}
-
-/// Runs commands on the workload that `setup` starts; asserts that nothing is lost.
-fn traced_by(setup: Setup, commands: &[&str]) -> Traced {
-    let mut gpuprobe = setup.modes(LAUNCHES).start();
-    let pid = gpuprobe.talk.ready();
-    let replies = commands.iter().map(|c| gpuprobe.talk.say(c)).collect();
-    let truth = gpuprobe.talk.done();
-    let report = gpuprobe.final_report();
-    report.assert_nothing_lost();
-    assert_eq!(
-        report.launches(),
-        [truth.launches, truth.graph_launches, truth.captured]
-    );
-    Traced {
-        report,
-        truth,
-        pid,
-        replies,
-    }
 }

@@ -1,7 +1,7 @@
 //! Kernel names.
 
-use super::{KERNELS, LAUNCHES, name, traced_by, traced_together};
-use crate::harness::{Backend, Report, Setup, Workload, said, standin};
+use super::{KERNELS, LAUNCHES, name, table};
+use crate::harness::{Backend, Report, Setup, Workload, said};
 
 const LAYOUT: &str = "STANDIN_HANDLE_LAYOUT";
 
@@ -17,50 +17,25 @@ fn check_unnamed(report: &Report, pid: u32, handle: &str, launches: u64) {
 fn root_kernels_of_a_command_have_their_names() {
     let backends = [Backend::Shared, Backend::Static, Backend::Driver];
     let layouts = ["driver", "other", "text", "wrong"].map(|l| (l, format!("{LAYOUT}={l}")));
-    let mut rows: Vec<(&str, Backend, &[&str])> = Vec::new();
     // Short-lived processes.
-    rows.extend([("", Backend::Driver, &["launch 0 5", "launch 3 7"][..]); 20]);
+    let mut rows = vec![("", Backend::Driver, "launch 0 5; launch 3 7"); 20];
     // Names that a program passes do not depend on the handle; cuKernelGetFunction creates one
     // whose name is not queried.
     for (_, settings) in &layouts {
-        for backend in backends {
-            rows.push((
-                settings,
-                backend,
-                &["launch 0 5", "launch 1 6", "launch 2 7"],
-            ));
-        }
-        let commands = &["module _Z5givenPf via=function", "launch _Z5givenPf 8"];
-        rows.push((settings, Backend::Driver, commands));
+        let settings = settings.as_str();
+        rows.extend(backends.map(|b| (settings, b, "launch 0 5; launch 1 6; launch 2 7")));
+        let script = "module _Z5givenPf via=function; launch _Z5givenPf 8";
+        rows.push((settings, Backend::Driver, script));
     }
     let ways = ["module", "library", "function"].map(|via| {
-        let load = |kernels: &str| format!("module {kernels} via={via}");
-        [
-            load("_Z1aPf _Z1bPi plain"),
-            load("_Z3oldPf"),
-            load("_Z3newPf"),
-        ]
+        let several = "module _Z1aPf _Z1bPi plain VIA; launch all 4; launch plain 3";
+        let reused = "module _Z3oldPf VIA; launch _Z3oldPf 5; unload 0; module _Z3newPf VIA; \
+                      launch _Z3newPf 7";
+        [several, reused].map(|script| script.replace("VIA", &format!("via={via}")))
     });
-    let ways: Vec<_> = ways
-        .iter()
-        .map(|[several, old, new]| {
-            (
-                [several.as_str(), "launch all 4", "launch plain 3"],
-                [
-                    old.as_str(),
-                    "launch _Z3oldPf 5",
-                    "unload 0",
-                    new.as_str(),
-                    "launch _Z3newPf 7",
-                ],
-            )
-        })
-        .collect();
-    for (several, reused) in &ways {
-        rows.push(("", Backend::Driver, several));
-        rows.push(("", Backend::Driver, reused));
-    }
-    let (report, rows) = traced_together(&[], &rows);
+    let ways = ways.iter().flatten();
+    rows.extend(ways.map(|script| ("", Backend::Driver, script.as_str())));
+    let (report, rows) = table(&[], &rows);
     let (short, rows) = rows.split_at(20);
     for row in short {
         for (number, launches) in [(0, 5), (3, 7)] {
@@ -99,62 +74,57 @@ fn root_kernels_of_a_command_have_their_names() {
 }
 
 #[test]
-fn root_impossible_names_of_a_handle_are_dropped() {
-    for layout in ["other", "text"] {
+fn root_names_of_a_handle_are_dropped_where_they_are_impossible_or_contradicted() {
+    let of_layout = |layout| {
         let settings = [(LAYOUT, layout)];
-        let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
+        Workload::spawn(&mut Workload::command(Backend::Driver, &settings))
+    };
+    let [mut other, mut text, mut wrong] = ["other", "text", "wrong"].map(of_layout);
+    let mut reused = Workload::start(Backend::Driver);
+    for workload in [&mut other, &mut text, &mut reused] {
         workload.say("launch 0");
-        let mut gpuprobe = Setup::pid(workload.pid).modes(LAUNCHES).start();
-        let reply = workload.say("launch 0 5");
-        // A name that the program passes needs no handle.
-        workload.say("module _Z5givenPf");
-        workload.say("launch _Z5givenPf 6");
-        let report = gpuprobe.stop();
-        report.assert_nothing_lost();
-        check_unnamed(&report, workload.pid, said(&reply, "handle"), 5);
-        assert_eq!(report.kernel(workload.pid, "given(float*)")["launches"], 6);
     }
-}
+    wrong.play("launch 0; launch 1");
+    let pids = [&other, &text, &wrong, &reused].map(|workload| workload.pid);
+    let setup = Setup::pids(pids).modes(LAUNCHES);
+    let mut gpuprobe = setup.interval("20ms").start();
 
-#[test]
-fn root_wrong_names_are_dropped_at_the_first_contradiction() {
-    let settings = [(LAYOUT, "wrong")];
-    let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
-    workload.say("launch 0");
-    workload.say("launch 1");
-    let pid = workload.pid;
-    let mut gpuprobe = Setup::pid(pid).modes(LAUNCHES).interval("50ms").start();
-    let handle = said(&workload.say("launch 0 5"), "handle").to_owned();
+    let first = said(&wrong.say("launch 0 5"), "handle").to_owned();
     // No contradiction has been seen yet.
     let report = gpuprobe.report_where("the first launches", |r| r.launches() == [5, 0, 0]);
-    let wrong = "otherKernel(float*, int)";
-    assert_eq!(report.launched(pid), [(wrong, 5)]);
-    workload.say("module _Z5givenPf via=module");
-    let second = said(&workload.say("launch 1 3"), "handle").to_owned();
-    workload.say("launch _Z5givenPf 6");
+    let named = report.launched(wrong.pid);
+    assert_eq!(named, [("otherKernel(float*, int)", 5)]);
+    // A name that the program passes needs no handle.
+    wrong.say("module _Z5givenPf via=module");
+    let second = said(&wrong.say("launch 1 3"), "handle").to_owned();
+    wrong.say("launch _Z5givenPf 6");
+
+    let impossible = [&mut other, &mut text].map(|workload| {
+        let handle = said(&workload.say("launch 0 5"), "handle").to_owned();
+        workload.play("module _Z5givenPf; launch _Z5givenPf 6");
+        (workload.pid, handle)
+    });
+    // A handle that is used again and again has all of its names.
+    for round in 0..50 {
+        let kernel = format!("_Z9kernel_{round:02}Pf");
+        let launches = round + 1;
+        reused.play(&format!(
+            "module {kernel}; launch {kernel} {launches}; unload {round}"
+        ));
+    }
     let report = gpuprobe.stop();
     report.assert_nothing_lost();
-    check_unnamed(&report, pid, &handle, 5);
-    check_unnamed(&report, pid, &second, 3);
-    assert_eq!(report.kernel(pid, "given(float*)")["launches"], 6);
-    assert_eq!(report.kernels(pid).len(), 3);
-}
-
-#[test]
-fn root_repeatedly_reused_handle_has_all_its_names() {
-    let mut commands = Vec::new();
-    for round in 0..50 {
-        commands.push(format!("module _Z9kernel_{round:02}Pf"));
-        commands.push(format!("launch _Z9kernel_{round:02}Pf {}", round + 1));
-        commands.push(format!("unload {round}"));
+    check_unnamed(&report, wrong.pid, &second, 3);
+    assert_eq!(report.kernels(wrong.pid).len(), 3);
+    for (pid, handle) in impossible.into_iter().chain([(wrong.pid, first)]) {
+        check_unnamed(&report, pid, &handle, 5);
+        assert_eq!(report.kernel(pid, "given(float*)")["launches"], 6);
     }
-    let commands: Vec<_> = commands.iter().map(String::as_str).collect();
-    let setup = Setup::command([standin().program_text(Backend::Driver)]);
-    let traced = traced_by(setup.interval("20ms"), &commands);
-    let launched = traced.report.launched(traced.pid);
-    let expected: Vec<_> = (0..50u64)
-        .map(|round| (format!("kernel_{round:02}(float*)"), round + 1))
+    let names = (0..50).map(|round| format!("kernel_{round:02}(float*)"));
+    let expected: Vec<_> = names.zip(1..).collect();
+    let found = report.launched(reused.pid).into_iter();
+    let found: Vec<_> = found
+        .map(|(name, count)| (name.to_owned(), count))
         .collect();
-    let expected: Vec<_> = expected.iter().map(|(n, c)| (n.as_str(), *c)).collect();
-    assert_eq!(launched, expected);
+    assert_eq!(found, expected);
 }

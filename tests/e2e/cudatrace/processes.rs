@@ -7,9 +7,9 @@ use std::process::Command;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tempfile::TempDir;
 
-use super::{LAUNCHES, name, traced};
+use super::{LAUNCHES, graphs, name};
 use crate::harness::report::number;
-use crate::harness::{Backend, Root, Setup, Workload, host_wide, said, standin};
+use crate::harness::{Backend, Report, Root, Session, Setup, Workload, host_wide, said, standin};
 
 /// A workload without address space randomisation: its addresses are the same in every run.
 fn at_fixed_addresses() -> Workload {
@@ -106,48 +106,51 @@ fn root_a_library_in_two_overlays_is_one() {
 }
 
 #[test]
-fn root_a_forked_child_has_launches_of_its_own() {
-    let commands = ["launch 0 5", "fork launch 0 7 | launch 1 3 | graph 4 6"];
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
-        .modes(LAUNCHES)
-        .start();
-    let pid = gpuprobe.talk.ready();
-    gpuprobe.talk.say(commands[0]);
-    let child: u32 = gpuprobe.talk.ask(commands[1]);
-    gpuprobe.talk.done();
-    let report = gpuprobe.final_report();
-    report.assert_nothing_lost();
-    assert_eq!(report.launches(), [15, 6, 4]);
-    assert_eq!(report.launched(pid), [(name(0), 5)]);
-    assert_eq!(report.kernel(child, name(0))["launches"], 7);
-    assert_eq!(report.kernel(child, name(1))["launches"], 3);
-    let graphs = &report["cudatrace"]["graphs"];
-    assert_eq!(graphs[0]["pid"], child);
-    assert_eq!(graphs[0]["launches"], 6);
-}
+fn root_forked_children_programs_and_threads_have_their_launches() {
+    let mut session = Session::start(|setup| setup.modes(LAUNCHES).interval("50ms"));
+    let forks = "launch 0 5; fork launch 0 7 | launch 1 3 | graph 4 6";
+    let forks = session.play("", Backend::Driver, forks);
+    let child = first_number(&forks.replies[1]);
+    let threads = "thread a; thread b; @a launch 0 5; @b launch 0 7; launch 0 9; join a; join b";
+    let threads = session.play("", Backend::Static, threads);
 
-#[test]
-fn root_launches_after_an_exec_are_another_programs() {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)])
-        .modes(LAUNCHES)
-        .start();
-    let talk = &mut gpuprobe.talk;
-    let pid = talk.ready();
+    // An exec makes it another program.
+    let mut talk = session.workload(Backend::Shared);
     talk.say("launch 0 5");
     talk.send(&format!("exec {}", standin().program_text(Backend::Driver)));
-    assert_eq!(talk.ready(), pid);
-    talk.say("launch 0 7");
-    talk.say("launch 1 2");
-    talk.done();
-    let report = gpuprobe.final_report();
-    report.assert_nothing_lost();
-    assert_eq!(report.launches(), [14, 0, 0]);
-    let mut found: Vec<_> = report
-        .kernels(pid)
+    assert_eq!(talk.ready(), talk.pid);
+    talk.play("launch 0 7; launch 1 2");
+    let changed = session.done(talk);
+
+    // An ended process is reported once, and again at the end.
+    let mut parent = session.workload(Backend::Driver);
+    parent.say("launch 0 5");
+    let killed: u32 = parent.ask("fork launch 1 7 | kill9");
+    let ended = |report: &Report| {
+        let kernels = report.kernels(killed);
+        kernels.iter().any(|kernel| kernel["exited"] == true)
+    };
+    session.gpuprobe.report_where("the child's end", ended);
+    for _ in 0..3 {
+        session.gpuprobe.next_report();
+    }
+    parent.say("launch 0 2");
+    let parent = session.done(parent);
+
+    let (last, _) = session.end();
+    last.assert_nothing_lost();
+    assert_eq!(last.launches(), [15 + 21 + 14 + 14, 6, 4]);
+    assert_eq!(last.launched(forks.pid), [(name(0), 5)]);
+    assert_eq!(last.kernel(child, name(0))["launches"], 7);
+    assert_eq!(last.kernel(child, name(1))["launches"], 3);
+    assert_eq!(graphs(&last, child)[1], 6);
+    assert_eq!(last.launched(threads.pid), [(name(0), 21)]);
+    let mut found: Vec<_> = last
+        .kernels(changed.pid)
         .into_iter()
         .map(|k| {
-            let text = |key: &str| k[key].as_str().unwrap().to_owned();
             assert_eq!(k["exited"], true);
+            let text = |key: &str| k[key].as_str().unwrap();
             (text("comm"), text("name"), number(k, "launches"))
         })
         .collect();
@@ -156,55 +159,20 @@ fn root_launches_after_an_exec_are_another_programs() {
         ("workload", name(0), 5),
         ("workload_driver", name(0), 7),
         ("workload_driver", name(1), 2),
-    ]
-    .map(|(comm, name, launches)| (comm.to_owned(), name.to_owned(), launches));
+    ];
     expected.sort_unstable();
     assert_eq!(found, expected);
-}
 
-#[test]
-fn root_launches_of_an_ended_process_are_reported_once_and_again_at_the_end() {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
-        .modes(LAUNCHES)
-        .interval("50ms")
-        .start();
-    let pid = gpuprobe.talk.ready();
-    gpuprobe.talk.say("launch 0 5");
-    let child: u32 = gpuprobe.talk.ask("fork launch 1 7 | kill9");
-    let ended = |report: &crate::harness::Report| {
-        let kernels = report.kernels(child);
-        kernels.iter().any(|kernel| kernel["exited"] == true)
-    };
-    gpuprobe.report_where("the child's end", ended);
-    for _ in 0..3 {
-        gpuprobe.next_report();
-    }
-    gpuprobe.talk.say("launch 0 2");
-    gpuprobe.talk.done();
-    let last = gpuprobe.final_report();
-    last.assert_nothing_lost();
-    assert_eq!(last.launches(), [14, 0, 0]);
-    assert_eq!(last.launched(pid), [(name(0), 7)]);
-    assert_eq!(last.launched(child), [(name(1), 7)]);
-    let mut reports = gpuprobe.reports();
+    assert_eq!(last.launched(parent.pid), [(name(0), 7)]);
+    assert_eq!(last.launched(killed), [(name(1), 7)]);
+    let mut reports = session.gpuprobe.reports();
     reports.pop();
     assert_eq!(reports.iter().filter(|r| ended(r)).count(), 1);
     let before = reports.last().unwrap();
-    assert!(before.kernels(child).is_empty());
-    assert!(before.launches()[0] >= 12, "the totals keep them");
+    assert!(before.kernels(killed).is_empty());
+    assert!(before.launches()[0] >= 50 + 12, "the totals keep them");
 }
 
-#[test]
-fn root_threads_of_a_process_launch_the_same_kernel() {
-    let commands = [
-        "thread a",
-        "thread b",
-        "@a launch 0 5",
-        "@b launch 0 7",
-        "launch 0 9",
-        "join a",
-        "join b",
-    ];
-    let traced = traced(Backend::Static, &[], &commands);
-    assert_eq!(traced.report.launched(traced.pid), [(name(0), 21)]);
+fn first_number(reply: &str) -> u32 {
+    reply.split(' ').next().unwrap().parse().unwrap()
 }

@@ -19,7 +19,8 @@ use super::child::{Guarded, shell_code};
 use super::report::number;
 use super::talk::Talk;
 use super::transcript::Transcript;
-use super::{Report, copy_program, require_bpf, wait_for};
+use super::{Backend, Report, Truth, copy_program, require_bpf, standin, wait_for};
+use crate::validator::check_all;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_gpuprobe");
 
@@ -29,11 +30,16 @@ pub(crate) const NOTHING: i32 = 3;
 /// Folder for recordings of the runs, if this variable is set.
 const RECORD_TO: &str = "GPUPROBE_TEST_RECORD_TO";
 
-/// What gpuprobe prints about a file, as in `replay FILE --format csv`.
+/// What gpuprobe prints about a file, as in `replay FILE --format csv`. JSON is checked against its schema.
 pub(crate) fn output_of(arguments: &[&str]) -> String {
     let output = Command::new(BINARY).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    let written = String::from_utf8(output.stdout).unwrap();
+    if arguments.contains(&"json") {
+        check_all(&written);
+    }
+    written
 }
 
 /// Options of a gpuprobe to start. By default it reports memory and writes only the last report, in
@@ -74,11 +80,23 @@ impl Setup {
         Self::everything().args(["--pid".to_owned(), pid.to_string()])
     }
 
+    /// Traces running processes, without call stacks.
+    pub(crate) fn pids(pids: impl IntoIterator<Item = u32>) -> Self {
+        let pids = pids.into_iter().map(|pid| pid.to_string());
+        let setup = Self::everything().without_stacks();
+        setup.args(pids.flat_map(|pid| ["--pid".to_owned(), pid]))
+    }
+
     /// Starts and traces a command.
     pub(crate) fn command<S: Into<String>>(command: impl IntoIterator<Item = S>) -> Self {
         let mut setup = Self::everything();
         setup.command.extend(command.into_iter().map(Into::into));
         setup
+    }
+
+    /// Starts and traces the workload of `backend`.
+    pub(crate) fn workload(backend: Backend) -> Self {
+        Self::command([standin().program_text(backend)])
     }
 
     /// [`Self::pid`] without call stacks, which halves the time that the kernel takes to load the
@@ -160,7 +178,6 @@ impl Setup {
         self
     }
 
-    /// Starts gpuprobe without waiting for it to attach.
     fn stacks(&self) -> &[&str] {
         let is_said = self.arguments.iter().any(|word| word == "--stacks");
         match self.takes_stacks || is_said || !self.modes.contains(&"--memleak") {
@@ -186,6 +203,7 @@ impl Setup {
         vec!["--record".into(), path.into()]
     }
 
+    /// Starts gpuprobe without waiting for it to attach.
     pub(crate) fn spawn(self) -> Gpuprobe {
         let folder = TempDir::new().unwrap();
         let reports = folder.path().join("reports");
@@ -248,6 +266,47 @@ impl Setup {
         let gpuprobe = self.spawn();
         gpuprobe.stderr.line_starting("gpuprobe: tracing");
         gpuprobe
+    }
+
+    /// [`Self::start`] with a command that is a workload; returns its PID, too.
+    pub(crate) fn started(self) -> (Gpuprobe, u32) {
+        let mut gpuprobe = self.start();
+        let pid = gpuprobe.talk.ready();
+        (gpuprobe, pid)
+    }
+
+    /// Runs `script` in the command, a workload, and waits for the end of both.
+    pub(crate) fn run(self, script: &str) -> Run {
+        let (mut gpuprobe, pid) = self.started();
+        let replies = gpuprobe.talk.play(script);
+        let truth = gpuprobe.talk.done();
+        gpuprobe.wait();
+        Run {
+            gpuprobe,
+            pid,
+            truth,
+            replies,
+        }
+    }
+}
+
+/// A run whose command was a workload.
+pub(crate) struct Run {
+    pub(crate) gpuprobe: Gpuprobe,
+    pub(crate) pid: u32,
+    pub(crate) truth: Truth,
+    pub(crate) replies: Vec<String>,
+}
+
+impl Run {
+    /// The last report.
+    pub(crate) fn report(&mut self) -> Report {
+        self.gpuprobe.final_report()
+    }
+
+    /// The reports as they were written.
+    pub(crate) fn text(&self) -> String {
+        fs::read_to_string(&self.gpuprobe.reports).unwrap()
     }
 }
 

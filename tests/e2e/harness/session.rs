@@ -15,10 +15,11 @@ pub(crate) struct Session {
 }
 
 /// A workload that has ended.
-#[derive(Clone, Copy)]
 pub(crate) struct Ended {
     pub(crate) pid: u32,
     pub(crate) truth: Truth,
+    /// Of [`Session::play`].
+    pub(crate) replies: Vec<String>,
 }
 
 impl Session {
@@ -49,11 +50,42 @@ impl Session {
         Member::open(&path)
     }
 
+    /// Runs a script in a workload of its own, with environment variables if `settings` has some.
+    pub(crate) fn play(&mut self, settings: &str, backend: Backend, script: &str) -> Ended {
+        let program = standin().program_text(backend);
+        let mut member = self.program(&format!("{settings} {program}"));
+        let replies = member.play(script);
+        Ended {
+            replies,
+            ..self.done(member)
+        }
+    }
+
     /// Ends a workload, and adds its totals to [`Self::end`]'s.
     pub(crate) fn done(&mut self, mut member: Member) -> Ended {
         let (pid, truth) = (member.pid, member.done());
         self.sum = self.sum + truth;
-        Ended { pid, truth }
+        let replies = Vec::new();
+        Ended {
+            pid,
+            truth,
+            replies,
+        }
+    }
+
+    /// [`Self::play`] for each row: settings, backend and script. Returns the last report, the sum of all totals,
+    /// and the rows in order.
+    pub(crate) fn table(
+        with: impl FnOnce(Setup) -> Setup,
+        rows: &[(&str, Backend, &str)],
+    ) -> (Report, Truth, Vec<Ended>) {
+        let mut session = Self::start(with);
+        let rows = rows.iter();
+        let ended =
+            rows.map(|&(settings, backend, script)| session.play(settings, backend, script));
+        let ended = ended.collect();
+        let (report, truth) = session.end();
+        (report, truth, ended)
     }
 
     /// Waits for the end of all workloads; returns the last report, and the sum of their totals.

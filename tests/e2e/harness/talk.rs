@@ -63,6 +63,10 @@ impl Talk {
     /// Runs `command` in the workload; returns its reply without the `ok`.
     pub(crate) fn say(&mut self, command: &str) -> String {
         self.send(command);
+        self.answer(command)
+    }
+
+    fn answer(&mut self, command: &str) -> String {
         let reply = self.hear();
         let text = reply.strip_prefix("ok");
         let text = text.unwrap_or_else(|| panic!("'{command}' was answered '{reply}'"));
@@ -70,8 +74,9 @@ impl Talk {
     }
 
     /// Runs commands separated by `;` in the workload. `$name` is replaced with the last word of
-    /// the reply to the last command `name`; a command after `!` must be refused.
-    pub(crate) fn play(&mut self, script: &str) {
+    /// the reply to the last command `name`; a command after `!` must be refused. Returns the replies.
+    pub(crate) fn play(&mut self, script: &str) -> Vec<String> {
+        let mut all = Vec::new();
         let mut replies: HashMap<String, String> = HashMap::new();
         for command in script.split(';').map(str::trim) {
             let words = command.split_whitespace().map(|word| {
@@ -83,24 +88,23 @@ impl Talk {
                 self.send(line);
                 let reply = self.hear();
                 assert!(reply.starts_with("error"), "'{line}' gave '{reply}'");
+                all.push(reply);
                 continue;
             }
             let reply = self.say(&line);
             let mut words = line.split(' ').skip_while(|word| word.starts_with('@'));
             let last = reply.split(' ').next_back().unwrap_or_default();
             replies.insert(words.next().unwrap().to_owned(), last.to_owned());
+            all.push(reply);
         }
+        all
     }
 
     /// [`Self::say`] for a line that has been sent already and whose reply has not been read.
     pub(crate) fn say_next(&mut self, command: &str) -> String {
         self.send(command);
-        let reply = self.hear();
-        assert!(reply.starts_with("ok"), "it was answered '{reply}'");
-        let reply = self.hear();
-        let text = reply.strip_prefix("ok");
-        let text = text.unwrap_or_else(|| panic!("'{command}' was answered '{reply}'"));
-        text.trim_start().to_owned()
+        self.answer("the line before");
+        self.answer(command)
     }
 
     /// [`Self::say`] for commands whose reply's first word is a value.

@@ -1,5 +1,4 @@
-//! Attaching to processes that exit meanwhile, and in ways that few kernels need: a perf event for
-//! each function, by name or by offset.
+//! Attaching to processes that exit meanwhile, and by a perf event for each function.
 
 use std::time::{Duration, Instant};
 
@@ -7,26 +6,22 @@ use nix::sys::signal::Signal;
 
 use crate::attach::has_reported_or_failed_in_one_line;
 use crate::harness::{Backend, Setup, Workload};
-use crate::{bandwidth, cudatrace, entries, exactness, memory};
+use crate::{activity, bandwidth, entries, exactness, memory};
 
 #[test]
 fn root_calls_are_exact() {
-    for kind in ["perf", "offset"] {
-        exactness::started_by_us(kind);
-        exactness::attached_late(kind);
-        exactness::host_wide_with(kind);
-        entries::behind_endbr64(kind);
-        memory::attach::is_exact(kind, &[Backend::Shared]);
-    }
+    exactness::started_by_us("perf");
+    exactness::attached_late("perf");
+    exactness::host_wide_with("perf");
+    entries::behind_endbr64("perf");
+    memory::attach::is_exact("perf", &[Backend::Shared]);
 }
 
 #[test]
-fn root_launches_and_copies_are_exact() {
-    cudatrace::counts::started_by_us("perf");
-    cudatrace::counts::attached_late("perf");
-    cudatrace::counts::host_wide_with("perf");
+fn root_activity_and_copies_are_exact() {
+    activity::counts::is_exact("perf", Backend::Driver);
     bandwidth::speed::started_by_us("perf", &[Backend::Driver]);
-    bandwidth::speed::attached_late("perf", Backend::Shared, "runtime");
+    bandwidth::speed::attached_late("perf", &[Backend::Shared], "runtime");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Every kind of memory, in every attach mode, in programs that run already.
 
-use super::{EVERY_KIND, Rows, ScriptRun};
+use super::{EVERY_KIND, Rows};
 use crate::harness::report::Totals;
 use crate::harness::{Backend, Setup, Truth, Workload};
 
@@ -20,10 +20,8 @@ fn root_every_kind_is_exact_in_each_attach_mode() {
 
 #[test]
 fn root_every_kind_is_exact_in_the_best_attach_mode() {
-    let (report, truth) = ScriptRun::start(Backend::Shared, &[])
-        .play(EVERY_KIND)
-        .end();
-    report.assert_kinds(truth);
+    let mut run = Setup::workload(Backend::Shared).run(EVERY_KIND);
+    run.report().assert_kinds(run.truth);
 }
 
 #[test]
@@ -38,10 +36,8 @@ fn root_every_kind_is_exact_after_late_attach() {
             // The runtime opens the driver at the first call.
             workload.say("synchronize");
         }
-        let pids = workloads.each_ref().map(|w| w.pid.to_string());
-        let pids = pids.iter().flat_map(|pid| ["--pid", pid]);
-        let setup = Setup::everything().without_stacks().args(arguments);
-        let mut gpuprobe = setup.args(pids).start();
+        let setup = Setup::pids(workloads.iter().map(|workload| workload.pid));
+        let mut gpuprobe = setup.args(arguments).start();
         for workload in &mut workloads {
             workload.play(EVERY_KIND);
         }

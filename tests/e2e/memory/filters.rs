@@ -1,20 +1,14 @@
 //! `--kind`: sums and lists have the selected kinds only.
 
-use super::{EVERY_KIND, ScriptRun};
+use super::EVERY_KIND;
 use crate::harness::report::{list, number};
-use crate::harness::{Backend, Report, Setup, Truth};
-
-fn filtered(kinds: &[&str]) -> (Report, Truth, u32) {
-    let arguments: Vec<_> = kinds.iter().flat_map(|kind| ["--kind", kind]).collect();
-    let run = ScriptRun::start(Backend::Shared, &arguments).play(EVERY_KIND);
-    let pid = run.pid;
-    let (report, truth) = run.end();
-    (report, truth, pid)
-}
+use crate::harness::{Backend, Setup};
 
 /// Asserts that the report has exactly the kinds in `names`.
 fn check_filtered(arguments: &[&str], names: &[&str]) {
-    let (report, truth, pid) = filtered(arguments);
+    let kinds = arguments.iter().flat_map(|kind| ["--kind", kind]);
+    let mut run = Setup::workload(Backend::Shared).args(kinds).run(EVERY_KIND);
+    let (report, truth) = (run.report(), run.truth);
     report.assert_nothing_lost();
     let mut expected = truth.kinds();
     expected
@@ -23,8 +17,8 @@ fn check_filtered(arguments: &[&str], names: &[&str]) {
         .retain(|kind, _| names.contains(&kind.as_str()));
     let memleak = &report["memleak"];
     assert_eq!(memleak["kinds"], expected, "{arguments:?}");
-    assert_eq!(report.process(pid)["kinds"], expected);
-    let listed = report.allocations(pid);
+    assert_eq!(report.process(run.pid)["kinds"], expected);
+    let listed = report.allocations(run.pid);
     assert!(
         listed
             .iter()
@@ -60,21 +54,10 @@ fn root_only_selected_kinds_are_reported() {
 
 #[test]
 fn root_peaks_are_of_the_kinds_that_are_reported() {
-    let run = ScriptRun::start(Backend::Driver, &["--kind", "managed"]);
-    let (report, _) = run.play("alloc 1000 5; managed 10 3; kfree 0 2").end();
+    let setup = Setup::workload(Backend::Driver).args(["--kind", "managed"]);
+    let report = setup.run("alloc 1000 5; managed 10 3; kfree 0 2").report();
     assert_eq!(report["memleak"]["peak_bytes"], 30);
     let process = &list(&report["memleak"], "processes")[0];
     assert_eq!(process["peak_bytes"], 30);
     assert_eq!(process["live_bytes"], 10);
-}
-
-#[test]
-fn root_an_unknown_kind_is_one_clear_error() {
-    let mut gpuprobe = Setup::everything().args(["--kind", "texture"]).spawn();
-    assert_eq!(gpuprobe.exit_code(), 2);
-    let said = gpuprobe.said().join("\n");
-    assert!(
-        said.contains("'texture'") && said.contains("managed"),
-        "{said}"
-    );
 }

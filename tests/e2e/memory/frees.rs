@@ -49,48 +49,30 @@ fn root_frees_by_any_thread_and_function() {
     rows.table(
         &[Shared, Driver, PerThread],
         &[
-            ("async 4096 3; afree 0 2 plain; kfree 2", &[]),
-            ("alloc 512 3; freeasync 0 2; free 2", &[]),
-            ("async 4096 2; reset; afree 0", &[("async", 4096, 1)]),
-            (
-                "async 4096 2; reset; afree 0 1 plain",
-                &[("async", 4096, 1)],
-            ),
+            "async 4096 3; afree 0 2 plain; kfree 2 => nothing",
+            "alloc 512 3; freeasync 0 2; free 2 => nothing",
+            "async 4096 2; reset; afree 0 => async 4096 in 1",
+            "async 4096 2; reset; afree 0 1 plain => async 4096 in 1",
         ],
     );
     // The wrong function frees nothing.
     rows.table(
         &[Shared, Driver],
         &[
-            (
-                "pinned 4096; freeaddr $pinned; afree 0",
-                &[("pinned", 4096, 1)],
-            ),
-            (
-                "register 4096; freeaddr $register; afree 0",
-                &[("registered", 4096, 1)],
-            ),
-            (
-                "vcreate 2097152; freeaddr $vcreate; afree 0",
-                &[("vmm", 2_097_152, 1)],
-            ),
-            ("module one v=100; symbol v; afree 0", &[("static", 100, 1)]),
-            ("extimport 64; freeaddr $extimport", &[("imported", 64, 1)]),
+            "pinned 4096; freeaddr $pinned; afree 0 => pinned 4096 in 1",
+            "register 4096; freeaddr $register; afree 0 => registered 4096 in 1",
+            "vcreate 2097152; freeaddr $vcreate; afree 0 => vmm 2097152 in 1",
+            "module one v=100; symbol v; afree 0 => static 100 in 1",
+            "extimport 64; freeaddr $extimport => imported 64 in 1",
         ],
     );
     // Address reuse by another kind.
     rows.table(
         &[Shared, Driver],
         &[
-            (
-                "alloc 4096; free 0; managed 4096; kfree 0; pitched 512 8",
-                &[("pitched", 4096, 1)],
-            ),
-            (
-                "array 8 8 0 1 8; kfree 0; mipmap 8 8 0 1 1 8; alloc 64",
-                &[("device", 64, 1), ("array", 64, 1)],
-            ),
-            ("pinned 4096; kfree 0; hostalloc 100", &[("pinned", 100, 1)]),
+            "alloc 4096; free 0; managed 4096; kfree 0; pitched 512 8 => pitched 4096 in 1",
+            "array 8 8 0 1 8; kfree 0; mipmap 8 8 0 1 1 8; alloc 64 => device 64 in 1, array 64 in 1",
+            "pinned 4096; kfree 0; hostalloc 100 => pinned 100 in 1",
         ],
     );
     rows.end();

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{Rows, STEP, ScriptRun, check, left, of_kind, only};
 use crate::harness::report::list;
-use crate::harness::{Backend, Setup, Truth, standin};
+use crate::harness::{Backend, Setup, Truth};
 
 #[test]
 fn root_handles_of_physical_memory_are_exact() {
@@ -31,7 +31,7 @@ fn root_handles_of_physical_memory_are_exact() {
     for backend in Backend::LINKED {
         let script = "vexpand 2097152 300; vexpand 4194304 50 keep; vexpand 2097152 20 keep";
         rows.play(backend, script, |report, row| {
-            left(&[("vmm", 120 * STEP, 70)])(report, row);
+            left("vmm 251658240 in 70")(report, row);
             assert_eq!((row.truth.allocs, row.truth.frees), (370, 370));
             let process = report.process(row.pid);
             assert_eq!(process["reserved_address_bytes"], 120 * STEP);
@@ -41,7 +41,7 @@ fn root_handles_of_physical_memory_are_exact() {
     }
     let script = "vexpand 2097152 300 keep; vfreeall";
     rows.play(Backend::Driver, script, |report, row| {
-        left(&[])(report, row);
+        left("nothing")(report, row);
         let process = report.process(row.pid);
         assert_eq!(process["peak_bytes"], 300 * STEP);
         assert_eq!(process["reserved_address_bytes"], 0);
@@ -55,8 +55,8 @@ fn imported_handles_are_no_new_memory(rows: &mut Rows) {
         &[Backend::Shared, Backend::Driver],
         mapped,
         &[
-            ("; vrelease 1", &[("vmm", STEP, 1), ("imported", STEP, 1)]),
-            ("; vrelease 1; vunmap $vmap 2097152", &[("vmm", STEP, 1)]),
+            "; vrelease 1 => vmm 2097152 in 1, imported 2097152 in 1",
+            "; vrelease 1; vunmap $vmap 2097152 => vmm 2097152 in 1",
         ],
     );
     rows.play(Backend::Driver, mapped, |report, row| {
@@ -78,7 +78,7 @@ fn handle_values_are_used_again(rows: &mut Rows) {
     assert!(handles.len() < 100, "the stand-in hands out old values");
     run.say("vcreate 4194304");
     rows.done(run, "reused handles", |report, row| {
-        left(&[("vmm", 2 * STEP, 1)])(report, row);
+        left("vmm 4194304 in 1")(report, row);
         assert_eq!((row.truth.allocs, row.truth.frees), (101, 100));
     });
     // While the old memory is mapped.
@@ -88,12 +88,12 @@ fn handle_values_are_used_again(rows: &mut Rows) {
         script += &format!("; vcreate 2097152; vmap {slot} 0 {at}; vrelease {slot}");
     }
     script += "; vunmap 0x700000000000 104857600";
-    rows.play(Backend::Driver, &script, left(&[("vmm", 50 * STEP, 50)]));
+    rows.play(Backend::Driver, &script, left("vmm 104857600 in 50"));
 }
 
 #[test]
 fn root_no_report_shows_an_intermediate_state() {
-    let setup = Setup::command([standin().program_text(Backend::Driver)]).interval("5ms");
+    let setup = Setup::workload(Backend::Driver).interval("5ms");
     let mut run = ScriptRun::of(setup);
     let mut states = vec![Truth::default()];
     let steps = "vcreate 2097152; vcreate 4194304; vreserve 16777216; vmap 0 0; vmap 1 0 2097152; \
@@ -125,5 +125,5 @@ fn root_no_report_shows_an_intermediate_state() {
         assert_eq!(memleak["host_bytes"], now.host().bytes);
     }
     let (report, truth) = run.end();
-    check(&report, truth, &[], "all is gone");
+    check(&report, truth, "nothing", "all is gone");
 }

@@ -1,6 +1,6 @@
 //! Virtual memory management: memory is live while it has a handle or a mapping.
 
-use super::{MemoryRow, Rows, STEP, left, of_kind, only};
+use super::{Rows, STEP, left, of_kind, only};
 use crate::harness::Backend::{Driver, PerThread, Shared, Static};
 
 const TWO: &str = "vcreate 2097152 2; vreserve 8388608; vmap 0 0; vmap 1 0 2097152; ";
@@ -8,30 +8,18 @@ const TWO: &str = "vcreate 2097152 2; vreserve 8388608; vmap 0 0; vmap 1 0 20971
 #[test]
 fn root_physical_memory_is_live_while_it_has_a_handle_or_a_mapping() {
     let mut rows = Rows::start(&[]);
-    let two: &[MemoryRow<'_>] = &[
-        ("vrelease 0; vrelease 1", &[("vmm", 2 * STEP, 2)]),
-        ("vunmap $vreserve 4194304", &[("vmm", 2 * STEP, 2)]),
-        ("vrelease 0; vrelease 1; vunmap $vreserve 4194304", &[]),
-        ("vrelease 0; vunmap $vreserve 4194304", &[("vmm", STEP, 1)]),
-        ("vunmap $vmap 2097152; vrelease 1", &[("vmm", STEP, 1)]),
+    let two: &[&str] = &[
+        "vrelease 0; vrelease 1 => vmm 4194304 in 2",
+        "vunmap $vreserve 4194304 => vmm 4194304 in 2",
+        "vrelease 0; vrelease 1; vunmap $vreserve 4194304 => nothing",
+        "vrelease 0; vunmap $vreserve 4194304 => vmm 2097152 in 1",
+        "vunmap $vmap 2097152; vrelease 1 => vmm 2097152 in 1",
         // Once retained, it takes two releases.
-        (
-            "vretain 0; vrelease 0; vunmap $vreserve 4194304; vrelease 1",
-            &[("vmm", STEP, 1)],
-        ),
-        (
-            "vretain 0; vretain 0; vrelease 0 3; vunmap $vreserve 4194304",
-            &[("vmm", STEP, 1)],
-        ),
-        (
-            "vrelease 0; vretain 0; vunmap $vreserve 4194304; vrelease 1",
-            &[("vmm", STEP, 1)],
-        ),
+        "vretain 0; vrelease 0; vunmap $vreserve 4194304; vrelease 1 => vmm 2097152 in 1",
+        "vretain 0; vretain 0; vrelease 0 3; vunmap $vreserve 4194304 => vmm 2097152 in 1",
+        "vrelease 0; vretain 0; vunmap $vreserve 4194304; vrelease 1 => vmm 2097152 in 1",
         // One release too many fails, even where a mapping keeps the memory.
-        (
-            "vrelease 0; vretain 0; vrelease 0 2; vrelease 1",
-            &[("vmm", 2 * STEP, 2)],
-        ),
+        "vrelease 0; vretain 0; vrelease 0 2; vrelease 1 => vmm 4194304 in 2",
     ];
     rows.after(&[Driver], TWO, two);
     rows.after(&[Shared, Static, PerThread], TWO, &two[7..]);
@@ -40,9 +28,9 @@ fn root_physical_memory_is_live_while_it_has_a_handle_or_a_mapping() {
         &[Shared, Driver],
         "vcreate 2097152; vreserve 8388608; vmap 0 0 4194304; vmap 0 0; vrelease 0; ",
         &[
-            ("vunmap $vmap 2097152", &[("vmm", STEP, 1)]),
-            ("vunmap 0x700000400000 2097152", &[("vmm", STEP, 1)]),
-            ("vunmap $vmap 2097152; vunmap 0x700000400000 2097152", &[]),
+            "vunmap $vmap 2097152 => vmm 2097152 in 1",
+            "vunmap 0x700000400000 2097152 => vmm 2097152 in 1",
+            "vunmap $vmap 2097152; vunmap 0x700000400000 2097152 => nothing",
         ],
     );
     // One call unmaps several mappings: the one behind them is left.
@@ -50,13 +38,13 @@ fn root_physical_memory_is_live_while_it_has_a_handle_or_a_mapping() {
          vmap 1 0 2097152; vmap 3 0 4194304; vmap 2 0 8388608; vrelease 0; vrelease 1; \
          vrelease 2; vrelease 3; vunmap $vreserve 8388608";
     rows.play(Shared, script, |report, row| {
-        left(&[("vmm", STEP, 1)])(report, row);
+        left("vmm 2097152 in 1")(report, row);
         assert_eq!(only(report, row.pid, "vmm")["mapped_bytes"], STEP);
     });
     // Address space is no memory.
     let script = "vreserve 1099511627776; vreserve 8388608; vreserve 2097152; vfreeaddr 1";
     rows.play(Shared, script, |report, row| {
-        left(&[])(report, row);
+        left("nothing")(report, row);
         let reserved = &report.process(row.pid)["reserved_address_bytes"];
         assert_eq!(*reserved, (1_u64 << 40) + STEP);
     });
@@ -68,7 +56,7 @@ fn root_physical_memory_is_live_while_it_has_a_handle_or_a_mapping() {
         let script = "vcreate 2097152 host; vcreate 4194304 host; vcreate 2097152; \
                       vreserve 4194304; vmap 1 0; vrelease 1; vrelease 0";
         rows.play(backend, script, |report, row| {
-            left(&[("vmm", 3 * STEP, 2)])(report, row);
+            left("vmm 6291456 in 2")(report, row);
             report.assert_holds(row.pid, STEP, 1);
             let process = report.process(row.pid);
             assert_eq!(process["host_bytes"], 2 * STEP);
@@ -88,10 +76,9 @@ fn mappings_are_listed(rows: &mut Rows) {
     run.say("vcreate 2097152");
     let reserved = run.say("vreserve 8388608");
     let start = reserved.split(' ').nth(1).unwrap().to_owned();
-    run.say("vmap 0 0 4194304");
-    run.say("vmap 0 0");
+    run.play("vmap 0 0 4194304; vmap 0 0");
     rows.done(run, "one of two is mapped", move |report, row| {
-        left(&[("vmm", 2 * STEP, 2)])(report, row);
+        left("vmm 4194304 in 2")(report, row);
         let all = of_kind(report, row.pid, "vmm");
         let mapped = all.iter().find(|a| a["handle"] == *handle).unwrap();
         assert_eq!(mapped["address"], *start, "the lowest");

@@ -5,7 +5,6 @@ pub(crate) mod attach;
 mod contexts;
 mod failures;
 mod filters;
-mod formats;
 mod frees;
 mod graphs;
 mod handles;
@@ -18,7 +17,7 @@ mod variables;
 use serde_json::Value;
 
 use crate::harness::session::Ended;
-use crate::harness::{Backend, Gpuprobe, Member, Report, Session, Setup, Truth, standin};
+use crate::harness::{Backend, Gpuprobe, Member, Report, Session, Setup, Truth};
 
 const MIB: u64 = 1 << 20;
 /// Granularity of physical memory.
@@ -47,13 +46,11 @@ pub(crate) struct ScriptRun {
 
 impl ScriptRun {
     pub(crate) fn start(backend: Backend, arguments: &[&str]) -> Self {
-        let setup = Setup::command([standin().program_text(backend)]);
-        Self::of(setup.args(arguments.iter().copied()))
+        Self::of(Setup::workload(backend).args(arguments.iter().copied()))
     }
 
     pub(crate) fn of(setup: Setup) -> Self {
-        let mut gpuprobe = setup.start();
-        let pid = gpuprobe.talk.ready();
+        let (gpuprobe, pid) = setup.started();
         Self { gpuprobe, pid }
     }
 
@@ -72,11 +69,8 @@ impl ScriptRun {
     }
 }
 
-/// A script, and the expected live memory after it: kinds with bytes and allocations.
-type MemoryRow<'a> = (&'a str, &'a [(&'a str, u64, u64)]);
-
 /// A check of a workload's account in the last report.
-type Check = Box<dyn FnOnce(&Report, Ended)>;
+type Check = Box<dyn FnOnce(&Report, &Ended)>;
 
 /// Scripts that share a gpuprobe, each in a process of its own. No row needs call stacks, and
 /// without them the kernel loads the programs in half the time.
@@ -99,7 +93,7 @@ impl Rows {
     }
 
     /// Ends a workload. The last report must have its kinds of memory, and satisfy `check`.
-    fn done(&mut self, member: Member, what: &str, check: impl FnOnce(&Report, Ended) + 'static) {
+    fn done(&mut self, member: Member, what: &str, check: impl FnOnce(&Report, &Ended) + 'static) {
         let ended = self.session.done(member);
         self.checks.push((what.to_owned(), ended, Box::new(check)));
     }
@@ -109,7 +103,7 @@ impl Rows {
         &mut self,
         backend: Backend,
         script: &str,
-        check: impl FnOnce(&Report, Ended) + 'static,
+        check: impl FnOnce(&Report, &Ended) + 'static,
     ) {
         self.play_with("", backend, script, check);
     }
@@ -120,29 +114,26 @@ impl Rows {
         settings: &str,
         backend: Backend,
         script: &str,
-        check: impl FnOnce(&Report, Ended) + 'static,
+        check: impl FnOnce(&Report, &Ended) + 'static,
     ) {
-        let program = format!("{settings} {}", standin().program_text(backend));
-        let mut member = self.session.program(&program);
-        member.play(script);
-        self.done(member, &format!("{backend:?}: {script}"), check);
+        let ended = self.session.play(settings, backend, script);
+        let what = format!("{backend:?}: {script}");
+        self.checks.push((what, ended, Box::new(check)));
     }
 
-    /// Runs each script, after `before`, on each backend.
-    fn after(&mut self, backends: &[Backend], before: &str, rows: &[MemoryRow<'_>]) {
-        for (script, expected) in rows {
-            let expected = kinds(expected);
+    /// Runs scripts, each with the expected live memory after it as in [`kinds`], on each backend:
+    /// `SCRIPT => KINDS`, with `before` at the beginning.
+    fn after(&mut self, backends: &[Backend], before: &str, rows: &[&str]) {
+        for row in rows {
+            let (script, expected) = row.split_once(" => ").expect("SCRIPT => KINDS");
             for &backend in backends {
-                let expected = expected.clone();
                 let script = format!("{before}{script}");
-                self.play(backend, &script, move |_, row| {
-                    assert_eq!(row.truth.kinds(), expected);
-                });
+                self.play(backend, &script, left(expected));
             }
         }
     }
 
-    fn table(&mut self, backends: &[Backend], rows: &[MemoryRow<'_>]) {
+    fn table(&mut self, backends: &[Backend], rows: &[&str]) {
         self.after(backends, "", rows);
     }
 
@@ -157,29 +148,36 @@ impl Rows {
                 "{what}"
             );
             report.assert_holds(row.pid, row.truth.bytes, row.truth.live);
-            check(&report, row);
+            check(&report, &row);
         }
         report.assert_kinds(sum);
         report
     }
 }
 
-/// Kinds with bytes and allocations, as reports have them.
-fn kinds(expected: &[(&str, u64, u64)]) -> Value {
-    let held = |(kind, bytes, allocations): &(&str, u64, u64)| {
+/// Parses kinds with bytes and allocations, `device 64 in 1, vmm 2097152 in 1` or `nothing`, into what
+/// reports have.
+fn kinds(expected: &str) -> Value {
+    let held = |kind: &str| {
+        let words: Vec<_> = kind.split(' ').collect();
+        let [kind, bytes, "in", allocations] = words[..] else {
+            panic!("'{kind}' in '{expected}'");
+        };
+        let [bytes, allocations] = [bytes, allocations].map(|n| n.parse::<u64>().unwrap());
         let total = serde_json::json!({"bytes": bytes, "allocations": allocations});
-        ((*kind).to_owned(), total)
+        (kind.to_owned(), total)
     };
-    expected.iter().map(held).collect()
+    let all = expected.split(", ").filter(|kind| *kind != "nothing");
+    all.map(held).collect::<serde_json::Map<_, _>>().into()
 }
 
 /// Asserts which kinds of memory a workload had in the end.
-fn left(expected: &[(&str, u64, u64)]) -> impl FnOnce(&Report, Ended) + 'static {
+fn left(expected: &str) -> impl FnOnce(&Report, &Ended) + 'static {
     let expected = kinds(expected);
     move |_, row| assert_eq!(row.truth.kinds(), expected)
 }
 
-pub(crate) fn check(report: &Report, truth: Truth, expected: &[(&str, u64, u64)], what: &str) {
+pub(crate) fn check(report: &Report, truth: Truth, expected: &str, what: &str) {
     let expected = kinds(expected);
     assert_eq!(report["memleak"]["kinds"], expected, "{what}");
     assert_eq!(truth.kinds(), expected, "{what}");

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{MemoryRow, Rows, left, of_kind};
+use super::{Rows, left, of_kind};
 use crate::harness::Backend::{self, Driver, PerThread, Shared};
 use crate::harness::Report;
 use crate::harness::report::{list, number};
@@ -57,7 +57,7 @@ fn root_used_and_reserved_are_different_numbers() {
     }
     // The default pool is listed without a query.
     rows.play(Shared, "async 1000 2", |report, row| {
-        left(&[("async", 2000, 2)])(report, row);
+        left("async 2000 in 2")(report, row);
         assert_eq!(pools(report, row.pid), [(2000, 2, None)]);
         let pool = &report.process(row.pid)["pools"][0];
         assert!(pool["pool"].is_null(), "{pool}");
@@ -68,7 +68,7 @@ fn root_used_and_reserved_are_different_numbers() {
         // A host pool is not GPU memory.
         let script = "pool create host; poolalloc 0 4096 2; async 512; afree 0";
         rows.play(backend, script, |report, row| {
-            left(&[("async", 4608, 2)])(report, row);
+            left("async 4608 in 2")(report, row);
             report.assert_holds(row.pid, 512, 1);
             let process = report.process(row.pid);
             assert_eq!(process["host_bytes"], 4096);
@@ -81,7 +81,7 @@ fn root_used_and_reserved_are_different_numbers() {
         let script = "async 1; setdevice 1; pool create; async 20; setdevice 0; \
                       poolalloc 0 300; pool create; poolalloc 1 4000";
         rows.play_with("STANDIN_DEVICES=2", backend, script, |report, row| {
-            left(&[("async", 4321, 4)])(report, row);
+            left("async 4321 in 4")(report, row);
             let devices = list(report.process(row.pid), "devices").iter();
             let bytes: Vec<_> = devices.map(|d| number(d, "bytes")).collect();
             assert_eq!(bytes, [4001, 320]);
@@ -100,7 +100,7 @@ fn memory_belongs_to_its_pool(rows: &mut Rows, backend: Backend) {
     let handle = |reply: &str| reply.split(' ').nth(1).unwrap().to_owned();
     let (default, own) = (handle(&default), handle(&own));
     rows.done(run, "two pools", move |report, row| {
-        left(&[("async", 2137, 7)])(report, row);
+        left("async 2137 in 7")(report, row);
         assert_eq!(pools(report, row.pid), [(2100, 3, None), (37, 4, None)]);
         for allocation in of_kind(report, row.pid, "async") {
             let of_default = number(allocation, "bytes") >= 100;
@@ -114,24 +114,12 @@ fn memory_belongs_to_its_pool(rows: &mut Rows, backend: Backend) {
 fn root_stream_ordered_memory_outlives_its_pool_and_a_reset() {
     let mut rows = Rows::start(&[]);
     let pool = "pool create; poolalloc 0 4096 3";
-    let destroyed: &[MemoryRow<'_>] = &[
-        (
-            &format!("{pool}; pool destroy 0"),
-            &[("async", 3 * 4096, 3)],
-        ),
-        (
-            &format!("{pool}; pool destroy 0; afree 0"),
-            &[("async", 2 * 4096, 2)],
-        ),
-        (&format!("{pool}; pool destroy 0; afree 0 3 plain"), &[]),
-        (
-            &format!("{pool}; afree 0 3; pool destroy 0; !pool attr 0"),
-            &[],
-        ),
-        (
-            "pool create; pool use 0; async 512; pool destroy 0; async 64",
-            &[("async", 576, 2)],
-        ),
+    let destroyed: &[&str] = &[
+        &format!("{pool}; pool destroy 0 => async 12288 in 3"),
+        &format!("{pool}; pool destroy 0; afree 0 => async 8192 in 2"),
+        &format!("{pool}; pool destroy 0; afree 0 3 plain => nothing"),
+        &format!("{pool}; afree 0 3; pool destroy 0; !pool attr 0 => nothing"),
+        "pool create; pool use 0; async 512; pool destroy 0; async 64 => async 576 in 2",
     ];
     rows.table(&[Shared, Driver, PerThread], destroyed);
     let script = format!("{pool}; pool destroy 0; afree 0");
@@ -152,26 +140,20 @@ fn root_stream_ordered_memory_outlives_its_pool_and_a_reset() {
     }
     run.say("kfree 1 390");
     rows.done(run, "five of 200 destroyed pools", |report, row| {
-        left(&[("async", 5 * 64, 5)])(report, row);
+        left("async 320 in 5")(report, row);
         assert_eq!(pools(report, row.pid).len(), 5);
     });
     rows.table(
         &Backend::LINKED,
         &[
-            ("async 4096 2; alloc 512; reset", &[("async", 8192, 2)]),
-            ("async 4096 2; reset; afree 0; afree 1 1 plain", &[]),
-            (
-                "pool create; poolalloc 0 64; reset; afree 0; async 9",
-                &[("async", 9, 1)],
-            ),
+            "async 4096 2; alloc 512; reset => async 8192 in 2",
+            "async 4096 2; reset; afree 0; afree 1 1 plain => nothing",
+            "pool create; poolalloc 0 64; reset; afree 0; async 9 => async 9 in 1",
         ],
     );
     // Streams do not matter.
     let streams = "stream; stream; async 512 3 stream=0; async 64 2 stream=1; pool create; \
-                   poolalloc 0 32 stream=1; kfree 0 2; kfree 4";
-    rows.table(
-        &Backend::LINKED,
-        &[(streams, &[("async", 512 + 64 + 32, 3)])],
-    );
+                   poolalloc 0 32 stream=1; kfree 0 2; kfree 4 => async 608 in 3";
+    rows.table(&Backend::LINKED, &[streams]);
     rows.end();
 }

@@ -1,6 +1,6 @@
 //! Memory of other processes and of other APIs: listed, and not counted twice.
 
-use super::{MemoryRow, Rows, ScriptRun, left, only};
+use super::{Rows, ScriptRun, left, only};
 use crate::harness::Backend::{self, Driver, PerThread, Shared, Static};
 use crate::harness::report::number;
 use crate::harness::{Workload, standin};
@@ -24,19 +24,19 @@ fn root_imported_memory_is_listed_and_not_in_the_sums() {
             &[backend],
             &open,
             &[
-                ("", &[("imported", 10000, 1)]),
-                (&format!("; {open}"), &[("imported", 10000, 1)]),
-                (&format!("; {open}; ipcclose 0"), &[("imported", 10000, 1)]),
-                (&format!("; {open}; ipcclose 0; ipcclose 0"), &[]),
-                (&format!("; ipcclose 0; {open}"), &[("imported", 10000, 1)]),
-                ("; ipcclose 0; ipcclose 0", &[]),
+                " => imported 10000 in 1",
+                &format!("; {open} => imported 10000 in 1"),
+                &format!("; {open}; ipcclose 0 => imported 10000 in 1"),
+                &format!("; {open}; ipcclose 0; ipcclose 0 => nothing"),
+                &format!("; ipcclose 0; {open} => imported 10000 in 1"),
+                "; ipcclose 0; ipcclose 0 => nothing",
             ],
         );
     }
     let (_exporter, handle) = exporter(Driver, 0);
     let script = format!("alloc 512; ipcopen {handle}");
     rows.play(Driver, &script, |report, row| {
-        left(&[("device", 512, 1), ("imported", 10000, 1)])(report, row);
+        left("device 512 in 1, imported 10000 in 1")(report, row);
         let process = report.process(row.pid);
         assert_eq!(process["imported_bytes"], 10000);
         assert_eq!(process["peak_bytes"], 512);
@@ -53,29 +53,17 @@ fn root_imported_memory_is_listed_and_not_in_the_sums() {
         let script = format!("fail {function} 1 201; {open}; {open}; {open}");
         rows.play(backend, &script, |report, row| {
             assert_eq!((row.truth.allocs, row.truth.failed), (2, 1));
-            left(&[("imported", 10000, 1)])(report, row);
+            left("imported 10000 in 1")(report, row);
         });
     }
     // External memory belongs to another API.
-    let external: &[MemoryRow<'_>] = &[
-        ("extimport 65536", &[("imported", 65536, 1)]),
-        ("extimport 65536; extmap 0", &[("imported", 65536, 1)]),
-        (
-            "extimport 65536; extmap 0 4096 8192; extmap 0",
-            &[("imported", 65536, 1)],
-        ),
-        (
-            "extimport 65536; extmap 0; extunmap $extmap",
-            &[("imported", 65536, 1)],
-        ),
-        (
-            "extimport 65536; extmap 0; extunmap $extmap; extdestroy 0",
-            &[],
-        ),
-        (
-            "extimport 65536; extdestroy 0; extimport 512",
-            &[("imported", 512, 1)],
-        ),
+    let external: &[&str] = &[
+        "extimport 65536 => imported 65536 in 1",
+        "extimport 65536; extmap 0 => imported 65536 in 1",
+        "extimport 65536; extmap 0 4096 8192; extmap 0 => imported 65536 in 1",
+        "extimport 65536; extmap 0; extunmap $extmap => imported 65536 in 1",
+        "extimport 65536; extmap 0; extunmap $extmap; extdestroy 0 => nothing",
+        "extimport 65536; extdestroy 0; extimport 512 => imported 512 in 1",
     ];
     rows.table(&[Shared, Driver], external);
     rows.table(&[PerThread, Static], &external[3..5]);
@@ -86,11 +74,7 @@ fn root_imported_memory_is_listed_and_not_in_the_sums() {
     // nothing else: its slot must not be used again.
     let script = "vcreate 2097152; vexport 0; thread a; @a vimport $vexport 2097152; join a; \
          vreserve 4194304; vmap 1 0; thread c; @c alloc 100 1; thread d; @d alloc 200 1";
-    let expected = left(&[
-        ("device", 300, 2),
-        ("imported", 2_097_152, 1),
-        ("vmm", 2_097_152, 1),
-    ]);
+    let expected = left("device 300 in 2, imported 2097152 in 1, vmm 2097152 in 1");
     rows.play(Shared, script, expected);
     rows.end();
 }
@@ -105,7 +89,7 @@ fn allocation_of_an_imported_pool(rows: &mut Rows, backend: Backend) {
     let imported = run.say(&format!("poolimport {fd}"));
     run.say(&format!("ptrimport {imported} {pointer} 4096"));
     rows.done(run, "an imported pool", |report, row| {
-        left(&[("async", 4096, 1), ("imported", 4096, 1)])(report, row);
+        left("async 4096 in 1, imported 4096 in 1")(report, row);
         let api = &only(report, row.pid, "imported")["api"];
         assert_eq!(*api, "cuMemPoolImportPointer");
     });

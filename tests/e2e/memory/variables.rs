@@ -1,6 +1,6 @@
 //! Variables of modules, which no call allocates: they are known once a program queries them.
 
-use super::{MemoryRow, Rows, left, of_kind, only};
+use super::{Rows, left, of_kind, only};
 use crate::harness::Backend::{self, Driver, Shared};
 
 #[test]
@@ -28,25 +28,19 @@ fn root_variables_are_known_once_they_are_queried() {
     }
     // They are freed with their modules.
     let two = "module one v=100 w=m200; module two x=70; symbol v; symbol w; symbol x";
-    let unloaded: &[MemoryRow<'_>] = &[
-        (&format!("{two}; unload 0"), &[("static", 70, 1)]),
-        (&format!("{two}; unload 1"), &[("static", 300, 2)]),
-        (&format!("{two}; unload 0; unload 1"), &[]),
-        (
-            &format!("{two}; unload 0; module one v=9; symbol v"),
-            &[("static", 79, 2)],
-        ),
+    let unloaded: &[&str] = &[
+        &format!("{two}; unload 0 => static 70 in 1"),
+        &format!("{two}; unload 1 => static 300 in 2"),
+        &format!("{two}; unload 0; unload 1 => nothing"),
+        &format!("{two}; unload 0; module one v=9; symbol v => static 79 in 2"),
     ];
     rows.table(&[Shared, Driver], unloaded);
     rows.table(
         &[Driver],
         &[
-            ("module one v=8 via=library; symbol v", &[("static", 8, 1)]),
-            ("module one v=8 via=library; symbol v; unload 0", &[]),
-            (
-                "module one v=8 w=m16 via=library; symbol v; symbol w; reset",
-                &[],
-            ),
+            "module one v=8 via=library; symbol v => static 8 in 1",
+            "module one v=8 via=library; symbol v; unload 0 => nothing",
+            "module one v=8 w=m16 via=library; symbol v; symbol w; reset => nothing",
         ],
     );
     // They are of their modules' context, whichever is current at the query.
@@ -54,9 +48,9 @@ fn root_variables_are_known_once_they_are_queried() {
         &[Driver],
         "module one v=8; ctx create; module two x=16; symbol v; symbol x; ctx pop; ",
         &[
-            ("symbol x", &[("static", 24, 2)]),
-            ("ctx destroy 0", &[("static", 8, 1)]),
-            ("reset", &[("static", 16, 1)]),
+            "symbol x => static 24 in 2",
+            "ctx destroy 0 => static 8 in 1",
+            "reset => static 16 in 1",
         ],
     );
     for (script, modules) in [
@@ -76,16 +70,13 @@ fn root_variables_are_known_once_they_are_queried() {
     rows.table(
         &[Shared, Driver],
         &[
-            ("module one v=100; symbol v size", &[]),
-            (
-                "module one v=100; symbol v size; symbol v",
-                &[("static", 100, 1)],
-            ),
+            "module one v=100; symbol v size => nothing",
+            "module one v=100; symbol v size; symbol v => static 100 in 1",
         ],
     );
     let script = "module one v=100; symbol v; alloc 1000";
     rows.play(Driver, script, |report, row| {
-        left(&[("device", 1000, 1), ("static", 100, 1)])(report, row);
+        left("device 1000 in 1, static 100 in 1")(report, row);
         report.assert_holds(row.pid, 1100, 2);
         let variable = only(report, row.pid, "static");
         assert_eq!(variable["api"], "cuModuleGetGlobal_v2");

@@ -51,9 +51,9 @@ fn root_a_storm_of_more_threads_than_processors_is_exact() {
         (Backend::Shared, ["--api", "runtime"], "nvcc"),
     ] {
         let command = format!("launchstorm 32 5000 via={via}");
-        let traced = traced(backend, &arguments, &[&command]);
-        assert_eq!(traced.truth.launches, 160_000);
-        check(&traced.report, traced.pid, &traced.replies[0], 160_000);
+        let (report, run) = traced(Setup::workload(backend).args(arguments), &command);
+        assert_eq!(run.truth.launches, 160_000);
+        check(&report, run.pid, &run.replies[0], 160_000);
     }
 }
 
