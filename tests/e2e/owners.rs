@@ -10,12 +10,12 @@ use crate::harness::report::list;
 use crate::harness::{Setup, standin};
 
 /// A folder with a program, `train_app`, and its shared libraries.
-pub(crate) struct OwnerProgram {
+struct OwnerProgram {
     folder: TempDir,
 }
 
 impl OwnerProgram {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         let program = Self {
             folder: TempDir::new().unwrap(),
         };
@@ -75,7 +75,7 @@ impl OwnerProgram {
     }
 
     /// The command that allocates these bytes in the program, libnccl, libcublasLt and libtorch.
-    pub(crate) fn run(&self, bytes: [u64; 4]) -> Vec<String> {
+    fn run(&self, bytes: [u64; 4]) -> Vec<String> {
         let program = self.path("train_app").display().to_string();
         let bytes = bytes.map(|bytes| bytes.to_string());
         [program].into_iter().chain(bytes).collect()
@@ -118,33 +118,4 @@ fn root_without_call_stacks_owners_are_unknown() {
     assert_eq!(report["memleak"]["owners"], all);
     let process = &list(&report["memleak"], "processes")[0];
     assert!(process.get("framework_pools").is_none(), "{process}");
-}
-
-#[test]
-fn root_the_text_names_owners_and_a_recording_has_them() {
-    let program = OwnerProgram::new();
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("run.sqlite");
-    let file = file.to_str().unwrap();
-    let command = program.run([1 << 20, 3 << 20, 2 << 20, 4 << 20]);
-    let setup = Setup::command(command).args(["--record", file]);
-    let mut gpuprobe = setup.format("text").on_stdout().start();
-    assert_eq!(gpuprobe.exit_code(), 0);
-    let line = "by library: libtorch 4.00 MiB, libnccl 3.00 MiB, libcublas 2.00 MiB, \
-                train_app 1.00 MiB";
-    let said = gpuprobe.talk.to_end();
-    assert!(said.iter().any(|said| said == line), "{said:#?}");
-    for arguments in [
-        &["replay", file, "--last"][..],
-        &["report", file, "--analysis", "leakage", "--group", "stack"],
-    ] {
-        let made = Command::new(crate::harness::gpuprobe::BINARY)
-            .args(arguments)
-            .output();
-        let text = String::from_utf8(made.unwrap().stdout).unwrap();
-        assert!(
-            text.lines().any(|said| said == line),
-            "{arguments:?}: {text}"
-        );
-    }
 }
