@@ -9,11 +9,14 @@ use nix::unistd::mkfifo;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{counts, incidents, started, workload};
+use super::{counts, incidents};
 use crate::harness::Backend::Shared;
 use crate::harness::child::{children_of, state_of};
-use crate::harness::{Gpuprobe, wait_for};
+use crate::harness::{Gpuprobe, OwnCopy, Setup, wait_for};
 use crate::validator::check_all;
+
+/// A script with one incident.
+const REFUSED: &str = "fail cudaMalloc 1 2; alloc 4096";
 
 /// Output folder of a hook.
 struct HookFolder {
@@ -36,6 +39,11 @@ impl HookFolder {
     fn hook(&self, script: &str) -> String {
         let folder = self.folder.path().display();
         format!("sh -c 'cd \"$0\"; {script}' {folder} {{pid}} {{file}}")
+    }
+
+    /// Waits until a file has this many lines.
+    fn wait(&self, name: &str, lines: usize) {
+        wait_for(name, || (self.lines(name).len() == lines).then_some(()));
     }
 
     fn lines(&self, name: &str) -> Vec<String> {
@@ -66,16 +74,14 @@ fn root_hook_runs_once_for_each_incident_without_a_successful_retry() {
     let hook = place.hook(
         "echo $1 >> pids; cat \"$2\" > told-$(wc -l < pids); echo $2 >> files; stat -c %a \"$2\" >> modes",
     );
-    let (mut gpuprobe, pid) = started(workload(Shared).args(["--on-oom", &hook]));
-    gpuprobe.talk.play(
+    let mut run = Setup::workload(Shared).args(["--on-oom", &hook]).run(
         "fail cudaMalloc 1 2; alloc 4096; alloc 4096; fail cudaMalloc 1 2; alloc 8192; alloc 1; \
          fail cudaMallocManaged 2 2; managed 100; managed 100",
     );
-    gpuprobe.talk.done();
-    let report = gpuprobe.final_report();
+    let report = run.report();
     assert_eq!(counts(&report), [4, 3]);
-    let pids = place.lines("pids");
-    assert_eq!(pids, [pid.to_string(), pid.to_string()]);
+    let (pids, pid) = (place.lines("pids"), run.pid.to_string());
+    assert_eq!(pids, [pid.clone(), pid]);
     let told = told(&place, &pids);
     let [_, second, third] = incidents(&report) else {
         panic!("three incidents");
@@ -97,14 +103,12 @@ fn root_hanging_hook_delays_no_report() {
     let gate = place.path("gate");
     mkfifo(&gate, Mode::from_bits_truncate(0o666)).unwrap();
     let hook = place.hook("echo $1 >> begun; cat gate > /dev/null; echo $1 >> done");
-    let setup = workload(Shared).interval("100ms");
-    let (mut gpuprobe, pid) = started(setup.args(["--on-oom", &hook]));
+    let setup = Setup::workload(Shared).interval("100ms");
+    let (mut gpuprobe, pid) = setup.args(["--on-oom", &hook]).started();
     gpuprobe
         .talk
         .play("fail cudaMalloc 1 2; alloc 4096; alloc 1");
-    wait_for("the hook", || {
-        (place.lines("begun").len() == 1).then_some(())
-    });
+    place.wait("begun", 1);
     // The next hook waits for this one, and reports go on.
     gpuprobe
         .talk
@@ -119,13 +123,11 @@ fn root_hanging_hook_delays_no_report() {
     // Each waits until the gate is opened for it.
     let open = || drop(fs::OpenOptions::new().write(true).open(&gate).unwrap());
     open();
-    wait_for("the second hook", || {
-        (place.lines("begun").len() == 2).then_some(())
-    });
+    place.wait("begun", 2);
     assert_eq!(place.lines("done").len(), 1);
     assert!(zombies(&gpuprobe).is_empty());
     open();
-    wait_for("its end", || (place.lines("done").len() == 2).then_some(()));
+    place.wait("done", 2);
     wait_for("nobody to be left", || {
         zombies(&gpuprobe).is_empty().then_some(())
     });
@@ -140,11 +142,11 @@ fn root_failing_hook_is_reported_and_changes_nothing() {
         ("false", "false ended with exit status: 1"),
         ("/no/such/program {pid}", "cannot start /no/such/program"),
     ] {
-        let (mut gpuprobe, _) = started(workload(Shared).args(["--on-oom", hook]));
-        gpuprobe.talk.play("fail cudaMalloc 1 2; alloc 4096");
-        gpuprobe.talk.done();
-        assert_eq!(gpuprobe.exit_code(), 0);
-        let said = gpuprobe.said();
+        let mut run = Setup::workload(Shared)
+            .args(["--on-oom", hook])
+            .run(REFUSED);
+        assert_eq!(run.gpuprobe.exit_code(), 0);
+        let said = run.gpuprobe.said();
         let line = said.iter().find(|line| line.contains("--on-oom"));
         let line = line.unwrap_or_else(|| panic!("{said:#?}"));
         assert!(
@@ -159,21 +161,12 @@ fn root_a_hook_runs_as_the_user_who_called_sudo() {
     for (as_root, uid) in [(false, "65534"), (true, "0")] {
         let place = HookFolder::new();
         let hook = place.hook("id -u >> ids; wc -l < \"$2\" >> ids");
-        let copy = crate::harness::OwnCopy::for_everyone();
+        let copy = OwnCopy::for_everyone();
         let program = copy.standin().program_text(Shared);
-        let setup = crate::harness::Setup::command([program]);
+        let setup = Setup::command([program]).args(["--on-oom", &hook]);
         let setup = setup.env("SUDO_UID", "65534").env("SUDO_GID", "65534");
-        let setup = setup.args(["--on-oom", &hook]);
-        let setup = if as_root {
-            setup.args(["--as-root"])
-        } else {
-            setup
-        };
-        let (mut gpuprobe, _) = started(setup);
-        gpuprobe.talk.play("fail cudaMalloc 1 2; alloc 4096");
-        gpuprobe.talk.done();
-        gpuprobe.wait();
-        assert_eq!(place.lines("ids"), [uid, "1"], "{:#?}", gpuprobe.said());
+        let mut run = setup.args(as_root.then_some("--as-root")).run(REFUSED);
+        assert_eq!(place.lines("ids"), [uid, "1"], "{:#?}", run.gpuprobe.said());
     }
 }
 
@@ -186,13 +179,10 @@ fn root_hook_arguments_are_not_parsed_by_a_shell() {
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
     let copy = place.path("copy");
     let hook = format!("cp {{file}} {} ", copy.display());
-    let setup = workload(Shared).args(["--on-oom", &hook]);
+    let setup = Setup::workload(Shared).args(["--on-oom", &hook]);
     // The file is part of the word, which stays one argument.
     let setup = setup.env("TMPDIR", folder.to_str().unwrap());
-    let (mut gpuprobe, _) = started(setup);
-    gpuprobe.talk.play("fail cudaMalloc 1 2; alloc 4096");
-    gpuprobe.talk.done();
-    gpuprobe.final_report();
+    setup.run(REFUSED).report();
     assert!(!witness.exists());
     check_all(&fs::read_to_string(&copy).unwrap());
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);

@@ -9,7 +9,7 @@ mod recording;
 use serde_json::Value;
 
 use crate::harness::report::list;
-use crate::harness::{Backend, Gpuprobe, Report, Setup, standin};
+use crate::harness::{Gpuprobe, Report};
 
 const MIB: u64 = 1 << 20;
 
@@ -39,17 +39,6 @@ fn short(incidents: &[Value]) -> Vec<(&str, u64, u64, &str)> {
 /// Failed calls, and incidents.
 pub(crate) fn counts(report: &Report) -> [u64; 2] {
     ["calls", "incidents"].map(|key| report["out_of_memory"][key].as_u64().unwrap_or(0))
-}
-
-/// gpuprobe with a command that is a workload, which has greeted.
-pub(crate) fn started(setup: Setup) -> (Gpuprobe, u32) {
-    let mut gpuprobe = setup.start();
-    let pid = gpuprobe.talk.ready();
-    (gpuprobe, pid)
-}
-
-pub(crate) fn workload(backend: Backend) -> Setup {
-    Setup::command([standin().program_text(backend)])
 }
 
 /// The lines on standard error about incidents, without the program's name.

@@ -2,94 +2,89 @@
 
 use serde_json::Value;
 
-use super::{counts, incidents, said, short, started, workload};
+use super::{counts, incidents, said, short};
 use crate::harness::Backend::{Driver, Shared, Static};
-use crate::harness::{Backend, Report, Setup, Workload};
+use crate::harness::{Report, Setup, Workload};
 
 /// A command, its function in the runtime and in the driver backend, and the bytes that it
 /// requests.
-const FUNCTIONS: &[(&str, [&str; 2], u64)] = &[
-    ("alloc 4096", ["cudaMalloc", "cuMemAlloc_v2"], 4096),
+const FUNCTIONS: &[(&str, &str, &str, u64)] = &[
+    ("alloc 4096", "cudaMalloc", "cuMemAlloc_v2", 4096),
     (
         "pitched 100 10",
-        ["cudaMallocPitch", "cuMemAllocPitch_v2"],
+        "cudaMallocPitch",
+        "cuMemAllocPitch_v2",
         1000,
     ),
     (
         "pitched3d 600 4 3",
-        ["cudaMalloc3D", "cuMemAllocPitch_v2"],
+        "cudaMalloc3D",
+        "cuMemAllocPitch_v2",
         7200,
     ),
     (
         "managed 1000",
-        ["cudaMallocManaged", "cuMemAllocManaged"],
+        "cudaMallocManaged",
+        "cuMemAllocManaged",
         1000,
     ),
-    ("pinned 4096", ["cudaMallocHost", "cuMemAllocHost_v2"], 4096),
-    ("hostalloc 100", ["cudaHostAlloc", "cuMemHostAlloc"], 100),
-    ("async 4096", ["cudaMallocAsync", "cuMemAllocAsync"], 4096),
+    ("pinned 4096", "cudaMallocHost", "cuMemAllocHost_v2", 4096),
+    ("hostalloc 100", "cudaHostAlloc", "cuMemHostAlloc", 100),
+    ("async 4096", "cudaMallocAsync", "cuMemAllocAsync", 4096),
     (
         "poolalloc 0 512",
-        ["cudaMallocFromPoolAsync", "cuMemAllocFromPoolAsync"],
+        "cudaMallocFromPoolAsync",
+        "cuMemAllocFromPoolAsync",
         512,
     ),
-    ("vcreate 2097152", ["cuMemCreate", "cuMemCreate"], 2_097_152),
+    ("vcreate 2097152", "cuMemCreate", "cuMemCreate", 2_097_152),
     (
         "array 64 32 0 4 8",
-        ["cudaMallocArray", "cuArrayCreate_v2"],
+        "cudaMallocArray",
+        "cuArrayCreate_v2",
         64 * 32 * 4,
     ),
 ];
 
-/// Refuses each function once; the retry succeeds.
-fn each_function(backend: Backend, layer: usize) {
-    let mut script = "pool create".to_owned();
-    for (command, functions, _) in FUNCTIONS {
-        script += &format!("; fail {} 1 2; {command}; {command}", functions[layer]);
+/// Each function is refused once; the retry succeeds.
+#[test]
+fn root_each_function_that_is_refused_is_an_incident() {
+    for backend in [Shared, Driver] {
+        let refused = FUNCTIONS.iter().map(|(command, runtime, driver, bytes)| {
+            let function = if backend == Shared { runtime } else { driver };
+            (*command, *function, *bytes)
+        });
+        let mut script = "pool create".to_owned();
+        for (command, function, _) in refused.clone() {
+            script += &format!("; fail {function} 1 2; {command}; {command}");
+        }
+        let mut run = Setup::workload(backend).run(&script);
+        let (report, truth) = (run.report(), run.truth);
+        let count = FUNCTIONS.len() as u64;
+        assert_eq!((truth.failed, truth.allocs), (count, count), "{backend:?}");
+        // Above eight at once, further incidents are counted in the eighth.
+        assert_eq!(counts(&report), [count, 8]);
+        let incident = |(_, function, bytes)| (function, bytes, 1, "retried");
+        let expected: Vec<_> = refused.take(8).map(incident).collect();
+        assert_eq!(short(incidents(&report)), expected, "{backend:?}");
+        assert_eq!(incidents(&report)[7]["repeats"], count - 8);
+        report.assert_nothing_lost();
     }
-    let (mut gpuprobe, _) = started(workload(backend));
-    gpuprobe.talk.play(&script);
-    let truth = gpuprobe.talk.done();
-    let report = gpuprobe.final_report();
-    let count = FUNCTIONS.len() as u64;
-    assert_eq!((truth.failed, truth.allocs), (count, count), "{backend:?}");
-    // Above eight at once, further incidents are counted in the eighth.
-    assert_eq!(counts(&report), [count, 8]);
-    let expected: Vec<_> = FUNCTIONS
-        .iter()
-        .take(8)
-        .map(|(_, functions, bytes)| (functions[layer], *bytes, 1, "retried"))
-        .collect();
-    assert_eq!(short(incidents(&report)), expected, "{backend:?}");
-    assert_eq!(incidents(&report)[7]["repeats"], count - 8);
-    report.assert_nothing_lost();
-}
-
-#[test]
-fn root_each_function_of_the_runtime_that_is_refused_is_an_incident() {
-    each_function(Shared, 0);
-}
-
-#[test]
-fn root_each_function_of_the_driver_that_is_refused_is_an_incident() {
-    each_function(Driver, 1);
 }
 
 #[test]
 fn root_successful_retry_is_no_failure() {
     for backend in [Shared, Static] {
         let api = backend.allocates_with();
-        let (mut gpuprobe, pid) = started(workload(backend));
-        gpuprobe.talk.play(&format!(
+        let mut run = Setup::workload(backend).run(&format!(
             "alloc 1048576 3; fail {api} 2 2; alloc 65536; alloc 65536; free 0; alloc 65536"
         ));
-        gpuprobe.talk.done();
-        let report = gpuprobe.final_report();
+        let report = run.report();
         assert_eq!(counts(&report), [2, 1]);
         let all = incidents(&report);
         assert_eq!(short(all), [(api, 65_536, 2, "retried")]);
         let one = &all[0];
-        assert_eq!(one["pid"], pid);
+        assert_eq!(one["pid"], run.pid);
         assert_eq!(one["result"], 2);
         // Memory held at the first refusal: before the free, and without the retry's.
         assert_eq!(one["live_bytes"], 3 << 20);
@@ -97,7 +92,7 @@ fn root_successful_retry_is_no_failure() {
         assert_eq!(one["sites"][0]["allocations"], 3);
         let label = one["label"].as_str().unwrap();
         assert!(label.contains("tally_alloc"), "{label}");
-        let said = said(&mut gpuprobe);
+        let said = said(&mut run.gpuprobe);
         assert!(said[0].contains(": retried with success "), "{said:#?}");
         assert!(said[1].contains("failed 2 times"), "{said:#?}");
         assert!(said[0].contains("was refused 64.00 KiB"), "{said:#?}");
@@ -115,8 +110,7 @@ fn root_incident_without_retry_has_the_outcome_of_its_process() {
     let [mut goes_on, mut killed, mut running, mut other] = [Shared; 4].map(Workload::start);
     running.play("alloc 1048576 2");
     let all = [&goes_on, &killed, &running, &other];
-    let pids = all.map(|workload| workload.pid.to_string()).join(",");
-    let mut gpuprobe = Setup::everything().args(["--pid", &pids]).start();
+    let mut gpuprobe = Setup::pids(all.map(|workload| workload.pid)).start();
     goes_on.play(
         "fail cudaMalloc 2 2; alloc 65536; alloc 4096; alloc 100; fail cudaMallocManaged 1 2; \
          managed 5000; free 0",

@@ -2,14 +2,11 @@
 
 use serde_json::Value;
 
-use super::{MIB, counts, incidents, short, started};
+use super::{MIB, counts, incidents, short};
 use crate::harness::report::number;
-use crate::harness::{Gpuprobe, Report, Setup, standin};
+use crate::harness::{Gpuprobe, Report, standin};
 use crate::tensors::truth::snapshot;
-
-fn torchlike() -> Setup {
-    Setup::command([standin().path("torchlike").to_str().unwrap()])
-}
+use crate::tensors::{EXPANDABLE, started};
 
 /// Allocated and reserved bytes, as PyTorch passes them.
 fn sums(gpuprobe: &mut Gpuprobe) -> [Value; 2] {
@@ -26,7 +23,7 @@ fn only(report: &Report) -> &Value {
 
 #[test]
 fn root_a_cache_that_is_freed_is_a_retry() {
-    let (mut gpuprobe, _) = started(torchlike());
+    let (mut gpuprobe, _) = started(&[]).started();
     gpuprobe
         .talk
         .play("tmalloc a 1048576 4; tmalloc b 33554432; tfree b");
@@ -60,22 +57,11 @@ fn root_a_cache_that_is_freed_is_a_retry() {
 
 #[test]
 fn root_pytorch_out_of_memory_is_one_incident() {
-    for settings in [
-        None,
-        Some(("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")),
-    ] {
-        let setup = torchlike();
-        let setup = settings
-            .iter()
-            .fold(setup, |s, (name, value)| s.env(name, value));
-        let (mut gpuprobe, pid) = started(setup);
+    for (settings, refuses) in [(&[][..], "cudaMalloc"), (&[EXPANDABLE], "cuMemCreate")] {
+        let (mut gpuprobe, pid) = started(settings).started();
         gpuprobe
             .talk
             .play("tmalloc a 1048576 4; tmalloc b 33554432; tfree b");
-        let refuses = match settings {
-            None => "cudaMalloc",
-            Some(_) => "cuMemCreate",
-        };
         gpuprobe.talk.say(&format!("fail {refuses} 2 2"));
         gpuprobe.talk.send("tmalloc c 104857600");
         assert!(gpuprobe.talk.hear().starts_with("error out of memory"));
@@ -116,8 +102,8 @@ fn root_pytorch_out_of_memory_is_one_incident() {
 #[test]
 fn root_older_pytorch_reports_out_of_memory() {
     let folder = standin().path("c10_1_10");
-    let setup = torchlike().env("LD_LIBRARY_PATH", folder.to_str().unwrap());
-    let (mut gpuprobe, _) = started(setup);
+    let older = [("LD_LIBRARY_PATH", folder.to_str().unwrap())];
+    let (mut gpuprobe, _) = started(&older).started();
     gpuprobe.talk.say("fail cudaMalloc 2 2");
     gpuprobe.talk.send("tmalloc c 104857600");
     assert!(gpuprobe.talk.hear().starts_with("error out of memory"));

@@ -1,12 +1,13 @@
 //! Floods of refused requests.
 
 use crate::harness::Backend::Shared;
-use crate::incidents::{counts, incidents, said, started, workload};
+use crate::harness::Setup;
+use crate::incidents::{counts, incidents, said};
 
 #[test]
 fn root_incident_flood_is_rate_limited_and_counted() {
     const CALLS: u64 = 3000;
-    let (mut gpuprobe, _) = started(workload(Shared).args(["--on-oom", "true"]));
+    let (mut gpuprobe, _) = Setup::workload(Shared).args(["--on-oom", "true"]).started();
     let mut script = format!("alloc 64; fail cudaMalloc {CALLS} 2");
     for size in 1..=CALLS {
         script += &format!("; alloc {}", size * 512);
@@ -34,7 +35,7 @@ fn root_incident_flood_is_rate_limited_and_counted() {
 
 #[test]
 fn root_the_same_request_over_and_over_is_one_incident() {
-    let (mut gpuprobe, _) = started(workload(Shared));
+    let (mut gpuprobe, _) = Setup::workload(Shared).started();
     gpuprobe.talk.play(&["fail cudaMalloc 2000 2"; 1].join(";"));
     for _ in 0..2000 {
         gpuprobe.talk.say("alloc 4096");

@@ -1,9 +1,8 @@
 //! Context sizes, as learnt from processes that were traced from their start.
 
-use tempfile::TempDir;
-
 use super::{MIB, figures, mib, text_of};
 use crate::harness::{Family, Nvml, Report, Setup};
+use crate::recording::Recording;
 
 /// A process that started before the tracer, and one that starts under it.
 const TREE: &str = "@old & (@gate ; @new ; true) & wait";
@@ -19,9 +18,8 @@ fn root_context_size_is_learnt_from_a_process_traced_from_its_start() {
     let nvml = Nvml::with_gpus(2);
     let family = Family::start(TREE);
     let [mut old, gate] = family.members(["old", "gate"]);
-    let folder = TempDir::new().unwrap();
-    let recording = folder.path().join("run.sqlite");
-    let setup = tracer(&family, &nvml).args(["--record", recording.to_str().unwrap()]);
+    let recording = Recording::new();
+    let setup = tracer(&family, &nvml).args(["--record", &recording.text()]);
     let mut gpuprobe = setup.start();
     { gate }.done();
     let mut new = family.member("new");
@@ -60,6 +58,11 @@ fn root_context_size_is_learnt_from_a_process_traced_from_its_start() {
         assert_eq!(figures(&report, old_pid), mib([1000, 10, 990], 420));
     }
 
+    // NVML and the ledger are not read at the same moment: less than is tracked gives no size.
+    nvml.says(&[(0, old_pid, 1000 * MIB), (0, new_pid, 60 * MIB)]);
+    let report = gpuprobe.report_where("less than is tracked", knows(60, new_pid));
+    assert_eq!(figures(&report, old_pid), mib([1000, 10, 990], 420));
+
     // A context takes no more than the whole use.
     nvml.says(&[(0, old_pid, 310 * MIB), (0, new_pid, 700 * MIB)]);
     let report = gpuprobe.report_where("a small use", knows(310, old_pid));
@@ -84,33 +87,4 @@ fn root_context_size_is_learnt_from_a_process_traced_from_its_start() {
     let line = "+ context 470.00 MiB + before attach or outside CUDA 521.00 MiB = nvidia-smi \
                 1001.00 MiB";
     assert!(text.lines().any(|l| l.ends_with(line)), "{text}");
-}
-
-#[test]
-fn root_use_below_the_tracked_bytes_gives_no_context_size() {
-    // NVML and the ledger are not read at the same moment.
-    let nvml = Nvml::with_gpus(1);
-    let family = Family::start(TREE);
-    let [mut old, gate] = family.members(["old", "gate"]);
-    let mut gpuprobe = tracer(&family, &nvml).start();
-    { gate }.done();
-    let mut new = family.member("new");
-    let (old_pid, new_pid) = (old.pid, new.pid);
-    old.say("alloc 1048576");
-    new.say("alloc 104857600");
-    let both = |report: &Report| {
-        [old_pid, new_pid]
-            .iter()
-            .all(|&p| !report.entries(p).is_empty())
-    };
-    gpuprobe.report_where("both", both);
-    for (used, context) in [(600, 500), (60, 500)] {
-        nvml.says(&[(0, old_pid, 900 * MIB), (0, new_pid, used * MIB)]);
-        let report = gpuprobe.report_where("its use", |report| {
-            let of_new = report.entries(new_pid).into_iter().next();
-            of_new.is_some_and(|p| p["nvml"]["used_bytes"] == used * MIB)
-        });
-        assert_eq!(figures(&report, old_pid), mib([900, 1, 899], context));
-    }
-    gpuprobe.stop();
 }

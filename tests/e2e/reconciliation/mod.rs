@@ -2,15 +2,12 @@
 
 mod contexts;
 
-use std::path::Path;
-use std::process::Command;
-
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::harness::gpuprobe::BINARY;
+use crate::harness::gpuprobe::output_of;
 use crate::harness::report::number;
-use crate::harness::{Backend, Nvml, Report, Setup, Workload, nvml, standin};
+use crate::harness::{Backend, Nvml, Report, Setup, Workload, nvml};
+use crate::recording::Recording;
 
 const MIB: u64 = 1 << 20;
 
@@ -42,19 +39,14 @@ fn mib(figures: [i64; 3], context: impl Into<Option<i64>>) -> [Value; 4] {
 }
 
 /// The last report of a recording in text.
-fn text_of(recording: &Path) -> String {
-    let mut replay = Command::new(BINARY);
-    let output = replay.arg("replay").arg(recording).arg("--last").output();
-    let output = output.unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
+fn text_of(recording: &Recording) -> String {
+    output_of(&["replay", &recording.text(), "--last"])
 }
 
 #[test]
 fn root_late_attach_remainder_is_memory_from_before() {
     let nvml = Nvml::with_gpus(1);
-    let folder = TempDir::new().unwrap();
-    let recording = folder.path().join("run.sqlite");
+    let recording = Recording::new();
     let mut early = Workload::start(Backend::Shared);
     early.say("alloc 67108864 2");
     let mut more = Workload::start(Backend::Driver);
@@ -62,13 +54,11 @@ fn root_late_attach_remainder_is_memory_from_before() {
     let pids = [early.pid, more.pid, exits.pid].map(|pid| pid.to_string());
     let setup = nvml.given_to(Setup::everything());
     let setup = setup.args(["--pid", &pids.join(","), "--record"]);
-    let setup = setup.args([recording.to_str().unwrap()]).interval("50ms");
+    let setup = setup.args([recording.text()]).interval("50ms");
     let mut gpuprobe = setup.start();
-    early.say("alloc 1048576 3");
-    early.say("pitched 1048576 2");
+    early.play("alloc 1048576 3; pitched 1048576 2");
     // Neither process may use the GPU now.
-    early.say("managed 8388608");
-    early.say("pinned 4194304");
+    early.play("managed 8388608; pinned 4194304");
     more.say("alloc 2097152 5");
     exits.say("alloc 1048576");
     nvml.says(&[
@@ -109,25 +99,13 @@ fn root_late_attach_remainder_is_memory_from_before() {
 #[test]
 fn root_no_reconciliation_without_nvml_or_with_kind_filter() {
     let nvml = Nvml::with_gpus(1);
-    let mut folders = Vec::new();
-    let mut without = |setup| {
-        let (folder, setup) = nvml::broken(setup);
-        folders.push(folder);
-        setup
-    };
-    for (kinds, has_nvml) in [(&[][..], false), (&["--kind", "device"], true)] {
-        let mut workload = Workload::start(Backend::Shared);
-        nvml.says(&[(0, workload.pid, 300 * MIB)]);
-        let mut setup = || {
-            let setup = Setup::pid(workload.pid).args(kinds.iter().copied());
-            if has_nvml {
-                nvml.given_to(setup)
-            } else {
-                without(setup)
-            }
-        };
-        let mut gpuprobe = setup().start();
-        workload.say("alloc 1048576");
+    let mut workload = Workload::start(Backend::Shared);
+    nvml.says(&[(0, workload.pid, 300 * MIB)]);
+    let (_folder, without) = nvml::broken(Setup::pid(workload.pid));
+    let filtered = nvml.given_to(Setup::pid(workload.pid).args(["--kind", "device"]));
+    let mut both = [without.start(), filtered.start()];
+    workload.say("alloc 1048576");
+    for gpuprobe in &mut both {
         let report = gpuprobe.stop();
         report.assert_holds(workload.pid, MIB, 1);
         assert!(report.process(workload.pid).get("nvml").is_none());
@@ -137,11 +115,8 @@ fn root_no_reconciliation_without_nvml_or_with_kind_filter() {
 #[test]
 fn root_unknown_nvml_use_gives_no_reconciliation() {
     let nvml = Nvml::with_gpus(1);
-    let mut gpuprobe = nvml
-        .given_to(Setup::command([standin().program_text(Backend::Shared)]))
-        .interval("50ms")
-        .start();
-    let pid = gpuprobe.talk.ready();
+    let setup = nvml.given_to(Setup::workload(Backend::Shared));
+    let (mut gpuprobe, pid) = setup.interval("50ms").started();
     nvml.does_not_know(pid);
     gpuprobe.talk.say("alloc 1048576");
     let report = gpuprobe.report_where("the process", |r| !r.entries(pid).is_empty());

@@ -3,13 +3,13 @@
 use std::fs;
 
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{ALL, Recording, agree, analysed, count, written};
-use crate::harness::child::state_of;
+use super::{ALL, Recording, agree, analysed, count, json, recorded, written};
 use crate::harness::report::number;
-use crate::harness::{Backend, Setup, Workload, alone, standin, wait_for};
-use crate::memory::{EVERY_KIND, ScriptRun};
+use crate::harness::{Backend, Setup, Workload, alone, standin};
+use crate::losses::pause;
+use crate::memory::EVERY_KIND;
 
 #[test]
 fn root_record_and_live_agree() {
@@ -43,8 +43,7 @@ fn root_record_and_live_agree() {
     let launched = "GPUPROBE_LAUNCH_COUNTS WHERE launches = 1000 AND isGraph = 0";
     assert_eq!(count(&recording.file, launched), Backend::ALL.len() as i64);
     assert!(!recording.file.with_extension("sqlite-wal").exists());
-    let page: Value =
-        serde_json::from_str(&written(&["report", &recording.text(), "--format", "json"])).unwrap();
+    let page = json(&["report", &recording.text()]);
     let work = &last["cudatrace"];
     for key in [
         "launches",
@@ -95,21 +94,24 @@ fn sums(report: &Value) -> Value {
 #[test]
 fn root_reports_of_recordings_have_every_sum_of_live_reports() {
     for backend in [Backend::Driver, Backend::Static] {
-        let recording = Recording::new();
-        let run = ScriptRun::start(backend, &["--record", &recording.text()]).play(EVERY_KIND);
-        let (live, _) = run.end();
+        let (recording, live, run) = recorded(Setup::workload(backend), EVERY_KIND);
+        let file = recording.text();
         for question in [
-            &["report"][..],
-            &["report", "--analysis", "leakage"],
-            &["explain"],
+            &["report", &file][..],
+            &["report", &file, "--analysis", "leakage"],
+            &["explain", &file],
         ] {
-            let file = recording.text();
-            let words = [question, &[&file, "--format", "json"]].concat();
-            let of_file: Value = serde_json::from_str(&written(&words)).unwrap();
-            assert_eq!(sums(&of_file), sums(&live), "{question:?}");
+            assert_eq!(sums(&json(question)), sums(&live), "{question:?}");
         }
-        let imported = number(&live["memleak"], "imported_bytes");
-        assert!(imported > 0 && !live["memleak"]["kinds"]["graph"].is_null());
+        let memleak = &live["memleak"];
+        let imported = number(memleak, "imported_bytes");
+        assert!(imported > 0 && !memleak["kinds"]["graph"].is_null());
+        let peak = analysed(&recording.file, "watermark");
+        assert_eq!(peak["totals"]["total"]["bytes"], memleak["peak_bytes"]);
+        let named = "CUDA_GPU_MEMORY_USAGE_EVENTS WHERE name = 'v' AND bytes = 100";
+        assert_eq!(count(&recording.file, named), 1);
+        let replayed = written(&["replay", &file, "--format", "json"]);
+        assert_eq!(replayed, run.text());
     }
 }
 
@@ -119,15 +121,11 @@ fn root_losses_are_recorded() {
     let recording = Recording::new();
     // The workload floods a ring that is not read while gpuprobe is suspended.
     let mut workload = Workload::start(Backend::Shared);
-    let mut gpuprobe = Setup::pid(workload.pid)
-        .args(["--record".to_owned(), recording.text()])
-        .start();
-    let pid = gpuprobe.child.pid();
-    gpuprobe.child.signal(Signal::SIGSTOP);
-    wait_for("gpuprobe to stop", || {
-        (state_of(pid) == Some('T')).then_some(())
-    });
-    workload.say("race 2 120000 4096");
+    let ring = ["--map-entries", "memory_ring=1048576"];
+    let setup = Setup::pid(workload.pid).args(ring);
+    let mut gpuprobe = setup.args(["--record", &recording.text()]).start();
+    pause(&gpuprobe);
+    workload.say("race 2 10000 4096");
     gpuprobe.child.signal(Signal::SIGCONT);
     let last = gpuprobe.stop();
     assert!(last.lost("memory") > 0);
@@ -137,35 +135,10 @@ fn root_losses_are_recorded() {
 }
 
 #[test]
-fn root_every_kind_is_recorded() {
-    let recording = Recording::new();
-    let program = standin().program_text(Backend::Shared);
-    let mut gpuprobe = Setup::command([program])
-        .args(["--record".to_owned(), recording.text()])
-        .start();
-    gpuprobe.talk.ready();
-    for line in [
-        "alloc 1048576 3",
-        "pitched 1000 100",
-        "managed 1048576",
-        "pinned 65536",
-        "async 1000 2",
-        "vcreate 2097152",
-        "module one table=4096",
-        "symbol table",
-        "free 0",
-        "exit",
-    ] {
-        gpuprobe.talk.say(line);
-    }
-    let last = gpuprobe.final_report();
-    last.assert_nothing_lost();
-    let memleak = &last["memleak"];
-    let leaked = analysed(&recording.file, "leakage");
-    let live = json!({"bytes": memleak["live_bytes"], "allocations": memleak["live_allocations"]});
-    assert_eq!(leaked["totals"]["total"], live);
-    let peak = analysed(&recording.file, "watermark");
-    assert_eq!(peak["totals"]["total"]["bytes"], memleak["peak_bytes"]);
+fn root_kinds_have_the_names_of_nsys() {
+    let script = "alloc 1048576 3; pitched 1000 100; managed 1048576; pinned 65536; async 1000 2; \
+                  vcreate 2097152; module one table=4096; symbol table; free 0";
+    let (recording, ..) = recorded(Setup::workload(Backend::Shared), script);
     for (kind, events) in [
         ("Device", 8),
         ("Managed", 1),
@@ -178,9 +151,4 @@ fn root_every_kind_is_recorded() {
         );
         assert_eq!(count(&recording.file, &of_kind), events, "{kind}");
     }
-    let named = "CUDA_GPU_MEMORY_USAGE_EVENTS WHERE name = 'table' AND bytes = 4096";
-    assert_eq!(count(&recording.file, named), 1);
-    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
-    let replayed = written(&["replay", &recording.text(), "--format", "json"]);
-    assert_eq!(replayed, text);
 }

@@ -39,12 +39,11 @@ const ON_DISK: Duration = Duration::from_secs(1);
 fn killed_while_recording() -> (u64, u64) {
     let recording = Recording::new();
     let mut workload = Workload::start(Backend::Shared);
-    let mut gpuprobe = Setup::pid(workload.pid)
-        .args(["--record".to_owned(), recording.text()])
-        .start();
+    let setup = Setup::pid(workload.pid);
+    let mut gpuprobe = setup.args(["--record", &recording.text()]).start();
     let begun = Instant::now();
     let mut made = Vec::new();
-    while begun.elapsed() < 3 * ON_DISK {
+    while begun.elapsed() < 2 * ON_DISK {
         workload.say("alloc 4096");
         made.push(Instant::now());
     }

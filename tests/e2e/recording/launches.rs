@@ -1,11 +1,9 @@
 //! Single launches: recorded only with both a recording and `--cudatrace`, and as many as were
 //! counted.
 
-use serde_json::Value;
-
-use super::{ALL, Recording, count, open, written};
+use super::{ALL, Recording, count, json, open, recorded};
 use crate::harness::report::number;
-use crate::harness::{Backend, Report, Setup, said, standin};
+use crate::harness::{Backend, Setup, said};
 
 /// Every launch with its row in the table of calls.
 const JOINED: &str = "GPUPROBE_LAUNCHES l JOIN GPUPROBE_LAUNCHED w USING (launched) \
@@ -14,8 +12,7 @@ const JOINED: &str = "GPUPROBE_LAUNCHES l JOIN GPUPROBE_LAUNCHED w USING (launch
 
 /// Asserts that `gpuprobe report --kernels` equals the sum of the single launches.
 fn rows_are_what_was_counted(recording: &Recording) {
-    let json = written(&["report", &recording.text(), "--kernels", "--format", "json"]);
-    let kernels: Value = serde_json::from_str(&json).unwrap();
+    let kernels = json(&["report", &recording.text(), "--kernels"]);
     let mut counted: Vec<_> = kernels["cudatrace"]["kernels"]
         .as_array()
         .unwrap()
@@ -56,39 +53,18 @@ pub(crate) fn calls_are_sound(recording: &Recording, launches: u64) {
     assert_eq!(count(file, unnamed), 0);
 }
 
-fn recorded(
-    backend: Backend,
-    kind: &str,
-    arguments: &[&str],
-    script: &[&str],
-) -> (Recording, Report, Vec<String>) {
-    let recording = Recording::new();
-    let mut gpuprobe = Setup::command([standin().program_text(backend)])
-        .modes(ALL)
-        .args(["--record".to_owned(), recording.text()])
-        .args(["--attach", kind])
-        .args(arguments.iter().copied())
-        .start();
-    gpuprobe.talk.ready();
-    let replies = script.iter().map(|line| gpuprobe.talk.say(line)).collect();
-    gpuprobe.talk.say("exit");
-    let last = gpuprobe.final_report();
-    last.assert_nothing_lost();
-    (recording, last, replies)
+/// A recorded workload, of which single launches are recorded.
+fn workload(backend: Backend, arguments: &[&str]) -> Setup {
+    let setup = Setup::workload(backend).modes(ALL);
+    setup.args(arguments.iter().copied())
 }
 
 /// Launches by several threads, into graphs, and of graphs.
 pub(crate) fn every_launch(backend: Backend, kind: &str) {
-    let script = [
-        "stream",
-        "launch 0 500 grid=80,2,3 block=128,4,1",
-        "launch 1 7 stream=0",
-        "launchstorm 3 1000",
-        "graph 5 23",
-        "graph 10 3 fork",
-    ];
-    let (recording, last, replies) = recorded(backend, kind, &[], &script);
-    assert_eq!(said(&replies[3], "launches"), "3000");
+    let script = "stream; launch 0 500 grid=80,2,3 block=128,4,1; launch 1 7 stream=0; \
+                  launchstorm 3 1000; graph 5 23; graph 10 3 fork";
+    let (recording, last, run) = recorded(workload(backend, &["--attach", kind]), script);
+    assert_eq!(said(&run.replies[3], "launches"), "3000");
     assert_eq!(last.launches(), [3507, 26, 15], "{backend:?} {kind}");
     calls_are_sound(&recording, 3507 + 26 + 15);
     rows_are_what_was_counted(&recording);
@@ -104,8 +80,7 @@ pub(crate) fn every_launch(backend: Backend, kind: &str) {
         AND gridX != 0 GROUP BY stream HAVING count(*) = 7)";
     assert_eq!(count(file, streams), 1);
     // The replay has the same reports.
-    let replayed = written(&["replay", &recording.text(), "--last", "--format", "json"]);
-    let replayed: Value = serde_json::from_str(&replayed).unwrap();
+    let replayed = json(&["replay", &recording.text(), "--last"]);
     assert_eq!(replayed["cudatrace"], last["cudatrace"]);
 }
 
@@ -116,53 +91,31 @@ fn root_single_launches_are_recorded() {
 
 #[test]
 fn root_single_launches_of_the_runtime_are_recorded() {
-    let script = ["launch 0 1000", "graph 4 5"];
-    let arguments = ["--api", "runtime"];
-    let (recording, last, _) = recorded(Backend::Shared, "session", &arguments, &script);
-    let launches: u64 = last.launches().into_iter().sum();
-    calls_are_sound(&recording, launches);
+    let setup = workload(Backend::Shared, &["--api", "runtime"]);
+    let (recording, last, _) = recorded(setup, "launch 0 1000; graph 4 5");
+    calls_are_sound(&recording, last.launches().into_iter().sum());
     rows_are_what_was_counted(&recording);
     let api = "GPUPROBE_LAUNCHED WHERE api = 'cudaLaunchKernel' AND name LIKE 'vecAdd(%'";
     assert_eq!(count(&recording.file, api), 1);
 }
 
 #[test]
-fn root_a_graph_launch_that_allocates_is_one_call() {
-    let script = [
-        "gnew",
-        "galloc 0 4096",
-        "glaunch 0",
-        "kfree 0",
-        "glaunch 0 3",
-        "launch 0 5",
-    ];
-    let (recording, last, _) = recorded(Backend::Driver, "session", &[], &script);
-    let launches: u64 = last.launches().into_iter().sum();
+fn root_a_graph_launch_that_allocates_is_one_call_and_failed_launches_have_their_result() {
+    let graph = "gnew; galloc 0 4096; glaunch 0; kfree 0; glaunch 0 3; launch 0 5";
+    let (recording, last, _) = recorded(workload(Backend::Driver, &[]), graph);
     assert!(last.launches()[1] > 0, "no graph was launched");
-    calls_are_sound(&recording, launches);
+    calls_are_sound(&recording, last.launches().into_iter().sum());
     rows_are_what_was_counted(&recording);
-}
-
-#[test]
-fn root_failed_launches_have_their_result() {
-    let script = ["fail cuLaunchKernel 2 700", "launch 0 5"];
-    let (recording, _, _) = recorded(Backend::Driver, "session", &[], &script);
+    let fails = "fail cuLaunchKernel 2 700; launch 0 5";
+    let (recording, ..) = recorded(workload(Backend::Driver, &[]), fails);
     let failed = format!("{JOINED} WHERE r.returnValue = 700");
     assert_eq!(count(&recording.file, &failed), 2);
 }
 
 #[test]
 fn root_without_cudatrace_no_launch_is_recorded() {
-    let recording = Recording::new();
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
-        .modes(["--memleak", "--bandwidth-util"])
-        .args(["--record".to_owned(), recording.text()])
-        .start();
-    gpuprobe.talk.ready();
-    gpuprobe.talk.say("alloc 4096 2");
-    gpuprobe.talk.say("launch 0 100");
-    gpuprobe.talk.say("exit");
-    gpuprobe.final_report().assert_nothing_lost();
+    let setup = Setup::workload(Backend::Driver).modes(["--memleak", "--bandwidth-util"]);
+    let (recording, ..) = recorded(setup, "alloc 4096 2; launch 0 100");
     assert_eq!(count(&recording.file, "GPUPROBE_LAUNCHES"), 0);
     calls_are_sound(&recording, 0);
 }

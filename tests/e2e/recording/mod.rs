@@ -9,34 +9,20 @@ mod selection;
 mod targets;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::gpuprobe::BINARY;
+use crate::harness::gpuprobe::Run;
+pub(crate) use crate::harness::gpuprobe::output_of as written;
 use crate::harness::report::number;
-use crate::validator::check_all;
+use crate::harness::{Report, Setup};
 
 const ALL: [&str; 3] = ["--memleak", "--cudatrace", "--bandwidth-util"];
 
-/// Output of `gpuprobe ARGUMENTS`; JSON is checked against its schema.
-pub(crate) fn written(arguments: &[&str]) -> String {
-    let output = Command::new(BINARY).args(arguments).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {said}");
-    let written = String::from_utf8(output.stdout).unwrap();
-    if arguments.contains(&"json") {
-        check_all(&written);
-    }
-    written
-}
-
 pub(crate) fn analysed(file: &Path, name: &str) -> Value {
-    let file = file.to_str().unwrap();
-    let json = written(&["report", file, "--analysis", name, "--format", "json"]);
-    serde_json::from_str(&json).unwrap()
+    json(&["report", file.to_str().unwrap(), "--analysis", name])
 }
 
 pub(crate) fn open(file: &Path) -> Connection {
@@ -76,6 +62,20 @@ impl Recording {
     pub(crate) fn text(&self) -> String {
         self.file.to_str().unwrap().to_owned()
     }
+}
+
+/// Records a run of a workload, in which nothing is lost; returns its last report, too.
+fn recorded(setup: Setup, script: &str) -> (Recording, Report, Run) {
+    let recording = Recording::new();
+    let mut run = setup.args(["--record", &recording.text()]).run(script);
+    let last = run.report();
+    last.assert_nothing_lost();
+    (recording, last, run)
+}
+
+/// JSON that `gpuprobe ARGUMENTS` prints.
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&written(&[arguments, &["--format", "json"]].concat())).unwrap()
 }
 
 /// Asserts that the analyses of `file` agree with the last live report, and that a replay is the

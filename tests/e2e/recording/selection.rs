@@ -1,13 +1,12 @@
 //! Recordings of selected processes and kinds of memory.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use serde_json::{Value, json};
+use serde_json::json as value;
 
-use super::{Recording, analysed, count, written};
+use super::{Recording, analysed, count, json, recorded};
 use crate::harness::gpuprobe::{BINARY, NOTHING};
-use crate::harness::{Backend, Setup, standin, wait_for};
+use crate::harness::{Backend, Family, Setup, standin};
 
 /// Two processes of one command with different names.
 const SCRIPT: &str = "printf 'alloc 4096 5\\nfree 0 2\\nlaunch 0 10\\nexit\\n' | \"$0\" & \
@@ -30,11 +29,7 @@ fn record(recording: &Recording, options: &[&str], status: i32) {
 #[test]
 fn root_recording_has_the_selected_processes_only() {
     let name = Backend::Shared.program();
-    for (options, allocations, launches) in [
-        (["--comm", name], 3, 10),
-        (["--exclude", name], 1, 7),
-        (["--uid", "4242"], 0, 0),
-    ] {
+    for (options, allocations, launches) in [(["--comm", name], 3, 10), (["--uid", "4242"], 0, 0)] {
         let recording = Recording::new();
         let all = [&options[..], &["--memleak", "--cudatrace"]].concat();
         record(&recording, &all, if allocations > 0 { 0 } else { NOTHING });
@@ -55,75 +50,31 @@ fn root_recording_has_the_selected_processes_only() {
 
 #[test]
 fn root_recording_has_the_selected_kinds_only() {
-    let recording = Recording::new();
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)])
-        .args(["--record".to_owned(), recording.text()])
-        .args(["--kind", "managed,async"])
-        .start();
-    gpuprobe.talk.ready();
-    for line in [
-        "alloc 1048576 3",
-        "managed 8192",
-        "async 1000 2",
-        "afree 0",
-        "exit",
-    ] {
-        gpuprobe.talk.say(line);
-    }
-    let last = gpuprobe.final_report();
-    last.assert_nothing_lost();
+    let setup = Setup::workload(Backend::Shared).args(["--kind", "managed,async"]);
+    let script = "alloc 1048576 3; managed 8192; async 1000 2; afree 0";
+    let (recording, last, _) = recorded(setup, script);
     let memleak = &last["memleak"];
-    let live = json!({"bytes": memleak["live_bytes"], "allocations": memleak["live_allocations"]});
+    let live = value!({"bytes": memleak["live_bytes"], "allocations": memleak["live_allocations"]});
     assert_eq!(live["allocations"], 2, "{memleak}");
     let leaked = analysed(&recording.file, "leakage");
     assert_eq!(leaked["totals"]["total"], live);
     let peak = analysed(&recording.file, "watermark");
     assert_eq!(peak["totals"]["total"]["bytes"], memleak["peak_bytes"]);
-    let replayed = written(&["replay", &recording.text(), "--last", "--format", "json"]);
-    let replayed: Value = serde_json::from_str(&replayed).unwrap();
+    let replayed = json(&["replay", &recording.text(), "--last"]);
     assert_eq!(replayed["memleak"], *memleak);
 }
 
 #[test]
 fn root_children_of_a_running_process_are_recorded() {
     let recording = Recording::new();
-    let program = standin().program_text(Backend::Shared);
-    // A live child that does nothing until it is traced.
-    let script = "(read go; printf 'alloc 4096 5\\nexit\\n') | \"$0\"";
-    let mut parent = Command::new("sh")
-        .args(["-c", script, &program])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut replies = BufReader::new(parent.stdout.take().unwrap());
-    let mut ready = String::new();
-    replies.read_line(&mut ready).unwrap();
-    assert!(ready.starts_with("ready"), "{ready}");
-    let pid = parent.id().to_string();
-    let options = [
-        "record",
-        "-o",
-        &recording.text(),
-        "--pid",
-        &pid,
-        "--children",
-    ];
-    let mut gpuprobe = Command::new(BINARY)
-        .args(options)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(gpuprobe.stderr.take().unwrap());
-    let mut line = String::new();
-    wait_for("gpuprobe to trace", || {
-        said.read_line(&mut line).unwrap();
-        line.contains("and its children").then_some(())
-    });
-    let mut input = parent.stdin.take().unwrap();
-    input.write_all(b"go\n").unwrap();
-    assert!(parent.wait().unwrap().success());
-    assert!(gpuprobe.wait().unwrap().success());
+    let family = Family::start("@child & exec @root");
+    let [mut child, mut root] = family.members(["child", "root"]);
+    let setup = Setup::pid(family.root()).args(["--children", "--record", &recording.text()]);
+    let mut gpuprobe = setup.start();
+    child.say("alloc 4096 5");
+    child.done();
+    root.done();
+    gpuprobe.final_report();
     let leaked = analysed(&recording.file, "leakage");
     assert_eq!(leaked["totals"]["total"]["allocations"], 5);
 }

@@ -2,23 +2,12 @@
 
 use std::path::Path;
 
-use super::{Recording, count, open};
-use crate::harness::{Backend, Setup, standin};
+use super::{count, open, recorded};
+use crate::harness::{Backend, Setup};
 
-/// Runs commands under a recording; the first item of the result is the file.
-fn recorded(backend: Backend, script: &[&str]) -> (Recording, u32) {
-    let recording = Recording::new();
-    let mut gpuprobe = Setup::command([standin().program_text(backend)])
-        .env("STANDIN_DEVICES", "2")
-        .args(["--record".to_owned(), recording.text()])
-        .start();
-    let pid = gpuprobe.talk.ready();
-    for line in script {
-        gpuprobe.talk.say(line);
-    }
-    gpuprobe.talk.say("exit");
-    gpuprobe.final_report().assert_nothing_lost();
-    (recording, pid)
+/// A workload on a host with two GPUs.
+fn on_two_gpus(backend: Backend) -> Setup {
+    Setup::workload(backend).env("STANDIN_DEVICES", "2")
 }
 
 /// The rows of a query of four numbers; NULL is -1.
@@ -34,25 +23,13 @@ fn rows(file: &Path, sql: &str) -> Vec<[i64; 4]> {
 
 #[test]
 fn root_contexts_are_recorded_with_their_devices() {
-    let script = [
-        "alloc 4096",
-        "setdevice 1",
-        "alloc 64",
-        "ctx create 1",
-        "alloc 32",
-        "ctx create 0",
-        "alloc 16",
-        "free 3",
-        "ctx pop",
-        "ctx pop",
-        "free 2",
-        "free 0 2",
-    ];
-    let (recording, pid) = recorded(Backend::Driver, &script);
+    let script = "alloc 4096; setdevice 1; alloc 64; ctx create 1; alloc 32; ctx create 0; alloc 16; \
+                  free 3; ctx pop; ctx pop; free 2; free 0 2";
+    let (recording, _, run) = recorded(on_two_gpus(Backend::Driver), script);
     let file = &recording.file;
     let contexts = "SELECT processId, deviceId, contextId, nullStreamId \
             FROM TARGET_INFO_CUDA_CONTEXT_INFO ORDER BY contextId";
-    let pid = i64::from(pid);
+    let pid = i64::from(run.pid);
     let expected = [
         [pid, 0, 1, 7],
         [pid, 1, 2, 7],
@@ -87,21 +64,10 @@ fn root_contexts_are_recorded_with_their_devices() {
 
 #[test]
 fn root_events_of_pools_are_recorded() {
-    let script = [
-        "pool create",
-        "poolalloc 0 20000000",
-        "pool attr 0 reserved",
-        "poolalloc 0 4096",
-        "pool trim 0 1048576",
-        "pool create host",
-        "pool trim 1 0",
-        "setdevice 1",
-        "pool create",
-        "pool destroy 2",
-        "afree 0 2",
-        "pool destroy 0",
-    ];
-    let (recording, _) = recorded(Backend::Shared, &script);
+    let script = "pool create; poolalloc 0 20000000; pool attr 0 reserved; poolalloc 0 4096; \
+                  pool trim 0 1048576; pool create host; pool trim 1 0; setdevice 1; pool create; \
+                  pool destroy 2; afree 0 2; pool destroy 0";
+    let (recording, ..) = recorded(on_two_gpus(Backend::Shared), script);
     let file = &recording.file;
     let events = "SELECT deviceId, operationType, poolType, minBytesToKeep \
         FROM CUDA_GPU_MEMORY_POOL_EVENTS ORDER BY rowid";

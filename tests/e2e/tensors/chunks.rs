@@ -8,8 +8,7 @@ const MIB: u64 = 1 << 20;
 
 #[test]
 fn root_tensorflow_chunks_are_counted_within_their_allocations() {
-    let mut gpuprobe = started(&[]).start();
-    let pid = gpuprobe.talk.ready();
+    let (mut gpuprobe, pid) = started(&[]).started();
     let [first, second] = [16 * MIB, 200 * MIB].map(|bytes| {
         let reply = gpuprobe.talk.say(&format!("tregion {bytes}"));
         u64::from_str_radix(reply.trim_start_matches("0x"), 16).unwrap()

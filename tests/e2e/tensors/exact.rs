@@ -78,12 +78,11 @@ fn check_empty_cache(gpuprobe: &mut Gpuprobe, pid: u32) {
 
 /// Runs every command of the program.
 fn everything(settings: &[(&str, &str)]) {
-    let mut gpuprobe = started(settings)
+    let (mut gpuprobe, pid) = started(settings)
         .env("STANDIN_DEVICES", "2")
         .interval("100ms")
         .args(["--tensors", "requested"])
-        .start();
-    let pid = gpuprobe.talk.ready();
+        .started();
     for (name, count, bytes) in LEAKS {
         gpuprobe.talk.say(&format!("tleak {name} {count} {bytes}"));
     }

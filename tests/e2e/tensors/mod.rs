@@ -19,7 +19,7 @@ use crate::harness::report::list;
 use crate::harness::{DEADLINE, Gpuprobe, Report, Setup, Workload, standin};
 
 /// The setting for expandable segments.
-const EXPANDABLE: (&str, &str) = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+pub(crate) const EXPANDABLE: (&str, &str) = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
 
 /// The program with the allocator.
 pub(crate) fn program() -> String {

@@ -1,17 +1,19 @@
 //! Snapshots for PyTorch's viewers equal the allocator's own, block by block.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use gpuprobe_model::text::size;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
+use super::recording::assert_recorded;
 use super::truth::{Device, snapshot};
-use super::{EXPANDABLE, running, started};
-use crate::harness::gpuprobe::BINARY;
+use super::{EXPANDABLE, assert_pytorch, running, started};
+use crate::harness::gpuprobe::{BINARY, output_of};
 use crate::harness::report::{list, number};
 use crate::harness::{Gpuprobe, Setup};
+use crate::recording::Recording;
 
 /// The stream number of memory outside PyTorch.
 const NO_STREAM: i64 = -2;
@@ -99,11 +101,11 @@ fn record(setup: Setup, file: &Path) -> Gpuprobe {
 }
 
 fn check(settings: &[(&str, &str)]) {
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("run.sqlite");
+    let recording = Recording::new();
+    let file = &*recording.file;
     let devices = [("STANDIN_DEVICES", "2")];
-    let mut gpuprobe = record(started(&[settings, &devices].concat()), &file);
-    gpuprobe.talk.ready();
+    let mut gpuprobe = record(started(&[settings, &devices].concat()), file);
+    let pid = gpuprobe.talk.ready();
     gpuprobe.talk.play(
         "alloc 33554432 2; vexpand 2097152 3; tmalloc a 5000000 12; tleak forward 30 5000; \
          tmalloc b 30000000 2 stream=7; tfree b; tchurn 4 3000 42; free 0 1; tempty; \
@@ -111,8 +113,12 @@ fn check(settings: &[(&str, &str)]) {
     );
     let truth = snapshot(&mut gpuprobe.talk);
     gpuprobe.talk.done();
-    gpuprobe.final_report().assert_nothing_lost();
-    let (exported, said) = export(&file);
+    let figures: Vec<_> = truth.iter().map(Device::expected).collect();
+    assert_pytorch(&gpuprobe.final_report(), pid, &figures);
+    assert_recorded(file, &truth);
+    let replayed = output_of(&["replay", file.to_str().unwrap(), "--format", "json"]);
+    assert_eq!(replayed, fs::read_to_string(&gpuprobe.reports).unwrap());
+    let (exported, said) = export(file);
     let all: Vec<_> = of_torch(&exported).into_iter().map(found).collect();
     for (found, expected) in all.iter().zip(&expected(&truth)) {
         assert_eq!(found, expected);
@@ -132,27 +138,23 @@ fn check(settings: &[(&str, &str)]) {
 }
 
 #[test]
-fn root_snapshot_matches_the_allocator() {
+fn root_snapshot_and_recording_match_the_allocator() {
     check(&[]);
-}
-
-#[test]
-fn root_snapshot_of_expandable_segments_matches_the_allocator() {
     check(&[EXPANDABLE]);
 }
 
 #[test]
 fn root_snapshot_after_late_attach_has_the_seen_blocks() {
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("run.sqlite");
+    let recording = Recording::new();
+    let file = &*recording.file;
     let mut workload = running(&[]);
     // Later tensors have odd sizes.
     workload.play("tmalloc a 5000000 12; tmalloc s 1000 40; tfree a 6");
-    let mut gpuprobe = record(Setup::pid(workload.pid), &file);
+    let mut gpuprobe = record(Setup::pid(workload.pid), file);
     workload.play("tmalloc b 3000001 20; tfree s 10; tmalloc c 701 30; tfree b 4");
     let now = snapshot(&mut workload);
     gpuprobe.stop().assert_nothing_lost();
-    let (exported, said) = export(&file);
+    let (exported, said) = export(file);
     let blocks = of_torch(&exported)
         .into_iter()
         .flat_map(|segment| list(segment, "blocks"));
