@@ -17,6 +17,7 @@ mod python_hostile;
 mod random;
 mod recording;
 mod serve;
+mod stacks;
 mod stress;
 mod tensor_attach;
 mod tensor_hostile;

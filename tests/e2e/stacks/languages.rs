@@ -1,5 +1,7 @@
-//! C, C++ and Rust; programs that are stripped, not position-independent, or loaded late; stacks
-//! outside the thread's own.
+//! C and C++; programs that are stripped, not position-independent, or loaded late; stacks outside the thread's own.
+//! `crates/stacks/tests` has more builds, and Rust.
+
+use std::path::Path;
 
 use tempfile::TempDir;
 
@@ -7,48 +9,78 @@ use super::{built, functions, sites};
 use crate::harness::report::{list, number};
 use crate::harness::{Report, Setup};
 
-/// The report of a program that has run to its exit, and its PID.
-fn traced(program: &std::path::Path, argument: Option<&str>, mode: &str) -> (Report, u32) {
-    let words = [Some(program.to_str().unwrap()), argument];
-    let mut gpuprobe = Setup::command(words.into_iter().flatten())
-        .args(["--stacks", mode])
-        .spawn();
+/// The report of programs that have run to their exits, one after the other, and their PIDs.
+fn traced(commands: &[String], mode: &str) -> (Report, Vec<u32>) {
     // Some exit by the signal that they test.
+    let run = |command: &String| format!("{command} >/dev/null 2>&1 & echo $!; wait $!");
+    let script = commands.iter().map(run).collect::<Vec<_>>().join("; ");
+    let setup = Setup::command(["sh", "-c", &script]);
+    let mut gpuprobe = setup.args(["--stacks", mode]).spawn();
     gpuprobe.wait();
     let report = gpuprobe.final_report();
     report.assert_nothing_lost();
-    let pid = number(&list(&report["memleak"], "processes")[0], "pid");
-    (report, u32::try_from(pid).unwrap())
+    let pids = gpuprobe.talk.to_end();
+    (
+        report,
+        pids.iter().map(|pid| pid.parse().unwrap()).collect(),
+    )
 }
 
-#[test]
-fn root_c_of_every_build_is_named() {
-    const PATH: [&str; 5] = ["leaf", "inner", "middle", "outer", "main"];
-    for (flags, mode) in [
-        (["-O0", "-fno-omit-frame-pointer", "-pie"], "fp"),
-        (["-O0", "-fno-omit-frame-pointer", "-pie"], "auto"),
-        (["-O2", "-fomit-frame-pointer", "-pie"], "auto"),
-        (["-O2", "-fomit-frame-pointer", "-no-pie"], "auto"),
-        (["-O2", "-fomit-frame-pointer", "-no-pie"], "dwarf"),
-    ] {
-        let folder = TempDir::new().unwrap();
-        let (report, pid) = traced(&built(folder.path(), "chain.c", &flags), None, mode);
-        let sites = sites(&report, pid);
-        // `middle` calls `inner` on two lines.
-        assert_eq!(sites.len(), 2, "{flags:?} with {mode}");
-        for site in sites {
-            assert_eq!(functions(site, "main"), PATH, "{flags:?} with {mode}");
-            assert_eq!(site["complete"], true);
-        }
+/// Builds a program in a folder of its own; returns its path.
+fn program(folder: &TempDir, name: &str, source: &str, flags: &[&str]) -> String {
+    let folder = folder.path().join(name);
+    std::fs::create_dir(&folder).unwrap();
+    let program = built(&folder, source, flags);
+    program.to_str().unwrap().to_owned()
+}
+
+fn only(report: &Report, pid: u32) -> &serde_json::Value {
+    let [site] = sites(report, pid) else {
+        panic!("one site of {pid}: {report:?}");
+    };
+    site
+}
+
+/// Asserts what `chain.c` does: `middle` calls `inner` on two lines.
+fn check_chain(report: &Report, pid: u32) {
+    assert_eq!(sites(report, pid).len(), 2);
+    for site in sites(report, pid) {
+        let path = functions(site, "main");
+        assert_eq!(path, ["leaf", "inner", "middle", "outer", "main"]);
+        assert_eq!(site["complete"], true);
     }
 }
 
 #[test]
-fn root_stripped_programs_give_offsets_and_never_a_wrong_symbol() {
+fn root_programs_of_every_build_are_named() {
     let folder = TempDir::new().unwrap();
-    let program = built(folder.path(), "chain.c", &["-O2", "-s"]);
-    let (report, pid) = traced(&program, None, "auto");
-    for site in sites(&report, pid) {
+    let chain = |name, flags: &[&str]| program(&folder, name, "chain.c", flags);
+    let with_pointers = chain("pointers", &["-O0", "-fno-omit-frame-pointer", "-pie"]);
+    let without = chain("without", &["-O2", "-fomit-frame-pointer", "-no-pie"]);
+    for (mode, program) in [("fp", &with_pointers), ("dwarf", &without)] {
+        let (report, pids) = traced(&[program.clone()], mode);
+        check_chain(&report, pids[0]);
+    }
+    let host = program(&folder, "host", "host.c", &["-O2"]);
+    let hidden = ["-O2", "-shared", "-fPIC", "-fvisibility=hidden"];
+    let plugin = program(&folder, "plugin", "plugin.c", &hidden);
+    let programs = [
+        with_pointers,
+        chain("pie", &["-O2", "-fomit-frame-pointer", "-pie"]),
+        without,
+        chain("stripped", &["-O2", "-s"]),
+        format!("{host} {plugin}"),
+        program(&folder, "shapes", "shapes.cpp", &["-std=c++17", "-O2"]),
+    ];
+    let (report, pids) = traced(&programs, "auto");
+    let [pointers, pie, without, stripped, host, shapes] = pids[..] else {
+        panic!("{pids:?}");
+    };
+    for pid in [pointers, pie, without] {
+        check_chain(&report, pid);
+    }
+    // Offsets, and never a wrong symbol.
+    for site in sites(&report, stripped) {
         let stack = list(site, "stack");
         assert!(stack.len() >= 7, "{stack:?}");
         for frame in &stack[..5] {
@@ -58,16 +90,14 @@ fn root_stripped_programs_give_offsets_and_never_a_wrong_symbol() {
         }
         assert_eq!(site["complete"], true);
     }
+    let path = ["called_back", "plugin_hidden", "plugin_run", "main"];
+    assert_eq!(functions(only(&report, host), "main"), path);
+    check_shapes(&report, shapes);
 }
 
-#[test]
-fn root_cpp_is_named_with_templates_and_inlined_functions() {
-    let folder = TempDir::new().unwrap();
-    let program = built(folder.path(), "shapes.cpp", &["-std=c++17", "-O2"]);
-    let (report, pid) = traced(&program, None, "auto");
-    let [site] = sites(&report, pid) else {
-        panic!("one site");
-    };
+/// Templates, lambdas and inlined functions of C++.
+fn check_shapes(report: &Report, pid: u32) {
+    let site = only(report, pid);
     assert_eq!(
         functions(site, "main"),
         [
@@ -78,115 +108,51 @@ fn root_cpp_is_named_with_templates_and_inlined_functions() {
             "main",
         ]
     );
-    let stack = list(site, "stack");
-    let frame = stack
-        .iter()
-        .find(|frame| frame["function"] == "twice")
-        .unwrap();
+    let mut stack = list(site, "stack").iter();
+    let frame = stack.find(|frame| frame["function"] == "twice").unwrap();
     assert_eq!(frame["inlined"], true);
-    assert!(frame["file"].as_str().unwrap().ends_with("shapes.cpp"));
+    let file = Path::new(frame["file"].as_str().unwrap());
+    assert!(file.ends_with("shapes.cpp"), "{frame}");
     let source = include_str!("../../../crates/stacks/tests/stacks/programs/shapes.cpp");
-    let line = source
-        .lines()
-        .position(|line| line.contains("shape.area(1)"));
+    let mut lines = source.lines();
+    let line = lines.position(|line| line.contains("shape.area(1)"));
     assert_eq!(number(frame, "line"), line.unwrap() as u64 + 1);
 }
 
 #[test]
-fn root_rust_is_named() {
+fn root_stacks_outside_the_threads_own_and_stacks_that_look_alike() {
+    const CONTEXTS: [(&str, &str); 4] = [
+        ("coroutine", "in_coroutine"),
+        ("thread", "in_thread"),
+        ("altstack", "handler"),
+        ("signal", "handler"),
+    ];
     let folder = TempDir::new().unwrap();
-    let program = built(folder.path(), "chain.rs", &["-O", "-g"]);
-    let (report, pid) = traced(&program, None, "auto");
-    let [site] = sites(&report, pid) else {
-        panic!("one site");
-    };
-    // Legacy mangling has no type arguments.
-    let [forward, apply] = match functions(site, "chain::main") {
-        names if names.iter().any(|name| name == "chain::apply") => [
-            "<chain::Linear<T> as chain::Layer>::forward",
-            "chain::apply",
-        ],
-        _ => [
-            "<chain::Linear<u32> as chain::Layer>::forward",
-            "chain::apply::<chain::main::{closure#0}>",
-        ],
-    };
-    assert_eq!(
-        functions(site, "chain::main"),
-        [forward, "chain::train", apply, "chain::main"]
-    );
-    assert_eq!(site["complete"], true);
-}
-
-#[test]
-fn root_libraries_that_are_loaded_late_are_named() {
-    let folder = TempDir::new().unwrap();
-    let host = built(folder.path(), "host.c", &["-O2"]);
-    let flags = ["-O2", "-shared", "-fPIC", "-fvisibility=hidden"];
-    let plugin = built(folder.path(), "plugin.c", &flags);
-    let (report, pid) = traced(&host, plugin.to_str(), "auto");
-    let [site] = sites(&report, pid) else {
-        panic!("one site");
-    };
-    assert_eq!(
-        functions(site, "main"),
-        ["called_back", "plugin_hidden", "plugin_run", "main"]
-    );
-}
-
-#[test]
-fn root_stacks_outside_the_threads_own() {
-    let folder = TempDir::new().unwrap();
-    let program = built(
-        folder.path(),
-        "contexts.c",
-        &["-O2", "-fomit-frame-pointer"],
-    );
-    for (what, last, path) in [
-        ("coroutine", "in_coroutine", &["bottom", "in_coroutine"][..]),
-        ("thread", "in_thread", &["bottom", "in_thread"]),
-        ("altstack", "handler", &["bottom", "handler"]),
-        ("signal", "handler", &["bottom", "handler"]),
-    ] {
-        let (report, pid) = traced(&program, Some(what), "auto");
-        let [site] = sites(&report, pid) else {
-            panic!("one site");
-        };
-        assert_eq!(functions(site, last), path, "{what}");
+    let bare = ["-O2", "-fomit-frame-pointer"];
+    let contexts = program(&folder, "contexts", "contexts.c", &bare);
+    let alike = program(&folder, "lookalike", "lookalike.c", &bare);
+    let shared = ["-O2", "-shared", "-fPIC"];
+    let allocator = program(&folder, "allocator", "allocator.c", &shared);
+    let alike = ["buffer", "calls", &allocator].map(|what| format!("{alike} {what}"));
+    let contexts = CONTEXTS.map(|(what, _)| format!("{contexts} {what}"));
+    let (report, pids) = traced(&[&contexts[..], &alike].concat(), "auto");
+    for ((what, last), pid) in CONTEXTS.into_iter().zip(&pids) {
+        let site = only(&report, *pid);
+        assert_eq!(functions(site, last), ["bottom", last], "{what}");
         // Where the stack continues on another one, frames are reported as missing.
         let is_whole = matches!(what, "thread" | "signal");
         assert!(!is_whole || site["complete"] == true, "{what}");
     }
-}
-
-/// Stacks of the same depth, in the same second: stacks with equal innermost frames are
-/// distinguished.
-#[test]
-fn root_call_paths_that_differ_in_outer_frames_are_distinguished() {
-    let folder = TempDir::new().unwrap();
-    let program = built(
-        folder.path(),
-        "lookalike.c",
-        &["-O2", "-fomit-frame-pointer"],
-    );
-    let library = built(folder.path(), "allocator.c", &["-O2", "-shared", "-fPIC"]);
-    for what in ["buffer", "calls", library.to_str().unwrap()] {
-        let (report, pid) = traced(&program, Some(what), "auto");
-        let mut found: Vec<_> = sites(&report, pid)
-            .iter()
-            .map(|site| {
-                let path = functions(site, "main");
-                let caller = path[path.len() - 2].clone();
-                (
-                    caller,
-                    number(site, "live_bytes"),
-                    number(site, "live_allocations"),
-                )
-            })
-            .collect();
+    // Of the same depth, in the same second, with equal innermost frames.
+    for pid in &pids[CONTEXTS.len()..] {
+        let caller = |site| {
+            let path = functions(site, "main");
+            let held = ["live_bytes", "live_allocations"].map(|key| number(site, key));
+            (path[path.len() - 2].clone(), held)
+        };
+        let mut found: Vec<_> = sites(&report, *pid).iter().map(caller).collect();
         found.sort();
-        let expected = [("load_optimizer", 6000, 3), ("load_weights", 3000, 3)];
-        let expected = expected.map(|(caller, bytes, calls)| (caller.to_owned(), bytes, calls));
-        assert_eq!(found, expected, "{what}");
+        let expected = [("load_optimizer", [6000, 3]), ("load_weights", [3000, 3])];
+        assert_eq!(found, expected.map(|(name, held)| (name.to_owned(), held)));
     }
 }

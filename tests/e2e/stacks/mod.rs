@@ -1,7 +1,7 @@
 //! Call stacks of real programs, through the real kernel.
 
 mod languages;
-mod paths;
+pub(crate) mod paths;
 mod profiles;
 mod python;
 mod replaced;
@@ -23,34 +23,20 @@ fn built(folder: &Path, source: &str, flags: &[&str]) -> PathBuf {
     let program = folder.join(name);
     let runtime = PathBuf::from(standin().runtime());
     let rpath = format!("-Wl,-rpath,{}", runtime.parent().unwrap().display());
-    let mut command = if language == "rs" {
-        let mut rustc = Command::new("rustc");
-        // scripts/timed-test.sh sets it, with which names are mangled as by a nightly compiler.
-        rustc.env_remove("RUSTC_BOOTSTRAP");
-        let argument = |text: &str| format!("link-arg={text}");
-        rustc.args(["--edition=2021", "--cfg", "allocates", "-C"]);
-        rustc.arg(argument(&runtime.to_string_lossy()));
-        rustc.args(["-C".to_owned(), argument(&rpath)]);
-        rustc
-    } else {
-        let mut compiler = Command::new(if language == "cpp" { "c++" } else { "cc" });
-        compiler.args([
+    let mut command = Command::new(if language == "cpp" { "c++" } else { "cc" });
+    command
+        .args([
             "-DSTOP_ALLOCATES",
             "-fno-optimize-sibling-calls",
             "-pthread",
             "-g",
-        ]);
-        compiler.arg(rpath);
-        compiler
-    };
-    command
+        ])
+        .arg(rpath)
         .args(flags)
         .arg("-o")
         .arg(&program)
-        .arg(programs.join(source));
-    if language != "rs" {
-        command.arg(&runtime).arg("-ldl");
-    }
+        .args([&programs.join(source), &runtime])
+        .arg("-ldl");
     let made = command.output().expect("compilers are installed");
     let said = String::from_utf8_lossy(&made.stderr);
     assert!(made.status.success(), "{command:?}:\n{said}");

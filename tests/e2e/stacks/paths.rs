@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{functions, sites};
 use crate::harness::report::number;
-use crate::harness::{Gpuprobe, Report, Setup, Workload, standin, wait_for};
+use crate::harness::{Gpuprobe, Report, Session, Setup, Workload, standin, wait_for};
 
 /// The functions of `tests/standin/paths.c` for PATH, innermost first.
 fn expected(depth: u32, path: u64, start: &str) -> Vec<String> {
@@ -30,12 +30,8 @@ fn expected(depth: u32, path: u64, start: &str) -> Vec<String> {
 }
 
 fn started(program: &str, arguments: &[&str]) -> (Gpuprobe, u32) {
-    let program = standin().path(program).to_str().unwrap().to_owned();
-    let mut gpuprobe = Setup::command([program])
-        .args(arguments.iter().copied())
-        .start();
-    let pid = gpuprobe.talk.ready();
-    (gpuprobe, pid)
+    let setup = Setup::command([standin().path(program).to_str().unwrap()]);
+    setup.args(arguments.iter().copied()).started()
 }
 
 /// Ends the program; returns the last report.
@@ -47,67 +43,47 @@ fn ended(mut gpuprobe: Gpuprobe) -> Report {
     report
 }
 
-/// `attach` is the attach mode, or "" for the default.
-fn named(program: &str, mode: &str, attach: &str) {
-    let mut arguments = vec!["--stacks", mode];
-    if !attach.is_empty() {
-        arguments.extend(["--attach", attach]);
-    }
-    let (mut gpuprobe, pid) = started(program, &arguments);
-    for command in [
-        "call 5 21 4096 2",
-        "thread 3 5 100 1",
-        "call 5 22 512 3",
-        "call 0 0 64 1",
-    ] {
-        gpuprobe.talk.say(command);
-    }
-    let report = ended(gpuprobe);
-    let what = format!("{program} with {mode} by {attach}");
-    let found: BTreeMap<u64, _> = sites(&report, pid)
-        .iter()
-        .map(|site| (number(site, "live_bytes"), site))
-        .collect();
-    for (bytes, calls, depth, path, start) in [
-        (8192, 2, 5, 21, "main"),
-        (100, 1, 3, 5, "worker"),
-        (1536, 3, 5, 22, "main"),
-        (64, 1, 0, 0, "main"),
-    ] {
-        let site = found
-            .get(&bytes)
-            .unwrap_or_else(|| panic!("no {bytes} B: {what}, {found:?}"));
-        assert_eq!(
-            functions(site, start),
-            expected(depth, path, start),
-            "{what}"
-        );
-        assert_eq!(number(site, "live_allocations"), calls, "{what}");
-        assert_eq!(site["complete"], true, "{what}");
-        assert_eq!(site["api"], "cudaMalloc");
-    }
-    assert_eq!(found.len(), 4, "{what}");
-}
-
-#[test]
-fn root_call_paths_with_frame_pointers_are_named() {
-    for mode in ["auto", "dwarf", "fp"] {
-        named("paths", mode, "");
+/// Asserts that the call paths of these programs are named, traced with these options.
+pub(crate) fn are_named(programs: &[&str], options: &[&str]) {
+    let mut session = Session::start(|setup| setup.args(options.iter().copied()));
+    let start = |program: &&str| {
+        let path = standin().path(program);
+        let mut member = session.program(path.to_str().unwrap());
+        member.play("call 5 21 4096 2; thread 3 5 100 1; call 5 22 512 3; call 0 0 64 1");
+        member.send("exit");
+        member.pid
+    };
+    let pids: Vec<_> = programs.iter().map(start).collect();
+    let (report, _) = session.end();
+    report.assert_nothing_lost();
+    for (pid, program) in pids.into_iter().zip(programs) {
+        let what = format!("{program} with {options:?}");
+        let all = sites(&report, pid).iter();
+        let found: BTreeMap<u64, _> = all.map(|site| (number(site, "live_bytes"), site)).collect();
+        for (bytes, calls, depth, path, start) in [
+            (8192, 2, 5, 21, "main"),
+            (100, 1, 3, 5, "worker"),
+            (1536, 3, 5, 22, "main"),
+            (64, 1, 0, 0, "main"),
+        ] {
+            let site = found.get(&bytes);
+            let site = site.unwrap_or_else(|| panic!("no {bytes} B: {what}, {found:?}"));
+            let names = expected(depth, path, start);
+            assert_eq!(functions(site, start), names, "{what}");
+            assert_eq!(number(site, "live_allocations"), calls, "{what}");
+            assert_eq!(site["complete"], true, "{what}");
+            assert_eq!(site["api"], "cudaMalloc");
+        }
+        assert_eq!(found.len(), 4, "{what}");
     }
 }
 
 #[test]
-fn root_call_paths_without_frame_pointers_are_named() {
-    for mode in ["auto", "dwarf"] {
-        named("paths_bare", mode, "");
-    }
-}
-
-#[test]
-fn root_call_paths_are_named_in_each_attach_mode() {
-    for attach in ["multi", "perf", "offset"] {
-        named("paths_bare", "auto", attach);
-    }
+fn root_call_paths_are_named_with_and_without_frame_pointers() {
+    are_named(&["paths", "paths_bare"], &["--stacks", "auto"]);
+    are_named(&["paths", "paths_bare"], &["--stacks", "dwarf"]);
+    are_named(&["paths"], &["--stacks", "fp"]);
+    are_named(&["paths_bare"], &["--attach", "multi"]);
 }
 
 #[test]
@@ -145,26 +121,6 @@ fn root_alternating_call_paths_are_distinguished_and_too_deep_ones_truncated() {
     assert_eq!(found, paths);
 }
 
-/// More than are copied a second in the long run. The ring has room for those of either step, even if
-/// gpuprobe gets no processor meanwhile.
-#[test]
-fn root_six_thousand_new_call_paths_in_a_moment_are_whole() {
-    const DEPTHS: [u32; 2] = [12, 11];
-    let program = standin().path("paths_bare").to_str().unwrap().to_owned();
-    let mut gpuprobe = Setup::command([program]).interval("100ms").start();
-    let pid = gpuprobe.talk.ready();
-    let mut made = 0;
-    for depth in DEPTHS {
-        gpuprobe.talk.say(&format!("all {depth} 512"));
-        made += 1 << depth;
-        gpuprobe.report_where("all calls", |report| report.totals().alloc_calls == made);
-    }
-    let report = ended(gpuprobe);
-    let sites = sites(&report, pid);
-    assert_eq!(sites.len() as u64, made);
-    assert!(sites.iter().all(|site| site["complete"] == true));
-}
-
 /// Waits until the thread that empties the ring of call stacks has emptied it: it polls two files then, and one while
 /// it leaves call stacks to the event loop.
 fn wait_for_an_empty_ring(pid: u32) {
@@ -178,28 +134,36 @@ fn wait_for_an_empty_ring(pid: u32) {
     });
 }
 
-/// More than the ring holds in all, while the event loop does not go on: its thread is stopped, the others run.
-#[test]
-fn root_new_call_paths_are_whole_while_the_event_loop_is_busy() {
-    // The ring has room for those of one step.
-    const DEPTHS: [u32; 3] = [12, 11, 10];
+/// Takes every path of these depths, the next ones once the ring of call stacks is empty: asserts that each is whole.
+pub(crate) fn new_paths_are_whole(depths: &[u32], is_busy: bool) {
     let (mut gpuprobe, pid) = started("paths_bare", &[]);
     // The program is held until the event loop has seen the library that it loads for this.
     gpuprobe.talk.say("call 0 0 64 1");
     let event_loop = Pid::from_raw(gpuprobe.child.pid().cast_signed());
-    ptrace::seize(event_loop, ptrace::Options::empty()).unwrap();
-    ptrace::interrupt(event_loop).unwrap();
-    waitpid(event_loop, Some(WaitPidFlag::__WALL)).unwrap();
-    for depth in DEPTHS {
+    if is_busy {
+        // Its thread is stopped, the others run.
+        ptrace::seize(event_loop, ptrace::Options::empty()).unwrap();
+        ptrace::interrupt(event_loop).unwrap();
+        waitpid(event_loop, Some(WaitPidFlag::__WALL)).unwrap();
+    }
+    for depth in depths {
         gpuprobe.talk.say(&format!("all {depth} 512"));
         wait_for_an_empty_ring(gpuprobe.child.pid());
     }
-    ptrace::detach(event_loop, None).unwrap();
+    if is_busy {
+        ptrace::detach(event_loop, None).unwrap();
+    }
     let report = ended(gpuprobe);
     let sites = sites(&report, pid);
-    let made: usize = DEPTHS.iter().map(|depth| 1 << depth).sum();
+    let made: usize = depths.iter().map(|depth| 1 << depth).sum();
     assert_eq!(sites.len(), made + 1);
     assert!(sites.iter().all(|site| site["complete"] == true));
+}
+
+/// `long::stacks` has more than are copied a second, and than the ring holds.
+#[test]
+fn root_new_call_paths_are_whole_while_the_event_loop_is_busy() {
+    new_paths_are_whole(&[9, 8, 7], true);
 }
 
 #[test]
@@ -208,8 +172,7 @@ fn root_late_attach_has_stacks() {
     let mut workload = Workload::spawn(&mut std::process::Command::new(program));
     workload.say("call 4 3 512 1");
     let mut gpuprobe = Setup::pid(workload.pid).start();
-    workload.say("call 4 9 4096 2");
-    workload.say("call 4 6 100 1");
+    workload.play("call 4 9 4096 2; call 4 6 100 1");
     let report = gpuprobe.stop();
     report.assert_nothing_lost();
     let found: Vec<_> = sites(&report, workload.pid)

@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::harness::gpuprobe::BINARY;
+use crate::harness::gpuprobe::output_of;
 use crate::harness::report::number;
 use crate::harness::{Report, Setup, standin};
 
@@ -25,13 +24,9 @@ fn folded(path: &Path) -> Vec<(String, u64)> {
 /// The last report of a program of call paths that runs these commands.
 fn traced(options: &[&str], commands: &[&str]) -> Report {
     let program = standin().path("paths_bare").to_str().unwrap().to_owned();
-    let mut gpuprobe = Setup::command([program])
-        .args(options.iter().copied())
-        .start();
-    gpuprobe.talk.ready();
-    for command in commands {
-        gpuprobe.talk.say(command);
-    }
+    let setup = Setup::command([program]).args(options.iter().copied());
+    let (mut gpuprobe, _) = setup.started();
+    gpuprobe.talk.play(&commands.join("; "));
     gpuprobe.talk.send("exit");
     assert_eq!(gpuprobe.exit_code(), 0);
     let report = gpuprobe.final_report();
@@ -39,13 +34,8 @@ fn traced(options: &[&str], commands: &[&str]) -> Report {
     report
 }
 
-/// Standard output of `gpuprobe report`.
-fn reported(recording: &str, arguments: &[&str]) -> Vec<u8> {
-    let mut report = Command::new(BINARY);
-    report.args(["report", recording]).args(arguments);
-    let made = report.output().unwrap();
-    assert!(made.status.success(), "{made:?}");
-    made.stdout
+fn reported(recording: &str, arguments: &[&str]) -> String {
+    output_of(&[&["report", recording], arguments].concat())
 }
 
 #[test]
@@ -83,7 +73,7 @@ fn root_flame_graph_total_equals_the_ledger() {
     // The nsys-compatible table has every whole stack, too.
     let leakage = ["--analysis", "leakage", "--group", "--format", "json"];
     let chains = reported(&recording, &leakage);
-    let chains: serde_json::Value = serde_json::from_slice(&chains).unwrap();
+    let chains: serde_json::Value = serde_json::from_str(&chains).unwrap();
     assert_eq!(chains["totals"]["total"]["bytes"], held);
 }
 

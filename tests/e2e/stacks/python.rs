@@ -1,8 +1,8 @@
 //! Python functions, in programs run by `python -X perf`.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -17,28 +17,26 @@ use crate::harness::{Report, Setup, standin, wait_for};
 /// Calls by the same path: five times as many as stacks are copied in a second.
 const CALLS: u64 = 20_000;
 
-/// Every Python with `-X perf`: in PATH, and pyenv's.
-fn pythons() -> Vec<PathBuf> {
+/// Every Python with `-X perf`.
+fn pythons() -> &'static [PathBuf] {
+    static FOUND: OnceLock<Vec<PathBuf>> = OnceLock::new();
     crate::harness::require_bpf();
-    let home = env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv"));
-    let roots = [env::var_os("PYENV_ROOT").map(PathBuf::from), home];
-    let roots = roots.into_iter().flatten().chain(["/root/.pyenv".into()]);
-    let versions = roots.filter_map(|root| root.join("versions").read_dir().ok());
-    let versions = versions.flatten().flatten();
-    let installed = versions.map(|version| version.path().join("bin/python3"));
-    let candidates = ["/usr/bin/python3", "/usr/local/bin/python3"].map(PathBuf::from);
-    let mut found: Vec<_> = candidates
-        .into_iter()
-        .chain(installed)
-        .filter_map(|python| python.canonicalize().ok())
-        .filter(|python| has_trampolines(python))
-        .collect();
-    found.sort();
-    found.dedup();
+    FOUND.get_or_init(find_pythons)
+}
+
+/// One of them.
+fn python() -> &'static Path {
+    pythons().last().expect("one at least")
+}
+
+fn find_pythons() -> Vec<PathBuf> {
+    let all = crate::pythons::pythons().into_iter();
+    let programs = all.map(|python| python.program);
+    let found: Vec<_> = programs.filter(|python| has_trampolines(python)).collect();
     assert!(
         !found.is_empty(),
         "there is no Python with -X perf, which CPython has from 3.12 on for x86-64: install one \
-         (apt-get install python3.12, or pyenv install 3.12), in /usr, /usr/local or pyenv's folder"
+         (apt-get install python3.12, or pyenv install 3.12)"
     );
     found
 }
@@ -108,7 +106,7 @@ const OF_EVALUATE: &str = "allocate < Model.forward < evaluate < <module>";
 #[test]
 fn root_perf_map_functions_are_named_after_process_exit() {
     for python in pythons() {
-        let mut gpuprobe = Setup::command(words(&python, "at once"))
+        let mut gpuprobe = Setup::command(words(python, "at once"))
             .args(BY_MAP)
             .spawn();
         let report = gpuprobe.final_report();
@@ -138,73 +136,63 @@ fn root_perf_map_functions_are_named_in_namespaces() {
     let new = TempDir::new().unwrap();
     let folders = [new.path(), Path::new(env!("CARGO_MANIFEST_DIR")), &built];
     let folders = folders.map(|folder| folder.to_str().unwrap());
-    for python in pythons() {
-        let unshare = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"];
-        let shell = ["sh", "-c", script].into_iter().chain(folders);
-        let own = unshare.into_iter().chain(shell).map(str::to_owned);
-        let command = own.chain(words(&python, "at once"));
-        let mut gpuprobe = Setup::command(command).args(BY_MAP).spawn();
-        let report = gpuprobe.final_report();
-        let sites = sites_of_only(&report).1;
-        assert_eq!(by_path(sites), expected(), "{}", python.display());
-    }
+    let unshare = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"];
+    let shell = ["sh", "-c", script].into_iter().chain(folders);
+    let own = unshare.into_iter().chain(shell).map(str::to_owned);
+    let command = own.chain(words(python(), "at once"));
+    let mut gpuprobe = Setup::command(command).args(BY_MAP).spawn();
+    let report = gpuprobe.final_report();
+    let sites = sites_of_only(&report).1;
+    assert_eq!(by_path(sites), expected());
 }
 
 /// A function called for the first time during tracing is in the map by then; when gpuprobe sees
 /// it, only the map file that it opened earlier is left of the process.
 #[test]
 fn root_perf_map_functions_added_later_are_named() {
-    for python in pythons() {
-        let words = words(&python, "wait");
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = Guarded::spawn(&mut command).unwrap();
-        let mut talk = Talk::new(&mut child);
-        assert_eq!(talk.hear(), "ready");
-        let mut gpuprobe = Setup::pid(child.pid())
-            .args(BY_MAP)
-            .interval("100ms")
-            .start();
-        gpuprobe.next_report();
-        gpuprobe.child.signal(Signal::SIGSTOP);
-        talk.send("go on");
-        assert!(child.wait().success());
-        gpuprobe.child.signal(Signal::SIGCONT);
-        let report = gpuprobe.final_report();
-        let sites = sites(&report, child.pid());
-        let expected = [(OF_EVALUATE.to_owned(), 1)];
-        assert_eq!(by_path(sites), expected, "{}", python.display());
-    }
+    let words = words(python(), "wait");
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = Guarded::spawn(&mut command).unwrap();
+    let mut talk = Talk::new(&mut child);
+    assert_eq!(talk.hear(), "ready");
+    let mut gpuprobe = Setup::pid(child.pid())
+        .args(BY_MAP)
+        .interval("100ms")
+        .start();
+    gpuprobe.next_report();
+    gpuprobe.child.signal(Signal::SIGSTOP);
+    talk.send("go on");
+    assert!(child.wait().success());
+    gpuprobe.child.signal(Signal::SIGCONT);
+    let report = gpuprobe.final_report();
+    let sites = sites(&report, child.pid());
+    let expected = [(OF_EVALUATE.to_owned(), 1)];
+    assert_eq!(by_path(sites), expected);
 }
 
 /// A map that is created after the process was first looked at is read while the process lives.
 #[test]
 fn root_perf_map_created_late_is_read() {
-    for python in pythons() {
-        let mut words = words(&python, "late");
-        words.retain(|word| !["-X", "perf"].contains(&word.as_str()));
-        let mut gpuprobe = Setup::command(words).args(BY_MAP).spawn();
-        let files = PathBuf::from(format!("/proc/{}/fd", gpuprobe.child.pid()));
-        let map = wait_for("gpuprobe to open the map", || {
-            let files = files.read_dir().unwrap().flatten();
-            let mut paths = files.filter_map(|file| file.path().read_link().ok());
-            paths.find(|path| path.starts_with("/tmp") && path.extension() == Some("map".as_ref()))
-        });
-        gpuprobe.talk.send("go on");
-        gpuprobe.wait();
-        assert!(!map.exists());
-        let report = gpuprobe.final_report();
-        let sites = sites_of_only(&report).1;
-        // Functions that run already have no trampoline.
-        let expected = OF_EVALUATE.strip_suffix(" < <module>").unwrap().to_owned();
-        let found = by_path(sites);
-        assert!(
-            found.contains(&(expected, 1)),
-            "{found:?} with {}",
-            python.display()
-        );
-    }
+    let mut words = words(python(), "late");
+    words.retain(|word| !["-X", "perf"].contains(&word.as_str()));
+    let mut gpuprobe = Setup::command(words).args(BY_MAP).spawn();
+    let files = PathBuf::from(format!("/proc/{}/fd", gpuprobe.child.pid()));
+    let map = wait_for("gpuprobe to open the map", || {
+        let files = files.read_dir().unwrap().flatten();
+        let mut paths = files.filter_map(|file| file.path().read_link().ok());
+        paths.find(|path| path.starts_with("/tmp") && path.extension() == Some("map".as_ref()))
+    });
+    gpuprobe.talk.send("go on");
+    gpuprobe.wait();
+    assert!(!map.exists());
+    let report = gpuprobe.final_report();
+    let sites = sites_of_only(&report).1;
+    // Functions that run already have no trampoline.
+    let expected = OF_EVALUATE.strip_suffix(" < <module>").unwrap().to_owned();
+    let found = by_path(sites);
+    assert!(found.contains(&(expected, 1)), "{found:?}");
 }
 
 /// Another user has made a file of the map's name before the process did; it may write to it all the same.
@@ -212,17 +200,15 @@ fn root_perf_map_created_late_is_read() {
 fn root_perf_map_of_another_user_names_no_function() {
     let plant = "echo '1000 7fffffffe000 planted' | \
                  setpriv --reuid=65534 --clear-groups tee /tmp/perf-$$.map >/dev/null && exec \"$@\"";
-    for python in pythons() {
-        let shell = ["sh", "-c", plant, "sh"].map(str::to_owned);
-        let command = shell.into_iter().chain(words(&python, "at once"));
-        let mut gpuprobe = Setup::command(command).args(BY_MAP).spawn();
-        let report = gpuprobe.final_report();
-        let sites = sites_of_only(&report).1;
-        let frames = sites.iter().flat_map(|site| list(site, "stack"));
-        let made = frames.filter(|frame| frame["module"] == "[jit]");
-        for frame in made {
-            assert!(frame["function"].is_null(), "{frame}");
-        }
-        assert!(!report.to_string().contains("planted"));
+    let shell = ["sh", "-c", plant, "sh"].map(str::to_owned);
+    let command = shell.into_iter().chain(words(python(), "at once"));
+    let mut gpuprobe = Setup::command(command).args(BY_MAP).spawn();
+    let report = gpuprobe.final_report();
+    let sites = sites_of_only(&report).1;
+    let frames = sites.iter().flat_map(|site| list(site, "stack"));
+    let made = frames.filter(|frame| frame["module"] == "[jit]");
+    for frame in made {
+        assert!(frame["function"].is_null(), "{frame}");
     }
+    assert!(!report.to_string().contains("planted"));
 }
