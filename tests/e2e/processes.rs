@@ -4,84 +4,86 @@ use nix::sys::signal::{Signal, kill};
 
 use crate::harness::child::raw;
 use crate::harness::report::{Totals, number};
-use crate::harness::{Backend, Report, Setup, Truth, Workload, alone, host_wide, standin};
+use crate::harness::{Backend, Report, Session, Setup, Workload, alone, host_wide, standin};
 use crate::long::fairness::Hog;
 
-/// Splits `PID status=N live=...` into the PID, the exit status and the totals.
-fn child_of(reply: &str) -> (u32, String, Truth) {
+/// Splits `PID status=N live=...` into the PID and the exit status.
+fn child_of(reply: &str) -> (u32, &str) {
     let mut words = reply.split(' ');
     let pid = words.next().unwrap().parse().unwrap();
-    (pid, words.next().unwrap().to_owned(), Truth::parse(reply))
+    (pid, words.next().unwrap())
 }
 
 #[test]
-fn root_forked_child_has_its_own_process_entry() {
-    let mut gpuprobe =
-        Setup::command_without_stacks([standin().program_text(Backend::Shared)]).start();
-    let talk = &mut gpuprobe.talk;
-    let pid = talk.ready();
-    talk.say("alloc 4096 3");
-    let (child, ending, truth) = child_of(&talk.say("fork alloc 512 3 | free 1 | exit 3"));
+fn root_forked_children_and_new_programs_have_entries_of_their_own() {
+    let mut session = Session::start(|setup| setup.without_stacks().interval("50ms"));
+    let shared = "alloc 4096 3; fork alloc 512 3 | free 1 | exit 3; free 0";
+    let parent = session.play("", Backend::Shared, shared);
+    let (child, ending) = child_of(&parent.replies[1]);
     assert_eq!(ending, "status=3");
-    talk.say("free 0");
-    let total = talk.done() + truth;
-    let report = gpuprobe.final_report();
-    report.assert_totals(total);
-    report.assert_calls(&[("cudaMalloc", 6)]);
-    report.assert_holds(pid, 8192, 2);
-    report.assert_holds(child, 1024, 2);
-    assert_eq!(report.process(child)["comm"], "workload");
-}
+    // A forked child does not free its parent's memory.
+    let foreign = session.play(
+        "",
+        Backend::Driver,
+        "alloc 4096; fork freeaddr $alloc | exit",
+    );
+    let (frees, _) = child_of(&foreign.replies[1]);
 
-#[test]
-fn root_a_forked_child_does_not_free_its_parents_memory() {
-    let mut gpuprobe =
-        Setup::command_without_stacks([standin().program_text(Backend::Driver)]).start();
-    let talk = &mut gpuprobe.talk;
-    let pid = talk.ready();
-    let address = talk.say("alloc 4096");
-    let child: u32 = talk.ask(&format!("fork freeaddr {address} | exit"));
-    talk.done();
-    let report = gpuprobe.final_report();
-    report.assert_totals(Totals {
-        alloc_calls: 1,
-        free_calls: 1,
+    let mut changes = session.workload(Backend::Shared);
+    changes.play("alloc 4096 3; free 0");
+    changes.send(&format!("exec {}", standin().program_text(Backend::Driver)));
+    assert_eq!(changes.ready(), changes.pid);
+    changes.play("alloc 512 2; alloc 1024; freeaddr $alloc");
+    let changed = session.done(changes);
+
+    // A leak is reported once, and again at the end.
+    let mut keeps = session.workload(Backend::Shared);
+    keeps.say("alloc 4096");
+    let reply = keeps.say("fork alloc 512 2 | kill9");
+    let (killed, ending) = child_of(&reply);
+    assert_eq!(ending, "signal=9");
+    let has_ended = |report: &Report| report.entries(killed).iter().any(|e| e["exited"] == true);
+    session.gpuprobe.report_where("the child's leak", has_ended);
+    for _ in 0..3 {
+        session.gpuprobe.next_report();
+    }
+    let after = session.gpuprobe.reports().pop().unwrap();
+    assert!(after.entries(killed).is_empty());
+    after.assert_holds(keeps.pid, 4096, 1);
+    let kept = session.done(keeps);
+
+    let (last, _) = session.end();
+    last.assert_totals(Totals {
+        alloc_calls: 16,
+        free_calls: 5,
         unknown_frees: 1,
-        live_bytes: 4096,
-        live_allocations: 1,
+        live_bytes: 8192 + 1024 + 4096 + 8192 + 1024 + 4096 + 1024,
+        live_allocations: 12,
         ..Totals::default()
     });
-    report.assert_holds(pid, 4096, 1);
-    report.assert_holds(child, 0, 0);
-}
-
-#[test]
-fn root_exec_starts_a_new_entry() {
-    let mut gpuprobe =
-        Setup::command_without_stacks([standin().program_text(Backend::Shared)]).start();
-    let talk = &mut gpuprobe.talk;
-    let pid = talk.ready();
-    talk.say("alloc 4096 3");
-    talk.say("free 0");
-    let old = talk.status();
-    talk.send(&format!("exec {}", standin().program_text(Backend::Driver)));
-    assert_eq!(talk.ready(), pid);
-    talk.say("alloc 512 2");
-    let address = talk.say("alloc 1024");
-    talk.say(&format!("freeaddr {address}"));
-    let new = talk.done();
-    let report = gpuprobe.final_report();
-    report.assert_totals(old + new);
-    report.assert_calls(&[("cuMemAlloc_v2", 3), ("cudaMalloc", 3)]);
-    let mut entries = report.entries(pid);
+    last.assert_calls(&[("cudaMalloc", 6 + 3 + 3), ("cuMemAlloc_v2", 1 + 3)]);
+    last.assert_holds(parent.pid, 8192, 2);
+    last.assert_holds(child, 1024, 2);
+    assert_eq!(last.process(child)["comm"], "workload");
+    last.assert_holds(foreign.pid, 4096, 1);
+    last.assert_holds(frees, 0, 0);
+    let mut entries = last.entries(changed.pid);
     entries.sort_by_key(|entry| number(entry, "live_bytes"));
-    let held: Vec<_> = entries
+    let held = entries
         .iter()
-        .map(|e| (&e["comm"], number(e, "live_bytes")))
-        .collect();
-    assert_eq!(held[0], (&"workload_driver".into(), 1024));
-    assert_eq!(held[1], (&"workload".into(), 8192));
+        .map(|e| (e["comm"].as_str().unwrap(), number(e, "live_bytes")));
+    assert_eq!(
+        held.collect::<Vec<_>>(),
+        [("workload_driver", 1024), ("workload", 8192)]
+    );
     assert!(entries.iter().all(|entry| entry["exited"] == true));
+    let mut reports = session.gpuprobe.reports();
+    reports.pop();
+    let ended = reports.iter().filter(|report| has_ended(report));
+    assert_eq!(ended.count(), 1, "periodic reports with the leak");
+    last.assert_holds(killed, 1024, 2);
+    last.assert_holds(kept.pid, 4096, 1);
+    assert_eq!(last.process(killed)["exited"], true);
 }
 
 #[test]
@@ -108,37 +110,6 @@ fn root_exec_after_late_attach_starts_a_new_entry() {
         .collect();
     assert_eq!(ended.len(), 1);
     assert_eq!(number(ended[0], "live_bytes"), 12_288);
-}
-
-#[test]
-fn root_a_leak_is_reported_once_and_again_at_the_end() {
-    let mut gpuprobe = Setup::command_without_stacks([standin().program_text(Backend::Shared)])
-        .interval("50ms")
-        .start();
-    let pid = gpuprobe.talk.ready();
-    gpuprobe.talk.say("alloc 4096");
-    let (child, ending, _) = child_of(&gpuprobe.talk.say("fork alloc 512 2 | kill9"));
-    assert_eq!(ending, "signal=9");
-    gpuprobe.report_where("the child's leak", |report| {
-        report.entries(child).iter().any(|e| e["exited"] == true)
-    });
-    for _ in 0..3 {
-        gpuprobe.next_report();
-    }
-    gpuprobe.talk.done();
-    let last = gpuprobe.final_report();
-    let mut reports = gpuprobe.reports();
-    reports.pop();
-    let ended = reports
-        .iter()
-        .filter(|r| r.entries(child).iter().any(|e| e["exited"] == true));
-    assert_eq!(ended.count(), 1, "periodic reports with the leak");
-    let after = reports.last().unwrap();
-    assert!(after.entries(child).is_empty());
-    after.assert_holds(pid, 4096, 1);
-    last.assert_holds(child, 1024, 2);
-    last.assert_holds(pid, 4096, 1);
-    assert_eq!(last.process(child)["exited"], true);
 }
 
 #[test]
