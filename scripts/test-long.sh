@@ -8,6 +8,7 @@
 #     no-live    the program without live tracing, built without clang
 #     benches    the benchmarks, in small
 #     load soak  short runs of scripts/bench-load.sh and scripts/soak.sh: counts are compared, times are not
+#     recordings long and hostile recordings, and every command on them
 #     faults     gpuprobe killed at every stage of a run, round by round
 #     package    scripts/package.sh and scripts/test-package.sh (debootstrap)
 #     kernels    scripts/test-kernels.sh (QEMU)
@@ -28,7 +29,7 @@ step_seconds=7200
 # shellcheck source-path=SCRIPTDIR source=suite.sh
 source scripts/suite.sh
 
-parts=(web no-live benches load soak faults package kernels)
+parts=(web no-live benches load soak recordings faults package kernels)
 modules=()
 for file in tests/e2e/long/*; do
     module=$(basename "$file" .rs)
@@ -75,7 +76,7 @@ exit 1
 EOF
     rust_tests "without live tracing" "${builder_prefix[@]}" env "PATH=$root/target/no-live:$PATH" \
         "CARGO_TARGET_DIR=$root/target/no-live" cargo test --locked --package gpuprobe \
-        --no-default-features --test recordings -- no_live golden
+        --no-default-features --test recordings -- no_live texts::exports
 fi
 
 check "build" "${builder_prefix[@]}" cargo test --locked --workspace --no-run
@@ -92,6 +93,9 @@ fi
 if wants soak; then
     script_tests "soak" python3 -B scripts/soak/soak.py \
         --gpuprobe target/debug/gpuprobe --minutes 0.15
+fi
+if wants recordings; then
+    rust_tests "recordings, at length" cargo test --locked --package gpuprobe --test recordings -- long::
 fi
 if wants faults; then
     rust_tests "faults, round by round" env GPUPROBE_ALL_ROUNDS=1 \

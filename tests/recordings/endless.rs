@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
+use crate::Folder;
 use crate::bad::{OLD, events};
-use crate::{Folder, replay};
 
 /// Limits of a command: address space and size of each file in KiB, processor time in seconds. A file of 60 KB
 /// gives a million rows before its end is missed.
@@ -97,34 +97,54 @@ fn check(folder: &Folder, words: &[&str]) {
     assert!(made < MAX_BYTES, "{words:?}: {made} bytes");
 }
 
-#[test]
-fn a_file_with_endless_rows_ends_in_bounded_time_memory_and_disk() {
-    let folder = Folder::new();
+/// An export and two recordings: one with endless rows, and one with an endless log.
+fn files(folder: &Folder) -> [String; 3] {
     let rows: Vec<_> = (0..20).map(|n| (n * 10, n, 1, 0)).collect();
-    let file = folder.database(&(OLD.to_owned() + &events(&rows)));
-    make_endless(&file, "CUDA_GPU_MEMORY_USAGE_EVENTS");
-    let run = folder.path("run.sqlite");
-    replay::record(&run);
-    make_endless(&run, "GPUPROBE_LOG");
-    let recorded = folder.path("recorded.sqlite");
-    replay::record(&recorded);
-    make_endless(&recorded, "CUDA_GPU_MEMORY_USAGE_EVENTS");
-    let [file, run, recorded] = [&file, &run, &recorded].map(|path| path.to_str().unwrap());
-    let (picture, out) = (folder.path("picture.svg"), folder.path("out"));
-    let (picture, out) = (picture.to_str().unwrap(), out.to_str().unwrap());
-    let usage = ["--analysis", "usage", "--format", "csv", "-o", out];
-    for words in [
-        &["report", file][..],
-        &[&["report", file], &usage[..]].concat(),
-        &["explain", file],
-        &["plot", file, "-o", picture],
-        &["export", file, "-o", out],
-        &["replay", run],
-        &["report", run],
-        &["report", recorded],
-        &["export", recorded, "-o", out],
-        &["plot", recorded, "-o", picture],
-    ] {
-        check(&folder, words);
+    let export = folder.database(&(OLD.to_owned() + &events(&rows)));
+    let recording = folder.scene("replay");
+    let log = folder.path("log.sqlite");
+    fs::copy(&recording, &log).unwrap();
+    make_endless(&export, "CUDA_GPU_MEMORY_USAGE_EVENTS");
+    make_endless(&recording, "CUDA_GPU_MEMORY_USAGE_EVENTS");
+    make_endless(&log, "GPUPROBE_LOG");
+    [export, recording, log].map(|path| path.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_report_of_endless_rows_ends_in_bounded_time_memory_and_disk() {
+    let folder = Folder::new();
+    let [export, ..] = files(&folder);
+    check(&folder, &["report", &export]);
+}
+
+#[test]
+fn a_replay_of_an_endless_log_ends_in_bounded_time_memory_and_disk() {
+    let folder = Folder::new();
+    let [_, _, log] = files(&folder);
+    check(&folder, &["replay", &log]);
+}
+
+mod long {
+    use super::{Folder, check, files};
+
+    #[test]
+    fn every_command_ends() {
+        let folder = Folder::new();
+        let [export, recording, log] = &files(&folder);
+        let [picture, out] =
+            ["picture.svg", "out"].map(|name| folder.path(name).to_str().unwrap().to_owned());
+        let usage = ["--analysis", "usage", "--format", "csv", "-o", &out];
+        for words in [
+            &[&["report", export], &usage[..]].concat()[..],
+            &["explain", export],
+            &["plot", export, "-o", &picture],
+            &["export", export, "-o", &out],
+            &["report", log],
+            &["report", recording],
+            &["export", recording, "-o", &out],
+            &["plot", recording, "-o", &picture],
+        ] {
+            check(&folder, words);
+        }
     }
 }

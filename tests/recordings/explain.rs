@@ -1,17 +1,13 @@
-//! Verdicts of `gpuprobe explain` on recordings of a minute: growth is named, and nothing else is.
+//! Programs that run for a minute: growth is named by `gpuprobe explain`, and nothing else is.
 
 use std::path::Path;
 
 use gpuprobe_model::abi::{RawCall, RawTensor, record};
 use gpuprobe_recording::Player;
-use serde_json::Value;
 use zerocopy::IntoBytes;
 
-use crate::replay::{PID, call, task};
-use crate::scene::{MEMORY, MIB, SECOND, begin, identity, introduce, row};
+use crate::scene::{MEMORY, MIB, PID, SECOND, begin, call, identity, introduce, task, tensor};
 use crate::tensors::USAGE;
-use crate::validator::check_all;
-use crate::{Folder, gpuprobe, snapshots};
 
 const KIB: u64 = 1 << 10;
 /// A tick in which each place of a program may allocate.
@@ -97,21 +93,13 @@ fn handles(program: &mut Program, tick: u64, now_ns: u64) {
 
 const SEGMENT: u64 = 0x7f00_0000_0000;
 
-/// A block that PyTorch's allocator hands out, or takes back.
-fn block(offset: u64, bytes: i64, stack: u64, time_ns: u64) -> RawTensor {
+/// An event of a block at the call site `stack`.
+fn block(offset: u64, bytes: i64, stack: u64, time_ns: u64, sums: (u64, u64)) -> RawTensor {
     RawTensor {
-        record_type: record::TENSOR,
-        row: row(USAGE),
-        device: 0,
-        reserved: 0,
-        tgid: PID,
-        tid: PID,
-        time_ns,
-        address: SEGMENT + offset,
-        bytes,
-        allocated: 0,
-        held: 0,
+        allocated: sums.0,
+        held: sums.1,
         stack,
+        ..tensor(USAGE, SEGMENT + offset, bytes, time_ns)
     }
 }
 
@@ -126,16 +114,12 @@ fn tensors(program: &mut Program, tick: u64, now_ns: u64) {
         program.call("cudaMalloc", segment, 20 * MIB, 2, now_ns);
     }
     let passing = 1_u64 << 40;
+    let sums = ((number + 1) * MIB, (number / 20 + 1) * 20 * MIB);
     for tensor in [
-        block(number * MIB, 1 << 20, 1, now_ns + 1_000),
-        block(passing, 1 << 20, 4, now_ns + 2_000),
-        block(passing, -(1 << 20), 0, now_ns + 3_000),
+        block(number * MIB, 1 << 20, 1, now_ns + 1_000, sums),
+        block(passing, 1 << 20, 4, now_ns + 2_000, sums),
+        block(passing, -(1 << 20), 0, now_ns + 3_000, sums),
     ] {
-        let tensor = RawTensor {
-            allocated: (number + 1) * MIB,
-            held: (number / 20 + 1) * 20 * MIB,
-            ..tensor
-        };
         program.recorder.record(tensor.as_bytes());
     }
 }
@@ -146,111 +130,27 @@ fn pinned(program: &mut Program, tick: u64, now_ns: u64) {
         return;
     }
     program.call("cudaMalloc", SEGMENT, 64 * MIB, 2, now_ns);
-    for (tensor, allocated) in [
-        (block(0, 62 << 20, 1, now_ns + 1_000), 62 * MIB),
-        (block(0, -(62 << 20), 0, now_ns + 2_000), 0),
-        (block(0, 1 << 20, 4, now_ns + 3_000), MIB),
+    for tensor in [
+        block(0, 62 << 20, 1, now_ns + 1_000, (62 * MIB, 64 * MIB)),
+        block(0, -(62 << 20), 0, now_ns + 2_000, (0, 64 * MIB)),
+        block(0, 1 << 20, 4, now_ns + 3_000, (MIB, 64 * MIB)),
     ] {
-        let held = 64 * MIB;
-        let tensor = RawTensor {
-            allocated,
-            held,
-            ..tensor
-        };
         program.recorder.record(tensor.as_bytes());
     }
 }
 
-/// The answer of `gpuprobe explain FILE` in JSON and as text.
-fn explained(file: &Path, status: i32) -> (Value, String) {
-    let written = |format: &str| {
-        let words = ["explain", file.to_str().unwrap(), "--format", format];
-        let output = gpuprobe(&[&words[..], &["--fail-on", "growing"]].concat());
-        assert_eq!(output.status.code(), Some(status), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let json = written("json");
-    check_all(&json);
-    (serde_json::from_str(&json).unwrap(), written("text"))
+pub(crate) fn record_leaks(path: &Path) {
+    Program::record(path, memory);
 }
 
-/// The certain growth in an answer.
-fn leaks(answer: &Value) -> Vec<&Value> {
-    let all = answer["explain"]["verdicts"].as_array().unwrap().iter();
-    all.filter(|one| one["grade"] == "LEAK").collect()
+pub(crate) fn record_handles(path: &Path) {
+    Program::record(path, handles);
 }
 
-fn played(tick: impl Fn(&mut Program, u64, u64)) -> (Value, String) {
-    let folder = Folder::new();
-    let file = folder.path("run.sqlite");
-    Program::record(&file, tick);
-    explained(&file, 100)
+pub(crate) fn record_growing_tensors(path: &Path) {
+    Program::record(path, tensors);
 }
 
-#[test]
-fn growing_sites_are_named_and_nothing_else() {
-    let (answer, text) = played(memory);
-    let [linear, one_in_a_hundred] = leaks(&answer)[..] else {
-        panic!("{answer}");
-    };
-    assert_eq!(linear["where"], "train.py:88 step");
-    assert_eq!(one_in_a_hundred["where"], "model.py:41 Block.__init__");
-    for leak in [linear, one_in_a_hundred] {
-        assert_eq!(leak["verdict"], "growing", "{leak}");
-        assert_eq!(leak["confidence"], "likely", "{leak}");
-        assert!(!leak["advice"].as_str().unwrap().is_empty(), "{leak}");
-    }
-    let rate = linear["bytes_per_second"].as_f64().unwrap();
-    assert!((rate / (5 * 64 * KIB) as f64 - 1.0).abs() < 0.01, "{rate}");
-    let lines = text.lines().filter(|line| line.starts_with("LEAK"));
-    assert_eq!(lines.count(), 2, "{text}");
-    for line in [
-        "LEAK  train.py:88 step [0]: growing 320.00 KiB/s for 1m06s, +20.94 MiB, no sign of levelling off",
-        "      64 allocations stay; 6633 at the same place were freed, nearly all within 0.001s",
-        "      -> look for what keeps what is allocated there: a list, a cache without a bound, a graph that is not \
-         detached",
-    ] {
-        assert!(text.lines().any(|said| said == line), "{line}: {text}");
-    }
-}
-
-#[test]
-fn handles_and_tensors_are_named_as_what_they_are() {
-    let (answer, text) = played(handles);
-    let [leak] = leaks(&answer)[..] else {
-        panic!("{answer}");
-    };
-    assert_eq!(leak["allocations"], 86, "{leak}");
-    let said = "86 VMM handles stay; 495 at the same place were freed";
-    assert!(text.contains(said), "{text}");
-    let (answer, text) = played(tensors);
-    let [leak] = leaks(&answer)[..] else {
-        panic!("{answer}");
-    };
-    // Not the segments, which grow too.
-    assert_eq!(leak["tensors_of_device"], 0, "{leak}");
-    assert_eq!(leak["allocations"], TICKS / 25, "{leak}");
-    assert!(
-        text.contains("268 tensors live, none freed in 1m06s"),
-        "{text}"
-    );
-}
-
-#[test]
-fn notes_on_memory_that_does_not_grow() {
-    let folder = Folder::new();
-    let of_tensors = folder.path("pinned.sqlite");
-    Program::record(&of_tensors, pinned);
-    let shared = snapshots::recording("two_traced_processes_share_memory");
-    for (file, verdict, part) in [
-        (of_tensors, "fragmentation", "1 tensor pin"),
-        (shared, "shared", "exported by PID 6692 workload"),
-    ] {
-        let (answer, text) = explained(&file, 0);
-        let all = answer["explain"]["verdicts"].as_array().unwrap().iter();
-        let mut found = all.filter(|one| one["verdict"] == verdict);
-        let evidence = found.next().unwrap_or_else(|| panic!("{answer}"))["evidence"].to_string();
-        assert!(found.next().is_none(), "{answer}");
-        assert!(evidence.contains(part) && text.contains(part), "{text}");
-    }
+pub(crate) fn record_pinned(path: &Path) {
+    Program::record(path, pinned);
 }

@@ -4,13 +4,9 @@ use std::path::Path;
 
 use gpuprobe_model::abi::{RawCall, record};
 use gpuprobe_model::identity::Identity;
-use rusqlite::Connection;
-use serde_json::{Value, json};
 use zerocopy::IntoBytes;
 
-use crate::replay::{PID, call, replay};
-use crate::scene::{self, MIB};
-use crate::{Folder, report_json};
+use crate::scene::{self, MIB, PID, call};
 
 const RESERVED: u64 = 0x7000_0000_0000;
 const HANDLE: u64 = 0x5500;
@@ -103,59 +99,4 @@ pub(crate) fn record(path: &Path) {
     recorder.record(refused.as_bytes());
     recorder.note(scene::mark(34, false, true, Default::default()));
     recorder.finish();
-}
-
-#[test]
-fn memory_behind_handles_and_pools_is_reported() {
-    let folder = Folder::new();
-    let file = folder.path("holders.sqlite");
-    record(&file);
-    let last = replay(&file, &["--last", "--format", "json"]);
-    let last: Value = serde_json::from_str(&last).unwrap();
-    let memleak = &last["memleak"];
-    let process = &memleak["processes"][0];
-    for (sums, live) in [(memleak, 4), (process, 3)] {
-        assert_eq!(sums["imported_bytes"], 6 * MIB, "{sums}");
-        assert_eq!(sums["imported_allocations"], 1);
-        assert_eq!(sums["live_bytes"], live * MIB);
-    }
-    let incident = &last["incidents"][0];
-    for (key, expected) in [
-        ("container", json!(CONTAINER)),
-        ("imported_bytes", json!(6 * MIB)),
-        ("imported_allocations", json!(1)),
-        ("live_bytes", json!(3 * MIB)),
-    ] {
-        assert_eq!(incident[key], expected, "{key} in {incident}");
-    }
-    let other = &incident["others"][0];
-    let found = ["pid", "container", "live_bytes"].map(|key| other[key].clone());
-    assert_eq!(found, [json!(OTHER), json!(OTHER_CONTAINER), json!(MIB)]);
-    // The tables are of memory of this GPU and of the host, the log is of all.
-    for (question, imported) in [("leakage", 6 * MIB), ("watermark", 0)] {
-        let of_file = report_json(&file, &["--analysis", question]);
-        assert_eq!(of_file["memleak"]["live_bytes"], 4 * MIB, "{of_file}");
-        assert_eq!(of_file["memleak"]["imported_bytes"], imported);
-    }
-    let connection = Connection::open(&file).unwrap();
-    let sql = "SELECT minBytesToKeep FROM CUDA_GPU_MEMORY_POOL_EVENTS ORDER BY start DESC";
-    let kept: i64 = connection.query_row(sql, [], |row| row.get(0)).unwrap();
-    assert_eq!(kept.cast_unsigned(), MIB, "of the last one, which trims");
-    let sql = "SELECT localMemoryPoolAddress, localMemoryPoolSize FROM CUDA_GPU_MEMORY_USAGE_EVENTS \
-               WHERE localMemoryPoolAddress NOT NULL";
-    let pool = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    let pool: (i64, i64) = connection.query_row(sql, [], pool).unwrap();
-    assert_eq!(
-        (pool.0.cast_unsigned(), pool.1.cast_unsigned()),
-        (POOL, 32 * MIB)
-    );
-    assert_eq!(process["modules"], 1);
-    assert_eq!(process["reserved_address_bytes"], 64 * MIB);
-    let pool = &process["pools"][0];
-    let found = ["pool", "device", "reserved_bytes", "used_bytes"].map(|key| pool[key].clone());
-    let expected = [json!("0x9000"), json!(1), json!(32 * MIB), json!(3 * MIB)];
-    assert_eq!(found, expected, "{pool}");
-    let allocations = process["threads"][0]["allocations"].as_array().unwrap();
-    let mapped = allocations.iter().find(|one| one["kind"] == "imported");
-    assert_eq!(mapped.unwrap()["mapped_bytes"], 6 * MIB, "{allocations:?}");
 }

@@ -2,19 +2,14 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod activity;
 mod all_modes;
 mod bad;
 mod contexts;
 #[path = "../untrusted/corpus.rs"]
 mod corpus;
 mod endless;
-mod exit_status;
 mod explain;
 mod export;
-mod formats;
-mod gate;
-mod golden;
 mod holders;
 mod html;
 mod incidents;
@@ -22,7 +17,6 @@ mod launches;
 mod many;
 #[cfg(not(feature = "live"))]
 mod no_live;
-mod outputs;
 mod plots;
 mod profiles;
 mod progress;
@@ -31,7 +25,6 @@ mod range;
 mod replay;
 mod scene;
 mod schema;
-mod selected;
 mod silent;
 mod snapshots;
 mod stacks;
@@ -111,28 +104,6 @@ pub(crate) fn report(file: &Path, arguments: &[&str]) -> String {
         check_all(&written);
     }
     written
-}
-
-/// The allocations of a report, largest first, each with its site's stack.
-pub(crate) fn allocations(report: &Value) -> Vec<Value> {
-    let mut all = Vec::new();
-    for process in report["memleak"]["processes"].as_array().unwrap() {
-        let sites = process["sites"].as_array().unwrap();
-        for thread in process["threads"].as_array().unwrap() {
-            for allocation in thread["allocations"].as_array().unwrap() {
-                let site = sites.iter().find(|site| site["id"] == allocation["site"]);
-                let site = site.unwrap();
-                let mut one = allocation.clone();
-                one["pid"] = process["pid"].clone();
-                one["tid"] = thread["tid"].clone();
-                one["stack"] = site["stack"].clone();
-                one["trace"] = site["trace"].clone();
-                all.push(one);
-            }
-        }
-    }
-    all.sort_by_key(|one| std::cmp::Reverse(one["bytes"].as_u64()));
-    all
 }
 
 /// The call sites of a report.

@@ -1,16 +1,17 @@
-//! Counts of what a report has no room for: processes that ended long ago, and ranges beyond `--top`.
+//! More than a report has room for: allocations, processes that ended long ago, and ranges beyond `--top`.
 
 use std::path::Path;
 
 use gpuprobe_cuda::Modes;
-use gpuprobe_model::abi::{RawBatch, record};
+use gpuprobe_model::abi::{RawTask, record};
+use gpuprobe_model::{GpuUsage, Untraced};
 use gpuprobe_wire as wire;
-use serde_json::Value;
 use wire::WireRecord;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
-use crate::replay::{PID, replay, task};
-use crate::{Folder, report, report_json, scene};
+use crate::Folder;
+use crate::replay::{last, replay};
+use crate::scene::{self, MIB, PID, SECOND, allocate, batch, call, task};
 
 /// Ended processes with GPU activity that a report lists.
 const LISTED: u32 = 1024;
@@ -21,71 +22,68 @@ const ACTIVITY: Modes = Modes {
     ..scene::MEMORY
 };
 
-/// A batch of process `pid`, whose texts are `names`, numbered from 1.
-fn batch(pid: u32, names: &[&str], records: &[WireRecord]) -> Vec<u8> {
-    let mut writer = wire::BatchWriter::default();
-    for (id, name) in (1..).zip(names) {
-        let text = wire::Text {
-            id,
-            ..wire::Text::default()
-        };
-        assert!(writer.push_record(&WireRecord::Text(text), name.as_bytes()));
+/// Allocations of the runtime and of the driver, more than a report lists, and two failures.
+pub(crate) fn record_allocations(path: &Path) {
+    let mut recorder = scene::begin(path, scene::MEMORY);
+    let who = scene::identity("ada", "python3 train.py", 0);
+    scene::know(&mut recorder, PID, "python3", who);
+    for number in 0..422 {
+        let at_ns = SECOND + number * 1000;
+        allocate(&mut recorder, PID, "cudaMalloc", 0, MIB, at_ns);
     }
-    for record in records {
-        assert!(writer.push_record(record, b""));
+    for number in 0..3 {
+        let at_ns = 2 * SECOND + number * 1000;
+        allocate(&mut recorder, PID, "cuMemAlloc_v2", 0, 512 << number, at_ns);
     }
-    let header = wire::BatchHeader {
-        flags: wire::flags::MONOTONIC,
-        cupti_version: 130_000,
-        ..wire::BatchHeader::default()
+    for number in 0..2 {
+        let mut failed = call("cudaMalloc", 0, 64, 3 * SECOND + number);
+        failed.result = 1;
+        recorder.record(failed.as_bytes());
+    }
+    recorder.note(scene::mark(34, false, true, scene::usage(0)));
+    recorder.finish();
+}
+
+/// A run without an event, beside a process that has memory from before.
+pub(crate) fn record_bystander(path: &Path) {
+    let mut recorder = scene::begin(path, scene::MEMORY);
+    recorder.note(scene::mark(32, false, false, GpuUsage::default()));
+    let who = Untraced {
+        uid: 1001,
+        comm: "vllm".to_owned(),
+        identity: scene::identity("bob", "vllm serve", 0),
     };
-    let records = writer.finish(header);
-    let mut batch = RawBatch::new_zeroed();
-    (batch.record_type, batch.tgid, batch.process) = (record::BATCH, pid, pid << 10);
-    batch.bytes = u32::try_from(records.len()).unwrap();
-    [batch.as_bytes(), records].concat()
+    let before = GpuUsage {
+        processes: [(24_142, vec![(0, 2099 * MIB)])].into(),
+        untraced: [(24_142, who)].into(),
+        ..GpuUsage::default()
+    };
+    recorder.note(scene::mark(34, false, true, before));
+    recorder.finish();
 }
 
-fn last(file: &Path) -> Value {
-    serde_json::from_str(&replay(file, &["--last", "--format", "json"])).unwrap()
-}
-
-#[test]
-fn processes_that_ended_long_ago_are_counted() {
-    let folder = Folder::new();
-    let file = folder.path("processes.sqlite");
-    let mut recorder = scene::begin(&file, ACTIVITY);
+/// More processes with GPU activity than a report lists.
+pub(crate) fn record_processes(path: &Path) {
+    let mut recorder = scene::begin(path, ACTIVITY);
     for pid in 1..=LISTED + 3 {
-        let mut begun = task(record::PROCESS, "short", 1_000);
-        (begun.tgid, begun.tid, begun.process) = (pid, pid, pid << 10);
-        recorder.record(begun.as_bytes());
+        let of_pid = |kind, time_ns| RawTask {
+            tgid: pid,
+            tid: pid,
+            process: pid << 10,
+            ..task(kind, "short", time_ns)
+        };
+        recorder.record(of_pid(record::PROCESS, 1_000).as_bytes());
         let kernel = wire::Kernel {
-            start_ns: scene::SECOND,
-            end_ns: scene::SECOND + 10,
+            start_ns: SECOND,
+            end_ns: SECOND + 10,
             name: 1,
             ..wire::Kernel::default()
         };
         recorder.record(&batch(pid, &["k"], &[WireRecord::Kernel(kernel)]));
-        let mut ended = task(record::EXIT, "short", 2 * scene::SECOND);
-        (ended.tgid, ended.tid, ended.process) = (pid, pid, pid << 10);
-        recorder.record(ended.as_bytes());
+        recorder.record(of_pid(record::EXIT, 2 * SECOND).as_bytes());
     }
-    recorder.note(scene::mark(34, true, true, Default::default()));
+    recorder.note(scene::mark(34, true, true, GpuUsage::default()));
     recorder.finish();
-    let found = last(&file);
-    let activity = &found["activity"];
-    assert_eq!(activity["forgotten_processes"], 3);
-    let listed = activity["processes"].as_array().unwrap();
-    let pids: Vec<_> = listed
-        .iter()
-        .map(|process| process["pid"].clone())
-        .collect();
-    assert_eq!(pids, (4..=LISTED + 3).collect::<Vec<_>>());
-    let text = replay(&file, &["--last"]);
-    assert!(
-        text.contains("... and 3 processes that ended long ago"),
-        "{text}"
-    );
 }
 
 /// Ranges of four names, of which two do not end.
@@ -101,7 +99,7 @@ pub(crate) fn record_ranges(path: &Path) {
     };
     let mark = |time: u64, flags, id| {
         WireRecord::Marker(wire::Marker {
-            time_ns: scene::SECOND + time,
+            time_ns: SECOND + time,
             flags,
             id,
             name: if flags == START { id } else { 0 },
@@ -120,32 +118,21 @@ pub(crate) fn record_ranges(path: &Path) {
     ];
     let names = ["outer", "inner", "open", "open too", "solver"];
     recorder.record(&batch(PID, &names, &marks));
-    recorder.note(scene::mark(34, false, true, Default::default()));
+    recorder.note(scene::mark(34, false, true, GpuUsage::default()));
     recorder.finish();
 }
 
 #[test]
-fn ranges_that_are_open_or_beyond_top_are_counted() {
+fn processes_that_ended_long_ago_are_counted() {
     let folder = Folder::new();
-    let file = folder.path("ranges.sqlite");
-    record_ranges(&file);
-    let all = last(&file)["activity"]["processes"][0].clone();
-    assert_eq!(
-        (&all["open_ranges"], &all["markers"]),
-        (&2.into(), &6.into())
-    );
-    assert_eq!(all["omitted_ranges"], 0);
-    let names = |process: &Value| -> Vec<String> {
-        let ranges = process["ranges"].as_array().unwrap();
-        let names = ranges.iter().map(|range| range["name"].as_str().unwrap());
-        names.map(str::to_owned).collect()
-    };
-    let of_file = report_json(&file, &["--nvtx", "--top", "1"]);
-    let first = &of_file["activity"]["processes"][0];
-    assert_eq!(names(first), ["outer"]);
-    assert_eq!(first["ranges"][0]["domain"], "solver");
-    assert_eq!(first["omitted_ranges"], 1, "{first}");
-    assert_eq!(first["open_ranges"], 2);
-    let text = report(&file, &["--nvtx"]);
-    assert!(text.contains("2 ranges"), "{text}");
+    let file = folder.scene("processes");
+    let found = last(&file, &[]);
+    let activity = &found["activity"];
+    assert_eq!(activity["forgotten_processes"], 3);
+    let listed = activity["processes"].as_array().unwrap().iter();
+    let pids: Vec<_> = listed.map(|process| process["pid"].clone()).collect();
+    assert_eq!(pids, (4..=LISTED + 3).collect::<Vec<_>>());
+    let text = replay(&file, &["--last"]);
+    let said = "... and 3 processes that ended long ago";
+    assert!(text.contains(said), "{text}");
 }

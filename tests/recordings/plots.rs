@@ -112,43 +112,9 @@ fn plot_up_to_an_earlier_time() {
 }
 
 #[test]
-fn unplottable_files_are_an_error() {
-    let folder = Folder::new();
-    let file = folder.real_export();
-    let file = file.to_str().unwrap();
-    let refused = |arguments: &[&str], wanted: &str| {
-        let done = gpuprobe(arguments);
-        let said = String::from_utf8(done.stderr).unwrap();
-        assert!(!done.status.success() && said.contains(wanted), "{said}");
-    };
-    refused(
-        &["plot", file, "-o", "chart.pdf"],
-        "pictures are .svg or .png",
-    );
-    refused(
-        &["plot", file, "-o", "/nonexistent/chart.png"],
-        "cannot write to /nonexistent/chart.png",
-    );
-    refused(
-        &[
-            "plot", file, "-o", "x.svg", "--from", "40ms", "--to", "41ms",
-        ],
-        "no memory event in what was selected",
-    );
-    let empty = folder.path("empty");
-    fs::write(&empty, "").unwrap();
-    refused(
-        &["plot", "--usage", empty.to_str().unwrap(), "-o", "x.svg"],
-        "is no report of",
-    );
-    refused(&["replay", file], "is no recording of gpuprobe");
-}
-
-#[test]
 fn lines_of_python_have_an_area() {
     let folder = Folder::new();
-    let file = folder.path("python.sqlite");
-    crate::python::scene::record(&file);
+    let file = folder.scene("python");
     let svg = folder.path("chart.svg");
     plot(
         &svg,
@@ -158,4 +124,16 @@ fn lines_of_python_have_an_area() {
     // Three native stacks, by their number in reports.
     assert!(text.contains("|#0 train.py:41 training_step|"), "{text}");
     assert!(text.contains("|#4 tree.py:10 "), "{text}");
+}
+
+#[test]
+fn reserved_bytes_are_above_tensors() {
+    let folder = Folder::new();
+    let file = folder.scene("tensors");
+    let svg = folder.path("chart.svg");
+    plot(&svg, &[file.to_str().unwrap(), "--by", "tensor-site"]);
+    let text = words(&svg);
+    for part in ["reserved by PyTorch", "peak 384.50 MiB", "T0 "] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
 }

@@ -8,21 +8,17 @@ use std::path::Path;
 use flate2::read::GzDecoder;
 use gpuprobe_report::profile::pprof::proto::Proto;
 use prost::Message;
-use serde_json::Value;
 
-use crate::bad::{OLD, events};
-use crate::stacks::record_run;
-use crate::{Folder, gpuprobe, report, report_json};
+use crate::scene::MIB;
+use crate::{Folder, report, report_json};
 
-const MIB: u64 = 1 << 20;
-
-struct Made {
-    folded: Vec<(String, u64)>,
-    svg: String,
-    proto: Proto,
+pub(crate) struct Made {
+    pub(crate) folded: Vec<(String, u64)>,
+    pub(crate) svg: String,
+    pub(crate) proto: Proto,
 }
 
-fn made(folder: &Folder, file: &Path, arguments: &[&str]) -> Made {
+pub(crate) fn made(folder: &Folder, file: &Path, arguments: &[&str]) -> Made {
     let path = |name| folder.path(name).to_str().unwrap().to_owned();
     let [folded, svg, pprof] = [path("folded"), path("out.svg"), path("out.pb.gz")];
     let files = ["--folded", &folded, "--flamegraph", &svg, "--pprof", &pprof];
@@ -130,8 +126,7 @@ impl Made {
 #[test]
 fn profile_of_a_recording() {
     let folder = Folder::new();
-    let file = folder.path("run.sqlite");
-    record_run(&file);
+    let file = folder.scene("stacks");
     let end = made(&folder, &file, &[]);
     end.check();
     let known = "python;__libc_start_main;main;load(char const*);grow<float>(unsigned long)";
@@ -146,16 +141,9 @@ fn profile_of_a_recording() {
     assert_eq!(leaked["totals"]["total"]["bytes"], end.total());
     assert_eq!((end.value(1), end.value(2), end.value(3)), (3, 33 * MIB, 4));
     // Lines and inlined functions.
-    let inlined = end.proto.location.iter().find(|l| l.line.len() == 2);
-    assert_eq!(
-        inlined
-            .unwrap()
-            .line
-            .iter()
-            .map(|l| l.line)
-            .collect::<Vec<_>>(),
-        [17, 42]
-    );
+    let mut locations = end.proto.location.iter();
+    let inlined = &locations.find(|l| l.line.len() == 2).unwrap().line;
+    assert_eq!([inlined[0].line, inlined[1].line], [17, 42]);
 
     let total = made(&folder, &file, &["--weight", "total"]);
     total.check();
@@ -206,28 +194,4 @@ fn profile_of_a_real_export() {
         before = now;
     }
     assert_eq!(all.total(), allocated);
-}
-
-#[test]
-fn bad_path_fails_first_and_empty_profile_is_drawn() {
-    let folder = Folder::new();
-    let file = folder.path("run.sqlite");
-    record_run(&file);
-    let output = gpuprobe(&[
-        "report",
-        file.to_str().unwrap(),
-        "--flamegraph",
-        "/nowhere/x.svg",
-    ]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        said.contains("cannot write to /nowhere/x.svg") && !output.status.success(),
-        "{said}"
-    );
-    let svg = folder.path("x.svg");
-    let freed = events(&[(0, 4096, 8, 0), (5, 4096, 8, 1)]);
-    let nothing = folder.database(&format!("{OLD}{freed}"));
-    report(&nothing, &["--flamegraph", svg.to_str().unwrap()]);
-    assert!(fs::read_to_string(&svg).unwrap().contains("<svg"));
-    let _: Value = report_json(&file, &[]);
 }

@@ -1,9 +1,7 @@
 //! The progress bar of long work.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,9 +9,8 @@ use std::time::{Duration, Instant};
 use gpuprobe_os::progress::{ProgressDisplay, SharedProgress};
 use gpuprobe_report::export;
 use gpuprobe_report::export::{ExportConfig, ExportFormat};
-use nix::pty::{Winsize, openpty};
 
-use crate::Folder;
+use crate::{Folder, terminal};
 
 /// Work of this length has a bar, which appears after a second.
 const LONG: Duration = Duration::from_millis(2500);
@@ -45,30 +42,14 @@ fn command(arguments: &[&str], term: &str) -> Command {
     command
 }
 
-/// The output of `command` on a terminal: standard error, and standard output too.
-fn on_terminal(mut command: Command) -> String {
-    let size = Winsize {
-        ws_row: 24,
-        ws_col: 100,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    let pty = openpty(&size, None).unwrap();
-    let slave = || Stdio::from(pty.slave.try_clone().unwrap());
-    command.stdin(Stdio::null()).stdout(slave()).stderr(slave());
-    let mut child = command.spawn().unwrap();
-    drop((command, pty.slave));
-    let mut written = Vec::new();
-    // The end is an error: the other side is closed.
-    let _ = File::from(pty.master).read_to_end(&mut written);
-    let written = String::from_utf8(written).unwrap();
-    assert!(child.wait().unwrap().success(), "{written}");
-    written
+/// The output of `command` on a terminal.
+fn on_terminal(command: Command) -> String {
+    terminal::on_terminal(command, 100, true)
 }
 
 /// An export whose report takes so long that it has a bar, and that report with the bar.
 fn long_export(folder: &Folder) -> (PathBuf, String) {
-    let mut events = 800_000;
+    let mut events = 300_000;
     loop {
         let file = export(folder, events);
         let began = Instant::now();
@@ -134,8 +115,7 @@ impl ProgressDisplay for Passes {
 fn every_row_and_every_piece_of_the_log_is_counted() {
     let folder = Folder::new();
     let export = folder.real_export();
-    let recording = folder.path("recording.sqlite");
-    crate::tensors::record_scene(&recording, 3);
+    let recording = folder.scene("tensors-3");
     let output = folder.path("output");
     for (file, format, names) in [
         (

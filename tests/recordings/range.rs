@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use gpuprobe_recording::{Facts, Player};
 use serde_json::Value;
+use zerocopy::IntoBytes;
 
-use crate::launches::{key, launch, malloc, name, recorded};
+use crate::scene::{MEMORY, MIB, SECOND, call};
 use crate::{Folder, gpuprobe, report, report_json};
 
 /// What the real export has rows of, and how many of the parts of its time have some.
@@ -36,17 +38,8 @@ fn rows(file: &Path, question: &str, range: &[String]) -> BTreeMap<String, [u64;
         place(&["total_ns", "gpu_ns", "ns"]),
     );
     let told = |row: &[&str]| {
-        let names = [
-            "name",
-            "function",
-            "kind",
-            "range",
-            "domain",
-            "direction",
-            "mode",
-            "source",
-            "destination",
-        ];
+        let names = "name function kind range domain direction mode source destination";
+        let names: Vec<_> = names.split(' ').collect();
         let named = columns
             .iter()
             .zip(row)
@@ -90,35 +83,6 @@ fn parts_of_the_time_add_up_to_all_of_it() {
     }
 }
 
-#[test]
-fn nvtx_ranges_are_selected_by_their_begin() {
-    let folder = Folder::new();
-    let thread = 574i64 << 24;
-    let ranges = [(10, 500, "a"), (20, 30, "b"), (30, 40, "c")];
-    let rows: Vec<_> = ranges
-        .iter()
-        .map(|(start, end, text)| format!("({start}, {end}, 59, {thread}, '{text}')"))
-        .collect();
-    let file = folder.database(&format!(
-        "CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, globalTid INTEGER, text TEXT); \
-         INSERT INTO NVTX_EVENTS VALUES {}",
-        rows.join(", ")
-    ));
-    let names = |range: &[&str]| {
-        let text = report(&file, &[&["--nvtx", "--format", "tsv"], range].concat());
-        let names = text
-            .lines()
-            .skip(1)
-            .map(|line| line.split('\t').nth(1).unwrap().to_owned());
-        let mut names: Vec<_> = names.collect();
-        names.sort_unstable();
-        names
-    };
-    assert_eq!(names(&[]), ["a", "b", "c"]);
-    assert_eq!(names(&["--to", "20ns"]), ["a", "b"]);
-    assert_eq!(names(&["--from", "20ns", "--to", "29ns"]), ["b"]);
-}
-
 /// Busy time of the first GPU, and the time looked at.
 fn busy(report: &Value) -> [u64; 2] {
     ["busy_ns", "observed_ns"].map(|key| report["gpus"][0][key].as_u64().unwrap_or(0))
@@ -147,33 +111,16 @@ fn busy_time_is_clipped_to_the_range() {
 }
 
 #[test]
-fn the_range_is_in_the_json() {
-    let folder = Folder::new();
-    let file = folder.real_export();
-    let range = ["--kernels", "--from", "1ms", "--to=24.5ms"];
-    let found = report_json(&file, &range);
-    assert_eq!(
-        (&found["from"], &found["to"]),
-        (&0.001.into(), &0.0245.into())
-    );
-    let whole = report_json(&file, &["--kernels"]);
-    assert_eq!((&whole["from"], &whole["to"]), (&Value::Null, &Value::Null));
-    // Before the first memory event is all of it.
-    let early = report_json(&file, &["--calls", "--from", "-1h"]);
-    assert_eq!(
-        early["activity"],
-        report_json(&file, &["--calls"])["activity"]
-    );
-}
-
-#[test]
 fn times_of_day_are_times_after_the_first_event() {
     let folder = Folder::new();
+    let file = folder.path("run.sqlite");
     let now_ns = gpuprobe_model::clock::monotonic_ns();
-    let file = recorded(&folder, |recorder| {
-        recorder.record(&malloc(now_ns + 1_000_000_000));
-        recorder.record(&malloc(now_ns + 3_000_000_000));
-    });
+    let mut recorder = Player::recording(&file, Facts::now(MEMORY)).unwrap();
+    for seconds in [1, 3] {
+        let call = call("cudaMalloc", seconds << 20, MIB, now_ns + seconds * SECOND);
+        recorder.record(call.as_bytes());
+    }
+    recorder.finish();
     let report = report_json(&file, &["--analysis", "leakage"]);
     let first = report["memleak"]["processes"][0]["sites"][0]["oldest"]
         .as_str()
@@ -199,51 +146,4 @@ fn times_of_day_are_times_after_the_first_event() {
     let done = gpuprobe(&["report", file.to_str().unwrap(), "--from", &later]);
     let said = String::from_utf8(done.stderr).unwrap();
     assert!(said.contains("--from is beyond the end of"), "{said}");
-}
-
-#[test]
-fn single_launches_are_selected_and_counts_are_not() {
-    let folder = Folder::new();
-    let (a, b) = (key("cuLaunchKernel", 0x5000), key("cuLaunchKernel", 0x6000));
-    let file = recorded(&folder, |recorder| {
-        recorder.record(&malloc(1_000));
-        recorder.record(&name(a, false, "_Z1av"));
-        for start_ns in [2_000, 3_000, 4_000] {
-            recorder.record(zerocopy::IntoBytes::as_bytes(&launch(a, start_ns)));
-        }
-        let mut failed = launch(b, 3_010);
-        failed.result = 700;
-        recorder.record(zerocopy::IntoBytes::as_bytes(&failed));
-        recorder.count(a, 3, 0);
-    });
-    let launches = |range: &[&str]| {
-        let found = report_json(&file, &[&["--kernels"], range].concat());
-        let kernels = found["cudatrace"]["kernels"].as_array().unwrap().clone();
-        let told = kernels
-            .iter()
-            .map(|one| (one["name"].clone(), one["launches"].clone()));
-        told.collect::<Vec<_>>()
-    };
-    assert_eq!(launches(&[]), [("a()".into(), 3.into())]);
-    // After the call that allocates.
-    assert_eq!(
-        launches(&["--from", "1500ns", "--to", "2500ns"]),
-        [("a()".into(), 1.into())]
-    );
-    assert_eq!(launches(&["--from", "1.9us"]), [("a()".into(), 2.into())]);
-    assert_eq!(launches(&["--to", "900ns"]), []);
-    let connection = rusqlite::Connection::open(&file).unwrap();
-    connection
-        .execute("DELETE FROM GPUPROBE_LAUNCHES", [])
-        .unwrap();
-    assert_eq!(launches(&["--to", "999ns"]), [("a()".into(), 3.into())]);
-    let done = gpuprobe(&[
-        "report",
-        file.to_str().unwrap(),
-        "--kernels",
-        "--to",
-        "999ns",
-    ]);
-    let said = String::from_utf8(done.stderr).unwrap();
-    assert!(said.contains("do not select launches"), "{said}");
 }

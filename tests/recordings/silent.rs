@@ -12,9 +12,9 @@ pub(crate) const SILENT_PATHS: [&str; 65] = [
     "/activity/processes[]/contexts[]/null_stream",
     // Pools have none.
     "/activity/processes[]/memory_pools[]/kind",
-    // `bad`, of files that are damaged or foreign.
+    // `texts`, of files that are damaged or foreign.
     "/findings/double_allocations", "/findings/malformed", "/findings/unmatched_frees",
-    // `selected`.
+    // `texts`.
     "/from",
     // `tests/e2e/incidents`.
     "/incidents[]/host_memory", "/incidents[]/repeats",

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use crate::{Folder, gpuprobe, report, report_json};
+use crate::{Folder, report, report_json};
 
 type TableRow = HashMap<String, String>;
 
@@ -194,34 +194,13 @@ fn copies_are_grouped_by_mode_and_memory() {
             "{name}"
         );
         assert_eq!(row["timed_by"], "gpu");
+        let number = |key: &str| -> f64 { row[key].parse().unwrap() };
+        let speed = number("bytes") * 1e9 / number("ns");
+        assert!((number("bytes_per_second") - speed).abs() < 1.0);
         seen += 1;
     }
     assert_eq!(seen, expected.len());
     assert!(seen > 2, "{expected:?}");
-    // In a narrow table, too, no two rows look the same.
-    let text = narrow(&file, &["--copies"]);
-    let rows: Vec<_> = text.lines().skip(2).map(|line| &line[..40]).collect();
-    for (index, row) in rows.iter().enumerate() {
-        assert!(!rows[..index].contains(row), "{text}");
-    }
-}
-
-/// A report in lines of 80 columns.
-fn narrow(file: &Path, question: &[&str]) -> String {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_gpuprobe"))
-        .args(["report", file.to_str().unwrap()])
-        .args(question)
-        .env("COLUMNS", "80")
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let of_tables = text.lines().filter(|line| {
-        line.starts_with("  ") && !line.contains("GPU ") && !line.contains("call stack")
-    });
-    for line in of_tables {
-        assert!(line.chars().count() <= 80, "{line}");
-    }
-    text
 }
 
 #[test]
@@ -234,22 +213,12 @@ fn processes_and_the_summary() {
         let connection = Connection::open(&file).unwrap();
         connection.query_row(sql, [], |row| row.get(0)).unwrap()
     };
-    let tables = [
-        "RUNTIME",
-        "KERNEL",
-        "MEMCPY",
-        "MEMSET",
-        "GRAPH_TRACE",
-        "SYNCHRONIZATION",
-    ];
-    let spans = tables.map(|t| format!("SELECT start, \"end\" FROM CUPTI_ACTIVITY_KIND_{t}"));
+    let spans = spans_of(&[&WORK[..], &["RUNTIME", "SYNCHRONIZATION"]].concat());
     let run = of(&format!(
         "SELECT max(e) - min(s) FROM ({} UNION ALL SELECT start s, coalesce(\"end\", start) e \
          FROM NVTX_EVENTS WHERE eventType <> 75 UNION ALL SELECT start, start \
          FROM CUDA_GPU_MEMORY_USAGE_EVENTS)",
-        spans
-            .join(" UNION ALL ")
-            .replacen("SELECT start, \"end\"", "SELECT start s, \"end\" e", 1)
+        spans.replacen("SELECT start, \"end\"", "SELECT start s, \"end\" e", 1)
     ));
     assert_eq!(process["run_ns"], run);
     assert_eq!(found["run_ns"], run);
@@ -263,7 +232,7 @@ fn processes_and_the_summary() {
     let kernel_ns = of("SELECT sum(\"end\" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL");
     assert_eq!(process["kernel_ns"], kernel_ns);
     assert_eq!(process["copies"], 50);
-    let page = narrow(&file, &[]);
+    let page = report(&file, &[]);
     for part in [
         "\nrun time: ",
         "\nkernels: 204 launches of 2 kernels, 23 graph launches\n",
@@ -277,101 +246,53 @@ fn processes_and_the_summary() {
     }
 }
 
-#[test]
-fn unsupported_format_of_a_table_is_an_error() {
-    let folder = Folder::new();
-    let file = folder.real_export();
-    for format in ["csv", "tsv"] {
-        let output = gpuprobe(&["report", file.to_str().unwrap(), "--format", format]);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && output.stdout.is_empty());
-        assert!(said.contains("csv and tsv hold one table"), "{said}");
-        for question in [
-            "--kernels",
-            "--copies",
-            "--calls",
-            "--waits",
-            "--nvtx",
-            "--processes",
-        ] {
-            let written = report(&file, &[question, "--format", format]);
-            let header = written.lines().next().unwrap();
-            let separator = if format == "csv" { ',' } else { '\t' };
-            assert!(header.split(separator).count() > 5, "{question}: {written}");
-        }
-    }
+const WORK: [&str; 4] = ["KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"];
+
+/// A query of the begin and end of all rows in these tables.
+fn spans_of(tables: &[&str]) -> String {
+    let select = |table| format!("SELECT start, \"end\" FROM CUPTI_ACTIVITY_KIND_{table}");
+    let selects: Vec<_> = tables.iter().map(select).collect();
+    selects.join(" UNION ALL ")
 }
 
 #[test]
-fn diff_has_one_line_per_site() {
-    let folder = Folder::new();
-    let before = folder.real_export();
-    let after = folder.path("after.sqlite");
-    std::fs::copy(&before, &after).unwrap();
-    let connection = Connection::open(&after).unwrap();
-    // One of the leaked allocations is larger by 4 MiB.
-    let sql = "UPDATE CUDA_GPU_MEMORY_USAGE_EVENTS SET bytes = bytes + 4194304 WHERE rowid = \
-               (SELECT max(a.rowid) FROM CUDA_GPU_MEMORY_USAGE_EVENTS a WHERE a.memKind = 2 AND \
-               a.memoryOperationType = 0 AND NOT EXISTS (SELECT 1 FROM \
-               CUDA_GPU_MEMORY_USAGE_EVENTS f WHERE f.address = a.address AND \
-               f.memoryOperationType = 1 AND f.start > a.start))";
-    assert_eq!(connection.execute(sql, []).unwrap(), 1);
-    drop(connection);
-    let diff = |arguments: &[&str]| {
-        let words = [&["--diff", after.to_str().unwrap()], arguments].concat();
-        report(&before, &words)
-    };
-    let text = diff(&[]);
-    assert_eq!(
-        text,
-        "watermark: 25.00 MiB before, 29.00 MiB after (+4.00 MiB)\n     \
-         CHANGE  ALLOCATIONS  WHERE\n  \
-         +4.00 MiB       3 -> 3  all_shared: main\n\
-         leakage: 24.00 MiB before, 28.00 MiB after (+4.00 MiB)\n     \
-         CHANGE  ALLOCATIONS  WHERE\n  \
-         +4.00 MiB       3 -> 3  all_shared: main\n"
-    );
-    let full = diff(&["--full-stacks"]);
-    assert!(
-        full.contains("all_shared: main\n      cudaMalloc\n      [?] (libcupti"),
-        "{full}"
-    );
-    let csv = diff(&["--format", "csv"]);
-    let mut csv = csv::Reader::from_reader(csv.as_bytes());
-    let rows: Vec<TableRow> = csv.deserialize().map(Result::unwrap).collect();
-    assert_eq!(rows[0]["delta"], "4194304");
-    assert_eq!(rows[0]["label"], "all_shared: main");
-    let same = report(&before, &["--diff", before.to_str().unwrap()]);
-    let quiet = "leakage: 24.00 MiB before, 24.00 MiB after (+0 B)\n  no change at 1 call site\n";
-    assert!(same.ends_with(quiet), "{same}");
-}
-
-#[test]
-fn names_that_a_spreadsheet_would_run_are_text() {
+fn busy_time_and_gaps_match_sql() {
     let folder = Folder::new();
     let file = folder.real_export();
     let connection = Connection::open(&file).unwrap();
-    for (table, column, name) in [
-        (
-            "CUPTI_ACTIVITY_KIND_KERNEL",
-            "demangledName",
-            "=cmd|calc!A1",
-        ),
-        ("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId", "@SUM(1+1)"),
-    ] {
-        let sql = format!(
-            "UPDATE StringIds SET value = ? WHERE id = (SELECT {column} FROM {table} LIMIT 1)"
-        );
-        assert_eq!(connection.execute(&sql, [name]).unwrap(), 1);
+    let sql = format!("{} ORDER BY 1", spans_of(&WORK));
+    let mut statement = connection.prepare(&sql).unwrap();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+    let spans: Vec<(i64, i64)> = rows.unwrap().map(Result::unwrap).collect();
+    let (mut busy_ns, mut gaps) = (0, Vec::new());
+    let mut last = spans[0].0;
+    for (start, end) in &spans {
+        if *start > last {
+            gaps.push(start - last);
+            last = *start;
+        }
+        busy_ns += (end - last).max(0);
+        last = last.max(*end);
     }
-    for (question, name) in [("--kernels", "'=cmd|calc!A1"), ("--calls", "'@SUM(1+1)")] {
-        let rows = table(&file, question);
-        let cells = rows.iter().flat_map(HashMap::values);
-        let unsafe_cells = cells.clone().filter(|cell| cell.starts_with(['=', '@']));
-        assert_eq!(unsafe_cells.count(), 0, "{question}");
-        assert!(
-            cells.clone().any(|cell| cell == name),
-            "{question}: {rows:#?}"
-        );
+    let found = report_json(&file, &["--kernels"]);
+    let gpu = &found["gpus"][0];
+    assert_eq!(gpu["busy_ns"], busy_ns);
+    assert_eq!(gpu["span_ns"], last - spans[0].0);
+    assert_eq!(gpu["gaps"], gaps.len());
+    assert_eq!(gpu["longest_gap_ns"], *gaps.iter().max().unwrap());
+    let found = report_json(&file, &["--summary"]);
+    let gpu = &found["gpus"][0];
+    // No two records of a kind overlap in this file.
+    for (key, table) in ["kernel_ns", "copy_ns", "set_ns", "graph_ns"]
+        .iter()
+        .zip(WORK)
+    {
+        let sql = format!("SELECT sum(\"end\" - start) FROM CUPTI_ACTIVITY_KIND_{table}");
+        let expected: i64 = connection.query_row(&sql, [], |row| row.get(0)).unwrap();
+        assert_eq!(gpu[key], expected, "{key}");
     }
+    let number = |value: &serde_json::Value| value.as_f64().unwrap();
+    let [busy, observed] = ["busy_ns", "observed_ns"].map(|key| number(&gpu[key]));
+    let idle = number(&gpu["shares"]["idle"]);
+    assert!((idle - (1.0 - busy / observed)).abs() < 1e-9);
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use nix::pty::{Winsize, openpty};
 
-use crate::{Folder, python, scene};
+use crate::Folder;
 
 /// The escape sequences that reports may have: the end of a colour, bold, dim, red, green, yellow.
 const COLORS: [&str; 6] = [
@@ -17,8 +17,8 @@ const REPORT: &[&str] = &["report", "python.sqlite", "--analysis", "leakage"];
 
 fn scenes() -> Folder {
     let folder = Folder::new();
-    scene::training(&folder.path("training.sqlite"));
-    python::scene::record(&folder.path("python.sqlite"));
+    folder.scene("training");
+    folder.scene("python");
     folder
 }
 
@@ -34,8 +34,8 @@ fn command(folder: &Folder, arguments: &[&str]) -> Command {
     command
 }
 
-/// Standard output of `command` on a terminal of so many columns.
-fn on_terminal(mut command: Command, columns: u16) -> String {
+/// Standard output of `command` on a terminal of so many columns, and standard error too if that is to be there.
+pub(crate) fn on_terminal(mut command: Command, columns: u16, with_errors: bool) -> String {
     let size = Winsize {
         ws_row: 40,
         ws_col: columns,
@@ -43,21 +43,22 @@ fn on_terminal(mut command: Command, columns: u16) -> String {
         ws_ypixel: 0,
     };
     let pty = openpty(&size, None).unwrap();
-    let mut child = command
-        .stdout(Stdio::from(pty.slave))
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    if with_errors {
+        command.stderr(pty.slave.try_clone().unwrap());
+    }
+    let mut child = command.stdout(pty.slave).spawn().unwrap();
     // The last copy of the terminal is then the child's.
     drop(command);
-    let mut terminal = File::from(pty.master);
-    let (mut written, mut buffer) = (Vec::new(), [0; 4096]);
+    let mut written = Vec::new();
     // A terminal that its last user has closed is an error to read.
-    while let Ok(count @ 1..) = terminal.read(&mut buffer) {
-        written.extend_from_slice(&buffer[..count]);
-    }
+    let _closed = File::from(pty.master).read_to_end(&mut written);
     assert!(child.wait().unwrap().success());
     String::from_utf8(written).unwrap().replace("\r\n", "\n")
+}
+
+fn shown(command: Command, columns: u16) -> String {
+    on_terminal(command, columns, false)
 }
 
 fn piped(mut command: Command) -> String {
@@ -82,17 +83,16 @@ fn lines_on_a_terminal_have_colours_and_its_width() {
     let folder = scenes();
     for arguments in [
         REPORT,
-        &["report", "training.sqlite"],
         &["replay", "python.sqlite"],
         &["explain", "training.sqlite"],
     ] {
-        for (columns, width) in [(40, 80), (80, 80), (120, 120), (240, 240), (500, 240)] {
-            let shown = on_terminal(command(&folder, arguments), columns);
-            assert!(has_colors(&shown), "{arguments:?}: {shown}");
+        for (columns, width) in [(40, 80), (120, 120), (500, 240)] {
+            let text = shown(command(&folder, arguments), columns);
+            assert!(has_colors(&text), "{arguments:?}: {text}");
             let mut same = command(&folder, arguments);
             same.env("COLUMNS", width.to_string());
-            assert_eq!(uncolored(&shown), piped(same), "{arguments:?} at {columns}");
-            for line in uncolored(&shown).lines() {
+            assert_eq!(uncolored(&text), piped(same), "{arguments:?} at {columns}");
+            for line in uncolored(&text).lines() {
                 assert!(line.chars().count() <= width, "{columns}: {line}");
             }
         }
@@ -108,28 +108,28 @@ fn colours_are_for_terminals_unless_asked_for() {
     let in_environment = |name: &str, value: &str| {
         let mut command = command(&folder, REPORT);
         command.env(name, value);
-        on_terminal(command, 80)
+        shown(command, 80)
     };
-    for shown in [
+    for text in [
         in_environment("NO_COLOR", "1"),
         in_environment("TERM", "dumb"),
-        on_terminal(with(&["--color", "never"]), 80),
-        on_terminal(with(&["--format", "json"]), 80),
-        on_terminal(with(&["--format", "csv", "--color", "always"]), 80),
+        shown(with(&["--color", "never"]), 80),
+        shown(with(&["--format", "json"]), 80),
+        shown(with(&["--format", "csv", "--color", "always"]), 80),
     ] {
-        assert!(!has_colors(&shown), "{shown}");
+        assert!(!has_colors(&text), "{text}");
     }
-    for shown in [
+    for text in [
         in_environment("NO_COLOR", ""),
-        on_terminal(with(&["--color", "auto"]), 80),
+        shown(with(&["--color", "auto"]), 80),
     ] {
-        assert!(has_colors(&shown), "{shown}");
+        assert!(has_colors(&text), "{text}");
     }
     // A pipe has colours where these are asked for, and lines of any length.
     let always = piped(with(&["--color", "always"]));
     assert!(has_colors(&always), "{always}");
     assert_eq!(uncolored(&always), plain);
-    on_terminal(with(&["-o", "report.txt"]), 80);
+    shown(with(&["-o", "report.txt"]), 80);
     assert_eq!(
         std::fs::read_to_string(folder.path("report.txt")).unwrap(),
         plain
@@ -139,19 +139,14 @@ fn colours_are_for_terminals_unless_asked_for() {
 #[test]
 fn names_send_no_escape_sequences_among_colours() {
     let folder = scenes();
-    let arguments = &[
-        "replay",
-        "python.sqlite",
-        "--color",
-        "always",
-        "--stacks-shown",
-    ];
-    for shown in [
-        on_terminal(command(&folder, arguments), 240),
+    let arguments = ["replay", "python.sqlite", "--stacks-shown"];
+    let arguments = &[&arguments[..], &["--color", "always"]].concat();
+    for text in [
+        shown(command(&folder, arguments), 240),
         piped(command(&folder, arguments)),
     ] {
-        assert!(has_colors(&shown));
-        let rest = uncolored(&shown);
+        assert!(has_colors(&text));
+        let rest = uncolored(&text);
         assert!(rest.contains("\\nname"), "a hostile name is shown: {rest}");
         assert!(!rest.contains('\x1b'), "{rest:?}");
     }

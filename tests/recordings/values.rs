@@ -6,53 +6,33 @@ use std::path::{Path, PathBuf};
 
 use gpuprobe_cuda::Modes;
 use gpuprobe_model::Lost;
-use gpuprobe_model::abi::{RawCall, RawCopy, RawKernel, RawLaunch, RawLaunchKey, record};
+use gpuprobe_model::abi::RawCall;
 use gpuprobe_recording::log::LogNote;
-use gpuprobe_recording::{Facts, Player};
 use rusqlite::Connection;
 use serde_json::Value;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
-use crate::replay::{self, PID, call, row};
+use crate::replay::{last, replay};
+use crate::scene::{self, MEMORY, PID, begin, call, copy, kernel_name, key, launch, mark, usage};
 use crate::schema::{answers, is_map, replays};
 use crate::silent::{SILENT_COLUMNS, SILENT_PATHS};
 use crate::untrusted::{SEEDS, seed};
-use crate::{
-    Folder, all_modes, holders, incidents, many, python, report, report_json, scene, stacks,
-    tensors,
-};
+use crate::{Folder, report, report_json};
 
-/// A function that records a scene.
-type Record = fn(&Path);
-
-/// Synthetic recordings.
-const SCENES: [(&str, Record); 14] = [
-    ("second_device", record_on_the_second_device),
-    ("replay", replay::record),
-    ("incidents", incidents::record_scene),
-    ("training", scene::training),
-    ("host", scene::host),
-    ("launches", scene::launches),
-    ("copies", scene::copies),
-    ("activity", scene::activity),
-    ("everything", all_modes::record),
-    ("ranges", many::record_ranges),
-    ("holders", holders::record),
-    ("stacks", stacks::record_run),
-    ("tensors", |path| tensors::record_scene(path, 5)),
-    ("python", python::scene::record),
-];
+/// Scenes that have all fields together.
+const SCENES: &str = "second_device replay incidents training host launches copies activity everything ranges holders \
+                      stacks tensors python";
 
 /// Fields that no other scene has: memory and copies of the second device, a destroyed context,
 /// failed calls, captured copies and launches, unknown frees, imported memory, single launches.
-fn record_on_the_second_device(path: &Path) {
+pub(crate) fn record_on_the_second_device(path: &Path) {
     let modes = Modes {
         memleak: true,
         cudatrace: true,
         bandwidth_util: true,
         activity: false,
     };
-    let mut recorder = scene::begin(path, modes);
+    let mut recorder = begin(path, modes);
     let who = scene::identity("ada", "python3 train.py", 1);
     scene::introduce(&mut recorder, PID, "python3", who);
     let on_device = |symbol: &str, address, bytes, start_ns| RawCall {
@@ -81,46 +61,28 @@ fn record_on_the_second_device(path: &Path) {
     recorder.record(failed.as_bytes());
     recorder.record(call("cudaFree", 0x9000, 0, 6_000_000).as_bytes());
     for (number, (result, captured)) in (1u64..).zip([(0, 0), (1, 0), (0, 1)]) {
-        let mut copy = RawCopy::new_zeroed();
-        (copy.record_type, copy.tgid, copy.tid) = (record::COPY, PID, PID);
-        (copy.row, copy.result, copy.captured) = (row("cuMemcpyHtoD_v2"), result, captured);
-        (copy.start_ns, copy.end_ns) = (7_000_000 + number, 7_100_000 + number);
-        (copy.bytes, copy.destination, copy.source) = (1 << 20, 1 << 24, 0x7000);
+        let times = (7_000_000 + number, 7_100_000 + number);
+        let mut copy = copy("cuMemcpyHtoD_v2", 1 << 20, times);
+        (copy.result, copy.captured, copy.destination) = (result, captured, 1 << 24);
         recorder.record(copy.as_bytes());
     }
-    let key = RawLaunchKey {
-        handle: 0x5000,
-        process: PID << 10,
-        row: row("cuLaunchKernel"),
-        epoch: 0,
-    };
-    let mut kernel = RawKernel::new_zeroed();
-    (kernel.record_type, kernel.given, kernel.tgid, kernel.key) = (record::KERNEL, 1, PID, key);
-    (kernel.grid, kernel.block) = ([8, 2, 3], [128, 4, 5]);
-    kernel.name_bytes = 6;
-    recorder.record(&[kernel.as_bytes(), b"_Z1av\0"].concat());
+    let key = key("cuLaunchKernel", 0x5000);
+    recorder.record(&kernel_name(key, true, "_Z1av"));
     for captured in [0, 1] {
-        let mut launch = RawLaunch::new_zeroed();
-        (launch.record_type, launch.tgid, launch.tid) = (record::LAUNCH, PID, PID);
-        (launch.key, launch.stream, launch.captured) = (key, 0xabc0, captured);
-        (launch.start_ns, launch.end_ns) = (8_000_000, 8_000_100);
-        (launch.grid, launch.block) = ([8, 2, 3], [128, 4, 5]);
+        let mut launch = launch(key, 8_000_000);
+        launch.captured = captured;
         recorder.record(launch.as_bytes());
     }
     recorder.count(key, 1, 1);
     recorder.note(LogNote::Used(8_500_000, 1, 1 << 30));
-    recorder.note(scene::mark(32, true, false, scene::usage(1 << 30)));
-    recorder.note(scene::mark(34, true, true, scene::usage(1 << 30)));
+    recorder.note(mark(32, true, false, usage(1 << 30)));
+    recorder.note(mark(34, true, true, usage(1 << 30)));
     recorder.finish();
 }
 
 fn recordings(folder: &Folder) -> Vec<PathBuf> {
-    let record = |(name, record): (&str, Record)| {
-        let file = folder.path(&format!("{name}.sqlite"));
-        record(&file);
-        file
-    };
-    SCENES.map(record).to_vec()
+    let scenes = SCENES.split_whitespace();
+    scenes.map(|name| folder.scene(name)).collect()
 }
 
 /// Whether a value differs from its default.
@@ -220,18 +182,13 @@ fn every_loss_is_reported_with_its_own_count() {
     for (count, value) in (1001..).zip(lost.values_mut()) {
         *value = count;
     }
-    let modes = Modes {
-        memleak: true,
-        ..Modes::default()
-    };
-    let mut recorder = Player::recording(&file, Facts::now(modes)).unwrap();
+    let mut recorder = begin(&file, MEMORY);
     recorder.note(LogNote::Lost(lost.clone()));
     recorder.note(LogNote::Dropped(lost["recording"]));
-    recorder.note(scene::mark(34, false, true, Default::default()));
+    recorder.note(mark(34, false, true, Default::default()));
     recorder.finish();
-    let last: Value =
-        serde_json::from_str(&replay::replay(&file, &["--last", "--format", "json"])).unwrap();
-    let text = replay::replay(&file, &["--last"]);
+    let last = last(&file, &[]);
+    let text = replay(&file, &["--last"]);
     let of_file = report_json(&file, &[]);
     let connection = Connection::open(&file).unwrap();
     let said = report(&file, &[]);

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::{Figures, html, list, numbers, random_calls, reported, run, selected};
-use crate::{Folder, report, scene};
+use crate::{Folder, report};
 
 /// The figures that the page shows for the bins from `first` to before `last`.
 fn shown(page: &Path, first: usize, last: usize) -> Value {
@@ -120,9 +120,7 @@ fn on_page(shown: &Value) -> BTreeMap<String, Vec<i64>> {
 #[ignore = "needs node and Chromium"]
 fn commands_of_a_range_print_the_figures_of_the_page() {
     let folder = Folder::new();
-    let recorded = folder.path("run.sqlite");
-    scene::launches(&recorded);
-    for file in [folder.real_export(), recorded] {
+    for file in [folder.real_export(), folder.scene("launches")] {
         html(&file, &[]);
         let bins = numbers(&run(&file)["edges_ns"]).len() - 1;
         let mut filled = 0;

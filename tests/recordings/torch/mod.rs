@@ -12,10 +12,9 @@ use gpuprobe_recording::{Player, log};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::replay::PID;
-use crate::scene::MEMORY;
+use crate::scene::{MEMORY, MIB, PID};
 use crate::{Folder, gpuprobe};
-use scene::{CUBLAS_STACK, MIB, MODULE_STACK, NCCL_STACK, SEGMENT_STACK, STEP_STACK, TorchScene};
+use scene::{CUBLAS_STACK, MODULE_STACK, NCCL_STACK, SEGMENT_STACK, STEP_STACK, TorchScene};
 
 /// A snapshot as unpickled by Python, checked for the viewers' requirements; and the messages.
 struct Exported {
@@ -160,8 +159,7 @@ fn snapshot_has_pytorch_blocks_and_other_memory() {
     scene.block(AT + 4 * MIB, 4 * MIB, None, STEP_STACK);
     scene.call("cudaFree", CUBLAS, 0, 0);
     scene.used((4 + 20 + 532) * MIB);
-    scene.frames();
-    scene.recorder.finish();
+    scene.end();
 
     let exported = export(&folder, &file, &[]);
     assert_eq!(
@@ -276,8 +274,7 @@ fn contiguous_mappings_are_one_segment() {
     scene.block(AT + 9 * page, 512, Some((512, 0)), STEP_STACK);
     scene.block(AT + 10 * page, MIB, Some((MIB, 9)), STEP_STACK);
     scene.call("cuMemUnmap", AT + 2 * page, page, 0);
-    scene.frames();
-    scene.recorder.finish();
+    scene.end();
 
     let exported = export(&folder, &file, &[]);
     assert_eq!(
@@ -329,8 +326,7 @@ fn tensors_from_before_the_attach_are_reported_missing() {
     scene.free(older + 8 * MIB, 8 * MIB);
     scene.used((532 + 120) * MIB);
     scene.call("cudaFree", older, 0, 0);
-    scene.frames();
-    scene.recorder.finish();
+    scene.end();
 
     let exported = export(&folder, &file, &[]);
     assert_eq!(
@@ -384,8 +380,7 @@ fn process_with_most_tensors_is_the_default() {
     scene.process(first);
     scene.segment(AT, 40 * MIB);
     scene.block(AT, 512, None, STEP_STACK);
-    scene.frames();
-    scene.recorder.finish();
+    scene.end();
 
     let exported = export(&folder, &file, &[]);
     assert_eq!(exported.segments(0), [(AT, 20 * MIB, 3 * MIB, 3 * MIB)]);
@@ -422,18 +417,14 @@ fn file_without_a_memory_log_is_refused() {
     assert!(refused(&export, &[]).contains("is no recording of gpuprobe"));
     let file = folder.path("run.sqlite");
     let mut scene = TorchScene::new(&file);
-    scene.frames();
-    scene.recorder.finish();
+    scene.end();
     assert!(refused(&file, &[]).contains("no memory of a GPU is recorded"));
     let other = folder.path("other.sqlite");
-    crate::scene::begin(
-        &other,
-        gpuprobe_cuda::Modes {
-            cudatrace: true,
-            ..Default::default()
-        },
-    )
-    .finish();
+    let modes = gpuprobe_cuda::Modes {
+        cudatrace: true,
+        ..Default::default()
+    };
+    crate::scene::begin(&other, modes).finish();
     assert!(refused(&other, &[]).contains("was recorded without --memleak"));
     let trace = gpuprobe(&["export", file.to_str().unwrap(), "--pid", "5"]);
     assert!(String::from_utf8_lossy(&trace.stderr).contains("--pid is for --format torch"));
@@ -453,8 +444,7 @@ fn devices_have_traces_of_their_own() {
     }
     scene.device = 0;
     scene.free(AT, MIB);
-    scene.frames();
-    scene.recorder.finish();
+    scene.end();
     let exported = export(&folder, &file, &[]);
     assert_eq!(exported.segments(0), [(AT, 20 * MIB, 0, 0)]);
     assert_eq!(
@@ -483,8 +473,7 @@ fn invalid_events_are_counted_and_dropped() {
     // An unmatched free; the free of a segment with a block in use.
     scene.free(AT + 4 * MIB, MIB);
     scene.call("cudaFree", AT, 0, 0);
-    scene.frames();
-    scene.recorder.finish();
+    scene.end();
     let exported = export(&folder, &file, &[]);
     assert_eq!(exported.segments(0), []);
     assert_eq!(

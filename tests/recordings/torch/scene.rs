@@ -2,52 +2,46 @@
 
 use std::path::Path;
 
-use gpuprobe_model::abi::{RawRequest, RawTensor, record};
-use gpuprobe_model::stack::{CallStack, Frame, Language, Location, ModuleId, bare_frame};
+use gpuprobe_model::GpuUsage;
+use gpuprobe_model::abi::{RawRequest, record};
 use gpuprobe_recording::Player;
-use gpuprobe_recording::log::{LogNote, append_record};
+use gpuprobe_recording::log::append_record;
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::replay::{PID, call, row, task};
-use crate::scene::{MEMORY, begin, identity, know, mark};
-use gpuprobe_model::GpuUsage;
-
-pub(super) const MIB: u64 = 1 << 20;
-pub(super) const SECOND: u64 = 1_000_000_000;
+use crate::scene::SceneFrame::{self, Line, Native};
+use crate::scene::{
+    MEMORY, PID, SECOND, begin, call, frames, identity, know, mark, stack, task, tensor,
+};
+use crate::tensors::USAGE;
 
 const C10: &str = "/venv/lib/python3.12/site-packages/torch/lib/libc10_cuda.so";
 const TORCH: &str = "/venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so";
 const NCCL: &str = "/venv/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2";
 const CUBLAS: &str = "/venv/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12";
-const CUDART: &str = "/usr/lib/libcudart.so.12";
 
-/// A frame: function, file of the code or of Python's source, and line.
-pub(super) type TorchFrame = (&'static str, &'static str, Option<u32>);
-
-const MALLOC: TorchFrame = ("cudaMalloc", CUDART, None);
-const SEGMENT: TorchFrame = ("c10::cuda::CUDACachingAllocator::alloc_block()", C10, None);
-const REPORT: TorchFrame = (
+const MALLOC: SceneFrame<'_> = Native("cudaMalloc", "/usr/lib/libcudart.so.12");
+const SEGMENT: SceneFrame<'_> = Native("c10::cuda::CUDACachingAllocator::alloc_block()", C10);
+const REPORT: SceneFrame<'_> = Native(
     "c10::reportMemoryUsageToProfiler()",
     "/venv/torch/lib/libc10.so",
-    None,
 );
-const EMPTY: TorchFrame = ("at::native::empty_cuda()", TORCH, None);
-const EVAL: TorchFrame = ("_PyEval_EvalFrameDefault", "/usr/bin/python3.12", None);
-const STEP: TorchFrame = ("training_step", "/home/ada/train.py", Some(58));
-const MODULE: TorchFrame = ("<module>", "/home/ada/train.py", Some(99));
+const EMPTY: SceneFrame<'_> = Native("at::native::empty_cuda()", TORCH);
+const EVAL: SceneFrame<'_> = Native("_PyEval_EvalFrameDefault", "/usr/bin/python3.12");
+const STEP: SceneFrame<'_> = Line("training_step", "/home/ada/train.py", 58, "");
+const MODULE: SceneFrame<'_> = Line("<module>", "/home/ada/train.py", 99, "");
 
 /// The call stacks, by id less 1, innermost frame first.
-const STACKS: &[&[TorchFrame]] = &[
+const STACKS: &[&[SceneFrame<'_>]] = &[
     &[MALLOC, SEGMENT, EMPTY, EVAL, STEP, MODULE],
     &[REPORT, EMPTY, EVAL, STEP, MODULE],
     &[REPORT, EMPTY, EVAL, MODULE],
     &[
         MALLOC,
-        ("ncclCudaMalloc", NCCL, None),
-        ("ncclInit", NCCL, None),
+        Native("ncclCudaMalloc", NCCL),
+        Native("ncclInit", NCCL),
         STEP,
     ],
-    &[MALLOC, ("cublasLtCreate", CUBLAS, None), EMPTY, STEP],
+    &[MALLOC, Native("cublasLtCreate", CUBLAS), EMPTY, STEP],
 ];
 pub(super) const SEGMENT_STACK: u64 = 1;
 pub(super) const STEP_STACK: u64 = 2;
@@ -64,22 +58,6 @@ pub(super) struct TorchScene {
     pub(super) reserved: u64,
     pub(super) now_ns: u64,
     pub(super) log: Option<Vec<u8>>,
-}
-
-fn location((function, file, line): TorchFrame) -> Location {
-    let all: Vec<_> = STACKS.iter().flat_map(|stack| stack.iter()).collect();
-    let number = all
-        .iter()
-        .position(|at| **at == (function, file, line))
-        .unwrap() as u32;
-    match line {
-        Some(_) => Location::python(number),
-        None => Location {
-            address: 0x40_0000 + u64::from(number) * 16,
-            module: Some(ModuleId(number)),
-            offset: u64::from(number) * 16,
-        },
-    }
 }
 
 impl TorchScene {
@@ -101,43 +79,19 @@ impl TorchScene {
     pub(super) fn process(&mut self, pid: u32) {
         self.pid = pid;
         (self.allocated, self.reserved) = (0, 0);
-        know(
-            &mut self.recorder,
-            pid,
-            "python3",
-            identity("ada", "python3 train.py", 0),
-        );
-        for (number, frames) in (1..).zip(STACKS) {
-            let stack = CallStack {
-                locations: frames.iter().map(|at| location(*at)).collect(),
-                is_complete: true,
-            };
-            self.recorder.note(LogNote::Stack(pid, number, stack));
+        let who = identity("ada", "python3 train.py", 0);
+        know(&mut self.recorder, pid, "python3", who);
+        for (id, frames) in (1..).zip(STACKS) {
+            stack(&mut self.recorder, (pid, id), frames, true);
         }
     }
 
-    /// Records the frames of all call stacks, as a report would.
-    pub(super) fn frames(&mut self) {
-        for at in STACKS.iter().flat_map(|stack| stack.iter()) {
-            let (function, file, line) = *at;
-            let here = location(*at);
-            let frame = Frame {
-                function: function.to_owned(),
-                file: line.map(|_| file.to_owned()),
-                line,
-                module: if line.is_some() { "" } else { file }.to_owned(),
-                language: match line {
-                    Some(_) => Language::Python,
-                    None => Language::Native,
-                },
-                ..bare_frame(&here)
-            };
-            for is_innermost in [false, true] {
-                let frames = vec![frame.clone()];
-                self.recorder
-                    .note(LogNote::Frames(self.pid, here, is_innermost, frames));
-            }
+    /// Names the frames of all call stacks, as a report would, and ends the recording.
+    pub(super) fn end(&mut self) {
+        for (id, of_stack) in (1..).zip(STACKS) {
+            frames(&mut self.recorder, (self.pid, id), of_stack);
         }
+        self.recorder.finish();
     }
 
     /// Writes later events to the log only; they are read from there.
@@ -195,11 +149,8 @@ impl TorchScene {
     }
 
     fn tensor(&mut self, address: u64, bytes: i64, stack: u64) {
-        let mut tensor = RawTensor::new_zeroed();
-        tensor.record_type = record::TENSOR;
-        tensor.row = row("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE");
+        let mut tensor = tensor(USAGE, address, bytes, self.now());
         (tensor.tgid, tensor.tid, tensor.device) = (self.pid, self.pid, self.device);
-        (tensor.time_ns, tensor.address, tensor.bytes) = (self.now(), address, bytes);
         self.allocated = self.allocated.wrapping_add_signed(bytes);
         (tensor.allocated, tensor.held, tensor.stack) = (self.allocated, self.reserved, stack);
         self.record(tensor.as_bytes());
