@@ -2,7 +2,7 @@
 
 use crate::harness::report::Totals;
 use crate::harness::standin::compiled;
-use crate::harness::{Backend, Session, Setup, Workload};
+use crate::harness::{Backend, Session, Setup};
 
 /// Rows that share a gpuprobe: backend, script, and allocations, frees, failures and frees of null.
 const ROWS: [(Backend, &str, [u64; 4]); 8] = {
@@ -95,48 +95,6 @@ fn root_threads_are_distinguished_by_tid_and_name() {
         .map(|t| &t["tid"])
         .collect();
     assert_eq!(order, [loader, pid, trainer], "largest first");
-}
-
-#[test]
-fn root_late_attach_counts_frees_of_unknown_memory() {
-    let mut workload = Workload::start(Backend::Shared);
-    workload.say("alloc 4096 5");
-    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
-    workload.play("free 1 2; alloc 512 2; free 3 3");
-    let report = gpuprobe.stop();
-    assert_eq!(workload.status().live, 2);
-    report.assert_totals(Totals {
-        alloc_calls: 2,
-        free_calls: 5,
-        failed_calls: 0,
-        unknown_frees: 4,
-        live_bytes: 512,
-        live_allocations: 1,
-    });
-    report.assert_holds(workload.pid, 512, 1);
-}
-
-#[test]
-fn root_api_layer_can_be_selected() {
-    let traced = |backend, layer| {
-        let setup = Setup::workload(backend).without_stacks();
-        let mut run = setup.args(["--api", layer]).run("alloc 4096 3; free 0");
-        (run.report(), run.truth, run.pid)
-    };
-    for (layer, symbol) in [
-        ("auto", "cudaMalloc"),
-        ("runtime", "cudaMalloc"),
-        ("driver", "cuMemAlloc_v2"),
-    ] {
-        let (report, truth, pid) = traced(Backend::Shared, layer);
-        report.assert_totals(truth);
-        report.assert_calls(&[(symbol, 3)]);
-        assert!(report.allocations(pid).iter().all(|a| a["api"] == symbol));
-    }
-    let (report, _, pid) = traced(Backend::Driver, "runtime");
-    report.assert_totals(Totals::default());
-    let mut entries = report.entries(pid).into_iter();
-    assert!(entries.all(|p| p["live_allocations"] == 0));
 }
 
 #[test]

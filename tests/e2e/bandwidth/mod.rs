@@ -82,19 +82,6 @@ fn call_each(workload: &mut Workload, functions: &[Function]) -> Vec<CopyRow<'st
     expected
 }
 
-/// Says `commands`, each with the function, direction, mode and bytes of each of its copies.
-fn say_each(
-    workload: &mut Workload,
-    commands: &[(&str, usize, CopyRow<'static>)],
-) -> Vec<CopyRow<'static>> {
-    let mut expected = Vec::new();
-    for (command, count, row) in commands {
-        workload.say(command);
-        expected.extend(vec![*row; *count]);
-    }
-    expected
-}
-
 /// The lines of single copies.
 pub(crate) fn copies_of(gpuprobe: &Gpuprobe) -> Vec<Value> {
     let text = fs::read_to_string(&gpuprobe.reports).unwrap();

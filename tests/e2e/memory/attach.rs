@@ -57,20 +57,22 @@ fn root_late_attach_counts_unknown_frees_of_every_kind() {
     for backend in [Backend::Shared, Backend::Driver] {
         let mut workload = Workload::start(backend);
         workload.play(
-            "pitched 100 10; managed 1000; pinned 4096; register 8192; array 64 32 0 4 8; \
+            "alloc 4096; pitched 100 10; managed 1000; pinned 4096; register 8192; array 64 32 0 4 8; \
              mipmap 64 64 0 3 4 8; async 4096; vcreate 2097152; extimport 65536; \
              pool create; poolalloc 0 512; vreserve 4194304; vmap 7 0",
         );
         let before = workload.status().allocs;
         let mut gpuprobe = Setup::pid(workload.pid).start();
         // Mappings from before the attach are unknown, too.
-        workload.play("kfree 0 10; vunmap 0x700000000000 2097152; managed 2000; poolalloc 0 256");
+        workload.play(
+            "free 0; kfree 0 10; vunmap 0x700000000000 2097152; managed 2000; poolalloc 0 256",
+        );
         let report = gpuprobe.stop();
-        assert_eq!(before, 10);
+        assert_eq!(before, 11);
         report.assert_totals(Totals {
             alloc_calls: 2,
-            free_calls: 10,
-            unknown_frees: 10,
+            free_calls: 11,
+            unknown_frees: 11,
             live_bytes: 2256,
             live_allocations: 2,
             ..Totals::default()

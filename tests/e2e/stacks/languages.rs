@@ -58,7 +58,7 @@ fn root_programs_of_every_build_are_named() {
     let with_pointers = chain("pointers", &["-O0", "-fno-omit-frame-pointer", "-pie"]);
     let without = chain("without", &["-O2", "-fomit-frame-pointer", "-no-pie"]);
     for (mode, program) in [("fp", &with_pointers), ("dwarf", &without)] {
-        let (report, pids) = traced(&[program.clone()], mode);
+        let (report, pids) = traced(std::slice::from_ref(program), mode);
         check_chain(&report, pids[0]);
     }
     let host = program(&folder, "host", "host.c", &["-O2"]);
