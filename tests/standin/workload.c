@@ -135,7 +135,7 @@ static bool read_arguments(struct args *args, struct reply *reply)
     int count = read_usage(args->command->usage, arguments);
     bool is_complete = args->count <= MAX_WORDS;
     for (int i = 0; i < count; i++)
-        args->number[i] = !strncmp(arguments[i].name, "COUNT", arguments[i].length);
+        args->number[i] = !strncmp(arguments[i].name, "COUNT]", arguments[i].length + 1);
     for (int w = 0; is_complete && w < args->count; w++) {
         int i = find_argument(args, arguments, count, args->word[w]);
         if (!(is_complete = i >= 0))
