@@ -127,8 +127,9 @@ static inline __attribute__((always_inline)) bool tally_free(struct tally *tally
     return true;
 }
 
-/* A function that calls the API under a name that tests look for in stacks. */
-#define CALL_SITE __attribute__((noinline))
+/* A function that calls the API under a name that tests look for in stacks: the compiler neither
+ * inlines it nor makes a copy of it with another name. */
+#define CALL_SITE __attribute__((noipa))
 
 /* ---- replies ----------------------------------------------------------- */
 
