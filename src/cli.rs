@@ -12,6 +12,7 @@ mod options;
 mod plot;
 mod profile;
 mod progress;
+mod removed;
 mod replay;
 mod report;
 mod status;
@@ -109,7 +110,8 @@ pub fn main() -> ExitCode {
         Cli::command().error(ErrorKind::Io, why).exit()
     });
     let matches = Cli::command().try_get_matches_from(&words);
-    let matches = matches.unwrap_or_else(|error| trace::explain(error, &words).exit());
+    let matches =
+        matches.unwrap_or_else(|error| trace::explain(removed::explain(error), &words).exit());
     options::check(&matches);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match cli.action {

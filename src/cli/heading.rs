@@ -16,9 +16,6 @@ pub(super) const RECORDING: &str = "Recording";
 /// How clients reach what is served.
 #[cfg(feature = "live")]
 pub(super) const SERVING: &str = "Serving";
-/// Servers that documents are pushed to.
-#[cfg(feature = "live")]
-pub(super) const PUSHING: &str = "Pushing";
 /// Rarely needed, under `--help` only.
 #[cfg(feature = "live")]
 pub(super) const ADVANCED: &str = "Advanced";

@@ -52,7 +52,6 @@ pub use filter::ProcessFilter;
 pub use guard::guard_if_asked;
 pub use hook::HookCommand;
 pub use name::RecordingName;
-pub(crate) use run::host_name;
 pub use run::run;
 pub use serving::ServeConfig;
 pub use tracer::Tracer;

@@ -1,5 +1,4 @@
-//! The HTTP process and the pushing process, seen from the tracing process: they are started, asked by, answered, and
-//! replaced.
+//! The HTTP process, seen from the tracing process: it is started, asked by, answered, and replaced.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +13,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::serve::listen::BoundSocket;
 use crate::serve::protocol::{self, ServedDocument};
-use crate::serve::{ARGUMENT, Listen, PushSettings, ServerSettings, TlsMaterial, push};
+use crate::serve::{ARGUMENT, Listen, ServerSettings, TlsMaterial};
 use gpuprobe_os::channel::Channel;
 use gpuprobe_os::{privileges, say};
 use gpuprobe_report::metrics::MetricLimits;
@@ -30,8 +29,6 @@ pub struct ServeConfig {
     pub token: Option<String>,
     /// Limits on the number of series.
     pub limits: MetricLimits,
-    /// Servers that documents are pushed to, if any.
-    pub push: Option<PushSettings>,
 }
 
 impl std::fmt::Debug for ServeConfig {
@@ -47,7 +44,7 @@ impl std::fmt::Debug for ServeConfig {
 /// An answer: a document, or the reason why there is none.
 pub(super) type Answer = std::result::Result<Vec<u8>, String>;
 
-/// A request of the HTTP process or the pushing process.
+/// A request of the HTTP process.
 pub(super) struct DocumentRequest {
     /// The wanted document.
     pub(super) document: ServedDocument,
@@ -61,7 +58,7 @@ impl DocumentRequest {
     }
 }
 
-/// Connections to the HTTP process and the pushing process.
+/// The connection to the HTTP process.
 pub(super) struct Serving {
     requests: Receiver<DocumentRequest>,
     /// The address that it listens on.
@@ -72,7 +69,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Opens the listening socket and starts the processes.
+    /// Opens the listening socket and starts the process.
     ///
     /// # Errors
     /// Returns an error if the address cannot be listened on, or a thread cannot be started.
@@ -88,21 +85,14 @@ impl Serving {
         };
         let (sender, requests) = channel(1);
         let address = socket.address.clone();
-        let mut helpers = vec![Helper::Http(socket, Box::new(settings))];
-        helpers.extend(
-            config
-                .push
-                .iter()
-                .flat_map(PushSettings::each)
-                .map(Helper::Push),
-        );
-        for helper in helpers {
-            let sender = sender.clone();
-            let link = Link { helper, sender };
-            let named = thread::Builder::new().name("gpuprobe-serve".to_owned());
-            let thread = named.spawn(move || link.run());
-            thread.context("cannot start the thread of a process")?;
-        }
+        let link = Link {
+            socket,
+            settings,
+            sender,
+        };
+        let named = thread::Builder::new().name("gpuprobe-serve".to_owned());
+        let thread = named.spawn(move || link.run());
+        thread.context("cannot start the thread of the HTTP process")?;
         Ok(Self {
             requests,
             address,
@@ -138,75 +128,36 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A process that lived this long is started again at once.
 const LIVED_LONG: Duration = Duration::from_secs(60);
 
-/// A process without rights that asks for documents.
-enum Helper {
-    Http(BoundSocket, Box<ServerSettings>),
-    Push(PushSettings),
-}
-
-impl Helper {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Http(..) => "HTTP",
-            Self::Push(_) => "pushing",
-        }
-    }
-
-    fn argument(&self) -> &'static str {
-        match self {
-            Self::Http(..) => ARGUMENT,
-            Self::Push(_) => push::ARGUMENT,
-        }
-    }
-
-    /// Sends the process its settings.
-    fn set_up(&self, channel: &Channel) -> io::Result<()> {
-        match self {
-            Self::Http(socket, settings) => {
-                let socket = File::from(socket.as_fd().try_clone_to_owned()?);
-                channel.send(&serde_json::to_vec(settings)?, Some(&socket))
-            }
-            Self::Push(settings) => channel.send(&serde_json::to_vec(settings)?, None),
-        }
-    }
-}
-
-/// The thread between the event loop and a process, which may be slow.
+/// The thread between the event loop and the HTTP process, which may be slow.
 struct Link {
-    helper: Helper,
+    socket: BoundSocket,
+    settings: ServerSettings,
     sender: Sender<DocumentRequest>,
 }
 
 impl Link {
-    fn run(mut self) {
+    fn run(self) {
         privileges::keep_only_here(&[]);
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = Instant::now();
-            let (why, status) = match self.start() {
+            let why = match self.start() {
                 Ok((mut child, channel)) => {
                     let why = self.pass_on(&channel);
                     let _ = child.kill();
-                    (why, child.wait().ok())
+                    let _ = child.wait();
+                    why
                 }
-                Err(error) => (Some(error), None),
+                Err(error) => Some(error),
             };
             // The session has ended.
             let Some(why) = why else { return };
             if begun.elapsed() > LIVED_LONG {
                 pause = FIRST_PAUSE;
             }
-            let is_renewal = status.and_then(|status| status.code()) == Some(push::RENEW.into());
-            if !is_renewal {
-                say(format_args!(
-                    "the {} process ended: {why}; starting another",
-                    self.helper.name()
-                ));
-            }
-            if let Helper::Push(settings) = &mut self.helper {
-                settings.is_again = true;
-                settings.has_said |= is_renewal;
-            }
+            say(format_args!(
+                "the HTTP process ended: {why}; starting another"
+            ));
             thread::sleep(pause);
             pause = (pause * 4).min(LONGEST_PAUSE);
         }
@@ -216,12 +167,13 @@ impl Link {
     fn start(&self) -> io::Result<(Child, Channel)> {
         let (channel, other) = Channel::pair()?;
         let child = Command::new("/proc/self/exe")
-            .arg(self.helper.argument())
+            .arg(ARGUMENT)
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(other)))
             .stdout(Stdio::null())
             .spawn()?;
-        self.helper.set_up(&channel)?;
+        let socket = File::from(self.socket.as_fd().try_clone_to_owned()?);
+        channel.send(&serde_json::to_vec(&self.settings)?, Some(&socket))?;
         Ok((child, channel))
     }
 

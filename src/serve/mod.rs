@@ -10,7 +10,6 @@ mod connections;
 mod http;
 pub(crate) mod listen;
 pub(crate) mod protocol;
-pub(crate) mod push;
 mod status;
 mod stream;
 pub(crate) mod tls;
@@ -33,7 +32,6 @@ use asking::Documents;
 use http::Site;
 pub use listen::{Listen, Listener};
 pub use protocol::{ServerSettings, TlsMaterial};
-pub use push::{PushSettings, PushUrl};
 
 /// The first argument by which our executable is asked to be the HTTP process.
 pub(crate) const ARGUMENT: &str = "__serve";

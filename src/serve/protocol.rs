@@ -22,13 +22,11 @@ pub(crate) enum ServedDocument {
     Allocated,
     /// Profile of launches by kernel, pprof.
     Launches,
-    /// Metrics, as a request of OTLP. Never served.
-    Otlp,
 }
 
 impl ServedDocument {
     /// All documents.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Status,
         Self::Metrics,
         Self::Report,
@@ -36,7 +34,6 @@ impl ServedDocument {
         Self::InUse,
         Self::Allocated,
         Self::Launches,
-        Self::Otlp,
     ];
 }
 

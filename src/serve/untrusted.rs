@@ -15,7 +15,7 @@ use super::asking::{Documents, read_answer};
 use super::http::Site;
 use super::protocol::{self, LAST, ServedDocument};
 use super::stream::RequestTimes;
-use super::{PushSettings, PushUrl, ServerSettings, connections};
+use super::{ServerSettings, connections};
 
 /// Nothing takes longer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -48,11 +48,8 @@ pub fn try_requests(bytes: &[u8]) -> io::Result<Tried> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let answered = async { timeout(LIMIT, answered(request, document)).await };
     let mut tried = runtime.block_on(answered)??;
-    let text = String::from_utf8_lossy(rest);
     tried.messages = usize::from(protocol::asked(rest).is_ok())
         + usize::from(serde_json::from_slice::<ServerSettings>(rest).is_ok())
-        + usize::from(serde_json::from_slice::<PushSettings>(rest).is_ok())
-        + usize::from(text.parse::<PushUrl>().is_ok())
         + usize::from(runtime.block_on(read_answer(&mut &*rest)).is_ok());
     Ok(tried)
 }

@@ -68,6 +68,7 @@ const ALLOWED: &[c_long] = &[
 
 /// Further calls for a process with connections.
 const FOR_CONNECTIONS: &[c_long] = &[
+    libc::SYS_accept4,
     libc::SYS_shutdown,
     libc::SYS_getsockopt,
     libc::SYS_setsockopt,
@@ -99,28 +100,18 @@ enum ConfinedRole {
     Inspector,
     /// It answers those to a socket that it was given, and can make no socket.
     Server,
-    /// It connects to servers whose addresses it knows. It can listen nowhere, and make sockets of [`DOMAINS`] only:
-    /// what a root without capabilities can reach by Unix sockets is too much.
-    Client,
 }
 
 impl ConfinedRole {
     /// Calls that are allowed besides [`ALLOWED`].
-    fn calls(self) -> Vec<c_long> {
-        let first = match self {
-            Self::Reader => return Vec::new(),
-            Self::Inspector => return FOR_INSPECTION.to_vec(),
-            Self::Server => libc::SYS_accept4,
-            Self::Client => libc::SYS_connect,
-        };
-        std::iter::once(first)
-            .chain(FOR_CONNECTIONS.iter().copied())
-            .collect()
+    fn calls(self) -> &'static [c_long] {
+        match self {
+            Self::Reader => &[],
+            Self::Inspector => FOR_INSPECTION,
+            Self::Server => FOR_CONNECTIONS,
+        }
     }
 }
-
-/// Address families of its sockets.
-const DOMAINS: [c_int; 2] = [libc::AF_INET, libc::AF_INET6];
 
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = 0xc000_003e;
@@ -195,14 +186,6 @@ pub fn confine_server(data_bytes: u64) -> Result<()> {
     confine_to(data_bytes, ConfinedRole::Server)
 }
 
-/// [`confine`] for a process that connects to servers. Its standard error may be a file.
-///
-/// # Errors
-/// Returns the kernel's error.
-pub fn confine_client(data_bytes: u64) -> Result<()> {
-    confine_to(data_bytes, ConfinedRole::Client)
-}
-
 /// Ignores the signals that ask a program to end, to stop or to read its settings again: the parent, which gets them
 /// too where a terminal or a service manager sends them to all, decides when this process ends.
 ///
@@ -275,7 +258,7 @@ fn confine_to(data_bytes: u64, role: ConfinedRole) -> Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, files, files).context("cannot limit open files")?;
     let kept: &[&[_]] = match role {
         ConfinedRole::Inspector => &[privileges::LOOK],
-        ConfinedRole::Reader | ConfinedRole::Server | ConfinedRole::Client => &[],
+        ConfinedRole::Reader | ConfinedRole::Server => &[],
     };
     privileges::keep_only(kept)?;
     let flags = SaFlags::SA_SIGINFO | SaFlags::SA_NODEFER;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::CommandFactory;
 use toml::{Table, Value};
 
-use super::super::Cli;
+use super::super::{Cli, removed};
 
 /// The subcommand that takes one.
 const COMMAND: &str = "serve";
@@ -69,6 +69,8 @@ fn short_of(name: &str) -> Result<Option<char>> {
     let mut options = serve.into_iter().flat_map(clap::Command::get_arguments);
     match options.find(|option| option.get_long() == Some(name)) {
         Some(option) if name != "config" => Ok(option.get_short()),
+        // The error is the one of the command line.
+        None if removed::replacement(&format!("--{name}")).is_some() => Ok(None),
         _ => bail!("'{name}' is no option of `gpuprobe {COMMAND}`"),
     }
 }
@@ -129,6 +131,8 @@ mod tests {
         assert_eq!(words(text, "").unwrap(), all);
         let fewer = words(text, "--listen x --comm=c -p 8").unwrap();
         assert_eq!(fewer, ["--max-series=50", "--memleak"]);
+        // Its error says what takes its place.
+        assert_eq!(words("otlp = \"x\"", "").unwrap(), ["--otlp=x"]);
         for wrong in [
             "listens = 1",
             "listen",

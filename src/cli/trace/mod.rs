@@ -7,7 +7,6 @@ mod config_file;
 mod explain;
 mod limits;
 mod mistyped;
-mod push;
 mod record;
 mod serve;
 mod target;
@@ -47,7 +46,6 @@ pub(super) fn run_as_helper() -> Option<ExitCode> {
     gpuprobe_stacks::serve::serve_if_asked()
         .or_else(live::guard_if_asked)
         .or_else(crate::serve::serve_if_asked)
-        .or_else(crate::serve::push::push_if_asked)
 }
 
 /// The command line with the options of its configuration file, if it names one.

@@ -11,7 +11,6 @@ use clap::Args;
 use super::super::{heading, progress};
 use super::advanced::AdvancedArgs;
 use super::common;
-use super::push::PushArgs;
 use super::target::TargetArgs;
 use crate::live::{self, ServeConfig, TraceConfig};
 use crate::probe::StackMode;
@@ -88,9 +87,6 @@ pub(in crate::cli) struct ServeArgs {
     config: Option<PathBuf>,
 
     #[command(flatten)]
-    push: PushArgs,
-
-    #[command(flatten)]
     advanced: AdvancedArgs,
 }
 
@@ -136,7 +132,6 @@ impl ServeArgs {
             listen: self.listen.clone(),
             tls,
             token: self.token_file.as_deref().map(token_in).transpose()?,
-            push: self.push.settings()?,
             limits: MetricLimits {
                 series: self.max_series,
                 kernels: self.top_kernels,
@@ -161,7 +156,7 @@ impl ServeArgs {
     }
 }
 
-pub(super) fn text_of(path: &Path) -> Result<String> {
+fn text_of(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 

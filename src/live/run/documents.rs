@@ -1,6 +1,6 @@
 //! Documents for `gpuprobe serve`, made from the live state.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Result;
 use tokio::time::Instant;
@@ -18,7 +18,6 @@ use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_os::say;
 use gpuprobe_report as report;
 use gpuprobe_report::Report;
-use gpuprobe_report::metrics::otlp::OtlpMetrics;
 use gpuprobe_report::metrics::{MetricSources, Metrics};
 use gpuprobe_report::profile::{self, Weight, pprof};
 use serde::Serialize;
@@ -34,8 +33,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The newest report and the metrics made from all of them.
 pub(super) struct DocumentState {
     metrics: Metrics,
-    /// Metrics that are pushed, if any are: each reader has to see the last of processes that have ended.
-    pushed: Option<(Metrics, OtlpMetrics)>,
     /// The newest report, and its explanation apart once it is public.
     report: Option<Report>,
     explanation: Option<Report>,
@@ -49,19 +46,12 @@ pub(super) struct DocumentState {
 
 impl DocumentState {
     pub(super) fn new(config: &ServeConfig) -> Self {
-        let start_seconds = start_seconds();
-        let push = config.push.as_ref();
-        let otlp = push.filter(|push| push.otlp.is_some()).map(|push| {
-            let start = Duration::from_secs_f64(start_seconds.max(0.0));
-            OtlpMetrics::new(&push.host, nanoseconds(start))
-        });
         Self {
             metrics: Metrics::new(config.limits),
-            pushed: otlp.map(|otlp| (Metrics::new(config.limits), otlp)),
             report: None,
             explanation: None,
             is_public: false,
-            start_seconds,
+            start_seconds: start_seconds(),
             made: None,
             counted: None,
         }
@@ -69,11 +59,7 @@ impl DocumentState {
 
     /// Takes in a report and the state that it is of.
     fn count(&mut self, sources: &MetricSources<'_>) {
-        let own = own_use(self.start_seconds);
-        self.metrics.update(sources, &own);
-        if let Some((metrics, _)) = &mut self.pushed {
-            metrics.update(sources, &own);
-        }
+        self.metrics.update(sources, &own_use(self.start_seconds));
         self.counted = Some(Instant::now());
     }
 
@@ -84,17 +70,6 @@ impl DocumentState {
             self.explanation = Some(report.take_explanation());
             self.is_public = true;
         }
-    }
-
-    /// The request with the metrics of the newest report.
-    fn otlp(&mut self) -> Answer {
-        let Some((metrics, otlp)) = &mut self.pushed else {
-            return Err("nothing is pushed".to_owned());
-        };
-        let families = metrics.families();
-        metrics.mark_scraped();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        Ok(otlp.request(&families, nanoseconds(now.unwrap_or_default())))
     }
 }
 
@@ -153,10 +128,6 @@ impl Run<'_> {
                 served.metrics.mark_scraped();
                 text.map(String::into_bytes)
                     .map_err(|error| error.to_string())
-            }
-            ServedDocument::Otlp => {
-                self.refresh_metrics(served)?;
-                served.otlp()
             }
             ServedDocument::Report => {
                 self.refresh(served)?;
@@ -317,11 +288,6 @@ impl Run<'_> {
 /// Whether that was just now.
 fn is_new(made: Option<Instant>) -> bool {
     made.is_some_and(|made| made.elapsed() < NEW_FOR)
-}
-
-/// `duration` in nanoseconds.
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn json(document: &impl Serialize) -> Answer {

@@ -51,7 +51,6 @@ use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
 use gpuprobe_report::profile;
 use poll_timer::PollTimer;
-pub(crate) use reports::host_name;
 use ring_events::{Followed, Watched};
 
 /// How long names are waited for after SIGTERM: within two seconds everything has to end, and the report in the

@@ -338,7 +338,7 @@ fn faster(a: Option<PcieLink>, b: Option<PcieLink>) -> Option<PcieLink> {
 }
 
 /// Host name, from `/proc/sys/kernel/hostname`.
-pub(crate) fn host_name() -> Option<String> {
+fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }

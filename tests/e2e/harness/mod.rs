@@ -9,7 +9,6 @@ pub(crate) mod nvml;
 pub(crate) mod objects;
 pub(crate) mod prometheus;
 pub(crate) mod promises;
-pub(crate) mod receiver;
 pub(crate) mod report;
 mod root;
 mod schedule;

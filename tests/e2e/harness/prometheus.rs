@@ -33,31 +33,19 @@ pub(crate) fn program(name: &str) -> Command {
 
 /// A running Prometheus.
 pub(crate) struct Prometheus {
-    program: String,
-    options: Vec<String>,
     pub(crate) address: String,
     folder: TempDir,
     child: Option<Guarded>,
 }
 
 impl Prometheus {
-    /// Debian's, which scrapes one gpuprobe every second.
+    /// Starts one that scrapes one gpuprobe every second.
     pub(crate) fn start(target: &str) -> Self {
-        Self::scraping("prometheus", target)
-    }
-
-    /// One that scrapes one gpuprobe every second.
-    pub(crate) fn scraping(program: &str, target: &str) -> Self {
         let config = fs::read_to_string(delivered("prometheus/prometheus.yml")).unwrap();
         let config = config
             .replace("127.0.0.1:9477", target)
             .replace("_interval: 15s", "_interval: 1s");
         assert_eq!(config.matches("_interval: 1s").count(), 2);
-        Self::with(program, &config, &[])
-    }
-
-    /// One with this configuration and these options.
-    pub(crate) fn with(program: &str, config: &str, options: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         fs::write(folder.path().join("prometheus.yml"), config).unwrap();
         let alerts = delivered("prometheus/alerts.yml");
@@ -66,8 +54,6 @@ impl Prometheus {
         let address = free.local_addr().unwrap().to_string();
         drop(free);
         let mut this = Self {
-            program: program.to_owned(),
-            options: options.iter().map(|&option| option.to_owned()).collect(),
             address,
             folder,
             child: None,
@@ -78,12 +64,11 @@ impl Prometheus {
 
     fn spawn(&mut self) {
         let folder = self.folder.path().display();
-        let mut command = program(&self.program);
+        let mut command = program("prometheus");
         command
             .arg(format!("--config.file={folder}/prometheus.yml"))
             .arg(format!("--storage.tsdb.path={folder}/data"))
             .arg(format!("--web.listen-address={}", self.address))
-            .args(&self.options)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());

@@ -18,23 +18,18 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// The HTTP process of a `gpuprobe serve`.
 fn http_process(pid: u32) -> Option<u32> {
-    helper_process(pid, "__serve")
-}
-
-/// The process that `gpuprobe` `pid` has started as `argument`.
-pub(crate) fn helper_process(pid: u32, argument: &str) -> Option<u32> {
     let mut all = procfs::process::all_processes().unwrap().flatten();
     let found = all.find(|process| {
         let parent = process.stat().map(|stat| stat.ppid);
         let words = process.cmdline().unwrap_or_default();
         parent.is_ok_and(|parent| parent == raw(pid).as_raw())
-            && words.get(1).is_some_and(|word| word == argument)
+            && words.get(1).is_some_and(|word| word == "__serve")
     });
     found.and_then(|process| u32::try_from(process.pid).ok())
 }
 
 /// Asserts that a process has no capability, can gain none, and has its system calls restricted.
-pub(crate) fn assert_no_rights(pid: u32) {
+fn assert_no_rights(pid: u32) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     for line in [
         "CapPrm:\t0000000000000000",

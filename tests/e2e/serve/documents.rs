@@ -1,10 +1,13 @@
 //! Metrics, reports and profiles against the totals of workloads.
 
+use std::io::Read;
+
+use flate2::read::GzDecoder;
 use gpuprobe_report::profile::pprof::proto::{PprofLabel, Proto};
-use gpuprobe_report::profile::pprof::unpack;
+use prost::Message;
 use serde_json::Value;
 
-use crate::harness::served::{Metrics, Served};
+use crate::harness::served::{Answer, Metrics, Served};
 use crate::harness::{Backend, Cgroup, Truth, Workload, host_wide};
 use crate::validator::check;
 
@@ -118,18 +121,25 @@ fn reports_have_the_truth(served: &Served, truth: &Truth, pid: u32) {
     assert!(page.text().contains(row), "{page:?}");
 }
 
+fn unpack(answer: &Answer) -> Proto {
+    let mut bytes = Vec::new();
+    let mut packed = GzDecoder::new(&answer.body[..]);
+    packed.read_to_end(&mut bytes).unwrap();
+    Proto::decode(&bytes[..]).unwrap()
+}
+
 fn profile(served: &Served, name: &str) -> Proto {
     let answer = served.get(&format!("/debug/pprof/{name}?seconds=1"));
     assert_eq!(answer.status, 200, "{answer:?}");
-    unpack(&answer.body).unwrap()
+    unpack(&answer)
 }
 
-pub(crate) fn text(profile: &Proto, index: i64) -> &str {
+fn text(profile: &Proto, index: i64) -> &str {
     &profile.string_table[usize::try_from(index).unwrap()]
 }
 
 /// Sum of the values of a type.
-pub(crate) fn sum(profile: &Proto, kind: &str) -> u64 {
+fn sum(profile: &Proto, kind: &str) -> u64 {
     let types = &profile.sample_type;
     let place = types.iter().position(|one| text(profile, one.kind) == kind);
     let place = place.unwrap_or_else(|| panic!("no {kind} in {types:?}"));
@@ -138,7 +148,7 @@ pub(crate) fn sum(profile: &Proto, kind: &str) -> u64 {
 }
 
 /// The labels of a sample.
-pub(crate) fn labels(profile: &Proto, sample: usize) -> Vec<(String, String)> {
+fn labels(profile: &Proto, sample: usize) -> Vec<(String, String)> {
     let labels = profile.sample[sample].label.iter();
     let value = |label: &PprofLabel| match label.str {
         0 => label.num.to_string(),
@@ -196,7 +206,7 @@ fn profiles_have_the_truth(served: &Served, truth: &Truth, pid: u32) {
         let head = &answer.head;
         assert!(head.contains("content-type: application/octet-stream"));
         assert!(!head.contains("content-encoding"), "{head}");
-        let profile = unpack(&answer.body).unwrap();
+        let profile = unpack(&answer);
         assert_eq!(sum(&profile, "inuse_space"), truth.bytes);
         // Parca names a series after it, Pyroscope ends without.
         let period = profile.period_type.expect("a period");

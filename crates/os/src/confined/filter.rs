@@ -2,10 +2,10 @@
 
 use super::{
     ABOUT_FILES, ABOUT_LINKS, ABOUT_PATHS, ALLOWED, ARCHITECTURE, ARCHITECTURE_AT, ARGUMENTS_AT,
-    ConfinedRole, DOMAINS, NUMBER_AT,
+    ConfinedRole, NUMBER_AT,
 };
 use nix::libc::{self, sock_filter, sock_fprog};
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{c_long, c_void};
 use std::io;
 
 /// Installs the filter.
@@ -38,24 +38,8 @@ fn program(role: ConfinedRole) -> Vec<sock_filter> {
         answer(libc::SECCOMP_RET_KILL_PROCESS),
         load(NUMBER_AT),
     ];
-    for call in ALLOWED.iter().chain(&role.calls()) {
+    for call in ALLOWED.iter().chain(role.calls()) {
         program.extend([unless(number(*call)), answer(libc::SECCOMP_RET_ALLOW)]);
-    }
-    if role == ConfinedRole::Client {
-        let [four, six] = DOMAINS.map(c_int::cast_unsigned);
-        let refused = libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT.cast_unsigned();
-        program.extend([
-            sock_filter {
-                jf: 6,
-                ..unless(number(libc::SYS_socket))
-            },
-            load(ARGUMENTS_AT),
-            unless(four),
-            answer(libc::SECCOMP_RET_ALLOW),
-            unless(six),
-            answer(libc::SECCOMP_RET_ALLOW),
-            answer(refused),
-        ]);
     }
     let no_link = libc::SECCOMP_RET_ERRNO | libc::EINVAL.cast_unsigned();
     for call in ABOUT_LINKS {

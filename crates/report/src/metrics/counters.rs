@@ -8,7 +8,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::{self, Write};
 
-use super::labels::{Labels, SharedLabels, with};
+use super::labels::{SharedLabels, with};
 use super::{Metric, MetricValue, text};
 
 /// A thing that is counted, as reports have it.
@@ -205,7 +205,8 @@ impl ProcessCounters {
     }
 
     /// All series with their values.
-    pub(super) fn series(&self) -> impl Iterator<Item = (Metric, Labels, u64)> {
+    #[cfg(test)]
+    pub(super) fn series(&self) -> impl Iterator<Item = (Metric, super::Labels, u64)> {
         let values = self.values.iter();
         values.map(|((metric, (process, further)), series)| {
             (*metric, with(process.get(), further.get()), series.value)

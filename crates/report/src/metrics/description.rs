@@ -26,14 +26,6 @@ impl MetricUnit {
             Self::Seconds => "seconds",
         }
     }
-
-    /// The unit as UCUM has it, for OpenTelemetry.
-    pub fn ucum(self) -> &'static str {
-        match self {
-            Self::Bytes => "By",
-            Self::Seconds => "s",
-        }
-    }
 }
 
 /// Description of a metric.

@@ -1,4 +1,4 @@
-//! Metrics of a report, for Prometheus and OpenTelemetry: named families of series.
+//! Metrics of a report, for Prometheus: named families of series.
 //!
 //! Series are counted on: [`Metrics`] keeps what a scrape may still have to see of processes that have ended, and
 //! makes counters that never go back. Of processes that live, it keeps all series, and makes those of a process
@@ -11,7 +11,6 @@ mod gauges;
 mod labels;
 mod live;
 mod names;
-pub mod otlp;
 mod rows;
 pub mod text;
 
@@ -22,7 +21,6 @@ mod values;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-pub use values::{Family, MetricValue};
 
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::{Ledger, State};
@@ -37,6 +35,7 @@ pub use labels::Labels;
 use labels::OTHER;
 use live::LiveProcesses;
 use rows::{KnownLabels, ProcessKey, ProcessRows};
+use values::{Family, MetricValue};
 
 /// Limits on the number of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,21 +172,10 @@ impl Metrics {
         self.count_series();
     }
 
-    /// Notes that a scrape has got [`Self::families`]: the next has no series of processes that have
+    /// Notes that a scrape has got [`Self::text`]: the next has no series of processes that have
     /// ended.
     pub fn mark_scraped(&mut self) {
         self.counters.mark_scraped();
-    }
-
-    /// All families, those without a series too.
-    pub fn families(&self) -> Vec<Family> {
-        let mut families = self.of_host();
-        let gauges = self.own_rows().flat_map(GaugeRows::series);
-        for (metric, labels, value) in gauges.chain(self.counters.series()) {
-            let family = &mut families[metric as usize];
-            family.series.insert(labels, MetricValue::Integer(value));
-        }
-        families
     }
 
     /// All series in the text format of `OpenMetrics` 1.0.

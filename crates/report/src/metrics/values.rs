@@ -6,7 +6,7 @@ use super::{Labels, Metric};
 
 /// Value of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum MetricValue {
+pub(super) enum MetricValue {
     /// A number of something.
     Integer(u64),
     /// A quantity.
@@ -15,19 +15,9 @@ pub enum MetricValue {
 
 /// A family of series: a metric, and a value for each of its label sets.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Family {
+pub(super) struct Family {
     /// The metric of all its series.
-    pub metric: Metric,
+    pub(super) metric: Metric,
     /// Values by label set, in order.
-    pub series: BTreeMap<Labels, MetricValue>,
-}
-
-impl MetricValue {
-    /// The value as a floating-point number.
-    pub fn as_f64(self) -> f64 {
-        match self {
-            Self::Integer(value) => value as f64,
-            Self::Float(value) => value,
-        }
-    }
+    pub(super) series: BTreeMap<Labels, MetricValue>,
 }

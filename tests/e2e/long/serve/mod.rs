@@ -4,7 +4,4 @@ mod clients;
 mod containers;
 mod encryption;
 mod hosts;
-mod otlp;
-mod otlp_prometheus;
 mod prometheus;
-mod push;

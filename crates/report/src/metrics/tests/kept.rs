@@ -35,7 +35,7 @@ fn series_that_are_kept_are_the_ones_that_would_be_made() {
         host.time_ns += step_ns;
         host.update(&mut kept);
         // Made at once of all processes.
-        let mut families = kept.families();
+        let mut families = families(&kept);
         let text = kept.text().unwrap();
         let none = vec![Vec::new(); families.len()];
         let whole = text::document(families.clone(), &none).unwrap();
@@ -44,7 +44,7 @@ fn series_that_are_kept_are_the_ones_that_would_be_made() {
         kept.mark_scraped();
         let mut fresh = Metrics::default();
         host.update(&mut fresh);
-        let mut fresh = fresh.families();
+        let mut fresh = super::families(&fresh);
         // Verdicts come later, and a reader that has just come knows of no process that has ended.
         for family in [&mut families, &mut fresh] {
             family.retain(|one| {

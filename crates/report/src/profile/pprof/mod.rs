@@ -4,7 +4,6 @@
 
 pub mod proto;
 mod served;
-mod since;
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,7 +17,6 @@ use super::{Profile, ProfileFrame, Weight};
 use gpuprobe_model::text::printable;
 
 pub use served::{labelled, of_launches};
-pub use since::{CountedSince, unpack};
 
 use proto::{
     LocationProto, PprofFunction, PprofLabel, PprofLine, PprofMapping, Proto, SampleProto,
