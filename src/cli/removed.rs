@@ -29,6 +29,10 @@ const REMOVED: &[(&str, &str)] = &[
         "--push-host",
         "gpuprobe pushes nothing; scrape /metrics and /debug/pprof: the scraper's label `instance` is the host",
     ),
+    (
+        "--rotate",
+        "recording stops at --max-file-size, and tracing with reports continues; for a new file, record again",
+    ),
 ];
 
 /// What takes the place of an option that was removed.
@@ -67,6 +71,7 @@ mod tests {
             "serve --push-headers f",
             "serve --push-ca f",
             "serve --push-host a",
+            "record --max-file-size 1G --rotate 2 -- app",
         ] {
             let words = format!("gpuprobe {line}");
             let error = Cli::try_parse_from(words.split(' ')).unwrap_err();

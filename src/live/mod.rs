@@ -40,7 +40,6 @@ use crate::probe::{AttachKind, MapEntries};
 use gpuprobe_cuda::{Function, KindSet, Layer, Modes};
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
-use gpuprobe_recording::FileLimits;
 use gpuprobe_report::gate;
 use gpuprobe_report::profile;
 use gpuprobe_report::{ReportFormat, View};
@@ -227,8 +226,8 @@ pub struct RecordConfig {
     pub only: bool,
     /// Tables without rows are created too.
     pub all_tables: bool,
-    /// Limits of its size.
-    pub limits: FileLimits,
+    /// Its maximum size, bytes; `None` for no limit.
+    pub max_bytes: Option<u64>,
     /// Interval of NVML samples of the memory used on each GPU; `None` for no samples.
     pub sample_every: Option<Duration>,
 }

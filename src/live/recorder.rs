@@ -36,7 +36,7 @@ pub(super) fn open(config: &TraceConfig, clock: WallClock) -> Result<Box<dyn Inp
     Ok(Box::new(Recorder::start(
         &record.path,
         facts,
-        record.limits,
+        record.max_bytes,
     )?))
 }
 

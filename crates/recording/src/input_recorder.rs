@@ -18,7 +18,12 @@ pub trait InputRecorder {
         false
     }
 
-    /// Approximate memory of what waits to be written, and is carried to the next file, bytes.
+    /// Why recording has stopped before the run, if it has.
+    fn stopped(&self) -> Option<&str> {
+        None
+    }
+
+    /// Approximate memory of what waits to be written, bytes.
     fn memory_bytes(&self) -> usize {
         0
     }

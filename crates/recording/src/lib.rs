@@ -32,6 +32,6 @@ pub use gpuprobe_cuda::kinds;
 pub use input_recorder::InputRecorder;
 pub use memory_rows::{MemoryRow, OriginatingCall, Trace};
 pub use player::Player;
-pub use recorder::{FileLimits, Recorder};
+pub use recorder::Recorder;
 pub use session::Session;
 pub use writer::Facts;

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::input_recorder::{self, InputRecorder};
 use super::log::{LogEntry, LogNote, Mark};
-use super::{Facts, FileLimits, Recorder};
+use super::{Facts, Recorder};
 use gpuprobe_cuda::{KindSet, Modes};
 use gpuprobe_engine::AddressKind;
 use gpuprobe_engine::transfers::Transfer;
@@ -103,7 +103,7 @@ impl Player {
     /// Returns an error if the file exists or cannot be written.
     pub fn recording(path: &Path, facts: Facts) -> Result<Self> {
         let mut player = Self::new(facts.modes, facts.kinds);
-        player.input_recorder = Box::new(Recorder::start(path, facts, FileLimits::default())?);
+        player.input_recorder = Box::new(Recorder::start(path, facts, None)?);
         player.state.watch(true);
         Ok(player)
     }

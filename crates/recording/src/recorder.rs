@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
@@ -30,26 +30,13 @@ const MAX_QUEUED: usize = 384 << 20;
 const QUEUED_SHARE: u64 = 4;
 const MIN_QUEUED: usize = 8 << 20;
 
-/// Size limits of a recording.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FileLimits {
-    /// Maximum size of a file, bytes; it may be exceeded slightly if the disk is slower than the
-    /// events. `None`: no limit.
-    pub file_bytes: Option<u64>,
-    /// Maximum number of files; the oldest one is removed for a new one. With one file, the
-    /// recording stops when the file is full.
-    pub files: u32,
-}
-
 /// State shared by both threads.
 #[derive(Debug, Default)]
 pub(super) struct RecorderState {
     /// Size of the queue, bytes.
     pub(super) queued: AtomicUsize,
-    /// Memory of what is carried to the next file, bytes.
-    pub(super) carried: AtomicUsize,
-    /// The recording has stopped after an error.
-    pub(super) stopped: AtomicBool,
+    /// Why the recording has stopped before the run: after an error, or at its maximum size.
+    stopped: OnceLock<String>,
     /// Final name of the file, if it differs from the current one.
     pub(super) renamed: Mutex<Option<PathBuf>>,
     /// The file is to be removed.
@@ -59,10 +46,12 @@ pub(super) struct RecorderState {
 impl RecorderState {
     /// Stops the recording and prints the reason.
     pub(super) fn stop(&self, why: impl Display) {
-        self.stopped.store(true, Ordering::Relaxed);
-        say(format_args!(
-            "recording has stopped: {why}; tracing goes on"
-        ));
+        let why = self.stopped.get_or_init(|| why.to_string());
+        say(format_args!("recording has stopped: {why}"));
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.stopped.get().is_some()
     }
 }
 
@@ -79,12 +68,13 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts a recording in the new file `path`.
+    /// Starts a recording in the new file `path`, which stops at `max_bytes`; that may be exceeded slightly if the
+    /// disk is slower than the events.
     ///
     /// # Errors
     /// Returns an error if the file exists or cannot be written.
-    pub fn start(path: &Path, facts: Facts, limits: FileLimits) -> Result<Self> {
-        let writer = RecordingWriter::create(path, facts, limits)?;
+    pub fn start(path: &Path, facts: Facts, max_bytes: Option<u64>) -> Result<Self> {
+        let writer = RecordingWriter::create(path, facts, max_bytes)?;
         let rights = writer.rights();
         let shared = Arc::new(RecorderState::default());
         // Bounded by `queued` in bytes, because batches differ in size.
@@ -93,7 +83,7 @@ impl Recorder {
         let writer = thread::Builder::new()
             .name("gpuprobe-record".to_owned())
             .spawn(move || {
-                rights.apply(limits.files > 1);
+                rights.apply();
                 writer.run(&receiver, &of_writer);
             })
             .context("cannot start the thread that writes the recording")?;
@@ -104,7 +94,7 @@ impl Recorder {
             shared,
             dropped: 0,
             // Batches that are queued when a file is full are still written to it.
-            may_queue: limits.file_bytes.map_or(MAX_QUEUED, |bytes| {
+            may_queue: max_bytes.map_or(MAX_QUEUED, |bytes| {
                 let share = usize::try_from(bytes / QUEUED_SHARE).unwrap_or(MAX_QUEUED);
                 share.clamp(MIN_QUEUED, MAX_QUEUED)
             }),
@@ -128,7 +118,7 @@ impl Recorder {
                 .is_some_and(|sender| sender.send(batch).is_ok());
         if !sent {
             self.shared.queued.fetch_sub(bytes, Ordering::Relaxed);
-            if self.dropped == 0 && !self.shared.stopped.load(Ordering::Relaxed) {
+            if self.dropped == 0 && !self.shared.has_stopped() {
                 say("recording is incomplete: the disk is too slow; events are dropped");
             }
             self.dropped += records;
@@ -142,7 +132,7 @@ impl Recorder {
     }
 
     fn grown(&mut self) {
-        if self.shared.stopped.load(Ordering::Relaxed) {
+        if self.shared.has_stopped() {
             self.batch = LogBatch::default();
         } else if self.batch.log.len() >= LOG_BYTES {
             self.hand_over(false);
@@ -152,12 +142,15 @@ impl Recorder {
 
 impl InputRecorder for Recorder {
     fn is_recording(&self) -> bool {
-        !self.shared.stopped.load(Ordering::Relaxed)
+        !self.shared.has_stopped()
+    }
+
+    fn stopped(&self) -> Option<&str> {
+        self.shared.stopped.get().map(String::as_str)
     }
 
     fn memory_bytes(&self) -> usize {
-        let shared = &self.shared;
-        shared.queued.load(Ordering::Relaxed) + shared.carried.load(Ordering::Relaxed)
+        self.shared.queued.load(Ordering::Relaxed)
     }
 
     fn record(&mut self, bytes: &[u8], event: Event, changes: &mut Vec<Change>) {

@@ -96,6 +96,9 @@ pub struct Report {
     /// Losses by user and process, as far as known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost_by_user: Vec<UserLoss>,
+    /// Why recording stopped before the run, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recording_stopped: Option<String>,
     /// Live memory, in memleak mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memleak: Option<Memleak>,
@@ -195,6 +198,7 @@ pub fn build_of(
         is_final: options.is_final,
         lost,
         lost_by_user: sources.lost_by_user.to_vec(),
+        recording_stopped: None,
         memleak: modes
             .memleak
             .then(|| memleak::build_of(&state.ledger, options, sources, only)),

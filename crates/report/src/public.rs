@@ -75,6 +75,7 @@ impl Report {
             is_final: self.is_final,
             lost: self.lost,
             lost_by_user: Vec::new(),
+            recording_stopped: None,
             memleak: None,
             explain: self.explain.take(),
             incidents: Vec::new(),

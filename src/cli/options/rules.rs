@@ -42,7 +42,7 @@ pub(super) const RULES: &[OptionRule] = &[
     },
     OptionRule {
         commands: &[TRACE],
-        options: &["max_file_size", "rotate"],
+        options: &["max_file_size"],
         works: |given| given.has("record"),
         grade: Error,
         why: "nothing is recorded; add --record FILE",

@@ -110,11 +110,8 @@ const LIVE_LINES: &[(&str, &[(UnusedOption, &str)])] = &[
     ("-p 7 --scroll -o f", &[(Warning, "--scroll")]),
     ("--children -- app", &[(Warning, "--children")]),
     ("record --children -p 7", &[]),
-    (
-        "-p 7 --max-file-size 1G --rotate 3",
-        &[(Error, "--max-file-size, --rotate")],
-    ),
-    ("-p 7 --record f --max-file-size 1G --rotate 3", &[]),
+    ("-p 7 --max-file-size 1G", &[(Error, "--max-file-size")]),
+    ("-p 7 --record f --max-file-size 1G", &[]),
     ("record -p 7 --max-file-size 1G", &[]),
     ("--weight peak -p 7", &[(Warning, "--weight")]),
     ("--weight peak -p 7 --pprof x", &[]),

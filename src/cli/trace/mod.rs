@@ -282,7 +282,7 @@ impl TraceArgs {
                 name: None,
                 only: false,
                 all_tables: false,
-                limits: self.limits.limits(),
+                max_bytes: self.limits.max_file_size,
                 sample_every: None,
             }),
             progress: progress::on_stderr(),

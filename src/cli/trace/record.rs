@@ -71,7 +71,7 @@ impl RecordArgs {
             name,
             only: true,
             all_tables: self.all_tables,
-            limits: self.limits.limits(),
+            max_bytes: self.limits.max_file_size,
             sample_every: self.smi_interval,
         }
     }

@@ -47,10 +47,11 @@ impl Run<'_> {
         let fails = self.fails();
         let judged = self.judge();
         let failed = self.failed.take();
-        let status = self.finish(child, status).await?;
+        let (status, is_recorded) = self.finish(child, status).await?;
         let status = match status.map(command::exit_code) {
             None | Some(0) if nothing => empty_run::NOTHING,
             None | Some(0) if fails || matches!(judged, Ok(true)) => LEAKED,
+            None | Some(0) if !is_recorded => 1,
             status => status.unwrap_or(0),
         };
         judged?;
@@ -65,24 +66,28 @@ impl Run<'_> {
         self.leaks && self.config.explains.is_some_and(|explains| explains.fails)
     }
 
-    /// Detaches, then waits for the command if it still runs.
+    /// Detaches, then waits for the command if it still runs. Returns its status, and whether `gpuprobe record` has
+    /// recorded the whole run.
     async fn finish(
         mut self,
         mut child: Option<Child>,
         status: Option<ExitStatus>,
-    ) -> Result<Option<ExitStatus>> {
+    ) -> Result<(Option<ExitStatus>, bool)> {
         self.resume_held();
         self.wait_for_frames(FIND_FOR)?;
         self.sink.input_recorder.finish();
+        // The rest may not have found room.
+        let is_recorded = !self.has_stopped_recording();
         self.tracer.probe.detach();
         // A stop signal in flight has arrived now.
         self.resume_held();
         drop(self.guard.take());
         // Only the exit status is outstanding, so hooks may take their time.
         drop(self.reported_incidents.hooks.take());
-        Ok(match (status, &mut child) {
+        let status = match (status, &mut child) {
             (None, Some(child)) => Some(child.wait().await?),
             (status, _) => status,
-        })
+        };
+        Ok((status, is_recorded))
     }
 }

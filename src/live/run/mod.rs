@@ -206,7 +206,7 @@ impl Run<'_> {
                 ticked = poll.tick() => {
                     ticked?;
                     reader = self.poll()?;
-                    if self.all_ended() || self.is_quit() {
+                    if self.all_ended() || self.is_quit() || self.has_stopped_recording() {
                         break;
                     }
                     self.discovery.requeue();
@@ -264,6 +264,16 @@ impl Run<'_> {
     /// Whether the user has quit the screens.
     fn is_quit(&self) -> bool {
         self.top.as_ref().is_some_and(|top| top.is_quit)
+    }
+
+    /// Whether the recording has stopped, and nothing else is wanted.
+    fn has_stopped_recording(&self) -> bool {
+        let is_only = self
+            .config
+            .record
+            .as_ref()
+            .is_some_and(|record| record.only);
+        is_only && self.sink.input_recorder.stopped().is_some()
     }
 
     /// Whether somebody has looked on, who knows if nothing was traced.

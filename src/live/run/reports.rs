@@ -120,7 +120,7 @@ impl Run<'_> {
             .as_ref()
             .map_or(&NoSymbols as &dyn Symbolize, |known| known);
         let symbols = FrameWitness::new(symbols, &mut self.recorded_frames);
-        let report = report::build(
+        let mut report = report::build(
             state,
             self.lost,
             options,
@@ -133,6 +133,7 @@ impl Run<'_> {
                 symbols: &symbols,
             },
         );
+        report.recording_stopped = self.sink.input_recorder.stopped().map(str::to_owned);
         if self.sink.input_recorder.is_recording() {
             let notes = symbols.into_notes();
             notes

@@ -167,15 +167,13 @@ fn told(memleak: &Value) -> Vec<String> {
 }
 
 /// All allocations in the memory section of a report.
-pub(crate) fn allocations(memleak: &Value) -> impl Iterator<Item = &Value> {
+fn allocations(memleak: &Value) -> impl Iterator<Item = &Value> {
     let processes = memleak["processes"].as_array().unwrap().iter();
     let threads = processes.flat_map(|p| p["threads"].as_array().unwrap());
     threads.flat_map(|t| t["allocations"].as_array().unwrap())
 }
 
-pub(crate) fn addresses<'a>(
-    allocations: impl IntoIterator<Item = &'a Value>,
-) -> Vec<(String, u64)> {
+fn addresses<'a>(allocations: impl IntoIterator<Item = &'a Value>) -> Vec<(String, u64)> {
     let one = |a: &Value| {
         (
             a["address"].as_str().unwrap().to_owned(),

@@ -42,9 +42,6 @@ pub const AS_OTHERS: &[Capability] = &[Capability::CAP_SETUID, Capability::CAP_S
 /// For creating and removing files in other users' directories.
 pub const WRITE_ANYWHERE: &[Capability] = &[Capability::CAP_DAC_OVERRIDE, Capability::CAP_FOWNER];
 
-/// Permissions to give a new file to the user who called sudo.
-pub const GIVE_AWAY: &[Capability] = &[Capability::CAP_CHOWN];
-
 /// Whether this thread has a capability.
 pub fn has(capability: Capability) -> bool {
     caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false)

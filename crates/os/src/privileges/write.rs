@@ -1,10 +1,9 @@
 //! Permission to create and remove files in a directory after dropping capabilities.
 
-use caps::Capability;
 use nix::sys::stat::FileStat;
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
-use super::{GIVE_AWAY, WRITE_ANYWHERE, keep_only_here, owner};
+use super::{WRITE_ANYWHERE, keep_only_here, owner};
 
 /// Credentials needed to create and remove files in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,26 +34,17 @@ impl WriteRights {
         }
     }
 
-    /// Applies the credentials to this thread and drops all other capabilities, but for those that
-    /// it needs if it `creates` more files, for the invoker.
-    pub fn apply(self, creates: bool) {
+    /// Applies the credentials to this thread and drops all other capabilities.
+    pub fn apply(self) {
         if let Self::As(uid, gid) = self {
             // Affects this thread's file access only.
             setfsgid(gid);
             setfsuid(uid);
         }
-        keep_only_here(&self.capabilities(creates && owner().is_some()));
-    }
-
-    fn capabilities(self, gives_away: bool) -> Vec<&'static [Capability]> {
-        match self {
-            // What is created with the invoker's file system ids is the invoker's.
-            Self::As(..) => Vec::new(),
-            // Without the former, root cannot open what it has given away.
-            _ if gives_away => vec![WRITE_ANYWHERE, GIVE_AWAY],
-            Self::Anywhere => vec![WRITE_ANYWHERE],
-            Self::Own => Vec::new(),
-        }
+        keep_only_here(match self {
+            Self::Anywhere => &[WRITE_ANYWHERE],
+            Self::Own | Self::As(..) => &[],
+        });
     }
 }
 
@@ -84,18 +74,5 @@ mod tests {
             WriteRights::decide(1000, 0o777, nobody, None),
             WriteRights::Own
         );
-    }
-    #[test]
-    fn files_are_given_to_the_invoker_unless_they_are_created_as_his() {
-        let as_user = WriteRights::As(Uid::from_raw(1000), Gid::from_raw(100));
-        for (rights, gives_away, expected) in [
-            (WriteRights::Own, false, vec![]),
-            (WriteRights::Own, true, vec![WRITE_ANYWHERE, GIVE_AWAY]),
-            (as_user, true, vec![]),
-            (WriteRights::Anywhere, false, vec![WRITE_ANYWHERE]),
-            (WriteRights::Anywhere, true, vec![WRITE_ANYWHERE, GIVE_AWAY]),
-        ] {
-            assert_eq!(rights.capabilities(gives_away), expected, "{rights:?}");
-        }
     }
 }

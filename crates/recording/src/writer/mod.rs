@@ -4,7 +4,6 @@
 //! one message and leaves a valid file, and tracing continues.
 
 mod activity;
-mod carry;
 mod chains;
 mod common;
 mod contexts;
@@ -16,7 +15,6 @@ mod insert;
 mod launches;
 mod lifetimes;
 mod opened;
-mod parts;
 mod pools;
 mod rows;
 mod schema;
@@ -34,15 +32,13 @@ use anyhow::{Context, Result};
 use rusqlite::Connection;
 
 use super::batch::LogBatch;
-use super::recorder::{FileLimits, RecorderState};
+use super::recorder::RecorderState;
 use gpuprobe_os::privileges::WriteRights;
 use gpuprobe_os::say;
 
 pub use facts::Facts;
 
-use carry::Carry;
 use file::RecordingFile;
-use parts::Parts;
 use rows::Rows;
 
 /// Maximum age of uncommitted rows.
@@ -54,25 +50,19 @@ const MAX_ROWS: usize = 20_000;
 pub(super) struct RecordingWriter {
     file: RecordingFile,
     facts: Facts,
-    limits: FileLimits,
+    max_bytes: Option<u64>,
 }
 
-/// Reason for the end of a file.
-enum WriterEnd {
-    /// The run has ended; number of calls written.
-    OfRun(i64),
-    /// The file has reached its maximum size.
-    OfFile {
-        /// Number of calls written.
-        calls: i64,
-        /// Number of records missing so far.
-        dropped: u64,
-    },
+/// A complete file.
+struct Written {
+    calls: i64,
+    /// It has reached its maximum size before the end of the run.
+    is_full: bool,
 }
 
 impl RecordingWriter {
     /// Creates the new file `path` with the tables that do not depend on events.
-    pub(super) fn create(path: &Path, facts: Facts, limits: FileLimits) -> Result<Self> {
+    pub(super) fn create(path: &Path, facts: Facts, max_bytes: Option<u64>) -> Result<Self> {
         let file = RecordingFile::create(path)?;
         let why = || format!("cannot write to {}", path.display());
         let transaction = |sql: &str| file.connection.execute_batch(sql).with_context(why);
@@ -87,18 +77,15 @@ impl RecordingWriter {
         Ok(Self {
             file,
             facts,
-            limits,
+            max_bytes,
         })
     }
 
-    /// Whether the file is full. It started with `carried` bytes; the rest must be a good part of
-    /// the limit, or each file would be full from the start.
-    fn is_full(&self, carried: u64) -> rusqlite::Result<bool> {
-        let Some(limit) = self.limits.file_bytes else {
-            return Ok(false);
-        };
-        let bytes = self.file.bytes()?;
-        Ok(bytes >= limit && bytes - carried.min(bytes) >= limit / 4)
+    fn is_full(&self) -> rusqlite::Result<bool> {
+        match self.max_bytes {
+            Some(limit) => Ok(self.file.bytes()? >= limit),
+            None => Ok(false),
+        }
     }
 
     /// Credentials that the writer thread needs.
@@ -106,49 +93,20 @@ impl RecordingWriter {
         self.file.rights
     }
 
-    /// Writes batches until the channel is closed or the size limits are reached.
+    /// Writes batches until the channel is closed or the file is full.
     pub(super) fn run(self, batches: &Receiver<LogBatch>, shared: &RecorderState) {
-        let mut carry = (self.limits.files > 1).then(Carry::default);
-        let mut parts = Parts::new(self.limits.files);
-        let (mut writer, mut first) = (self, Vec::new());
-        loop {
-            let written = write_all(&writer, first, batches, shared, carry.as_mut());
-            let (facts, limits) = (writer.facts.clone(), writer.limits);
-            let (path, end) = writer.close(written, shared);
-            let (Some(WriterEnd::OfFile { dropped, .. }), Some(carry)) = (end, &carry) else {
-                return;
-            };
-            let next = parts.after(path);
-            writer = match Self::create(&next, facts, limits) {
-                Ok(next) => next,
-                Err(error) => {
-                    shared.stop(format_args!("{error:#}"));
-                    return;
-                }
-            };
-            tracing::info!("the recording goes on in {}", next.display());
-            first = carry.batches(dropped);
-        }
+        let written = write_all(&self, batches, shared);
+        self.close(written, shared);
     }
 
-    /// Closes the file and prints the result. Returns its path, and the reason of the end if
-    /// everything was written.
-    fn close(
-        self,
-        written: rusqlite::Result<WriterEnd>,
-        shared: &RecorderState,
-    ) -> (PathBuf, Option<WriterEnd>) {
-        let Self {
-            mut file, limits, ..
-        } = self;
-        let path = file.path.clone();
+    /// Closes the file and prints the result.
+    fn close(self, written: rusqlite::Result<Written>, shared: &RecorderState) {
+        let mut file = self.file;
+        let mut path = file.path.clone();
         let shown = path.display();
-        let end = match written {
-            _ if shared.discarded.load(Ordering::Relaxed) => {
-                file.remove();
-                return (path, None);
-            }
-            Ok(end) => end,
+        let Written { calls, is_full } = match written {
+            _ if shared.discarded.load(Ordering::Relaxed) => return file.remove(),
+            Ok(written) => written,
             Err(error) => {
                 let why = file::explain(&error);
                 shared.stop(format_args!(
@@ -159,26 +117,23 @@ impl RecordingWriter {
                 if let Err(error) = file.close() {
                     tracing::debug!("{shown}: {}", file::explain(&error));
                 }
-                return (path, None);
+                return;
             }
         };
-        if let Err(error) = file.close() {
-            let why = file::explain(&error);
-            say(format_args!(
-                "warning: {shown} needs {shown}-wal beside it: {why}"
-            ));
-            return (path, Some(end));
+        match file.close() {
+            Ok(()) => path = renamed(&path, shared),
+            Err(error) => say(format_args!(
+                "warning: {shown} needs {shown}-wal beside it: {}",
+                file::explain(&error)
+            )),
         }
-        let path = renamed(&path, shared);
         let shown = path.display();
-        match end {
-            WriterEnd::OfRun(calls) => say(format_args!("recorded {calls} calls in {shown}")),
-            WriterEnd::OfFile { .. } if limits.files > 1 => {}
-            WriterEnd::OfFile { calls, .. } => shared.stop(format_args!(
+        match is_full {
+            false => say(format_args!("recorded {calls} calls in {shown}")),
+            true => shared.stop(format_args!(
                 "{shown} has reached its --max-file-size, with {calls} calls"
             )),
         }
-        (path, Some(end))
     }
 }
 
@@ -219,20 +174,13 @@ fn leave_valid(connection: &Connection, why: &str) {
     }
 }
 
-/// Writes `first` and then batches from the channel until it is closed or the file is full.
+/// Writes batches from the channel until it is closed or the file is full.
 fn write_all(
     writer: &RecordingWriter,
-    first: Vec<LogBatch>,
     batches: &Receiver<LogBatch>,
     shared: &RecorderState,
-    mut carry: Option<&mut Carry>,
-) -> rusqlite::Result<WriterEnd> {
+) -> rusqlite::Result<Written> {
     let mut writing = Writing::of(writer);
-    for batch in first {
-        writing.batch(batch)?;
-        writing.commit()?;
-    }
-    let carried = writer.file.bytes()?;
     let is_full = loop {
         let batch = match batches.recv_timeout(writing.may_wait()) {
             Ok(batch) => Some(batch),
@@ -241,29 +189,16 @@ fn write_all(
         };
         if let Some(batch) = batch {
             let bytes = batch.bytes();
-            if let Some(carry) = &mut carry {
-                carry.take(&batch);
-                let bytes = carry.memory_bytes();
-                shared.carried.store(bytes, Ordering::Relaxed);
-            }
             writing.batch(batch)?;
             shared.queued.fetch_sub(bytes, Ordering::Relaxed);
         }
-        if writing.advance()? && writer.is_full(carried)? {
+        if writing.advance()? && writer.is_full()? {
             break true;
         }
     };
     writing.begin()?;
-    let why = is_full.then_some(match writer.limits.files {
-        0 | 1 => STOPPED,
-        _ => CONTINUED,
-    });
-    let calls = finish(writing.connection, &mut writing.rows, why)?;
-    let dropped = writing.rows.dropped;
-    Ok(match is_full {
-        false => WriterEnd::OfRun(calls),
-        true => WriterEnd::OfFile { calls, dropped },
-    })
+    let calls = finish(writing.connection, &mut writing.rows, is_full)?;
+    Ok(Written { calls, is_full })
 }
 
 /// A file that is being written in transactions.
@@ -350,16 +285,8 @@ impl<'c> Writing<'c> {
     }
 }
 
-/// Metadata of a full file. A recording that stops is not complete.
-const STOPPED: (&str, &str) = ("stopped", "it has reached its --max-file-size");
-const CONTINUED: (&str, &str) = ("continued", "in the file with the next number");
-
 /// Writes held records and the reason of the end. Returns the number of calls.
-fn finish(
-    connection: &Connection,
-    rows: &mut Rows<'_>,
-    why: Option<(&str, &str)>,
-) -> rusqlite::Result<i64> {
+fn finish(connection: &Connection, rows: &mut Rows<'_>, is_full: bool) -> rusqlite::Result<i64> {
     while rows.settle(true, MAX_ROWS)? {
         connection.execute_batch("COMMIT; BEGIN")?;
     }
@@ -367,12 +294,12 @@ fn finish(
         connection.execute_batch("COMMIT; BEGIN")?;
     }
     let calls = rows.calls();
-    let is_complete = rows.dropped == 0 && why != Some(STOPPED);
+    let is_complete = rows.dropped == 0 && !is_full;
     let ends = [
         ("ended_ns", rows.last_ns().to_string()),
         ("complete", is_complete.to_string()),
     ];
-    let why = why.map(|(key, text)| (key, text.to_owned()));
+    let why = is_full.then(|| ("stopped", "it has reached its --max-file-size".to_owned()));
     for (key, value) in ends.into_iter().chain(why).chain(rows.remarks()) {
         let sql = "INSERT OR REPLACE INTO GPUPROBE_META VALUES (?, ?)";
         connection.execute(sql, [key, &value])?;

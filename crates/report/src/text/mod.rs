@@ -138,6 +138,10 @@ pub(crate) fn write_memory(memleak: &Memleak, page: &Page, out: &mut dyn Write) 
 }
 
 pub(crate) fn write_lost(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(why) = &report.recording_stopped {
+        let stopped = format!("recording has stopped: {}", printable(why));
+        writeln!(out, "{}", Tone::Warning.paint(&stopped))?;
+    }
     if !report.lost.any() {
         return Ok(());
     }
