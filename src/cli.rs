@@ -74,15 +74,17 @@ enum Action {
     Report(Box<report::ReportArgs>),
     /// Draw memory over time.
     Plot(plot::PlotArgs),
-    /// Convert a recording for Perfetto or PyTorch's memory viewer.
+    /// Convert a recording for Perfetto or PyTorch, or into tables.
     Export(export::ExportArgs),
     /// Watch processes and their memory on the terminal.
     ///
     /// The same as gpuprobe alone on a terminal. Or a recording, with --replay. Press ? for help.
     Top(Box<top::TopArgs>),
     /// Write the reports of a recorded run again.
+    #[command(hide = true)]
     Replay(replay::ReplayArgs),
     /// List the probed functions, as a table in Markdown.
+    #[command(hide = true)]
     Functions,
     /// Print the completion script of a shell.
     Completions(documents::CompletionArgs),

@@ -89,7 +89,6 @@ fn config(file: &Path, question: ReportQuestion, output: PathBuf) -> ReportConfi
         gate: None,
         profiles: profile::ProfileConfig::default(),
         diff: None,
-        export_tsv: None,
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
+use super::report::FilterArgs;
 use super::{file, progress};
 use gpuprobe_report::export;
 use gpuprobe_report::export::{ExportConfig, ExportFormat};
@@ -16,26 +17,27 @@ pub(super) struct ExportArgs {
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// For which viewer.
+    /// Format of the output.
     #[arg(long, value_enum, default_value_t = ExportFormat::Chrome)]
     format: ExportFormat,
 
-    /// Write to this file instead of standard output (`-`); packed if it ends in `.gz`.
-    #[arg(short, long, value_name = "FILE")]
+    /// Write to this file instead of standard output (`-`), packed if it ends in `.gz`; with --format tsv, into this
+    /// folder.
+    #[arg(short, long, value_name = "PATH", required_if_eq("format", "tsv"))]
     output: Option<PathBuf>,
 
-    /// With --format torch: of this process; by default, of the one with most tensors.
-    #[arg(long, value_name = "PID")]
-    pid: Option<u32>,
+    #[command(flatten)]
+    filter: FilterArgs,
 }
 
 impl ExportArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
+        let file = file::or_newest(self.file);
         let config = ExportConfig {
-            file: file::or_newest(self.file),
+            filter: self.filter.filter(&file)?,
+            file,
             format: self.format,
             output: self.output,
-            pid: self.pid,
         };
         export::run(&config, &progress::beside(config.output.as_deref()))?;
         Ok(ExitCode::SUCCESS)

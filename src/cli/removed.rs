@@ -30,6 +30,10 @@ const REMOVED: &[(&str, &str)] = &[
         "gpuprobe pushes nothing; scrape /metrics and /debug/pprof: the scraper's label `instance` is the host",
     ),
     (
+        "--export-tsv",
+        "take gpuprobe export FILE --format tsv -o DIR",
+    ),
+    (
         "--rotate",
         "recording stops at --max-file-size, and tracing with reports continues; for a new file, record again",
     ),
@@ -71,6 +75,7 @@ mod tests {
             "serve --push-headers f",
             "serve --push-ca f",
             "serve --push-host a",
+            "report f --export-tsv dir",
             "record --max-file-size 1G --rotate 2 -- app",
         ] {
             let words = format!("gpuprobe {line}");

@@ -92,7 +92,6 @@ const NOT_WITH_HTML: &[&str] = &[
     "top",
     "format",
     "output",
-    "export_tsv",
     "from",
     "to",
     "host",
@@ -175,10 +174,6 @@ pub(super) struct ReportArgs {
     )]
     html: Option<PathBuf>,
 
-    /// Write the classic valid.tsv, invalid.tsv and driver.tsv into this folder.
-    #[arg(long, value_name = "DIR", help_heading = heading::OUTPUT)]
-    export_tsv: Option<PathBuf>,
-
     #[command(flatten)]
     profile: ProfileArgs,
 
@@ -241,7 +236,6 @@ impl ReportArgs {
             output: self.output,
             color: self.color.choice(),
             diff: self.diff,
-            export_tsv: self.export_tsv,
             profiles: self.profile.config(view.full_stacks),
             gate: self.gate.config(),
         })

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gpuprobe_os::progress::{ProgressDisplay, SharedProgress};
+use gpuprobe_report::analysis::Filter;
 use gpuprobe_report::export;
 use gpuprobe_report::export::{ExportConfig, ExportFormat};
 
@@ -130,7 +131,7 @@ fn every_row_and_every_piece_of_the_log_is_counted() {
             file: file.clone(),
             format,
             output: Some(output.clone()),
-            pid: None,
+            filter: Filter::default(),
         };
         export::run(&config, &(Arc::clone(&passes) as SharedProgress)).unwrap();
         let passes = passes.0.lock().unwrap();

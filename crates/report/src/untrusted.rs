@@ -138,7 +138,6 @@ fn summary(file: &Path, output: Option<PathBuf>) -> question::ReportConfig {
         diff: None,
         gate: None,
         profiles: profile::ProfileConfig::default(),
-        export_tsv: None,
     }
 }
 
@@ -156,7 +155,6 @@ fn questions(file: &Path, folder: &Path) -> [question::ReportConfig; 6] {
                 of: profile::ProfiledMemory::default(),
                 full_stacks: true,
             },
-            export_tsv: Some(folder.to_owned()),
             ..plain.clone()
         },
         question::ReportConfig {
@@ -221,12 +219,13 @@ pub fn analyse(file: &Path, folder: &Path) {
     for (format, name) in [
         (export::ExportFormat::Chrome, "trace.json"),
         (export::ExportFormat::Torch, "snapshot.pickle"),
+        (export::ExportFormat::Tsv, "tables"),
     ] {
         let exported = export::ExportConfig {
             file: file.to_owned(),
             format,
             output: out(name),
-            pid: None,
+            filter: Filter::default(),
         };
         let _ = export::run(&exported, &progress);
     }

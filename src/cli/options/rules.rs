@@ -204,6 +204,13 @@ pub(super) const RULES: &[OptionRule] = &[
         why: "it is about memory; ask for --analysis watermark, leakage or usage",
     },
     OptionRule {
+        commands: &["export"],
+        options: &["device", "host", "from", "to"],
+        works: |given| given.is("format", "tsv"),
+        grade: Error,
+        why: "traces and snapshots are whole; take --format tsv",
+    },
+    OptionRule {
         commands: &["plot"],
         options: &["top"],
         works: |given| given.is("by", "site") || given.has("usage"),

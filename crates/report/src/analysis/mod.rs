@@ -4,7 +4,6 @@
 mod about;
 mod answer;
 mod callers;
-pub mod classic;
 pub mod diff;
 pub mod explain;
 mod file;

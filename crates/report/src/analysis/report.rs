@@ -11,7 +11,7 @@ use super::file::AnalysedFile;
 pub use super::file::Analysis;
 use super::replayed::Replayed;
 use super::usage::UsageWriter;
-use super::{Filter, RowLedger, classic, diff, launches, validate_filter};
+use super::{Filter, RowLedger, diff, launches, validate_filter};
 use crate::gate::{self, Gate};
 use crate::profile;
 use crate::profile::{Profile, ProfiledMemory, Weight};
@@ -72,8 +72,6 @@ pub struct ReportConfig {
     pub profiles: profile::ProfileConfig,
     /// Limits on memory that was never freed.
     pub gate: Option<gate::GateConfig>,
-    /// Folder for the classic export, if it is to be written.
-    pub export_tsv: Option<PathBuf>,
 }
 
 const SUMMARY: ReportQuestion = ReportQuestion::Report(Analysis::Summary);
@@ -190,12 +188,6 @@ fn report(config: &ReportConfig, progress: &SharedProgress) -> Result<()> {
     let profiles = profile::Outputs::open(&config.profiles, Some(&config.file))?;
     let session = Session::read(&database)?;
     warn_of_version(&session);
-    if let Some(folder) = &config.export_tsv {
-        classic::export(&database, &session, &config.filter, folder)?;
-        if config.question == SUMMARY && config.output.is_none() {
-            return Ok(());
-        }
-    }
     if profiles.any() {
         let filter = &config.filter;
         let made = profile_of(&database, &session, filter, &config.profiles)?;

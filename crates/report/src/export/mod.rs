@@ -1,5 +1,4 @@
-//! Implements `gpuprobe export`: converts a recording, or an Nsight Systems export, to the formats
-//! of other viewers.
+//! Implements `gpuprobe export`: converts a recording, or an Nsight Systems export, to other formats.
 
 mod calls;
 mod events;
@@ -7,6 +6,7 @@ mod memory;
 mod nvtx;
 mod torch;
 mod tracks;
+mod tsv;
 mod work;
 
 use std::fs::File;
@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use crate::analysis::Filter;
 use events::ChromeEventWriter;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::{files, say, terminal};
@@ -32,6 +33,8 @@ pub enum ExportFormat {
     /// Memory snapshot for PyTorch's viewers, with the memory of other libraries; from a recording
     /// made with --memleak.
     Torch,
+    /// Tables of memory events: valid.tsv, invalid.tsv and driver.tsv in a folder.
+    Tsv,
 }
 
 /// Options of `gpuprobe export`.
@@ -41,10 +44,10 @@ pub struct ExportConfig {
     pub file: PathBuf,
     /// Format of the output.
     pub format: ExportFormat,
-    /// Output file, compressed if it ends in `.gz`; `None` and `-` for standard output.
+    /// Output file, compressed if it ends in `.gz`; `None` and `-` for standard output. The folder of tables.
     pub output: Option<PathBuf>,
-    /// The process to export, for formats with one process.
-    pub pid: Option<u32>,
+    /// The process of a snapshot, and the events of tables.
+    pub filter: Filter,
 }
 
 /// Tables shown in a trace.
@@ -59,7 +62,7 @@ const SHOWN: [&str; 8] = [
     calls::OVERHEAD,
 ];
 
-/// Writes the trace or snapshot; `progress` shows how far it is.
+/// Writes the trace, snapshot or tables; `progress` shows how far it is.
 ///
 /// # Errors
 ///
@@ -68,8 +71,8 @@ const SHOWN: [&str; 8] = [
 pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
     match config.format {
         ExportFormat::Chrome => {
-            if config.pid.is_some() {
-                bail!("--pid is for --format torch: a trace includes every process");
+            if config.filter.pid.is_some() {
+                bail!("--pid is for --format torch and tsv: a trace includes every process");
             }
             let database = Database::open_with(&config.file, progress)?;
             if !SHOWN.iter().any(|table| database.has_table(table)) {
@@ -91,10 +94,17 @@ pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
                     "cannot write a snapshot to a terminal: it is binary; write it to a file with -o"
                 );
             }
-            let subject = torch::find(&config.file, config.pid, progress)?;
+            let subject = torch::find(&config.file, config.filter.pid, progress)?;
             let said = to_output(config, |out| subject.write(out))?;
             said.iter().for_each(say);
             Ok(())
+        }
+        ExportFormat::Tsv => {
+            let folder = config.output.as_deref();
+            let folder = folder.filter(|path| !files::is_stdout(path));
+            let folder = folder.context("tables are three files: name their folder with -o")?;
+            let database = Database::open_with(&config.file, progress)?;
+            tsv::write(&database, &config.filter, folder)
         }
     }
 }

@@ -79,7 +79,10 @@ fn root_created_files_belong_to_the_user_who_called_sudo() {
         as_user("report", &["-o", kept.to_str().unwrap()]);
         assert_eq!(owner(&kept), (0, 0));
         let tables = path("tables").join("within");
-        as_user("report", &["--export-tsv", tables.to_str().unwrap()]);
+        as_user(
+            "export",
+            &["--format", "tsv", "-o", tables.to_str().unwrap()],
+        );
         let picture = path("plot.png");
         as_user("plot", &["-o", picture.to_str().unwrap()]);
         let [trace, packed] = ["trace.json", "trace.json.gz"].map(path);

@@ -31,7 +31,10 @@ fn root_links_of_other_users_are_not_followed() {
     let inside = folder.join("precious");
     assert_refused(&shared.report(&["-o", inside.to_str().unwrap()]), of_file);
     let folder = folder.to_str().unwrap();
-    assert_refused(&shared.report(&["--export-tsv", folder]), of_file);
+    assert_refused(
+        &shared.run("export", &["--format", "tsv", "-o", folder]),
+        of_file,
+    );
     // A dangling link creates no file.
     let nowhere = shared.plant("nowhere", &shared.private.path().join("new"));
     assert_refused(&shared.report(&["-o", nowhere.to_str().unwrap()]), of_file);
