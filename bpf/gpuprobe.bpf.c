@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
-/* The BPF programs. Each is a thin wrapper; user space loads one of the four families
+/* The BPF programs. Each is a thin wrapper; user space loads one of the three families
  * that can attach to functions, depending on the kernel (src/probe/kind.rs). */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -13,7 +13,6 @@
 #include "abi.h"
 #include "maps.h"
 #include "kernel.h"
-#include "offsets.h"
 #include "values.h"
 #include "users.h"
 #include "records.h"
@@ -40,7 +39,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Linux 7.0 added an argument to the kfunc. A declaration of the wrong prototype
  * silently resolves to nothing, so both are declared and the one that exists is called;
  * libbpf drops the suffix after the triple underscore. */
-#ifndef GP_WITHOUT_TYPES
 extern bool bpf_session_is_return___old(void) __ksym __weak;
 extern bool bpf_session_is_return___new(void *ctx) __ksym __weak;
 
@@ -52,14 +50,6 @@ static __always_inline bool gp_is_return(struct pt_regs *ctx)
 		return bpf_session_is_return___old();
 	return false;
 }
-#else
-/* A reference to a kfunc requires BTF, even from programs that are not loaded. The
- * object for kernels without BTF has no session programs. */
-static __always_inline bool gp_is_return(struct pt_regs *ctx __attribute__((unused)))
-{
-	return false;
-}
-#endif
 
 SEC("uprobe.session")
 int call_session(struct pt_regs *ctx)
@@ -164,50 +154,6 @@ int code_gone_perf(struct pt_regs *ctx)
 {
 	gp_keep_kernel_stack(ctx, &perf_programs);
 	gp_on_code_freed();
-	return 0;
-}
-
-SEC("uprobe")
-int call_entry_offset(struct pt_regs *ctx)
-{
-	__u64 cookie;
-
-	gp_keep_kernel_stack(ctx, &perf_programs);
-	if (gp_cookie_by_offset(&cookie))
-		gp_enter(ctx, cookie);
-	return 0;
-}
-
-SEC("uretprobe")
-int call_return_offset(struct pt_regs *ctx)
-{
-	__u64 cookie;
-
-	gp_keep_kernel_stack(ctx, &perf_programs);
-	if (gp_cookie_by_offset(&cookie))
-		gp_return(ctx, cookie);
-	return 0;
-}
-
-SEC("uprobe")
-int entry_offset(struct pt_regs *ctx)
-{
-	__u64 cookie;
-
-	gp_keep_kernel_stack(ctx, &perf_programs);
-	if (gp_cookie_by_offset(&cookie))
-		gp_on_entry(ctx, cookie);
-	return 0;
-}
-
-SEC("uprobe")
-int rendezvous_offset(struct pt_regs *ctx)
-{
-	__u64 cookie;
-
-	gp_keep_kernel_stack(ctx, &perf_programs);
-	if (gp_cookie_by_offset(&cookie))
-		gp_on_rendezvous(ctx, cookie);
 	return 0;
 }
 

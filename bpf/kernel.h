@@ -1,49 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* Access to kernel structures. Without BTF, member offsets are unknown: libbpf then
- * resolves no type, and the verifier removes dependent code. Values of a task are then
- * those that helpers return for the current task. */
+/* Access to kernel structures. */
 #ifndef GPUPROBE_KERNEL_H
 #define GPUPROBE_KERNEL_H
 
-#define gp_has_types() bpf_core_field_exists(struct task_struct, tgid)
-
-static __always_inline bool gp_is_current(struct task_struct *task)
-{
-	return task == (struct task_struct *)bpf_get_current_task();
-}
-
 static __always_inline __u32 gp_tgid_of(struct task_struct *task)
 {
-	if (!gp_has_types())
-		return bpf_get_current_pid_tgid() >> 32;
 	return BPF_CORE_READ(task, tgid);
 }
 
 static __always_inline __u32 gp_tid_of(struct task_struct *task)
 {
-	if (!gp_has_types())
-		return (__u32)bpf_get_current_pid_tgid();
 	return BPF_CORE_READ(task, pid);
 }
 
-/* CLOCK_BOOTTIME at which the task, or its group leader, started; 0 if unknown. */
+/* CLOCK_BOOTTIME at which the task, or its group leader, started. */
 static __always_inline __u64 gp_start_of(struct task_struct *task, bool of_leader)
 {
-	if (!gp_has_types())
-		return 0;
 	return of_leader ? BPF_CORE_READ(task, group_leader, start_boottime)
 			 : BPF_CORE_READ(task, start_boottime);
 }
 
-/* Process id in the innermost PID namespace; 0 if unknown. */
+/* Process id in the innermost PID namespace. */
 static __always_inline __u32 gp_inner_pid(struct task_struct *task)
 {
 	struct upid *number;
 	struct pid *pid;
 	__u32 level;
 
-	if (!gp_has_types())
-		return 0;
 	pid = BPF_CORE_READ(task, group_leader, thread_pid);
 	level = BPF_CORE_READ(pid, level);
 	number = (struct upid *)&pid->numbers + level;
@@ -53,23 +36,14 @@ static __always_inline __u32 gp_inner_pid(struct task_struct *task)
 /* Reads the comm of the task or of its group leader. */
 static __always_inline void gp_read_comm(char *comm, struct task_struct *task, bool of_leader)
 {
-	if (!gp_has_types()) {
-		bpf_get_current_comm(comm, GP_COMM_LEN);
-		return;
-	}
 	if (of_leader)
 		task = BPF_CORE_READ(task, group_leader);
 	bpf_probe_read_kernel_str(comm, GP_COMM_LEN, &task->comm);
 }
 
-/* Whether the process continues without the exiting `task`. Without BTF, the exit of
- * the main thread counts as that of the process. */
+/* Whether the process continues without the exiting `task`. */
 static __always_inline bool gp_outlives(struct task_struct *task)
 {
-	__u64 pid_tgid = bpf_get_current_pid_tgid();
-
-	if (!gp_has_types())
-		return (__u32)pid_tgid != pid_tgid >> 32;
 	/* `live` has already been decremented for this thread. */
 	return BPF_CORE_READ(task, signal, live.counter) > 0;
 }
@@ -78,7 +52,7 @@ static __always_inline bool gp_outlives(struct task_struct *task)
 static __always_inline __u64 gp_changed_ns(struct inode *inode)
 {
 	struct inode___6_6 *inode_6_6 = (void *)inode;
-	struct inode___5_10 *inode_5_10 = (void *)inode;
+	struct inode___6_5 *inode_6_5 = (void *)inode;
 	__u64 seconds, nanoseconds;
 
 	if (bpf_core_field_exists(inode->i_ctime_sec)) {
@@ -87,9 +61,9 @@ static __always_inline __u64 gp_changed_ns(struct inode *inode)
 	} else if (bpf_core_field_exists(inode_6_6->__i_ctime)) {
 		seconds = BPF_CORE_READ(inode_6_6, __i_ctime.tv_sec);
 		nanoseconds = BPF_CORE_READ(inode_6_6, __i_ctime.tv_nsec);
-	} else if (bpf_core_field_exists(inode_5_10->i_ctime)) {
-		seconds = BPF_CORE_READ(inode_5_10, i_ctime.tv_sec);
-		nanoseconds = BPF_CORE_READ(inode_5_10, i_ctime.tv_nsec);
+	} else if (bpf_core_field_exists(inode_6_5->i_ctime)) {
+		seconds = BPF_CORE_READ(inode_6_5, i_ctime.tv_sec);
+		nanoseconds = BPF_CORE_READ(inode_6_5, i_ctime.tv_nsec);
 	} else {
 		return 0;
 	}
@@ -103,8 +77,6 @@ static __always_inline bool gp_image_of(struct task_struct *task, struct linux_b
 {
 	struct inode *program, *root;
 
-	if (!gp_has_types())
-		return false;
 	program = BPF_CORE_READ(binprm, file, f_inode);
 	image->inode = BPF_CORE_READ(program, i_ino);
 	image->device = BPF_CORE_READ(program, i_sb, s_dev);

@@ -35,19 +35,4 @@ struct {
 	__type(value, __u64);
 } noticed SEC(".maps");
 
-/* A probe on a kernel without attach cookies. */
-struct gp_probed {
-	char descriptor[8]; /* number of gpuprobe's descriptor of the file, in decimal */
-	__u64 offset;       /* in the file */
-};
-
-/* Probe -> its cookie; written by user space before it attaches. Full: the function
- * cannot be probed. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct gp_probed);
-	__type(value, __u64);
-} cookies SEC(".maps");
-
 #endif /* GPUPROBE_LOADER_MAPS_H */

@@ -40,7 +40,7 @@ __noinline __u64 gp_follow_path(__u32 tid, __u64 state, __u64 sp)
 	first_word = path->offsets[0];
 	if (count) {
 		last = count - 1;
-		/* Linux 5.10 does not derive that it is not negative. */
+		/* Older kernels do not derive that it is not negative. */
 		barrier_var(last);
 		if (last >= GP_PATH_STEPS)
 			return 0;

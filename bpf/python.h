@@ -194,13 +194,8 @@ static __always_inline __u64 gp_main_sleeps(void)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
-	__u64 state;
 
-	if (bpf_core_field_exists(task->__state))
-		state = BPF_CORE_READ(leader, __state);
-	else
-		state = BPF_CORE_READ((struct task_struct___old *)leader, state);
-	return state ? BPF_CORE_READ(leader, nvcsw) + 1 : 0;
+	return BPF_CORE_READ(leader, __state) ? BPF_CORE_READ(leader, nvcsw) + 1 : 0;
 }
 
 /* The innermost frame of the main thread, on whose behalf the current one may work; 0

@@ -42,12 +42,11 @@ __noinline __u64 gp_hash_walk(__u32 tid, __u64 state)
 static __always_inline void gp_fill_replaced(struct gp_stack *stack)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	struct return_instance *instance = NULL;
+	struct return_instance *instance;
 
 	stack->replaced_count = 0;
 	__builtin_memset(stack->replaced, 0, sizeof(stack->replaced));
-	if (bpf_core_field_exists(task->utask))
-		instance = BPF_CORE_READ(task, utask, return_instances);
+	instance = BPF_CORE_READ(task, utask, return_instances);
 	for (int i = 0; i < GP_MAX_REPLACED && instance; i++) {
 		stack->replaced[i].at = BPF_CORE_READ(instance, stack);
 		stack->replaced[i].original = BPF_CORE_READ(instance, orig_ret_vaddr);

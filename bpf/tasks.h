@@ -92,7 +92,7 @@ static __always_inline void gp_on_fork(struct task_struct *parent, struct task_s
 {
 	__u32 parent_tgid, tgid, one = 1;
 
-	if (!follow_children || !gp_has_types())
+	if (!follow_children)
 		return;
 	parent_tgid = BPF_CORE_READ(parent, tgid);
 	tgid = BPF_CORE_READ(child, tgid);
@@ -108,8 +108,7 @@ static __always_inline void gp_on_rename(struct task_struct *task, const char *n
 	__u32 tid = gp_tid_of(task);
 	struct gp_thread *thread = bpf_map_lookup_elem(&threads, &tid);
 
-	/* Without BTF, another task that is renamed cannot be identified. */
-	if (!thread || !thread->announced || (!gp_has_types() && !gp_is_current(task)))
+	if (!thread || !thread->announced)
 		return;
 	/* At exec the name is that of the new program, but the process still counts as
 	 * the old one. */

@@ -24,8 +24,6 @@ __noinline __u32 gp_user_of_current(void)
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct user_namespace *space;
 
-	if (!gp_has_types())
-		return uid;
 	space = (struct user_namespace *)BPF_CORE_READ(task, cred, user_ns);
 	for (int i = 0; i < GP_MAX_NAMESPACES && space; i++) {
 		int level = BPF_CORE_READ(space, level);
@@ -103,8 +101,7 @@ __noinline int gp_count_loss(__u32 what, __u64 count)
 #define gp_count(loss) gp_count_many(loss, 1)
 
 /* Takes one of the `most` map entries that a user may hold; false at the limit.
- * Concurrent callers may fail although one entry was left: atomic operations that
- * return the previous value require a kernel newer than Linux 5.10. */
+ * Concurrent callers may fail although one entry was left. */
 static __always_inline bool gp_take_entry(__u32 *held, __u32 given_back, __u32 most)
 {
 	__sync_fetch_and_add(held, 1);

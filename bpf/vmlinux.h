@@ -91,16 +91,6 @@ struct return_instance {
 
 struct uprobe_task {
 	struct return_instance *return_instances;
-	unsigned long vaddr;
-};
-
-struct trace_uprobe {
-	char *filename;
-	unsigned long offset;
-};
-
-struct uprobe_dispatch_data {
-	struct trace_uprobe *tu;
 };
 
 struct mm_struct {
@@ -151,11 +141,6 @@ struct task_struct {
 	char comm[16];
 };
 
-/* Before Linux 5.14. */
-struct task_struct___old {
-	long state;
-};
-
 struct super_block {
 	__u32 s_dev;
 };
@@ -177,7 +162,7 @@ struct inode___6_6 {
 	struct timespec64 __i_ctime;
 };
 
-struct inode___5_10 {
+struct inode___6_5 {
 	struct timespec64 i_ctime;
 };
 

@@ -25,22 +25,13 @@ pub(crate) fn build() -> Result<()> {
     };
     let sources = root.join("bpf");
     for name in OBJECTS {
-        builder(&sources, name, arch, &[])
+        builder(&sources, name, arch)
             .obj(out.join(format!("{name}.bpf.o")))
             .build_and_generate(out.join(format!("{name}.skel.rs")))
-            .with_context(|| failed(name))?;
+            .with_context(|| {
+                format!("cannot build bpf/{name}.bpf.c; clang and libelf-dev are needed")
+            })?;
     }
-    // For kernels without type information: src/probe/types.rs.
-    let without_types = out.join("without_types.bpf.o");
-    builder(&sources, "gpuprobe", arch, &["-DGP_WITHOUT_TYPES"])
-        .obj(&without_types)
-        .build()
-        .with_context(|| failed("gpuprobe"))?;
-    for name in ["gpuprobe", "without_types"] {
-        let object = out.join(format!("{name}.bpf.o"));
-        compress(&object, &object.with_extension("o.z"))?;
-    }
-    let_the_object_be_chosen(&out.join("gpuprobe.skel.rs"))?;
     println!("cargo:rerun-if-changed=bpf");
     build_collector(&root, &out)
 }
@@ -102,11 +93,11 @@ fn build_collector(root: &Path, out: &Path) -> Result<()> {
     Ok(())
 }
 
-fn builder(sources: &Path, name: &str, arch: &str, more: &[&str]) -> SkeletonBuilder {
-    let mut arguments = vec![
+fn builder(sources: &Path, name: &str, arch: &str) -> SkeletonBuilder {
+    let arguments = [
         format!("-D__TARGET_ARCH_{arch}"),
         format!("-I{}", sources.display()),
-        // Where it was built is nobody's business, and would be in the type information.
+        // Where it was built is nobody's business, and would be in the BTF.
         // The folder that this runs in is the package's, so that sources are still found.
         format!("-ffile-prefix-map={}=bpf", sources.display()),
         "-ffile-compilation-dir=.".into(),
@@ -114,7 +105,6 @@ fn builder(sources: &Path, name: &str, arch: &str, more: &[&str]) -> SkeletonBui
         "-Wextra".into(),
         "-Werror".into(),
     ];
-    arguments.extend(more.iter().map(|&argument| argument.to_owned()));
     let mut builder = SkeletonBuilder::new();
     builder
         .source(sources.join(format!("{name}.bpf.c")))
@@ -129,27 +119,3 @@ fn compress(from: &Path, to: &Path) -> Result<()> {
     encoder.finish()?;
     Ok(())
 }
-
-fn failed(name: &str) -> String {
-    format!("cannot build bpf/{name}.bpf.c; clang and libelf-dev are needed")
-}
-
-/// The skeleton always loads the object that it was made from, which it contains. The one for kernels without
-/// type information has the same maps, programs and globals, so that one skeleton fits both; they are
-/// kept compressed (`src/probe/embedded.rs`) and chosen from in `src/probe/types.rs`.
-fn let_the_object_be_chosen(skeleton: &Path) -> Result<()> {
-    let text = fs::read_to_string(skeleton)?;
-    let (only, chosen) = (
-        "ObjectSkeletonConfigBuilder::new(&DATA)",
-        "ObjectSkeletonConfigBuilder::new(crate::probe::types::object())",
-    );
-    let (before, data) = text.split_once(DATA).context(CHANGED)?;
-    let (_, after) = data.split_once("];").context(CHANGED)?;
-    anyhow::ensure!(before.matches(only).count() == 1, CHANGED);
-    fs::write(skeleton, [&before.replace(only, chosen), after].concat())?;
-    Ok(())
-}
-
-/// Where the skeleton has the bytes of the object.
-const DATA: &str = "#[unsafe(link_section = \".bpf.objs\")]\n    static DATA: [u8; ";
-const CHANGED: &str = "libbpf-cargo generates something else than was expected";

@@ -3,11 +3,9 @@
 #
 #     scripts/test-kernels.sh [VERSION...]
 #
-# VERSION is 5.10, 6.1, 6.12, 6.18, 7.2 or any other that the configured Debian
-# mirror has; with "-nobtf" at its end, the kernel's BTF is hidden.
-# Without arguments: these five, and 6.1-nobtf. Kernels are fetched by apt, as packages that are
-# unpacked and not installed, and kept in ~/.cache/gpuprobe/kernels; remove one to get its newest
-# build.
+# VERSION is 6.1, 6.12, 6.18, 7.2, without arguments each of them, or any other that the configured
+# Debian mirror has. Kernels are fetched by apt, as packages that are unpacked and not installed, and
+# kept in ~/.cache/gpuprobe/kernels; remove one to get its newest build.
 #
 # GPUPROBE_KERNEL_SECONDS (900): after this long a machine is stopped.
 # GPUPROBE_KERNEL_LOGS: a folder that keeps what each machine wrote.
@@ -23,7 +21,7 @@ cd "$root"
 
 versions=("$@")
 if [[ ${#versions[@]} -eq 0 ]]; then
-    versions=(5.10 6.1 6.1-nobtf 6.12 6.18 7.2)
+    versions=(6.1 6.12 6.18 7.2)
 fi
 seconds=${GPUPROBE_KERNEL_SECONDS:-900}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/gpuprobe/kernels
@@ -61,10 +59,10 @@ configure_apt() {
     mirror=$(find_mirror)
     [[ -n $mirror ]] || die "no Debian mirror in the sources of apt: kernels come from there"
     mkdir -p "$cache/apt/lists/partial" "$cache/apt/archives/partial"
-    for suite in bullseye bookworm trixie trixie-backports; do
+    for suite in bookworm trixie trixie-backports; do
         printf 'deb [signed-by=%s] %s %s main\n' "$keys" "$mirror" "$suite"
     done >"$cache/apt/sources.list"
-    for suite in bullseye-security bookworm-security trixie-security; do
+    for suite in bookworm-security trixie-security; do
         printf 'deb [signed-by=%s] %s-security %s main\n' "$keys" "$mirror" "$suite"
     done >>"$cache/apt/sources.list"
     cat >"$cache/apt/apt.conf" <<END
@@ -132,14 +130,6 @@ with_libraries() {
     done
 }
 
-# The tests of scripts/kernels/tests.txt that need BTF, or that do not.
-tests_that() {
-    case $1 in
-    need-types) sed -nE 's/^([a-z_:0-9]+) types$/\1/p' "$parts/tests.txt" ;;
-    do-not) sed -nE 's/^([a-z_:0-9]+)$/\1/p' "$parts/tests.txt" ;;
-    esac
-}
-
 # The same for all kernels: the tests, gpuprobe, the stand-in CUDA.
 make_root() {
     local tests gpuprobe=$target/debug/gpuprobe standin=$target/standin log=$work/build
@@ -161,8 +151,7 @@ make_root() {
     with_libraries "$gpuprobe" "$tests" "$standin"/lib*.so* \
         "$standin"/{workload,workload_static,workload_driver,workload_dlopen,workload_ptsz,paths,paths_bare}
     strip "$guest$gpuprobe" "$guest$tests"
-    tests_that do-not >"$guest/plain"
-    tests_that need-types >"$guest/typed"
+    grep -v '^#' "$parts/tests.txt" | grep . >"$guest/tests"
     cat >"$guest/tests.sh" <<END
 export GPUPROBE_STANDIN='$standin' GPUPROBE_DOCTOR_IS_CONTENT=1 GPUPROBE_PATIENCE=10
 uname -r | sed 's/^/kernel: /'
@@ -170,9 +159,7 @@ uname -r | sed 's/^/kernel: /'
 status=\$?
 sed 's/^/doctor: /' /tmp/doctor
 [ \$status -eq 0 ] || exit 1
-tests=\$(cat /plain)
-grep -qw gpuprobe.nobtf /proc/cmdline || tests="\$tests \$(cat /typed)"
-exec '$tests' --exact --test-threads=1 \$tests
+exec '$tests' --exact --test-threads=1 \$(cat /tests)
 END
     (cd "$guest" && find . | busybox cpio -o -H newc 2>/dev/null) | gzip -1 >"$work/initrd"
 }
@@ -192,7 +179,6 @@ said() {
 # The attach mode that a kernel is known to use; empty if that is not known.
 expected_kind() {
     case $1 in
-    5.10) echo "uprobes by offset" ;;
     6.1) echo "perf-event uprobes" ;;
     6.12) echo "uprobe.multi" ;;
     6.18 | 7.2) echo "uprobe.session" ;;
@@ -201,12 +187,11 @@ expected_kind() {
 
 # run_on VERSION: boots it and runs the tests there.
 run_on() {
-    local name=$1 version=${1%-nobtf} log=$work/$1.log console=$work/$1.console
+    local version=$1 log=$work/$1.log console=$work/$1.console
     local status=0 options="console=ttyS0 panic=-1 quiet mitigations=off no_timer_check" start=$SECONDS
     local good bad kind wanted missing
-    [[ $version == "$name" ]] || options+=" gpuprobe.nobtf"
     fetch_kernel "$version"
-    say "Linux $name"
+    say "Linux $version"
     : >"$log"
     # One thread for all processors: with one each, guests have died while the
     # kernel patched its own code.
@@ -226,23 +211,23 @@ run_on() {
     missing=$(sed -nE 's/^doctor: (note|MISSING) +(.*[^ ])  +(does not work|.*kernel).*/\2/p' "$log" | paste -sd, | sed 's/,/, /g')
     # One failure more: it hung or died, or no attach mode worked.
     if [[ $status -ne 0 || ! -s $work/status ]]; then
-        say "Linux $name: no result after $((SECONDS - start)) s"
+        say "Linux $version: no result after $((SECONDS - start)) s"
         tail -n5 "$console"
         bad=$((bad + 1))
     elif [[ $(tr -d '\r\n' <"$work/status") != 0 && $bad -eq 0 ]]; then
         bad=1
     fi
     if [[ -n $wanted && $kind != "$wanted" ]]; then
-        say "Linux $name: $wanted was expected to be used"
+        say "Linux $version: $wanted was expected to be used"
         bad=$((bad + 1))
     fi
     if [[ $bad -gt 0 ]]; then
-        failed_kernels+=("$name")
+        failed_kernels+=("$version")
         sed -n '/^failures:/,$p' "$log"
     fi
     passed=$((passed + good))
     failed=$((failed + bad))
-    table+=("$(printf '%-10s %-28s %-20s %3d passed %3d failed %4d s  %s' "$name" \
+    table+=("$(printf '%-10s %-28s %-20s %3d passed %3d failed %4d s  %s' "$version" \
         "$(said "$log" '^kernel: (.*)')" "${kind:-none}" "$good" "$bad" $((SECONDS - start)) \
         "${missing:+does not have: $missing}")")
     rm -f "$work/status"

@@ -15,7 +15,9 @@ use crate::host::nvml::Nvml;
 use crate::host::process;
 use crate::host::process::ProcessHandle;
 use crate::host::{LibraryRole, MappedLibrary, cupti, gpus, system};
-use crate::probe::{AttachKind, LoadSettings, Probe, arm64, has_ring_buffers, types};
+use crate::probe::{
+    AttachKind, KERNEL_BTF, LoadSettings, Probe, arm64, has_btf, has_ring_buffers, known_cause,
+};
 use gpuprobe_cuda::{FUNCTIONS, Layer};
 use gpuprobe_model::text::printable;
 use gpuprobe_os::{kernel, privileges};
@@ -82,7 +84,6 @@ impl DoctorLines {
 
 fn check(lines: &mut DoctorLines, handle: Option<ProcessHandle>) -> io::Result<bool> {
     let mut found = MachineFacts {
-        has_types: types::kernel_has_types(),
         has_nvml: Nvml::open().is_some(),
         ..MachineFacts::default()
     };
@@ -90,11 +91,10 @@ fn check(lines: &mut DoctorLines, handle: Option<ProcessHandle>) -> io::Result<b
         "kernel",
         format_args!("{} {}", kernel::release(), std::env::consts::ARCH),
     )?;
-    if types::kernel_has_types() {
-        lines.ok("BTF", types::KERNEL_BTF)?;
+    if has_btf() {
+        lines.ok("BTF", KERNEL_BTF)?;
     } else {
-        let missed = types::MISSED_WITHOUT;
-        let way_out = format_args!("{missed}; use a kernel built with CONFIG_DEBUG_INFO_BTF");
+        let way_out = format_args!("no {KERNEL_BTF}; use a kernel with CONFIG_DEBUG_INFO_BTF");
         lines.missing("BTF", way_out)?;
     }
     check_capabilities(lines)?;
@@ -107,7 +107,7 @@ fn check(lines: &mut DoctorLines, handle: Option<ProcessHandle>) -> io::Result<b
     } else {
         lines.missing(
             "ring buffers",
-            "Linux 5.8 or newer, or the capabilities above",
+            "Linux 5.15 or newer, or the capabilities above",
         )?;
     }
     let works = check_attach_kinds(lines)?;
@@ -140,10 +140,9 @@ fn why_no_attaching() -> String {
         .collect();
     if !lacks.is_empty() {
         format!("no {}; run as root (sudo)", lacks.join(" and "))
-    } else if !has_ring_buffers() {
-        "the kernel has no BPF ring buffers; use Linux 5.8 or newer".to_owned()
     } else {
-        "the kernel supports no kind of attachment; see the lines above".to_owned()
+        let unknown = "the kernel supports no kind of attachment; see the lines above";
+        known_cause().unwrap_or(unknown).to_owned()
     }
 }
 

@@ -18,10 +18,6 @@ ip link set lo up
 for line in /dev/ttyS1 /dev/ttyS2; do
     stty -F "$line" raw -echo
 done
-# Hides the kernel's BTF.
-if grep -qw gpuprobe.nobtf /proc/cmdline; then
-    mount -t tmpfs none /sys/kernel/btf
-fi
 sh /tests.sh </dev/null >/dev/ttyS1 2>&1
 echo $? >/dev/ttyS2
 poweroff -f

@@ -5,8 +5,6 @@
 pub(super) struct MachineFacts {
     /// Why attaching fails, with what to do about it; `None` if it works.
     pub(super) no_attaching: Option<String>,
-    /// The kernel provides BTF.
-    pub(super) has_types: bool,
     /// A libcupti is in one of the usual folders.
     pub(super) has_cupti: bool,
     /// NVML could be loaded.
@@ -20,11 +18,7 @@ const FEATURES: [Feature; 6] = [
     ("memory", |_| true, ""),
     ("launches", |_| true, ""),
     ("copies", |_| true, ""),
-    (
-        "stacks",
-        |found| found.has_types,
-        "by frame pointers only, as this kernel has no BTF; use one with CONFIG_DEBUG_INFO_BTF",
-    ),
+    ("stacks", |_| true, ""),
     (
         "activity",
         |found| found.has_cupti,
@@ -79,7 +73,6 @@ mod tests {
     fn all() -> MachineFacts {
         MachineFacts {
             no_attaching: None,
-            has_types: true,
             has_cupti: true,
             has_nvml: true,
         }
@@ -98,14 +91,17 @@ mod tests {
                       Not ready: activity (no libcupti found; install ";
         assert!(works && line.starts_with(begins), "{line}");
         let two = MachineFacts {
-            has_types: false,
+            has_cupti: false,
             has_nvml: false,
             ..all()
         };
         let (works, line) = verdict(&two);
-        let begins = "Ready: memory, launches, copies, activity. Not ready: stacks (by frame";
+        let begins = "Ready: memory, launches, copies, stacks. Not ready: activity (no libcupti";
         assert!(works && line.starts_with(begins), "{line}");
-        assert!(line.contains("BTF); nvidia-smi's numbers (NVML"), "{line}");
+        assert!(
+            line.contains("PyTorch does); nvidia-smi's numbers (NVML"),
+            "{line}"
+        );
     }
 
     #[test]

@@ -17,17 +17,13 @@ use super::descriptors::PrivateFds;
 use super::limits;
 use gpuprobe_os::privileges::Invoker;
 
-/// Runs in the child before `exec`: system calls only, no allocation.
-pub(super) type First = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
-
 /// Starts `command` on gpuprobe's terminal, with gpuprobe's environment extended by `environment`. Unless
 /// `as_root`, it runs as the user who called sudo, without the capabilities that only gpuprobe was
-/// given. `first` runs before these are dropped.
+/// given.
 pub(super) fn spawn(
     command: &[OsString],
     environment: impl IntoIterator<Item = (&'static str, OsString)>,
     as_root: bool,
-    first: Option<First>,
 ) -> Result<Child> {
     let (program, arguments) = command.split_first().context("no command")?;
     let restored = Restored::new(as_root)?;
@@ -35,9 +31,6 @@ pub(super) fn spawn(
     child.args(arguments).envs(environment);
     child.envs(restored.environment());
     let prepare = move || {
-        if let Some(first) = &first {
-            first()?;
-        }
         restored.restore()?;
         // If gpuprobe is killed while the command is held, the command resumes.
         prctl::set_pdeathsig(Signal::SIGCONT)?;

@@ -201,18 +201,6 @@ impl TraceConfig {
     pub fn records_launches(&self) -> bool {
         self.record.is_some() && self.modes.cudatrace
     }
-
-    /// The settings as far as a kernel without BTF supports them. Without BTF, no copies of the user
-    /// stack are unwound: the return addresses that uprobes replaced on it are unknown.
-    #[must_use]
-    pub fn without_types(mut self) -> Self {
-        if self.stacks.is_on() {
-            self.stacks = StackMode::Fp;
-        }
-        // The offset of a thread's local storage is unknown.
-        self.python = false;
-        self
-    }
 }
 
 /// Settings of the recording.

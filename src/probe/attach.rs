@@ -52,12 +52,6 @@ pub(super) fn attach(
         let link = program.attach_uprobe_multi_with_opts(pid, path, "", opts)?;
         return Ok(vec![link]);
     }
-    if kind == AttachKind::Offset {
-        // These kernels support no cookies.
-        let without_cookies = points.iter().map(|p| ProbePoint { cookie: 0, ..*p });
-        let points: Vec<_> = without_cookies.collect();
-        return attach_each(program, path, &points, pid, is_return);
-    }
     attach_each(program, path, points, pid, is_return)
 }
 

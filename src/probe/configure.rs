@@ -18,7 +18,7 @@ pub(super) fn configure(
 ) -> Result<()> {
     let rodata = open.maps.rodata_data.as_deref_mut();
     fill(rodata.context("the BPF object has no settings")?, settings);
-    select_maps(&mut open.maps, settings, kind)?;
+    select_maps(&mut open.maps, settings)?;
     select_programs(&mut open.progs, settings, kind);
     Ok(())
 }
@@ -75,11 +75,7 @@ fn with_python(settings: &LoadSettings) -> bool {
     settings.python && settings.stacks.is_on()
 }
 
-fn select_maps(
-    maps: &mut OpenGpuprobeMaps<'_>,
-    settings: &LoadSettings,
-    kind: AttachKind,
-) -> Result<()> {
+fn select_maps(maps: &mut OpenGpuprobeMaps<'_>, settings: &LoadSettings) -> Result<()> {
     let with_stacks = settings.stacks != StackMode::Off;
     let learns = settings.stacks == StackMode::Auto;
     for (map, is_needed) in [
@@ -95,7 +91,6 @@ fn select_maps(
         (&mut maps.sent_copies, learns),
         (&mut maps.paths, learns),
         (&mut maps.code_maps, learns),
-        (&mut maps.cookies, kind == AttachKind::Offset),
         (&mut maps.__bpf_usdt_specs, settings.requests),
         (&mut maps.__bpf_usdt_ip_to_spec_id, settings.requests),
     ] {
@@ -106,8 +101,8 @@ fn select_maps(
 
 fn select_programs(progs: &mut OpenGpuprobeProgs<'_>, settings: &LoadSettings, kind: AttachKind) {
     let is = |one| kind == one;
-    let (multi, offset) = (is(AttachKind::Multi), is(AttachKind::Offset));
-    let (session, perf) = (is(AttachKind::Session), is(AttachKind::Perf));
+    let (session, multi) = (is(AttachKind::Session), is(AttachKind::Multi));
+    let perf = is(AttachKind::Perf);
     for (program, is_needed) in [
         (&mut progs.call_session, session),
         (&mut progs.call_entry_multi, multi),
@@ -122,19 +117,12 @@ fn select_programs(progs: &mut OpenGpuprobeProgs<'_>, settings: &LoadSettings, k
             &mut progs.code_gone_multi,
             with_python(settings) && (session || multi),
         ),
-        (
-            &mut progs.code_gone_perf,
-            with_python(settings) && (perf || offset),
-        ),
+        (&mut progs.code_gone_perf, with_python(settings) && perf),
         (&mut progs.call_entry_perf, perf),
         (&mut progs.call_return_perf, perf),
         (&mut progs.rendezvous_perf, perf),
         (&mut progs.entry_perf, perf),
-        (&mut progs.batch_perf, settings.batches && (perf || offset)),
-        (&mut progs.call_entry_offset, offset),
-        (&mut progs.call_return_offset, offset),
-        (&mut progs.rendezvous_offset, offset),
-        (&mut progs.entry_offset, offset),
+        (&mut progs.batch_perf, settings.batches && perf),
         (&mut progs.tensor_request, settings.requests),
         (&mut progs.task_fork, settings.follow_children),
     ] {

@@ -1,10 +1,9 @@
 //! Access to the maps and globals of the loaded programs.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context, Result};
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::load::Probe;
@@ -46,20 +45,6 @@ impl Probe {
         targets
             .update(&pid.to_ne_bytes(), &one, MapFlags::ANY)
             .with_context(|| format!("cannot trace process {pid}"))
-    }
-
-    /// A function that makes its caller a target. It is safe between fork and exec: one system call, no
-    /// allocation.
-    ///
-    /// # Errors
-    /// Returns an error if the map's descriptor cannot be duplicated.
-    pub fn becomes_target(&self) -> Result<impl Fn() -> io::Result<()> + Send + Sync + use<>> {
-        let targets = MapHandle::try_from(&self.skeleton.maps.targets)?;
-        Ok(move || {
-            let (own_pid, one) = (std::process::id().to_ne_bytes(), 1u32.to_ne_bytes());
-            let entered = targets.update(&own_pid, &one, MapFlags::ANY);
-            entered.map_err(|_| io::Error::from(io::ErrorKind::PermissionDenied))
-        })
     }
 
     /// Whether any target is left.

@@ -16,14 +16,11 @@ pub enum AttachKind {
     Multi,
     /// A perf event for each function and direction, with attach cookies (Linux 5.15).
     Perf,
-    /// The same without cookies: the called function is read from the kernel's record of the probe
-    /// (Linux 5.8).
-    Offset,
 }
 
 impl AttachKind {
     /// All kinds, best first.
-    pub const ALL: [Self; 4] = [Self::Session, Self::Multi, Self::Perf, Self::Offset];
+    pub const ALL: [Self; 3] = [Self::Session, Self::Multi, Self::Perf];
 
     /// The name of the kind in messages.
     pub const fn name(self) -> &'static str {
@@ -31,18 +28,12 @@ impl AttachKind {
             Self::Session => "uprobe.session",
             Self::Multi => "uprobe.multi",
             Self::Perf => "perf-event uprobes",
-            Self::Offset => "uprobes by offset",
         }
-    }
-
-    /// Whether it requires kernel BTF.
-    pub const fn needs_types(self) -> bool {
-        matches!(self, Self::Session | Self::Offset)
     }
 
     /// Whether each function and direction is attached separately.
     pub const fn is_one_by_one(self) -> bool {
-        matches!(self, Self::Perf | Self::Offset)
+        matches!(self, Self::Perf)
     }
 }
 
@@ -109,7 +100,7 @@ mod tests {
         for (works, refused) in [
             (vec![AttachKind::Session, AttachKind::Perf], 0),
             (vec![AttachKind::Perf, AttachKind::Multi], 1),
-            (vec![AttachKind::Offset], 3),
+            (vec![AttachKind::Perf], 2),
         ] {
             let best = AttachKind::ALL[refused];
             let (chosen, why) = first_that_works(&AttachKind::ALL, |kind| {
@@ -132,14 +123,5 @@ mod tests {
         assert_eq!(chosen, None);
         assert_eq!(why.len(), AttachKind::ALL.len());
         assert_eq!(why[1].1, "no uprobe.multi");
-    }
-
-    #[test]
-    fn two_kinds_work_without_btf() {
-        let without: Vec<_> = AttachKind::ALL
-            .into_iter()
-            .filter(|k| !k.needs_types())
-            .collect();
-        assert_eq!(without, [AttachKind::Multi, AttachKind::Perf]);
     }
 }

@@ -3,20 +3,19 @@
 use super::configure::{configure, share};
 use std::fs::File;
 use std::mem::MaybeUninit;
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use caps::Capability;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapType, OpenObject};
+use libbpf_rs::{MapType, OpenObject, ProgramType, libbpf_sys};
 use zerocopy::FromZeros;
 
 use super::attach::{self, FileProbes, ProbePoint};
-use super::embedded;
 use super::kind::{self, AttachKind};
 use super::map_entries::MapEntries;
 use super::prober::{Attached, Prober, Purpose};
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder};
-use super::types;
 use crate::probe::StackMode;
 use gpuprobe_cuda::table;
 use gpuprobe_model::abi::RawCode;
@@ -86,6 +85,9 @@ impl Probe {
     /// # Errors
     /// Returns an error with the kernel's reason, and what to do about it if known.
     pub fn load(settings: &LoadSettings) -> Result<Self> {
+        if !has_btf() {
+            bail!("cannot load BPF programs: {NO_BTF}");
+        }
         let kinds = settings.kind.map_or(AttachKind::ALL.to_vec(), |k| vec![k]);
         let (probe, refused) =
             kind::first_that_works(&kinds, |kind| Self::load_kind(settings, kind));
@@ -115,24 +117,12 @@ impl Probe {
     }
 
     fn load_kind(settings: &LoadSettings, kind: AttachKind) -> Result<Self> {
-        let has_types = types::kernel_has_types();
-        if kind.needs_types() && !has_types {
-            bail!(
-                "the kernel has no BTF ({}); use one with CONFIG_DEBUG_INFO_BTF",
-                types::KERNEL_BTF
-            );
-        }
         // The skeleton borrows its object for its whole life, which is that of the program.
         let object: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut builder = GpuprobeSkelBuilder::default();
-        // The file must be open until the object is loaded.
-        let no_types = (!has_types).then(types::no_types_file).transpose()?;
-        if let Some((_, path)) = &no_types {
-            builder.obj_builder.btf_custom_path(path)?;
-        }
-        let mut open = builder.open(object).context("cannot open the BPF object")?;
-        embedded::opened();
+        let mut open = GpuprobeSkelBuilder::default()
+            .open(object)
+            .context("cannot open the BPF object")?;
         configure(&mut open, settings, kind)?;
         settings
             .map_entries
@@ -142,7 +132,6 @@ impl Probe {
         let skeleton = open
             .load()
             .context("the kernel rejected the BPF programs")?;
-        drop(no_types);
         let (prober, skeleton) = Prober::start(kind, skeleton)?;
         let mut probe = Self {
             kind,
@@ -156,7 +145,7 @@ impl Probe {
         };
         // Entry 0 is for processes without an entry: no address is code.
         probe.enter_code(0, &RawCode::new_zeroed())?;
-        let with_children = settings.follow_children && has_types;
+        let with_children = settings.follow_children;
         probe.attach_own(Purpose::Tasks { with_children }, None)?;
         probe.self_test()?;
         Ok(probe)
@@ -223,9 +212,26 @@ impl Probe {
     }
 }
 
+/// BTF of the running kernel, by which libbpf finds the members of kernel structures.
+pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
+const NO_BTF: &str = "there is no /sys/kernel/btf/vmlinux; a kernel with BTF (CONFIG_DEBUG_INFO_BTF) is needed, \
+                      Linux 5.15 or newer";
+
+/// Whether the running kernel provides BTF. It is required.
+pub fn has_btf() -> bool {
+    Path::new(KERNEL_BTF).exists()
+}
+
 /// Whether the kernel supports BPF ring buffers, by creating one. They are required.
 pub fn has_ring_buffers() -> bool {
     MapType::RingBuf.is_supported().unwrap_or(false)
+}
+
+/// Whether programs on functions can read attach cookies, by loading one. They are required.
+fn has_attach_cookies() -> bool {
+    ProgramType::Kprobe
+        .is_helper_supported(libbpf_sys::BPF_FUNC_get_attach_cookie)
+        .unwrap_or(false)
 }
 
 /// Whether a seccomp filter restricts this process.
@@ -235,9 +241,11 @@ fn is_filtered() -> bool {
 }
 
 /// The cause of a failed load, with what to do about it, if it is a usual one.
-fn known_cause() -> Option<&'static str> {
+pub fn known_cause() -> Option<&'static str> {
     let admin = privileges::has(Capability::CAP_SYS_ADMIN);
-    if !admin
+    if !has_btf() {
+        Some(NO_BTF)
+    } else if !admin
         && !privileges::BPF
             .iter()
             .all(|&needed| privileges::has(needed))
@@ -249,7 +257,9 @@ fn known_cause() -> Option<&'static str> {
              perf_event_open, or none (--security-opt seccomp=unconfined)",
         )
     } else if !has_ring_buffers() {
-        Some("this kernel has no BPF ring buffers; Linux 5.8 or newer is needed")
+        Some("this kernel has no BPF ring buffers; Linux 5.15 or newer is needed")
+    } else if !has_attach_cookies() {
+        Some("this kernel has no attach cookies for uprobes; Linux 5.15 or newer is needed")
     } else {
         None
     }

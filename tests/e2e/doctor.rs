@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::{Backend, OwnCopy, Workload, require_bpf, standin};
-use crate::kernels::begin;
+use crate::kernels::{WITHOUT_BTF, begin};
 
 /// Runs doctor; returns its exit status and the lines of standard output.
 fn doctor(wrapper: &[&str], arguments: &[&str]) -> (Option<i32>, Vec<String>) {
@@ -162,14 +162,27 @@ fn root_doctor_reports_a_process_without_cuda() {
 
 #[test]
 fn root_doctor_reports_missing_features() {
-    let wrapper = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
-    let (status, lines) = doctor(&wrapper, &[]);
-    assert_eq!(status, Some(1));
-    for what in ["CAP_BPF", "CAP_PERFMON", "attaching"] {
-        about(&lines, "MISSING", what);
+    let no_capabilities = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
+    for (wrapper, missing, why) in [
+        (
+            &no_capabilities[..],
+            &["CAP_BPF", "CAP_PERFMON", "attaching"][..],
+            "no CAP_BPF and CAP_PERFMON; run as root (sudo)",
+        ),
+        (
+            &WITHOUT_BTF,
+            &["BTF", "attaching"],
+            "there is no /sys/kernel/btf/vmlinux; a kernel with BTF (CONFIG_DEBUG_INFO_BTF) is needed",
+        ),
+    ] {
+        let (status, lines) = doctor(wrapper, &[]);
+        assert_eq!(status, Some(1));
+        for what in missing {
+            about(&lines, "MISSING", what);
+        }
+        let verdict = lines.last().unwrap();
+        let begins = "Ready: nothing. Not ready: memory, launches, copies, stacks, activity";
+        let begins = format!("{begins} ({why}");
+        assert!(verdict.starts_with(&begins), "{verdict}");
     }
-    let verdict = lines.last().unwrap();
-    let begins = "Ready: nothing. Not ready: memory, launches, copies, stacks, activity \
-                  (no CAP_BPF and CAP_PERFMON; run as root (sudo))";
-    assert!(verdict.starts_with(begins), "{verdict}");
 }

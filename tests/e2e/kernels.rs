@@ -1,6 +1,5 @@
 //! The tests that `scripts/test-kernels.sh` runs on other kernels: one run each, as a start takes
-//! seconds there. On this kernel, features that older kernels lack are hidden, and functions are
-//! made unsuitable for probes.
+//! seconds there. On this kernel, BTF is hidden, and functions are made unsuitable for probes.
 
 use std::fs;
 use std::path::Path;
@@ -20,11 +19,15 @@ use crate::harness::{Backend, Report, Setup, Truth, Workload, host_wide, standin
 
 const ALL: [&str; 3] = ["--memleak", "--cudatrace", "--bandwidth-util"];
 
-/// Hides the kernel's BTF from gpuprobe.
-fn without_types(setup: Setup) -> Setup {
-    let hide = "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"";
-    setup.wrapped(["unshare", "--mount", "sh", "-c", hide, "sh"])
-}
+/// Hides the kernel's BTF from a program.
+pub(crate) const WITHOUT_BTF: [&str; 6] = [
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"",
+    "sh",
+];
 
 fn some_of_everything(talk: &mut Talk) {
     for command in [
@@ -127,34 +130,12 @@ fn root_host_wide_with_late_library_is_exact() {
 }
 
 #[test]
-fn root_command_without_btf_is_exact() {
-    for backend in [Backend::Shared, Backend::Driver] {
-        let setup = Setup::command([standin().program_text(backend)]).modes(ALL);
-        let mut gpuprobe = without_types(setup).start();
-        let pid = gpuprobe.talk.ready();
-        some_of_everything(&mut gpuprobe.talk);
-        let truth = gpuprobe.talk.done();
-        let report = gpuprobe.final_report();
-        check(&report, pid, truth);
-        assert_eq!(report.process(pid)["comm"], backend.program());
-        assert_eq!(report.process(pid)["exited"], true);
-        let said = gpuprobe.said();
-        let about: Vec<_> = said.iter().filter(|line| line.contains("no BTF")).collect();
-        assert_eq!(about.len(), 1, "{said:#?}");
-        assert!(about[0].contains("children are not followed"), "{said:#?}");
-    }
-}
-
-#[test]
-fn root_running_process_without_btf_is_exact() {
-    let mut workload = Workload::start(Backend::Shared);
-    workload.say("freenull");
-    let before = workload.status();
-    let setup = Setup::pid(workload.pid).modes(ALL);
-    let mut gpuprobe = without_types(setup).start();
-    some_of_everything(&mut workload);
-    let truth = workload.status() - before;
-    check(&gpuprobe.stop(), workload.pid, truth);
+fn root_without_btf_one_line_says_what_is_needed() {
+    let mut gpuprobe = Setup::everything().wrapped(WITHOUT_BTF).spawn();
+    assert_eq!(gpuprobe.exit_code(), 1);
+    let error = "gpuprobe: error: cannot load BPF programs: there is no /sys/kernel/btf/vmlinux; a kernel with BTF \
+                 (CONFIG_DEBUG_INFO_BTF) is needed, Linux 5.15 or newer";
+    assert_eq!(gpuprobe.said(), [error]);
 }
 
 /// Replaces the first instructions `push %rbp; mov %rsp,%rbp` of a function of the library at

@@ -16,11 +16,6 @@ fn root_killed_with_perf_probes_it_leaves_nothing() {
 }
 
 #[test]
-fn root_killed_with_probes_by_offset_it_leaves_nothing() {
-    killed_with("offset");
-}
-
-#[test]
 fn root_no_child_stays_stopped_after_a_kill_of_gpuprobe() {
     let (program, runtime) = (standin().program_text(Backend::Dlopen), standin().runtime());
     let child = format!("{program} -c 'load {runtime}; exit' >/dev/null");

@@ -37,7 +37,7 @@ use super::sink::Sink;
 use super::top::TopSession;
 use super::{Target, TraceConfig, Tracer, command, descriptors, limits};
 use crate::host::exit::AwaitedProcess;
-use crate::probe::{Rings, types};
+use crate::probe::Rings;
 use documents::DocumentState;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::link::PcieLink;
@@ -70,18 +70,6 @@ pub fn run(config: &TraceConfig) -> Result<ExitCode> {
         mounts::trust_all();
     }
     limits::raise();
-    let adapted;
-    let config = if types::kernel_has_types() {
-        config
-    } else {
-        tracing::warn!(
-            "this kernel has no BTF ({}): {}",
-            types::KERNEL_BTF,
-            types::MISSED_WITHOUT
-        );
-        adapted = config.clone().without_types();
-        &adapted
-    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -301,13 +289,8 @@ impl Run<'_> {
         }
         let own_pid = std::process::id();
         self.tracer.probe.add_target(own_pid)?;
-        // Without BTF the kernel side does not know the child's parent: the child registers itself.
-        let first = (!types::kernel_has_types())
-            .then(|| self.tracer.probe.becomes_target())
-            .transpose()?;
-        let first = first.map(|first| Box::new(first) as _);
         let environment = self.collector.iter().flat_map(Collector::environment);
-        let child = command::spawn(arguments, environment, self.config.as_root, first);
+        let child = command::spawn(arguments, environment, self.config.as_root);
         self.tracer.probe.remove_target(own_pid);
         child.map(Some)
     }

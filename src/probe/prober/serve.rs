@@ -26,18 +26,10 @@ const NAME: &std::ffi::CStr = c"gpuprobe-prober";
 /// Interval of looks whether the parent has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// The probes of one set.
-#[derive(Default)]
-struct Probes {
-    // Before `files`, which identify the probes on kernels without cookies.
-    links: Vec<Link>,
-    files: Vec<File>,
-}
-
 /// The loaded programs, and what they are attached to.
 pub(in crate::probe) struct LinkOwner {
     kind: AttachKind,
-    probes: HashMap<ProbeSet, Probes>,
+    probes: HashMap<ProbeSet, Vec<Link>>,
     pub(in crate::probe) skeleton: GpuprobeSkel<'static>,
 }
 
@@ -119,9 +111,9 @@ impl LinkOwner {
                 channel.send(&serde_json::to_vec(&ProberAnswer { id, error })?, None)?;
             }
             ProberRequest::Release(set) => {
-                if let Some(probes) = self.probes.remove(&set) {
+                if let Some(links) = self.probes.remove(&set) {
                     // The kernel takes a while for each probe.
-                    let _ = thread::Builder::new().spawn(move || drop(probes));
+                    let _ = thread::Builder::new().spawn(move || drop(links));
                 }
             }
             ProberRequest::Detach => {
@@ -135,8 +127,8 @@ impl LinkOwner {
     fn attach_all(&mut self, file: Option<&File>, parts: &[Part]) -> Result<()> {
         for part in parts {
             match self.attach_part(file, part) {
-                Ok(probes) => {
-                    self.probes.insert(part.set, probes);
+                Ok(links) => {
+                    self.probes.insert(part.set, links);
                 }
                 Err(error) => {
                     for part in parts {
@@ -149,7 +141,7 @@ impl LinkOwner {
         Ok(())
     }
 
-    fn attach_part(&self, file: Option<&File>, part: &Part) -> Result<Probes> {
+    fn attach_part(&self, file: Option<&File>, part: &Part) -> Result<Vec<Link>> {
         if let Purpose::Tasks { with_children } = part.purpose {
             return self.attach_tasks(with_children);
         }
@@ -162,15 +154,10 @@ impl LinkOwner {
             return self.attach_static(&path, &part.pids);
         }
         let (programs, kind) = self.programs(part.purpose);
-        let probed = match kind {
-            AttachKind::Offset => Some(self.enter_cookies(&path, &part.points)?),
-            _ => None,
-        };
-        let path = probed.as_ref().map_or(&path, |probed| &probed.path);
         let mut links = Vec::new();
         for &pid in &part.pids {
             for &(program, is_return) in &programs {
-                match attach::attach(program, kind, path, &part.points, pid, is_return) {
+                match attach::attach(program, kind, &path, &part.points, pid, is_return) {
                     Ok(attached) => links.extend(attached),
                     // The others are traced all the same.
                     Err(error) if part.pids.len() > 1 && is_gone(&error) => {}
@@ -178,8 +165,7 @@ impl LinkOwner {
                 }
             }
         }
-        let files = probed.into_iter().map(|probed| probed.file).collect();
-        Ok(Probes { links, files })
+        Ok(links)
     }
 
     /// The programs for calls, each with whether it is for the return; a session has one for both. Returns first: an
@@ -190,7 +176,6 @@ impl LinkOwner {
             AttachKind::Session => return vec![(&progs.call_session, false)],
             AttachKind::Multi => (&progs.call_return_multi, &progs.call_entry_multi),
             AttachKind::Perf => (&progs.call_return_perf, &progs.call_entry_perf),
-            AttachKind::Offset => (&progs.call_return_offset, &progs.call_entry_offset),
         };
         vec![(on_return, true), (entry, false)]
     }
@@ -199,50 +184,36 @@ impl LinkOwner {
     fn programs(&self, purpose: Purpose) -> (Vec<(&ProgramMut<'static>, bool)>, AttachKind) {
         let progs = &self.skeleton.progs;
         // Of entries only, which works without sessions.
-        let entries = match purpose {
+        let (multi, perf) = match purpose {
             Purpose::Calls => return (self.call_programs(), self.kind),
             Purpose::Tensors => {
                 let mut programs = self.call_programs();
                 programs.retain(|(_, is_return)| !is_return);
                 return (programs, self.kind);
             }
-            // The only probed functions of their files, or told apart by nothing: no cookie is needed.
-            Purpose::Batches => [&progs.batch_multi, &progs.batch_perf, &progs.batch_perf],
-            Purpose::CodeDealloc => [
-                &progs.code_gone_multi,
-                &progs.code_gone_perf,
-                &progs.code_gone_perf,
-            ],
-            Purpose::Rendezvous => [
-                &progs.rendezvous_multi,
-                &progs.rendezvous_perf,
-                &progs.rendezvous_offset,
-            ],
+            Purpose::Batches => (&progs.batch_multi, &progs.batch_perf),
+            Purpose::CodeDealloc => (&progs.code_gone_multi, &progs.code_gone_perf),
+            Purpose::Rendezvous => (&progs.rendezvous_multi, &progs.rendezvous_perf),
             Purpose::Entries | Purpose::Requests | Purpose::Tasks { .. } => {
-                [&progs.entry_multi, &progs.entry_perf, &progs.entry_offset]
+                (&progs.entry_multi, &progs.entry_perf)
             }
         };
-        let [multi, perf, offset] = entries;
         let (program, kind) = match self.kind {
             AttachKind::Session | AttachKind::Multi => (multi, AttachKind::Multi),
             AttachKind::Perf => (perf, AttachKind::Perf),
-            AttachKind::Offset => (offset, AttachKind::Offset),
         };
         (vec![(program, false)], kind)
     }
 
     /// Attaches to the static probe of an allocator.
-    fn attach_static(&self, path: &str, pids: &[i32]) -> Result<Probes> {
+    fn attach_static(&self, path: &str, pids: &[i32]) -> Result<Vec<Link>> {
         let program = &self.skeleton.progs.tensor_request;
         let attach = |&pid| program.attach_usdt(pid, path, "pytorch", "malloc");
         let links: Result<_, _> = pids.iter().map(attach).collect();
-        Ok(Probes {
-            links: links?,
-            files: Vec::new(),
-        })
+        Ok(links?)
     }
 
-    fn attach_tasks(&self, with_children: bool) -> Result<Probes> {
+    fn attach_tasks(&self, with_children: bool) -> Result<Vec<Link>> {
         let progs = &self.skeleton.progs;
         let mut tracepoints = vec![
             (&progs.task_exit, "sched_process_exit"),
@@ -256,21 +227,13 @@ impl LinkOwner {
             let attached = program.attach_raw_tracepoint(name);
             attached.with_context(|| format!("cannot attach to the raw tracepoint {name}"))
         };
-        let links: Result<_> = tracepoints.into_iter().map(attach).collect();
-        Ok(Probes {
-            links: links?,
-            files: Vec::new(),
-        })
+        tracepoints.into_iter().map(attach).collect()
     }
 
     /// Detaches all probes. Each removal waits for a grace period; parallel removals share it.
     fn detach(&mut self) {
         let probes = std::mem::take(&mut self.probes);
-        let (mut links, mut files) = (Vec::new(), Vec::new());
-        for of_set in probes.into_values() {
-            links.extend(of_set.links);
-            files.extend(of_set.files);
-        }
+        let mut links: Vec<_> = probes.into_values().flatten().collect();
         let share = links.len().div_ceil(AT_A_TIME).max(1);
         thread::scope(|scope| {
             while !links.is_empty() {

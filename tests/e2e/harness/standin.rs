@@ -257,7 +257,7 @@ impl OwnCopy {
     }
 
     fn hide_for_attach(&self, kind: &str) {
-        if matches!(kind, "perf" | "offset") {
+        if kind == "perf" {
             for library in LIBRARIES {
                 hide_functions(&self.standin.path(library), &FEW);
             }
