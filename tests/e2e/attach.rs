@@ -34,19 +34,10 @@ fn root_run_ends_when_the_process_exits() {
     report.assert_totals(truth);
     report.assert_holds(workload.pid, 12_288, 3);
     assert_eq!(report.process(workload.pid)["exited"], true);
-}
-
-#[test]
-fn root_killed_process_is_reported_with_its_live_memory() {
-    let mut workload = Workload::start(Backend::Driver);
-    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
-    workload.say("alloc 4096 3");
-    let truth = workload.status();
-    workload.child.signal(Signal::SIGKILL);
-    let report = gpuprobe.final_report();
-    report.assert_totals(truth);
-    report.assert_holds(workload.pid, 12_288, 3);
-    assert_eq!(report.process(workload.pid)["exited"], true);
+    // It is in no container, and has one PID.
+    for key in ["container", "container_pid"] {
+        assert!(report.process(workload.pid)[key].is_null(), "{key}");
+    }
 }
 
 /// Asserts that gpuprobe traced and wrote its last report, or printed one line that says why not.

@@ -1,50 +1,10 @@
-//! Chroots: files that only the traced process can open.
+//! Chroots: files that only the traced process can open. `containers` has commands and processes in one.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::harness::{Backend, Family, Gpuprobe, OwnCopy, Root, Setup, copy_program, host_wide};
-
-#[test]
-fn root_a_command_in_a_chroot_is_traced_from_its_first_call() {
-    for backend in [Backend::Shared, Backend::Driver] {
-        let root = Root::new();
-        let mut gpuprobe = Setup::command_without_stacks(root.words(backend)).start();
-        let pid = gpuprobe.talk.ready();
-        gpuprobe.talk.say("alloc 4096 3");
-        gpuprobe.talk.say("free 0");
-        let truth = gpuprobe.talk.done();
-        let report = gpuprobe.final_report();
-        report.assert_totals(truth);
-        report.assert_calls(&[(backend.allocates_with(), 3)]);
-        report.assert_holds(pid, 8192, 2);
-    }
-}
-
-#[test]
-fn root_late_attach_to_a_process_in_a_chroot() {
-    let root = Root::new();
-    let mut workload = root.start(Backend::Shared);
-    workload.say("freenull");
-    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
-    assert_eq!(gpuprobe.announced().1, 2);
-    workload.say("alloc 4096 3");
-    let report = gpuprobe.stop();
-    report.assert_totals(workload.status());
-    report.assert_holds(workload.pid, 12_288, 3);
-}
-
-#[test]
-fn root_library_in_a_chroot_is_attached_at_dlopen() {
-    let root = Root::new();
-    let mut gpuprobe = Setup::command_without_stacks(root.words(Backend::Dlopen)).start();
-    gpuprobe.talk.ready();
-    gpuprobe.talk.say("load /libcudart.so.12");
-    gpuprobe.talk.say("alloc 4096 3");
-    let truth = gpuprobe.talk.done();
-    gpuprobe.final_report().assert_totals(truth);
-}
 
 #[test]
 fn root_new_containers_are_traced_host_wide() {

@@ -133,17 +133,6 @@ fn root_a_command_may_handle_the_signal() {
 }
 
 #[test]
-fn root_input_and_output_are_the_commands() {
-    let mut gpuprobe = Setup::command_without_stacks(["cat"]).start();
-    for line in ["one", "", "three  with blanks"] {
-        gpuprobe.talk.send(line);
-    }
-    gpuprobe.talk.close();
-    assert_eq!(gpuprobe.exit_code(), NOTHING);
-    assert_eq!(gpuprobe.talk.to_end(), ["one", "", "three  with blanks"]);
-}
-
-#[test]
 fn root_input_may_be_closed() {
     let closed = ["sh", "-c", "exec \"$0\" \"$@\" <&-"];
     let script = format!("{} -c 'alloc 4096; exit' >&2", workload());
@@ -160,14 +149,19 @@ fn root_input_may_be_closed() {
 }
 
 #[test]
-fn root_the_environment_and_folder_are_kept() {
-    let script = "echo \"$GREETING\"; pwd; echo \"[$SUDO_UID]\"";
+fn root_input_output_environment_and_folder_are_the_commands() {
+    let script = "echo \"$GREETING\"; pwd; echo \"[$SUDO_UID]\"; exec cat";
     let folder = std::env::current_dir().unwrap();
-    let setup = shell(script).env("GREETING", "good  day");
-    assert_eq!(
-        printed(setup),
-        ["good  day", folder.to_str().unwrap(), "[]"]
-    );
+    let mut gpuprobe = shell(script).env("GREETING", "good  day").start();
+    let lines = ["one", "", "three  with blanks"];
+    for line in lines {
+        gpuprobe.talk.send(line);
+    }
+    gpuprobe.talk.close();
+    assert_eq!(gpuprobe.exit_code(), NOTHING);
+    let said = gpuprobe.talk.to_end();
+    assert_eq!(said[..3], ["good  day", folder.to_str().unwrap(), "[]"]);
+    assert_eq!(said[3..], lines);
 }
 
 #[test]

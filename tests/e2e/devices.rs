@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use nix::sys::signal::Signal;
 
 use crate::harness::{
-    Backend, Gpuprobe, OwnCopy, Report, Setup, Workload, host_wide, standin, wait_for,
+    Backend, OwnCopy, Report, Session, Setup, Workload, host_wide, standin, wait_for,
 };
 
 /// Devices of a process that chose them before gpuprobe attached. With a single GPU on the host,
@@ -34,39 +34,17 @@ fn device(report: &Report, pid: u32, bytes: u64) -> Value {
     device
 }
 
-fn four_devices(backend: Backend, arguments: &[&str]) -> Gpuprobe {
-    let mut command = vec![standin().program_text(backend)];
-    command.extend(arguments.iter().map(|&a| a.to_owned()));
-    Setup::command_without_stacks(command)
-        .env("STANDIN_DEVICES", "4")
-        .start()
-}
+/// A process that is to have these devices in the end, by size.
+type Expected = (u32, Vec<(u64, u32)>);
 
-fn each_thread_has_its_own(backend: Backend, arguments: &[&str]) {
-    let mut gpuprobe = four_devices(backend, arguments);
-    let talk = &mut gpuprobe.talk;
-    let pid = talk.ready();
-    talk.say("alloc 1000");
-    for name in ["a", "b", "c"] {
-        talk.say(&format!("thread {name}"));
-    }
-    talk.say("@a setdevice 2");
-    talk.say("@a alloc 1002");
-    talk.say("@b alloc 1010");
-    talk.say("setdevice 3");
-    talk.say("alloc 1003");
-    talk.say("@b alloc 1020");
-    talk.say("@c setdevice 1");
-    talk.say("@c alloc 1001");
-    talk.say("@a alloc 1022");
-    talk.say("setdevice 0");
-    talk.say("alloc 1030");
-    talk.say("@a setdevice 1");
-    talk.say("@a alloc 1011");
-    let truth = talk.done();
-    let report = gpuprobe.final_report();
-    report.assert_totals(truth);
-    for (bytes, expected) in [
+fn each_thread_has_its_own(session: &mut Session, words: &str) -> Expected {
+    let mut member = session.program(words);
+    member.play(
+        "alloc 1000; thread a; thread b; thread c; @a setdevice 2; @a alloc 1002; @b alloc 1010; \
+         setdevice 3; alloc 1003; @b alloc 1020; @c setdevice 1; @c alloc 1001; @a alloc 1022; \
+         setdevice 0; alloc 1030; @a setdevice 1; @a alloc 1011",
+    );
+    let of_threads = [
         (1000, 0),
         (1001, 1),
         (1002, 2),
@@ -76,117 +54,145 @@ fn each_thread_has_its_own(backend: Backend, arguments: &[&str]) {
         (1022, 2),
         (1030, 0),
         (1011, 1),
+    ];
+    (session.done(member).pid, of_threads.into())
+}
+
+fn destroying_a_context_pops_to_the_previous_one(session: &mut Session) -> Expected {
+    let mut member = session.workload(Backend::Driver);
+    let create = |device: u32| member.ask(&format!("ctx create {device}"));
+    let [first, _, third]: [String; 3] = [1, 2, 3].map(create);
+    // Memory in the other contexts is freed with them. The first is not current: nothing is popped.
+    member.play(&format!(
+        "alloc 1003; ctx destroy {third}; alloc 1002; ctx destroy {first}; alloc 1022"
+    ));
+    (session.done(member).pid, vec![(1002, 2), (1022, 2)])
+}
+
+#[test]
+fn root_every_thread_of_a_command_has_its_device() {
+    let mut session = Session::start(|setup| setup.without_stacks().env("STANDIN_DEVICES", "4"));
+    let driver = standin().program_text(Backend::Driver);
+    let mut all = Vec::new();
+    for words in [
+        &standin().program_text(Backend::Shared),
+        &standin().program_text(Backend::Static),
+        // Here each thread has the device of its context.
+        &driver,
+        &format!("{driver} --ctx create"),
     ] {
-        assert_eq!(
-            device(&report, pid, bytes),
-            expected,
-            "{bytes} bytes with {backend:?}"
-        );
+        all.push(each_thread_has_its_own(&mut session, words));
     }
-}
+    all.push(destroying_a_context_pops_to_the_previous_one(&mut session));
+    // A device that does not exist changes nothing.
+    let mut refused = session.workload(Backend::Shared);
+    refused.play("setdevice 2; !setdevice 7; alloc 1000");
+    all.push((session.done(refused).pid, vec![(1000, 2)]));
+    // A new program starts on the first device.
+    let mut executes = session.workload(Backend::Shared);
+    executes.play("setdevice 3; alloc 1000");
+    executes.send(&format!("exec {}", standin().program_text(Backend::Shared)));
+    let executed = executes.ready();
+    executes.say("alloc 2000");
+    session.done(executes);
 
-#[test]
-fn root_each_thread_has_its_device() {
-    each_thread_has_its_own(Backend::Shared, &[]);
-    each_thread_has_its_own(Backend::Static, &[]);
-}
-
-#[test]
-fn root_each_thread_has_the_device_of_its_context() {
-    each_thread_has_its_own(Backend::Driver, &[]);
-    each_thread_has_its_own(Backend::Driver, &["--ctx", "create"]);
-}
-
-#[test]
-fn root_a_device_that_does_not_exist_changes_nothing() {
-    let mut gpuprobe = four_devices(Backend::Shared, &[]);
-    let talk = &mut gpuprobe.talk;
-    let pid = talk.ready();
-    talk.say("setdevice 2");
-    talk.send("setdevice 7");
-    assert!(talk.hear().starts_with("error"));
-    talk.say("alloc 1000");
-    talk.done();
-    assert_eq!(device(&gpuprobe.final_report(), pid, 1000), 2);
-}
-
-#[test]
-fn root_a_forked_child_and_a_new_program_start_on_the_first_device() {
-    let mut gpuprobe = four_devices(Backend::Shared, &[]);
-    let talk = &mut gpuprobe.talk;
-    let pid = talk.ready();
-    talk.say("setdevice 3");
-    talk.say("alloc 1000");
-    talk.send(&format!("exec {}", standin().program_text(Backend::Shared)));
-    talk.ready();
-    talk.say("alloc 2000");
-    talk.done();
-    let report = gpuprobe.final_report();
-    let devices: Vec<_> = report
-        .entries(pid)
-        .iter()
-        .map(|e| {
-            (
-                &e["live_bytes"],
-                &e["threads"][0]["allocations"][0]["device"],
-            )
-        })
-        .collect();
-    assert_eq!(
-        devices,
-        [(&json!(2000), &json!(0)), (&json!(1000), &json!(3))]
-    );
+    let (report, _) = session.end();
+    report.assert_nothing_lost();
+    assert_eq!(report.totals().alloc_calls, 4 * 9 + 3 + 1 + 2);
+    for (pid, expected) in all {
+        assert_eq!(report.allocations(pid).len(), expected.len());
+        for (bytes, number) in expected {
+            let found = device(&report, pid, bytes);
+            assert_eq!(found, number, "{bytes} bytes of {pid}");
+        }
+    }
+    let found = |entry: &Value| {
+        let live = &entry["threads"][0]["allocations"][0];
+        (entry["live_bytes"].clone(), live["device"].clone())
+    };
+    let found: Vec<_> = report.entries(executed).into_iter().map(found).collect();
+    assert_eq!(found, [(json!(2000), json!(0)), (json!(1000), json!(3))]);
 }
 
 #[test]
 fn root_late_attach_device_is_unknown_until_selected() {
-    for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
-        let mut workload =
-            Workload::spawn(&mut Workload::command(backend, &[("STANDIN_DEVICES", "4")]));
-        workload.say("setdevice 2");
-        workload.say("alloc 512");
-        workload.say("thread old");
-        workload.say("@old alloc 512");
-        let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
-        let mut text = Setup::pid_without_stacks(workload.pid)
-            .args(["--group", "thread"])
-            .format("text")
-            .start();
-        workload.say("alloc 1000");
-        workload.say("@old alloc 1001");
-        workload.say("setdevice 3");
-        workload.say("alloc 1003");
-        workload.say("thread new");
-        workload.say("@new alloc 1010");
-        workload.say("@new setdevice 1");
-        workload.say("@new alloc 1011");
-        let report = gpuprobe.stop();
-        report.assert_nothing_lost();
-        for (bytes, expected) in [
-            (1000, unknown()),
-            (1001, unknown()),
-            (1003, json!(3)),
-            // The runtime makes a context current that was created before gpuprobe attached.
-            (1010, unknown()),
-            (1011, json!(1)),
-        ] {
-            let found = device(&report, workload.pid, bytes);
-            assert_eq!(found, expected, "{bytes} bytes with {backend:?}");
-        }
-        text.interrupt();
-        text.wait();
-        let text = fs::read_to_string(&text.reports).unwrap();
-        let row = text
-            .lines()
-            .find(|line| line.ends_with(": 1000 B"))
-            .unwrap();
-        let shown = if unknown().is_null() {
-            ":gpu_?:"
-        } else {
-            ":gpu_0:"
-        };
-        assert!(row.contains(shown), "{row}");
+    let start =
+        |backend| Workload::spawn(&mut Workload::command(backend, &[("STANDIN_DEVICES", "4")]));
+    let mut workloads = [Backend::Shared, Backend::Static, Backend::Driver].map(start);
+    for workload in &mut workloads {
+        workload.play("setdevice 2; alloc 512; thread old; @old alloc 512");
     }
+    let mut with_contexts = start(Backend::Driver);
+    with_contexts.play("ctx create 1; ctx create 2");
+    let visible = format!(
+        "CUDA_VISIBLE_DEVICES=0 {}",
+        standin().program_text(Backend::Shared)
+    );
+    let mut single = Workload::spawn(Command::new("env").args(visible.split(' ')));
+    single.say("alloc 512");
+
+    let all = workloads.iter().chain([&with_contexts, &single]);
+    let mut gpuprobe = Setup::pids(all.map(|workload| workload.pid)).start();
+    let mut text = Setup::pid_without_stacks(workloads[0].pid)
+        .args(["--group", "thread"])
+        .format("text")
+        .start();
+    for workload in &mut workloads {
+        workload.play(
+            "alloc 1000; @old alloc 1001; setdevice 3; alloc 1003; thread new; @new alloc 1010; \
+             @new setdevice 1; @new alloc 1011",
+        );
+    }
+    // Contexts that were current before gpuprobe attached are below the seen ones on the stack, and unknown. At
+    // the bottom of the seen stack, the created context replaces the current one.
+    let made: String = with_contexts.ask("ctx create 3");
+    with_contexts.play(&format!(
+        "ctx pop; alloc 1002; ctx set {made}; alloc 1003; ctx pop; alloc 1001; \
+         ctx push {made}; alloc 1030; ctx pop; alloc 1010"
+    ));
+    single.say("alloc 1000");
+
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    let of_threads = [
+        (1000, unknown()),
+        (1001, unknown()),
+        (1003, json!(3)),
+        // The runtime makes a context current that was created before gpuprobe attached.
+        (1010, unknown()),
+        (1011, json!(1)),
+    ];
+    let of_contexts = [
+        (1002, unknown()),
+        (1003, json!(3)),
+        (1001, unknown()),
+        (1030, json!(3)),
+        (1010, unknown()),
+    ];
+    let [shared, of_static, driver] = workloads.each_ref().map(|workload| workload.pid);
+    for (pid, expected) in [
+        (shared, &of_threads[..]),
+        (of_static, &of_threads),
+        (driver, &of_threads),
+        (with_contexts.pid, &of_contexts),
+        // A single visible device is known.
+        (single.pid, &[(1000, json!(0))]),
+    ] {
+        for (bytes, expected) in expected {
+            let found = device(&report, pid, *bytes);
+            assert_eq!(found, *expected, "{bytes} bytes of {pid}");
+        }
+    }
+    text.interrupt();
+    text.wait();
+    let text = fs::read_to_string(&text.reports).unwrap();
+    let row = text.lines().find(|line| line.ends_with(": 1000 B"));
+    let shown = if unknown().is_null() {
+        ":gpu_?:"
+    } else {
+        ":gpu_0:"
+    };
+    assert!(row.unwrap().contains(shown), "{row:?}");
 }
 
 #[test]
@@ -239,69 +245,6 @@ fn root_late_attach_device_is_known_once_a_thread_has_queried_it() {
 }
 
 #[test]
-fn root_destroying_a_context_pops_to_the_previous_one() {
-    let mut gpuprobe = four_devices(Backend::Driver, &[]);
-    let talk = &mut gpuprobe.talk;
-    let pid = talk.ready();
-    let create = |device: u32| {
-        let made = talk.say(&format!("ctx create {device}"));
-        made.split(' ').next().unwrap().to_owned()
-    };
-    let [first, _, third] = [1, 2, 3].map(create);
-    talk.say("alloc 1003");
-    talk.say(&format!("ctx destroy {third}"));
-    talk.say("alloc 1002");
-    // A context that is not current: nothing is popped.
-    talk.say(&format!("ctx destroy {first}"));
-    talk.say("alloc 1022");
-    talk.done();
-    let report = gpuprobe.final_report();
-    for bytes in [1002, 1022] {
-        assert_eq!(device(&report, pid, bytes), 2, "{bytes} bytes");
-    }
-    // Memory in the other contexts was freed with them.
-    assert_eq!(report.allocations(pid).len(), 2);
-}
-
-/// Contexts that were current before gpuprobe attached are below the seen ones on the stack, and
-/// unknown.
-#[test]
-fn root_late_attach_device_is_unknown_below_the_seen_context_stack() {
-    let settings = [("STANDIN_DEVICES", "4")];
-    let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
-    for device in [1, 2] {
-        workload.say(&format!("ctx create {device}"));
-    }
-    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
-    // At the bottom of the seen stack, the created context replaces the current one.
-    let made = workload.say("ctx create 3");
-    let made = made.split(' ').next().unwrap().to_owned();
-    workload.say("ctx pop");
-    workload.say("alloc 1002");
-    workload.say(&format!("ctx set {made}"));
-    workload.say("alloc 1003");
-    workload.say("ctx pop");
-    workload.say("alloc 1001");
-    // From here on, as usual.
-    workload.say(&format!("ctx push {made}"));
-    workload.say("alloc 1030");
-    workload.say("ctx pop");
-    workload.say("alloc 1010");
-    let report = gpuprobe.stop();
-    report.assert_nothing_lost();
-    for (bytes, expected) in [
-        (1002, unknown()),
-        (1003, json!(3)),
-        (1001, unknown()),
-        (1030, json!(3)),
-        (1010, unknown()),
-    ] {
-        let found = device(&report, workload.pid, bytes);
-        assert_eq!(found, expected, "{bytes} bytes");
-    }
-}
-
-#[test]
 fn root_devices_beyond_a_full_context_map_are_unknown() {
     let _shared = host_wide();
     let mut gpuprobe = Setup::everything()
@@ -332,18 +275,4 @@ fn root_devices_beyond_a_full_context_map_are_unknown() {
         assert_eq!(device(&report, workload.pid, 1000), unknown());
         assert_eq!(device(&report, workload.pid, 1003), json!(3));
     }
-}
-
-#[test]
-fn root_late_attach_device_is_known_with_a_single_visible_device() {
-    let settings = [("CUDA_VISIBLE_DEVICES", "0")];
-    let mut command = Command::new("env");
-    command
-        .args(settings.map(|(name, value)| format!("{name}={value}")))
-        .arg(standin().program(Backend::Shared));
-    let mut workload = Workload::spawn(&mut command);
-    workload.say("alloc 512");
-    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
-    workload.say("alloc 1000");
-    assert_eq!(device(&gpuprobe.stop(), workload.pid, 1000), 0);
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::harness::report::list;
 use crate::harness::standin::Entry;
-use crate::harness::{Backend, Gpuprobe, OwnCopy, Report, Setup, Workload};
+use crate::harness::{Backend, Gpuprobe, OwnCopy, Report, Session, Setup, Workload};
 use gpuprobe_stacks::functions::exported_function;
 
 const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
@@ -37,7 +37,8 @@ fn check(report: &Report, pid: u32, backend: Backend) {
     report.assert_nothing_lost();
     report.assert_holds(pid, MIB, 1);
     assert_eq!(report.process(pid)["peak_bytes"], 3 * MIB);
-    assert_eq!(report.launches(), [40, 0, 0]);
+    let launched: u64 = report.launched(pid).iter().map(|(_, count)| count).sum();
+    assert_eq!(launched, 40);
     let block = report.allocations(pid)[0];
     assert_eq!(block["api"], backend.allocates_with());
     assert_eq!(block["bytes"], MIB);
@@ -64,27 +65,30 @@ fn about_entries(gpuprobe: &mut Gpuprobe) -> Vec<String> {
 pub(crate) fn behind_endbr64(kind: &str) {
     let copy = OwnCopy::with_entry(Entry::Endbr64, kind);
     assert_begins(&copy, ENDBR64);
-    for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
-        let setup = Setup::command([copy.standin().program_text(backend)]);
-        let mut gpuprobe = setup
-            .modes(["--memleak", "--cudatrace"])
-            .args(["--attach", kind])
-            .start();
-        let pid = gpuprobe.talk.ready();
-        work(&mut gpuprobe.talk);
-        let truth = gpuprobe.talk.done();
-        let report = gpuprobe.final_report();
-        report.assert_totals(truth);
+    let set = |setup: Setup| {
+        let setup = setup.modes(["--memleak", "--cudatrace"]);
+        setup.args(["--attach", kind])
+    };
+    let mut session = Session::start(set);
+    let backends = [Backend::Shared, Backend::Static, Backend::Driver];
+    let ended = backends.map(|backend| {
+        let mut member = session.program(&copy.standin().program_text(backend));
+        work(&mut member);
+        (session.done(member).pid, backend)
+    });
+    let (report, truth) = session.end();
+    report.assert_totals(truth);
+    for (pid, backend) in ended {
         check(&report, pid, backend);
         check_stack(&report, pid);
-        assert_eq!(about_entries(&mut gpuprobe), <[String; 0]>::default());
     }
+    assert_eq!(
+        about_entries(&mut session.gpuprobe),
+        <[String; 0]>::default()
+    );
     let mut workload = Workload::of(&copy, Backend::Shared);
     workload.say("freenull");
-    let mut gpuprobe = Setup::pid(workload.pid)
-        .modes(["--memleak", "--cudatrace"])
-        .args(["--attach", kind])
-        .start();
+    let mut gpuprobe = set(Setup::pid(workload.pid)).start();
     work(&mut workload);
     let report = gpuprobe.stop();
     check(&report, workload.pid, Backend::Shared);

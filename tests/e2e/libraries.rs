@@ -82,23 +82,6 @@ fn root_process_with_only_an_unrelated_library_is_waited_for() {
 }
 
 #[test]
-fn root_a_fifo_under_the_name_of_a_library_is_not_waited_for() {
-    // A FIFO at the path under which the kernel shows the deleted library that the process has
-    // mapped.
-    let copy = OwnCopy::new();
-    let runtime = copy.standin().path("libcudart.so.12");
-    let mut workload = Workload::start(Backend::Dlopen);
-    workload.say(&format!("load {}", runtime.display()));
-    workload.say("freenull");
-    fs::remove_file(&runtime).unwrap();
-    let fifo = runtime.with_file_name("libcudart.so.12 (deleted)");
-    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
-    workload.say("alloc 4096 3");
-    gpuprobe.stop().assert_totals(workload.status());
-}
-
-#[test]
 fn root_warnings_about_invalid_libraries_are_limited() {
     // A host-wide tracer would use up its warnings, too.
     let _alone = alone();

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::harness::{Backend, Setup, Workload, standin};
+use crate::harness::session::Ended;
+use crate::harness::{Backend, Session, Setup, Workload, standin};
 
 /// Runtimes under the names that installers give them.
 const RUNTIMES: [&str; 4] = [
@@ -74,74 +75,53 @@ fn renamed(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn root_every_runtime_of_a_process_is_counted() {
-    let installed = Installed::new();
-    let mut gpuprobe = Setup::command_without_stacks(installed.words(Backend::Dlopen)).start();
-    let pid = gpuprobe.talk.ready();
-    for (size, runtime) in (1..).zip(RUNTIMES) {
-        gpuprobe.talk.say(&installed.load(runtime));
-        gpuprobe.talk.say(&format!("alloc {} 5", size * 1000));
-        gpuprobe.talk.say("free 0");
-    }
+fn root_every_runtime_and_driver_of_a_command_is_counted() {
+    let [all, two, one, other] = [(); 4].map(|()| Installed::new());
+    let second = "other/lib/libcudart.so.13";
+    two.put("libcudart.so.12", second, renamed);
+    two.put("libcuda.so.1", "other/lib/libcuda.so.2", renamed);
+    let of_all = (1..).zip(RUNTIMES);
+    let mut of_all: Vec<_> = of_all
+        .map(|(size, runtime)| (runtime, format!("alloc {} 5; free 0", size * 1000)))
+        .collect();
     // By the last runtime, memory of the first.
-    gpuprobe.talk.say("free 1");
-    let truth = gpuprobe.talk.done();
-    let report = gpuprobe.final_report();
-    report.assert_totals(truth);
-    report.assert_calls(&[("cudaMalloc", 20)]);
-    report.assert_holds(pid, truth.bytes, truth.live);
-}
-
-#[test]
-fn root_two_drivers_and_two_runtimes_of_a_process_are_counted() {
-    let installed = Installed::new();
-    let other = "other/lib/libcudart.so.13";
-    installed.put("libcudart.so.12", other, renamed);
-    installed.put("libcuda.so.1", "other/lib/libcuda.so.2", renamed);
-    let mut gpuprobe = Setup::command_without_stacks(installed.words(Backend::Dlopen)).start();
-    let pid = gpuprobe.talk.ready();
-    gpuprobe.talk.say(&installed.load(RUNTIMES[0]));
-    gpuprobe.talk.say("alloc 4096 3");
-    gpuprobe.talk.say("free 0");
-    gpuprobe.talk.say(&installed.load(other));
-    gpuprobe.talk.say("alloc 512 4");
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let mapped = |file: &str| maps.contains(installed.path(file).to_str().unwrap());
-    assert!(mapped(COMPAT) && mapped("other/lib/libcuda.so.2"));
-    let truth = gpuprobe.talk.done();
-    let report = gpuprobe.final_report();
-    report.assert_totals(truth);
-    report.assert_calls(&[("cudaMalloc", 7)]);
-    report.assert_holds(pid, 2 * 4096 + 4 * 512, 6);
-}
-
-#[test]
-fn root_processes_with_different_versions_are_counted() {
-    let installed = [Installed::new(), Installed::new()];
-    let words = installed
-        .each_ref()
-        .map(|i| i.words(Backend::Dlopen).join(" "));
-    let one = |number: usize, runtime: &str, commands: &str| {
-        let load = installed[number].load(runtime);
-        format!("{} -c '{load}; {commands}; exit' >&2", words[number])
-    };
-    let script = [
-        one(0, RUNTIMES[2], "alloc 1000 3; free 1"),
-        one(1, RUNTIMES[1], "alloc 300 2"),
-        one(1, RUNTIMES[3], "alloc 50 4; free 0 2"),
-        format!(
-            "{} -c 'alloc 7; exit' >&2",
-            standin().program_text(Backend::Driver)
-        ),
+    of_all.push((RUNTIMES[3], "free 1".to_owned()));
+    let of_two = [
+        (RUNTIMES[0], "alloc 4096 3; free 0"),
+        (second, "alloc 512 4"),
     ];
-    let script = script.join(" & ") + " & wait";
-    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", &script]).start();
-    let report = gpuprobe.final_report();
-    report.assert_nothing_lost();
-    report.assert_calls(&[("cuMemAlloc_v2", 1), ("cudaMalloc", 9)]);
-    let processes = report["memleak"]["processes"].as_array().unwrap().iter();
-    let held = processes.map(|p| p["live_bytes"].as_u64().unwrap());
-    assert_eq!(held.collect::<Vec<_>>(), [2000, 600, 100, 7]);
+    let of_two = of_two.map(|(runtime, commands)| (runtime, commands.to_owned()));
+    let loads = |runtime, commands: &str| vec![(runtime, commands.to_owned())];
+    let mut session = Session::start(Setup::without_stacks);
+    let mut ended = Vec::new();
+    for (installed, parts) in [
+        (&all, of_all),
+        (&two, of_two.into()),
+        (&one, loads(RUNTIMES[2], "alloc 1000 3; free 1")),
+        (&other, loads(RUNTIMES[1], "alloc 300 2")),
+        (&other, loads(RUNTIMES[3], "alloc 50 4; free 0 2")),
+    ] {
+        let mut member = session.program(&installed.words(Backend::Dlopen).join(" "));
+        for (runtime, commands) in parts {
+            member.say(&installed.load(runtime));
+            member.play(&commands);
+        }
+        if installed.path(second).exists() {
+            let maps = fs::read_to_string(format!("/proc/{}/maps", member.pid)).unwrap();
+            let mapped = |file: &str| maps.contains(two.path(file).to_str().unwrap());
+            assert!(mapped(COMPAT) && mapped("other/lib/libcuda.so.2"));
+        }
+        ended.push(session.done(member));
+    }
+    let mut of_host = session.workload(Backend::Driver);
+    of_host.say("alloc 7");
+    ended.push(session.done(of_host));
+    let (report, truth) = session.end();
+    report.assert_totals(truth);
+    report.assert_calls(&[("cuMemAlloc_v2", 1), ("cudaMalloc", 20 + 7 + 9)]);
+    for Ended { pid, truth } in ended {
+        report.assert_holds(pid, truth.bytes, truth.live);
+    }
 }
 
 #[test]
@@ -173,30 +153,22 @@ fn replace(path: &Path) {
     fs::rename(new, path).unwrap();
 }
 
-#[test]
-fn root_replaced_library_is_probed_in_processes_that_still_map_it() {
-    for unlinked in [false, true] {
-        let installed = Installed::new();
-        let words = installed.words(Backend::Dlopen);
-        let mut workload = Workload::spawn(Command::new(&words[0]).args(&words[1..]));
-        workload.say(&installed.load(RUNTIMES[0]));
-        workload.say("freenull");
-        for path in [RUNTIMES[0], COMPAT].map(|file| installed.path(file)) {
-            replace(&path);
-            if unlinked {
-                fs::remove_file(path).unwrap();
-            }
+/// A workload that maps libraries which were replaced, and removed if `is_removed`.
+pub(crate) fn replaced_while_mapped(is_removed: bool) -> (Workload, impl Sized) {
+    let installed = Installed::new();
+    let words = installed.words(Backend::Dlopen);
+    let mut workload = Workload::spawn(Command::new(&words[0]).args(&words[1..]));
+    workload.say(&installed.load(RUNTIMES[0]));
+    workload.say("freenull");
+    for path in [RUNTIMES[0], COMPAT].map(|file| installed.path(file)) {
+        replace(&path);
+        if is_removed {
+            fs::remove_file(path).unwrap();
         }
-        let maps = fs::read_to_string(format!("/proc/{}/maps", workload.pid)).unwrap();
-        assert!(maps.contains("libcuda.so.1 (deleted)"));
-        let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
-        assert_eq!(gpuprobe.announced().1, 2);
-        workload.say("alloc 4096 3");
-        workload.say("free 0");
-        let report = gpuprobe.stop();
-        report.assert_totals(workload.status());
-        report.assert_calls(&[("cudaMalloc", 3)]);
     }
+    let maps = fs::read_to_string(format!("/proc/{}/maps", workload.pid)).unwrap();
+    assert!(maps.contains("libcuda.so.1 (deleted)"));
+    (workload, installed)
 }
 
 #[test]

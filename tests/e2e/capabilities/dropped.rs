@@ -177,28 +177,13 @@ fn root_unneeded_capabilities_are_dropped_with_a_process() {
     let folder = TempDir::new().unwrap();
     for (attach, more) in WAYS {
         let copy = OwnCopy::for_attach(attach);
-        let mut workload = Workload::of(&copy, Backend::Driver);
-        let mut gpuprobe = Setup::pid(workload.pid)
-            .args(arguments(attach, &folder))
-            .start();
-        workload.say("alloc 4096 2");
-        // No process to resume, and so no guard.
-        check_threads(&gpuprobe, mask(more), attach);
-        assert!(children_of(gpuprobe.child.pid()).is_empty());
-        gpuprobe.stop().assert_holds(workload.pid, 8192, 2);
-    }
-}
-
-#[test]
-fn root_late_libraries_are_attached_to_with_dropped_capabilities() {
-    for attach in ["session", "multi", "perf"] {
-        let copy = OwnCopy::for_attach(attach);
         let mut workload = Workload::start(Backend::Dlopen);
         let mut gpuprobe = Setup::pid(workload.pid)
-            .args(["--attach", attach, "--api", "driver", "--stacks", "off"])
+            .args(arguments(attach, &folder))
             .env("GPUPROBE_LOG", "info")
             .start();
         settled(gpuprobe.child.pid());
+        // What is left suffices to attach to libraries that are loaded now.
         workload.say(&format!("load {}", copy.standin().runtime()));
         // The runtime loads the driver at its first call.
         workload.say("freenull");
@@ -208,8 +193,10 @@ fn root_late_libraries_are_attached_to_with_dropped_capabilities() {
                 .any(|line| line.contains("libcuda.so.1 are probed"))
                 .then_some(())
         });
-        workload.say("alloc 512 2");
-        let report = gpuprobe.stop();
-        report.assert_holds(workload.pid, 1024, 2);
+        workload.say("alloc 4096 2");
+        // No process to resume, and so no guard.
+        check_threads(&gpuprobe, mask(more), attach);
+        assert!(children_of(gpuprobe.child.pid()).is_empty());
+        gpuprobe.stop().assert_holds(workload.pid, 8192, 2);
     }
 }

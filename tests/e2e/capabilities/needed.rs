@@ -31,36 +31,25 @@ fn root_missing_capabilities_are_a_one_line_error() {
 }
 
 #[test]
-fn root_locked_memory_limit_does_not_matter() {
+fn root_low_limits_do_not_matter() {
+    let few = "ulimit -l 0 && ulimit -Sn 64 && exec \"$0\" \"$@\"";
     let mut workload = Workload::start(Backend::Shared);
-    // Without CAP_SYS_RESOURCE, which raises the limit.
+    // Without CAP_SYS_RESOURCE, which raises the limit of locked memory.
     let mut gpuprobe = Setup::pid(workload.pid)
+        .args(["--attach", "perf"])
         .wrapped([
             "setpriv",
             "--inh-caps=-sys_resource",
             "--bounding-set=-sys_resource",
             "sh",
             "-c",
-            "ulimit -l 0 && exec \"$0\" \"$@\"",
+            few,
         ])
         .start();
     workload.say("alloc 4096 3");
     let report = gpuprobe.stop();
     report.assert_totals(workload.status());
-}
-
-#[test]
-fn root_low_open_file_limit_does_not_matter() {
-    let few = "ulimit -Sn 64 && exec \"$0\" \"$@\"";
-    let mut workload = Workload::start(Backend::Shared);
-    let mut gpuprobe = Setup::pid(workload.pid)
-        .args(["--attach", "perf"])
-        .wrapped(["sh", "-c", few])
-        .start();
-    workload.say("alloc 4096 3");
-    let report = gpuprobe.stop();
-    report.assert_totals(workload.status());
-    // The command keeps the capabilities that gpuprobe was started with.
+    // The command keeps the limits that gpuprobe was started with.
     let mut traced = std::process::Command::new("sh");
     traced.args([
         "-c",
