@@ -81,7 +81,7 @@ pub struct RawPython {
     pub file: u16,
     /// Offset in a code object: `co_qualname`, or `co_name`.
     pub name: u16,
-    /// Offset in a code object: `co_linetable`, or `co_lnotab`.
+    /// Offset in a code object: `co_linetable`.
     pub line_table: u16,
     /// Offset in a code object: the first instruction.
     pub instructions: u16,

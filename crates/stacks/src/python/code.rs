@@ -26,7 +26,6 @@ pub struct CodeObject {
     first_line: u32,
     first_traceable: i32,
     table: Vec<u8>,
-    is_table_cut: bool,
 }
 
 /// A frame of a walked Python stack.
@@ -113,7 +112,6 @@ impl CodeRecord {
             first_line: raw.first_line,
             first_traceable: raw.first_traceable,
             table: table.to_vec(),
-            is_table_cut: raw.table_copied < raw.table_bytes,
         };
         Some(Self {
             pid: raw.tgid,
@@ -201,7 +199,6 @@ impl CodeObject {
         let table = LineTable {
             form: form(minor),
             bytes: &self.table,
-            is_cut: self.is_table_cut,
             first_line: self.first_line,
         };
         table.line_at(at)
@@ -293,13 +290,8 @@ pub(crate) mod tests {
         let code = read.code;
         assert_eq!(code.name.as_deref(), Some("step"));
         assert_eq!(code.file.as_deref(), Some("a.py"));
-        assert!(!code.is_table_cut);
         assert_eq!(code.size(), size_of::<CodeObject>() + 4 + 4 + 4);
         assert!(CodeRecord::read(&bytes[..bytes.len() - 1]).is_none());
-        let mut cut = RawPythonCode::read_from_prefix(&bytes).unwrap().0;
-        cut.table_bytes += 1;
-        let cut = [cut.as_bytes(), &[2, 1, 4, 1]].concat();
-        assert!(CodeRecord::read(&cut).unwrap().code.is_table_cut);
         let unnamed = CodeRecord::read(&code_record(9, "", &[])).unwrap();
         assert_eq!(unnamed.code.name, None);
     }

@@ -25,14 +25,13 @@ pub struct Interpreter {
 }
 
 /// Symbols that describe an interpreter.
-const WANTED: [&str; 6] = [
+const WANTED: [&str; 5] = [
     "_PyRuntime",
     "PyCode_Type",
     "Py_Version",
     EVAL,
-    // Present from a certain version on, for versions without `Py_Version`.
+    // Present from 3.10 on, which has no `Py_Version`.
     "PyIter_Send",
-    "PyThreadState_GetFrame",
 ];
 const EVAL: &str = "_PyEval_EvalFrameDefault";
 /// Minimum number of jumps from the evaluation loop into a function that is part of it.
@@ -90,7 +89,6 @@ pub(crate) struct PythonFile {
     stated: Vec<u8>,
     version: Option<u32>,
     has_iter_send: bool,
-    has_get_frame: bool,
     eval: Vec<Range<u64>>,
 }
 
@@ -119,7 +117,6 @@ impl PythonFile {
             stated: stated.unwrap_or_default().to_vec(),
             version,
             has_iter_send: symbols.get("PyIter_Send").is_some(),
-            has_get_frame: symbols.get("PyThreadState_GetFrame").is_some(),
             eval: eval.unwrap_or_default(),
         })
     }
@@ -160,16 +157,13 @@ fn layout_of(file: &PythonFile) -> Result<InterpreterLayout, Refused> {
         Some(version) if version >> 24 == 3 => (version >> 16 & 0xff) as u8,
         Some(version) => return Err(format!("its version is {version:#x}")),
         None if file.has_iter_send => 10,
-        None if file.has_get_frame => 9,
-        None => 8,
+        None => 9,
     };
     layout::of_version(minor).ok_or_else(|| match MINORS.contains(&minor) {
         true => format!("this build of CPython 3.{minor} has no _Py_DebugOffsets"),
         false if minor < *MINORS.start() => {
-            format!(
-                "CPython 3.{minor} is not supported; 3.{} is the oldest",
-                MINORS.start()
-            )
+            let oldest = MINORS.start();
+            format!("CPython before 3.{oldest} is not supported")
         }
         false => format!("CPython 3.{minor} is not supported by this version of gpuprobe"),
     })
@@ -218,14 +212,13 @@ pub(crate) mod tests {
     use super::*;
     use crate::elf::sample::{DATA, ElfSample, FUNCTION};
 
-    fn file(version: Option<u32>, has_iter_send: bool, has_get_frame: bool) -> PythonFile {
+    fn file(version: Option<u32>, has_iter_send: bool) -> PythonFile {
         PythonFile {
             runtime: 0x1000,
             code_type: Some(0x2000),
             stated: Vec::new(),
             version,
             has_iter_send,
-            has_get_frame,
             eval: Vec::new(),
         }
     }
@@ -233,30 +226,26 @@ pub(crate) mod tests {
     /// An interpreter of a version before 3.13 with this evaluation loop.
     pub(crate) fn interpreter(minor: u8, eval: Range<u64>) -> Interpreter {
         let version = 3 << 24 | u32::from(minor) << 16;
-        let mut interpreter = Interpreter::stated(file(Some(version), true, true)).unwrap();
+        let mut interpreter = Interpreter::stated(file(Some(version), true)).unwrap();
         interpreter.eval = vec![eval];
         interpreter
     }
 
     #[test]
     fn versions_are_told_by_number_or_by_functions() {
-        let layout = |version, iter, get| layout_of(&file(version, iter, get));
-        for (version, has_iter_send, has_get_frame, minor) in [
-            (Some(0x030b_04f0), false, false, 11),
-            (Some(0x030c_0af0), true, true, 12),
-            (None, true, true, 10),
-            (None, false, true, 9),
+        let layout = |version, iter| layout_of(&file(version, iter));
+        for (version, has_iter_send, minor) in [
+            (Some(0x030b_04f0), false, 11),
+            (Some(0x030c_0af0), true, 12),
+            (None, true, 10),
         ] {
-            let found = layout(version, has_iter_send, has_get_frame).unwrap();
+            let found = layout(version, has_iter_send).unwrap();
             assert_eq!(found.version.minor, minor);
         }
         for (version, why) in [
             (Some(0x0207_12f0), "its version is 0x20712f0"),
-            (
-                Some(0x0308_14f0),
-                "CPython 3.8 is not supported; 3.9 is the oldest",
-            ),
-            (None, "CPython 3.8 is not supported; 3.9 is the oldest"),
+            (Some(0x0309_14f0), "CPython before 3.10 is not supported"),
+            (None, "CPython before 3.10 is not supported"),
             (
                 Some(0x030e_00f0),
                 "this build of CPython 3.14 has no _Py_DebugOffsets",
@@ -266,11 +255,11 @@ pub(crate) mod tests {
                 "CPython 3.15 is not supported by this version of gpuprobe",
             ),
         ] {
-            assert_eq!(layout(version, false, false).unwrap_err(), why);
+            assert_eq!(layout(version, false).unwrap_err(), why);
         }
         let untyped = PythonFile {
             code_type: None,
-            ..file(None, true, true)
+            ..file(None, true)
         };
         assert!(
             Interpreter::stated(untyped)
@@ -316,8 +305,9 @@ pub(crate) mod tests {
                     ("_PyRuntime", 0x9010, 1500, DATA),
                     ("Py_Version", 0xa000, 4, DATA),
                     ("PyCode_Type", 0xb000, 8, DATA),
-                    ("PyIter_Send", 0, 0, FUNCTION),
-                    ("PyThreadState_GetFrame", MAIN, 8, FUNCTION),
+                    // Not defined here.
+                    ("PyCode_Type", 0, 0, DATA),
+                    ("PyIter_Send", MAIN, 8, FUNCTION),
                 ],
             )
             .symbols(false, &[(EVAL, MAIN, 0x400, FUNCTION)])
@@ -330,8 +320,7 @@ pub(crate) mod tests {
             code_type: Some(0xb000),
             stated: vec![7; DEBUG_OFFSETS_BYTES],
             version: Some(0x030c_0af0),
-            has_iter_send: false,
-            has_get_frame: true,
+            has_iter_send: true,
             eval: vec![MAIN..MAIN + 0x400, 0x6000..0x6010],
         };
         assert_eq!(found, expected);

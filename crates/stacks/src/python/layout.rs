@@ -47,7 +47,7 @@ pub struct InterpreterLayout {
 }
 
 /// The supported minor versions.
-pub(super) const MINORS: std::ops::RangeInclusive<u8> = 9..=14;
+pub(super) const MINORS: std::ops::RangeInclusive<u8> = 10..=14;
 
 /// Values shared by all builds without free threading.
 const COMMON: RawPython = RawPython {
@@ -99,8 +99,8 @@ const VERSION_AFTER_LINE: u16 = 24;
 /// Distance from `_co_firsttraceable` to the instructions, from 3.11 on.
 const TRACEABLE_BEFORE_CODE: u16 = 16;
 
-/// 3.9 and 3.10, whose frames are objects.
-const FRAME_OBJECT: RawPython = RawPython {
+/// Its frames are objects.
+const RAW_3_10: RawPython = RawPython {
     key: 584,
     thread_id: 176,
     current: 24,
@@ -113,17 +113,9 @@ const FRAME_OBJECT: RawPython = RawPython {
     file: 104,
     name: 112,
     line_table: 120,
-    ..COMMON
-};
-const RAW_3_9: RawPython = RawPython {
-    frame_bytes: 112,
-    instruction: 104,
-    ..FRAME_OBJECT
-};
-const RAW_3_10: RawPython = RawPython {
     frame_bytes: 104,
     instruction: 96,
-    ..FRAME_OBJECT
+    ..COMMON
 };
 const RAW_3_11: RawPython = RawPython {
     key: 592,
@@ -155,7 +147,6 @@ const RAW_3_12: RawPython = RawPython {
 /// The layout of a version before 3.13; `None` if it is not supported.
 pub(super) fn of_version(minor: u8) -> Option<InterpreterLayout> {
     let (raw, interpreters, threads, native) = match minor {
-        9 => (RAW_3_9, 32, 8, None),
         10 => (RAW_3_10, 32, 8, None),
         11 => (RAW_3_11, 40, 16, Some(160)),
         12 => (RAW_3_12, 40, 72, Some(144)),
@@ -177,8 +168,7 @@ pub(super) fn of_version(minor: u8) -> Option<InterpreterLayout> {
 /// The line table format of a version.
 pub(super) fn form(minor: u8) -> LineTableFormat {
     match minor {
-        ..=9 => LineTableFormat::Lnotab,
-        10 => LineTableFormat::Pep626,
+        ..=10 => LineTableFormat::Pep626,
         _ => LineTableFormat::Locations,
     }
 }
@@ -267,15 +257,6 @@ mod tests {
         const NONE: u16 = PYTHON_NONE;
         for (minor, key, thread, frame, entry, code, text) in [
             (
-                9,
-                584,
-                [176, 24, NONE],
-                [112, 32, 24, 104],
-                (70, 0, 1, 0),
-                [40, NONE, 104, 112, 120, 0, NONE],
-                [48, 72],
-            ),
-            (
                 10,
                 584,
                 [176, 24, NONE],
@@ -326,9 +307,8 @@ mod tests {
 
     #[test]
     fn earlier_interpreters_have_their_lists_and_tables() {
-        use LineTableFormat::{Lnotab, Locations, Pep626};
+        use LineTableFormat::{Locations, Pep626};
         for (minor, places, read) in [
-            (9, (32, 8, None), (160, 120)),
             (10, (32, 8, None), (160, 120)),
             (11, (40, 16, Some(160)), (104, 136)),
             (12, (40, 72, Some(144)), (88, 136)),
@@ -338,9 +318,8 @@ mod tests {
             assert_eq!((interpreters, threads, layout.native_thread_id), places);
             assert_eq!((layout.raw.thread_bytes, layout.raw.code_bytes), read);
         }
-        assert_eq!(form(8), Lnotab);
-        let forms = [9, 10, 11, 14].map(form);
-        assert_eq!(forms, [Lnotab, Pep626, Locations, Locations]);
+        let forms = [10, 11, 14].map(form);
+        assert_eq!(forms, [Pep626, Locations, Locations]);
     }
 
     #[test]
@@ -368,7 +347,7 @@ mod tests {
         absurd[8 + 35 * 8..][..8].copy_from_slice(&(1u64 << 30).to_le_bytes());
         assert_eq!(of_debug_offsets(&absurd), None);
         for minor in 0..=20 {
-            assert_eq!(of_version(minor).is_some(), (9..=12).contains(&minor));
+            assert_eq!(of_version(minor).is_some(), (10..=12).contains(&minor));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! CPython's line tables.
 //!
 //! A table is a list of instruction ranges, each with its line as the difference to that of the
-//! range before. All three formats are read as CPython reads them (`PyCode_Addr2Line` in
+//! range before. Both formats are read as CPython reads them (`PyCode_Addr2Line` in
 //! `Objects/codeobject.c`). Damaged tables, which CPython never has but a traced process may send,
 //! give [`LineEntry::Beyond`], never a wrong line. Nothing is allocated, and no byte is read more than
 //! twice.
@@ -9,9 +9,6 @@
 /// Format of a line table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineTableFormat {
-    /// `co_lnotab`, up to 3.9: pairs of an address increment and a line increment. The last line extends
-    /// to the end of the code, which the table does not contain.
-    Lnotab,
     /// `co_linetable` of 3.10 (PEP 626): pairs of a length and a line increment.
     Pep626,
     /// `co_linetable` from 3.11 on, with columns: entries whose first byte has the highest bit set, with
@@ -37,8 +34,6 @@ pub struct LineTable<'a> {
     pub form: LineTableFormat,
     /// Bytes of the table, from its beginning.
     pub bytes: &'a [u8],
-    /// Whether the table is longer than `bytes`.
-    pub is_cut: bool,
     /// `co_firstlineno` of the code object.
     pub first_line: u32,
 }
@@ -58,26 +53,8 @@ impl LineTable<'_> {
     pub fn line_at(&self, at: u32) -> LineEntry {
         let at = u64::from(at);
         match self.form {
-            LineTableFormat::Lnotab => self.of_lnotab(at),
             LineTableFormat::Pep626 => self.of_pairs(at),
             LineTableFormat::Locations => self.of_locations(at),
-        }
-    }
-
-    fn of_lnotab(&self, at: u64) -> LineEntry {
-        let (mut end, mut line) = (0, i64::from(self.first_line));
-        for pair in self.bytes.chunks(2) {
-            end += u64::from(pair[0]);
-            if end > at {
-                return known(line);
-            }
-            let Some(delta) = pair.get(1) else { break };
-            line += i64::from(delta.cast_signed());
-        }
-        if self.is_cut {
-            LineEntry::Beyond
-        } else {
-            known(line)
         }
     }
 
@@ -158,22 +135,20 @@ fn known(line: i64) -> LineEntry {
     u32::try_from(line).map_or(LineEntry::None, LineEntry::At)
 }
 
-/// Fuzzing entry point. Looks up an instruction in arbitrary bytes: one byte with format and cut flag,
-/// four with the instruction's offset, four with the first line, then the table.
+/// Fuzzing entry point. Looks up an instruction in arbitrary bytes: one byte with the format, four with the
+/// instruction's offset, four with the first line, then the table.
 #[doc(hidden)]
 pub fn try_lines(bytes: &[u8]) -> Option<LineEntry> {
     let (kind, bytes) = bytes.split_first()?;
     let (at, bytes) = bytes.split_first_chunk()?;
     let (first_line, bytes) = bytes.split_first_chunk()?;
-    let form = match kind % 3 {
-        0 => LineTableFormat::Lnotab,
-        1 => LineTableFormat::Pep626,
+    let form = match kind % 2 {
+        0 => LineTableFormat::Pep626,
         _ => LineTableFormat::Locations,
     };
     let table = LineTable {
         form,
         bytes,
-        is_cut: kind & 0x80 != 0,
         first_line: u32::from_le_bytes(*first_line),
     };
     let at = u32::from_le_bytes(*at);
@@ -181,7 +156,6 @@ pub fn try_lines(bytes: &[u8]) -> Option<LineEntry> {
     // A result for a part of the table holds for the whole.
     let part = LineTable {
         bytes: &bytes[..bytes.len() / 2],
-        is_cut: true,
         ..table
     };
     let of_part = part.line_at(at);
@@ -200,7 +174,6 @@ mod tests {
         LineTable {
             form,
             bytes,
-            is_cut: false,
             first_line: 100,
         }
     }
@@ -213,39 +186,6 @@ mod tests {
 
     fn at(lines: &[u32]) -> Vec<LineEntry> {
         lines.iter().copied().map(LineEntry::At).collect()
-    }
-
-    #[test]
-    fn lnotab_pairs_add_up() {
-        // 2 bytes of line 100, 4 of 101, then 99 to the end.
-        let bytes = [2, 1, 4, 0xfe];
-        let expected = at(&[100, 101, 101, 99, 99, 99]);
-        assert_eq!(lines(LineTableFormat::Lnotab, &bytes, 6), expected);
-        // Far lines and long ranges take several pairs.
-        let bytes = [2, 127, 0, 73, 255, 0, 1, 1];
-        let table = table(LineTableFormat::Lnotab, &bytes);
-        assert_eq!(table.line_at(0), LineEntry::At(100));
-        assert_eq!(table.line_at(2), LineEntry::At(300));
-        assert_eq!(table.line_at(256), LineEntry::At(300));
-        assert_eq!(table.line_at(258), LineEntry::At(301));
-    }
-
-    #[test]
-    fn a_cut_lnotab_has_no_end_of_its_last_line() {
-        let whole = table(LineTableFormat::Lnotab, &[2, 1, 4]);
-        let cut = LineTable {
-            is_cut: true,
-            ..whole
-        };
-        assert_eq!(whole.line_at(0), LineEntry::At(100));
-        assert_eq!(cut.line_at(0), LineEntry::At(100));
-        assert_eq!(cut.line_at(4), LineEntry::At(101));
-        assert_eq!(whole.line_at(6), LineEntry::At(101));
-        assert_eq!(cut.line_at(6), LineEntry::Beyond);
-        assert_eq!(
-            table(LineTableFormat::Lnotab, &[]).line_at(0),
-            LineEntry::At(100)
-        );
     }
 
     #[test]
@@ -328,24 +268,20 @@ mod tests {
         };
         let pairs = [2, 1, 2, 3, 2, 0x80];
         for (kind, at, expected) in [
-            (0, 2, LineEntry::At(101)),
-            (3, 100, LineEntry::None),
-            (1, 2, LineEntry::At(104)),
-            (1, 4, LineEntry::None),
-            (0x80, 100, LineEntry::Beyond),
+            (0, 2, LineEntry::At(104)),
+            (0, 4, LineEntry::None),
             (4, 0, LineEntry::At(101)),
         ] {
             assert_eq!(line(kind, at, &pairs), Some(expected), "{kind} {at}");
         }
         let located = [0x80, 0, 0xd8, 0, 1];
-        assert_eq!(line(2, 2, &located), Some(LineEntry::At(101)));
+        assert_eq!(line(1, 2, &located), Some(LineEntry::At(101)));
         assert_eq!(line(5, 4, &located), Some(LineEntry::Beyond));
         assert_eq!(try_lines(&[1, 2, 3]), None);
     }
 
     fn form() -> impl Strategy<Value = LineTableFormat> {
         prop_oneof![
-            Just(LineTableFormat::Lnotab),
             Just(LineTableFormat::Pep626),
             Just(LineTableFormat::Locations)
         ]
@@ -354,12 +290,12 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic_or_contradict_their_part(
-            form in form(), bytes in vec(any::<u8>(), 0..300), is_cut: bool, first_line: u32,
+            form in form(), bytes in vec(any::<u8>(), 0..300), first_line: u32,
             at in prop_oneof![0..600u32, any::<u32>()], cut: usize,
         ) {
-            let table = LineTable { form, bytes: &bytes, is_cut, first_line };
+            let table = LineTable { form, bytes: &bytes, first_line };
             let line = table.line_at(at);
-            let part = LineTable { bytes: &bytes[..cut % (bytes.len() + 1)], is_cut: true, ..table };
+            let part = LineTable { bytes: &bytes[..cut % (bytes.len() + 1)], ..table };
             let of_part = part.line_at(at);
             prop_assert!(of_part == LineEntry::Beyond || of_part == line, "{of_part:?} is not {line:?}");
         }
@@ -370,7 +306,7 @@ mod tests {
             form in form(), bytes in vec(any::<u8>(), 0..300), at in 0..600u32, before in 0..600u32,
         ) {
             let needed = |at| (0..=bytes.len()).find(|length| {
-                let table = LineTable { form, bytes: &bytes[..*length], is_cut: true, first_line: 1 };
+                let table = LineTable { form, bytes: &bytes[..*length], first_line: 1 };
                 table.line_at(at) != LineEntry::Beyond
             });
             let (earlier, later) = (needed(at.min(before)), needed(at.max(before)));

@@ -39,12 +39,10 @@ impl Code {
         let whole = LineTable {
             form,
             bytes: &self.table,
-            is_cut: false,
             first_line: self.first_line,
         };
         let half = LineTable {
             bytes: &self.table[..self.table.len() / 2],
-            is_cut: true,
             ..whole
         };
         let step = 1 + self.lines.len() / 128;
@@ -80,7 +78,6 @@ fn check(python: &Python) -> u64 {
     let minor = python.minor;
     assert_eq!(version, format!("3 {minor}"));
     let form = match minor {
-        ..=9 => LineTableFormat::Lnotab,
         10 => LineTableFormat::Pep626,
         _ => LineTableFormat::Locations,
     };
@@ -89,8 +86,7 @@ fn check(python: &Python) -> u64 {
         Code::parse(code).check(form, &mut seen);
     }
     // All cases occurred.
-    let kinds = if minor == 9 { 2 } else { 3 };
-    assert_eq!(seen.len(), kinds, "{}: {seen:?}", python.version);
+    assert_eq!(seen.len(), 3, "{}: {seen:?}", python.version);
     seen.values().sum()
 }
 

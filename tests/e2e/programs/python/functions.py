@@ -1,6 +1,5 @@
 # Functions, and what the compiler makes of pieces of them.
 import functools
-import sys
 
 from telling import P, case, told
 
@@ -93,8 +92,6 @@ def recursion_through_c(malloc):
 
 @case
 def matches(malloc):
-    if sys.version_info < (3, 10):
-        return
     source = """
 class Thing:
     __match_args__ = ("value",)

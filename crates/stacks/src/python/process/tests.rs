@@ -127,25 +127,24 @@ fn python_frames_stand_before_the_loop_that_runs_them() {
     let (f, g) = (frame(1, 4, true), frame(2, 4, true));
     let inner = frame(1, 4, false);
     let whole = (0, true);
-    for (minor, frames, how, expected, is_complete) in [
-        (9, &[f, g][..], whole, "n f:100 E g:100 E n", true),
-        (9, &[inner, f, g], whole, "n f:100 f:100 E g:100 E n", true),
-        (9, &[f, g, f], whole, "n f:100 E g:100 E n f:100", true),
-        (9, &[f], (PYTHON_CUT, true), "n f:100 E cut E n", false),
-        (9, &[f], (PYTHON_UNREADABLE, true), "n f:100 E ? E n", false),
-        (9, &[f, g], (0, false), "n f:100 E g:100 E n", false),
-        (9, &[f], (0, false), "n f:100 E E n", false),
+    for (frames, how, expected, is_complete) in [
+        (&[f, g][..], whole, "n f:100 E g:100 E n", true),
+        (&[inner, f, g], whole, "n f:100 f:100 E g:100 E n", true),
+        (&[f, g, f], whole, "n f:100 E g:100 E n f:100", true),
+        (&[f], (PYTHON_CUT, true), "n f:100 E cut E n", false),
+        (&[f], (PYTHON_UNREADABLE, true), "n f:100 E ? E n", false),
+        (&[f, g], (0, false), "n f:100 E g:100 E n", false),
+        (&[f], (0, false), "n f:100 E E n", false),
         (
-            9,
             &[f, g],
             (PYTHON_WAITS, true),
             "n E E n waits f:100 g:100",
             true,
         ),
-        (9, &[frame(7, 4, true), g], whole, "n ? E g:100 E n", true),
-        (9, &[frame(3, 4, true), g], whole, "n ? E g:100 E n", true),
+        (&[frame(7, 4, true), g], whole, "n ? E g:100 E n", true),
+        (&[frame(3, 4, true), g], whole, "n ? E g:100 E n", true),
     ] {
-        let merged = process.merged(minor, frames, how);
+        let merged = process.merged(10, frames, how);
         assert_eq!(
             merged,
             (expected.to_owned(), is_complete, false),

@@ -111,9 +111,7 @@ def jumps(a):
     "def f(x):\n" + "".join("    x(%d)\n" % i + "\n" * (i % 300) for i in range(700)),
     "\n" * 100000 + "def f(x):\n    return x(\n" + "\n" * 70000 + "x)\n",
     "".join("if a%d:\n    b = (c(d),\n         e)\n" % i for i in range(400)),
-]
-if sys.version_info >= (3, 10):
-    SOURCES.append("""
+    """
 def match(a):
     match a:
         case 1 | 2:
@@ -130,7 +128,8 @@ def match(a):
 
         case _:
             pass
-""")
+""",
+]
 if sys.version_info >= (3, 11):
     SOURCES.append("""
 def groups(a):
@@ -164,9 +163,7 @@ pdb re shutil subprocess threading traceback typing unittest.mock
 def line_at(code, at):
     """What frames say: f_lineno is made by this function."""
     line = ADDR2LINE(code, at)
-    if sys.version_info >= (3, 10) and line < 0:
-        return None
-    return line
+    return None if line < 0 else line
 
 
 ADDR2LINE = ctypes.pythonapi.PyCode_Addr2Line
@@ -176,8 +173,6 @@ ADDR2LINE.argtypes = [ctypes.py_object, ctypes.c_int]
 def lines_of(code):
     """The line of each instruction."""
     size = len(code.co_code)
-    if sys.version_info < (3, 10):
-        return [line_at(code, at) for at in range(0, size, 2)]
     lines = [line for start, end, line in code.co_lines() for _ in range(start, end, 2)]
     # Each call begins at the first line: of some is enough.
     assert len(lines) == size // 2, code
@@ -186,10 +181,8 @@ def lines_of(code):
 
 
 def show(code):
-    table = code.co_lnotab if sys.version_info < (3, 10) else code.co_linetable
-    lines = lines_of(code)
-    lines = ["-" if line is None else str(line) for line in lines]
-    print(code.co_firstlineno, table.hex() or "-", *lines)
+    lines = ["-" if line is None else str(line) for line in lines_of(code)]
+    print(code.co_firstlineno, code.co_linetable.hex() or "-", *lines)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             show(constant)
