@@ -32,7 +32,7 @@ pub fn of(
     let cgroup = cgroup(pid).or_else(|| cgroups.path_of(task.cgroup));
     let all_gpus = nvml.map_or(&[][..], |nvml| &nvml.gpus);
     let minors: Vec<_> = all_gpus.iter().filter_map(|gpu| gpu.minor).collect();
-    let facts = processes.facts(pid, task.uid, &VARIABLES, &minors);
+    let facts = processes.facts(pid, &VARIABLES, &minors);
     let variable = |name: &str| {
         let index = VARIABLES.iter().position(|known| *known == name)?;
         let value = facts.variables.get(index)?.as_ref()?;

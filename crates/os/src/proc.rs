@@ -139,6 +139,16 @@ pub fn short(pid: u32, name: &str) -> io::Result<Vec<u8>> {
     Ok(Limited::read(&format!("/proc/{pid}/{name}"), MAX_OTHER)?.bytes)
 }
 
+/// The fields of `/proc/PID/stat` behind the name, of which the first is the state; `None` if the process has
+/// exited. A name can have spaces and brackets.
+#[must_use]
+pub fn stat_after_name(pid: u32) -> Option<Vec<String>> {
+    let stat = String::from_utf8_lossy(&short(pid, "stat").ok()?).into_owned();
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields = fields.split_ascii_whitespace().map(str::to_owned);
+    Some(fields.collect())
+}
+
 /// A snapshot of all mappings of a process.
 pub struct Mappings(Vec<u8>);
 

@@ -91,7 +91,7 @@ impl FileReader {
             link: None,
             has: HashSet::new(),
             generation: 0,
-            denylist: FileDenylist::new(kind.at_once()),
+            denylist: FileDenylist::new(),
             has_waited: false,
         };
         if let Err(error) = inner.link() {
@@ -124,7 +124,7 @@ impl FileReader {
         self.inner().ask(&[file], request, None, is_sane)
     }
 
-    /// The same, without a second attempt, and blaming nobody: says whether it failed.
+    /// The same, without a second attempt, and without an entry in the denylist: says whether it failed.
     pub(crate) fn attempt<T: DeserializeOwned>(
         &self,
         files: &[&NumberedFile],
@@ -162,7 +162,7 @@ impl FileReader {
     }
 
     /// A file is not to be read any more.
-    pub(crate) fn blame(&self, file: &NumberedFile, why: &str) {
+    pub(crate) fn deny(&self, file: &NumberedFile, why: &str) {
         self.inner().denylist.enter(&file.origin, why);
     }
 
@@ -338,7 +338,7 @@ mod tests {
             assert_eq!(reader.inner().has.len(), after);
         }
         let Some(file) = numbered() else { return };
-        reader.blame(&file, "is bad");
+        reader.deny(&file, "is bad");
         assert!(reader.headers(&file).is_err() && reader.symbol(&file, 0x1000).is_none());
     }
 }

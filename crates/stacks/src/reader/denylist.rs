@@ -1,32 +1,29 @@
-//! Files that are not read any more, and users whose files are not.
+//! Files and processes that are not read any more, because a reader hung or died on them.
 
-use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::hash::Hash;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-/// Files of a user that may be bad before none of them is read any more.
-const MAX_BAD: u32 = 3;
-/// Reads that take less time are not counted.
-const SHORT: Duration = Duration::from_millis(20);
-/// In which part of the time the files of a user may be read for good.
-const SHARE: u32 = 10;
-/// Files that are remembered.
-const MAX_FILES: usize = 1 << 14;
+use crate::cache::Cache;
 
-/// A version of a file, and whose it is.
+/// Entries of a list; the least recently used one makes room for another.
+const MAX_ENTRIES: usize = 1024;
+
+/// A version of a file, and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileVersion {
-    version: FileStamp,
+    stamp: FileStamp,
     owner: u32,
     path: PathBuf,
 }
 
+/// The owner of a file can set its modification time, but not the time of its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FileStamp {
     device: u64,
     inode: u64,
+    size_bytes: u64,
     changed: (i64, i64),
 }
 
@@ -35,9 +32,10 @@ impl FileVersion {
     pub(crate) fn of(file: &File, path: &Path) -> Option<Self> {
         let metadata = file.metadata().ok()?;
         Some(Self {
-            version: FileStamp {
+            stamp: FileStamp {
                 device: metadata.dev(),
                 inode: metadata.ino(),
+                size_bytes: metadata.size(),
                 changed: (metadata.ctime(), metadata.ctime_nsec()),
             },
             owner: metadata.uid(),
@@ -51,69 +49,48 @@ impl FileVersion {
     }
 }
 
-/// Files and users that are no longer read.
+/// What is not asked for again.
 #[derive(Debug)]
-pub(super) struct FileDenylist {
-    files: HashSet<FileStamp>,
-    users: HashMap<u32, OfUser>,
-    since: Instant,
-    at_once: Duration,
+pub(super) struct Denylist<K>(Cache<K, ()>);
+
+impl<K: Copy + Eq + Hash> Denylist<K> {
+    pub(super) fn new() -> Self {
+        Self(Cache::new(MAX_ENTRIES, u64::MAX))
+    }
+
+    pub(super) fn has(&mut self, key: &K) -> bool {
+        self.0.get(key).is_some()
+    }
+
+    /// Returns whether `key` is new on the list.
+    pub(super) fn enter(&mut self, key: K) -> bool {
+        let is_new = !self.has(&key);
+        if is_new {
+            self.0.make_room(0);
+            self.0.insert(key, 0, ());
+        }
+        is_new
+    }
 }
 
-#[derive(Debug, Default)]
-struct OfUser {
-    bad: u32,
-    took: Duration,
-    is_reported: bool,
-}
+/// Versions of files that a reader failed at.
+#[derive(Debug)]
+pub(super) struct FileDenylist(Denylist<FileStamp>);
 
 impl FileDenylist {
-    /// An empty list. The files of a user may be read for `at_once`, then for a share of the time.
-    pub(super) fn new(at_once: Duration) -> Self {
-        Self {
-            files: HashSet::new(),
-            users: HashMap::new(),
-            since: Instant::now(),
-            at_once,
-        }
+    pub(super) fn new() -> Self {
+        Self(Denylist::new())
     }
 
     /// Whether a file may be read.
     pub(super) fn permits(&mut self, origin: &FileVersion) -> bool {
-        if self.files.contains(&origin.version) {
-            return false;
-        }
-        let allowed = self.at_once + self.since.elapsed() / SHARE;
-        let Some(user) = self.users.get_mut(&origin.owner) else {
-            return true;
-        };
-        // Root's are the distribution's, and those of most containers.
-        let may = origin.owner == 0 || (user.bad < MAX_BAD && user.took < allowed);
-        if !may && !std::mem::replace(&mut user.is_reported, true) {
-            let owner = origin.owner;
-            tracing::warn!(
-                "reading the files of user {owner} takes too much: none is read any more, their \
-                 functions have no names and those that come are not probed"
-            );
-        }
-        may
+        !self.0.has(&origin.stamp)
     }
 
-    /// Reading a file has taken this long.
-    pub(super) fn took(&mut self, origin: &FileVersion, time: Duration) {
-        if time > SHORT {
-            self.users.entry(origin.owner).or_default().took += time;
-        }
-    }
-
-    /// A file cannot be read: it is not tried again.
+    /// Enters a file, and says why, once.
     pub(super) fn enter(&mut self, origin: &FileVersion, why: &str) {
-        if self.files.len() >= MAX_FILES {
-            self.files.clear();
-        }
-        if self.files.insert(origin.version) {
+        if self.0.enter(origin.stamp) {
             let (path, owner) = (origin.path.display(), origin.owner);
-            self.users.entry(owner).or_default().bad += 1;
             tracing::warn!("{path}, of user {owner}, is not read any more: reading it {why}");
         }
     }
@@ -124,86 +101,27 @@ impl FileDenylist {
 mod tests {
     use super::*;
 
-    const AT_ONCE: Duration = Duration::from_secs(2);
-
-    fn origin(inode: u64, owner: u32) -> FileVersion {
-        FileVersion {
-            version: FileStamp {
-                device: 1,
-                inode,
-                changed: (0, 0),
-            },
-            owner,
-            path: "/x".into(),
-        }
-    }
-
     #[test]
-    fn bad_files_are_not_read_and_then_none_of_their_owner() {
-        let mut denylist = FileDenylist::new(AT_ONCE);
-        for inode in 0..2 {
-            denylist.enter(&origin(inode, 1000), "dies");
-            denylist.enter(&origin(inode, 1000), "dies");
-        }
-        assert!(!denylist.permits(&origin(0, 1000)) && denylist.permits(&origin(7, 1000)));
-        denylist.enter(&origin(2, 1000), "dies");
-        assert!(!denylist.permits(&origin(7, 1000)) && denylist.permits(&origin(7, 1001)));
-        for inode in 10..20 {
-            denylist.enter(&origin(inode, 0), "dies");
-        }
-        assert!(denylist.permits(&origin(7, 0)));
-    }
-
-    #[test]
-    fn time_is_limited() {
-        let mut denylist = FileDenylist::new(AT_ONCE);
-        for _ in 0..100_000 {
-            denylist.took(&origin(1, 1000), SHORT);
-        }
-        assert!(denylist.permits(&origin(1, 1000)));
-        for user in [0, 1000] {
-            denylist.took(&origin(1, user), AT_ONCE + Duration::from_secs(1));
-        }
-        assert!(!denylist.permits(&origin(2, 1000)) && denylist.permits(&origin(2, 0)));
-    }
-
-    #[test]
-    fn time_is_given_back_with_the_time() {
-        let mut denylist = FileDenylist::new(AT_ONCE);
-        denylist.since = Instant::now()
-            .checked_sub(Duration::from_secs(100))
-            .unwrap();
-        // Two seconds, and a tenth of a hundred.
-        denylist.took(&origin(1, 1000), Duration::from_secs(11));
-        assert!(denylist.permits(&origin(1, 1000)));
-        assert!(!denylist.users[&1000].is_reported);
-        denylist.took(&origin(1, 1000), Duration::from_secs(3));
-        assert!(!denylist.permits(&origin(1, 1000)));
-        assert!(denylist.users[&1000].is_reported);
-        denylist.took(&origin(1, 1001), SHORT);
-        assert!(!denylist.users.contains_key(&1001));
-    }
-
-    #[test]
-    fn the_number_of_bad_files_is_limited() {
-        let mut denylist = FileDenylist::new(AT_ONCE);
-        for inode in 0..MAX_FILES as u64 {
-            denylist.enter(&origin(inode, 0), "dies");
-        }
-        assert!(!denylist.permits(&origin(0, 0)));
-        denylist.enter(&origin(MAX_FILES as u64, 0), "dies");
-        assert!(denylist.permits(&origin(0, 0)));
-        assert_eq!((denylist.files.len(), denylist.users[&0].bad), (1, 16385));
+    fn a_version_of_a_file_is_entered_once_and_others_are_read() {
         let file = tempfile::tempfile().unwrap();
-        let version = FileVersion::of(&file, Path::new("/x")).unwrap();
-        assert_eq!(version.owner(), file.metadata().unwrap().uid());
-        assert_eq!(
-            FileVersion {
-                owner: 7,
-                ..version
-            }
-            .owner(),
-            7
-        );
+        let bad = FileVersion::of(&file, Path::new("/x")).unwrap();
+        let mut denylist = FileDenylist::new();
+        assert!(denylist.permits(&bad));
+        denylist.enter(&bad, "dies");
+        assert!(!denylist.permits(&bad) && !denylist.0.enter(bad.stamp));
+        assert_eq!(bad.owner(), file.metadata().unwrap().uid());
+        file.set_len(1).unwrap();
+        let changed = FileVersion::of(&file, Path::new("/x")).unwrap();
+        assert!(denylist.permits(&changed));
+    }
+
+    #[test]
+    fn the_list_keeps_the_1024_entries_that_were_asked_for_last() {
+        let mut denylist = Denylist::new();
+        for number in 0..=MAX_ENTRIES {
+            assert!(denylist.enter(number));
+            assert!(denylist.has(&0), "it is asked for all the time");
+        }
+        assert!(!denylist.has(&1) && denylist.has(&2) && denylist.has(&MAX_ENTRIES));
     }
 }

@@ -52,8 +52,6 @@ pub(super) struct ReaderProcess {
     has_begun: bool,
     /// Answers that it has given.
     pub(super) answers: u64,
-    /// The processor's time that the last question took.
-    pub(super) took: Duration,
 }
 
 /// How long one may take to begin, by the clock.
@@ -90,7 +88,6 @@ impl ReaderProcess {
             limits: kind.limits(),
             has_begun: false,
             answers: 0,
-            took: Duration::ZERO,
         })
     }
 
@@ -159,7 +156,6 @@ impl ReaderProcess {
             took < limits.busy && is_in_time
         };
         let answer = self.channel.receive(takes_files, &mut Some(&mut goes_on));
-        self.took = self.busy().saturating_sub(busy);
         let answer = answer.map_err(|error| match error.kind() {
             ErrorKind::TimedOut => why,
             // It would do so with more memory, perhaps.
@@ -171,13 +167,18 @@ impl ReaderProcess {
     }
 
     /// Whether it runs or waits for the processor, not for anything else.
-    pub(super) fn is_runnable(&self) -> bool {
-        let state = || {
-            let stat = proc::short(self.child.as_ref()?.id(), "stat").ok()?;
-            let after_name = stat.iter().rposition(|&byte| byte == b')')?;
-            stat.get(after_name + 2).copied()
-        };
-        state() == Some(b'R')
+    fn is_runnable(&self) -> bool {
+        self.state().as_deref() == Some("R")
+    }
+
+    /// Whether it waits for something else than the processor. One that was stopped (`T`) does not.
+    pub(super) fn hangs(&self) -> bool {
+        matches!(self.state().as_deref(), Some("S" | "D"))
+    }
+
+    fn state(&self) -> Option<String> {
+        let stat = proc::stat_after_name(self.child.as_ref()?.id())?;
+        stat.into_iter().next()
     }
 
     /// The processor's time that it has taken; none that is known of, of a thread.
@@ -258,7 +259,6 @@ mod tests {
             limits,
             has_begun: true,
             answers: 0,
-            took: Duration::ZERO,
         };
         (link, other)
     }
@@ -297,8 +297,8 @@ mod tests {
         let begin = Instant::now();
         assert_eq!(link.ask_within(b"", SHORT).unwrap_err(), Failure::Waited);
         assert!((SHORT..LONG / 2).contains(&begin.elapsed()));
-        assert!(link.took < MIN_BUSY && link.answers == 0);
-        assert!(!link.is_runnable());
+        assert!(link.busy() < MIN_BUSY && link.answers == 0);
+        assert!(link.hangs() && !link.is_runnable());
         link.limits.elapsed = SHORT;
         assert_eq!(link.ask(b"", None, false).unwrap_err(), Failure::Waited);
         assert!(begin.elapsed() < LONG / 2);
@@ -315,10 +315,12 @@ mod tests {
         let begin = Instant::now();
         assert!(link.ask_within(b"", SHORT).is_err());
         assert!((20 * SHORT..LONG / 2).contains(&begin.elapsed()));
+        assert!(!link.hangs());
         (link.limits.elapsed, link.limits.busy) = (LONG, 2 * MIN_BUSY);
+        let busy = link.busy();
         let failure = link.ask(b"", None, false).unwrap_err();
         assert_eq!(failure, Failure::TookTooLong);
-        assert!((2 * MIN_BUSY..LONG / 2).contains(&link.took));
+        assert!((2 * MIN_BUSY..LONG / 2).contains(&(link.busy() - busy)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! may die or hang: ELF files, their unwind tables, symbols and debugging information, perf maps.
 //!
 //! [`FileReader`] asks it; what it answers is checked as anything else that comes from outside. Where it
-//! does not answer in time, or dies, it is replaced, and the file is not read any more. Paths in folders of
+//! does not answer in time, or dies, it is replaced, and this version of the file is not read any more. Paths in folders of
 //! others are opened by one more process, by way of [`Opener`], which reads nothing, and memory of processes
 //! is read by another, by way of [`ProcessReader`]. What runs in these processes is in [`crate::serve`].
 
@@ -13,7 +13,6 @@ mod memory;
 mod opener;
 mod processes;
 mod protocol;
-mod timeouts;
 
 use std::time::Duration;
 
@@ -47,6 +46,11 @@ pub enum ReaderKind {
     Processes,
 }
 
+/// Time of the processor, and by the clock, for an answer that tracing waits for: reports are due.
+const QUICK: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(700)];
+/// The same, of names, which nothing waits for: debugging information of a gigabyte takes seconds.
+const SLOW: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(30)];
+
 /// Limits on the time and memory of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReaderLimits {
@@ -70,21 +74,11 @@ impl ReaderKind {
         }
     }
 
-    /// How long the files of a user may be read in all before that is limited to a part of the time.
-    fn at_once(self) -> Duration {
-        match self {
-            Self::Names => Duration::from_secs(60),
-            Self::Functions | Self::Opener | Self::Processes => Duration::from_secs(2),
-        }
-    }
-
     pub(crate) fn limits(self) -> ReaderLimits {
-        let (busy, elapsed, mib) = match self {
-            Self::Functions => (Duration::from_millis(200), Duration::from_millis(700), 64),
-            Self::Names => (Duration::from_secs(10), Duration::from_secs(30), 96),
-            Self::Opener => (Duration::from_secs(1), Duration::from_secs(1), 4),
-            // Each request has a shorter time by the clock.
-            Self::Processes => (Duration::from_millis(500), Duration::from_millis(500), 4),
+        let ([busy, elapsed], mib) = match self {
+            Self::Functions => (QUICK, 64),
+            Self::Names => (SLOW, 96),
+            Self::Opener | Self::Processes => (QUICK, 4),
         };
         ReaderLimits {
             busy,

@@ -7,11 +7,14 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::denylist::Denylist;
 use super::link::{Failure, ReaderProcess};
-use super::timeouts::InspectTimeouts;
 use super::{ReaderHost, ReaderKind};
-use gpuprobe_os::proc::Status;
+use gpuprobe_os::proc;
 
+/// Maximum time by the clock of one question, which a process can make endless: userfaultfd, and files on a file
+/// system (FUSE) that it has mapped. After as long nothing more is read of one [`ProcessMemory`].
+const TIMEOUT: Duration = Duration::from_millis(200);
 /// Bytes of memory that are read at once.
 pub(crate) const MAX_BYTES: usize = 4096;
 
@@ -51,7 +54,21 @@ pub struct ProcessReader(Arc<Mutex<ProcessReaderState>>);
 struct ProcessReaderState {
     place: ReaderHost,
     link: Option<ReaderProcess>,
-    timeouts: InspectTimeouts,
+    denylist: Denylist<ProcessKey>,
+}
+
+/// A process, which has its number from this time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ProcessKey {
+    pid: u32,
+    started: u64,
+}
+
+impl ProcessKey {
+    fn new(pid: u32) -> Option<Self> {
+        let started = proc::stat_after_name(pid)?.get(19)?.parse().ok()?;
+        Some(Self { pid, started })
+    }
 }
 
 impl ProcessReader {
@@ -60,50 +77,38 @@ impl ProcessReader {
         let mut inner = ProcessReaderState {
             place,
             link: None,
-            timeouts: InspectTimeouts::new(Instant::now()),
+            denylist: Denylist::new(),
         };
         inner.start();
         Self(Arc::new(Mutex::new(inner)))
     }
 
-    /// The command line of process `pid` of user `uid`, these variables of its environment, and those of
-    /// `gpus` that have a device node in its root. Empty if it has ended, or does not let itself be read.
-    pub fn facts(&self, pid: u32, uid: u32, variables: &[&str], gpus: &[u32]) -> InspectedProcess {
+    /// The command line of process `pid`, these variables of its environment, and those of `gpus` that have a
+    /// device node in its root. Empty if it has ended, or does not let itself be read.
+    pub fn facts(&self, pid: u32, variables: &[&str], gpus: &[u32]) -> InspectedProcess {
         let request = ProcessRequest::Facts {
             pid,
             variables: variables.iter().map(|&name| name.to_owned()).collect(),
             gpus: gpus.to_vec(),
         };
-        let (answer, _) = self.ask(pid, uid, &request, None);
+        let answer = ProcessKey::new(pid).and_then(|key| self.ask(key, &request));
         let facts = answer.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         facts.unwrap_or_default()
     }
 
     /// The memory of process `pid`.
     pub fn memory(&self, pid: u32) -> ProcessMemory {
-        let uid = || {
-            let status = Status::of(pid).ok()?;
-            let real = status.field("Uid")?.split_ascii_whitespace().next()?;
-            real.parse().ok()
-        };
         ProcessMemory {
             reader: self.clone(),
-            pid,
-            uid: uid(),
-            left: Cell::new(None),
+            key: ProcessKey::new(pid),
+            left: Cell::new(TIMEOUT),
         }
     }
 
-    /// The answer, if there is one within what is left of `left`, and what is left of it then.
-    fn ask(
-        &self,
-        pid: u32,
-        uid: u32,
-        request: &ProcessRequest,
-        left: Option<Duration>,
-    ) -> (Option<Vec<u8>>, Duration) {
+    /// The answer, if there is one in time.
+    fn ask(&self, key: ProcessKey, request: &ProcessRequest) -> Option<Vec<u8>> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.ask(pid, uid, request, left)
+        inner.ask(key, request)
     }
 }
 
@@ -114,49 +119,35 @@ impl ProcessReaderState {
         self.link = link.ok();
     }
 
-    fn ask(
-        &mut self,
-        pid: u32,
-        uid: u32,
-        request: &ProcessRequest,
-        left: Option<Duration>,
-    ) -> (Option<Vec<u8>>, Duration) {
-        let Some(may) = self.timeouts.left(uid, Instant::now()) else {
-            return (None, Duration::ZERO);
-        };
-        let left = left.map_or(may, |left| left.min(may));
+    fn ask(&mut self, key: ProcessKey, request: &ProcessRequest) -> Option<Vec<u8>> {
+        if self.denylist.has(&key) {
+            return None;
+        }
         if self.link.is_none() {
             self.start();
         }
-        let (Some(link), Ok(bytes)) = (&mut self.link, serde_json::to_vec(request)) else {
-            return (None, left);
-        };
+        let link = self.link.as_mut()?;
+        let bytes = serde_json::to_vec(request).ok()?;
         if link.begin().is_err() {
             self.link = None;
-            return (None, left);
+            return None;
         }
-        let begin = Instant::now();
-        let answer = link.ask_within(&bytes, left);
-        let took = begin.elapsed();
-        self.timeouts.took(uid, took);
-        if let Err(failure) = &answer {
-            tracing::debug!("process {pid}, {request:?}: {failure:?}");
-            // One that waits for the processor is no fault of the process's.
-            let hangs = *failure != Failure::Died && !link.is_runnable();
-            // The next has begun until it is asked.
-            self.start();
-            if hangs {
-                let pause = self.timeouts.in_vain(uid, Instant::now()).as_secs();
-                tracing::warn!(
-                    "cannot read the memory or the root folder of process {pid}, of user {uid}: it blocks readers; \
-                     its command line, environment, GPUs or Python frames are missing, and no process of this \
-                     user is read for {pause} s"
-                );
-                return (None, Duration::ZERO);
-            }
+        let failure = match link.ask_within(&bytes, TIMEOUT) {
+            Ok(answer) => return Some(answer.bytes),
+            Err(failure) => failure,
+        };
+        let pid = key.pid;
+        tracing::debug!("process {pid}, {request:?}: {failure:?}");
+        let is_fault = failure == Failure::TookTooLong || link.hangs();
+        // The next has begun until it is asked.
+        self.start();
+        if is_fault && self.denylist.enter(key) {
+            tracing::warn!(
+                "process {pid} is not read any more: it blocks readers of its memory or of its root folder; its \
+                 command line, environment, GPUs or Python frames are missing"
+            );
         }
-        let answer = answer.ok().map(|message| message.bytes);
-        (answer, left.saturating_sub(took))
+        None
     }
 }
 
@@ -164,9 +155,8 @@ impl ProcessReaderState {
 #[derive(Debug)]
 pub struct ProcessMemory {
     reader: ProcessReader,
-    pid: u32,
-    uid: Option<u32>,
-    left: Cell<Option<Duration>>,
+    key: Option<ProcessKey>,
+    left: Cell<Duration>,
 }
 
 impl ProcessMemory {
@@ -174,17 +164,18 @@ impl ProcessMemory {
     /// requested at the end of a mapping; `None` if nothing is mapped there, the process has exited, or the
     /// time is over.
     pub fn read<'a>(&self, address: u64, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-        let uid = self.uid?;
-        if self.left.get() == Some(Duration::ZERO) {
+        let (key, left) = (self.key?, self.left.get());
+        if left.is_zero() {
             return None;
         }
         let request = ProcessRequest::Memory {
-            pid: self.pid,
+            pid: key.pid,
             address,
             size_bytes: buffer.len(),
         };
-        let (answer, left) = self.reader.ask(self.pid, uid, &request, self.left.get());
-        self.left.set(Some(left));
+        let begin = Instant::now();
+        let answer = self.reader.ask(key, &request);
+        self.left.set(left.saturating_sub(begin.elapsed()));
         let answer = answer.filter(|bytes| !bytes.is_empty())?;
         let buffer = buffer.get_mut(..answer.len())?;
         buffer.copy_from_slice(&answer);
@@ -205,25 +196,36 @@ mod tests {
         let address = words[1..].as_ptr() as u64;
         let expected = [2u64, 3].map(u64::to_ne_bytes).concat();
         assert_eq!(memory.read(address, &mut buffer), Some(&expected[..]));
-        assert!(memory.left.get().is_some_and(|left| left > Duration::ZERO));
+        assert!((Duration::from_nanos(1)..TIMEOUT).contains(&memory.left.get()));
         assert_eq!(memory.read(8, &mut buffer), None);
         assert!(memory.read(address, &mut buffer).is_some());
-        memory.left.set(Some(Duration::ZERO));
+        memory.left.set(Duration::ZERO);
         assert_eq!(memory.read(address, &mut buffer), None);
         let none = ProcessReader::default().memory(u32::MAX - 3);
-        assert_eq!((none.uid, none.read(address, &mut buffer)), (None, None));
+        assert_eq!((none.key, none.read(address, &mut buffer)), (None, None));
+    }
+
+    #[test]
+    fn a_process_on_the_list_is_not_asked_and_its_successor_is() {
+        let reader = ProcessReader::default();
+        let key = ProcessKey::new(std::process::id()).unwrap();
+        let facts = || reader.facts(key.pid, &["PATH"], &[]);
+        let earlier = ProcessKey { started: 0, ..key };
+        reader.0.lock().unwrap().denylist.enter(earlier);
+        assert!(!facts().command_line.is_empty());
+        reader.0.lock().unwrap().denylist.enter(key);
+        assert_eq!(facts(), InspectedProcess::default());
     }
 
     #[test]
     fn facts_are_the_command_line_and_variables() {
         let reader = ProcessReader::new(ReaderHost::default());
-        let uid = nix::unistd::Uid::current().as_raw();
-        let facts = reader.facts(std::process::id(), uid, &["PATH", "no such variable"], &[]);
+        let facts = reader.facts(std::process::id(), &["PATH", "no such variable"], &[]);
         let own = std::fs::read("/proc/self/cmdline").unwrap();
         assert!(!facts.command_line.is_empty() && own.starts_with(&facts.command_line));
         let path = std::env::var_os("PATH").map(std::ffi::OsString::into_encoded_bytes);
         assert_eq!(facts.variables, [path, None]);
-        let none = reader.facts(u32::MAX - 3, uid, &["PATH"], &[]);
+        let none = reader.facts(u32::MAX - 3, &["PATH"], &[]);
         assert!(none.command_line.is_empty());
     }
 }

@@ -67,12 +67,12 @@ mod tests {
         assert_eq!(memory.read(8, &mut buffer), None);
         assert_eq!(memory.read(address, &mut buffer), Some(&b"here"[..]));
         assert_eq!(reader.memory(u32::MAX).read(address, &mut buffer), None);
-        let facts = reader.facts(pid, 0, &["PATH", "NOT_SET"], &[250]);
+        let facts = reader.facts(pid, &["PATH", "NOT_SET"], &[250]);
         let path = std::env::var("PATH").unwrap().into_bytes();
         assert_eq!(facts.variables, [Some(path), None]);
         assert!(!facts.command_line.is_empty() && facts.gpus.is_empty());
         assert_eq!(
-            reader.facts(u32::MAX, 0, &["PATH"], &[]),
+            reader.facts(u32::MAX, &["PATH"], &[]),
             InspectedProcess::default()
         );
     }

@@ -298,7 +298,7 @@ impl Symbolizer {
                 );
             } else {
                 if failed.is_fault {
-                    self.reader.blame(own, "ends whoever does");
+                    self.reader.deny(own, "ends whoever does");
                 }
                 return None;
             }

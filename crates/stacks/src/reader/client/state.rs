@@ -90,11 +90,7 @@ impl ClientState {
         request: &ReaderRequest,
         with: Option<&File>,
     ) -> Result<Vec<u8>, (Failure, bool)> {
-        let result = self.give(files, request, with);
-        if let (Some(first), Some(link)) = (files.first(), &self.link) {
-            self.denylist.took(&first.origin, link.took);
-        }
-        result.map_err(|failure| {
+        self.give(files, request, with).map_err(|failure| {
             let is_fresh = self.link.as_ref().is_none_or(|link| link.answers == 0);
             self.drop_link();
             (failure, is_fresh)
