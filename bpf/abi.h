@@ -152,10 +152,6 @@ enum gp_number {
 	/* Node types of GP_OP_GRAPH_NODE that concern memory (CUgraphNodeType). */
 	GP_NODE_MEMORY_ALLOCATE = 10,
 	GP_NODE_MEMORY_FREE = 11,
-	/* Number of slots for users, a power of two, and number of loss kinds per user
-	 * that are counted by process. */
-	GP_MAX_USERS = 1024,
-	GP_USER_LOSSES = 64,
 };
 
 /* Factor of gp_mix, in two halves: 64-bit enums are not supported by every kernel's
@@ -326,7 +322,7 @@ GP_ASSERT_SIZE(struct gp_launch_key, 16);
 GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);
 GP_ASSERT_SIZE(struct gp_launch, 88);
 GP_ASSERT_SIZE(struct gp_copy, 64);
-GP_ASSERT_SIZE(struct gp_notice, 64);
+GP_ASSERT_SIZE(struct gp_notice, 56);
 GP_ASSERT_SIZE(struct gp_stack, 80 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
 GP_ASSERT_SIZE(struct gp_code, 8 + 8 * GP_CODE_WORDS);
@@ -336,7 +332,7 @@ GP_ASSERT_SIZE(struct gp_python_frame, 16);
 GP_ASSERT_SIZE(struct gp_python_stack, 32 + 16 * GP_PYTHON_DEPTH);
 GP_ASSERT_SIZE(struct gp_python_code, 64 + GP_PYTHON_NAME_BYTES + GP_PYTHON_FILE_BYTES);
 GP_ASSERT_SIZE(struct gp_losses, 152);
-GP_ASSERT_SIZE(struct gp_loss_key, 12);
-GP_ASSERT_SIZE(struct gp_loss, 24);
+GP_ASSERT_SIZE(struct gp_loss_key, 8);
+GP_ASSERT_SIZE(struct gp_loss, 32);
 
 #endif /* GPUPROBE_ABI_H */

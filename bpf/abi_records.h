@@ -116,7 +116,7 @@ struct gp_launch_key {
 struct gp_launch_count {
 	__u64 runs;
 	__u32 captured; /* captured into a graph, not executed */
-	__u32 user;     /* slot in `users` of the entry's user, or 0 */
+	__u32 reserved;
 };
 
 /* The name of a kernel: at its first launch, or when the program looked it up. */
@@ -218,8 +218,6 @@ struct gp_notice {
 	__u16 held;
 	__u32 tgid;
 	struct gp_image image; /* for GP_RECORD_NEW_IMAGE */
-	__u32 uid;             /* user to whom the process is charged */
-	__u32 reserved;
 };
 
 #endif /* GPUPROBE_ABI_RECORDS_H */

@@ -233,16 +233,17 @@ struct gp_losses {
 	__u64 tensors; /* tensors: the ring was nearly full, or the map of threads was full */
 };
 
-/* Losses of one kind, by process or for the other processes of a user. */
+/* Losses of one kind of a process. */
 struct gp_loss_key {
-	__u32 uid;
-	__u32 tgid; /* 0: other processes of the user */
+	__u32 tgid;
 	__u32 what; /* index in gp_losses */
 };
 
 struct gp_loss {
 	__u64 count;
-	char comm[GP_COMM_LEN];
+	char comm[GP_COMM_LEN]; /* at the first loss, as the user */
+	__u32 uid;
+	__u32 reserved;
 };
 
 #endif /* GPUPROBE_ABI_STACKS_H */

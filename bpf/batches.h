@@ -48,8 +48,7 @@ static __always_inline bool gp_read_batch(struct gp_batch *head, __u8 *to, __u64
 	({                                                                                         \
 		__u64 unread = gp_unread(batch_ring);                                              \
 		struct record_type *record =                                                       \
-			gp_reserve(batch_ring, GP_RING_BATCHES, (of_process)->user,                \
-				   struct record_type, unread);                                    \
+			gp_reserve(batch_ring, GP_RING_BATCHES, struct record_type, unread);       \
 		bool is_read = false;                                                              \
 		if (record) {                                                                      \
 			is_read = gp_read_batch(&record->batch, record->bytes,                     \

@@ -111,7 +111,7 @@ static __always_inline void gp_send_copy(struct gp_thread *thread, struct gp_pro
 
 	gp_announce(thread);
 	unread = gp_unread(activity_ring);
-	copy = gp_reserve(activity_ring, GP_RING_ACTIVITY, thread->user, struct gp_copy, unread);
+	copy = gp_reserve(activity_ring, GP_RING_ACTIVITY, struct gp_copy, unread);
 	if (!copy) {
 		gp_count(copies);
 		return;

@@ -14,7 +14,7 @@
 #include "maps.h"
 #include "kernel.h"
 #include "values.h"
-#include "users.h"
+#include "losses.h"
 #include "records.h"
 #include "threads.h"
 #include "contexts.h"

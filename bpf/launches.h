@@ -140,11 +140,11 @@ static __always_inline void gp_on_stream(struct pt_regs *ctx,
 
 /* Sends the name at user address `name` (0: none) for the kernel `key`, with the grid
  * and block of the launch in `ctx`, if there is one. */
-static __always_inline void gp_send_kernel(struct gp_process *process, struct gp_launch_key *key,
-					   __u64 name, bool given, const __u32 *shape)
+static __always_inline void gp_send_kernel(struct gp_launch_key *key, __u64 name, bool given,
+					   const __u32 *shape)
 {
-	struct gp_kernel *kernel = gp_reserve(activity_ring, GP_RING_ACTIVITY, process->user,
-					      struct gp_kernel, gp_unread(activity_ring));
+	struct gp_kernel *kernel = gp_reserve(activity_ring, GP_RING_ACTIVITY, struct gp_kernel,
+					      gp_unread(activity_ring));
 	long length = 0;
 
 	if (!kernel) {
@@ -184,8 +184,8 @@ static __always_inline void gp_send_looked_up_name(struct gp_process *process,
 
 	if (bpf_probe_read_user(&key.handle, sizeof(key.handle), (void *)frame->out))
 		return;
-	gp_send_kernel(process, &key, frame->address, true, NULL);
-	gp_send_kernel(process, &key, gp_name_in_handle(key.handle), false, NULL);
+	gp_send_kernel(&key, frame->address, true, NULL);
+	gp_send_kernel(&key, gp_name_in_handle(key.handle), false, NULL);
 }
 
 /* ---- launches ----------------------------------------------------------- */
@@ -222,25 +222,18 @@ static __always_inline struct gp_launch_count *
 gp_first_launch(struct pt_regs *ctx, const volatile struct gp_recipe *recipe,
 		struct gp_process *process, struct gp_launch_key *key)
 {
-	struct gp_launch_count none = {.user = process->user};
-	struct gp_user *user = gp_user_at(process->user);
+	struct gp_launch_count none = {};
 	struct gp_launch_count *count;
 	__u32 shape[6] = {};
 	__u64 name = 0;
 
 	/* Of two threads that get here at once, only one creates the entry. */
-	if (!gp_take_entry(&user->launches, user->launches_removed, most.launches)) {
-		gp_count(launches);
-		return NULL;
-	}
-	if (bpf_map_update_elem(&launches, key, &none, BPF_NOEXIST)) {
-		gp_give_entry_back(&user->launches);
-	} else {
+	if (!bpf_map_update_elem(&launches, key, &none, BPF_NOEXIST)) {
 		gp_announce_process(process);
 		gp_read_shape(ctx, recipe->shape, shape);
 		if (recipe->op == GP_OP_LAUNCH)
 			name = gp_name_in_handle(key->handle);
-		gp_send_kernel(process, key, name, false, shape);
+		gp_send_kernel(key, name, false, shape);
 	}
 	count = bpf_map_lookup_elem(&launches, key);
 	if (!count)
@@ -347,8 +340,7 @@ static __always_inline void gp_send_launch(struct gp_thread *thread, struct gp_f
 
 	gp_announce(thread);
 	unread = gp_unread(activity_ring);
-	launch =
-		gp_reserve(activity_ring, GP_RING_ACTIVITY, thread->user, struct gp_launch, unread);
+	launch = gp_reserve(activity_ring, GP_RING_ACTIVITY, struct gp_launch, unread);
 	if (!launch) {
 		gp_count(single_launches);
 		return;

@@ -40,22 +40,13 @@ enum gp_ring {
 	GP_RING_STACKS,
 	GP_RING_BATCHES,
 	GP_RING_CONTROL,
-	/* Not a ring: share of tensors in the memory ring, per user and in total. */
+	/* Not a ring: the share of tensors in the memory ring. */
 	GP_RING_TENSORS,
 	GP_MAX_RINGS = 8, /* a power of two */
 };
 
 /* Half of the size of each ring, bytes. */
 const volatile __u64 half_of_ring[GP_MAX_RINGS];
-/* Maximum number of entries per user in each map: half of them. */
-const volatile struct gp_most {
-	__u32 threads;
-	__u32 processes;
-	__u32 launches;
-	__u32 walks;
-	__u32 python_walks;
-} most;
-
 /* Shared with user space at run time. */
 
 struct gp_losses losses;
@@ -69,42 +60,11 @@ __u32 ending;
 /* Number of stack copies sent, less those that copies_since_ns has paid for. */
 __u64 copies_since_ns;
 __u64 copies_sent;
-/* Slot of the user who last wanted a copy, and the last time that this was another user
- * than before. */
-__u32 copies_user;
-__u64 copies_shared_ns;
 /* Bit 0: the self-test's entry was seen; bit 1: its return. */
 __u32 selftest_seen;
 /* CLOCK_BOOTTIME at which all libraries found at startup were probed: a thread that
  * started later is traced from its first call. */
 __u64 attached_boot_ns;
-
-/* Use of a ring by a user since it was more than half full. */
-struct gp_flow {
-	__u64 until;  /* write position of the ring when counting began */
-	__u64 last;   /* write position at the user's last record */
-	__u64 spent;  /* bytes since counting began */
-	__u64 before; /* bytes of the previous period, part of which may be unread */
-};
-
-/* Map entries held by a user. */
-struct gp_user {
-	__u32 threads;
-	__u32 processes;
-	__u32 launches;
-	__u32 launches_removed; /* written by user space only */
-	__u32 walks;
-	__u32 python_walks;
-	__u32 losses; /* entries in `user_losses` */
-	__u32 reserved;
-	__u64 copies_since_ns; /* as the globals of the same name */
-	__u64 copies_sent;
-	struct gp_flow flows[GP_MAX_RINGS];
-};
-
-/* Users by slot, see `user_slots`; the first slot is for users without one of their
- * own. */
-struct gp_user users[GP_MAX_USERS];
 
 /* Unused at run time: puts record types and enums into BTF, so that the generated
  * skeleton contains them and Rust can compare layouts and constants. */
@@ -197,9 +157,7 @@ struct gp_thread {
 	__u64 arguments[8];        /* in registers, of the last call with extra values */
 	__u64 extra[GP_MAX_EXTRA]; /* of the open outermost memory call */
 	__u64 stack;               /* its stack id */
-	__u32 user;                /* slot in `users` */
-	__u32 reserved;
-	struct gp_block block; /* the last allocation or free */
+	struct gp_block block;     /* the last allocation or free */
 	struct gp_current current[GP_MAX_CONTEXTS];
 	struct gp_frame frames[GP_MAX_FRAMES];
 };
@@ -282,13 +240,13 @@ struct {
 struct gp_process {
 	__u32 id; /* distinguishes processes and programs that share a PID */
 	__u32 announced;
-	__u32 devices;       /* result of cuDeviceGetCount, 0 before */
-	__u32 captures;      /* number of open stream captures */
-	__u16 epoch;         /* gp_launch_key.epoch */
-	__u16 contexts;      /* number of contexts created so far, which numbers them */
-	__u32 captured;      /* number of captures begun so far, which numbers them */
-	__u32 graph_memory;  /* a graph of the process allocates or frees memory */
-	__u32 user;          /* slot in `users` */
+	__u32 devices;      /* result of cuDeviceGetCount, 0 before */
+	__u32 captures;     /* number of open stream captures */
+	__u16 epoch;        /* gp_launch_key.epoch */
+	__u16 contexts;     /* number of contexts created so far, which numbers them */
+	__u32 captured;     /* number of captures begun so far, which numbers them */
+	__u32 graph_memory; /* a graph of the process allocates or frees memory */
+	__u32 reserved;
 	__u64 activity_lost; /* lost activity records */
 };
 
@@ -353,22 +311,36 @@ struct {
 #include "loader_maps.h"
 #include "stack_maps.h"
 
-/* Slot in `users` -> user. Entries are permanent. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, GP_MAX_USERS);
-	__type(key, __u32);
-	__type(value, __u32);
-} user_slots SEC(".maps");
+struct gp_flow_key {
+	__u32 tgid;
+	__u32 ring; /* enum gp_ring */
+};
 
-/* Losses by user, process and kind; entries are permanent. A user has GP_USER_LOSSES of
- * them and one for each kind of loss. Full: the loss is counted only in total. */
+/* Use of a ring by a process since it was more than half full. */
+struct gp_flow {
+	__u64 until;  /* write position of the ring when counting began */
+	__u64 last;   /* write position at the process's last record */
+	__u64 spent;  /* bytes since counting began */
+	__u64 before; /* bytes of the previous period, part of which may be unread */
+};
+
+/* Processes that have sent records to a ring that was more than half full. LRU; an evicted
+ * process begins a new share. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct gp_flow_key);
+	__type(value, struct gp_flow);
+} flows SEC(".maps");
+
+/* Losses by process and kind; entries are permanent. Full: the loss is counted only in
+ * total. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
 	__type(key, struct gp_loss_key);
 	__type(value, struct gp_loss);
-} user_losses SEC(".maps");
+} process_losses SEC(".maps");
 
 /* The value under `key`, created from `zero` if there is none; NULL if the map is full. */
 static __always_inline void *gp_get_or_insert(void *map, const void *key, const void *zero)

@@ -69,9 +69,8 @@ static __always_inline void gp_python_fill_code(const struct gp_python *python,
  * into a record of this type. */
 #define gp_send_code_of(record_type, python, walk, header)                                         \
 	({                                                                                         \
-		struct record_type *record =                                                       \
-			gp_reserve(stack_ring, GP_RING_STACKS, (walk)->user, struct record_type,   \
-				   gp_unread(stack_ring));                                         \
+		struct record_type *record = gp_reserve(                                           \
+			stack_ring, GP_RING_STACKS, struct record_type, gp_unread(stack_ring));    \
 		__u32 copied = (header)->table_bytes;                                              \
 		if (record) {                                                                      \
 			if (copied > sizeof(record->table))                                        \
@@ -157,7 +156,7 @@ static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 ti
 	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++)
 		if (!gp_send_python_code(tid, tgid, process, i))
 			return false;
-	stack = gp_reserve(stack_ring, GP_RING_STACKS, walk->user, struct gp_python_stack,
+	stack = gp_reserve(stack_ring, GP_RING_STACKS, struct gp_python_stack,
 			   gp_unread(stack_ring));
 	if (!stack)
 		return false;
@@ -179,7 +178,7 @@ static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 ti
 static __always_inline __u64 gp_with_python(struct gp_thread *thread, __u32 tid, __u64 native)
 {
 	__u32 tgid = thread->tgid, process = thread->process;
-	__u64 id = gp_walk_python(tid, tgid, thread->user, native);
+	__u64 id = gp_walk_python(tid, tgid, native);
 	struct gp_python_known known;
 	struct gp_python_walk *walk;
 	__u32 one = 1;

@@ -177,7 +177,7 @@ static __always_inline bool gp_python_moved(const struct gp_python_walk *walk)
 /* Walks the Python frames of the current thread. Returns the id of the combined stack
  * of these and the native stack `native`; `native` if there are none, 0 if their code
  * objects must be read. */
-static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u32 user, __u64 native)
+static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u64 native)
 {
 	struct gp_python *python = bpf_map_lookup_elem(&pythons, &tgid);
 	struct gp_python_known *known;
@@ -185,7 +185,7 @@ static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u32 user, _
 
 	if (!python)
 		return native;
-	walk = gp_get_or_take(python_walks, &tid, no_python_walks, user);
+	walk = gp_get_or_insert(&python_walks, &tid, &no_python_walks);
 	if (!walk) {
 		gp_count(python);
 		return native;

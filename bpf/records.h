@@ -39,17 +39,17 @@ static __always_inline bool gp_traced_from_start(struct task_struct *task, bool 
 }
 
 /* Sends a task record of `type` about `task`; the name is the thread's own for a thread
- * and the leader's for a process. True if it was sent. Names count against the ring
- * share of the user with that slot; exits, which are no more than starts, do not. */
-static __always_inline bool gp_send_task(__u16 type, __u32 process, __u32 user,
-					 struct task_struct *task, const char *new_name)
+ * and the leader's for a process. True if it was sent. Names count against the
+ * process's share of the ring; exits, which are no more than starts, do not. */
+static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_struct *task,
+					 const char *new_name)
 {
 	bool of_process = type == GP_RECORD_PROCESS;
 	__u64 unread = gp_unread(memory_ring);
 	struct gp_task *record;
 
 	if (of_process || type == GP_RECORD_THREAD)
-		record = gp_reserve(memory_ring, GP_RING_MEMORY, user, struct gp_task, unread);
+		record = gp_reserve(memory_ring, GP_RING_MEMORY, struct gp_task, unread);
 	else
 		record = bpf_ringbuf_reserve(&memory_ring, sizeof(*record), 0);
 	if (!record) {
@@ -94,9 +94,8 @@ static __always_inline bool gp_hold(__u32 tgid)
  * notice resumes it. */
 static __always_inline bool gp_send_notice(__u16 type, __u32 tgid, const struct gp_image *image)
 {
-	__u32 uid = gp_user_of_current();
-	struct gp_notice *notice = gp_reserve(control_ring, GP_RING_CONTROL, gp_slot_of(uid),
-					      struct gp_notice, gp_unread(control_ring));
+	struct gp_notice *notice = gp_reserve(control_ring, GP_RING_CONTROL, struct gp_notice,
+					      gp_unread(control_ring));
 
 	if (!notice) {
 		gp_count(notices);
@@ -106,8 +105,6 @@ static __always_inline bool gp_send_notice(__u16 type, __u32 tgid, const struct 
 	notice->held = gp_hold(tgid);
 	notice->tgid = tgid;
 	notice->image = *image;
-	notice->uid = uid;
-	notice->reserved = 0;
 	bpf_ringbuf_submit(notice, BPF_RB_FORCE_WAKEUP);
 	return true;
 }

@@ -133,10 +133,9 @@ static __always_inline void gp_fill_detail(struct gp_detail *detail, struct gp_t
 }
 
 /* Reserves a record of the memory ring, or counts the loss. */
-#define gp_reserve_call(record, slot, unread)                                                      \
+#define gp_reserve_call(record, unread)                                                            \
 	({                                                                                         \
-		(record) =                                                                         \
-			gp_reserve(memory_ring, GP_RING_MEMORY, slot, typeof(*(record)), unread);  \
+		(record) = gp_reserve(memory_ring, GP_RING_MEMORY, typeof(*(record)), unread);     \
 		if (!(record))                                                                     \
 			gp_count(ring_full);                                                       \
 		(record);                                                                          \
@@ -172,7 +171,7 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 	gp_compute(&computed, thread, recipe, frame, result);
 	unread = gp_unread(memory_ring);
 	if (recipe->flags & GP_NAMED) {
-		if (!gp_reserve_call(named, thread->user, unread))
+		if (!gp_reserve_call(named, unread))
 			return;
 		gp_fill_call(&named->detail.call, thread, frame, &written, &computed, result, tid);
 		named->detail.call.type = GP_RECORD_NAMED;
@@ -183,14 +182,14 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 		/* Its size may have to be resolved while the process lives. */
 		bpf_ringbuf_submit(named, gp_wake_now(GP_RING_MEMORY));
 	} else if (recipe->flags & GP_DETAILED) {
-		if (!gp_reserve_call(detail, thread->user, unread))
+		if (!gp_reserve_call(detail, unread))
 			return;
 		gp_fill_call(&detail->call, thread, frame, &written, &computed, result, tid);
 		detail->call.type = GP_RECORD_DETAIL;
 		gp_fill_detail(detail, thread, recipe, frame, &written);
 		bpf_ringbuf_submit(detail, gp_call_flags(result, unread));
 	} else {
-		if (!gp_reserve_call(call, thread->user, unread))
+		if (!gp_reserve_call(call, unread))
 			return;
 		gp_fill_call(call, thread, frame, &written, &computed, result, tid);
 		call->type = GP_RECORD_CALL;

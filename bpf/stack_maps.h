@@ -72,8 +72,6 @@ struct gp_walk {
 	struct gp_look look;
 	__u64 stack; /* stack id of the path that ends here, or 0 */
 	__u64 words[GP_PATH_WORDS];
-	__u32 user; /* slot in `users` */
-	__u32 reserved;
 };
 struct gp_walk no_walks;
 
@@ -114,8 +112,6 @@ struct gp_python_walk {
 	__u64 content[GP_PYTHON_CONTENT_WORDS];
 	__u64 codes[GP_PYTHON_DEPTH]; /* addresses of the frames' code objects */
 	struct gp_python_frame frames[GP_PYTHON_DEPTH];
-	__u32 user; /* slot in `users` */
-	__u32 reserved;
 };
 struct gp_python_walk no_python_walks;
 
@@ -166,7 +162,6 @@ struct gp_taken {
 	__u32 tid;
 	__u32 is_stale; /* see gp_look */
 	__u32 process;
-	__u32 user; /* slot in `users` */
 };
 
 #endif /* GPUPROBE_STACK_MAPS_H */

@@ -126,7 +126,7 @@ static __always_inline bool gp_reaches(struct gp_taken *taken, __u32 bytes)
  * the entry in sent_copies: it must exist before. */
 #define gp_send_stack_of(record_type, copy_stack, walk, taken, sent)                               \
 	({                                                                                         \
-		struct record_type *copy = gp_reserve(stack_ring, GP_RING_STACKS, (taken)->user,   \
+		struct record_type *copy = gp_reserve(stack_ring, GP_RING_STACKS,                  \
 						      struct record_type, gp_unread(stack_ring));  \
 		if (copy) {                                                                        \
 			bpf_probe_read_kernel(&copy->stack, sizeof(copy->stack), &(walk)->record); \
@@ -163,8 +163,7 @@ static __always_inline __u64 gp_send_walk(struct gp_walk *walk, struct gp_taken 
 
 	if (bpf_map_lookup_elem(&sent_walks, &hash))
 		return hash;
-	stack = gp_reserve(stack_ring, GP_RING_STACKS, taken->user, struct gp_stack,
-			   gp_unread(stack_ring));
+	stack = gp_reserve(stack_ring, GP_RING_STACKS, struct gp_stack, gp_unread(stack_ring));
 	if (!stack) {
 		gp_count(stacks);
 		return 0;
@@ -175,6 +174,24 @@ static __always_inline __u64 gp_send_walk(struct gp_walk *walk, struct gp_taken 
 	/* Last, because an entry here means that the record is in the ring. */
 	bpf_map_update_elem(&sent_walks, &hash, &one, BPF_ANY);
 	return hash;
+}
+
+/* Whether another stack copy may be sent now. Each GP_COPY_AGAIN_NS pays for
+ * GP_MAX_COPIES. */
+static __always_inline bool gp_may_copy(__u64 now)
+{
+	__u64 paid = (now - copies_since_ns) / GP_COPY_AGAIN_NS * GP_MAX_COPIES;
+
+	if (paid) {
+		copies_since_ns = now;
+		copies_sent = copies_sent > paid ? copies_sent - paid : 0;
+	}
+	if (stack_mode != GP_STACKS_AUTO)
+		return true;
+	if (copies_sent >= GP_MAX_COPIES_AT_ONCE)
+		return false;
+	copies_sent++;
+	return true;
 }
 
 /* The stack id of a recent copy of a stack with the same hash, or of a copy that is
@@ -195,7 +212,7 @@ static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_t
 		before = bpf_map_lookup_elem(&sent_copies, &copy_key);
 	if (before && now - before->time_ns < GP_COPY_AGAIN_NS)
 		return before->id;
-	if (!gp_may_copy(taken->user, now) || !gp_send_stack_copy(walk, taken, &sent)) {
+	if (!gp_may_copy(now) || !gp_send_stack_copy(walk, taken, &sent)) {
 		gp_count(stack_copies);
 		return gp_send_walk(walk, taken, hash);
 	}
@@ -208,12 +225,8 @@ static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 						  struct gp_thread *thread, __u32 tid)
 {
 	__u32 process = thread->process;
-	struct gp_taken taken = {.tgid = thread->tgid,
-				 .tid = tid,
-				 .process = process,
-				 .user = thread->user,
-				 .sp = sp};
-	struct gp_walk *walk = gp_get_or_take(walks, &tid, no_walks, taken.user);
+	struct gp_taken taken = {.tgid = thread->tgid, .tid = tid, .process = process, .sp = sp};
+	struct gp_walk *walk = gp_get_or_insert(&walks, &tid, &no_walks);
 	__u64 hash, id;
 
 	if (!walk) {

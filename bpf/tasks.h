@@ -22,9 +22,9 @@ static __always_inline void gp_end_process(__u16 type, struct task_struct *task,
 	struct gp_process *process = gp_find_process(tgid);
 
 	if (process) {
-		gp_send_task(type, process->id, process->user, task, NULL);
+		gp_send_task(type, process->id, task, NULL);
 		__sync_fetch_and_add(&open_captures, -process->captures);
-		gp_remove_taken(processes, &tgid);
+		bpf_map_delete_elem(&processes, &tgid);
 	}
 	bpf_map_delete_elem(&loaders, &tgid);
 	bpf_map_delete_elem(&noticed, &tgid);
@@ -43,16 +43,15 @@ static __always_inline void gp_on_exit(struct task_struct *task)
 	struct gp_thread *thread;
 
 	if (stack_mode != GP_STACKS_OFF)
-		gp_remove_taken(walks, &tid);
+		bpf_map_delete_elem(&walks, &tid);
 	if (take_python)
-		gp_remove_taken(python_walks, &tid);
+		bpf_map_delete_elem(&python_walks, &tid);
 	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (thread) {
 		gp_count_open_launches(thread);
 		if (thread->announced)
-			gp_send_task(GP_RECORD_THREAD_EXIT, thread->process, thread->user, task,
-				     NULL);
-		gp_remove_taken(threads, &tid);
+			gp_send_task(GP_RECORD_THREAD_EXIT, thread->process, task, NULL);
+		bpf_map_delete_elem(&threads, &tid);
 	}
 	if (gp_outlives(task))
 		return;
@@ -69,12 +68,12 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
 	struct gp_image image = {};
 	__u64 now, *known;
 
-	gp_remove_taken(threads, &tid);
-	gp_remove_taken(threads, &old_tid);
+	bpf_map_delete_elem(&threads, &tid);
+	bpf_map_delete_elem(&threads, &old_tid);
 	if (stack_mode != GP_STACKS_OFF)
-		gp_remove_taken(walks, &old_tid);
+		bpf_map_delete_elem(&walks, &old_tid);
 	if (take_python)
-		gp_remove_taken(python_walks, &old_tid);
+		bpf_map_delete_elem(&python_walks, &old_tid);
 	gp_end_process(GP_RECORD_EXEC, task, tgid);
 	if (!gp_is_target(tgid))
 		return;
@@ -115,9 +114,9 @@ static __always_inline void gp_on_rename(struct task_struct *task, const char *n
 	if (bpf_core_field_exists(task->in_execve) &&
 	    BPF_CORE_READ_BITFIELD_PROBED(task, in_execve))
 		return;
-	gp_send_task(GP_RECORD_THREAD, thread->process, thread->user, task, name);
+	gp_send_task(GP_RECORD_THREAD, thread->process, task, name);
 	if (tid == thread->tgid)
-		gp_send_task(GP_RECORD_PROCESS, thread->process, thread->user, task, name);
+		gp_send_task(GP_RECORD_PROCESS, thread->process, task, name);
 }
 
 #endif /* GPUPROBE_TASKS_H */

@@ -11,9 +11,9 @@
 
 /* Reserves a record while there is room for tensors: memory calls have priority, and
  * tensors never fill the ring. */
-#define gp_reserve_tensor(slot, type, unread)                                                      \
+#define gp_reserve_tensor(type, unread)                                                            \
 	((unread) < GP_TENSOR_BYTES                                                                \
-		 ? gp_reserve_as(memory_ring, GP_RING_MEMORY, GP_RING_TENSORS, slot, type, unread) \
+		 ? gp_reserve_as(memory_ring, GP_RING_MEMORY, GP_RING_TENSORS, type, unread)       \
 		 : NULL)
 
 /* Whether it may concern GPU memory. */
@@ -83,7 +83,7 @@ static __always_inline void gp_send_tensor(struct gp_thread *thread, __u32 row, 
 
 	gp_announce(thread);
 	unread = gp_unread(memory_ring);
-	tensor = gp_reserve_tensor(thread->user, struct gp_tensor, unread);
+	tensor = gp_reserve_tensor(struct gp_tensor, unread);
 	if (!tensor) {
 		gp_count(tensors);
 		return;
@@ -136,7 +136,7 @@ static __always_inline void gp_on_request(struct pt_regs *ctx)
 		return;
 	}
 	unread = gp_unread(memory_ring);
-	request = gp_reserve_tensor(thread->user, struct gp_request, unread);
+	request = gp_reserve_tensor(struct gp_request, unread);
 	if (!request) {
 		gp_count(tensors);
 		return;

@@ -18,17 +18,14 @@ static __always_inline struct gp_process *gp_process_of(__u32 tgid)
 {
 	struct gp_process *process = gp_find_process(tgid);
 	struct gp_process fresh = {};
-	__u32 user;
 
 	if (process)
 		return process;
-	user = gp_slot_of(gp_user_of_current());
 	/* Unique among live processes, and almost certainly among successive processes
 	 * with the same PID. */
 	fresh.id = tgid << GP_PROCESS_PID_SHIFT |
 		   (bpf_ktime_get_ns() >> 16 & ((1 << GP_PROCESS_PID_SHIFT) - 1));
-	fresh.user = user;
-	return gp_get_or_take(processes, &tgid, fresh, user);
+	return gp_get_or_insert(&processes, &tgid, &fresh);
 }
 
 /* The state of the current thread, created at its first traced call; NULL if it is not
@@ -49,8 +46,8 @@ static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
 		return NULL;
 	/* State of another process whose exit was not seen. */
 	if (thread)
-		gp_remove_taken(threads, &tid);
-	thread = gp_get_or_take(threads, &tid, no_threads, process->user);
+		bpf_map_delete_elem(&threads, &tid);
+	thread = gp_get_or_insert(&threads, &tid, &no_threads);
 	if (!thread)
 		return NULL;
 	task = (struct task_struct *)bpf_get_current_task();
@@ -71,8 +68,7 @@ static __always_inline void gp_announce_process(struct gp_process *process)
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 
 	if (!process->announced)
-		process->announced =
-			gp_send_task(GP_RECORD_PROCESS, process->id, process->user, task, NULL);
+		process->announced = gp_send_task(GP_RECORD_PROCESS, process->id, task, NULL);
 }
 
 /* Sends the process and thread records before the first record that refers to them.
@@ -88,8 +84,7 @@ static __always_inline void gp_announce(struct gp_thread *thread)
 	process = gp_find_process(thread->tgid);
 	if (process)
 		gp_announce_process(process);
-	thread->announced =
-		gp_send_task(GP_RECORD_THREAD, thread->process, thread->user, task, NULL);
+	thread->announced = gp_send_task(GP_RECORD_THREAD, thread->process, task, NULL);
 }
 
 #endif /* GPUPROBE_THREADS_H */

@@ -108,20 +108,6 @@ struct thread_struct {
 };
 #endif
 
-typedef struct {
-	unsigned int val;
-} kuid_t;
-
-struct user_namespace {
-	struct user_namespace *parent;
-	int level;
-	kuid_t owner;
-};
-
-struct cred {
-	struct user_namespace *user_ns;
-};
-
 struct task_struct {
 	struct thread_struct thread;
 	unsigned int __state;
@@ -135,7 +121,6 @@ struct task_struct {
 	struct pid *thread_pid;
 	struct uprobe_task *utask;
 	struct mm_struct *mm;
-	const struct cred *cred;
 	struct fs_struct *fs;
 	struct nsproxy *nsproxy;
 	char comm[16];

@@ -12,7 +12,7 @@
 #     faults     gpuprobe killed at every stage of a run, round by round
 #     package    scripts/package.sh and scripts/test-package.sh (debootstrap)
 #     kernels    scripts/test-kernels.sh (QEMU)
-# or of a module of tests/e2e/long, as hostile, fairness, stress. Without any, all of them are run.
+# or of a module of tests/e2e/long, as hostile, latency, stress. Without any, all of them are run.
 #
 # Prints the slowest tests and, as the last line, "N passed, N failed". Needs root, or sudo.
 set -euo pipefail

@@ -1,6 +1,6 @@
 //! Library discovery: scans the processes of the kernel side's notices and probes what they have mapped.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -12,9 +12,8 @@ use super::stacks::StackState;
 use super::tracer::{ProcessScan, ScanProgress, ScanPurpose, Settled, Tracer};
 use crate::probe::{Notice, Rings};
 
-/// Processes scanned in turn, in all and per user. Each takes a descriptor.
+/// Processes scanned in turn. Each takes a descriptor.
 const MAX_AT_A_TIME: usize = 256;
-const MAX_OF_A_USER: usize = 64;
 
 /// Pending and running process scans.
 #[derive(Debug, Default)]
@@ -22,8 +21,6 @@ pub(super) struct Discovery {
     queue: ScanQueue,
     /// Scans that were interrupted, oldest first.
     begun: VecDeque<ActiveScan>,
-    /// Users with pending scans, the one served last at the end.
-    turns: VecDeque<u32>,
 }
 
 /// A running scan of a process.
@@ -65,8 +62,8 @@ impl Discovery {
 
     /// Whether a scan can go on.
     pub(super) fn is_busy(&self) -> bool {
-        let has_held = self.queue.has_held() || self.begun.iter().any(ActiveScan::holds_up);
-        has_held || !self.wanting().is_empty()
+        let may_begin = self.queue.has_running() && self.begun.len() < MAX_AT_A_TIME;
+        self.queue.has_held() || may_begin || self.begun.iter().any(ActiveScan::can_go_on)
     }
 
     /// Whether a scan waits for the answer to a request to attach.
@@ -82,24 +79,6 @@ impl Discovery {
         }
     }
 
-    /// The users whose running processes can be scanned now. A user's next scan has to wait while one waits for an
-    /// attach, so that nobody makes the others wait for many.
-    fn wanting(&self) -> HashSet<u32> {
-        let of = |is_waiting: bool| {
-            let some = self
-                .begun
-                .iter()
-                .filter(move |begun| begun.scan.is_waiting() == is_waiting);
-            some.filter(|begun| !begun.notice.held)
-                .map(|begun| begun.notice.uid)
-        };
-        let mut wanting: HashSet<u32> = self.queue.users().chain(of(false)).collect();
-        of(true).for_each(|uid| {
-            wanting.remove(&uid);
-        });
-        wanting
-    }
-
     /// Queues the scans again that were over budget.
     pub(super) fn requeue(&mut self) {
         self.queue.requeue();
@@ -111,7 +90,7 @@ impl Discovery {
         self.begun.drain(..).for_each(|begun| resume(begun.notice));
     }
 
-    /// The next scan: of a stopped process, else of the user whose turn it is.
+    /// The next scan: of a stopped process, else a new one if the limit allows it, else the oldest running one.
     fn next(&mut self, with: &mut ScanContext<'_>) -> Option<ActiveScan> {
         while let Some(notice) = self.queue.next_held() {
             if let Some(begun) = self.begin(notice, with) {
@@ -121,39 +100,14 @@ impl Discovery {
         if let Some(held) = self.begun.iter().position(ActiveScan::holds_up) {
             return self.begun.remove(held);
         }
-        while let Some(uid) = self.next_user() {
-            if let Some(begun) = self.next_of(uid, with) {
+        while self.begun.len() < MAX_AT_A_TIME
+            && let Some(notice) = self.queue.next_running(Instant::now())
+        {
+            if let Some(begun) = self.begin(notice, with) {
                 return Some(begun);
             }
         }
-        None
-    }
-
-    /// The user with pending scans who was served longest ago.
-    fn next_user(&mut self) -> Option<u32> {
-        let wanting = self.wanting();
-        self.turns.retain(|uid| wanting.contains(uid));
-        let new = wanting
-            .iter()
-            .find(|uid| !self.turns.contains(uid))
-            .copied();
-        let uid = new.or_else(|| self.turns.pop_front())?;
-        self.turns.push_back(uid);
-        Some(uid)
-    }
-
-    /// A new scan of a user's process if the limits allow one, else the oldest running one.
-    fn next_of(&mut self, uid: u32, with: &mut ScanContext<'_>) -> Option<ActiveScan> {
-        let is_of_user = |begun: &ActiveScan| begun.notice.uid == uid && !begun.scan.is_waiting();
-        let count = self.begun.iter().filter(|begun| is_of_user(begun)).count();
-        if count < MAX_OF_A_USER && (count == 0 || self.begun.len() < MAX_AT_A_TIME) {
-            while let Some(notice) = self.queue.next_of(uid, Instant::now()) {
-                if let Some(begun) = self.begin(notice, with) {
-                    return Some(begun);
-                }
-            }
-        }
-        let oldest = self.begun.iter().position(is_of_user)?;
+        let oldest = self.begun.iter().position(ActiveScan::can_go_on)?;
         self.begun.remove(oldest)
     }
 
@@ -201,9 +155,14 @@ impl ActiveScan {
         })
     }
 
+    /// Whether it does not wait for the answer to a request to attach.
+    fn can_go_on(&self) -> bool {
+        !self.scan.is_waiting()
+    }
+
     /// Whether a stopped process waits for this scan, which can go on.
     fn holds_up(&self) -> bool {
-        self.notice.held && !self.scan.is_waiting()
+        self.notice.held && self.can_go_on()
     }
 
     /// Continues until `until`.

@@ -10,9 +10,6 @@ use crate::probe::FileProbes;
 /// Maximum number of probed files. Each takes three descriptors, or one per function without
 /// multi-uprobes, and about 100 KiB of kernel memory.
 const MAX_FILES: usize = 4096;
-/// Maximum number of probed files per owner other than root: any user can copy a library. Enough for an
-/// environment for each of hundreds of jobs.
-const MAX_OF_A_USER: usize = 512;
 /// Maximum number of skipped files and mappings in the cache. Beyond, it is cleared and they are
 /// inspected again.
 const MAX_REMEMBERED: usize = 1 << 16;
@@ -23,8 +20,6 @@ const MAX_WARNINGS: usize = 20;
 #[derive(Debug, Default)]
 pub(super) struct ProbedFiles {
     probed: HashMap<LibraryId, ProbedFile>,
-    /// Number of probed files by owner.
-    by_owner: HashMap<u32, usize>,
     /// With the likeness: the number of a deleted file may be given to another, unless it is probed.
     skipped: HashSet<(LibraryId, Likeness)>,
     /// One file per identity seen through overlays.
@@ -111,16 +106,10 @@ impl ProbedFiles {
         alike.is_some_and(|alike| alike.in_overlay || library.in_overlay)
     }
 
-    /// The limit that prevents probing `library`, if one does.
-    pub(super) fn refuse(&self, library: &MappedLibrary) -> Option<&'static str> {
-        let of_owner = self.by_owner.get(&library.owner).copied();
-        if self.probed.len() >= MAX_FILES {
-            Some("the maximum number of probed libraries is reached")
-        } else if library.owner != 0 && of_owner.unwrap_or(0) >= MAX_OF_A_USER {
-            Some("the maximum number of probed libraries of one user is reached")
-        } else {
-            None
-        }
+    /// The limit that prevents probing one more file, if one does.
+    pub(super) fn refuse(&self) -> Option<&'static str> {
+        let is_full = self.probed.len() >= MAX_FILES;
+        is_full.then_some("the maximum number of probed libraries is reached")
     }
 
     /// Whether this refusal is the first of its kind.
@@ -142,9 +131,7 @@ impl ProbedFiles {
             group,
             user: None,
         };
-        if self.probed.insert(library.id(), probed).is_none() {
-            *self.by_owner.entry(library.owner).or_default() += 1;
-        }
+        self.probed.insert(library.id(), probed);
         self.enter_alike(library, true);
     }
 
@@ -185,9 +172,6 @@ impl ProbedFiles {
             return None;
         }
         let probed = self.probed.remove(&library)?;
-        if let Some(count) = self.by_owner.get_mut(&probed.owner) {
-            *count -= 1;
-        }
         self.alike.retain(|_, alike| alike.library != library);
         self.mapped.retain(|_, of| *of != library);
         tracing::info!(
@@ -249,25 +233,15 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_files_per_owner_is_limited() {
+    fn a_probed_file_is_known_and_a_refusal_is_reported_once() {
         let folder = tempfile::TempDir::new().unwrap();
         let mut files = ProbedFiles::default();
-        let mut all = libraries(&folder, MAX_OF_A_USER + 1);
-        for library in &all[..MAX_OF_A_USER] {
-            assert_eq!(files.refuse(library), None);
-            enter(&mut files, library);
-            assert!(
-                files.know(library) && files.is_probed_elsewhere(library) == library.in_overlay
-            );
-        }
-        assert_eq!(files.probed(), MAX_OF_A_USER);
-        let last = &mut all[MAX_OF_A_USER];
-        let why = files.refuse(last).unwrap();
-        assert!(files.is_first(why) && !files.is_first(why));
-        for other in [0, 1001] {
-            last.owner = other;
-            assert_eq!(files.refuse(last), None, "not of {other}");
-        }
+        let library = libraries(&folder, 1).remove(0);
+        enter(&mut files, &library);
+        assert!(files.know(&library));
+        assert_eq!(files.is_probed_elsewhere(&library), library.in_overlay);
+        assert_eq!((files.probed(), files.refuse()), (1, None));
+        assert!(files.is_first("full") && !files.is_first("full"));
     }
 
     #[test]
@@ -353,7 +327,7 @@ mod tests {
         assert!(files.forget(all[0].id()).is_some());
         assert!(!files.know(&all[0]) && !files.is_probed_elsewhere(&all[0]));
         assert!(!files.have_probed(&mapped[0]) && files.have_probed(&mapped[1]));
-        assert_eq!((files.probed(), files.by_owner[&1000]), (1, 1));
+        assert_eq!(files.probed(), 1);
     }
 
     #[test]

@@ -12,7 +12,6 @@ mod guard;
 mod hook;
 mod incidents;
 mod limits;
-mod memory;
 mod name;
 mod output;
 mod own_use;
@@ -166,8 +165,6 @@ pub struct TraceConfig {
     pub attach: Option<AttachKind>,
     /// BPF maps whose number of entries differs from the default.
     pub map_entries: Vec<MapEntries>,
-    /// Memory besides that of live allocations from which nothing more is kept, MiB.
-    pub memory_limit_mib: u64,
     /// Attach on arm64, where the probes are untested.
     pub allow_arm64: bool,
     /// Functions that begin with a nop of five bytes are probed where the kernel's optimisation of these

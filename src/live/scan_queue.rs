@@ -1,9 +1,8 @@
 //! Queue of processes whose mappings are to be scanned for CUDA libraries.
 //!
 //! A scan can take long (a process may have a million mappings), and a process can cause any number
-//! of them. So repeated requests for a process are merged, stopped processes come first, users take
-//! turns regardless of their number of processes, and the scans of a running process are limited
-//! per second. Deferred requests are kept.
+//! of them. So repeated requests for a process are merged, stopped processes come first, and the scans of
+//! a running process are limited per second. Deferred requests are kept.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -24,10 +23,10 @@ pub(super) struct ScanQueue {
     asked: HashMap<u32, Notice>,
     /// Stopped processes, in order of their notices.
     held: VecDeque<u32>,
-    /// Running processes per uid, in order of their notices.
-    others: HashMap<u32, VecDeque<u32>>,
-    /// Over budget or being scanned: uid and process id.
-    deferred: Vec<(u32, u32)>,
+    /// Running processes, in order of their notices.
+    others: VecDeque<u32>,
+    /// Over budget or being scanned.
+    deferred: Vec<u32>,
     /// Process ids of the scans that have begun and not ended.
     running: HashSet<u32>,
     /// Scan budget per process id.
@@ -50,12 +49,8 @@ impl ScanQueue {
         if notice.held && !was_held {
             self.held.push_back(pid);
         } else if before.is_none() {
-            self.wait(notice.uid, pid);
+            self.others.push_back(pid);
         }
-    }
-
-    fn wait(&mut self, uid: u32, pid: u32) {
-        self.others.entry(uid).or_default().push_back(pid);
     }
 
     /// The next stopped process. One scan answers all its pending notices.
@@ -65,9 +60,9 @@ impl ScanQueue {
         self.asked.remove(&pid)
     }
 
-    /// The next running process of user `uid` that is within its budget.
-    pub(super) fn next_of(&mut self, uid: u32, now: Instant) -> Option<Notice> {
-        while let Some(pid) = self.others.get_mut(&uid)?.pop_front() {
+    /// The next running process that is within its budget.
+    pub(super) fn next_running(&mut self, now: Instant) -> Option<Notice> {
+        while let Some(pid) = self.others.pop_front() {
             if !self.asked.contains_key(&pid) {
                 continue;
             }
@@ -75,15 +70,14 @@ impl ScanQueue {
                 self.running.insert(pid);
                 return self.asked.remove(&pid);
             }
-            self.deferred.push((uid, pid));
+            self.deferred.push(pid);
         }
-        self.others.remove(&uid);
         None
     }
 
-    /// The users with running processes in the queue.
-    pub(super) fn users(&self) -> impl Iterator<Item = u32> {
-        self.others.keys().copied()
+    /// Whether a running process is in the queue.
+    pub(super) fn has_running(&self) -> bool {
+        !self.others.is_empty()
     }
 
     fn is_within_budget(&mut self, pid: u32, now: Instant) -> bool {
@@ -107,9 +101,7 @@ impl ScanQueue {
 
     /// Queues the deferred scans again.
     pub(super) fn requeue(&mut self) {
-        for (uid, pid) in std::mem::take(&mut self.deferred) {
-            self.wait(uid, pid);
-        }
+        self.others.extend(self.deferred.drain(..));
     }
 
     /// Whether a stopped process is in the queue.
@@ -120,7 +112,7 @@ impl ScanQueue {
     /// Whether a scan can begin now.
     #[cfg(test)]
     fn is_busy(&self) -> bool {
-        self.has_held() || !self.others.is_empty()
+        self.has_held() || self.has_running()
     }
 
     /// Removes and returns the stopped processes, to resume them without a scan.
@@ -139,15 +131,14 @@ mod tests {
     fn notice(pid: u32, held: bool) -> Notice {
         Notice {
             pid,
-            uid: 0,
             held,
             image: None,
         }
     }
 
-    /// The next stopped process, else the next of user 0.
+    /// The next stopped process, else the next running one.
     fn next(queue: &mut ScanQueue, now: Instant) -> Option<Notice> {
-        queue.next_held().or_else(|| queue.next_of(0, now))
+        queue.next_held().or_else(|| queue.next_running(now))
     }
 
     const CHEAP: Option<Duration> = Some(Duration::from_micros(10));
@@ -201,27 +192,6 @@ mod tests {
         let later = start + Duration::from_millis(1001);
         assert_eq!(next(&mut queue, later), Some(notice(1, false)));
         assert_eq!(next(&mut queue, later), None);
-    }
-
-    #[test]
-    fn users_take_turns() {
-        let mut queue = ScanQueue::default();
-        let now = Instant::now();
-        for pid in 1..10_000 {
-            queue.add(notice(pid, false));
-        }
-        let other = Notice {
-            uid: 7,
-            ..notice(10_000, false)
-        };
-        queue.add(other);
-        let mut users: Vec<_> = queue.users().collect();
-        users.sort_unstable();
-        assert_eq!(users, [0, 7]);
-        assert_eq!(queue.next_of(7, now), Some(other));
-        assert_eq!(queue.next_of(7, now), None);
-        assert_eq!(queue.users().collect::<Vec<_>>(), [0]);
-        assert_eq!(queue.next_of(0, now), Some(notice(1, false)));
     }
 
     #[test]

@@ -16,7 +16,6 @@ use zerocopy::IntoBytes;
 use crate::host::process;
 use crate::probe::{AttachId, Attached, Probe};
 use gpuprobe_engine::Ledger;
-use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::abi::{RawCall, RawLaunch, RawPython, RawTensor};
 use gpuprobe_model::event::Task;
 use gpuprobe_model::stack::{FramesKey, KnownFrames, Location, ModuleId, bare_frame};
@@ -63,7 +62,6 @@ pub(super) struct StackState {
     closed: Instant,
     /// Number of calls whose stack was captured but is not in the store.
     pub(super) unknown: u64,
-    room: MemoryRoom,
     /// All frames are symbolised, not only those shown.
     is_recording: bool,
 }
@@ -100,15 +98,8 @@ impl StackState {
             ended_before: Vec::new(),
             closed: Instant::now(),
             unknown: 0,
-            room: MemoryRoom::default(),
             is_recording,
         })
-    }
-
-    /// From now on there is so much room for call stacks and names of functions.
-    pub(super) fn set_room(&mut self, room: MemoryRoom) {
-        self.room = room;
-        self.store.set_room(room);
     }
 
     /// Processes a stack record of the kernel side. Returns false if it cannot be decoded.
@@ -265,8 +256,7 @@ impl StackState {
 
     /// Requests the frames at these locations, unless that was done.
     pub(super) fn want(&mut self, locations: impl Iterator<Item = (u32, Location, bool)>) {
-        let most_bytes = self.room.of_all(MAX_BYTES);
-        if self.asked.len() > MAX_FRAMES || self.frames.bytes() > most_bytes {
+        if self.asked.len() > MAX_FRAMES || self.frames.bytes() > MAX_BYTES {
             tracing::debug!("frame cache cleared: the limit is reached");
             self.asked.clear();
             self.frames = KnownFrames::default();

@@ -95,16 +95,15 @@ assert_same_layout!(
     held = held,
     tgid = tgid,
     image = image,
-    uid = uid,
 );
+assert_same_layout!(RawLossKey, types::gp_loss_key, tgid = tgid, what = what);
 assert_same_layout!(
-    RawLossKey,
-    types::gp_loss_key,
+    RawLoss,
+    types::gp_loss,
+    count = count,
+    comm = comm,
     uid = uid,
-    tgid = tgid,
-    what = what,
 );
-assert_same_layout!(RawLoss, types::gp_loss, count = count, comm = comm);
 assert_same_layout!(
     RawLaunchKey,
     types::gp_launch_key,
@@ -118,7 +117,7 @@ assert_same_layout!(
     types::gp_launch_count,
     runs = runs,
     captured = captured,
-    user = user,
+    reserved = reserved,
 );
 const _: () = assert!(size_of::<RawKernel>() == offset_of!(types::gp_kernel, name));
 const _: () = assert!(offset_of!(RawKernel, key) == offset_of!(types::gp_kernel, key));

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use anyhow::Result;
-use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::abi::{RawStack, record};
 use zerocopy::FromBytes;
 
@@ -20,7 +19,6 @@ const MAX_BYTES: usize = 96 << 20;
 pub(super) struct StackBacklog {
     records: VecDeque<Box<[u8]>>,
     bytes: usize,
-    pub(super) room: MemoryRoom,
 }
 
 impl StackBacklog {
@@ -28,7 +26,7 @@ impl StackBacklog {
     /// written, and `OutOfTime` if there are more.
     pub(super) fn fill(&mut self, ring: &mut Ring) -> Result<Progress> {
         let end = ring.end();
-        let room = self.room.of_all(MAX_BYTES).saturating_sub(self.bytes);
+        let room = MAX_BYTES.saturating_sub(self.bytes);
         let until = end.min(ring.position().saturating_add(room as u64));
         let mut keep = |bytes: &[u8]| self.push(bytes);
         let progress = ring.read_to(until, &mut keep, None)?;

@@ -4,7 +4,7 @@ use super::abi;
 use super::kind::AttachKind;
 use super::load::LoadSettings;
 use super::skeleton::{
-    OpenGpuprobeMaps, OpenGpuprobeProgs, OpenGpuprobeSkel, types, types::rodata as Rodata,
+    OpenGpuprobeMaps, OpenGpuprobeProgs, OpenGpuprobeSkel, types::rodata as Rodata,
 };
 use crate::probe::StackMode;
 use anyhow::{Context, Result};
@@ -23,10 +23,9 @@ pub(super) fn configure(
     Ok(())
 }
 
-/// Limits each user to half of every map and ring.
-pub(super) fn share(open: &mut OpenGpuprobeSkel<'_>) -> Result<()> {
+/// Sets half of the size of each ring: of the rest, a process gets half.
+pub(super) fn set_ring_sizes(open: &mut OpenGpuprobeSkel<'_>) -> Result<()> {
     let maps = &mut open.maps;
-    let half = |entries: u32| entries.div_ceil(2);
     let rings = [
         &maps.memory_ring,
         &maps.activity_ring,
@@ -34,23 +33,18 @@ pub(super) fn share(open: &mut OpenGpuprobeSkel<'_>) -> Result<()> {
         &maps.batch_ring,
         &maps.control_ring,
     ];
-    let rings = rings.map(|ring| u64::from(half(ring.max_entries())));
-    let most = types::gp_most {
-        threads: half(maps.threads.max_entries()),
-        processes: half(maps.processes.max_entries()),
-        launches: half(maps.launches.max_entries()),
-        walks: half(maps.walks.max_entries()),
-        python_walks: half(maps.python_walks.max_entries()),
-    };
-    let rodata = maps.rodata_data.as_deref_mut();
-    let rodata = rodata.context("the BPF object has no settings")?;
+    let rings = rings.map(|ring| u64::from(ring.max_entries().div_ceil(2)));
     // Tensors get the third quarter of the memory ring at most.
     let tensors = rings[0] / 2;
-    let shared = rings.into_iter().chain([tensors]);
-    for (half, of_ring) in rodata.half_of_ring.iter_mut().zip(shared) {
-        *half = of_ring;
+    let rodata = maps.rodata_data.as_deref_mut();
+    let rodata = rodata.context("the BPF object has no settings")?;
+    for (half, size) in rodata
+        .half_of_ring
+        .iter_mut()
+        .zip(rings.into_iter().chain([tensors]))
+    {
+        *half = size;
     }
-    rodata.most = most;
     Ok(())
 }
 

@@ -133,26 +133,19 @@ impl Probe {
             let Some(shares) = map.lookup_percpu(&bytes, MapFlags::ANY)? else {
                 continue;
             };
-            let (mut runs, mut captured, mut user) = (0, 0, 0);
+            let (mut runs, mut captured) = (0, 0);
             for share in shares {
                 if let Ok((share, _)) = RawLaunchCount::read_from_prefix(&share) {
                     runs += share.runs;
                     captured += u64::from(share.captured);
-                    user = share.user.max(user);
                 }
             }
             if !take(key, runs, captured) {
-                done_with.push((bytes, user));
+                done_with.push(bytes);
             }
         }
-        for (key, _) in &done_with {
+        for key in &done_with {
             map.delete(key).context("cannot delete a launch count")?;
-        }
-        let bss = self.bss()?;
-        for (_, user) in done_with {
-            if let Some(user) = bss.users.get_mut(user as usize) {
-                user.launches_removed = user.launches_removed.wrapping_add(1);
-            }
         }
         Ok(())
     }
@@ -223,12 +216,12 @@ impl Probe {
             .map_or(Lost::default(), |bss| lost::all(&bss.losses))
     }
 
-    /// Losses of the kernel side by user and process.
-    pub fn lost_by_user(&self) -> Vec<UserLoss> {
-        let map = &self.skeleton.maps.user_losses;
+    /// Losses of the kernel side by process.
+    pub fn lost_by_process(&self) -> Vec<UserLoss> {
+        let map = &self.skeleton.maps.process_losses;
         let loss = |key: Vec<u8>| {
             let value = map.lookup(&key, MapFlags::ANY).ok()??;
-            lost::of_user(&key, &value)
+            lost::of_process(&key, &value)
         };
         map.keys().filter_map(loss).collect()
     }

@@ -1,6 +1,6 @@
 //! Loading the BPF programs with the best supported kind of attachment.
 
-use super::configure::{configure, share};
+use super::configure::{configure, set_ring_sizes};
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -128,7 +128,7 @@ impl Probe {
             .map_entries
             .iter()
             .try_for_each(|map| map.apply(open.open_object_mut()))?;
-        share(&mut open)?;
+        set_ring_sizes(&mut open)?;
         let skeleton = open
             .load()
             .context("the kernel rejected the BPF programs")?;

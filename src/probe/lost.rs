@@ -87,15 +87,14 @@ fn name_of(place: u32) -> Option<&'static str> {
     named.map(|(_, name)| *name)
 }
 
-/// An entry of the map of losses by user; `None` if it is malformed.
-pub(super) fn of_user(key: &[u8], value: &[u8]) -> Option<UserLoss> {
+/// An entry of the map of losses by process; `None` if it is malformed.
+pub(super) fn of_process(key: &[u8], value: &[u8]) -> Option<UserLoss> {
     let (key, _) = RawLossKey::read_from_prefix(key).ok()?;
     let (loss, _) = RawLoss::read_from_prefix(value).ok()?;
-    let pid = (key.tgid != 0).then_some(key.tgid);
     Some(UserLoss {
-        uid: key.uid,
-        pid,
-        comm: pid.map(|_| event::text(&loss.comm)),
+        uid: loss.uid,
+        pid: Some(key.tgid),
+        comm: Some(event::text(&loss.comm)),
         what: name_of(key.what)?.to_owned(),
         count: loss.count,
     })

@@ -12,7 +12,6 @@ use zerocopy::FromBytes;
 use super::ring::{Consumer, Progress, Ring};
 use super::stack_queue::StackQueue;
 use super::wake_flags::WakeFlags;
-use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::abi::{RawImage, RawNotice, record};
 
 /// The kernel side's request to scan a process.
@@ -20,8 +19,6 @@ use gpuprobe_model::abi::{RawImage, RawNotice, record};
 pub struct Notice {
     /// Process id on the host.
     pub pid: u32,
-    /// Uid of the user to whom the scan is charged.
-    pub uid: u32,
     /// The process is stopped and must be sent `SIGCONT`.
     pub held: bool,
     /// The program that it executes now; `None` if it has mapped a file that may be a CUDA library.
@@ -68,13 +65,6 @@ impl Rings {
             batches: batch_ring.map(Ring::open).transpose()?,
             ends: None,
         })
-    }
-
-    /// From now on there is so much room for call stacks that wait.
-    pub fn set_room(&mut self, room: MemoryRoom) {
-        if let Some(stacks) = &self.stacks {
-            stacks.set_room(room);
-        }
     }
 
     /// Passes to `consumer` the call stacks, then the memory ring up to now, then the activity ring and
@@ -204,7 +194,6 @@ fn decode_notice(bytes: &[u8]) -> Option<Notice> {
     };
     Some(Notice {
         pid: raw.tgid,
-        uid: raw.uid,
         held: raw.held != 0,
         image,
     })

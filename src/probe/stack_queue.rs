@@ -18,7 +18,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::backlog::StackBacklog;
 use super::ring::{Consumer, Progress, Ring};
 use super::wake_flags::WakeFlags;
-use gpuprobe_model::MemoryRoom;
 use gpuprobe_os::privileges;
 
 /// Number and interval of retries for a call stack that is still being written.
@@ -79,11 +78,6 @@ impl StackQueue {
     /// Whether call stacks were taken out of the ring that are to be read.
     pub(super) fn has_waiting(&self) -> bool {
         lock(&self.waiting).backlog.len() > 0
-    }
-
-    /// From now on there is so much room for call stacks that wait.
-    pub(super) fn set_room(&self, room: MemoryRoom) {
-        lock(&self.waiting).backlog.room = room;
     }
 
     /// Passes all call stacks that wait now to `consumer`. Returns false if `until` was reached.

@@ -5,7 +5,6 @@ use nix::sys::signal::{Signal, kill};
 use crate::harness::child::raw;
 use crate::harness::report::{Totals, number};
 use crate::harness::{Backend, Report, Session, Setup, Workload, alone, host_wide, standin};
-use crate::long::fairness::Hog;
 
 /// Splits `PID status=N live=...` into the PID and the exit status.
 fn child_of(reply: &str) -> (u32, &str) {
@@ -132,20 +131,16 @@ fn root_killed_process_is_in_the_last_host_wide_report() {
 #[test]
 fn root_lost_exit_is_detected() {
     let _alone = alone();
-    let (mut victim, mut noisy) = (
-        Workload::start(Backend::Driver),
-        Workload::start(Backend::Driver),
-    );
-    let mut other = Hog::start(1001, "calls", 400_000);
+    let [mut victim, mut noisy, mut other] = [Backend::Driver; 3].map(Workload::start);
     let mut gpuprobe = Setup::everything().interval("50ms").start();
     victim.say("alloc 4096 3");
     let pid = victim.pid;
     gpuprobe.report_where("the victim", |report| !report.entries(pid).is_empty());
     gpuprobe.child.signal(Signal::SIGSTOP);
-    // One user's processes leave map entries free, so exits are seen.
-    noisy.say("race 2 200000 4096");
-    other.begin();
-    other.made();
+    // One process alone leaves room in the ring.
+    for workload in [&mut noisy, &mut other] {
+        workload.say("race 2 200000 4096");
+    }
     victim.child.signal(Signal::SIGKILL);
     victim.child.wait();
     gpuprobe.child.signal(Signal::SIGCONT);

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::process::Process;
 use super::totals::{MemorySums, Total};
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::identity::DeviceIdentity;
 
 /// Ended processes without leaks that the final report lists.
@@ -95,7 +94,6 @@ pub(super) struct EndedProcesses {
     /// Number of units that the listed processes take besides.
     units: usize,
     forgotten: Forgotten,
-    room: MemoryRoom,
 }
 
 impl EndedProcesses {
@@ -117,20 +115,13 @@ impl EndedProcesses {
         self.allocations
     }
 
-    /// From now on there is so much room for what is kept of them besides allocations.
-    pub(super) fn set_room(&mut self, room: MemoryRoom) {
-        self.room = room;
-        self.forget_surplus();
-    }
-
     /// Reduces processes to sums where there are too many, or where they hold too much.
     pub(super) fn forget_surplus(&mut self) {
         if self.allocations > MAX_ENDED_ALLOCATIONS {
             self.forget_large(MAX_ENDED_ALLOCATIONS);
         }
-        let most_units = self.room.of_all(MAX_ENDED_UNITS);
-        if self.units > most_units {
-            self.forget_small(most_units);
+        if self.units > MAX_ENDED_UNITS {
+            self.forget_small(MAX_ENDED_UNITS);
         }
         if self.clean > MAX_CLEAN_ENDED * 2 {
             self.forget_clean();

@@ -20,9 +20,9 @@ use self::past::PastLaunches;
 pub use self::samples::LaunchSamples;
 use super::change::{Change, Changes, KernelHandle};
 use gpuprobe_cuda::Op;
+use gpuprobe_model::ByteLimit;
 use gpuprobe_model::abi::{PROCESS_PID_SHIFT, RawLaunchKey};
 use gpuprobe_model::event::{Event, KernelName, Task};
-use gpuprobe_model::{ByteShares, MemoryRoom};
 use gpuprobe_stacks::symbols;
 
 /// Launch counts of a kernel or an executable graph.
@@ -102,7 +102,7 @@ pub struct Launches {
     past: PastLaunches,
     samples: LaunchSamples,
     /// Bytes of the kernel names.
-    name_bytes: ByteShares,
+    name_bytes: ByteLimit,
     /// Number of names dropped for lack of room.
     pub names_left_out: u64,
 }
@@ -120,18 +120,13 @@ impl Default for Launches {
             settled_names: HashMap::new(),
             past: PastLaunches::default(),
             samples: LaunchSamples::default(),
-            name_bytes: ByteShares::of(MAX_NAME_BYTES),
+            name_bytes: ByteLimit::new(MAX_NAME_BYTES),
             names_left_out: 0,
         }
     }
 }
 
 impl Launches {
-    /// From now on there is so much room for names.
-    pub(super) fn set_room(&mut self, room: MemoryRoom) {
-        self.name_bytes.set_room(room);
-    }
-
     /// Applies an event. `host_name` returns the name of the kernel with a host function, from
     /// process id and address.
     pub fn apply(&mut self, event: &Event, host_name: impl FnOnce(u32, u64) -> Option<String>) {
@@ -139,9 +134,7 @@ impl Launches {
             Event::Process(task) => {
                 let launcher = self.launcher(task.process, task.pid);
                 launcher.comm = Some(task.comm.clone());
-                let (bytes, before) = (launcher.name_bytes(), launcher.uid.replace(task.uid));
-                self.name_bytes.change(before, bytes, 0);
-                self.name_bytes.change(Some(task.uid), 0, bytes);
+                launcher.uid = Some(task.uid);
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
             Event::Kernel(kernel) => self.learn(kernel, host_name),
@@ -336,8 +329,8 @@ impl Launches {
         let by_host_function = function.is_some_and(|f| f.layer == gpuprobe_cuda::Layer::Runtime)
             && !kernel.name.as_deref().is_some_and(symbols::is_plausible);
         let process = kernel.key.process;
-        let user = self.launcher(process, kernel.pid).uid;
-        if kernel.name.is_some() && !self.name_bytes.has_room(user) {
+        self.launcher(process, kernel.pid);
+        if kernel.name.is_some() && !self.name_bytes.has_room() {
             self.names_left_out += 1;
             return;
         }
@@ -374,8 +367,7 @@ impl Launches {
         if let Some(launcher) = self.launchers.get_mut(&process) {
             let before = launcher.name_bytes();
             change(launcher);
-            let (user, now) = (launcher.uid, launcher.name_bytes());
-            self.name_bytes.change(user, before, now);
+            self.name_bytes.change(before, launcher.name_bytes());
         }
     }
 }

@@ -20,15 +20,15 @@ use super::change::{Change, Changes};
 use super::ended::{EndedProcesses, Forgotten};
 use super::imports::Export;
 use super::incidents::Incidents;
+use super::limits::LedgerLimits;
 use super::process::Process;
 use super::process_table::ProcessTable;
-use super::shares::{UserShares, UserUsage};
 use super::totals::MemorySums;
 use super::{CallSite, Identity};
 use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, Op};
+use gpuprobe_model::UserLoss;
 use gpuprobe_model::event::{AboutMemory, Call, Event, Task};
 use gpuprobe_model::stack::CallStack;
-use gpuprobe_model::{MemoryRoom, UserLoss};
 
 /// Counts of calls, over all processes since the start.
 #[derive(Clone, Debug)]
@@ -75,8 +75,8 @@ pub struct Ledger {
     pub(super) is_of_rows: bool,
     /// Exported memory, by its IPC handle of 64 bytes.
     pub(super) shared: HashMap<[u64; EXTRA], Export>,
-    /// Memory that the ledger itself uses, by user and process.
-    pub(super) shares: UserShares,
+    /// Memory that the ledger itself uses.
+    pub(super) limits: LedgerLimits,
     pub(super) incidents: Incidents,
     /// Changes that events cause.
     pub(super) changes: Changes,
@@ -139,10 +139,7 @@ impl Ledger {
             Event::Process(task) => {
                 let process = self.processes.enter(task.pid);
                 let identity = process.uid.is_none().then(|| identity(task));
-                let (uid, kept) = (process.uid, process.account.kept);
                 process.introduce(task, identity);
-                self.shares.change(uid, kept, UserUsage::default());
-                self.shares.change(process.uid, UserUsage::default(), kept);
             }
             Event::Thread(task) => self.keep(task.pid, |process| process.introduce_thread(task)),
             Event::ThreadExit(task) => {
@@ -153,7 +150,7 @@ impl Ledger {
             Event::Exit(task) | Event::Exec(task) => self.end(task),
             Event::Tensor(tensor) => {
                 let is_known = self.keep(tensor.pid, |process| process.apply_tensor(tensor));
-                self.shares.left_out.tensors += u64::from(!is_known);
+                self.limits.left_out.tensors += u64::from(!is_known);
                 if !tensor.is_free && self.incidents.is_open(tensor.pid) {
                     let who = (tensor.pid, tensor.tid);
                     self.incidents.given(who, None, tensor.time_ns);
@@ -207,27 +204,22 @@ impl Ledger {
     /// Number of calls and graph nodes dropped because they would have taken too much time or
     /// memory.
     pub fn left_out(&self) -> u64 {
-        self.shares.left_out.calls
+        self.limits.left_out.calls
     }
 
     /// Number of tensors dropped because their device index is out of range.
     pub fn tensors_left_out(&self) -> u64 {
-        self.shares.left_out.tensors
+        self.limits.left_out.tensors
     }
 
     /// Number of stacks dropped because they would have taken too much memory.
     pub fn stacks_left_out(&self) -> u64 {
-        self.shares.left_out.stacks
+        self.limits.left_out.stacks
     }
 
-    /// Live allocations and tensors of all processes, as of the last count of each.
-    pub fn kept_allocations(&self) -> usize {
-        self.shares.allocations()
-    }
-
-    /// Dropped events by user and process.
-    pub fn left_out_by_user(&self) -> impl Iterator<Item = UserLoss> {
-        self.shares.lost()
+    /// Dropped events by process.
+    pub fn left_out_by_process(&self) -> impl Iterator<Item = UserLoss> {
+        self.limits.lost()
     }
 
     /// Peak of the GPU memory that live processes held together, bytes.
@@ -268,12 +260,6 @@ impl Ledger {
     /// Sums over ended processes that [`Self::ended`] no longer lists.
     pub fn forgotten(&self) -> &Forgotten {
         self.ended.forgotten()
-    }
-
-    /// From now on there is so much room for what is kept besides allocations.
-    pub(super) fn set_room(&mut self, room: MemoryRoom) {
-        self.shares.set_room(room);
-        self.ended.set_room(room);
     }
 
     /// Notes that a report has shown the ended processes.
@@ -349,7 +335,7 @@ impl Ledger {
         }
         let before = process.totals.sums.gpu.bytes;
         process.sites.after_peak(peaks, time_ns);
-        let effect = self.shares.within(process, self.is_of_rows, change);
+        let effect = self.limits.within(process, self.is_of_rows, change);
         let after = process.totals.sums.gpu.bytes;
         if records {
             mem::swap(&mut self.changes, &mut process.changes);
@@ -365,7 +351,7 @@ impl Ledger {
     /// memory.
     pub(super) fn keep<T>(&mut self, pid: u32, change: impl FnOnce(&mut Process) -> T) -> T {
         let process = self.processes.enter(pid);
-        self.shares.within(process, self.is_of_rows, change)
+        self.limits.within(process, self.is_of_rows, change)
     }
 
     /// Notes that the current live memory is the peak.

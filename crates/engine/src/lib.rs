@@ -18,6 +18,7 @@ pub mod imports;
 pub mod incidents;
 pub mod launches;
 pub mod ledger;
+mod limits;
 mod live;
 
 pub mod physical;
@@ -25,7 +26,6 @@ pub mod pools;
 mod process;
 mod process_table;
 mod rows;
-mod shares;
 pub mod sites;
 mod superseded;
 pub mod tensors;
@@ -51,8 +51,8 @@ pub use transfers::Transfers;
 
 use change::Changes;
 use gpuprobe_cuda::{Modes, Op};
+use gpuprobe_model::Lost;
 use gpuprobe_model::event::{Call, Event, Task};
-use gpuprobe_model::{Lost, MemoryRoom};
 use transfers::{CopyFilter, Transfer};
 
 /// Information that only the live system has; a replay has none of it.
@@ -106,12 +106,6 @@ fn with_size(event: &Event, host: &impl HostInfo) -> Option<Event> {
 }
 
 impl State {
-    /// From now on there is so much room for what is kept of processes besides live memory.
-    pub fn set_room(&mut self, room: MemoryRoom) {
-        self.ledger.set_room(room);
-        self.launches.set_room(room);
-    }
-
     /// Applies an event to the accounts that `modes` need; returns the copy if it is one.
     pub fn apply(&mut self, event: &Event, modes: Modes, host: &impl HostInfo) -> Option<Transfer> {
         if modes.memleak

@@ -14,11 +14,11 @@ use super::change::{Change, Changes, MemoryOrigin};
 use super::contexts::ProcessContexts;
 use super::graphs::Graphs;
 use super::imports::{Exporter, Imports};
+use super::limits::{Account, Full};
 use super::live::LiveSet;
 use super::physical::PhysicalMemory;
 use super::pools::PoolAccounts;
 use super::rows::SincePeak;
-use super::shares::{Account, Full};
 use super::sites::Sites;
 use super::sites::series::SeriesShape;
 use super::tensors::TensorAllocators;
@@ -57,7 +57,7 @@ pub(super) struct Variable {
     pub(super) name: Option<String>,
 }
 
-/// Units of [`UserUsage`] per variable: its module and its name.
+/// Units of [`LedgerUsage`] per variable: its module and its name.
 const VARIABLE_UNITS: usize = 4;
 
 /// A process that has called a traced function.
@@ -117,7 +117,7 @@ pub struct Process {
     /// Which tables are full, and the number of live allocations dropped for that reason.
     full: Full,
     pub(super) live_left_out: u64,
-    /// Memory use of the process in the ledger, as last added to [`super::shares`].
+    /// Memory use of the process in the ledger, as last added to [`super::limits`].
     pub(super) account: Account,
     /// Changes of the call that is being applied.
     pub(super) changes: Changes,

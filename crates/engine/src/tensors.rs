@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use hashbrown::{HashMap, HashSet};
 
 use super::allocation::{Allocation, AllocationPlace, NewAllocation, key};
+use super::limits::Full;
 use super::live::Freed;
 use super::process::Process;
-use super::shares::Full;
 use super::sites::Sites;
 use super::totals::Total;
 use gpuprobe_cuda::{AddressSpace, KindSet, MemoryKind};

@@ -234,26 +234,6 @@ fn changes_are_recorded_while_they_are_watched() {
 }
 
 #[test]
-fn without_room_nothing_more_is_kept_besides_memory() {
-    let mut state = State::default();
-    state.apply(&begun(), ALL, &Host);
-    state.set_room(MemoryRoom::None);
-    state.apply(&call(PID, "cuModuleLoad", 0x70, 10), ALL, &Host);
-    let Event::Kernel(kernel) = launched() else {
-        unreachable!("it is a kernel");
-    };
-    let given = KernelName {
-        name: Some("_Z6kernelv".to_owned()),
-        ..kernel
-    };
-    state.apply(&Event::Kernel(given), ALL, &Host);
-    let mut lost = Lost::default();
-    state.add_left_out(&mut lost);
-    assert_eq!((lost.memory, lost.names), (1, 1));
-    assert_eq!(state.ledger.process_of(PID).unwrap().modules(), 0);
-}
-
-#[test]
 fn a_report_has_shown_everything() {
     let mut state = state(ALL);
     let Event::Kernel(kernel) = launched() else {
@@ -276,8 +256,8 @@ fn a_report_has_shown_everything() {
 #[test]
 fn dropped_calls_are_counted_as_lost() {
     let mut state = State::default();
-    state.ledger.shares.left_out.calls = 3;
-    state.ledger.shares.left_out.tensors = 5;
+    state.ledger.limits.left_out.calls = 3;
+    state.ledger.limits.left_out.tensors = 5;
     state.launches.names_left_out = 7;
     let mut lost = Lost {
         memory: 100,

@@ -352,19 +352,13 @@ pub struct RawNotice {
     pub tgid: u32,
     /// The program that it executes, for [`record::NEW_IMAGE`].
     pub image: RawImage,
-    /// User to whom the process is charged.
-    pub uid: u32,
-    /// Padding; always written as zero.
-    pub reserved: u32,
 }
 
-/// `struct gp_loss_key`: key of a loss counter, by user, process and kind.
+/// `struct gp_loss_key`: key of a loss counter, by process and kind.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RawLossKey {
-    /// User to whom the losses are charged.
-    pub uid: u32,
-    /// Process id; 0 for the sum of processes that have no counter of their own.
+    /// Process id.
     pub tgid: u32,
     /// Index of the counter in `struct gp_losses`.
     pub what: u32,
@@ -378,4 +372,8 @@ pub struct RawLoss {
     pub count: u64,
     /// Name of the process at its first loss.
     pub comm: [u8; 16],
+    /// User of the process at its first loss.
+    pub uid: u32,
+    /// Padding.
+    pub reserved: u32,
 }

@@ -6,6 +6,7 @@
 
 pub mod abi;
 pub mod activity;
+mod byte_limit;
 pub mod clock;
 pub mod container;
 pub mod event;
@@ -13,13 +14,12 @@ pub mod identity;
 pub mod link;
 mod lost;
 pub mod memo;
-mod shares;
 pub mod stack;
 pub mod text;
 mod total;
 mod usage;
 
+pub use byte_limit::ByteLimit;
 pub use lost::{Lost, UserLoss, by_user};
-pub use shares::{ByteShares, MemoryRoom};
 pub use total::Total;
 pub use usage::{GpuHolder, GpuMemory, GpuUsage, GpuUse, Untraced};

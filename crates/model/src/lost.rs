@@ -68,11 +68,10 @@ impl Lost {
     }
 }
 
-/// Losses of one kind of a process, or of the other processes of a user.
+/// Losses of one kind of a process, or of the other processes of its user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserLoss {
-    /// User to whom the process is charged: its own user, or, in a user namespace that root did not
-    /// create, the creator of that namespace.
+    /// User of the process.
     pub uid: u32,
     /// Process id; `None` for the sum of a user's processes beyond the limit.
     pub pid: Option<u32>,

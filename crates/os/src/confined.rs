@@ -222,19 +222,6 @@ pub fn limit_processor_time(pid: u32, time: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets the child process `pid` have `bytes` of memory of its own, and `most` at most from now on.
-///
-/// # Errors
-/// Returns the system's error, for example if the process has ended.
-pub fn limit_data(pid: u32, bytes: u64, most: u64) -> io::Result<()> {
-    let limit = Rlimit {
-        current: Some(bytes.min(most)),
-        maximum: Some(most),
-    };
-    prlimit(Some(child(pid)?), rustix::process::Resource::Data, limit)?;
-    Ok(())
-}
-
 fn child(pid: u32) -> io::Result<Pid> {
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
     raw.ok_or_else(|| io::ErrorKind::InvalidInput.into())

@@ -14,7 +14,6 @@ pub mod kernel;
 pub mod memory;
 mod message;
 pub mod mounts;
-pub mod own_memory;
 pub mod pidfd;
 pub mod privileges;
 pub mod proc;

@@ -23,11 +23,6 @@ pub trait InputRecorder {
         None
     }
 
-    /// Approximate memory of what waits to be written, bytes.
-    fn memory_bytes(&self) -> usize {
-        0
-    }
-
     /// A ring record, after the notes with the answers to its queries; its decoded event, and the
     /// changes by the event, which are drained.
     fn record(&mut self, _bytes: &[u8], _event: Event, _changes: &mut Vec<Change>) {}

@@ -149,10 +149,6 @@ impl InputRecorder for Recorder {
         self.shared.stopped.get().map(String::as_str)
     }
 
-    fn memory_bytes(&self) -> usize {
-        self.shared.queued.load(Ordering::Relaxed)
-    }
-
     fn record(&mut self, bytes: &[u8], event: Event, changes: &mut Vec<Change>) {
         log::append_record(&mut self.batch.log, bytes);
         self.batch.event(event, changes);

@@ -8,7 +8,6 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::module::{FileKey, Module, open};
 use super::reader::FileReader;
-use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::proc::Mapping;
 
@@ -71,11 +70,6 @@ impl Modules {
             forgotten_at: None,
             is_reported: false,
         }
-    }
-
-    /// From now on there is so much room.
-    pub(super) fn set_room(&mut self, room: MemoryRoom) {
-        self.may_take = room.of_all(BYTES_LIMIT);
     }
 
     /// Reader of the files of the modules.

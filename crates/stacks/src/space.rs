@@ -15,7 +15,6 @@ use super::modules::Modules;
 use super::reader::{FileReader, ProcessMemory, ProcessReader};
 use super::unwind::{self, UnwindRow, UnwindRule};
 use super::{Module, StackCopy, Unwound};
-use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
 use gpuprobe_model::stack::{Location, ModuleId};
 use gpuprobe_os::budget::MappingBudget;
@@ -137,11 +136,6 @@ impl AddressSpaces {
             budget: MappingBudget::default(),
             memory,
         }
-    }
-
-    /// From now on there is so much room for modules.
-    pub(crate) fn set_room(&mut self, room: MemoryRoom) {
-        self.modules.set_room(room);
     }
 
     /// The memory of process `pid`.

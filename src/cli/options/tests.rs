@@ -235,7 +235,6 @@ const UNCONDITIONAL: &[&str] = &[
     "allow_nop5",
     "untrusted_mounts",
     "map_entries",
-    "memory_limit",
     "record",
     "listen",
     "tls_cert",

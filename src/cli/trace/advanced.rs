@@ -54,10 +54,6 @@ pub(super) struct AdvancedArgs {
     #[arg(long, value_name = "MAP=N", hide = true)]
     pub(super) map_entries: Vec<MapEntries>,
 
-    /// Take N MiB of memory besides live allocations, to see what is left out then.
-    #[arg(long, value_name = "N", default_value_t = 208, hide = true)]
-    pub(super) memory_limit: u64,
-
     /// Run COMMAND when an allocation fails for want of GPU memory and no retry helps.
     ///
     /// Words as in a shell, but without one; {pid} is the process, {file} a description in JSON. One

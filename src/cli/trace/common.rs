@@ -44,7 +44,6 @@ pub(super) fn config(
         api: advanced.api,
         attach: advanced.attach,
         map_entries: advanced.map_entries,
-        memory_limit_mib: advanced.memory_limit,
         allow_arm64: advanced.allow_arm64,
         allow_nop5: advanced.allow_nop5,
         untrusted_mounts: advanced.untrusted_mounts,

@@ -26,7 +26,6 @@ use super::collector::Collector;
 use super::discovery::{Discovery, resume};
 use super::guard::Guard;
 use super::incidents;
-use super::memory::MemoryLimit;
 use super::output::{Output, OutputReader};
 use super::queries::PROBE_ON;
 use super::release::Release;
@@ -106,7 +105,6 @@ pub(super) struct Run<'a> {
     /// Processes without a traced event so far; `None` for those that the filter rejects.
     untraced: HashMap<u32, Option<Untraced>>,
     lost: Lost,
-    memory: MemoryLimit,
     /// The frames written to the recording.
     recorded_frames: RecordedFrames,
     guard: Option<Guard>,

@@ -50,7 +50,6 @@ impl Run<'_> {
             .rings
             .read(&mut RingConsumer::new(sink, probe), until)?;
         self.is_behind = !is_done;
-        self.limit_memory();
         if let Some(stacks) = &mut self.sink.stacks {
             stacks.end_round();
             stacks.send_updates(&self.tracer.probe);
@@ -93,22 +92,6 @@ impl Run<'_> {
             .map(|transfer| CopyReport::of(transfer, &self.clock))
             .collect();
         self.output.write_copies(&copies)
-    }
-
-    /// Passes on how much room there is for what is kept of processes, where that has changed.
-    fn limit_memory(&mut self) {
-        let sink = &mut self.sink;
-        let allocations = sink.state.ledger.kept_allocations() as u64;
-        let recorded_bytes = sink.input_recorder.memory_bytes() as u64;
-        let Some(room) = self.memory.changed(allocations, recorded_bytes) else {
-            return;
-        };
-        sink.state.set_room(room);
-        sink.decoder.activity.set_room(room);
-        if let Some(stacks) = &mut sink.stacks {
-            stacks.set_room(room);
-        }
-        self.rings.set_room(room);
     }
 
     /// Writes pending GPU records.

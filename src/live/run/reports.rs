@@ -170,10 +170,16 @@ impl Run<'_> {
             .map_or(Ok(false), |memleak| gate.judge(&memleak, false))
     }
 
-    /// Losses by user, as far as known.
+    /// Losses by process, as far as known.
     pub(super) fn lost_by_user(&self) -> Vec<UserLoss> {
-        let left_out = self.sink.state.ledger.left_out_by_user();
-        by_user(self.tracer.probe.lost_by_user().into_iter().chain(left_out))
+        let left_out = self.sink.state.ledger.left_out_by_process();
+        by_user(
+            self.tracer
+                .probe
+                .lost_by_process()
+                .into_iter()
+                .chain(left_out),
+        )
     }
 
     pub(in crate::live) fn options(&self, is_final: bool) -> report::Options {

@@ -6,7 +6,6 @@ use super::super::discovery::Discovery;
 use super::super::filter::EventFilter;
 use super::super::hook::Hooks;
 use super::super::incidents::AnnouncedIncidents as ReportedIncidents;
-use super::super::memory::MemoryLimit;
 use super::super::output::Output;
 use super::super::release::Release;
 use super::super::samples::Samples;
@@ -82,7 +81,6 @@ impl<'a> Run<'a> {
             reported_incidents: ReportedIncidents::with(hooks),
             lost: Lost::default(),
             recorded_frames: RecordedFrames::default(),
-            memory: MemoryLimit::of(config.memory_limit_mib),
             lost_said: Lost::default(),
             leaks: false,
             failed: None,

@@ -45,7 +45,7 @@ impl Tracer {
             tracing::debug!("{path} is probed already, through another overlay");
             return Ok(None);
         }
-        if let Some(why) = self.files.refuse(&library) {
+        if let Some(why) = self.files.refuse() {
             let path = library.path.display();
             self.files.skip(&library);
             if self.files.is_first(why) {

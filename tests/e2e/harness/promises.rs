@@ -18,9 +18,8 @@ use super::{Gpuprobe, Report, wait_for};
 pub(crate) const LATE: Duration = Duration::from_secs(2);
 /// Time limit of a shutdown.
 const END: Duration = Duration::from_secs(2);
-/// Limit of memory of gpuprobe and its readers together, and what each live allocation adds to it.
+/// Limit of memory of gpuprobe and its readers together.
 pub(crate) const MEMORY_BYTES: u64 = 256_000_000;
-pub(crate) const ALLOCATION_BYTES: u64 = 64;
 
 /// The gpuprobe with this PID, its readers and its prober.
 fn with_readers(pid: u32) -> impl Iterator<Item = u32> {

@@ -10,7 +10,6 @@ use crate::harness::child::Guarded;
 use crate::harness::report::number;
 use crate::harness::talk::Talk;
 use crate::harness::{Backend, Family, OwnCopy, Setup, alone, host_wide, standin};
-use crate::long::fairness::Hog;
 
 /// A pair of calls each millisecond, for a second and a half.
 const PACE: &str = "pace 2000 1.5 64";
@@ -116,18 +115,6 @@ fn root_library_is_probed_soon_beside_a_process_that_remaps_constantly() {
     let library = copy.standin().runtime();
     let setup = |_| Setup::everything().args(["--comm", "attention"]);
     measure("attention", setup, &[], &library);
-}
-
-#[test]
-fn root_library_is_probed_soon_beside_many_processes_that_remap_constantly() {
-    let _alone = alone();
-    let mut hog = Hog::start(1001, "looks", 300);
-    hog.begin();
-    hog.made();
-    let copy = OwnCopy::new();
-    let library = copy.standin().runtime();
-    let setup = |_| Setup::everything().args(["--comm", "crowded"]);
-    measure("crowded", setup, &[], &library);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Which ended processes are listed, and sums over the others.
 
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_model::MemoryRoom;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::identity::{DeviceIdentity, Identity};
 
@@ -194,17 +193,4 @@ fn allocations_and_what_else_is_kept_are_bounded() {
     );
     assert_eq!(after(&|ended| ended.units = MAX_ENDED_UNITS), 3);
     assert_eq!(after(&|ended| ended.units = MAX_ENDED_UNITS + 1), 1);
-}
-
-#[test]
-fn with_little_room_less_is_kept_at_once() {
-    let mut ledger = ended(&[1; 500]);
-    ledger.mark_reported();
-    let each = ledger.ended.list[0].units;
-    ledger.ended.set_room(MemoryRoom::Ample);
-    assert_eq!(kept(&ledger).len(), 500);
-    ledger.ended.set_room(MemoryRoom::Little);
-    let most = MAX_ENDED_UNITS / MemoryRoom::LITTLE;
-    assert!(500 * each > most, "{each}");
-    assert_eq!(kept(&ledger).len(), most / 2 / each);
 }

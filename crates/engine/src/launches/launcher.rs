@@ -40,7 +40,7 @@ pub struct Launcher {
 
 /// Limit on the bytes of kernel names, of which a user has half: enough for thirty thousand kernels with
 /// C++ template names. Further kernels have no name.
-pub(super) const MAX_NAME_BYTES: usize = 64 << 20;
+pub(super) const MAX_NAME_BYTES: usize = 32 << 20;
 
 impl Launcher {
     /// Mangled name of the kernel `handle` in `epoch`, if known.

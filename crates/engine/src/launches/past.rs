@@ -140,8 +140,7 @@ impl Launches {
     fn forget(&mut self, process: u32) {
         self.settled_names.remove(&process);
         if let Some(launcher) = self.launchers.remove(&process) {
-            self.name_bytes
-                .change(launcher.uid, launcher.name_bytes(), 0);
+            self.name_bytes.change(launcher.name_bytes(), 0);
         }
     }
 }

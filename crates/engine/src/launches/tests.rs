@@ -112,32 +112,6 @@ fn counts_of_past_epochs_are_removed_once_final() {
 }
 
 #[test]
-fn names_of_a_user_leave_room_for_those_of_others() {
-    let mut launches = Launches::default();
-    let long = "x".repeat(64_000);
-    let of = |uid: u32| {
-        let process = key(0, 0, "cuModuleGetFunction").process + uid;
-        let task = crate::task(7, process, 0);
-        Event::Process(Task { uid, ..task })
-    };
-    let mut left_out = [0; 3];
-    for uid in 0..3 {
-        launches.apply(&of(uid), |_, _| None);
-        let before = launches.names_left_out;
-        for handle in 0..1000 {
-            let mut key = key(handle, 0, "cuModuleGetFunction");
-            key.process += uid;
-            launches.apply(&kernel(key, true, &long), |_, _| None);
-        }
-        left_out[uid as usize] = launches.names_left_out - before;
-    }
-    // Half is 32 MiB; with two halves taken, there is nothing for a third.
-    assert!((400..500).contains(&left_out[0]), "{left_out:?}");
-    assert_eq!(left_out[0], left_out[1]);
-    assert!(left_out[2] >= 999, "{left_out:?}");
-}
-
-#[test]
 fn kernel_names_are_bounded() {
     let mut launches = Launches::default();
     let long = "x".repeat(4000);
@@ -331,20 +305,6 @@ fn names_are_recorded_and_retracted() {
     // Found by its handle, it has another name: none that was found is trusted.
     assert_eq!(named(2, asked, false, "_Z1xv"), [(1, None), (2, a)]);
     assert_eq!(named(3, launch, false, "_Z1yv"), [(3, None)]);
-}
-
-#[test]
-fn without_room_kernels_have_no_names() {
-    let mut launches = Launches::default();
-    launches.set_room(MemoryRoom::None);
-    launches.apply(
-        &kernel(key(1, 0, "cuModuleGetFunction"), true, "_Z1av"),
-        |_, _| None,
-    );
-    assert_eq!((launches.names_left_out, name(&launches, 1, 0)), (1, None));
-    // Without a name, there is nothing to drop.
-    launches.apply(&kernel(key(2, 0, "cuLaunchKernel"), false, ""), |_, _| None);
-    assert_eq!((launches.names_left_out, launches.counts()), (1, 1));
 }
 
 #[test]

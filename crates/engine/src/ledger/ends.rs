@@ -1,7 +1,7 @@
 //! Ends of processes.
 
+use super::super::limits::LedgerUsage;
 use super::super::process::Process;
-use super::super::shares::UserUsage;
 use super::Ledger;
 use gpuprobe_model::event::Task;
 
@@ -32,7 +32,7 @@ impl Ledger {
         process.exited = true;
         if !self.is_of_rows {
             let kept = process.account.kept;
-            self.shares.change(process.uid, kept, UserUsage::default());
+            self.limits.change(kept, LedgerUsage::default());
         }
         let ended_ns = process.ended_ns.unwrap_or(0);
         process.sites.after_peak(self.peaks, ended_ns);

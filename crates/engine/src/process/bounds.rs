@@ -1,16 +1,16 @@
-//! Entries that are kept for a process, and those that its share has no room for.
+//! Entries that are kept for a process, and those that there is no room for.
 
-use super::super::shares::{Dropped, Full, UserUsage};
+use super::super::limits::{Dropped, Full, LedgerUsage};
 use super::{Process, VARIABLE_UNITS};
 
 impl Process {
     /// Number of entries kept for the process.
-    pub(crate) fn kept(&self) -> UserUsage {
+    pub(crate) fn kept(&self) -> LedgerUsage {
         let tables = self.modules.len()
             + self.variables.len() * VARIABLE_UNITS
             + self.opened.len()
             + self.threads.len() * 2;
-        let mut kept = UserUsage {
+        let mut kept = LedgerUsage {
             allocations: self.live.len(),
             others: tables
                 + self.live.frees_in_flight()

@@ -24,9 +24,8 @@ pub struct RawLaunchCount {
     pub runs: u64,
     /// Launches that were captured into a graph.
     pub captured: u32,
-    /// Number that the BPF side gave the user to whom the map entry is charged; 0 if this CPU did
-    /// not create the entry.
-    pub user: u32,
+    /// Padding.
+    pub reserved: u32,
 }
 
 /// `struct gp_kernel` without the name, which follows in the record.

@@ -11,7 +11,6 @@ use hashbrown::HashMap;
 use super::clock::CuptiClock;
 use super::names::TextTable;
 use super::{Activity, ActivityBatch, ActivityRecord};
-use crate::MemoryRoom;
 use crate::abi::RawBatch;
 use gpuprobe_wire::{BatchHeader, flags};
 
@@ -42,7 +41,6 @@ pub struct BatchDecoder {
     processes: HashMap<u32, DecodedProcess>,
     ended: VecDeque<u32>,
     losses: Losses,
-    room: MemoryRoom,
 }
 
 /// State of a process that later batches refer to.
@@ -60,11 +58,6 @@ struct DecodedProcess {
 }
 
 impl BatchDecoder {
-    /// From now on there is so much room for names.
-    pub fn set_room(&mut self, room: MemoryRoom) {
-        self.room = room;
-    }
-
     /// Decodes one batch of a process.
     pub fn decode(&mut self, raw: &RawBatch, bytes: &[u8]) -> ActivityBatch {
         let mut batch = ActivityBatch {
@@ -98,7 +91,7 @@ impl BatchDecoder {
         for item in wire.records() {
             match item {
                 Ok(item) => {
-                    let activity = process.activity(raw.tgid, &item, self.room);
+                    let activity = process.activity(raw.tgid, &item);
                     batch.activities.extend(activity.map(|mut activity| {
                         if !is_monotonic {
                             let clock = &process.clock;
@@ -160,12 +153,12 @@ impl DecodedProcess {
     }
 
     /// Converts a record to an activity; `None` for a record that only updates state.
-    fn activity(&mut self, pid: u32, item: &BatchItem<'_>, room: MemoryRoom) -> Option<Activity> {
+    fn activity(&mut self, pid: u32, item: &BatchItem<'_>) -> Option<Activity> {
         let names = &mut self.names;
         let text = |id: u32| names.text(id);
         let (record, name, qualifier) = match item.record {
             Raw::Text(said) => {
-                names.add_text(said.id, item, room);
+                names.add_text(said.id, item);
                 return None;
             }
             Raw::CallbackName(said) => {

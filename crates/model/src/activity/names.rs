@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::MemoryRoom;
 use gpuprobe_wire::BatchItem;
 use hashbrown::HashMap;
 
@@ -24,13 +23,9 @@ pub(super) struct TextTable {
 
 impl TextTable {
     /// Stores the text of `item` under `id`.
-    pub(super) fn add_text(&mut self, id: u32, item: &BatchItem<'_>, room: MemoryRoom) {
+    pub(super) fn add_text(&mut self, id: u32, item: &BatchItem<'_>) {
         let bytes = self.bytes.saturating_add(item.text.len());
-        let most = match room {
-            MemoryRoom::None => 0,
-            room => room.of_all(MAX_TEXT_BYTES),
-        };
-        if id == 0 || id > MAX_TEXTS || bytes > most {
+        if id == 0 || id > MAX_TEXTS || bytes > MAX_TEXT_BYTES {
             return;
         }
         let index = id as usize;
@@ -74,31 +69,24 @@ mod tests {
     #[test]
     fn texts_are_kept_within_limits() {
         let mut table = TextTable::default();
-        let add = |table: &mut TextTable, id, text: &str, room| {
-            table.add_text(id, &item(text.as_bytes()), room);
+        let add = |table: &mut TextTable, id, text: &str| {
+            table.add_text(id, &item(text.as_bytes()));
             table.text(id).as_deref() == Some(text)
         };
-        assert!(add(&mut table, 2, "two", MemoryRoom::Ample));
+        assert!(add(&mut table, 2, "two"));
         assert_eq!(
             (table.text(1), table.texts.len(), table.bytes),
             (None, 3, 3)
         );
-        assert!(add(&mut table, 1, "one", MemoryRoom::Ample));
+        assert!(add(&mut table, 1, "one"));
         assert_eq!((table.texts.len(), table.bytes), (3, 6));
-        assert!(!add(&mut table, 0, "none", MemoryRoom::Ample));
-        assert!(add(&mut table, MAX_TEXTS, "last", MemoryRoom::Ample));
-        assert!(!add(&mut table, MAX_TEXTS + 1, "beyond", MemoryRoom::Ample));
-        assert!(!add(&mut table, 3, "x", MemoryRoom::None));
-        for (room, most) in [
-            (MemoryRoom::Ample, 64 << 20),
-            (MemoryRoom::Little, (64 << 20) / MemoryRoom::LITTLE),
-        ] {
-            table.bytes = most - 1;
-            assert!(!add(&mut table, 3, "ab", room));
-            assert!(add(&mut table, 4, "a", room));
-            assert_eq!(table.bytes, most);
-            table.texts.truncate(4);
-        }
+        assert!(!add(&mut table, 0, "none"));
+        assert!(add(&mut table, MAX_TEXTS, "last"));
+        assert!(!add(&mut table, MAX_TEXTS + 1, "beyond"));
+        table.bytes = MAX_TEXT_BYTES - 1;
+        assert!(!add(&mut table, 3, "ab"));
+        assert!(add(&mut table, 4, "a"));
+        assert_eq!(table.bytes, MAX_TEXT_BYTES);
     }
 
     #[test]

@@ -139,16 +139,7 @@ fn room_is_made_in_bytes_and_not_again_at_once() {
 }
 
 #[test]
-fn how_much_there_may_be_follows_the_room_and_the_limits_of_the_process() {
-    let mut modules = Modules::default();
-    for (room, may_take) in [
-        (MemoryRoom::Little, (128 << 20) / MemoryRoom::LITTLE),
-        (MemoryRoom::Ample, 128 << 20),
-        (MemoryRoom::None, (128 << 20) / MemoryRoom::LITTLE),
-    ] {
-        modules.set_room(room);
-        assert_eq!(modules.may_take, may_take);
-    }
+fn how_many_files_may_be_open_follows_the_limit_of_the_process() {
     let may = may_open();
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     assert!(soft >= hard.min(3 * 16384));

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
-use super::memory::ReaderMemory;
 use super::{ALL_ARE_TRUSTED, ARGUMENT, ReaderKind, ReaderLimits};
 use gpuprobe_os::channel::{Channel, ChannelMessage};
 use gpuprobe_os::confined::limit_processor_time;
@@ -34,7 +33,7 @@ pub(super) enum Failure {
     Died,
     /// It took too much of the processor's time.
     TookTooLong,
-    /// It did not get to it, waited for a disk, or had less memory than its kind may have.
+    /// It did not get to it, or waited for a disk.
     Waited,
 }
 
@@ -43,8 +42,6 @@ pub(super) enum Failure {
 pub(super) struct ReaderProcess {
     channel: Channel,
     child: Option<Child>,
-    /// Its memory, once it has begun.
-    memory: Option<ReaderMemory>,
     /// Processes of its kind that were killed and are not gone.
     hanging: &'static AtomicUsize,
     limits: ReaderLimits,
@@ -83,7 +80,6 @@ impl ReaderProcess {
         Ok(Self {
             channel,
             child,
-            memory: None,
             hanging,
             limits: kind.limits(),
             has_begun: false,
@@ -104,8 +100,6 @@ impl ReaderProcess {
             let begun = self.channel.receive(false, &mut Some(&mut goes_on));
             begun.map_err(|_| Failure::Waited)?;
             self.has_begun = true;
-            let child = self.child.as_ref();
-            self.memory = child.map(|child| ReaderMemory::of(child.id(), self.limits.data_bytes));
         }
         Ok(())
     }
@@ -158,8 +152,6 @@ impl ReaderProcess {
         let answer = self.channel.receive(takes_files, &mut Some(&mut goes_on));
         let answer = answer.map_err(|error| match error.kind() {
             ErrorKind::TimedOut => why,
-            // It would do so with more memory, perhaps.
-            _ if self.memory.as_ref().is_some_and(ReaderMemory::was_short) => Failure::Waited,
             _ => Failure::Died,
         })?;
         self.answers += 1;
@@ -195,7 +187,6 @@ impl ReaderProcess {
 impl Drop for ReaderProcess {
     /// Waits for nobody: who hangs in the kernel ends later, and is reaped by a thread then.
     fn drop(&mut self) {
-        self.memory = None;
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             // Most often it is gone at once, and then leaves nothing.
@@ -254,7 +245,6 @@ mod tests {
         let link = ReaderProcess {
             channel,
             child: Some(child.unwrap()),
-            memory: None,
             hanging: &HANG,
             limits,
             has_begun: true,

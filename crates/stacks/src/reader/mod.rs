@@ -9,7 +9,6 @@
 mod client;
 mod denylist;
 mod link;
-mod memory;
 mod opener;
 mod processes;
 mod protocol;
@@ -20,7 +19,6 @@ pub use client::{FileReader, NotNow};
 pub(crate) use client::{NumberedFile, known};
 pub(crate) use denylist::FileVersion;
 pub use link::ReaderHost;
-pub use memory::limit_readers;
 pub(crate) use opener::UserOf;
 pub use opener::{Opener, Wanted};
 pub use processes::{InspectedProcess, ProcessMemory, ProcessReader};

@@ -37,7 +37,7 @@ impl StackStore {
             let ended = earlier.iter().filter(|process| process.id == id);
             for process in ended {
                 keep_places(&mut self.last_places, pid, process);
-                self.shares.change(process.user, process.counted, 0);
+                self.bytes.change(process.counted, 0);
             }
             earlier.retain(|process| process.id != id);
             self.python.lines.forget(id);
@@ -55,7 +55,7 @@ impl StackStore {
         let earlier = self.earlier.remove(&pid).into_iter().flatten();
         for process in earlier.chain(self.drop_process(pid)) {
             keep_places(&mut self.last_places, pid, &process);
-            self.shares.change(process.user, process.counted, 0);
+            self.bytes.change(process.counted, 0);
         }
         self.spaces.forget(pid);
         self.python.running.remove(&pid);

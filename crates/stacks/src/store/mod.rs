@@ -17,19 +17,18 @@ use crate::python::line_store::KnownLines;
 use crate::python::process::{Interpreters, Running};
 use crate::reader::{FileReader, ProcessReader};
 use crate::{AddressSpaces, Unwound};
+use gpuprobe_model::ByteLimit;
 use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::{CallStack, Location};
-use gpuprobe_model::{ByteShares, MemoryRoom};
-use gpuprobe_os::privileges::User;
 use process::StackStoreProcess;
 
 pub use process::NamedStack;
 
 /// Maximum number of states of all processes on the kernel side, a little below the size of its map.
 const MAX_PATHS: usize = 14_000;
-/// Bytes that the stacks of all processes take, of which a user has half: some forty thousand stacks of
-/// forty functions. Calls with further ones have none, and are counted.
-const MAX_STACK_BYTES: usize = 96 << 20;
+/// Bytes that the stacks of all processes take: some forty thousand stacks of forty functions. Calls with
+/// further ones have none, and are counted.
+const MAX_STACK_BYTES: usize = 48 << 20;
 /// Size from which a copied stack counts as cut by the size of the buffer.
 const CUT_BYTES: u64 = 60 << 10;
 /// Minimum interval between snapshots of a process because of new mappings.
@@ -49,8 +48,8 @@ pub struct StackStore {
     /// Earlier processes with the same id, oldest first. Stacks are read before calls, so the first stack
     /// of a process may arrive before the last calls of its predecessor.
     earlier: HashMap<u32, VecDeque<StackStoreProcess>>,
-    /// Memory that all of them take, by user.
-    shares: ByteShares,
+    /// Memory that all of them take.
+    bytes: ByteLimit,
     /// Number of states on the kernel side.
     known: usize,
     updates: KernelUpdates,
@@ -100,7 +99,7 @@ impl StackStore {
             looked: HashMap::new(),
             processes: HashMap::new(),
             earlier: HashMap::new(),
-            shares: ByteShares::of(MAX_STACK_BYTES),
+            bytes: ByteLimit::new(MAX_STACK_BYTES),
             known: 0,
             updates: KernelUpdates::default(),
             begun: Vec::new(),
@@ -147,19 +146,13 @@ impl StackStore {
         self.take_stack(bytes)
     }
 
-    /// From now on there is so much room for call stacks, Python code and modules.
-    pub fn set_room(&mut self, room: MemoryRoom) {
-        self.shares.set_room(room);
-        self.spaces.set_room(room);
-    }
-
     /// Counts what is kept of process `pid`, and whether there may be more.
     fn account(&mut self, pid: u32) {
         if let Some(process) = self.processes.get_mut(&pid) {
             let now = process.bytes();
-            self.shares.change(process.user, process.counted, now);
+            self.bytes.change(process.counted, now);
             process.counted = now;
-            process.is_full = !self.shares.has_room(process.user);
+            process.is_full = !self.bytes.has_room();
         }
     }
 
@@ -248,7 +241,7 @@ impl StackStore {
             if earlier.len() > MAX_EARLIER
                 && let Some(oldest) = earlier.pop_front()
             {
-                self.shares.change(oldest.user, oldest.counted, 0);
+                self.bytes.change(oldest.counted, 0);
             }
         }
         self.begun.push(pid);
@@ -257,8 +250,7 @@ impl StackStore {
         if let Some(refusal) = self.spaces.refusal(pid) {
             self.refused.push((pid, refusal.to_string()));
         }
-        let user = User::of(pid).ok().map(|user| user.uid);
-        self.processes.insert(pid, StackStoreProcess::new(id, user));
+        self.processes.insert(pid, StackStoreProcess::new(id));
     }
 
     fn tell(&mut self, changes: Vec<Change>) {

@@ -28,7 +28,6 @@ const ALIAS_BYTES: usize = 48;
 pub(super) struct StackStoreProcess {
     /// Number of the process or program, as process ids are reused.
     pub(super) id: u32,
-    pub(super) user: Option<u32>,
     /// Bytes at the last count, and whether there is no room for more.
     pub(super) counted: usize,
     pub(super) is_full: bool,
@@ -63,10 +62,9 @@ pub struct NamedStack {
 
 impl StackStoreProcess {
     /// A process or program without stacks.
-    pub(super) fn new(id: u32, user: Option<u32>) -> Self {
+    pub(super) fn new(id: u32) -> Self {
         Self {
             id,
-            user,
             ..Self::default()
         }
     }
@@ -198,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_stack_has_one_id_and_others_lead_to_it() {
-        let mut process = StackStoreProcess::new(1, None);
+        let mut process = StackStoreProcess::new(1);
         assert_eq!(process.name(11, stack(&[1, 2, 3])), Some(11));
         let one = 160 + 3 * size_of::<Location>();
         assert_eq!((process.bytes(), process.locations), (one, 3));
@@ -220,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_full_process_knows_its_stacks_and_takes_no_others() {
-        let mut process = StackStoreProcess::new(1, None);
+        let mut process = StackStoreProcess::new(1);
         process.locations = MAX_LOCATIONS - 1;
         assert_eq!(process.name(11, stack(&[1])), Some(11));
         assert_eq!(process.name(12, stack(&[2])), None, "too many locations");
@@ -234,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_oldest_of_too_many_aliases_is_forgotten() {
-        let mut process = StackStoreProcess::new(1, None);
+        let mut process = StackStoreProcess::new(1);
         process.name(0, stack(&[1]));
         process.alias(0, 0);
         assert!(process.aliases.is_empty());
@@ -252,7 +250,7 @@ mod tests {
 
     #[test]
     fn known_paths_are_recognised_in_a_copied_stack() {
-        let mut process = StackStoreProcess::new(1, None);
+        let mut process = StackStoreProcess::new(1);
         let step = PathStep {
             offset: 2,
             word: 0x77,
@@ -270,7 +268,7 @@ mod tests {
 
     #[test]
     fn python_frames_are_merged_when_their_native_stack_is_known() {
-        let mut process = StackStoreProcess::new(1, None);
+        let mut process = StackStoreProcess::new(1);
         let python = |id, native| PythonStack {
             process: 1,
             id,

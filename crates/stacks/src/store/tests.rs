@@ -34,10 +34,10 @@ fn calls_may_arrive_after_the_first_stack_of_a_reused_id() {
 }
 
 #[test]
-fn stacks_of_a_user_have_no_more_room_than_he_may_have() {
+fn stacks_have_no_more_room_than_the_limit() {
     let pid = u32::MAX - 1;
     let mut store = StackStore {
-        shares: ByteShares::of(1 << 20),
+        bytes: ByteLimit::new(1 << 19),
         ..StackStore::default()
     };
     let kept = |store: &mut StackStore, pid, ids: std::ops::Range<u64>| {
@@ -50,17 +50,14 @@ fn stacks_of_a_user_have_no_more_room_than_he_may_have() {
     // Calls beyond have none, which whoever asks counts.
     let first = kept(&mut store, pid, 1..10_000);
     assert!((1000..4000).contains(&first), "{first}");
-    assert!(
-        kept(&mut store, pid - 1, 1..100) <= 1,
-        "it is the same user's"
-    );
+    assert!(kept(&mut store, pid - 1, 1..100) <= 1);
     let all = [pid, pid - 1].map(|pid| store.processes[&pid].bytes());
     assert!(all.iter().sum::<usize>() < (1 << 19) + 1024, "{all:?}");
     store.forget(pid, 1);
     assert_eq!(kept(&mut store, pid - 1, 100..200), 100);
     store.forget(pid - 1, 1);
-    assert!(store.shares.has_room(None));
-    assert_eq!(store.shares.total(), 0);
+    assert!(store.bytes.has_room());
+    assert_eq!(store.bytes.total(), 0);
 }
 
 #[test]
@@ -93,7 +90,7 @@ fn python_records_are_kept_or_counted_as_lost() {
     assert!(StackStore::is_stack(&stack(PID, 1, 1)) && !StackStore::is_stack(&[0xff, 0xff, 0]));
     for (limit, lost) in [(1 << 20, [0, 0]), (0, [1, 2])] {
         let mut store = StackStore {
-            shares: ByteShares::of(limit),
+            bytes: ByteLimit::new(limit),
             ..StackStore::default()
         };
         assert!(store.take(&code()));
@@ -320,13 +317,8 @@ fn a_walk_has_the_caller_of_a_function_that_has_just_begun() {
 }
 
 #[test]
-fn little_room_holds_for_stacks_and_reasons_are_given_once() {
+fn reasons_are_given_once() {
     let mut store = StackStore::default();
-    assert!(store.shares.has_room(None));
-    store.set_room(MemoryRoom::None);
-    assert!(!store.shares.has_room(None));
-    store.take(&stack(PID, 1, 11));
-    assert!(store.of_call(PID, 11).is_none());
     store.python.refused.push((PID, "too old".to_owned()));
     assert_eq!(store.take_refused_python(), [(PID, "too old".to_owned())]);
     assert!(store.take_refused_python().is_empty());

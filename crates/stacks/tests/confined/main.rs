@@ -9,7 +9,6 @@
 mod harness;
 mod limits;
 mod links;
-mod memory;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -21,7 +20,7 @@ use gpuprobe_stacks::serve::serve_if_asked;
 const PLACE: ReaderHost = ReaderHost::Process;
 
 /// The tests, by name.
-const TESTS: [(&str, fn()); 6] = [
+const TESTS: [(&str, fn()); 5] = [
     (
         "links::links_to_devices_are_not_followed",
         links::links_to_devices_are_not_followed,
@@ -41,10 +40,6 @@ const TESTS: [(&str, fn()); 6] = [
     (
         "limits::readers_may_do_nothing_else",
         limits::readers_may_do_nothing_else,
-    ),
-    (
-        "memory::a_reader_has_the_memory_that_is_left",
-        memory::a_reader_has_the_memory_that_is_left,
     ),
 ];
 

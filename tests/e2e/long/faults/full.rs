@@ -20,8 +20,8 @@ fn losses(report: &Report) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Map entries available to one user, who gets half of a map.
-const OF_A_USER: u64 = 16;
+/// Entries of a map.
+const ROOM: u64 = 16;
 
 /// Two rounds of `alive WHAT COUNT 5` with a map of this size.
 fn alive(what: &str, count: u64, map: &str, room: u64) -> Report {
@@ -45,18 +45,18 @@ fn alive(what: &str, count: u64, map: &str, room: u64) -> Report {
 #[test]
 fn root_calls_of_threads_beyond_a_full_map_are_counted() {
     const THREADS: u64 = 60;
-    let report = alive("threads", THREADS, "threads", 2 * OF_A_USER);
-    assert_eq!(report.totals().alloc_calls, 2 * OF_A_USER * 5);
-    let lost = 2 * (THREADS - OF_A_USER) * 5;
+    let report = alive("threads", THREADS, "threads", ROOM);
+    assert_eq!(report.totals().alloc_calls, 2 * ROOM * 5);
+    let lost = 2 * (THREADS - ROOM) * 5;
     assert_eq!(losses(&report), [("memory".to_owned(), lost)].into());
 }
 
 #[test]
 fn root_calls_of_processes_beyond_a_full_map_are_counted() {
     const PROCESSES: u64 = 40;
-    let report = alive("processes", PROCESSES, "processes", 2 * OF_A_USER);
-    assert_eq!(report.totals().alloc_calls, 2 * OF_A_USER * 5);
-    let lost = 2 * (PROCESSES - OF_A_USER) * 5;
+    let report = alive("processes", PROCESSES, "processes", ROOM);
+    assert_eq!(report.totals().alloc_calls, 2 * ROOM * 5);
+    let lost = 2 * (PROCESSES - ROOM) * 5;
     assert_eq!(losses(&report), [("memory".to_owned(), lost)].into());
 }
 
@@ -73,11 +73,11 @@ fn root_children_beyond_a_full_map_are_counted() {
 #[test]
 fn root_stacks_beyond_a_full_map_are_counted_and_their_calls_are_kept() {
     const THREADS: u64 = 60;
-    let report = alive("threads", THREADS, "walks", 2 * OF_A_USER);
+    let report = alive("threads", THREADS, "walks", ROOM);
     assert_eq!(report.totals().alloc_calls, 2 * THREADS * 5);
     let lost = losses(&report);
     assert_eq!(lost.keys().collect::<Vec<_>>(), ["stacks"]);
-    assert_eq!(lost["stacks"], 2 * (THREADS - OF_A_USER) * 5);
+    assert_eq!(lost["stacks"], 2 * (THREADS - ROOM) * 5);
 }
 
 /// Live bytes at the call sites of the only process, by function.
@@ -213,11 +213,10 @@ fn suspended(gpuprobe: &Gpuprobe) {
 
 #[test]
 fn root_notices_beyond_a_full_ring_are_counted_exactly() {
-    // Ring bytes, and the bytes of a notice with its header: more than half of the ring, and then
-    // half of the rest, which is one user's share.
+    // Ring bytes, of which one is always free, and the bytes of a notice with its header.
     const BYTES: u64 = 16 * 1024;
-    const NOTICE: u64 = 64 + 8;
-    const ROOM: u64 = BYTES / 2 / NOTICE + 1 + BYTES / 4 / NOTICE;
+    const NOTICE: u64 = 56 + 8;
+    const ROOM: u64 = (BYTES - 1) / NOTICE;
     const EXECS: u64 = ROOM + 100;
     let programs = Programs::built(&["crowd.c", "nothing.c"]);
     let mut workload = Workload::start(Backend::Shared);

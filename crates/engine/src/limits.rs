@@ -1,36 +1,35 @@
-//! How much is kept of the processes of each user: nobody fills our memory.
+//! How much is kept of traced processes: nothing fills our memory.
 //!
 //! What is live takes 64 bytes an allocation at most. Whatever else grows with what a program does (call
 //! sites, modules, variables, handles, mappings, graphs, frees that have not returned) is counted in
-//! units of about as much. Of both a user has half at most; what is beyond is left out, and counted as
-//! lost with whose it was.
+//! units of about as much. What is beyond the limits is left out, and counted as lost with its process.
 
 use hashbrown::HashMap;
 
 use super::process::Process;
 use gpuprobe_cuda::Op;
-use gpuprobe_model::{MemoryRoom, UserLoss};
+use gpuprobe_model::UserLoss;
 
 /// Live allocations and tensors of all processes: 2 GiB.
 const MAX_ALLOCATIONS: usize = 1 << 25;
-/// Units of anything else: 128 MiB.
-const MAX_OTHERS: usize = 1 << 21;
+/// Units of anything else: 64 MiB.
+const MAX_OTHERS: usize = 1 << 20;
 /// Changes of a process after which it is counted again, as long as there is room for
 /// [`NEAR`] more: to count takes as long as a change.
 const COUNT_EVERY: u32 = 32;
 const NEAR: usize = 1 << 19;
-/// Processes whose losses are told one by one.
+/// Processes whose losses are counted one by one.
 const MAX_LOSERS: usize = 1024;
 
-/// Memory use of a process, or of all processes of a user.
+/// Memory use of a process, or of all processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct UserUsage {
+pub(super) struct LedgerUsage {
     pub(super) allocations: usize,
     /// In units of about 64 bytes.
     pub(super) others: usize,
 }
 
-impl UserUsage {
+impl LedgerUsage {
     fn change(&mut self, before: Self, now: Self) {
         let change = |sum: &mut usize, before: usize, now| {
             *sum = sum.saturating_sub(before).saturating_add(now);
@@ -38,19 +37,12 @@ impl UserUsage {
         change(&mut self.allocations, before.allocations, now.allocations);
         change(&mut self.others, before.others, now.others);
     }
-
-    fn has(self, most: Self) -> Full {
-        Full {
-            allocations: self.allocations >= most.allocations,
-            others: self.others >= most.others,
-        }
-    }
 }
 
 /// Memory use of a process, as of its last count.
 #[derive(Debug, Default)]
 pub(super) struct Account {
-    pub(super) kept: UserUsage,
+    pub(super) kept: LedgerUsage,
     /// How often it has changed since then.
     changes: u32,
 }
@@ -63,13 +55,6 @@ pub(super) struct Full {
 }
 
 impl Full {
-    fn or(self, other: Self) -> Self {
-        Self {
-            allocations: self.allocations || other.allocations,
-            others: self.others || other.others,
-        }
-    }
-
     /// Whether a call with this effect is dropped.
     pub(super) fn refuses(self, op: Op) -> bool {
         if self == Self::default() {
@@ -99,7 +84,7 @@ impl Full {
     }
 }
 
-/// A user, his process if it is told apart, and what was left out of it.
+/// A process and its user, if it is counted by itself, and what was left out of it.
 type Loser = (u32, Option<u32>, &'static str);
 
 /// Numbers of calls and graph nodes, of tensors, and of stacks dropped.
@@ -110,72 +95,48 @@ pub(super) struct Dropped {
     pub(super) stacks: u64,
 }
 
-/// Memory use by user. Processes of unknown users count as one user's.
+/// Limits on the ledger's memory, and what they have left out.
 #[derive(Debug)]
-pub(super) struct UserShares {
+pub(super) struct LedgerLimits {
     /// Of all processes.
     pub(super) left_out: Dropped,
-    most: UserUsage,
-    room: MemoryRoom,
-    all: UserUsage,
-    /// Somebody may soon have all that he may.
+    most: LedgerUsage,
+    all: LedgerUsage,
+    /// A limit may soon be reached.
     is_near: bool,
-    by_user: HashMap<Option<u32>, UserUsage>,
     /// By user, process and what: the process's name, and how much.
     lost: HashMap<Loser, (Option<String>, u64)>,
 }
 
-impl Default for UserShares {
+impl Default for LedgerLimits {
     fn default() -> Self {
-        Self::of(UserUsage {
+        Self::of(LedgerUsage {
             allocations: MAX_ALLOCATIONS,
             others: MAX_OTHERS,
         })
     }
 }
 
-impl UserShares {
+impl LedgerLimits {
     /// With so much for all together.
-    pub(super) fn of(most: UserUsage) -> Self {
-        let mut shares = Self {
+    pub(super) fn of(most: LedgerUsage) -> Self {
+        let mut limits = Self {
             left_out: Dropped::default(),
             most,
-            room: MemoryRoom::default(),
-            all: UserUsage::default(),
+            all: LedgerUsage::default(),
             is_near: false,
-            by_user: HashMap::new(),
             lost: HashMap::new(),
         };
-        shares.set_room(MemoryRoom::default());
-        shares
+        limits.note_near();
+        limits
     }
 
-    /// From now on there is so much room.
-    pub(super) fn set_room(&mut self, room: MemoryRoom) {
-        self.room = room;
-        self.note_near();
-    }
-
-    /// Live allocations and tensors of all processes.
-    pub(super) fn allocations(&self) -> usize {
-        self.all.allocations
-    }
-
-    /// Of what a user has all that he may have.
-    pub(super) fn full(&self, uid: Option<u32>) -> Full {
-        if !self.is_near {
-            return Full::default();
+    /// What there is no room for.
+    fn full(&self) -> Full {
+        Full {
+            allocations: self.all.allocations >= self.most.allocations,
+            others: self.all.others >= self.most.others,
         }
-        let half = UserUsage {
-            allocations: self.most.allocations / 2,
-            others: self.room.of_user(self.most.others),
-        };
-        // Nobody has more than all together.
-        if self.all.has(half) == Full::default() {
-            return Full::default();
-        }
-        let his = self.by_user.get(&uid).copied().unwrap_or_default();
-        his.has(half).or(self.all.has(self.most))
     }
 
     /// Applies `change` to a process within these limits; the rows of a file have none.
@@ -188,7 +149,7 @@ impl UserShares {
         if is_of_rows {
             process.keep_peak();
         } else {
-            process.set_full(self.full(process.uid));
+            process.set_full(self.full());
         }
         let done = change(process);
         if !is_of_rows {
@@ -230,26 +191,19 @@ impl UserShares {
                 changes: 0,
             },
         );
-        self.change(process.uid, before.kept, now);
+        self.change(before.kept, now);
     }
 
     fn note_near(&mut self) {
-        self.is_near = self.all.allocations + NEAR >= self.most.allocations / 2
-            || self.all.others + NEAR >= self.most.others / 2
-            || self.room != MemoryRoom::Ample;
+        self.is_near = self.all.allocations + NEAR >= self.most.allocations
+            || self.all.others + NEAR >= self.most.others;
     }
 
-    /// Records that the use of a process of this user changed from `before` to `now`.
-    pub(super) fn change(&mut self, uid: Option<u32>, before: UserUsage, now: UserUsage) {
-        if before == now {
-            return;
-        }
-        self.all.change(before, now);
-        self.note_near();
-        let his = self.by_user.entry(uid).or_default();
-        his.change(before, now);
-        if *his == UserUsage::default() {
-            self.by_user.remove(&uid);
+    /// Records that the use of a process changed from `before` to `now`.
+    pub(super) fn change(&mut self, before: LedgerUsage, now: LedgerUsage) {
+        if before != now {
+            self.all.change(before, now);
+            self.note_near();
         }
     }
 
@@ -266,7 +220,7 @@ impl UserShares {
         *sum = sum.saturating_add(count);
     }
 
-    /// Calls dropped, by user and process.
+    /// Calls dropped, by process.
     pub(super) fn lost(&self) -> impl Iterator<Item = UserLoss> {
         self.lost
             .iter()

@@ -5,19 +5,19 @@ use std::rc::Rc;
 
 use gpuprobe_model::stack::{CallStack, Location};
 
-/// A ledger with room for so much, and processes `1` and `2` of user 1001 and `3` of user 1002.
+/// A ledger with room for so much, and processes `1` and `2` of user 1001.
 fn ledger(allocations: usize, others: usize) -> Ledger {
-    let most = UserUsage {
+    let most = LedgerUsage {
         allocations,
         others,
     };
     let mut ledger = Ledger {
-        shares: UserShares::of(most),
+        limits: LedgerLimits::of(most),
         ..Ledger::default()
     };
-    for (pid, uid) in [(1, 1001), (2, 1001), (3, 1002)] {
+    for pid in [1, 2] {
         let begun = Task {
-            uid,
+            uid: 1001,
             comm: format!("p{pid}"),
             ..task(pid, pid, 0)
         };
@@ -35,39 +35,32 @@ fn live(ledger: &Ledger, pid: u32) -> usize {
 }
 
 #[test]
-fn a_user_keeps_half_and_others_all_of_theirs() {
-    let mut ledger = ledger(200, 10_000);
-    for n in 1..=80 {
+fn what_is_beyond_the_limit_is_lost_under_its_process() {
+    let mut ledger = ledger(100, 10_000);
+    for n in 1..=70 {
         apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
-        apply(&mut ledger, &call(2, "cudaMalloc", n << 8, n));
     }
-    for n in 1..=90 {
-        apply(&mut ledger, &call(3, "cudaMalloc", n << 8, 100 + n));
+    for n in 1..=50 {
+        apply(&mut ledger, &call(2, "cudaMalloc", n << 8, 100 + n));
     }
-    assert_eq!([1, 2, 3].map(|pid| live(&ledger, pid)), [50, 50, 90]);
-    assert_eq!((ledger.left_out(), ledger.counts().alloc_calls), (60, 250));
-    let mut lost: Vec<_> = ledger.left_out_by_user().collect();
-    lost.sort_by_key(|loss| loss.pid);
-    let of = |pid: u32| UserLoss {
+    assert_eq!([1, 2].map(|pid| live(&ledger, pid)), [70, 30]);
+    assert_eq!((ledger.left_out(), ledger.counts().alloc_calls), (20, 120));
+    let expected = UserLoss {
         uid: 1001,
-        pid: Some(pid),
-        comm: Some(format!("p{pid}")),
+        pid: Some(2),
+        comm: Some("p2".to_owned()),
         what: "memory".to_owned(),
-        count: 30,
+        count: 20,
     };
-    assert_eq!(lost, [of(1), of(2)]);
+    let lost: Vec<_> = ledger.left_out_by_process().collect();
+    assert_eq!(lost, [expected]);
     // As much as is freed is kept again.
     for n in 1..=10 {
         apply(&mut ledger, &call(1, "cudaFree", n << 8, 300));
         apply(&mut ledger, &call(2, "cudaMalloc", (1000 + n) << 8, 301));
     }
-    assert_eq!([1, 2].map(|pid| live(&ledger, pid)), [40, 60]);
-    assert_eq!(ledger.left_out(), 60);
-    apply(&mut ledger, &Event::Exit(task(2, 2, 400)));
-    for n in 1..=80 {
-        apply(&mut ledger, &call(1, "cudaMalloc", (2000 + n) << 8, 401));
-    }
-    assert_eq!(live(&ledger, 1), 100);
+    assert_eq!([1, 2].map(|pid| live(&ledger, pid)), [60, 40]);
+    assert_eq!(ledger.left_out(), 20);
 }
 
 #[test]
@@ -76,19 +69,18 @@ fn what_is_counted_now_and_then_is_given_back_whole() {
     for n in 1..=100 {
         apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
     }
-    let counted = ledger.shares.all.allocations;
+    let counted = ledger.limits.all.allocations;
     assert!(
         (100 - COUNT_EVERY as usize..100).contains(&counted),
         "{counted}"
     );
     apply(&mut ledger, &Event::Exit(task(1, 1, 400)));
-    assert_eq!(ledger.shares.all, UserUsage::default());
-    assert!(ledger.shares.by_user.is_empty());
+    assert_eq!(ledger.limits.all, LedgerUsage::default());
 }
 
 #[test]
 fn the_free_of_what_was_left_out_is_no_free_of_something_unknown() {
-    let mut ledger = ledger(20, 10_000);
+    let mut ledger = ledger(10, 10_000);
     for n in 1..=15 {
         apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
     }
@@ -99,12 +91,12 @@ fn the_free_of_what_was_left_out_is_no_free_of_something_unknown() {
     assert_eq!((counts.free_calls, counts.unknown_frees), (16, 1));
     let process = ledger.process_of(1).unwrap();
     assert!(process.holds_nothing() && process.totals.sums.is_empty());
-    assert_eq!(ledger.shares.all.allocations, 0);
+    assert_eq!(ledger.limits.all.allocations, 0);
 }
 
 #[test]
 fn what_is_left_out_takes_the_place_of_what_was_at_its_address() {
-    let mut ledger = ledger(4, 10_000);
+    let mut ledger = ledger(2, 10_000);
     for n in [1, 2, 3, 1] {
         apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
     }
@@ -114,7 +106,7 @@ fn what_is_left_out_takes_the_place_of_what_was_at_its_address() {
 
 #[test]
 fn call_sites_are_bounded_and_calls_go_on() {
-    let mut ledger = ledger(1 << 20, 4000);
+    let mut ledger = ledger(1 << 20, 2000);
     for n in 1..=1000 {
         let location = Location {
             address: n,
@@ -138,13 +130,15 @@ fn call_sites_are_bounded_and_calls_go_on() {
     assert!(process.kept().others < 2100, "{:?}", process.kept());
     assert_eq!((live(&ledger, 1), ledger.left_out()), (1000, 0));
     assert!(ledger.stacks_left_out() > 500);
-    let of_user = ledger.left_out_by_user().find(|loss| loss.what == "stacks");
-    assert_eq!(of_user.unwrap().count, ledger.stacks_left_out());
+    let of_process = ledger
+        .left_out_by_process()
+        .find(|loss| loss.what == "stacks");
+    assert_eq!(of_process.unwrap().count, ledger.stacks_left_out());
 }
 
 #[test]
 fn tensors_count_as_allocations_do() {
-    let mut ledger = ledger(100, 10_000);
+    let mut ledger = ledger(50, 10_000);
     let tensor = |address: u64, is_free| {
         Event::Tensor(Tensor {
             pid: 1,
@@ -171,66 +165,42 @@ fn tensors_count_as_allocations_do() {
     assert_eq!((allocator.allocations, allocator.frees), (70, 70));
     assert_eq!(allocator.unknown_frees, 0);
     assert_eq!(ledger.tensors_left_out(), 20);
-    assert_eq!(ledger.shares.all.allocations, 0);
+    assert_eq!(ledger.limits.all.allocations, 0);
 }
 
 #[test]
-fn what_is_kept_goes_with_its_process() {
-    let mut ledger = ledger(1000, 10_000);
-    for n in 1..=50 {
-        apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
-        apply(&mut ledger, &call(1, "cuMemCreate", n << 8, n));
-    }
-    // Nobody has said whose process it is.
-    apply(&mut ledger, &call(9, "cudaMalloc", 1 << 8, 1));
-    assert_eq!(ledger.shares.by_user[&None].allocations, 1);
-    let begun = Task {
-        uid: 1002,
-        ..task(9, 9, 0)
-    };
-    apply(&mut ledger, &Event::Process(begun));
-    assert!(!ledger.shares.by_user.contains_key(&None));
-    assert_eq!(ledger.shares.by_user[&Some(1002)].allocations, 1);
-    for pid in [1, 9] {
-        apply(&mut ledger, &Event::Exit(task(pid, pid, 1000)));
-    }
-    assert_eq!(ledger.shares.all, UserUsage::default());
-    assert!(ledger.shares.by_user.is_empty());
-}
-
-#[test]
-fn use_is_counted_each_so_many_changes_and_at_once_where_room_is_scarce() {
-    let most = (MAX_ALLOCATIONS, MAX_OTHERS);
+fn use_is_counted_each_so_many_changes_and_at_once_near_a_limit() {
     let counted = |ledger: &mut Ledger, calls: u64| {
         for n in 1..=calls {
             apply(ledger, &call(1, "cudaMalloc", n << 8, n));
         }
-        ledger.kept_allocations()
+        ledger.limits.all.allocations
     };
     let every = u64::from(COUNT_EVERY);
-    assert_eq!(counted(&mut ledger(most.0, most.1), every - 1), 0);
-    assert_eq!(counted(&mut ledger(most.0, most.1), every), 32);
-    let mut scarce = ledger(most.0, most.1);
-    scarce.set_room(MemoryRoom::Little);
-    assert_eq!(counted(&mut scarce, 1), 1);
+    assert_eq!(
+        counted(&mut ledger(MAX_ALLOCATIONS, MAX_OTHERS), every - 1),
+        0
+    );
+    assert_eq!(counted(&mut ledger(MAX_ALLOCATIONS, MAX_OTHERS), every), 32);
+    assert_eq!(counted(&mut ledger(NEAR, MAX_OTHERS), 1), 1);
     for (allocations, others, used, is_near) in [
-        (2 * NEAR, most.1, 0, true),
-        (2 * NEAR + 2, most.1, 0, false),
-        (2 * NEAR + 2, most.1, 1, true),
-        (most.0, 2 * NEAR, 0, true),
-        (most.0, 2 * NEAR + 2, 0, false),
-        (most.0, 2 * NEAR + 2, 1, true),
+        (NEAR, MAX_OTHERS, 0, true),
+        (NEAR + 1, MAX_OTHERS, 0, false),
+        (NEAR + 1, MAX_OTHERS, 1, true),
+        (MAX_ALLOCATIONS, NEAR, 0, true),
+        (MAX_ALLOCATIONS, NEAR + 1, 0, false),
+        (MAX_ALLOCATIONS, NEAR + 1, 1, true),
     ] {
-        let mut shares = UserShares::of(UserUsage {
+        let mut limits = LedgerLimits::of(LedgerUsage {
             allocations,
             others,
         });
-        let now = UserUsage {
+        let now = LedgerUsage {
             allocations: used,
             others: used,
         };
-        shares.change(None, UserUsage::default(), now);
-        assert_eq!(shares.is_near, is_near, "{allocations} {others} {used}");
+        limits.change(LedgerUsage::default(), now);
+        assert_eq!(limits.is_near, is_near, "{allocations} {others} {used}");
     }
 }
 
@@ -282,8 +252,8 @@ fn handles_without_room_are_left_out_with_their_releases() {
 }
 
 #[test]
-fn losses_of_many_processes_are_told_by_user() {
-    let mut shares = UserShares::default();
+fn losses_of_many_processes_are_summed_by_user() {
+    let mut limits = LedgerLimits::default();
     let process = |pid, uid| {
         let mut process = Process::new(pid, gpuprobe_cuda::KindSet::ALL);
         process.uid = uid;
@@ -292,18 +262,18 @@ fn losses_of_many_processes_are_told_by_user() {
     let user = Some(5);
     let most = u32::try_from(MAX_LOSERS).unwrap();
     for pid in 1..=most {
-        shares.lose(&process(pid, user), "memory", 1);
-        shares.lose(&process(pid, user), "stacks", 0);
+        limits.lose(&process(pid, user), "memory", 1);
+        limits.lose(&process(pid, user), "stacks", 0);
     }
-    shares.lose(&process(1, user), "memory", 9);
-    shares.lose(&process(most + 1, user), "memory", 20);
-    shares.lose(&process(most + 2, user), "memory", 30);
-    shares.lose(&process(1, None), "memory", 100);
+    limits.lose(&process(1, user), "memory", 9);
+    limits.lose(&process(most + 1, user), "memory", 20);
+    limits.lose(&process(most + 2, user), "memory", 30);
+    limits.lose(&process(1, None), "memory", 100);
     let of = |pid| {
-        let found = shares.lost().find(|loss| loss.pid == pid);
+        let found = limits.lost().find(|loss| loss.pid == pid);
         found.map(|loss| loss.count)
     };
     assert_eq!((of(Some(1)), of(Some(2))), (Some(10), Some(1)));
     assert_eq!((of(Some(most + 1)), of(None)), (None, Some(50)));
-    assert_eq!(shares.lost().count(), MAX_LOSERS + 1);
+    assert_eq!(limits.lost().count(), MAX_LOSERS + 1);
 }
