@@ -114,30 +114,20 @@ impl ReaderProcess {
         self.begin()?;
         self.limit();
         self.tell(bytes, file)?;
-        self.answer(self.limits.elapsed, takes_files)
-    }
-
-    /// The same, of one that has begun, in less time by the clock unless it waits for the processor only.
-    pub(super) fn ask_within(
-        &mut self,
-        bytes: &[u8],
-        elapsed: Duration,
-    ) -> Result<ChannelMessage, Failure> {
-        self.limit();
-        self.tell(bytes, None)?;
-        self.answer(elapsed, false)
+        self.answer(takes_files)
     }
 
     /// Limits the processor time until the next answer.
     fn limit(&self) {
         if let Some(child) = &self.child {
             // The second limit only: this process enforces the first.
-            let _ = limit_processor_time(child.id(), self.busy() + self.limits.busy + SPARE);
+            let _ =
+                limit_processor_time(child.id(), self.busy() + self.limits.timeout.busy + SPARE);
         }
     }
 
-    fn answer(&mut self, within: Duration, takes_files: bool) -> Result<ChannelMessage, Failure> {
-        let limits = self.limits;
+    fn answer(&mut self, takes_files: bool) -> Result<ChannelMessage, Failure> {
+        let timeout = self.limits.timeout;
         let (begin, busy) = (Instant::now(), self.busy());
         let mut why = Failure::Waited;
         let mut goes_on = || {
@@ -146,8 +136,9 @@ impl ReaderProcess {
                 why = Failure::TookTooLong;
             }
             let elapsed = begin.elapsed();
-            let is_in_time = elapsed < within || elapsed < limits.elapsed && self.is_runnable();
-            took < limits.busy && is_in_time
+            let is_in_time =
+                elapsed < timeout.waiting || elapsed < timeout.elapsed && self.is_runnable();
+            took < timeout.busy && is_in_time
         };
         let answer = self.channel.receive(takes_files, &mut Some(&mut goes_on));
         let answer = answer.map_err(|error| match error.kind() {
@@ -227,6 +218,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::path::Path;
 
+    use super::super::Timeout;
     use super::*;
 
     static HANG: AtomicUsize = AtomicUsize::new(0);
@@ -237,9 +229,13 @@ mod tests {
     fn linked(command: &[&str], busy: Duration, elapsed: Duration) -> (ReaderProcess, Channel) {
         let (channel, other) = Channel::pair().unwrap();
         let child = Command::new(command[0]).args(&command[1..]).spawn();
-        let limits = ReaderLimits {
+        let timeout = Timeout {
             busy,
+            waiting: elapsed,
             elapsed,
+        };
+        let limits = ReaderLimits {
+            timeout,
             data_bytes: 0,
         };
         let link = ReaderProcess {
@@ -261,7 +257,7 @@ mod tests {
         let (mut link, other) = linked(&SLEEPS, LONG, LONG);
         for count in 1..=2 {
             other.send(b"yes", None).unwrap();
-            let answer = link.ask_within(b"question", LONG).unwrap();
+            let answer = link.ask(b"question", None, false).unwrap();
             assert_eq!((answer.bytes, link.answers), (b"yes".to_vec(), count));
             let asked = other.receive(false, &mut None).unwrap();
             assert_eq!(asked.bytes, b"question");
@@ -282,35 +278,31 @@ mod tests {
     }
 
     #[test]
-    fn one_that_waits_has_the_time_of_the_question() {
+    fn one_that_waits_has_less_time_than_one_that_runs() {
         let (mut link, _other) = linked(&SLEEPS, LONG, LONG);
+        link.limits.timeout.waiting = SHORT;
         let begin = Instant::now();
-        assert_eq!(link.ask_within(b"", SHORT).unwrap_err(), Failure::Waited);
+        assert_eq!(link.ask(b"", None, false).unwrap_err(), Failure::Waited);
         assert!((SHORT..LONG / 2).contains(&begin.elapsed()));
         assert!(link.busy() < MIN_BUSY && link.answers == 0);
         assert!(link.hangs() && !link.is_runnable());
-        link.limits.elapsed = SHORT;
-        assert_eq!(link.ask(b"", None, false).unwrap_err(), Failure::Waited);
-        assert!(begin.elapsed() < LONG / 2);
-    }
-
-    #[test]
-    fn one_that_runs_has_the_time_of_its_kind() {
-        let (mut link, _other) = linked(&RUNS, LONG, LONG);
+        let (mut link, _other) = linked(&RUNS, LONG, 20 * SHORT);
+        link.limits.timeout.waiting = SHORT;
         while link.busy() < SHORT {
             thread::sleep(Duration::from_millis(1));
         }
-        assert!(link.is_runnable());
-        link.limits.elapsed = 20 * SHORT;
+        assert!(link.is_runnable() && !link.hangs());
         let begin = Instant::now();
-        assert!(link.ask_within(b"", SHORT).is_err());
+        assert!(link.ask(b"", None, false).is_err());
         assert!((20 * SHORT..LONG / 2).contains(&begin.elapsed()));
-        assert!(!link.hangs());
-        (link.limits.elapsed, link.limits.busy) = (LONG, 2 * MIN_BUSY);
-        let busy = link.busy();
+    }
+
+    #[test]
+    fn one_that_runs_has_the_time_of_the_processor() {
+        let (mut link, _other) = linked(&RUNS, 2 * MIN_BUSY, LONG);
         let failure = link.ask(b"", None, false).unwrap_err();
         assert_eq!(failure, Failure::TookTooLong);
-        assert!((2 * MIN_BUSY..LONG / 2).contains(&(link.busy() - busy)));
+        assert!((2 * MIN_BUSY..LONG / 2).contains(&link.busy()));
     }
 
     #[test]

@@ -44,18 +44,34 @@ pub enum ReaderKind {
     Processes,
 }
 
-/// Time of the processor, and by the clock, for an answer that tracing waits for: reports are due.
-const QUICK: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(700)];
-/// The same, of names, which nothing waits for: debugging information of a gigabyte takes seconds.
-const SLOW: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(30)];
+/// Limits on the time of an answer.
+#[derive(Clone, Copy, Debug)]
+struct Timeout {
+    /// Of the processor.
+    busy: Duration,
+    /// By the clock, while it waits for something else than the processor.
+    waiting: Duration,
+    /// By the clock.
+    elapsed: Duration,
+}
+
+/// Of an answer that tracing waits for: a ring holds the calls of half a second, and reports are due.
+const QUICK: Timeout = Timeout {
+    busy: Duration::from_millis(200),
+    waiting: Duration::from_millis(300),
+    elapsed: Duration::from_millis(700),
+};
+/// Of names, which nothing waits for: debugging information of a gigabyte takes seconds.
+const SLOW: Timeout = Timeout {
+    busy: Duration::from_secs(10),
+    waiting: Duration::from_secs(30),
+    elapsed: Duration::from_secs(30),
+};
 
 /// Limits on the time and memory of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReaderLimits {
-    /// Of the processor.
-    busy: Duration,
-    /// By the clock: what it waits for then is no doing of the file's.
-    elapsed: Duration,
+    timeout: Timeout,
     /// Bytes of memory, without the files that are mapped.
     pub(crate) data_bytes: u64,
 }
@@ -73,14 +89,13 @@ impl ReaderKind {
     }
 
     pub(crate) fn limits(self) -> ReaderLimits {
-        let ([busy, elapsed], mib) = match self {
+        let (timeout, mib) = match self {
             Self::Functions => (QUICK, 64),
             Self::Names => (SLOW, 96),
             Self::Opener | Self::Processes => (QUICK, 4),
         };
         ReaderLimits {
-            busy,
-            elapsed,
+            timeout,
             data_bytes: mib << 20,
         }
     }

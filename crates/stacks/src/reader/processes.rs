@@ -12,9 +12,9 @@ use super::link::{Failure, ReaderProcess};
 use super::{ReaderHost, ReaderKind};
 use gpuprobe_os::proc;
 
-/// Maximum time by the clock of one question, which a process can make endless: userfaultfd, and files on a file
-/// system (FUSE) that it has mapped. After as long nothing more is read of one [`ProcessMemory`].
-const TIMEOUT: Duration = Duration::from_millis(200);
+/// Maximum time by the clock of all reads of one [`ProcessMemory`], of which a process can make each slow:
+/// userfaultfd, and files on a file system (FUSE) that it has mapped.
+const MAX_READING: Duration = Duration::from_millis(200);
 /// Bytes of memory that are read at once.
 pub(crate) const MAX_BYTES: usize = 4096;
 
@@ -101,7 +101,7 @@ impl ProcessReader {
         ProcessMemory {
             reader: self.clone(),
             key: ProcessKey::new(pid),
-            left: Cell::new(TIMEOUT),
+            left: Cell::new(MAX_READING),
         }
     }
 
@@ -132,7 +132,7 @@ impl ProcessReaderState {
             self.link = None;
             return None;
         }
-        let failure = match link.ask_within(&bytes, TIMEOUT) {
+        let failure = match link.ask(&bytes, None, false) {
             Ok(answer) => return Some(answer.bytes),
             Err(failure) => failure,
         };
@@ -196,7 +196,7 @@ mod tests {
         let address = words[1..].as_ptr() as u64;
         let expected = [2u64, 3].map(u64::to_ne_bytes).concat();
         assert_eq!(memory.read(address, &mut buffer), Some(&expected[..]));
-        assert!((Duration::from_nanos(1)..TIMEOUT).contains(&memory.left.get()));
+        assert!((Duration::from_nanos(1)..MAX_READING).contains(&memory.left.get()));
         assert_eq!(memory.read(8, &mut buffer), None);
         assert!(memory.read(address, &mut buffer).is_some());
         memory.left.set(Duration::ZERO);

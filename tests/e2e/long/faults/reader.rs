@@ -1,8 +1,11 @@
-//! gpuprobe is suspended while it traces, or killed beside another instance.
+//! gpuprobe or its readers are suspended while it traces, or it is killed beside another instance.
 
-use nix::sys::signal::Signal;
+use std::time::Duration;
 
-use crate::harness::child::state_of;
+use nix::sys::signal::{Signal, kill};
+
+use crate::harness::child::{raw, readers_of, state_of};
+use crate::harness::promises::assert_reports_come;
 use crate::harness::{Backend, Objects, Report, Setup, Truth, Workload, alone, standin, wait_for};
 
 /// Suspends the reader while a program makes `calls` calls; returns the losses.
@@ -68,6 +71,39 @@ fn root_reader_suspended_for_100_000_calls_loses_nothing() {
 #[test]
 fn root_reader_suspended_for_500_000_calls_counts_losses_exactly() {
     assert!(suspended_for(500_000) > 0);
+}
+
+#[test]
+fn root_stopped_readers_cost_no_memory_event() {
+    const INTERVAL: Duration = Duration::from_millis(250);
+    let _alone = alone();
+    let mut workload = Workload::start(Backend::Shared);
+    workload.say("freenull");
+    let mut gpuprobe = Setup::pid(workload.pid)
+        .args(["--stacks", "auto", "--top", "5"])
+        .interval("250ms")
+        .start();
+    // They have not been asked about a stack.
+    let readers = readers_of(gpuprobe.child.pid());
+    assert_eq!(readers.len(), 4, "{readers:?}");
+    for &reader in &readers {
+        kill(raw(reader), Signal::SIGSTOP).unwrap();
+        wait_for("a reader to stop", || {
+            (state_of(reader) == Some('T')).then_some(())
+        });
+    }
+    workload.send("race 2 250000 4096");
+    assert_reports_come(&gpuprobe, INTERVAL, 4);
+    workload.hear();
+    workload.say("alloc 4096 10");
+    let report = gpuprobe.stop();
+    assert_eq!(report.lost("memory"), 0);
+    report.assert_holds(workload.pid, 10 * 4096, 10);
+    let (totals, truth) = (report.totals(), workload.status());
+    assert_eq!(
+        (totals.alloc_calls, totals.free_calls),
+        (truth.allocs, truth.frees)
+    );
 }
 
 #[test]
