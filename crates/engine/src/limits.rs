@@ -18,7 +18,7 @@ const MAX_OTHERS: usize = 1 << 20;
 /// [`NEAR`] more: to count takes as long as a change.
 const COUNT_EVERY: u32 = 32;
 const NEAR: usize = 1 << 19;
-/// Processes whose losses are counted one by one.
+/// Processes that have a count of their losses each.
 const MAX_LOSERS: usize = 1024;
 
 /// Memory use of a process, or of all processes.
