@@ -119,7 +119,7 @@ fn root_every_runtime_and_driver_of_a_command_is_counted() {
     let (report, truth) = session.end();
     report.assert_totals(truth);
     report.assert_calls(&[("cuMemAlloc_v2", 1), ("cudaMalloc", 20 + 7 + 9)]);
-    for Ended { pid, truth } in ended {
+    for Ended { pid, truth, .. } in ended {
         report.assert_holds(pid, truth.bytes, truth.live);
     }
 }
