@@ -44,99 +44,41 @@ mod tests {
 
     #[test]
     fn containers_and_pods_are_found_in_cgroup_paths() {
-        let slice = "/kubepods.slice/kubepods-burstable.slice";
-        let nested = format!("/kubepods/pod{UID}/{ID}/kubepods/pod{STATIC}/x");
-        for (path, container, pod) in [
-            (format!("/system.slice/docker-{ID}.scope"), Some(ID), None),
-            (format!("/docker/{ID}"), Some(ID), None),
-            (format!("/docker/{ID}/init.scope"), Some(ID), None),
-            (
-                format!("/machine.slice/libpod-{ID}.scope/container"),
-                Some(ID),
-                None,
-            ),
-            (format!("/libpod_parent/libpod-{ID}"), Some(ID), None),
-            (
-                format!(
-                    "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope"
-                ),
-                Some(ID),
-                None,
-            ),
-            (
-                format!("/machine.slice/machine-libpod_pod_{ID}.slice/libpod-{ID}.scope"),
-                Some(ID),
-                None,
-            ),
-            (
-                format!("/ecs/55091c13-b8cf-4801-b527-f4601742204d/{ID}"),
-                Some(ID),
-                None,
-            ),
-            (
-                format!("/kubepods/besteffort/pod{UID}/{ID}"),
-                Some(ID),
-                Some(UID),
-            ),
-            (format!("/kubepods/pod{UID}/{ID}"), Some(ID), Some(UID)),
-            (
-                format!("/kubepods/burstable/pod{STATIC}/{ID}"),
-                Some(ID),
-                Some(STATIC),
-            ),
-            (
-                format!("/kubepods/besteffort/pod{UID}/crio-{ID}"),
-                Some(ID),
-                Some(UID),
-            ),
-            (
-                format!("{slice}/kubepods-burstable-pod{BY_SYSTEMD}.slice/docker-{ID}.scope"),
-                Some(ID),
-                Some(UID),
-            ),
-            (
-                format!(
-                    "{slice}/kubepods-burstable-pod{BY_SYSTEMD}.slice/cri-containerd-{ID}.scope"
-                ),
-                Some(ID),
-                Some(UID),
-            ),
-            (
-                format!(
-                    "{slice}/kubepods-burstable-pod{BY_SYSTEMD}.slice/crio-{ID}.scope/container"
-                ),
-                Some(ID),
-                Some(UID),
-            ),
-            (
-                format!("/kubepods.slice/kubepods-pod{STATIC}.slice/crio-{ID}.scope"),
-                Some(ID),
-                Some(STATIC),
-            ),
-            (
-                format!(
-                    "/system.slice/containerd.service/kubepods-burstable-pod{BY_SYSTEMD}.slice:cri-containerd:{ID}"
-                ),
-                Some(ID),
-                Some(UID),
-            ),
-            (
-                format!(
-                    "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/\
-                     kubelet-kubepods-besteffort-pod{BY_SYSTEMD}.slice/cri-containerd-{ID}.scope"
-                ),
-                Some(ID),
-                Some(UID),
-            ),
-            (
-                format!("/docker/{ID}/kubelet/kubepods/besteffort/pod{UID}/{ID}"),
-                Some(ID),
-                Some(UID),
-            ),
+        #[rustfmt::skip]
+        let paths = [
+            ("/system.slice/docker-{ID}.scope", None),
+            ("/docker/{ID}", None),
+            ("/docker/{ID}/init.scope", None),
+            ("/machine.slice/libpod-{ID}.scope/container", None),
+            ("/libpod_parent/libpod-{ID}", None),
+            ("/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope", None),
+            ("/machine.slice/machine-libpod_pod_{ID}.slice/libpod-{ID}.scope", None),
+            ("/ecs/55091c13-b8cf-4801-b527-f4601742204d/{ID}", None),
+            ("/kubepods/besteffort/pod{UID}/{ID}", Some(UID)),
+            ("/kubepods/pod{UID}/{ID}", Some(UID)),
+            ("/kubepods/burstable/pod{STATIC}/{ID}", Some(STATIC)),
+            ("/kubepods/besteffort/pod{UID}/crio-{ID}", Some(UID)),
+            ("{SLICE}-pod{SYSTEMD}.slice/docker-{ID}.scope", Some(UID)),
+            ("{SLICE}-pod{SYSTEMD}.slice/cri-containerd-{ID}.scope", Some(UID)),
+            ("{SLICE}-pod{SYSTEMD}.slice/crio-{ID}.scope/container", Some(UID)),
+            ("/kubepods.slice/kubepods-pod{STATIC}.slice/crio-{ID}.scope", Some(STATIC)),
+            ("/system.slice/containerd.service/kubepods-burstable-pod{SYSTEMD}.slice:cri-containerd:{ID}", Some(UID)),
+            ("/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort-pod{SYSTEMD}.slice/cri-containerd-{ID}.scope", Some(UID)),
+            ("/docker/{ID}/kubelet/kubepods/besteffort/pod{UID}/{ID}", Some(UID)),
             // What is in a pod does not say which pod it is.
-            (nested, Some(ID), Some(UID)),
-        ] {
-            assert_eq!(container_in(&path), container, "{path}");
+            ("/kubepods/pod{UID}/{ID}/kubepods/pod{STATIC}/x", Some(UID)),
+        ];
+        for (path, pod) in paths {
+            let path = path
+                .replace(
+                    "{SLICE}",
+                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable",
+                )
+                .replace("{ID}", ID)
+                .replace("{UID}", UID)
+                .replace("{SYSTEMD}", BY_SYSTEMD)
+                .replace("{STATIC}", STATIC);
+            assert_eq!(container_in(&path), Some(ID), "{path}");
             assert_eq!(pod_uid_in(&path).as_deref(), pod, "{path}");
         }
     }
