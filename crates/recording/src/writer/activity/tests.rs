@@ -187,43 +187,34 @@ fn kernel(id: i64, correlation: u32) -> Activity {
 const RUNTIME: u32 = 2;
 const DRIVER: u32 = 1;
 
-fn activity_mode() -> Modes {
-    Modes {
-        activity: true,
-        ..Modes::default()
-    }
+/// A call of the first thread, at times after the start.
+fn runtime(name: &str, (start, end): (u64, u64), correlation: u32) -> Activity {
+    api(RUNTIME, name, PID, (BASE + start, BASE + end), correlation)
 }
+
+fn driver(name: &str, (start, end): (u64, u64), correlation: u32) -> Activity {
+    api(DRIVER, name, PID, (BASE + start, BASE + end), correlation)
+}
+
+const ACTIVITY: Modes = Modes {
+    memleak: false,
+    cudatrace: false,
+    bandwidth_util: false,
+    activity: true,
+};
 
 #[test]
 fn a_call_from_probe_and_cupti_is_one_row() {
     let connection = database();
-    let mut bench = Bench::new(&connection, activity_mode());
+    let mut bench = Bench::new(&connection, ACTIVITY);
     bench.seen("cudaLaunchKernel", 0, 700, (BASE + 100, BASE + 200), None);
     bench.seen("cudaMalloc", 0, 700, (BASE + 300, BASE + 400), Some(5));
     bench.take(vec![
         kernel(1, 11),
-        api(DRIVER, "cuLaunchKernel", 700, (BASE + 120, BASE + 180), 11),
-        api(
-            RUNTIME,
-            "cudaLaunchKernel_v7000",
-            700,
-            (BASE + 110, BASE + 190),
-            11,
-        ),
-        api(
-            RUNTIME,
-            "cudaMalloc_v3020",
-            700,
-            (BASE + 310, BASE + 390),
-            12,
-        ),
-        api(
-            RUNTIME,
-            "cudaDeviceSynchronize_v3020",
-            700,
-            (BASE + 500, BASE + 900),
-            13,
-        ),
+        driver("cuLaunchKernel", (120, 180), 11),
+        runtime("cudaLaunchKernel_v7000", (110, 190), 11),
+        runtime("cudaMalloc_v3020", (310, 390), 12),
+        runtime("cudaDeviceSynchronize_v3020", (500, 900), 13),
     ]);
     assert_eq!(bench.kernels().len(), 0);
     bench.round();
@@ -247,9 +238,9 @@ fn a_call_from_probe_and_cupti_is_one_row() {
 #[test]
 fn nested_calls_and_names_have_all_columns() {
     let connection = database();
-    let mut bench = Bench::new(&connection, activity_mode());
+    let mut bench = Bench::new(&connection, ACTIVITY);
     bench.seen("cuMemAlloc_v2", 1, 700, (BASE + 160, BASE + 190), Some(5));
-    let mut failed = api(DRIVER, "cuMemAlloc_v2", 700, (BASE + 162, BASE + 188), 21);
+    let mut failed = driver("cuMemAlloc_v2", (162, 188), 21);
     if let ActivityRecord::Api(call) = &mut failed.record {
         call.result = 2;
     }
@@ -287,25 +278,14 @@ fn nested_calls_and_names_have_all_columns() {
 #[test]
 fn a_driver_call_from_a_probe_becomes_its_runtime_call() {
     let connection = database();
-    let mut bench = Bench::new(&connection, activity_mode());
+    let mut bench = Bench::new(&connection, ACTIVITY);
     // Statically linked runtime: probes see the driver only.
-    bench.seen(
-        "cuDevicePrimaryCtxRetain",
-        1,
-        700,
-        (BASE + 110, BASE + 150),
-        None,
-    );
+    let retained = (BASE + 110, BASE + 150);
+    bench.seen("cuDevicePrimaryCtxRetain", 1, 700, retained, None);
     bench.seen("cuMemAlloc_v2", 1, 700, (BASE + 160, BASE + 190), Some(5));
     bench.take(vec![
-        api(DRIVER, "cuMemAlloc_v2", 700, (BASE + 162, BASE + 188), 21),
-        api(
-            RUNTIME,
-            "cudaMalloc_v3020",
-            700,
-            (BASE + 100, BASE + 200),
-            20,
-        ),
+        driver("cuMemAlloc_v2", (162, 188), 21),
+        runtime("cudaMalloc_v3020", (100, 200), 20),
         kernel(1, 20),
         kernel(2, 21),
     ]);
@@ -331,27 +311,15 @@ fn a_driver_call_from_a_probe_becomes_its_runtime_call() {
 #[test]
 fn an_outer_call_may_arrive_later() {
     let connection = database();
-    let mut bench = Bench::new(&connection, activity_mode());
+    let mut bench = Bench::new(&connection, ACTIVITY);
     bench.take(vec![
-        api(
-            DRIVER,
-            "cuCtxSynchronize",
-            700,
-            (BASE + 120, BASE + 180),
-            11,
-        ),
+        driver("cuCtxSynchronize", (120, 180), 11),
         kernel(1, 11),
     ]);
     bench.round();
     bench.round();
     assert_eq!(bench.calls(), ["120 180 1 1 cuCtxSynchronize -"]);
-    bench.take(vec![api(
-        RUNTIME,
-        "cudaDeviceSynchronize_v3020",
-        700,
-        (BASE + 110, BASE + 190),
-        11,
-    )]);
+    bench.take(vec![runtime("cudaDeviceSynchronize_v3020", (110, 190), 11)]);
     bench.finish();
     assert_eq!(bench.calls(), ["110 190 0 1 cudaDeviceSynchronize_v3020 -"]);
     assert_eq!(bench.nested(), ["1 120 180 cuCtxSynchronize"]);
@@ -361,7 +329,7 @@ fn an_outer_call_may_arrive_later() {
 #[test]
 fn work_without_a_call_is_held_and_gets_its_own_number() {
     let connection = database();
-    let mut bench = Bench::new(&connection, activity_mode());
+    let mut bench = Bench::new(&connection, ACTIVITY);
     bench.take(vec![
         api(RUNTIME, "cudaGraphLaunch_v10000", 700, (BASE, BASE + 9), 1),
         kernel(1, 5),
@@ -381,24 +349,13 @@ fn work_without_a_call_is_held_and_gets_its_own_number() {
 #[test]
 fn threads_in_a_pid_namespace_are_matched_by_their_calls() {
     let connection = database();
-    let mut bench = Bench::new(&connection, activity_mode());
+    let mut bench = Bench::new(&connection, ACTIVITY);
     bench.seen("cudaFree", 0, 702, (BASE + 100, BASE + 200), None);
+    let set = (BASE + 300, BASE + 301);
     let mut inner = vec![
         api(RUNTIME, "cudaFree_v3020", 3, (BASE + 110, BASE + 190), 1),
-        api(
-            RUNTIME,
-            "cudaSetDevice_v3020",
-            3,
-            (BASE + 300, BASE + 301),
-            2,
-        ),
-        api(
-            RUNTIME,
-            "cudaSetDevice_v3020",
-            1,
-            (BASE + 300, BASE + 301),
-            3,
-        ),
+        api(RUNTIME, "cudaSetDevice_v3020", 3, set, 2),
+        api(RUNTIME, "cudaSetDevice_v3020", 1, set, 3),
     ];
     for activity in &mut inner {
         if let ActivityRecord::Api(api) = &mut activity.record {
@@ -414,7 +371,7 @@ fn threads_in_a_pid_namespace_are_matched_by_their_calls() {
 #[test]
 fn rows_have_the_values_of_exports() {
     let connection = database();
-    let mut bench = Bench::new(&connection, activity_mode());
+    let mut bench = Bench::new(&connection, ACTIVITY);
     let device = wire::Device {
         memory_bandwidth: 4_814_304_000,
         memory_bytes: 150_109_880_320,
@@ -523,7 +480,7 @@ fn memory_events_are_written_once() {
     let connection = database();
     let with_ledger = Modes {
         memleak: true,
-        ..activity_mode()
+        ..ACTIVITY
     };
     let mut bench = Bench::new(&connection, with_ledger);
     let memory = wire::Memory {
@@ -543,7 +500,7 @@ fn memory_events_are_written_once() {
 #[test]
 fn ranges_are_push_pop_or_start_end() {
     let connection = database();
-    let mut bench = Bench::new(&connection, activity_mode());
+    let mut bench = Bench::new(&connection, ACTIVITY);
     let mark = |time: u64, flags, id, tid, name: Option<&str>| {
         let object = wire::Object {
             kind: 2,
@@ -649,7 +606,7 @@ mod exactness {
         #[test]
         fn kernels_find_their_calls(all in prop::collection::vec(made(), 1..40)) {
             let connection = database();
-            let mut bench = Bench::new(&connection, activity_mode());
+            let mut bench = Bench::new(&connection, ACTIVITY);
             let mut clocks = [BASE; 3];
             let mut rounds: Vec<Vec<Activity>> = vec![Vec::new(); all.len() + 5];
             let mut spans = Vec::new();
