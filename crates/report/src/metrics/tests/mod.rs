@@ -215,7 +215,7 @@ fn family(families: &[Family], metric: Metric) -> &Family {
     families.iter().find(|one| one.metric == metric).unwrap()
 }
 
-fn number(value: MetricValue) -> f64 {
+fn as_f64(value: MetricValue) -> f64 {
     match value {
         MetricValue::Integer(value) => value as f64,
         MetricValue::Float(value) => value,
@@ -232,7 +232,7 @@ fn sum(families: &[Family], metric: Metric, labels: &[(&str, &str)]) -> u64 {
     };
     let sum = series
         .filter(|(set, _)| has(set))
-        .map(|(_, value)| number(*value));
+        .map(|(_, value)| as_f64(*value));
     sum.sum::<f64>() as u64
 }
 
@@ -406,11 +406,11 @@ fn most_launched_kernels_have_series_and_sums_are_exact() {
         assert!(sum(&families, Metric::Launches, &other) > 0);
         for (labels, value) in &launches {
             let last = before.get(labels).copied().unwrap_or(0.0);
-            assert!(number(*value) >= last, "{labels:?} went back");
+            assert!(as_f64(*value) >= last, "{labels:?} went back");
         }
         before = launches
             .into_iter()
-            .map(|(labels, value)| (labels, number(value)))
+            .map(|(labels, value)| (labels, as_f64(value)))
             .collect();
     }
     let overtook = before
