@@ -89,14 +89,6 @@ pub(crate) fn gpuprobe(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Writes the tables of `gpuprobe export FILE --format tsv`.
-pub(crate) fn export_tsv(file: &Path, folder: &Path) {
-    let [file, folder] = [file, folder].map(|path| path.to_str().unwrap());
-    let output = gpuprobe(&["export", file, "--format", "tsv", "-o", folder]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-}
-
 /// Output of `gpuprobe report FILE ARGUMENTS`; asserts that the file is unchanged and that JSON
 /// matches its schema.
 pub(crate) fn report(file: &Path, arguments: &[&str]) -> String {

@@ -142,18 +142,6 @@ impl World {
         self.send(call);
     }
 
-    /// A call that fails.
-    pub(crate) fn fail(&mut self, symbol: &str, args: Args) {
-        let call = self.make(symbol, 1, args);
-        self.send(call);
-    }
-
-    /// A free of a null pointer, which does nothing.
-    pub(crate) fn free_null(&mut self, symbol: &str) {
-        self.call(symbol, Args::default());
-        self.frees -= 1;
-    }
-
     /// A call that takes effect now, and returns later.
     pub(crate) fn enter(&mut self, symbol: &str, args: Args) {
         let call = self.make(symbol, 0, args);
