@@ -18,6 +18,7 @@ ALL = (*ACTIVITY, "--memleak", "--cudatrace", "--bandwidth-util")
 BUSY_NS = 50_000_000
 # Longer than the kernel's loop by its launch and its end.
 TOLERANCE = 0.01
+MANY = 1_000_000
 
 LOADED = "module busy_50ms via=library; launch busy_50ms 1; launch 0 1; stream; synchronize"
 MIXED = "; ".join(
