@@ -48,7 +48,12 @@ fn build_collector(root: &Path, out: &Path) -> Result<()> {
     let mut cargo = Command::new(env::var_os("CARGO").context("cargo runs this")?);
     cargo
         .args(["build", "--package", "gpuprobe-collector", "--lib"])
-        .args(["--features", "gpuprobe-collector/injection", "--release", "--locked"])
+        .args([
+            "--features",
+            "gpuprobe-collector/injection",
+            "--release",
+            "--locked",
+        ])
         // What it depends on, gpuprobe depends on too, so that it is there.
         .arg("--offline")
         .arg("--target-dir")
