@@ -22,8 +22,11 @@ use crate::{
     stacks, tensors, values,
 };
 
-/// The recordings that tests share, by name.
-pub(crate) const SCENES: &[(&str, fn(&Path))] = &[
+/// A recording: its name, and what writes it.
+type Scene = (&'static str, fn(&Path));
+
+/// The recordings that tests share.
+pub(crate) const SCENES: &[Scene] = &[
     ("activity", activity),
     ("bystander", many::record_bystander),
     ("contexts", contexts::record),
