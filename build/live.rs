@@ -12,9 +12,6 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use libbpf_cargo::SkeletonBuilder;
 
-/// Each source gives a skeleton of the same name in `OUT_DIR`.
-const OBJECTS: &[&str] = &["gpuprobe", "floor"];
-
 pub(crate) fn build() -> Result<()> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -24,14 +21,10 @@ pub(crate) fn build() -> Result<()> {
         other => anyhow::bail!("gpuprobe has no BPF programs for {other}"),
     };
     let sources = root.join("bpf");
-    for name in OBJECTS {
-        builder(&sources, name, arch)
-            .obj(out.join(format!("{name}.bpf.o")))
-            .build_and_generate(out.join(format!("{name}.skel.rs")))
-            .with_context(|| {
-                format!("cannot build bpf/{name}.bpf.c; clang and libelf-dev are needed")
-            })?;
-    }
+    builder(&sources, arch)
+        .obj(out.join("gpuprobe.bpf.o"))
+        .build_and_generate(out.join("gpuprobe.skel.rs"))
+        .context("cannot build bpf/gpuprobe.bpf.c; clang and libelf-dev are needed")?;
     println!("cargo:rerun-if-changed=bpf");
     build_collector(&root, &out)
 }
@@ -98,7 +91,7 @@ fn build_collector(root: &Path, out: &Path) -> Result<()> {
     Ok(())
 }
 
-fn builder(sources: &Path, name: &str, arch: &str) -> SkeletonBuilder {
+fn builder(sources: &Path, arch: &str) -> SkeletonBuilder {
     let arguments = [
         format!("-D__TARGET_ARCH_{arch}"),
         format!("-I{}", sources.display()),
@@ -112,7 +105,7 @@ fn builder(sources: &Path, name: &str, arch: &str) -> SkeletonBuilder {
     ];
     let mut builder = SkeletonBuilder::new();
     builder
-        .source(sources.join(format!("{name}.bpf.c")))
+        .source(sources.join("gpuprobe.bpf.c"))
         .clang_args(arguments);
     builder
 }

@@ -42,7 +42,7 @@ impl Bpftrace {
 }
 
 fn script(library: &Path) -> Result<String> {
-    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "scripts/bench/ledger.bt"]
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../scripts/bench/ledger.bt"]
         .iter()
         .collect();
     let text = std::fs::read_to_string(path)?;

@@ -14,14 +14,16 @@
 mod bpftrace;
 mod calls;
 mod floor;
+#[path = "../gpuprobe.rs"]
+mod gpuprobe;
 mod load;
 mod programs;
 
 use std::path::PathBuf;
 
+use ::gpuprobe::host::{LibraryRole, process};
 use anyhow::{Result, bail};
 use floor::{Floor, FloorKind};
-use gpuprobe::host::{LibraryRole, process};
 use gpuprobe_cuda::Layer;
 
 /// Configuration and results of a run.

@@ -9,9 +9,11 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::gpuprobe::gpuprobe;
+
 /// Builds the stand-in libraries and returns their directory.
 pub(crate) fn build_standin() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let out = root.join("target/standin");
     let status = Command::new("make")
         .args(["-s", "-C"])
@@ -141,7 +143,7 @@ impl Gpuprobe {
 
     fn start(arguments: &[&str]) -> Result<Self> {
         let begin = Instant::now();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_gpuprobe"))
+        let mut child = Command::new(gpuprobe())
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

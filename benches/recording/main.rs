@@ -8,11 +8,15 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
+#[path = "../gpuprobe.rs"]
+mod gpuprobe;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use gpuprobe::gpuprobe;
 use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_model::abi::{RawBatch, RawCall, record};
 use gpuprobe_recording::{Facts, Player};
@@ -391,7 +395,7 @@ fn analyse(events: u64, folder: &Path) {
     for analysis in ["watermark", "usage", "leakage"] {
         let begun = Instant::now();
         let out = folder.join(analysis);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_gpuprobe"))
+        let mut child = Command::new(gpuprobe())
             .arg("report")
             .arg(&path)
             .args(["--analysis", analysis, "--format", "tsv", "-o"])

@@ -1,6 +1,6 @@
 //! Full BPF maps: entries that do not fit are counted exactly, and space is available again when
 //! processes end. Full rings are tested in `losses`, `bandwidth::losses` and
-//! `long::recording::losses`, the launch map in `cudatrace::limits`.
+//! `long::recording::losses`, the launch map in `long::kernels`.
 
 use std::collections::BTreeMap;
 
