@@ -6,7 +6,7 @@ mod exact;
 mod late;
 mod python;
 mod recording;
-mod snapshots;
+pub(crate) mod snapshots;
 pub(crate) mod truth;
 pub(crate) mod versions;
 
