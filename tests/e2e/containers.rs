@@ -110,7 +110,7 @@ fn root_processes_are_attached_to_wherever_their_files_and_pids_are() {
         .iter()
         .map(|workload| innermost(workload.child.pid()))
         .collect();
-    let mut gpuprobe = Setup::pids(pids.iter().copied()).start();
+    let mut gpuprobe = Setup::pids_without_stacks(pids.iter().copied()).start();
     // Two of each program, of which the PID namespaces have one.
     assert_eq!(gpuprobe.announced().1, 2 * 6);
     for workload in &mut workloads {
@@ -157,7 +157,7 @@ fn root_cgroup_and_container_are_reported() {
     };
     let namespace = ["unshare", "--pid", "--fork", &program];
     let mut workloads = [(start(&[&program]), None), (start(&namespace), Some(1))];
-    let setup = || Setup::pids(workloads.iter().map(|((pid, _), _)| *pid));
+    let setup = || Setup::pids_without_stacks(workloads.iter().map(|((pid, _), _)| *pid));
     let (mut gpuprobe, mut text) = (setup().start(), setup().format("text").start());
     for ((_, workload), _) in &mut workloads {
         workload.say("alloc 4096");

@@ -132,7 +132,7 @@ fn root_late_attach_device_is_unknown_until_selected() {
     single.say("alloc 512");
 
     let all = workloads.iter().chain([&with_contexts, &single]);
-    let mut gpuprobe = Setup::pids(all.map(|workload| workload.pid)).start();
+    let mut gpuprobe = Setup::pids_without_stacks(all.map(|workload| workload.pid)).start();
     let mut text = Setup::pid_without_stacks(workloads[0].pid)
         .args(["--group", "thread"])
         .format("text")

@@ -119,7 +119,8 @@ pub(crate) fn started_by_us(kind: &str) {
 pub(crate) fn attached_late(kind: &str) {
     let copy = OwnCopy::for_attach(kind);
     let mut workloads = Backend::ALL.map(|backend| started_early(&copy, backend));
-    let setup = Setup::pids(workloads.iter().map(|workload| workload.pid)).modes(MODES);
+    let setup =
+        Setup::pids_without_stacks(workloads.iter().map(|workload| workload.pid)).modes(MODES);
     let mut gpuprobe = setup.args(["--attach", kind]).start();
     let handles = workloads.each_mut().map(|workload| work(workload));
     let report = gpuprobe.stop();

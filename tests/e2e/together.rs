@@ -105,7 +105,7 @@ fn root_all_three_after_late_attach_are_exact() {
         workload
     });
     let pids = workloads.each_ref().map(|workload| workload.pid);
-    let mut gpuprobe = Setup::pids(pids).modes(ALL).start();
+    let mut gpuprobe = Setup::pids_without_stacks(pids).modes(ALL).start();
     let measured = workloads.each_mut().map(|workload| run(workload));
     let report = gpuprobe.stop();
     check_sum(&report, &backends);

@@ -32,7 +32,8 @@ fn check_rows(backend: Backend, arguments: &[&str], rows: &[Run]) -> (Report, Ve
         workload
     };
     let mut workloads: Vec<_> = rows.iter().map(start).collect();
-    let setup = Setup::pids(workloads.iter().map(|workload| workload.pid)).modes(COPIES);
+    let setup =
+        Setup::pids_without_stacks(workloads.iter().map(|workload| workload.pid)).modes(COPIES);
     let setup = setup.args(["--per-call"]);
     let mut gpuprobe = setup.args(arguments.iter().copied()).start();
     let runs = workloads.iter_mut().zip(rows);

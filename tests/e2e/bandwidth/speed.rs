@@ -78,7 +78,7 @@ pub(crate) fn attached_late(kind: &str, backends: &[Backend], api: &str) {
         workload
     };
     let mut workloads: Vec<_> = backends.iter().map(start).collect();
-    let setup = Setup::pids(workloads.iter().map(|w| w.pid)).modes(COPIES);
+    let setup = Setup::pids_without_stacks(workloads.iter().map(|w| w.pid)).modes(COPIES);
     let mut gpuprobe = setup.args(["--attach", kind, "--api", api]).start();
     let measured: Vec<_> = workloads.iter_mut().map(|w| copy_both_ways(w)).collect();
     let report = gpuprobe.stop();

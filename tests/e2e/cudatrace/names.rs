@@ -86,7 +86,7 @@ fn root_names_of_a_handle_are_dropped_where_they_are_impossible_or_contradicted(
     }
     wrong.play("launch 0; launch 1");
     let pids = [&other, &text, &wrong, &reused].map(|workload| workload.pid);
-    let setup = Setup::pids(pids).modes(LAUNCHES);
+    let setup = Setup::pids_without_stacks(pids).modes(LAUNCHES);
     let mut gpuprobe = setup.interval("20ms").start();
 
     let first = said(&wrong.say("launch 0 5"), "handle").to_owned();

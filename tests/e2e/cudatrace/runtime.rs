@@ -16,7 +16,7 @@ fn root_every_launch_is_counted_once_in_the_runtime() {
     late.play("launch 0; launch 1; launch 2; launch 3");
     hidden.say("launch 0");
     let all = [&each, &late, &both, &graph, &hidden].map(|workload| workload.pid);
-    let setup = Setup::pids(all).modes(LAUNCHES);
+    let setup = Setup::pids_without_stacks(all).modes(LAUNCHES);
     let mut gpuprobe = setup.args(["--api", "runtime"]).start();
     each.play(OF_RUNTIME);
     for reply in late.play("launch 0 10; launch 1 11; launch 2 12; launch 3 13") {

@@ -77,14 +77,18 @@ impl Setup {
 
     /// Traces a running process.
     pub(crate) fn pid(pid: u32) -> Self {
-        Self::everything().args(["--pid".to_owned(), pid.to_string()])
+        Self::pids([pid])
     }
 
-    /// Traces running processes, without call stacks.
+    /// Traces running processes.
     pub(crate) fn pids(pids: impl IntoIterator<Item = u32>) -> Self {
         let pids = pids.into_iter().map(|pid| pid.to_string());
-        let setup = Self::everything().without_stacks();
-        setup.args(pids.flat_map(|pid| ["--pid".to_owned(), pid]))
+        Self::everything().args(pids.flat_map(|pid| ["--pid".to_owned(), pid]))
+    }
+
+    /// [`Self::pids`] without call stacks.
+    pub(crate) fn pids_without_stacks(pids: impl IntoIterator<Item = u32>) -> Self {
+        Self::pids(pids).without_stacks()
     }
 
     /// Starts and traces a command.

@@ -25,7 +25,7 @@ fn root_holders_of_the_gpu_are_named() {
     let mut refused = Workload::start(Backend::Shared);
     let mut large = Workload::start(Backend::Driver);
     let idle = Workload::start(Backend::Shared);
-    let setup = Setup::pid(refused.pid).args(["--pid".to_owned(), large.pid.to_string()]);
+    let setup = Setup::pids([refused.pid, large.pid]);
     let mut gpuprobe = nvml.given_to(setup).start();
     refused.play("setdevice 0; alloc 1048576 4");
     large.play("ctx create 0; alloc 67108864 2");
@@ -79,8 +79,7 @@ fn root_holders_of_the_gpu_are_named() {
 fn root_without_nvml_traced_holders_are_named() {
     let first = Workload::start(Backend::Shared);
     let second = Workload::start(Backend::Shared);
-    let (folder, setup) = crate::harness::nvml::broken(Setup::pid(first.pid));
-    let setup = setup.args(["--pid".to_owned(), second.pid.to_string()]);
+    let (folder, setup) = crate::harness::nvml::broken(Setup::pids([first.pid, second.pid]));
     let mut gpuprobe = setup.start();
     let (mut first, mut second) = (first, second);
     first.play("setdevice 0; alloc 1048576 3");

@@ -110,7 +110,7 @@ fn root_incident_without_retry_has_the_outcome_of_its_process() {
     let [mut goes_on, mut killed, mut running, mut other] = [Shared; 4].map(Workload::start);
     running.play("alloc 1048576 2");
     let all = [&goes_on, &killed, &running, &other];
-    let mut gpuprobe = Setup::pids(all.map(|workload| workload.pid)).start();
+    let mut gpuprobe = Setup::pids_without_stacks(all.map(|workload| workload.pid)).start();
     goes_on.play(
         "fail cudaMalloc 2 2; alloc 65536; alloc 4096; alloc 100; fail cudaMallocManaged 1 2; \
          managed 5000; free 0",

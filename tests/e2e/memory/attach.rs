@@ -36,7 +36,7 @@ fn root_every_kind_is_exact_after_late_attach() {
             // The runtime opens the driver at the first call.
             workload.say("synchronize");
         }
-        let setup = Setup::pids(workloads.iter().map(|workload| workload.pid));
+        let setup = Setup::pids_without_stacks(workloads.iter().map(|workload| workload.pid));
         let mut gpuprobe = setup.args(arguments).start();
         for workload in &mut workloads {
             workload.play(EVERY_KIND);

@@ -113,7 +113,7 @@ fn root_device_reset_after_late_attach() {
         workload.say("synchronize");
         workload
     });
-    let mut gpuprobe = Setup::pids(workloads.each_ref().map(|w| w.pid)).start();
+    let mut gpuprobe = Setup::pids_without_stacks(workloads.each_ref().map(|w| w.pid)).start();
     for workload in &mut workloads {
         workload.play(MEMORY);
         workload.play("reset; managed 512");

@@ -83,9 +83,7 @@ impl PythonRun {
             let mut child = Guarded::spawn(&mut command).unwrap();
             let mut talk = Talk::new(&mut child);
             let pids = greet(&mut talk);
-            let pid = |pid: &u32| ["--pid".to_owned(), pid.to_string()];
-            let gpuprobe = Setup::everything()
-                .args(pids.values().flat_map(pid))
+            let gpuprobe = Setup::pids(pids.values().copied())
                 .env("GPUPROBE_LOG", "debug")
                 .args(WHOLE)
                 .start();
