@@ -5,6 +5,10 @@
 # A step that hangs must not block the rest.
 step_seconds=${step_seconds:-1800}
 
+# Both suites build with clippy's driver, which is the compiler with more warnings, so that what one has built
+# serves the other.
+export RUSTC_WORKSPACE_WRAPPER=clippy-driver RUSTFLAGS="${RUSTFLAGS:-} -D warnings"
+
 logs=$(mktemp -d)
 # One line a step: passed, failed, and the name of a step that failed.
 results=$logs/results

@@ -49,6 +49,7 @@ wants() {
 ensure_build_packages
 ensure_packages python3 libcap2-bin iproute2 curl openssl prometheus runc tmux
 ensure_cargo
+ensure_rust_components clippy
 as_builder scripts/fetch-pythons.sh || say "no further CPythons: the tests take those that are there"
 return_target
 need_bpf
@@ -75,8 +76,7 @@ echo "clang is called without live tracing" >&2
 exit 1
 EOF
     rust_tests "without live tracing" "${builder_prefix[@]}" env "PATH=$root/target/no-live:$PATH" \
-        "CARGO_TARGET_DIR=$root/target/no-live" cargo test --locked --package gpuprobe \
-        --no-default-features --test recordings -- no_live texts::exports
+        cargo test --locked --package gpuprobe --no-default-features --test recordings -- no_live texts::exports
 fi
 
 check "build" "${builder_prefix[@]}" cargo test --locked --workspace --no-run
@@ -110,6 +110,8 @@ if [[ ${#filters[@]} -gt 0 ]]; then
     rust_tests "end to end" cargo test --locked --package gpuprobe --test e2e --no-fail-fast -- "${filters[@]}"
 fi
 
+# These build releases: without what suite.sh sets for tests.
+unset RUSTC_WORKSPACE_WRAPPER RUSTFLAGS
 if wants package; then
     check "package" scripts/package.sh
     check "packages" scripts/test-package.sh

@@ -40,8 +40,6 @@ check "tests of scripts" python3 -B -m unittest discover --start-directory tests
 if [[ ! -d target/debug ]]; then
     export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 fi
-# Everything is compiled once: by clippy's driver, which is the compiler with more warnings.
-export RUSTC_WORKSPACE_WRAPPER=clippy-driver RUSTFLAGS="${RUSTFLAGS:-} -D warnings"
 whole=(--locked --workspace --exclude gpuprobe-benches)
 # Builds run as the builder; steps that need root write little.
 check "build" "${builder_prefix[@]}" cargo test "${whole[@]}" --no-run
