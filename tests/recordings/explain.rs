@@ -6,8 +6,9 @@ use gpuprobe_model::abi::{RawCall, RawTensor, record};
 use gpuprobe_recording::Player;
 use zerocopy::IntoBytes;
 
-use crate::scene::{MEMORY, MIB, PID, SECOND, begin, call, identity, introduce, task, tensor};
-use crate::tensors::USAGE;
+use crate::scene::{
+    MEMORY, MIB, PID, SECOND, USAGE, begin, call, identity, introduce, task, tensor,
+};
 
 const KIB: u64 = 1 << 10;
 /// A tick in which each place of a program may allocate.

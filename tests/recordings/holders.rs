@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gpuprobe_model::abi::{RawCall, record};
+use gpuprobe_model::abi::RawCall;
 use gpuprobe_model::identity::Identity;
 use zerocopy::IntoBytes;
 
@@ -11,29 +11,6 @@ use crate::scene::{self, MIB, PID, call};
 const RESERVED: u64 = 0x7000_0000_0000;
 const HANDLE: u64 = 0x5500;
 const POOL: u64 = 0x9000;
-
-/// Values of a call besides the usual ones.
-#[derive(Clone, Copy, Default)]
-struct Values {
-    out: u64,
-    stream: u64,
-    first: u64,
-}
-
-/// The record of a call on the second device with such values: `struct gp_detail`.
-fn detail(call: RawCall, values: Values) -> Vec<u8> {
-    let call = RawCall {
-        record_type: record::DETAIL,
-        device: 1,
-        ..call
-    };
-    let mut bytes = call.as_bytes().to_vec();
-    for value in [values.out, values.stream, values.first] {
-        bytes.extend(value.to_ne_bytes());
-    }
-    bytes.extend([0; 8 * (gpuprobe_cuda::EXTRA - 1)]);
-    bytes
-}
 
 /// Ids of containers.
 const CONTAINER: &str = "0123456789abcdef";
@@ -60,22 +37,11 @@ pub(crate) fn record(path: &Path) {
     };
     scene::introduce(&mut recorder, OTHER, "python3", other);
     scene::allocate(&mut recorder, OTHER, "cudaMalloc", 1, MIB, 500_000);
-    let none = Values::default();
-    let of_handle = Values {
-        first: HANDLE,
-        ..none
-    };
-    let of_pool = Values {
-        first: POOL,
-        ..none
-    };
+    let none = [0; 3];
+    let [of_handle, of_pool] = [HANDLE, POOL].map(|handle| [0, 0, handle]);
     // Its memory is pinned, on a device.
-    let at_device = Values { stream: 1, ..none };
-    let reserved = Values {
-        stream: 5,
-        out: 32 * MIB,
-        ..none
-    };
+    let at_device = [0, 1, 0];
+    let reserved = [32 * MIB, 5, 0];
     let calls = [
         ("cuMemAddressReserve", RESERVED, 64 * MIB, none),
         ("cuMemImportFromShareableHandle", HANDLE, 0, none),
@@ -88,8 +54,12 @@ pub(crate) fn record(path: &Path) {
         ("cuMemPoolGetAttribute", POOL, 0, reserved),
     ];
     for (at_ms, (symbol, address, size, values)) in (1..).zip(calls) {
-        let call = call(symbol, address, size, 1_000_000 * at_ms);
-        recorder.record(&detail(call, values));
+        // On the second device.
+        let call = RawCall {
+            device: 1,
+            ..call(symbol, address, size, 1_000_000 * at_ms)
+        };
+        recorder.record(&scene::detail(call, values));
     }
     let refused = RawCall {
         result: 2,

@@ -29,7 +29,6 @@ mod silent;
 mod snapshots;
 mod stacks;
 mod tables;
-mod tensors;
 mod terminal;
 mod texts;
 mod torch;

@@ -19,7 +19,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{
     Folder, all_modes, contexts, explain, holders, incidents, launches, many, python, replay,
-    stacks, tensors, values,
+    stacks, torch, values,
 };
 
 /// A recording: its name, and what writes it.
@@ -57,8 +57,15 @@ pub(crate) const SCENES: &[Scene] = &[
     ("replay", replay::record),
     ("second_device", values::record_on_the_second_device),
     ("stacks", stacks::record),
-    ("tensors", |path| tensors::record(path, 20)),
-    ("tensors-3", |path| tensors::record(path, 3)),
+    ("tensors", |path| torch::record_leak(path, 20)),
+    ("tensors-3", |path| torch::record_leak(path, 3)),
+    ("torch-attached", torch::record_attached),
+    ("torch-blocks", torch::record_blocks),
+    ("torch-devices", torch::record_devices),
+    ("torch-invalid", torch::record_invalid),
+    ("torch-mappings", torch::record_mappings),
+    ("torch-nothing", torch::record_nothing),
+    ("torch-pids", torch::record_processes),
     ("training", training),
     ("unknown-contexts", contexts::record_unknown),
     ("unnamed", stacks::record_without_symbols),
@@ -124,6 +131,20 @@ pub(crate) fn call(symbol: &str, address: u64, size: u64, start_ns: u64) -> RawC
         (start_ns, start_ns + 10, address, size);
     call
 }
+
+/// The record of a call with its output value, its stream and its first further value: `struct gp_detail`.
+pub(crate) fn detail(call: RawCall, known: [u64; 3]) -> Vec<u8> {
+    let call = RawCall {
+        record_type: record::DETAIL,
+        ..call
+    };
+    let mut values = [0u64; 2 + gpuprobe_cuda::EXTRA];
+    values[..3].copy_from_slice(&known);
+    [call.as_bytes(), values.as_bytes()].concat()
+}
+
+/// The function that PyTorch's allocator tells of blocks.
+pub(crate) const USAGE: &str = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
 
 /// An event of PyTorch's allocator: a block that is handed out, or taken back.
 pub(crate) fn tensor(symbol: &str, address: u64, bytes: i64, time_ns: u64) -> RawTensor {

@@ -2,8 +2,9 @@
 //! After an intended change, `GPUPROBE_WRITE_GOLDEN=1 cargo test --test recordings texts` writes the outputs again;
 //! review them. A new command is a new line with `$`.
 //!
-//! Commands run in a shell, in a folder with the recordings that the file names. Lines of standard error begin with
-//! `!`. `COMMAND | /a/*/b` prints values of JSON, `sqlite3 FILE SQL` runs statements. `//` begins a comment.
+//! Commands run in a shell, in a folder with the recordings that the file names; `$ROOT` is the repository. Lines of
+//! standard error begin with `!`. `COMMAND | /a/*/b` prints values of JSON, `sqlite3 FILE SQL` runs statements. `//`
+//! begins a comment.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -124,6 +125,7 @@ fn run(folder: &Folder, command: &str, columns: Option<usize>) -> String {
         .args(["-c", command])
         .current_dir(folder.path(""))
         .env("PATH", path)
+        .env("ROOT", env!("CARGO_MANIFEST_DIR"))
         .env("LC_ALL", "C.UTF-8")
         .env_remove("COLUMNS")
         .env_remove("GPUPROBE_LOG");
@@ -195,6 +197,11 @@ fn files_match_their_golden_file() {
 #[test]
 fn verdicts_match_their_golden_file() {
     compare("verdicts.txt", "verdicts.txt", None);
+}
+
+#[test]
+fn snapshots_match_their_golden_file() {
+    compare("torch.txt", "torch.txt", None);
 }
 
 #[test]

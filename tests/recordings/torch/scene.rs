@@ -10,9 +10,9 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::scene::SceneFrame::{self, Line, Native};
 use crate::scene::{
-    MEMORY, PID, SECOND, begin, call, frames, identity, know, mark, stack, task, tensor,
+    MEMORY, PID, SECOND, USAGE, begin, call, detail, frames, identity, know, mark, stack, task,
+    tensor,
 };
-use crate::tensors::USAGE;
 
 const C10: &str = "/venv/lib/python3.12/site-packages/torch/lib/libc10_cuda.so";
 const TORCH: &str = "/venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so";
@@ -56,23 +56,31 @@ pub(super) struct TorchScene {
     pub(super) device: u16,
     pub(super) allocated: u64,
     pub(super) reserved: u64,
-    pub(super) now_ns: u64,
+    now_ns: u64,
+    /// Time from an event to the next.
+    tick_ns: u64,
     pub(super) log: Option<Vec<u8>>,
 }
 
 impl TorchScene {
     pub(super) fn new(path: &Path) -> Self {
-        let mut scene = Self {
-            recorder: begin(path, MEMORY),
+        let mut scene = Self::of(begin(path, MEMORY), 1_000);
+        scene.process(PID);
+        scene
+    }
+
+    /// Continues a recording.
+    pub(super) fn of(recorder: Player, tick_ns: u64) -> Self {
+        Self {
+            recorder,
             pid: PID,
             device: 0,
             allocated: 0,
             reserved: 0,
             now_ns: SECOND,
+            tick_ns,
             log: None,
-        };
-        scene.process(PID);
-        scene
+        }
     }
 
     /// Records a process with its call stacks, and makes it the current one.
@@ -107,7 +115,7 @@ impl TorchScene {
     }
 
     fn now(&mut self) -> u64 {
-        self.now_ns += 1000;
+        self.now_ns += self.tick_ns;
         self.now_ns
     }
 
@@ -119,26 +127,22 @@ impl TorchScene {
         self.record(call.as_bytes());
     }
 
-    /// Records a memory call with further values.
-    pub(super) fn detail(&mut self, symbol: &str, address: u64, bytes: u64, values: [u64; 2]) {
-        let mut call = call(symbol, address, bytes, self.now());
-        (call.record_type, call.tgid, call.tid) = (record::DETAIL, self.pid, self.pid);
+    /// Records the mapping of a handle's memory.
+    pub(super) fn map(&mut self, address: u64, bytes: u64, handle: u64) {
+        let mut call = call("cuMemMap", address, bytes, self.now());
+        (call.tgid, call.tid) = (self.pid, self.pid);
         call.device = self.device.into();
-        let (out, stream) = (0u64, 0u64);
-        let mut all = [0u64; gpuprobe_cuda::EXTRA];
-        all[..2].copy_from_slice(&values);
-        let parts = [
-            call.as_bytes(),
-            out.as_bytes(),
-            stream.as_bytes(),
-            all.as_bytes(),
-        ];
-        self.record(&parts.concat());
+        self.record(&detail(call, [0, 0, handle]));
     }
 
     /// Records a segment that PyTorch allocates.
     pub(super) fn segment(&mut self, address: u64, bytes: u64) {
-        self.call("cudaMalloc", address, bytes, SEGMENT_STACK);
+        self.segment_from(SEGMENT_STACK, address, bytes);
+    }
+
+    /// The same at the call site `stack`.
+    pub(super) fn segment_from(&mut self, stack: u64, address: u64, bytes: u64) {
+        self.call("cudaMalloc", address, bytes, stack);
         self.reserved += bytes;
     }
 

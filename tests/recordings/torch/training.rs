@@ -7,7 +7,7 @@ use std::process::Command;
 use super::scene::{CUBLAS_STACK, MODULE_STACK, NCCL_STACK, STEP_STACK, TorchScene};
 use rusqlite::Connection;
 
-use super::{AT, CUBLAS, NCCL, export, of_engine};
+use super::{AT, CUBLAS, NCCL, exported, of_engine};
 use crate::Folder;
 use crate::scene::MIB;
 
@@ -123,10 +123,10 @@ fn kept_blocks_are_in_the_segments() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     let live = record(&file, 30);
-    let exported = export(&folder, &file, &[]);
-    let active: u64 = exported.segments(0).iter().map(|segment| segment.2).sum();
+    let [ours, others] = exported(&file);
+    let active: u64 = ours.iter().chain(&others).map(|segment| segment.2).sum();
     assert_eq!(active, live + (24 + 32 + 532) * MIB);
-    assert_eq!(exported.of_torch(), of_engine(&file));
+    assert_eq!(ours, of_engine(&file));
 }
 
 /// For manual inspection: writes a recording of `GPUPROBE_STEPS` steps to the folder
