@@ -1,18 +1,15 @@
 //! Trace exports for Perfetto and Chrome.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
-use std::io::Read;
 use std::path::Path;
 
-use flate2::read::GzDecoder;
 use gpuprobe_recording::{Database, Session};
 use gpuprobe_report::export;
 use proptest::prelude::*;
 use rusqlite::Connection;
 use serde_json::Value;
 
-use crate::{Folder, gpuprobe};
+use crate::Folder;
 
 fn trace(file: &Path) -> Value {
     let database = Database::open(file).unwrap();
@@ -93,113 +90,9 @@ fn check(trace: &Value) {
     assert!(tracks.keys().all(|track| named.contains(track)));
 }
 
-fn count(connection: &Connection, sql: &str) -> usize {
-    let count = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-    usize::try_from(count.unwrap()).unwrap()
-}
-
 #[test]
-fn a_real_export_becomes_a_trace() {
-    let folder = Folder::new();
-    let file = folder.real_export();
-    let trace = trace(&file);
-    check(&trace);
-    let connection = Connection::open(&file).unwrap();
-    let rows = |table: &str| count(&connection, &format!("SELECT count(*) FROM {table}"));
-    for (category, table) in [
-        ("kernel", "CUPTI_ACTIVITY_KIND_KERNEL"),
-        ("copy", "CUPTI_ACTIVITY_KIND_MEMCPY"),
-        ("set", "CUPTI_ACTIVITY_KIND_MEMSET"),
-        ("graph", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"),
-        ("overhead", "PROFILER_OVERHEAD"),
-        (
-            "runtime",
-            "CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass = 0",
-        ),
-        ("driver", "CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass = 1"),
-        ("memory", "CUDA_GPU_MEMORY_USAGE_EVENTS"),
-    ] {
-        assert_eq!(
-            with(&trace, "cat", category).len(),
-            rows(table),
-            "{category}"
-        );
-    }
-    // Every GPU record has its call.
-    let work =
-        ["kernel", "copy", "set", "graph"].map(|category| with(&trace, "cat", category).len());
-    assert_eq!(with(&trace, "ph", "s").len(), work.iter().sum::<usize>());
-    // Between the first and the last, as in the analysis.
-    let counters = with(&trace, "name", "memory on gpu_0");
-    let most = counters
-        .iter()
-        .filter_map(|c| c["args"]["bytes"].as_u64())
-        .max();
-    assert_eq!(most, Some(26_214_400));
-    assert_eq!(counters.last().unwrap()["args"]["bytes"], 25_165_824);
-    // A kernel's arrow comes from its launch, and an allocation shows its stack.
-    let kernel = with(&trace, "cat", "kernel")[0];
-    let arrow = with(&trace, "ph", "f")
-        .into_iter()
-        .find(|end| track(end) == track(kernel) && end["ts"] == kernel["ts"])
-        .unwrap();
-    let from = with(&trace, "ph", "s")
-        .into_iter()
-        .find(|s| s["id"] == arrow["id"])
-        .unwrap();
-    let call = with(&trace, "ph", "X")
-        .into_iter()
-        .find(|call| track(call) == track(from) && call["ts"] == from["ts"])
-        .unwrap();
-    assert_eq!(call["name"], "cudaLaunchKernel_v7000");
-    assert_eq!(call["args"]["correlation"], kernel["args"]["correlation"]);
-    assert!(
-        call["args"]["stack"]
-            .to_string()
-            .contains("main (/home/user/app/all_shared)")
-    );
-}
-
-#[test]
-fn compressed_trace_is_the_same() {
-    let folder = Folder::new();
-    let file = folder.real_export();
-    let file = file.to_str().unwrap();
-    let (plain, packed) = (folder.path("trace.json"), folder.path("trace.json.gz"));
-    for path in [&plain, &packed] {
-        let words = ["export", file, "--format", "chrome", "-o"];
-        let output = gpuprobe(&[&words[..], &[path.to_str().unwrap()]].concat());
-        assert!(output.status.success(), "{output:?}");
-    }
-    let mut unpacked = String::new();
-    GzDecoder::new(File::open(packed).unwrap())
-        .read_to_string(&mut unpacked)
-        .unwrap();
-    assert_eq!(unpacked, fs::read_to_string(plain).unwrap());
-    assert_eq!(gpuprobe(&["export", file]).stdout, unpacked.as_bytes());
-}
-
-#[test]
-fn old_exports_lack_tables_and_columns() {
-    let folder = Folder::new();
-    // The schema of 2021: no enumerations, no process table, no PIDs at kernels.
-    let file = folder.database(
-        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER,
-            streamId INTEGER, correlationId INTEGER, demangledName INTEGER);
-         INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (100, 250, 0, 7, 3, 1), (300, 200, 0, 7, 4, 1),
-            (NULL, 200, 0, 7, 4, 1), (400, 401, 0, 7, NULL, NULL);
-         CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, eventClass INTEGER,
-            globalTid INTEGER, correlationId INTEGER, nameId INTEGER);
-         INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (10, 20, 0, 281491737150455, 3, 2);",
-    );
-    let trace = trace(&file);
-    check(&trace);
-    let names: Vec<_> = with(&trace, "ph", "X")
-        .iter()
-        .map(|e| e["name"].clone())
-        .collect();
-    assert_eq!(names, ["[2]", "[1]", "?"]);
-    assert_eq!(with(&trace, "ph", "s").len(), 1);
+fn a_real_export_becomes_a_trace_that_nests() {
+    check(&trace(&Folder::new().real_export()));
 }
 
 /// Rows of calls, of GPU work, and of NVTX ranges, with random values.

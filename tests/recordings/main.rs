@@ -17,7 +17,6 @@ mod launches;
 mod many;
 #[cfg(not(feature = "live"))]
 mod no_live;
-mod plots;
 mod profiles;
 mod progress;
 mod python;
@@ -28,7 +27,6 @@ mod schema;
 mod silent;
 mod snapshots;
 mod stacks;
-mod tables;
 mod terminal;
 mod texts;
 mod torch;

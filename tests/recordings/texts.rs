@@ -185,6 +185,11 @@ fn tables_match_their_golden_file() {
 }
 
 #[test]
+fn tables_of_exports_match_sql() {
+    compare("sql.txt", "sql.txt", None);
+}
+
+#[test]
 fn exports_match_their_golden_file() {
     compare("exports.txt", "exports.txt", None);
 }
@@ -197,6 +202,11 @@ fn files_match_their_golden_file() {
 #[test]
 fn verdicts_match_their_golden_file() {
     compare("verdicts.txt", "verdicts.txt", None);
+}
+
+#[test]
+fn plots_and_profiles_match_their_golden_file() {
+    compare("plots.txt", "plots.txt", None);
 }
 
 #[test]
