@@ -9,8 +9,6 @@ use gpuprobe_wire as wire;
 use wire::WireRecord;
 use zerocopy::IntoBytes;
 
-use crate::Folder;
-use crate::replay::{last, replay};
 use crate::scene::{self, MIB, PID, SECOND, allocate, batch, call, task};
 
 /// Ended processes with GPU activity that a report lists.
@@ -120,19 +118,4 @@ pub(crate) fn record_ranges(path: &Path) {
     recorder.record(&batch(PID, &names, &marks));
     recorder.note(scene::mark(34, false, true, GpuUsage::default()));
     recorder.finish();
-}
-
-#[test]
-fn processes_that_ended_long_ago_are_counted() {
-    let folder = Folder::new();
-    let file = folder.scene("processes");
-    let found = last(&file, &[]);
-    let activity = &found["activity"];
-    assert_eq!(activity["forgotten_processes"], 3);
-    let listed = activity["processes"].as_array().unwrap().iter();
-    let pids: Vec<_> = listed.map(|process| process["pid"].clone()).collect();
-    assert_eq!(pids, (4..=LISTED + 3).collect::<Vec<_>>());
-    let text = replay(&file, &["--last"]);
-    let said = "... and 3 processes that ended long ago";
-    assert!(text.contains(said), "{text}");
 }

@@ -4,7 +4,7 @@
 /// key of `memleak`, which has the same objects as `watermark`.
 #[rustfmt::skip]
 pub(crate) const SILENT_PATHS: [&str; 65] = [
-    // `many`.
+    // `texts`, of `processes.sqlite`.
     "/activity/forgotten_processes",
     // `crates/report/src/activity/tests.rs`.
     "/activity/processes[]/devices[]/late_records",

@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::panic::catch_unwind;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use gpuprobe_collector::untrusted as of_processes;
 use gpuprobe_report::untrusted;
@@ -14,7 +14,7 @@ use rusqlite::Connection;
 
 use crate::bad::{OLD, events};
 use crate::corpus::{inputs, replay};
-use crate::{Folder, gpuprobe, report, report_json};
+use crate::{Folder, gpuprobe, report_json};
 
 /// Seeds of the fuzz target `database`: a recording, an nsys export, and an old one.
 pub(crate) const SEEDS: [&str; 3] = ["recording.sqlite", "export.sqlite", "old.sqlite"];
@@ -121,54 +121,6 @@ fn seeds_are_valid() {
     assert_ne!(output.stdout.is_empty(), output.status.success());
 }
 
-/// Runs `gpuprobe report` on `file`, which must finish in time.
-fn in_time(file: &Path) -> String {
-    let output = Command::new("timeout")
-        .arg("60")
-        .arg(env!("CARGO_BIN_EXE_gpuprobe"))
-        .arg("report")
-        .arg(file)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_ne!(output.status.code(), Some(124), "{said}");
-    assert!(!said.contains("panicked"), "{said}");
-    said
-}
-
-#[test]
-fn views_and_triggers_are_not_run() {
-    let folder = Folder::new();
-    // An endless view with the name of one of gpuprobe's tables, and one that makes the file grow
-    // when read.
-    let endless = "CREATE VIEW CUDA_GPU_MEMORY_USAGE_EVENTS AS WITH RECURSIVE
-        n(start) AS (SELECT 1 UNION ALL SELECT start + 1 FROM n) SELECT start, 0 AS globalPid,
-        0 AS deviceId, 1 AS contextId, start AS address, 0 AS pc, 1 AS bytes, 2 AS memKind,
-        0 AS memoryOperationType, NULL AS name, 0 AS correlationId FROM n;
-        CREATE VIEW StringIds AS SELECT 1 AS id, hex(zeroblob(50000000)) AS value;
-        CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT);
-        CREATE TABLE t (x); CREATE TRIGGER GPUPROBE_META INSTEAD OF DELETE ON StringIds
-        BEGIN INSERT INTO t VALUES (1); END;";
-    let file = folder.database(endless);
-    in_time(&file);
-    assert!(report(&file, &[]).contains("no memory events"));
-}
-
-#[test]
-fn virtual_tables_are_not_opened() {
-    let folder = Folder::new();
-    let file = folder.database("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);");
-    let made = Connection::open(&file).unwrap();
-    made.execute_batch(
-        "PRAGMA writable_schema = ON;
-         INSERT INTO sqlite_master VALUES ('table', 'GPUPROBE_META', 'GPUPROBE_META', 0,
-            'CREATE VIRTUAL TABLE GPUPROBE_META USING fts5(key, value)');",
-    )
-    .unwrap();
-    drop(made);
-    in_time(&file);
-}
-
 #[test]
 fn enormous_schemas_are_read() {
     let folder = Folder::new();
@@ -181,19 +133,10 @@ fn enormous_schemas_are_read() {
     let deep = "(".repeat(500) + "1" + &")".repeat(500);
     sql += &format!("CREATE TABLE deep (x DEFAULT ({deep}), CHECK (x > {deep})); COMMIT;");
     let file = folder.database(&sql);
-    in_time(&file);
+    let began = Instant::now();
     let found = report_json(&file, &["--analysis", "watermark"]);
     assert_eq!(found["totals"]["total"]["bytes"], 5);
-}
-
-#[test]
-fn generated_columns_are_not_computed() {
-    let folder = Folder::new();
-    let sql = "CREATE TABLE StringIds (id INTEGER PRIMARY KEY,
-            value TEXT AS (hex(zeroblob(30000000 + id))));
-        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3)
-        INSERT INTO StringIds (id) SELECT i FROM n;";
-    in_time(&folder.database(sql));
+    assert!(began.elapsed() < Duration::from_secs(60));
 }
 
 /// A value of any type, with unusual ones more often.
