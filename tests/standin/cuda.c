@@ -85,8 +85,6 @@ static void setup(void)
     settings.copy_bytes_per_ns =
         environment_speed("STANDIN_COPY_GBPS", DEFAULT_COPY_GBPS, MAX_COPY_GBPS);
     settings.handle_layout = environment_layout("STANDIN_HANDLE_LAYOUT");
-    if (environment_number("STANDIN_COUNT_CALLS", 0, 1))
-        calls_count();
     blocks_setup(settings.device_bytes);
     contexts_setup();
 }

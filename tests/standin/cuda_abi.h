@@ -380,9 +380,6 @@ _Static_assert(offsetof(CUgraphNodeParams, alloc) == 16, "CUgraphNodeParams");
  * standin_take_failure: the error that this call of `function` must return, or
  * 0. The stand-in runtime asks the same table through it.
  *
- * standin_calls: how often `function` was called since cuInit, for a process
- * that was started with STANDIN_COUNT_CALLS=1; else -1.
- *
  * standin_longjmp_arm: the calling thread's next cuMemAlloc_v2 jumps to
  * `target` instead of returning. NULL disarms.
  */
@@ -390,7 +387,6 @@ _Static_assert(offsetof(CUgraphNodeParams, alloc) == 16, "CUgraphNodeParams");
 
 int standin_fail(const char *function, int times, int error);
 int standin_take_failure(const char *function);
-long long standin_calls(const char *function);
 void standin_longjmp_arm(jmp_buf *target);
 
 #pragma GCC visibility pop

@@ -1,5 +1,4 @@
-/* Failure injection: which function fails, how often, with which error. And the call counts, for
- * which every call passes here too. */
+/* Failure injection: which function fails, how often, with which error. */
 #include <pthread.h>
 #include <string.h>
 
@@ -7,7 +6,6 @@
 
 #define MAX_FAULTS 64
 #define NAME_BYTES 64
-#define MAX_FUNCTIONS 1024 /* a power of two, and more than both libraries export */
 
 struct fault {
     char function[NAME_BYTES];
@@ -17,44 +15,8 @@ struct fault {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct fault faults[MAX_FAULTS]; /* under `lock`; times == 0: unused */
-static bool counting;
-static struct {
-    char function[NAME_BYTES];
-    long long calls;
-} counts[MAX_FUNCTIONS]; /* under `lock`; open addressing */
-/* Failures left over all functions, and 1 while calls are counted: the only thing that a call reads
- * when there is nothing to do. */
+/* Failures left over all functions: the only thing that a call reads when there is none. */
 static atomic_int armed;
-
-static long long *count_of(const char *function)
-{
-    unsigned int place = 5381;
-    for (const char *c = function; *c; c++)
-        place = place * 33 + (unsigned char)*c;
-    place %= MAX_FUNCTIONS;
-    while (*counts[place].function && strcmp(counts[place].function, function))
-        place = (place + 1) % MAX_FUNCTIONS;
-    strncpy(counts[place].function, function, NAME_BYTES - 1);
-    return &counts[place].calls;
-}
-
-void calls_count(void)
-{
-    pthread_mutex_lock(&lock);
-    atomic_fetch_add(&armed, !counting);
-    counting = true;
-    pthread_mutex_unlock(&lock);
-}
-
-long long standin_calls(const char *function)
-{
-    if (strlen(function) >= NAME_BYTES)
-        return -1;
-    pthread_mutex_lock(&lock);
-    long long calls = counting ? *count_of(function) : -1;
-    pthread_mutex_unlock(&lock);
-    return calls;
-}
 
 int standin_fail(const char *function, int times, int error)
 {
@@ -88,8 +50,6 @@ int standin_take_failure(const char *function)
         return 0;
     int error = 0;
     pthread_mutex_lock(&lock);
-    if (counting)
-        ++*count_of(function);
     for (int i = 0; i < MAX_FAULTS; i++) {
         if (faults[i].times && !strcmp(faults[i].function, function)) {
             faults[i].times--;

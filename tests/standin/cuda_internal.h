@@ -55,9 +55,6 @@ CUresult context_current(CUcontext *context);
 /* Whether `context` exists and is not destroyed; the error if it is. */
 CUresult context_check(CUcontext context);
 
-/* Counts calls from now on, for standin_calls. */
-void calls_count(void);
-
 /* A context calls these when it is destroyed: its objects are destroyed with it. */
 void modules_release_owned(CUcontext context);
 void arrays_release_owned(CUcontext context);

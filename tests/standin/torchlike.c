@@ -73,30 +73,20 @@ static bool run_tleak(const struct args *args, struct reply *reply)
                                        : leak_optimizer(args, reply);
 }
 
-/* Frees the oldest of this name; of all if it is NULL. */
-CALL_SITE static bool free_tensors(const char *name, uint64_t count)
+/* Frees the oldest of this name. */
+CALL_SITE static bool run_tfree(const struct args *args, struct reply *reply)
 {
+    (void)reply;
+    uint64_t count = args->text[1] ? args->number[1] : UINT64_MAX;
     size_t kept = 0;
     for (size_t i = 0; i < tensor_count; i++) {
-        if ((name && strcmp(tensors[i].name, name)) || !count)
+        if (strcmp(tensors[i].name, args->text[0]) || !count)
             tensors[kept++] = tensors[i];
         else if (count--, gp_torch_free(tensors[i].address))
             return false;
     }
     tensor_count = kept;
     return true;
-}
-
-static bool run_tfree(const struct args *args, struct reply *reply)
-{
-    (void)reply;
-    return free_tensors(args->text[0], args->text[1] ? args->number[1] : UINT64_MAX);
-}
-
-static bool run_tfreeall(const struct args *args, struct reply *reply)
-{
-    (void)args, (void)reply;
-    return free_tensors(NULL, UINT64_MAX);
 }
 
 static bool run_tempty(const struct args *args, struct reply *reply)
@@ -114,14 +104,6 @@ static bool run_tsnapshot(const struct args *args, struct reply *reply)
 }
 
 /* ---- many calls ------------------------------------------------------------ */
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 /* The threads have the devices in turn. */
 static void enter_device(const struct member *member)
@@ -265,7 +247,6 @@ const struct command more_commands[] = {
     { "tmalloc <name> SIZE [COUNT] [stream=N] [raw]", NEEDS_API, run_tmalloc },
     { "tleak <forward|backward|optimizer|loader> TENSORS SIZE", NEEDS_API, run_tleak },
     { "tfree <name> [TENSORS]", NEEDS_API, run_tfree },
-    { "tfreeall", NEEDS_API, run_tfreeall },
     { "tempty", NEEDS_API, run_tempty },
     { "tsnapshot", NEEDS_API, run_tsnapshot },
     { "tchurn THREADS STEPS SEED", NEEDS_API, run_tchurn },

@@ -335,5 +335,7 @@ struct tally run_crew(uint64_t threads, struct member each);
 
 uint64_t now_ns(void);
 void sleep_until_ns(uint64_t time_ns);
+/* `state` is not 0, a fixed point. */
+uint64_t next_random(uint64_t *state);
 
 #endif

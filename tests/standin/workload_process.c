@@ -37,21 +37,6 @@ static bool run_fail(const struct args *args, struct reply *reply)
            reply_no(reply, "%s: the stand-in has no room for it", args->text[0]);
 }
 
-/* The stand-in's own call counts, as a tracer should see them; the workload's count could share a
- * mistake with the workload. */
-static bool run_calls(const struct args *args, struct reply *reply)
-{
-    __typeof__(&standin_calls) calls;
-    *(void **)&calls = standin_symbol("standin_calls", reply);
-    for (int i = 0; calls && i < args->count; i++) {
-        long count = calls(args->word[i]);
-        if (count < 0)
-            return reply_no(reply, "calls are counted with STANDIN_COUNT_CALLS=1 only");
-        reply_add(reply, "%s%s=%ld", i ? " " : "", args->word[i], count);
-    }
-    return calls != NULL;
-}
-
 /* Leaves an allocation by longjmp, from inside the driver: its return is never
  * seen by a probe that waits for it. */
 CALL_SITE static bool jump_out_of_alloc(void (*arm)(jmp_buf *))
@@ -183,7 +168,6 @@ static bool run_sleep(const struct args *args, struct reply *reply)
 
 const struct command process_commands[] = {
     { "fail <function> TIMES ERROR", 0, run_fail },
-    { "calls ...", 0, run_calls },
     { "longjmp [COUNT]", NEEDS_API, run_longjmp },
     { "fork ...", 0, run_fork }, /* COMMAND [| COMMAND] ... */
     { "forkexec ...", 0, run_forkexec },

@@ -385,14 +385,6 @@ static uint64_t random_seed;
 static bool random_on_host;
 static int random_device;
 
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
-
 static int mapped_count(const struct object *object)
 {
     int count = 0;
