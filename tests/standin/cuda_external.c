@@ -16,11 +16,7 @@ static const char mapped_buffers;
 CUresult cuImportExternalMemory(CUexternalMemory *memory,
                                 const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
-    ENTER_INITIALIZED();
-    CUcontext context;
-    CUresult error = context_current(&context);
-    if (error)
-        return error;
+    ENTER_CONTEXT();
     if (!memory || !description || !description->size ||
         description->type != CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD || description->handle.fd < 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -37,12 +33,8 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory,
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *address, CUexternalMemory memory,
                                          const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *description)
 {
-    ENTER_INITIALIZED();
-    CUcontext context;
+    ENTER_CONTEXT();
     uint64_t taken;
-    CUresult error = context_current(&context);
-    if (error)
-        return error;
     if (!handle_is(memory, HANDLE_EXTERNAL))
         return CUDA_ERROR_INVALID_HANDLE;
     if (!address || !description || !description->size || description->offset > memory->bytes ||

@@ -89,6 +89,16 @@ bool stream_capture_kernel(struct CUstream_st *stream, const char *name);
             return this_call.returned = CUDA_ERROR_NOT_INITIALIZED;    \
     } while (0)
 
+/* As ENTER_INITIALIZED, for the functions that need a current context: `context`. */
+#define ENTER_CONTEXT()                                     \
+    ENTER_INITIALIZED();                                    \
+    CUcontext context;                                      \
+    do {                                                    \
+        CUresult context_error = context_current(&context); \
+        if (context_error)                                  \
+            return this_call.returned = context_error;      \
+    } while (0)
+
 /* A function and its variant for per-thread default streams. They differ in their names and in the
  * meaning of a NULL stream. `result` is an expression of the parameters, evaluated with a current
  * context. */
@@ -96,15 +106,13 @@ bool stream_capture_kernel(struct CUstream_st *stream, const char *name);
     DEFINE_TWIN(symbol, CU_STREAM_LEGACY, parameters, result) \
     DEFINE_TWIN(symbol##suffix, CU_STREAM_PER_THREAD, parameters, result)
 
-#define DEFINE_TWIN(symbol, null, parameters, result)                         \
-    CUresult symbol parameters                                                \
-    {                                                                         \
-        ENTER_INITIALIZED();                                                  \
-        const CUstream null_stream = (null);                                  \
-        CUcontext context;                                                    \
-        CUresult context_error = context_current(&context);                   \
-        (void)null_stream;                                                    \
-        return this_call.returned = context_error ? context_error : (result); \
+#define DEFINE_TWIN(symbol, null, parameters, result) \
+    CUresult symbol parameters                        \
+    {                                                 \
+        ENTER_CONTEXT();                              \
+        const CUstream null_stream = (null);          \
+        (void)null_stream;                            \
+        return this_call.returned = (result);         \
     }
 
 static inline bool is_device(CUdevice device)

@@ -38,12 +38,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
-    ENTER_INITIALIZED();
+    ENTER_CONTEXT();
     struct block_range range;
-    CUcontext context;
-    CUresult error = context_current(&context);
-    if (error)
-        return error;
     /* Pool memory is shared in another way. */
     if (!handle || !blocks_find(address, &range) || handle_is(range.owner, HANDLE_POOL))
         return CUDA_ERROR_INVALID_VALUE;
@@ -79,12 +75,8 @@ static CUresult open_handle(const struct ipc_handle *handle, CUcontext owner, CU
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags)
 {
-    ENTER_INITIALIZED();
+    ENTER_CONTEXT();
     struct ipc_handle given;
-    CUcontext context;
-    CUresult error = context_current(&context);
-    if (error)
-        return error;
     memcpy(&given, &handle, sizeof given);
     if (!address || flags > CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || given.magic != IPC_MAGIC ||
         !given.bytes)
@@ -92,7 +84,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
     if (given.pid == getpid())
         return CUDA_ERROR_INVALID_CONTEXT;
     pthread_mutex_lock(&lock);
-    error = open_handle(&given, context, address);
+    CUresult error = open_handle(&given, context, address);
     pthread_mutex_unlock(&lock);
     return error;
 }

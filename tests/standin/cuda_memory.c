@@ -21,12 +21,8 @@ static void jump_if_armed(void)
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
-    ENTER_INITIALIZED();
+    ENTER_CONTEXT();
     jump_if_armed();
-    CUcontext context;
-    CUresult result = context_current(&context);
-    if (result)
-        return this_call.returned = result;
     if (!address || bytes == 0)
         return this_call.returned = CUDA_ERROR_INVALID_VALUE;
     uint64_t taken;
@@ -40,11 +36,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
                             unsigned int element_bytes)
 {
-    ENTER_INITIALIZED();
-    CUcontext context;
-    CUresult result = context_current(&context);
-    if (result)
-        return this_call.returned = result;
+    ENTER_CONTEXT();
     if (!address || !pitch || width == 0 || height == 0 ||
         (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
         return this_call.returned = CUDA_ERROR_INVALID_VALUE;
@@ -64,11 +56,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
 
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
 {
-    ENTER_INITIALIZED();
-    CUcontext context;
-    CUresult result = context_current(&context);
-    if (result)
-        return this_call.returned = result;
+    ENTER_CONTEXT();
     if (!address || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
         return this_call.returned = CUDA_ERROR_INVALID_VALUE;
     uint64_t taken;
@@ -88,11 +76,7 @@ static void linger(uint64_t duration_ns)
 
 CUresult cuMemFree_v2(CUdeviceptr address)
 {
-    ENTER_INITIALIZED();
-    CUcontext context;
-    CUresult result = context_current(&context);
-    if (result)
-        return this_call.returned = result;
+    ENTER_CONTEXT();
     if (address == 0)
         return CUDA_SUCCESS;
     if (!memory_release(address, false))
@@ -104,11 +88,7 @@ CUresult cuMemFree_v2(CUdeviceptr address)
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
-    ENTER_INITIALIZED();
-    CUcontext context;
-    CUresult result = context_current(&context);
-    if (result)
-        return this_call.returned = result;
+    ENTER_CONTEXT();
     if (free_bytes)
         *free_bytes = blocks_left(context->device);
     if (total_bytes)

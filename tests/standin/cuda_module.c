@@ -191,11 +191,8 @@ void modules_release_owned(CUcontext context)
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    ENTER_INITIALIZED();
-    CUcontext context;
-    CUresult error = context_current(&context);
-    return error ? error
-                 : module_new((void **)module, image, context, HANDLE_MODULE, HANDLE_FUNCTION);
+    ENTER_CONTEXT();
+    return module_new((void **)module, image, context, HANDLE_MODULE, HANDLE_FUNCTION);
 }
 
 CUresult cuModuleUnload(CUmodule module)

@@ -104,11 +104,7 @@ void streams_release_owned(CUcontext context)
 
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 {
-    ENTER_INITIALIZED();
-    CUcontext context;
-    CUresult error = context_current(&context);
-    if (error)
-        return error;
+    ENTER_CONTEXT();
     if (!stream || flags > 1)
         return CUDA_ERROR_INVALID_VALUE;
     CUstream taken = handle_take(HANDLE_STREAM);
@@ -260,12 +256,8 @@ DEFINE_TWINS(cuEventRecord, _ptsz, (CUevent event, CUstream stream),
 
 CUresult cuEventCreate(CUevent *event, unsigned int flags)
 {
-    ENTER_INITIALIZED();
+    ENTER_CONTEXT();
     (void)flags;
-    CUcontext context;
-    CUresult error = context_current(&context);
-    if (error)
-        return error;
     if (!event)
         return CUDA_ERROR_INVALID_VALUE;
     CUevent taken = handle_take(HANDLE_EVENT);
