@@ -8,7 +8,9 @@ use crate::harness::breakpoints::has_breakpoints;
 use crate::harness::child::{host_wide_tracer, raw, state_of};
 use crate::harness::gpuprobe::NOTHING;
 use crate::harness::report::Totals;
-use crate::harness::{Backend, Gpuprobe, OwnCopy, Setup, Workload, alone, standin, wait_for};
+use crate::harness::{
+    Backend, Gpuprobe, OwnCopy, Report, Setup, Workload, alone, standin, wait_for,
+};
 
 const WAITING: &str = "gpuprobe: it has no CUDA library loaded; waiting for it to load one";
 
@@ -107,6 +109,22 @@ fn root_bystanders_of_a_few_traced_processes_are_not_probed() {
     assert_eq!(report.entries(bystander.pid).len(), 0);
 }
 
+/// Loads the library in the workload; asserts that it is attached soon, and that no later call is missed. Returns the
+/// last report.
+fn load_and_see(gpuprobe: &mut Gpuprobe, workload: &mut Workload, library: &str) -> Report {
+    workload.say(&format!("load {library}"));
+    let latency = gpuprobe.until_it_sees(workload.pid, workload);
+    assert!(
+        latency < Duration::from_secs(5),
+        "noticed after {latency:?}"
+    );
+    workload.say("alloc 12345 7");
+    let report = gpuprobe.stop();
+    let sizes = report.allocations(workload.pid);
+    assert_eq!(sizes.iter().filter(|a| a["bytes"] == 12_345).count(), 7);
+    report
+}
+
 #[test]
 fn root_a_process_without_cuda_is_waited_for() {
     let mut workload = Workload::start(Backend::Dlopen);
@@ -115,18 +133,7 @@ fn root_a_process_without_cuda_is_waited_for() {
         .start();
     gpuprobe.stderr.line_starting(WAITING);
     gpuprobe.next_report().assert_totals(Totals::default());
-    workload.say(&format!("load {}", standin().runtime()));
-    let latency = gpuprobe.until_it_sees(workload.pid, &mut workload);
-    assert!(
-        latency < Duration::from_secs(5),
-        "noticed after {latency:?}"
-    );
-    // From here on no call is missed.
-    workload.say("alloc 12345 7");
-    let report = gpuprobe.stop();
-    report.assert_nothing_lost();
-    let sizes = report.allocations(workload.pid);
-    assert_eq!(sizes.iter().filter(|a| a["bytes"] == 12_345).count(), 7);
+    load_and_see(&mut gpuprobe, &mut workload, &standin().runtime()).assert_nothing_lost();
     assert_eq!(gpuprobe.said().iter().filter(|l| *l == WAITING).count(), 1);
 }
 
@@ -136,16 +143,7 @@ fn root_late_loaded_library_is_attached_host_wide() {
     let copy = OwnCopy::new();
     let mut workload = Workload::start(Backend::Dlopen);
     let mut gpuprobe = Setup::everything().interval("50ms").start();
-    workload.say(&format!("load {}", copy.standin().runtime()));
-    let latency = gpuprobe.until_it_sees(workload.pid, &mut workload);
-    assert!(
-        latency < Duration::from_secs(5),
-        "noticed after {latency:?}"
-    );
-    workload.say("alloc 12345 7");
-    let report = gpuprobe.stop();
-    let sizes = report.allocations(workload.pid);
-    assert_eq!(sizes.iter().filter(|a| a["bytes"] == 12_345).count(), 7);
+    load_and_see(&mut gpuprobe, &mut workload, &copy.standin().runtime());
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub(crate) mod transcript;
 pub(crate) mod truth;
 mod work;
 
+use std::fmt::Debug;
 use std::process;
 use std::sync::OnceLock;
 use std::thread;
@@ -72,6 +73,30 @@ pub(crate) fn wait_within<T>(
             return value;
         }
         assert!(Instant::now() < end, "timed out waiting for {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Polls until `wanted` accepts what `look` returns.
+///
+/// # Panics
+///
+/// At the timeout; the message has `what`, and what was seen last.
+pub(crate) fn wait_until<T: Debug>(
+    what: &str,
+    mut look: impl FnMut() -> T,
+    wanted: impl Fn(&T) -> bool,
+) -> T {
+    let end = Instant::now() + DEADLINE * patience();
+    loop {
+        let seen = look();
+        if wanted(&seen) {
+            return seen;
+        }
+        assert!(
+            Instant::now() < end,
+            "timed out waiting for {what}: {seen:#?}"
+        );
         thread::sleep(Duration::from_millis(5));
     }
 }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::child::Guarded;
 use super::served::{Answer, request};
-use super::{Truth, wait_for};
+use super::{Truth, wait_for, wait_until};
 
 /// The files that are delivered.
 pub(crate) fn delivered(file: &str) -> PathBuf {
@@ -125,14 +125,8 @@ impl Prometheus {
 
     /// Waits until an expression has this value.
     pub(crate) fn wait_for_value(&self, expression: &str, value: Option<u64>) {
-        let mut last = None;
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            wait_for(expression, || {
-                last = self.value(expression);
-                (last == value).then_some(())
-            });
-        }));
-        assert!(found.is_ok(), "{expression}: {last:?} instead of {value:?}");
+        let what = format!("{value:?} of {expression}");
+        wait_until(&what, || self.value(expression), |found| *found == value);
     }
 
     /// Waits for the sums of a workload, or of some together.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::child::Guarded;
 use super::gpuprobe::BINARY;
 use super::transcript::Transcript;
-use super::{require_bpf, wait_for};
+use super::{require_bpf, wait_until};
 
 /// Timeout of a request.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -119,18 +119,7 @@ impl Served {
 
     /// Waits for metrics that satisfy `wanted`.
     pub(crate) fn metrics_where(&self, what: &str, wanted: impl Fn(&Metrics) -> bool) -> Metrics {
-        let mut last = None;
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            wait_for(what, || {
-                let metrics = self.metrics();
-                let is_wanted = wanted(&metrics);
-                last = Some(metrics);
-                is_wanted.then_some(())
-            });
-        }));
-        let last = last.expect("metrics");
-        assert!(found.is_ok(), "{what}: {:#?}", last.0);
-        last
+        wait_until(what, || self.metrics(), wanted)
     }
 }
 

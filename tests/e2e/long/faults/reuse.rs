@@ -4,7 +4,15 @@ use std::process::Command;
 
 use super::Programs;
 use crate::harness::report::number;
-use crate::harness::{Backend, Setup, Workload, host_wide, standin};
+use crate::harness::{Backend, Report, Setup, Truth, Workload, host_wide, standin};
+
+/// Bytes of the programs with this PID, sorted.
+fn held(report: &Report, pid: u32) -> Vec<u64> {
+    let entries = report.entries(pid).into_iter();
+    let mut held: Vec<_> = entries.map(|p| number(p, "live_bytes")).collect();
+    held.sort_unstable();
+    held
+}
 
 #[test]
 fn root_pid_reuse_gives_separate_process_entries() {
@@ -13,7 +21,7 @@ fn root_pid_reuse_gives_separate_process_entries() {
     let words = [&programs.text("reuse"), "4", &workload].map(str::to_owned);
     let mut gpuprobe = Setup::command(words).start();
     let pid = gpuprobe.talk.ready();
-    let mut truth = crate::harness::Truth::default();
+    let mut truth = Truth::default();
     for round in 1..=4 {
         if round > 1 {
             assert_eq!(gpuprobe.talk.ready(), pid, "the id again");
@@ -25,13 +33,7 @@ fn root_pid_reuse_gives_separate_process_entries() {
     assert_eq!(gpuprobe.exit_code(), 0);
     let report = gpuprobe.final_report();
     report.assert_totals(truth);
-    let mut held: Vec<_> = report
-        .entries(pid)
-        .iter()
-        .map(|p| number(p, "live_bytes"))
-        .collect();
-    held.sort_unstable();
-    assert_eq!(held, [2000, 4000, 6000, 8000]);
+    assert_eq!(held(&report, pid), [2000, 4000, 6000, 8000]);
 }
 
 #[test]
@@ -53,13 +55,7 @@ fn root_host_wide_pid_reuse_starts_a_new_entry() {
     first.done();
     let report = gpuprobe.stop();
     report.assert_nothing_lost();
-    let mut held: Vec<_> = report
-        .entries(pid)
-        .iter()
-        .map(|p| number(p, "live_bytes"))
-        .collect();
-    held.sort_unstable();
-    assert_eq!(held, [1024, 4096]);
+    assert_eq!(held(&report, pid), [1024, 4096]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 use crate::harness::gpuprobe::BINARY;
-use crate::harness::{require_bpf, wait_for};
+use crate::harness::{require_bpf, wait_for, wait_until};
 
 /// A terminal with gpuprobe in it; its shell prints the exit status.
 pub(super) struct Screen {
@@ -89,14 +89,8 @@ impl Screen {
 
     /// Waits until the lines on the terminal are as wanted.
     pub(super) fn wait<T>(&self, what: &str, wanted: impl Fn(&[String]) -> Option<T>) -> T {
-        let mut last = Vec::new();
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            wait_for(what, || {
-                last = self.lines();
-                wanted(&last)
-            })
-        }));
-        found.unwrap_or_else(|_| panic!("no {what}: {last:#?}"))
+        let lines = wait_until(what, || self.lines(), |lines| wanted(lines).is_some());
+        wanted(&lines).unwrap()
     }
 
     /// Waits for a line that contains all of these; returns it.
