@@ -7,22 +7,25 @@ use crate::run::{CollectorSetup, of};
 
 const WORK: &str = "module k; launch k 3";
 
-#[test]
-fn libcupti_is_found_by_the_dynamic_loader() {
-    let setup = CollectorSetup::new("workload", WORK)
-        .without("GPUPROBE_CUPTI")
-        .variable("LD_LIBRARY_PATH", standin().path("cupti"));
+/// Asserts that the collector has the records of CUPTI.
+fn has_records(setup: CollectorSetup) {
     let run = setup.run().unharmed().silent();
     assert_eq!(of!(run.handed, Kernel).len(), 3);
 }
 
+/// The collector without a path of CUPTI.
+fn unguided() -> CollectorSetup {
+    CollectorSetup::new("workload", WORK).without("GPUPROBE_CUPTI")
+}
+
+#[test]
+fn libcupti_is_found_by_the_dynamic_loader() {
+    has_records(unguided().variable("LD_LIBRARY_PATH", standin().path("cupti")));
+}
+
 #[test]
 fn libcupti_mapped_in_the_process_is_used() {
-    let setup = CollectorSetup::new("workload", WORK)
-        .without("GPUPROBE_CUPTI")
-        .variable("LD_PRELOAD", standin().path("cupti/libcupti.so.13"));
-    let run = setup.run().unharmed().silent();
-    assert_eq!(of!(run.handed, Kernel).len(), 3);
+    has_records(unguided().variable("LD_PRELOAD", standin().path("cupti/libcupti.so.13")));
 }
 
 #[test]
@@ -33,18 +36,13 @@ fn libcupti_is_found_in_a_python_package() {
     fs::create_dir_all(&cupti).unwrap();
     let original = standin().path("cupti/libcupti.so.13");
     fs::copy(original, cupti.join("libcupti.so.13")).unwrap();
-    let setup = CollectorSetup::new("workload", WORK)
-        .without("GPUPROBE_CUPTI")
-        .variable("VIRTUAL_ENV", folder.path());
-    let run = setup.run().unharmed().silent();
-    assert_eq!(of!(run.handed, Kernel).len(), 3);
+    has_records(unguided().variable("VIRTUAL_ENV", folder.path()));
 }
 
 #[test]
 fn nvtx_is_forwarded_to_the_libcupti_found() {
     let setup = || CollectorSetup::new("workload", WORK).variable("SPY_NVTX", "1");
-    let run = setup().run().unharmed().silent();
-    assert_eq!(of!(run.handed, Kernel).len(), 3);
+    has_records(setup());
     // Without libcupti, NVTX gets an error; the spy then stops.
     let none = setup().variable("GPUPROBE_CUPTI", "/nowhere").run();
     assert!(!none.status.success());
@@ -63,10 +61,6 @@ fn unusable_libcupti_is_skipped() {
     let lacking = standin().path("cupti_lacking/libcupti.so.13");
     fs::copy(lacking, cupti.join("libcupti.so.13")).unwrap();
     fs::write(cupti.join("libcupti.so.14"), "no library").unwrap();
-    let setup = CollectorSetup::new("workload", WORK)
-        .without("GPUPROBE_CUPTI")
-        .variable("CUDA_HOME", folder.path())
-        .variable("LD_LIBRARY_PATH", standin().path("cupti"));
-    let run = setup.run().unharmed().silent();
-    assert_eq!(of!(run.handed, Kernel).len(), 3);
+    let setup = unguided().variable("CUDA_HOME", folder.path());
+    has_records(setup.variable("LD_LIBRARY_PATH", standin().path("cupti")));
 }
