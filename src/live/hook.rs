@@ -271,11 +271,12 @@ impl HookFile {
         let folder = std::env::temp_dir();
         for number in 0.. {
             let name = format!("gpuprobe-oom-{own_pid}-{}-{number}.json", job.incident);
-            let (new, mut file) = match files::create_new(&folder.join(name)) {
+            let path = folder.join(name);
+            let (mut file, _) = match files::create_new(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && number < 100 => continue,
                 made => made?,
             };
-            let told = Self(new.path);
+            let told = Self(path);
             file.set_permissions(Permissions::from_mode(0o600))?;
             writeln!(file, "{}", job.json)?;
             return Ok(told);

@@ -1,11 +1,11 @@
 //! Opening of files for reading by SQLite.
 //!
 //! If a file has a write-ahead log, SQLite opens and creates files beside it by name, even for
-//! reading. As root in a directory that other users can write to, this could open or change a file
-//! to which such a name was linked.
+//! reading. As root in a directory of another user, this could open or change a file to which such
+//! a name was linked.
 
 use std::fmt::Write;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use nix::unistd::Uid;
 use rusqlite::{Connection, OpenFlags};
 
-use gpuprobe_os::files;
+use gpuprobe_os::privileges::invoker;
 
 const LOG: &str = "-wal";
 const INDEX: &str = "-shm";
@@ -35,7 +35,6 @@ pub(super) fn open(path: &Path) -> Result<Connection> {
     let connection = match way(path)? {
         Way::Usual(path) => Connection::open_with_flags(path, flags),
         Way::Alone(path) => {
-            tracing::debug!("others may write beside {}: read alone", path.display());
             Connection::open_with_flags(alone(&path), flags | OpenFlags::SQLITE_OPEN_URI)
         }
     };
@@ -50,23 +49,26 @@ fn way(path: &Path) -> Result<Way> {
     let shown = path.display();
     let why = || format!("cannot open {shown}");
     let real = fs::canonicalize(path).with_context(why)?;
-    if !files::can_be_replaced(&real, &[LOG, INDEX]).with_context(why)? {
-        return Ok(Way::Usual(real));
-    }
     let owner = fs::metadata(&real).with_context(why)?.uid();
-    for suffix in [LOG, JOURNAL] {
+    let beside = |suffix: &str| {
         let mut name = real.as_os_str().to_owned();
         name.push(suffix);
-        // Files of other owners do not belong to the database.
-        let belongs = fs::symlink_metadata(&name)
-            .is_ok_and(|beside| beside.is_file() && beside.uid() == owner && beside.len() > 0);
-        if belongs {
-            bail!(
-                "{shown} was not closed, and others may write where it is, so that root does not \
-                 open it there: copy it, with its {suffix} file, into a folder of yours, or read it \
-                 as its user (sudo -u '#{owner}' gpuprobe ...)"
-            );
-        }
+        fs::symlink_metadata(name).ok()
+    };
+    let is_trusted = owner == 0 || invoker().is_some_and(|user| user.uid == owner);
+    let is_ours = |file: Metadata| file.is_file() && file.nlink() == 1 && file.uid() == owner;
+    let mut all = ["", LOG, INDEX, JOURNAL].into_iter();
+    if is_trusted && all.all(|suffix| beside(suffix).is_none_or(is_ours)) {
+        return Ok(Way::Usual(real));
+    }
+    // Files of other owners do not belong to the database.
+    let belongs = |file: Metadata| file.is_file() && file.uid() == owner && file.len() > 0;
+    let mut needed = [LOG, JOURNAL].into_iter();
+    if let Some(suffix) = needed.find(|suffix| beside(suffix).is_some_and(belongs)) {
+        bail!(
+            "{shown} was not closed, and root reads no files of others beside it: copy it, with its {suffix} file, \
+             into a folder of yours, or read it as its user (sudo -u '#{owner}' gpuprobe ...)"
+        );
     }
     Ok(Way::Alone(real))
 }
@@ -105,38 +107,68 @@ mod tests {
         }
     }
 
+    /// A folder with a database that has had a write-ahead log, its path, and those of files beside it.
+    fn database() -> (tempfile::TempDir, PathBuf, impl Fn(&str) -> PathBuf) {
+        let folder = tempfile::TempDir::new().unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        let path = real.join("a.sqlite");
+        let made = Connection::open(&path).unwrap();
+        made.pragma_update(None, "journal_mode", "WAL").unwrap();
+        made.close().unwrap();
+        (folder, path, move |suffix| {
+            real.join(format!("a.sqlite{suffix}"))
+        })
+    }
+
     #[test]
-    fn root_opens_a_file_alone_where_others_may_write() {
-        use std::os::unix::fs::PermissionsExt;
+    fn root_opens_no_files_of_others_beside_a_file() {
         let uri = alone(Path::new("/a b/c-1"));
         assert_eq!(uri, "file:/a%20b/c%2D1?immutable=1");
-        let folder = tempfile::TempDir::new().unwrap();
-        let path = folder.path().canonicalize().unwrap().join("a.sqlite");
-        fs::write(&path, b"").unwrap();
-        let usual = Way::Usual(path.clone());
-        assert_eq!(way(&path).unwrap(), usual);
-        let mode = |mode| fs::Permissions::from_mode(mode);
-        fs::set_permissions(folder.path(), mode(0o777)).unwrap();
+        let (_folder, path, at) = database();
+        let [usual, alone] = [Way::Usual(path.clone()), Way::Alone(path.clone())];
         if !Uid::effective().is_root() {
             assert_eq!(way(&path).unwrap(), usual);
             return;
         }
-        assert_eq!(way(&path).unwrap(), Way::Alone(path.clone()));
-        assert!(open(&path).is_ok());
+        assert_eq!(way(&path).unwrap(), usual);
+        let own = |path: &Path, owner| std::os::unix::fs::chown(path, Some(owner), None).unwrap();
         for suffix in [LOG, JOURNAL] {
-            let beside = folder.path().join(format!("a.sqlite{suffix}"));
-            fs::write(&beside, b"").unwrap();
-            assert_eq!(way(&path).unwrap(), Way::Alone(path.clone()));
+            let beside = at(suffix);
             fs::write(&beside, b"log").unwrap();
-            let error = way(&path).unwrap_err().to_string();
-            assert!(
-                error.contains(&format!("with its {suffix} file")),
-                "{error}"
-            );
-            // Another user's does not belong to it.
-            std::os::unix::fs::chown(&beside, Some(1234), None).unwrap();
-            assert_eq!(way(&path).unwrap(), Way::Alone(path.clone()));
+            assert_eq!(way(&path).unwrap(), usual);
+            // Another user's log does not belong to it.
+            own(&beside, 1234);
+            assert_eq!(way(&path).unwrap(), alone);
+            // Another user's recording.
+            own(&path, 1234);
+            let refused = way(&path).unwrap_err().to_string();
+            assert!(refused.contains(&format!("with its {suffix} file")));
+            fs::write(&beside, b"").unwrap();
+            assert_eq!(way(&path).unwrap(), alone);
+            own(&path, 0);
             fs::remove_file(&beside).unwrap();
         }
+        fs::hard_link(&path, at("-twice")).unwrap();
+        assert_eq!(way(&path).unwrap(), alone);
+    }
+
+    #[test]
+    fn root_reading_touches_nothing_beside_a_file() {
+        let (_folder, path, at) = database();
+        if !Uid::effective().is_root() {
+            return;
+        }
+        std::os::unix::fs::chown(&path, Some(1234), None).unwrap();
+        // SQLite would truncate it, and change its owner.
+        fs::write(at("-precious"), b"precious").unwrap();
+        fs::hard_link(at("-precious"), at(INDEX)).unwrap();
+        let tables =
+            open(&path)
+                .unwrap()
+                .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0));
+        assert_eq!(tables, Ok(0));
+        assert_eq!(fs::read(at("-precious")).unwrap(), b"precious");
+        assert_eq!(fs::metadata(at("-precious")).unwrap().uid(), 0);
+        assert!(!at(LOG).exists());
     }
 }

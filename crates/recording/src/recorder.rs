@@ -75,17 +75,13 @@ impl Recorder {
     /// Returns an error if the file exists or cannot be written.
     pub fn start(path: &Path, facts: Facts, max_bytes: Option<u64>) -> Result<Self> {
         let writer = RecordingWriter::create(path, facts, max_bytes)?;
-        let rights = writer.rights();
         let shared = Arc::new(RecorderState::default());
         // Bounded by `queued` in bytes, because batches differ in size.
         let (sender, receiver) = mpsc::channel();
         let of_writer = Arc::clone(&shared);
         let writer = thread::Builder::new()
             .name("gpuprobe-record".to_owned())
-            .spawn(move || {
-                rights.apply();
-                writer.run(&receiver, &of_writer);
-            })
+            .spawn(move || writer.run(&receiver, &of_writer))
             .context("cannot start the thread that writes the recording")?;
         Ok(Self {
             batch: LogBatch::default(),

@@ -79,13 +79,17 @@ fn ids() -> Option<(Uid, Option<Gid>)> {
     (uid != 0).then(|| (Uid::from_raw(uid), gid.map(Gid::from_raw)))
 }
 
-/// Owner of the files that gpuprobe creates, if it is not gpuprobe's own user.
-pub fn owner() -> Option<(Uid, Gid)> {
-    static OWNER: OnceLock<Option<(Uid, Gid)>> = OnceLock::new();
-    *OWNER.get_or_init(|| {
-        let (uid, gid) = ids()?;
-        let of_user = || User::from_uid(uid).ok().flatten().map(|user| user.gid);
-        let gid = gid.or_else(of_user);
-        Some((uid, gid.unwrap_or_else(|| Gid::from_raw(uid.as_raw()))))
-    })
+/// The user who ran gpuprobe through sudo or pkexec, as whom it writes files.
+pub fn invoker() -> Option<&'static super::User> {
+    static INVOKER: OnceLock<Option<super::User>> = OnceLock::new();
+    let user = INVOKER.get_or_init(|| {
+        let found = Invoker::find().map_err(|error| tracing::warn!("{error:#}"));
+        let invoker = found.ok()??;
+        Some(super::User {
+            uid: invoker.uid.as_raw(),
+            gid: invoker.gid.as_raw(),
+            groups: invoker.groups.into_iter().map(Gid::as_raw).collect(),
+        })
+    });
+    user.as_ref()
 }

@@ -6,7 +6,6 @@
 
 mod invoker;
 mod user;
-mod write;
 
 use std::io::{self, ErrorKind};
 
@@ -15,9 +14,8 @@ pub use caps::Capability;
 use caps::{CapSet, CapsHashSet};
 use nix::sys::prctl;
 
-pub use invoker::{Invoker, owner};
+pub use invoker::{Invoker, invoker};
 pub use user::User;
-pub use write::WriteRights;
 
 /// For attaching to libraries that are loaded later and for reading maps: without these, `bpf(2)`
 /// is refused where `kernel.unprivileged_bpf_disabled` is set.
@@ -40,7 +38,7 @@ pub const SIGNAL: &[Capability] = &[Capability::CAP_KILL];
 pub const AS_OTHERS: &[Capability] = &[Capability::CAP_SETUID, Capability::CAP_SETGID];
 
 /// For creating and removing files in other users' directories.
-pub const WRITE_ANYWHERE: &[Capability] = &[Capability::CAP_DAC_OVERRIDE, Capability::CAP_FOWNER];
+const WRITE_ANYWHERE: &[Capability] = &[Capability::CAP_DAC_OVERRIDE, Capability::CAP_FOWNER];
 
 /// Whether this thread has a capability.
 pub fn has(capability: Capability) -> bool {

@@ -1,10 +1,14 @@
 //! File access as the user of a process.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use nix::libc;
-use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
+use nix::unistd::{Gid, Uid, getgroups, setfsgid, setfsuid};
 
+use super::{WRITE_ANYWHERE, keep_only_here};
 use crate::proc::Status;
 
 /// File system credentials of a process.
@@ -40,23 +44,51 @@ impl User {
         })
     }
 
-    /// Runs `action` with the file system credentials of this user, on this thread only. `None` if
-    /// this thread may not change to that user. The supplementary groups stay changed afterwards.
-    pub fn act<T>(&self, action: impl FnOnce() -> T) -> Option<T> {
-        let (own_uid, own_gid) = (Uid::effective(), Gid::effective());
-        let is_own = (self.uid, self.gid) == (own_uid.as_raw(), own_gid.as_raw());
-        if !is_own {
-            set_groups(&self.groups)?;
+    /// The current user.
+    pub fn own() -> Self {
+        let groups = getgroups().unwrap_or_default();
+        Self {
+            uid: Uid::effective().as_raw(),
+            gid: Gid::effective().as_raw(),
+            groups: groups.into_iter().map(Gid::as_raw).collect(),
         }
-        setfsgid(Gid::from_raw(self.gid));
-        setfsuid(Uid::from_raw(self.uid));
-        // Each returns the previous id, and has no effect if it is not permitted.
-        let uid = setfsuid(Uid::from_raw(self.uid)).as_raw();
-        let gid = setfsgid(Gid::from_raw(self.gid)).as_raw();
-        let result = ((uid, gid) == (self.uid, self.gid)).then(action);
-        setfsuid(own_uid);
-        setfsgid(own_gid);
+    }
+
+    /// Runs `action` with the file system credentials of this user, on this thread only. `None` if
+    /// this thread may not change to that user.
+    pub fn act<T>(&self, action: impl FnOnce() -> T) -> Option<T> {
+        let own = Self::own();
+        if (self.uid, self.gid) == (own.uid, own.gid) {
+            return Some(action());
+        }
+        let result = self.assume().then(action);
+        own.assume();
         result
+    }
+
+    /// Keeps only what this thread needs to create and remove files in `folder` as this user.
+    pub fn stay_in(&self, folder: &Path) {
+        let is_owner = fs::metadata(folder).is_ok_and(|folder| folder.uid() == self.uid);
+        let is_own = self.uid == Uid::effective().as_raw();
+        if !is_own {
+            self.assume();
+        }
+        keep_only_here(match is_own && !is_owner {
+            true => &[WRITE_ANYWHERE],
+            false => &[],
+        });
+    }
+
+    /// Changes the file system credentials of this thread; returns whether that was permitted.
+    fn assume(&self) -> bool {
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        if set_groups(&self.groups).is_none() {
+            return false;
+        }
+        setfsgid(gid);
+        setfsuid(uid);
+        // Each returns the previous id, and has no effect if it is not permitted.
+        (setfsuid(uid), setfsgid(gid)) == (uid, gid)
     }
 }
 

@@ -14,9 +14,8 @@ use anyhow::{Context, Result, bail};
 use nix::fcntl::{FallocateFlags, fallocate};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::opened::{self, Made};
 use gpuprobe_os::files;
-use gpuprobe_os::privileges::WriteRights;
+use gpuprobe_os::privileges::User;
 
 /// Size of the reserved space, bytes.
 const RESERVE: i64 = 16 << 20;
@@ -64,11 +63,11 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 pub(super) struct RecordingFile {
     pub(super) path: PathBuf,
     pub(super) connection: Connection,
-    /// Path without symbolic links.
-    file: PathBuf,
+    /// The folder of the file, without symbolic links.
+    folder: PathBuf,
     reserve: Option<File>,
-    /// Credentials that the writer thread needs.
-    pub(super) rights: WriteRights,
+    /// As whom it is written.
+    user: User,
 }
 
 impl RecordingFile {
@@ -79,30 +78,42 @@ impl RecordingFile {
             bail!("{shown} exists; a recording goes into a new file");
         }
         let why = || format!("cannot write to {shown}");
-        let (mut new, mut file) = files::create_new(path).with_context(why)?;
+        let (file, user) = files::create_new(path).with_context(why)?;
+        // SQLite opens files by name: as that user, so that a link leads only where that user may write.
+        let opened = user.act(|| Self::open(path, file, user.clone()));
+        opened.with_context(why)?
+    }
+
+    /// Opens the new and empty `file` with SQLite.
+    fn open(path: &Path, mut file: File, user: User) -> Result<Self> {
+        let shown = path.display();
+        let why = || format!("cannot write to {shown}");
         file.write_all(&empty_database()).with_context(why)?;
-        let rights = WriteRights::in_folder(&new.folder().with_context(why)?);
-        let mut made = vec![Made::of(&file).with_context(why)?];
-        // Created before SQLite looks for them: other users could have placed some in the
-        // directory.
+        let mut created = vec![path.to_owned()];
+        // Before SQLite looks for them: other users could have placed some in the directory.
         for suffix in [LOG, INDEX, JOURNAL] {
-            match new.beside(suffix) {
-                Ok(_) if suffix == JOURNAL => {}
-                Ok(beside) => made.push(Made::of(&beside).with_context(why)?),
-                Err(error) => {
-                    new.remove();
-                    let beside =
-                        format!("cannot create {shown}{suffix}, which belongs to the recording");
-                    return Err(error).context(beside);
+            let beside = with_suffix(path, suffix);
+            if let Err(error) = File::create_new(&beside) {
+                for path in created {
+                    let _ = fs::remove_file(path);
                 }
+                let beside = beside.display();
+                let why = format!("cannot create {beside}, which belongs to the recording");
+                return Err(error).context(why);
             }
+            created.push(beside);
         }
         // Closing it later would release SQLite's POSIX locks on the file.
         drop(file);
+        let absolute = std::path::absolute(path).with_context(why)?;
+        let folder = absolute.parent().unwrap_or(Path::new("/"));
+        let folder = fs::canonicalize(folder).with_context(why)?;
+        let name = absolute.file_name().unwrap_or_default();
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_NOFOLLOW
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&new.path, flags).with_context(why)?;
+        let connection = Connection::open_with_flags(folder.join(name), flags);
+        let connection = connection.with_context(why)?;
         let prepared = connection
             .pragma_update(None, "synchronous", "FULL")
             .and_then(|()| connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES))
@@ -110,23 +121,21 @@ impl RecordingFile {
             .and_then(|()| connection.pragma_update(None, "temp_store", "MEMORY"))
             .and_then(|()| connection.query_row("PRAGMA schema_version", [], |_| Ok(())));
         prepared.with_context(why)?;
-        // SQLite has opened them by name, and in a directory writable for other users these names
-        // could have been replaced meanwhile.
-        if !opened::are_open(&made).with_context(why)? {
-            drop(connection);
-            new.remove();
-            bail!("cannot write to {shown}: the file was replaced by another one");
-        }
         // SQLite has read the file and opened the log by now, and does not need a journal.
-        let _ = fs::remove_file(with_suffix(&new.path, JOURNAL));
-        let reserve = reserve(new.path.parent().unwrap_or(Path::new("/")));
+        let _ = fs::remove_file(with_suffix(path, JOURNAL));
+        let reserve = reserve(&folder);
         Ok(Self {
             path: path.to_owned(),
-            file: new.path,
             connection,
+            folder,
             reserve,
-            rights,
+            user,
         })
+    }
+
+    /// Makes this thread the one that writes the file: it drops all rights but those of the file's user.
+    pub(super) fn take_over(&self) {
+        self.user.stay_in(&self.folder);
     }
 
     /// Releases the reserved space.
@@ -154,7 +163,7 @@ impl RecordingFile {
 
     /// Removes the file.
     pub(super) fn remove(self) {
-        let path = self.file.clone();
+        let path = self.path.clone();
         if let Err(error) = self.close() {
             tracing::debug!("{}: {}", path.display(), explain(&error));
         }

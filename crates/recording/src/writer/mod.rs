@@ -14,7 +14,6 @@ mod incidents;
 mod insert;
 mod launches;
 mod lifetimes;
-mod opened;
 mod pools;
 mod rows;
 mod schema;
@@ -33,7 +32,6 @@ use rusqlite::Connection;
 
 use super::batch::LogBatch;
 use super::recorder::RecorderState;
-use gpuprobe_os::privileges::WriteRights;
 use gpuprobe_os::say;
 
 pub use facts::Facts;
@@ -88,13 +86,9 @@ impl RecordingWriter {
         }
     }
 
-    /// Credentials that the writer thread needs.
-    pub(super) fn rights(&self) -> WriteRights {
-        self.file.rights
-    }
-
-    /// Writes batches until the channel is closed or the file is full.
+    /// Writes batches until the channel is closed or the file is full; on a thread of its own, which drops its rights.
     pub(super) fn run(self, batches: &Receiver<LogBatch>, shared: &RecorderState) {
+        self.file.take_over();
         let written = write_all(&self, batches, shared);
         self.close(written, shared);
     }
