@@ -306,13 +306,16 @@ impl PhysicalMemory {
         self.reserved_bytes = others.saturating_add(size_bytes);
     }
 
-    /// Releases the range reserved at `address`, by a call that was entered at `start_ns`.
-    pub(super) fn unreserve(&mut self, address: u64, start_ns: u64) {
+    /// Releases the range reserved at `address`, by a call that was entered at `start_ns`. Returns whether
+    /// there was one.
+    pub(super) fn unreserve(&mut self, address: u64, start_ns: u64) -> bool {
         let old = self.reserved.get(&address);
-        if let Some(old) = old.filter(|old| old.since_ns <= start_ns) {
-            self.reserved_bytes = self.reserved_bytes.saturating_sub(old.size_bytes);
-            self.reserved.remove(&address);
-        }
+        let Some(old) = old.filter(|old| old.since_ns <= start_ns) else {
+            return false;
+        };
+        self.reserved_bytes = self.reserved_bytes.saturating_sub(old.size_bytes);
+        self.reserved.remove(&address);
+        true
     }
 }
 

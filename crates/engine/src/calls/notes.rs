@@ -29,8 +29,16 @@ impl Process {
             }
             Op::MapHandle => self.map(call.out(), call.size_bytes, 0, address, call.end_ns),
             Op::Unmap => self.unmap(call),
-            Op::Reserve => self.physical.reserve(address, call.size_bytes, call.end_ns),
-            Op::Unreserve => self.physical.unreserve(address, call.start_ns),
+            Op::Reserve => {
+                self.physical.reserve(address, call.size_bytes, call.end_ns);
+                // A former range's release may be in flight.
+                self.tensors.range_gone(address);
+            }
+            Op::Unreserve => {
+                if self.physical.unreserve(address, call.start_ns) {
+                    self.tensors.range_gone(address);
+                }
+            }
             Op::Symbol => self.variable(call),
             Op::ModuleLoad => {
                 let slot = self.contexts.slot(call.context);

@@ -67,6 +67,14 @@ impl TensorAllocators {
         }
     }
 
+    /// Notes that the address range reserved at `range` is no longer what it was: the next one there may be
+    /// another allocator's.
+    pub(crate) fn range_gone(&mut self, range: u64) {
+        for allocator in &mut self.allocators {
+            allocator.ranges.remove(&range);
+        }
+    }
+
     /// Notes that `bytes` were unmapped in a reserved address range.
     pub(crate) fn unmapped(&mut self, range: u64, bytes: u64) {
         for allocator in &mut self.allocators {

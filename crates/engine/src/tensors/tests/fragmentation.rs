@@ -177,16 +177,16 @@ impl World {
         }
     }
 
-    /// Possibly with blocks in it: the program is wrong, or events of their frees were lost.
+    /// Possibly with blocks in it: the program is wrong, or events of their frees were lost. An address
+    /// range is freed once nothing is mapped in it.
     fn give(&mut self, at: u64) {
-        let ordinary = self
-            .memories
-            .get(&at)
-            .is_some_and(|memory| !memory.is_expandable);
-        if ordinary {
-            self.memories.remove(&at);
-            self.program.call("cudaFree", at, 0);
-        }
+        let free = match self.memories.get(&at) {
+            Some(memory) if !memory.is_expandable => "cudaFree",
+            Some(memory) if memory.mapped.is_empty() => "cuMemAddressFree",
+            _ => return,
+        };
+        self.memories.remove(&at);
+        self.program.call(free, at, 0);
     }
 
     /// In a run of mapped pieces, or outside of any.
@@ -353,6 +353,29 @@ fn freed_segments_are_not_reserved() {
     program.hand_out(BASE + 2 * APART + 2 * SMALL, 512);
     assert_eq!(program.allocator().reserved_bytes, SMALL);
     assert_eq!(program.allocator().peak_reserved_bytes, 4 * SMALL + LARGE);
+}
+
+#[test]
+fn a_range_reserved_again_is_of_the_allocator_with_blocks_in_it() {
+    // The release of the former range, if it is in flight, comes later.
+    for is_released in [true, false] {
+        let mut program = Program::default();
+        for device in [1, 0] {
+            program.call("cuMemAddressReserve", BASE, 4 * SMALL);
+            program.call("cuMemMap", BASE, SMALL);
+            program.tensor(device, BASE, 512, false);
+            if device == 1 {
+                program.tensor(device, BASE, 512, true);
+                program.call("cuMemUnmap", BASE, SMALL);
+            }
+            if device == 1 && is_released {
+                program.call("cuMemAddressFree", BASE, 4 * SMALL);
+            }
+        }
+        let allocators = program.process().tensors.iter();
+        let found = allocators.map(|a| a.fragmentation(program.process()).segments.len());
+        assert_eq!(found.collect::<Vec<_>>(), [1, 0], "{is_released}");
+    }
 }
 
 #[test]
