@@ -189,10 +189,11 @@ fn parse_user(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use clap::Parser;
+    use clap::{Parser, ValueEnum};
 
     use super::super::super::{Action as Any, Cli};
     use super::super::TraceCommandAction;
+    use super::MemoryKind;
     use crate::live::TraceConfig;
 
     fn config(words: &[&str], options: &[&str]) -> Option<TraceConfig> {
@@ -222,6 +223,14 @@ mod tests {
         }
         for wrong in [["--children", "--comm"], ["--pid", "x"], ["--kind", "odd"]] {
             assert!(config(&["gpuprobe", "record", "-o", "f"], &wrong).is_none());
+        }
+    }
+
+    #[test]
+    fn kinds_are_selected_by_their_names() {
+        for &kind in MemoryKind::value_variants() {
+            let found = config(&["gpuprobe", "--memleak"], &["--kind", kind.name()]);
+            assert_eq!(found.unwrap().kinds, [kind].into_iter().collect(), "{kind}");
         }
     }
 
