@@ -31,6 +31,11 @@ pub struct FileId {
 }
 
 impl FileId {
+    #[cfg(test)]
+    pub(crate) fn numbered(inode: u64) -> Self {
+        Self { device: 0, inode }
+    }
+
     fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),

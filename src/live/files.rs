@@ -210,7 +210,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
-    use crate::host::LibraryRole;
+    use crate::host::{FileId, LibraryRole};
     use gpuprobe_cuda::Layer;
 
     fn libraries(folder: &tempfile::TempDir, count: usize) -> Vec<MappedLibrary> {
@@ -242,6 +242,20 @@ mod tests {
         assert_eq!(files.is_probed_elsewhere(&library), library.in_overlay);
         assert_eq!((files.probed(), files.refuse()), (1, None));
         assert!(files.is_first("full") && !files.is_first("full"));
+    }
+
+    #[test]
+    fn no_more_files_are_probed_than_the_limit() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let mut library = libraries(&folder, 1).remove(0);
+        let mut files = ProbedFiles::default();
+        for number in 0..MAX_FILES as u64 {
+            assert_eq!(files.refuse(), None);
+            library.id = FileId::numbered(number);
+            enter(&mut files, &library);
+        }
+        assert!(files.refuse().is_some());
+        assert!(files.forget(library.id()).is_some() && files.refuse().is_none());
     }
 
     #[test]

@@ -195,6 +195,21 @@ mod tests {
     }
 
     #[test]
+    fn many_processes_that_remap_constantly_delay_no_other() {
+        const MANY: u32 = 300;
+        let mut queue = ScanQueue::default();
+        let now = Instant::now();
+        for _ in 0..=MAX_SCANS {
+            (0..MANY).for_each(|pid| queue.add(notice(pid, false)));
+            while let Some(next) = queue.next_running(now) {
+                queue.ended(next.pid, CHEAP, now);
+            }
+        }
+        queue.add(notice(MANY, false));
+        assert_eq!(queue.next_running(now), Some(notice(MANY, false)));
+    }
+
+    #[test]
     fn take_held_returns_the_stopped_processes() {
         let mut queue = ScanQueue::default();
         queue.add(notice(1, true));
