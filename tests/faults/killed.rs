@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::harness::breakpoints::has_breakpoints;
+use crate::harness::breakpoints::{has_breakpoints, is_unprobed};
 use crate::harness::child::state_of;
 use crate::harness::{Backend, OwnCopy, Setup, Workload, wait_for, wait_within};
 
@@ -21,7 +21,9 @@ pub(crate) fn killed_with(kind: &str) {
     let mut workload = Workload::of(&copy, Backend::Shared);
     workload.say("freenull");
     let pid = workload.pid;
-    assert!(!has_breakpoints(pid));
+    wait_for("breakpoints of others to go", || {
+        is_unprobed(pid).then_some(())
+    });
     // One layer only: fewer probes are removed sooner. With a recording, each call is probed at its
     // return, too.
     let mut gpuprobe = Setup::pid(pid)
@@ -37,9 +39,7 @@ pub(crate) fn killed_with(kind: &str) {
         gpuprobe.child.streams().try_wait().unwrap()
     });
     assert_eq!(gpuprobe.exit_code(), 128 + 9);
-    wait_for("the breakpoints to go", || {
-        (!has_breakpoints(pid)).then_some(())
-    });
+    wait_for("the breakpoints to go", || is_unprobed(pid).then_some(()));
     let truth = workload.status();
     assert_eq!((truth.allocs, truth.frees, truth.live), (2010, 2005, 5));
     // The next tracer works as if there had been none; in the mode that is quickest to remove.
@@ -51,7 +51,7 @@ pub(crate) fn killed_with(kind: &str) {
     assert_eq!(report.totals().alloc_calls, 3);
     // It has exited; its links, which it leaves behind, remove their probes.
     wait_within(REMOVAL, "the breakpoints to go", || {
-        (!has_breakpoints(pid)).then_some(())
+        is_unprobed(pid).then_some(())
     });
 }
 
@@ -89,9 +89,7 @@ fn root_process_held_at_shutdown_is_resumed() {
         });
         gpuprobe.child.signal(how);
         gpuprobe.wait();
-        wait_for("the breakpoints to go", || {
-            (!has_breakpoints(pid)).then_some(())
-        });
+        wait_for("the breakpoints to go", || is_unprobed(pid).then_some(()));
         assert_eq!(state_of(pid), Some('T'), "it stays stopped");
         workload.child.signal(Signal::SIGCONT);
         workload.say(&format!("free {} 5", 10 * round));

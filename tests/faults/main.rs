@@ -1,6 +1,6 @@
 //! gpuprobe is killed at every stage of a run and with each kind of probe, many times over, since
 //! races show by chance. The rounds of `long` take minutes: `scripts/test.sh` runs the others. Other faults are in `tests/e2e/faults`. No test here traces host-wide, so
-//! that breakpoints in a program are its own test's.
+//! that breakpoints in a program are its own test's, unless a tracer beside the tests does.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

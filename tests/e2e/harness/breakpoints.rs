@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use procfs::process::{MMPermissions, MMapPath, Process};
 
-use super::child::raw;
+use super::child::{host_wide_tracer, raw};
 
 /// Whether the code of the CUDA libraries in a process differs from their files, which means that
 /// it has breakpoints.
@@ -13,6 +13,12 @@ pub(crate) fn has_breakpoints(pid: u32) -> bool {
     let differ = code_differs(pid, "libcuda");
     assert_eq!(differ.len(), 2, "libcuda and libcudart are to be compared");
     differ.contains(&true)
+}
+
+/// Whether no breakpoints of ours are left in a process. Those of a host-wide tracer beside the tests are in every
+/// process and cannot be told from ours: beside one, this is true.
+pub(crate) fn is_unprobed(pid: u32) -> bool {
+    host_wide_tracer().is_some() || !has_breakpoints(pid)
 }
 
 /// For each mapping of code of a file whose name begins with `prefix`: whether it differs from the file.

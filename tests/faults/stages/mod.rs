@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::harness::breakpoints::has_breakpoints;
+use crate::harness::breakpoints::is_unprobed;
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::{Backend, Objects, OwnCopy, Setup, Workload, wait_within};
 use crate::rounds;
@@ -52,7 +52,7 @@ fn wait_until_unprobed(pid: u32, kind: &str, stage: Stage) {
         next.start().stop();
     }
     wait_within(REMOVAL, "the breakpoints to go", || {
-        (!has_breakpoints(pid)).then_some(())
+        is_unprobed(pid).then_some(())
     });
 }
 
