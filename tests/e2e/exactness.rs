@@ -140,7 +140,7 @@ pub(crate) fn host_wide_with(kind: &str) {
     workloads.extend(Backend::ALL.map(|backend| started(&copy, backend)));
     let handles: Vec<_> = workloads.iter_mut().map(|w| work(w)).collect();
     let report = gpuprobe.stop();
-    report.assert_nothing_lost();
+    report.assert_nothing_lost_of(workloads.iter().map(|workload| workload.pid));
     let backends = Backend::ALL.into_iter().cycle();
     for ((workload, backend), handles) in workloads.iter_mut().zip(backends).zip(&handles) {
         check(&report, workload.pid, backend, handles, false);

@@ -123,7 +123,7 @@ fn root_host_wide_with_late_library_is_exact() {
         workload.say("free 0 2");
     }
     let report = gpuprobe.stop();
-    report.assert_nothing_lost();
+    report.assert_nothing_lost_of([before.pid, after.pid]);
     for workload in [&before, &after] {
         report.assert_holds(workload.pid, 3 * 4096, 3);
     }

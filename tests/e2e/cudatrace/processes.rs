@@ -31,8 +31,8 @@ fn root_equal_handles_of_two_processes_do_not_mix() {
     }
     assert_eq!(handles[0], handles[1], "the test needs equal handles");
     let report = gpuprobe.stop();
-    report.assert_nothing_lost();
     let [first, second] = &workloads;
+    report.assert_nothing_lost_of([first.pid, second.pid]);
     assert_eq!(report.launched(first.pid), [("first(float*)", 10)]);
     assert_eq!(report.launched(second.pid), [("second(float*)", 11)]);
 }
@@ -97,7 +97,7 @@ fn root_a_library_in_two_overlays_is_one() {
     }
     third.say("launch 0 9");
     let report = gpuprobe.stop();
-    report.assert_nothing_lost();
+    report.assert_nothing_lost_of([first.pid, second.pid, third.pid]);
     for (workload, launches) in [(&first, 5), (&second, 7), (&third, 9)] {
         assert_eq!(report.launched(workload.pid), [(name(0), launches)]);
     }

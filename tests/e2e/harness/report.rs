@@ -153,6 +153,22 @@ impl Report {
         assert!(lost.values().all(|count| *count == 0), "lost: {lost:?}");
     }
 
+    /// Asserts that nothing of these processes was lost. A host-wide tracer sees every program of the host: losses
+    /// of others are counted under their names.
+    pub(crate) fn assert_nothing_lost_of(&self, pids: impl IntoIterator<Item = u32>) {
+        // Absent if nothing at all was lost.
+        let rows = self["lost_by_user"].as_array();
+        let rows = rows.map_or(&[][..], Vec::as_slice);
+        for pid in pids {
+            assert!(rows.iter().all(|row| row["pid"] != pid), "{rows:#?}");
+        }
+        for (what, count) in self["lost"].as_object().expect("an object") {
+            let theirs = rows.iter().filter(|row| row["what"] == what.as_str());
+            let theirs: u64 = theirs.map(|row| number(row, "count")).sum();
+            assert_eq!(*count, theirs, "{what} of nobody: {}", self["lost"]);
+        }
+    }
+
     /// Asserts that nothing was lost but call stacks or parts of them: of new call paths only a
     /// limited number of stacks is copied at a time, which is reported.
     pub(crate) fn assert_no_call_lost(&self) {

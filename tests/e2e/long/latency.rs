@@ -43,7 +43,7 @@ fn measure(what: &str, setup: impl FnOnce(u32) -> Setup, before: &[String], libr
     // From here on no call is missed.
     workload.say("alloc 12345 7");
     let report = gpuprobe.stop();
-    report.assert_nothing_lost();
+    report.assert_nothing_lost_of([workload.pid]);
     let found = report.allocations(workload.pid);
     assert_eq!(found.iter().filter(|a| a["bytes"] == 12_345).count(), 7);
     let calls = &report["memleak"]["calls"];

@@ -75,7 +75,7 @@ fn differences(report: &Report, pid: u32, expected: &[Value]) -> Vec<String> {
 pub(crate) fn assert_pytorch(report: &Report, pid: u32, expected: &[Value]) {
     let wrong = differences(report, pid, expected);
     assert!(wrong.is_empty(), "{wrong:#?}");
-    report.assert_nothing_lost();
+    report.assert_nothing_lost_of([pid]);
 }
 
 /// Waits for a report with the expected figures; the program is idle.

@@ -62,7 +62,7 @@ fn check_imitations_of(uid: u32) {
         let found = report.allocations(victim.pid);
         assert_eq!(found.iter().filter(|a| a["bytes"] == 12_345).count(), 7);
     }
-    report.assert_nothing_lost();
+    report.assert_nothing_lost_of(victims.map(|victim| victim.pid));
 }
 
 #[test]
@@ -143,7 +143,8 @@ fn root_files_of_call_stacks_are_closed_once_unmapped() {
         let [free, all] = blocks(family.root(), folder);
         (free == all).then_some(())
     });
-    gpuprobe.stop().assert_nothing_lost();
+    let pids = members.each_ref().map(|member| member.pid);
+    gpuprobe.stop().assert_nothing_lost_of(pids);
     let reports = gpuprobe.reports();
     for member in &members {
         // In the report that tells of its end.
@@ -191,5 +192,5 @@ fn root_unmapped_files_are_detached() {
         gpuprobe.next_report();
         (free_blocks(family.root(), folder) > kept).then_some(())
     });
-    gpuprobe.stop().assert_nothing_lost();
+    gpuprobe.stop().assert_nothing_lost_of([one.pid, two.pid]);
 }

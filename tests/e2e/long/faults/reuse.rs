@@ -54,7 +54,7 @@ fn root_host_wide_pid_reuse_starts_a_new_entry() {
     first.say("alloc 512 2");
     first.done();
     let report = gpuprobe.stop();
-    report.assert_nothing_lost();
+    report.assert_nothing_lost_of([pid]);
     assert_eq!(held(&report, pid), [1024, 4096]);
 }
 

@@ -45,5 +45,6 @@ fn root_attacks_at_once_delay_no_report() {
     let (_, said) = watched.end();
     let says = |what: &str| said.iter().any(|line| line.contains(what));
     assert!(says("it has too many symbols"), "{said:#?}");
+    // Of one of the two at least: who is asked while the reader has no processor for 0.7 s is not named.
     assert!(says(BLOCKS), "{said:#?}");
 }

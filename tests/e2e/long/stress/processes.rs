@@ -104,6 +104,6 @@ fn root_300_short_processes_are_all_named() {
     let mut gpuprobe = Setup::everything().start();
     let pids = run_all(&mut parent);
     let report = gpuprobe.stop();
-    report.assert_nothing_lost();
+    report.assert_nothing_lost_of(pids.iter().map(|pid| pid.parse().unwrap()));
     pids.iter().for_each(|pid| check(&report, pid));
 }
