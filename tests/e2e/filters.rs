@@ -9,6 +9,7 @@ use crate::harness::report::{list, number};
 use crate::harness::{
     Backend, Cgroup, Family, Gpuprobe, Member, Report, Setup, Truth, host_wide, standin,
 };
+use crate::recording::{Recording, count};
 
 const UID: u32 = 54_321;
 const LONG: &str = "a_name_of_more_than_15_letters";
@@ -37,11 +38,11 @@ fn pids(rows: &[serde_json::Value]) -> Vec<u32> {
 
 /// Asserts that the report has exactly the processes of `accepted`, in every mode.
 fn check(report: &Report, accepted: &[(u32, Truth)], what: &str) {
-    report.assert_nothing_lost();
+    report.assert_nothing_lost_of(accepted.iter().map(|(pid, _)| *pid));
     let sum = accepted
         .iter()
         .fold(Truth::default(), |sum, (_, truth)| sum + *truth);
-    report.assert_totals(sum);
+    assert_eq!(report.totals(), sum.into(), "{what}");
     let launches = [sum.launches, sum.graph_launches, sum.captured];
     assert_eq!(report.launches(), launches, "{what}");
     let bandwidth = &report["bandwidth_util"];
@@ -94,16 +95,26 @@ fn root_all_filters_must_match() {
 fn root_host_wide_reports_only_processes_of_the_container() {
     let _shared = host_wide();
     let (one, two) = (Cgroup::new(), Cgroup::new());
+    let (enter, recording) = (two.enter(), Recording::new());
     let script = format!(
-        "({} exec @one) & (@outside & wait) & {} exec @two",
+        "({} exec @one) & (@outside & wait) & ({enter} exec @unnamed) & ({enter} exec @excluded) & \
+         ({enter} exec setpriv --reuid {UID} @other) & {enter} exec @two",
         one.enter(),
-        two.enter()
     );
     let family = Family::start(&script);
-    let mut members = family.members(["one", "two", "outside"]);
+    // Each but the second lacks what one filter wants.
+    let names = ["one", "two", "outside", "unnamed", "excluded", "other"];
+    let mut members = family.members(names);
     let arguments = ["--cgroup", two.outer(), "--container", &two.id[..12]];
-    let mut gpuprobe = modes(Setup::everything().args(arguments)).start();
+    let comms = names.into_iter().filter(|name| *name != "unnamed");
+    let setup = Setup::everything()
+        .args(arguments)
+        .args(comms.flat_map(|name| ["--comm", name]));
+    let setup = setup.args(["--uid", "0", "--exclude", "excluded"]);
+    let mut gpuprobe = modes(setup.args(["--record", &recording.text()])).start();
     work_and_check(&mut gpuprobe, &mut members, &[1], "a container");
+    let callers = "(SELECT DISTINCT globalTid >> 24 FROM CUPTI_ACTIVITY_KIND_RUNTIME)";
+    assert_eq!(count(&recording.file, callers), 1);
 }
 
 #[test]

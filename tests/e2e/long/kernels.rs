@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::fs;
 
 use crate::cudatrace::LAUNCHES;
-use crate::harness::report::number;
+use crate::harness::report::{list, number};
 use crate::harness::{Backend, Setup, Workload, alone};
 
 const KERNELS: u64 = 70_000;
 /// Size of the kernel map.
-const ROOM: u64 = 16_384;
+const ROOM: u64 = 32_768;
 
 /// Lost launches in a line that lists losses; each tracer has its own.
 fn lost_in(line: &str) -> u64 {
@@ -37,6 +37,14 @@ fn root_launches_beyond_a_full_map_are_counted_exactly_and_shown() {
     let report = json.final_report();
     let (seen, lost) = (report.launches()[0], report.lost("launches"));
     assert_eq!(seen + lost, truth.launches, "{seen} seen, {lost} lost");
+    let whose = list(&report, "lost_by_user").iter();
+    let mut whose = whose.filter(|row| row["what"] == "launches");
+    let row = whose.next().expect("the process that lost them");
+    assert_eq!(
+        (&row["pid"], &row["count"]),
+        (&workload.pid.into(), &lost.into())
+    );
+    assert!(whose.next().is_none() && row["comm"] == Backend::Driver.program());
     let kernels = report.kernels(workload.pid);
     assert!(lost >= 2 * (KERNELS - ROOM), "the map was to be full");
     assert!(kernels.len() as u64 <= ROOM, "{} kernels", kernels.len());
@@ -76,12 +84,13 @@ fn root_full_kernel_map_has_space_again_when_processes_exit() {
     let mut workload = Workload::start(Backend::Driver);
     workload.say("launch 0");
     let mut gpuprobe = Setup::everything().modes(LAUNCHES).interval("50ms").start();
-    let half = Workload::start(Backend::Driver);
-    for mut half in [half, Workload::start(Backend::Driver)] {
-        half.say("module generated=10000");
-        half.say("launch all");
-        let pid = half.pid;
-        assert_eq!(half.done().launches, 10_000);
+    // More than half of the map each.
+    let most = ROOM / 2 + 1000;
+    for mut one in [Backend::Driver; 2].map(Workload::start) {
+        one.say(&format!("module generated={most}"));
+        one.say("launch all");
+        let pid = one.pid;
+        assert_eq!(one.done().launches, most);
         gpuprobe.report_where("the end of a process", |report| {
             let kernels = report.kernels(pid);
             !kernels.is_empty() && kernels.iter().all(|k| k["exited"] == true)

@@ -1,5 +1,9 @@
 //! Failed calls, and frees of null: only their count changes.
 
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
 use super::{Rows, left, only};
 use crate::harness::Backend::{self, Driver, PerThread, Shared, Static};
 
@@ -66,7 +70,11 @@ fn root_failures_in_each_function_of_the_driver() {
     each_function_fails(&mut rows, Shared, 1);
     each_function_fails(&mut rows, Static, 1);
     each_function_fails(&mut rows, Driver, 2);
-    rows.end();
+    let mut calls = BTreeMap::new();
+    for function in FUNCTIONS.iter().flat_map(|(_, allocates, _)| allocates) {
+        *calls.entry(function).or_insert(0) += 2;
+    }
+    assert_eq!(rows.end()["memleak"]["calls"], json!(calls));
 }
 
 #[test]
