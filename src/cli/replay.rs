@@ -58,12 +58,13 @@ impl ReplayArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let place = self.output.filter(|path| !files::is_stdout(path));
         let stream = place.is_none().then_some(StandardStream::Stdout);
-        let layout = Layout::of(stream, self.color.choice());
+        let view = self.view.view();
+        let layout = Layout::of(stream, self.color.choice()).with_full_names(view.full_names);
         let config = replay::ReplayConfig {
             file: file::or_newest(self.file),
             format: self.format,
             top: Top::rows(self.top, self.format.default_top()),
-            view: self.view.view(),
+            view,
             per_call: self.per_call,
             per_record: self.per_record,
             only_last: self.last,

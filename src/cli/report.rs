@@ -104,6 +104,7 @@ const NOT_WITH_HTML: &[&str] = &[
     "full_stacks",
     "stacks_native",
     "stacks_shown",
+    "full_names",
     "color",
     "fail_on_leak",
 ];

@@ -37,6 +37,10 @@ pub(super) struct ViewArgs {
     #[arg(long, help_heading = heading::STACKS, hide_short_help = true)]
     stacks_shown: bool,
 
+    /// Show names of kernels whole, in lines of any length, in text.
+    #[arg(long, help_heading = heading::OUTPUT, hide_short_help = true)]
+    full_names: bool,
+
     /// Show everything about call site N, or TN for one of tensors, in text.
     #[arg(
         long,
@@ -111,6 +115,7 @@ impl ViewArgs {
             full_stacks: self.full_stacks,
             stacks_native: self.stacks_native,
             stacks_shown: self.shows_stacks(),
+            full_names: self.full_names,
             site: match self.site {
                 Some(SiteNumber::Cuda(number)) => Some(number),
                 _ => None,

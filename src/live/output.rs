@@ -27,6 +27,7 @@ pub(super) struct Output {
     /// Set if a report replaces the last one on the screen.
     screen: Option<Screen>,
     color: ColorChoice,
+    full_names: bool,
     place: OutputTarget,
 }
 
@@ -108,6 +109,7 @@ impl Output {
             on_terminal,
             screen: redraws(config, &place).then(Screen::default),
             color: config.color,
+            full_names: config.view.full_names,
             place,
         })
     }
@@ -141,7 +143,7 @@ impl Output {
     /// Lays lines out for the output as it is now: a terminal may have been resized.
     fn lay_out(&mut self) {
         let layout = Layout::of(self.place.stream(), self.color);
-        self.writer.lay_out(layout);
+        self.writer.lay_out(layout.with_full_names(self.full_names));
     }
 
     /// Writes copies, a line for each.

@@ -38,6 +38,8 @@ pub struct Layout {
     pub columns: Option<usize>,
     /// Whether the text has colours.
     pub colored: bool,
+    /// Whether names of kernels are whole.
+    pub full_names: bool,
 }
 
 /// Columns of the narrowest and of the widest line on a terminal.
@@ -53,6 +55,17 @@ impl Layout {
         Self {
             columns: self::columns().or(columns),
             colored: color.paints(stream.is_some_and(StandardStream::is_terminal)),
+            full_names: false,
+        }
+    }
+
+    /// The same with whole names of kernels, if `full_names`, in lines of any length.
+    #[must_use]
+    pub fn with_full_names(self, full_names: bool) -> Self {
+        Self {
+            columns: self.columns.filter(|_| !full_names),
+            full_names,
+            ..self
         }
     }
 }

@@ -103,6 +103,7 @@ fn make_reports(player: &mut Player) {
             writer.lay_out(Layout {
                 columns: (!stacks).then_some(80),
                 colored: stacks,
+                full_names: stacks,
             });
             let _ = writer.write(&made, &mut io::sink());
         }
@@ -240,6 +241,7 @@ pub fn analyse(file: &Path, folder: &Path) {
         layout: Layout {
             columns: Some(80),
             colored: true,
+            full_names: false,
         },
     };
     let _ = replay::run(&replayed, &mut io::sink(), &progress);

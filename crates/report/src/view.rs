@@ -63,6 +63,8 @@ pub struct View {
     pub stacks_native: bool,
     /// In text, show the call stack of every listed site.
     pub stacks_shown: bool,
+    /// In text, show names of kernels whole.
+    pub full_names: bool,
     /// In text, show all details of the site with this id.
     pub site: Option<u32>,
     /// In text, show all details of the tensor site with this id.

@@ -69,6 +69,13 @@ pub(super) const RULES: &[OptionRule] = &[
         why: "no call stacks are taken; trace --memleak with --stacks auto",
     },
     OptionRule {
+        commands: &[TRACE],
+        options: &["full_names"],
+        works: |given| given.has("cudatrace") || given.activity(),
+        grade: Warning,
+        why: "no kernels are listed; add --cudatrace or --activity",
+    },
+    OptionRule {
         commands: LIVE,
         options: &["stacks"],
         works: |given| given.memleak() || given.records_launch_stacks(),
@@ -106,7 +113,7 @@ pub(super) const RULES: &[OptionRule] = &[
     },
     OptionRule {
         commands: &[TRACE, "report", "replay"],
-        options: &["stacks_shown", "site", "allocations"],
+        options: &["stacks_shown", "site", "allocations", "full_names"],
         works: |given| given.is_text(),
         grade: Warning,
         why: "it is about text; other formats have all of them",

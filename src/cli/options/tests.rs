@@ -68,6 +68,8 @@ const LIVE_LINES: &[(&str, &[(UnusedOption, &str)])] = &[
         &[],
     ),
     ("-p 7 --depth 3 --full-stacks", &[]),
+    ("-p 7 --full-names", &[(Warning, "--full-names")]),
+    ("-p 7 --cudatrace --full-names", &[]),
     ("--cudatrace -p 7 --kind vmm", &[(Error, "--kind")]),
     ("record --cudatrace -p 7 --kind vmm", &[(Error, "--kind")]),
     (

@@ -233,6 +233,7 @@ impl AnalysisWriter {
         text::ListLength {
             top: self.top,
             width: self.layout.columns,
+            full_names: self.layout.full_names,
         }
     }
 

@@ -251,7 +251,8 @@ fn answer(
     file: Option<fs::File>,
 ) -> Result<()> {
     let filter = &config.filter;
-    let layout = layout(config.output.as_deref(), config.color);
+    let layout =
+        layout(config.output.as_deref(), config.color).with_full_names(config.view.full_names);
     let writer = AnalysisWriter {
         format: config.format,
         top: config.top.unwrap_or(usize::MAX),

@@ -1,8 +1,11 @@
-//! Omission of characters, where omitting arguments is not enough.
+//! Text that is cut to the columns of a terminal.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use gpuprobe_model::text::{char_width, width};
+
+use super::simplify;
 
 /// Replaces the omitted characters: one column.
 pub(crate) const MARK: &str = "…";
@@ -10,8 +13,34 @@ const MARK_WIDTH: usize = 1;
 /// Minimum of columns kept before the arguments.
 const LEAST_HEAD: usize = 6;
 
+/// Simplifies `names`, which are shown together, and cuts them to at most `columns`. Where different
+/// ones become equal, the second gets ` #2`, the next ` #3`. The names must be printable.
+pub fn fit(names: &[&str], columns: usize) -> Vec<String> {
+    let mut shown: HashMap<&str, String> = HashMap::new();
+    let mut taken = HashSet::new();
+    let mut numbers: HashMap<String, usize> = HashMap::new();
+    for &name in names {
+        if shown.contains_key(name) {
+            continue;
+        }
+        let simple = simplify(name);
+        let mut text = cut(&simple, columns);
+        let number = numbers.entry(text.clone()).or_insert(1);
+        while !taken.insert(text.clone()) {
+            *number += 1;
+            let suffix = format!(" #{number}");
+            let Some(room) = columns.checked_sub(suffix.len()) else {
+                break;
+            };
+            text = cut(&simple, room) + &suffix;
+        }
+        shown.insert(name, text);
+    }
+    names.iter().map(|name| shown[name].clone()).collect()
+}
+
 /// `text` in at most `columns`, without its middle; text in angle brackets is kept if possible.
-pub(crate) fn middle(text: &str, columns: usize) -> String {
+pub fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
     }
@@ -21,7 +50,9 @@ pub(crate) fn middle(text: &str, columns: usize) -> String {
     let arguments = text.find('<').map(|at| width(&text[at..]));
     let tail = match arguments {
         Some(tail) if tail + LEAST_HEAD <= room => tail,
-        _ => room / 2,
+        // The first of many arguments say more than the last.
+        Some(_) => room / 3,
+        None => room / 2,
     };
     let gap = gap(text, room - tail, tail);
     [&text[..gap.start], MARK, &text[gap.end..]].concat()
@@ -60,7 +91,7 @@ fn number_around(text: &str, at: usize) -> Range<usize> {
 }
 
 /// The first characters of `text` that take at most so many columns.
-pub(super) fn before(text: &str, columns: usize) -> &str {
+fn before(text: &str, columns: usize) -> &str {
     let mut left = columns;
     let past = text.char_indices().find(|(_, c)| {
         let width = char_width(*c);
@@ -88,82 +119,6 @@ fn after(text: &str, columns: usize) -> &str {
     &text[from..]
 }
 
-/// `texts`, which are all different, in at most `columns`, shortened so that their differences stay
-/// visible as far as there is room.
-pub(super) fn windows(texts: &[&str], columns: usize) -> Vec<String> {
-    let (shared, furthest) = differences(texts);
-    let shown = texts
-        .iter()
-        .map(|text| window(text, columns, shared, furthest));
-    shown.collect()
-}
-
-/// Length of the prefix common to all, and of the longest prefix common to two of them.
-fn differences(texts: &[&str]) -> (usize, usize) {
-    let mut sorted = texts.to_vec();
-    sorted.sort_unstable();
-    let pairs = sorted.windows(2).map(|pair| match pair {
-        [a, b] => common(a, b),
-        _ => 0,
-    });
-    pairs.fold((usize::MAX, 0), |(least, most), length| {
-        (least.min(length), most.max(length))
-    })
-}
-
-fn common(a: &str, b: &str) -> usize {
-    let pairs = a.chars().zip(b.chars());
-    pairs.take_while(|(a, b)| a == b).count()
-}
-
-/// The start of `text`, a window from `shared` to `furthest` characters at least, and its end.
-fn window(text: &str, columns: usize, shared: usize, furthest: usize) -> String {
-    let length = text.chars().count();
-    let marks = 2 * MARK_WIDTH;
-    if width(text) <= columns || columns <= marks || shared >= length {
-        return middle(text, columns);
-    }
-    // The window begins with the word that differs, or shortly before it.
-    let begin = word_before(text, shared);
-    let needed = (furthest + 1).saturating_sub(begin);
-    let room = columns - marks;
-    let head = (room / 3).min(room.saturating_sub(needed)).min(begin);
-    let (mut made, begin, room) = if begin <= head + MARK_WIDTH {
-        (String::new(), 0, columns)
-    } else {
-        let mut made: String = text.chars().take(head).collect();
-        made.push_str(MARK);
-        (made, begin, columns - head - MARK_WIDTH)
-    };
-    let rest: String = text.chars().skip(begin).collect();
-    let rest_length = length - begin;
-    if rest_length <= room {
-        made.push_str(&rest);
-        // Wide characters take more than one column.
-        return middle(&made, columns);
-    }
-    let room = room.saturating_sub(MARK_WIDTH);
-    let needed = (furthest + 1).saturating_sub(begin);
-    let front = needed.max(room.div_ceil(2)).min(room);
-    made.extend(rest.chars().take(front));
-    made.push_str(MARK);
-    made.extend(rest.chars().skip(rest_length - (room - front)));
-    middle(&made, columns)
-}
-
-/// Start of the word around the character at `at`, if it is near.
-fn word_before(text: &str, at: usize) -> usize {
-    const FAR: usize = 14;
-    let from = at.saturating_sub(FAR);
-    let part: Vec<char> = text.chars().skip(from).take(at - from).collect();
-    let separator = |c: &char| !c.is_alphanumeric();
-    match part.iter().rposition(separator) {
-        Some(before) => from + before + 1,
-        None if from == 0 => 0,
-        None => at.saturating_sub(FAR / 4),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -172,20 +127,20 @@ mod tests {
 
     #[test]
     fn numbers_are_not_cut() {
-        assert_eq!(middle("train.py:4123", 12), "train.…:4123");
-        assert_eq!(middle("train.py:4123", 7), "tr…4123");
-        assert_eq!(middle("train.py:4123", 5), "tr…");
-        assert_eq!(middle("sgemm_128x64_tn", 9), "sge…64_tn");
-        assert_eq!(middle("plain", 5), "plain");
-        assert_eq!(middle("plain", 0), "");
+        assert_eq!(cut("train.py:4123", 12), "train.…:4123");
+        assert_eq!(cut("train.py:4123", 7), "tr…4123");
+        assert_eq!(cut("train.py:4123", 5), "tr…");
+        assert_eq!(cut("sgemm_128x64_tn", 9), "sge…64_tn");
+        assert_eq!(cut("plain", 5), "plain");
+        assert_eq!(cut("plain", 0), "");
     }
 
     #[test]
     fn columns_are_counted_not_characters() {
-        assert_eq!(middle("線線線線", 5), "線…線");
-        assert_eq!(middle("線線線線", 4), "線…");
-        assert_eq!(middle("ae\u{301}b\u{301}cd", 3), "a…d");
-        assert_eq!(middle("abe\u{301}", 2), "a…");
+        assert_eq!(cut("線線線線", 5), "線…線");
+        assert_eq!(cut("線線線線", 4), "線…");
+        assert_eq!(cut("ae\u{301}b\u{301}cd", 3), "a…d");
+        assert_eq!(cut("abe\u{301}", 2), "a…");
     }
 
     proptest! {
@@ -194,7 +149,7 @@ mod tests {
             text in "[a-z./]{0,9}([0-9]{1,6}[線\u{301}a-z:]{1,8}){0,6}",
             columns in 0_usize..60,
         ) {
-            let made = middle(&text, columns);
+            let made = cut(&text, columns);
             prop_assert!(width(&made) <= columns, "{}", made);
             let numbers = |text: &str| -> Vec<String> {
                 let parts = text.split(|c: char| !c.is_ascii_digit());

@@ -152,7 +152,7 @@ fn fitted<DB: DrawingBackend>(
     }
     let share = f64::from(room) / f64::from(width);
     let columns = (text.chars().count() as f64 * share * 0.95) as usize;
-    Ok(names::cut(&[text], Some(columns)).concat())
+    Ok(names::cut(text, columns))
 }
 
 pub(super) type Plot<'a, DB> = ChartContext<

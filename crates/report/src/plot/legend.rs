@@ -71,15 +71,13 @@ fn entries<DB: DrawingBackend>(
     let box_size = (text * 0.9) as i32;
     let style = style(text);
     let visible = visible(chart, f64::from(height));
-    let labels: Vec<_> = visible.iter().map(|(label, _)| printable(label)).collect();
-    let labels: Vec<_> = labels.iter().map(String::as_str).collect();
     // Long labels where there is room for them in a row.
     let row_columns = f64::from(width) / (text * 0.62);
-    let columns = (row_columns as usize / labels.len().max(1)).saturating_sub(6);
-    let labels = names::fit(&labels, Some(columns.max(COLUMNS)));
+    let columns = (row_columns as usize / visible.len().max(1)).saturating_sub(6);
     let (mut x, mut row) = (box_size, 0);
     let mut entries = Vec::new();
-    for (label, (_, colour)) in labels.into_iter().zip(visible) {
+    for (label, colour) in visible {
+        let label = names::cut(&printable(label), columns.max(COLUMNS));
         let (label_width, _) = area.estimate_text_size(&label, &style)?;
         let needed = i32::try_from(label_width).unwrap_or(0) + box_size * 3;
         if x + needed > width && x > box_size {

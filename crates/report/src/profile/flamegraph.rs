@@ -39,7 +39,7 @@ pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<(
     let sum = profile.sum(weight);
     options.title = format!("Memory {}", weight.describe());
     if let Some(run) = &profile.run {
-        options.title += &format!(": {}", names::cut(&[&printable(run)], Some(90)).concat());
+        options.title += &format!(": {}", names::cut(&printable(run), 90));
     }
     let mut subtitle = amount(sum.bytes, sum.allocations);
     if !profile.left_out.is_empty() {
@@ -88,7 +88,7 @@ impl<'a> FrameStyle<'a> {
         let native = frames().filter(|frame| frame.language == Language::Native);
         let functions: BTreeSet<&str> = native.map(|frame| &*frame.function).collect();
         let functions: Vec<_> = functions.into_iter().collect();
-        let short = names::fit(&functions, None).into_iter();
+        let short = names::fit(&functions, usize::MAX).into_iter();
         let short = short.map(|name| folded::name(&name));
         let functions = functions.iter().copied().zip(short).collect();
         let processes: BTreeSet<&str> = drawn().map(|sample| &*sample.process).collect();

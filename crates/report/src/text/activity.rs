@@ -59,7 +59,7 @@ fn write_process(
     for device in &process.devices {
         write_device(device, process.observed_seconds, width, out)?;
     }
-    write_kernels(process, width, out)?;
+    write_kernels(process, page, out)?;
     write_copies(&process.copies, link, width, out)?;
     let waits = ("WAITS", "% OF WAIT TIME", "WAITS FOR");
     write_timed(waits, &process.synchronizations, width, out)?;
@@ -157,19 +157,15 @@ fn rest(count: u64, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-fn write_kernels(
-    process: &ProcessSummary,
-    width: Option<usize>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+fn write_kernels(process: &ProcessSummary, page: &Page, out: &mut dyn Write) -> io::Result<()> {
     let first = [Column::right("RUNS"), Column::right("% KERNEL TIME")];
-    let mut table = table(&first, &[Column::name("KERNEL")]);
+    let mut table = table(&first, &[Column::kernel(page.full_names)]);
     for kernel in &process.kernels {
         let first = [kernel.times.count.to_string(), percent(kernel.share)];
         let cells = first.into_iter().chain(cells(Some(&kernel.times)));
         table.row(cells.chain([printable(&kernel.name)]));
     }
-    table.write(width, out)?;
+    table.write(page.columns, out)?;
     rest(process.omitted_kernels, out)
 }
 
@@ -220,7 +216,7 @@ fn write_timed(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let first = [Column::right(count), Column::right(share)];
-    let mut table = table(&first, &[Column::name(name)]);
+    let mut table = table(&first, &[Column::text(name)]);
     for timed in all {
         let first = [timed.times.count.to_string(), percent(timed.share)];
         let cells = first.into_iter().chain(cells(Some(&timed.times)));
@@ -235,7 +231,7 @@ fn write_ranges(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let first = [Column::right("RANGES"), Column::right("% OF RANGE TIME")];
-    let mut table = table(&first, &[Column::name("NVTX RANGE")]);
+    let mut table = table(&first, &[Column::text("NVTX RANGE")]);
     for range in &process.ranges {
         let first = [range.times.count.to_string(), percent(range.share)];
         let cells = first.into_iter().chain(cells(Some(&range.times)));
@@ -288,7 +284,7 @@ fn write_calls(
     let last = [
         Column::right("FAILED"),
         Column::left("DOMAIN").needs_width(100),
-        Column::name("FUNCTION"),
+        Column::text("FUNCTION"),
     ];
     let mut table = table(&first, &last);
     for call in calls {

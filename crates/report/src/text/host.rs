@@ -177,9 +177,7 @@ fn command(process: &ProcessReport, page: &Page) -> String {
         Some(columns) if columns < 100 => narrow,
         _ => wide,
     };
-    let mut command = crate::names::cut(&[&program], Some(width))
-        .pop()
-        .unwrap_or_default();
+    let mut command = crate::names::cut(&program, width);
     if process.exited {
         command += " (ended)";
     }

@@ -7,7 +7,7 @@ use gpuprobe_model::text::width;
 use gpuprobe_os::color::{Piece, pieces, unpainted};
 use gpuprobe_os::terminal::Layout;
 
-use crate::names::elide::{MARK, gap};
+use crate::names::{MARK, gap};
 
 /// Columns that long words keep, in rounds: they are shortened further only where that is needed.
 const LEAST_WORD: [usize; 3] = [16, 8, 1];

@@ -47,7 +47,7 @@ impl ReportWriter for TextWriter {
             columns,
             ..self.layout
         };
-        laid_out(layout, out, |out| write(report, columns, out))
+        laid_out(layout, out, |out| write(report, layout, out))
     }
 
     fn lay_out(&mut self, layout: Layout) {
@@ -81,15 +81,17 @@ fn is_classic(report: &Report) -> bool {
     memleak.is_some_and(|memleak| memleak.group == GroupBy::Thread)
 }
 
-/// Writes a report in lines of `columns`, painted.
-fn write(report: &Report, columns: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
+/// Writes a report, painted.
+fn write(report: &Report, layout: Layout, out: &mut dyn Write) -> io::Result<()> {
+    let columns = layout.columns;
     let is_classic = is_classic(report);
     let time = report.time.as_ref();
     let time = match columns {
         Some(_) => time.map(|time| time.format("%H:%M:%S").to_string()),
         _ => time.map(clock::rfc3339_seconds),
     };
-    let page = Page::new(columns, time);
+    let mut page = Page::new(columns, time);
+    page.full_names = layout.full_names;
     if let Some(explain) = &report.explain {
         explain::write(explain, &page, out)?;
         incidents::write(&report.incidents, report.refused, columns, out)?;

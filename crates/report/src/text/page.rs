@@ -11,6 +11,8 @@ use crate::words::{columns_of, dim};
 pub(crate) struct Page {
     /// Columns of a line; `None` for lines of any length.
     pub(crate) columns: Option<usize>,
+    /// Names of kernels are whole.
+    pub(crate) full_names: bool,
     /// The report is of a file, in which nothing goes on.
     pub(crate) is_of_file: bool,
     /// The time of the report, until a line has it.
@@ -22,6 +24,7 @@ impl Page {
     pub(crate) fn new(columns: Option<usize>, time: Option<String>) -> Self {
         Self {
             columns,
+            full_names: false,
             is_of_file: false,
             time: Cell::new(time),
         }

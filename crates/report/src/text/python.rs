@@ -5,8 +5,7 @@ use gpuprobe_model::text::{printable, width as count};
 use gpuprobe_stacks::cuda::file_name;
 
 use crate::fold::{Folded, FrameOrigin, place};
-use crate::names;
-use crate::names::elide::middle;
+use crate::names::{self, cut};
 use crate::words::{dim, plural};
 
 /// Between two columns.
@@ -46,7 +45,7 @@ pub(super) fn lines(folded: &Folded, variants: u64, room: &StackLength) -> Vec<S
         lines.push(dim(&format!("… {more}")));
     }
     lines.extend_from_slice(&all[all.len() - outer..]);
-    lines.extend(besides.iter().map(|line| dim(&middle(line, room.columns))));
+    lines.extend(besides.iter().map(|line| dim(&cut(line, room.columns))));
     lines
 }
 
@@ -97,13 +96,13 @@ fn table(frames: &[Frame], columns: usize) -> Vec<String> {
     let function_width = functions.min(most.max(MIN_WIDTH)).min(rest);
     let source_width = rest.saturating_sub(function_width + GAP);
     let line = |[place, function, source]: &[String; 3]| {
-        let (place, function) = (middle(place, place_width), middle(function, function_width));
+        let (place, function) = (cut(place, place_width), cut(function, function_width));
         let padding = " ".repeat(place_width.saturating_sub(count(&place)) + GAP);
         let mut line = format!("{place}{padding}{function}");
         if !source.is_empty() && source_width >= MIN_SOURCE_WIDTH {
             let padding = function_width.saturating_sub(count(&function)) + GAP;
             line.extend(std::iter::repeat_n(' ', padding));
-            line += &middle(source, source_width);
+            line += &cut(source, source_width);
         }
         line
     };

@@ -14,7 +14,7 @@ pub(crate) enum Align {
     Left,
     /// Numbers.
     Right,
-    /// Names of functions and kernels, which are shortened to what is left of a line.
+    /// Names of kernels, which are shortened to what is left of a line.
     Name,
     /// Other text, which is cut to that.
     Text,
@@ -40,8 +40,10 @@ impl Column {
         Self::new(heading, Align::Right)
     }
 
-    pub(crate) const fn name(heading: &'static str) -> Self {
-        Self::new(heading, Align::Name)
+    /// Names of kernels, whole or shortened.
+    pub(crate) const fn kernel(full_names: bool) -> Self {
+        let align = if full_names { Align::Left } else { Align::Name };
+        Self::new("KERNEL", align)
     }
 
     pub(crate) const fn text(heading: &'static str) -> Self {
@@ -161,11 +163,10 @@ impl ReportTable {
                 if column.needs_width > 0 && room.is_some_and(|room| room < LEAST_EXTRA) {
                     continue;
                 }
-                let cells: Vec<_> = cells().collect();
-                let room = room.map(|room| room.max(LEAST_NAME));
+                let room = room.map_or(usize::MAX, |room| room.max(LEAST_NAME));
                 match column.align {
-                    Align::Name => names::fit(&cells, room),
-                    _ => names::cut(&cells, room),
+                    Align::Name => names::fit(&cells().collect::<Vec<_>>(), room),
+                    _ => cells().map(|cell| names::cut(cell, room)).collect(),
                 }
             } else {
                 cells().map(str::to_owned).collect()
@@ -213,7 +214,7 @@ mod tests {
             Column::right("CALLS"),
             Column::left("KIND").needs_width(60),
             Column::right("EMPTY"),
-            Column::name("NAME"),
+            Column::kernel(false),
         ];
         let mut table = ReportTable::new(2, &columns);
         let cells = |cells: [&str; 4]| cells.map(str::to_owned);
@@ -226,7 +227,7 @@ mod tests {
         ]));
         assert_eq!(
             written(&table, None),
-            "  CALLS  KIND  NAME\n      1  a     short\n     20  bc    \
+            "  CALLS  KIND  KERNEL\n      1  a     short\n     20  bc    \
              a_name_that_is_much_longer_than_that\n"
         );
         let narrow = written(&table, Some(30));
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn nothing_is_no_table() {
         assert_eq!(
-            written(&ReportTable::new(0, &[Column::name("NAME")]), None),
+            written(&ReportTable::new(0, &[Column::kernel(false)]), None),
             ""
         );
     }

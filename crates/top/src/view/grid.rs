@@ -316,6 +316,6 @@ fn set(line: &Line<'static>, is_number: bool, place: Rect, buffer: &mut Buffer) 
         return;
     }
     let text = line.to_string();
-    let cut = cut(&[&text], Some(width)).pop().unwrap_or_default();
+    let cut = cut(&text, width);
     buffer.set_stringn(place.x, place.y, cut, width, line.style);
 }

@@ -30,6 +30,8 @@ pub(super) struct ListLength {
     pub(super) top: usize,
     /// Width of a line in columns; `None` for no limit.
     pub(super) width: Option<usize>,
+    /// Whether names of kernels are whole.
+    pub(super) full_names: bool,
 }
 
 /// Writes the result of a question that is not about memory alone.
@@ -197,7 +199,7 @@ fn write_grown(
     let columns = [
         Column::right("CHANGE"),
         Column::right("ALLOCATIONS"),
-        Column::name("WHERE"),
+        Column::text("WHERE"),
     ];
     let mut table = ReportTable::new(2, &columns);
     for grown in all {
@@ -234,7 +236,7 @@ fn stack(grown: &StackGrowth, view: &View, lines: ListLength) -> Vec<String> {
     if let Some(folded) = folded {
         return sites::folded(&folded, view, lines.width);
     }
-    let all: Vec<_> = grown.stack.iter().map(|line| printable(line)).collect();
-    let all: Vec<_> = all.iter().map(String::as_str).collect();
-    names::cut(&all, sites::room(lines.width))
+    let columns = sites::room(lines.width).unwrap_or(usize::MAX);
+    let shown = |line: &String| names::cut(&printable(line), columns);
+    grown.stack.iter().map(shown).collect()
 }

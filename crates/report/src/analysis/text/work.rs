@@ -59,7 +59,7 @@ pub(super) fn kernels(report: &Report, lines: ListLength, out: &mut dyn Write) -
     } else {
         [Column::right("LAUNCHES"), Column::right("% OF LAUNCHES")]
     };
-    let last = [Column::right("CAPTURED"), Column::name("KERNEL")];
+    let last = [Column::right("CAPTURED"), Column::kernel(lines.full_names)];
     let mut table = ReportTable::new(INDENT, &columns(&[&counted, &TIMES, &last]));
     for kernel in kernels.iter().take(lines.top) {
         let captured = kernel.captured.filter(|&captured| captured > 0);
@@ -219,7 +219,7 @@ fn list(
     let last = [
         Column::right("FAILED"),
         Column::left("DOMAIN").needs_width(100),
-        Column::name(words.name),
+        Column::text(words.name),
     ];
     let mut table = ReportTable::new(INDENT, &columns(&[&first, &TIMES, &last]));
     for one in all.iter().take(lines.top) {
@@ -264,7 +264,7 @@ pub(super) fn processes(report: &Report, lines: ListLength, out: &mut dyn Write)
         Column::right("KERNEL TIME").needs_width(100),
         Column::right("COPIES"),
         Column::right("COPIED").needs_width(100),
-        Column::name("PROCESS"),
+        Column::text("PROCESS"),
     ];
     let mut table = ReportTable::new(INDENT, &columns);
     for process in all.iter().take(lines.top) {

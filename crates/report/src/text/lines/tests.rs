@@ -5,7 +5,11 @@ use super::*;
 
 fn written(text: &str, columns: Option<usize>, colored: bool) -> String {
     let mut out = Vec::new();
-    let layout = Layout { columns, colored };
+    let layout = Layout {
+        columns,
+        colored,
+        full_names: false,
+    };
     // Byte by byte: a writer may be given any part.
     laid_out(layout, &mut out, |out| {
         text.as_bytes()

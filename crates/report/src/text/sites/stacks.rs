@@ -76,9 +76,9 @@ impl<'a> StackDetail<'a> {
             false => down_to_start(&site.stack, |frame| &frame.function),
         };
         let frames = &site.stack[..shown];
-        let lines: Vec<_> = frames.iter().map(frame_line).collect();
-        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
-        let mut lines = names::cut(&lines, self.columns);
+        let columns = self.columns.unwrap_or(usize::MAX);
+        let line = |frame| names::cut(&frame_line(frame), columns);
+        let mut lines: Vec<_> = frames.iter().map(line).collect();
         if site.omitted_frames > 0 {
             let more = plural(site.omitted_frames, "more frame");
             lines.push(dim(&format!("... {more}")));
