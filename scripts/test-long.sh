@@ -79,7 +79,7 @@ EOF
         cargo test --locked --package gpuprobe --no-default-features --test recordings -- no_live texts::exports
 fi
 
-check "build" "${builder_prefix[@]}" cargo test --locked --workspace --no-run
+check "build" "${builder_prefix[@]}" cargo test --locked --workspace --exclude gpuprobe-benches --no-run
 
 if wants benches; then
     # The other benchmarks have no results to compare.
