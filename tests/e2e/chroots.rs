@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::harness::{Backend, Family, Gpuprobe, OwnCopy, Root, Setup, copy_program, host_wide};
+use crate::harness::{
+    Backend, Family, Gpuprobe, OwnCopy, Root, Setup, copy_program, host_wide, standin,
+};
 
 #[test]
 fn root_new_containers_are_traced_host_wide() {
@@ -73,7 +75,7 @@ fn root_the_inode_of_a_known_program_may_become_another_programs() {
     let inode = fs::metadata(&program).unwrap().ino();
     root.replace_libraries();
     // As file systems do that give the number of a deleted file to the next one.
-    fs::write(&program, fs::read(&program).unwrap()).unwrap();
+    copy_program(standin().path(Backend::Shared.program()), &program);
     assert_eq!(fs::metadata(&program).unwrap().ino(), inode);
     let mut workload = root.start(Backend::Shared);
     gpuprobe.until_it_sees(workload.pid, &mut workload);
