@@ -1,7 +1,7 @@
 //! Consumer of the ring records.
 
 use super::filter::EventFilter;
-use super::stacks::{self, StackState};
+use super::stacks::StackState;
 use crate::host::host_info::ProcFs;
 use crate::probe::{Consumer, Probe};
 use gpuprobe_cuda::Modes;
@@ -84,7 +84,6 @@ impl Sink {
             self.undecodable += u64::from(!understood);
             return;
         }
-        let bytes = event::whole(bytes);
         // Applied where it is: it is large, and moved only to be recorded.
         let mut decoded = self.decoder.decode(bytes);
         let event = match &mut decoded {
@@ -102,21 +101,22 @@ impl Sink {
         if !self.filter.passes(event, |task| host_info.identity(task)) {
             return;
         }
-        let renamed = self.enter(event, bytes);
+        self.enter(event);
         let changes = self.state.changes();
         match decoded {
             Ok(event) if self.input_recorder.is_recording() => {
-                let bytes = renamed.as_deref().unwrap_or(bytes);
-                self.input_recorder.record(bytes, event, changes);
+                let sent = event::batch(bytes);
+                let sent = sent.as_ref().map(|(raw, batch)| (raw, *batch));
+                self.input_recorder.event(event, sent, changes);
             }
             // Of a recording that has stopped.
             _ => changes.clear(),
         }
     }
 
-    /// Applies an accepted event. Returns the changed record, if it changed.
-    fn enter(&mut self, event: &mut Event, bytes: &[u8]) -> Option<Vec<u8>> {
-        let renamed = self.name_stack(event, bytes);
+    /// Applies an accepted event.
+    fn enter(&mut self, event: &mut Event) {
+        self.name_stack(event);
         let (input_recorder, state) = (&mut *self.input_recorder, &mut self.state);
         let transfer =
             input_recorder::enter(input_recorder, state, event, self.modes, &self.host_info);
@@ -126,38 +126,27 @@ impl Sink {
         if let (Some(records), Event::Activity(batch)) = (&mut self.records, &*event) {
             records.push(batch.clone());
         }
-        renamed
     }
 
-    /// Replaces the stack number of an event by that of the stack store. Returns the changed record, if it
-    /// changed.
-    fn name_stack(&mut self, event: &mut Event, bytes: &[u8]) -> Option<Vec<u8>> {
-        let stacks = self.stacks.as_mut()?;
-        let (pid, start_ns, stack, offset) = match event {
-            Event::Call(call) => (call.pid, call.start_ns, &mut call.stack, stacks::OF_CALL),
-            Event::Tensor(tensor) => {
-                let start_ns = tensor.time_ns;
-                (tensor.pid, start_ns, &mut tensor.stack, stacks::OF_TENSOR)
-            }
-            Event::OutOfMemory(refused) => {
-                let start_ns = refused.time_ns;
-                (refused.pid, start_ns, &mut refused.stack, stacks::OF_TENSOR)
-            }
-            Event::Launch(launch) => {
-                let start_ns = launch.start_ns;
-                (launch.pid, start_ns, &mut launch.stack, stacks::OF_LAUNCH)
-            }
-            _ => return None,
+    /// Replaces the stack number of an event by that of the stack store.
+    fn name_stack(&mut self, event: &mut Event) {
+        let Some(stacks) = &mut self.stacks else {
+            return;
         };
-        let before = *stack;
-        if before == 0 {
-            return None;
+        let (pid, time_ns, stack) = match event {
+            Event::Call(call) => (call.pid, call.start_ns, &mut call.stack),
+            Event::Tensor(tensor) => (tensor.pid, tensor.time_ns, &mut tensor.stack),
+            Event::OutOfMemory(refused) => (refused.pid, refused.time_ns, &mut refused.stack),
+            Event::Launch(launch) => (launch.pid, launch.start_ns, &mut launch.stack),
+            _ => return,
+        };
+        if *stack == 0 {
+            return;
         }
-        let note = stacks.name(pid, stack, start_ns, &mut self.state.ledger);
+        let note = stacks.name(pid, stack, time_ns, &mut self.state.ledger);
         if let Some(note) = note.filter(|_| self.input_recorder.is_recording()) {
             self.input_recorder.note(note);
         }
-        (*stack != before).then(|| stacks::renamed(bytes, offset, *stack))
     }
 
     /// Adds the frames found since the last call to the recording.

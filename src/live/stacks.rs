@@ -7,16 +7,13 @@ mod python;
 pub(super) use frames::FrameCache;
 use frames::without_language;
 use std::collections::{HashMap, HashSet};
-use std::mem::offset_of;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use zerocopy::IntoBytes;
 
 use crate::host::process;
 use crate::probe::{AttachId, Attached, Probe};
 use gpuprobe_engine::Ledger;
-use gpuprobe_model::abi::{RawCall, RawLaunch, RawPython, RawTensor};
+use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::event::Task;
 use gpuprobe_model::stack::{FramesKey, KnownFrames, Location, ModuleId, bare_frame};
 use gpuprobe_os::say;
@@ -361,20 +358,4 @@ impl StackState {
         self.arrived.extend(self.service.wait(at_most));
         self.service.outstanding() > 0
     }
-}
-
-/// Offset of the stack number in the record of a call.
-pub(super) const OF_CALL: usize = offset_of!(RawCall, stack);
-/// Offset of the stack number in the record of a launch.
-pub(super) const OF_LAUNCH: usize = offset_of!(RawLaunch, stack);
-/// Offset of the stack number in the record of a tensor.
-pub(super) const OF_TENSOR: usize = offset_of!(RawTensor, stack);
-
-/// `record` with the stack number at `offset` replaced by `stack`.
-pub(super) fn renamed(record: &[u8], offset: usize, stack: u64) -> Vec<u8> {
-    let mut record = record.to_vec();
-    if let Some(bytes) = record.get_mut(offset..offset + size_of::<u64>()) {
-        bytes.copy_from_slice(stack.as_bytes());
-    }
-    record
 }

@@ -221,8 +221,8 @@ fn replayed(file: &Path) -> Player {
     let chunks = statement.query_map([], |row| row.get::<_, Vec<u8>>(0));
     let mut player = Player::new(MEMORY, KindSet::ALL);
     for chunk in chunks.unwrap() {
-        for entry in log::entries(&chunk.unwrap()) {
-            player.play(entry);
+        for item in log::items(&chunk.unwrap(), Some) {
+            player.play(item);
         }
     }
     player

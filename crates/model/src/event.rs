@@ -4,20 +4,22 @@ mod decode;
 mod launch;
 mod records;
 
+use serde::{Deserialize, Serialize};
+
 use crate::abi::RawLaunchKey;
 use crate::activity::ActivityBatch;
-use gpuprobe_cuda::{EXTRA, Function};
+use gpuprobe_cuda::{EXTRA, FUNCTIONS, Function, Op};
 
 pub use crate::abi::CONTEXT_UNKNOWN;
 pub use decode::text;
 pub use launch::Launch;
-pub use records::{AboutMemory, DecodeError, RecordDecoder, about_memory, decode, whole};
+pub use records::{AboutMemory, DecodeError, RecordDecoder, about_memory, batch, decode};
 
 /// Upper limit of a valid device index; CUDA supports at most a few dozen devices.
 pub const MAX_DEVICES: u16 = 240;
 
 /// An event of a traced process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// A memory call, at its return.
     Call(Call),
@@ -44,6 +46,7 @@ pub enum Event {
     /// A copy or memset, at its return.
     Copy(Copy),
     /// One batch of GPU activity from CUPTI.
+    #[serde(skip)]
     Activity(ActivityBatch),
 }
 
@@ -66,10 +69,62 @@ impl Event {
             Self::Activity(batch) => batch.pid,
         }
     }
+
+    /// Time of an event about memory, `CLOCK_MONOTONIC` nanoseconds.
+    pub fn memory_ns(&self) -> Option<u64> {
+        match self {
+            Self::Call(call) => Some(call.end_ns),
+            Self::Tensor(tensor) => Some(tensor.time_ns),
+            Self::OutOfMemory(refused) => Some(refused.time_ns),
+            _ => None,
+        }
+    }
+
+    /// Time of the event, `CLOCK_MONOTONIC` nanoseconds, if it has one.
+    pub fn time_ns(&self) -> Option<u64> {
+        match self {
+            Self::Copy(copy) => Some(copy.end_ns),
+            Self::Launch(launch) => Some(launch.start_ns),
+            Self::Process(task) | Self::Exit(task) => Some(task.time_ns),
+            _ => self.memory_ns(),
+        }
+    }
+
+    /// The event with rows of the current function table, where `rows` gives these for the rows that it has. `None`
+    /// if there is none, or not for such an event.
+    pub fn with_rows(mut self, rows: impl Fn(u16) -> Option<u16>) -> Option<Self> {
+        let current = |row: &mut u16, fits: fn(Op) -> bool| {
+            *row = rows(*row)?;
+            gpuprobe_cuda::function(*row).filter(|function| fits(function.op))
+        };
+        match &mut self {
+            Self::Call(call) => {
+                let fits = |op: Op| op.is_memory() || op.is_ledger_event();
+                call.function = current(&mut call.row, fits)?;
+                call.device = call.device.filter(|&device| device < MAX_DEVICES);
+            }
+            Self::Copy(copy) => copy.function = current(&mut copy.row, Op::is_copy)?,
+            Self::Launch(launch) => {
+                launch.function = current(&mut launch.key.row, Op::is_launch)?;
+            }
+            Self::Kernel(kernel) => drop(current(&mut kernel.key.row, |_| true)?),
+            Self::Tensor(tensor) => drop(current(&mut tensor.row, |op| op == Op::Tensor)?),
+            Self::OutOfMemory(refused) => {
+                current(&mut refused.row, |op| op == Op::OutOfMemory)?;
+            }
+            _ => {}
+        }
+        Some(self)
+    }
+}
+
+/// Stands for the function of an event until [`Event::with_rows`] sets it.
+fn unresolved() -> &'static Function {
+    &FUNCTIONS[0]
 }
 
 /// The name of a kernel, taken at its first launch or when the program looked it up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelName {
     /// Process id in the initial PID namespace.
     pub pid: u32,
@@ -86,11 +141,12 @@ pub struct KernelName {
 }
 
 /// A copy or memset call, at its return.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copy {
     /// Row of the function table.
     pub row: u16,
     /// The function in that row.
+    #[serde(skip, default = "unresolved")]
     pub function: &'static Function,
     /// 0 or a CUDA error code.
     pub result: i32,
@@ -117,11 +173,12 @@ pub struct Copy {
 }
 
 /// An outermost memory call at its return, or a nested one that the ledger needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
     /// Row of the function table.
     pub row: u16,
     /// The function in that row.
+    #[serde(skip, default = "unresolved")]
     pub function: &'static Function,
     /// 0 or a CUDA error code.
     pub result: i32,
@@ -152,7 +209,7 @@ pub struct Call {
 }
 
 /// Values of a call that only a few functions have; the function table gives their meaning.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detail {
     /// Value that the call wrote to the location of [`Function::out`].
     pub out: u64,
@@ -167,7 +224,7 @@ pub struct Detail {
 
 /// An allocation or free of a block by a framework's caching allocator, within memory that it has
 /// reserved from CUDA.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
     /// Row of the function table.
     pub row: u16,
@@ -196,7 +253,7 @@ pub struct Tensor {
 
 /// A request for which a framework's allocator has raised an out-of-memory error, after its
 /// retries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutOfMemory {
     /// Row of the function table.
     pub row: u16,
@@ -219,7 +276,7 @@ pub struct OutOfMemory {
 }
 
 /// The requested size and stream of a tensor that was allocated just before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorRequest {
     /// Process id in the initial PID namespace.
     pub pid: u32,
@@ -232,7 +289,7 @@ pub struct TensorRequest {
 }
 
 /// A process or thread, as one of its events reports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
     /// Process id in the initial PID namespace.
     pub pid: u32,

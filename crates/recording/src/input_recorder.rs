@@ -7,7 +7,7 @@ use super::log::LogNote;
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::transfers::Transfer;
 use gpuprobe_engine::{AddressKind, Change, HostInfo, Launches, State};
-use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_model::abi::{RawBatch, RawLaunchKey};
 use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::identity::Identity;
 
@@ -23,9 +23,15 @@ pub trait InputRecorder {
         None
     }
 
-    /// A ring record, after the notes with the answers to its queries; its decoded event, and the
-    /// changes by the event, which are drained.
-    fn record(&mut self, _bytes: &[u8], _event: Event, _changes: &mut Vec<Change>) {}
+    /// An event, after the notes with the answers to its queries; the batch that it was decoded
+    /// from, if it is one, and the changes by the event, which are drained.
+    fn event(
+        &mut self,
+        _event: Event,
+        _sent: Option<(&RawBatch, &[u8])>,
+        _changes: &mut Vec<Change>,
+    ) {
+    }
 
     /// Launch counters of a kernel.
     fn count(&mut self, _key: &RawLaunchKey, _runs: u64, _captured: u64) {}

@@ -1,34 +1,37 @@
-//! The log of a run: all records of the rings in order, and all other input of the state.
+//! The log of a run: all events in order, and all other input of the state.
 //!
 //! A recording contains the log beside its tables, so that a replay runs the same code as live
 //! tracing on the same input. An entry consists of a kind, the length of its content, and the
-//! content.
+//! content: an event in postcard's encoding, a batch of a collector as it was sent, launch
+//! counters, or a note as JSON. None of them depends on the layouts of the BPF side.
+
+mod raw;
+mod reader;
 
 use std::collections::BTreeMap;
-use std::mem::{offset_of, size_of};
 
 use serde::{Deserialize, Serialize};
 use zerocopy::FromBytes;
 
-use gpuprobe_model::abi::{
-    RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed, RawTask, RawTensor,
-    record,
-};
+use gpuprobe_model::abi::{RawBatch, RawLaunchKey, record};
+use gpuprobe_model::event::Event;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Frame, Location, ModuleId};
 use gpuprobe_model::{GpuUsage, GpuUse, UserLoss};
-use gpuprobe_wire as wire;
 
-/// Input of the state that is not a record.
+pub use raw::item_of_record;
+pub use reader::{LOG, LogReader};
+
+/// Input of the state that is not an event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum LogNote {
-    /// Identity of a process: an answer to the next record.
+    /// Identity of a process: an answer to the next event.
     Identity(u32, Identity),
-    /// Name of the kernel behind a host function: an answer to the next record.
+    /// Name of the kernel behind a host function: an answer to the next event.
     KernelAt(u32, u64, Option<String>),
-    /// Size of a device variable: an answer to the next record.
+    /// Size of a device variable: an answer to the next event.
     VariableSize(u32, String, Option<u64>),
-    /// Whether an address is device memory: an answer to the next record.
+    /// Whether an address is device memory: an answer to the next event.
     OnDevice(u32, u64, Option<bool>),
     /// A process that no longer exists; its exit event was lost.
     Vanished(u32),
@@ -51,7 +54,7 @@ pub enum LogNote {
 }
 
 impl LogNote {
-    /// Whether it is an answer to a query of the next record.
+    /// Whether it is an answer to a query of the next event.
     pub(super) fn is_answer(&self) -> bool {
         matches!(
             self,
@@ -89,68 +92,88 @@ pub struct Mark {
     pub lost_by_user: Vec<UserLoss>,
 }
 
-/// An entry of the log.
-#[derive(Clone, Debug, PartialEq)]
+/// An input of the state: an entry of the log.
+#[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
-pub enum LogEntry<'a> {
-    /// A record of a ring.
-    Record(&'a [u8]),
+pub enum Item<'a> {
+    /// An event that is no batch.
+    Event(Event),
+    /// A batch of a collector.
+    Batch(RawBatch, &'a [u8]),
     /// Launch counters of a kernel: executed launches, captured launches.
     Count(RawLaunchKey, u64, u64),
     /// Any other input of the state.
     Note(LogNote),
 }
 
+/// Version of the encoding of events. Postcard writes neither names nor lengths: fields and variants
+/// of [`Event`] may change only with another version, and with a decoder for this one.
+pub const VERSION: &str = "1";
+
+/// A record of the BPF side of 0.2.0; it is no longer written.
 const RECORD: u8 = 1;
 const COUNT: u8 = 2;
 const NOTE: u8 = 3;
+const EVENT: u8 = 4;
+const BATCH: u8 = 5;
 
 const HEADER: usize = 5;
 
-fn append(log: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    // A record is at most a few thousand bytes long.
-    let Ok(length) = u32::try_from(length) else {
-        return;
-    };
+/// Appends an entry with the content that `write` adds to the log, or none if it fails.
+fn append(log: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8>) -> Option<()>) {
+    let begin = log.len();
     log.push(kind);
-    log.extend(length.to_le_bytes());
-    parts.iter().for_each(|part| log.extend_from_slice(part));
+    log.extend([0; HEADER - 1]);
+    let written = write(log);
+    // The longest, a batch, has a few hundred thousand bytes.
+    let length = u32::try_from(log.len() - begin - HEADER);
+    match (written, length) {
+        (Some(()), Ok(length)) => {
+            log[begin + 1..begin + HEADER].copy_from_slice(&length.to_le_bytes());
+        }
+        _ => log.truncate(begin),
+    }
 }
 
-/// Appends a ring record.
-pub fn append_record(log: &mut Vec<u8>, bytes: &[u8]) {
-    append(log, RECORD, &[bytes]);
+/// Appends an event; `sent` is the batch that it was decoded from, if it is one.
+pub fn append_event(log: &mut Vec<u8>, event: &Event, sent: Option<(&RawBatch, &[u8])>) {
+    match sent {
+        Some((raw, batch)) => append(log, BATCH, |log| {
+            log.extend(raw.tgid.to_le_bytes());
+            log.extend(raw.process.to_le_bytes());
+            log.extend(raw.lost.to_le_bytes());
+            log.extend_from_slice(batch);
+            Some(())
+        }),
+        None => append(log, EVENT, |log| postcard::to_io(event, log).ok().map(drop)),
+    }
 }
 
 /// Appends launch counters of a kernel.
 pub fn append_count(log: &mut Vec<u8>, key: &RawLaunchKey, runs: u64, captured: u64) {
-    let parts: [&[u8]; 6] = [
-        &key.handle.to_le_bytes(),
-        &key.process.to_le_bytes(),
-        &key.row.to_le_bytes(),
-        &key.epoch.to_le_bytes(),
-        &runs.to_le_bytes(),
-        &captured.to_le_bytes(),
-    ];
-    append(log, COUNT, &parts);
+    append(log, COUNT, |log| {
+        log.extend(key.handle.to_le_bytes());
+        log.extend(key.process.to_le_bytes());
+        log.extend(key.row.to_le_bytes());
+        log.extend(key.epoch.to_le_bytes());
+        log.extend(runs.to_le_bytes());
+        log.extend(captured.to_le_bytes());
+        Some(())
+    });
 }
 
 /// Appends a note; a note that cannot be serialized is skipped.
 pub fn append_note(log: &mut Vec<u8>, note: &LogNote) {
-    match serde_json::to_vec(note) {
-        Ok(text) => append(log, NOTE, &[&text]),
-        Err(error) => tracing::debug!("a note is not recorded: {error}"),
-    }
+    append(log, NOTE, |log| serde_json::to_writer(log, note).ok());
 }
 
-/// Iterates over the entries of a log, up to the first truncated one. Entries of unknown kinds are
-/// skipped.
-pub fn entries(mut log: &[u8]) -> impl Iterator<Item = LogEntry<'_>> {
+/// Iterates over the items of a log, up to the first truncated entry. Functions have the rows that
+/// `rows` gives for those of the log; items of other functions, and of unknown kinds, are skipped.
+pub fn items(mut log: &[u8], rows: impl Fn(u16) -> Option<u16>) -> impl Iterator<Item = Item<'_>> {
     std::iter::from_fn(move || {
         let (kind, content, rest) = split(log)?;
         log = rest;
-        Some(decode(kind, content))
+        Some(decode(kind, content, &rows))
     })
     .flatten()
 }
@@ -173,54 +196,48 @@ fn split(log: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((kind, content, rest))
 }
 
-fn decode(kind: u8, content: &[u8]) -> Option<LogEntry<'_>> {
+fn decode(kind: u8, content: &[u8], rows: impl Fn(u16) -> Option<u16>) -> Option<Item<'_>> {
     match kind {
-        RECORD => Some(LogEntry::Record(content)),
-        NOTE => serde_json::from_slice(content).ok().map(LogEntry::Note),
+        EVENT => {
+            let event: Event = postcard::from_bytes(content).ok()?;
+            event.with_rows(rows).map(Item::Event)
+        }
+        BATCH => {
+            let (tgid, rest) = u32::read_from_prefix(content).ok()?;
+            let (process, rest) = u32::read_from_prefix(rest).ok()?;
+            let (lost, batch) = u64::read_from_prefix(rest).ok()?;
+            let raw = RawBatch {
+                record_type: record::BATCH,
+                reserved: 0,
+                tgid,
+                process,
+                bytes: u32::try_from(batch.len()).ok()?,
+                lost,
+            };
+            Some(Item::Batch(raw, batch))
+        }
+        NOTE => serde_json::from_slice(content).ok().map(Item::Note),
         COUNT => {
-            let (key, rest) = RawLaunchKey::read_from_prefix(content).ok()?;
+            let (mut key, rest) = RawLaunchKey::read_from_prefix(content).ok()?;
             let (runs, rest) = u64::read_from_prefix(rest).ok()?;
             let (captured, _) = u64::read_from_prefix(rest).ok()?;
-            Some(LogEntry::Count(key, runs, captured))
+            key.row = rows(key.row)?;
+            Some(Item::Count(key, runs, captured))
         }
+        RECORD => raw::item_of(content, rows),
         _ => None,
     }
 }
 
-/// Version string of the record layouts; logs with another one cannot be replayed.
-pub fn layout() -> String {
-    format!(
-        "call {} detail {} task {} kernel {} copy {} launch {} batch {}",
-        size_of::<RawCall>(),
-        size_of::<RawNamed>(),
-        size_of::<RawTask>(),
-        size_of::<RawKernel>(),
-        size_of::<RawCopy>(),
-        size_of::<RawLaunch>(),
-        String::from_utf8_lossy(&wire::MAGIC.to_le_bytes())
-    )
-}
-
-const _: () = assert!(offset_of!(RawDetail, call) == 0 && offset_of!(RawNamed, detail) == 0);
-
-/// Offset of the function's row in a record; `None` for records without one.
-pub fn row_offset(bytes: &[u8]) -> Option<usize> {
-    let record_type = u16::from_ne_bytes(*bytes.first_chunk::<2>()?);
-    let offset = match record_type {
-        // The others begin with a call.
-        record::CALL | record::DETAIL | record::NAMED => offset_of!(RawCall, row),
-        record::COPY => offset_of!(RawCopy, row),
-        record::TENSOR => offset_of!(RawTensor, row),
-        record::KERNEL => offset_of!(RawKernel, key) + offset_of!(RawLaunchKey, row),
-        record::LAUNCH => offset_of!(RawLaunch, key) + offset_of!(RawLaunchKey, row),
-        _ => return None,
-    };
-    (offset + 2 <= bytes.len()).then_some(offset)
-}
-
 #[cfg(test)]
+#[allow(clippy::panic, clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use gpuprobe_model::event::TensorRequest;
+
+    fn events(log: &[u8]) -> Vec<String> {
+        items(log, Some).map(|item| format!("{item:?}")).collect()
+    }
 
     #[test]
     fn entries_round_trip() {
@@ -230,52 +247,48 @@ mod tests {
             row: 7,
             epoch: 8,
         };
+        let request = Event::Request(TensorRequest {
+            pid: 1,
+            address: u64::MAX,
+            bytes: 300,
+            stream: 0,
+        });
+        let raw = RawBatch {
+            record_type: record::BATCH,
+            reserved: 0,
+            tgid: 3,
+            process: 4,
+            bytes: 5,
+            lost: 6,
+        };
         let note = LogNote::KernelAt(1, u64::MAX, Some("k".to_owned()));
         let mut log = Vec::new();
-        append_record(&mut log, b"abc");
+        append_event(&mut log, &request, None);
         append_count(&mut log, &key, 9, 10);
         append_note(&mut log, &note);
-        append(&mut log, 99, &[b"from a later version"]);
-        append_record(&mut log, b"");
+        append(&mut log, 99, |log| {
+            log.extend(b"from a later version");
+            Some(())
+        });
+        append(&mut log, EVENT, |_| None);
+        append_event(&mut log, &request, Some((&raw, b"batch")));
         let expected = [
-            LogEntry::Record(b"abc"),
-            LogEntry::Count(key, 9, 10),
-            LogEntry::Note(note),
-            LogEntry::Record(b""),
+            format!("{:?}", Item::Event(request)),
+            format!("{:?}", Item::Count(key, 9, 10)),
+            format!("{:?}", Item::Note(note)),
+            format!("{:?}", Item::Batch(raw, b"batch")),
         ];
-        assert!(entries(&log).eq(expected));
+        assert_eq!(events(&log), expected);
         assert_eq!(count(&log), 5);
         // Truncated: complete entries remain readable.
-        log.truncate(10);
-        assert_eq!(entries(&log).count(), 1);
+        log.truncate(log.len() - 1);
+        assert_eq!(events(&log), expected[..3]);
+        // Functions that the reader does not have.
+        assert_eq!(items(&log, |_| None).count(), 2);
     }
 
     #[test]
-    fn a_row_is_where_the_kind_of_record_has_it() {
-        for (kind, offset) in [
-            (record::CALL, Some(2)),
-            (record::DETAIL, Some(2)),
-            (record::NAMED, Some(2)),
-            (record::COPY, Some(2)),
-            (record::TENSOR, Some(2)),
-            (record::KERNEL, Some(20)),
-            (record::LAUNCH, Some(28)),
-            (record::PROCESS, None),
-            (record::BATCH, None),
-        ] {
-            let mut bytes = [0; 200];
-            bytes[..2].copy_from_slice(&kind.to_ne_bytes());
-            assert_eq!(row_offset(&bytes), offset, "{kind}");
-            if let Some(offset) = offset {
-                assert_eq!(row_offset(&bytes[..offset + 2]), Some(offset));
-                assert_eq!(row_offset(&bytes[..offset + 1]), None);
-            }
-        }
-        assert_eq!(row_offset(&[1]), None);
-    }
-
-    #[test]
-    fn answers_are_notes_for_the_next_record() {
+    fn answers_are_notes_for_the_next_event() {
         for (note, is_answer) in [
             (LogNote::Identity(1, Identity::default()), true),
             (LogNote::KernelAt(1, 2, None), true),
@@ -287,15 +300,18 @@ mod tests {
         ] {
             assert_eq!(note.is_answer(), is_answer, "{note:?}");
         }
-        let expected = "call 64 detail 152 task 64 kernel 56 copy 64 launch 88 batch gpuact01";
-        assert_eq!(layout(), expected);
     }
 
     proptest::proptest! {
         #[test]
-        fn never_panics(bytes in proptest::collection::vec(0u8.., 0..64)) {
-            let _ = entries(&bytes).count();
-            let _ = row_offset(&bytes);
+        fn never_panics(kind in 0u8..7, bytes in proptest::collection::vec(0u8.., 0..64)) {
+            let _ = items(&bytes, Some).count();
+            let mut log = Vec::new();
+            append(&mut log, kind, |log| {
+                log.extend(&bytes);
+                Some(())
+            });
+            let _ = items(&log, Some).count();
         }
     }
 }

@@ -8,19 +8,19 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use super::input_recorder::{self, InputRecorder};
-use super::log::{LogEntry, LogNote, Mark};
+use super::log::{self, Item, LogNote, Mark};
 use super::{Facts, Recorder};
 use gpuprobe_cuda::{KindSet, Modes};
 use gpuprobe_engine::AddressKind;
 use gpuprobe_engine::transfers::Transfer;
 use gpuprobe_engine::{HostInfo, Ledger, State};
-use gpuprobe_model::abi::RawLaunchKey;
-use gpuprobe_model::event;
+use gpuprobe_model::abi::{RawBatch, RawLaunchKey};
+use gpuprobe_model::activity::BatchDecoder;
 use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::KnownFrames;
 
-/// Answers to the queries of the next record.
+/// Answers to the queries of the next event.
 #[derive(Debug, Default)]
 struct Answers(RefCell<Vec<LogNote>>);
 
@@ -68,14 +68,14 @@ impl HostInfo for Answers {
     }
 }
 
-/// Result of a replayed entry.
+/// Result of a replayed item.
 #[derive(Clone, Debug)]
 pub enum Played {
     /// An event, and its transfer if it was a copy.
     Event(Event, Option<Transfer>),
     /// A report was printed here.
     Report(Mark),
-    /// An entry without a visible effect.
+    /// An item without a visible effect.
     Nothing,
 }
 
@@ -90,7 +90,7 @@ pub struct Player {
     /// Losses so far, by name.
     pub lost: BTreeMap<String, u64>,
     answers: Answers,
-    decoder: event::RecordDecoder,
+    batches: BatchDecoder,
     input_recorder: Box<dyn InputRecorder>,
     /// Launch counters were read that the recording does not have yet.
     has_counts: bool,
@@ -119,26 +119,46 @@ impl Player {
             modes,
             lost: BTreeMap::new(),
             answers: Answers::default(),
-            decoder: event::RecordDecoder::default(),
+            batches: BatchDecoder::default(),
             input_recorder: Box::new(()),
             has_counts: false,
         }
     }
 
-    /// Replays an entry of the log.
-    pub fn play(&mut self, entry: LogEntry<'_>) -> Played {
-        match entry {
-            LogEntry::Record(bytes) => {
-                let played = self.record(bytes);
-                self.answers.0.borrow_mut().clear();
-                played
+    /// Replays an item of the log.
+    pub fn play(&mut self, item: Item<'_>) -> Played {
+        let played = match item {
+            Item::Event(event) => self.event(event, None),
+            Item::Batch(raw, batch) => {
+                let event = Event::Activity(self.batches.decode(&raw, batch));
+                self.event(event, Some((&raw, batch)))
             }
-            LogEntry::Count(key, runs, captured) => {
+            Item::Count(key, runs, captured) => {
                 self.count(key, runs, captured);
-                Played::Nothing
+                return Played::Nothing;
             }
-            LogEntry::Note(note) => self.note(note),
+            Item::Note(note) => return self.note(note),
+        };
+        self.answers.0.borrow_mut().clear();
+        played
+    }
+
+    /// Replays a record as the BPF side sends it.
+    pub fn record(&mut self, bytes: &[u8]) -> Played {
+        log::item_of_record(bytes).map_or(Played::Nothing, |item| self.play(item))
+    }
+
+    fn event(&mut self, event: Event, sent: Option<(&RawBatch, &[u8])>) -> Played {
+        if let Event::Exit(task) | Event::Exec(task) = &event {
+            self.batches.end(task.process);
         }
+        let (input_recorder, state) = (&mut *self.input_recorder, &mut self.state);
+        let transfer =
+            input_recorder::enter(input_recorder, state, &event, self.modes, &self.answers);
+        if input_recorder.is_recording() {
+            input_recorder.event(event.clone(), sent, state.changes());
+        }
+        Played::Event(event, transfer)
     }
 
     /// Marks the end of the entries available now.
@@ -160,25 +180,6 @@ impl Player {
         self.state.launches.set_counts(key, runs, captured);
         self.input_recorder.count(&key, runs, captured);
         self.has_counts = true;
-    }
-
-    /// Replays a ring record.
-    pub fn record(&mut self, bytes: &[u8]) -> Played {
-        match self.decoder.decode(bytes) {
-            Ok(event) => {
-                let (input_recorder, state) = (&mut *self.input_recorder, &mut self.state);
-                let transfer =
-                    input_recorder::enter(input_recorder, state, &event, self.modes, &self.answers);
-                if input_recorder.is_recording() {
-                    input_recorder.record(bytes, event.clone(), state.changes());
-                }
-                Played::Event(event, transfer)
-            }
-            Err(error) => {
-                tracing::debug!("{error}");
-                Played::Nothing
-            }
-        }
     }
 
     /// Replays a note of the log.
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_played_and_answers_kept_until_the_next_record() {
+    fn notes_are_played_and_answers_kept_until_the_next_event() {
         let mut player = Player::new(Modes::default(), KindSet::default());
         let lost = BTreeMap::from([("memory".to_owned(), 3)]);
         let location = Location {
@@ -269,7 +270,7 @@ mod tests {
             LogNote::Module(ModuleId(2), "/lib".to_owned()),
             LogNote::KernelAt(1, 2, None),
         ] {
-            assert!(matches!(player.play(LogEntry::Note(note)), Played::Nothing));
+            assert!(matches!(player.play(Item::Note(note)), Played::Nothing));
         }
         assert_eq!(player.lost, lost);
         assert!(player.symbols.contains(7, &location, false));
@@ -281,12 +282,12 @@ mod tests {
         assert_eq!(player.answers.0.borrow().len(), 1);
         let mut raw = RawTask::new_zeroed();
         raw.record_type = record::THREAD;
-        let played = player.play(LogEntry::Record(raw.as_bytes()));
+        let played = player.record(raw.as_bytes());
         assert!(matches!(played, Played::Event(Event::Thread(_), None)));
         assert!(player.answers.0.borrow().is_empty());
         let mut key = RawLaunchKey::new_zeroed();
         key.process = 1;
-        player.play(LogEntry::Count(key, 5, 6));
+        player.play(Item::Count(key, 5, 6));
         assert!(player.has_counts);
         player.finish();
         assert!(!player.has_counts);

@@ -19,7 +19,7 @@ use super::log::{self, LogNote};
 use super::writer::{Facts, RecordingWriter};
 use gpuprobe_engine::launches::CountedLaunch;
 use gpuprobe_engine::{Change, Launches};
-use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_model::abi::{RawBatch, RawLaunchKey};
 use gpuprobe_model::event::Event;
 use gpuprobe_os::say;
 
@@ -145,8 +145,8 @@ impl InputRecorder for Recorder {
         self.shared.stopped.get().map(String::as_str)
     }
 
-    fn record(&mut self, bytes: &[u8], event: Event, changes: &mut Vec<Change>) {
-        log::append_record(&mut self.batch.log, bytes);
+    fn event(&mut self, event: Event, sent: Option<(&RawBatch, &[u8])>, changes: &mut Vec<Change>) {
+        log::append_event(&mut self.batch.log, &event, sent);
         self.batch.event(event, changes);
         self.grown();
     }

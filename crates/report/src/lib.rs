@@ -19,7 +19,6 @@ pub mod html;
 pub mod incidents;
 mod json;
 mod label;
-mod log_reader;
 pub mod memleak;
 pub mod metrics;
 pub mod names;

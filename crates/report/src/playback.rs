@@ -10,15 +10,13 @@ use anyhow::Result;
 
 use crate as report;
 use crate::explain::Explain;
-use crate::log_reader::LogReader;
 use crate::profile::{self, Profile, ProfileWeight};
 use crate::{GroupBy, History, Options, ProcessDetail, Report, ReportSources, View, WorstVerdicts};
 use gpuprobe_cuda::Modes;
 use gpuprobe_model::clock::WallClock;
-use gpuprobe_model::event::{self, Event};
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_os::progress::SharedProgress;
-use gpuprobe_recording::log::{LogEntry, LogNote, Mark};
+use gpuprobe_recording::log::{Item, LogNote, LogReader, Mark};
 use gpuprobe_recording::player::{Played, Player};
 
 /// Call sites, and kernels, of a process without more detail.
@@ -156,22 +154,21 @@ pub fn play(file: &Path, viewer: &mut dyn Viewer) -> Result<()> {
     };
     let mut next = playing.ask(viewer, begin_ns);
     let mut now_ns = begin_ns;
-    let played = log.play(|entry| {
-        now_ns = now_ns.max(time_of(&entry).unwrap_or(0));
+    log.play(None, |item| {
+        now_ns = now_ns.max(time_of(&item).unwrap_or(0));
         while let ControlFlow::Continue(next_ns) = next
             && next_ns < now_ns
         {
             next = playing.ask(viewer, next_ns);
         }
-        // A callback can end the reading by an error only.
-        anyhow::ensure!(next.is_continue(), PlaybackEnded);
-        playing.play(entry);
-        Ok(())
-    });
-    match played {
-        Err(error) if error.is::<PlaybackEnded>() => return Ok(()),
-        played => played?,
-    }
+        Ok(match next {
+            ControlFlow::Continue(_) => {
+                playing.play(item);
+                ControlFlow::Continue(())
+            }
+            ControlFlow::Break(()) => ControlFlow::Break(()),
+        })
+    })?;
     let end_ns = playing.span_ns.1.max(now_ns);
     playing.span_ns.1 = end_ns;
     while let ControlFlow::Continue(next_ns) = next {
@@ -179,18 +176,6 @@ pub fn play(file: &Path, viewer: &mut dyn Viewer) -> Result<()> {
     }
     Ok(())
 }
-
-/// The viewer plays no further.
-#[derive(Debug)]
-struct PlaybackEnded;
-
-impl std::fmt::Display for PlaybackEnded {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("played no further")
-    }
-}
-
-impl std::error::Error for PlaybackEnded {}
 
 struct Playing {
     player: Player,
@@ -217,26 +202,18 @@ impl Playing {
         viewer.at(&mut moment, now_ns)
     }
 
-    fn play(&mut self, entry: LogEntry<'_>) {
-        if let Played::Report(mark) = self.player.play(entry) {
+    fn play(&mut self, item: Item<'_>) {
+        if let Played::Report(mark) = self.player.play(item) {
             self.mark = Some(mark);
         }
     }
 }
 
-/// Time of an entry on the clock of events, nanoseconds, if it has one.
-fn time_of(entry: &LogEntry<'_>) -> Option<u64> {
-    match entry {
-        LogEntry::Record(bytes) => match event::decode(bytes).ok()? {
-            Event::Call(call) => Some(call.end_ns),
-            Event::Copy(copy) => Some(copy.end_ns),
-            Event::Launch(launch) => Some(launch.start_ns),
-            Event::Tensor(tensor) => Some(tensor.time_ns),
-            Event::Process(task) | Event::Exit(task) => Some(task.time_ns),
-            Event::OutOfMemory(refused) => Some(refused.time_ns),
-            _ => None,
-        },
-        LogEntry::Note(LogNote::Report(mark)) => mark.now_ns,
+/// Time of an item on the clock of events, nanoseconds, if it has one.
+fn time_of(item: &Item<'_>) -> Option<u64> {
+    match item {
+        Item::Event(event) => event.time_ns(),
+        Item::Note(LogNote::Report(mark)) => mark.now_ns,
         _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! Implements `gpuprobe replay`: plays a recording through the live reporters.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,7 +10,6 @@ use chrono::DateTime;
 
 use crate as report;
 use crate::bandwidth::CopyReport;
-use crate::log_reader::LogReader;
 use crate::records;
 use crate::{ReportFormat, View};
 use gpuprobe_model::Lost;
@@ -19,7 +19,7 @@ use gpuprobe_model::event::Event;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::terminal::Layout;
-use gpuprobe_recording::log::{LogEntry, Mark};
+use gpuprobe_recording::log::{Item, LogReader, Mark};
 use gpuprobe_recording::player::{Played, Player};
 
 /// Options of `gpuprobe replay`.
@@ -63,7 +63,7 @@ pub fn run(config: &ReplayConfig, out: &mut dyn Write, progress: &SharedProgress
         out,
     };
     replay.writer.lay_out(config.layout);
-    log.play(|entry| replay.entry(entry))?;
+    log.play(None, |item| replay.item(item).map(ControlFlow::Continue))?;
     replay.finish()
 }
 
@@ -81,8 +81,8 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    fn entry(&mut self, entry: LogEntry<'_>) -> Result<()> {
-        match self.player.play(entry) {
+    fn item(&mut self, item: Item<'_>) -> Result<()> {
+        match self.player.play(item) {
             Played::Event(_, Some(transfer)) if self.config.per_call => {
                 let copy = CopyReport::of(&transfer, &self.clock);
                 self.writer

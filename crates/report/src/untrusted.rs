@@ -27,7 +27,6 @@ use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::terminal::Layout;
 use gpuprobe_recording::Database;
 use gpuprobe_recording::log;
-use gpuprobe_recording::log::LogEntry;
 use gpuprobe_recording::player::{Played, Player};
 
 pub use tensors::play_tensors;
@@ -47,10 +46,9 @@ pub fn play(bytes: &[u8]) -> usize {
     let mut player = Player::new(MODES, kinds);
     player.state.watch(true);
     let mut events = 0;
-    let single = std::iter::once(LogEntry::Record(bytes));
-    for entry in log::entries(bytes).chain(single) {
+    for item in log::items(bytes, Some).chain(log::item_of_record(bytes)) {
         player.state.changes().clear();
-        match player.play(entry) {
+        match player.play(item) {
             Played::Event(..) => events += 1,
             Played::Report(_) => make_reports(&mut player),
             _ => {}

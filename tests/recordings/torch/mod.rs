@@ -211,8 +211,8 @@ fn of_engine(file: &Path) -> Vec<Segment> {
         .unwrap();
     let mut rows = log.query([]).unwrap();
     while let Some(row) = rows.next().unwrap() {
-        for entry in log::entries(row.get_ref(0).unwrap().as_blob().unwrap()) {
-            player.play(entry);
+        for item in log::items(row.get_ref(0).unwrap().as_blob().unwrap(), Some) {
+            player.play(item);
         }
     }
     let process = player.state.ledger.process_of(PID).unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use gpuprobe_model::GpuUsage;
 use gpuprobe_model::abi::{RawRequest, record};
 use gpuprobe_recording::Player;
-use gpuprobe_recording::log::append_record;
+use gpuprobe_recording::log::{Item, append_event, item_of_record};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::scene::SceneFrame::{self, Line, Native};
@@ -109,7 +109,11 @@ impl TorchScene {
 
     fn record(&mut self, bytes: &[u8]) {
         match &mut self.log {
-            Some(log) => append_record(log, bytes),
+            Some(log) => {
+                if let Some(Item::Event(event)) = item_of_record(bytes) {
+                    append_event(log, &event, None);
+                }
+            }
             None => drop(self.recorder.record(bytes)),
         }
     }

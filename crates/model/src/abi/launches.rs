@@ -1,9 +1,23 @@
 //! Launches and kernels.
 
+use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `struct gp_launch_key`: key of the launch counters, a kernel or graph of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout,
+    Serialize,
+    Deserialize,
+)]
 #[repr(C)]
 pub struct RawLaunchKey {
     /// Kernel or graph handle that was passed to the launch.

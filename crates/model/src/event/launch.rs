@@ -1,13 +1,16 @@
 //! Single launches, which are sent only for a recording.
 
+use serde::{Deserialize, Serialize};
+
 use super::DecodeError;
 use crate::abi::{RawLaunch, RawLaunchKey};
 use gpuprobe_cuda::Function;
 
 /// A launch call, at its return.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
     /// The function in the row of the key.
+    #[serde(skip, default = "super::unresolved")]
     pub function: &'static Function,
     /// 0 or a CUDA error code.
     pub result: i32,

@@ -74,7 +74,7 @@ fn ended(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Splits an activity record into its header and the batch, which is never longer than the record.
-pub(super) fn batch(bytes: &[u8]) -> Option<(RawBatch, &[u8])> {
+pub fn batch(bytes: &[u8]) -> Option<(RawBatch, &[u8])> {
     // Few records are batches.
     if *bytes.first_chunk()? != record::BATCH.to_ne_bytes() {
         return None;
@@ -82,14 +82,6 @@ pub(super) fn batch(bytes: &[u8]) -> Option<(RawBatch, &[u8])> {
     let (raw, batch) = RawBatch::read_from_prefix(bytes).ok()?;
     let length = batch.len().min(raw.bytes as usize);
     Some((raw, &batch[..length]))
-}
-
-/// The record without the trailing bytes that the BPF side reserved and did not use.
-pub fn whole(bytes: &[u8]) -> &[u8] {
-    match batch(bytes) {
-        Some((_, batch)) => &bytes[..size_of::<RawBatch>() + batch.len()],
-        None => bytes,
-    }
 }
 
 /// Process, function and address of a memory call.

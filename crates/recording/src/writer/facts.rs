@@ -139,7 +139,7 @@ impl Facts {
             ("modes", modes.join(" ")),
             ("kinds", kinds.join(" ")),
             ("memory_events", self.memory_source().to_owned()),
-            ("record_layout", log::layout()),
+            ("log", log::VERSION.to_owned()),
             ("kernel", kernel::release().to_owned()),
             ("driver", driver.unwrap_or("unknown").to_owned()),
             ("monotonic_ns", self.clock.monotonic_ns().to_string()),

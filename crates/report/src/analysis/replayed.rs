@@ -1,19 +1,19 @@
 //! State of a recording at some time, from a replay of its log through the engine: what its tables
 //! do not have.
 
+use std::ops::ControlFlow;
+
 use anyhow::Result;
 
 use super::Filter;
 use crate::incidents::{self, IncidentReport, RefusedRequests};
-use crate::log_reader::{LOG, LogReader};
 use crate::memleak::{self, Memleak, PytorchReport, tensor_reports};
 use crate::{Options, ReportSources};
 use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::clock::WallClock;
-use gpuprobe_model::event;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::stack::KnownFrames;
-use gpuprobe_recording::log::{LogEntry, Mark};
+use gpuprobe_recording::log::{Item, LOG, LogReader, Mark};
 use gpuprobe_recording::player::{Played, Player};
 use gpuprobe_recording::{Database, Session};
 
@@ -125,26 +125,19 @@ impl Replayed {
         let clock = log.clock();
         let until_ns = part.until_ns.map(|ns| of_events(&clock, ns));
         let mut player = Player::new(log.modes(), log.kinds());
-        let mut is_over = false;
         let mut last = None;
-        log.play(|entry| {
-            if let LogEntry::Record(bytes) = &entry
-                && (until_ns.is_some() || part.pid.is_some())
-                && let Ok(event) = event::decode(bytes)
+        log.play(until_ns, |item| {
+            if let Item::Event(event) = &item
+                && part.pid.is_some_and(|pid| event.pid() != pid)
             {
-                is_over |= until_ns.is_some_and(|until| time_of(&event) > Some(until));
-                let is_meant = part.pid.is_none_or(|pid| event.pid() == pid);
-                if is_over || !is_meant {
-                    return Ok(());
-                }
+                return Ok(ControlFlow::Continue(()));
             }
-            match player.play(entry) {
+            match player.play(item) {
                 Played::Event(event, _) => see(&event, &player),
-                Played::Report(mark) if !is_over => last = Some(mark),
-                // Frame names often follow later in the log.
-                Played::Report(_) | Played::Nothing => {}
+                Played::Report(mark) => last = Some(mark),
+                Played::Nothing => {}
             }
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })?;
         Ok(Some(Self {
             player,
@@ -234,14 +227,4 @@ impl Replayed {
 /// Converts a time of the session to one of the clock of events.
 fn of_events(clock: &WallClock, session_ns: i64) -> u64 {
     clock.monotonic_ns().saturating_add_signed(session_ns)
-}
-
-/// Time of an event, if it is about memory.
-fn time_of(event: &Event) -> Option<u64> {
-    match event {
-        Event::Tensor(tensor) => Some(tensor.time_ns),
-        Event::OutOfMemory(told) => Some(told.time_ns),
-        Event::Call(call) => Some(call.end_ns),
-        _ => None,
-    }
 }

@@ -8,6 +8,7 @@ mod blocks;
 mod mappings;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use anyhow::Result;
@@ -17,12 +18,11 @@ use super::findings::FirstPass;
 use super::layout::{DeviceLayout, SegmentChange, SnapshotSegment, TensorChange, TraceEvent};
 use super::names::{Owner, StackId, StackNames};
 use super::survey::{Incarnation, Incarnations};
-use crate::log_reader::LogReader;
 use gpuprobe_cuda::{AddressSpace, KindSet, Modes, Op};
 use gpuprobe_engine::{Change, Process};
 use gpuprobe_model::event::{self, Call, Event, MAX_DEVICES};
 use gpuprobe_model::stack::CallStack;
-use gpuprobe_recording::log::{LogEntry, LogNote, Mark};
+use gpuprobe_recording::log::{Item, LogNote, LogReader, Mark};
 use gpuprobe_recording::player::{Played, Player};
 
 /// Physical memory that can be mapped.
@@ -81,12 +81,12 @@ pub(super) fn find_torch_segments(
     names: &mut StackNames<'_>,
 ) -> Result<FirstPass> {
     let mut follow = Follow::new(incarnation, names, None);
-    log.play(|entry| {
-        follow.entry(entry);
+    log.play(None, |item| {
+        follow.item(item);
         for layout in follow.layouts.values_mut() {
             while layout.next_event(false).is_some() {}
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     })?;
     if follow.is_meant(incarnation.pid) {
         follow.sites = sites_of(follow.process());
@@ -134,9 +134,10 @@ pub(super) fn trace<'n>(
         );
     }
     follow.layouts.insert(device, layout);
-    log.play(|entry| {
-        follow.entry(entry);
-        follow.write(device, false, &mut write)
+    log.play(None, |item| {
+        follow.item(item);
+        follow.write(device, false, &mut write)?;
+        Ok(ControlFlow::Continue(()))
     })?;
     follow.write(device, true, &mut write)?;
     Ok(FinalState {
@@ -193,12 +194,12 @@ impl<'a, 'b> Follow<'a, 'b> {
         pid == self.incarnation.pid && self.incarnations.current(pid) == self.incarnation
     }
 
-    fn entry(&mut self, entry: LogEntry<'_>) {
-        let vanished = match &entry {
-            LogEntry::Note(LogNote::Vanished(pid)) => Some(*pid),
+    fn item(&mut self, item: Item<'_>) {
+        let vanished = match &item {
+            Item::Note(LogNote::Vanished(pid)) => Some(*pid),
             _ => None,
         };
-        match self.player.play(entry) {
+        match self.player.play(item) {
             Played::Event(event, _) => {
                 let changes = std::mem::take(self.player.state.changes());
                 self.event(&event, &changes);

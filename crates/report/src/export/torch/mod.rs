@@ -18,12 +18,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::log_reader::LogReader;
 use findings::FirstPass;
 use follow::FinalState;
 use gpuprobe_model::stack::KnownFrames;
 use gpuprobe_model::text::size;
 use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_recording::log::LogReader;
 use names::StackNames;
 use snapshot::Snapshot;
 use survey::{Incarnation, ProcessCounts, Survey};

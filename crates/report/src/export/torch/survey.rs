@@ -2,14 +2,13 @@
 //! events in the log.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use anyhow::{Result, bail};
 
-use crate::log_reader::LogReader;
-use gpuprobe_model::abi::record;
-use gpuprobe_model::event::{self, Event};
+use gpuprobe_model::event::Event;
 use gpuprobe_model::stack::KnownFrames;
-use gpuprobe_recording::log::{LogEntry, LogNote};
+use gpuprobe_recording::log::{Item, LogNote, LogReader};
 
 /// A process from its first event, or from `exec`, to its end or the next `exec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,48 +55,38 @@ impl Survey {
     /// Reads the log.
     pub(super) fn of(log: &LogReader) -> Result<Self> {
         let mut survey = Self::default();
-        log.play(|entry| {
-            survey.entry(entry);
-            Ok(())
+        log.play(None, |item| {
+            survey.item(item);
+            Ok(ControlFlow::Continue(()))
         })?;
         Ok(survey)
     }
 
-    fn entry(&mut self, entry: LogEntry<'_>) {
-        match entry {
-            LogEntry::Record(bytes) => self.record(bytes),
-            LogEntry::Note(LogNote::Module(module, path)) => {
+    fn item(&mut self, item: Item<'_>) {
+        match item {
+            Item::Event(event) => self.event(event),
+            Item::Note(LogNote::Module(module, path)) => {
                 self.symbols.insert_module(module, &path);
             }
-            LogEntry::Note(LogNote::Frames(pid, location, is_innermost, frames)) => {
+            Item::Note(LogNote::Frames(pid, location, is_innermost, frames)) => {
                 self.symbols.insert(pid, location, is_innermost, frames);
             }
-            LogEntry::Note(LogNote::Vanished(pid)) => self.incarnations.end(pid),
-            LogEntry::Note(_) | LogEntry::Count(..) => {}
+            Item::Note(LogNote::Vanished(pid)) => self.incarnations.end(pid),
+            Item::Note(_) | Item::Count(..) | Item::Batch(..) => {}
         }
     }
 
-    fn record(&mut self, bytes: &[u8]) {
-        let is_of_use = |kind: [u8; 2]| {
-            let kind = u16::from_ne_bytes(kind);
-            !matches!(
-                kind,
-                record::BATCH | record::COPY | record::LAUNCH | record::KERNEL
-            )
-        };
-        if !bytes.first_chunk().copied().is_some_and(is_of_use) {
-            return;
-        }
-        match event::decode(bytes) {
+    fn event(&mut self, event: Event) {
+        match event {
             // Tensors of other frameworks have no device.
-            Ok(Event::Tensor(tensor)) if tensor.device.is_some() => {
+            Event::Tensor(tensor) if tensor.device.is_some() => {
                 self.counts_of(tensor.pid).tensors += u64::from(!tensor.is_free);
             }
-            Ok(Event::Call(call)) if call.function.op.is_memory() => {
+            Event::Call(call) if call.function.op.is_memory() => {
                 self.counts_of(call.pid).calls += 1;
             }
-            Ok(Event::Process(task)) => self.counts_of(task.pid).comm = task.comm,
-            Ok(Event::Exit(task) | Event::Exec(task)) => self.incarnations.end(task.pid),
+            Event::Process(task) => self.counts_of(task.pid).comm = task.comm,
+            Event::Exit(task) | Event::Exec(task) => self.incarnations.end(task.pid),
             _ => {}
         }
     }

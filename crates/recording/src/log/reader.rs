@@ -1,6 +1,7 @@
 //! The log of a recording, and its metadata.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -10,14 +11,16 @@ use rusqlite::types::ValueRef;
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_os::progress::SharedProgress;
-use gpuprobe_recording::log::{self, LogEntry};
-use gpuprobe_recording::{Database, Session, row};
+
+use super::{Item, LogNote, raw};
+use crate::log;
+use crate::{Database, Session, row};
 
 /// The table of the log.
-pub(crate) const LOG: &str = "GPUPROBE_LOG";
+pub const LOG: &str = "GPUPROBE_LOG";
 
 /// A recording with a log that this version can replay.
-pub(crate) struct LogReader {
+pub struct LogReader {
     database: Database,
     session: Session,
     /// Rows of the current function table, by row of the recorded one.
@@ -31,7 +34,7 @@ impl LogReader {
     ///
     /// Returns an error if the file cannot be read, if it is not a recording, or if its records
     /// have another layout.
-    pub(crate) fn open(file: &Path, progress: &SharedProgress) -> Result<Self> {
+    pub fn open(file: &Path, progress: &SharedProgress) -> Result<Self> {
         let database = Database::open_with(file, progress)?;
         let shown = file.display();
         if !database.is_ours() {
@@ -54,7 +57,8 @@ impl LogReader {
 
     /// Whether `session` is of a recording with a log that this version can replay.
     fn is_known(session: &Session) -> bool {
-        session.notes.get("record_layout") == Some(&log::layout())
+        let is = |key, value| session.notes.get(key).is_some_and(|noted| noted == value);
+        is("log", log::VERSION) || is("record_layout", raw::LAYOUT)
     }
 
     fn note(&self, key: &str) -> &str {
@@ -62,17 +66,17 @@ impl LogReader {
     }
 
     /// Whether `session` is of a recording with a log of memory that this version can replay.
-    pub(crate) fn has_memory(session: &Session) -> bool {
+    pub fn has_memory(session: &Session) -> bool {
         Self::is_known(session) && modes(session).memleak
     }
 
     /// Modes of the recorded run.
-    pub(crate) fn modes(&self) -> Modes {
+    pub fn modes(&self) -> Modes {
         modes(&self.session)
     }
 
     /// Memory kinds included in the run's reports.
-    pub(crate) fn kinds(&self) -> KindSet {
+    pub fn kinds(&self) -> KindSet {
         let kinds = self.note("kinds");
         let named = |kind: &MemoryKind| kinds.split(' ').any(|word| word == kind.name());
         let is_meant = |kind: &MemoryKind| !kind.is_traced() || named(kind);
@@ -80,13 +84,13 @@ impl LogReader {
     }
 
     /// When the recording ended, on the clock of its events, nanoseconds, if that is known.
-    pub(crate) fn end_ns(&self) -> Option<u64> {
+    pub fn end_ns(&self) -> Option<u64> {
         let stop_ns = u64::try_from(self.session.stop_ns?).ok()?;
         Some(self.clock().monotonic_ns().saturating_add(stop_ns))
     }
 
     /// The clock of its events.
-    pub(crate) fn clock(&self) -> WallClock {
+    pub fn clock(&self) -> WallClock {
         let wall = DateTime::parse_from_rfc3339(self.note("began"));
         match (wall, self.note("monotonic_ns").parse()) {
             (Ok(wall), Ok(monotonic_ns)) => WallClock::at(wall, monotonic_ns),
@@ -94,21 +98,25 @@ impl LogReader {
         }
     }
 
-    /// Passes the entries of the log to `take`, in order. Functions have rows of the current
-    /// function table; entries about functions that are not in it are skipped.
+    /// Passes the items of the log to `take`, in order, up to the first memory event after `until_ns`, on the clock
+    /// of events. Of what follows, it passes notes other than reports: names of frames are often written later.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be read or `take` fails.
-    pub(crate) fn play(&self, mut take: impl FnMut(LogEntry<'_>) -> Result<()>) -> Result<()> {
+    pub fn play(
+        &self,
+        until_ns: Option<u64>,
+        mut take: impl FnMut(Item<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
         let selected = self.database.select(LOG, &["entries"], "ORDER BY seq")?;
         let Some(mut statement) = selected else {
             return Ok(());
         };
         let explain = |error| self.database.explain(error);
         let mut batches = statement.query([]).map_err(explain)?;
-        let mut changed = Vec::new();
         let mut read = 0u64;
+        let mut is_over = false;
         let pass = self.database.pass("log", &[LOG]);
         while let Some(found) = batches.next().map_err(explain)? {
             pass.step();
@@ -117,43 +125,18 @@ impl LogReader {
             };
             read = read.saturating_add(batch.len() as u64);
             self.database.check_has(read)?;
-            for entry in log::entries(batch) {
-                if let Some(entry) = self.with_our_row(entry, &mut changed) {
-                    take(entry)?;
+            for item in log::items(batch, |row| self.rows.get(&row).copied()) {
+                if let (Some(until_ns), Item::Event(event)) = (until_ns, &item) {
+                    is_over |= event.memory_ns() > Some(until_ns);
+                }
+                let is_name =
+                    matches!(&item, Item::Note(note) if !matches!(note, LogNote::Report(_)));
+                if (!is_over || is_name) && take(item)?.is_break() {
+                    return Ok(());
                 }
             }
         }
         Ok(())
-    }
-
-    /// The entry with the row of the current function table; `changed` holds it if the row differs.
-    /// `None` if the function is not in the table.
-    fn with_our_row<'a>(
-        &self,
-        entry: LogEntry<'a>,
-        changed: &'a mut Vec<u8>,
-    ) -> Option<LogEntry<'a>> {
-        match entry {
-            LogEntry::Record(bytes) => {
-                let Some(offset) = log::row_offset(bytes) else {
-                    return Some(LogEntry::Record(bytes));
-                };
-                let theirs = u16::from_ne_bytes([bytes[offset], bytes[offset + 1]]);
-                let ours = *self.rows.get(&theirs)?;
-                if ours == theirs {
-                    return Some(LogEntry::Record(bytes));
-                }
-                changed.clear();
-                changed.extend_from_slice(bytes);
-                changed[offset..offset + 2].copy_from_slice(&ours.to_ne_bytes());
-                Some(LogEntry::Record(changed))
-            }
-            LogEntry::Count(mut key, runs, captured) => {
-                key.row = *self.rows.get(&key.row)?;
-                Some(LogEntry::Count(key, runs, captured))
-            }
-            note @ LogEntry::Note(_) => Some(note),
-        }
     }
 }
 
