@@ -29,6 +29,10 @@ const LOOK_EVERY: i32 = 100_000;
 const PER_BYTE: u64 = 30;
 const BESIDES: u64 = 10_000_000;
 
+/// See [`Database::each_call_once`].
+const EACH_CALL_ONCE: &str = "WHERE \"correlationId\" IS NULL OR \
+     \"correlationId\" NOT IN (SELECT \"correlationId\" FROM GPUPROBE_SAME_CALLS)";
+
 /// Cache for temporary sorting, KiB.
 const CACHE_KIB: i32 = 32 << 10;
 
@@ -195,6 +199,15 @@ impl Database {
         Ok(found)
     }
 
+    /// Which rows of the table of calls to read: a call that a probe and CUPTI saw has a row of
+    /// each, of which CUPTI's is read.
+    pub fn each_call_once(&self) -> &'static str {
+        match self.has_column("GPUPROBE_SAME_CALLS", "correlationId") {
+            true => EACH_CALL_ONCE,
+            false => "",
+        }
+    }
+
     /// Whether the column exists.
     pub fn has_column(&self, table: &str, column: &str) -> bool {
         self.tables
@@ -266,7 +279,7 @@ impl Database {
             return Ok(());
         };
         let mut rows = statement.query([]).map_err(|e| self.explain(e))?;
-        let reads_all = matches!(rest, "" | "ORDER BY rowid");
+        let reads_all = matches!(rest, "" | "ORDER BY rowid" | EACH_CALL_ONCE);
         let pass = reads_all.then(|| self.pass(content(table), &[table]));
         while let Some(found) = rows.next().map_err(|e| self.explain(e))? {
             take(found);

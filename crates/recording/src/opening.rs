@@ -16,9 +16,17 @@ use rusqlite::{Connection, OpenFlags};
 
 use gpuprobe_os::privileges::invoker;
 
-const LOG: &str = "-wal";
-const INDEX: &str = "-shm";
-const JOURNAL: &str = "-journal";
+/// Suffixes of SQLite's auxiliary files: the write-ahead log, its index, and the rollback journal.
+pub(crate) const LOG: &str = "-wal";
+pub(crate) const INDEX: &str = "-shm";
+pub(crate) const JOURNAL: &str = "-journal";
+
+/// The auxiliary file of `path` with a suffix.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
 
 /// How SQLite opens a file.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,11 +58,7 @@ fn way(path: &Path) -> Result<Way> {
     let why = || format!("cannot open {shown}");
     let real = fs::canonicalize(path).with_context(why)?;
     let owner = fs::metadata(&real).with_context(why)?.uid();
-    let beside = |suffix: &str| {
-        let mut name = real.as_os_str().to_owned();
-        name.push(suffix);
-        fs::symlink_metadata(name).ok()
-    };
+    let beside = |suffix| fs::symlink_metadata(beside(&real, suffix)).ok();
     let is_trusted = owner == 0 || invoker().is_some_and(|user| user.uid == owner);
     let is_ours = |file: Metadata| file.is_file() && file.nlink() == 1 && file.uid() == owner;
     let mut all = ["", LOG, INDEX, JOURNAL].into_iter();

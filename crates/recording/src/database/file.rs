@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, bail};
 use rusqlite::ErrorCode;
 
+use crate::opening::{LOG, beside};
 use gpuprobe_os::regular::open_input;
 
 /// Checks that the file begins as an SQLite database does.
@@ -71,9 +72,7 @@ pub(super) fn has_log(path: &Path) -> bool {
 
 /// Its write-ahead log.
 pub(super) fn log_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-wal");
-    name.into()
+    beside(path, LOG)
 }
 
 /// Size of the file and its log, which may grow while they are read.

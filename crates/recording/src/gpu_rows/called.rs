@@ -8,8 +8,7 @@ use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::nsys::class;
 
 use super::SharedStrings;
-use super::tables::COPIES;
-use super::waits::WAITS;
+use super::tables::{CALLS, COPIES, WAITS};
 use crate::row::integer;
 use crate::{Database, ids};
 
@@ -27,16 +26,14 @@ const BY_FUNCTION: [(&str, u32); 8] = [
 
 /// Effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+pub(super) enum CallEffect {
     /// A synchronization of this type.
     Waited(u32),
-    /// An asynchronous copy.
-    CopiedAsync,
-    /// A copy that may have been synchronous.
-    Copied,
+    /// A copy; one that is not asynchronous may have been synchronous.
+    Copied { is_async: bool },
 }
 
-impl What {
+impl CallEffect {
     fn of(function: &str) -> Option<Self> {
         let name = plain_name(function);
         let wait = BY_FUNCTION.iter().find(|(function, _)| *function == name);
@@ -44,15 +41,14 @@ impl What {
             return Some(Self::Waited(*kind));
         }
         let copies = name.starts_with("cudaMemcpy") || name.starts_with("cuMemcpy");
-        copies.then_some(match name.contains("Async") {
-            true => Self::CopiedAsync,
-            false => Self::Copied,
+        copies.then(|| Self::Copied {
+            is_async: name.contains("Async"),
         })
     }
 }
 
 /// Synchronizing and copying calls by process and correlation id.
-pub(super) struct CallsByCorrelation(HashMap<(u32, i64), What>);
+pub(super) struct CallsByCorrelation(HashMap<(u32, i64), CallEffect>);
 
 impl CallsByCorrelation {
     /// Reads the calls if the file has synchronizations or copies.
@@ -65,9 +61,9 @@ impl CallsByCorrelation {
             return Ok(Self(calls));
         }
         // A file has few names and many calls.
-        let mut known: HashMap<i64, Option<What>> = HashMap::new();
+        let mut known: HashMap<i64, Option<CallEffect>> = HashMap::new();
         let columns = ["correlationId", "nameId", "globalTid", "eventClass"];
-        database.each("CUPTI_ACTIVITY_KIND_RUNTIME", &columns, "", |row| {
+        database.each(CALLS, &columns, "", |row| {
             let (Some(correlation), Some(name), Some(thread)) =
                 (integer(row, 0), integer(row, 1), integer(row, 2))
             else {
@@ -75,7 +71,7 @@ impl CallsByCorrelation {
             };
             let what = known
                 .entry(name)
-                .or_insert_with(|| What::of(&names.of(name)));
+                .or_insert_with(|| CallEffect::of(&names.of(name)));
             let Some(what) = *what else { return };
             let key = (ids::pid(thread), correlation);
             match integer(row, 3) {
@@ -88,21 +84,9 @@ impl CallsByCorrelation {
         Ok(Self(calls))
     }
 
-    /// The synchronization type of a call.
-    pub(super) fn wait(&self, pid: u32, correlation: Option<i64>) -> Option<u32> {
-        match self.0.get(&(pid, correlation?))? {
-            What::Waited(kind) => Some(*kind),
-            What::Copied | What::CopiedAsync => None,
-        }
-    }
-
-    /// Whether a copying call was asynchronous.
-    pub(super) fn is_async(&self, pid: u32, correlation: Option<i64>) -> Option<bool> {
-        match self.0.get(&(pid, correlation?))? {
-            What::CopiedAsync => Some(true),
-            What::Copied => Some(false),
-            What::Waited(_) => None,
-        }
+    /// The effect of a call.
+    pub(super) fn effect(&self, pid: u32, correlation: Option<i64>) -> Option<CallEffect> {
+        self.0.get(&(pid, correlation?)).copied()
     }
 }
 
@@ -112,16 +96,17 @@ mod tests {
 
     #[test]
     fn calls_are_classified_by_name() {
+        let copied = |is_async| Some(CallEffect::Copied { is_async });
         for (name, expected) in [
-            ("cudaMemcpy_v3020", Some(What::Copied)),
-            ("cudaMemcpyAsync_ptsz_v7000", Some(What::CopiedAsync)),
-            ("cuMemcpyHtoDAsync_v2", Some(What::CopiedAsync)),
-            ("cudaMemcpy2DToArrayAsync_v3020", Some(What::CopiedAsync)),
-            ("cudaStreamSynchronize_v3020", Some(What::Waited(3))),
+            ("cudaMemcpy_v3020", copied(false)),
+            ("cudaMemcpyAsync_ptsz_v7000", copied(true)),
+            ("cuMemcpyHtoDAsync_v2", copied(true)),
+            ("cudaMemcpy2DToArrayAsync_v3020", copied(true)),
+            ("cudaStreamSynchronize_v3020", Some(CallEffect::Waited(3))),
             ("cudaMemset_v3020", None),
             ("cudaLaunchKernel_v7000", None),
         ] {
-            assert_eq!(What::of(name), expected, "{name}");
+            assert_eq!(CallEffect::of(name), expected, "{name}");
         }
     }
 }

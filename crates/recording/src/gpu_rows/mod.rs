@@ -4,7 +4,6 @@
 mod called;
 mod nvtx;
 mod tables;
-mod waits;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,13 +12,13 @@ use std::sync::Arc;
 use anyhow::Result;
 use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
 use gpuprobe_wire as wire;
-use rusqlite::Rows;
+use rusqlite::{Row, Rows};
 
 use super::row::integer;
 use super::{Database, Resolver, ids};
-use called::CallsByCorrelation;
+use called::{CallEffect, CallsByCorrelation};
 use gpuprobe_cuda::nsys::{OVERHEADS, class, domain};
-use tables::{COMMON, CORRELATION, CommonColumns, OWN, id};
+use tables::{CALLS, COMMON, CORRELATION, CommonColumns, OWN, WAITS, id, small};
 pub use tables::{COPIES, GRAPHS, KERNELS, SETS, WorkTable};
 
 /// Number of records passed on at once.
@@ -35,6 +34,18 @@ pub struct RowFilter {
 }
 
 impl RowFilter {
+    /// The times in the first two columns of a row of this process (global id) and device, if it
+    /// passes the filter.
+    fn times(
+        &self,
+        row: &Row<'_>,
+        process: Option<i64>,
+        device: Option<i64>,
+    ) -> Option<(u64, u64)> {
+        let (start, end) = integer(row, 0).zip(integer(row, 1))?;
+        self.includes(process, device).then(|| times(start, end))
+    }
+
     /// Whether a row of this process (global id) and device passes the filter.
     pub fn includes(&self, process: Option<i64>, device: Option<i64>) -> bool {
         self.pid
@@ -66,7 +77,7 @@ pub fn each(
     let called = CallsByCorrelation::read(database, &names)?;
     work(database, filter, (&names, &called), &mut batches)?;
     calls(database, filter, &names, &mut batches)?;
-    waits::waits(database, filter, &called, &mut batches)?;
+    waits(database, filter, &called, &mut batches)?;
     overheads(database, filter, &names, &mut batches)?;
     nvtx::nvtx(database, filter, &names, &mut batches)?;
     batches.finish();
@@ -133,7 +144,7 @@ impl BatchesByProcess<'_> {
 
 /// A row of one of the tables in [`WORK`].
 struct WorkRow {
-    start: i64,
+    start_ns: u64,
     pid: u32,
     record: ActivityRecord,
     name: Option<i64>,
@@ -165,7 +176,7 @@ fn work(
     }
     let earliest = |next: &[Option<WorkRow>]| {
         let there = next.iter().enumerate();
-        let starts = there.filter_map(|(index, piece)| Some((piece.as_ref()?.start, index)));
+        let starts = there.filter_map(|(index, piece)| Some((piece.as_ref()?.start_ns, index)));
         starts.min().map(|(_, index)| index)
     };
     while let Some(index) = earliest(&next) {
@@ -188,13 +199,9 @@ fn piece(
 ) -> Result<Option<WorkRow>> {
     while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
         let (process, device) = (integer(row, 2), integer(row, 3));
-        let Some((start, end)) = integer(row, 0).zip(integer(row, 1)) else {
+        let Some((start_ns, end_ns)) = filter.times(row, process, device) else {
             continue;
         };
-        if !filter.includes(process, device) {
-            continue;
-        }
-        let (start_ns, end_ns) = times(start, end);
         let common = CommonColumns {
             start_ns,
             end_ns,
@@ -205,13 +212,14 @@ fn piece(
         let pid = process.map_or(0, ids::pid);
         let mut record = (table.record)(row, &common);
         if let ActivityRecord::Memcpy(copy) = &mut record
-            && let Some(is_async) = called.is_async(pid, integer(row, OWN + CORRELATION))
+            && let Some(CallEffect::Copied { is_async }) =
+                called.effect(pid, integer(row, OWN + CORRELATION))
         {
             copy.flags = u8::from(is_async);
         }
         let is_kernel = matches!(record, ActivityRecord::Kernel(_));
         return Ok(Some(WorkRow {
-            start,
+            start_ns,
             pid,
             record,
             name: integer(row, OWN).filter(|_| is_kernel),
@@ -235,7 +243,7 @@ fn times(start: i64, end: i64) -> (u64, u64) {
     (record_ns(start), record_ns(end.max(start)))
 }
 
-/// Passes on driver and runtime calls, without the duplicate rows that contain the call stacks.
+/// Passes on driver and runtime calls, each once.
 fn calls(
     database: &Database,
     filter: RowFilter,
@@ -250,22 +258,20 @@ fn calls(
         "nameId",
         "returnValue",
     ];
-    database.each("CUPTI_ACTIVITY_KIND_RUNTIME", &columns, "", |row| {
-        let Some((start, end)) = integer(row, 0).zip(integer(row, 1)) else {
-            return;
-        };
+    database.each(CALLS, &columns, database.each_call_once(), |row| {
         let domain = match integer(row, 3) {
             Some(class::RUNTIME) => domain::RUNTIME,
             Some(class::DRIVER) => domain::DRIVER,
+            // The duplicate rows that contain the call stacks.
             _ => return,
         };
         let (Some(thread), Some(name)) = (integer(row, 2), integer(row, 4)) else {
             return;
         };
-        if !filter.includes(Some(ids::process_of(thread)), None) {
+        let process = Some(ids::process_of(thread));
+        let Some((start_ns, end_ns)) = filter.times(row, process, None) else {
             return;
-        }
-        let (start_ns, end_ns) = times(start, end);
+        };
         let call = wire::Api {
             start_ns,
             end_ns,
@@ -280,6 +286,44 @@ fn calls(
     })
 }
 
+/// Passes on the synchronizations. Exports number the synchronization types differently by version,
+/// so the column is used only for gpuprobe's recordings; otherwise the called function determines
+/// the type.
+fn waits(
+    database: &Database,
+    filter: RowFilter,
+    called: &CallsByCorrelation,
+    batches: &mut BatchesByProcess<'_>,
+) -> Result<()> {
+    let is_ours = database.is_ours();
+    let columns = [
+        "start",
+        "end",
+        "globalPid",
+        "deviceId",
+        "syncType",
+        "correlationId",
+    ];
+    database.each(WAITS, &columns, "", |row| {
+        let process = integer(row, 2);
+        let Some((start_ns, end_ns)) = filter.times(row, process, integer(row, 3)) else {
+            return;
+        };
+        let pid = process.map_or(0, ids::pid);
+        let wait = wire::Sync {
+            start_ns,
+            end_ns,
+            sync_type: match called.effect(pid, integer(row, 5)) {
+                _ if is_ours => small(row, 4),
+                Some(CallEffect::Waited(kind)) => kind,
+                _ => 0,
+            },
+            ..wire::Sync::default()
+        };
+        batches.push(pid, ActivityRecord::Sync(wait), None);
+    })
+}
+
 /// Passes on the profiler's overheads.
 fn overheads(
     database: &Database,
@@ -290,23 +334,20 @@ fn overheads(
     let mut kinds: HashMap<i64, u32> = HashMap::new();
     let columns = ["start", "end", "globalTid", "nameId"];
     database.each("PROFILER_OVERHEAD", &columns, "", |row| {
-        let Some((start, end)) = integer(row, 0).zip(integer(row, 1)) else {
+        let thread = integer(row, 2);
+        let process = thread.map(ids::process_of);
+        let Some((start_ns, end_ns)) = filter.times(row, process, None) else {
             return;
         };
-        let thread = integer(row, 2);
-        if !filter.includes(thread.map(ids::process_of), None) {
-            return;
-        }
-        let (start_ns, end_ns) = times(start, end);
-        let kind = integer(row, 3).map_or(0, |id| {
+        let mut kind = |id| {
             *kinds
                 .entry(id)
                 .or_insert_with(|| overhead_kind(&names.of(id)))
-        });
+        };
         let overhead = wire::Overhead {
             start_ns,
             end_ns,
-            overhead_kind: kind,
+            overhead_kind: integer(row, 3).map_or(0, &mut kind),
             ..wire::Overhead::default()
         };
         let pid = thread.map_or(0, ids::pid);

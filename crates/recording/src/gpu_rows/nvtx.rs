@@ -7,6 +7,7 @@ use anyhow::Result;
 use gpuprobe_cuda::nsys::event_type::{DOMAIN, MARK, PUSH_POP, START_END};
 use gpuprobe_model::activity::ActivityRecord;
 use gpuprobe_wire as wire;
+use rusqlite::Row;
 
 use super::{BatchesByProcess, RowFilter, SharedStrings, record_ns};
 use crate::row::{integer, text};
@@ -14,24 +15,10 @@ use crate::{Database, ids};
 
 const TABLE: &str = "NVTX_EVENTS";
 
-/// Texts of rows, stored in the row or as a string id.
-struct RowTexts<'a, 'n> {
-    names: &'a SharedStrings<'n>,
-    known: HashMap<String, Arc<str>>,
-}
-
-impl RowTexts<'_, '_> {
-    fn of(&mut self, text: Option<String>, id: Option<i64>) -> Option<Arc<str>> {
-        let Some(text) = text else {
-            return id.map(|id| self.names.of(id));
-        };
-        if let Some(known) = self.known.get(&text) {
-            return Some(Arc::clone(known));
-        }
-        let shared = Arc::from(text.as_str());
-        self.known.insert(text, Arc::clone(&shared));
-        Some(shared)
-    }
+/// The text of a row, in the row itself or as a string id in the column behind it.
+fn text_of(row: &Row<'_>, index: usize, names: &SharedStrings<'_>) -> Option<Arc<str>> {
+    let own = text(row, index).map(Arc::from);
+    own.or_else(|| integer(row, index + 1).map(|id| names.of(id)))
 }
 
 /// Passes on the NVTX ranges and markers.
@@ -41,11 +28,7 @@ pub(super) fn nvtx(
     names: &SharedStrings<'_>,
     batches: &mut BatchesByProcess<'_>,
 ) -> Result<()> {
-    let mut texts = RowTexts {
-        names,
-        known: HashMap::new(),
-    };
-    let domains = domains(database, &mut texts)?;
+    let domains = domains(database, names)?;
     let columns = [
         "start",
         "end",
@@ -67,7 +50,7 @@ pub(super) fn nvtx(
             return;
         }
         let pid = ids::pid(thread);
-        let name = texts.of(text(row, 4), integer(row, 5));
+        let name = text_of(row, 4, names);
         let domain = integer(row, 6).and_then(|domain| domains.get(&(pid, domain)).cloned());
         id = id.wrapping_add(1);
         let mut push = |time: i64, flags: u32| {
@@ -98,7 +81,7 @@ pub(super) fn nvtx(
 /// Names of domains by process and number.
 fn domains(
     database: &Database,
-    texts: &mut RowTexts<'_, '_>,
+    names: &SharedStrings<'_>,
 ) -> Result<HashMap<(u32, i64), Arc<str>>> {
     let mut domains = HashMap::new();
     let columns = ["eventType", "domainId", "text", "textId", "globalTid"];
@@ -107,7 +90,7 @@ fn domains(
             return;
         };
         let pid = integer(row, 4).map_or(0, ids::pid);
-        if let Some(name) = texts.of(text(row, 2), integer(row, 3)) {
+        if let Some(name) = text_of(row, 2, names) {
             domains.insert((pid, id), name);
         }
     })?;

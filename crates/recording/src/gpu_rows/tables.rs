@@ -8,6 +8,11 @@ use rusqlite::Row;
 
 use crate::row::integer;
 
+/// Table of API calls.
+pub(super) const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
+/// Table of synchronizations.
+pub(super) const WAITS: &str = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION";
+
 /// Columns that all tables have; they are read first.
 pub(super) const COMMON: [&str; 4] = ["start", "end", "globalPid", "deviceId"];
 

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use nix::fcntl::{FallocateFlags, fallocate};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use crate::opening::{INDEX, JOURNAL, LOG, beside};
 use gpuprobe_os::files;
 use gpuprobe_os::privileges::User;
 
@@ -21,11 +22,6 @@ use gpuprobe_os::privileges::User;
 const RESERVE: i64 = 16 << 20;
 /// Checkpoint interval of the write-ahead log, pages: 4 MiB.
 const LOG_PAGES: i32 = 1024;
-
-/// Suffixes of SQLite's auxiliary files: the write-ahead log, its index, and the rollback journal.
-const LOG: &str = "-wal";
-const INDEX: &str = "-shm";
-const JOURNAL: &str = "-journal";
 
 /// Page size, bytes.
 const PAGE: usize = 4096;
@@ -50,12 +46,6 @@ fn empty_database() -> [u8; PAGE] {
     put(100, &[13, 0, 0, 0, 0]);
     put(105, &4096u16.to_be_bytes());
     page
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 /// An open recording.
@@ -92,16 +82,16 @@ impl RecordingFile {
         let mut created = vec![path.to_owned()];
         // Before SQLite looks for them: other users could have placed some in the directory.
         for suffix in [LOG, INDEX, JOURNAL] {
-            let beside = with_suffix(path, suffix);
-            if let Err(error) = File::create_new(&beside) {
+            let file = beside(path, suffix);
+            if let Err(error) = File::create_new(&file) {
                 for path in created {
                     let _ = fs::remove_file(path);
                 }
-                let beside = beside.display();
-                let why = format!("cannot create {beside}, which belongs to the recording");
+                let file = file.display();
+                let why = format!("cannot create {file}, which belongs to the recording");
                 return Err(error).context(why);
             }
-            created.push(beside);
+            created.push(file);
         }
         // Closing it later would release SQLite's POSIX locks on the file.
         drop(file);
@@ -122,7 +112,7 @@ impl RecordingFile {
             .and_then(|()| connection.query_row("PRAGMA schema_version", [], |_| Ok(())));
         prepared.with_context(why)?;
         // SQLite has read the file and opened the log by now, and does not need a journal.
-        let _ = fs::remove_file(with_suffix(path, JOURNAL));
+        let _ = fs::remove_file(beside(path, JOURNAL));
         let reserve = reserve(&folder);
         Ok(Self {
             path: path.to_owned(),
@@ -151,9 +141,7 @@ impl RecordingFile {
         self.connection
             .pragma_update(None, "journal_mode", "MEMORY")
     }
-}
 
-impl RecordingFile {
     /// Size of the file including committed pages in the log, bytes.
     pub(super) fn bytes(&self) -> rusqlite::Result<u64> {
         let pages = |row: &rusqlite::Row<'_>| row.get::<_, u32>(0);

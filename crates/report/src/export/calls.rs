@@ -39,7 +39,8 @@ pub(super) fn calls<W: Write>(
     ];
     // The row with the stack of a call begins with the call or a little earlier.
     let order = "ORDER BY start, eventClass = 67 DESC, \"end\" DESC";
-    let Some(mut statement) = database.select(CALLS, &columns, order)? else {
+    let rest = format!("{} {order}", database.each_call_once());
+    let Some(mut statement) = database.select(CALLS, &columns, &rest)? else {
         return Ok(());
     };
     let mut stacks: HashMap<(i64, i64), i64> = HashMap::new();
