@@ -106,8 +106,8 @@ pub(crate) const SILENT_COLUMNS: [&str; 60] = [
     "GPUPROBE_LOG.t0",
     // `crates/recording/src/writer/activity/tests.rs`.
     "GPUPROBE_NAMES.a", "GPUPROBE_NAMES.b", "GPUPROBE_NAMES.c",
-    "GPUPROBE_NESTED.callchainId", "GPUPROBE_NESTED.correlationId", "GPUPROBE_NESTED.eventClass",
-    "GPUPROBE_NESTED.globalTid", "GPUPROBE_NESTED.nameId", "GPUPROBE_NESTED.returnValue",
-    "GPUPROBE_NESTED.t0", "GPUPROBE_NESTED.t1",
+    "GPUPROBE_NESTED.correlationId", "GPUPROBE_NESTED.eventClass", "GPUPROBE_NESTED.globalTid",
+    "GPUPROBE_NESTED.nameId", "GPUPROBE_NESTED.returnValue", "GPUPROBE_NESTED.t0", "GPUPROBE_NESTED.t1",
+    "GPUPROBE_SAME_CALLS.correlationId", "GPUPROBE_SAME_CALLS.cupti",
     "NVTX_EVENTS.endGlobalTid",
 ];

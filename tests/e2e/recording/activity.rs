@@ -67,12 +67,14 @@ fn agrees(recording: &Recording, truth: &Truth) {
     let all = truth.launches + truth.copies + truth.sets;
     assert_eq!(rows(CAUSES), all);
     assert_eq!(rows(&format!("{CAUSES} WHERE calls = 1")), all);
-    // No call has two rows: calls of a thread are sequential.
-    let twice = "CUPTI_ACTIVITY_KIND_RUNTIME a JOIN CUPTI_ACTIVITY_KIND_RUNTIME b \
-        ON a.globalTid = b.globalTid AND a.rowid < b.rowid \
-        AND a.start < b.\"end\" AND b.start < a.\"end\" \
-        WHERE a.eventClass <> 67 AND b.eventClass <> 67";
-    assert_eq!(count(file, twice), 0);
+    // Of the rows that are not marked, no call has two: calls of a thread are sequential.
+    let each = "(SELECT * FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass <> 67 AND \
+        correlationId NOT IN (SELECT correlationId FROM GPUPROBE_SAME_CALLS))";
+    let twice = format!(
+        "{each} a JOIN {each} b ON a.globalTid = b.globalTid \
+        AND a.correlationId < b.correlationId AND a.start < b.\"end\" AND b.start < a.\"end\""
+    );
+    assert_eq!(count(file, &twice), 0);
     let unnamed = "CUPTI_ACTIVITY_KIND_RUNTIME r WHERE (SELECT count(*) FROM ThreadNames t \
         WHERE t.globalTid = r.globalTid) != 1";
     assert_eq!(count(file, unnamed), 0);
@@ -106,7 +108,7 @@ fn root_cupti_alone_records_calls_and_memory() {
 }
 
 #[test]
-fn root_probed_calls_share_rows_with_cupti_and_give_kernels_stacks() {
+fn root_probed_calls_are_marked_beside_those_of_cupti_and_give_kernels_stacks() {
     let backends = [Backend::Shared, Backend::Static, Backend::Driver];
     let arguments = [
         "--memleak",
@@ -130,8 +132,25 @@ fn root_probed_calls_share_rows_with_cupti_and_give_kernels_stacks() {
         CUPTI_ACTIVITY_KIND_RUNTIME r WHERE r.correlationId = m.correlationId \
         AND m.start BETWEEN r.start AND r.\"end\")";
     assert_eq!(count(file, called).cast_unsigned(), events);
-    let launches = "GPUPROBE_LAUNCHES l JOIN CUPTI_ACTIVITY_KIND_KERNEL k USING (correlationId)";
-    assert_eq!(count(file, launches).cast_unsigned(), truth.launches,);
+    let launches = "GPUPROBE_LAUNCHES JOIN GPUPROBE_SAME_CALLS USING (correlationId) \
+        JOIN CUPTI_ACTIVITY_KIND_KERNEL k ON k.correlationId = cupti";
+    assert_eq!(count(file, launches).cast_unsigned(), truth.launches);
+    // Each call is counted and shown once.
+    let calls = count(
+        file,
+        "CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass <> 67 AND \
+        correlationId NOT IN (SELECT correlationId FROM GPUPROBE_SAME_CALLS)",
+    );
+    let text = recording.text();
+    let counted = json(&["report", &text, "--calls", "--top", "1000"]);
+    let processes = list(&counted["activity"], "processes").iter();
+    let functions = processes.flat_map(|process| list(process, "calls"));
+    let counted: u64 = functions.map(|function| number(function, "count")).sum();
+    assert_eq!(counted, calls.cast_unsigned());
+    let trace: Value = serde_json::from_str(&written(&["export", &text])).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap().iter();
+    let shown = events.filter(|event| event["cat"] == "runtime" || event["cat"] == "driver");
+    assert_eq!(shown.count() as u64, counted);
 }
 
 /// Launches and process exits arrive through different rings.

@@ -241,6 +241,11 @@ impl<'a> CallRows<'a> {
                     let Some(call) = CallRow::of(row) else {
                         continue;
                     };
+                    // The ledger's are calls of probes.
+                    let is_recorded = self.order == Order::AsRecorded;
+                    if is_recorded && ids::is_of_cupti(call.correlation) {
+                        continue;
+                    }
                     if !matches!(self.order, Order::ByTime(_)) {
                         return Ok(Some(call));
                     }

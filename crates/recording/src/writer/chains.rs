@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 use rusqlite::params;
 
-use super::insert::{Insert, Strings};
+use super::tables::Tables;
 use crate::chains::PYTHON;
 use gpuprobe_model::stack::{CallStack, Frame, KnownFrames, Language, Location, bare_frame};
 
@@ -16,10 +16,8 @@ use gpuprobe_model::stack::{CallStack, Frame, KnownFrames, Language, Location, b
 const KEPT_ENDS: usize = 64;
 
 /// Writer of call stacks.
-pub(super) struct Chains<'c> {
-    rows: Insert<'c>,
-    sources: Insert<'c>,
-    stacks: Insert<'c>,
+#[derive(Default)]
+pub(super) struct Chains {
     /// Chain ids by process and stack id.
     by_number: HashMap<(u32, u64), i64>,
     by_contents: HashMap<(u32, CallStack), i64>,
@@ -39,22 +37,7 @@ struct WaitingChain {
     stack: CallStack,
 }
 
-impl<'c> Chains<'c> {
-    pub(super) fn new(into: impl Fn(&'static str) -> Insert<'c>) -> Self {
-        Self {
-            rows: into("CUDA_CALLCHAINS"),
-            sources: into("GPUPROBE_FRAMES"),
-            stacks: into("GPUPROBE_STACKS"),
-            by_number: HashMap::new(),
-            by_contents: HashMap::new(),
-            ended: VecDeque::new(),
-            waiting: Vec::new(),
-            known: KnownFrames::default(),
-            last_id: 0,
-            has_new_frames: false,
-        }
-    }
-
+impl Chains {
     /// Adds a stack of `pid` with its stack id.
     pub(super) fn learn(&mut self, pid: u32, number: u64, stack: CallStack) {
         let key = (pid, stack.clone());
@@ -106,7 +89,7 @@ impl<'c> Chains<'c> {
     /// `max_rows`; returns whether there are more.
     pub(super) fn write(
         &mut self,
-        strings: &mut Strings<'c>,
+        tables: &mut Tables<'_>,
         is_end: bool,
         max_rows: usize,
     ) -> rusqlite::Result<bool> {
@@ -123,7 +106,7 @@ impl<'c> Chains<'c> {
                 self.waiting.push(waiting);
             } else if is_end || each.all(is_known) {
                 rows += waiting.stack.locations.len();
-                self.write_one(&waiting, strings)?;
+                self.write_one(&waiting, tables)?;
             } else {
                 self.waiting.push(waiting);
             }
@@ -131,27 +114,24 @@ impl<'c> Chains<'c> {
         Ok(self.has_new_frames)
     }
 
-    fn write_one(
-        &mut self,
-        stack: &WaitingChain,
-        strings: &mut Strings<'c>,
-    ) -> rusqlite::Result<()> {
+    fn write_one(&mut self, stack: &WaitingChain, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
         let mut depth = 0;
         for (index, location) in stack.stack.locations.iter().enumerate() {
             match self.known.get(stack.pid, location, index == 0) {
                 Some(frames) => {
                     for frame in &frames {
-                        self.frame(stack.id, depth, frame, is_unnamed(frame), strings)?;
+                        self.frame(stack.id, depth, frame, is_unnamed(frame), tables)?;
                         depth += 1;
                     }
                 }
                 None => {
-                    self.frame(stack.id, depth, &bare_frame(location), true, strings)?;
+                    self.frame(stack.id, depth, &bare_frame(location), true, tables)?;
                     depth += 1;
                 }
             }
         }
-        self.stacks.row(params![stack.id, stack.stack.is_complete])
+        let row = params![stack.id, stack.stack.is_complete];
+        tables.insert("GPUPROBE_STACKS", row)
     }
 
     fn frame(
@@ -160,33 +140,28 @@ impl<'c> Chains<'c> {
         depth: i64,
         frame: &Frame,
         is_unresolved: bool,
-        strings: &mut Strings<'c>,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
-        let symbol = strings.id(&plain(&frame.function))?;
-        let module = strings.id(&plain(module_of(frame)))?;
-        self.rows.row(params![
-            id,
-            symbol,
-            module,
-            is_unresolved.then_some(1),
-            frame.address.cast_signed(),
-            depth
-        ])?;
+        let symbol = tables.string(&plain(&frame.function))?;
+        let module = tables.string(&plain(module_of(frame)))?;
+        let unresolved = is_unresolved.then_some(1);
+        let address = frame.address.cast_signed();
+        let row = params![id, symbol, module, unresolved, address, depth];
+        tables.insert("CUDA_CALLCHAINS", row)?;
         let is_python = frame.language == Language::Python;
         if frame.file.is_none() && !frame.inlined && !is_python {
             return Ok(());
         }
         let mut optional = |text: Option<&str>| {
-            let id = text.map(|text| strings.id(&plain(text)));
+            let id = text.map(|text| tables.string(&plain(text)));
             id.transpose()
         };
         let file = optional(frame.file.as_deref())?;
         let language = optional(Some(frame.language.name()))?;
         let source = optional(frame.source.as_deref())?;
-        let inlined = frame.inlined;
-        self.sources.row(params![
-            id, depth, file, frame.line, inlined, language, source
-        ])
+        let (line, inlined) = (frame.line, frame.inlined);
+        let row = params![id, depth, file, line, inlined, language, source];
+        tables.insert("GPUPROBE_FRAMES", row)
     }
 }
 

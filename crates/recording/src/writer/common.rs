@@ -1,16 +1,16 @@
 //! Values that all rows have in common: times, numbers, strings and threads.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Params};
 
-use super::insert::Strings;
+use super::tables::Tables;
 use super::tasks::Tasks;
 
 /// State shared by the writers of rows.
 pub(super) struct RowContext<'c> {
     base_ns: u64,
-    pub(super) strings: Strings<'c>,
-    pub(super) tasks: Tasks<'c>,
-    /// Last `correlationId` that was assigned.
+    pub(super) tables: Tables<'c>,
+    pub(super) tasks: Tasks,
+    /// Last `correlationId` that was assigned to a call of a probe.
     pub(super) correlation: i64,
     /// Latest time of any row, session time in nanoseconds.
     pub(super) last_ns: i64,
@@ -21,11 +21,25 @@ impl<'c> RowContext<'c> {
     pub(super) fn new(connection: &'c Connection, base_ns: u64) -> Self {
         Self {
             base_ns,
-            strings: Strings::new(connection),
-            tasks: Tasks::new(connection),
+            tables: Tables::new(connection),
+            tasks: Tasks::default(),
             correlation: 0,
             last_ns: 0,
         }
+    }
+
+    /// Inserts a row with values for all columns.
+    pub(super) fn insert(
+        &mut self,
+        table: &'static str,
+        values: impl Params,
+    ) -> rusqlite::Result<()> {
+        self.tables.insert(table, values)
+    }
+
+    /// The id of `text` in the table of strings.
+    pub(super) fn string(&mut self, text: &str) -> rusqlite::Result<i64> {
+        self.tables.string(text)
     }
 
     /// Converts `CLOCK_MONOTONIC` nanoseconds to session time.
@@ -35,15 +49,9 @@ impl<'c> RowContext<'c> {
         time
     }
 
-    /// The next `correlationId`: one sequence for the whole recording.
-    pub(super) fn number(&mut self) -> i64 {
-        self.correlation += 1;
-        self.correlation
-    }
-
     /// The global id of a thread, which is given a row.
     pub(super) fn thread(&mut self, pid: u32, tid: u32) -> rusqlite::Result<i64> {
-        self.tasks.caller(pid, tid, &mut self.strings)
+        self.tasks.caller(pid, tid, &mut self.tables)
     }
 }
 

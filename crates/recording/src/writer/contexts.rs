@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rusqlite::{Connection, params};
+use rusqlite::{OptionalExtension, params};
 
-use super::insert::Insert;
-use super::lifetimes::ContextLifetimes;
-use crate::ids::context_id;
+use super::common::RowContext;
+use super::tables::Tables;
+use crate::ids::{context_id, global_pid};
 use gpuprobe_cuda::Op;
 use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call};
 use gpuprobe_model::identity::Identity;
@@ -19,34 +19,21 @@ const NULL_STREAM: i64 = 7;
 const DEFAULT_PRIORITY: i64 = 0;
 const IS_NULL_STREAM: i64 = 3;
 
+/// A NULL column.
+const NOTHING: Option<i64> = None;
+
 /// Writer of contexts.
-pub(super) struct ContextWriter<'c> {
-    connection: &'c Connection,
-    contexts: Insert<'c>,
-    streams: Insert<'c>,
-    devices: Insert<'c>,
+#[derive(Debug, Default)]
+pub(super) struct ContextWriter {
     /// Processes, devices and contexts that have rows.
     known: HashSet<(u32, u16, i64)>,
     known_devices: HashSet<(u32, u16)>,
     identities: HashMap<u32, Identity>,
-    lifetimes: ContextLifetimes<'c>,
+    /// Rows of live contexts that programs created, by process and number.
+    live: HashMap<u32, HashMap<u16, i64>>,
 }
 
-impl<'c> ContextWriter<'c> {
-    pub(super) fn new(connection: &'c Connection) -> Self {
-        let into = |table| Insert::into(connection, table);
-        Self {
-            connection,
-            contexts: into("TARGET_INFO_CUDA_CONTEXT_INFO"),
-            streams: into("TARGET_INFO_CUDA_STREAM"),
-            devices: into("TARGET_INFO_CUDA_DEVICE"),
-            known: HashSet::new(),
-            known_devices: HashSet::new(),
-            identities: HashMap::new(),
-            lifetimes: ContextLifetimes::new(connection),
-        }
-    }
-
+impl ContextWriter {
     /// Sets the identity of a process.
     pub(super) fn identified(&mut self, pid: u32, identity: Identity) {
         self.identities.insert(pid, identity);
@@ -55,7 +42,7 @@ impl<'c> ContextWriter<'c> {
     /// Removes the contexts of a process that has exited or executed another program.
     pub(super) fn ended(&mut self, pid: u32) {
         self.identities.remove(&pid);
-        self.lifetimes.ended(pid);
+        self.live.remove(&pid);
     }
 
     /// The device of an object of the process: `reported` by a call, else 0 if the process sees only
@@ -65,15 +52,34 @@ impl<'c> ContextWriter<'c> {
         reported.or_else(|| single().then_some(0))
     }
 
-    /// Writes the context that a successful call implies, and its creation or destruction at
-    /// `end`, the session time of the call's return.
-    pub(super) fn called(&mut self, call: &Call, end: i64) -> rusqlite::Result<()> {
+    /// Writes the context that a successful call implies, and its creation or destruction.
+    pub(super) fn called(
+        &mut self,
+        call: &Call,
+        common: &mut RowContext<'_>,
+    ) -> rusqlite::Result<()> {
         if call.result != 0 {
             return Ok(());
         }
-        if matches!(call.function.op, Op::ContextCreate | Op::ContextDestroy) {
-            let device = self.device(call.pid, call.device);
-            self.lifetimes.called(call, device, end)?;
+        let device = self.device(call.pid, call.device);
+        let end = common.time(call.end_ns);
+        let made = Some(call.context).filter(|number| !matches!(*number, 0 | CONTEXT_UNKNOWN));
+        match (call.function.op, made) {
+            (Op::ContextCreate, Some(number)) => {
+                let row = params![
+                    global_pid(call.pid),
+                    device,
+                    context_id(0, number),
+                    end,
+                    NOTHING
+                ];
+                common.insert("GPUPROBE_CONTEXTS", row)?;
+                // Numbers wrap around: an older context of this number stays without an end.
+                let row = common.tables.connection.last_insert_rowid();
+                self.live.entry(call.pid).or_default().insert(number, row);
+            }
+            (Op::ContextDestroy, _) => self.destroyed(call.pid, made, (device, end), common)?,
+            _ => {}
         }
         let number = match call.function.op {
             Op::ContextRetain => 0,
@@ -82,29 +88,54 @@ impl<'c> ContextWriter<'c> {
             Op::ContextCreate | Op::Allocate => call.context,
             _ => return Ok(()),
         };
-        match self.device(call.pid, call.device) {
-            Some(device) if number != CONTEXT_UNKNOWN => self.seen(call.pid, device, number),
+        match device {
+            Some(device) if number != CONTEXT_UNKNOWN => {
+                self.seen(call.pid, device, number, &mut common.tables)
+            }
             _ => Ok(()),
         }
     }
 
-    fn seen(&mut self, pid: u32, device: u16, number: u16) -> rusqlite::Result<()> {
+    fn destroyed(
+        &mut self,
+        pid: u32,
+        number: Option<u16>,
+        (device, end): (Option<u16>, i64),
+        common: &mut RowContext<'_>,
+    ) -> rusqlite::Result<()> {
+        let live = self.live.get_mut(&pid);
+        if let Some(row) = live.and_then(|live| live.remove(&number?)) {
+            let sql = "UPDATE GPUPROBE_CONTEXTS SET t1 = ?2 WHERE rowid = ?1";
+            return common.tables.execute(sql, [row, end]);
+        }
+        let id = number.map(|number| context_id(0, number));
+        let row = params![global_pid(pid), device, id, NOTHING, end];
+        common.insert("GPUPROBE_CONTEXTS", row)
+    }
+
+    fn seen(
+        &mut self,
+        pid: u32,
+        device: u16,
+        number: u16,
+        tables: &mut Tables<'_>,
+    ) -> rusqlite::Result<()> {
         let context = context_id(device, number);
         if !self.known.insert((pid, device, context)) {
             return Ok(());
         }
-        let nothing: Option<i64> = None;
-        self.contexts.row(params![
+        let row = params![
             NULL_STREAM,
             HARDWARE,
             VIRTUAL_MACHINE,
             pid,
             device,
             context,
-            nothing,
-            nothing
-        ])?;
-        self.streams.row(params![
+            NOTHING,
+            NOTHING
+        ];
+        tables.insert("TARGET_INFO_CUDA_CONTEXT_INFO", row)?;
+        let row = params![
             NULL_STREAM,
             HARDWARE,
             VIRTUAL_MACHINE,
@@ -112,26 +143,27 @@ impl<'c> ContextWriter<'c> {
             context,
             DEFAULT_PRIORITY,
             IS_NULL_STREAM
-        ])?;
+        ];
+        tables.insert("TARGET_INFO_CUDA_STREAM", row)?;
         if self.known_devices.insert((pid, device)) {
-            let gpu = self.gpu(pid, device)?;
-            self.devices.row(params![gpu, device, pid])?;
+            let gpu = self.gpu(pid, device, tables)?;
+            tables.insert("TARGET_INFO_CUDA_DEVICE", params![gpu, device, pid])?;
         }
         Ok(())
     }
 
     /// The row of the device in the table of GPUs, if there is one.
-    fn gpu(&self, pid: u32, device: u16) -> rusqlite::Result<Option<u32>> {
+    fn gpu(&self, pid: u32, device: u16, tables: &Tables<'_>) -> rusqlite::Result<Option<u32>> {
         let identity = self.identities.get(&pid);
         let Some(index) = identity.and_then(|i| i.device(device).physical_index) else {
             return Ok(None);
         };
-        let table = "TARGET_INFO_GPU";
-        if !self.connection.table_exists(None, table)? {
+        let connection = tables.connection;
+        if !connection.table_exists(None, "TARGET_INFO_GPU")? {
             return Ok(None);
         }
-        let sql = "SELECT count(*) FROM TARGET_INFO_GPU WHERE id = ?";
-        let there: i64 = self.connection.query_row(sql, [index], |row| row.get(0))?;
-        Ok((there > 0).then_some(index))
+        let sql = "SELECT id FROM TARGET_INFO_GPU WHERE id = ?";
+        let id = connection.query_row(sql, [index], |row| row.get(0));
+        id.optional()
     }
 }

@@ -1,10 +1,12 @@
 //! Metadata that a recording contains about its run.
 
-use anyhow::{Context, Result};
 use chrono::{SecondsFormat, Utc};
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
-use super::schema::SCHEMA_VERSION;
+use super::common::signed;
+use super::gpus;
+use super::schema::{self, SCHEMA_VERSION};
+use super::tables::Tables;
 use crate::{ids, log};
 use gpuprobe_cuda::kinds::KINDS;
 use gpuprobe_cuda::nsys::ENUMERATIONS;
@@ -54,67 +56,56 @@ impl Facts {
         }
     }
 
-    pub(super) fn write(&self, connection: &Connection) -> Result<()> {
-        self.write_metadata(connection)
-            .and_then(|()| write_enumerations(connection))
-            .context("cannot write the facts about the run")
-    }
-
-    fn write_metadata(&self, connection: &Connection) -> rusqlite::Result<()> {
+    /// Creates the tables that do not depend on events.
+    pub(super) fn write(&self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
+        let lazy = schema::LAZY.iter().filter(|_| self.all_tables);
+        for (table, _) in schema::CORE_TABLES.iter().chain(schema::OURS).chain(lazy) {
+            tables.create(table)?;
+        }
         let [major, minor, micro] = SCHEMA_VERSION;
-        let whole = SCHEMA_VERSION.join(".");
         for (name, value) in [
             ("EXPORT_PRODUCT_NAME", "gpuprobe"),
             ("EXPORT_PRODUCT_VERSION", env!("CARGO_PKG_VERSION")),
-            ("EXPORT_SCHEMA_VERSION", &whole),
+            ("EXPORT_SCHEMA_VERSION", &SCHEMA_VERSION.join(".")),
             ("EXPORT_SCHEMA_VERSION_MAJOR", major),
             ("EXPORT_SCHEMA_VERSION_MINOR", minor),
             ("EXPORT_SCHEMA_VERSION_MICRO", micro),
         ] {
-            let sql = "INSERT INTO META_DATA_EXPORT VALUES (?, ?)";
-            connection.execute(sql, [name, value])?;
+            tables.insert("META_DATA_EXPORT", [name, value])?;
         }
         // Never the environment: it may contain secrets.
-        let sql = "INSERT INTO META_DATA_CAPTURE VALUES (?, ?)";
         for (index, word) in self.command.iter().enumerate() {
             let name = match index.checked_sub(1) {
                 None => "PROCESS_0:COMMAND".to_owned(),
                 Some(argument) => format!("PROCESS_0:ARGUMENT_{argument}"),
             };
-            connection.execute(sql, [name.as_str(), word])?;
+            tables.insert("META_DATA_CAPTURE", [&name, word])?;
         }
-        self.write_start(connection)?;
-        self.write_notes(connection)?;
-        for (row, function) in FUNCTIONS.iter().enumerate() {
-            let row = i64::try_from(row).unwrap_or(i64::MAX);
-            let sql = "INSERT INTO GPUPROBE_FUNCTIONS VALUES (?, ?)";
-            connection.execute(sql, params![row, function.symbol])?;
+        for (row, function) in (0i64..).zip(FUNCTIONS.iter()) {
+            tables.insert("GPUPROBE_FUNCTIONS", params![row, function.symbol])?;
         }
-        Ok(())
+        self.write_start(tables)?;
+        self.write_notes(tables)?;
+        write_enumerations(tables)?;
+        gpus::write(tables)
     }
 
     /// Writes the start time.
-    fn write_start(&self, connection: &Connection) -> rusqlite::Result<()> {
+    fn write_start(&self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
         let wall = self.clock.wall(self.clock.monotonic_ns());
         let seconds = "%Y-%m-%dT%H:%M:%S";
-        connection.execute(
-            "INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (?, ?, ?, ?)",
-            params![
-                wall.timestamp_nanos_opt(),
-                wall.with_timezone(&Utc).format(seconds).to_string(),
-                wall.format(seconds).to_string(),
-                i64::try_from(self.clock.monotonic_ns()).unwrap_or(i64::MAX),
-            ],
-        )?;
-        connection.execute(
-            "INSERT INTO ANALYSIS_DETAILS VALUES (?, 0, 0, 0)",
-            [ids::BASE],
-        )?;
-        Ok(())
+        let row = params![
+            wall.timestamp_nanos_opt(),
+            wall.with_timezone(&Utc).format(seconds).to_string(),
+            wall.format(seconds).to_string(),
+            signed(self.clock.monotonic_ns())
+        ];
+        tables.insert("TARGET_INFO_SESSION_START_TIME", row)?;
+        tables.insert("ANALYSIS_DETAILS", [ids::BASE, 0, 0, 0])
     }
 
     /// Writes the metadata that only gpuprobe has.
-    fn write_notes(&self, connection: &Connection) -> rusqlite::Result<()> {
+    fn write_notes(&self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
         let modes = [
             (self.modes.memleak, "memleak"),
             (self.modes.cudatrace, "cudatrace"),
@@ -148,46 +139,43 @@ impl Facts {
         ];
         let sql = "INSERT OR REPLACE INTO GPUPROBE_META VALUES (?, ?)";
         for (key, value) in notes.iter().chain(&self.notes) {
-            connection.execute(sql, [*key, value.as_str()])?;
+            tables.execute(sql, [*key, value.as_str()])?;
         }
-        write_system(connection, kernel::release(), driver)
+        write_system(tables, driver)
     }
 }
 
 /// Writes the system information of exports, as far as known.
-fn write_system(
-    connection: &Connection,
-    release: &str,
-    driver: Option<&str>,
-) -> rusqlite::Result<()> {
+fn write_system(tables: &mut Tables<'_>, driver: Option<&str>) -> rusqlite::Result<()> {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     // The version is the first word that starts with a digit.
     let version = driver.and_then(|line| {
         let is_number = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
         line.split_whitespace().find(is_number)
     });
-    let sql = "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (?, 'Local (CLI)', ?, ?, ?)";
+    let system = format!("Linux {}", kernel::release());
     for (name, number, value) in [
         ("CpuCores", 1, Some(cores.to_string())),
         ("NvDriverVersion", 205, version.map(str::to_owned)),
-        ("OsDescription", 605, Some(format!("Linux {release}"))),
+        ("OsDescription", 605, Some(system)),
     ] {
         if let Some(value) = value {
-            connection.execute(sql, params![ids::BASE, name, number, value])?;
+            let row = params![ids::BASE, "Local (CLI)", name, number, value];
+            tables.insert("TARGET_INFO_SYSTEM_ENV", row)?;
         }
     }
     Ok(())
 }
 
-fn write_enumerations(connection: &Connection) -> rusqlite::Result<()> {
+fn write_enumerations(tables: &Tables<'_>) -> rusqlite::Result<()> {
     let make = |table: &str| {
         let columns = "id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT";
-        connection.execute(&format!("CREATE TABLE {table} ({columns})"), [])
+        tables.execute(&format!("CREATE TABLE {table} ({columns})"), [])
     };
     make("ENUM_CUDA_MEM_KIND")?;
     for kind in KINDS {
         let sql = "INSERT INTO ENUM_CUDA_MEM_KIND VALUES (?, ?, ?)";
-        connection.execute(sql, params![kind.id, kind.name, kind.label])?;
+        tables.execute(sql, params![kind.id, kind.name, kind.label])?;
     }
     for enumeration in ENUMERATIONS {
         let table = enumeration.table;
@@ -195,7 +183,7 @@ fn write_enumerations(connection: &Connection) -> rusqlite::Result<()> {
         for value in enumeration.values {
             let sql = format!("INSERT INTO {table} VALUES (?, ?, ?)");
             let name = format!("{}{}", enumeration.prefix, value.name);
-            connection.execute(&sql, params![value.number, name, value.label])?;
+            tables.execute(&sql, params![value.number, name, value.label])?;
         }
     }
     Ok(())

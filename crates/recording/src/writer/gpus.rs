@@ -3,9 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use rusqlite::Connection;
-
-use super::schema;
+use super::tables::Tables;
 use crate::ids;
 
 /// A GPU of the host.
@@ -49,22 +47,17 @@ fn on_host(folder: &Path) -> Vec<GpuRow> {
 
 /// Writes the table of GPUs, if there are any, in PCI bus order; with several GPUs, CUDA may number
 /// them differently.
-pub(super) fn write(connection: &Connection) -> rusqlite::Result<()> {
+pub(super) fn write(tables: &Tables<'_>) -> rusqlite::Result<()> {
     let gpus = on_host(Path::new("/proc/driver/nvidia/gpus"));
     if gpus.is_empty() {
         return Ok(());
     }
-    let table = "TARGET_INFO_GPU";
-    if let Some(definition) = schema::table(table)
-        && !connection.table_exists(None, table)?
-    {
-        connection.execute(&schema::create(definition), [])?;
-    }
+    tables.create("TARGET_INFO_GPU")?;
     let known = (gpus.len() == 1).then_some(0i64);
     let sql = "INSERT INTO TARGET_INFO_GPU (vmId, id, name, busLocation, uuid, cuDevice) \
                VALUES (?, ?, ?, ?, ?, ?)";
     for (id, gpu) in (0i64..).zip(gpus) {
-        connection.execute(sql, (ids::BASE, id, gpu.name, gpu.bus, gpu.uuid, known))?;
+        tables.execute(sql, (ids::BASE, id, gpu.name, gpu.bus, gpu.uuid, known))?;
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! Failed allocations (incidents).
 
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
-use super::common::signed;
+use super::common::{RowContext, signed};
+use super::tables::Tables;
 use crate::ids::global_pid;
 use gpuprobe_engine::IncidentRow;
 use gpuprobe_model::GpuUse;
@@ -18,33 +19,20 @@ const UPSERT: &str = "INSERT INTO GPUPROBE_INCIDENTS (id, t0, globalTid, api, re
      torchAllocated = excluded.torchAllocated, torchReserved = excluded.torchReserved, \
      chain = coalesce(chain, excluded.chain)";
 
-/// Columns of an incident that the recording determines.
-pub(super) struct IncidentPlace {
-    /// Session time of the event, nanoseconds.
-    pub(super) time: i64,
-    /// Session time at which it was settled.
-    pub(super) settled: Option<i64>,
-    /// Global thread id.
-    pub(super) thread: i64,
-    /// Chain id of the call stack.
-    pub(super) chain: Option<i64>,
-}
-
-/// Inserts or updates the row of an incident.
+/// Inserts or updates the row of an incident with the call stack `chain`.
 pub(super) fn write(
-    connection: &Connection,
+    common: &mut RowContext<'_>,
     row: &IncidentRow,
-    place: &IncidentPlace,
+    chain: Option<i64>,
 ) -> rusqlite::Result<()> {
     let [attempts, repeats] = row.calls;
     let told = |index: usize| row.given_up.map(|sums| signed(sums[index]));
     let api = gpuprobe_cuda::function(row.row).map_or("", |function| function.name());
-    let (outcome, _) = row.outcome;
-    let mut upsert = connection.prepare_cached(UPSERT)?;
-    upsert.execute(params![
+    let (outcome, settled_ns) = row.outcome;
+    let values = params![
         signed(row.id),
-        place.time,
-        place.thread,
+        common.time(row.time_ns),
+        common.thread(row.pid, row.tid)?,
         api,
         row.result,
         row.kind.name(),
@@ -53,36 +41,29 @@ pub(super) fn write(
         signed(attempts),
         signed(repeats),
         outcome.name(),
-        place.settled,
+        settled_ns.map(|ns| common.time(ns)),
         signed(row.live_bytes),
         told(0),
         told(1),
         told(2),
-        place.chain
-    ])?;
-    Ok(())
+        chain
+    ];
+    common.tables.execute(UPSERT, values)
 }
 
 /// Adds the GPU use to an incident.
-pub(super) fn write_gpu(connection: &Connection, id: u64, used: &GpuUse) -> rusqlite::Result<()> {
+pub(super) fn write_gpu(tables: &mut Tables<'_>, id: u64, used: &GpuUse) -> rusqlite::Result<()> {
     let id = signed(id);
     if let Some(gpu) = &used.gpu {
         let sql =
             "UPDATE GPUPROBE_INCIDENTS SET gpu = ?2, gpuTotal = ?3, gpuUsed = ?4 WHERE id = ?1";
         let (total, used) = (gpu.total_bytes.map(signed), gpu.used_bytes.map(signed));
-        let mut update = connection.prepare_cached(sql)?;
-        update.execute(params![id, gpu.index, total, used])?;
+        tables.execute(sql, params![id, gpu.index, total, used])?;
     }
     for holder in &used.holders {
-        let sql = "INSERT INTO GPUPROBE_INCIDENT_HOLDERS VALUES (?, ?, ?, ?)";
         let name = holder.who.as_ref().map(|who| who.comm.as_str());
-        let mut insert = connection.prepare_cached(sql)?;
-        insert.execute(params![
-            id,
-            global_pid(holder.pid),
-            signed(holder.bytes),
-            name
-        ])?;
+        let row = params![id, global_pid(holder.pid), signed(holder.bytes), name];
+        tables.insert("GPUPROBE_INCIDENT_HOLDERS", row)?;
     }
     Ok(())
 }

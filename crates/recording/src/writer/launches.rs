@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
-use super::insert::Insert;
+use super::tables::Tables;
 use crate::batch::LoggedLaunch;
 use crate::ids::global_pid;
 use gpuprobe_cuda::Op;
@@ -26,11 +26,8 @@ struct LaunchedKernelRow {
 }
 
 /// Writer of launches.
-pub(super) struct LaunchWriter<'c> {
-    connection: &'c Connection,
-    counts: Insert<'c>,
-    single: Insert<'c>,
-    launched: Insert<'c>,
+#[derive(Debug, Default)]
+pub(super) struct LaunchWriter {
     known: HashMap<KernelHandle, LaunchedKernelRow>,
     last_id: i64,
     /// Exited processes, oldest first.
@@ -46,22 +43,7 @@ fn shown(mangled: Option<&str>, handle: u64) -> String {
     mangled.map_or_else(|| format!("{handle:#x}"), symbols::demangle)
 }
 
-impl<'c> LaunchWriter<'c> {
-    pub(super) fn new(connection: &'c Connection) -> Self {
-        let into = |table| Insert::into(connection, table);
-        Self {
-            connection,
-            counts: into("GPUPROBE_LAUNCH_COUNTS"),
-            single: into("GPUPROBE_LAUNCHES"),
-            launched: into("GPUPROBE_LAUNCHED"),
-            known: HashMap::new(),
-            last_id: 0,
-            ended: VecDeque::new(),
-            graph_launches: BTreeMap::new(),
-            counted: None,
-        }
-    }
-
+impl LaunchWriter {
     /// Sets the current launch counters.
     pub(super) fn counted(&mut self, launched: Vec<LoggedLaunch>) {
         self.counted = Some(launched);
@@ -98,9 +80,14 @@ impl<'c> LaunchWriter<'c> {
     }
 
     /// Writes a single launch with the number `correlation` of its call.
-    pub(super) fn single(&mut self, launch: &Launch, correlation: i64) -> rusqlite::Result<()> {
-        let launched = self.id_of(launch)?;
-        self.single.row(params![
+    pub(super) fn single(
+        &mut self,
+        launch: &Launch,
+        correlation: i64,
+        tables: &mut Tables<'_>,
+    ) -> rusqlite::Result<()> {
+        let launched = self.id_of(launch, tables)?;
+        let row = params![
             correlation,
             global_pid(launch.pid),
             launched,
@@ -112,11 +99,12 @@ impl<'c> LaunchWriter<'c> {
             launch.block[1],
             launch.block[2],
             launch.captured
-        ])
+        ];
+        tables.insert("GPUPROBE_LAUNCHES", row)
     }
 
     /// The id of the launched kernel and function.
-    fn id_of(&mut self, launch: &Launch) -> rusqlite::Result<i64> {
+    fn id_of(&mut self, launch: &Launch, tables: &mut Tables<'_>) -> rusqlite::Result<i64> {
         let key = &launch.key;
         let kernel = self.known.entry(key.into()).or_default();
         if let Some((_, id)) = kernel.launched.iter().find(|(row, _)| *row == key.row) {
@@ -125,7 +113,7 @@ impl<'c> LaunchWriter<'c> {
         self.last_id += 1;
         let is_graph = launch.function.op == Op::GraphLaunch;
         let mangled = kernel.mangled.as_deref().filter(|_| !is_graph);
-        self.launched.row(params![
+        let row = params![
             self.last_id,
             global_pid(launch.pid),
             shown(mangled, key.handle),
@@ -133,7 +121,8 @@ impl<'c> LaunchWriter<'c> {
             key.handle.cast_signed(),
             launch.function.symbol,
             is_graph
-        ])?;
+        ];
+        tables.insert("GPUPROBE_LAUNCHED", row)?;
         kernel.launched.push((key.row, self.last_id));
         Ok(self.last_id)
     }
@@ -144,6 +133,7 @@ impl<'c> LaunchWriter<'c> {
         &mut self,
         handle: KernelHandle,
         name: Option<Arc<str>>,
+        tables: &Tables<'_>,
     ) -> rusqlite::Result<()> {
         let kernel = self.known.entry(handle).or_default();
         if kernel.mangled == name {
@@ -154,24 +144,22 @@ impl<'c> LaunchWriter<'c> {
         let is_kernel = |row| gpuprobe_cuda::function(row).is_some_and(|f| f.op == Op::Launch);
         for (_, id) in kernel.launched.iter().filter(|(row, _)| is_kernel(*row)) {
             let sql = "UPDATE GPUPROBE_LAUNCHED SET name = ?2, mangled = ?3 WHERE launched = ?1";
-            self.connection
-                .execute(sql, params![id, shown(name, handle.handle), name])?;
+            tables.execute(sql, params![id, shown(name, handle.handle), name])?;
         }
         Ok(())
     }
 
     /// Writes the launch counters, if they have changed.
-    pub(super) fn write_counts(&mut self) -> rusqlite::Result<()> {
+    pub(super) fn write_counts(&mut self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
         let Some(counted) = self.counted.take() else {
             return Ok(());
         };
-        self.connection
-            .execute("DELETE FROM GPUPROBE_LAUNCH_COUNTS", [])?;
+        tables.execute("DELETE FROM GPUPROBE_LAUNCH_COUNTS", [])?;
         for launched in counted {
             let (key, counted) = (&launched.key, &launched.counted);
             let function = gpuprobe_cuda::function(key.row);
             let mangled = launched.mangled.as_deref();
-            self.counts.row(params![
+            let row = params![
                 global_pid(launched.pid),
                 shown(mangled, key.handle),
                 mangled,
@@ -186,7 +174,8 @@ impl<'c> LaunchWriter<'c> {
                 counted.runs.cast_signed(),
                 counted.captured.cast_signed(),
                 function.is_some_and(|f| f.op == Op::GraphLaunch)
-            ])?;
+            ];
+            tables.insert("GPUPROBE_LAUNCH_COUNTS", row)?;
         }
         Ok(())
     }

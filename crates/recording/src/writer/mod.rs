@@ -11,14 +11,11 @@ mod facts;
 mod file;
 mod gpus;
 mod incidents;
-mod insert;
 mod launches;
-mod lifetimes;
-mod pools;
 mod rows;
 mod schema;
+mod tables;
 mod tasks;
-mod tensors;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -38,6 +35,7 @@ pub use facts::Facts;
 
 use file::RecordingFile;
 use rows::Rows;
+use tables::Tables;
 
 /// Maximum age of uncommitted rows.
 const COMMIT_EVERY: Duration = Duration::from_millis(500);
@@ -62,16 +60,11 @@ impl RecordingWriter {
     /// Creates the new file `path` with the tables that do not depend on events.
     pub(super) fn create(path: &Path, facts: Facts, max_bytes: Option<u64>) -> Result<Self> {
         let file = RecordingFile::create(path)?;
-        let why = || format!("cannot write to {}", path.display());
-        let transaction = |sql: &str| file.connection.execute_batch(sql).with_context(why);
-        transaction("BEGIN")?;
-        let lazy = schema::LAZY.iter().filter(|_| facts.all_tables);
-        for table in schema::CORE_TABLES.iter().chain(schema::OURS).chain(lazy) {
-            transaction(&schema::create(table))?;
-        }
-        facts.write(&file.connection)?;
-        gpus::write(&file.connection).with_context(why)?;
-        transaction("COMMIT")?;
+        let written = file.connection.execute_batch("BEGIN").and_then(|()| {
+            facts.write(&mut Tables::new(&file.connection))?;
+            file.connection.execute_batch("COMMIT")
+        });
+        written.with_context(|| format!("cannot write to {}", path.display()))?;
         Ok(Self {
             file,
             facts,
@@ -174,7 +167,7 @@ fn write_all(
     batches: &Receiver<LogBatch>,
     shared: &RecorderState,
 ) -> rusqlite::Result<Written> {
-    let mut writing = Writing::of(writer);
+    let mut writing = Writing::new(writer);
     let is_full = loop {
         let batch = match batches.recv_timeout(writing.may_wait()) {
             Ok(batch) => Some(batch),
@@ -190,8 +183,7 @@ fn write_all(
             break true;
         }
     };
-    writing.begin()?;
-    let calls = finish(writing.connection, &mut writing.rows, is_full)?;
+    let calls = writing.finish(is_full)?;
     Ok(Written { calls, is_full })
 }
 
@@ -209,7 +201,7 @@ struct Writing<'c> {
 }
 
 impl<'c> Writing<'c> {
-    fn of(writer: &'c RecordingWriter) -> Self {
+    fn new(writer: &'c RecordingWriter) -> Self {
         let connection = &writer.file.connection;
         Self {
             connection,
@@ -238,13 +230,18 @@ impl<'c> Writing<'c> {
     fn batch(&mut self, batch: LogBatch) -> rusqlite::Result<()> {
         self.begin()?;
         self.sequence += 1;
-        self.written += write_batch(&mut self.rows, self.sequence, batch)?;
+        self.written += 1;
+        self.rows.log(self.sequence, &batch.log)?;
+        let mut changes = &batch.changes[..];
+        for step in batch.steps {
+            self.written += self.rows.step(step, &mut changes)?;
+        }
         Ok(())
     }
 
     /// Does periodic work. Returns whether something was committed.
     fn advance(&mut self) -> rusqlite::Result<bool> {
-        // Held records are written even if no batch arrives.
+        // Held calls are written even if no batch arrives.
         if self.rows.is_waiting() {
             self.begin()?;
         }
@@ -256,10 +253,8 @@ impl<'c> Writing<'c> {
             self.rows.next_round();
             self.round = Instant::now();
         }
-        if is_round || self.rows.is_crowded() {
-            while self.rows.settle(false, MAX_ROWS)? {
-                self.connection.execute_batch("COMMIT; BEGIN")?;
-            }
+        while self.rows.settle(false, MAX_ROWS)? {
+            self.connection.execute_batch("COMMIT; BEGIN")?;
         }
         let is_time = is_round || begun.elapsed() >= COMMIT_EVERY;
         if !is_time && self.written <= MAX_ROWS as u64 {
@@ -272,49 +267,34 @@ impl<'c> Writing<'c> {
         Ok(true)
     }
 
+    /// Commits, with the current counters.
     fn commit(&mut self) -> rusqlite::Result<()> {
-        commit(self.connection, &mut self.rows)?;
+        self.rows.write_counts()?;
+        self.rows.chains(false, MAX_ROWS)?;
+        self.connection.execute_batch("COMMIT")?;
         (self.begun, self.written) = (None, 0);
         Ok(())
     }
-}
 
-/// Writes held records and the reason of the end. Returns the number of calls.
-fn finish(connection: &Connection, rows: &mut Rows<'_>, is_full: bool) -> rusqlite::Result<i64> {
-    while rows.settle(true, MAX_ROWS)? {
-        connection.execute_batch("COMMIT; BEGIN")?;
+    /// Writes what is held and the reason of the end. Returns the number of calls.
+    fn finish(&mut self, is_full: bool) -> rusqlite::Result<i64> {
+        self.begin()?;
+        while self.rows.settle(true, MAX_ROWS)? || self.rows.chains(true, MAX_ROWS)? {
+            self.connection.execute_batch("COMMIT; BEGIN")?;
+        }
+        let calls = self.rows.calls();
+        let is_complete = self.rows.dropped == 0 && !is_full;
+        let ends = [
+            ("ended_ns", self.rows.last_ns().to_string()),
+            ("complete", is_complete.to_string()),
+        ];
+        let why = is_full.then(|| ("stopped", "it has reached its --max-file-size".to_owned()));
+        let remarks = self.rows.remarks();
+        for (key, value) in ends.into_iter().chain(why).chain(remarks) {
+            let sql = "INSERT OR REPLACE INTO GPUPROBE_META VALUES (?, ?)";
+            self.connection.execute(sql, [key, &value])?;
+        }
+        self.commit()?;
+        Ok(calls)
     }
-    while rows.chains(true, MAX_ROWS)? {
-        connection.execute_batch("COMMIT; BEGIN")?;
-    }
-    let calls = rows.calls();
-    let is_complete = rows.dropped == 0 && !is_full;
-    let ends = [
-        ("ended_ns", rows.last_ns().to_string()),
-        ("complete", is_complete.to_string()),
-    ];
-    let why = is_full.then(|| ("stopped", "it has reached its --max-file-size".to_owned()));
-    for (key, value) in ends.into_iter().chain(why).chain(rows.remarks()) {
-        let sql = "INSERT OR REPLACE INTO GPUPROBE_META VALUES (?, ?)";
-        connection.execute(sql, [key, &value])?;
-    }
-    commit(connection, rows)?;
-    Ok(calls)
-}
-
-fn write_batch(rows: &mut Rows<'_>, sequence: i64, batch: LogBatch) -> rusqlite::Result<u64> {
-    let mut written = 1;
-    rows.log(sequence, &batch.log)?;
-    let mut changes = &batch.changes[..];
-    for step in batch.steps {
-        written += rows.step(step, &mut changes)?;
-    }
-    Ok(written)
-}
-
-/// Commits, with the current counters.
-fn commit(connection: &Connection, rows: &mut Rows<'_>) -> rusqlite::Result<()> {
-    rows.write_counts()?;
-    rows.chains(false, MAX_ROWS)?;
-    connection.execute_batch("COMMIT")
 }

@@ -3,7 +3,7 @@
 mod calls;
 mod counts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rusqlite::{Connection, params};
 
@@ -13,71 +13,34 @@ use super::common::{RowContext, signed};
 use super::contexts::ContextWriter;
 use super::facts::Facts;
 use super::incidents;
-use super::insert::Insert;
 use super::launches::LaunchWriter;
-use super::pools::PoolWriter;
-use super::tensors::TensorWriter;
 use crate::batch::LogStep;
 use crate::ids::global_pid;
 use crate::log;
 use crate::log::LogNote;
+use calls::SeenCall;
 use gpuprobe_cuda::{FUNCTIONS, KindSet, Modes};
-use gpuprobe_engine::{Change, IncidentRow};
+use gpuprobe_engine::Change;
 use gpuprobe_model::UserLoss;
 use gpuprobe_model::event::{Copy, Event, Launch, Task, Tensor};
-
-/// Placement of a call's call stack.
-#[derive(Clone, Copy, Debug)]
-enum StackSlot {
-    /// The stack is unknown.
-    None,
-    /// In the row of the call.
-    OfCall(i64),
-    /// In a second row of the call, as in nsys exports for runtime allocations: scripts for exports
-    /// expect it there.
-    Apart(i64),
-}
-
-impl StackSlot {
-    fn chain(self) -> Option<i64> {
-        match self {
-            Self::None => None,
-            Self::OfCall(chain) | Self::Apart(chain) => Some(chain),
-        }
-    }
-}
-
-/// Dependent rows of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Does {
-    Nothing,
-    /// Rows other than an allocation.
-    Something,
-    Allocates,
-}
 
 /// Writer of all rows.
 pub(super) struct Rows<'c> {
     connection: &'c Connection,
     common: RowContext<'c>,
-    chains: Chains<'c>,
-    log: Insert<'c>,
-    calls: Insert<'c>,
-    memory: Insert<'c>,
-    copies: Insert<'c>,
-    unmatched: Insert<'c>,
-    launches: LaunchWriter<'c>,
-    used: Insert<'c>,
-    tensors: TensorWriter<'c>,
+    chains: Chains,
+    launches: LaunchWriter,
+    /// Rows of blocks that a framework handed out and whose requested size is unknown, by process
+    /// and address.
+    tensors: HashMap<(u32, u64), i64>,
     /// `nameId` by row of the function table.
     names: Vec<Option<i64>>,
     modes: Modes,
     /// Filter of memory kinds.
     counted: KindSet,
-    contexts: ContextWriter<'c>,
-    pools: PoolWriter<'c>,
+    contexts: ContextWriter,
     /// Writer of CUPTI's activity records, if activity is traced.
-    activities: Option<ActivityWriter<'c>>,
+    activities: Option<ActivityWriter>,
     /// Number of allocations on an unknown device.
     unknown_devices: u64,
     /// Losses so far, by name.
@@ -90,25 +53,17 @@ pub(super) struct Rows<'c> {
 
 impl<'c> Rows<'c> {
     pub(super) fn new(connection: &'c Connection, facts: &Facts) -> Self {
-        let into = |table| Insert::into(connection, table);
         Self {
             connection,
             common: RowContext::new(connection, facts.clock.monotonic_ns()),
-            chains: Chains::new(into),
-            log: into("GPUPROBE_LOG"),
-            calls: into("CUPTI_ACTIVITY_KIND_RUNTIME"),
-            memory: into("CUDA_GPU_MEMORY_USAGE_EVENTS"),
-            copies: into("GPUPROBE_COPIES"),
-            unmatched: into("GPUPROBE_UNMATCHED_FREES"),
-            launches: LaunchWriter::new(connection),
-            used: into("GPUPROBE_SMI"),
-            tensors: TensorWriter::new(connection),
+            chains: Chains::default(),
+            launches: LaunchWriter::default(),
+            tensors: HashMap::new(),
             names: vec![None; FUNCTIONS.len()],
             modes: facts.modes,
             counted: facts.kinds,
-            contexts: ContextWriter::new(connection),
-            pools: PoolWriter::new(connection),
-            activities: (facts.modes.activity).then(|| ActivityWriter::new(connection, facts)),
+            contexts: ContextWriter::default(),
+            activities: (facts.modes.activity).then(|| ActivityWriter::new(facts)),
             unknown_devices: 0,
             lost: BTreeMap::new(),
             lost_by_user: None,
@@ -116,9 +71,10 @@ impl<'c> Rows<'c> {
         }
     }
 
-    /// Number of calls written.
+    /// Number of calls written; one that a probe and CUPTI saw is one call.
     pub(super) fn calls(&self) -> i64 {
-        self.common.correlation
+        let of_cupti = self.activities.as_ref().map_or(0, |a| a.calls.count);
+        self.common.correlation + of_cupti
     }
 
     /// Latest session time of any row, nanoseconds.
@@ -132,12 +88,10 @@ impl<'c> Rows<'c> {
 
     /// Writes a chunk of the log.
     pub(super) fn log(&mut self, sequence: i64, batch: &[u8]) -> rusqlite::Result<()> {
-        self.log.row(params![
-            sequence,
-            self.common.last_ns,
-            signed(log::count(batch)),
-            batch
-        ])
+        let count = signed(log::count(batch));
+        let last_ns = self.last_ns();
+        let row = params![sequence, last_ns, count, batch];
+        self.common.insert("GPUPROBE_LOG", row)
     }
 
     /// Writes the rows of a step, and removes the changes of its event from `changes`. Returns the
@@ -162,10 +116,11 @@ impl<'c> Rows<'c> {
             LogNote::Identity(pid, identity) => self.contexts.identified(pid, identity),
             LogNote::Used(monotonic_ns, gpu, bytes) => {
                 let time = self.time(monotonic_ns);
-                return self.used.row(params![time, gpu, signed(bytes)]);
+                let row = params![time, gpu, signed(bytes)];
+                return self.common.insert("GPUPROBE_SMI", row);
             }
             LogNote::Incident(id, used) => {
-                return incidents::write_gpu(self.connection, id, &used);
+                return incidents::write_gpu(&mut self.common.tables, id, &used);
             }
             LogNote::Vanished(pid) => {
                 self.chains.end(pid);
@@ -188,7 +143,8 @@ impl<'c> Rows<'c> {
     fn event(&mut self, event: &Event, changes: &[Change]) -> rusqlite::Result<u64> {
         for change in changes {
             if let Change::Incident(row) = change {
-                self.incident(row)?;
+                let chain = self.chains.id(row.pid, row.stack);
+                incidents::write(&mut self.common, row, chain)?;
             }
         }
         match event {
@@ -197,34 +153,35 @@ impl<'c> Rows<'c> {
                 return Ok(1 + changes.len() as u64);
             }
             Event::Copy(copy) => {
-                self.call(
-                    copy.row,
-                    copy.function,
-                    copy.result,
-                    (copy.pid, copy.tid),
-                    (copy.start_ns, copy.end_ns),
-                    (StackSlot::None, Does::Something),
-                )?;
                 self.copy(copy, changes)?;
                 return Ok(2);
             }
             Event::Launch(launch) => return self.launch(launch),
             Event::Tensor(tensor) => self.tensor(tensor)?,
-            Event::Request(request) => self.tensors.request(request),
+            Event::Request(request) => {
+                if let Some(row) = self.tensors.remove(&(request.pid, request.address)) {
+                    let sql = "UPDATE GPUPROBE_TENSORS SET requested = ?2, stream = ?3 \
+                               WHERE rowid = ?1";
+                    let values = params![row, signed(request.bytes), signed(request.stream)];
+                    self.common.tables.execute(sql, values)?;
+                }
+            }
             Event::Kernel(_) => {
                 for change in changes {
                     if let Change::Named(handle, name) = change {
-                        self.launches.named(*handle, name.clone())?;
+                        self.launches
+                            .named(*handle, name.clone(), &self.common.tables)?;
                     }
                 }
             }
             Event::Process(task) => {
                 let time = self.time(task.time_ns);
-                self.common.tasks.process(task, time)?;
+                let RowContext { tasks, tables, .. } = &mut self.common;
+                tasks.process(task, time, tables)?;
             }
             Event::Thread(task) => {
-                let strings = &mut self.common.strings;
-                self.common.tasks.thread(task, strings)?;
+                let RowContext { tasks, tables, .. } = &mut self.common;
+                tasks.name_thread(task.pid, task.tid, &task.comm, tables)?;
             }
             Event::Exit(task) => self.end_of(task, "exit")?,
             Event::Exec(task) => self.end_of(task, "exec")?,
@@ -249,76 +206,92 @@ impl<'c> Rows<'c> {
     /// Writes the exit of a process, or its execution of another program.
     fn end(&mut self, pid: u32, time: i64, how: &str) -> rusqlite::Result<()> {
         self.contexts.ended(pid);
-        if let Some(activities) = &mut self.activities {
-            activities.ended(pid);
-        }
+        self.tensors.retain(|(of, _), _| *of != pid);
         let after = self.common.correlation;
-        self.common.tasks.end(pid, time, how, after)
+        let row = params![global_pid(pid), time, how, after];
+        self.common.insert("GPUPROBE_ENDS", row)
     }
 
-    /// Writes or updates a failed allocation.
-    fn incident(&mut self, row: &IncidentRow) -> rusqlite::Result<()> {
-        let place = incidents::IncidentPlace {
-            time: self.time(row.time_ns),
-            settled: row.outcome.1.map(|ns| self.time(ns)),
-            thread: self.common.thread(row.pid, row.tid)?,
-            chain: self.chains.id(row.pid, row.stack),
-        };
-        incidents::write(self.connection, row, &place)
-    }
-
+    /// Writes a block that a framework's caching allocator handed out or took back. The requested
+    /// size comes in a record of its own.
     fn tensor(&mut self, tensor: &Tensor) -> rusqlite::Result<()> {
-        let chain = self.chains.id(tensor.pid, tensor.stack);
-        let thread = self.common.thread(tensor.pid, tensor.tid)?;
-        let time = self.time(tensor.time_ns);
-        self.tensors.block(*tensor, (time, thread), chain)
+        let nothing: Option<i64> = None;
+        let row = params![
+            self.time(tensor.time_ns),
+            self.common.thread(tensor.pid, tensor.tid)?,
+            tensor.device.map_or(-1, i64::from),
+            signed(tensor.address),
+            signed(tensor.bytes),
+            tensor.is_free,
+            signed(tensor.allocated_bytes),
+            signed(tensor.reserved_bytes),
+            nothing,
+            nothing,
+            self.chains.id(tensor.pid, tensor.stack)
+        ];
+        self.common.insert("GPUPROBE_TENSORS", row)?;
+        let block = (tensor.pid, tensor.address);
+        match tensor.is_free {
+            true => self.tensors.remove(&block),
+            false => self
+                .tensors
+                .insert(block, self.connection.last_insert_rowid()),
+        };
+        Ok(())
     }
 
     fn launch(&mut self, launch: &Launch) -> rusqlite::Result<u64> {
         let chain = self.chains.id(launch.pid, launch.stack);
-        let correlation = match self.launches.number_of(launch) {
-            Some((number, row)) => {
-                if let Some(chain) = chain {
-                    self.enter_stack(row, chain)?;
+        let thread = (launch.pid, launch.tid);
+        let number = match (self.launches.number_of(launch), chain) {
+            (Some((number, row)), Some(chain)) => {
+                let sql = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = ?2 \
+                           WHERE rowid = ?1";
+                self.common.tables.execute(sql, [row, chain])?;
+                if let Some(activities) = &mut self.activities {
+                    let probed = &mut activities.calls.probed;
+                    probed.set_chain(thread, launch.start_ns, chain);
                 }
                 number
             }
-            None => {
-                self.call(
-                    launch.key.row,
-                    launch.function,
-                    launch.result,
-                    (launch.pid, launch.tid),
-                    (launch.start_ns, launch.end_ns),
-                    (
-                        chain.map_or(StackSlot::None, StackSlot::OfCall),
-                        Does::Something,
-                    ),
-                )?;
+            (Some((number, _)), None) => number,
+            (None, _) => {
+                let seen = SeenCall {
+                    row: launch.key.row,
+                    function: launch.function,
+                    result: launch.result,
+                    thread,
+                    times: (launch.start_ns, launch.end_ns),
+                    chain,
+                };
+                self.call(&seen, false)?;
                 self.common.correlation
             }
         };
-        self.launches.single(launch, correlation)?;
+        let tables = &mut self.common.tables;
+        self.launches.single(launch, number, tables)?;
         Ok(2)
     }
 
-    /// Adds a call stack to a call that already has a row.
-    fn enter_stack(&self, row: i64, chain: i64) -> rusqlite::Result<()> {
-        let sql = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = ?2 WHERE rowid = ?1";
-        let mut update = self.connection.prepare_cached(sql)?;
-        update.execute([row, chain]).map(|_| ())
-    }
-
     fn copy(&mut self, copy: &Copy, changes: &[Change]) -> rusqlite::Result<()> {
+        let seen = SeenCall {
+            row: copy.row,
+            function: copy.function,
+            result: copy.result,
+            thread: (copy.pid, copy.tid),
+            times: (copy.start_ns, copy.end_ns),
+            chain: None,
+        };
+        self.call(&seen, false)?;
         let understood = changes.iter().find_map(|change| match change {
             Change::Copied(direction, mode) => Some((direction.name(), mode.name())),
             _ => None,
         });
-        let (start, end) = (self.time(copy.start_ns), self.time(copy.end_ns));
-        self.copies.row(params![
-            self.common.correlation,
-            start,
-            end,
+        let number = self.common.correlation;
+        let row = params![
+            number,
+            self.time(copy.start_ns),
+            self.time(copy.end_ns),
             global_pid(copy.pid),
             signed(copy.bytes),
             understood.map(|(direction, _)| direction),
@@ -327,44 +300,32 @@ impl<'c> Rows<'c> {
             signed(copy.source),
             copy.captured,
             copy.result
-        ])
+        ];
+        self.common.insert("GPUPROBE_COPIES", row)
     }
 
     /// Writes the call stacks whose frames are resolved; at the end, all of them. Stops after about
     /// `max_rows`; returns whether there are more.
     pub(super) fn chains(&mut self, is_end: bool, max_rows: usize) -> rusqlite::Result<bool> {
-        self.chains
-            .write(&mut self.common.strings, is_end, max_rows)
+        let tables = &mut self.common.tables;
+        self.chains.write(tables, is_end, max_rows)
     }
 
-    /// Starts the next round for held records.
+    /// Starts the next round for the calls of CUPTI that are held.
     pub(super) fn next_round(&mut self) {
-        self.activities
-            .iter_mut()
-            .for_each(ActivityWriter::next_round);
-        self.tensors.next_round();
+        let activities = self.activities.iter_mut();
+        activities.for_each(|activities| activities.calls.next_round());
     }
 
-    /// Whether any record is held.
+    /// Whether any call is held.
     pub(super) fn is_waiting(&self) -> bool {
-        self.tensors.is_waiting()
-            || self
-                .activities
-                .as_ref()
-                .is_some_and(ActivityWriter::is_waiting)
+        let activities = self.activities.as_ref();
+        activities.is_some_and(|activities| activities.calls.is_waiting())
     }
 
-    /// Whether so many records are held that they must be written before the next round.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.activities
-            .as_ref()
-            .is_some_and(ActivityWriter::is_crowded)
-    }
-
-    /// Writes records that have been held long enough; at the end, all of them. Stops after about
+    /// Writes calls that have been held long enough; at the end, all of them. Stops after
     /// `max_rows`; returns whether there are more.
     pub(super) fn settle(&mut self, is_end: bool, max_rows: usize) -> rusqlite::Result<bool> {
-        self.tensors.settle(is_end)?;
         match &mut self.activities {
             Some(activities) => activities.settle(&mut self.common, is_end, max_rows),
             None => Ok(false),

@@ -4,44 +4,38 @@
 //! the same order, with nullable columns of later versions. Tables of gpuprobe avoid the names and
 //! columns by which readers of exports identify tables.
 
-/// A table and its columns.
-pub(super) type Table = (&'static str, &'static str);
+/// A table and its columns, which are of the type INTEGER if they name no other; `!` is NOT NULL.
+type Table = (&'static str, &'static str);
+
+/// Begin of a key of several columns.
+const KEY: &str = "PRIMARY KEY (";
 
 /// Schema version in the metadata of recordings.
 pub(super) const SCHEMA_VERSION: [&str; 3] = ["3", "13", "2"];
 
 /// Tables of every recording.
 pub(super) const CORE_TABLES: &[Table] = &[
-    (
-        "StringIds",
-        "id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL",
-    ),
-    ("PROCESSES", "globalPid INTEGER, pid INTEGER, name TEXT"),
-    (
-        "ThreadNames",
-        "nameId INTEGER NOT NULL, priority INTEGER, globalTid INTEGER",
-    ),
+    ("StringIds", "id INTEGER! PRIMARY KEY, value TEXT!"),
+    ("PROCESSES", "globalPid, pid, name TEXT"),
+    ("ThreadNames", "nameId!, priority, globalTid"),
     (
         "ANALYSIS_DETAILS",
-        "globalVid INTEGER NOT NULL, duration INTEGER NOT NULL, startTime INTEGER NOT NULL, \
-         stopTime INTEGER NOT NULL",
+        "globalVid!, duration!, startTime!, stopTime!",
     ),
     (
         "TARGET_INFO_SESSION_START_TIME",
-        "utcEpochNs INTEGER, utcTime TEXT, localTime TEXT, systemClockNs INTEGER",
+        "utcEpochNs, utcTime TEXT, localTime TEXT, systemClockNs",
     ),
-    ("META_DATA_EXPORT", "name TEXT NOT NULL, value TEXT"),
-    ("META_DATA_CAPTURE", "name TEXT NOT NULL, value TEXT"),
+    ("META_DATA_EXPORT", "name TEXT!, value TEXT"),
+    ("META_DATA_CAPTURE", "name TEXT!, value TEXT"),
     (
         "CUPTI_ACTIVITY_KIND_RUNTIME",
-        "start INTEGER NOT NULL, \"end\" INTEGER NOT NULL, eventClass INTEGER NOT NULL, \
-         globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue \
-         INTEGER NOT NULL, callchainId INTEGER",
+        "start!, \"end\"!, eventClass!, globalTid, correlationId, nameId!, returnValue!, \
+         callchainId",
     ),
     (
         "TARGET_INFO_SYSTEM_ENV",
-        "globalVid INTEGER, devStateName TEXT NOT NULL, name TEXT NOT NULL, nameEnum INTEGER \
-         NOT NULL, value TEXT NOT NULL",
+        "globalVid, devStateName TEXT!, name TEXT!, nameEnum!, value TEXT!",
     ),
 ];
 
@@ -49,254 +43,192 @@ pub(super) const CORE_TABLES: &[Table] = &[
 pub(super) const LAZY: &[Table] = &[
     (
         "TARGET_INFO_GPU",
-        "vmId INTEGER NOT NULL, id INTEGER NOT NULL, name TEXT, busLocation TEXT, isDiscrete \
-         INTEGER, l2CacheSize INTEGER, totalMemory INTEGER, memoryBandwidth INTEGER, \
-         clockRate INTEGER, smCount INTEGER, pwGpuId INTEGER, uuid TEXT, luid INTEGER, \
-         chipName TEXT, cuDevice INTEGER, ctxswDevPath TEXT, ctrlDevPath TEXT, revision \
-         INTEGER, nodeMask INTEGER, constantMemory INTEGER, maxIPC INTEGER, \
-         maxRegistersPerBlock INTEGER, maxShmemPerBlock INTEGER, maxShmemPerBlockOptin \
-         INTEGER, maxShmemPerSm INTEGER, maxRegistersPerSm INTEGER, threadsPerWarp INTEGER, \
-         asyncEngines INTEGER, maxWarpsPerSm INTEGER, maxBlocksPerSm INTEGER, \
-         maxThreadsPerBlock INTEGER, maxBlockDimX INTEGER, maxBlockDimY INTEGER, maxBlockDimZ \
-         INTEGER, maxGridDimX INTEGER, maxGridDimY INTEGER, maxGridDimZ INTEGER, computeMajor \
-         INTEGER, computeMinor INTEGER, smMajor INTEGER, smMinor INTEGER",
+        "vmId!, id!, name TEXT, busLocation TEXT, isDiscrete, l2CacheSize, totalMemory, \
+         memoryBandwidth, clockRate, smCount, pwGpuId, uuid TEXT, luid, chipName TEXT, cuDevice, \
+         ctxswDevPath TEXT, ctrlDevPath TEXT, revision, nodeMask, constantMemory, maxIPC, \
+         maxRegistersPerBlock, maxShmemPerBlock, maxShmemPerBlockOptin, maxShmemPerSm, \
+         maxRegistersPerSm, threadsPerWarp, asyncEngines, maxWarpsPerSm, maxBlocksPerSm, \
+         maxThreadsPerBlock, maxBlockDimX, maxBlockDimY, maxBlockDimZ, maxGridDimX, maxGridDimY, \
+         maxGridDimZ, computeMajor, computeMinor, smMajor, smMinor",
     ),
     (
         "CUDA_GPU_MEMORY_USAGE_EVENTS",
-        "start INTEGER NOT NULL, globalPid INTEGER NOT NULL, deviceId INTEGER NOT NULL, \
-         contextId INTEGER NOT NULL, address INTEGER NOT NULL, pc INTEGER NOT NULL, bytes \
-         INTEGER NOT NULL, memKind INTEGER NOT NULL, memoryOperationType INTEGER NOT NULL, \
-         name TEXT, correlationId INTEGER, streamId INTEGER, localMemoryPoolAddress INTEGER, \
-         localMemoryPoolReleaseThreshold INTEGER, localMemoryPoolSize INTEGER, \
-         localMemoryPoolUtilizedSize INTEGER, importedMemoryPoolAddress INTEGER, \
-         importedMemoryPoolProcessId INTEGER",
+        "start!, globalPid!, deviceId!, contextId!, address!, pc!, bytes!, memKind!, \
+         memoryOperationType!, name TEXT, correlationId, streamId, localMemoryPoolAddress, \
+         localMemoryPoolReleaseThreshold, localMemoryPoolSize, localMemoryPoolUtilizedSize, \
+         importedMemoryPoolAddress, importedMemoryPoolProcessId",
     ),
     (
         "CUDA_GPU_MEMORY_POOL_EVENTS",
-        "start INTEGER NOT NULL, globalPid INTEGER NOT NULL, deviceId INTEGER NOT NULL, \
-         address INTEGER NOT NULL, operationType INTEGER NOT NULL, poolType INTEGER NOT NULL, \
-         correlationId INTEGER, minBytesToKeep INTEGER, localMemoryPoolReleaseThreshold \
-         INTEGER, localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER",
+        "start!, globalPid!, deviceId!, address!, operationType!, poolType!, correlationId, \
+         minBytesToKeep, localMemoryPoolReleaseThreshold, localMemoryPoolSize, \
+         localMemoryPoolUtilizedSize",
     ),
     (
         "TARGET_INFO_CUDA_CONTEXT_INFO",
-        "nullStreamId INTEGER NOT NULL, hwId INTEGER NOT NULL, vmId INTEGER NOT NULL, processId \
-         INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL, \
-         parentContextId INTEGER, isGreenContext INTEGER",
+        "nullStreamId!, hwId!, vmId!, processId!, deviceId!, contextId!, parentContextId, \
+         isGreenContext",
     ),
     (
         "TARGET_INFO_CUDA_STREAM",
-        "streamId INTEGER NOT NULL, hwId INTEGER NOT NULL, vmId INTEGER NOT NULL, processId \
-         INTEGER NOT NULL, contextId INTEGER NOT NULL, priority INTEGER NOT NULL, flag INTEGER \
-         NOT NULL",
+        "streamId!, hwId!, vmId!, processId!, contextId!, priority!, flag!",
     ),
-    (
-        "TARGET_INFO_CUDA_DEVICE",
-        "gpuId INTEGER, cudaId INTEGER NOT NULL, pid INTEGER NOT NULL",
-    ),
+    ("TARGET_INFO_CUDA_DEVICE", "gpuId, cudaId!, pid!"),
     (
         "CUDA_CALLCHAINS",
-        "id INTEGER NOT NULL, symbol INTEGER NOT NULL, module INTEGER NOT NULL, unresolved \
-         INTEGER, originalIP INTEGER, stackDepth INTEGER NOT NULL, PRIMARY KEY (id, \
-         stackDepth)",
+        "id!, symbol!, module!, unresolved, originalIP, stackDepth!, PRIMARY KEY (id,stackDepth)",
     ),
     (
         "CUPTI_ACTIVITY_KIND_KERNEL",
-        "start INTEGER NOT NULL, \"end\" INTEGER NOT NULL, deviceId INTEGER NOT NULL, \
-         contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, \
-         correlationId INTEGER, globalPid INTEGER, demangledName INTEGER NOT NULL, shortName \
-         INTEGER NOT NULL, mangledName INTEGER, launchType INTEGER, cacheConfig INTEGER, \
-         registersPerThread INTEGER NOT NULL, gridX INTEGER NOT NULL, gridY INTEGER NOT NULL, \
-         gridZ INTEGER NOT NULL, blockX INTEGER NOT NULL, blockY INTEGER NOT NULL, blockZ \
-         INTEGER NOT NULL, staticSharedMemory INTEGER NOT NULL, dynamicSharedMemory INTEGER \
-         NOT NULL, localMemoryPerThread INTEGER NOT NULL, localMemoryTotal INTEGER NOT NULL, \
-         gridId INTEGER NOT NULL, sharedMemoryExecuted INTEGER, graphNodeId INTEGER, \
-         sharedMemoryLimitConfig INTEGER",
+        "start!, \"end\"!, deviceId!, contextId!, greenContextId, streamId!, correlationId, \
+         globalPid, demangledName!, shortName!, mangledName, launchType, cacheConfig, \
+         registersPerThread!, gridX!, gridY!, gridZ!, blockX!, blockY!, blockZ!, \
+         staticSharedMemory!, dynamicSharedMemory!, localMemoryPerThread!, localMemoryTotal!, \
+         gridId!, sharedMemoryExecuted, graphNodeId, sharedMemoryLimitConfig",
     ),
     (
         "CUPTI_ACTIVITY_KIND_MEMCPY",
-        "start INTEGER NOT NULL, \"end\" INTEGER NOT NULL, deviceId INTEGER NOT NULL, \
-         contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, \
-         correlationId INTEGER, globalPid INTEGER, bytes INTEGER NOT NULL, copyKind INTEGER \
-         NOT NULL, deprecatedSrcId INTEGER, srcKind INTEGER, dstKind INTEGER, srcDeviceId \
-         INTEGER, srcContextId INTEGER, dstDeviceId INTEGER, dstContextId INTEGER, \
-         migrationCause INTEGER, graphNodeId INTEGER, virtualAddress INTEGER, copyCount \
-         INTEGER",
+        "start!, \"end\"!, deviceId!, contextId!, greenContextId, streamId!, correlationId, \
+         globalPid, bytes!, copyKind!, deprecatedSrcId, srcKind, dstKind, srcDeviceId, \
+         srcContextId, dstDeviceId, dstContextId, migrationCause, graphNodeId, virtualAddress, \
+         copyCount",
     ),
     (
         "CUPTI_ACTIVITY_KIND_MEMSET",
-        "start INTEGER NOT NULL, \"end\" INTEGER NOT NULL, deviceId INTEGER NOT NULL, \
-         contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, \
-         correlationId INTEGER, globalPid INTEGER, value INTEGER NOT NULL, bytes INTEGER NOT \
-         NULL, graphNodeId INTEGER, memKind INTEGER",
+        "start!, \"end\"!, deviceId!, contextId!, greenContextId, streamId!, correlationId, \
+         globalPid, value!, bytes!, graphNodeId, memKind",
     ),
     (
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-        "start INTEGER NOT NULL, \"end\" INTEGER NOT NULL, deviceId INTEGER NOT NULL, \
-         contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, \
-         correlationId INTEGER, globalPid INTEGER, syncType INTEGER NOT NULL, eventId INTEGER \
-         NOT NULL",
+        "start!, \"end\"!, deviceId!, contextId!, greenContextId, streamId!, correlationId, \
+         globalPid, syncType!, eventId!",
     ),
     (
         "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-        "start INTEGER NOT NULL, \"end\" INTEGER NOT NULL, deviceId INTEGER NOT NULL, \
-         contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, \
-         correlationId INTEGER, globalPid INTEGER, graphId INTEGER NOT NULL, graphExecId INTEGER \
-         NOT NULL",
+        "start!, \"end\"!, deviceId!, contextId!, greenContextId, streamId!, correlationId, \
+         globalPid, graphId!, graphExecId!",
     ),
     (
         "PROFILER_OVERHEAD",
-        "start INTEGER NOT NULL, \"end\" INTEGER NOT NULL, globalTid INTEGER, nameId INTEGER \
-         NOT NULL, returnValue INTEGER NOT NULL",
+        "start!, \"end\"!, globalTid, nameId!, returnValue!",
     ),
     (
         "NVTX_EVENTS",
-        "start INTEGER NOT NULL, \"end\" INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER, \
-         category INTEGER, color INTEGER, text TEXT, globalTid INTEGER, endGlobalTid INTEGER, \
-         textId INTEGER, domainId INTEGER, uint64Value INTEGER, int64Value INTEGER, \
-         doubleValue REAL, uint32Value INTEGER, int32Value INTEGER, floatValue REAL, \
-         jsonTextId INTEGER, jsonText TEXT",
+        "start!, \"end\", eventType!, rangeId, category, color, text TEXT, globalTid, \
+         endGlobalTid, textId, domainId, uint64Value, int64Value, doubleValue REAL, uint32Value, \
+         int32Value, floatValue REAL, jsonTextId, jsonText TEXT",
     ),
 ];
 
 /// Tables that nsys does not have.
 pub(super) const OURS: &[Table] = &[
-    ("GPUPROBE_META", "key TEXT NOT NULL PRIMARY KEY, val TEXT"),
-    (
-        "GPUPROBE_LOST",
-        "what TEXT NOT NULL PRIMARY KEY, count INTEGER NOT NULL",
-    ),
+    ("GPUPROBE_META", "key TEXT! PRIMARY KEY, val TEXT"),
+    ("GPUPROBE_LOST", "what TEXT! PRIMARY KEY, count!"),
     (
         "GPUPROBE_LOST_BY_USER",
-        "uid INTEGER NOT NULL, pid INTEGER, comm TEXT, what TEXT NOT NULL, \
-         count INTEGER NOT NULL",
+        "uid!, pid, comm TEXT, what TEXT!, count!",
     ),
     (
         "GPUPROBE_FUNCTIONS",
-        "line INTEGER NOT NULL PRIMARY KEY, symbol TEXT NOT NULL",
+        "line INTEGER! PRIMARY KEY, symbol TEXT!",
     ),
     (
         "GPUPROBE_LOG",
-        "seq INTEGER PRIMARY KEY, t0 INTEGER NOT NULL, count INTEGER NOT NULL, \
-         entries BLOB NOT NULL",
+        "seq INTEGER PRIMARY KEY, t0!, count!, entries BLOB!",
     ),
-    (
-        "GPUPROBE_PROCESSES",
-        "globalPid INTEGER NOT NULL, pid INTEGER NOT NULL, uid INTEGER, comm TEXT, t0 INTEGER",
-    ),
+    ("GPUPROBE_PROCESSES", "globalPid!, pid!, uid, comm TEXT, t0"),
     (
         "GPUPROBE_ENDS",
-        "globalPid INTEGER NOT NULL, t0 INTEGER NOT NULL, how TEXT NOT NULL, \
-         correlationId INTEGER NOT NULL",
+        "globalPid!, t0!, how TEXT!, correlationId!",
     ),
-    (
-        "GPUPROBE_CONTEXTS",
-        "globalPid INTEGER NOT NULL, device INTEGER, contextId INTEGER, t0 INTEGER, t1 INTEGER",
-    ),
+    ("GPUPROBE_CONTEXTS", "globalPid!, device, contextId, t0, t1"),
     (
         "GPUPROBE_LAUNCH_COUNTS",
-        "globalPid INTEGER NOT NULL, name TEXT NOT NULL, mangled TEXT, handle INTEGER, \
-         api TEXT, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, \
-         blockY INTEGER, blockZ INTEGER, launches INTEGER NOT NULL, captured INTEGER NOT NULL, \
-         isGraph INTEGER NOT NULL",
+        "globalPid!, name TEXT!, mangled TEXT, handle, api TEXT, gridX, gridY, gridZ, blockX, \
+         blockY, blockZ, launches!, captured!, isGraph!",
     ),
     (
         "GPUPROBE_LAUNCHES",
-        "correlationId INTEGER NOT NULL, globalPid INTEGER NOT NULL, launched INTEGER NOT NULL, \
-         stream INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, \
-         blockY INTEGER, blockZ INTEGER, captured INTEGER NOT NULL",
+        "correlationId!, globalPid!, launched!, stream, gridX, gridY, gridZ, blockX, blockY, \
+         blockZ, captured!",
     ),
     (
         "GPUPROBE_LAUNCHED",
-        "launched INTEGER NOT NULL PRIMARY KEY, globalPid INTEGER NOT NULL, name TEXT NOT NULL, \
-         mangled TEXT, handle INTEGER, api TEXT, isGraph INTEGER NOT NULL",
+        "launched INTEGER! PRIMARY KEY, globalPid!, name TEXT!, mangled TEXT, handle, api TEXT, \
+         isGraph!",
     ),
     (
         "GPUPROBE_COPIES",
-        "correlationId INTEGER NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NULL, \
-         globalPid INTEGER NOT NULL, bytes INTEGER NOT NULL, direction TEXT, mode TEXT, \
-         destination INTEGER, source INTEGER, captured INTEGER NOT NULL, \
-         result INTEGER NOT NULL",
+        "correlationId!, t0!, t1!, globalPid!, bytes!, direction TEXT, mode TEXT, destination, \
+         source, captured!, result!",
     ),
     (
         "GPUPROBE_UNMATCHED_FREES",
-        "correlationId INTEGER NOT NULL, t0 INTEGER NOT NULL, globalPid INTEGER NOT NULL, \
-         address INTEGER NOT NULL",
+        "correlationId!, t0!, globalPid!, address!",
     ),
     (
         "GPUPROBE_FRAMES",
-        "chain INTEGER NOT NULL, depth INTEGER NOT NULL, file INTEGER, line INTEGER, \
-         isInlined INTEGER NOT NULL, language INTEGER, source INTEGER, PRIMARY KEY (chain, \
-         depth)",
+        "chain!, depth!, file, line, isInlined!, language, source, PRIMARY KEY (chain,depth)",
     ),
-    (
-        "GPUPROBE_STACKS",
-        "chain INTEGER NOT NULL PRIMARY KEY, isComplete INTEGER NOT NULL",
-    ),
+    ("GPUPROBE_STACKS", "chain INTEGER! PRIMARY KEY, isComplete!"),
     (
         "GPUPROBE_NESTED",
-        "correlationId INTEGER NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NULL, \
-         eventClass INTEGER NOT NULL, globalTid INTEGER NOT NULL, nameId INTEGER NOT NULL, \
-         returnValue INTEGER NOT NULL, callchainId INTEGER",
+        "correlationId!, t0!, t1!, eventClass!, globalTid!, nameId!, returnValue!",
+    ),
+    (
+        "GPUPROBE_SAME_CALLS",
+        "correlationId INTEGER! PRIMARY KEY, cupti!",
     ),
     (
         "GPUPROBE_EXTERNAL",
-        "correlationId INTEGER NOT NULL, globalPid INTEGER NOT NULL, externalKind INTEGER \
-         NOT NULL, externalId INTEGER NOT NULL",
+        "correlationId!, globalPid!, externalKind!, externalId!",
     ),
     (
         "GPUPROBE_NAMES",
-        "globalPid INTEGER NOT NULL, object TEXT NOT NULL, a INTEGER NOT NULL, b INTEGER \
-         NOT NULL, c INTEGER NOT NULL, name TEXT NOT NULL",
+        "globalPid!, object TEXT!, a!, b!, c!, name TEXT!",
     ),
     (
         "GPUPROBE_TENSORS",
-        "t0 INTEGER NOT NULL, globalTid INTEGER NOT NULL, device INTEGER NOT NULL, \
-         address INTEGER NOT NULL, bytes INTEGER NOT NULL, isFree INTEGER NOT NULL, \
-         allocated INTEGER NOT NULL, reserved INTEGER NOT NULL, requested INTEGER, \
-         stream INTEGER, chain INTEGER",
+        "t0!, globalTid!, device!, address!, bytes!, isFree!, allocated!, reserved!, requested, \
+         stream, chain",
     ),
     (
         "GPUPROBE_INCIDENTS",
-        "id INTEGER NOT NULL PRIMARY KEY, t0 INTEGER NOT NULL, globalTid INTEGER NOT NULL, \
-         api TEXT NOT NULL, returnValue INTEGER, kind TEXT NOT NULL, requested INTEGER, \
-         device INTEGER, attempts INTEGER NOT NULL, repeats INTEGER NOT NULL, \
-         outcome TEXT NOT NULL, settled INTEGER, liveBytes INTEGER NOT NULL, \
-         torchRequested INTEGER, torchAllocated INTEGER, torchReserved INTEGER, gpu INTEGER, \
-         gpuTotal INTEGER, gpuUsed INTEGER, chain INTEGER",
+        "id INTEGER! PRIMARY KEY, t0!, globalTid!, api TEXT!, returnValue, kind TEXT!, requested, \
+         device, attempts!, repeats!, outcome TEXT!, settled, liveBytes!, torchRequested, \
+         torchAllocated, torchReserved, gpu, gpuTotal, gpuUsed, chain",
     ),
     (
         "GPUPROBE_INCIDENT_HOLDERS",
-        "incident INTEGER NOT NULL, globalPid INTEGER NOT NULL, usedBytes INTEGER NOT NULL, \
-         name TEXT",
+        "incident!, globalPid!, usedBytes!, name TEXT",
     ),
-    (
-        "GPUPROBE_SMI",
-        "t0 INTEGER NOT NULL, gpu INTEGER NOT NULL, usedBytes INTEGER NOT NULL",
-    ),
+    ("GPUPROBE_SMI", "t0!, gpu!, usedBytes!"),
 ];
 
-/// The SQL statement that creates `table`.
-pub(super) fn create((name, columns): &Table) -> String {
-    format!("CREATE TABLE {name} ({columns})")
+/// The SQL statement that creates the table `name`, unless it exists; `None` if there is no table of that name.
+pub(super) fn create(name: &str) -> Option<String> {
+    let (name, columns) = table(name)?;
+    let definition = |column: &str| match (column.contains(' '), column.strip_suffix('!')) {
+        (true, _) => column.replace('!', " NOT NULL"),
+        (false, Some(column)) => format!("{column} INTEGER NOT NULL"),
+        (false, None) => format!("{column} INTEGER"),
+    };
+    let definitions: Vec<_> = columns.split(", ").map(definition).collect();
+    let definitions = definitions.join(", ");
+    Some(format!("CREATE TABLE IF NOT EXISTS {name} ({definitions})"))
 }
 
-/// The SQL statement that inserts a row of `columns` values into `table`.
-pub(super) fn insert(table: &str, columns: usize) -> String {
-    let values = vec!["?"; columns].join(", ");
-    format!("INSERT INTO {table} VALUES ({values})")
+/// The SQL statement that inserts a row with values for all columns into the table `name`.
+pub(super) fn insert(name: &str) -> String {
+    let columns = table(name).map_or("", |(_, columns)| columns).split(", ");
+    let values = columns
+        .filter(|column| !column.starts_with(KEY))
+        .map(|_| "?");
+    let values = values.collect::<Vec<_>>().join(", ");
+    format!("INSERT INTO {name} VALUES ({values})")
 }
 
-/// Number of columns of a table.
-pub(super) fn columns((_, definition): &Table) -> usize {
-    let columns = definition.split(", PRIMARY KEY (").next();
-    columns.unwrap_or(definition).split(", ").count()
-}
-
-/// The definition of the table `name`.
-pub(super) fn table(name: &str) -> Option<&'static Table> {
-    [CORE_TABLES, LAZY, OURS]
-        .into_iter()
-        .flatten()
-        .find(|(table, _)| *table == name)
+fn table(name: &str) -> Option<&'static Table> {
+    let mut all = [CORE_TABLES, LAZY, OURS].into_iter().flatten();
+    all.find(|(table, _)| *table == name)
 }

@@ -1,50 +1,52 @@
-//! Rows of driver and runtime API calls: one for each call made by the program.
+//! Rows of driver and runtime API calls as CUPTI reported them.
 //!
-//! Calls nested within the runtime are in a separate table of gpuprobe's.
+//! Calls of the driver within those of the runtime are in a table of gpuprobe's, so that GPU work
+//! has one call. A call that a probe saw, too, has its row beside that of CUPTI, and a row that
+//! says so.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
-use rusqlite::{Connection, Statement, params};
+use rusqlite::params;
 
-use super::names::FunctionIds;
-use super::threads::{CallOverlap, Seen, Threads};
+use super::names::{CuptiFunctionIds, FunctionIds};
+use super::probed::ProbedCalls;
+use crate::ids::cupti_correlation;
 use crate::writer::common::RowContext;
-use crate::writer::insert::Insert;
 use gpuprobe_cuda::nsys::{class, domain, object};
+use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
 
-/// A call reported by CUPTI.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CuptiCall {
-    pub(super) api: wire::Api,
-    pub(super) function: FunctionIds,
+/// Maximum number of held calls; beyond it, calls are written at once.
+const MAX_HELD: usize = 400_000;
+
+/// A call that CUPTI reported.
+struct CuptiCall {
+    /// Round in which it arrived.
+    round: u64,
+    pid: u32,
+    number: i64,
+    api: wire::Api,
+    function: FunctionIds,
 }
 
-/// Writer of API calls.
-pub(super) struct ActivityCallWriter<'c> {
-    connection: &'c Connection,
-    insert: Insert<'c>,
-    nested: Insert<'c>,
-    update: Option<Statement<'c>>,
-    pub(super) threads: Threads,
+/// Writer of CUPTI's calls.
+#[derive(Default)]
+pub(in crate::writer) struct CuptiCalls {
+    round: u64,
+    held: VecDeque<CuptiCall>,
+    /// Recent calls of the runtime by correlation id, and their rounds.
+    runtime: HashMap<i64, u64>,
+    /// The recent calls of probes.
+    pub(in crate::writer) probed: ProbedCalls,
+    functions: CuptiFunctionIds,
     /// Thread ids in the host's PID namespace, by (process, thread id in the process's own
     /// namespace).
     outer: HashMap<(u32, u32), u32>,
+    /// Number of calls that no probe saw, less those of probes that are within others.
+    pub(in crate::writer) count: i64,
 }
 
-impl<'c> ActivityCallWriter<'c> {
-    pub(super) fn new(connection: &'c Connection) -> Self {
-        let into = |table| Insert::into(connection, table);
-        Self {
-            connection,
-            insert: into("CUPTI_ACTIVITY_KIND_RUNTIME"),
-            nested: into("GPUPROBE_NESTED"),
-            update: None,
-            threads: Threads::default(),
-            outer: HashMap::new(),
-        }
-    }
-
+impl CuptiCalls {
     /// Process and thread id of an object; `None` if it is not a thread.
     pub(super) fn object(&self, pid: u32, object: wire::Object) -> Option<(u32, u32)> {
         let is_thread = object.kind == object::THREAD;
@@ -65,227 +67,93 @@ impl<'c> ActivityCallWriter<'c> {
         }
     }
 
-    /// Writes a call of process `pid`. Returns CUPTI's correlation ids with their numbers in the
-    /// recording, as far as known.
-    pub(super) fn write(
+    /// Adds a call. Without times it gets no row.
+    pub(super) fn add(
         &mut self,
-        pid: u32,
-        call_of_cupti: &CuptiCall,
-        common: &mut RowContext<'c>,
-    ) -> rusqlite::Result<Option<(u32, i64)>> {
-        let (api, function) = (&call_of_cupti.api, call_of_cupti.function.plain);
-        let times = (api.start_ns, api.end_ns.max(api.start_ns));
-        let tid = match self.tid(pid, api.pid, api.tid) {
-            Some(tid) => tid,
-            None => match self.threads.thread_of(pid, function, times) {
-                Some(tid) => {
-                    self.outer.insert((pid, api.tid), tid);
-                    tid
-                }
-                None => api.tid,
-            },
-        };
-        let overlap = match times {
-            // A call without times cannot be matched.
-            (0, _) => return Ok(None),
-            times => self.threads.overlap((pid, tid), function, times),
-        };
-        let thread = (pid, tid);
-        let number = match overlap {
-            CallOverlap::New => self.new_row(thread, call_of_cupti, common)?,
-            CallOverlap::Same(start) => self.same(thread, start, call_of_cupti, common)?,
-            CallOverlap::Within(start) => {
-                let outer = self.threads.get(pid, tid, start).map(|outer| outer.number);
-                let call = seen(call_of_cupti, 0, outer.unwrap_or(0));
-                self.nest(thread, &call, common)?;
-                outer
-            }
-            CallOverlap::Around(starts) => self.around(thread, &starts, call_of_cupti, common)?,
-        };
-        Ok(number
-            .filter(|_| api.correlation != 0)
-            .map(|number| (api.correlation, number)))
-    }
-
-    fn new_row(
-        &mut self,
-        (pid, tid): (u32, u32),
-        call_of_cupti: &CuptiCall,
-        common: &mut RowContext<'c>,
-    ) -> rusqlite::Result<Option<i64>> {
-        let number = common.number();
-        let mut call = seen(call_of_cupti, 0, number);
-        let thread = common.thread(pid, tid)?;
-        let (start, end) = (common.time(call.start_ns), common.time(call.end_ns));
-        let chain: Option<i64> = None;
-        self.insert.row(params![
-            start,
-            end,
-            call.class,
-            thread,
-            number,
-            call.name,
-            call.result,
-            chain
-        ])?;
-        call.row = self.connection.last_insert_rowid();
-        self.threads.add(pid, tid, call);
-        Ok(Some(number))
-    }
-
-    /// A call that was also seen by a probe: its row gets CUPTI's name and, unless other rows
-    /// depend on its times, CUPTI's times.
-    fn same(
-        &mut self,
-        (pid, tid): (u32, u32),
-        start: u64,
-        call_of_cupti: &CuptiCall,
-        common: &mut RowContext<'c>,
-    ) -> rusqlite::Result<Option<i64>> {
-        let Some(mut call) = self.threads.get(pid, tid, start).cloned() else {
-            return Ok(None);
-        };
-        call.from_cupti = true;
-        call.name = call_of_cupti.function.name;
-        let mut shown = call.clone();
-        if !call.has_rows {
-            (shown.start_ns, shown.end_ns) = (call_of_cupti.api.start_ns, call_of_cupti.api.end_ns);
-        }
-        self.rewrite(&shown, common)?;
-        if let Some(known) = self.threads.get(pid, tid, start) {
-            *known = call.clone();
-        }
-        Ok(Some(call.number))
-    }
-
-    /// A call that contains calls with rows: the row of the most important one becomes the row of
-    /// the outer call.
-    fn around(
-        &mut self,
-        (pid, tid): (u32, u32),
-        starts: &[u64],
-        call_of_cupti: &CuptiCall,
-        common: &mut RowContext<'c>,
-    ) -> rusqlite::Result<Option<i64>> {
-        let inner: Vec<_> = starts
-            .iter()
-            .filter_map(|start| self.threads.remove(pid, tid, *start))
-            .collect();
-        let weight = |call: &&Seen| (call.allocates, call.has_rows, call.chain.is_some());
-        // Of equal calls, the first.
-        let Some(most) = inner.iter().rev().max_by_key(weight).cloned() else {
-            return Ok(None);
-        };
-        let ends = inner.iter().map(|call| call.end_ns);
-        let mut call = seen(call_of_cupti, most.row, most.number);
-        call.start_ns = inner
-            .iter()
-            .map(|c| c.start_ns)
-            .fold(call.start_ns, u64::min);
-        call.end_ns = ends.fold(call.end_ns, u64::max);
-        call.chain = most.chain;
-        call.has_twin = most.has_twin;
-        call.allocates = most.allocates;
-        call.has_rows = most.has_rows;
-        for mut other in inner {
-            other.number = call.number;
-            self.nest((pid, tid), &other, common)?;
-            // Other tables refer to a call by its correlation id, so its row is kept.
-            if other.row != call.row && !other.has_rows {
-                let sql = "DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE rowid = ?";
-                self.connection.prepare_cached(sql)?.execute([other.row])?;
-            }
-        }
-        self.rewrite(&call, common)?;
-        self.twin((pid, tid), &mut call, call_of_cupti, common)?;
-        let number = call.number;
-        self.threads.add(pid, tid, call);
-        Ok(Some(number))
-    }
-
-    /// Scripts for exports expect the call stack of a runtime allocation in a second row.
-    fn twin(
-        &mut self,
-        (pid, tid): (u32, u32),
-        call: &mut Seen,
-        call_of_cupti: &CuptiCall,
-        common: &mut RowContext<'c>,
+        process: u32,
+        activity: &Activity,
+        api: &wire::Api,
+        common: &mut RowContext<'_>,
     ) -> rusqlite::Result<()> {
-        let is_wanted = call.class == class::RUNTIME && call.allocates && !call.has_twin;
-        let Some(chain) = call.chain.filter(|_| is_wanted) else {
+        if api.start_ns == 0 {
             return Ok(());
-        };
-        call.has_twin = true;
-        let thread = common.thread(pid, tid)?;
-        let (start, end) = (common.time(call.start_ns), common.time(call.end_ns));
-        self.insert.row(params![
-            start,
-            end,
-            class::BACKTRACE,
-            thread,
-            call.number,
-            call_of_cupti.function.plain,
-            call.result,
-            chain
-        ])
+        }
+        let number = cupti_correlation(process, api.correlation);
+        if api.domain == domain::RUNTIME {
+            self.runtime.insert(number, self.round);
+        }
+        self.held.push_back(CuptiCall {
+            round: self.round,
+            pid: activity.pid,
+            number,
+            api: *api,
+            function: self.functions.of(activity, api, common)?,
+        });
+        Ok(())
     }
 
-    fn rewrite(&mut self, call: &Seen, common: &mut RowContext<'c>) -> rusqlite::Result<()> {
-        let (start, end) = (common.time(call.start_ns), common.time(call.end_ns));
-        if self.update.is_none() {
-            let sql = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = ?2, \"end\" = ?3, \
-                       eventClass = ?4, nameId = ?5, returnValue = ?6 WHERE rowid = ?1";
-            self.update = Some(self.connection.prepare(sql)?);
-        }
-        let values = params![call.row, start, end, call.class, call.name, call.result];
-        match &mut self.update {
-            Some(update) => update.execute(values).map(|_| ()),
-            None => Ok(()),
-        }
+    /// Starts the next round, which is the time between two commits.
+    pub(in crate::writer) fn next_round(&mut self) {
+        self.round += 1;
+        self.runtime.retain(|_, round| *round + 3 > self.round);
+        self.probed.expire();
     }
 
-    /// Writes a call nested in the call with the same number.
-    fn nest(
+    /// Whether any call is held.
+    pub(in crate::writer) fn is_waiting(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Writes calls that were held for a whole round, `most` at most; at the end, all of them.
+    /// Returns whether there are more.
+    pub(super) fn settle(
         &mut self,
-        (pid, tid): (u32, u32),
-        call: &Seen,
-        common: &mut RowContext<'c>,
-    ) -> rusqlite::Result<()> {
-        let thread = common.thread(pid, tid)?;
-        let (start, end) = (common.time(call.start_ns), common.time(call.end_ns));
-        self.nested.row(params![
-            call.number,
-            start,
-            end,
-            call.class,
-            thread,
-            call.name,
-            call.result,
-            call.chain
-        ])
+        common: &mut RowContext<'_>,
+        is_end: bool,
+        most: usize,
+    ) -> rusqlite::Result<bool> {
+        for _ in 0..most {
+            let is_due = is_end || self.held.len() > MAX_HELD;
+            let is_due = |call: &mut CuptiCall| is_due || call.round + 1 < self.round;
+            match self.held.pop_front_if(is_due) {
+                Some(call) => self.write(&call, common)?,
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
     }
-}
 
-fn seen(call_of_cupti: &CuptiCall, row: i64, number: i64) -> Seen {
-    let (api, function) = (&call_of_cupti.api, call_of_cupti.function);
-    let class = match api.domain {
-        domain::RUNTIME => class::RUNTIME,
-        _ => class::DRIVER,
-    };
-    Seen {
-        start_ns: api.start_ns,
-        end_ns: api.end_ns.max(api.start_ns),
-        row,
-        number,
-        name: function.name,
-        function: function.plain,
-        class,
+    fn write(&mut self, call: &CuptiCall, common: &mut RowContext<'_>) -> rusqlite::Result<()> {
+        let (api, pid, number) = (&call.api, call.pid, call.number);
+        let times = (api.start_ns, api.end_ns.max(api.start_ns));
+        let tid = self.tid(pid, api.pid, api.tid).unwrap_or_else(|| {
+            let outer = self.probed.thread_of(pid, call.function.plain, times);
+            if let Some(outer) = outer {
+                self.outer.insert((pid, api.tid), outer);
+            }
+            outer.unwrap_or(api.tid)
+        });
+        let class = match api.domain {
+            domain::RUNTIME => class::RUNTIME,
+            _ => class::DRIVER,
+        };
+        let thread = common.thread(pid, tid)?;
+        let (start, end) = (common.time(times.0), common.time(times.1));
         // Error codes are small, as in the probes' records.
-        result: i64::from(api.result.cast_signed()),
-        chain: None,
-        has_twin: false,
-        allocates: false,
-        has_rows: false,
-        from_cupti: true,
+        let (name, result) = (call.function.name, api.result.cast_signed());
+        if class == class::DRIVER && self.runtime.contains_key(&number) {
+            let row = params![number, start, end, class, thread, name, result];
+            return common.insert("GPUPROBE_NESTED", row);
+        }
+        let same = self.probed.take((pid, tid), times);
+        let chain = same.iter().find_map(|call| call.chain);
+        let row = params![start, end, class, thread, number, name, result, chain];
+        common.insert("CUPTI_ACTIVITY_KIND_RUNTIME", row)?;
+        self.count += 1;
+        for probed in same {
+            self.count -= 1;
+            common.insert("GPUPROBE_SAME_CALLS", [probed.number, number])?;
+        }
+        Ok(())
     }
 }

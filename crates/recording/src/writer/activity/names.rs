@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::writer::insert::Strings;
+use crate::writer::common::RowContext;
 use gpuprobe_cuda::names::without_version;
 use gpuprobe_model::activity::Activity;
 use gpuprobe_stacks::symbols;
@@ -28,7 +28,7 @@ impl CuptiFunctionIds {
         &mut self,
         activity: &Activity,
         api: &wire::Api,
-        strings: &mut Strings<'_>,
+        common: &mut RowContext<'_>,
     ) -> rusqlite::Result<FunctionIds> {
         let key = (api.domain, api.cbid);
         let name = activity.name.as_ref();
@@ -42,8 +42,8 @@ impl CuptiFunctionIds {
             None => format!("[cbid {} of domain {}]", api.cbid, api.domain).into(),
         };
         let function = FunctionIds {
-            name: strings.id(&name)?,
-            plain: strings.id(without_version(&name))?,
+            name: common.string(&name)?,
+            plain: common.string(without_version(&name))?,
         };
         self.0.insert(key, (name, function));
         Ok(function)
@@ -67,10 +67,10 @@ impl CuptiKernelIds {
     pub(super) fn of(
         &mut self,
         mangled: Option<&Arc<str>>,
-        strings: &mut Strings<'_>,
+        common: &mut RowContext<'_>,
     ) -> rusqlite::Result<KernelNames> {
         let Some(mangled) = mangled else {
-            let unknown = strings.id("[unknown]")?;
+            let unknown = common.string("[unknown]")?;
             return Ok(KernelNames {
                 demangled: unknown,
                 short: unknown,
@@ -82,9 +82,9 @@ impl CuptiKernelIds {
         }
         let demangled = symbols::demangle(mangled);
         let names = KernelNames {
-            demangled: strings.id(&demangled)?,
-            short: strings.id(symbols::base_name(&demangled))?,
-            mangled: Some(strings.id(mangled)?),
+            demangled: common.string(&demangled)?,
+            short: common.string(symbols::base_name(&demangled))?,
+            mangled: Some(common.string(mangled)?),
         };
         self.0.insert(Arc::clone(mangled), names);
         Ok(names)

@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
 use crate::ids::global_pid;
 use crate::writer::common::RowContext;
-use crate::writer::insert::Insert;
 use gpuprobe_cuda::nsys::event_type::{DOMAIN, MARK, PUSH_POP, START_END};
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
@@ -26,21 +25,9 @@ struct OpenRangeRow {
     domain: i64,
 }
 
-/// Values of a row.
-struct NvtxRow<'a> {
-    start: i64,
-    end: Option<i64>,
-    kind: i64,
-    id: Option<u32>,
-    text: &'a str,
-    thread: Option<i64>,
-    end_thread: Option<i64>,
-    domain: i64,
-}
-
 /// Writer of NVTX ranges and markers.
-pub(super) struct Nvtx<'c> {
-    rows: Insert<'c>,
+#[derive(Debug, Default)]
+pub(super) struct Nvtx {
     open: HashMap<(u32, u32), OpenRangeRow>,
     /// Ids of the open ranges of each thread, innermost last.
     stacks: HashMap<(u32, u32), Vec<u32>>,
@@ -48,30 +35,67 @@ pub(super) struct Nvtx<'c> {
     domains: HashMap<(u32, String), i64>,
 }
 
-impl<'c> Nvtx<'c> {
-    pub(super) fn new(connection: &'c Connection) -> Self {
-        Self {
-            rows: Insert::into(connection, "NVTX_EVENTS"),
-            open: HashMap::new(),
-            stacks: HashMap::new(),
-            domains: HashMap::new(),
-        }
-    }
+/// Values of a row.
+struct NvtxRow<'a> {
+    start: i64,
+    end: Option<i64>,
+    kind: i64,
+    id: Option<u32>,
+    text: &'a str,
+    pid: u32,
+    thread: Thread,
+    end_thread: Thread,
+    domain: i64,
+}
 
+impl NvtxRow<'_> {
+    fn write(&self, common: &mut RowContext<'_>) -> rusqlite::Result<()> {
+        const NOTHING: Option<i64> = None;
+        let mut global = |thread: Thread| {
+            let thread = thread.map(|(pid, tid)| common.thread(pid, tid));
+            thread.transpose()
+        };
+        let thread = global(self.thread)?.unwrap_or_else(|| global_pid(self.pid));
+        let row = params![
+            self.start,
+            self.end,
+            self.kind,
+            self.id,
+            NOTHING,
+            NOTHING,
+            self.text,
+            thread,
+            global(self.end_thread)?,
+            NOTHING,
+            self.domain,
+            NOTHING,
+            NOTHING,
+            NOTHING,
+            NOTHING,
+            NOTHING,
+            NOTHING,
+            NOTHING,
+            NOTHING
+        ];
+        common.insert("NVTX_EVENTS", row)
+    }
+}
+
+impl Nvtx {
     /// Writes a marker, or the start or end of a range.
     pub(super) fn marker(
         &mut self,
         activity: &Activity,
         marker: &wire::Marker,
         thread: Thread,
-        common: &mut RowContext<'c>,
+        common: &mut RowContext<'_>,
     ) -> rusqlite::Result<()> {
         let (pid, time) = (activity.pid, common.time(marker.time_ns));
         let text = activity.name.as_deref().unwrap_or("");
         if marker.flags & wire::marker::END != 0 {
             return self.end((pid, marker.id), time, thread, common);
         }
-        let domain = self.domain(pid, activity.qualifier.as_deref(), time)?;
+        let domain = self.domain(pid, activity.qualifier.as_deref(), time, common)?;
         if marker.flags & wire::marker::START != 0 {
             if self.open.len() >= MAX_OPEN {
                 self.finish(common)?;
@@ -87,19 +111,18 @@ impl<'c> Nvtx<'c> {
             };
             self.open.insert((pid, marker.id), open);
         } else if marker.flags & wire::marker::INSTANTANEOUS != 0 {
-            let global = thread
-                .map(|(pid, tid)| common.thread(pid, tid))
-                .transpose()?;
-            self.row(&NvtxRow {
+            let mark = NvtxRow {
                 start: time,
                 end: None,
                 kind: MARK,
                 id: None,
                 text,
-                thread: global.or(Some(global_pid(pid))),
+                pid,
+                thread,
                 end_thread: None,
                 domain,
-            })?;
+            };
+            mark.write(common)?;
         }
         Ok(())
     }
@@ -110,7 +133,7 @@ impl<'c> Nvtx<'c> {
         key: (u32, u32),
         time: i64,
         thread: Thread,
-        common: &mut RowContext<'c>,
+        common: &mut RowContext<'_>,
     ) -> rusqlite::Result<()> {
         // The start was before tracing, or was lost.
         let Some(open) = self.open.remove(&key) else {
@@ -122,47 +145,27 @@ impl<'c> Nvtx<'c> {
             stack.retain(|id| *id != key.1);
         }
         let is_popped = is_innermost && thread.is_none_or(|thread| Some(thread) == open.thread);
-        let kind = if is_popped { PUSH_POP } else { START_END };
-        self.range(key, &open, (Some(time), kind), thread, common)
-    }
-
-    fn range(
-        &mut self,
-        (pid, id): (u32, u32),
-        open: &OpenRangeRow,
-        (end, kind): (Option<i64>, i64),
-        end_thread: Thread,
-        common: &mut RowContext<'c>,
-    ) -> rusqlite::Result<()> {
-        let mut global = |thread: Thread| {
-            let thread = thread.map(|(pid, tid)| common.thread(pid, tid));
-            thread.transpose()
-        };
-        let (thread, ended_by) = (global(open.thread)?, global(end_thread)?);
-        self.row(&NvtxRow {
-            start: open.start,
-            end,
-            kind,
-            id: Some(id),
-            text: &open.text,
-            thread: thread.or(Some(global_pid(pid))),
-            end_thread: ended_by.filter(|_| kind == START_END),
-            domain: open.domain,
-        })
+        open.row(key, Some(time), is_popped, thread).write(common)
     }
 
     /// Writes the ranges that are still open, without an end.
-    pub(super) fn finish(&mut self, common: &mut RowContext<'c>) -> rusqlite::Result<()> {
+    pub(super) fn finish(&mut self, common: &mut RowContext<'_>) -> rusqlite::Result<()> {
         self.stacks.clear();
         let mut open: Vec<_> = self.open.drain().collect();
         open.sort_by_key(|(key, open)| (open.start, *key));
         for (key, open) in open {
-            self.range(key, &open, (None, START_END), None, common)?;
+            open.row(key, None, false, None).write(common)?;
         }
         Ok(())
     }
 
-    fn domain(&mut self, pid: u32, name: Option<&str>, time: i64) -> rusqlite::Result<i64> {
+    fn domain(
+        &mut self,
+        pid: u32,
+        name: Option<&str>,
+        time: i64,
+        common: &mut RowContext<'_>,
+    ) -> rusqlite::Result<i64> {
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             return Ok(0);
         };
@@ -171,41 +174,40 @@ impl<'c> Nvtx<'c> {
         }
         let number = 1 + i64::try_from(self.domains.len()).unwrap_or(i64::MAX - 1);
         self.domains.insert((pid, name.to_owned()), number);
-        self.row(&NvtxRow {
+        let domain = NvtxRow {
             start: time,
             end: None,
             kind: DOMAIN,
             id: None,
             text: name,
-            thread: Some(global_pid(pid)),
+            pid,
+            thread: None,
             end_thread: None,
             domain: number,
-        })?;
+        };
+        domain.write(common)?;
         Ok(number)
     }
+}
 
-    fn row(&mut self, row: &NvtxRow<'_>) -> rusqlite::Result<()> {
-        let nothing: Option<i64> = None;
-        self.rows.row(params![
-            row.start,
-            row.end,
-            row.kind,
-            row.id,
-            nothing,
-            nothing,
-            row.text,
-            row.thread,
-            row.end_thread,
-            nothing,
-            row.domain,
-            nothing,
-            nothing,
-            nothing,
-            nothing,
-            nothing,
-            nothing,
-            nothing,
-            nothing
-        ])
+impl OpenRangeRow {
+    fn row(
+        &self,
+        (pid, id): (u32, u32),
+        end: Option<i64>,
+        is_popped: bool,
+        end_thread: Thread,
+    ) -> NvtxRow<'_> {
+        NvtxRow {
+            start: self.start,
+            end,
+            kind: if is_popped { PUSH_POP } else { START_END },
+            id: Some(id),
+            text: &self.text,
+            pid,
+            thread: self.thread,
+            end_thread: end_thread.filter(|_| !is_popped),
+            domain: self.domain,
+        }
     }
 }

@@ -2,13 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{OptionalExtension, ToSql, params, params_from_iter};
 
 use crate::ids::{BASE, global_pid};
-use crate::writer::common::RowContext;
+use crate::writer::common::{RowContext, signed};
 use crate::writer::contexts::{HARDWARE, VIRTUAL_MACHINE};
-use crate::writer::insert::Insert;
-use crate::writer::schema;
+use crate::writer::tables::Tables;
 use gpuprobe_cuda::names;
 use gpuprobe_cuda::nsys::{OBJECTS, object};
 use gpuprobe_model::activity::Activity;
@@ -26,30 +25,13 @@ pub(super) struct ContextRow {
 }
 
 /// Writer of devices, contexts and streams.
-pub(super) struct Places<'c> {
-    connection: &'c Connection,
+#[derive(Debug, Default)]
+pub(super) struct Places {
     contexts: HashMap<(u32, u32), ContextRow>,
     streams: HashSet<(u32, u32, u32)>,
-    context_rows: Insert<'c>,
-    stream_rows: Insert<'c>,
-    device_rows: Insert<'c>,
-    name_rows: Insert<'c>,
 }
 
-impl<'c> Places<'c> {
-    pub(super) fn new(connection: &'c Connection) -> Self {
-        let into = |table| Insert::into(connection, table);
-        Self {
-            connection,
-            contexts: HashMap::new(),
-            streams: HashSet::new(),
-            context_rows: into("TARGET_INFO_CUDA_CONTEXT_INFO"),
-            stream_rows: into("TARGET_INFO_CUDA_STREAM"),
-            device_rows: into("TARGET_INFO_CUDA_DEVICE"),
-            name_rows: into("GPUPROBE_NAMES"),
-        }
-    }
-
+impl Places {
     /// The columns of a context of a process.
     pub(super) fn of(&self, pid: u32, context: u32) -> ContextRow {
         let known = self.contexts.get(&(pid, context)).copied();
@@ -60,7 +42,12 @@ impl<'c> Places<'c> {
         })
     }
 
-    pub(super) fn context(&mut self, pid: u32, context: &wire::Context) -> rusqlite::Result<()> {
+    pub(super) fn context(
+        &mut self,
+        pid: u32,
+        context: &wire::Context,
+        common: &mut RowContext<'_>,
+    ) -> rusqlite::Result<()> {
         let id = context.context;
         let parent = wire::known(context.parent_context);
         let known = ContextRow {
@@ -71,15 +58,8 @@ impl<'c> Places<'c> {
         if self.contexts.insert((pid, id), known) == Some(known) {
             return Ok(());
         }
-        // A probe may have written it already.
-        let sql = "DELETE FROM TARGET_INFO_CUDA_CONTEXT_INFO WHERE processId = ? AND contextId = ?";
-        if self
-            .connection
-            .table_exists(None, "TARGET_INFO_CUDA_CONTEXT_INFO")?
-        {
-            self.connection.execute(sql, [pid, id])?;
-        }
-        self.context_rows.row(params![
+        let key = [("processId", pid), ("contextId", id)];
+        let row = params![
             context.null_stream,
             HARDWARE,
             VIRTUAL_MACHINE,
@@ -88,30 +68,41 @@ impl<'c> Places<'c> {
             id,
             parent.unwrap_or(0),
             parent.is_some()
-        ])
+        ];
+        replace(
+            &mut common.tables,
+            "TARGET_INFO_CUDA_CONTEXT_INFO",
+            &key,
+            row,
+        )
     }
 
-    pub(super) fn stream(&mut self, pid: u32, stream: &wire::Stream) -> rusqlite::Result<()> {
-        if !self.streams.insert((pid, stream.context, stream.stream)) {
+    pub(super) fn stream(
+        &mut self,
+        pid: u32,
+        stream: &wire::Stream,
+        common: &mut RowContext<'_>,
+    ) -> rusqlite::Result<()> {
+        let wire::Stream {
+            context,
+            stream: id,
+            ..
+        } = *stream;
+        if !self.streams.insert((pid, context, id)) {
             return Ok(());
         }
-        let table = "TARGET_INFO_CUDA_STREAM";
-        if self.connection.table_exists(None, table)? {
-            let sql = "DELETE FROM TARGET_INFO_CUDA_STREAM \
-                       WHERE processId = ? AND contextId = ? AND streamId = ?";
-            let key = [pid, stream.context, stream.stream];
-            self.connection.execute(sql, key)?;
-        }
-        self.stream_rows.row(params![
-            stream.stream,
+        let key = [("processId", pid), ("contextId", context), ("streamId", id)];
+        let row = params![
+            id,
             HARDWARE,
             VIRTUAL_MACHINE,
             pid,
-            stream.context,
+            context,
             // Exports have unsigned values here: -5 is 4294967291.
             stream.priority.cast_unsigned(),
             stream.flag
-        ])
+        ];
+        replace(&mut common.tables, "TARGET_INFO_CUDA_STREAM", &key, row)
     }
 
     /// Writes a GPU of a process.
@@ -120,122 +111,116 @@ impl<'c> Places<'c> {
         pid: u32,
         device: &wire::Device,
         name: Option<&str>,
+        common: &mut RowContext<'_>,
     ) -> rusqlite::Result<()> {
-        let gpu = self.gpu(device)?;
-        self.describe(gpu, device, name)?;
-        let table = "TARGET_INFO_CUDA_DEVICE";
-        if self.connection.table_exists(None, table)? {
-            let sql = "DELETE FROM TARGET_INFO_CUDA_DEVICE WHERE pid = ? AND cudaId = ?";
-            self.connection.execute(sql, [pid, device.device])?;
-        }
-        self.device_rows.row(params![gpu, device.device, pid])
+        let gpu = gpu(device, &common.tables)?;
+        describe(gpu, device, name, &common.tables)?;
+        let key = [("pid", pid), ("cudaId", device.device)];
+        let row = params![gpu, device.device, pid];
+        replace(&mut common.tables, "TARGET_INFO_CUDA_DEVICE", &key, row)
     }
+}
 
-    /// The row id of a GPU.
-    fn gpu(&self, device: &wire::Device) -> rusqlite::Result<i64> {
-        let table = "TARGET_INFO_GPU";
-        if !self.connection.table_exists(None, table)?
-            && let Some(definition) = schema::table(table)
-        {
-            self.connection.execute(&schema::create(definition), [])?;
-        }
-        let uuid = names::uuid(&device.uuid);
-        let find = "SELECT id FROM TARGET_INFO_GPU WHERE uuid = ?";
-        let known = self
-            .connection
-            .query_row(find, [&uuid], |row| row.get(0))
-            .optional()?;
-        match known {
-            Some(id) => Ok(id),
-            None => {
-                // The id is the device index, unless another GPU has it.
-                let sql = "INSERT INTO TARGET_INFO_GPU (vmId, id, uuid) SELECT ?1, \
-                           CASE WHEN EXISTS (SELECT 1 FROM TARGET_INFO_GPU WHERE id = ?2) \
-                           THEN (SELECT max(id) + 1 FROM TARGET_INFO_GPU) ELSE ?2 END, ?3 \
-                           RETURNING id";
-                let values = params![BASE, device.device, uuid];
-                self.connection.query_row(sql, values, |row| row.get(0))
-            }
-        }
-    }
+/// Inserts a row, in place of one that a probe has written.
+fn replace(
+    tables: &mut Tables<'_>,
+    table: &'static str,
+    key: &[(&str, u32)],
+    row: &[&dyn ToSql],
+) -> rusqlite::Result<()> {
+    tables.create(table)?;
+    let is_same: Vec<_> = key
+        .iter()
+        .map(|(column, _)| format!("{column} = ?"))
+        .collect();
+    let sql = format!("DELETE FROM {table} WHERE {}", is_same.join(" AND "));
+    tables.execute(&sql, params_from_iter(key.iter().map(|(_, value)| value)))?;
+    tables.insert(table, row)
+}
 
-    /// Updates the row of a GPU: the driver's files contain fewer values.
-    fn describe(&self, id: i64, device: &wire::Device, name: Option<&str>) -> rusqlite::Result<()> {
-        let sql = "UPDATE TARGET_INFO_GPU SET name = coalesce(?2, name) WHERE id = ?1";
-        self.connection.execute(sql, params![id, name])?;
-        let [block_x, block_y, block_z] = device.max_block_dim;
-        let [grid_x, grid_y, grid_z] = device.max_grid_dim;
-        for (column, value) in [
-            ("l2CacheSize", device.l2_cache_bytes.into()),
-            ("totalMemory", device.memory_bytes.cast_signed()),
-            // kB/s and kHz are converted to bytes/s and Hz.
-            (
-                "memoryBandwidth",
-                device.memory_bandwidth.saturating_mul(1000).cast_signed(),
-            ),
-            ("clockRate", i64::from(device.clock_khz) * 1000),
-            ("smCount", device.multiprocessors.into()),
-            ("cuDevice", device.device.into()),
-            ("constantMemory", device.constant_memory_bytes.into()),
-            (
-                "maxRegistersPerBlock",
-                device.max_registers_per_block.into(),
-            ),
-            (
-                "maxShmemPerBlock",
-                device.max_shared_memory_per_block.into(),
-            ),
-            (
-                "maxShmemPerSm",
-                device.max_shared_memory_per_multiprocessor.into(),
-            ),
-            (
-                "maxRegistersPerSm",
-                device.max_registers_per_multiprocessor.into(),
-            ),
-            ("threadsPerWarp", device.threads_per_warp.into()),
-            ("asyncEngines", device.copy_engines.into()),
-            ("maxWarpsPerSm", device.max_warps_per_multiprocessor.into()),
-            (
-                "maxBlocksPerSm",
-                device.max_blocks_per_multiprocessor.into(),
-            ),
-            ("maxThreadsPerBlock", device.max_threads_per_block.into()),
-            ("maxBlockDimX", block_x.into()),
-            ("maxBlockDimY", block_y.into()),
-            ("maxBlockDimZ", block_z.into()),
-            ("maxGridDimX", grid_x.into()),
-            ("maxGridDimY", grid_y.into()),
-            ("maxGridDimZ", grid_z.into()),
-            ("computeMajor", device.capability_major.into()),
-            ("computeMinor", device.capability_minor.into()),
-        ] {
-            let sql = format!("UPDATE TARGET_INFO_GPU SET {column} = ?2 WHERE id = ?1");
-            self.connection.execute(&sql, params![id, value])?;
-        }
-        Ok(())
+/// The row id of a GPU.
+fn gpu(device: &wire::Device, tables: &Tables<'_>) -> rusqlite::Result<i64> {
+    tables.create("TARGET_INFO_GPU")?;
+    let connection = tables.connection;
+    let uuid = names::uuid(&device.uuid);
+    let find = "SELECT id FROM TARGET_INFO_GPU WHERE uuid = ?";
+    let known = connection.query_row(find, [&uuid], |row| row.get(0));
+    if let Some(id) = known.optional()? {
+        return Ok(id);
     }
+    // The id is the device index, unless another GPU has it.
+    let sql = "INSERT INTO TARGET_INFO_GPU (vmId, id, uuid) SELECT ?1, \
+               CASE WHEN EXISTS (SELECT 1 FROM TARGET_INFO_GPU WHERE id = ?2) \
+               THEN (SELECT max(id) + 1 FROM TARGET_INFO_GPU) ELSE ?2 END, ?3 \
+               RETURNING id";
+    connection.query_row(sql, params![BASE, device.device, uuid], |row| row.get(0))
+}
 
-    /// Writes the name that the program gave to an object. Names of threads are also written to the
-    /// table of exports.
-    pub(super) fn name(
-        &mut self,
-        activity: &Activity,
-        name: &wire::Name,
-        thread: Option<(u32, u32)>,
-        common: &mut RowContext<'c>,
-    ) -> rusqlite::Result<()> {
-        let Some(text) = activity.name.as_deref() else {
-            return Ok(());
-        };
-        if let Some((pid, tid)) = thread.filter(|_| name.object.kind == object::THREAD) {
-            common
-                .tasks
-                .name_thread(pid, tid, text, &mut common.strings)?;
-        }
-        let object = OBJECTS.of(name.object.kind).label;
-        let wire::Object { a, b, c, .. } = name.object;
-        self.name_rows
-            .row(params![global_pid(activity.pid), object, a, b, c, text])
+/// Updates the row of a GPU: the driver's files contain fewer values.
+fn describe(
+    id: i64,
+    device: &wire::Device,
+    name: Option<&str>,
+    tables: &Tables<'_>,
+) -> rusqlite::Result<()> {
+    let sql = "UPDATE TARGET_INFO_GPU SET name = coalesce(?, name), l2CacheSize = ?, \
+               totalMemory = ?, memoryBandwidth = ?, clockRate = ?, smCount = ?, cuDevice = ?, \
+               constantMemory = ?, maxRegistersPerBlock = ?, maxShmemPerBlock = ?, \
+               maxShmemPerSm = ?, maxRegistersPerSm = ?, threadsPerWarp = ?, asyncEngines = ?, \
+               maxWarpsPerSm = ?, maxBlocksPerSm = ?, maxThreadsPerBlock = ?, maxBlockDimX = ?, \
+               maxBlockDimY = ?, maxBlockDimZ = ?, maxGridDimX = ?, maxGridDimY = ?, \
+               maxGridDimZ = ?, computeMajor = ?, computeMinor = ? WHERE id = ?";
+    let [block_x, block_y, block_z] = device.max_block_dim;
+    let [grid_x, grid_y, grid_z] = device.max_grid_dim;
+    let values = params![
+        name,
+        device.l2_cache_bytes,
+        signed(device.memory_bytes),
+        // kB/s and kHz are converted to bytes/s and Hz.
+        signed(device.memory_bandwidth.saturating_mul(1000)),
+        i64::from(device.clock_khz) * 1000,
+        device.multiprocessors,
+        device.device,
+        device.constant_memory_bytes,
+        device.max_registers_per_block,
+        device.max_shared_memory_per_block,
+        device.max_shared_memory_per_multiprocessor,
+        device.max_registers_per_multiprocessor,
+        device.threads_per_warp,
+        device.copy_engines,
+        device.max_warps_per_multiprocessor,
+        device.max_blocks_per_multiprocessor,
+        device.max_threads_per_block,
+        block_x,
+        block_y,
+        block_z,
+        grid_x,
+        grid_y,
+        grid_z,
+        device.capability_major,
+        device.capability_minor,
+        id
+    ];
+    tables.execute(sql, values)
+}
+
+/// Writes the name that the program gave to an object. Names of threads are also written to the
+/// table of exports.
+pub(super) fn name(
+    activity: &Activity,
+    name: &wire::Name,
+    thread: Option<(u32, u32)>,
+    common: &mut RowContext<'_>,
+) -> rusqlite::Result<()> {
+    let Some(text) = activity.name.as_deref() else {
+        return Ok(());
+    };
+    if let Some((pid, tid)) = thread.filter(|_| name.object.kind == object::THREAD) {
+        let RowContext { tasks, tables, .. } = common;
+        tasks.name_thread(pid, tid, text, tables)?;
     }
+    let object = OBJECTS.of(name.object.kind).label;
+    let wire::Object { a, b, c, .. } = name.object;
+    let row = params![global_pid(activity.pid), object, a, b, c, text];
+    common.insert("GPUPROBE_NAMES", row)
 }

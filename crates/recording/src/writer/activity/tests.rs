@@ -6,31 +6,36 @@ use rusqlite::Connection;
 
 use super::*;
 use crate::ids::{global_pid, global_tid};
-use crate::writer::insert::Insert;
 use crate::writer::schema;
+use crate::writer::tables::Tables;
 use gpuprobe_cuda::Modes;
 
 const BASE: u64 = 1_000_000;
 const PID: u32 = 700;
+const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
 /// An in-memory recording.
 struct Bench<'c> {
     connection: &'c Connection,
     common: RowContext<'c>,
-    activities: ActivityWriter<'c>,
-    calls: Insert<'c>,
+    activities: ActivityWriter,
 }
 
 fn database() -> Connection {
     let connection = Connection::open_in_memory().unwrap();
-    for table in schema::CORE_TABLES
+    for (table, _) in schema::CORE_TABLES
         .iter()
         .chain(schema::OURS)
         .chain(schema::LAZY)
     {
-        connection.execute(&schema::create(table), []).unwrap();
+        Tables::new(&connection).create(table).unwrap();
     }
     connection
+}
+
+/// A correlation id in SQL: `c` and its number, if CUPTI has made it.
+fn number(column: &str) -> String {
+    format!("CASE WHEN {column} >> 32 THEN 'c' || ({column} & 4294967295) ELSE {column} END")
 }
 
 impl<'c> Bench<'c> {
@@ -39,8 +44,7 @@ impl<'c> Bench<'c> {
         Self {
             connection,
             common: RowContext::new(connection, BASE),
-            activities: ActivityWriter::new(connection, &facts),
-            calls: Insert::into(connection, "CUPTI_ACTIVITY_KIND_RUNTIME"),
+            activities: ActivityWriter::new(&facts),
         }
     }
 
@@ -53,31 +57,20 @@ impl<'c> Bench<'c> {
         (start, end): (u64, u64),
         chain: Option<i64>,
     ) {
-        let number = self.common.number();
-        let name = self.common.strings.id(name).unwrap();
+        self.common.correlation += 1;
+        let number = self.common.correlation;
+        let function = self.common.string(name).unwrap();
         let thread = self.common.thread(PID, tid).unwrap();
         let times = (self.common.time(start), self.common.time(end));
-        self.calls
-            .row(rusqlite::params![
-                times.0, times.1, class, thread, number, name, 0, chain
-            ])
-            .unwrap();
-        let call = Seen {
-            start_ns: start,
+        let row = rusqlite::params![times.0, times.1, class, thread, number, function, 0, chain];
+        self.common.insert(CALLS, row).unwrap();
+        let call = ProbedCall {
             end_ns: end,
-            row: self.connection.last_insert_rowid(),
             number,
-            name,
-            function: name,
-            class,
-            result: 0,
+            function,
             chain,
-            has_twin: false,
-            allocates: chain.is_some(),
-            has_rows: chain.is_some(),
-            from_cupti: false,
         };
-        self.activities.seen(PID, tid, call);
+        self.activities.calls.probed.add((PID, tid), start, call);
     }
 
     fn take(&mut self, activities: Vec<Activity>) {
@@ -92,13 +85,13 @@ impl<'c> Bench<'c> {
     }
 
     fn round(&mut self) {
-        self.activities.next_round();
+        self.activities.calls.next_round();
         while self.activities.settle(&mut self.common, false, 3).unwrap() {}
     }
 
     fn finish(&mut self) {
         while self.activities.settle(&mut self.common, true, 3).unwrap() {}
-        assert!(!self.activities.is_waiting());
+        assert!(!self.activities.calls.is_waiting());
     }
 
     /// Rows of a query, with the columns joined by spaces.
@@ -123,22 +116,34 @@ impl<'c> Bench<'c> {
     }
 
     fn calls(&self) -> Vec<String> {
-        self.rows(
-            "SELECT start, \"end\", eventClass, correlationId, s.value, callchainId \
-             FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds s ON s.id = nameId \
-             ORDER BY CUPTI_ACTIVITY_KIND_RUNTIME.rowid",
-        )
+        let number = number("correlationId");
+        self.rows(&format!(
+            "SELECT start, \"end\", eventClass, {number}, s.value, callchainId FROM {CALLS} \
+             JOIN StringIds s ON s.id = nameId ORDER BY {CALLS}.rowid"
+        ))
+    }
+
+    /// Calls of probes, and those of CUPTI that they are.
+    fn same(&self) -> Vec<String> {
+        let cupti = number("cupti");
+        self.rows(&format!(
+            "SELECT correlationId, {cupti} FROM GPUPROBE_SAME_CALLS ORDER BY 1"
+        ))
     }
 
     fn nested(&self) -> Vec<String> {
-        self.rows(
-            "SELECT correlationId, t0, t1, s.value FROM GPUPROBE_NESTED \
-             JOIN StringIds s ON s.id = nameId ORDER BY t0, t1",
-        )
+        let number = number("correlationId");
+        self.rows(&format!(
+            "SELECT {number}, t0, t1, s.value FROM GPUPROBE_NESTED \
+             JOIN StringIds s ON s.id = nameId ORDER BY t0, t1"
+        ))
     }
 
     fn kernels(&self) -> Vec<String> {
-        self.rows("SELECT gridId, correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY gridId")
+        let number = number("correlationId");
+        self.rows(&format!(
+            "SELECT gridId, {number} FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY gridId"
+        ))
     }
 }
 
@@ -204,34 +209,45 @@ const ACTIVITY: Modes = Modes {
 };
 
 #[test]
-fn a_call_from_probe_and_cupti_is_one_row() {
+fn a_call_from_probe_and_cupti_is_marked() {
     let connection = database();
     let mut bench = Bench::new(&connection, ACTIVITY);
-    bench.seen("cudaLaunchKernel", 0, 700, (BASE + 100, BASE + 200), None);
+    let launched = (BASE + 130, BASE + 170);
+    bench.seen("cuLaunchKernel", 1, 700, launched, None);
+    bench
+        .activities
+        .calls
+        .probed
+        .set_chain((PID, 700), launched.0, 4);
     bench.seen("cudaMalloc", 0, 700, (BASE + 300, BASE + 400), Some(5));
     bench.take(vec![
         kernel(1, 11),
+        kernel(2, 0),
         driver("cuLaunchKernel", (120, 180), 11),
         runtime("cudaLaunchKernel_v7000", (110, 190), 11),
         runtime("cudaMalloc_v3020", (310, 390), 12),
         runtime("cudaDeviceSynchronize_v3020", (500, 900), 13),
+        api(RUNTIME, "cudaFree_v3020", 700, (0, 0), 14),
     ]);
-    assert_eq!(bench.kernels().len(), 0);
+    // Work is written at once, calls when what belongs to them has arrived.
+    assert_eq!(bench.kernels(), ["1 c11", "2 -"]);
+    bench.round();
+    assert_eq!(bench.calls().len(), 2);
     bench.round();
     assert_eq!(
         bench.calls(),
         [
-            "110 190 0 1 cudaLaunchKernel_v7000 -",
-            // Its memory event lies within the probe's times.
-            "300 400 0 2 cudaMalloc_v3020 5",
-            "500 900 0 3 cudaDeviceSynchronize_v3020 -",
+            "130 170 1 1 cuLaunchKernel -",
+            "300 400 0 2 cudaMalloc 5",
+            // The work of a call leads to its stack.
+            "110 190 0 c11 cudaLaunchKernel_v7000 4",
+            "310 390 0 c12 cudaMalloc_v3020 5",
+            "500 900 0 c13 cudaDeviceSynchronize_v3020 -",
         ]
     );
-    assert_eq!(bench.nested(), ["1 120 180 cuLaunchKernel"]);
-    assert_eq!(bench.kernels(), ["1 1"]);
-    // A later record finds the call at once.
-    bench.take(vec![kernel(2, 11)]);
-    assert_eq!(bench.kernels(), ["1 1", "2 1"]);
+    assert_eq!(bench.same(), ["1 c11", "2 c12"]);
+    assert_eq!(bench.nested(), ["c11 120 180 cuLaunchKernel"]);
+    assert_eq!(bench.activities.calls.count, 1);
     bench.finish();
 }
 
@@ -239,12 +255,10 @@ fn a_call_from_probe_and_cupti_is_one_row() {
 fn nested_calls_and_names_have_all_columns() {
     let connection = database();
     let mut bench = Bench::new(&connection, ACTIVITY);
-    bench.seen("cuMemAlloc_v2", 1, 700, (BASE + 160, BASE + 190), Some(5));
-    let mut failed = driver("cuMemAlloc_v2", (162, 188), 21);
+    let mut failed = driver("cuMemAlloc_v2", (162, 188), 20);
     if let ActivityRecord::Api(call) = &mut failed.record {
         call.result = 2;
     }
-    let outer = (BASE + 100, BASE + 200);
     let name = wire::Name {
         object: wire::Object {
             kind: 5,
@@ -256,19 +270,13 @@ fn nested_calls_and_names_have_all_columns() {
     };
     bench.take(vec![
         failed,
-        api(RUNTIME, "cudaMalloc_v3020", 700, outer, 20),
-        kernel(1, 20),
-        kernel(2, 21),
+        runtime("cudaMalloc_v3020", (100, 200), 20),
         activity(ActivityRecord::Name(name), Some("copies")),
     ]);
     bench.finish();
     let thread = global_tid(PID, 700);
-    let columns = "eventClass, globalTid, returnValue, callchainId";
-    let nested = format!("SELECT {columns} FROM GPUPROBE_NESTED ORDER BY t0");
-    assert_eq!(
-        bench.rows(&nested),
-        [format!("1 {thread} 0 5"), format!("1 {thread} 2 -")]
-    );
+    let nested = "SELECT eventClass, globalTid, returnValue FROM GPUPROBE_NESTED";
+    assert_eq!(bench.rows(nested), [format!("1 {thread} 2")]);
     assert_eq!(
         bench.rows("SELECT globalPid, object, a, b, c, name FROM GPUPROBE_NAMES"),
         [format!("{} stream 1 2 7 copies", global_pid(PID))]
@@ -276,74 +284,30 @@ fn nested_calls_and_names_have_all_columns() {
 }
 
 #[test]
-fn a_driver_call_from_a_probe_becomes_its_runtime_call() {
+fn driver_calls_from_probes_are_their_runtime_call() {
     let connection = database();
     let mut bench = Bench::new(&connection, ACTIVITY);
     // Statically linked runtime: probes see the driver only.
     let retained = (BASE + 110, BASE + 150);
     bench.seen("cuDevicePrimaryCtxRetain", 1, 700, retained, None);
     bench.seen("cuMemAlloc_v2", 1, 700, (BASE + 160, BASE + 190), Some(5));
+    bench.take(vec![driver("cuMemAlloc_v2", (162, 188), 20)]);
+    bench.round();
     bench.take(vec![
-        driver("cuMemAlloc_v2", (162, 188), 21),
         runtime("cudaMalloc_v3020", (100, 200), 20),
-        kernel(1, 20),
-        kernel(2, 21),
+        driver("cuCtxSynchronize", (220, 280), 21),
     ]);
     bench.finish();
     assert_eq!(
-        bench.calls(),
+        bench.calls()[2..],
         [
-            "100 200 0 2 cudaMalloc_v3020 5",
-            "100 200 67 2 cudaMalloc 5",
+            "100 200 0 c20 cudaMalloc_v3020 5",
+            "220 280 1 c21 cuCtxSynchronize -"
         ]
     );
-    assert_eq!(
-        bench.nested(),
-        [
-            "2 110 150 cuDevicePrimaryCtxRetain",
-            "2 160 190 cuMemAlloc_v2",
-            "2 162 188 cuMemAlloc_v2",
-        ]
-    );
-    assert_eq!(bench.kernels(), ["1 2", "2 2"]);
-}
-
-#[test]
-fn an_outer_call_may_arrive_later() {
-    let connection = database();
-    let mut bench = Bench::new(&connection, ACTIVITY);
-    bench.take(vec![
-        driver("cuCtxSynchronize", (120, 180), 11),
-        kernel(1, 11),
-    ]);
-    bench.round();
-    bench.round();
-    assert_eq!(bench.calls(), ["120 180 1 1 cuCtxSynchronize -"]);
-    bench.take(vec![runtime("cudaDeviceSynchronize_v3020", (110, 190), 11)]);
-    bench.finish();
-    assert_eq!(bench.calls(), ["110 190 0 1 cudaDeviceSynchronize_v3020 -"]);
-    assert_eq!(bench.nested(), ["1 120 180 cuCtxSynchronize"]);
-    assert_eq!(bench.kernels(), ["1 1"]);
-}
-
-#[test]
-fn work_without_a_call_is_held_and_gets_its_own_number() {
-    let connection = database();
-    let mut bench = Bench::new(&connection, ACTIVITY);
-    bench.take(vec![
-        api(RUNTIME, "cudaGraphLaunch_v10000", 700, (BASE, BASE + 9), 1),
-        kernel(1, 5),
-        kernel(2, 5),
-        kernel(3, 0),
-    ]);
-    for _ in 0..MAX_ROUNDS - 1 {
-        bench.round();
-        assert_eq!(bench.kernels(), ["3 -"]);
-    }
-    bench.round();
-    // The kernels of a graph share one number.
-    assert_eq!(bench.kernels(), ["1 2", "2 2", "3 -"]);
-    assert_eq!(bench.activities.without_calls, 1);
+    assert_eq!(bench.same(), ["1 c20", "2 c20"]);
+    assert_eq!(bench.nested(), ["c20 162 188 cuMemAlloc_v2"]);
+    assert_eq!(bench.activities.calls.count, 0);
 }
 
 #[test]
@@ -364,8 +328,14 @@ fn threads_in_a_pid_namespace_are_matched_by_their_calls() {
     }
     bench.take(inner);
     bench.finish();
-    let threads = "SELECT globalTid & 16777215, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME";
-    assert_eq!(bench.rows(threads), ["702 1", "702 2", "700 3"]);
+    let threads = format!(
+        "SELECT globalTid & 16777215, {} FROM {CALLS}",
+        number("correlationId")
+    );
+    assert_eq!(
+        bench.rows(&threads),
+        ["702 1", "702 c1", "702 c2", "700 c3"]
+    );
 }
 
 #[test]
@@ -590,9 +560,11 @@ mod exactness {
                     length,
                     seen,
                     reported,
-                    // A nested call is delivered no later than the outer one.
-                    inner: inner
-                        .map(|inner| reported.map_or(inner, |reported| inner.min(reported))),
+                    // A nested call is delivered in the same round as the outer one or in that
+                    // before.
+                    inner: inner.map(|inner| {
+                        reported.map_or(inner, |outer| outer.saturating_sub(inner % 2))
+                    }),
                     kernels,
                     function,
                 },
@@ -602,7 +574,7 @@ mod exactness {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
-        /// However late CUPTI delivers calls, each has one row, and kernels refer to their calls.
+        /// However late CUPTI delivers calls, each is there once, and kernels refer to their calls.
         #[test]
         fn kernels_find_their_calls(all in prop::collection::vec(made(), 1..40)) {
             let connection = database();
@@ -643,8 +615,10 @@ mod exactness {
             bench.finish();
             let is_known = |call: &&Made| call.seen || call.reported.is_some() || call.inner.is_some();
             let known = all.iter().filter(is_known).count();
-            prop_assert_eq!(bench.calls().len(), known);
-            let nested = all.iter().filter(|c| c.inner.is_some() && (c.seen || c.reported.is_some()));
+            prop_assert_eq!(bench.calls().len() - bench.same().len(), known);
+            let count = bench.common.correlation + bench.activities.calls.count;
+            prop_assert_eq!(count, i64::try_from(known).unwrap());
+            let nested = all.iter().filter(|c| c.inner.is_some() && c.reported.is_some());
             prop_assert_eq!(bench.nested().len(), nested.count());
             // The correlation id of the kernel, the rows with it, and their times.
             let mut statement = connection

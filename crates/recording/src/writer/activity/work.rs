@@ -1,12 +1,11 @@
 //! GPU work: kernels, copies, memsets, graphs and synchronizations.
 
-use rusqlite::{Connection, params};
+use rusqlite::{ToSql, params};
 
 use super::names::CuptiKernelIds;
 use super::places::ContextRow;
 use crate::ids::global_pid;
 use crate::writer::common::{RowContext, signed};
-use crate::writer::insert::Insert;
 use gpuprobe_cuda::kinds;
 use gpuprobe_cuda::nsys::OVERHEADS;
 use gpuprobe_model::activity::Activity;
@@ -15,15 +14,23 @@ use gpuprobe_wire as wire;
 /// A NULL column.
 const NOTHING: Option<i64> = None;
 
+/// Columns of every table of GPU work.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WorkColumns {
+    pub(super) pid: u32,
+    /// Times of CUPTI; 0 if it has none.
+    pub(super) start_ns: u64,
+    pub(super) end_ns: u64,
+    pub(super) device: u32,
+    pub(super) context: ContextRow,
+    pub(super) stream: u32,
+    /// Correlation id of the call.
+    pub(super) number: Option<i64>,
+}
+
 /// Writer of GPU work.
-pub(super) struct WorkWriter<'c> {
-    kernels: Insert<'c>,
-    copies: Insert<'c>,
-    sets: Insert<'c>,
-    graphs: Insert<'c>,
-    waits: Insert<'c>,
-    overheads: Insert<'c>,
-    externals: Insert<'c>,
+#[derive(Default)]
+pub(super) struct WorkWriter {
     names: CuptiKernelIds,
     /// Number of records without times, which get no row.
     pub(super) untimed: u64,
@@ -33,28 +40,13 @@ fn node(number: u64) -> Option<i64> {
     (number != 0).then(|| signed(number))
 }
 
-impl<'c> WorkWriter<'c> {
-    pub(super) fn new(connection: &'c Connection) -> Self {
-        let into = |table| Insert::into(connection, table);
-        Self {
-            kernels: into("CUPTI_ACTIVITY_KIND_KERNEL"),
-            copies: into("CUPTI_ACTIVITY_KIND_MEMCPY"),
-            sets: into("CUPTI_ACTIVITY_KIND_MEMSET"),
-            graphs: into("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"),
-            waits: into("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
-            overheads: into("PROFILER_OVERHEAD"),
-            externals: into("GPUPROBE_EXTERNAL"),
-            names: CuptiKernelIds::default(),
-            untimed: 0,
-        }
-    }
-
+impl WorkWriter {
     /// The session times of a record; `None` if CUPTI has no times.
     fn span(
         &mut self,
         start_ns: u64,
         end_ns: u64,
-        common: &mut RowContext<'c>,
+        common: &mut RowContext<'_>,
     ) -> Option<(i64, i64)> {
         if start_ns == 0 || end_ns < start_ns {
             self.untimed += 1;
@@ -63,29 +55,41 @@ impl<'c> WorkWriter<'c> {
         Some((common.time(start_ns), common.time(end_ns)))
     }
 
-    pub(super) fn kernel(
+    /// Writes a row; `own` are the columns that only its table has.
+    fn row(
         &mut self,
-        activity: &Activity,
-        kernel: &wire::Kernel,
-        number: Option<i64>,
-        context: ContextRow,
-        common: &mut RowContext<'c>,
+        table: &'static str,
+        work: &WorkColumns,
+        own: &[&dyn ToSql],
+        common: &mut RowContext<'_>,
     ) -> rusqlite::Result<()> {
-        let Some((start, end)) = self.span(kernel.start_ns, kernel.end_ns, common) else {
+        let Some((start, end)) = self.span(work.start_ns, work.end_ns, common) else {
             return Ok(());
         };
-        let names = self.names.of(activity.name.as_ref(), &mut common.strings)?;
-        let [grid_x, grid_y, grid_z] = kernel.grid;
-        let [block_x, block_y, block_z] = kernel.block;
-        self.kernels.row(params![
+        let row = params![
             start,
             end,
-            kernel.device,
-            context.id,
-            context.green,
-            kernel.stream,
-            number,
-            global_pid(activity.pid),
+            work.device,
+            work.context.id,
+            work.context.green,
+            work.stream,
+            work.number,
+            global_pid(work.pid)
+        ];
+        common.insert(table, &*[row, own].concat())
+    }
+
+    pub(super) fn kernel(
+        &mut self,
+        work: &WorkColumns,
+        kernel: &wire::Kernel,
+        activity: &Activity,
+        common: &mut RowContext<'_>,
+    ) -> rusqlite::Result<()> {
+        let names = self.names.of(activity.name.as_ref(), common)?;
+        let [grid_x, grid_y, grid_z] = kernel.grid;
+        let [block_x, block_y, block_z] = kernel.block;
+        let own = params![
             names.demangled,
             names.short,
             names.mangled,
@@ -108,29 +112,17 @@ impl<'c> WorkWriter<'c> {
             kernel.shared_memory_executed,
             node(kernel.graph_node),
             kernel.shared_memory_limit_config
-        ])
+        ];
+        self.row("CUPTI_ACTIVITY_KIND_KERNEL", work, own, common)
     }
 
     pub(super) fn copy(
         &mut self,
-        pid: u32,
+        work: &WorkColumns,
         copy: &wire::Memcpy,
-        number: Option<i64>,
-        context: ContextRow,
-        common: &mut RowContext<'c>,
+        common: &mut RowContext<'_>,
     ) -> rusqlite::Result<()> {
-        let Some((start, end)) = self.span(copy.start_ns, copy.end_ns, common) else {
-            return Ok(());
-        };
-        self.copies.row(params![
-            start,
-            end,
-            copy.device,
-            context.id,
-            context.green,
-            copy.stream,
-            number,
-            global_pid(pid),
+        let own = params![
             signed(copy.size_bytes),
             copy.copy_kind,
             NOTHING,
@@ -144,114 +136,68 @@ impl<'c> WorkWriter<'c> {
             node(copy.graph_node),
             NOTHING,
             signed(copy.copies)
-        ])
+        ];
+        self.row("CUPTI_ACTIVITY_KIND_MEMCPY", work, own, common)
     }
 
     pub(super) fn set(
         &mut self,
-        pid: u32,
+        work: &WorkColumns,
         set: &wire::Memset,
-        number: Option<i64>,
-        context: ContextRow,
-        common: &mut RowContext<'c>,
+        common: &mut RowContext<'_>,
     ) -> rusqlite::Result<()> {
-        let Some((start, end)) = self.span(set.start_ns, set.end_ns, common) else {
-            return Ok(());
-        };
-        self.sets.row(params![
-            start,
-            end,
-            set.device,
-            context.id,
-            context.green,
-            set.stream,
-            number,
-            global_pid(pid),
-            set.value,
-            signed(set.size_bytes),
-            node(set.graph_node),
-            kinds::of_cupti(set.memory_kind.into()).id
-        ])
+        let kind = kinds::of_cupti(set.memory_kind.into()).id;
+        let (bytes, node) = (signed(set.size_bytes), node(set.graph_node));
+        let own = params![set.value, bytes, node, kind];
+        self.row("CUPTI_ACTIVITY_KIND_MEMSET", work, own, common)
     }
 
     /// CUPTI has a single id for the launched graph, which is written to both columns.
     pub(super) fn graph(
         &mut self,
-        pid: u32,
+        work: &WorkColumns,
         graph: &wire::GraphTrace,
-        number: Option<i64>,
-        context: ContextRow,
-        common: &mut RowContext<'c>,
+        common: &mut RowContext<'_>,
     ) -> rusqlite::Result<()> {
-        let Some((start, end)) = self.span(graph.start_ns, graph.end_ns, common) else {
-            return Ok(());
-        };
-        self.graphs.row(params![
-            start,
-            end,
-            graph.device,
-            context.id,
-            context.green,
-            graph.stream,
-            number,
-            global_pid(pid),
-            graph.graph,
-            graph.graph
-        ])
+        let own = params![graph.graph, graph.graph];
+        self.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", work, own, common)
     }
 
     pub(super) fn sync(
         &mut self,
-        pid: u32,
+        work: &WorkColumns,
         sync: &wire::Sync,
-        number: Option<i64>,
-        context: ContextRow,
-        common: &mut RowContext<'c>,
+        common: &mut RowContext<'_>,
     ) -> rusqlite::Result<()> {
-        let Some((start, end)) = self.span(sync.start_ns, sync.end_ns, common) else {
-            return Ok(());
-        };
-        self.waits.row(params![
-            start,
-            end,
-            // The record has no device, and the column is NOT NULL.
-            context.device.unwrap_or(0),
-            context.id,
-            context.green,
-            sync.stream,
-            number,
-            global_pid(pid),
-            sync.sync_type,
-            sync.event
-        ])
+        let own = params![sync.sync_type, sync.event];
+        self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", work, own, common)
     }
 
     pub(super) fn overhead(
         &mut self,
         overhead: &wire::Overhead,
         thread: Option<(u32, u32)>,
-        common: &mut RowContext<'c>,
+        common: &mut RowContext<'_>,
     ) -> rusqlite::Result<()> {
         let Some((start, end)) = self.span(overhead.start_ns, overhead.end_ns, common) else {
             return Ok(());
         };
-        let kind = OVERHEADS.of(overhead.overhead_kind);
-        let name = common.strings.id(kind.label)?;
-        let thread = thread
-            .map(|(pid, tid)| common.thread(pid, tid))
-            .transpose()?;
-        self.overheads.row(params![start, end, thread, name, 0])
+        let thread = thread.map(|(pid, tid)| common.thread(pid, tid));
+        let name = common.string(OVERHEADS.of(overhead.overhead_kind).label)?;
+        let row = params![start, end, thread.transpose()?, name, 0];
+        common.insert("PROFILER_OVERHEAD", row)
     }
+}
 
-    pub(super) fn external(
-        &mut self,
-        pid: u32,
-        external: &wire::ExternalCorrelation,
-        number: Option<i64>,
-    ) -> rusqlite::Result<()> {
-        let Some(number) = number else { return Ok(()) };
-        let (kind, theirs) = (external.external_kind, signed(external.external_id));
-        self.externals
-            .row(params![number, global_pid(pid), kind, theirs])
-    }
+/// Writes the number that another tool gave to a call.
+pub(super) fn external(
+    pid: u32,
+    external: &wire::ExternalCorrelation,
+    number: Option<i64>,
+    common: &mut RowContext<'_>,
+) -> rusqlite::Result<()> {
+    let Some(number) = number else { return Ok(()) };
+    let (kind, theirs) = (external.external_kind, signed(external.external_id));
+    let row = params![number, global_pid(pid), kind, theirs];
+    common.insert("GPUPROBE_EXTERNAL", row)
 }

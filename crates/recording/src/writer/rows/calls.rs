@@ -1,14 +1,12 @@
 //! Rows of API calls and their changes.
 
-use super::super::activity::Seen;
+use super::super::activity::ProbedCall;
 use super::super::common::signed;
-use super::super::pools::{self};
-use super::{Does, Rows, StackSlot};
+use super::Rows;
 use crate::ids::{context_id, global_pid};
 use crate::kinds;
-use gpuprobe_cuda::Function;
 use gpuprobe_cuda::nsys::class;
-use gpuprobe_cuda::{Belongs, Layer};
+use gpuprobe_cuda::{Belongs, Function, Layer, Op};
 use gpuprobe_engine::{Change, MemoryBlock};
 use gpuprobe_model::event::Call;
 use rusqlite::params;
@@ -17,102 +15,99 @@ use rusqlite::params;
 const ALLOCATION: i64 = 0;
 const DEALLOCATION: i64 = 1;
 
+/// `operationType`, of `ENUM_CUDA_MEMPOOL_OPER`.
+const CREATED: i64 = 1;
+const DESTROYED: i64 = 2;
+const TRIMMED: i64 = 3;
+/// `poolType`, of `ENUM_CUDA_MEMPOOL_TYPE`.
+const LOCAL: i64 = 1;
+
+/// A NULL column.
+const NOTHING: Option<i64> = None;
+
+/// A call as its probe saw it.
+pub(super) struct SeenCall<'a> {
+    /// Row of the function in the function table.
+    pub(super) row: u16,
+    pub(super) function: &'a Function,
+    pub(super) result: i32,
+    /// Process and thread id.
+    pub(super) thread: (u32, u32),
+    /// Entry and return, `CLOCK_MONOTONIC` nanoseconds.
+    pub(super) times: (u64, u64),
+    /// `callchainId` of its call stack.
+    pub(super) chain: Option<i64>,
+}
+
 impl Rows<'_> {
     pub(super) fn memory_call(&mut self, call: &Call, changes: &[Change]) -> rusqlite::Result<()> {
-        let has_rows = |change: &Change| !matches!(change, Change::Incident(_) | Change::Held(_));
         let allocates = |change: &Change| matches!(change, Change::Allocated(_));
-        let does = match changes {
-            some if some.iter().any(allocates) => Does::Allocates,
-            some if some.iter().any(has_rows) || pools::has_event(call.function.op) => {
-                Does::Something
-            }
-            _ => Does::Nothing,
+        let seen = SeenCall {
+            row: call.row,
+            function: call.function,
+            result: call.result,
+            thread: (call.pid, call.tid),
+            times: (call.start_ns, call.end_ns),
+            chain: self.chains.id(call.pid, call.stack),
         };
-        let is_apart = call.function.layer == Layer::Runtime && does == Does::Allocates;
-        let stack = match self.chains.id(call.pid, call.stack) {
-            None => StackSlot::None,
-            Some(chain) if is_apart => StackSlot::Apart(chain),
-            Some(chain) => StackSlot::OfCall(chain),
-        };
-        self.call(
-            call.row,
-            call.function,
-            call.result,
-            (call.pid, call.tid),
-            (call.start_ns, call.end_ns),
-            (stack, does),
-        )?;
+        let row = self.call(&seen, changes.iter().any(allocates))?;
         if self.modes.cudatrace {
-            let row = self.connection.last_insert_rowid();
             self.launches
                 .add_graph_launch(call, (self.common.correlation, row));
         }
-        let end = self.time(call.end_ns);
-        self.contexts.called(call, end)?;
+        self.contexts.called(call, &mut self.common)?;
         changes
             .iter()
             .try_for_each(|change| self.change(change, call))
     }
 
-    pub(super) fn call(
-        &mut self,
-        row: u16,
-        function: &Function,
-        result: i32,
-        (pid, tid): (u32, u32),
-        (start_ns, end_ns): (u64, u64),
-        (stack, does): (StackSlot, Does),
-    ) -> rusqlite::Result<()> {
-        let number = self.common.number();
-        let name = match self.names.get(usize::from(row)).copied().flatten() {
+    /// Writes a call and returns its row. Its number is [`RowContext::correlation`](super::RowContext::correlation).
+    pub(super) fn call(&mut self, call: &SeenCall<'_>, allocates: bool) -> rusqlite::Result<i64> {
+        const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
+        self.common.correlation += 1;
+        let number = self.common.correlation;
+        let name = match self.names.get(usize::from(call.row)).copied().flatten() {
             Some(name) => name,
             None => {
-                let name = self.common.strings.id(function.symbol)?;
-                if let Some(slot) = self.names.get_mut(usize::from(row)) {
+                let name = self.common.string(call.function.symbol)?;
+                if let Some(slot) = self.names.get_mut(usize::from(call.row)) {
                     *slot = Some(name);
                 }
                 name
             }
         };
-        let class = if function.layer == Layer::Runtime {
+        let is_runtime = call.function.layer == Layer::Runtime;
+        let class = if is_runtime {
             class::RUNTIME
         } else {
             class::DRIVER
         };
+        let ((pid, tid), (start_ns, end_ns)) = (call.thread, call.times);
         let thread = self.common.thread(pid, tid)?;
         let (start, end) = (self.time(start_ns), self.time(end_ns));
-        let of_call = match stack {
-            StackSlot::OfCall(chain) => Some(chain),
-            StackSlot::None | StackSlot::Apart(_) => None,
+        // As in nsys exports, that of an allocation by the runtime is in a second row: scripts for
+        // exports expect it there.
+        let apart = call.chain.filter(|_| is_runtime && allocates);
+        let own = call.chain.filter(|_| apart.is_none());
+        let mut insert = |class: i64, chain: Option<i64>| {
+            let row = params![start, end, class, thread, number, name, call.result, chain];
+            self.common.insert(CALLS, row)
         };
-        self.calls.row(params![
-            start, end, class, thread, number, name, result, of_call
-        ])?;
+        insert(class, own)?;
+        let row = self.connection.last_insert_rowid();
+        if apart.is_some() {
+            insert(class::BACKTRACE, apart)?;
+        }
         if let Some(activities) = &mut self.activities {
-            let seen = Seen {
-                start_ns,
-                end_ns: end_ns.max(start_ns),
-                row: self.connection.last_insert_rowid(),
+            let probed = ProbedCall {
+                end_ns,
                 number,
-                name,
                 function: name,
-                class,
-                result: result.into(),
-                chain: stack.chain(),
-                has_twin: matches!(stack, StackSlot::Apart(_)),
-                allocates: does == Does::Allocates,
-                has_rows: does != Does::Nothing,
-                from_cupti: false,
+                chain: call.chain,
             };
-            activities.seen(pid, tid, seen);
+            activities.calls.probed.add(call.thread, start_ns, probed);
         }
-        if let StackSlot::Apart(chain) = stack {
-            let class = class::BACKTRACE;
-            self.calls.row(params![
-                start, end, class, thread, number, name, result, chain
-            ])?;
-        }
-        Ok(())
+        Ok(row)
     }
 
     /// Writes a change by `call`.
@@ -126,10 +121,10 @@ impl Rows<'_> {
             // The address was reused: its own free has been entered but has not returned yet.
             Change::Superseded(block) => self.memory(pid, block, (end, DEALLOCATION, None)),
             Change::UnknownFree(address) => {
-                self.unmatched
-                    .row(params![number, start, global_pid(pid), signed(*address)])
+                let row = params![number, start, global_pid(pid), signed(*address)];
+                self.common.insert("GPUPROBE_UNMATCHED_FREES", row)
             }
-            Change::Pool(device) => self.pools.event(call, *device, number, (start, end)),
+            Change::Pool(device) => self.pool(call, *device, (start, end)),
             Change::Copied(..) | Change::Named(..) | Change::Incident(_) | Change::Held(_) => {
                 Ok(())
             }
@@ -157,8 +152,7 @@ impl Rows<'_> {
             Belongs::Elsewhere => return Ok(()),
         };
         let origin = block.origin.as_deref();
-        let nothing: Option<i64> = None;
-        self.memory.row(params![
+        let row = params![
             time,
             global_pid(pid),
             device,
@@ -170,13 +164,45 @@ impl Rows<'_> {
             operation,
             origin.and_then(|origin| origin.variable.as_deref()),
             correlation,
-            nothing,
+            NOTHING,
             origin.and_then(|origin| origin.pool).map(signed),
-            nothing,
+            NOTHING,
             origin.and_then(|origin| origin.reserved_bytes).map(signed),
-            nothing,
-            nothing,
-            nothing
-        ])
+            NOTHING,
+            NOTHING,
+            NOTHING
+        ];
+        self.common.insert("CUDA_GPU_MEMORY_USAGE_EVENTS", row)
+    }
+
+    /// Writes the event of a call on a stream-ordered memory pool of `device`.
+    fn pool(
+        &mut self,
+        call: &Call,
+        device: Option<u16>,
+        (start, end): (i64, i64),
+    ) -> rusqlite::Result<()> {
+        let (operation, time) = match call.function.op {
+            Op::PoolCreate => (CREATED, end),
+            Op::PoolDestroy => (DESTROYED, start),
+            _ => (TRIMMED, end),
+        };
+        let kept = (operation == TRIMMED).then_some(call.size_bytes.cast_signed());
+        let number = self.common.correlation;
+        let row = params![
+            time,
+            global_pid(call.pid),
+            // The column is NOT NULL.
+            device.unwrap_or(0),
+            call.address.cast_signed(),
+            operation,
+            LOCAL,
+            number,
+            kept,
+            NOTHING,
+            NOTHING,
+            NOTHING
+        ];
+        self.common.insert("CUDA_GPU_MEMORY_POOL_EVENTS", row)
     }
 }
