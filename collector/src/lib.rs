@@ -8,4 +8,3 @@ pub mod cupti;
 pub mod inject;
 pub mod reduce;
 pub mod texts;
-pub mod untrusted;

@@ -1,6 +1,9 @@
 //! Any bytes as an activity batch of a traced process.
 #![no_main]
 
+#[path = "../../tests/untrusted/collector.rs"]
+mod collector;
+
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = gpuprobe_collector::untrusted::parse(bytes);
+    let _ = collector::parse(bytes);
 });

@@ -1,6 +1,9 @@
 //! Any bytes as CUPTI records, of any version, and the resulting batches.
 #![no_main]
 
+#[path = "../../tests/untrusted/collector.rs"]
+mod collector;
+
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = gpuprobe_collector::untrusted::reduce(bytes);
+    let _ = collector::reduce(bytes);
 });

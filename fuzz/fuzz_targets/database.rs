@@ -1,6 +1,9 @@
 //! Any file as a recording or nsys export.
 #![no_main]
 
+#[path = "../../tests/untrusted/report.rs"]
+mod report;
+
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -19,5 +22,5 @@ fn folder() -> &'static PathBuf {
 libfuzzer_sys::fuzz_target!(|file: &[u8]| {
     let path = folder().join("file.sqlite");
     std::fs::write(&path, file).expect("written");
-    gpuprobe_report::untrusted::analyse(&path, folder());
+    report::analyse(&path, folder());
 });

@@ -1,6 +1,9 @@
 //! Any bytes as the log of a run: event decoder, state and reports.
 #![no_main]
 
+#[path = "../../tests/untrusted/report.rs"]
+mod report;
+
 libfuzzer_sys::fuzz_target!(|log: &[u8]| {
-    gpuprobe_report::untrusted::play(log);
+    report::play(log);
 });

@@ -1,6 +1,9 @@
 //! Any bytes as memory calls, tensors and requests: state and reports.
 #![no_main]
 
+#[path = "../../tests/untrusted/report.rs"]
+mod report;
+
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    gpuprobe_report::untrusted::play_tensors(bytes);
+    report::play_tensors(bytes);
 });

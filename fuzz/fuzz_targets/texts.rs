@@ -3,5 +3,5 @@
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let text = String::from_utf8_lossy(text);
-    let _ = gpuprobe_report::untrusted::draw(&text, std::path::Path::new("/dev/shm/gpuprobe-fuzz.svg"));
+    let _ = gpuprobe_report::plot::try_texts(&text, std::path::Path::new("/dev/shm/gpuprobe-fuzz.svg"));
 });

@@ -13,7 +13,7 @@ pub(crate) mod protocol;
 mod status;
 mod stream;
 pub(crate) mod tls;
-#[doc(hidden)]
+#[cfg(any(test, fuzzing))]
 pub mod untrusted;
 
 use std::io;

@@ -1,5 +1,5 @@
-//! Entry point for untrusted input of `gpuprobe serve`: for the fuzz target and for the test that replays its
-//! findings. Errors are expected; a panic or a hang is a bug.
+//! Untrusted input of `gpuprobe serve`: for the fuzz target, and for the test that replays its findings. Errors are
+//! expected; a panic or a hang is a bug. No part of the program.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -116,4 +116,56 @@ async fn trace(mut channel: tokio::net::UnixStream, document: Vec<u8>) -> usize 
         }
     }
     asked
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+#[path = "../../tests/untrusted/corpus.rs"]
+mod corpus;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::corpus::{inputs, replay};
+    use super::*;
+
+    /// What clients and the processes of `gpuprobe serve` send.
+    #[test]
+    fn the_corpus_is_answered() {
+        let tried = replay("requests", |bytes| try_requests(bytes).unwrap());
+        let sum = |count: fn(&Tried) -> usize| -> usize { tried.iter().map(count).sum() };
+        let [answers, documents] = [sum(|one| one.answers), sum(|one| one.documents)];
+        assert!(
+            answers > 10 && documents > 3,
+            "{answers} answers, {documents} documents"
+        );
+        let messages = sum(|one| one.messages);
+        assert!(messages > 4, "{messages} messages");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_requests(
+            which in any::<usize>(),
+            changes in vec((any::<usize>(), any::<u8>(), 1..4usize), 0..16),
+        ) {
+            static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+                inputs("requests").into_iter().map(|input| input.bytes).collect()
+            });
+            let mut bytes = SEEDS[which % SEEDS.len()].clone();
+            for (at, byte, count) in changes {
+                let at = at % bytes.len().max(1);
+                let end = (at + count).min(bytes.len());
+                bytes[at..end].fill(byte);
+            }
+            try_requests(&bytes).unwrap();
+        }
+    }
 }

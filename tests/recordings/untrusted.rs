@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use gpuprobe_collector::untrusted as of_processes;
-use gpuprobe_report::untrusted;
+use gpuprobe_report::plot::try_texts;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rusqlite::Connection;
@@ -15,6 +14,11 @@ use rusqlite::Connection;
 use crate::bad::{OLD, events};
 use crate::corpus::{inputs, replay};
 use crate::{Folder, gpuprobe, report_json};
+
+#[path = "../untrusted/collector.rs"]
+mod collector;
+#[path = "../untrusted/report.rs"]
+mod report;
 
 /// Seeds of the fuzz target `database`: a recording, an nsys export, and an old one.
 pub(crate) const SEEDS: [&str; 3] = ["recording.sqlite", "export.sqlite", "old.sqlite"];
@@ -48,40 +52,20 @@ fn the_corpora() {
     replay("database", move |bytes| {
         let file = folder.path("file.sqlite");
         fs::write(&file, bytes).unwrap();
-        untrusted::analyse(&file, &folder.path("."));
+        report::analyse(&file, &folder.path("."));
     });
-    let events: usize = replay("events", untrusted::play).iter().sum();
+    let events: usize = replay("events", report::play).iter().sum();
     assert!(events > 5, "{events}");
-    let events: usize = replay("tensors", untrusted::play_tensors).iter().sum();
+    let events: usize = replay("tensors", report::play_tensors).iter().sum();
     assert!(events > 100, "{events}");
     let folder = Folder::new();
     replay("texts", move |text| {
-        untrusted::draw(&String::from_utf8_lossy(text), &folder.path("a.svg")).unwrap();
+        try_texts(&String::from_utf8_lossy(text), &folder.path("a.svg")).unwrap();
     });
-    let reduced: u64 = replay("cupti", of_processes::reduce).iter().sum();
+    let reduced: u64 = replay("cupti", collector::reduce).iter().sum();
     assert!(reduced > 90, "{reduced}");
-    #[cfg(feature = "live")]
-    requests();
-    let parsed: usize = replay("batch", of_processes::parse).iter().sum();
+    let parsed: usize = replay("batch", collector::parse).iter().sum();
     assert!(parsed > 10, "{parsed}");
-}
-
-/// The corpus of what clients and the processes of `gpuprobe serve` send.
-#[cfg(feature = "live")]
-fn requests() {
-    let tried = replay("requests", |bytes| {
-        gpuprobe::serve::untrusted::try_requests(bytes).unwrap()
-    });
-    let sum = |count: fn(&gpuprobe::serve::untrusted::Tried) -> usize| -> usize {
-        tried.iter().map(count).sum()
-    };
-    let [answers, documents] = [sum(|one| one.answers), sum(|one| one.documents)];
-    assert!(
-        answers > 10 && documents > 3,
-        "{answers} answers, {documents} documents"
-    );
-    let messages = sum(|one| one.messages);
-    assert!(messages > 4, "{messages} messages");
 }
 
 /// Reproducing a failure starts with the input.
@@ -105,11 +89,11 @@ fn seeds_are_valid() {
             found["totals"]["total"]["bytes"].as_u64().unwrap() > 0,
             "{name}"
         );
-        untrusted::analyse(&file, &folder.path("."));
+        report::analyse(&file, &folder.path("."));
         let trace = fs::read_to_string(folder.path("trace.json")).unwrap();
         assert!(trace.contains("\"ph\":\"C\""), "{name}: {trace}");
     }
-    let events = untrusted::play(session());
+    let events = report::play(session());
     assert!(events > 10, "{events}");
     // A log has the version of the program that wrote it; for another version there is a message.
     let folder = Folder::new();
@@ -203,7 +187,7 @@ proptest! {
         }
         connection.execute_batch("COMMIT").unwrap();
         drop(connection);
-        untrusted::analyse(&file, &folder.path("."));
+        report::analyse(&file, &folder.path("."));
     }
 
     #[test]
@@ -221,7 +205,7 @@ proptest! {
             bytes[at..end].fill(byte);
         }
         fs::write(&file, &bytes).unwrap();
-        untrusted::analyse(&file, &folder.path("."));
+        report::analyse(&file, &folder.path("."));
     }
 
     #[test]
@@ -231,25 +215,7 @@ proptest! {
             let at = at % (log.len() - 8);
             log[at..at + count.min(8)].copy_from_slice(&value.to_le_bytes()[..count.min(8)]);
         }
-        untrusted::play(&log);
-    }
-
-    #[cfg(feature = "live")]
-    #[test]
-    fn any_requests(
-        which in any::<usize>(),
-        changes in vec((any::<usize>(), any::<u8>(), 1..4usize), 0..16),
-    ) {
-        static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
-            inputs("requests").into_iter().map(|input| input.bytes).collect()
-        });
-        let mut bytes = SEEDS[which % SEEDS.len()].clone();
-        for (at, byte, count) in changes {
-            let at = at % bytes.len().max(1);
-            let end = (at + count).min(bytes.len());
-            bytes[at..end].fill(byte);
-        }
-        gpuprobe::serve::untrusted::try_requests(&bytes).unwrap();
+        report::play(&log);
     }
 
     #[test]
@@ -258,8 +224,8 @@ proptest! {
         numbers in vec([any::<i64>(), any::<i64>(), any::<i64>(), any::<i64>(), any::<i64>()], 0..20),
     ) {
         let folder = Folder::new();
-        untrusted::draw(&lines.join("\n"), &folder.path("a.svg")).unwrap();
+        try_texts(&lines.join("\n"), &folder.path("a.svg")).unwrap();
         let usage: Vec<_> = numbers.iter().map(|row| row.map(|n| n.to_string()).join(",")).collect();
-        untrusted::draw(&usage.join("\n"), &folder.path("a.svg")).unwrap();
+        try_texts(&usage.join("\n"), &folder.path("a.svg")).unwrap();
     }
 }

@@ -60,9 +60,6 @@ use explain::Explain;
 use incidents::{IncidentReport, RefusedRequests};
 use memleak::Memleak;
 
-#[doc(hidden)]
-pub mod untrusted;
-
 pub use analysis::NoMatch;
 pub use history::History;
 pub use options::{Options, ProcessDetail};

@@ -6,7 +6,7 @@
 //! others are opened by one more process, by way of [`Opener`], which reads nothing, and memory of processes
 //! is read by another, by way of [`ProcessReader`]. What runs in these processes is in [`crate::serve`].
 
-mod client;
+pub(crate) mod client;
 mod denylist;
 mod link;
 mod opener;
@@ -16,10 +16,9 @@ mod protocol;
 use std::time::Duration;
 
 pub use client::{FileReader, NotNow};
-pub(crate) use client::{NumberedFile, known};
+pub(crate) use client::NumberedFile;
 pub(crate) use denylist::FileVersion;
 pub use link::ReaderHost;
-pub(crate) use opener::UserOf;
 pub use opener::{Opener, Wanted};
 pub use processes::{InspectedProcess, ProcessMemory, ProcessReader};
 pub(crate) use processes::{MAX_BYTES, ProcessRequest};

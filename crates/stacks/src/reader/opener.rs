@@ -30,14 +30,6 @@ pub struct UserOf {
     groups: Vec<u32>,
 }
 
-impl UserOf {
-    /// A user without further groups.
-    pub(crate) fn new(uid: u32, gid: u32) -> Self {
-        let groups = Vec::new();
-        Self { uid, gid, groups }
-    }
-}
-
 impl From<&User> for UserOf {
     fn from(user: &User) -> Self {
         Self {

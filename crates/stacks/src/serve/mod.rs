@@ -6,7 +6,7 @@ mod names;
 mod on_thread;
 mod opener;
 mod processes;
-#[doc(hidden)]
+#[cfg(any(test, fuzzing))]
 pub mod untrusted;
 
 use std::io;

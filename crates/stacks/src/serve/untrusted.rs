@@ -1,5 +1,5 @@
-//! Entry points for untrusted input of the readers and for their answers: for the fuzz targets and for the tests
-//! that replay their corpora.
+//! Untrusted input of the readers, and their answers: for the fuzz targets, and for the tests that replay their
+//! corpora. No part of the program.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,6 +9,7 @@ use std::thread;
 
 use gpuprobe_cuda::Layer;
 use gpuprobe_os::channel::Channel;
+use gpuprobe_os::privileges::User;
 use gpuprobe_os::regular::open_folder;
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, mkfifo};
@@ -17,8 +18,9 @@ use super::{opener, processes};
 use crate::elf::{Headers, Refusal};
 use crate::python::interpreter::{Interpreter, PythonFile};
 use crate::python::storage::Storage;
+use crate::reader::client::known;
 use crate::reader::{
-    InspectedProcess, MAX_BYTES, ProcessRequest, SentFunction, SymbolName, UserOf, Wanted, known,
+    InspectedProcess, MAX_BYTES, ProcessRequest, SentFunction, SymbolName, Wanted,
 };
 use crate::symbols::perf_map;
 use crate::unwind::{FunctionRules, try_rule};
@@ -98,8 +100,16 @@ pub fn try_opener(folder: &Path, lines: &[u8]) -> io::Result<usize> {
     for line in lines.split(|&byte| byte == b'\n') {
         let is_request = line.first() == Some(&b'{');
         let path = || {
-            let own = UserOf::new(Uid::effective().as_raw(), Gid::effective().as_raw());
-            serde_json::to_vec(&Wanted::Below(line.to_vec(), std::process::id(), own))
+            let own = User {
+                uid: Uid::effective().as_raw(),
+                gid: Gid::effective().as_raw(),
+                groups: Vec::new(),
+            };
+            serde_json::to_vec(&Wanted::Below(
+                line.to_vec(),
+                std::process::id(),
+                (&own).into(),
+            ))
         };
         let request = if is_request { line.to_vec() } else { path()? };
         ours.send(&request, Some(&granted))?;
@@ -193,4 +203,78 @@ fn of_memory(pid: u32, text: &[u8], address: u64, size_bytes: usize) -> Vec<u8> 
         assert_eq!(answer, expected[..size], "other memory");
     }
     answer
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+#[path = "../../../../tests/untrusted/corpus.rs"]
+mod corpus;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::corpus::replay;
+    use super::*;
+
+    /// Valid answers of a reader.
+    const ANSWERS: [&str; 4] = [
+        r#"{"Ok":{"segments":[{"is_executable":true,"offset":0,"address":4096,"file_size":99}],"eh_frame_hdr":null,"build_id":[1,2]}}"#,
+        r#"{"rows":[{"addresses":{"start":0,"end":9},"rule":{"cfa":{"Register":[7,8]},"registers":[[16,{"At":-8}],[3,{"IsExpression":[119,8]}]],"encoding":{"address_size":8,"is_64_bit":false,"version":1},"is_signal_frame":false}}]}"#,
+        r#"{"Ok":[{"row":1,"symbol":0,"offset":64,"first":"Emulated"}]}"#,
+        r#"{"runtime":4096,"code_type":7,"stated":[120,100],"version":51118080,"has_iter_send":true,"has_get_frame":true,"eval":[{"start":1,"end":2}]}"#,
+    ];
+
+    #[test]
+    fn valid_answers_are_accepted() {
+        assert_eq!(
+            ANSWERS.map(|answer| try_answer(answer.as_bytes())),
+            [true; 4]
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn arbitrary_answers_do_not_panic(mut answer in vec(any::<u8>(), 0..64), at in any::<usize>()) {
+            try_answer(&answer);
+            let mut whole = ANSWERS[at % ANSWERS.len()].as_bytes().to_vec();
+            for byte in answer.drain(..).take(3) {
+                let at = (at ^ usize::from(byte)) % whole.len();
+                whole[at] = byte;
+            }
+            try_answer(&whole);
+        }
+    }
+
+    #[test]
+    fn answers_of_the_fuzz_corpus_are_accepted_or_not() {
+        let accepted = replay("answers", try_answer);
+        assert!(accepted.contains(&true) && accepted.contains(&false));
+    }
+
+    #[test]
+    fn perf_maps_of_the_fuzz_corpus_are_read_in_parts() {
+        let names: usize = replay("perf_maps", try_perf_map).iter().sum();
+        assert!(names > 4, "{names}");
+    }
+
+    #[test]
+    fn requests_to_the_opener_of_the_fuzz_corpus_stay_in_their_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        plant(folder.path()).unwrap();
+        let path = folder.path().to_owned();
+        let opened = replay("opener", move |lines| try_opener(&path, lines).unwrap());
+        let opened: usize = opened.iter().sum();
+        assert!(opened > 4, "{opened}");
+    }
+
+    #[test]
+    fn requests_about_processes_of_the_fuzz_corpus_are_answered() {
+        let answers: usize = replay("processes", try_processes).iter().sum();
+        assert!(answers > 4, "{answers}");
+    }
 }

@@ -191,6 +191,7 @@ fn function(line: &[u8], begin: usize) -> Option<(u64, PerfMapFunction)> {
 ///
 /// # Panics
 /// Panics if the parts have other functions than the whole.
+#[cfg(any(test, fuzzing))]
 pub(crate) fn try_parts(text: &[u8], length: usize) -> usize {
     let (mut whole, mut parts) = (PerfMap::default(), PerfMap::default());
     whole.append(text);

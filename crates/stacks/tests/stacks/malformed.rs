@@ -10,9 +10,6 @@ use gpuprobe_stacks::python::lines::try_lines;
 use gpuprobe_stacks::python::process::try_records;
 use gpuprobe_stacks::reader::FileReader;
 use gpuprobe_stacks::serve::try_all;
-use gpuprobe_stacks::serve::untrusted::{
-    plant, try_answer, try_opener, try_perf_map, try_processes,
-};
 use gpuprobe_stacks::{AddressSpaces, DEPTH, StackCopy, try_tables};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -86,22 +83,6 @@ fn a_valid_file_has_rules_and_symbols() {
     assert!(found.unwrap().is_some());
 }
 
-/// Valid answers of a reader.
-const ANSWERS: [&str; 4] = [
-    r#"{"Ok":{"segments":[{"is_executable":true,"offset":0,"address":4096,"file_size":99}],"eh_frame_hdr":null,"build_id":[1,2]}}"#,
-    r#"{"rows":[{"addresses":{"start":0,"end":9},"rule":{"cfa":{"Register":[7,8]},"registers":[[16,{"At":-8}],[3,{"IsExpression":[119,8]}]],"encoding":{"address_size":8,"is_64_bit":false,"version":1},"is_signal_frame":false}}]}"#,
-    r#"{"Ok":[{"row":1,"symbol":0,"offset":64,"first":"Emulated"}]}"#,
-    r#"{"runtime":4096,"code_type":7,"stated":[120,100],"version":51118080,"has_iter_send":true,"has_get_frame":true,"eval":[{"start":1,"end":2}]}"#,
-];
-
-#[test]
-fn valid_answers_are_accepted() {
-    assert_eq!(
-        ANSWERS.map(|answer| try_answer(answer.as_bytes())),
-        [true; 4]
-    );
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -113,17 +94,6 @@ proptest! {
     #[test]
     fn damaged_files_do_not_panic(file in damaged()) {
         try_all(&file).unwrap();
-    }
-
-    #[test]
-    fn arbitrary_answers_do_not_panic(mut answer in vec(any::<u8>(), 0..64), at in any::<usize>()) {
-        try_answer(&answer);
-        let mut whole = ANSWERS[at % ANSWERS.len()].as_bytes().to_vec();
-        for byte in answer.drain(..).take(3) {
-            let at = (at ^ usize::from(byte)) % whole.len();
-            whole[at] = byte;
-        }
-        try_answer(&whole);
     }
 
     #[test]
@@ -182,32 +152,4 @@ fn fuzz_corpora_do_not_panic() {
 fn python_records_of_the_fuzz_corpus_are_decoded() {
     let frames = replay("python_records", try_records);
     assert!(frames.iter().sum::<usize>() > 0);
-}
-
-#[test]
-fn answers_of_the_fuzz_corpus_are_accepted_or_not() {
-    let accepted = replay("answers", try_answer);
-    assert!(accepted.contains(&true) && accepted.contains(&false));
-}
-
-#[test]
-fn perf_maps_of_the_fuzz_corpus_are_read_in_parts() {
-    let names: usize = replay("perf_maps", try_perf_map).iter().sum();
-    assert!(names > 4, "{names}");
-}
-
-#[test]
-fn requests_to_the_opener_of_the_fuzz_corpus_stay_in_their_folder() {
-    let folder = tempfile::tempdir().unwrap();
-    plant(folder.path()).unwrap();
-    let path = folder.path().to_owned();
-    let opened = replay("opener", move |lines| try_opener(&path, lines).unwrap());
-    let opened: usize = opened.iter().sum();
-    assert!(opened > 4, "{opened}");
-}
-
-#[test]
-fn requests_about_processes_of_the_fuzz_corpus_are_answered() {
-    let answers: usize = replay("processes", try_processes).iter().sum();
-    assert!(answers > 4, "{answers}");
 }

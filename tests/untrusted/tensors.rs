@@ -35,7 +35,7 @@ const CALLS: [&str; 6] = [
 
 /// Applies the calls encoded in `bytes`, a few bytes each, and makes the reports. Returns the
 /// number of events.
-pub fn play_tensors(bytes: &[u8]) -> usize {
+pub(crate) fn play_tensors(bytes: &[u8]) -> usize {
     let mut program = Program::new();
     let mut bytes = Bytes(bytes);
     while let Some(what) = bytes.next() {

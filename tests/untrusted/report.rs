@@ -1,5 +1,8 @@
-//! Entry points for untrusted input, one call each: for the fuzz targets and for the tests that
-//! replay their findings. Errors are expected; a panic or a hang is a bug.
+//! Recordings, logs and texts that anybody may have written: for the fuzz targets and for the tests that replay
+//! their findings. Errors are expected; a panic or a hang is a bug.
+
+// A fuzz target uses one of these functions.
+#![allow(dead_code)]
 
 mod tensors;
 
@@ -8,17 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate as report;
-use crate::analysis::report as question;
-use crate::analysis::report::{Analysis, ReportQuestion};
-use crate::analysis::{Filter, diff};
-use crate::export;
-use crate::gate;
-use crate::plot;
-use crate::profile;
-use crate::profile::Weight;
-use crate::replay;
-use crate::{ReportFormat, View};
 use gpuprobe_cuda::{KindSet, MemoryKind, Modes};
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::WallClock;
@@ -28,8 +20,15 @@ use gpuprobe_os::terminal::Layout;
 use gpuprobe_recording::Database;
 use gpuprobe_recording::log;
 use gpuprobe_recording::player::{Played, Player};
+use gpuprobe_report as report;
+use gpuprobe_report::analysis::report as question;
+use gpuprobe_report::analysis::report::{Analysis, ReportQuestion};
+use gpuprobe_report::analysis::{Filter, diff};
+use gpuprobe_report::profile::Weight;
+use gpuprobe_report::{ReportFormat, View};
+use gpuprobe_report::{export, gate, plot, profile, replay};
 
-pub use tensors::play_tensors;
+pub(crate) use tensors::play_tensors;
 
 /// Enables every mode.
 const MODES: Modes = Modes {
@@ -41,7 +40,7 @@ const MODES: Modes = Modes {
 
 /// Replays `bytes` as the log of a run, or as a single record, and makes its reports. Returns the
 /// number of events.
-pub fn play(bytes: &[u8]) -> usize {
+pub(crate) fn play(bytes: &[u8]) -> usize {
     let kinds: KindSet = MemoryKind::ALL.into_iter().collect();
     let mut player = Player::new(MODES, kinds);
     player.state.watch(true);
@@ -194,7 +193,7 @@ fn questions(file: &Path, folder: &Path) -> [question::ReportConfig; 6] {
 }
 
 /// Reads `file` as a recording or an export, in every possible way. Output goes into `folder`.
-pub fn analyse(file: &Path, folder: &Path) {
+pub(crate) fn analyse(file: &Path, folder: &Path) {
     let out = |name: &str| Some(folder.join(name));
     let progress: SharedProgress = Arc::new(());
     for way in &questions(file, folder) {
@@ -243,9 +242,4 @@ pub fn analyse(file: &Path, folder: &Path) {
         },
     };
     let _ = replay::run(&replayed, &mut io::sink(), &progress);
-}
-
-/// Reads `text` as the output of nvidia-smi and as a usage report, and draws a plot of it.
-pub fn draw(text: &str, picture: &Path) -> anyhow::Result<()> {
-    plot::try_texts(text, picture)
 }

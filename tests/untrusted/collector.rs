@@ -1,13 +1,13 @@
-//! Entry points for fuzz targets and regression tests: parsers of bytes from a traced process or
-//! from CUPTI. Errors are expected; panics and endless loops are not.
+//! Bytes from a traced process or from CUPTI: for the fuzz targets and for the tests that replay their findings.
+//! Errors are expected; panics and endless loops are not.
 
-#![allow(clippy::expect_used)]
+// A fuzz target uses one of these functions.
+#![allow(dead_code)]
 
+use gpuprobe_collector::cupti::CuptiVersion;
+use gpuprobe_collector::reduce::{Reducer, Surroundings};
 use gpuprobe_wire::{Batch, BatchHeader, MAGIC};
 use zerocopy::IntoBytes;
-
-use crate::cupti::CuptiVersion;
-use crate::reduce::{Reducer, Surroundings};
 
 /// Fake surroundings: texts depend on their address only, and sent batches must be valid.
 #[derive(Debug, Default)]
@@ -46,8 +46,7 @@ impl Surroundings for FuzzTexts {
 ///
 /// # Panics
 /// If a resulting batch is invalid.
-#[must_use]
-pub fn reduce(bytes: &[u8]) -> u64 {
+pub(crate) fn reduce(bytes: &[u8]) -> u64 {
     let mut around = FuzzTexts::default();
     let Some((version, mut rest)) = bytes.split_first_chunk() else {
         return 0;
@@ -68,8 +67,7 @@ pub fn reduce(bytes: &[u8]) -> u64 {
 
 /// Parses `bytes` as a batch, and as the records of a batch with a valid header, because most
 /// inputs fail at the header. Returns the number of records.
-#[must_use]
-pub fn parse(bytes: &[u8]) -> usize {
+pub(crate) fn parse(bytes: &[u8]) -> usize {
     let header = BatchHeader {
         magic: MAGIC,
         bytes: bytes.len() as u32,
