@@ -8,11 +8,13 @@ mod steps;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
+mod vocabulary;
 
 use crate::sites::series::{AGES, SeriesShape, least_age_ns};
 
 use growth::{Growth, sum};
 pub use steps::{StepGrowth, steps};
+pub use vocabulary::{Confidence, Severity, Verdict};
 
 /// Growth for less than this, ns, is not called growth yet: programs warm up.
 pub const LEAST_GROWTH_NS: u64 = 57_000_000_000;
@@ -27,34 +29,6 @@ const KNOWN_FREES: u64 = 20;
 const LATE: u64 = 8;
 /// A series of most freed and allocated again is one from so many on.
 const KNOWN_CYCLES: u32 = 4;
-
-/// The behaviour of a call site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// More and more is live.
-    Growing,
-    /// The same, by so much in each of many cycles of freeing most and allocating again.
-    GrowingPerCycle,
-    /// It grew, and has levelled off.
-    Plateau,
-    /// Allocated once and kept.
-    OneOff,
-    /// Freed and allocated again.
-    Cache,
-    /// Some of it lives far longer than is usual at the site.
-    FreedLate,
-}
-
-/// How sure that is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confidence {
-    /// Nothing known speaks against it, for long.
-    Certain,
-    /// As far as can be seen.
-    Likely,
-    /// It has to be watched for so many nanoseconds more.
-    NotEnough(u64),
-}
 
 /// A verdict on a site, and the numbers that led to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,29 +57,24 @@ pub struct Judgement {
     pub quiet_ns: u64,
 }
 
-impl Verdict {
-    /// The name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Growing => "growing",
-            Self::GrowingPerCycle => "growing per cycle",
-            Self::Plateau => "plateau",
-            Self::OneOff => "one-off",
-            Self::Cache => "cache",
-            Self::FreedLate => "freed late",
-        }
-    }
-
-    /// Whether it is a leak, as far as it is sure.
-    pub fn is_growth(self) -> bool {
-        matches!(self, Self::Growing | Self::GrowingPerCycle)
-    }
-}
-
 impl Judgement {
+    /// How grave it is.
+    pub fn severity(&self) -> Severity {
+        self.verdict.severity(self.confidence)
+    }
+
     /// Whether it may be called a leak.
     pub fn is_leak(&self) -> bool {
-        self.verdict.is_growth() && !matches!(self.confidence, Confidence::NotEnough(_))
+        self.severity() == Severity::Leak
+    }
+
+    /// The verdict as it is shown in tables; `None` if it is not known yet.
+    pub fn shown(&self) -> Option<Verdict> {
+        match self.verdict {
+            verdict if self.confidence.is_enough() => Some(verdict),
+            verdict if verdict.is_growth() => Some(Verdict::MayGrow),
+            _ => None,
+        }
     }
 }
 

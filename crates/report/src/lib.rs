@@ -65,9 +65,9 @@ pub use history::History;
 pub use options::{Options, ProcessDetail};
 pub use run::describe_run;
 pub use text::{describe_losers, describe_lost};
-pub use verdict::word as verdict_word;
+pub use verdict::{rank as verdict_rank, word as verdict_word, word_tone as verdict_tone};
 pub use view::{GroupBy, SortBy, View};
-pub use worst_verdicts::{WorstVerdicts, rank as verdict_rank};
+pub use worst_verdicts::WorstVerdicts;
 
 /// Version of all JSON output: 2. `docs/report.schema.json` describes it.
 pub const SCHEMA: u32 = 2;

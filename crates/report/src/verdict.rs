@@ -1,29 +1,30 @@
-//! Text of verdicts on call sites.
+//! Words of verdicts in tables.
 
-use gpuprobe_engine::verdict::{Confidence, Judgement, Verdict};
-
-const SECOND_NS: u64 = 1_000_000_000;
-
-/// Text of a confidence.
-pub(crate) fn confidence(confidence: Confidence) -> String {
-    match confidence {
-        Confidence::Certain => "certain".to_owned(),
-        Confidence::Likely => "likely".to_owned(),
-        Confidence::NotEnough(more_ns) => {
-            let more = more_ns.div_ceil(SECOND_NS);
-            format!("not enough data: {more} more seconds")
-        }
-    }
-}
+use gpuprobe_engine::verdict::{Confidence, Judgement, Severity, Verdict};
+use gpuprobe_os::color::Tone;
 
 /// A verdict in a few words, for a table; empty if the confidence is too low.
 pub fn word(judgement: &Judgement) -> &'static str {
-    let is_known = !matches!(judgement.confidence, Confidence::NotEnough(_));
-    match judgement.verdict {
-        Verdict::Growing if is_known => "growing",
-        Verdict::GrowingPerCycle if is_known => "growing per cycle",
-        Verdict::Growing | Verdict::GrowingPerCycle => "growing?",
-        other if is_known => other.name(),
-        _ => "",
+    judgement.shown().map_or("", Verdict::name)
+}
+
+/// How much a verdict matters, by its word: the smaller, the more.
+pub fn rank(word: &str) -> usize {
+    Verdict::by_name(word).map_or(usize::MAX, |verdict| verdict as usize)
+}
+
+/// Tone of a verdict in a table, by its word.
+pub fn word_tone(word: &str) -> Option<Tone> {
+    let verdict = Verdict::by_name(word)?;
+    Some(tone(verdict.severity(Confidence::Likely)))
+}
+
+/// Tone of a severity.
+pub(crate) fn tone(severity: Severity) -> Tone {
+    match severity {
+        Severity::Leak => Tone::Bad,
+        Severity::Warning => Tone::Warning,
+        Severity::Fine => Tone::Good,
+        Severity::Note => Tone::Dim,
     }
 }

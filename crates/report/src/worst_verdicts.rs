@@ -6,36 +6,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gpuprobe_engine::verdict::Judgement;
+use gpuprobe_engine::verdict::Verdict;
 use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::stack::Symbolize;
 
+use crate::Options;
 use crate::memleak::{Holder, SiteGroups, largest};
-use crate::{Options, verdict_word};
 
 /// Interval at which a process is judged, nanoseconds.
 const EVERY_NS: u64 = 5 * SECOND_NS;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Judged call sites of a process, and of each of its allocators.
 const SITES: usize = 20;
-
-/// Verdicts in the order in which they matter.
-const RANKS: [&str; 8] = [
-    "growing per cycle",
-    "growing",
-    "growing?",
-    "freed late",
-    "cache",
-    "plateau",
-    "one-off",
-    "",
-];
-
-/// How much a verdict matters, by its word: the smaller, the more.
-pub fn rank(word: &str) -> usize {
-    let found = RANKS.iter().position(|known| *known == word);
-    found.unwrap_or(RANKS.len())
-}
 
 /// The worst verdicts on the largest call sites of processes.
 #[derive(Debug, Default)]
@@ -111,15 +93,13 @@ fn of_process(process: &Process, options: &Options, symbols: &dyn Symbolize) -> 
         let groups = SiteGroups::of(holding, by_lines, symbols);
         let sites = largest(holding, &groups, SITES).into_iter();
         let judged = sites.filter_map(|members| holder.judge(&members, options.now_ns));
-        let words: Vec<_> = judged
-            .map(|judged: Judgement| verdict_word(&judged))
-            .collect();
-        words.into_iter().min_by_key(|word| rank(word))
+        let shown: Vec<_> = judged.filter_map(|judged| judged.shown()).collect();
+        shown.into_iter().min()
     };
     let own = worst(Holder::Process(process), process);
     let tensors = process.tensors.iter();
     let tensors = tensors
         .filter_map(|allocator| worst(Holder::Allocator(process, allocator), &allocator.blocks));
     let found = own.into_iter().chain(tensors);
-    found.min_by_key(|word| rank(word)).unwrap_or("")
+    found.min().map_or("", Verdict::name)
 }

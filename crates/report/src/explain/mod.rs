@@ -11,6 +11,8 @@ use std::cmp::Reverse;
 
 use serde::{Serialize, Serializer};
 
+use gpuprobe_engine::verdict::{Confidence, Severity, Verdict};
+
 use crate::Report;
 use crate::cudatrace::Cudatrace;
 use crate::memleak::{Memleak, ProcessReport};
@@ -37,43 +39,17 @@ pub struct ProcessHeadline {
     pub title: String,
 }
 
-/// The verdict on what a process that has ended did not free.
-pub(crate) const NEVER_FREED: &str = "never freed at exit";
-
-/// How grave a verdict is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// It is a leak.
-    Leak,
-    /// It may be one, or keeps memory from others.
-    Warning,
-    /// It is as it should be.
-    Fine,
-    /// Good to know.
-    Note,
-}
-
-impl Severity {
-    /// The word in front of a verdict.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Leak => "LEAK",
-            Self::Warning => "warn",
-            Self::Fine => "ok",
-            Self::Note => "note",
-        }
-    }
-}
-
 /// A verdict with its evidence.
 #[derive(Clone, Debug, Serialize)]
 pub struct VerdictReport {
     /// `growing`, `growing per cycle`, `plateau`, `one-off`, `cache`, `freed late`, `never freed at exit`,
     /// `contexts left behind`, `fragmentation`, `idle context`, `context`, `handles`, `before attach or outside CUDA`, `shared`,
     /// `out of memory`.
-    pub verdict: &'static str,
+    #[serde(serialize_with = "name_of")]
+    pub verdict: Verdict,
     /// `certain`, `likely`, or `not enough data: N more seconds`.
-    pub confidence: String,
+    #[serde(serialize_with = "text_of")]
+    pub confidence: Confidence,
     /// Id of the process.
     pub pid: u32,
     /// Number of the call site, if it is about one.
@@ -102,16 +78,24 @@ pub struct VerdictReport {
     pub grade: Severity,
 }
 
+fn name_of<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(verdict.name())
+}
+
+fn text_of<S: Serializer>(confidence: &Confidence, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(confidence)
+}
+
 fn word_of<S: Serializer>(grade: &Severity, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(grade.word())
 }
 
 impl VerdictReport {
     /// Something about a process and no call site.
-    fn of_process(pid: u32, verdict: &'static str, bytes: u64, evidence: String) -> Self {
+    fn of_process(pid: u32, verdict: Verdict, bytes: u64, evidence: String) -> Self {
         Self {
             verdict,
-            confidence: "certain".to_owned(),
+            confidence: Confidence::Certain,
             pid,
             site: None,
             tensors_of_device: None,
@@ -122,8 +106,8 @@ impl VerdictReport {
             bytes_per_second: None,
             since_ns: 0,
             evidence: vec![evidence],
-            advice: "",
-            grade: Severity::Note,
+            advice: verdict.advice(),
+            grade: verdict.severity(Confidence::Certain),
         }
     }
 

@@ -1,21 +1,17 @@
 //! Notes on memory held beyond call sites, and on memory cached by an allocator.
 
 use gpuprobe_cuda::MemoryKind;
+use gpuprobe_engine::verdict::Verdict;
 use gpuprobe_model::text::size;
 
-use super::words::{advice, seconds};
-use super::{ProcessFacts, Severity, VerdictReport};
+use super::words::seconds;
+use super::{ProcessFacts, VerdictReport};
 use crate::incidents::IncidentReport;
 use crate::memleak::{ProcessReport, PytorchReport};
-use crate::verdict;
 use crate::words::{Who, plural};
 
 /// Bytes that nobody is to be bothered with.
 const LITTLE: u64 = 16 << 20;
-/// The verdict on memory at no call site.
-const OUTSIDE: &str = "before attach or outside CUDA";
-/// The verdict on contexts of which there are more and more.
-const LEFT_BEHIND: &str = "contexts left behind";
 /// A pool is fragmented of which little pins at least this share.
 const PINNED_SHARE: u64 = 10;
 
@@ -36,23 +32,17 @@ pub(super) fn verdicts(found: &ProcessFacts<'_>, process: &ProcessReport) -> Vec
     all
 }
 
-fn say(process: &ProcessReport, verdict: &'static str, bytes: u64, said: String) -> VerdictReport {
-    VerdictReport {
-        advice: advice(verdict),
-        ..VerdictReport::of_process(process.pid, verdict, bytes, said)
-    }
+fn say(process: &ProcessReport, verdict: Verdict, bytes: u64, said: String) -> VerdictReport {
+    VerdictReport::of_process(process.pid, verdict, bytes, said)
 }
 
 /// A request that was refused: the incident itself says who had the memory.
 pub(super) fn out_of_memory(incident: &IncidentReport) -> VerdictReport {
-    let verdict = "out of memory";
     VerdictReport {
         label: Some(incident.label.clone()),
-        grade: Severity::Warning,
-        advice: advice(verdict),
         ..VerdictReport::of_process(
             incident.pid,
-            verdict,
+            Verdict::OutOfMemory,
             incident.asked_bytes.unwrap_or(0),
             incident.headline(),
         )
@@ -70,11 +60,11 @@ fn idle(all: &ProcessFacts<'_>, process: &ProcessReport) -> Option<VerdictReport
     let launches = launchers.map(|mut known| known.any(|one| one.pid == process.pid));
     let (verdict, said) = match launches {
         Some(false) => (
-            "idle context",
+            Verdict::IdleContext,
             format!("{has} and has launched nothing for {watched}"),
         ),
         _ => (
-            OUTSIDE,
+            Verdict::Outside,
             format!("{has}, and has allocated nothing for {watched}"),
         ),
     };
@@ -85,7 +75,7 @@ fn context(process: &ProcessReport) -> Option<VerdictReport> {
     let nvml = process.nvml.filter(|_| process.traced)?;
     let bytes = nvml.context_bytes?;
     let said = format!("context {}", size(bytes));
-    Some(say(process, "context", bytes, said))
+    Some(say(process, Verdict::Context, bytes, said))
 }
 
 fn outside(process: &ProcessReport) -> Option<VerdictReport> {
@@ -97,7 +87,7 @@ fn outside(process: &ProcessReport) -> Option<VerdictReport> {
         false => "at no call site: from before gpuprobe attached, a context, or outside CUDA",
     };
     let said = format!("{} {what}", size(bytes));
-    (bytes >= LITTLE).then(|| say(process, OUTSIDE, bytes, said))
+    (bytes >= LITTLE).then(|| say(process, Verdict::Outside, bytes, said))
 }
 
 fn imported(process: &ProcessReport) -> Option<VerdictReport> {
@@ -126,7 +116,7 @@ fn imported(process: &ProcessReport) -> Option<VerdictReport> {
         )
     });
     (count > 0).then(|| {
-        let mut one = say(process, "shared", bytes, said);
+        let mut one = say(process, Verdict::Shared, bytes, said);
         one.allocations = count;
         one.evidence.extend(from);
         one
@@ -142,7 +132,7 @@ fn contexts(process: &ProcessReport) -> Option<VerdictReport> {
         let said = format!("{live} made by the program and not destroyed, {freed} destroyed");
         return Some(VerdictReport {
             allocations: found.blocks,
-            ..say(process, "context", 0, said)
+            ..say(process, Verdict::Context, 0, said)
         });
     }
     let said = format!(
@@ -150,14 +140,11 @@ fn contexts(process: &ProcessReport) -> Option<VerdictReport> {
         seconds(found.span_ns)
     );
     Some(VerdictReport {
-        confidence: verdict::confidence(found.confidence),
+        confidence: found.confidence,
         allocations: found.blocks,
         since_ns: found.since_ns,
-        grade: match found.is_leak() {
-            true => Severity::Leak,
-            false => Severity::Warning,
-        },
-        ..say(process, LEFT_BEHIND, 0, said)
+        grade: Verdict::ContextsLeft.severity(found.confidence),
+        ..say(process, Verdict::ContextsLeft, 0, said)
     })
 }
 
@@ -190,7 +177,7 @@ fn handles(process: &ProcessReport) -> Vec<VerdictReport> {
         VerdictReport {
             owner: Some(owner.to_owned()),
             allocations: count,
-            ..say(process, "handles", bytes, said)
+            ..say(process, Verdict::Handles, bytes, said)
         }
     });
     said.collect()
@@ -214,7 +201,7 @@ fn pooled(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
     if tensors_grow || cached == 0 {
         return None;
     }
-    let confidence = verdict::confidence(found.confidence);
+    let confidence = found.confidence;
     if found.is_leak() {
         let said = format!(
             "{keeps}: what it takes from CUDA grows, for {}, and what it hands out does not",
@@ -224,8 +211,7 @@ fn pooled(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
             confidence,
             bytes_per_second: found.bytes_per_second,
             since_ns: found.since_ns,
-            grade: Severity::Warning,
-            ..say(process, "fragmentation", cached, said)
+            ..say(process, Verdict::Fragmentation, cached, said)
         });
     }
     let quiet = seconds(found.quiet_ns);
@@ -233,8 +219,7 @@ fn pooled(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
     Some(VerdictReport {
         confidence,
         owner: Some("libtorch".to_owned()),
-        grade: Severity::Fine,
-        ..say(process, "cache", cached, said)
+        ..say(process, Verdict::Cache, cached, said)
     })
 }
 
@@ -259,8 +244,7 @@ fn pinned(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
         tensors_of_device: Some(pool.device),
         allocations: pool.pinned_by_tensors,
         owner: Some("libtorch".to_owned()),
-        grade: Severity::Warning,
-        ..say(process, "fragmentation", bytes, said)
+        ..say(process, Verdict::Fragmentation, bytes, said)
     })
 }
 
@@ -271,5 +255,5 @@ fn before(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
         size(bytes),
         pool.device
     );
-    (bytes >= LITTLE).then(|| say(process, OUTSIDE, bytes, said))
+    (bytes >= LITTLE).then(|| say(process, Verdict::Outside, bytes, said))
 }

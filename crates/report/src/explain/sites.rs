@@ -4,11 +4,10 @@ use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::verdict::{Judgement, StepGrowth, Verdict};
 use gpuprobe_model::text::{printable, size};
 
-use super::words::{advice, per_second, seconds};
-use super::{NEVER_FREED, Severity, VerdictReport, free_bytes};
+use super::words::{per_second, seconds};
+use super::{VerdictReport, free_bytes};
 use crate::memleak::{KernelStep, Memleak, ProcessReport, SiteReport};
 use crate::names;
-use crate::verdict;
 use crate::words::plural;
 
 /// A site and the sites of the same kind in its process.
@@ -48,9 +47,9 @@ pub(super) fn verdicts(process: &ProcessReport, memleak: &Memleak) -> Vec<Verdic
 impl SiteClass<'_> {
     fn verdict(&self, site: &SiteReport) -> Option<VerdictReport> {
         let found = site.judgement.as_ref().filter(|_| site.live.bytes() > 0)?;
-        let name = match found.is_leak() || !self.process.exited {
-            true => found.verdict.name(),
-            false => NEVER_FREED,
+        let verdict = match found.is_leak() || !self.process.exited {
+            true => found.verdict,
+            false => Verdict::NeverFreed,
         };
         let evidence = match found.verdict {
             Verdict::Growing | Verdict::GrowingPerCycle => self.growth(site, found),
@@ -76,10 +75,12 @@ impl SiteClass<'_> {
                 self.things(site, found.blocks),
                 usual_age(found)
             )],
+            // The others are not of call sites.
+            _ => Vec::new(),
         };
         Some(VerdictReport {
-            verdict: name,
-            confidence: verdict::confidence(found.confidence),
+            verdict,
+            confidence: found.confidence,
             pid: self.process.pid,
             site: Some(site.id),
             tensors_of_device: self.device,
@@ -90,8 +91,8 @@ impl SiteClass<'_> {
             bytes_per_second: found.bytes_per_second.filter(|_| found.verdict.is_growth()),
             since_ns: found.since_ns,
             evidence,
-            advice: advice(name),
-            grade: grade(found),
+            advice: verdict.advice(),
+            grade: found.severity(),
         })
     }
 
@@ -197,13 +198,5 @@ fn usual_age(found: &Judgement) -> String {
     match found.usual_age_ns {
         Some(age_ns) => format!(", nearly all within {}", seconds(age_ns)),
         None => String::new(),
-    }
-}
-
-fn grade(found: &Judgement) -> Severity {
-    match found.verdict {
-        _ if found.is_leak() => Severity::Leak,
-        Verdict::Growing | Verdict::GrowingPerCycle | Verdict::FreedLate => Severity::Warning,
-        Verdict::Plateau | Verdict::OneOff | Verdict::Cache => Severity::Fine,
     }
 }

@@ -48,33 +48,3 @@ pub(super) fn title(process: &ProcessReport, memleak: &Memleak) -> String {
     };
     title
 }
-
-/// Advice for a verdict.
-pub(super) fn advice(verdict: &str) -> &'static str {
-    match verdict {
-        "growing" => {
-            "look for what keeps what is allocated there: a list, a cache without a bound, a graph that is not detached"
-        }
-        "growing per cycle" => "look for what a cycle creates and does not release",
-        "contexts left behind" => {
-            "destroy a context when its work is done, or make one and keep it: each takes memory that no call site has"
-        }
-        "freed late" => {
-            "look for what keeps some of it: a queue, an exception's traceback, a reference cycle that waits for the collector"
-        }
-        "fragmentation" => {
-            "free or move what pins the segments, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-        }
-        "out of memory" => {
-            "see below who had the memory: free some of it, ask for less, or end what else is on the GPU"
-        }
-        "idle context" => {
-            "end the process, or have it hide the GPU (CUDA_VISIBLE_DEVICES) before it calls CUDA"
-        }
-        "before attach or outside CUDA" => {
-            "start the program under gpuprobe to see where that came from"
-        }
-        "shared" => "what it uses is another process's: free it there",
-        _ => "",
-    }
-}

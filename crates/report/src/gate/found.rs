@@ -5,7 +5,7 @@ use crate::label;
 use crate::memleak::{Memleak, ProcessReport, SiteReport};
 use crate::owners;
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::verdict::{Confidence, Judgement, Verdict};
+use gpuprobe_engine::verdict::{Judgement, Verdict};
 use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
@@ -163,8 +163,7 @@ fn of_site<'a>(process: &ProcessReport, site: &'a SiteReport, is_tensor: bool) -
 }
 
 fn is_one_off(judgement: &Judgement) -> bool {
-    let is_sure = !matches!(judgement.confidence, Confidence::NotEnough(_));
-    judgement.verdict == Verdict::OneOff && is_sure
+    judgement.shown() == Some(Verdict::OneOff)
 }
 
 impl LeakedStack<'_> {

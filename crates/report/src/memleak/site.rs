@@ -7,8 +7,8 @@ use serde::{Serialize, Serializer};
 
 use super::LiveMemory;
 use super::peak::Peak;
+use crate::clock_micros;
 use crate::fold::Folded;
-use crate::{clock_micros, verdict};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::verdict::{Judgement, StepGrowth};
 use gpuprobe_model::stack::Frame;
@@ -144,7 +144,7 @@ fn judged<S: Serializer>(judged: &Option<Judgement>, serializer: S) -> Result<S:
     let judged = judged.as_ref();
     let judged = SiteVerdict {
         verdict: judged.map(|judged| judged.verdict.name()),
-        confidence: judged.map(|judged| verdict::confidence(judged.confidence)),
+        confidence: judged.map(|judged| judged.confidence.to_string()),
     };
     judged.serialize(serializer)
 }

@@ -288,14 +288,10 @@ pub(super) fn process_labels(
 }
 
 fn labels_of_verdict(verdict: &VerdictReport) -> Labels {
-    let confidence = match verdict.confidence.split_once(':') {
-        Some((word, _)) => word,
-        None => &verdict.confidence,
-    };
     let site = verdict.label.as_deref().map(clean_name);
     vec![
-        ("verdict", verdict.verdict.to_owned()),
-        ("confidence", confidence.to_owned()),
+        ("verdict", verdict.verdict.name().to_owned()),
+        ("confidence", verdict.confidence.name().to_owned()),
         ("site", site.unwrap_or_default()),
     ]
 }

@@ -2,13 +2,14 @@
 
 use std::io::{self, Write};
 
+use gpuprobe_engine::verdict::{Severity, Verdict};
 use gpuprobe_model::text::{printable, size};
-
 use gpuprobe_os::color::Tone;
 
 use super::page::Page;
 use super::process::write_owners;
-use crate::explain::{Explain, NEVER_FREED, Severity, VerdictReport};
+use crate::explain::{Explain, VerdictReport};
+use crate::verdict;
 use crate::words::{plural, wrapped};
 
 /// Call sites that are as they should be, and are named.
@@ -76,11 +77,11 @@ fn write_one(one: &VerdictReport, page: &Page, out: &mut dyn Write) -> io::Resul
         }
         _ => String::new(),
     };
-    let unsure = match one.confidence.as_str() {
-        "certain" | "likely" => String::new(),
+    let unsure = match one.confidence {
+        sure if sure.is_enough() => String::new(),
         // There will be no more of a process that has ended.
-        _ if one.verdict == NEVER_FREED => " (not enough data to tell more)".to_owned(),
-        other => format!(" ({other})"),
+        _ if one.verdict == Verdict::NeverFreed => " (not enough data to tell more)".to_owned(),
+        unsure => format!(" ({unsure})"),
     };
     let line = format!("{place}{first}{unsure}");
     wrapped(&grade(one.grade), &line, page.columns, out)?;
@@ -96,12 +97,6 @@ fn write_one(one: &VerdictReport, page: &Page, out: &mut dyn Write) -> io::Resul
 /// The word in front of a verdict, in six columns.
 fn grade(grade: Severity) -> String {
     let word = grade.word();
-    let tone = match grade {
-        Severity::Leak => Tone::Bad,
-        Severity::Warning => Tone::Warning,
-        Severity::Fine => Tone::Good,
-        Severity::Note => Tone::Dim,
-    };
     let padding = " ".repeat(6_usize.saturating_sub(word.len()));
-    tone.paint(word) + &padding
+    verdict::tone(grade).paint(word) + &padding
 }

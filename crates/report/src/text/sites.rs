@@ -8,7 +8,6 @@ use std::io::{self, Write};
 
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::text::{printable, size};
-use gpuprobe_os::color::Tone;
 
 use super::page::{Page, bar};
 use super::table::{Column, ReportTable};
@@ -120,7 +119,7 @@ fn site_table(of: SiteListOwner<'_>, sites: &[&SiteReport]) -> ReportTable {
         Column::right("AGE"),
         Column::left("VERDICT")
             .needs_width(110)
-            .painted(verdict_tone),
+            .painted(verdict::word_tone),
         Column::left("KIND"),
         Column::text("WHERE"),
         Column::text("VIA").needs_width(100),
@@ -133,16 +132,6 @@ fn site_table(of: SiteListOwner<'_>, sites: &[&SiteReport]) -> ReportTable {
         table.row(site_cells(of, site, plain));
     }
     table
-}
-
-/// Tone of a verdict in a table.
-fn verdict_tone(word: &str) -> Option<Tone> {
-    match word {
-        "growing" | "growing per cycle" => Some(Tone::Bad),
-        "growing?" | "freed late" => Some(Tone::Warning),
-        "plateau" | "cache" | "one-off" => Some(Tone::Good),
-        _ => None,
-    }
 }
 
 /// A row of the table; without the kind of memory if all are `plain`.

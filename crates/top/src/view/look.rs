@@ -5,6 +5,7 @@ use ratatui_core::text::{Line, Span};
 
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_os::color::{Piece, Tone, pieces};
+use gpuprobe_report::verdict_tone;
 
 /// Whether there are colours.
 #[derive(Clone, Copy, Debug)]
@@ -37,12 +38,7 @@ impl Theme {
 
     /// The style of a verdict, by its word.
     pub(crate) fn verdict(self, word: &str) -> Style {
-        match word {
-            "growing" | "growing per cycle" => self.tone(Tone::Bad),
-            "growing?" | "freed late" => self.tone(Tone::Warning),
-            "" => Style::new(),
-            _ => self.tone(Tone::Good),
-        }
+        verdict_tone(word).map_or(Style::new(), |tone| self.tone(tone))
     }
 
     /// The lines of a text that was painted with tones.

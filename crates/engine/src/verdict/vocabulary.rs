@@ -1,0 +1,245 @@
+//! The words of verdicts, with their severity and advice: one table for all outputs.
+
+use std::fmt;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A verdict on a call site, or on other memory of a process; of call sites, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// The same as [`Self::Growing`], by so much in each of many cycles of freeing most and allocating again.
+    GrowingPerCycle,
+    /// More and more is live.
+    Growing,
+    /// It grows, and not for long enough: in tables only.
+    MayGrow,
+    /// Some of it lives far longer than is usual at the site.
+    FreedLate,
+    /// Freed and allocated again.
+    Cache,
+    /// It grew, and has levelled off.
+    Plateau,
+    /// Allocated once and kept.
+    OneOff,
+    /// The process has ended with it.
+    NeverFreed,
+    /// More and more contexts.
+    ContextsLeft,
+    /// Little memory pins large segments of an allocator.
+    Fragmentation,
+    /// A request was refused.
+    OutOfMemory,
+    /// A context without launches.
+    IdleContext,
+    /// A context of the program.
+    Context,
+    /// Memory at no call site.
+    Outside,
+    /// Memory of other processes.
+    Shared,
+    /// Physical memory behind handles.
+    Handles,
+}
+
+/// How grave a verdict is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// It is a leak.
+    Leak,
+    /// It may be one, or keeps memory from others.
+    Warning,
+    /// It is as it should be.
+    Fine,
+    /// Good to know.
+    Note,
+}
+
+/// How sure a verdict is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confidence {
+    /// Nothing known speaks against it, for long.
+    Certain,
+    /// As far as can be seen.
+    Likely,
+    /// It has to be watched for so many nanoseconds more.
+    NotEnough(u64),
+}
+
+/// Description of a verdict.
+#[derive(Clone, Copy, Debug)]
+struct VerdictDescription {
+    verdict: Verdict,
+    /// The name in reports.
+    name: &'static str,
+    /// How grave it is if it is sure.
+    severity: Severity,
+    /// Recommended action for the user; empty if there is nothing to do.
+    advice: &'static str,
+}
+
+const fn row(
+    verdict: Verdict,
+    name: &'static str,
+    severity: Severity,
+    advice: &'static str,
+) -> VerdictDescription {
+    VerdictDescription {
+        verdict,
+        name,
+        severity,
+        advice,
+    }
+}
+
+/// All verdicts, in the order of the enum: of call sites, the worst first.
+const VERDICTS: [VerdictDescription; 16] = [
+    row(
+        Verdict::GrowingPerCycle,
+        "growing per cycle",
+        Severity::Leak,
+        "look for what a cycle creates and does not release",
+    ),
+    row(
+        Verdict::Growing,
+        "growing",
+        Severity::Leak,
+        "look for what keeps what is allocated there: a list, a cache without a bound, a graph that is not detached",
+    ),
+    row(Verdict::MayGrow, "growing?", Severity::Warning, ""),
+    row(
+        Verdict::FreedLate,
+        "freed late",
+        Severity::Warning,
+        "look for what keeps some of it: a queue, an exception's traceback, a reference cycle that waits for the collector",
+    ),
+    row(Verdict::Cache, "cache", Severity::Fine, ""),
+    row(Verdict::Plateau, "plateau", Severity::Fine, ""),
+    row(Verdict::OneOff, "one-off", Severity::Fine, ""),
+    row(
+        Verdict::NeverFreed,
+        "never freed at exit",
+        Severity::Fine,
+        "",
+    ),
+    row(
+        Verdict::ContextsLeft,
+        "contexts left behind",
+        Severity::Leak,
+        "destroy a context when its work is done, or make one and keep it: each takes memory that no call site has",
+    ),
+    row(
+        Verdict::Fragmentation,
+        "fragmentation",
+        Severity::Warning,
+        "free or move what pins the segments, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    ),
+    row(
+        Verdict::OutOfMemory,
+        "out of memory",
+        Severity::Warning,
+        "see below who had the memory: free some of it, ask for less, or end what else is on the GPU",
+    ),
+    row(
+        Verdict::IdleContext,
+        "idle context",
+        Severity::Note,
+        "end the process, or have it hide the GPU (CUDA_VISIBLE_DEVICES) before it calls CUDA",
+    ),
+    row(Verdict::Context, "context", Severity::Note, ""),
+    row(
+        Verdict::Outside,
+        "before attach or outside CUDA",
+        Severity::Note,
+        "start the program under gpuprobe to see where that came from",
+    ),
+    row(
+        Verdict::Shared,
+        "shared",
+        Severity::Note,
+        "what it uses is another process's: free it there",
+    ),
+    row(Verdict::Handles, "handles", Severity::Note, ""),
+];
+
+const _: () = {
+    let mut index = 0;
+    while index < VERDICTS.len() {
+        assert!(VERDICTS[index].verdict as usize == index);
+        index += 1;
+    }
+};
+
+impl Verdict {
+    fn description(self) -> &'static VerdictDescription {
+        &VERDICTS[self as usize]
+    }
+
+    /// The verdict with this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        let found = VERDICTS.iter().find(|one| one.name == name)?;
+        Some(found.verdict)
+    }
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        self.description().name
+    }
+
+    /// How grave it is with this confidence: nothing that is not sure is a leak.
+    pub fn severity(self, confidence: Confidence) -> Severity {
+        match self.description().severity {
+            Severity::Leak if !confidence.is_enough() => Severity::Warning,
+            severity => severity,
+        }
+    }
+
+    /// Recommended action for the user; empty if there is nothing to do.
+    pub fn advice(self) -> &'static str {
+        self.description().advice
+    }
+
+    /// Whether it is a leak of a call site, as far as it is sure.
+    pub fn is_growth(self) -> bool {
+        matches!(self, Self::Growing | Self::GrowingPerCycle)
+    }
+}
+
+impl Severity {
+    /// The word in front of a verdict.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Leak => "LEAK",
+            Self::Warning => "warn",
+            Self::Fine => "ok",
+            Self::Note => "note",
+        }
+    }
+}
+
+impl Confidence {
+    /// Whether there was enough data for a verdict.
+    pub fn is_enough(self) -> bool {
+        !matches!(self, Self::NotEnough(_))
+    }
+
+    /// The name, without numbers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Certain => "certain",
+            Self::Likely => "likely",
+            Self::NotEnough(_) => "not enough data",
+        }
+    }
+}
+
+impl fmt::Display for Confidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Self::NotEnough(more_ns) => {
+                write!(f, ": {} more seconds", more_ns.div_ceil(SECOND_NS))
+            }
+            Self::Certain | Self::Likely => Ok(()),
+        }
+    }
+}
