@@ -6,65 +6,79 @@ use std::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
 
-/// Lost events by consequence. A non-zero counter means that figures are incomplete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Lost {
+macro_rules! lost {
+    ($($(#[$meaning:meta])* $name:ident,)*) => {
+        /// Lost events by consequence. A non-zero counter means that figures are incomplete.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct Lost {
+            $($(#[$meaning])* pub $name: u64,)*
+        }
+
+        impl Lost {
+            /// The counters by their names in JSON and in recordings.
+            pub fn by_name(&self) -> BTreeMap<String, u64> {
+                BTreeMap::from([$((stringify!($name).to_owned(), self.$name),)*])
+            }
+
+            /// The counters with these names; others are left out.
+            pub fn from_names(named: &BTreeMap<String, u64>) -> Self {
+                let count = |name| named.get(name).copied().unwrap_or(0);
+                Self { $($name: count(stringify!($name)),)* }
+            }
+        }
+    };
+}
+
+lost! {
     /// Memory calls lost: the ring or a map was full, or a result could not be read.
-    pub memory: u64,
+    memory,
     /// Names and exits of processes and threads lost.
-    pub tasks: u64,
+    tasks,
     /// Notifications lost that a process has mapped a new library.
-    pub notices: u64,
+    notices,
     /// Context-to-device assignments that were lost.
-    pub contexts: u64,
+    contexts,
     /// Child processes of the traced command that are not followed.
-    pub children: u64,
+    children,
     /// Launches that were not counted.
-    pub launches: u64,
+    launches,
     /// Names of kernels that were lost.
-    pub names: u64,
+    names,
     /// Copies and memsets lost.
-    pub copies: u64,
+    copies,
     /// Launches that were counted but not recorded one by one.
-    pub single_launches: u64,
+    single_launches,
     /// Call stacks that were not taken.
-    pub stacks: u64,
+    stacks,
     /// Call stacks of which only the frame-pointer part is available.
-    pub partial_stacks: u64,
+    partial_stacks,
     /// Call stacks without their Python frames.
-    pub python: u64,
+    python,
     /// Call stacks with more Python frames than the limit.
-    pub python_cut: u64,
+    python_cut,
     /// Call stacks with a Python frame, and code objects, that could not be read.
-    pub python_unreadable: u64,
+    python_unreadable,
     /// Tensor allocations, frees and their requests lost: the ring was nearly full, or the device
     /// index was invalid.
-    pub tensors: u64,
+    tensors,
     /// GPU activity records lost between the traced process and gpuprobe.
-    pub activity: u64,
+    activity,
     /// GPU activity records that CUPTI itself dropped.
-    pub cupti_dropped: u64,
+    cupti_dropped,
     /// CUPTI records of an unknown kind.
-    pub cupti_unknown: u64,
+    cupti_unknown,
     /// CUPTI records or buffers that could not be parsed.
-    pub cupti_malformed: u64,
+    cupti_malformed,
     /// Records missing from a recording because it could not be written fast enough.
-    pub recording: u64,
+    recording,
     /// Records that could not be decoded.
-    pub undecodable: u64,
+    undecodable,
 }
 
 impl Lost {
     /// Whether any counter is non-zero.
     pub fn any(&self) -> bool {
         *self != Self::default()
-    }
-
-    /// The counters by their JSON names.
-    pub fn by_name(&self) -> BTreeMap<String, u64> {
-        let named = serde_json::to_value(self).and_then(serde_json::from_value);
-        named.unwrap_or_default()
     }
 }
 
@@ -86,8 +100,7 @@ pub struct UserLoss {
 impl UserLoss {
     /// The same loss as a [`Lost`] without user and process.
     pub fn to_lost(&self) -> Lost {
-        let named = serde_json::json!({ &self.what: self.count });
-        serde_json::from_value(named).unwrap_or_default()
+        Lost::from_names(&BTreeMap::from([(self.what.clone(), self.count)]))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::explain::Explain;
 use crate::profile::{self, Profile, ProfileWeight};
 use crate::{GroupBy, History, Options, ProcessDetail, Report, ReportSources, View, WorstVerdicts};
 use gpuprobe_cuda::Modes;
+use gpuprobe_model::Lost;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_os::progress::SharedProgress;
@@ -118,8 +119,7 @@ impl ReplayMoment<'_> {
     }
 
     fn make(&self, options: &Options) -> Report {
-        let lost = serde_json::to_value(&self.player.lost);
-        let lost = lost.and_then(serde_json::from_value).unwrap_or_default();
+        let lost = Lost::from_names(&self.player.lost);
         let sources = ReportSources {
             clock: Some(self.clock),
             usage: self.mark.and_then(|mark| mark.usage.as_ref()),

@@ -137,7 +137,7 @@ impl Replay<'_> {
         };
         let mut report = report::build(
             &self.player.state,
-            self.lost(),
+            Lost::from_names(&self.player.lost),
             &options,
             report::ReportSources {
                 clock: Some(&self.clock),
@@ -171,11 +171,6 @@ impl Replay<'_> {
             .and_then(|time| (time - began).num_nanoseconds())
             .and_then(|ns| u64::try_from(ns).ok());
         self.clock.monotonic_ns().saturating_add(since.unwrap_or(0))
-    }
-
-    fn lost(&self) -> Lost {
-        let lost = serde_json::to_value(&self.player.lost);
-        lost.and_then(serde_json::from_value).unwrap_or_default()
     }
 
     fn finish(self) -> Result<()> {

@@ -123,7 +123,8 @@ impl AnalysedFile<'_> {
             lost_by_user: &self.session.lost_by_user,
             ..ReportSources::of_file(clock, symbols)
         };
-        let mut report = crate::build(&state, lost(self.session), &options, sources);
+        let lost = Lost::from_names(&self.session.lost);
+        let mut report = crate::build(&state, lost, &options, sources);
         let ledger = then.as_ref().or(ledger);
         report.memleak = ledger.map(|ledger| memleak::build(ledger, &options, sources));
         report.time = clock.map(|clock| clock.wall(now_ns));
@@ -282,10 +283,4 @@ impl AnalysedFile<'_> {
             ),
         }
     }
-}
-
-/// Losses of the recording, as far as their names are known.
-fn lost(session: &Session) -> Lost {
-    let lost = serde_json::to_value(&session.lost);
-    lost.and_then(serde_json::from_value).unwrap_or_default()
 }

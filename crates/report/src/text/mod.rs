@@ -250,8 +250,7 @@ mod tests {
     fn every_loss_is_said() {
         let names = Lost::default().by_name().into_keys();
         for name in names {
-            let lost = serde_json::json!({ &name: 3 });
-            let lost: Lost = serde_json::from_value(lost).unwrap();
+            let lost = Lost::from_names(&[(name.clone(), 3)].into());
             let said = describe_lost(&lost);
             assert!(said.starts_with("3 "), "{name}: '{said}'");
         }
