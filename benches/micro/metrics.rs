@@ -158,13 +158,11 @@ impl Host {
             state: &self.state,
             modes: options.modes,
             usage: None,
-            symbols: &NoSymbols,
             has_names: true,
             now_ns: self.now_ns,
         };
         self.metrics.update(&sources, &OwnUse::default());
         let text = self.metrics.text().unwrap();
-        self.metrics.mark_scraped();
         self.state.mark_reported();
         text.len()
     }

@@ -125,7 +125,6 @@ impl Run<'_> {
             ServedDocument::Metrics => {
                 self.refresh_metrics(served)?;
                 let text = served.metrics.text();
-                served.metrics.mark_scraped();
                 text.map(String::into_bytes)
                     .map_err(|error| error.to_string())
             }
@@ -221,7 +220,6 @@ impl Run<'_> {
             state,
             modes: self.config.modes,
             usage: usage.as_ref(),
-            symbols,
             has_names: stacks.is_none_or(|stacks| stacks.missing() == 0),
             now_ns: options.now_ns,
         });

@@ -1,19 +1,30 @@
 //! Labels of series.
 
-use std::collections::HashSet;
-use std::hash::{Hash, Hasher};
-use std::rc::Rc;
-
 use crate::public::without_addresses;
+use gpuprobe_engine::Process;
+use gpuprobe_engine::transfers::CopyFilter;
+use gpuprobe_model::container::pod_uid_in;
 use gpuprobe_model::text::printable;
 
 /// Names and values of the labels of a series, in order.
-pub type Labels = Vec<(&'static str, String)>;
+pub(super) type Labels = Vec<(&'static str, String)>;
 
 /// Value of labels where several series are summed.
 pub(super) const OTHER: &str = "other";
 /// Kernels and call sites without a name.
 pub(super) const UNKNOWN: &str = "unknown";
+
+/// Labels of which every process has its own values: where processes are summed, they are `other`.
+const OWN: &[&str] = &[
+    "pid",
+    "comm",
+    "uid",
+    "container_id",
+    "pod_uid",
+    "owner",
+    "site",
+    "kernel",
+];
 
 /// Maximum number of characters of a label's value.
 const MAX_CHARACTERS: usize = 160;
@@ -37,61 +48,53 @@ pub(super) fn clean_name(text: &str) -> String {
     }
 }
 
-/// `labels` and `more`.
-pub(super) fn with(labels: &Labels, more: &Labels) -> Labels {
-    labels.iter().chain(more).cloned().collect()
+/// Labels of a traced process.
+pub(super) fn of_process(process: &Process) -> Labels {
+    let identity = &process.identity;
+    of_pid(
+        process.pid,
+        process.comm.as_deref(),
+        process.uid,
+        identity.container.as_deref(),
+        identity.cgroup.as_deref(),
+    )
 }
 
-/// Labels of a [`LabelPool`], which are compared without looking at them.
-#[derive(Clone, Debug)]
-pub(super) struct SharedLabels(Rc<Labels>);
-
-impl PartialEq for SharedLabels {
-    fn eq(&self, other: &Self) -> bool {
-        Rc::ptr_eq(&self.0, &other.0)
-    }
+/// The labels that all series of a process have.
+pub(super) fn of_pid(
+    pid: u32,
+    comm: Option<&str>,
+    uid: Option<u32>,
+    container: Option<&str>,
+    cgroup: Option<&str>,
+) -> Labels {
+    let text = |text: Option<&str>| text.map(clean).unwrap_or_default();
+    let pod = cgroup.and_then(pod_uid_in);
+    vec![
+        ("pid", pid.to_string()),
+        ("comm", text(comm)),
+        ("uid", uid.map(|uid| uid.to_string()).unwrap_or_default()),
+        ("container_id", text(container)),
+        ("pod_uid", text(pod.as_deref())),
+    ]
 }
 
-impl Eq for SharedLabels {}
-
-impl Hash for SharedLabels {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Rc::as_ptr(&self.0).hash(state);
-    }
+/// Labels of copies.
+pub(super) fn of_copies(which: &CopyFilter) -> Labels {
+    vec![
+        ("direction", which.direction.name().to_owned()),
+        ("mode", which.mode.name().to_owned()),
+    ]
 }
 
-impl SharedLabels {
-    /// The labels.
-    pub(super) fn get(&self) -> &Labels {
-        &self.0
-    }
-}
-
-/// Labels that are in use, each set once.
-#[derive(Debug, Default)]
-pub(super) struct LabelPool {
-    known: HashSet<Rc<Labels>>,
-    /// Number of sets at which unused ones are looked for.
-    full: usize,
-}
-
-impl LabelPool {
-    /// Fewer sets than this are kept, used or not.
-    const FEW: usize = 1024;
-
-    /// The set of the pool that equals `labels`.
-    pub(super) fn shared(&mut self, labels: Labels) -> SharedLabels {
-        if let Some(known) = self.known.get(&labels) {
-            return SharedLabels(Rc::clone(known));
-        }
-        if self.known.len() >= self.full.max(Self::FEW) {
-            self.known.retain(|labels| Rc::strong_count(labels) > 1);
-            self.full = 2 * self.known.len();
-        }
-        let labels = Rc::new(labels);
-        self.known.insert(Rc::clone(&labels));
-        SharedLabels(labels)
-    }
+/// The labels of the sum of which a series of a process is a part.
+pub(super) fn summed(process: &Labels, labels: &Labels) -> Labels {
+    let all = process.iter().chain(labels);
+    let summed = all.map(|(name, value)| match OWN.contains(name) {
+        true => (*name, OTHER.to_owned()),
+        false => (*name, value.clone()),
+    });
+    summed.collect()
 }
 
 #[cfg(test)]
@@ -113,30 +116,6 @@ mod tests {
         ] {
             assert_eq!(clean_name(name), cleaned, "{name}");
         }
-    }
-
-    #[test]
-    fn equal_labels_are_one_and_unused_ones_go() {
-        let mut pool = LabelPool::default();
-        let labels = |number: usize| vec![("pid", number.to_string())];
-        let kept = pool.shared(labels(7));
-        assert!(kept == pool.shared(labels(7)) && kept != pool.shared(labels(8)));
-        for number in 0..100_000 {
-            pool.shared(labels(number));
-            assert!(pool.known.len() <= LabelPool::FEW);
-        }
-        assert!(kept == pool.shared(labels(7)));
-        assert_eq!(kept.get(), &labels(7));
-        // Used ones stay, however many these are.
-        let all: Vec<_> = (0..5000)
-            .map(|number| pool.shared(labels(number)))
-            .collect();
-        assert_eq!(
-            all,
-            (0..5000)
-                .map(|number| pool.shared(labels(number)))
-                .collect::<Vec<_>>()
-        );
     }
 
     #[test]

@@ -1,310 +1,308 @@
-//! Rows of metrics, by process: gauges of those that live, and counters.
+//! Series of processes.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::counters::{Counted, CountedItem, ProcessCounters};
-use super::gauges::GaugeRows;
-use super::labels::{LabelPool, Labels, OTHER, SharedLabels, UNKNOWN, clean_name, with};
-use super::live::{LiveProcess, LiveProcesses, labels_of_process, process_labels};
-use super::{Metric, MetricLimits};
+use super::labels::{self, Labels, OTHER, UNKNOWN, clean, clean_name};
+use super::names::{DescribedProcess, DescribedProcesses, SiteNames, verdicts};
+use super::{Metric, MetricLimits, MetricSources};
+use crate::memleak::ProcessReport;
 use crate::names;
-use gpuprobe_cuda::{Modes, Op};
-use gpuprobe_engine::State;
-use gpuprobe_engine::launches::CountedLaunch;
-use gpuprobe_engine::transfers::EARLIER;
+use gpuprobe_cuda::{Belongs, MemoryKind, Op};
+use gpuprobe_engine::{Process, Sites, State};
+use gpuprobe_model::GpuMemory;
 use gpuprobe_stacks::symbols::demangle;
 
-/// A process by its id, and whether it has ended: an id may be in use again.
-pub(super) type ProcessKey = (u32, bool);
-
-/// Labels of which every process has its own values: where processes are summed, they are `other`.
-const OWN: &[&str] = &[
-    "pid",
-    "comm",
-    "uid",
-    "container_id",
-    "pod_uid",
-    "owner",
-    "site",
-    "kernel",
-];
-
-/// A sum since the start of the process.
-#[derive(Clone, Debug)]
-struct CounterRow {
-    item: CountedItem,
-    total: u64,
-    /// Whether it has a series of its own; otherwise it is summed as `other` with others.
-    is_own: bool,
-    /// Whether it has no series any more, as its process has ended.
-    is_over: bool,
-}
-
-/// All rows of a process.
-#[derive(Debug)]
-pub(super) struct ProcessRows<'a> {
-    pub(super) key: ProcessKey,
-    process: SharedLabels,
-    /// Gauges of a live process; `None` of one that has ended.
-    pub(super) gauges: Option<&'a GaugeRows>,
-    counters: Vec<CounterRow>,
-}
-
-/// Labels of copies.
-pub(super) fn copy_labels(direction: &str, mode: &str) -> Labels {
-    vec![
-        ("direction", direction.to_owned()),
-        ("mode", mode.to_owned()),
-    ]
-}
-
-/// Labels that are in use, and those of kernels by mangled name.
+/// All series of a live process.
 #[derive(Debug, Default)]
-pub(super) struct KnownLabels {
-    pool: LabelPool,
-    kernels: HashMap<Arc<str>, SharedLabels>,
+pub(super) struct ProcessSeries {
+    /// Labels of the process, which all series have.
+    pub(super) labels: Arc<Labels>,
+    /// Values by metric and further labels.
+    pub(super) values: BTreeMap<(Metric, Arc<Labels>), u64>,
+    /// Live bytes on GPUs and of all kinds, and bytes in use according to NVML.
+    pub(super) size: (u64, u64, u64),
+    /// Number of kernels and call sites that are summed as `other`.
+    pub(super) merged: u64,
+}
+
+/// The series of all processes, by process id.
+pub(super) fn of_processes(
+    sources: &MetricSources<'_>,
+    described: &DescribedProcesses,
+    kernels: &mut KernelSeries,
+    limits: MetricLimits,
+) -> BTreeMap<u32, ProcessSeries> {
+    let mut all = BTreeMap::new();
+    if let Some(memleak) = &sources.report.memleak {
+        let untraced = memleak.processes.iter().filter(|process| !process.traced);
+        let untraced = untraced.map(|process| {
+            let made = ProcessSeries::of_untraced(process, sources, limits);
+            (process.pid, made)
+        });
+        all.extend(untraced);
+        let live = sources.state.ledger.live_processes().map(|process| {
+            let described = described.get(process);
+            let made = ProcessSeries::of_process(process, described, sources, limits);
+            (process.pid, made)
+        });
+        all.extend(live);
+    }
+    if sources.modes.cudatrace {
+        kernels.add_to(&mut all, sources.state, limits.kernels);
+    }
+    if sources.modes.bandwidth_util {
+        add_copies(&mut all, sources.state);
+    }
+    all
+}
+
+impl ProcessSeries {
+    fn new(labels: Labels) -> Self {
+        Self {
+            labels: Arc::new(labels),
+            ..Self::default()
+        }
+    }
+
+    fn of_process(
+        process: &Process,
+        described: Option<&DescribedProcess>,
+        sources: &MetricSources<'_>,
+        limits: MetricLimits,
+    ) -> Self {
+        let mut made = Self::new(labels::of_process(process));
+        let sums = process.totals.sums;
+        (made.size.0, made.size.1) = (sums.gpu.bytes, sums.all().bytes);
+        made.add_used(sources.used(process.pid), sources.gpus());
+        made.add_memory(process);
+        let none = SiteNames::default();
+        let names = described.map_or(&none, |known| &known.sites);
+        made.add_sites(Metric::Site, names, &process.sites, limits.sites);
+        for pool in process.tensors.iter() {
+            let key = (pool.device, pool.is_pytorch());
+            let names = described.and_then(|known| known.tensors.get(&key));
+            let (names, sites) = (names.unwrap_or(&none), &pool.blocks.sites);
+            made.add_sites(Metric::TensorSite, names, sites, limits.sites);
+        }
+        made.add_pytorch(process);
+        for verdict in described.iter().flat_map(|known| &known.verdicts) {
+            made.add(Metric::Verdict, verdict.clone(), 1);
+        }
+        made
+    }
+
+    /// A process of which NVML tells, and nothing was traced.
+    fn of_untraced(
+        process: &ProcessReport,
+        sources: &MetricSources<'_>,
+        limits: MetricLimits,
+    ) -> Self {
+        let mut made = Self::new(labels::of_pid(
+            process.pid,
+            process.comm.as_deref(),
+            process.uid,
+            process.container.as_deref(),
+            process.cgroup.as_deref(),
+        ));
+        made.add_used(sources.used(process.pid), sources.gpus());
+        for verdict in verdicts(sources, process.pid, limits.sites) {
+            made.add(Metric::Verdict, verdict, 1);
+        }
+        made
+    }
+
+    /// Adds `value` to the series with these further labels.
+    pub(super) fn add(&mut self, metric: Metric, labels: impl Into<Arc<Labels>>, value: u64) {
+        let sum = self.values.entry((metric, labels.into())).or_default();
+        *sum = metric.together(*sum, value);
+    }
+
+    /// Metric and labels of the sums of which its series are parts where it has none of its own.
+    pub(super) fn summed(&self) -> impl Iterator<Item = (Metric, Labels)> {
+        let series = self.values.keys();
+        series.map(|(metric, labels)| (*metric, labels::summed(&self.labels, labels)))
+    }
+
+    /// Adds the memory of `process`: by GPU and kind, on the host, imported.
+    fn add_memory(&mut self, process: &Process) {
+        let mut on_gpus: HashMap<MemoryKind, (u64, u64)> = HashMap::new();
+        for (index, kind, total) in process.device_kinds() {
+            let sum = on_gpus.entry(kind).or_default();
+            *sum = (sum.0 + total.bytes, sum.1 + total.allocations);
+            let device = index.map(|index| process.identity.device(index));
+            let device = device.unwrap_or_default();
+            let gpu = device.physical_index.or(index.map(u32::from));
+            let labels = Arc::new(vec![
+                (
+                    "gpu_uuid",
+                    device.uuid.as_deref().map(clean).unwrap_or_default(),
+                ),
+                ("gpu", gpu.map(|gpu| gpu.to_string()).unwrap_or_default()),
+                ("kind", kind.name().to_owned()),
+            ]);
+            self.add(Metric::GpuMemory, Arc::clone(&labels), total.bytes);
+            self.add(Metric::GpuAllocations, labels, total.allocations);
+        }
+        for (kind, total) in process.totals.kinds() {
+            let (bytes, allocations) = on_gpus.get(&kind).copied().unwrap_or_default();
+            let allocations = total.allocations.saturating_sub(allocations);
+            if allocations == 0 {
+                continue;
+            }
+            let bytes = total.bytes.saturating_sub(bytes);
+            let labels = Arc::new(vec![("kind", kind.name().to_owned())]);
+            if kind.belongs() == Belongs::Elsewhere {
+                self.add(Metric::ImportedMemory, labels, bytes);
+            } else {
+                self.add(Metric::HostMemory, Arc::clone(&labels), bytes);
+                self.add(Metric::HostAllocations, labels, allocations);
+            }
+        }
+    }
+
+    /// Adds the live GPU memory of `sites` as series of `metric`: those of the `most` largest names, and the others
+    /// together. Owners are those of all memory, in which tensors are.
+    fn add_sites(&mut self, metric: Metric, names: &SiteNames, sites: &Sites, most: usize) {
+        let (held, unnamed) = names.held(sites);
+        let other = Arc::new(
+            ["site", "owner"]
+                .map(|name| (name, OTHER.to_owned()))
+                .to_vec(),
+        );
+        let has_owners = metric == Metric::Site;
+        for (index, (bytes, name)) in held.into_iter().enumerate() {
+            let is_own = index < most;
+            self.merged += u64::from(!is_own);
+            let labels = if is_own { &name.labels } else { &other };
+            self.add(metric, Arc::clone(labels), bytes);
+            if has_owners {
+                self.add(Metric::Owner, vec![("owner", name.owner.clone())], bytes);
+            }
+        }
+        if unnamed > 0 {
+            self.add(metric, other, unnamed);
+            if has_owners {
+                self.add(Metric::Owner, vec![("owner", OTHER.to_owned())], unnamed);
+            }
+        }
+    }
+
+    /// Adds the memory that PyTorch's allocators of `process` have.
+    fn add_pytorch(&mut self, process: &Process) {
+        for pool in process.tensors.iter().filter(|pool| pool.is_pytorch()) {
+            let physical = process.identity.device(pool.device).physical_index;
+            let gpu = physical.unwrap_or(pool.device.into());
+            let labels = Arc::new(vec![("gpu", gpu.to_string())]);
+            self.add(
+                Metric::PytorchAllocated,
+                Arc::clone(&labels),
+                pool.allocated_bytes,
+            );
+            self.add(Metric::PytorchReserved, labels, pool.reserved_bytes);
+        }
+    }
+
+    /// Adds what NVML says of the process: bytes by GPU.
+    fn add_used(&mut self, used: &[(u32, u64)], gpus: &[GpuMemory]) {
+        for &(index, bytes) in used {
+            let gpu = gpus.iter().find(|gpu| gpu.index == index);
+            let uuid = gpu.map_or(String::new(), |gpu| clean(&gpu.uuid));
+            let labels = vec![("gpu_uuid", uuid), ("gpu", index.to_string())];
+            self.add(Metric::ProcessUsed, labels, bytes);
+            self.size.2 = self.size.2.saturating_add(bytes);
+        }
+    }
 }
 
 /// Maximum number of kernels whose labels are remembered.
 const MAX_KERNELS: usize = 1 << 15;
 
-impl KnownLabels {
-    fn of_kernel(&mut self, mangled: Option<&Arc<str>>) -> SharedLabels {
+/// The kernels that have series of their own: of each process those that it launched most when they were first seen,
+/// for as long as it lives.
+#[derive(Debug, Default)]
+pub(super) struct KernelSeries {
+    /// By the kernel side's number of the process.
+    own: HashMap<u32, HashSet<Arc<Labels>>>,
+    /// Labels by mangled name.
+    known: HashMap<Arc<str>, Arc<Labels>>,
+}
+
+impl KernelSeries {
+    fn labels(&mut self, mangled: Option<&Arc<str>>) -> Arc<Labels> {
         let Some(mangled) = mangled else {
-            return self.pool.shared(vec![("kernel", UNKNOWN.to_owned())]);
+            return Arc::new(vec![("kernel", UNKNOWN.to_owned())]);
         };
-        if let Some(known) = self.kernels.get(mangled) {
-            return known.clone();
+        if let Some(known) = self.known.get(mangled) {
+            return Arc::clone(known);
         }
-        if self.kernels.len() >= MAX_KERNELS {
-            self.kernels.clear();
+        if self.known.len() >= MAX_KERNELS {
+            self.known.clear();
         }
         let name = clean_name(&names::simplify(&demangle(mangled)));
-        let labels = self.pool.shared(vec![("kernel", name)]);
-        self.kernels.insert(Arc::clone(mangled), labels.clone());
+        let labels = Arc::new(vec![("kernel", name)]);
+        self.known.insert(Arc::clone(mangled), Arc::clone(&labels));
         labels
     }
-}
 
-/// The rows of all processes, those with the most memory first. Kernels keep the series that they have unless
-/// others are launched more than twice as often.
-pub(super) fn of_state<'a>(
-    state: &State,
-    modes: Modes,
-    live: &'a LiveProcesses,
-    limits: MetricLimits,
-    (counters, labels): (&ProcessCounters, &mut KnownLabels),
-) -> Vec<ProcessRows<'a>> {
-    let mut all = RowsByProcess {
-        limits,
-        labels,
-        rows: Vec::new(),
-        places: HashMap::new(),
-    };
-    all.begin(state, live);
-    if modes.cudatrace {
-        all.launches(state, counters);
-    }
-    if modes.bandwidth_util {
-        all.copies(state, counters);
-    }
-    all.rows
-}
-
-struct RowsByProcess<'a, 'b> {
-    limits: MetricLimits,
-    labels: &'b mut KnownLabels,
-    rows: Vec<ProcessRows<'a>>,
-    places: HashMap<ProcessKey, usize>,
-}
-
-impl<'a> RowsByProcess<'a, '_> {
-    /// Adds the live processes, and those whose end no report has shown.
-    fn begin(&mut self, state: &State, live: &'a LiveProcesses) {
-        let mut processes: Vec<(u32, &LiveProcess)> = live.iter().collect();
-        processes.sort_by_key(|(pid, process)| (Reverse(process.size), *pid));
-        for (pid, process) in processes {
-            let labels = process.gauges.process().clone();
-            self.push((pid, false), labels, Some(&process.gauges));
-        }
-        for process in state.ledger.ended(false) {
-            self.push((process.pid, true), labels_of_process(process), None);
-        }
-    }
-
-    fn push(&mut self, key: ProcessKey, process: Labels, gauges: Option<&'a GaugeRows>) {
-        self.places.entry(key).or_insert(self.rows.len());
-        self.rows.push(ProcessRows {
-            key,
-            process: self.labels.pool.shared(process),
-            gauges,
-            counters: Vec::new(),
-        });
-    }
-
-    /// The rows of a process, which may have no memory.
-    fn of_process(
-        &mut self,
-        key: ProcessKey,
-        comm: Option<&str>,
-        uid: Option<u32>,
-    ) -> &mut ProcessRows<'a> {
-        if !self.places.contains_key(&key) {
-            let labels = process_labels(key.0, comm, uid, None, None);
-            self.push(key, labels, None);
-        }
-        &mut self.rows[self.places[&key]]
-    }
-
-    fn launches(&mut self, state: &State, counters: &ProcessCounters) {
-        let mut launchers: BTreeMap<u32, HashMap<CountedItem, u64>> = BTreeMap::new();
+    /// Adds the launches of live processes.
+    fn add_to(&mut self, all: &mut BTreeMap<u32, ProcessSeries>, state: &State, most: usize) {
+        let mut launched: HashMap<u32, HashMap<Arc<Labels>, u64>> = HashMap::new();
         for launch in state.launches.counted() {
-            let CountedLaunch {
-                key,
-                counted,
-                launcher,
-                mangled,
-                ..
-            } = launch;
-            let is_kernel = gpuprobe_cuda::function(key.row)
-                .is_some_and(|function| function.op != Op::GraphLaunch);
-            if !is_kernel || counted.runs == 0 || launcher.is_none_or(|one| one.end_reported) {
-                continue;
+            let function = gpuprobe_cuda::function(launch.key.row);
+            let is_kernel = function.is_some_and(|function| function.op != Op::GraphLaunch);
+            let is_live = launch.launcher.is_some_and(|launcher| !launcher.exited);
+            if is_kernel && is_live && launch.counted.runs > 0 {
+                let kernels = launched.entry(launch.key.process).or_default();
+                *kernels.entry(self.labels(launch.mangled)).or_default() += launch.counted.runs;
             }
-            let item = CountedItem {
-                metric: Metric::Launches,
-                process: key.process,
-                handle: mangled.is_none().then_some(key.handle),
-                labels: self.labels.of_kernel(mangled),
-            };
-            let items = launchers.entry(key.process).or_default();
-            *items.entry(item).or_default() += counted.runs;
         }
-        let most = self.limits.kernels;
-        for (process, items) in launchers {
+        self.own.retain(|process, _| launched.contains_key(process));
+        let other = Arc::new(vec![("kernel", OTHER.to_owned())]);
+        for (process, kernels) in launched {
             let Some(launcher) = state.launches.launcher_of(process) else {
                 continue;
             };
-            let mut items: Vec<_> = items.into_iter().collect();
-            // Of equal ones, the same are first each time.
-            items.sort_by(|(a, a_launches), (b, b_launches)| {
-                let rank = |item, launches: &u64| {
-                    Reverse(launches.saturating_mul(1 + u64::from(counters.has_own_series(item))))
-                };
-                let names = || (a.labels.get(), a.handle).cmp(&(b.labels.get(), b.handle));
-                rank(a, a_launches)
-                    .cmp(&rank(b, b_launches))
-                    .then_with(names)
-            });
-            let key = (launcher.pid, launcher.exited);
-            let rows = self.of_process(key, launcher.comm.as_deref(), launcher.uid);
-            let items = items.into_iter().enumerate();
-            rows.counters
-                .extend(items.map(|(index, (item, total))| CounterRow {
-                    is_over: counters.is_over(&item),
-                    item,
-                    total,
-                    is_own: index < most,
-                }));
-        }
-    }
-
-    fn copies(&mut self, state: &State, counters: &ProcessCounters) {
-        let transfers = &state.transfers;
-        // Those that ended long ago are one row.
-        let of_one = transfers.meters().filter(|(which, _)| which.pid != EARLIER);
-        for (which, meter) in of_one {
-            let labels = copy_labels(which.direction.name(), which.mode.name());
-            let labels = self.labels.pool.shared(labels);
-            let name = transfers.name(which.pid);
-            let comm = name.map(|name| name.comm.as_str());
-            let key = (which.pid, transfers.has_ended(which.pid));
-            let rows = self.of_process(key, comm, name.and_then(|name| name.uid));
-            for (metric, total) in [
-                (Metric::CopyBytes, meter.bytes),
-                (Metric::Copies, meter.calls),
-            ] {
-                let item = CountedItem {
-                    metric,
-                    process: which.pid,
-                    handle: None,
-                    labels: labels.clone(),
-                };
-                rows.counters.push(CounterRow {
-                    is_over: counters.is_over(&item),
-                    item,
-                    total,
-                    is_own: true,
-                });
+            let own = self.own.entry(process).or_default();
+            let new = kernels.iter().filter(|(labels, _)| !own.contains(*labels));
+            let mut new: Vec<_> = new.map(|(labels, runs)| (Reverse(*runs), labels)).collect();
+            new.sort_unstable();
+            new.truncate(most.saturating_sub(own.len()));
+            own.extend(new.into_iter().map(|(_, labels)| Arc::clone(labels)));
+            let (comm, uid) = (launcher.comm.as_deref(), launcher.uid);
+            let series = series_of(all, launcher.pid, comm, uid);
+            for (labels, runs) in kernels {
+                let is_own = own.contains(&labels);
+                series.merged += u64::from(!is_own);
+                let labels = if is_own { labels } else { Arc::clone(&other) };
+                series.add(Metric::Launches, labels, runs);
             }
         }
     }
 }
 
-impl ProcessRows<'_> {
-    /// Maximum number of its series.
-    pub(super) fn len(&self) -> usize {
-        let own = self.counters.iter();
-        let own = own.filter(|row| row.is_own && !row.is_over).count();
-        let is_summed = self.counters.iter().any(|row| !row.is_own);
-        self.gauges.map_or(0, GaugeRows::len) + own + usize::from(is_summed)
-    }
-
-    /// The series that its rows are summed as where it has none of its own.
-    pub(super) fn shapes(&self) -> impl Iterator<Item = (Metric, Labels)> {
-        let gauges = self.gauges.into_iter().flat_map(GaugeRows::rows);
-        let gauges = gauges.map(|(metric, labels, _)| (metric, labels));
-        let counters = self.counters.iter();
-        let counters = counters.map(|row| (row.item.metric, row.item.labels.get()));
-        let all = gauges.chain(counters);
-        all.map(|(metric, labels)| (metric, self.of_others(labels)))
-    }
-
-    /// Its gauges as parts of sums of several processes.
-    pub(super) fn summed(&self) -> impl Iterator<Item = (Metric, Labels, u64)> {
-        let gauges = self.gauges.into_iter().flat_map(GaugeRows::rows);
-        gauges.map(|(metric, labels, value)| (metric, self.of_others(labels), value))
-    }
-
-    /// The labels of the sum of which a series of the process is a part.
-    fn of_others(&self, more: &Labels) -> Labels {
-        summed(with(self.process.get(), more))
-    }
-
-    /// Its counters, each with the series that counts it.
-    pub(super) fn counted(&self, is_admitted: bool, known: &mut KnownLabels) -> Vec<Counted> {
-        let process = match is_admitted {
-            true => self.process.clone(),
-            false => known.pool.shared(summed(self.process.get().clone())),
-        };
-        let rows = self.counters.iter().map(|row| {
-            let is_own = is_admitted && row.is_own;
-            let further = match is_own {
-                true => row.item.labels.clone(),
-                false => known.pool.shared(summed(row.item.labels.get().clone())),
-            };
-            Counted {
-                item: row.item.clone(),
-                labels: (process.clone(), further),
-                is_shared: !is_own,
-                total: row.total,
-                has_ended: self.key.1,
-            }
-        });
-        rows.collect()
+/// Adds the copies of live processes.
+fn add_copies(all: &mut BTreeMap<u32, ProcessSeries>, state: &State) {
+    let transfers = &state.transfers;
+    let live = transfers.meters();
+    for (which, meter) in live.filter(|(which, _)| !transfers.has_ended(which.pid)) {
+        let name = transfers.name(which.pid);
+        let comm = name.map(|name| name.comm.as_str());
+        let series = series_of(all, which.pid, comm, name.and_then(|name| name.uid));
+        let labels = Arc::new(labels::of_copies(which));
+        series.add(Metric::CopyBytes, Arc::clone(&labels), meter.bytes);
+        series.add(Metric::Copies, labels, meter.calls);
     }
 }
 
-/// The labels of the sum of series with such `labels`.
-fn summed(mut labels: Labels) -> Labels {
-    labels.iter_mut().for_each(to_other);
-    labels
-}
-
-fn to_other((name, value): &mut (&'static str, String)) {
-    if OWN.contains(name) {
-        OTHER.clone_into(value);
-    }
+/// The series of a process, which may have no memory.
+fn series_of<'a>(
+    all: &'a mut BTreeMap<u32, ProcessSeries>,
+    pid: u32,
+    comm: Option<&str>,
+    uid: Option<u32>,
+) -> &'a mut ProcessSeries {
+    let new = || ProcessSeries::new(labels::of_pid(pid, comm, uid, None, None));
+    all.entry(pid).or_insert_with(new)
 }

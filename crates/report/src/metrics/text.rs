@@ -2,58 +2,97 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType as EncodedType;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 
-use super::{Family, Labels, Metric, MetricType, MetricUnit, MetricValue};
+use super::rows::ProcessSeries;
+use super::{Labels, Metric};
 
 /// Content type of `OpenMetrics` 1.0.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Content type of [`prometheus`].
 pub const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The suffix of counters, which the encoder adds.
-const TOTAL: &str = "_total";
+/// Value of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum MetricValue {
+    /// A number of something.
+    Integer(u64),
+    /// A quantity.
+    Float(f64),
+}
 
-/// `families` in the text format of `OpenMetrics` 1.0, each with further samples, which [`samples`] has made.
-///
-/// # Errors
-/// Returns the encoder's error; none is expected, as it writes to memory.
-pub(super) fn document(families: Vec<Family>, further: &[Vec<&str>]) -> Result<String, fmt::Error> {
-    let length: usize = further.iter().flatten().map(|samples| samples.len()).sum();
-    let mut text = String::with_capacity(length + (length >> 3) + (64 << 10));
-    for (family, further) in families.into_iter().zip(further) {
-        if !family.series.is_empty() || !further.is_empty() {
-            encode_registry(&mut text, &registry(family))?;
-            text.extend(further.iter().copied());
+/// A series: labels of its process, if it is of one, further labels, and the value.
+pub(super) type Series = (Arc<Labels>, Arc<Labels>, MetricValue);
+
+/// The series of each metric that has some.
+#[derive(Debug, Default)]
+pub(super) struct Families(pub(super) BTreeMap<Metric, Vec<Series>>);
+
+impl Families {
+    /// Adds the series of a process, or of the host.
+    pub(super) fn add(&mut self, all: ProcessSeries) {
+        for ((metric, labels), value) in all.values {
+            let process = Arc::clone(&all.labels);
+            let one = (process, labels, MetricValue::Integer(value));
+            self.0.entry(metric).or_default().push(one);
         }
     }
-    encode_eof(&mut text)?;
-    Ok(text)
+
+    /// Adds a series of the host.
+    pub(super) fn add_float(&mut self, metric: Metric, value: f64) {
+        let none = Arc::<Labels>::default();
+        let one = (Arc::clone(&none), none, MetricValue::Float(value));
+        self.0.entry(metric).or_default().push(one);
+    }
+
+    /// All series in the text format of `OpenMetrics` 1.0.
+    pub(super) fn text(self: &Arc<Self>) -> Result<String, fmt::Error> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Arc::clone(self)));
+        let mut text = String::new();
+        encode(&mut text, &registry)?;
+        Ok(text)
+    }
 }
 
-/// The samples of `series`, without a description of the metric.
-///
-/// # Errors
-/// Returns the encoder's error; none is expected, as it writes to memory.
-pub(super) fn samples(
-    metric: Metric,
-    series: BTreeMap<Labels, MetricValue>,
-) -> Result<String, fmt::Error> {
-    let mut text = String::new();
-    encode_registry(&mut text, &registry(Family { metric, series }))?;
-    let lines = text.split_inclusive('\n');
-    Ok(lines.filter(|line| !line.starts_with('#')).collect())
+impl Collector for Families {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for (metric, series) in &self.0 {
+            let described = metric.description();
+            let mut family = encoder.encode_descriptor(
+                described.name,
+                described.help,
+                described.unit.as_ref(),
+                described.kind,
+            )?;
+            for (process, labels, value) in series {
+                let all = (process.as_slice(), labels.as_slice());
+                match process.is_empty() && labels.is_empty() {
+                    true => sample(&mut family, *metric, *value)?,
+                    false => sample(&mut family.encode_family(&all)?, *metric, *value)?,
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
-fn registry(family: Family) -> Registry {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(OneFamily(family)));
-    registry
+fn sample(encoder: &mut MetricEncoder<'_>, metric: Metric, value: MetricValue) -> fmt::Result {
+    match (metric.is_counter(), value) {
+        (true, MetricValue::Integer(value)) => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
+        }
+        (true, MetricValue::Float(value)) => {
+            encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)
+        }
+        (false, MetricValue::Integer(value)) => encoder.encode_gauge(&value),
+        (false, MetricValue::Float(value)) => encoder.encode_gauge(&value),
+    }
 }
 
 /// A text of [`Metrics::text`](super::Metrics::text) in the older text format of Prometheus, 0.0.4, in which the name of a counter's
@@ -66,7 +105,7 @@ pub fn prometheus(openmetrics: &str) -> String {
             help = line;
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.trim_end().split_once(' ').unwrap_or((rest, ""));
-            let suffix = if kind == "counter" { TOTAL } else { "" };
+            let suffix = if kind == "counter" { "_total" } else { "" };
             let meaning = help.splitn(4, ' ').nth(3).unwrap_or("\n");
             text += &format!("# HELP {name}{suffix} {meaning}# TYPE {name}{suffix} {kind}\n");
         } else if !line.starts_with('#') {
@@ -74,59 +113,4 @@ pub fn prometheus(openmetrics: &str) -> String {
         }
     }
     text
-}
-
-#[derive(Debug)]
-struct OneFamily(Family);
-
-impl Collector for OneFamily {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let family = &self.0;
-        let described = family.metric.description();
-        let (name, unit) = parts(described.name, described.unit);
-        let kind = match described.kind {
-            MetricType::Counter => EncodedType::Counter,
-            MetricType::Gauge => EncodedType::Gauge,
-        };
-        let metric = encoder.encode_descriptor(name, described.help, unit.as_ref(), kind)?;
-        series(metric, family, described.kind)
-    }
-}
-
-/// The name without the parts that the encoder adds.
-fn parts(name: &str, unit: Option<MetricUnit>) -> (&str, Option<Unit>) {
-    let name = name.strip_suffix(TOTAL).unwrap_or(name);
-    let Some(unit) = unit else {
-        return (name, None);
-    };
-    let name = name.strip_suffix(unit.name()).unwrap_or(name);
-    let unit = match unit {
-        MetricUnit::Bytes => Unit::Bytes,
-        MetricUnit::Seconds => Unit::Seconds,
-    };
-    (name.trim_end_matches('_'), Some(unit))
-}
-
-fn series(mut metric: MetricEncoder<'_>, family: &Family, kind: MetricType) -> fmt::Result {
-    for (labels, value) in &family.series {
-        let labels: &Labels = labels;
-        match labels.is_empty() {
-            true => sample(&mut metric, kind, *value)?,
-            false => sample(&mut metric.encode_family(labels)?, kind, *value)?,
-        }
-    }
-    Ok(())
-}
-
-fn sample(metric: &mut MetricEncoder<'_>, kind: MetricType, value: MetricValue) -> fmt::Result {
-    match (kind, value) {
-        (MetricType::Counter, MetricValue::Integer(value)) => {
-            metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
-        }
-        (MetricType::Counter, MetricValue::Float(value)) => {
-            metric.encode_counter::<NoLabelSet, _, f64>(&value, None)
-        }
-        (MetricType::Gauge, MetricValue::Integer(value)) => metric.encode_gauge(&value),
-        (MetricType::Gauge, MetricValue::Float(value)) => metric.encode_gauge(&value),
-    }
 }

@@ -1,9 +1,8 @@
 //! Metrics of a made-up host: the engine's state is fed with events, as in a run.
 
-mod kept;
-
 use std::time::Duration;
 
+use super::text::MetricValue;
 use super::*;
 use crate::view::View;
 use crate::{Options, ReportSources};
@@ -13,7 +12,7 @@ use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::{Call, Copy, Event, Task};
 use gpuprobe_model::identity::{DeviceIdentity, Identity};
 use gpuprobe_model::stack::NoSymbols;
-use gpuprobe_model::{GpuUsage, Lost};
+use gpuprobe_model::{GpuUsage, Lost, Untraced};
 
 const CONTAINER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const POD: &str = "90d81341-92de-11e7-8cf2-507b9d4141fa";
@@ -177,7 +176,6 @@ impl Host {
             state: &self.state,
             modes: options.modes,
             usage: Some(&self.usage),
-            symbols: &NoSymbols,
             has_names: true,
             now_ns: self.time_ns,
         };
@@ -188,9 +186,7 @@ impl Host {
 
     fn served(&mut self, metrics: &mut Metrics) -> Vec<Family> {
         self.update(metrics);
-        let families = families(metrics);
-        metrics.mark_scraped();
-        families
+        families(metrics)
     }
 
     fn text(&mut self) -> String {
@@ -200,15 +196,23 @@ impl Host {
     }
 }
 
-/// All families, made at once, those without a series too.
+/// A metric, and its values by label set.
+struct Family {
+    metric: Metric,
+    series: BTreeMap<Labels, MetricValue>,
+}
+
+/// All families, those without a series too.
 fn families(metrics: &Metrics) -> Vec<Family> {
-    let mut families = metrics.of_host();
-    let gauges = metrics.own_rows().flat_map(GaugeRows::series);
-    for (metric, labels, value) in gauges.chain(metrics.counters.series()) {
-        let family = &mut families[metric as usize];
-        family.series.insert(labels, MetricValue::Integer(value));
-    }
-    families
+    let family = |metric: Metric| {
+        let mut series = BTreeMap::new();
+        for (process, labels, value) in metrics.families.0.get(&metric).into_iter().flatten() {
+            let labels = [&process[..], &labels[..]].concat();
+            assert_eq!(series.insert(labels, *value), None, "{metric:?} twice");
+        }
+        Family { metric, series }
+    };
+    Metric::ALL.into_iter().map(family).collect()
 }
 
 fn family(families: &[Family], metric: Metric) -> &Family {
@@ -248,6 +252,8 @@ fn memory_is_by_process_gpu_and_kind() {
     host.alloc(7, "cudaMalloc", 20);
     host.alloc(7, "cudaMallocManaged", 3);
     host.alloc(7, "cudaMallocHost", 5);
+    host.usage.processes.insert(400, vec![(3, 1 << 30)]);
+    host.usage.untraced.insert(400, Untraced::default());
     let families = host.served(&mut Metrics::default());
     let who = [
         ("gpu_uuid", "GPU-3"),
@@ -268,6 +274,8 @@ fn memory_is_by_process_gpu_and_kind() {
     assert_eq!(sum(&families, Metric::HostMemory, &host_memory), 5);
     assert_eq!(sum(&families, Metric::AllocCalls, &[]), 4);
     assert_eq!(sum(&families, Metric::TracedProcesses, &[]), 1);
+    let untraced = [("pid", "400"), ("gpu", "3")];
+    assert_eq!(sum(&families, Metric::ProcessUsed, &untraced), 1 << 30);
     let served: usize = families.iter().map(|family| family.series.len()).sum();
     assert_eq!(sum(&families, Metric::Series, &[]), served as u64);
 }
@@ -286,7 +294,7 @@ fn no_address_and_no_command_is_served() {
 }
 
 #[test]
-fn processes_that_ended_are_counted_once_more_and_hold_nothing() {
+fn series_end_with_their_process_and_those_of_the_node_go_on() {
     let mut host = Host::default();
     let mut metrics = Metrics::default();
     host.begin(7, "train");
@@ -300,39 +308,15 @@ fn processes_that_ended_are_counted_once_more_and_hold_nothing() {
     host.launches(7, 1, 5);
     host.copy(7, 1);
     host.end(7);
-    // A report that nobody scrapes.
-    host.update(&mut metrics);
-    host.update(&mut metrics);
-    for _ in 0..2 {
-        host.update(&mut metrics);
-    }
-    let families = host.served(&mut metrics);
-    assert_eq!(count(&families, Metric::GpuMemory), 0);
-    assert_eq!(sum(&families, Metric::CopyBytes, &pid), 1001);
     for _ in 0..2 {
         let families = host.served(&mut metrics);
-        assert_eq!(count(&families, Metric::Launches), 0);
-        assert_eq!(count(&families, Metric::CopyBytes), 0);
+        for metric in [Metric::GpuMemory, Metric::Launches, Metric::CopyBytes] {
+            assert_eq!(count(&families, metric), 0, "{metric:?}");
+        }
         assert_eq!(sum(&families, Metric::NodeLaunches, &[]), 5);
         assert_eq!(sum(&families, Metric::NodeCopyBytes, &[]), 1001);
         assert_eq!(sum(&families, Metric::NodeCopies, &[]), 2);
     }
-}
-
-#[test]
-fn an_end_is_in_the_next_scrape_whoever_had_a_report_before() {
-    let mut host = Host::default();
-    let mut metrics = Metrics::default();
-    host.begin(7, "train");
-    host.launches(7, 1, 5);
-    host.end(7);
-    host.update(&mut metrics);
-    // The engine lists the end of a process in one report only.
-    host.update(&mut metrics);
-    let families = host.served(&mut metrics);
-    assert_eq!(sum(&families, Metric::Launches, &[("pid", "7")]), 5);
-    let families = host.served(&mut metrics);
-    assert_eq!(count(&families, Metric::Launches), 0);
 }
 
 #[test]
@@ -360,7 +344,7 @@ fn a_counter_goes_on_where_a_pid_is_reused() {
 }
 
 #[test]
-fn most_launched_kernels_have_series_and_sums_are_exact() {
+fn kernels_keep_their_series_and_sums_are_exact() {
     let mut host = Host::default();
     let mut metrics = Metrics::new(MetricLimits {
         kernels: 2,
@@ -391,7 +375,7 @@ fn most_launched_kernels_have_series_and_sums_are_exact() {
     for round in 0..20 {
         for (handle, runs) in (1..).zip(&mut counts) {
             name(&mut host, handle);
-            // The last overtakes all others.
+            // The last overtakes all others, and has no series.
             *runs += if handle == 4 { 200 * round } else { handle };
             host.launches(7, handle, *runs);
         }
@@ -413,11 +397,9 @@ fn most_launched_kernels_have_series_and_sums_are_exact() {
             .map(|(labels, value)| (labels, as_f64(value)))
             .collect();
     }
-    let overtook = before
-        .keys()
-        .flatten()
-        .any(|(_, value)| value == "kernel_4");
-    assert!(overtook, "{before:?}");
+    let kernels = before.keys().filter_map(|labels| labels.last());
+    let kernels: Vec<_> = kernels.map(|(_, kernel)| kernel.as_str()).collect();
+    assert_eq!(kernels, ["kernel_1", "kernel_2", "other"]);
 }
 
 #[test]
@@ -500,11 +482,66 @@ fn descriptions_are_consistent() {
     for metric in Metric::ALL {
         let one = metric.description();
         assert!(names.insert(one.name), "{}", one.name);
-        let is_counter = one.kind == MetricType::Counter;
-        assert_eq!(one.name.ends_with("_total"), is_counter, "{}", one.name);
-        let unit = one.unit.map_or("", MetricUnit::name);
-        let base = one.name.trim_end_matches("_total");
-        assert!(base.ends_with(unit), "{}", one.name);
         assert!(one.help.ends_with('.') && !one.help.contains('\n'));
     }
+}
+
+#[test]
+fn names_and_verdicts_are_given_again_now_and_then() {
+    let mut host = Host::default();
+    let mut metrics = Metrics::default();
+    host.begin(7, "train");
+    host.begin(8, "idle");
+    host.alloc(7, "cudaMalloc", 100);
+    host.alloc(8, "cudaMalloc", 100);
+    let site = |families: &[Family], pid, name| {
+        sum(families, Metric::Site, &[("pid", pid), ("site", name)])
+    };
+    let families = host.served(&mut metrics);
+    assert_eq!(host.described, HashSet::from([7, 8]));
+    assert_eq!(site(&families, "7", "cudaMalloc"), 100);
+    let mut described = [0, 0];
+    for second in 1..=60 {
+        host.time_ns += 1_000_000_000;
+        host.alloc(7, "cudaMalloc", 1);
+        let families = host.served(&mut metrics);
+        assert_eq!(site(&families, "7", "cudaMalloc"), 100 + second);
+        for (count, pid) in described.iter_mut().zip([7, 8]) {
+            *count += usize::from(host.described.contains(&pid));
+        }
+    }
+    // After 5 s each; after 60 s.
+    assert_eq!(described, [12, 1]);
+    // A call site that was never seen is named at once.
+    host.alloc(8, "cudaMallocManaged", 7);
+    host.time_ns += 1_000_000_000;
+    let families = host.served(&mut metrics);
+    assert_eq!(site(&families, "8", "cudaMallocManaged"), 7);
+    // The process that has the id now has nothing of the one before.
+    host.end(8);
+    host.begin(8, "other");
+    let families = host.served(&mut metrics);
+    assert_eq!(sum(&families, Metric::Site, &[("pid", "8")]), 0);
+    assert_eq!(sum(&families, Metric::Verdict, &[("pid", "8")]), 0);
+}
+
+#[test]
+fn few_call_sites_are_named_at_a_time_and_sums_are_exact() {
+    let mut host = Host::default();
+    let mut metrics = Metrics::new(MetricLimits {
+        series: 100_000,
+        ..MetricLimits::default()
+    });
+    for pid in 1..=1500 {
+        host.begin(pid, "train");
+        host.alloc(pid, "cudaMalloc", 100);
+    }
+    let mut named = Vec::new();
+    for _ in 0..5 {
+        host.time_ns += 1_000_000_000;
+        let families = host.served(&mut metrics);
+        assert_eq!(sum(&families, Metric::Site, &[]), 150_000);
+        named.push(sum(&families, Metric::Site, &[("site", "cudaMalloc")]) / 100);
+    }
+    assert_eq!(named, [500, 1000, 1500, 1500, 1500]);
 }
