@@ -251,7 +251,7 @@ impl Run<'_> {
         };
         let now = self.clock.wall(clock::monotonic_ns());
         let made = profile::of_living(ledger, symbols, which, now.timestamp_nanos_opt());
-        let made = pprof::labelled(&made, weight, &|pid| pprof_labels(ledger, pid));
+        let made = pprof::labelled(made, weight, &|pid| pprof_labels(ledger, pid));
         Ok(packed(&made))
     }
 
@@ -295,7 +295,7 @@ fn json(document: &impl Serialize) -> Answer {
 fn packed(profile: &pprof::proto::Proto) -> Answer {
     let mut bytes = Vec::new();
     let packed = pprof::pack(profile, &mut bytes);
-    packed.map(|()| bytes).map_err(|error| error.to_string())
+    packed.map(|()| bytes).map_err(|error| format!("{error:#}"))
 }
 
 /// Labels of samples of a process: its name, its container and pod, and its GPU if it uses one only.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::document::FrameData;
-use crate::profile::{ProfileFrame, shown, visible};
+use crate::profile::{shown, visible};
 use gpuprobe_model::stack::{Frame, Language};
 
 /// Numbers frames in the order in which they are first seen.
@@ -16,13 +16,12 @@ pub(super) struct FrameTable {
 impl FrameTable {
     /// Numbers of the frames of a stack that are shown: as in flame graphs, without CUDA's own and the function that was
     /// called, and without the interpreter's between Python lines.
-    pub(super) fn stack(&mut self, frames: Vec<Frame>, called: Option<&str>) -> Vec<u32> {
-        let mut frames: Vec<_> = frames.into_iter().map(ProfileFrame::from).collect();
+    pub(super) fn stack(&mut self, mut frames: Vec<Frame>, called: Option<&str>) -> Vec<u32> {
         if let Some(called) = called {
             frames = shown(frames, called, false);
             if frames
                 .first()
-                .is_some_and(|frame| *frame.function == *called)
+                .is_some_and(|frame| frame.function == called)
             {
                 frames.remove(0);
             }
@@ -32,12 +31,12 @@ impl FrameTable {
             .collect()
     }
 
-    fn number(&mut self, frame: &ProfileFrame) -> u32 {
+    fn number(&mut self, frame: &Frame) -> u32 {
         let document = FrameData(
-            frame.function.to_string(),
-            frame.file.as_deref().map(str::to_owned),
+            frame.function.clone(),
+            frame.file.clone(),
             frame.line,
-            frame.module.to_string(),
+            frame.module.clone(),
             u8::from(frame.language == Language::Python),
             u8::from(frame.inlined),
         );

@@ -1,46 +1,42 @@
 //! Folded stacks, the input of flame graph tools: `outermost;...;innermost bytes`.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 
-use super::{Profile, StackSample, Weight};
+use anyhow::Result;
+
+use super::{Profile, StackSample, Weight, frame_text};
 use gpuprobe_model::text::printable;
 
-/// The folded lines, sorted, each stack once, without those of weight 0.
-pub fn lines(profile: &Profile, weight: Weight) -> Vec<String> {
-    lines_by(profile, weight, |sample| stack(sample, profile.full_stacks))
+/// Writes the folded lines, sorted, each stack once, without those of weight 0.
+pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<()> {
+    let stack = |sample: &StackSample| {
+        let frames = sample.visible(profile.full_stacks).rev();
+        let frames = frames.map(|frame| name(&frame_text(frame)));
+        let names = std::iter::once(name(&sample.process)).chain(frames);
+        names.collect::<Vec<_>>().join(";")
+    };
+    for (stack, bytes) in stacks(profile, weight, stack) {
+        writeln!(out, "{stack} {bytes}")?;
+    }
+    Ok(())
 }
 
-/// The same with another format of stacks.
-pub(super) fn lines_by(
+/// Bytes by stack, in the format of `stack`.
+pub(super) fn stacks(
     profile: &Profile,
     weight: Weight,
-    stack: impl Fn(&StackSample) -> String,
-) -> Vec<String> {
-    let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
+    mut stack: impl FnMut(&StackSample) -> String,
+) -> BTreeMap<String, u64> {
+    let mut stacks = BTreeMap::new();
     for sample in &profile.samples {
         let bytes = sample.amount(weight).bytes;
         if bytes > 0 {
-            let sum = stacks.entry(stack(sample)).or_default();
+            let sum: &mut u64 = stacks.entry(stack(sample)).or_default();
             *sum = sum.saturating_add(bytes);
         }
     }
-    let line = |(stack, bytes): (String, u64)| format!("{stack} {bytes}");
-    stacks.into_iter().map(line).collect()
-}
-
-/// Writes the folded lines.
-pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> io::Result<()> {
-    let lines = lines(profile, weight);
-    lines.iter().try_for_each(|line| writeln!(out, "{line}"))
-}
-
-fn stack(sample: &StackSample, full: bool) -> String {
-    let frames = sample.visible(full).rev().map(|frame| name(&frame.text()));
-    let names: Vec<_> = std::iter::once(name(&sample.process))
-        .chain(frames)
-        .collect();
-    names.join(";")
+    stacks
 }
 
 /// Escapes a name: a semicolon would end the frame, and a number after a space would be taken for

@@ -2,8 +2,7 @@
 
 use inferno::flamegraph::color::Color;
 
-use super::ProfileFrame;
-use gpuprobe_model::stack::Language;
+use gpuprobe_model::stack::{Frame, Language};
 use gpuprobe_stacks::cuda::{file_name, is_cuda};
 use gpuprobe_stacks::python::origin::is_interpreter;
 
@@ -59,16 +58,8 @@ const FRAMEWORKS: &[&str] = &[
 ];
 
 impl CodeLayer {
-    pub(super) const ALL: [Self; 5] = [
-        Self::Python,
-        Self::Interpreter,
-        Self::Program,
-        Self::Framework,
-        Self::Cuda,
-    ];
-
     /// The layer of `frame`.
-    pub(super) fn of(frame: &ProfileFrame) -> Self {
+    pub(super) fn of(frame: &Frame) -> Self {
         let file = file_name(&frame.module);
         let begins = |list: &[&str]| list.iter().any(|begin| file.starts_with(begin));
         if frame.language == Language::Python {
@@ -89,19 +80,19 @@ impl CodeLayer {
         }
     }
 
-    /// Name in the legend.
-    pub(super) fn name(self) -> &'static str {
+    /// Its colour and name.
+    pub(super) fn legend(self) -> &'static str {
         match self {
-            Self::Python => "Python",
-            Self::Interpreter => "interpreter",
-            Self::Program => "program",
-            Self::Framework => "framework",
-            Self::Cuda => "CUDA",
+            Self::Python => "blue Python",
+            Self::Interpreter => "grey the interpreter",
+            Self::Program => "orange the program",
+            Self::Framework => "green frameworks",
+            Self::Cuda => "violet CUDA",
         }
     }
 
     /// A light colour, so that black text on it is readable in print.
-    pub(super) fn colour(self) -> Color {
+    fn colour(self) -> Color {
         let (r, g, b) = match self {
             Self::Python => (158, 202, 235),
             Self::Interpreter => (214, 218, 222),
@@ -132,18 +123,15 @@ impl CodeLayer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::named_frame;
 
     #[test]
     fn frames_belong_to_layers() {
         let layer = |function: &str, module: &str, language| {
-            CodeLayer::of(&ProfileFrame {
-                function: function.into(),
-                module: module.into(),
-                file: None,
-                line: None,
-                address: 0,
+            CodeLayer::of(&Frame {
+                module: module.to_owned(),
                 language,
-                inlined: false,
+                ..named_frame(function)
             })
         };
         let native = |function, module| layer(function, module, Language::Native);

@@ -3,14 +3,14 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use super::{Profile, ProfileFrame, ProfiledMemory, StackSample, Weight, shown};
+use super::{Profile, ProfiledMemory, StackSample, Weight, shown};
 use crate::function_name;
 use crate::memleak::stack_of;
 use gpuprobe_model::text::size;
 
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::{Allocator, CallSite, Ledger, Process};
-use gpuprobe_model::stack::{Location, Symbolize};
+use gpuprobe_model::stack::{Frame, Location, Symbolize};
 
 /// Selects the memory of a profile.
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,7 +141,6 @@ fn of_process<'a>(
         }
         let (frames, _) = stack_of(process.pid, site, symbols);
         let called = function_name(site.row, symbols);
-        let frames = frames.into_iter().map(ProfileFrame::from).collect();
         Some(StackSample {
             process: name.clone(),
             pid: process.pid,
@@ -158,7 +157,7 @@ fn merged(samples: impl Iterator<Item = StackSample>, process: &Process) -> Vec<
     if !is_of_rows {
         return samples.collect();
     }
-    let mut places: HashMap<Vec<ProfileFrame>, usize> = HashMap::new();
+    let mut places: HashMap<Vec<Frame>, usize> = HashMap::new();
     let mut together: Vec<StackSample> = Vec::new();
     for sample in samples {
         match places.entry(sample.frames.clone()) {
@@ -196,18 +195,4 @@ pub fn needed_locations(ledger: &Ledger) -> Vec<(u32, Location, bool)> {
         }
     }
     needed
-}
-
-impl From<gpuprobe_model::stack::Frame> for ProfileFrame {
-    fn from(frame: gpuprobe_model::stack::Frame) -> Self {
-        Self {
-            function: frame.function.into(),
-            module: frame.module.into(),
-            file: frame.file.map(Into::into),
-            line: frame.line,
-            address: frame.address,
-            language: frame.language,
-            inlined: frame.inlined,
-        }
-    }
 }

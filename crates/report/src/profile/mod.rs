@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use crate::fold;
 use gpuprobe_model::Total;
-use gpuprobe_model::stack::Language;
+use gpuprobe_model::stack::{Frame, Language};
 use gpuprobe_stacks::allocators::is_below_main;
 use gpuprobe_stacks::cuda;
 use gpuprobe_stacks::python::origin::is_interpreter;
@@ -61,25 +61,6 @@ pub enum ProfiledMemory {
     Tensors,
 }
 
-/// One function of a stack.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ProfileFrame {
-    /// Name of the function.
-    pub function: Rc<str>,
-    /// Path of the binary; empty if there is none.
-    pub module: Rc<str>,
-    /// The source file, if known.
-    pub file: Option<Rc<str>>,
-    /// Line in the source file, if known.
-    pub line: Option<u32>,
-    /// Address in the process; 0 if unknown.
-    pub address: u64,
-    /// Language of the source.
-    pub language: Language,
-    /// Whether the compiler has inlined it into the next function.
-    pub inlined: bool,
-}
-
 /// A call stack of a process, and the memory allocated with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackSample {
@@ -88,7 +69,7 @@ pub struct StackSample {
     /// Process id (tgid) of the process.
     pub pid: u32,
     /// Frames, innermost first; never empty.
-    pub frames: Vec<ProfileFrame>,
+    pub frames: Vec<Frame>,
     /// Live memory, at the end or at the peak.
     pub live: Total,
     /// Memory ever allocated, freed or not.
@@ -122,23 +103,32 @@ impl Profile {
     }
 }
 
-impl ProfileFrame {
-    /// Name in pictures and lists of functions; of Python, with the line.
-    pub(crate) fn text(&self) -> Cow<'_, str> {
-        if self.language.is_python() {
-            fold::with_place(&self.function, self.file.as_deref(), self.line).into()
-        } else {
-            Cow::Borrowed(&self.function)
-        }
+/// Name of a function in pictures and lists; of Python, with the line.
+fn frame_text(frame: &Frame) -> Cow<'_, str> {
+    if frame.language.is_python() {
+        fold::with_place(&frame.function, frame.file.as_deref(), frame.line).into()
+    } else {
+        Cow::Borrowed(&frame.function)
+    }
+}
+
+/// A function of which only the name is known.
+fn named_frame(function: &str) -> Frame {
+    Frame {
+        function: function.to_owned(),
+        module: String::new(),
+        file: None,
+        line: None,
+        source: None,
+        address: 0,
+        language: Language::Native,
+        inlined: false,
     }
 }
 
 /// The frames to be shown, innermost first: without the interpreter's between and below Python
 /// lines, unless `full`.
-pub(crate) fn visible(
-    frames: &[ProfileFrame],
-    full: bool,
-) -> impl DoubleEndedIterator<Item = &ProfileFrame> {
+pub(crate) fn visible(frames: &[Frame], full: bool) -> impl DoubleEndedIterator<Item = &Frame> {
     let outermost = frames
         .iter()
         .rposition(|frame| frame.language == Language::Python);
@@ -156,7 +146,7 @@ pub(crate) fn visible(
 
 impl StackSample {
     /// The frames to be shown; see [`visible`].
-    fn visible(&self, full: bool) -> impl DoubleEndedIterator<Item = &ProfileFrame> {
+    fn visible(&self, full: bool) -> impl DoubleEndedIterator<Item = &Frame> {
         visible(&self.frames, full)
     }
 
@@ -167,25 +157,16 @@ impl StackSample {
 }
 
 /// The frames to be shown: without CUDA's own unless `full`, but with the function that was called.
-pub fn shown(mut frames: Vec<ProfileFrame>, called: &str, full: bool) -> Vec<ProfileFrame> {
+pub fn shown(mut frames: Vec<Frame>, called: &str, full: bool) -> Vec<Frame> {
     if !full {
-        let is_own = |f: &ProfileFrame| {
+        let is_own = |f: &Frame| {
             let source = f.file.as_deref();
             f.language == Language::Native && cuda::is_cuda(&f.function, &f.module, source)
         };
         frames.drain(..cuda::own_frames(&frames, is_own));
     }
-    if frames.is_empty() || (!full && frames.iter().all(|f| &*f.function != called)) {
-        let leaf = ProfileFrame {
-            function: called.into(),
-            module: "".into(),
-            file: None,
-            line: None,
-            address: 0,
-            language: Language::Native,
-            inlined: false,
-        };
-        frames.insert(0, leaf);
+    if frames.is_empty() || (!full && frames.iter().all(|f| f.function != called)) {
+        frames.insert(0, named_frame(called));
     }
     frames
 }

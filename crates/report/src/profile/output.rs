@@ -36,17 +36,13 @@ impl ProfileConfig {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum ProfileFormat {
-    Folded,
-    Flamegraph,
-    Pprof,
-}
+/// Writes a profile in one format.
+type WriteProfile = fn(&Profile, Weight, &mut dyn Write) -> Result<()>;
 
 /// The open output files.
 #[derive(Debug)]
 pub struct Outputs {
-    files: Vec<(ProfileFormat, PathBuf, File)>,
+    files: Vec<(WriteProfile, PathBuf, File)>,
     weight: Weight,
 }
 
@@ -58,13 +54,13 @@ impl Outputs {
     /// Returns an error if a file cannot be written, or if it is `input`.
     pub fn open(config: &ProfileConfig, input: Option<&Path>) -> Result<Self> {
         let input = input.and_then(|path| path.canonicalize().ok());
-        let wanted = [
-            (ProfileFormat::Folded, &config.folded),
-            (ProfileFormat::Flamegraph, &config.flamegraph),
-            (ProfileFormat::Pprof, &config.pprof),
+        let wanted: [(WriteProfile, _); 3] = [
+            (folded::write, &config.folded),
+            (flamegraph::write, &config.flamegraph),
+            (pprof::write, &config.pprof),
         ];
         let mut files = Vec::new();
-        for (form, path) in wanted {
+        for (write, path) in wanted {
             if let Some(path) = path {
                 if input.is_some() && path.canonicalize().ok() == input {
                     bail!(
@@ -73,7 +69,7 @@ impl Outputs {
                     );
                 }
                 let why = || format!("cannot write to {}", path.display());
-                files.push((form, path.clone(), files::create(path).with_context(why)?));
+                files.push((write, path.clone(), files::create(path).with_context(why)?));
             }
         }
         Ok(Self {
@@ -95,16 +91,9 @@ impl Outputs {
             nothing if nothing.is_empty() => nothing,
             what => format!("; not in it: {what}"),
         };
-        for (form, path, file) in self.files {
+        for (write, path, file) in self.files {
             let mut out = BufWriter::new(file);
-            let written = match form {
-                ProfileFormat::Folded => {
-                    folded::write(profile, weight, &mut out).map_err(Into::into)
-                }
-                ProfileFormat::Flamegraph => flamegraph::write(profile, weight, &mut out),
-                ProfileFormat::Pprof => pprof::write(profile, weight, &mut out).map_err(Into::into),
-            };
-            written
+            write(profile, weight, &mut out)
                 .and_then(|()| out.flush().map_err(Into::into))
                 .with_context(|| format!("cannot write to {}", path.display()))?;
             say(format_args!(
