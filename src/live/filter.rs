@@ -204,6 +204,7 @@ mod tests {
     }
 
     fn accepts(filter: &ProcessFilter, task: &Task, container: &str, cgroup: &str) -> bool {
+        assert_eq!(filter.is_empty(), *filter == ProcessFilter::default());
         let identity = || Identity {
             container: Some(container.to_owned()),
             cgroup: Some(cgroup.to_owned()),
@@ -221,7 +222,7 @@ mod tests {
             (vec![], vec![], vec![], true),
             (vec!["train", "serve"], vec![1000], vec!["other"], true),
             (vec!["serve"], vec![], vec![], false),
-            (vec!["train"], vec![0], vec![], false),
+            (vec![], vec![0], vec![], false),
             (vec![], vec![], vec!["train"], false),
             (vec![], vec![], vec!["7"], false),
         ] {
