@@ -106,7 +106,7 @@ add_documents() {
     "$program" completions fish >"$share/fish/vendor_completions.d/gpuprobe.fish"
     install -m 644 README.md SECURITY.md "$share/doc/gpuprobe/"
     # uPlot is in the page of the HTML report.
-    cat LICENSE web/uplot.LICENSE >"$share/doc/gpuprobe/copyright"
+    cat LICENSE web/LICENSES >"$share/doc/gpuprobe/copyright"
     gzip -9 -n <CHANGELOG.md >"$share/doc/gpuprobe/changelog.gz"
     install -D -m 644 deploy/systemd/gpuprobe.service "$work/root/usr/lib/systemd/system/gpuprobe.service"
     install -D -m 644 -t "$share/doc/gpuprobe/examples" deploy/prometheus/*.yml deploy/grafana/gpuprobe.json \

@@ -8,38 +8,28 @@ import { build } from 'esbuild';
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
-/** Bundles an entry point into one minified string. */
-async function bundled(entry, banner) {
-    const result = await build({
-        entryPoints: [here(entry)],
-        bundle: true,
-        minify: true,
-        write: false,
-        format: 'iife',
-        target: ['chrome100', 'firefox113', 'safari16.4'],
-        charset: 'utf8',
-        legalComments: 'none',
-        banner,
-        logLevel: 'warning',
-    });
-    return result.outputFiles[0].text.trim();
-}
-
-/** The source expression of a content security policy that allows exactly this inlined text. */
-const allowed = (text) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
-
-/** The licence of uPlot, which is in the bundle, as a comment. */
-async function licence() {
-    const text = await readFile(here('node_modules/uplot/LICENSE'), 'utf8');
-    return `/*! uPlot 1.6.32\n${text.trim()}\n*/`;
-}
-
-const comment = await licence();
-const script = await bundled('src/main.ts', { js: comment });
-const style = await bundled('src/styles/index.css');
+/** The licences of what is in the bundle, as a comment. */
+const licences = (await readFile(here('LICENSES'), 'utf8')).trim();
+const { outputFiles } = await build({
+    entryPoints: [here('src/main.ts')],
+    bundle: true,
+    minify: true,
+    write: false,
+    outdir: here('dist'),
+    format: 'iife',
+    target: ['chrome105', 'firefox121', 'safari16.4'],
+    charset: 'utf8',
+    legalComments: 'none',
+    banner: { js: `/*!\n${licences}\n*/` },
+    logLevel: 'warning',
+});
+const output = (ending) => outputFiles.find(({ path }) => path.endsWith(ending)).text.trim();
+const [script, style] = [output('.js'), output('.css')];
 if (/<\/(script|style)|<!--/i.test(script + style)) {
     throw new Error('the bundle has text that would end its element');
 }
+/** The source expression of a content security policy that allows exactly this inlined text. */
+const allowed = (text) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
 const policy = [
     "default-src 'none'",
     `script-src ${allowed(script)}`,
@@ -53,13 +43,13 @@ const page = template.replace(/@(POLICY|STYLE|SCRIPT)@/g, (_, name) => parts[nam
 if (page.split('@DATA@').length !== 2) {
     throw new Error('the page needs exactly one @DATA@');
 }
-const output = here('dist/report.html');
+const path = here('dist/report.html');
 if (process.argv.includes('--check')) {
-    if ((await readFile(output, 'utf8')) !== page) {
+    if ((await readFile(path, 'utf8')) !== page) {
         throw new Error('dist/report.html is not what the sources give: npm run build');
     }
 } else {
     await mkdir(here('dist'), { recursive: true });
-    await writeFile(output, page);
+    await writeFile(path, page);
     console.log(`dist/report.html: ${Buffer.byteLength(page)} bytes`);
 }

@@ -1,4 +1,4 @@
-import { fill, h } from './dom';
+import { h } from './dom';
 import type { View } from './view';
 
 /** A word for a shell; a file name that begins with a dash is no option. */
@@ -16,55 +16,44 @@ export function rangeOptions(view: View): string {
     return from + to;
 }
 
-/** `gpuprobe report FILE` with these options. */
-export const report = (view: View, options: string): string =>
-    `gpuprobe report ${quoted(view.run.file)} ${options}`;
-
-async function copy(text: string, button: HTMLButtonElement, label: string): Promise<void> {
-    try {
-        await navigator.clipboard.writeText(text);
-        button.textContent = 'Copied';
-    } catch {
-        button.textContent = copyBySelection(text) ? 'Copied' : 'Not copied';
-    }
-    setTimeout(() => (button.textContent = label), 1500);
-}
-
-/** For pages that may not use the clipboard. */
-function copyBySelection(text: string): boolean {
-    const area = h('textarea', { 'aria-hidden': 'true', class: 'hidden', readonly: true });
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    const done = document.execCommand('copy');
-    area.remove();
-    return done;
-}
-
-function copyButton(label: string, says: string, text: () => string): HTMLButtonElement {
-    const button = h(
-        'button',
-        { type: 'button', 'aria-label': says, onclick: () => void copy(text(), button, label) },
-        label,
-    );
-    return button;
-}
-
-/** The command, in text and with `--format json`, that gives the figures of a section. */
-export function commandLine(): { element: HTMLElement; show: (command: string) => void } {
-    let command = '';
-    const code = h('code');
-    const element = h(
+/** The command of gpuprobe that gives the figures of a section; `options` are those of `report`. */
+export class Command {
+    private command = '';
+    private readonly code = h('code');
+    readonly element = h(
         'p',
         { class: 'command' },
-        h('span', { class: 'prompt' }, 'same figures'),
-        code,
-        copyButton('Copy', 'copy the command for text', () => command),
-        copyButton('Copy for JSON', 'copy the command for JSON', () => `${command} --format json`),
+        'same figures ',
+        this.code,
+        h(
+            'button',
+            { type: 'button', 'aria-label': 'copy the command', onclick: () => void this.copy() },
+            'Copy',
+        ),
     );
-    const show = (next: string): void => {
-        command = element.dataset.command = next;
-        fill(code, command, h('span', { class: 'optional' }, ' --format json'));
-    };
-    return { element, show };
+
+    show(command: string): void {
+        this.command = this.element.dataset.command = command;
+        this.code.replaceChildren(h('span', {}, command), h('span', { class: 'note' }, ' --format json'));
+    }
+
+    private async copy(): Promise<void> {
+        await navigator.clipboard.writeText(this.command);
+        const button = this.element.querySelector('button')!;
+        button.textContent = 'Copied';
+        setTimeout(() => (button.textContent = 'Copy'), 1500);
+    }
+}
+
+/** `gpuprobe report FILE` with options that follow the range. */
+export function reportCommand(view: View, options: () => string): HTMLElement {
+    const command = new Command();
+    view.on(() => command.show(`gpuprobe report ${quoted(view.run.file)} ${options()}`));
+    return command.element;
+}
+
+export function fixedCommand(text: string): HTMLElement {
+    const command = new Command();
+    command.show(text);
+    return command.element;
 }

@@ -1,4 +1,4 @@
-/** The document inside the page. Times are ns from the first memory event of the run. */
+/** The document that gpuprobe writes into the page. Times are ns from the first memory event of the run. */
 export interface ReportDocument {
     version: number;
     gpuprobe: string;
@@ -10,19 +10,19 @@ export interface Run {
     file: string;
     title: string | null;
     start: string | null;
-    traced: string[];
+    traced: string;
     /** `complete` is null if that is unknown. */
     lost: { complete: boolean | null; sentence: string };
     /** N+1 times. Bin k is [edges[k], edges[k+1]), the last one closed. */
     edges_ns: number[];
     frames: Frame[];
     processes: FileProcess[];
-    explain: Explain | null;
+    explain: { verdicts: Verdict[] } | null;
     memory: Memory | null;
     gpus: Gpu[];
     kernels: Kernel[];
     copies: Copies[];
-    pytorch: Pytorch[];
+    tensors: Tensors[];
 }
 
 /** Function, file, line, module, 1 if Python, 1 if inlined. */
@@ -30,153 +30,116 @@ export type Frame = [string, string | null, number | null, string | null, number
 
 export interface FileProcess {
     pid: number;
-    process?: string | null;
-    comm?: string | null;
-    run_ns?: number | null;
-    peak_bytes?: number | null;
-    never_freed_bytes?: number | null;
-    never_freed_allocations?: number | null;
-    launches?: number | null;
-    graph_launches?: number | null;
-    kernel_ns?: number | null;
-    copies?: number | null;
-    copied_bytes?: number | null;
-}
-
-export interface Explain {
-    verdicts: Verdict[];
-    owners?: { owner: string; bytes: number; allocations: number }[];
+    comm: string | null;
+    run_ns: number;
+    peak_bytes: number;
+    never_freed_bytes: number;
+    launches: number;
+    copies: number;
+    copied_bytes: number;
 }
 
 export interface Verdict {
-    /** As `explain` prints it in front; absent in older documents. */
-    grade?: string;
+    grade: 'LEAK' | 'warn' | 'ok' | 'note';
     verdict: string;
     confidence: string;
     pid: number;
     site: number | null;
     tensors_of_device: number | null;
     where: string | null;
-    owner: string | null;
-    bytes: number;
     allocations: number;
-    bytes_per_second: number | null;
     evidence: string[];
     advice: string;
 }
 
-/** Steps: a value holds until the next time. */
-export interface Timeline {
-    labels: string[];
-    times_ns: number[];
-    values: number[][];
-    reserved?: number[] | null;
+/** Memory by call path and bin. */
+export interface Held {
+    /** Time and bytes of the highest total within each bin. */
+    bins: [number, number][];
+    paths: Path[];
+    /** Labels of call sites by their numbers in reports. */
+    sites: Record<string, string>;
 }
 
-export interface Memory {
-    peak: { time_ns: number; bytes: number } | null;
-    incidents: { time_ns: number; pid: number; text: string }[];
-    timelines: Record<string, Timeline | null>;
-    overlay: { label: string; points: [number, number][] }[];
-    bins: ([number, number] | null)[];
-    sites: { id: number; label: string }[];
-    stacks: Stack[];
-    allocations: { all: number; rows: AllocationRow[] };
-}
-
-export interface Stack {
+export interface Path {
     pid: number;
-    site: number;
+    site: number | null;
     kind: string;
     host: boolean;
+    /** The function that was called; of tensors, none. */
     function: string;
     owner: string | null;
     /** Frame numbers, innermost first. */
     stack: number[];
-    /** Nine integers per change, see sums.ts. */
+    /** Nine integers a bin in which something changed, see bins.ts. */
     changes: number[];
 }
 
-/** Address, bytes, time, time gone, how it ended (0 live, 1 freed, 2 held at exit), stack, thread. */
-export type AllocationRow = [string, number, number, number | null, number, number, number];
+export interface Memory extends Held {
+    incidents: { time_ns: number; text: string }[];
+    overlay: { label: string; points: [number, number][] }[];
+}
 
+/** Tensors of a framework's allocator. */
+export interface Tensors extends Held {
+    pid: number;
+    device: number;
+    /** The allocator at the end, as in reports. */
+    report: Record<string, unknown> | null;
+    /** The most that was reserved within each bin. */
+    reserved: number[];
+    segments: Segment[];
+}
+
+export interface Segment {
+    address: string;
+    bytes: number;
+    /** Offset, bytes, index into paths (-1 unknown, -2 free), age in ns or -1. */
+    blocks: number[];
+}
+
+export type GpuWork = 'kernels' | 'copies' | 'sets' | 'graphs';
 export interface Gpu {
     device: number;
-    name?: string | null;
-    gaps?: number | null;
-    longest_gap_ns?: number | null;
-    observed_ns?: number | null;
-    bins?: Partial<Record<GpuWork | 'busy', number[]>> | null;
+    name: string | null;
+    gaps: number;
+    longest_gap_ns: number;
+    /** Nanoseconds of each bin. */
+    bins: Record<GpuWork | 'busy', number[]>;
 }
-export type GpuWork = 'kernels' | 'copies' | 'sets' | 'graphs';
 
 export interface Kernel {
     pid: number;
     name: string;
-    /** The name without what says little, as in text. */
-    short?: string;
+    short: string;
     launches: number;
     total_ns: number | null;
-    /** Bin, runs, total ns; null if only counts of the whole run are known. */
+    /** Bin, runs, total ns; null if only the launches of the whole run are known. */
     changes: number[] | null;
-    /** Bin, bucket, runs; bucket b is [2^b, 2^(b+1)) ns. */
-    histogram: number[] | null;
 }
 
 export interface Copies {
     pid: number;
     direction: string;
     mode: string;
-    copies: number;
-    bytes: number;
-    ns: number | null;
     /** Bin, copies, bytes, ns. */
-    changes: number[] | null;
-    /** Bin, bucket of bytes, copies. */
-    histogram: number[] | null;
-}
-
-export interface Pytorch {
-    pid: number;
-    device: number;
-    report: Record<string, unknown>;
-    timeline: Timeline | null;
-    sites: TensorSite[];
-    before_bytes?: number[] | null;
-    map: { segments: Segment[] } | null;
-}
-
-export interface TensorSite {
-    id: number;
-    label: string;
-    stack: number[];
-    /** Bin, allocated bytes, allocations, freed bytes, frees. */
     changes: number[];
 }
 
-export interface Segment {
-    address: string;
-    bytes: number;
-    /** Offset, bytes, index into sites (-1 unknown or before, -2 free), age ns or -1. */
-    blocks: number[];
+export type Pair = [number, number];
+interface Growth {
+    watermark: Pair;
+    leaked: Pair;
+    at_peak: Grown[];
+    never_freed: Grown[];
 }
-
-export interface Diff {
-    watermark?: [number, number];
-    leaked?: [number, number];
-    at_peak?: Grown[];
-    never_freed?: Grown[];
-    tensors?: {
-        watermark?: [number, number];
-        leaked?: [number, number];
-        at_peak?: Grown[];
-        never_freed?: Grown[];
-    } | null;
+export interface Diff extends Growth {
+    tensors?: Growth | null;
 }
 
 export interface Grown {
     stack: string[];
-    bytes: [number, number];
-    allocations: [number, number];
+    bytes: Pair;
+    allocations: Pair;
     label: string;
 }

@@ -1,6 +1,6 @@
 import { printable } from './format';
 
-type Child = Node | string | null | undefined | false;
+export type Child = Node | string | null | undefined | false;
 type Listener = (event: never) => void;
 /** Attributes by name; functions are listeners of the event after `on`. */
 type Props = Record<string, string | number | boolean | null | undefined | Listener>;
@@ -15,67 +15,62 @@ export function h<K extends keyof HTMLElementTagNameMap>(
     for (const [name, value] of Object.entries(props)) {
         if (typeof value === 'function') {
             element.addEventListener(name.slice(2), value as EventListener);
-        } else if (value === true) {
-            element.setAttribute(name, '');
         } else if (value !== false && value !== null && value !== undefined) {
-            element.setAttribute(name, String(value));
+            element.setAttribute(name, value === true ? '' : printable(String(value)));
         }
     }
-    add(element, ...children);
+    fill(element, ...children);
     return element;
-}
-
-export function add(parent: Node, ...children: Child[]): void {
-    for (const child of children) {
-        if (child === null || child === undefined || child === false) continue;
-        parent.appendChild(typeof child === 'string' ? document.createTextNode(printable(child)) : child);
-    }
 }
 
 /** Replaces what is in `parent`. */
 export function fill(parent: Element, ...children: Child[]): void {
-    parent.replaceChildren();
-    add(parent, ...children);
+    const shown = children.filter((child) => child || child === '') as (Node | string)[];
+    parent.replaceChildren(...shown.map((child) => (typeof child === 'string' ? printable(child) : child)));
 }
 
 let ids = 0;
 /** An id that is used once in the page. */
 export const uniqueId = (stem: string): string => `${stem}-${++ids}`;
 
-/** Radio buttons in a row, of which one is chosen. */
 export function choice<V extends string>(
-    legend: string,
+    label: string,
     options: [V, string][],
     chosen: V,
     changed: (value: V) => void,
-): HTMLFieldSetElement {
-    const name = uniqueId('choice');
-    const labels = options.map(([value, text]) =>
-        h(
-            'label',
-            {},
-            h('input', {
-                type: 'radio',
-                name,
-                value,
-                checked: value === chosen,
-                onchange: () => changed(value),
-            }),
-            h('span', {}, text),
-        ),
+): HTMLLabelElement {
+    const select = h(
+        'select',
+        { 'aria-label': label, onchange: () => changed(select.value as V) },
+        ...options.map(([value, text]) => h('option', { value, selected: value === chosen }, text)),
     );
-    return h('fieldset', { class: 'choice' }, h('legend', {}, legend), ...labels);
-}
-
-export function checkbox(text: string, changed: (on: boolean) => void): HTMLLabelElement {
-    const input = h('input', { type: 'checkbox', onchange: () => changed(input.checked) });
-    return h('label', { class: 'check' }, input, h('span', {}, text));
+    return h('label', {}, `${label} `, select);
 }
 
 /** A part that is opened on demand. */
 export const details = (summary: string, ...content: Child[]): HTMLDetailsElement =>
     h('details', {}, h('summary', {}, summary), ...content);
 
-/** A region that scrolls sideways by itself, by keyboard too. */
-export const scroller = (label: string, content: Node): HTMLDivElement =>
-    h('div', { class: 'scroller', tabindex: 0, role: 'region', 'aria-label': label }, content);
+/** A heading with what belongs to it, a landmark for screen readers. */
+export function panel(title: string, ...content: Child[]): HTMLElement {
+    const id = uniqueId('panel');
+    return h(
+        'div',
+        { class: 'panel', role: 'group', 'aria-labelledby': id },
+        h('h3', { id }, title),
+        ...content,
+    );
+}
+
+export const note = (...content: Child[]): HTMLParagraphElement => h('p', { class: 'note' }, ...content);
+
+/** A name with something smaller below it. */
+export const named = (name: string, below: string, full = name): Node =>
+    h('span', { class: 'name', title: full }, name, below ? h('small', {}, below) : null);
+
+/** A key to a colour of a chart. */
+export function swatch(color: string, text: string): HTMLElement {
+    const box = h('span', { class: 'swatch', 'aria-hidden': 'true' });
+    box.style.background = color;
+    return h('span', { class: 'key' }, box, text);
+}

@@ -1,110 +1,121 @@
-import { highest } from './charts/stacked';
+import './style.css';
 import type { ReportDocument, Run } from './document';
-import { fill, h, uniqueId } from './dom';
-import { load } from './load';
-import { diffTable } from './sections/diff';
+import { type Child, fill, h, note, uniqueId } from './dom';
+import { growth } from './sections/diff';
 import { holders } from './sections/holders';
 import { overview } from './sections/overview';
 import { rangeBar } from './sections/range';
-import type { Builder } from './sections/section';
 import { tensors } from './sections/tensors';
-import { memoryTop, timeline } from './sections/timeline';
+import { timeline } from './sections/timeline';
 import { verdicts } from './sections/verdicts';
 import { work } from './sections/work';
-import { startTheme, themeButton } from './theme';
 import { type Scale, View } from './view';
 
-const SECTIONS: [string, Builder][] = [
+type Builder = (view: View) => HTMLElement | null;
+const WHOLE: [string, Builder][] = [
     ['Overview', overview],
     ['Verdicts', verdicts],
+];
+/** Sections that the range filters. */
+const FILTERED: [string, Builder][] = [
     ['Memory over time', timeline],
     ['Who holds it', holders],
     ['Tensors', tensors],
     ['Kernels and copies', work],
 ];
-/** Above this section is the range, which filters what is below. */
-const FILTERED_FROM = 'Memory over time';
+
+/** The document: base64 of JSON compressed with gzip. */
+async function load(): Promise<ReportDocument> {
+    const raw = atob(document.getElementById('data')!.textContent!.trim());
+    const bytes = Uint8Array.from(raw, (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+    const loaded = (await new Response(stream).json()) as ReportDocument;
+    if (loaded.version !== 2) throw new Error(`the data are of version ${loaded.version}, not 2`);
+    return loaded;
+}
 
 /** Extents of all runs together, so that two runs are drawn to the same scale. */
 function scaleOf(runs: Run[]): Scale {
-    const edges = runs.filter((run) => run.edges_ns.length > 1).map((run) => run.edges_ns);
-    const from = Math.min(...edges.map((one) => one[0]!));
-    const to = Math.max(...edges.map((one) => one[one.length - 1]!));
-    const bytes = Math.max(0, ...runs.map((run) => memoryTop(run.memory)));
-    const lines = runs.flatMap((run) => run.pytorch.map((one) => (one.timeline ? highest(one.timeline) : 0)));
-    const tops = { bytes, tensorBytes: Math.max(0, ...lines) };
-    return edges.length
-        ? { fromNs: from, toNs: Math.max(to, from + 1000), ...tops }
-        : { fromNs: 0, toNs: 1e9, ...tops };
+    const most = (values: number[]): number => values.reduce((top, value) => Math.max(top, value), 0);
+    const edges = runs.flatMap((run) => run.edges_ns);
+    const fromNs = edges.reduce((least, ns) => Math.min(least, ns), 0);
+    const memory = runs.flatMap(({ memory }) => [
+        ...(memory?.bins.map(([, bytes]) => bytes) ?? []),
+        ...(memory?.overlay.flatMap(({ points }) => points.map(([, bytes]) => bytes)) ?? []),
+    ]);
+    const tensors = runs.flatMap((run) => run.tensors);
+    const handed = tensors.flatMap(({ bins, reserved }) => [...reserved, ...bins.map(([, bytes]) => bytes)]);
+    return {
+        fromNs,
+        toNs: Math.max(most(edges), fromNs + 1000),
+        bytes: most(memory),
+        tensorBytes: most(handed),
+        colors: new Map(),
+    };
 }
 
 /** The parts of all runs under one heading, side by side if there are two. */
 function section(title: string, parts: (HTMLElement | null)[]): HTMLElement | null {
     if (parts.every((part) => part === null)) return null;
     const id = uniqueId('section');
-    const none = (): HTMLElement => h('p', { class: 'note' }, 'nothing of this in the run');
-    const cells = parts.map((part) => h('div', { class: 'cell' }, part ?? none()));
-    const heading = h('h2', { id }, title);
-    return h('section', { 'aria-labelledby': id }, heading, h('div', { class: 'runs' }, ...cells));
-}
-
-function header(found: ReportDocument): HTMLElement {
-    const names = ['before', 'after'];
-    const runs = found.runs.map((run, index) =>
-        h(
-            'p',
-            { class: 'run' },
-            found.runs.length > 1 ? h('span', { class: 'badge' }, names[index]!) : null,
-            h('strong', {}, run.title ?? run.file),
-            h('span', { class: 'note' }, run.title ? ` ${run.file}` : ''),
-        ),
+    const cells = parts.map((part) =>
+        h('div', { class: 'cell' }, part ?? note('nothing of this in the run')),
     );
-    const version = h('span', { class: 'note' }, ` ${found.gpuprobe}`);
     return h(
-        'header',
-        {},
-        h('div', { class: 'bar' }, h('h1', {}, 'gpuprobe report', version), themeButton()),
-        ...runs,
+        'section',
+        { 'aria-labelledby': id },
+        h('h2', { id }, title),
+        h('div', { class: 'runs' }, ...cells),
     );
 }
 
 function render(found: ReportDocument, page: HTMLElement): void {
-    const scale = scaleOf(found.runs);
     const pair = found.runs.length > 1;
-    const views = found.runs.map((run, at) => new View(run, scale, pair ? ['before', 'after'][at]! : ''));
-    const parts: (HTMLElement | null)[] = [];
-    const grown = diffTable(found);
-    parts.push(grown && section('Growth from before to after', [grown]));
-    for (const [title, build] of SECTIONS) {
-        if (title === FILTERED_FROM) {
-            const bars = views.map(rangeBar);
-            if (bars.some((bar) => bar))
-                parts.push(h('div', { class: 'ranges runs' }, ...bars.filter((bar) => bar !== null)));
-        }
-        parts.push(section(title, views.map(build)));
-    }
-    const shown = parts.filter((part) => part !== null);
-    const links = shown.flatMap((part) => {
-        const heading = part.querySelector('h2');
-        return heading ? [h('a', { href: `#${heading.id}` }, heading.textContent)] : [];
-    });
-    const nav = h('nav', { 'aria-label': 'sections' }, ...links);
+    const names = pair ? ['before', 'after'] : [''];
+    const scale = scaleOf(found.runs);
+    const views = found.runs.map((run, at) => new View(run, scale, names[at]!));
+    const build = (all: [string, Builder][]): Child[] =>
+        all.map(([title, make]) => section(title, views.map(make)));
+    const grown = growth(found);
+    const bars = views.map(rangeBar).filter((bar) => bar !== null);
+    const parts = [
+        grown && section('Growth from before to after', [grown]),
+        ...build(WHOLE),
+        bars.length > 0 && h('div', { class: 'ranges runs' }, ...bars),
+        ...build(FILTERED),
+    ].filter((part) => part instanceof HTMLElement);
+    const headings = parts.flatMap((part) => part.querySelector('h2') ?? []);
+    const runs = found.runs.map(({ title, file }, at) =>
+        h(
+            'p',
+            { class: 'run' },
+            pair && h('span', { class: 'badge' }, names[at]!),
+            h('strong', {}, title ?? file),
+            h('span', { class: 'note' }, title ? ` ${file}` : ''),
+        ),
+    );
     page.classList.toggle('pair', pair);
-    fill(page, header(found), nav, h('main', {}, ...shown));
+    fill(
+        page,
+        h('header', {}, h('h1', {}, `gpuprobe report ${found.gpuprobe}`), ...runs),
+        h(
+            'nav',
+            { 'aria-label': 'sections' },
+            ...headings.map((one) => h('a', { href: `#${one.id}` }, one.textContent)),
+        ),
+        h('main', {}, ...parts),
+    );
 }
 
 async function start(): Promise<void> {
     const page = document.getElementById('page')!;
-    startTheme();
     try {
         const found = await load();
-        const files = found.runs.map((run) => run.file).join(' and ');
-        document.title = `gpuprobe report: ${files}`;
+        document.title = `gpuprobe report: ${found.runs.map(({ file }) => file).join(' and ')}`;
         render(found, page);
         document.documentElement.dataset.ready = 'true';
     } catch (error) {
-        const reason = error instanceof Error ? error.message : String(error);
-        fill(page, h('p', { class: 'loading', role: 'alert' }, `cannot show the report: ${reason}`));
+        fill(page, h('p', { class: 'loading', role: 'alert' }, `cannot show the report: ${String(error)}`));
         document.documentElement.dataset.ready = 'false';
         console.error(error);
     }

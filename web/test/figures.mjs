@@ -41,26 +41,13 @@ const values = async (name) => {
 
 const edgeOrNull = (text) => (text === '' || text === undefined ? null : Number(text));
 
-/** Sums of the call sites; `amount` is [bytes, allocations]. */
-function ofSite(row) {
-    const [live_bytes, live_allocations] = row.live;
-    const [peak_bytes, peak_allocations] = row.peak;
-    const [allocated_bytes, allocations] = row.allocated;
-    const [freed_bytes, frees] = row.freed;
-    const [never_freed_bytes, never_freed_allocations] = row.never_freed;
-    return {
-        live_bytes,
-        live_allocations,
-        never_freed_bytes,
-        never_freed_allocations,
-        at_peak_bytes: peak_bytes,
-        at_peak_allocations: peak_allocations,
-        allocated_bytes,
-        allocations,
-        freed_bytes,
-        frees,
-    };
-}
+/** Sums of call sites; an amount is [bytes, allocations]. */
+const ofSite = ({ never_freed, peak }) => ({
+    never_freed_bytes: never_freed[0],
+    never_freed_allocations: never_freed[1],
+    at_peak_bytes: peak[0],
+    at_peak_allocations: peak[1],
+});
 
 await brush('from', option('--from-edge'));
 await brush('to', option('--to-edge'));
@@ -90,7 +77,6 @@ const figures = {
     sites: Object.fromEntries(Object.entries(sites.rows).map(([id, row]) => [id, ofSite(row)])),
     kernels: launches,
     copies: copied,
-    range: [edgeOrNull(range.from), edgeOrNull(range.to)],
     commands,
     violations: seen.violations.length,
     requests: seen.requests.length,

@@ -10,7 +10,7 @@ import * as oracle from './oracle.mjs';
 import { brush, scene } from './scene.mjs';
 import { makeDocument, makeRun } from './synthetic.mjs';
 
-const run = makeRun({ seed: 3, stacks: 240, changes: 4000 });
+const run = makeRun({ seed: 3, paths: 240, changes: 4000 });
 const BINS = run.edges_ns.length - 1;
 const RANGES = [
     [0, BINS],
@@ -22,7 +22,7 @@ const RANGES = [
 const MEASURES = ['live', 'peak', 'allocated', 'freed', 'never_freed'];
 const pages = scene();
 
-/** A page for each range. */
+/** Checks the page for each range. */
 async function eachRange(check) {
     const { page, seen, close } = await pages.show(makeDocument(run));
     for (const [from, to] of RANGES) {
@@ -33,36 +33,38 @@ async function eachRange(check) {
     await close();
 }
 
-test('call sites have the sums of the range', async () => {
-    await eachRange(async (page, from, to) => {
-        const expected = oracle.sites(run, from, to);
-        await showAll(page, 'sites');
-        const shown = await tableValues(page, 'sites');
-        const pick = (row) => Object.fromEntries(MEASURES.map((name) => [name, row[name]]));
-        const rows = Object.fromEntries(Object.entries(shown.rows).map(([id, row]) => [id, pick(row)]));
-        assert.deepEqual(rows, expected.rows);
-        assert.deepEqual(pick(shown.total), expected.total);
-        assert.equal(shown.total.allocations, expected.total.live[1]);
+for (const [name, held] of [
+    ['sites', run.memory],
+    ['tensor-sites', run.tensors[0]],
+]) {
+    test(`${name} have the sums of the range`, async () => {
+        await eachRange(async (page, from, to) => {
+            const expected = oracle.sites(held, from, to);
+            await showAll(page, name);
+            const shown = await tableValues(page, name);
+            const pick = (row) => Object.fromEntries(MEASURES.map((name) => [name, row[name]]));
+            const rows = Object.fromEntries(Object.entries(shown.rows).map(([id, row]) => [id, pick(row)]));
+            assert.deepEqual(rows, expected.rows);
+            assert.deepEqual(pick(shown.total), expected.total);
+            assert.equal(shown.total.allocations, expected.total.live[1]);
+        });
     });
-});
+}
 
 test('host memory is left out unless it is asked for', async () => {
     const { page, close } = await pages.show(makeDocument(run));
     const without = await tableValues(page, 'sites');
     await page.getByLabel('host memory too').check();
     const all = await tableValues(page, 'sites');
-    assert.deepEqual(all.total.allocated, oracle.sites(run, 0, BINS, true).total.allocated);
+    assert.deepEqual(all.total.allocated, oracle.sites(run.memory, 0, BINS, true).total.allocated);
     assert.ok(all.total.allocated[0] > without.total.allocated[0]);
-    const commands = await page
-        .locator('[data-command]')
-        .evaluateAll((all) => all.map((one) => one.dataset.command));
-    assert.ok(commands.some((one) => one.includes('--host')));
+    assert.equal(await page.locator('[data-command*="--host"]').count(), 1);
     await close();
 });
 
 test('the peak of the range is the highest bin', async () => {
     await eachRange(async (page, from, to) => {
-        const peak = oracle.peakBin(run, from, to);
+        const peak = oracle.peakBin(run.memory, from, to);
         const shown = await page
             .locator('.range')
             .evaluate((bar) => [bar.dataset.peakNs, bar.dataset.peakBytes]);
@@ -72,186 +74,115 @@ test('the peak of the range is the highest bin', async () => {
     });
 });
 
-for (const [measure, label] of [
-    ['live', 'live at the end'],
-    ['peak', 'at the peak'],
-    ['allocated', 'allocated'],
-    ['never_freed', 'never freed'],
-]) {
-    test(`the icicle has the sums of memory ${label}`, async () => {
+/** The frames that are drawn: path of names, value, and part of the width. */
+const drawn = (page) =>
+    page
+        .locator('.flame')
+        .first()
+        .locator('g.frame')
+        .evaluateAll((all) =>
+            all.map((frame) => {
+                const own = frame.__data__;
+                const names = own.ancestors().map((node) => node.data.name);
+                const width = frame.querySelector('rect').getAttribute('width');
+                const whole = frame.ownerSVGElement.getAttribute('width');
+                return [JSON.stringify(names.reverse().slice(1)), own.data.value, width / whole];
+            }),
+        );
+
+for (const measure of ['live', 'peak', 'allocated', 'never_freed']) {
+    test(`the flame graph has the sums of ${measure}, each as wide as its share`, async () => {
         const { page, close } = await pages.show(makeDocument(run));
         await brush(page, run, 17, 49);
-        await page.getByRole('radio', { name: label, exact: true }).check();
-        for (const [weight, column] of [
-            ['bytes', 0],
-            ['count', 1],
-        ]) {
-            await page.getByRole('radio', { name: weight, exact: true }).check();
-            await walkIcicle(page, oracle.icicle(run, 17, 49, measure, column));
+        await page.getByLabel('Memory', { exact: true }).first().selectOption(measure);
+        for (const [column, unit] of ['bytes', 'allocations'].entries()) {
+            await page.getByLabel('in', { exact: true }).first().selectOption(unit);
+            const expected = oracle.flame(run, 17, 49, measure, column);
+            const all = expected.get('[]');
+            const frames = await drawn(page);
+            for (const [path, value, part] of frames) {
+                assert.equal(value, expected.get(path), path);
+                assert.ok(Math.abs(part - value / all) < 1e-6, path);
+            }
+            const wide = [...expected].filter(([, value]) => value / all > 0.005);
+            const paths = new Set(frames.map(([path]) => path));
+            assert.ok(wide.length > 50 && wide.every(([path]) => paths.has(path)));
         }
         await close();
     });
 }
 
-/** Follows the largest frames down from the top, and compares all frames beside the way. */
-async function walkIcicle(page, expected) {
-    const canvas = page.locator('canvas.icicle');
-    await canvas.focus();
-    await page.keyboard.press('Home');
-    const path = [];
-    for (;;) {
-        const rows = await page
-            .locator('table[data-table="icicle"] tbody tr')
-            .evaluateAll((all) =>
-                all.map((row) => [
-                    row.querySelector('th').textContent,
-                    Number(row.querySelector('td').dataset.value),
-                ]),
-            );
-        const [[, own], ...parts] = rows;
-        assert.equal(own, expected.get(JSON.stringify(path)));
-        const wanted = [...expected].filter(([key, value]) => {
-            const at = JSON.parse(key);
-            return (
-                value > 0 && at.length === path.length + 1 && path.every((name, depth) => at[depth] === name)
-            );
-        });
-        const byName = (all) => [...all].sort((a, b) => (a[0] < b[0] ? -1 : 1));
-        assert.deepEqual(
-            byName(parts),
-            byName(wanted.map(([key, value]) => [JSON.parse(key).at(-1), value])),
-        );
-        if (parts.length === 0) break;
-        path.push(parts[0][0]);
-        await page.keyboard.press('ArrowDown');
-        await page.keyboard.press('Enter');
-    }
-    assert.ok(path.length >= 5, `only ${path.length} levels`);
-}
-
-test('frames of the icicle are as wide as their share', async () => {
+test('a click on a frame fills the width with it', async () => {
     const { page, close } = await pages.show(makeDocument(run));
-    const values = oracle.icicle(run, 0, BINS, 'live', 0);
-    const canvas = page.locator('canvas.icicle');
-    await canvas.scrollIntoViewIfNeeded();
-    const box = await canvas.boundingBox();
-    const rowHeight = 18;
-    const root = values.get('[]');
-    /** Points at the middle of each frame of a level, the largest first within its caller. */
-    const point = async (path, left, depth) => {
-        const key = JSON.stringify(path);
-        const parts = [...values].filter(([at, value]) => {
-            const names = JSON.parse(at);
-            return value > 0 && names.length === depth && key === JSON.stringify(names.slice(0, -1));
-        });
-        let x = left;
-        for (const [at, value] of parts.sort((a, b) => b[1] - a[1])) {
-            const width = (value / root) * box.width;
-            if (width > 3) {
-                await page.mouse.move(box.x + x + width / 2, box.y + depth * rowHeight + rowHeight / 2);
-                const names = JSON.parse(at);
-                assert.equal(await page.locator('.icicle-box .said strong').textContent(), names.at(-1));
-                if (depth < 3) await point(names, x, depth + 1);
-            }
-            x += width;
-        }
-    };
-    await point([], 0, 1);
-    await close();
-});
-
-test('blocks of the memory map are where the document has them', async () => {
-    const { page, close } = await pages.show(makeDocument(run));
-    const [{ map, sites }] = run.pytorch;
-    const segments = [...map.segments].sort((a, b) => b.bytes - a.bytes);
-    const canvas = page.locator('canvas.segments');
-    await canvas.scrollIntoViewIfNeeded();
-    const box = await canvas.boundingBox();
-    const [text, rowHeight] = [176, 22];
-    const scale = (box.width - text) / segments[0].bytes;
-    let pointed = 0;
-    for (const [row, { address, blocks }] of segments.entries()) {
-        for (let at = 0; at < blocks.length && row < 12; at += 4) {
-            const [offset, bytes, site] = blocks.slice(at, at + 3);
-            if (bytes * scale < 6) continue;
-            const x = box.x + text + (offset + bytes / 2) * scale;
-            await page.mouse.move(x, box.y + row * rowHeight + rowHeight / 2);
-            const said = await page.locator('.map .said').textContent();
-            const name =
-                site === -2
-                    ? 'free, cached'
-                    : site === -1
-                      ? 'unknown'
-                      : `T${sites[site].id} ${sites[site].label}`;
-            assert.ok(
-                said.startsWith(name) && said.endsWith(`of segment ${address}`),
-                `${said}: ${name}, ${address}`,
-            );
-            pointed += 1;
-        }
-    }
-    assert.ok(pointed > 30, `${pointed} blocks`);
+    const frame = page.locator('.flame').first().locator('g.frame').nth(3);
+    const name = await frame.getAttribute('name');
+    await frame.click();
+    const [, , part] = (await drawn(page)).find(([path]) => JSON.parse(path).at(-1) === name);
+    assert.ok(part > 0.99, `${part}`);
     await close();
 });
 
 test('a search tells the share that matches', async () => {
-    const { page, close } = await pages.show(makeDocument(run));
-    for (const wanted of ['train_3', 'op_1<', 'cudaMallocAsync', 'nothing has this name']) {
-        await page.getByLabel('Search').fill(wanted);
-        const shown = await page.locator('.matched').getAttribute('data-matched');
+    const { page, seen, close } = await pages.show(makeDocument(run));
+    for (const wanted of ['train_3', 'op_1<', 'cudaMallocAsync', 'nothing has (this name']) {
+        await page.getByLabel('Search').first().fill(wanted);
+        const shown = await page.locator('output').first().getAttribute('data-matched');
         assert.equal(Number(shown), oracle.searched(run, 0, BINS, 'live', wanted), wanted);
     }
+    assert.deepEqual(seen.errors, []);
     await close();
 });
 
-test('the timeline has the values at the cursor, at the peak and at the end', async () => {
-    const { page, close } = await pages.show(makeDocument(run));
-    const lines = run.memory.timelines;
-    const chart = page.locator('[data-chart="memory"]');
-    for (const [by, name] of [
-        ['kind', 'kind'],
-        ['owner', 'owner'],
-        ['site', 'call site'],
-    ]) {
-        await page.getByRole('radio', { name, exact: true }).check();
-        await chart.focus();
-        await page.keyboard.press('Home');
-        for (let step = 0; step < 23; step += 1) await page.keyboard.press('ArrowRight');
-        await page.mouse.move(0, 0);
-        const { rows } = await tableValues(page, 'timeline');
-        const now = oracle.timelineAt(lines[by], run.edges_ns[23]);
-        const peak = oracle.timelineAt(lines[by], run.memory.peak.time_ns);
-        const end = oracle.timelineAt(lines[by], Infinity);
-        for (const label of lines[by].labels) {
-            assert.deepEqual(rows[label], { now: now[label], peak: peak[label], end: end[label] });
+const GROUPS = {
+    kind: ({ kind }) => kind,
+    'call site': ({ site }) => `#${site} ${run.memory.sites[site]}`,
+    owner: ({ owner }) => owner ?? 'unknown',
+};
+
+test('the timeline has the values at the peak and at the end of the range', async () => {
+    await eachRange(async (page, from, to) => {
+        for (const [name, labelOf] of Object.entries(GROUPS)) {
+            await page.getByLabel('Grouped by').selectOption(name);
+            const gpu = (path) => (path.host ? null : labelOf(path));
+            const { bin, bytes } = oracle.peakBin(run.memory, from, to);
+            const [top, end] = [bin, to - 1].map((one) => oracle.areas(run.memory, one, gpu));
+            const { rows } = await tableValues(page, 'memory');
+            const known = Object.keys(rows).filter((label) => label in top);
+            assert.ok(known.length >= 3);
+            for (const label of known) {
+                const { peak, end: last } = rows[label];
+                assert.deepEqual([peak, last], [top[label][0], end[label][1]], label);
+            }
+            const live = Object.values(end).reduce((sum, [, at]) => sum + at, 0);
+            assert.deepEqual([rows.total.peak, rows.total.end], [bytes, live]);
+            const rest = rows.elsewhere?.peak ?? 0;
+            assert.equal(
+                known.reduce((sum, label) => sum + rows[label].peak, rest),
+                bytes,
+            );
+            const highest = Math.max(...run.memory.overlay[0].points.map(([, one]) => one));
+            assert.equal(rows['nvidia-smi GPU 0'].peak, highest);
         }
-        const sum = (values) => Object.values(values).reduce((a, b) => a + b);
-        assert.deepEqual(rows.total, { now: sum(now), peak: run.memory.peak.bytes, end: sum(end) });
-        const highest = Math.max(...run.memory.overlay[0].points.map(([, bytes]) => bytes));
-        assert.equal(rows['nvidia-smi GPU 0'].highest, highest);
-    }
-    await close();
+    });
 });
 
 test('the areas drawn are those of the legend, at their heights', async () => {
     const { page, close } = await pages.show(makeDocument(run));
-    const { timelines, overlay } = run.memory;
-    const top = Math.max(...overlay[0].points.map(([, bytes]) => bytes)) * 1.08;
+    const top = Math.max(...run.memory.overlay[0].points.map(([, bytes]) => bytes)) * 1.08;
     let seen = 0;
-    for (const [by, name] of [
-        ['site', 'call site'],
-        ['owner', 'owner'],
-        ['kind', 'kind'],
-    ]) {
-        await page.getByRole('radio', { name, exact: true }).check();
-        await page.evaluate(
-            () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))),
-        );
+    for (const name of Object.keys(GROUPS)) {
+        await page.getByLabel('Grouped by').selectOption(name);
+        const plot = await page.locator('[data-chart="memory"] .u-over').boundingBox();
         for (const bin of [9, 31, 50]) {
-            // The middle of the time that the bin's last value holds.
-            const ns = run.edges_ns[bin] + 0.2 * (run.edges_ns[1] - run.edges_ns[0]);
-            const values = oracle.timelineAt(timelines[by], ns);
-            const shown = await areaColors(page, ns / run.edges_ns[BINS], top, Object.entries(values));
+            // Between the highest total of the bin and its end.
+            const part = (run.edges_ns[bin] + 0.7 * (run.edges_ns[1] - run.edges_ns[0])) / run.edges_ns[BINS];
+            await page.mouse.move(plot.x + part * plot.width, plot.y + 9);
+            await brush(page, run, bin, bin + 1);
+            const { rows } = await tableValues(page, 'memory');
+            await brush(page, run, 0, BINS);
+            const areas = Object.entries(rows).filter(([label]) => !/total|nvidia/.test(label));
+            const values = areas.reverse().map(([label, { peak }]) => [label, peak]);
+            const shown = await areaColors(page, part, top, values);
             seen += shown.length;
             for (const { label, color, expected } of shown)
                 assert.deepEqual(color, expected, `${label} in bin ${bin}`);
@@ -264,13 +195,14 @@ test('the areas drawn are those of the legend, at their heights', async () => {
 /** The color in the middle of each area of some height, at a part of the width, and that of the legend. */
 const areaColors = (page, part, top, values) =>
     page.evaluate(
-        ([x, most, areas]) => {
+        async ([x, most, areas]) => {
+            await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
             const chart = document.querySelector('[data-chart="memory"]');
             const canvas = chart.querySelector('canvas');
             const ctx = canvas.getContext('2d');
             const own = canvas.getBoundingClientRect();
             const plot = chart.querySelector('.u-over').getBoundingClientRect();
-            const legend = document.querySelector('table[data-table="timeline"]');
+            const legend = document.querySelector('table[data-table="memory"]');
             const found = [];
             let below = 0;
             for (const [label, bytes] of areas) {
@@ -291,32 +223,6 @@ const areaColors = (page, part, top, values) =>
         [part, top, values],
     );
 
-test('allocations live at the cursor are listed, the largest first', async () => {
-    const { page, close } = await pages.show(makeDocument(run));
-    await page.locator('[data-chart="memory"]').focus();
-    await page.keyboard.press('Home');
-    for (let step = 0; step < 30; step += 1) await page.keyboard.press('ArrowRight');
-    await showAll(page, 'allocations');
-    const expected = oracle.liveAt(run, run.edges_ns[30]);
-    const { rows } = await tableValues(page, 'allocations');
-    assert.deepEqual(
-        Object.values(rows).map((row) => [row.address, row.bytes, row.age, row.tid]),
-        expected.map(([address, bytes, time, , , , tid]) => [
-            Number(address),
-            bytes,
-            run.edges_ns[30] - time,
-            tid,
-        ]),
-    );
-    const about = page.locator('[data-bytes]');
-    assert.equal(
-        await about.getAttribute('data-bytes'),
-        String(expected.reduce((sum, one) => sum + one[1], 0)),
-    );
-    assert.match(await about.textContent(), /lists the largest 300 of 900 allocations/);
-    await close();
-});
-
 test('kernels and copies have the sums of the range, and those of the whole run where no more is known', async () => {
     await eachRange(async (page, from, to) => {
         const kernels = await tableValues(page, 'kernels');
@@ -330,40 +236,19 @@ test('kernels and copies have the sums of the range, and those of the whole run 
             const row = copies.rows[`${pid} ${direction} ${mode}`];
             assert.deepEqual([row.copies, row.bytes, row.time], oracle.flat(changes, 4, from, to));
         }
-        assert.match(
-            await page.locator('.cell').last().textContent(),
-            /Of 1 kernel only the launches of the whole run/,
-        );
+        const text = await page.locator('.cell').last().textContent();
+        assert.match(text, /Of 1 kernel only the launches of the whole run/);
     });
 });
 
-test('histograms are of the row that is chosen, within the range', async () => {
-    await eachRange(async (page, from, to) => {
-        const kernel = run.kernels[5];
-        await page.locator(`tr[data-id="${kernel.pid} ${kernel.name}"] .picker`).click();
-        await expectHistogram(page, 'kernel-histogram', oracle.histogram(kernel.histogram, from, to));
-        const copy = run.copies[2];
-        await page.locator(`tr[data-id="${copy.pid} ${copy.direction} ${copy.mode}"] .picker`).click();
-        await expectHistogram(page, 'copy-histogram', oracle.histogram(copy.histogram, from, to));
-    });
-});
-
-test('kernels have their short names, and the whole one beside the histogram', async () => {
+test('kernels have their short names, and the whole one at the mouse', async () => {
     const { page, close } = await pages.show(makeDocument(run));
     const { pid, name, short } = run.kernels[4];
-    const picker = page.locator(`tr[data-id="${pid} ${name}"] .picker`);
-    await picker.click();
-    assert.equal(await picker.locator('.elided').textContent(), short);
-    assert.equal(await page.locator('.histogram h4').first().textContent(), short);
-    assert.equal(await page.locator('.histogram .full').first().textContent(), name);
+    const shown = page.locator(`tr[data-id="${pid} ${name}"] .name`);
+    assert.equal(await shown.textContent(), `${short}python (4711)`);
+    assert.equal(await shown.getAttribute('title'), name);
     await close();
 });
-
-async function expectHistogram(page, name, expected) {
-    const { rows } = await tableValues(page, name);
-    const shown = Object.fromEntries(Object.entries(rows).map(([bucket, row]) => [bucket, row.count]));
-    assert.deepEqual(shown, expected);
-}
 
 test('busy time of GPUs is that of the range', async () => {
     await eachRange(async (page, from, to) => {
@@ -376,53 +261,53 @@ test('busy time of GPUs is that of the range', async () => {
     });
 });
 
-test('tensors have the sums of the range', async () => {
-    const [{ sites, before_bytes: before }] = run.pytorch;
+test('the timeline of tensors has the values of the range, and what is reserved', async () => {
+    const [held] = run.tensors;
     await eachRange(async (page, from, to) => {
-        const { rows, total } = await tableValues(page, 'tensor-sites');
-        let live = before[to - 1];
-        for (const { id, changes } of sites) {
-            const [allBytes, all, allFreed, frees] = oracle.flat(changes, 5, 0, to);
-            const [allocated, , freed] = oracle.flat(changes, 5, from, to);
-            live += allBytes - allFreed;
-            const row = rows[`T${id}`];
-            const expected = { live: allBytes - allFreed, tensors: all - frees, allocated, freed };
-            if (Object.values(expected).every((value) => value === 0)) assert.equal(row, undefined);
-            else
-                for (const [key, value] of Object.entries(expected))
-                    assert.equal(row[key], value, `T${id} ${key}`);
-        }
-        assert.equal(rows.before?.live ?? 0, before[to - 1]);
-        assert.equal(total.live, live);
+        const chart = (await tableValues(page, 'tensors')).rows;
+        const { bin, bytes } = oracle.peakBin(held, from, to);
+        const { total } = oracle.sites(held, from, to);
+        assert.deepEqual([chart.total.peak, chart.total.end], [bytes, total.live[0]]);
+        assert.deepEqual(
+            [chart.reserved.peak, chart.reserved.end],
+            [held.reserved[bin], held.reserved[to - 1]],
+        );
     });
 });
 
-test('the memory map and the chart of tensors have the figures of the document', async () => {
+test('the memory map has the blocks of the document', async () => {
     const { page, close } = await pages.show(makeDocument(run));
-    const [{ map, report, timeline }] = run.pytorch;
+    const [{ segments, paths, sites, report }] = run.tensors;
     const { rows } = await tableValues(page, 'segments');
-    for (const { address, bytes, blocks } of map.segments) {
-        const sizes = (free) => {
-            const found = [];
-            for (let at = 0; at < blocks.length; at += 4)
-                if ((blocks[at + 2] === -2) === free) found.push(blocks[at + 1]);
-            return found;
-        };
+    assert.equal(Object.keys(rows).length, segments.length);
+    let pointed = 0;
+    for (const { address, bytes, blocks } of segments) {
+        const sizes = (free) => blocks.filter((_, at) => at % 4 === 1 && (blocks[at + 1] === -2) === free);
         const used = sizes(false).reduce((a, b) => a + b, 0);
-        const largest_free = Math.max(0, ...sizes(true));
-        assert.deepEqual(rows[address], { bytes, used, largest_free, blocks: sizes(false).length });
+        const { map, ...row } = rows[address];
+        assert.deepEqual(row, {
+            address: Number(address),
+            bytes,
+            used,
+            largest_free: Math.max(0, ...sizes(true)),
+            blocks: sizes(false).length,
+        });
+        const bar = page.locator(`tr[data-id="${address}"] canvas`);
+        const { width, height } = await bar.boundingBox();
+        for (let at = 0; at < blocks.length && pointed < 40; at += 4) {
+            const [offset, length, path] = blocks.slice(at, at + 3);
+            if ((length / bytes) * width < 6) continue;
+            await bar.hover({ position: { x: ((offset + length / 2) / bytes) * width, y: height / 2 } });
+            const label = `T${paths[path]?.site} ${sites[path]}`;
+            const name = { '-2': 'free, cached', '-1': 'unknown' }[path] ?? label;
+            const title = await bar.getAttribute('title');
+            assert.ok(title.startsWith(name), `${title}: ${name}`);
+            pointed += 1;
+        }
     }
-    assert.equal(Object.keys(rows).length, map.segments.length);
+    assert.ok(pointed > 30, `${pointed} blocks`);
     const reserved = page.locator('[data-figure="reserved_bytes"]');
     assert.equal(await reserved.getAttribute('data-value'), String(report.reserved_bytes));
-    const chart = (await tableValues(page, 'tensor-timeline')).rows;
-    assert.equal(chart.reserved.highest, Math.max(...timeline.reserved));
-    timeline.labels.forEach((label, row) => {
-        assert.deepEqual(chart[label], {
-            highest: Math.max(...timeline.values[row]),
-            end: timeline.values[row].at(-1),
-        });
-    });
     await close();
 });
 
@@ -430,21 +315,22 @@ test('processes and verdicts are those of the document', async () => {
     const { page, close } = await pages.show(makeDocument(run));
     const { rows } = await tableValues(page, 'processes');
     for (const one of run.processes) {
-        const { pid, peak_bytes, never_freed_bytes, launches } = rows[one.pid];
-        assert.deepEqual({ pid, peak_bytes, never_freed_bytes, launches }, pickProcess(one));
+        for (const key of [
+            'pid',
+            'run_ns',
+            'peak_bytes',
+            'never_freed_bytes',
+            'launches',
+            'copies',
+            'copied_bytes',
+        ])
+            assert.equal(rows[one.pid][key], one[key], key);
     }
     const grades = await page
         .locator('[data-grade]')
         .evaluateAll((all) => all.map((one) => one.dataset.grade));
     assert.deepEqual(grades, ['LEAK', 'warn', 'ok', 'note']);
     await close();
-});
-
-const pickProcess = ({ pid, peak_bytes, never_freed_bytes, launches }) => ({
-    pid,
-    peak_bytes,
-    never_freed_bytes,
-    launches,
 });
 
 test('the script for comparisons prints what the page shows', async () => {
@@ -454,13 +340,11 @@ test('the script for comparisons prints what the page shows', async () => {
     const args = [script, pages.last(), '--from-edge', '17', '--to-edge', '49'];
     const { stdout } = await promisify(execFile)(process.execPath, args);
     const figures = JSON.parse(stdout);
-    const { total, rows } = oracle.sites(run, 17, 49);
-    assert.deepEqual([figures.live_bytes, figures.live_allocations], total.live);
+    const { total, rows } = oracle.sites(run.memory, 17, 49);
     assert.deepEqual([figures.never_freed_bytes, figures.never_freed_allocations], total.never_freed);
-    assert.deepEqual([figures.allocated_bytes, figures.allocations], total.allocated);
-    assert.equal(figures.peak_bytes, oracle.peakBin(run, 17, 49).bytes);
-    assert.deepEqual(Object.keys(figures.sites), Object.keys(rows));
-    assert.deepEqual(figures.range, [run.edges_ns[17], run.edges_ns[49] - 1]);
+    assert.deepEqual([figures.at_peak_bytes, figures.at_peak_allocations], total.peak);
+    assert.equal(figures.peak_bytes, oracle.peakBin(run.memory, 17, 49).bytes);
+    assert.equal(Object.keys(figures.sites).length, Object.keys(rows).length);
     assert.deepEqual([figures.violations, figures.requests, figures.errors], [0, 0, []]);
     const range = `--from ${run.edges_ns[17]}ns --to ${run.edges_ns[49] - 1}ns`;
     assert.ok(figures.commands.includes(`gpuprobe report run.sqlite --analysis leakage ${range} --top all`));

@@ -12,14 +12,14 @@ function* changesOf({ changes }) {
 }
 
 /** The bin with the highest total within the range, the first of equals. */
-export function peakBin(run, from, to) {
-    const bins = run.memory.bins.map(([ns, bytes], bin) => ({ ns, bytes, bin })).slice(from, to);
+export function peakBin(held, from, to) {
+    const bins = held.bins.map(([ns, bytes], bin) => ({ ns, bytes, bin })).slice(from, to);
     return bins.reduce((best, one) => (one.bytes > best.bytes ? one : best));
 }
 
 /** What a stack has in the bins `from` up to, not including, `to`: [bytes, allocations] each. */
-export function ofStack(run, stack, from, to) {
-    const top = peakBin(run, from, to).bin;
+export function ofStack(held, stack, from, to) {
+    const top = peakBin(held, from, to).bin;
     const sums = { live: [0, 0], peak: [0, 0], allocated: [0, 0], freed: [0, 0], never_freed: [0, 0] };
     const put = (name, bytes, count) => {
         sums[name][0] += bytes;
@@ -48,11 +48,13 @@ function addUp(into, sums) {
 }
 
 /** Sums by call site, and of all; sites without anything in the range are left out. */
-export function sites(run, from, to, host = false) {
+export function sites(held, from, to, host = false) {
     const rows = {};
-    for (const stack of run.memory.stacks) {
+    for (const stack of held.paths) {
         if (stack.host && !host) continue;
-        rows[stack.site] = addUp(rows[stack.site] ?? {}, ofStack(run, stack, from, to));
+        const id =
+            stack.site === null ? stack.function : `${stack.kind === 'tensors' ? 'T' : '#'}${stack.site}`;
+        rows[id] = addUp(rows[id] ?? {}, ofStack(held, stack, from, to));
     }
     for (const [id, sums] of Object.entries(rows)) {
         if (
@@ -66,8 +68,8 @@ export function sites(run, from, to, host = false) {
     return { rows, total };
 }
 
-/** Values of the icicle by path of names; the outermost frame first. */
-export function icicle(run, from, to, measure, column, host = false) {
+/** Values of the flame graph by path of names; the outermost frame first. */
+export function flame(run, from, to, measure, column, host = false) {
     const values = new Map();
     const text = (number) => {
         const [name, file, line, module, python] = run.frames[number];
@@ -75,12 +77,12 @@ export function icicle(run, from, to, measure, column, host = false) {
         if (python) return file ? `${base(file)}${line ? `:${line}` : ''} ${name}` : name;
         return module ? `${name} (${base(module)})` : name;
     };
-    for (const stack of run.memory.stacks) {
+    for (const stack of run.memory.paths) {
         if (stack.host && !host) continue;
-        const value = ofStack(run, stack, from, to)[measure][column];
+        const value = ofStack(run.memory, stack, from, to)[measure][column];
         const found = run.processes.find((one) => one.pid === stack.pid);
         const path = [
-            `${found.process} (${stack.pid})`,
+            `${found.comm} (${stack.pid})`,
             ...[...stack.stack].reverse().map(text),
             stack.function,
         ];
@@ -92,14 +94,14 @@ export function icicle(run, from, to, measure, column, host = false) {
     return values;
 }
 
-/** Share of the icicle's value in stacks of which a frame, its place or the function matches. */
+/** Bytes in stacks of which a frame, its place or the function matches. */
 export function searched(run, from, to, measure, wanted) {
     let value = 0;
-    for (const stack of run.memory.stacks) {
+    for (const stack of run.memory.paths) {
         if (stack.host) continue;
         const texts = stack.stack.map((number) => run.frames[number].slice(0, 4).join(' '));
         if ([...texts, stack.function].some((text) => text.includes(wanted))) {
-            value += ofStack(run, stack, from, to)[measure][0];
+            value += ofStack(run.memory, stack, from, to)[measure][0];
         }
     }
     return value;
@@ -115,25 +117,17 @@ export function flat(changes, width, from, to) {
     return sums;
 }
 
-/** Counts by bucket within the bins. */
-export function histogram(changes, from, to) {
-    const counts = {};
-    for (let at = 0; at < changes.length; at += 3) {
-        const [bin, bucket, count] = changes.slice(at, at + 3);
-        if (bin >= from && bin < to) counts[bucket] = (counts[bucket] ?? 0) + count;
+/** Live bytes by label at the highest total of a bin, and at its end. */
+export function areas(held, bin, labelOf) {
+    const sums = {};
+    for (const path of held.paths) {
+        const label = labelOf(path);
+        if (label === null) continue;
+        const [peak, end] = (sums[label] ??= [0, 0]);
+        const [before, after] = [flat(path.changes, 9, 0, bin), flat(path.changes, 9, 0, bin + 1)];
+        const live = ([made, , freed, , held]) => made - freed - held;
+        const top = flat(path.changes, 9, bin, bin + 1)[6];
+        sums[label] = [peak + live(before) + top, end + live(after)];
     }
-    return counts;
-}
-
-/** Listed allocations that are live at a moment. */
-export const liveAt = (run, ns, host = false) =>
-    run.memory.allocations.rows.filter(
-        ([, , time, gone, , stack]) =>
-            time <= ns && (gone === null || gone > ns) && (host || !run.memory.stacks[stack].host),
-    );
-
-/** The value of each line of a timeline at a moment. */
-export function timelineAt({ labels, times_ns: times, values }, ns) {
-    const before = times.filter((time) => time <= ns).length - 1;
-    return Object.fromEntries(labels.map((label, row) => [label, before < 0 ? 0 : values[row][before]]));
+    return sums;
 }

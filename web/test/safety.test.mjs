@@ -12,29 +12,26 @@ const pages = scene();
 
 /** A run in which every name is markup. */
 function evilRun() {
-    const run = makeRun({ seed: 7, stacks: 30 });
-    const [first, second] = run.memory.stacks;
+    const run = makeRun({ seed: 7, paths: 30 });
+    const [first, second] = run.memory.paths;
     run.file = `${EVIL}.sqlite`;
     run.title = `python ${EVIL}`;
-    run.traced = [EVIL];
+    run.traced = EVIL;
     run.lost = { complete: false, sentence: `${IMAGE} lost` };
     run.frames.forEach((frame, at) => {
         frame[0] = `${at % 2 ? EVIL : IMAGE}${at}`;
         frame[1] = `/tmp/${EVIL}.py`;
         frame[3] = `/lib/${IMAGE}.so`;
     });
-    run.processes.forEach((one) => (one.process = `</td>${EVIL}`));
-    run.memory.sites.forEach((site) => (site.label = `${EVIL}${site.id}${HIDDEN}`));
+    run.processes.forEach((one) => (one.comm = `</td>${EVIL}`));
+    for (const id of Object.keys(run.memory.sites)) run.memory.sites[id] = `${EVIL}${id}${HIDDEN}`;
     first.function = second.owner = second.kind = EVIL;
-    for (const line of Object.values(run.memory.timelines))
-        line.labels = line.labels.map((label) => label + EVIL);
     run.memory.incidents[0].text = IMAGE;
     run.memory.overlay[0].label = EVIL;
-    run.kernels.forEach((kernel, at) => (kernel.name = `${EVIL}${at}`));
+    run.kernels.forEach((kernel, at) => (kernel.name = kernel.short = `${EVIL}${at}`));
     run.copies[0].direction = EVIL;
     run.gpus[0].name = IMAGE;
-    run.pytorch[0].sites.forEach((site) => (site.label = IMAGE));
-    run.pytorch[0].timeline.labels = run.pytorch[0].timeline.labels.map(() => EVIL);
+    for (const id of Object.keys(run.tensors[0].sites)) run.tensors[0].sites[id] = IMAGE;
     run.explain.verdicts.forEach((one) => {
         one.where = one.advice = EVIL;
         one.evidence = [IMAGE];
@@ -48,7 +45,7 @@ test('losses that are unknown are not shown as none', async () => {
         [false, 'incomplete'],
         [true, null],
     ]) {
-        const run = makeRun({ seed: 8, stacks: 3 });
+        const run = makeRun({ seed: 8, paths: 3 });
         run.lost = { complete, sentence: 'about losses' };
         const { page, close } = await pages.show(makeDocument(run));
         const lost = page.locator('.lost');
@@ -80,17 +77,15 @@ test('markup in names is shown as text, and nothing of it runs', async () => {
     await close();
 });
 
-/** Opens all that can be opened, and moves through both canvases. */
+/** Opens all that can be opened, and points at what tells more then. */
 async function everythingOpened(page) {
     for (const summary of await page.locator('summary').all()) await summary.click();
     for (const table of ['sites', 'tensor-sites']) {
         await page.locator(`table[data-table="${table}"] .opener`).first().click();
     }
-    for (const canvas of ['canvas.icicle', 'canvas.segments']) {
-        await page.locator(canvas).focus();
-        for (const key of ['ArrowDown', 'ArrowRight', 'Enter']) await page.keyboard.press(key);
-    }
-    await page.getByLabel('Search').fill('script');
+    await page.locator('.flame g.frame').nth(2).hover();
+    await page.locator('td canvas').first().hover();
+    await page.getByLabel('Search').first().fill('script');
 }
 
 test('growth by call site shows markup as text', async () => {
@@ -102,7 +97,7 @@ test('growth by call site shows markup as text', async () => {
     const { page, seen, close } = await pages.show(pair);
     await page.locator('table[data-table="diff"] .opener').first().click();
     assert.match(
-        await page.locator('table[data-table="diff"] .stack').textContent(),
+        await page.locator('table[data-table="diff"] ol').textContent(),
         /<script>alert\(1\)<\/script><img/,
     );
     assert.deepEqual(seen, { requests: [], violations: [], dialogs: [], errors: [] });
@@ -115,7 +110,7 @@ test('the policy stops an inline script, a style and a request', async () => {
             '<div id="page">',
             '<script>alert(1)</script><p style="color:red">x</p><img src="https://example.invalid/x.png"><div id="page">',
         );
-    const { page, seen, close } = await pages.show(makeDocument(makeRun({ stacks: 10 })), { change });
+    const { page, seen, close } = await pages.show(makeDocument(makeRun({ paths: 10 })), { change });
     await page.waitForFunction(() => document.documentElement.dataset.ready === 'true');
     const directives = new Set(seen.violations.map((one) => one.split(' ')[0]));
     assert.deepEqual([...directives].sort(), ['img-src', 'script-src-elem', 'style-src-attr']);
@@ -125,20 +120,20 @@ test('the policy stops an inline script, a style and a request', async () => {
 
 test('the page says so if its data cannot be read', async () => {
     const change = (page) => page.replace(/(id="data">)[^<]*/, '$1bm90IGd6aXA=');
-    const { page, close } = await pages.show(makeDocument(makeRun({ stacks: 10 })), { change });
+    const { page, close } = await pages.show(makeDocument(makeRun({ paths: 10 })), { change });
     assert.match(await page.getByRole('alert').textContent(), /^cannot show the report: /);
     await close();
 });
 
 test('a document without anything shows what was traced', async () => {
-    const run = makeRun({ stacks: 10 });
+    const run = makeRun({ paths: 10 });
     const nothing = {
         memory: null,
         explain: null,
         gpus: [],
         kernels: [],
         copies: [],
-        pytorch: [],
+        tensors: [],
         processes: [],
         edges_ns: [],
     };

@@ -31,8 +31,6 @@ async function parts(page) {
             for (const panel of panels)
                 found.push([`${title} ${await panel.locator('h3').first().textContent()}`, panel]);
     }
-    const map = page.locator('.map').first();
-    if ((await map.count()) > 0) found.push(['Memory map', map]);
     return found;
 }
 

@@ -87,49 +87,34 @@ function makeChanges(next, bins, wanted, unit) {
     return changes;
 }
 
-/** Live bytes and allocations of a stack at the beginning of each bin, and at the end. */
-function liveByBin(changes, bins) {
-    const live = new Float64Array(bins + 1);
-    const peak = new Float64Array(bins);
-    let at = 0;
-    let bytes = 0;
-    for (let bin = 0; bin < bins; bin += 1) {
-        live[bin] = peak[bin] = bytes;
-        if (changes[at] === bin) {
-            peak[bin] += changes[at + 7];
-            bytes += changes[at + 1] - changes[at + 3] - changes[at + 5];
+/** Time and bytes of the highest total of each bin. */
+function makeBins(paths, edges) {
+    const bins = edges.length - 1;
+    const highest = new Float64Array(bins);
+    for (const { changes } of paths) {
+        let at = 0;
+        let live = 0;
+        for (let bin = 0; bin < bins; bin += 1) {
+            highest[bin] += live;
+            if (changes[at] !== bin) continue;
+            highest[bin] += changes[at + 7];
+            live += changes[at + 1] - changes[at + 3] - changes[at + 5];
             at += 9;
         }
     }
-    live[bins] = bytes;
-    return { live, peak };
-}
-
-/** Timelines with two times a bin: its highest moment and its end. */
-function makeTimeline(stacks, series, labelOf, edges, peaks) {
-    const bins = edges.length - 1;
-    const labels = [...new Set(stacks.filter((one) => !one.host).map(labelOf))];
-    const values = labels.map(() => new Array(2 * bins).fill(0));
-    stacks.forEach((stack, index) => {
-        if (stack.host) return;
-        const row = values[labels.indexOf(labelOf(stack))];
-        for (let bin = 0; bin < bins; bin += 1) {
-            row[2 * bin] += series[index].peak[bin];
-            row[2 * bin + 1] += series[index].live[bin + 1];
-        }
-    });
-    const times_ns = peaks.flatMap(([ns], bin) => [ns, edges[bin + 1] - 1]);
-    return { labels, times_ns, values };
+    return edges
+        .slice(0, -1)
+        .map((from, bin) => [from + Math.floor((edges[bin + 1] - from) * 0.4), highest[bin]]);
 }
 
 function makeMemory(next, options, edges, frames) {
     const bins = edges.length - 1;
-    const siteCount = Math.max(1, Math.floor(options.stacks / 2));
+    const siteCount = Math.max(1, Math.floor(options.paths / 2));
     const sites = Array.from({ length: siteCount }, (_, at) => ({
         id: at * 3 + 1,
         label: at % 2 ? `train_${at % 7}.py:${20 + at} step_${at}` : `libtorch_cuda: op_${at}`,
     }));
-    const stacks = Array.from({ length: options.stacks }, (_, at) => {
+    const paths = Array.from({ length: options.paths }, (_, at) => {
         const kind = KINDS[at % 11 === 7 ? 3 : at % 3];
         const unit = 256 * (1 + Math.floor(next() ** 4 * 40_000));
         return {
@@ -140,32 +125,20 @@ function makeMemory(next, options, edges, frames) {
             function: CALLS[kind],
             owner: OWNERS[at % OWNERS.length],
             stack: makeStack(next, frames.length),
-            changes: makeChanges(next, bins, Math.ceil(options.changes / options.stacks), unit),
+            changes: makeChanges(next, bins, Math.ceil(options.changes / options.paths), unit),
         };
     });
-    const series = stacks.map((one) => liveByBin(one.changes, bins));
-    const peaks = edges.slice(0, -1).map((from, bin) => {
-        const total = stacks.reduce((sum, one, at) => sum + (one.host ? 0 : series[at].peak[bin]), 0);
-        return [from + Math.floor((edges[bin + 1] - from) * 0.4), total];
-    });
-    const top = peaks.reduce((best, one) => (one[1] > best[1] ? one : best));
-    const labels = new Map(sites.map((site) => [site.id, site.label]));
-    const few = (site) => (site <= 16 ? `#${site} ${labels.get(site)}` : 'other call sites');
-    const line = (labelOf) => makeTimeline(stacks, series, labelOf, edges, peaks);
+    const peaks = makeBins(
+        paths.filter((one) => !one.host),
+        edges,
+    );
     return {
-        peak: { time_ns: top[0], bytes: top[1] },
         incidents: [
             {
                 time_ns: edges[bins - 2] ?? 0,
-                pid: options.pids[0],
                 text: 'cudaMalloc of 2.00 GiB refused: out of memory',
             },
         ],
-        timelines: {
-            kind: line((one) => one.kind),
-            owner: line((one) => one.owner ?? 'unknown'),
-            site: line((one) => few(one.site)),
-        },
         overlay: [
             {
                 label: 'nvidia-smi GPU 0',
@@ -173,31 +146,9 @@ function makeMemory(next, options, edges, frames) {
             },
         ],
         bins: peaks,
-        sites,
-        stacks,
-        allocations: makeAllocations(next, options, stacks, edges),
+        sites: Object.fromEntries(sites.map(({ id, label }) => [id, label])),
+        paths,
     };
-}
-
-function makeAllocations(next, options, stacks, edges) {
-    const end = edges[edges.length - 1];
-    const rows = Array.from({ length: options.allocations }, (_, at) => {
-        const time = Math.floor(next() * end);
-        const ended = at % 4 === 0 ? 0 : at % 17 === 1 ? 2 : 1;
-        const gone = ended === 0 ? null : ended === 2 ? end : time + Math.floor(next() * (end - time));
-        const bytes = 256 * (1 + Math.floor(next() ** 3 * 200_000));
-        return [
-            `0x${(0x7f0000000000 + at * 0x200000).toString(16)}`,
-            bytes,
-            time,
-            gone,
-            ended,
-            at % stacks.length,
-            1000 + (at % 3),
-        ];
-    });
-    rows.sort((a, b) => b[1] - a[1]);
-    return { all: options.allocations * 3, rows };
 }
 
 const triples = (next, bins, of) => {
@@ -210,24 +161,14 @@ function makeKernels(next, pids, bins) {
     return Array.from({ length: 12 }, (_, at) => {
         const pid = pids[at % pids.length];
         const name = `void at::native::vectorized_elementwise_kernel<4, functor_${at}<float>>(int)`;
-        if (at === 11)
-            return {
-                pid,
-                name: 'untimed_kernel',
-                launches: 77,
-                total_ns: null,
-                changes: null,
-                histogram: null,
-            };
+        if (at === 11) {
+            const [name, launches] = ['untimed_kernel', 77];
+            return { pid, name, short: name, launches, total_ns: null, changes: null };
+        }
         const changes = triples(next, bins, (bin) => [
             bin,
             1 + Math.floor(next() * 20),
             Math.floor(next() * 4e5),
-        ]);
-        const histogram = triples(next, bins, (bin) => [
-            bin,
-            10 + Math.floor((next() + next()) * 6),
-            1 + Math.floor(next() * 20),
         ]);
         const sum = (column) =>
             changes.reduce((all, value, index) => (index % 3 === column ? all + value : all), 0);
@@ -238,7 +179,6 @@ function makeKernels(next, pids, bins) {
             launches: sum(1),
             total_ns: sum(2),
             changes,
-            histogram,
         };
     });
 }
@@ -257,23 +197,7 @@ function makeCopies(next, pids, bins) {
             Math.floor(next() * 64 * MIB),
             1000 + Math.floor(next() * 3e6),
         ]);
-        const histogram = triples(next, bins, (bin) => [
-            bin,
-            12 + Math.floor(next() * 14),
-            1 + Math.floor(next() * 4),
-        ]);
-        const sum = (column) =>
-            changes.reduce((all, value, index) => (index % 4 === column ? all + value : all), 0);
-        return {
-            pid: pids[at % pids.length],
-            direction,
-            mode,
-            copies: sum(1),
-            bytes: sum(2),
-            ns: sum(3),
-            changes,
-            histogram,
-        };
+        return { pid: pids[at % pids.length], direction, mode, changes };
     });
 }
 
@@ -310,34 +234,25 @@ function makeSegments(next, sites) {
     });
 }
 
-function makePytorch(next, pid, edges, frames) {
+function makeTensors(next, pid, edges, frames) {
     const bins = edges.length - 1;
-    const sites = Array.from({ length: 14 }, (_, at) => ({
-        id: at,
-        label: `train.py:${58 + at} step`,
+    const shared = { pid, kind: 'tensors', host: false, function: '', owner: null };
+    const paths = Array.from({ length: 14 }, (_, site) => ({
+        ...shared,
+        site,
         stack: makeStack(next, frames.length),
-        changes: makeChanges(next, bins, bins / 2, 4096 * (1 + Math.floor(next() * 200))).filter(
-            (_, index) => index % 9 < 5,
-        ),
+        changes: makeChanges(next, bins, bins / 2, 4096 * (1 + Math.floor(next() * 200))),
     }));
-    const times_ns = edges.slice(1).map((ns) => ns - 1);
-    const values = sites.slice(0, 6).map((site) => {
-        const row = [];
-        let live = 0;
-        let at = 0;
-        for (let bin = 0; bin < bins; bin += 1) {
-            if (site.changes[at] === bin) {
-                live += site.changes[at + 1] - site.changes[at + 3];
-                at += 5;
-            }
-            row.push(live);
-        }
-        return row;
-    });
-    const sums = times_ns.map((_, at) => values.reduce((sum, row) => sum + row[at], 0));
+    const before = [0, 30 * MIB, 0, 0, 0, 0, 0, 30 * MIB, 0, 20, 0, 0, 12 * MIB, 0, 0, 0, 0, 0];
+    const label = 'allocated before gpuprobe attached';
+    paths.push({ ...shared, site: null, function: label, stack: [], changes: before });
+    const sites = Object.fromEntries(
+        paths.slice(0, 14).map(({ site }) => [site, `train.py:${58 + site} step`]),
+    );
+    const highest = makeBins(paths, edges);
+    const sums = highest.map(([, bytes]) => bytes);
     let most = 0;
     const reserved = sums.map((sum) => (most = Math.max(most, Math.ceil(sum / (20 * MIB)) * 20 * MIB)));
-    const before_bytes = sums.map((_, at) => Math.max(0, 30 * MIB - at * MIB));
     const report = {
         device: 0,
         allocated_bytes: sums[bins - 1],
@@ -346,39 +261,35 @@ function makePytorch(next, pid, edges, frames) {
         peak_reserved_bytes: most,
         requested_bytes: null,
         tensors: 310,
-        before_bytes: before_bytes[bins - 1],
+        before_bytes: 18 * MIB,
         segments: 28,
         largest_free_bytes: 18 * MIB,
         largest_fit_bytes: 18 * MIB,
         empty_cache_bytes: 64 * MIB,
         pinned_by_small_bytes: 20 * MIB,
     };
-    const timeline = {
-        labels: sites.slice(0, 6).map((site) => `T${site.id} ${site.label}`),
-        times_ns,
-        values,
-        reserved,
-    };
     return {
         pid,
         device: 0,
         report,
-        timeline,
+        bins: highest,
+        paths,
         sites,
-        before_bytes,
-        map: { segments: makeSegments(next, sites.length) },
+        reserved,
+        segments: makeSegments(next, 14),
     };
 }
 
 function makeExplain(pid, memory) {
-    const site = memory.sites[1] ?? memory.sites[0];
-    const one = (verdict, confidence, more) => ({
+    const [site, where] = Object.entries(memory.sites)[1] ?? Object.entries(memory.sites)[0];
+    const one = (grade, verdict, confidence, more) => ({
+        grade,
         verdict,
         confidence,
         pid,
-        site: site.id,
+        site: Number(site),
         tensors_of_device: null,
-        where: site.label,
+        where,
         owner: 'PyTorch',
         bytes: 780 * MIB,
         allocations: 1249,
@@ -390,7 +301,7 @@ function makeExplain(pid, memory) {
     });
     return {
         verdicts: [
-            one('growing', 'certain', {
+            one('LEAK', 'growing', 'certain', {
                 evidence: [
                     'growing 10.41 MiB/s for 5m14s, +780.75 MiB, no sign of levelling off',
                     '1249 tensors live, none freed in 5m14s',
@@ -398,14 +309,14 @@ function makeExplain(pid, memory) {
                 advice: 'look for what keeps what is allocated there: a list, a cache without a bound, a graph that is not detached',
                 tensors_of_device: 0,
             }),
-            one('freed late', 'likely', {
+            one('warn', 'freed late', 'likely', {
                 evidence: ['4 allocations live for 31 s, of usually 0.2 s'],
                 advice: 'look for what keeps single ones',
             }),
-            one('cache', 'not enough data: 20 more seconds', {
+            one('ok', 'cache', 'not enough data: 20 more seconds', {
                 evidence: ['12.04 MiB in 40 allocations: freed and allocated again'],
             }),
-            one('context', 'certain', {
+            one('note', 'context', 'certain', {
                 site: null,
                 where: null,
                 evidence: ['a context takes about 520 MiB'],
@@ -420,9 +331,8 @@ export function makeRun(given = {}) {
     const options = {
         seed: 1,
         bins: 64,
-        stacks: 60,
+        paths: 60,
         changes: 900,
-        allocations: 300,
         pids: [4711, 4712],
         seconds: 31,
         ...given,
@@ -437,15 +347,15 @@ export function makeRun(given = {}) {
         file: 'run.sqlite',
         title: 'python train.py, NVIDIA H100, 2026-11-24 11:00',
         start: '2026-11-24T11:00:00.000000000+00:00',
-        traced: [`${options.pids.length} processes for ${options.seconds} s: memory, launches, copies`],
+        traced: `${options.pids.length} processes for ${options.seconds} s: memory, launches, copies`,
         lost: { complete: true, sentence: 'Nothing was lost.' },
         edges_ns: edges,
         frames,
         processes: options.pids.map((pid, at) => ({
             pid,
-            process: at ? 'worker' : 'python',
+            comm: at ? 'worker' : 'python',
             run_ns: options.seconds * 1e9,
-            peak_bytes: memory.peak.bytes >> at,
+            peak_bytes: (1024 ** 3) >> at,
             never_freed_bytes: 1024 * at,
             never_freed_allocations: at,
             launches: kernels.filter((one) => one.pid === pid).reduce((sum, one) => sum + one.launches, 0),
@@ -459,11 +369,11 @@ export function makeRun(given = {}) {
         gpus: makeGpus(next, edges),
         kernels,
         copies: makeCopies(next, options.pids, options.bins),
-        pytorch: [makePytorch(next, options.pids[0], edges, frames)],
+        tensors: [makeTensors(next, options.pids[0], edges, frames)],
     };
 }
 
-export const makeDocument = (...runs) => ({ version: 1, gpuprobe: '0.2.0', runs, diff: null });
+export const makeDocument = (...runs) => ({ version: 2, gpuprobe: '0.2.0', runs, diff: null });
 
 /** Two runs and the growth between them. */
 export function makePair() {
@@ -481,7 +391,7 @@ export function makePair() {
     }));
     const diff = {
         analysis: 'diff',
-        watermark: [before.memory.peak.bytes, after.memory.peak.bytes],
+        watermark: [1024 ** 3, 1.5 * 1024 ** 3],
         leaked: [24 * MIB, 28 * MIB],
         at_peak: grown.slice(0, 12),
         never_freed: grown,
@@ -495,9 +405,8 @@ export const makeLarge = () =>
         makeRun({
             seed: 9,
             bins: 256,
-            stacks: 20_000,
+            paths: 20_000,
             changes: 160_000,
-            allocations: 10_000,
             frames: 3000,
         }),
     );

@@ -1,104 +1,59 @@
-import { commandLine, quoted } from '../command';
-import type { Diff, Grown, ReportDocument } from '../document';
+import { fixedCommand, quoted } from '../command';
+import type { Grown, Pair, ReportDocument } from '../document';
 import { choice, fill, h } from '../dom';
-import { change, count, size } from '../format';
-import type { Column } from '../table/column';
-import { Table } from '../table/table';
+import { size } from '../format';
+import { Table, number, text } from '../table';
+
+/** A difference in size, with its sign. */
+const change = (bytes: number): string => (bytes > 0 ? '+' : '') + size(bytes);
+const colored = (bytes: number): Node =>
+    h('span', { class: bytes > 0 ? 'grown' : bytes < 0 && 'shrunk' }, change(bytes));
 
 /** Growth by call site between two runs. */
-export function diffTable({ diff, runs }: ReportDocument): HTMLElement | null {
-    if (!diff || runs.length < 2) return null;
-    const parts: [string, string, Grown[] | undefined, [number, number] | undefined][] = [
-        ['never_freed', 'never freed', diff.never_freed, diff.leaked],
-        ['at_peak', 'at the peak', diff.at_peak, diff.watermark],
-        ...tensorParts(diff),
-    ];
-    const known = parts.filter(([, , rows]) => rows);
+export function growth({ diff, runs }: ReportDocument): HTMLElement | null {
+    if (!diff) return null;
+    const { tensors } = diff;
+    const parts = new Map<string, [Grown[], Pair]>([
+        ['never freed', [diff.never_freed, diff.leaked]],
+        ['at the peak', [diff.at_peak, diff.watermark]],
+    ]);
+    if (tensors) {
+        parts.set('tensors never freed', [tensors.never_freed, tensors.leaked]);
+        parts.set('tensors at the peak', [tensors.at_peak, tensors.watermark]);
+    }
+    const bytes = (at: 0 | 1) => (row: Grown) => row.bytes[at];
+    const allocations = (at: 0 | 1) => (row: Grown) => row.allocations[at];
     const table = new Table<Grown>({
         name: 'diff',
         caption: 'Growth by call site',
-        columns: columns(),
+        columns: [
+            number('frames', 'Frames', (row) => row.stack.length),
+            text('label', 'Call site', (row) => row.label),
+            number('change', 'Change', (row) => row.bytes[1] - row.bytes[0], colored),
+            number('before', 'Before', bytes(0), size),
+            number('after', 'After', bytes(1), size),
+            number('count_before', 'Count before', allocations(0)),
+            number('count_after', 'Count after', allocations(1)),
+        ],
         sort: 'change',
         id: (row) => `${row.label} ${row.stack.join(' ')}`,
-        detail: (row) => {
-            const items = row.stack.map((frame) => h('li', {}, frame));
-            return h('div', { class: 'stacks' }, h('ol', { class: 'stack' }, ...items));
-        },
+        detail: (row) => h('ol', {}, ...row.stack.map((frame) => h('li', {}, frame))),
         empty: 'no call site differs',
     });
-    const sums = h('p', { class: 'lead', role: 'status' });
+    const sums = h('p', { role: 'status' });
     const show = (name: string): void => {
-        const part = known.find(([one]) => one === name)!;
-        table.show(part[2]!);
-        fill(sums, ...totals(part[1], part[3]));
+        const [rows, [before, after]] = parts.get(name)!;
+        table.show(rows);
+        fill(sums, `${name}: ${size(before)} before, ${size(after)} after (`, colored(after - before), ')');
     };
-    const options = known.map(([name, text]): [string, string] => [name, text]);
-    if (options[0]) show(options[0][0]);
-    const command = commandLine();
-    command.show(`gpuprobe report ${quoted(runs[0]!.file)} --diff ${quoted(runs[1]!.file)} --top all`);
-    const tools = h('div', { class: 'tools' }, choice('memory', options, options[0]?.[0] ?? '', show));
-    return h('div', {}, tools, sums, table.element, command.element);
-}
-
-function tensorParts({
-    tensors,
-}: Diff): [string, string, Grown[] | undefined, [number, number] | undefined][] {
-    if (!tensors) return [];
-    return [
-        ['tensors', 'tensors never freed', tensors.never_freed, tensors.leaked],
-        ['tensors_peak', 'tensors at the peak', tensors.at_peak, tensors.watermark],
-    ];
-}
-
-function totals(name: string, sums: [number, number] | undefined): (Node | string)[] {
-    if (!sums) return [];
-    const [before, after] = sums;
-    const grown = h('strong', {}, change(after - before));
-    return [`${name}: ${size(before)} before, ${size(after)} after (`, grown, ')'];
-}
-
-function columns(): Column<Grown>[] {
-    const grown = (row: Grown): number => row.bytes[1] - row.bytes[0];
-    const bytes = (key: string, title: string, at: 0 | 1): Column<Grown> => ({
-        key,
-        title,
-        value: (row) => row.bytes[at],
-        cell: (row) => size(row.bytes[at]),
-    });
-    const counts = (key: string, title: string, at: 0 | 1): Column<Grown> => ({
-        key,
-        title,
-        value: (row) => row.allocations[at],
-        cell: (row) => count(row.allocations[at]),
-    });
-    return [
-        {
-            key: 'stack',
-            title: 'Frames',
-            value: (row) => row.stack.length,
-            cell: (row) => String(row.stack.length),
-        },
-        {
-            key: 'label',
-            title: 'Call site',
-            text: true,
-            value: (row) => row.label,
-            cell: (row) => row.label,
-        },
-        {
-            key: 'change',
-            title: 'Change',
-            value: grown,
-            cell: (row) =>
-                h(
-                    'span',
-                    { class: grown(row) > 0 ? 'grown' : grown(row) < 0 ? 'shrunk' : 'zero' },
-                    change(grown(row)),
-                ),
-        },
-        bytes('before', 'Before', 0),
-        bytes('after', 'After', 1),
-        counts('count_before', 'Count before', 0),
-        counts('count_after', 'Count after', 1),
-    ];
+    const names = [...parts.keys()].map((name): [string, string] => [name, name]);
+    show(names[0]![0]);
+    const files = `${quoted(runs[0]!.file)} --diff ${quoted(runs[1]!.file)}`;
+    return h(
+        'div',
+        {},
+        h('div', { class: 'tools' }, choice('Memory', names, names[0]![0], show), sums),
+        table.element,
+        fixedCommand(`gpuprobe report ${files} --top all`),
+    );
 }

@@ -1,121 +1,85 @@
 import type uPlot from 'uplot';
-import { step } from '../charts/stacked';
-import { TimeChart } from '../charts/timechart';
+import { TimeChart, step } from '../chart';
 import type { Gpu, GpuWork } from '../document';
-import { h } from '../dom';
-import { count, duration, plural, share } from '../format';
-import type { Column } from '../table/column';
-import { Table } from '../table/table';
-import { area, colors, onTheme } from '../theme';
+import { h, swatch } from '../dom';
+import { duration, plural, share } from '../format';
+import { Table, number } from '../table';
+import { area, css } from '../theme';
 import type { View } from '../view';
 
 const KINDS: GpuWork[] = ['kernels', 'copies', 'sets', 'graphs'];
-const COLORS: Record<GpuWork, number> = { kernels: 0, copies: 4, sets: 3, graphs: 2 };
+const COLOR: Record<GpuWork, number> = { kernels: 0, copies: 4, sets: 3, graphs: 2 };
 
 /** Busy time of each GPU by kind of work, and idle time. */
-export function gpus(view: View): HTMLElement | null {
-    const known = view.run.gpus.filter((gpu) => gpu.bins?.busy);
-    if (known.length === 0) return null;
-    const charts = known.map((gpu) => {
+export function busyTime(view: View): HTMLElement {
+    const { gpus } = view.run;
+    const used = KINDS.filter((kind) => gpus.some(({ bins }) => bins[kind].some((ns) => ns > 0)));
+    const keys = used.map((kind) => swatch(area(COLOR[kind]), kind));
+    keys.push(swatch('var(--free)', 'busy with anything; above it the GPU is idle'));
+    const charts = gpus.flatMap((gpu) => {
         const title = `GPU ${gpu.device}${gpu.name ? ` ${gpu.name}` : ''}`;
-        return h('div', {}, h('h4', {}, title), busyChart(view, gpu, title));
+        return [h('h4', {}, title), busyChart(view, gpu, used, title)];
     });
-    const swatch = (text: string, color: () => string): HTMLElement => {
-        const box = h('span', { class: 'swatch', 'aria-hidden': 'true' });
-        onTheme(() => (box.style.background = color()));
-        return h('span', { class: 'key' }, box, text);
-    };
-    const kinds = KINDS.filter((kind) => known.some((gpu) => gpu.bins?.[kind]?.some((ns) => ns > 0)));
-    const keys = kinds.map((kind) => swatch(kind, () => area(COLORS[kind])));
-    const busy = swatch('busy with anything; above it the GPU is idle', () => colors().free);
-    return h('div', {}, h('p', { class: 'keys' }, ...keys, busy), ...charts, busyTable(view, known));
+    return h('div', {}, h('p', { class: 'keys' }, ...keys), ...charts, busyTable(view, used));
 }
 
-function busyChart(view: View, gpu: Gpu, title: string): HTMLElement {
-    const { edges, bins } = view;
-    const times = edges.map((ns) => ns / 1e9);
-    const row = (name: GpuWork | 'busy'): number[] => {
-        const values = gpu.bins?.[name] ?? [];
-        const shares = Array.from({ length: bins }, (_, bin) => {
-            const width = edges[bin + 1]! - edges[bin]!;
-            return width > 0 ? Math.min(100, (100 * (values[bin] ?? 0)) / width) : 0;
-        });
-        return [...shares, shares[bins - 1] ?? 0];
+function busyChart(view: View, gpu: Gpu, used: GpuWork[], title: string): HTMLElement {
+    const { edges } = view;
+    const shares = (name: GpuWork | 'busy'): number[] => {
+        const bins = gpu.bins[name].map((ns, bin) =>
+            Math.min(100, (100 * ns) / (edges[bin + 1]! - edges[bin]!)),
+        );
+        return [...bins, bins.at(-1)!];
     };
-    const used = KINDS.filter((kind) => gpu.bins?.[kind]?.some((ns) => ns > 0));
-    const line = (kind: GpuWork): uPlot.Series => ({
-        label: kind,
-        stroke: area(COLORS[kind]),
-        width: 1.6,
-        ...step,
-    });
-    const busy: uPlot.Series = {
-        label: 'busy',
-        fill: () => colors().free,
-        stroke: () => colors().freeLine,
-        width: 1,
-        ...step,
-    };
-    const shares = row('busy');
-    const chart = new TimeChart({
+    const line = (kind: GpuWork): uPlot.Series => ({ stroke: area(COLOR[kind]), width: 1.6, ...step });
+    const busy: uPlot.Series = { fill: () => css('free'), stroke: () => css('muted'), width: 1, ...step };
+    return new TimeChart({
         view,
         name: `busy-${gpu.device}`,
         label: `busy time over time, ${title}`,
         height: 150,
-        series: [busy, ...used.map(line)],
-        data: [times, shares, ...used.map(row)] as uPlot.AlignedData,
         top: 100,
         unit: 'percent',
-        valueText: (ns) => `busy ${(shares[Math.min(bins - 1, view.nearestEdge(ns))] ?? 0).toFixed(1)} %`,
-    });
-    return chart.element;
+        series: [busy, ...used.map(line)],
+        data: [edges.map((ns) => ns / 1e9), shares('busy'), ...used.map(shares)],
+    }).element;
 }
 
-interface Row extends Record<GpuWork | 'busy' | 'idle', number> {
+interface Row {
     gpu: Gpu;
     span: number;
+    ns: Record<GpuWork | 'busy', number>;
 }
 
-function busyTable(view: View, known: Gpu[]): HTMLElement {
-    const time = (key: GpuWork | 'busy' | 'idle', title: string): Column<Row> => ({
-        key,
-        title,
-        value: (row) => row[key],
-        cell: (row) =>
-            h('span', {}, duration(row[key]), h('small', {}, ` ${share(row[key], row.span) || '0.0 %'}`)),
-    });
-    const gaps = ({ gpu }: Row): string =>
-        gpu.gaps == null
-            ? ''
-            : plural(gpu.gaps, 'gap') +
-              (gpu.longest_gap_ns != null ? `, longest ${duration(gpu.longest_gap_ns)}` : '');
+function busyTable(view: View, used: GpuWork[]): HTMLElement {
+    const show = (ns: number, { span }: Row): Node =>
+        h('span', {}, duration(ns), h('small', {}, ` ${share(ns, span)}`));
+    const gaps = (n: number, { gpu }: Row): string =>
+        `${plural(n, 'gap')}, longest ${duration(gpu.longest_gap_ns)}`;
     const table = new Table<Row>({
         name: 'gpus',
         caption: 'Busy time in the range; gaps of the whole run',
         columns: [
-            {
-                key: 'device',
-                title: 'GPU',
-                value: (row) => row.gpu.device,
-                cell: (row) => count(row.gpu.device),
-            },
-            ...KINDS.map((kind) => time(kind, kind[0]!.toUpperCase() + kind.slice(1))),
-            time('busy', 'Busy'),
-            time('idle', 'Idle'),
-            { key: 'gaps', title: 'Gaps', value: (row) => row.gpu.gaps ?? null, cell: gaps },
+            number('device', 'GPU', ({ gpu }) => gpu.device),
+            ...used.map((kind) =>
+                number<Row>(kind, kind[0]!.toUpperCase() + kind.slice(1), ({ ns }) => ns[kind], show),
+            ),
+            number('busy', 'Busy', ({ ns }) => ns.busy, show),
+            number('idle', 'Idle', ({ ns, span }) => Math.max(0, span - ns.busy), show),
+            number('gaps', 'Gaps', ({ gpu }) => gpu.gaps, gaps),
         ],
         sort: 'busy',
-        id: (row) => String(row.gpu.device),
+        id: ({ gpu }) => String(gpu.device),
     });
-    view.on(['range'], () => table.show(known.map((gpu) => summed(view, gpu))));
+    view.on(() => {
+        const rows = view.run.gpus.map((gpu): Row => {
+            const sums = Object.entries(gpu.bins).map(([kind, bins]) => {
+                return [kind, bins.slice(view.from, view.to).reduce((sum, ns) => sum + ns, 0)];
+            });
+            const span = view.edges[view.to]! - view.edges[view.from]!;
+            return { gpu, span, ns: Object.fromEntries(sums) as Row['ns'] };
+        });
+        table.show(rows);
+    });
     return table.element;
-}
-
-function summed(view: View, gpu: Gpu): Row {
-    const sum = (name: GpuWork | 'busy'): number =>
-        (gpu.bins?.[name] ?? []).slice(view.from, view.to).reduce((all, ns) => all + ns, 0);
-    const span = view.edges[view.to]! - view.edges[view.from]!;
-    const busy = sum('busy');
-    const kinds = Object.fromEntries(KINDS.map((kind) => [kind, sum(kind)])) as Record<GpuWork, number>;
-    return { gpu, span, busy, idle: Math.max(0, span - busy), ...kinds };
 }

@@ -1,110 +1,65 @@
-import { Histogram } from '../charts/histogram';
+import { sumBins } from '../bins';
+import { rangeOptions, reportCommand } from '../command';
 import type { Kernel } from '../document';
-import { h } from '../dom';
+import { h, named, note } from '../dom';
 import { count, duration, plural, share } from '../format';
-import { buckets, sumFlat } from '../sums';
-import type { Column } from '../table/column';
-import { Table } from '../table/table';
+import { type Column, Table, number, text } from '../table';
 import type { View } from '../view';
-import { note } from './section';
-import { named, ofRange } from './shared';
 
-/** A duration for an axis. */
-const short = (ns: number): string => {
-    if (ns < 1e3) return `${ns} ns`;
-    if (ns < 1e6) return `${Number((ns / 1e3).toPrecision(3))} us`;
-    return ns < 1e9 ? `${Number((ns / 1e6).toPrecision(3))} ms` : `${Number((ns / 1e9).toPrecision(3))} s`;
-};
-
-interface KernelRow {
+interface Row {
     kernel: Kernel;
     launches: number;
     ns: number | null;
 }
 
-/** Kernels with their launches and times, and the durations of the one that is chosen. */
-export function kernelTable(view: View): HTMLElement {
-    const { kernels, processes } = view.run;
-    const untimed = kernels.filter((one) => !one.changes);
-    const timed = kernels.some((one) => one.total_ns !== null);
-    const histogram = new Histogram('kernel-histogram', 'Duration', short);
-    const showHistogram = (kernel?: Kernel): void => {
-        const counts = buckets(kernel?.histogram ?? [], view.from, view.to);
-        histogram.show(kernel?.short ?? kernel?.name ?? '', counts, kernel?.name);
-    };
-    let all = 0;
-    const table = new Table<KernelRow>({
-        name: 'kernels',
-        caption: 'Kernels in the range',
-        columns: kernelColumns(view, processes.length > 1, timed, () => all),
-        sort: timed ? 'total' : 'launches',
-        id: ({ kernel }) => `${kernel.pid} ${kernel.name}`,
-        choose: (row) => showHistogram(row?.kernel),
-    });
-    view.on(['range'], () => {
-        const rows = kernels.map((kernel) => kernelRow(view, kernel));
-        all = rows.reduce((sum, row) => sum + (row.ns ?? 0), 0);
-        table.show(rows.filter((row) => row.launches > 0));
-    });
-    const told =
-        untimed.length === 0
-            ? null
-            : note(
-                  `Of ${plural(untimed.length, 'kernel')} only the launches of the whole run are known ` +
-                      '(record with --activity for more): the range does not apply to them.',
-              );
-    return h('div', {}, table.element, told, histogram.element, ofRange(view, '--kernels'));
-}
-
-function kernelRow(view: View, kernel: Kernel): KernelRow {
-    if (!kernel.changes) return { kernel, launches: kernel.launches, ns: kernel.total_ns };
-    const [, launches, ns] = sumFlat(kernel.changes, 3, view.from, view.to) as [number, number, number];
+function toRow(view: View, kernel: Kernel): Row {
+    if (!kernel.changes) return { kernel, launches: kernel.launches, ns: null };
+    const [, launches, ns] = sumBins(kernel.changes, 3, view.from, view.to) as [number, number, number];
     return { kernel, launches, ns: kernel.total_ns === null ? null : ns };
 }
 
-function kernelColumns(view: View, several: boolean, timed: boolean, all: () => number): Column<KernelRow>[] {
-    const mean = (row: KernelRow): number | null =>
-        row.ns === null || row.launches === 0 ? null : row.ns / row.launches;
-    const name = ({ kernel }: KernelRow): string => kernel.name;
-    const process = ({ kernel }: KernelRow): string => view.process(kernel.pid);
-    const time = (
-        key: string,
-        title: string,
-        value: (row: KernelRow) => number | null,
-    ): Column<KernelRow> => ({
-        key,
-        title,
-        value,
-        cell: (row) => (value(row) === null ? '' : duration(value(row)!)),
-    });
-    const columns: Column<KernelRow>[] = [
-        {
-            key: 'name',
-            title: 'Kernel',
-            text: true,
-            value: name,
-            cell: (row) => named(row.kernel.short ?? name(row), several ? process(row) : '', name(row)),
-        },
+/** Kernels with their launches and times. */
+export function kernelTable(view: View): HTMLElement {
+    const { kernels } = view.run;
+    const timed = kernels.some(({ total_ns }) => total_ns !== null);
+    let all = 0;
+    const columns: Column<Row>[] = [
+        text(
+            'name',
+            'Kernel',
+            ({ kernel }) => kernel.name,
+            (name, { kernel }) => named(kernel.short, view.ofSeveral(kernel.pid), name),
+        ),
+        number('launches', 'Launches', ({ launches }) => launches, count, { total: () => true }),
     ];
-    columns.push({
-        key: 'launches',
-        title: 'Launches',
-        value: (row) => row.launches,
-        cell: (row) => count(row.launches) + (row.kernel.changes ? '' : ' (whole run)'),
-        total: (rows) => {
-            const value = rows.reduce((sum, row) => sum + row.launches, 0);
-            return { show: count(value), value };
-        },
+    if (timed) {
+        columns.push(
+            number('total', 'Total', ({ ns }) => ns, duration),
+            number(
+                'share',
+                '% of kernel time',
+                ({ ns }) => ns,
+                (ns) => share(ns, all),
+            ),
+            number('mean', 'Mean', ({ ns, launches }) => (ns === null ? null : ns / launches), duration),
+        );
+    }
+    const table = new Table<Row>({
+        name: 'kernels',
+        caption: 'Kernels in the range',
+        columns,
+        sort: timed ? 'total' : 'launches',
+        id: ({ kernel }) => `${kernel.pid} ${kernel.name}`,
     });
-    if (!timed) return columns;
-    columns.push(
-        time('total', 'Total', (row) => row.ns),
-        {
-            key: 'share',
-            title: '% of kernel time',
-            value: (row) => row.ns,
-            cell: (row) => (row.ns === null ? '' : share(row.ns, all())),
-        },
-    );
-    return [...columns, time('mean', 'Mean', mean)];
+    view.on(() => {
+        const rows = kernels.map((kernel) => toRow(view, kernel));
+        all = rows.reduce((sum, { ns }) => sum + (ns ?? 0), 0);
+        table.show(rows.filter(({ launches }) => launches > 0));
+    });
+    const counted = kernels.filter(({ changes }) => !changes).length;
+    const about =
+        `Of ${plural(counted, 'kernel')} only the launches of the whole run are known ` +
+        '(record with --activity for more): the range does not apply to them.';
+    const command = reportCommand(view, () => `--kernels${rangeOptions(view)} --top all`);
+    return h('div', {}, table.element, counted > 0 && note(about), command);
 }

@@ -1,86 +1,72 @@
-import { commandLine, report } from '../command';
+import { addFigures } from '../bins';
+import { reportCommand } from '../command';
 import type { FileProcess } from '../document';
-import { h } from '../dom';
-import { count, duration, moment, plural, size } from '../format';
-import type { Column } from '../table/column';
-import { Table } from '../table/table';
+import { h, note } from '../dom';
+import { count, duration, plural, size } from '../format';
+import { Table, number, text } from '../table';
 import type { View } from '../view';
-import { isSet } from './copies';
+import { isCopy } from './copies';
+import { sumBins } from '../bins';
 
 /** What was traced and lost, the main figures and the processes, all of the whole run. */
 export function overview(view: View): HTMLElement {
-    const { run } = view;
-    const { complete, sentence } = run.lost;
-    const state = complete === null ? 'unknown' : complete ? 'complete' : 'incomplete';
-    const lost = h(
-        'p',
-        { class: `lost ${state}` },
-        complete ? null : h('span', { class: 'badge' }, state),
-        h('span', {}, sentence),
+    const { lost, traced, start } = view.run;
+    const state = { null: 'unknown', true: '', false: 'incomplete' }[`${lost.complete}`];
+    const badge = state && h('span', { class: 'badge bad' }, state);
+    return h(
+        'div',
+        {},
+        h('p', {}, traced),
+        h('p', { class: 'lost' }, badge, lost.sentence),
+        start && note(`Time 0 is ${start}.`),
+        h('dl', { class: 'tiles' }, ...tiles(view)),
+        view.run.processes.length > 0 && processes(view),
     );
-    const traced = run.traced.map((sentence) => h('p', { class: 'traced' }, sentence));
-    const began = run.start ? h('p', { class: 'note' }, `Time 0 is ${run.start}.`) : null;
-    return h('div', {}, ...traced, lost, began, tiles(view), processes(view));
 }
 
-function tiles(view: View): HTMLElement | null {
-    const { memory, processes, kernels, copies } = view.run;
-    const tile = (name: string, value: string, more: string): HTMLElement =>
-        h('div', { class: 'tile' }, h('dt', {}, name), h('dd', {}, value), h('dd', {}, more));
-    const tiles: HTMLElement[] = [];
-    if (memory?.peak) {
-        const { bytes, time_ns } = memory.peak;
-        tiles.push(tile('Peak', size(bytes), `at ${moment(time_ns, view.endNs - view.startNs)}`));
-    }
-    if (memory && view.sums) {
-        const gpu = memory.stacks.map((one, index) => (one.host ? -1 : index)).filter((at) => at >= 0);
-        const total = (row: Float64Array): number => gpu.reduce((sum, at) => sum + row[at]!, 0);
-        const { never_freed, allocated } = view.sums;
-        const never = plural(total(never_freed.count), 'allocation');
-        tiles.push(tile('Never freed', size(total(never_freed.bytes)), never));
-        tiles.push(
-            tile('Allocated', size(total(allocated.bytes)), plural(total(allocated.count), 'allocation')),
-        );
+function tiles(view: View): HTMLElement[] {
+    const { memory, kernels, copies } = view.run;
+    const found: HTMLElement[] = [];
+    const tile = (name: string, value: string, more: string): void => {
+        found.push(h('div', {}, h('dt', {}, name), h('dd', {}, value), h('dd', {}, more)));
+    };
+    if (memory) {
+        const gpu = view.figuresOf(memory).filter((_, at) => !memory.paths[at]!.host);
+        const { peak, allocated, never_freed } = addFigures(gpu);
+        const amounts = { Peak: peak, 'Never freed': never_freed, Allocated: allocated };
+        for (const [name, [bytes, n]] of Object.entries(amounts))
+            tile(name, size(bytes), plural(n, 'allocation'));
     }
     const launches = kernels.reduce((sum, one) => sum + one.launches, 0);
-    if (launches) tiles.push(tile('Launches', count(launches), `of ${plural(kernels.length, 'kernel')}`));
-    const copied = copies.reduce((sum, one) => sum + (isSet(one) ? 0 : one.bytes), 0);
-    const times = copies.reduce((sum, one) => sum + (isSet(one) ? 0 : one.copies), 0);
-    if (times) tiles.push(tile('Copied', size(copied), `in ${plural(times, 'copy')}`));
-    if (processes.length > 1) tiles.push(tile('Processes', count(processes.length), ''));
-    return tiles.length ? h('dl', { class: 'tiles' }, ...tiles) : null;
+    if (launches > 0) tile('Launches', count(launches), `of ${plural(kernels.length, 'kernel')}`);
+    const sums = copies.filter(isCopy).map(({ changes }) => sumBins(changes, 4, 0, view.bins));
+    const [times, bytes] = [1, 2].map((column) => sums.reduce((sum, row) => sum + row[column]!, 0));
+    if (times) tile('Copied', size(bytes!), `in ${plural(times, 'copy')}`);
+    return found;
 }
 
-function processes(view: View): HTMLElement | null {
-    if (view.run.processes.length === 0) return null;
-    const name = (one: FileProcess): string => one.process ?? one.comm ?? '';
-    type Key = 'run_ns' | 'peak_bytes' | 'never_freed_bytes' | 'launches' | 'copies' | 'copied_bytes';
-    const number = (key: Key, title: string, text: (value: number) => string): Column<FileProcess> => ({
-        key,
-        title,
-        value: (one) => one[key] ?? null,
-        cell: (one) => (one[key] == null ? '' : text(one[key])),
-    });
-    const columns: Column<FileProcess>[] = [
-        { key: 'pid', title: 'PID', value: (one) => one.pid, cell: (one) => String(one.pid) },
-        { key: 'process', title: 'Process', text: true, value: name, cell: name },
-        number('run_ns', 'Run time', duration),
-        number('peak_bytes', 'Peak', size),
-        number('never_freed_bytes', 'Never freed', size),
-        number('launches', 'Launches', count),
-        number('copies', 'Copies', count),
-        number('copied_bytes', 'Copied', size),
-    ];
-    const used = columns.filter((one) => view.run.processes.some((row) => one.value(row) !== null));
-    const table = new Table({
+function processes(view: View): HTMLElement {
+    const table = new Table<FileProcess>({
         name: 'processes',
         caption: 'Processes, the whole run',
-        columns: used,
-        sort: used.some((one) => one.key === 'peak_bytes') ? 'peak_bytes' : 'pid',
+        columns: [
+            number('pid', 'PID', (one) => one.pid, String),
+            text('process', 'Process', (one) => one.comm ?? ''),
+            number('run_ns', 'Run time', (one) => one.run_ns, duration),
+            number('peak_bytes', 'Peak', (one) => one.peak_bytes, size),
+            number('never_freed_bytes', 'Never freed', (one) => one.never_freed_bytes, size),
+            number('launches', 'Launches', (one) => one.launches),
+            number('copies', 'Copies', (one) => one.copies),
+            number('copied_bytes', 'Copied', (one) => one.copied_bytes, size),
+        ],
+        sort: 'peak_bytes',
         id: (one) => String(one.pid),
     });
     table.show(view.run.processes);
-    const command = commandLine();
-    command.show(report(view, '--processes'));
-    return h('div', {}, table.element, command.element);
+    return h(
+        'div',
+        {},
+        table.element,
+        reportCommand(view, () => '--processes'),
+    );
 }

@@ -1,20 +1,16 @@
-import { h } from '../dom';
+import { h, panel } from '../dom';
 import type { View } from '../view';
 import { copyTable } from './copies';
-import { gpus } from './gpus';
+import { busyTime } from './gpus';
 import { kernelTable } from './kernels';
-import { panel } from './section';
 
 /** Busy time, kernels and copies. */
 export function work(view: View): HTMLElement | null {
-    const { kernels, copies } = view.run;
-    const busy = gpus(view);
-    if (!busy && kernels.length === 0 && copies.length === 0) return null;
-    return h(
-        'div',
-        {},
-        busy && panel('busy', 'Busy time', busy),
-        kernels.length ? panel('kernels', 'Kernels', kernelTable(view)) : null,
-        copies.length ? panel('copies', 'Copies', copyTable(view)) : null,
-    );
+    const { gpus, kernels, copies } = view.run;
+    const parts = [
+        gpus.length > 0 && panel('Busy time', busyTime(view)),
+        kernels.length > 0 && panel('Kernels', kernelTable(view)),
+        copies.length > 0 && panel('Copies', copyTable(view)),
+    ];
+    return parts.some((part) => part) ? h('div', {}, ...parts) : null;
 }

@@ -260,9 +260,11 @@ impl AnalysisWriter {
             Analysis::Waits => tables::named(MergedCalls::waits(report), "kind"),
             Analysis::Nvtx => tables::named(MergedCalls::ranges(report), "range"),
             Analysis::Processes => tables::processes(report),
-            Analysis::Watermark | Analysis::Leakage | Analysis::Explain | Analysis::Summary => {
-                return Ok(());
-            }
+            Analysis::Watermark
+            | Analysis::Leakage
+            | Analysis::Explain
+            | Analysis::Summary
+            | Analysis::Page => return Ok(()),
         };
         self.table(&table.columns, table.rows.into_iter(), out)
     }

@@ -44,6 +44,8 @@ pub enum Analysis {
     Processes,
     /// All of these together.
     Summary,
+    /// All of these together, explained, for the HTML page.
+    Page,
 }
 
 impl Analysis {
@@ -59,6 +61,7 @@ impl Analysis {
             Self::Nvtx => "nvtx",
             Self::Processes => "processes",
             Self::Summary => "summary",
+            Self::Page => "page",
         }
     }
 
@@ -69,7 +72,7 @@ impl Analysis {
 
     /// Whether it covers all activity of a process.
     fn is_about_everything(self) -> bool {
-        matches!(self, Self::Summary | Self::Processes)
+        matches!(self, Self::Summary | Self::Processes | Self::Page)
     }
 }
 
@@ -164,7 +167,7 @@ impl AnalysedFile<'_> {
         let ran_ns = ran_ns.unwrap_or(0).saturating_sub(gpu_rows::ZERO_NS);
         Options {
             now_ns,
-            explains: question == Analysis::Explain,
+            explains: matches!(question, Analysis::Explain | Analysis::Page),
             ..self.options(self.modes(question, state), ran_ns.max(now_ns))
         }
     }
@@ -237,7 +240,10 @@ impl AnalysedFile<'_> {
         options: &Options,
     ) -> Result<()> {
         let (database, filter) = (self.database, self.filter);
-        let has_incidents = matches!(question, Analysis::Summary | Analysis::Explain);
+        let has_incidents = matches!(
+            question,
+            Analysis::Summary | Analysis::Explain | Analysis::Page
+        );
         let mut whole = None;
         if report.memleak.is_some() && question != Analysis::Watermark {
             whole = Replayed::read_memory((database, self.session), filter, until_ns)?;

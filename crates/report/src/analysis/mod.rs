@@ -10,7 +10,7 @@ mod file;
 pub(crate) mod launches;
 mod merged;
 mod moment;
-mod processes;
+pub(crate) mod processes;
 pub(crate) mod range;
 pub(crate) mod replayed;
 pub mod report;

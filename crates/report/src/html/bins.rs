@@ -1,4 +1,4 @@
-//! Bins of time, and figures by bin.
+//! Bins of time, and sums by bin.
 
 use std::collections::BTreeMap;
 
@@ -37,6 +37,11 @@ impl Bins {
         (self.edges_ns[bin], self.edges_ns[bin + 1])
     }
 
+    /// The end of the last bin.
+    pub(super) fn end_ns(&self) -> i64 {
+        self.edges_ns[self.count()]
+    }
+
     /// The bin of a time; the first or last one for times outside.
     pub(super) fn of(&self, time_ns: i64) -> usize {
         let after = self.edges_ns.partition_point(|&edge| edge <= time_ns);
@@ -45,7 +50,7 @@ impl Bins {
 
     /// Merges neighbours.
     pub(super) fn halve(&mut self) {
-        let last = self.edges_ns[self.count()];
+        let last = self.end_ns();
         let mut kept: Vec<_> = self.edges_ns.iter().step_by(2).copied().collect();
         if kept.last() != Some(&last) {
             kept.push(last);
@@ -53,14 +58,14 @@ impl Bins {
         self.edges_ns = kept;
     }
 
-    pub(super) fn into_edges(self) -> Vec<i64> {
-        self.edges_ns
+    pub(super) fn edges_ns(&self) -> &[i64] {
+        &self.edges_ns
     }
 }
 
-/// Sums of `N` numbers by bin and by a second key, which is 0 if there is none.
-#[derive(Clone, Debug)]
-pub(super) struct SumsByBin<const N: usize>(BTreeMap<(u32, u32), [i64; N]>);
+/// Sums of `N` numbers by bin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SumsByBin<const N: usize>(BTreeMap<usize, [i64; N]>);
 
 impl<const N: usize> Default for SumsByBin<N> {
     fn default() -> Self {
@@ -70,9 +75,8 @@ impl<const N: usize> Default for SumsByBin<N> {
 
 impl<const N: usize> SumsByBin<N> {
     /// Adds numbers.
-    pub(super) fn add(&mut self, bin: usize, key: u32, numbers: [i64; N]) {
-        let bin = u32::try_from(bin).unwrap_or(u32::MAX);
-        let sums = self.0.entry((bin, key)).or_insert([0; N]);
+    pub(super) fn add(&mut self, bin: usize, numbers: [i64; N]) {
+        let sums = self.0.entry(bin).or_insert([0; N]);
         for (sum, number) in sums.iter_mut().zip(numbers) {
             *sum = sum.saturating_add(number);
         }
@@ -80,56 +84,49 @@ impl<const N: usize> SumsByBin<N> {
 
     /// Adds all of `other`.
     pub(super) fn merge(&mut self, other: &Self) {
-        for (&(bin, key), &numbers) in &other.0 {
-            self.add(bin as usize, key, numbers);
+        for (&bin, &numbers) in &other.0 {
+            self.add(bin, numbers);
         }
     }
 
     /// Merges neighbouring bins.
     pub(super) fn halve(&mut self) {
         let mut halved = Self::default();
-        for (&(bin, key), &numbers) in &self.0 {
-            halved.add(bin as usize / 2, key, numbers);
+        for (&bin, &numbers) in &self.0 {
+            halved.add(bin / 2, numbers);
         }
         *self = halved;
     }
 
-    /// Number of bins and keys with numbers.
+    /// The bins with numbers.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut [i64; N])> {
+        self.0.iter_mut().map(|(&bin, sums)| (bin, sums))
+    }
+
+    /// The numbers of a bin, if there are any.
+    pub(super) fn get_mut(&mut self, bin: usize) -> Option<&mut [i64; N]> {
+        self.0.get_mut(&bin)
+    }
+
+    /// Number of bins with numbers.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Sums over all bins and keys.
+    /// Sums over all bins.
     pub(super) fn total(&self) -> [i64; N] {
-        let mut total = [0i64; N];
-        for numbers in self.0.values() {
-            for (sum, number) in total.iter_mut().zip(numbers) {
-                *sum = sum.saturating_add(*number);
-            }
-        }
-        total
+        let mut all = Self::default();
+        self.0.values().for_each(|&numbers| all.add(0, numbers));
+        all.0.into_values().next().unwrap_or([0; N])
     }
 
     /// The bin and the numbers, of all bins in order.
     pub(super) fn flat(&self) -> Vec<i64> {
-        let all = self.0.iter();
-        all.flat_map(|((bin, _), numbers)| std::iter::once(i64::from(*bin)).chain(*numbers))
+        let number = |bin: usize| i64::try_from(bin).unwrap_or(i64::MAX);
+        let rows = self.0.iter();
+        rows.flat_map(|(&bin, sums)| std::iter::once(number(bin)).chain(*sums))
             .collect()
     }
-
-    /// The bin, the key and the numbers, of all bins in order.
-    pub(super) fn flat_with_keys(&self) -> Vec<i64> {
-        let all = self.0.iter();
-        all.flat_map(|(&(bin, key), numbers)| {
-            [i64::from(bin), i64::from(key)].into_iter().chain(*numbers)
-        })
-        .collect()
-    }
-}
-
-/// The bucket of a number: its binary logarithm.
-pub(super) fn bucket(number: u64) -> u32 {
-    number.max(1).ilog2()
 }
 
 #[cfg(test)]
@@ -164,11 +161,11 @@ mod tests {
     fn sums_survive_merging() {
         let mut sums = SumsByBin::<2>::default();
         for bin in 0..9 {
-            sums.add(bin, 1, [1, 10]);
+            sums.add(bin, [1, 10]);
         }
         sums.halve();
         assert_eq!(sums.total(), [9, 90]);
-        assert_eq!(sums.flat_with_keys()[..8], [0, 1, 2, 20, 1, 1, 2, 20]);
+        assert_eq!(sums.flat()[..6], [0, 2, 20, 1, 2, 20]);
         assert_eq!(sums.len(), 5);
     }
 }

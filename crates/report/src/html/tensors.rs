@@ -1,321 +1,325 @@
 //! Tensors of frameworks' allocators by call site and bin of time, and the map of their segments.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use anyhow::Result;
-use serde_json::Value;
-
-use super::bins::{Bins, SumsByBin};
-use super::document::{MemoryMap, TensorSiteData, TensorsData, Timeline};
-use super::frames::FrameTable;
-use super::map::map_of;
-use super::tensor_changes::{PeakBySite, Place, TensorLedger};
-use super::timelines::timeline;
-use crate::analysis::Filter;
+use super::bins::Bins;
+use super::document::{HeldData, PathData, SegmentData, TensorsData};
+use super::held::{Effect, HeldByBin, HeldSums};
+use super::paths::FrameTable;
+use super::reading::Reading;
 use crate::analysis::replayed::Replayed;
 use crate::label::labels;
 use crate::memleak::{PytorchReport, SiteGroups, stack_of};
-use crate::plot::Steps;
-use gpuprobe_engine::{Allocation, Allocator, Process};
+use anyhow::Result;
+use gpuprobe_engine::{Allocation, Allocator, Ledger, Process};
+use gpuprobe_model::event::Event;
 use gpuprobe_model::stack::Frame;
-use gpuprobe_recording::Database;
 
-/// Call sites with an area of their own in the timeline.
-const AREAS: usize = 11;
-/// Areas of other memory.
-const ELSEWHERE: &str = "elsewhere";
+/// Memory that no call site is known of.
 const BEFORE: &str = "allocated before gpuprobe attached";
+/// Limit on the blocks of a map; the smallest are left out.
+const BLOCKS: usize = 50_000;
+/// In place of the path of a block.
+const UNKNOWN: i64 = -1;
+const FREE: i64 = -2;
 
-/// Reads the tensors of a file, whose first memory event was at `first_ns` of the session.
-pub(super) fn read(
-    database: &Database,
-    filter: &Filter,
-    (bins, first_ns): (&Bins, i64),
-    frames: &mut FrameTable,
-) -> Result<Vec<TensorsData>> {
-    let mut most = PeakBySite::default();
-    let Some(end) = Replayed::play(database, None, |event, player| {
-        most.see(event, &player.state.ledger);
-    })?
-    else {
-        return Ok(Vec::new());
-    };
-    let ledger = end.ledger();
-    let processes = ledger.live_processes().chain(ledger.ended(true));
-    let wanted = processes.filter(|p| filter.pid.is_none_or(|pid| pid == p.pid));
-    let mut allocators = HashMap::new();
-    for process in wanted {
-        for allocator in process.tensors.iter() {
-            let place = (process.pid, allocator.device);
-            allocators
-                .entry(place)
-                .or_insert_with(|| AllocatorByBin::new((process, allocator), &end, &most, bins));
-        }
-    }
-    let mut live = TensorLedger::default();
-    Replayed::play(database, None, |event, player| {
-        let Some(change) = live.see(event, &player.state.ledger) else {
-            return;
-        };
-        let time = end.session_ns(change.time_ns).saturating_sub(first_ns);
-        for (place, site, bytes, frees) in change.moved {
-            if let Some(allocator) = allocators.get_mut(&place) {
-                allocator.moved(site, bytes, frees, bins.of(time));
-            }
-        }
-        for allocator in change
-            .process
-            .iter()
-            .flat_map(|process| process.tensors.iter())
-        {
-            if let Some(by_bin) = allocators.get_mut(&(change.pid, allocator.device)) {
-                by_bin.mark(time, bins, allocator, change.has_ended);
-            }
-        }
-    })?;
-    Ok(documents(&end, allocators, first_ns, bins, frames))
+/// Process, and device as the process numbers it.
+type Place = (u32, u16);
+
+/// The tensors of a file.
+pub(super) struct TensorsByBin {
+    bins: Bins,
+    allocators: BTreeMap<Place, AllocatorByBin>,
+    /// The live blocks of the processes: allocator, call site and bytes by address.
+    blocks: HashMap<u32, HashMap<u64, (Place, u32, u64)>>,
+    end: Option<Replayed>,
 }
 
-/// The documents of the allocators, by process and device.
-fn documents(
-    end: &Replayed,
-    allocators: HashMap<(u32, u16), AllocatorByBin>,
-    first_ns: i64,
-    bins: &Bins,
-    frames: &mut FrameTable,
-) -> Vec<TensorsData> {
-    let ledger = end.ledger();
-    let mut documents = Vec::new();
-    let mut places: Vec<_> = allocators.into_iter().collect();
-    places.sort_by_key(|(place, _)| *place);
-    let end_ns = bins.span(bins.count() - 1).1;
-    let now = |allocation: &Allocation| {
-        let since_first = end.session_ns(allocation.end_ns).saturating_sub(first_ns);
-        end_ns.saturating_sub(since_first)
-    };
-    for (place, by_bin) in places {
-        let mut processes = ledger.live_processes().chain(ledger.ended(true));
-        let Some(process) = processes.find(|process| process.pid == place.0) else {
-            continue;
-        };
-        let mut all = process.tensors.iter();
-        let Some(allocator) = all.find(|allocator| allocator.device == place.1) else {
-            continue;
-        };
-        let map = map_of(process, allocator, &by_bin.places, now);
-        documents.push(by_bin.into_document(place, map, frames));
-    }
-    documents
-}
-
-/// A call site in the document.
-struct TensorSite {
-    id: u32,
-    label: String,
-    frames: Vec<Frame>,
-    sums: SumsByBin<4>,
-}
-
-/// The changes of an allocator.
+/// The tensors of an allocator.
 struct AllocatorByBin {
-    report: Value,
-    sites: Vec<TensorSite>,
-    /// Index in [`Self::sites`] by the number of the engine.
-    places: HashMap<u32, usize>,
-    /// Areas by the index of the site, and their labels.
-    areas: HashMap<usize, usize>,
-    labels: Vec<String>,
-    steps: Steps,
-    reserved: Steps,
-    /// At the end of each bin, if anything changed in it.
-    before: Vec<Option<u64>>,
-    /// Bytes in the area of memory from before.
-    before_now: u64,
+    /// By number of the call site in the engine; `None` for memory from before.
+    held: HeldByBin<Option<u32>>,
+    before_bytes: u64,
+    /// The most within each bin, and now.
+    reserved: Vec<u64>,
+    reserved_bytes: u64,
+}
+
+impl TensorsByBin {
+    pub(super) fn read(reading: &Reading<'_>) -> Result<Self> {
+        let mut all = Self {
+            bins: reading.bins.clone(),
+            allocators: BTreeMap::new(),
+            blocks: HashMap::new(),
+            end: None,
+        };
+        all.end = reading.tensors(|event, time_ns, ledger| all.see(event, time_ns, ledger))?;
+        for allocator in all.allocators.values_mut() {
+            allocator.reserve(all.bins.count() - 1, 0);
+            allocator.held.finish();
+        }
+        Ok(all)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.allocators.values().map(|one| one.held.len()).sum()
+    }
+
+    /// Merges neighbouring bins.
+    pub(super) fn halve(&mut self) {
+        for allocator in self.allocators.values_mut() {
+            allocator.held.halve();
+            let pairs = allocator.reserved.chunks(2);
+            allocator.reserved = pairs
+                .filter_map(|pair| pair.iter().max().copied())
+                .collect();
+        }
+    }
+
+    /// Enters an event that changes tensors, or the segments that they are in.
+    fn see(&mut self, event: &Event, time_ns: i64, ledger: &Ledger) {
+        let pid = event.pid();
+        let has_ended = matches!(event, Event::Exit(_) | Event::Exec(_));
+        let process = ledger.process_of(pid);
+        if let Event::Tensor(tensor) = event {
+            let blocks = self.blocks.entry(pid).or_default();
+            let gone = blocks.remove(&tensor.address);
+            let at = process.and_then(|process| process.tensors.site_at(tensor.address));
+            let at = at.filter(|_| !tensor.is_free);
+            let made = at.map(|(device, site)| ((pid, device), site, tensor.bytes));
+            blocks.extend(made.map(|block| (tensor.address, block)));
+            gone.into_iter()
+                .for_each(|block| self.change(time_ns, Effect::Freed, block));
+            made.into_iter()
+                .for_each(|block| self.change(time_ns, Effect::Allocated, block));
+        } else if has_ended {
+            for block in self.blocks.remove(&pid).into_iter().flatten() {
+                self.change(time_ns, Effect::Held, block.1);
+            }
+        }
+        let mut ended = ledger.ended(true).filter(|_| has_ended);
+        let process = process.or_else(|| ended.find(|process| process.pid == pid));
+        for allocator in process.iter().flat_map(|process| process.tensors.iter()) {
+            self.at((pid, allocator.device))
+                .mark(time_ns, allocator, has_ended);
+        }
+    }
+
+    fn at(&mut self, place: Place) -> &mut AllocatorByBin {
+        let bins = &self.bins;
+        let allocator = self.allocators.entry(place);
+        allocator.or_insert_with(|| AllocatorByBin::new(bins))
+    }
+
+    fn change(&mut self, time_ns: i64, effect: Effect, (place, site, bytes): (Place, u32, u64)) {
+        let held = &mut self.at(place).held;
+        held.advance(time_ns);
+        held.change(Some(site), effect, [bytes, 1], true);
+    }
+
+    pub(super) fn into_documents(
+        self,
+        reading: &Reading<'_>,
+        frames: &mut FrameTable,
+    ) -> Vec<TensorsData> {
+        let Some(end) = self.end else {
+            return Vec::new();
+        };
+        let ledger = end.ledger();
+        let wanted = self.allocators.into_iter();
+        let wanted = wanted.filter(|((pid, _), _)| reading.includes(*pid));
+        let documents = wanted.filter_map(|(place, by_bin)| {
+            let mut processes = ledger.live_processes().chain(ledger.ended(true));
+            let process = processes.find(|process| process.pid == place.0)?;
+            let mut allocators = process.tensors.iter();
+            let allocator = allocators.find(|allocator| allocator.device == place.1)?;
+            let age = |block: &Allocation| {
+                let since_first = end
+                    .session_ns(block.end_ns)
+                    .saturating_sub(reading.first_ns);
+                reading.bins.end_ns().saturating_sub(since_first)
+            };
+            let reports = end.sites(place.0);
+            let report = reports.into_iter().find(|one| one.device == place.1);
+            let of_end = (&end, report.as_ref());
+            let (held, places) = held_document(&by_bin.held, (process, allocator), of_end, frames);
+            Some(TensorsData {
+                pid: place.0,
+                device: place.1,
+                segments: segments(process, allocator, &places, age),
+                report: report.map(|report| PytorchReport {
+                    sites: None,
+                    ..report
+                }),
+                held,
+                reserved: by_bin.reserved,
+            })
+        });
+        documents.collect()
+    }
 }
 
 impl AllocatorByBin {
-    fn new(
-        (process, allocator): (&Process, &Allocator),
-        end: &Replayed,
-        most: &PeakBySite,
-        bins: &Bins,
-    ) -> Self {
-        let reports = end.sites(process.pid);
-        let report = reports
-            .iter()
-            .find(|report| report.device == allocator.device);
-        let (sites, places) = sites_of(process, allocator, end, report);
-        let mut sums: HashMap<usize, u64> = HashMap::new();
-        for (&(place, number), &(_, bytes)) in &most.bytes {
-            if place == (process.pid, allocator.device)
-                && let Some(&site) = places.get(&number)
-            {
-                *sums.entry(site).or_default() += bytes;
-            }
-        }
-        let mut largest: Vec<_> = sums.into_iter().collect();
-        largest.sort_by_key(|&(site, bytes)| (Reverse(bytes), site));
-        largest.truncate(AREAS);
-        let named = largest.iter().filter_map(|(site, _)| sites.get(*site));
-        let labels: Vec<_> = named
-            .map(|site| format!("T{} {}", site.id, site.label))
-            .chain([ELSEWHERE.to_owned(), BEFORE.to_owned()])
-            .collect();
-        let areas = largest.iter().enumerate();
+    fn new(bins: &Bins) -> Self {
         Self {
-            report: report.map_or(Value::Null, without_sites),
-            sites,
-            places,
-            areas: areas.map(|(area, (site, _))| (*site, area)).collect(),
-            steps: Steps::new(labels.len()),
-            labels,
-            reserved: Steps::new(1),
-            before: vec![None; bins.count()],
-            before_now: 0,
+            held: HeldByBin::new(bins),
+            before_bytes: 0,
+            reserved: Vec::new(),
+            reserved_bytes: 0,
         }
     }
 
-    fn moved(&mut self, number: u32, bytes: u64, frees: bool, bin: usize) {
-        let site = self.places.get(&number).copied();
-        let elsewhere = self.labels.len() - 2;
-        let area = site
-            .and_then(|site| self.areas.get(&site).copied())
-            .unwrap_or(elsewhere);
-        match frees {
-            true => self.steps.subtract(area, bytes),
-            false => self.steps.add(area, bytes),
-        }
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        if let Some(site) = site.and_then(|site| self.sites.get_mut(site)) {
-            let numbers = match frees {
-                true => [0, 0, bytes, 1],
-                false => [bytes, 1, 0, 0],
-            };
-            site.sums.add(bin, 0, numbers);
-        }
-    }
-
-    /// Notes the state of the allocator at a time.
-    fn mark(&mut self, time: i64, bins: &Bins, allocator: &Allocator, has_ended: bool) {
+    /// Notes the state of the allocator after an event.
+    fn mark(&mut self, time_ns: i64, allocator: &Allocator, has_ended: bool) {
+        self.held.advance(time_ns);
         let (before, reserved) = match has_ended {
             true => (0, 0),
             false => (allocator.bytes_from_before(), allocator.reserved_bytes),
         };
-        if has_ended {
-            self.steps.set(&vec![0; self.labels.len()]);
-        } else {
-            let area = self.labels.len() - 1;
-            self.steps.subtract(area, self.before_now);
-            self.steps.add(area, before);
+        let (effect, bytes) = match before.cmp(&self.before_bytes) {
+            std::cmp::Ordering::Greater => (Effect::Allocated, before - self.before_bytes),
+            _ if has_ended => (Effect::Held, self.before_bytes),
+            _ => (Effect::Freed, self.before_bytes - before),
+        };
+        if bytes > 0 {
+            self.held.change(None, effect, [bytes, 0], true);
         }
-        self.before_now = before;
-        if let Some(of_bin) = self.before.get_mut(bins.of(time)) {
-            *of_bin = Some(before);
-        }
-        self.steps.mark(time);
-        self.reserved.set(&[reserved]);
-        self.reserved.mark(time);
+        self.before_bytes = before;
+        self.held.mark(time_ns);
+        self.reserve(self.held.bin(), reserved);
     }
 
-    fn into_document(
-        self,
-        (pid, device): Place,
-        map: MemoryMap,
-        frames: &mut FrameTable,
-    ) -> TensorsData {
-        let reserved = self.reserved.points().map(|point| point.values[0]);
-        let mut now = 0;
-        let before_bytes = self.before.iter().map(|of_bin| {
-            now = of_bin.unwrap_or(now);
-            now
-        });
-        let sites = self.sites.into_iter().map(|site| TensorSiteData {
-            id: site.id,
-            label: site.label,
-            stack: frames.stack(site.frames, None),
-            changes: site.sums.flat(),
-        });
-        TensorsData {
-            pid,
-            device,
-            report: self.report,
-            before_bytes: before_bytes.collect(),
-            timeline: with_reserved(
-                timeline(&self.steps, &self.labels),
-                self.reserved
-                    .points()
-                    .map(|point| point.time_ns)
-                    .zip(reserved),
-            ),
-            sites: sites.collect(),
-            map,
+    /// Notes what is reserved in a bin; it was what it is in the bins since the last time.
+    fn reserve(&mut self, bin: usize, bytes: u64) {
+        self.reserved
+            .resize((bin + 1).max(self.reserved.len()), self.reserved_bytes);
+        if let Some(most) = self.reserved.last_mut() {
+            *most = bytes.max(*most);
         }
+        self.reserved_bytes = bytes;
     }
 }
 
-/// Adds the reserved bytes at the times of the timeline.
-fn with_reserved(mut timeline: Timeline, reserved: impl Iterator<Item = (i64, u64)>) -> Timeline {
-    let points: Vec<_> = reserved.collect();
-    let at = |time: &i64| {
-        let after = points.partition_point(|(point, _)| point <= time);
-        let last = after.checked_sub(1).and_then(|index| points.get(index));
-        last.map_or(0, |(_, bytes)| *bytes)
-    };
-    timeline.reserved = Some(timeline.times_ns.iter().map(at).collect());
-    timeline
-}
-
-fn without_sites(report: &PytorchReport) -> Value {
-    let mut value = serde_json::to_value(report).unwrap_or_default();
-    if let Some(object) = value.as_object_mut() {
-        object.remove("sites");
-    }
-    value
-}
-
-/// All call sites of an allocator, and where each number of the engine is in the list.
-fn sites_of(
-    process: &Process,
-    allocator: &Allocator,
-    end: &Replayed,
-    report: Option<&PytorchReport>,
-) -> (Vec<TensorSite>, HashMap<u32, usize>) {
+/// The call paths of an allocator, one a call site, and the place of each by the number of the engine.
+fn held_document(
+    held: &HeldByBin<Option<u32>>,
+    (process, allocator): (&Process, &Allocator),
+    (end, report): (&Replayed, Option<&PytorchReport>),
+    frames: &mut FrameTable,
+) -> (HeldData, HashMap<u32, usize>) {
     let groups = SiteGroups::of(&allocator.blocks, true, end.symbols());
     let mut places = HashMap::new();
-    let mut by_id: HashMap<u32, usize> = HashMap::new();
     let mut found: Vec<(u32, Vec<Frame>)> = Vec::new();
     for (number, site) in (0..).zip(allocator.blocks.sites.iter()) {
+        // The number of the first site of the group.
         let id = groups.id(number);
-        let place = *by_id.entry(id).or_insert_with(|| {
+        let known = places.get(&id).copied();
+        places.insert(number, known.unwrap_or(found.len()));
+        if known.is_none() {
             found.push((id, stack_of(process.pid, site, end.symbols()).0));
-            found.len() - 1
-        });
-        places.insert(number, place);
+        }
+    }
+    let mut sums = vec![HeldSums::default(); found.len() + 1];
+    for (number, own) in held.paths() {
+        let place = number.and_then(|number| places.get(&number));
+        sums[place.copied().unwrap_or(found.len())].merge(own);
     }
     let stacks: Vec<_> = found
         .iter()
         .map(|(_, frames)| (frames.as_slice(), ""))
         .collect();
-    let mut labels = labels(&stacks);
-    for site in report
+    let mut sites: BTreeMap<_, _> = found
         .iter()
-        .filter_map(|report| report.sites.as_ref())
-        .flatten()
-    {
-        let label = by_id.get(&site.id).and_then(|&place| labels.get_mut(place));
-        if let Some(label) = label {
-            label.clone_from(&site.label);
+        .map(|(id, _)| *id)
+        .zip(labels(&stacks))
+        .collect();
+    // As in reports, of the call sites that they list.
+    let listed = report.and_then(|report| report.sites.as_ref());
+    sites.extend(
+        listed
+            .into_iter()
+            .flatten()
+            .map(|site| (site.id, site.label.clone())),
+    );
+    let known = found.into_iter().map(|(id, stack)| PathData {
+        site: Some(id),
+        stack: frames.stack(stack, None),
+        ..PathData::default()
+    });
+    let before = PathData {
+        function: BEFORE.to_owned(),
+        ..PathData::default()
+    };
+    let paths = known.chain([before]).zip(sums);
+    let paths = paths.map(|(path, sums)| PathData {
+        pid: process.pid,
+        kind: "tensors",
+        changes: sums.flat(),
+        ..path
+    });
+    let document = HeldData {
+        bins: held.highest(),
+        paths: paths.collect(),
+        sites,
+    };
+    (document, places)
+}
+
+/// The segments of an allocator with their blocks; `age_of` gives ages in nanoseconds.
+fn segments(
+    process: &Process,
+    allocator: &Allocator,
+    places: &HashMap<u32, usize>,
+    age_of: impl Fn(&Allocation) -> i64,
+) -> Vec<SegmentData> {
+    let mut blocks: Vec<_> = allocator.blocks.allocations().collect();
+    blocks.sort_unstable_by_key(|block| block.address);
+    let mut sizes: Vec<_> = blocks
+        .iter()
+        .map(|block| Reverse(block.size_bytes))
+        .collect();
+    sizes.sort_unstable();
+    let least = sizes.get(BLOCKS).map_or(0, |Reverse(bytes)| *bytes + 1);
+    let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let segments = allocator.fragmentation(process).segments.into_iter();
+    let segments = segments.map(|segment| {
+        let end = segment.address.saturating_add(segment.bytes);
+        let first = blocks.partition_point(|block| block.address < segment.address);
+        let last = blocks.partition_point(|block| block.address < end);
+        let mut flat = Vec::new();
+        let mut next = segment.address;
+        let mut push = |from: u64, to: u64, path: i64, age_ns: i64| {
+            if to > from {
+                flat.extend([
+                    number(from - segment.address),
+                    number(to - from),
+                    path,
+                    age_ns,
+                ]);
+            }
+        };
+        for block in &blocks[first..last] {
+            let block_end = block.address.saturating_add(block.size_bytes);
+            push(next, block.address, FREE, -1);
+            next = next.max(block_end);
+            if block.size_bytes >= least {
+                let place = places.get(&block.site).copied();
+                let path = place.and_then(|place| i64::try_from(place).ok());
+                push(
+                    block.address,
+                    block_end,
+                    path.unwrap_or(UNKNOWN),
+                    age_of(block),
+                );
+            }
         }
-    }
-    let sites = found
-        .into_iter()
-        .zip(labels)
-        .map(|((id, frames), label)| TensorSite {
-            id,
-            label,
-            frames,
-            sums: SumsByBin::default(),
-        });
-    (sites.collect(), places)
+        push(next, end, FREE, -1);
+        SegmentData {
+            address: format!("{:#x}", segment.address),
+            bytes: segment.bytes,
+            blocks: flat,
+        }
+    });
+    segments.collect()
 }

@@ -4,178 +4,60 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use anyhow::Result;
-
-use super::bins::{Bins, SumsByBin, bucket};
-use super::document::{CopyData, KernelData};
-use crate::analysis::Filter;
-use crate::analysis::launches;
-use crate::analysis::range::TimeRange;
-use crate::analysis::work::{CALLED_COPIES, CopyOutcome, each_copy};
+use super::bins::{Bins, SumsByBin};
+use super::document::{BusyData, CopyData, GpuData, KernelData};
+use crate::Report;
 use crate::names::simplify;
-use gpuprobe_cuda::{Direction, Op, nsys};
-use gpuprobe_engine::activity::by_work::{ByWork, WorkKind};
+use gpuprobe_cuda::{Direction, nsys};
+use gpuprobe_engine::activity::by_work::{ByWork, Spent, WorkKind};
 use gpuprobe_engine::transfers::Mode;
 use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
-use gpuprobe_recording::Database;
-use gpuprobe_recording::gpu_rows::{self, RowFilter, ZERO_NS};
 use gpuprobe_stacks::symbols;
 
 /// Kernels with a row of their own; the others of a process share one.
 const KERNELS: usize = 300;
 
-/// Runs and their nanoseconds, and the same by duration.
-#[derive(Default)]
-struct KernelBins {
-    runs: SumsByBin<2>,
-    durations: SumsByBin<1>,
-}
-
-/// Copies, their bytes and nanoseconds, and copies by size.
-#[derive(Default)]
-struct Copied {
-    copies: SumsByBin<3>,
-    sizes: SumsByBin<1>,
-}
-
+/// Process, direction and mode.
 type CopyKey = (u32, Direction, &'static str);
 
-/// Collects the work of GPUs.
+/// The work of GPUs.
 pub(super) struct WorkByBin<'a> {
     bins: &'a Bins,
-    /// Session time of the first memory event.
-    first_ns: i64,
-    kernels: HashMap<(u32, Option<Arc<str>>), KernelBins>,
-    /// Copies as called, or as run if calls were not recorded.
-    copies: BTreeMap<(u32, u8, &'static str), (CopyKey, Copied)>,
-    takes_gpu_copies: bool,
+    /// Runs and their nanoseconds, by process and mangled name.
+    kernels: HashMap<(u32, Option<Arc<str>>), SumsByBin<2>>,
     /// Kernels are single launches, without durations.
     is_launched: bool,
+    /// Copies, their bytes and nanoseconds.
+    copies: BTreeMap<(u32, u8, &'static str), (CopyKey, SumsByBin<3>)>,
+    /// By device and bin.
     busy: BTreeMap<u32, Vec<ByWork>>,
-}
-
-/// The work of a run.
-#[derive(Default)]
-pub(super) struct GpuWork {
-    kernels: Vec<(u32, String, KernelBins)>,
-    is_launched: bool,
-    copies: Vec<(CopyKey, Copied)>,
-    /// Nanoseconds by device and bin: kernels, copies, sets, graphs, any.
-    pub(super) busy: BTreeMap<u32, Vec<[u64; 5]>>,
-}
-
-impl GpuWork {
-    /// Reads the work of a file, whose first memory event was at `first_ns` of the session.
-    pub(super) fn read(
-        database: &Database,
-        filter: &Filter,
-        bins: &Bins,
-        first_ns: i64,
-    ) -> Result<Self> {
-        let row_filter = RowFilter {
-            pid: filter.pid,
-            device: filter.device,
-        };
-        let mut work = WorkByBin {
-            bins,
-            first_ns,
-            kernels: HashMap::new(),
-            copies: BTreeMap::new(),
-            takes_gpu_copies: !database.has_rows(CALLED_COPIES)?,
-            is_launched: false,
-            busy: BTreeMap::new(),
-        };
-        gpu_rows::each(database, row_filter, |batch| work.batch(batch))?;
-        work.called_copies(database, row_filter)?;
-        if work.kernels.is_empty() && launches::has_times(database)? {
-            work.launches(database, row_filter)?;
-        }
-        Ok(work.finish())
-    }
-
-    /// Whether runs or launches of kernels were recorded one by one.
-    pub(super) fn has_runs(&self) -> bool {
-        !self.kernels.is_empty()
-    }
-
-    /// Number of figures.
-    pub(super) fn len(&self) -> usize {
-        let kernels = self.kernels.iter();
-        let kernels = kernels.map(|(_, _, kernel)| kernel.runs.len() + kernel.durations.len());
-        let copies = self.copies.iter();
-        let copies = copies.map(|(_, copied)| copied.copies.len() + copied.sizes.len());
-        kernels.chain(copies).sum()
-    }
-
-    /// Merges neighbouring bins.
-    pub(super) fn halve(&mut self) {
-        for (_, _, kernel) in &mut self.kernels {
-            kernel.runs.halve();
-            kernel.durations.halve();
-        }
-        for (_, copied) in &mut self.copies {
-            copied.copies.halve();
-            copied.sizes.halve();
-        }
-        for bins in self.busy.values_mut() {
-            let merged = bins.chunks(2).map(|pair| {
-                let mut sum = [0; 5];
-                for bin in pair {
-                    sum = std::array::from_fn(|kind| sum[kind] + bin[kind]);
-                }
-                sum
-            });
-            *bins = merged.collect();
-        }
-    }
-
-    /// Kernels by descending time, and copies.
-    pub(super) fn into_documents(self) -> (Vec<KernelData>, Vec<CopyData>) {
-        let is_timed = !self.is_launched;
-        let kernels = self.kernels.into_iter().map(|(pid, name, kernel)| {
-            let [runs, total_ns] = kernel.runs.total();
-            KernelData {
-                pid,
-                short: simplify(&name),
-                name,
-                launches: runs.unsigned_abs(),
-                total_ns: is_timed.then_some(total_ns.unsigned_abs()),
-                changes: Some(kernel.runs.flat()),
-                histogram: is_timed.then(|| kernel.durations.flat_with_keys()),
-            }
-        });
-        let copies = self
-            .copies
-            .into_iter()
-            .map(|((pid, direction, mode), copied)| {
-                let [copies, bytes, ns] = copied.copies.total().map(i64::unsigned_abs);
-                CopyData {
-                    pid,
-                    direction: direction.name(),
-                    mode,
-                    copies,
-                    bytes,
-                    ns,
-                    changes: copied.copies.flat(),
-                    histogram: copied.sizes.flat_with_keys(),
-                }
-            });
-        (kernels.collect(), copies.collect())
-    }
+    /// By how often bins are merged, 2 to the power of that.
+    merged: usize,
 }
 
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-impl WorkByBin<'_> {
-    /// Nanoseconds from the first memory event, of a time of a record.
-    fn since_first(&self, record_ns: u64) -> i64 {
-        let session_ns = record_ns.cast_signed().saturating_sub_unsigned(ZERO_NS);
-        session_ns.saturating_sub(self.first_ns)
+impl<'a> WorkByBin<'a> {
+    pub(super) fn new(bins: &'a Bins) -> Self {
+        Self {
+            bins,
+            kernels: HashMap::new(),
+            is_launched: false,
+            copies: BTreeMap::new(),
+            busy: BTreeMap::new(),
+            merged: 1,
+        }
     }
 
-    fn batch(&mut self, batch: &ActivityBatch) {
+    /// Adds records; `since_first` converts their times, and `takes_copies` says whether copies are added as run.
+    pub(super) fn batch(
+        &mut self,
+        batch: &ActivityBatch,
+        since_first: impl Fn(u64) -> i64,
+        takes_copies: bool,
+    ) {
         for activity in &batch.activities {
             let (work, device, start_ns, end_ns) = match &activity.record {
                 ActivityRecord::Kernel(r) => (WorkKind::Kernel, r.device, r.start_ns, r.end_ns),
@@ -184,18 +66,17 @@ impl WorkByBin<'_> {
                 ActivityRecord::GraphTrace(r) => (WorkKind::Graph, r.device, r.start_ns, r.end_ns),
                 _ => continue,
             };
-            let (start, end) = (self.since_first(start_ns), self.since_first(end_ns));
+            let (start, end) = (since_first(start_ns), since_first(end_ns));
             self.busy(work, device, start, end);
             let ns = end_ns.saturating_sub(start_ns);
             match &activity.record {
                 ActivityRecord::Kernel(_) => {
-                    let bin = self.bins.of(start);
-                    let key = (batch.pid, activity.name.clone());
-                    let kernel = self.kernels.entry(key).or_default();
-                    kernel.runs.add(bin, 0, [1, signed(ns)]);
-                    kernel.durations.add(bin, bucket(ns), [1]);
+                    let kernel = self.kernels.entry((batch.pid, activity.name.clone()));
+                    kernel
+                        .or_default()
+                        .add(self.bins.of(start), [1, signed(ns)]);
                 }
-                ActivityRecord::Memcpy(copy) if self.takes_gpu_copies => {
+                ActivityRecord::Memcpy(copy) if takes_copies => {
                     let mode = match copy.flags & 1 {
                         1 => Mode::Async,
                         _ => Mode::Sync,
@@ -203,9 +84,8 @@ impl WorkByBin<'_> {
                     let key = (batch.pid, nsys::direction(copy.copy_kind), mode.name());
                     self.copied(key, start, copy.size_bytes, ns);
                 }
-                ActivityRecord::Memset(set) if self.takes_gpu_copies => {
-                    let key = (batch.pid, Direction::Set, "");
-                    self.copied(key, start, set.size_bytes, ns);
+                ActivityRecord::Memset(set) if takes_copies => {
+                    self.copied((batch.pid, Direction::Set, ""), start, set.size_bytes, ns);
                 }
                 _ => {}
             }
@@ -227,89 +107,129 @@ impl WorkByBin<'_> {
         }
     }
 
-    fn copied(&mut self, key: CopyKey, time: i64, bytes: u64, ns: u64) {
-        let bin = self.bins.of(time);
+    /// Adds a copy that began at `time_ns`.
+    pub(super) fn copied(&mut self, key: CopyKey, time_ns: i64, bytes: u64, ns: u64) {
         let sorted = (key.0, key.1 as u8, key.2);
-        let (_, copied) = self
+        let (_, sums) = self
             .copies
             .entry(sorted)
-            .or_insert((key, Copied::default()));
-        copied.copies.add(bin, 0, [1, signed(bytes), signed(ns)]);
-        copied.sizes.add(bin, bucket(bytes), [1]);
+            .or_insert((key, SumsByBin::default()));
+        sums.add(self.bins.of(time_ns), [1, signed(bytes), signed(ns)]);
     }
 
-    /// Copies as they were called.
-    fn called_copies(&mut self, database: &Database, row_filter: RowFilter) -> Result<()> {
-        each_copy(database, row_filter, |copy| {
-            if copy.outcome == CopyOutcome::Ran {
-                let key = (copy.pid, copy.direction, copy.mode.name());
-                let time = copy.start_ns.saturating_sub(self.first_ns);
-                self.copied(key, time, copy.bytes, copy.ns);
-            }
-        })
+    /// Whether runs of kernels were recorded.
+    pub(super) fn has_runs(&self) -> bool {
+        !self.kernels.is_empty()
     }
 
-    /// Launches of kernels, one by one, unless some were lost.
-    fn launches(&mut self, database: &Database, row_filter: RowFilter) -> Result<()> {
-        let mut found = 0;
-        launches::each_single(database, row_filter, TimeRange::default(), |one| {
-            if one.kernel.op == Op::Launch && !one.is_captured {
-                let bin = self.bins.of(one.start_ns.saturating_sub(self.first_ns));
-                let key = (one.kernel.pid, Some(one.kernel.name()));
-                found += 1;
-                self.kernels
-                    .entry(key)
-                    .or_default()
-                    .runs
-                    .add(bin, 0, [1, 0]);
-            }
-        })?;
-        self.is_launched = found == launches::count_of_kernels(database, row_filter)?;
-        if !self.is_launched {
+    /// Adds the launch of a kernel.
+    pub(super) fn launched(&mut self, pid: u32, name: Arc<str>, time_ns: i64) {
+        self.is_launched = true;
+        let kernel = self.kernels.entry((pid, Some(name))).or_default();
+        kernel.add(self.bins.of(time_ns), [1, 0]);
+    }
+
+    /// Leaves out launches if they are not all of those that were counted.
+    pub(super) fn check_launches(&mut self, counted: u64) {
+        let found: i64 = self.kernels.values().map(|sums| sums.total()[0]).sum();
+        if found.unsigned_abs() != counted {
             self.kernels.clear();
         }
-        Ok(())
     }
 
-    fn finish(self) -> GpuWork {
-        let mut kernels: Vec<_> = self.kernels.into_iter().collect();
-        let rank = |(pid, _): &(u32, Option<Arc<str>>), kernel: &KernelBins| {
-            let [runs, ns] = kernel.runs.total();
-            (Reverse((ns, runs)), *pid)
-        };
-        kernels.sort_by(|(a, one), (b, other)| {
-            rank(a, one)
-                .cmp(&rank(b, other))
-                .then_with(|| a.1.cmp(&b.1))
+    /// Number of bins with figures.
+    pub(super) fn len(&self) -> usize {
+        let kernels = self.kernels.values().map(SumsByBin::len);
+        let copies = self.copies.values().map(|(_, sums)| sums.len());
+        kernels.chain(copies).sum()
+    }
+
+    /// Merges neighbouring bins.
+    pub(super) fn halve(&mut self) {
+        self.kernels.values_mut().for_each(SumsByBin::halve);
+        self.copies.values_mut().for_each(|(_, sums)| sums.halve());
+        self.merged *= 2;
+    }
+
+    /// The GPUs of the report, with their busy time by bin.
+    pub(super) fn gpus(&self, report: &Report) -> Vec<GpuData> {
+        let gpus = report.about.iter().flat_map(|about| &about.gpus);
+        let gpus = gpus.map(|gpu| {
+            let bins = self.busy.get(&gpu.device);
+            let spent: Vec<Spent> = bins.into_iter().flatten().map(ByWork::spent).collect();
+            let sums = |ns: fn(&Spent) -> u64| {
+                let bins = spent.chunks(self.merged);
+                bins.map(|bins| bins.iter().map(ns).sum()).collect()
+            };
+            GpuData {
+                whole: gpu.clone(),
+                bins: BusyData {
+                    kernels: sums(|spent| spent.kernel_ns),
+                    copies: sums(|spent| spent.copy_ns),
+                    sets: sums(|spent| spent.set_ns),
+                    graphs: sums(|spent| spent.graph_ns),
+                    busy: sums(|spent| spent.any_ns),
+                },
+            }
         });
-        let rest = kernels.split_off(kernels.len().min(KERNELS));
-        let named = kernels.into_iter().map(|((pid, name), kernel)| {
-            let name = name.map_or("(no name)".to_owned(), |name| symbols::demangle(&name));
-            (pid, name, kernel)
+        gpus.collect()
+    }
+
+    /// Copies by process, direction and mode.
+    pub(super) fn copies(&self) -> Vec<CopyData> {
+        let copies = self.copies.values();
+        let copies = copies.map(|((pid, direction, mode), sums)| CopyData {
+            pid: *pid,
+            direction: direction.name(),
+            mode,
+            changes: sums.flat(),
         });
-        let mut kernels: Vec<_> = named.collect();
-        let mut others: BTreeMap<u32, KernelBins> = BTreeMap::new();
-        for ((pid, _), kernel) in rest {
-            let other = others.entry(pid).or_default();
-            other.runs.merge(&kernel.runs);
-            other.durations.merge(&kernel.durations);
-        }
-        let others = others.into_iter();
-        kernels.extend(others.map(|(pid, kernel)| (pid, "(other kernels)".to_owned(), kernel)));
-        let busy = self.busy.into_iter().map(|(device, bins)| {
-            let spent = bins.iter().map(|bin| {
-                let spent = bin.spent();
-                let kinds = [spent.kernel_ns, spent.copy_ns, spent.set_ns, spent.graph_ns];
-                let [kernels, copies, sets, graphs] = kinds;
-                [kernels, copies, sets, graphs, spent.any_ns]
+        copies.collect()
+    }
+
+    /// Kernels by descending time; if there are neither runs nor launches, those that `report` has counted.
+    pub(super) fn into_kernels(self, report: &Report) -> Vec<KernelData> {
+        if self.kernels.is_empty() {
+            let kernels = report.cudatrace.iter().flat_map(|trace| &trace.kernels);
+            let counted = kernels.map(|kernel| KernelData {
+                pid: kernel.pid,
+                short: simplify(&kernel.name),
+                name: kernel.name.clone(),
+                launches: kernel.launches,
+                total_ns: None,
+                changes: None,
             });
-            (device, spent.collect())
-        });
-        GpuWork {
-            kernels,
-            is_launched: self.is_launched,
-            copies: self.copies.into_values().collect(),
-            busy: busy.collect(),
+            return counted.collect();
         }
+        let mut kernels: Vec<_> = self.kernels.into_iter().collect();
+        kernels.sort_by_cached_key(|(key, sums)| {
+            let [runs, ns] = sums.total();
+            (Reverse((ns, runs)), key.clone())
+        });
+        let mut others: BTreeMap<u32, SumsByBin<2>> = BTreeMap::new();
+        for ((pid, _), sums) in kernels.split_off(kernels.len().min(KERNELS)) {
+            others.entry(pid).or_default().merge(&sums);
+        }
+        let name = |name: Option<Arc<str>>| {
+            name.map_or("(no name)".to_owned(), |name| symbols::demangle(&name))
+        };
+        let named = kernels
+            .into_iter()
+            .map(|((pid, mangled), sums)| (pid, name(mangled), sums));
+        let others = others
+            .into_iter()
+            .map(|(pid, sums)| (pid, "(other kernels)".to_owned(), sums));
+        let kernels = named.chain(others).map(|(pid, name, sums)| {
+            let [runs, total_ns] = sums.total().map(i64::unsigned_abs);
+            KernelData {
+                pid,
+                short: simplify(&name),
+                name,
+                launches: runs,
+                total_ns: (!self.is_launched).then_some(total_ns),
+                changes: Some(sums.flat()),
+            }
+        });
+        kernels.collect()
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn question(
         Analysis::Processes => work::processes(report, lines, out),
         Analysis::Summary => summary::summary(report, lines, out),
         Analysis::Explain => explain(report, lines, out),
-        Analysis::Watermark | Analysis::Leakage => Ok(()),
+        Analysis::Watermark | Analysis::Leakage | Analysis::Page => Ok(()),
     }
 }
 

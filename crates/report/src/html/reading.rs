@@ -1,0 +1,306 @@
+//! What the page reads of a file: everything that knows how a file is read.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use anyhow::Result;
+
+use super::bins::Bins;
+use super::document::OverlayData;
+use super::held::{Effect, HeldByBin};
+use super::work::WorkByBin;
+use crate::analysis::range::{TIMED, TimeRange};
+use crate::analysis::replayed::Replayed;
+use crate::analysis::report::{Analysis, of_all_sites};
+use crate::analysis::work::{CALLED_COPIES, CopyOutcome, each_copy};
+use crate::analysis::{
+    AllocationWithCaller, Filter, LedgerChange, RowLedger, Visitor, first_ns, launches,
+};
+use crate::explain::Explain;
+use crate::memleak::SiteGroups;
+use crate::owners::Owners;
+use crate::{Report, View, label, plot};
+use gpuprobe_cuda::{Belongs, MemoryKind, Op};
+use gpuprobe_engine::Ledger;
+use gpuprobe_model::event::Event;
+use gpuprobe_model::stack::{Frame, Symbolize};
+use gpuprobe_recording::gpu_rows::{self, RowFilter};
+use gpuprobe_recording::memory_rows::MEMORY;
+use gpuprobe_recording::{Database, Session, ids};
+
+/// A file that is read for the page.
+pub(super) struct Reading<'a> {
+    pub(super) database: &'a Database,
+    pub(super) session: Session,
+    filter: Filter,
+    /// All that a report has of the file.
+    pub(super) report: Report,
+    /// Session time of the first memory event, from which the page counts.
+    pub(super) first_ns: i64,
+    /// From the first to the last event of any kind.
+    pub(super) bins: Bins,
+}
+
+/// Key of a call path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PathKey {
+    pub(super) pid: u32,
+    /// Number of the caller in the callers of the file.
+    caller: u32,
+    pub(super) kind: MemoryKind,
+    pub(super) is_host: bool,
+}
+
+/// What a call path is called.
+pub(super) struct PathName {
+    /// Number of its call site in reports.
+    pub(super) site: Option<u32>,
+    pub(super) function: String,
+    pub(super) owner: String,
+    pub(super) frames: Vec<Frame>,
+}
+
+/// The memory of a file.
+pub(super) struct ReadMemory<'a> {
+    row_ledger: RowLedger<'a>,
+    /// Numbers of call sites in reports by process and caller.
+    sites: HashMap<(u32, u32), u32>,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn begin(database: &'a Database, filter: &Filter) -> Result<Self> {
+        let filter = Filter {
+            host: true,
+            from_ns: None,
+            to_ns: None,
+            ..*filter
+        };
+        let mut report = of_all_sites(database, &filter, View::default(), Analysis::Page)?;
+        // As by `gpuprobe explain`, which does not read launches.
+        let launches = report.cudatrace.take();
+        report.explain = Explain::of(&report);
+        report.cudatrace = launches;
+        let session = Session::read(database)?;
+        let mut span: Option<(i64, i64)> = None;
+        for (table, begin, end) in TIMED {
+            let first = database.limit(table, begin, "ASC")?;
+            let last = database.limit(table, end, "DESC")?;
+            if let Some((first, last)) = first.zip(last) {
+                let (begin, end) = span.unwrap_or((first, last));
+                span = Some((begin.min(first), end.max(last)));
+            }
+        }
+        let (begin, end) = span.unwrap_or_default();
+        // A recording goes on without a row; an export ends with its last one.
+        let stop_ns = session.stop_ns.filter(|_| database.is_ours());
+        let end = stop_ns.map_or(end, |stop| stop.max(end));
+        let first_ns = first_ns(database)?.unwrap_or(begin);
+        Ok(Self {
+            bins: Bins::between(begin.saturating_sub(first_ns), end.saturating_sub(first_ns)),
+            database,
+            session,
+            filter,
+            report,
+            first_ns,
+        })
+    }
+
+    /// The memory from CUDA by call path; `None` if it was not recorded.
+    pub(super) fn memory(&self) -> Result<Option<(HeldByBin<PathKey>, ReadMemory<'a>)>> {
+        if !self.database.has_rows(MEMORY)? {
+            return Ok(None);
+        }
+        let mut reader = MemoryReader {
+            bins: &self.bins,
+            held: HeldByBin::new(&self.bins),
+        };
+        let row_ledger = RowLedger::read(self.database, &self.session, &self.filter, &mut reader)?;
+        reader.held.finish();
+        Ok(Some((reader.held, ReadMemory::new(row_ledger))))
+    }
+
+    /// Passes the events of the log to `take`, each with its time and the accounts after it, and the state at the end;
+    /// `None` if there are no tensors.
+    pub(super) fn tensors(
+        &self,
+        mut take: impl FnMut(&Event, i64, &Ledger),
+    ) -> Result<Option<Replayed>> {
+        let zero = self.session.notes.get("monotonic_ns");
+        let zero: u64 = zero.and_then(|ns| ns.parse().ok()).unwrap_or(0);
+        Replayed::play(self.database, None, |event, player| {
+            let time_ns = match event {
+                Event::Tensor(tensor) => tensor.time_ns,
+                Event::Call(call) => call.end_ns,
+                Event::Exit(task) | Event::Exec(task) => task.time_ns,
+                _ => return,
+            };
+            let session_ns = time_ns.wrapping_sub(zero).cast_signed();
+            take(event, self.since_first(session_ns), &player.state.ledger);
+        })
+    }
+
+    /// Whether the process is selected.
+    pub(super) fn includes(&self, pid: u32) -> bool {
+        self.filter.pid.is_none_or(|wanted| wanted == pid)
+    }
+
+    /// Passes the work of GPUs to `work`.
+    pub(super) fn work(&self, work: &mut WorkByBin<'_>) -> Result<()> {
+        let row_filter = RowFilter {
+            pid: self.filter.pid,
+            device: self.filter.device,
+        };
+        // Copies as called, or as run if calls were not recorded.
+        let is_called = self.database.has_rows(CALLED_COPIES)?;
+        gpu_rows::each(self.database, row_filter, |batch| {
+            let since_first = |ns: u64| {
+                self.since_first(ns.cast_signed().wrapping_sub_unsigned(gpu_rows::ZERO_NS))
+            };
+            work.batch(batch, since_first, !is_called);
+        })?;
+        each_copy(self.database, row_filter, |copy| {
+            if copy.outcome == CopyOutcome::Ran {
+                let key = (copy.pid, copy.direction, copy.mode.name());
+                work.copied(key, self.since_first(copy.start_ns), copy.bytes, copy.ns);
+            }
+        })?;
+        if !work.has_runs() && launches::has_times(self.database)? {
+            let whole = TimeRange::default();
+            launches::each_single(self.database, row_filter, whole, |one| {
+                if one.kernel.op == Op::Launch && !one.is_captured {
+                    let time_ns = self.since_first(one.start_ns);
+                    work.launched(one.kernel.pid, one.kernel.name(), time_ns);
+                }
+            })?;
+            work.check_launches(launches::count_of_kernels(self.database, row_filter)?);
+        }
+        Ok(())
+    }
+
+    /// The samples of nvidia-smi.
+    pub(super) fn overlay(&self) -> Result<Vec<OverlayData>> {
+        let lines = plot::recorded_smi(self.database, self.first_ns)?.into_iter();
+        let overlay = lines.map(|line| OverlayData {
+            label: line.label,
+            points: line.points,
+        });
+        Ok(overlay.collect())
+    }
+
+    fn since_first(&self, session_ns: i64) -> i64 {
+        session_ns.saturating_sub(self.first_ns)
+    }
+}
+
+struct MemoryReader<'a> {
+    bins: &'a Bins,
+    held: HeldByBin<PathKey>,
+}
+
+impl Visitor for MemoryReader<'_> {
+    fn change(&mut self, step: &LedgerChange<'_>, row_ledger: &RowLedger<'_>) -> Result<()> {
+        self.held.advance(step.time_ns);
+        let mut change = |part: &AllocationWithCaller, effect: Effect| {
+            let key = PathKey {
+                pid: ids::pid(step.process),
+                caller: own_caller(part.caller, row_ledger),
+                kind: part.allocation.kind(),
+                is_host: part.is_host(),
+            };
+            let is_gpu = part.allocation.belongs() == Belongs::Gpu;
+            self.held
+                .change(key, effect, [part.allocation.size_bytes, 1], is_gpu);
+        };
+        let gone = match step.is_end {
+            true => Effect::Held,
+            false => Effect::Freed,
+        };
+        step.freed.iter().for_each(|part| change(part, gone));
+        step.allocated
+            .iter()
+            .for_each(|part| change(part, Effect::Allocated));
+        self.held.mark(step.event_ns);
+        Ok(())
+    }
+
+    fn can_restart(&self) -> bool {
+        true
+    }
+
+    fn restart(&mut self) -> Result<()> {
+        self.held = HeldByBin::new(self.bins);
+        Ok(())
+    }
+}
+
+/// Number of the first caller with the same contents.
+fn own_caller(caller: u32, row_ledger: &RowLedger<'_>) -> u32 {
+    match row_ledger.callers.called(caller) {
+        Some(_) => row_ledger.callers.caller_id(caller),
+        None => caller,
+    }
+}
+
+impl<'a> ReadMemory<'a> {
+    fn new(row_ledger: RowLedger<'a>) -> Self {
+        let callers = &row_ledger.callers;
+        let mut sites = HashMap::new();
+        let ledger = &row_ledger.ledger;
+        for process in ledger.live_processes().chain(ledger.ended(true)) {
+            let groups = SiteGroups::of(process, true, callers);
+            for (number, site) in (0..).zip(process.sites.iter()) {
+                if let Some(caller) = site.caller {
+                    let key = (process.pid, callers.caller_id(caller));
+                    sites.insert(key, groups.id(number));
+                }
+            }
+        }
+        Self { row_ledger, sites }
+    }
+
+    /// Names call paths, in order.
+    pub(super) fn names(&self, keys: impl Iterator<Item = PathKey>) -> Vec<PathName> {
+        let callers = &self.row_ledger.callers;
+        let mut owners = Owners::new(callers);
+        let name = |key: PathKey| {
+            let owner = owners.of_caller(key.caller).owner;
+            PathName {
+                site: self.site(&key),
+                function: callers
+                    .called(key.caller)
+                    .unwrap_or("?".into())
+                    .into_owned(),
+                owner: owners.name(owner).to_owned(),
+                frames: callers.caller(key.caller).0,
+            }
+        };
+        keys.map(name).collect()
+    }
+
+    /// Of processes that have freed everything and are forgotten, the number that the site would have.
+    fn site(&self, key: &PathKey) -> Option<u32> {
+        let callers = &self.row_ledger.callers;
+        let folded = || {
+            let called = callers.called(key.caller);
+            called.map(|_| callers.folded_id(key.caller))
+        };
+        let known = self.sites.get(&(key.pid, key.caller)).copied();
+        known.or_else(folded)
+    }
+
+    /// Labels of call sites.
+    pub(super) fn labels(&self, sites: BTreeSet<u32>) -> BTreeMap<u32, String> {
+        let callers = &self.row_ledger.callers;
+        let called = |id: &u32| {
+            (
+                callers.caller(*id).0,
+                callers.called(*id).unwrap_or("?".into()),
+            )
+        };
+        let stacks: Vec<_> = sites.iter().map(called).collect();
+        let stacks: Vec<_> = stacks
+            .iter()
+            .map(|(frames, called)| (frames.as_slice(), called.as_ref()))
+            .collect();
+        sites.into_iter().zip(label::labels(&stacks)).collect()
+    }
+}

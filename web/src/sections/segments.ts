@@ -1,0 +1,105 @@
+import type { Segment, Tensors } from '../document';
+import { h, swatch } from '../dom';
+import { duration, share, size } from '../format';
+import { Table, number, text } from '../table';
+import { COLORS, area, css, onTheme } from '../theme';
+import { fullLabel } from '../view';
+
+/** In place of a path: the block is free. */
+const FREE = -2;
+const WIDTH = 600;
+const HEIGHT = 14;
+
+type Block = [offset: number, bytes: number, path: number, age: number];
+
+interface Row {
+    segment: Segment;
+    blocks: Block[];
+    used: number;
+    free: number;
+}
+
+function toRow(segment: Segment): Row {
+    const blocks: Block[] = [];
+    for (let at = 0; at < segment.blocks.length; at += 4)
+        blocks.push(segment.blocks.slice(at, at + 4) as Block);
+    const sizes = (free: boolean): number[] =>
+        blocks.filter(([, , path]) => (path === FREE) === free).map(([, bytes]) => bytes);
+    const used = sizes(false).reduce((sum, bytes) => sum + bytes, 0);
+    return { segment, blocks, used, free: sizes(true).reduce((most, bytes) => Math.max(most, bytes), 0) };
+}
+
+/** Segments of an allocator at the end of the recording, each a bar to scale with its blocks by call site. */
+export function segmentMap(held: Tensors, colors: number[]): HTMLElement {
+    const rows = held.segments.map(toRow);
+    const largest = rows.reduce((most, { segment }) => Math.max(most, segment.bytes), 1);
+    const nameOf = (path: number): string => {
+        if (path === FREE) return 'free, cached';
+        const found = held.paths[path];
+        return found ? fullLabel(held, found) : 'unknown, or from before attach';
+    };
+    const bar = ({ segment, blocks }: Row): HTMLElement => {
+        const scale = WIDTH / largest;
+        const width = Math.max(4, Math.round(segment.bytes * scale));
+        const canvas = h('canvas', { width, height: HEIGHT });
+        const context = canvas.getContext('2d')!;
+        context.fillStyle = css('free');
+        context.fillRect(0, 0, width, HEIGHT);
+        for (const [offset, bytes, path] of blocks) {
+            if (path === FREE) continue;
+            context.fillStyle = area(colors[path] ?? COLORS);
+            const wide = (bytes / segment.bytes) * width;
+            context.fillRect(
+                (offset / segment.bytes) * width,
+                0,
+                Math.max(0.6, wide > 3 ? wide - 1 : wide),
+                HEIGHT,
+            );
+        }
+        canvas.addEventListener('mousemove', ({ offsetX }) => {
+            const at = (offsetX / canvas.clientWidth) * segment.bytes;
+            const block = blocks.find(([offset, bytes]) => at >= offset && at < offset + bytes);
+            if (!block) return;
+            const [offset, bytes, path, age] = block;
+            const old = age >= 0 ? `, ${duration(age)} old` : '';
+            canvas.title = `${nameOf(path)}: ${size(bytes)}${old}, at offset ${size(offset)}`;
+        });
+        return canvas;
+    };
+    const table = new Table<Row>({
+        name: 'segments',
+        caption: 'Segments and their blocks at the end of the recording',
+        columns: [
+            text(
+                'address',
+                'Segment',
+                ({ segment }) => segment.address,
+                (address) => h('code', {}, address),
+            ),
+            number('bytes', 'Bytes', ({ segment }) => segment.bytes, size),
+            number(
+                'used',
+                'In use',
+                ({ used }) => used,
+                (used, row) => share(used, row.segment.bytes),
+            ),
+            number('largest_free', 'Largest free', ({ free }) => free, size),
+            number('blocks', 'Blocks', ({ blocks }) => blocks.filter(([, , path]) => path !== FREE).length),
+            text(
+                'map',
+                'Map',
+                () => '',
+                (_, row) => bar(row),
+            ),
+        ],
+        sort: 'bytes',
+        id: ({ segment }) => segment.address,
+    });
+    table.show(rows);
+    onTheme(() => table.show(rows));
+    const used = [...new Set(rows.flatMap(({ blocks }) => blocks.map(([, , path]) => path)))];
+    const named = used.filter((path) => (colors[path] ?? COLORS) < COLORS);
+    const keys = named.map((path) => swatch(area(colors[path]!), nameOf(path)));
+    const legend = [...keys, swatch(area(COLORS), 'other or unknown'), swatch('var(--free)', nameOf(FREE))];
+    return h('div', {}, h('p', { class: 'keys' }, ...legend), table.element);
+}
