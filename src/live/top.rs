@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use super::Target;
 use super::name::RecordingName;
-use super::output::OutputReader;
 use super::run::Run;
 use super::stacks::StackState;
 use chrono::Local;
@@ -54,11 +53,11 @@ impl TopSession {
     pub(super) fn start(config: &ScreenConfig) -> Result<Self> {
         let drop_all = || gpuprobe_os::privileges::keep_only_here(&[]);
         let screen = TopScreen::start(*config, drop_all).context("cannot show gpuprobe top")?;
-        let messenger = screen.source.messenger();
+        let feed = screen.feed.clone();
         let recording_job = RecordingJob::start()?;
         let diversion = gpuprobe_os::divert(move |line| {
             let line = line.strip_prefix("gpuprobe: ").unwrap_or(line);
-            messenger.notify(ScreenNotice::Message(line.to_owned()));
+            feed.notify(ScreenNotice::Message(line.to_owned()));
         });
         Ok(Self {
             screen,
@@ -72,9 +71,15 @@ impl TopSession {
         })
     }
 
+    /// What the user asks for, until that is the end.
+    fn request(&self) -> Option<Request> {
+        let wanted = self.screen.wait(Duration::ZERO);
+        wanted.filter(|_| !self.is_quit)
+    }
+
     fn tell(&self, message: impl Into<String>) {
         self.screen
-            .source
+            .feed
             .notify(ScreenNotice::Message(message.into()));
     }
 
@@ -83,7 +88,7 @@ impl TopSession {
         let listed = memleak.flat_map(|memleak| &memleak.processes);
         let parents = self.parents.of(listed.map(|process| process.pid));
         self.last = Some(Arc::clone(&report));
-        self.screen.source.publish(Update {
+        self.screen.feed.publish(Update {
             report,
             now_ns: options.now_ns,
             detail: options.detail,
@@ -110,23 +115,16 @@ impl Run<'_> {
     }
 
     /// Does what the user has asked for.
-    pub(super) fn serve_screen(&mut self) -> Result<OutputReader> {
-        while let Some(request) = self
-            .top
-            .as_ref()
-            .and_then(|top| top.screen.source.request())
-        {
+    pub(super) fn serve_screen(&mut self) -> Result<()> {
+        while let Some(request) = self.top.as_ref().and_then(TopSession::request) {
             self.obey(request)?;
         }
         if let (Some(top), Some(stacks)) = (&self.top, &self.sink.stacks) {
             for excerpt in stacks.excerpts() {
-                top.screen.source.notify(ScreenNotice::Source(excerpt));
+                top.screen.feed.notify(ScreenNotice::Source(excerpt));
             }
         }
-        match &self.top {
-            Some(top) if top.screen.source.is_gone() && !top.is_quit => Ok(OutputReader::Gone),
-            _ => Ok(OutputReader::Reading),
-        }
+        Ok(())
     }
 
     fn obey(&mut self, request: Request) -> Result<()> {
@@ -194,7 +192,7 @@ impl Run<'_> {
         let report = self.make(&options, usage.as_ref());
         if let (Some(top), Some(explain)) = (&self.top, report.explain) {
             let explained = ScreenNotice::Explained(pid, Box::new(explain));
-            top.screen.source.notify(explained);
+            top.screen.feed.notify(explained);
         }
         Ok(())
     }

@@ -20,7 +20,8 @@ pub enum Tone {
 }
 
 impl Tone {
-    const ALL: [Self; 5] = [
+    /// All of them.
+    pub const ALL: [Self; 5] = [
         Self::Heading,
         Self::Bad,
         Self::Warning,

@@ -145,7 +145,10 @@ pub fn amount(bytes: u64, allocations: u64) -> String {
 }
 
 /// Writes a sentence: its first line behind `first`, the others behind as much room.
-pub(crate) fn wrapped(
+///
+/// # Errors
+/// Returns the error of `out`.
+pub fn wrapped(
     first: &str,
     said: &str,
     columns: Option<usize>,

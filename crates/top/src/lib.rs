@@ -1,19 +1,16 @@
 //! The screens of `gpuprobe top`: a view of the report that can be walked through.
 //!
-//! For: a run or a replay that is watched; its thread holds up nothing, and shows the newest report when it can.
+//! For: a run or a replay that is watched; its threads hold up nothing, and show the newest report when they can.
 //! May use: `report` and all below it.
-//! Gives: [`TopScreen::start`], whose [`Source`] takes reports ([`Update`]) and gives the user's wishes ([`Request`]).
+//! Gives: [`TopScreen::start`], which takes reports ([`Update`]) and gives the user's wishes ([`Request`]).
 
-mod ansi;
 mod feed;
-mod keys;
 mod replay;
 mod screen;
-mod series;
 mod terminal;
 mod view;
 
-pub use feed::{Messenger, PlaybackState, Request, ScreenNotice, Source, Update, Verdicts};
+pub use feed::{Feed, PlaybackState, Request, ScreenNotice, Update, Verdicts};
 pub use replay::{TopReplayConfig, replay};
 pub use screen::TopScreen;
 pub use view::ScreenConfig;

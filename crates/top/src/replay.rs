@@ -18,9 +18,6 @@ use crate::feed::{PlaybackState, Request, ScreenNotice, Update};
 use crate::screen::TopScreen;
 use crate::view::ScreenConfig;
 
-/// How long requests are waited for while time stands still.
-const STILL: Duration = Duration::from_secs(3600);
-
 /// Settings of a replay.
 #[derive(Clone, Debug)]
 pub struct TopReplayConfig {
@@ -45,48 +42,38 @@ pub fn replay(config: &TopReplayConfig) -> Result<()> {
         let why = || format!("cannot write to {}", path.display());
         files::create(path).with_context(why)
     });
-    let output = output.transpose()?;
-    let mut screen = TopScreen::start(config.screen, || {})?;
-    let name = config.file.file_name().unwrap_or_default();
     let mut top_replay = TopReplay {
-        screen: &mut screen,
-        name: name.to_string_lossy().into_owned(),
+        output: output.transpose()?,
+        screen: TopScreen::start(config.screen, || {})?,
+        config,
         speed: config.speed,
-        interval: config.interval,
         detail: None,
         is_stopped: false,
-        is_quit: false,
         from_ns: None,
         now_ns: 0,
-        output,
-        failed: None,
+        end: None,
     };
-    let played = loop {
-        let played = play(&config.file, &mut top_replay);
+    loop {
+        play(&config.file, &mut top_replay)?;
         // Earlier moments are played to from the beginning.
-        if played.is_err() || top_replay.is_quit || top_replay.failed.is_some() {
-            break played;
+        if let Some(end) = top_replay.end.take() {
+            return end;
         }
-    };
-    let failed = top_replay.failed.take();
-    screen.close();
-    played?;
-    failed.map_or(Ok(()), Err)
+    }
 }
 
 struct TopReplay<'a> {
-    screen: &'a mut TopScreen,
-    name: String,
+    screen: TopScreen,
+    config: &'a TopReplayConfig,
     speed: f64,
-    interval: Duration,
     detail: Option<ProcessDetail>,
     is_stopped: bool,
-    is_quit: bool,
     /// The moment to which it is played without showing anything.
     from_ns: Option<u64>,
     now_ns: u64,
     output: Option<File>,
-    failed: Option<anyhow::Error>,
+    /// The user has quit, or an error.
+    end: Option<Result<()>>,
 }
 
 impl Viewer for TopReplay<'_> {
@@ -100,32 +87,50 @@ impl Viewer for TopReplay<'_> {
         }
         self.from_ns = None;
         self.now_ns = now_ns;
-        if let Err(error) = self.show(moment) {
-            self.failed = Some(error);
-            return ControlFlow::Break(());
-        }
-        let is_over = end_ns > begin_ns && now_ns >= end_ns;
-        let due = Instant::now() + self.interval;
-        loop {
-            let left = match self.is_stopped || is_over {
-                true => STILL,
-                false => due.saturating_duration_since(Instant::now()),
-            };
-            let Some(request) = self.screen.source.wait(left) else {
-                if self.is_stopped || is_over {
-                    continue;
-                }
-                let step_ns = self.interval.as_nanos() as f64 * self.speed;
-                return ControlFlow::Continue(now_ns.saturating_add(step_ns as u64));
-            };
-            if let Some(next) = self.serve(&request, moment) {
-                return next;
-            }
-        }
+        self.stay(moment).unwrap_or_else(|error| {
+            self.end = Some(Err(error));
+            ControlFlow::Break(())
+        })
     }
 }
 
 impl TopReplay<'_> {
+    /// Shows this moment until the next one is due.
+    fn stay(&mut self, moment: &mut ReplayMoment<'_>) -> Result<ControlFlow<(), u64>> {
+        self.show(moment)?;
+        let (begin_ns, end_ns) = moment.span_ns;
+        let is_over = end_ns > begin_ns && self.now_ns >= end_ns;
+        let interval = self.config.interval;
+        let due = Instant::now() + interval;
+        loop {
+            let left = match self.is_stopped || is_over {
+                true => Duration::MAX,
+                false => due.saturating_duration_since(Instant::now()),
+            };
+            match self.screen.wait(left) {
+                None => {
+                    let step_ns = interval.as_nanos() as f64 * self.speed;
+                    let next_ns = self.now_ns.saturating_add(step_ns as u64);
+                    return Ok(ControlFlow::Continue(next_ns));
+                }
+                Some(Request::Quit) => {
+                    self.end = Some(Ok(()));
+                    return Ok(ControlFlow::Break(()));
+                }
+                Some(Request::Seek(seconds)) => {
+                    let to_ns = self.now_ns as f64 + seconds * 1e9;
+                    let to_ns = (to_ns as u64).min(end_ns).max(begin_ns);
+                    self.from_ns = Some(to_ns);
+                    return Ok(match to_ns < self.now_ns {
+                        true => ControlFlow::Break(()),
+                        false => ControlFlow::Continue(to_ns),
+                    });
+                }
+                Some(request) => self.serve(&request, moment)?,
+            }
+        }
+    }
+
     /// Shows this moment.
     fn show(&mut self, moment: &mut ReplayMoment<'_>) -> Result<()> {
         let report = moment.report(self.detail, self.output.is_none());
@@ -135,14 +140,15 @@ impl TopReplay<'_> {
             written.context("cannot write the report")?;
         }
         let (begin_ns, end_ns) = moment.span_ns;
-        self.screen.source.publish(Update {
+        let name = self.config.file.file_name().unwrap_or_default();
+        self.screen.feed.publish(Update {
             report: Arc::new(report),
             now_ns: self.now_ns,
             detail: self.detail,
             parents: Arc::default(),
             verdicts: moment.verdicts(),
             playing: Some(PlaybackState {
-                file: self.name.clone(),
+                file: name.to_string_lossy().into_owned(),
                 at_ns: self.now_ns.saturating_sub(begin_ns),
                 length_ns: end_ns.saturating_sub(begin_ns),
                 speed: self.speed,
@@ -152,66 +158,28 @@ impl TopReplay<'_> {
         Ok(())
     }
 
-    /// Does what the user has asked for; returns how it is played on, if at once.
-    fn serve(
-        &mut self,
-        request: &Request,
-        moment: &mut ReplayMoment<'_>,
-    ) -> Option<ControlFlow<(), u64>> {
+    /// Does what the user has asked for.
+    fn serve(&mut self, request: &Request, moment: &mut ReplayMoment<'_>) -> Result<()> {
         match *request {
-            Request::Quit => {
-                self.is_quit = true;
-                return Some(ControlFlow::Break(()));
-            }
-            Request::Seek(seconds) => {
-                let by_ns = (seconds.abs() * 1e9) as u64;
-                let (begin_ns, end_ns) = moment.span_ns;
-                let to_ns = match seconds < 0.0 {
-                    true => self.now_ns.saturating_sub(by_ns).max(begin_ns),
-                    false => self.now_ns.saturating_add(by_ns).min(end_ns),
-                };
-                self.from_ns = Some(to_ns);
-                return Some(match to_ns < self.now_ns {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(to_ns),
-                });
-            }
-            Request::Faster(factor) => {
-                self.speed = (self.speed * factor).clamp(0.01, 1e6);
-                return self.shown_again(moment);
-            }
-            Request::Stop => {
-                self.is_stopped = !self.is_stopped;
-                return self.shown_again(moment);
-            }
-            Request::Detail(detail) => {
-                self.detail = detail;
-                return self.shown_again(moment);
-            }
+            Request::Faster(factor) => self.speed = (self.speed * factor).clamp(0.01, 1e6),
+            Request::Stop => self.is_stopped = !self.is_stopped,
+            Request::Detail(detail) => self.detail = detail,
             Request::Explain(pid) => {
                 if let Some(explain) = moment.explain() {
                     let explained = ScreenNotice::Explained(pid, Box::new(explain));
-                    self.screen.source.notify(explained);
+                    self.screen.feed.notify(explained);
                 }
+                return Ok(());
             }
             Request::Flamegraph(pid) => {
                 let message = self.flamegraph(moment, pid);
                 let message = message.unwrap_or_else(|error| format!("{error:#}"));
-                self.screen.source.notify(ScreenNotice::Message(message));
+                self.screen.feed.notify(ScreenNotice::Message(message));
+                return Ok(());
             }
-            // Of live sessions.
-            Request::Record(_) | Request::Source(_) => {}
+            _ => return Ok(()),
         }
-        None
-    }
-
-    /// Shows this moment with other settings.
-    fn shown_again(&mut self, moment: &mut ReplayMoment<'_>) -> Option<ControlFlow<(), u64>> {
-        let shown = self.show(moment);
-        shown.err().map(|error| {
-            self.failed = Some(error);
-            ControlFlow::Break(())
-        })
+        self.show(moment)
     }
 
     /// Writes a flame graph of a process into the current folder; returns the message about it.

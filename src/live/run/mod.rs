@@ -241,9 +241,7 @@ impl Run<'_> {
         self.tell_incidents(false);
         // Libraries loaded in quick succession share a line.
         self.announced.announce_new(&self.tracer);
-        if self.serve_screen()? == OutputReader::Gone {
-            return Ok(OutputReader::Gone);
-        }
+        self.serve_screen()?;
         Ok(reader)
     }
 

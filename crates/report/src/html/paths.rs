@@ -26,10 +26,7 @@ impl FrameTable {
     pub(super) fn stack(&mut self, mut frames: Vec<Frame>, called: Option<&str>) -> Vec<u32> {
         if let Some(called) = called {
             frames = shown(frames, called, false);
-            if frames
-                .first()
-                .is_some_and(|frame| frame.function == called)
-            {
+            if frames.first().is_some_and(|frame| frame.function == called) {
                 frames.remove(0);
             }
         }

@@ -15,8 +15,8 @@ mod protocol;
 
 use std::time::Duration;
 
-pub use client::{FileReader, NotNow};
 pub(crate) use client::NumberedFile;
+pub use client::{FileReader, NotNow};
 pub(crate) use denylist::FileVersion;
 pub use link::ReaderHost;
 pub use opener::{Opener, Wanted};

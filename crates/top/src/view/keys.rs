@@ -1,39 +1,53 @@
-//! Effects of keys on the view.
+//! Effects of keys, clicks and the wheel on the view.
+
+use ratatui::crossterm::event::{
+    Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEventKind,
+};
+use ratatui::layout::Position;
 
 use super::TopView;
-use super::grid::Look;
-use super::pages::OpenPage;
-use super::process::{Tab, site_of};
+use super::pages::Page;
+use super::process::TABS;
+use super::table::Row;
 use crate::feed::Request;
-use crate::keys::Key;
 
-/// Seconds of short and of long steps in a recording.
-const STEPS: (f64, f64) = (10.0, 60.0);
+/// Rows that a step of the wheel scrolls by.
+const WHEEL: isize = 3;
+
+/// What other letters ask for while a recording is played.
+fn of_replay(letter: char) -> Option<Request> {
+    Some(match letter {
+        ' ' => Request::Stop,
+        '[' => Request::Seek(-10.0),
+        ']' => Request::Seek(10.0),
+        '{' => Request::Seek(-60.0),
+        '}' => Request::Seek(60.0),
+        '+' | '=' => Request::Faster(2.0),
+        '-' => Request::Faster(0.5),
+        _ => return None,
+    })
+}
 
 impl TopView {
-    /// Handles a key; returns what the source is to do.
-    pub(crate) fn key(&mut self, key: Key) -> Vec<Request> {
+    /// Handles what was typed or clicked; returns what the source is to do.
+    pub(crate) fn event(&mut self, event: &Event) -> Vec<Request> {
         let before = self.pages.detail();
-        self.message = None;
-        let mut requests: Vec<_> = match key {
-            Key::Wheel(rows) => {
-                self.step(rows);
-                None
+        let mut requests = Vec::new();
+        match event {
+            Event::Key(key) => {
+                (self.message, self.clicked) = (None, None);
+                requests.extend(self.key(*key));
             }
-            Key::Click { x, y } => {
-                self.click(x, y);
-                None
-            }
-            key if self.is_typing() => {
-                self.type_filter(key);
-                None
-            }
-            key => self.command(key),
-        }
-        .into_iter()
-        .collect();
-        if !matches!(key, Key::Click { .. }) {
-            self.mouse.clicked = None;
+            Event::Mouse(mouse) => match mouse.kind {
+                MouseEventKind::ScrollUp => self.step(-WHEEL),
+                MouseEventKind::ScrollDown => self.step(WHEEL),
+                MouseEventKind::Down(MouseButton::Left) => {
+                    self.message = None;
+                    self.click(Position::new(mouse.column, mouse.row));
+                }
+                _ => {}
+            },
+            _ => {}
         }
         let detail = self.pages.detail();
         if detail != before {
@@ -42,166 +56,172 @@ impl TopView {
         requests
     }
 
-    fn is_typing(&mut self) -> bool {
-        self.pages.look().is_some_and(|look| look.is_typing)
-    }
-
-    fn type_filter(&mut self, key: Key) {
-        let Some(look) = self.pages.look() else {
-            return;
+    fn key(&mut self, key: KeyEvent) -> Option<Request> {
+        let is_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
+        let code = match key.code {
+            // What some terminals send for backspace.
+            KeyCode::Char('h') if is_ctrl => KeyCode::Backspace,
+            KeyCode::Char('b') if is_ctrl => KeyCode::PageUp,
+            KeyCode::Char('f') if is_ctrl => KeyCode::PageDown,
+            KeyCode::Char(_) if is_ctrl => return None,
+            code => code,
         };
-        match key {
-            Key::Char(c) => look.filter.push(c),
-            Key::Backspace => drop(look.filter.pop()),
-            Key::Enter => look.is_typing = false,
-            Key::Esc => {
-                look.filter.clear();
-                look.is_typing = false;
+        let is_replay = self.config.is_replay;
+        let page = &self.pages.top().page;
+        let (is_first, is_help) = (matches!(page, Page::Processes), matches!(page, Page::Help));
+        let is_table = is_first || matches!(page, Page::Process(_));
+        let look = self.pages.top_mut().look();
+        if look.is_typing {
+            match code {
+                KeyCode::Char(c) => look.filter.push(c),
+                KeyCode::Backspace => drop(look.filter.pop()),
+                KeyCode::Enter => look.is_typing = false,
+                KeyCode::Esc => (look.filter, look.is_typing) = (String::new(), false),
+                _ => {}
             }
-            _ => {}
+            return None;
         }
-    }
-
-    fn command(&mut self, key: Key) -> Option<Request> {
-        match key {
-            Key::Char('q') | Key::Ctrl('c') => return Some(Request::Quit),
-            Key::Char('?') if !matches!(self.pages.last(), Some(OpenPage::Help(_))) => {
-                self.pages.push(OpenPage::Help(0));
+        match code {
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::PageUp => self.turn_page(-1),
+            KeyCode::PageDown => self.turn_page(1),
+            KeyCode::Home | KeyCode::Char('g') => self.step(-isize::MAX),
+            KeyCode::End | KeyCode::Char('G') => self.step(isize::MAX),
+            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => self.open(),
+            KeyCode::Esc | KeyCode::Left | KeyCode::Backspace | KeyCode::Char('h') => {
+                self.back(code);
             }
-            Key::Up | Key::Char('k') => self.step(-1),
-            Key::Down | Key::Char('j') => self.step(1),
-            Key::PageUp | Key::Ctrl('b') => self.turn_page(-1),
-            Key::PageDown | Key::Ctrl('f') => self.turn_page(1),
-            Key::Home | Key::Char('g') => self.step(-isize::MAX),
-            Key::End | Key::Char('G') => self.step(isize::MAX),
-            Key::Enter | Key::Right | Key::Char('l') => self.open(),
-            Key::Esc | Key::Left | Key::Backspace | Key::Char('h') => self.back(key),
-            Key::Tab => self.turn(1),
-            Key::BackTab => self.turn(-1),
-            Key::Char(c) => return self.letter(c),
-            _ => {}
-        }
-        None
-    }
-
-    fn letter(&mut self, letter: char) -> Option<Request> {
-        match letter {
-            '/' => self.change(|look| look.is_typing = true),
-            '<' => self.sort(-1),
-            '>' => self.sort(1),
-            'i' => self.change(|look| look.is_reversed = !look.is_reversed),
-            't' if self.pages.last().is_none() => self.change(|look| look.is_tree = !look.is_tree),
-            'e' => return self.selected_pid().map(Request::Explain),
-            'f' => return self.selected_pid().map(Request::Flamegraph),
-            ' ' if self.config.is_replay => return Some(Request::Stop),
-            ' ' => {
+            KeyCode::Tab => self.turn(1),
+            KeyCode::BackTab => self.turn(TABS.len() - 1),
+            KeyCode::Char('q') => return Some(Request::Quit),
+            KeyCode::Char('?') if !is_help => self.pages.open(Page::Help),
+            KeyCode::Char('/') => look.is_typing = is_table,
+            KeyCode::Char('<') => self.sort(-1),
+            KeyCode::Char('>') => self.sort(1),
+            KeyCode::Char('i') => look.is_reversed ^= true,
+            KeyCode::Char('t') => look.is_tree ^= is_first,
+            KeyCode::Char('e') => return self.selected_pid().map(Request::Explain),
+            KeyCode::Char('f') => return self.selected_pid().map(Request::Flamegraph),
+            KeyCode::Char(letter) if is_replay => return of_replay(letter),
+            KeyCode::Char('r') => return self.selected_pid().map(Request::Record),
+            KeyCode::Char(' ') => {
                 self.is_paused = !self.is_paused;
-                if !self.is_paused {
-                    self.show_latest();
-                }
+                self.show_latest();
             }
-            'r' if !self.config.is_replay => return self.selected_pid().map(Request::Record),
-            '[' if self.config.is_replay => return Some(Request::Seek(-STEPS.0)),
-            ']' if self.config.is_replay => return Some(Request::Seek(STEPS.0)),
-            '{' if self.config.is_replay => return Some(Request::Seek(-STEPS.1)),
-            '}' if self.config.is_replay => return Some(Request::Seek(STEPS.1)),
-            '+' | '=' if self.config.is_replay => return Some(Request::Faster(2.0)),
-            '-' if self.config.is_replay => return Some(Request::Faster(0.5)),
             _ => {}
         }
         None
+    }
+
+    /// The selected row.
+    fn selected(&mut self) -> Option<Row> {
+        let table = self.table()?;
+        let look = self.pages.top_mut().look();
+        look.select(&table, 0);
+        table.rows.into_iter().nth(look.state.selected()?)
     }
 
     /// The process that is looked at or selected.
     pub(super) fn selected_pid(&mut self) -> Option<u32> {
-        if self.pages.pid().is_some() {
-            return self.pages.pid();
-        }
-        let (grid, ordered, look) = self.table()?;
-        look.settle(&ordered, &grid);
-        look.selected.and_then(|id| u32::try_from(id).ok())
-    }
-
-    fn change(&mut self, change: impl FnOnce(&mut Look)) {
-        if let Some(look) = self.pages.look() {
-            change(look);
-        }
+        self.pages.pid().or_else(|| match self.selected()?.opens {
+            Some(Page::Process(pid)) => Some(pid),
+            _ => None,
+        })
     }
 
     /// Moves the selection, or the text, by as many rows as the screen has.
     fn turn_page(&mut self, direction: isize) {
-        let height = match self.pages.look() {
-            Some(look) => look.height,
-            None => self.height,
-        };
-        let height = isize::try_from(height).unwrap_or(1).max(1);
-        self.step(direction * height);
+        let rows = self.body.height.saturating_sub(1).max(1);
+        self.step(direction * rows as isize);
     }
 
     /// Moves the selection, or the text.
     fn step(&mut self, by: isize) {
-        if let Some(first) = self.pages.first_line() {
-            *first = first.saturating_add_signed(by);
-            return;
-        }
-        if let Some((grid, ordered, look)) = self.table() {
-            look.settle(&ordered, &grid);
-            look.step(&ordered, &grid, by);
+        let table = self.table();
+        let top = self.pages.top_mut();
+        match table {
+            Some(table) => top.look().select(&table, by),
+            None => top.line = top.line.saturating_add_signed(by),
         }
     }
 
+    /// Sorts by the column to the left or right, among those shown.
     fn sort(&mut self, by: isize) {
-        let columns = self.columns;
-        if let Some((grid, _, look)) = self.table() {
-            let shown = grid.shown(columns).into_iter();
-            let shown: Vec<_> = shown.map(|(place, _)| place).collect();
-            look.sort_by(&grid, &shown, by);
-        }
+        let Some(table) = self.table() else { return };
+        let shown = table.shown(self.body.width);
+        let look = self.pages.top_mut().look();
+        let now = look.sort.unwrap_or(table.sort);
+        let place = shown.iter().position(|(column, _)| *column == now);
+        let place = place.unwrap_or(0).saturating_add_signed(by);
+        let found = shown.get(place).or(shown.last());
+        (look.sort, look.is_reversed) = (found.map(|(column, _)| *column), false);
     }
 
     /// Opens the selected row.
-    pub(super) fn open(&mut self) {
-        let Some((grid, ordered, look)) = self.table() else {
-            return;
-        };
-        look.settle(&ordered, &grid);
-        let Some(id) = look.selected.filter(|_| !ordered.is_empty()) else {
-            return;
-        };
-        match self.pages.last() {
-            None => {
-                let Ok(pid) = u32::try_from(id) else { return };
-                let page = OpenPage::Process(pid, Tab::Sites, Box::default());
-                self.pages.push(page);
-                self.reports.had_process.clone_from(&self.reports.shown);
-            }
-            Some(OpenPage::Process(pid, Tab::Sites | Tab::Tensors, _)) => {
-                let (device, site) = site_of(id);
-                let page = OpenPage::Site(*pid, device, site, 0);
-                self.pages.push(page);
-            }
-            Some(_) => {}
+    fn open(&mut self) {
+        if let Some(page) = self.selected().and_then(|row| row.opens) {
+            self.pages.open(page);
+            self.keep_process();
         }
     }
 
     /// Clears the filter, or goes back.
-    fn back(&mut self, key: Key) {
-        if let Some(look) = self.pages.look()
-            && key == Key::Esc
-            && !look.filter.is_empty()
-        {
-            look.filter.clear();
-            return;
+    fn back(&mut self, code: KeyCode) {
+        let look = self.pages.top_mut().look();
+        match code == KeyCode::Esc && !look.filter.is_empty() {
+            true => look.filter.clear(),
+            false => self.pages.close(),
         }
-        self.pages.pop();
     }
 
-    /// Opens the tab to the right or left.
-    fn turn(&mut self, by: isize) {
-        if let Some(OpenPage::Process(_, tab, _)) = self.pages.last_mut() {
-            let count = Tab::ALL.len();
-            let place = tab.place() as isize + by;
-            *tab = Tab::ALL[place.rem_euclid(count as isize) as usize];
+    /// Opens the tab so many places to the right.
+    fn turn(&mut self, by: usize) {
+        let top = self.pages.top_mut();
+        if matches!(top.page, Page::Process(_)) {
+            top.tab = (top.tab + by) % TABS.len();
+        }
+    }
+
+    /// A row is selected, and opened by a second click; a heading sorts, a tab is opened.
+    fn click(&mut self, at: Position) {
+        let clicked = self.clicked.take();
+        if self.tabs.contains(at) {
+            let mut end = self.tabs.x;
+            let is_here = |(name, _): &(&str, _)| {
+                end += name.len() as u16 + 3;
+                at.x < end
+            };
+            let found = TABS.iter().position(is_here);
+            self.pages.top_mut().tab = found.unwrap_or(self.pages.top().tab);
+            return;
+        }
+        let body = self.body;
+        let Some(table) = self.table().filter(|_| body.contains(at)) else {
+            return;
+        };
+        let Some(below) = (at.y - body.y).checked_sub(1) else {
+            let mut end = body.x;
+            let mut columns = table.shown(body.width).into_iter();
+            let found = columns.find(|(_, width)| {
+                end += width + 1;
+                at.x < end
+            });
+            let look = self.pages.top_mut().look();
+            if let Some((column, _)) = found {
+                let is_sorted = look.sort.unwrap_or(table.sort) == column;
+                look.is_reversed = is_sorted && !look.is_reversed;
+                look.sort = Some(column);
+            }
+            return;
+        };
+        let look = self.pages.top_mut().look();
+        if let Some(row) = table.rows.get(look.state.offset() + usize::from(below)) {
+            (look.selected, look.is_typing) = (Some(row.id), false);
+            match clicked == Some(row.id) {
+                true => self.open(),
+                false => self.clicked = Some(row.id),
+            }
         }
     }
 }

@@ -2,47 +2,45 @@
 //!
 //! Nothing here reads or writes anything; figures are those of the report.
 
-mod cell;
-mod grid;
 mod header;
 mod help;
 mod keys;
-mod look;
-mod mouse;
 mod pages;
 mod process;
 mod processes;
-mod shown;
+mod series;
 mod site;
-mod sources;
+mod style;
+mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests;
-mod work;
 
-use ratatui_core::buffer::Buffer;
-use ratatui_core::layout::Rect;
-use ratatui_core::text::{Line, Span};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Paragraph, Tabs};
 
 use gpuprobe_model::text::printable;
 use gpuprobe_os::color::Tone;
 use gpuprobe_report::explain::Explain;
+use gpuprobe_report::memleak::{ProcessReport, SiteReport};
 use gpuprobe_stacks::symbols::SourcePlace;
 
 use crate::feed::Update;
-use grid::{Canvas, Grid, Look};
-use look::Theme;
-use mouse::MouseState;
-use pages::{OpenPage, PageStack};
-use process::Tab;
-use shown::ShownReports;
-use sources::SourceTexts;
+use pages::{Page, PageStack};
+use process::TABS;
+use series::FigureSeries;
+use site::SourceTexts;
+use style::style;
+use table::Table;
 
 /// How long a message is shown, nanoseconds of the clock of reports.
 const MESSAGE_FOR_NS: u64 = 10_000_000_000;
 
 /// Settings of the screen.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ScreenConfig {
     /// Whether it has colours.
     pub colored: bool,
@@ -52,244 +50,227 @@ pub struct ScreenConfig {
     pub is_replay: bool,
 }
 
+/// A call site, with its process and the report that it is in.
+type SiteOnPage<'a> = (&'a Update, &'a ProcessReport, &'a SiteReport);
+
 /// State of the screen.
+#[derive(Debug, Default)]
 pub(crate) struct TopView {
     config: ScreenConfig,
-    theme: Theme,
-    reports: ShownReports,
+    /// The report that is shown; while the view is paused, not the latest.
+    shown: Option<Update>,
+    latest: Option<Update>,
+    /// The last report that had the process looked at, which may have ended since.
+    had_process: Option<Update>,
+    series: FigureSeries,
     is_paused: bool,
     pages: PageStack,
-    mouse: MouseState,
     pub(crate) sources: SourceTexts,
-    message: Option<String>,
-    /// When it came, on the clock of reports.
-    message_ns: u64,
-    /// Rows for lines of text at the last draw.
-    height: usize,
-    /// Columns at the last draw.
-    columns: u16,
+    /// A message, and the time of the report after it.
+    message: Option<(String, Option<u64>)>,
+    /// Places of the tabs, and of the table or text, at the last draw.
+    tabs: Rect,
+    body: Rect,
+    /// Id of the row that was clicked last, if nothing was done since.
+    clicked: Option<u64>,
 }
 
 impl TopView {
     pub(crate) fn new(config: ScreenConfig) -> Self {
         Self {
             config,
-            theme: Theme {
-                colored: config.colored,
-            },
-            reports: ShownReports::default(),
-            is_paused: false,
-            pages: PageStack::default(),
-            mouse: MouseState::default(),
-            sources: SourceTexts::default(),
-            message: None,
-            message_ns: 0,
-            height: 1,
-            columns: 80,
+            ..Self::default()
         }
     }
 
-    /// A new report. Returns whether the screen changes with it.
-    pub(crate) fn update(&mut self, update: Update) -> bool {
+    /// A new report.
+    pub(crate) fn update(&mut self, update: Update) {
         let now_ns = update.now_ns;
-        self.reports.add(update);
-        if self.message_ns == 0 {
-            self.message_ns = now_ns;
+        let detail = update.detail.map(|detail| detail.pid);
+        self.series.note(&update.report, now_ns, detail);
+        self.latest = Some(update);
+        if let Some((_, since_ns)) = &mut self.message {
+            let since_ns = *since_ns.get_or_insert(now_ns);
+            if now_ns.saturating_sub(since_ns) >= MESSAGE_FOR_NS {
+                self.message = None;
+            }
         }
-        let is_old = now_ns.saturating_sub(self.message_ns) > MESSAGE_FOR_NS;
-        let was_told = is_old && self.message.take().is_some();
         if !self.is_paused {
             self.show_latest();
         }
-        was_told || !self.is_paused
     }
 
     fn show_latest(&mut self) {
-        self.reports.show_latest(self.pages.pid());
+        self.shown.clone_from(&self.latest);
+        self.keep_process();
+    }
+
+    /// Keeps the report that is shown for when the process looked at has ended.
+    fn keep_process(&mut self) {
+        if let (Some(pid), Some(update)) = (self.pages.pid(), &self.shown)
+            && find(update, pid).is_some()
+        {
+            self.had_process = Some(update.clone());
+        }
     }
 
     /// A message for the last line.
     pub(crate) fn tell(&mut self, message: String) {
-        self.message = Some(message);
-        self.message_ns = self
-            .reports
-            .latest
-            .as_ref()
-            .map_or(0, |update| update.now_ns);
+        self.message = Some((message, None));
     }
 
     /// The explanation that was asked for.
     pub(crate) fn explained(&mut self, pid: u32, explain: &Explain) {
         self.message = None;
         match explain.clone().only(pid) {
-            Some(explain) => self.pages.push(OpenPage::Explained(Box::new(explain), 0)),
+            Some(explain) => self.pages.open(Page::Explained(Box::new(explain))),
             None => self.tell(format!("nothing to explain: process {pid} holds no memory")),
         }
     }
 
     /// Source lines that the page shows and that have not been asked for.
     pub(crate) fn wanted_sources(&mut self) -> Vec<SourcePlace> {
-        let Some(OpenPage::Site(pid, device, number, _)) = self.pages.last() else {
+        let Page::Site(pid, device, number) = self.pages.top().page else {
             return Vec::new();
         };
-        let found = self.reports.with_process(*pid);
-        let site = found.and_then(|(_, process)| site::find(process, *device, *number));
-        let places = site.map(|site| sources::places(*pid, site));
+        let site = self.site(pid, device, number);
+        let places = site.map(|(.., site)| site::places(pid, site));
         self.sources.want(places.unwrap_or_default())
     }
 
-    /// The table on the screen, its rows in order, and how it is looked at; `None` if there is text.
-    fn table(&mut self) -> Option<(Grid<'_>, Vec<usize>, &mut Look)> {
-        let grid = self.reports.grid(self.pages.last())?;
-        let look = self.pages.look()?;
-        let ordered = grid.ordered(look, |id| self.reports.parent(id));
-        Some((grid, ordered, look))
+    /// Process `pid` in the report that is shown, or in the last that had it.
+    fn process(&self, pid: u32) -> Option<(&Update, &ProcessReport)> {
+        let mut updates = self.shown.iter().chain(&self.had_process);
+        updates.find_map(|update| Some((update, find(update, pid)?)))
+    }
+
+    fn site(&self, pid: u32, device: Option<u16>, number: u32) -> Option<SiteOnPage<'_>> {
+        let (update, process) = self.process(pid)?;
+        let mut sites = process::all_sites(process);
+        let (_, site) = sites.find(|(of, site)| *of == device && site.has_id(number))?;
+        Some((update, process, site))
+    }
+
+    /// The table on the screen, as it is looked at; `None` if there is text.
+    fn table(&self) -> Option<Table> {
+        let shown = self.shown.as_ref()?;
+        let top = self.pages.top();
+        let mut table = match top.page {
+            Page::Processes => processes::table(shown),
+            Page::Process(pid) => {
+                let (update, process) = self.process(pid)?;
+                (TABS[top.tab].1)(&update.report, process, &self.series)
+            }
+            _ => return None,
+        };
+        table.arrange(&top.looks[top.tab], |id| {
+            let parent = shown.parents.get(&u32::try_from(id).ok()?);
+            parent.copied().map(u64::from)
+        });
+        Some(table)
     }
 
     /// Draws the screen.
-    pub(crate) fn draw(&mut self, buffer: &mut Buffer) {
-        let area = buffer.area;
-        self.columns = area.width;
-        let mut y = area.y;
-        let bottom = area.bottom().saturating_sub(1);
-        self.mouse.tabs = None;
-        for (line, is_tabs) in self.header(area) {
-            if y < bottom {
-                if is_tabs {
-                    self.mouse.tabs = Some(y);
-                }
-                buffer.set_line(area.x, y, &line, area.width);
-                y += 1;
-            }
+    pub(crate) fn draw(&mut self, frame: &mut Frame<'_>) {
+        let area = frame.area();
+        let header = self.header(area);
+        let has_tabs = matches!(self.pages.top().page, Page::Process(_));
+        let parts = Layout::vertical([
+            Constraint::Length(header.len() as u16),
+            Constraint::Length(u16::from(has_tabs)),
+            Constraint::Min(0),
+            Constraint::Length(1),
+        ]);
+        let [above, tabs, body, last] = parts.areas(area);
+        (self.tabs, self.body) = (tabs, body);
+        frame.render_widget(Paragraph::new(header), above);
+        let names = TABS.map(|(name, _)| format!(" {name} "));
+        let names = Tabs::new(names).select(self.pages.top().tab);
+        let names = names.style(style(Tone::Dim)).padding("", "").divider(" ");
+        let selected = Style::new().not_dim().reversed();
+        frame.render_widget(names.highlight_style(selected), tabs);
+        match self.table() {
+            Some(table) => self.body = table.draw(self.pages.top_mut().look(), body, frame),
+            None => self.draw_text(frame),
         }
-        let body = Rect::new(area.x, y, area.width, bottom.saturating_sub(y));
-        self.height = usize::from(body.height).max(1);
-        self.mouse.body = body;
-        if !self.draw_table(body, buffer) {
-            self.draw_text(body, buffer);
+        frame.render_widget(self.status(), last);
+        if !self.config.colored {
+            let plain = Style::new().fg(Color::Reset).bg(Color::Reset);
+            frame.buffer_mut().set_style(area, plain);
         }
-        let status = self.status();
-        buffer.set_line(area.x, area.bottom() - 1, &status, area.width);
     }
 
-    /// Draws the table, if the page has one.
-    fn draw_table(&mut self, area: Rect, buffer: &mut Buffer) -> bool {
-        let Some(grid) = self.reports.grid(self.pages.last()) else {
-            return false;
+    /// The lines above the tabs, and the table or text.
+    fn header(&self, area: Rect) -> Vec<Line<'static>> {
+        let Some(update) = &self.shown else {
+            return vec![Line::from("gpuprobe top: waiting for the first report")];
         };
-        let Some(look) = self.pages.look() else {
-            return false;
-        };
-        let ordered = grid.ordered(look, |id| self.reports.parent(id));
-        let canvas = Canvas {
-            series: &self.reports.series,
-            theme: self.theme,
-            area,
-        };
-        grid.draw(&ordered, look, canvas, buffer);
-        true
-    }
-
-    /// The lines above the table or text, and which of them has the tabs.
-    fn header(&self, area: Rect) -> Vec<(Line<'static>, bool)> {
-        let Some(update) = &self.reports.shown else {
-            let waiting = "gpuprobe top: waiting for the first report";
-            return vec![(Line::from(waiting), false)];
-        };
-        let title = header::title(update, self.is_paused, area.width, self.theme);
-        let gpus = header::gpus(update, &self.reports.series, area.width, self.theme);
+        let mut lines = vec![header::title(update, self.is_paused, area.width)];
+        let gpus = header::gpus(update, &self.series, area.width);
         let most = usize::from(area.height / 4).max(1);
-        let lines = std::iter::once(title).chain(gpus.into_iter().take(most));
-        let mut lines: Vec<_> = lines.map(|line| (line, false)).collect();
-        match self.pages.last() {
-            Some(OpenPage::Process(pid, tab, _)) => {
-                lines.push((self.process_title(*pid), false));
-                lines.push((self.tabs(*tab), true));
-            }
-            Some(OpenPage::Site(pid, ..)) => lines.push((self.process_title(*pid), false)),
-            _ => {}
+        lines.extend(gpus.into_iter().take(most));
+        if let Page::Process(pid) | Page::Site(pid, ..) = self.pages.top().page {
+            let is_shown = find(update, pid).is_some();
+            let title = match self.process(pid) {
+                Some((_, one)) if one.exited || is_shown => process::title(one),
+                Some((_, one)) => process::title(one) + "  (ended)",
+                None => format!("process {pid} has ended; esc goes back"),
+            };
+            lines.push(Line::styled(title, style(Tone::Heading)));
         }
         lines
     }
 
-    fn process_title(&self, pid: u32) -> Line<'static> {
-        let Some((_, process)) = self.reports.with_process(pid) else {
-            return Line::from(format!("process {pid} has ended; esc goes back"));
+    fn draw_text(&mut self, frame: &mut Frame<'_>) {
+        let columns = usize::from(self.body.width);
+        let painted = match &self.pages.top().page {
+            Page::Site(pid, device, number) => {
+                let site = self.site(*pid, *device, *number);
+                let text = |site| site::text(site, device.is_some(), &self.sources).ok();
+                let text = site.and_then(text);
+                text.unwrap_or_else(|| "no memory is held here any more".into())
+            }
+            Page::Explained(explain) => explain.to_text(columns),
+            Page::Help => help::text(self.config, columns),
+            Page::Processes | Page::Process(_) => String::new(),
         };
-        let mut title = process::title(process);
-        if !self.reports.has(pid) && !process.exited {
-            title += "  (ended)";
-        }
-        Line::styled(title, self.theme.tone(Tone::Heading))
-    }
-
-    fn tabs(&self, open: Tab) -> Line<'static> {
-        let tabs = Tab::ALL.into_iter().flat_map(|tab| {
-            let style = match tab == open {
-                true => self.theme.selected(),
-                false => self.theme.tone(Tone::Dim),
-            };
-            [Span::styled(tab.label(), style), Span::raw(" ")]
-        });
-        Line::from(tabs.collect::<Vec<_>>())
-    }
-
-    fn text(&self) -> Vec<Line<'static>> {
-        let theme = self.theme;
-        match self.pages.last() {
-            Some(OpenPage::Site(pid, device, number, _)) => {
-                let found = self.reports.with_process(*pid);
-                let found = found.and_then(|(update, process)| {
-                    let site = site::find(process, *device, *number)?;
-                    let about = (process, *device, site);
-                    Some(site::lines(about, &self.sources, update.now_ns, theme))
-                });
-                found.unwrap_or_else(|| vec![Line::from("no memory is held here any more")])
-            }
-            Some(OpenPage::Explained(explain, _)) => {
-                theme.lines(&explain.to_text(usize::from(self.columns)))
-            }
-            Some(OpenPage::Help(_)) => help::lines(self.config, usize::from(self.columns)),
-            Some(OpenPage::Process(..)) | None => Vec::new(),
-        }
-    }
-
-    fn draw_text(&mut self, area: Rect, buffer: &mut Buffer) {
-        let lines = self.text();
-        let last = lines.len().saturating_sub(usize::from(area.height));
-        let first = self.pages.first_line().map_or(0, |line| {
-            *line = (*line).min(last);
-            *line
-        });
-        for (line, y) in lines.iter().skip(first).zip(area.y..area.bottom()) {
-            buffer.set_line(area.x, y, line, area.width);
-        }
+        let lines = style::lines(&painted);
+        let last = lines.len().saturating_sub(usize::from(self.body.height));
+        let first = &mut self.pages.top_mut().line;
+        *first = (*first).min(last);
+        let shown: Vec<_> = lines.into_iter().skip(*first).collect();
+        frame.render_widget(Paragraph::new(shown), self.body);
     }
 
     /// The last line: the filter, a message, or the most important keys.
     fn status(&mut self) -> Line<'static> {
-        let theme = self.theme;
-        if let Some(look) = self.pages.look()
-            && (look.is_typing || !look.filter.is_empty())
-        {
-            let cursor = if look.is_typing {
-                "_"
-            } else {
-                "  (esc clears it)"
+        let look = self.pages.top_mut().look();
+        if look.is_typing || !look.filter.is_empty() {
+            let cursor = match look.is_typing {
+                true => "_",
+                false => "  (esc clears it)",
             };
             return Line::from(format!("/{}{cursor}", printable(&look.filter)));
         }
-        if let Some(message) = &self.message {
-            return Line::styled(printable(message), theme.tone(Tone::Warning));
+        if let Some((message, _)) = &self.message {
+            return Line::styled(printable(message), style(Tone::Warning));
         }
-        let keys = match (self.pages.last(), self.config.is_replay) {
-            (None, false) => "? help  enter open  / filter  < > sort  t tree  space pause  q quit",
-            (None, true) => "? help  enter open  / filter  space stop  [ ] seek  + - speed  q quit",
-            (Some(OpenPage::Process(..)), _) => {
-                "? help  enter open  tab next  / filter  e explain  f flame graph  esc back"
-            }
-            (Some(_), _) => "esc back  up down scroll  q quit",
+        let own = match self.config.is_replay {
+            true => "space stop  [ ] seek  + - speed",
+            false => "< > sort  t tree  space pause",
         };
-        Line::styled(keys, theme.tone(Tone::Dim))
+        let keys = match &self.pages.top().page {
+            Page::Processes => format!("? help  enter open  / filter  {own}  q quit"),
+            Page::Process(_) => {
+                "? help  enter open  tab next  / filter  e explain  f flame graph  esc back".into()
+            }
+            _ => "esc back  up down scroll  q quit".into(),
+        };
+        Line::styled(keys, style(Tone::Dim))
     }
+}
+
+fn find(update: &Update, pid: u32) -> Option<&ProcessReport> {
+    let memleak = update.report.memleak.as_ref()?;
+    memleak.processes.iter().find(|process| process.pid == pid)
 }

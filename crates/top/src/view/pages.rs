@@ -3,83 +3,86 @@
 use gpuprobe_report::ProcessDetail;
 use gpuprobe_report::explain::Explain;
 
-use super::grid::Look;
-use super::process::Tab;
+use super::process::TABS;
+use super::table::Look;
 
 /// Call sites, kernels, and allocations of a thread, of the process that is looked at.
 const DETAILED: usize = 500;
 
-/// A page above the table of processes.
-pub(crate) enum OpenPage {
-    Process(u32, Tab, Box<[Look; 6]>),
-    /// Process, device of tensors, number of the site, first line.
-    Site(u32, Option<u16>, u32, usize),
-    /// Explanation, first line.
-    Explained(Box<Explain>, usize),
-    /// First line.
-    Help(usize),
+/// What a page shows.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Page {
+    #[default]
+    Processes,
+    Process(u32),
+    /// Process, device of tensors, number of the site.
+    Site(u32, Option<u16>, u32),
+    Explained(Box<Explain>),
+    Help,
+}
+
+/// A page, and how it is looked at.
+#[derive(Debug, Default)]
+pub(crate) struct OpenPage {
+    pub(crate) page: Page,
+    /// The tab of a process.
+    pub(crate) tab: usize,
+    pub(crate) looks: [Look; TABS.len()],
+    /// First line of a text.
+    pub(crate) line: usize,
+}
+
+impl OpenPage {
+    /// How its table is looked at.
+    pub(crate) fn look(&mut self) -> &mut Look {
+        &mut self.looks[self.tab]
+    }
 }
 
 /// The table of processes, and the pages above it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct PageStack {
-    processes: Look,
-    pages: Vec<OpenPage>,
+    processes: OpenPage,
+    above: Vec<OpenPage>,
 }
 
 impl PageStack {
-    /// The page on top; `None` for the table of processes.
-    pub(crate) fn last(&self) -> Option<&OpenPage> {
-        self.pages.last()
+    /// The page on top.
+    pub(crate) fn top(&self) -> &OpenPage {
+        self.above.last().unwrap_or(&self.processes)
     }
 
-    pub(crate) fn last_mut(&mut self) -> Option<&mut OpenPage> {
-        self.pages.last_mut()
+    pub(crate) fn top_mut(&mut self) -> &mut OpenPage {
+        self.above.last_mut().unwrap_or(&mut self.processes)
     }
 
-    pub(crate) fn push(&mut self, page: OpenPage) {
-        self.pages.push(page);
+    pub(crate) fn open(&mut self, page: Page) {
+        self.above.push(OpenPage {
+            page,
+            ..OpenPage::default()
+        });
     }
 
     /// Closes the page on top.
-    pub(crate) fn pop(&mut self) {
-        self.pages.pop();
-    }
-
-    /// How the table of the page on top is looked at; `None` if it has text.
-    pub(crate) fn look(&mut self) -> Option<&mut Look> {
-        match self.pages.last_mut() {
-            None => Some(&mut self.processes),
-            Some(OpenPage::Process(_, tab, looks)) => looks.get_mut(tab.place()),
-            Some(_) => None,
-        }
-    }
-
-    /// The first line of the text of the page on top.
-    pub(crate) fn first_line(&mut self) -> Option<&mut usize> {
-        match self.pages.last_mut()? {
-            OpenPage::Site(_, _, _, line) | OpenPage::Explained(_, line) | OpenPage::Help(line) => {
-                Some(line)
-            }
-            OpenPage::Process(..) => None,
-        }
+    pub(crate) fn close(&mut self) {
+        self.above.pop();
     }
 
     /// The process that is looked at.
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.pages.iter().rev().find_map(|page| match page {
-            OpenPage::Process(pid, ..) | OpenPage::Site(pid, ..) => Some(*pid),
-            OpenPage::Explained(..) | OpenPage::Help(_) => None,
+        self.above.iter().rev().find_map(|open| match open.page {
+            Page::Process(pid) | Page::Site(pid, ..) => Some(pid),
+            _ => None,
         })
     }
 
     /// The detail that the pages need.
     pub(crate) fn detail(&self) -> Option<ProcessDetail> {
-        let is_site = |page: &OpenPage| matches!(page, OpenPage::Site(..));
+        let is_site = |open: &OpenPage| matches!(open.page, Page::Site(..));
         Some(ProcessDetail {
             pid: self.pid()?,
             top: DETAILED,
-            allocations: self.pages.iter().any(is_site),
+            allocations: self.above.iter().any(is_site),
         })
     }
 }

@@ -1,136 +1,108 @@
 //! A process: its call sites, tensors, kernels, copies, threads and pools.
 
-use std::borrow::Cow;
+use ratatui::text::Line;
 
 use gpuprobe_model::text::{printable, size};
-use gpuprobe_report::memleak::{Omitted, PoolReport, ProcessReport, SiteReport, ThreadReport};
+use gpuprobe_report::memleak::{Omitted, ProcessReport, SiteReport};
+use gpuprobe_report::names::simplify;
 use gpuprobe_report::words::plural;
 use gpuprobe_report::{Report, verdict_word};
 
-use super::cell::{GridCell, SPARK};
-use super::grid::{Grid, GridColumn, Row};
-use super::work;
-use crate::series::Figure;
+use super::pages::Page;
+use super::series::{Figure, FigureSeries};
+use super::style::spark;
+use super::table::{Cell, Column, Row, Table};
 
-/// A tab of the screen of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tab {
-    Sites,
-    Tensors,
-    Kernels,
-    Copies,
-    Threads,
-    Pools,
-}
+/// Makes the table of a tab.
+type Tab = fn(&Report, &ProcessReport, &FigureSeries) -> Table;
 
-impl Tab {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Sites,
-        Self::Tensors,
-        Self::Kernels,
-        Self::Copies,
-        Self::Threads,
-        Self::Pools,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Sites => "sites",
-            Self::Tensors => "tensors",
-            Self::Kernels => "kernels",
-            Self::Copies => "copies",
-            Self::Threads => "threads",
-            Self::Pools => "pools",
-        }
-    }
-
-    /// The tab as it is drawn.
-    pub(crate) fn label(self) -> String {
-        format!(" {} ", self.name())
-    }
-
-    pub(crate) fn place(self) -> usize {
-        Self::ALL.iter().position(|tab| *tab == self).unwrap_or(0)
-    }
-}
-
-const SITES: &[GridColumn] = &[
-    GridColumn::number("HELD", 11, 0),
-    GridColumn::number("N", 7, 0),
-    GridColumn::number("CHANGE", 12, 80),
-    GridColumn::number("AGE", 5, 60),
-    GridColumn::name("GROWTH", SPARK, 100),
-    GridColumn::name("VERDICT", 9, 60),
-    GridColumn::name("OWNER", 14, 130),
-    GridColumn::name("CALL SITE", 0, 0),
-];
-const THREADS: &[GridColumn] = &[
-    GridColumn::number("TID", 7, 0),
-    GridColumn::number("HELD", 11, 0),
-    GridColumn::number("N", 7, 0),
-    GridColumn::number("HOST MEMORY", 11, 60),
-    GridColumn::name("THREAD", 0, 0),
-];
-const POOLS: &[GridColumn] = &[
-    GridColumn::name("POOL", 18, 0),
-    GridColumn::number("DEVICE", 6, 0),
-    GridColumn::number("USED", 11, 0),
-    GridColumn::number("N", 7, 60),
-    GridColumn::number("RESERVED", 11, 0),
+/// The tabs of the screen of a process.
+pub(crate) const TABS: [(&str, Tab); 6] = [
+    ("sites", |_, process, series| sites(process, series, false)),
+    ("tensors", |_, process, series| sites(process, series, true)),
+    ("kernels", |report, process, _| kernels(report, process.pid)),
+    ("copies", |report, process, _| copies(report, process.pid)),
+    ("threads", |_, process, _| threads(process)),
+    ("pools", |_, process, _| pools(process)),
 ];
 
-/// The table of `tab` of the process.
-pub(crate) fn grid<'a>(tab: Tab, report: &'a Report, process: &'a ProcessReport) -> Grid<'a> {
-    let of = |columns, rows, nothing, sort| Grid {
-        columns,
-        rows,
-        nothing,
-        rest: None,
-        sort,
-    };
-    match tab {
-        Tab::Sites => sites(process),
-        Tab::Tensors => tensors(process),
-        Tab::Kernels => work::kernels(report, process.pid),
-        Tab::Copies => work::copies(report, process.pid),
-        Tab::Threads => {
-            let threads = process.threads.iter().map(thread_row).collect();
-            of(THREADS, threads, "no thread holds memory", 1)
-        }
-        Tab::Pools => {
-            let pools = process.pools.iter().zip(0..).map(pool_row).collect();
-            of(POOLS, pools, "no pools of stream-ordered memory", 2)
-        }
-    }
-}
+/// Columns of the sparkline of a call site.
+const SPARK: usize = 12;
 
-fn sites(process: &ProcessReport) -> Grid<'_> {
-    let sites = process.listed().iter();
-    Grid {
-        columns: SITES,
-        rows: sites
-            .map(|site| site_row(process.pid, None, site))
-            .collect(),
-        nothing: match process.has_details {
-            true => "no memory is held",
-            false => "call sites are in the next report",
-        },
-        rest: omitted(process.omitted.as_ref()),
-        sort: 0,
-    }
-}
+const SITES: &[Column] = &[
+    ("HELD", 11, 0),
+    ("N", 7, 0),
+    ("CHANGE", 12, 80),
+    ("AGE", 5, 60),
+    ("GROWTH", SPARK as u16, 100),
+    ("VERDICT", 9, 60),
+    ("OWNER", 14, 130),
+    ("CALL SITE", 0, 0),
+];
+const KERNELS: &[Column] = &[
+    ("LAUNCHES", 10, 0),
+    ("PER S", 8, 0),
+    ("%", 5, 60),
+    ("GRID", 16, 110),
+    ("BLOCK", 12, 110),
+    ("LAUNCHED WITH", 18, 140),
+    ("KERNEL", 0, 0),
+];
+const COPIES: &[Column] = &[
+    ("DIRECTION", 9, 0),
+    ("MODE", 5, 0),
+    ("COPIES", 9, 0),
+    ("BYTES", 11, 0),
+    ("GB/S NOW", 8, 60),
+    ("GB/S IN CALLS", 13, 76),
+    ("GB/S FASTEST", 12, 76),
+    ("% OF LINK", 9, 90),
+];
+const THREADS: &[Column] = &[
+    ("TID", 7, 0),
+    ("HELD", 11, 0),
+    ("N", 7, 0),
+    ("HOST MEMORY", 11, 60),
+    ("THREAD", 0, 0),
+];
+const POOLS: &[Column] = &[
+    ("POOL", 18, 0),
+    ("DEVICE", 6, 0),
+    ("USED", 11, 0),
+    ("N", 7, 60),
+    ("RESERVED", 11, 0),
+];
 
-fn tensors(process: &ProcessReport) -> Grid<'_> {
-    let pools = || process.pytorch.iter().chain(&process.tensorflow);
-    let rows = pools().flat_map(|pool| {
+/// A call site; of tensors, with their device.
+type Site<'a> = (Option<u16>, &'a SiteReport);
+
+/// The call sites of a process, and those of its tensors.
+pub(crate) fn all_sites(process: &ProcessReport) -> impl Iterator<Item = Site<'_>> {
+    let pools = process.pytorch.iter().chain(&process.tensorflow);
+    let tensors = pools.flat_map(|pool| {
         let sites = pool.sites.iter().flatten();
-        sites.map(|site| site_row(process.pid, Some(pool.device), site))
+        sites.map(|site| (Some(pool.device), site))
     });
-    Grid {
+    let sites = process.listed().iter().map(|site| (None, site));
+    sites.chain(tensors)
+}
+
+fn sites(process: &ProcessReport, series: &FigureSeries, are_of_tensors: bool) -> Table {
+    let sites = all_sites(process).filter(|(device, _)| device.is_some() == are_of_tensors);
+    let mut pools = process.pytorch.iter().chain(&process.tensorflow);
+    let rows = sites.map(|site| site_row(process.pid, site, series));
+    Table {
         columns: SITES,
         rows: rows.collect(),
-        nothing: "no tensors of PyTorch or TensorFlow",
-        rest: pools().find_map(|pool| omitted(pool.omitted.as_ref())),
+        nothing: match (are_of_tensors, process.has_details) {
+            (true, _) => "no tensors of PyTorch or TensorFlow",
+            (false, true) => "no memory is held",
+            (false, false) => "call sites are in the next report",
+        },
+        rest: match are_of_tensors {
+            true => pools.find_map(|pool| omitted(pool.omitted.as_ref())),
+            false => omitted(process.omitted.as_ref()),
+        },
         sort: 0,
     }
 }
@@ -141,38 +113,28 @@ fn omitted(left: Option<&Omitted>) -> Option<String> {
     Some(format!("... {sites}, {}", size(left.bytes)))
 }
 
-/// Id of the row of a call site.
-pub(crate) fn site_id(device: Option<u16>, site: u32) -> u64 {
-    let device = device.map_or(0, |device| u64::from(device) + 1);
-    device << 32 | u64::from(site)
-}
-
-/// The device of tensors, and the number of the call site, of a row's id.
-pub(crate) fn site_of(id: u64) -> (Option<u16>, u32) {
-    let device = (id >> 32).checked_sub(1);
-    let site = id & u64::from(u32::MAX);
-    (
-        device.and_then(|device| u16::try_from(device).ok()),
-        u32::try_from(site).unwrap_or(0),
-    )
-}
-
-fn site_row(pid: u32, device: Option<u16>, site: &SiteReport) -> Row<'_> {
-    let change = site.change_bytes();
-    let (oldest_ns, _) = site.ages_ns;
+fn site_row(pid: u32, (device, site): Site<'_>, series: &FigureSeries) -> Row {
+    let values = series.values(Figure::Site(pid, device, site.id), SPARK);
+    let most = values.iter().flatten().max().copied().unwrap_or(0);
+    let change = Cell::change(site.change_bytes());
+    let pool = device.map_or(0, |device| u64::from(device) + 1);
     Row {
-        id: site_id(device, site.id),
+        id: pool << 32 | u64::from(site.id),
         cells: vec![
-            GridCell::Bytes(Some(site.live.bytes())),
-            GridCell::Count(site.live.allocations()),
-            GridCell::Change(change),
-            GridCell::Age(oldest_ns),
-            GridCell::Curve(Figure::Site(pid, device, site.id), change),
-            GridCell::Verdict(word(site)),
-            GridCell::Name(Cow::Borrowed(&site.owner)),
-            GridCell::Name(Cow::Borrowed(&site.label)),
+            Cell::bytes(Some(site.live.bytes())),
+            Cell::count(site.live.allocations()),
+            change.clone(),
+            Cell::age(site.ages_ns.0),
+            Cell {
+                line: Line::from(spark(&values, most)),
+                ..change
+            },
+            Cell::verdict(word(site)),
+            Cell::name(&site.owner),
+            Cell::name(&site.label),
         ],
         is_dim: false,
+        opens: Some(Page::Site(pid, device, site.id)),
     }
 }
 
@@ -181,53 +143,120 @@ pub(crate) fn word(site: &SiteReport) -> &'static str {
     site.judgement.as_ref().map_or("", verdict_word)
 }
 
-fn thread_row(thread: &ThreadReport) -> Row<'_> {
-    let live = &thread.live;
-    Row {
-        id: u64::from(thread.tid.unwrap_or(0)),
-        cells: vec![
-            GridCell::Id(thread.tid),
-            GridCell::Bytes(Some(live.live_bytes)),
-            GridCell::Count(live.allocations()),
-            GridCell::Bytes(Some(live.host_bytes)),
-            GridCell::Name(Cow::Borrowed(thread.comm.as_deref().unwrap_or_default())),
-        ],
-        is_dim: false,
+fn kernels(report: &Report, pid: u32) -> Table {
+    let trace = report.cudatrace.as_ref();
+    let mut launchers = trace.into_iter().flat_map(|trace| &trace.processes);
+    let launcher = launchers.find(|launcher| launcher.pid == pid);
+    let all = launcher.map_or(0, |launcher| launcher.launches);
+    let kernels = trace.into_iter().flat_map(|trace| &trace.kernels);
+    let kernels = kernels.filter(|kernel| kernel.pid == pid).zip(0..);
+    let rows = kernels.map(|(kernel, number)| {
+        let cells = vec![
+            Cell::count(kernel.launches),
+            Cell::rate(kernel.per_second),
+            Cell::share(Some(kernel.launches as f64 / all.max(1) as f64)),
+            Cell::volume(kernel.grid),
+            Cell::volume(kernel.block),
+            Cell::name(kernel.api),
+            Cell::name(&simplify(&kernel.name)),
+        ];
+        Row {
+            is_dim: kernel.exited,
+            ..Row::new(kernel.handle ^ number << 48, cells)
+        }
+    });
+    let omitted = launcher.filter(|launcher| launcher.omitted_kernels > 0);
+    Table {
+        columns: KERNELS,
+        rows: rows.collect(),
+        nothing: "no kernel was launched",
+        rest: omitted.map(|launcher| {
+            let kernels = plural(launcher.omitted_kernels, "more kernel");
+            let launches = plural(launcher.omitted_launches, "launch");
+            format!("... {kernels}, {launches}")
+        }),
+        sort: 0,
     }
 }
 
-fn pool_row((pool, id): (&PoolReport, u64)) -> Row<'_> {
-    let name = match pool.pool {
-        Some(handle) => Cow::Owned(format!("{handle:#x}")),
-        None => Cow::Borrowed("of the device"),
-    };
-    Row {
-        id,
-        cells: vec![
-            GridCell::Name(name),
-            GridCell::Id(pool.device.map(u32::from)),
-            GridCell::Bytes(Some(pool.used_bytes)),
-            GridCell::Count(pool.used_allocations),
+/// By direction and mode.
+fn copies(report: &Report, pid: u32) -> Table {
+    let copies = report.bandwidth_util.iter();
+    let directions = copies.flat_map(|copies| &copies.directions);
+    let directions = directions.filter(|copies| copies.pid == pid);
+    let rows = directions.zip(0..).map(|(copies, id)| {
+        let cells = vec![
+            Cell::name(copies.direction),
+            Cell::name(copies.mode),
+            Cell::count(copies.calls),
+            Cell::bytes(Some(copies.bytes)),
+            Cell::throughput(Some(copies.recent_bytes_per_second)),
+            Cell::throughput(copies.bytes_per_second),
+            Cell::throughput(copies.peak_bytes_per_second),
+            Cell::share(copies.link_utilisation),
+        ];
+        Row::new(id, cells)
+    });
+    Table {
+        columns: COPIES,
+        rows: rows.collect(),
+        nothing: "no copies",
+        sort: 3,
+        ..Table::default()
+    }
+}
+
+fn threads(process: &ProcessReport) -> Table {
+    let rows = process.threads.iter().map(|thread| {
+        let live = &thread.live;
+        let cells = vec![
+            Cell::id(thread.tid),
+            Cell::bytes(Some(live.live_bytes)),
+            Cell::count(live.allocations()),
+            Cell::bytes(Some(live.host_bytes)),
+            Cell::name(thread.comm.as_deref().unwrap_or_default()),
+        ];
+        Row::new(u64::from(thread.tid.unwrap_or(0)), cells)
+    });
+    Table {
+        columns: THREADS,
+        rows: rows.collect(),
+        nothing: "no thread holds memory",
+        sort: 1,
+        ..Table::default()
+    }
+}
+
+fn pools(process: &ProcessReport) -> Table {
+    let rows = process.pools.iter().zip(0..).map(|(pool, id)| {
+        let handle = pool.pool.map(|handle| format!("{handle:#x}"));
+        let cells = vec![
+            Cell::name(handle.as_deref().unwrap_or("of the device")),
+            Cell::id(pool.device.map(u32::from)),
+            Cell::bytes(Some(pool.used_bytes)),
+            Cell::count(pool.used_allocations),
             match pool.reserved_bytes {
-                None => GridCell::Name(Cow::Borrowed("unknown")),
-                reserved => GridCell::Bytes(reserved),
+                None => Cell::name("unknown"),
+                reserved => Cell::bytes(reserved),
             },
-        ],
-        is_dim: false,
+        ];
+        Row::new(id, cells)
+    });
+    Table {
+        columns: POOLS,
+        rows: rows.collect(),
+        nothing: "no pools of stream-ordered memory",
+        sort: 2,
+        ..Table::default()
     }
 }
 
 /// The line about a process: program, owner, memory.
 pub(crate) fn title(process: &ProcessReport) -> String {
-    let mut title = process.who().title();
-    if let Some(container) = &process.container {
-        let id = container.get(..12).unwrap_or(container);
-        title += &format!("  container {}", printable(id));
-    }
-    title += &format!(
-        "  {} held, peak {}",
-        size(process.live.live_bytes),
-        size(process.peak_bytes)
-    );
-    title
+    let container = process.container.as_deref().map_or(String::new(), |id| {
+        format!("  container {}", printable(id.get(..12).unwrap_or(id)))
+    });
+    let (live, peak) = (size(process.live.live_bytes), size(process.peak_bytes));
+    let title = process.who().title();
+    format!("{title}{container}  {live} held, peak {peak}")
 }

@@ -1,113 +1,91 @@
 //! The table of processes.
 
-use std::collections::HashMap;
-
-use gpuprobe_report::Report;
+use gpuprobe_os::color::Tone;
 use gpuprobe_report::memleak::{Memleak, ProcessReport};
 
-use super::cell::{BAR, GridCell};
-use super::grid::{Grid, GridColumn, Row};
+use super::pages::Page;
+use super::style::{kinds_bar, style};
+use super::table::{Cell, Column, Row, Table};
 use crate::feed::Update;
 
-const COLUMNS: &[GridColumn] = &[
-    GridColumn::number("PID", 7, 0),
-    GridColumn::name("USER", 8, 60),
-    GridColumn::name("CONTAINER", 12, 150),
-    GridColumn::name("COMMAND", 0, 0),
-    GridColumn::number("HELD", 11, 0),
-    GridColumn::number("%", 5, 70),
-    GridColumn::name("KINDS", BAR, 112),
-    GridColumn::number("PER MIN", 12, 80),
-    GridColumn::name("VERDICT", 9, 0),
-    GridColumn::number("LAUNCH/S", 8, 90),
-    GridColumn::number("H2D GB/S", 8, 100),
-    GridColumn::number("D2H GB/S", 8, 100),
-    GridColumn::number("NVIDIA-SMI", 11, 130),
-    GridColumn::number("LOST", 5, 120),
+/// Columns of the bar of kinds.
+const BAR: u16 = 10;
+
+const COLUMNS: &[Column] = &[
+    ("PID", 7, 0),
+    ("USER", 8, 60),
+    ("CONTAINER", 12, 150),
+    ("COMMAND", 0, 0),
+    ("HELD", 11, 0),
+    ("%", 5, 70),
+    ("KINDS", BAR, 112),
+    ("PER MIN", 12, 80),
+    ("VERDICT", 9, 0),
+    ("LAUNCH/S", 8, 90),
+    ("H2D GB/S", 8, 100),
+    ("D2H GB/S", 8, 100),
+    ("NVIDIA-SMI", 11, 130),
+    ("LOST", 5, 120),
 ];
 /// The place of the held bytes.
 const HELD: usize = 4;
 
-/// Figures of processes that are not in the report of memory.
-#[derive(Clone, Copy, Debug, Default)]
-struct Work {
-    launches: f64,
-    to_device: f64,
-    to_host: f64,
-    lost: u64,
-}
-
-fn work_by_process(report: &Report) -> HashMap<u32, Work> {
-    let mut all: HashMap<u32, Work> = HashMap::new();
-    let launchers = report.cudatrace.iter().flat_map(|trace| &trace.processes);
-    for launcher in launchers {
-        all.entry(launcher.pid).or_default().launches += launcher.per_second;
-    }
-    let copies = report.bandwidth_util.iter();
-    for copies in copies.flat_map(|copies| &copies.directions) {
-        let work = all.entry(copies.pid).or_default();
-        match copies.direction {
-            "H2D" => work.to_device += copies.recent_bytes_per_second,
-            "D2H" => work.to_host += copies.recent_bytes_per_second,
-            _ => {}
-        }
-    }
-    for loss in &report.lost_by_user {
-        if let Some(pid) = loss.pid {
-            let lost = &mut all.entry(pid).or_default().lost;
-            *lost = lost.saturating_add(loss.count);
-        }
-    }
-    all
-}
-
 /// The table of the processes in the report of `update`.
-pub(crate) fn grid(update: &Update) -> Grid<'_> {
-    let report = &update.report;
-    let works = work_by_process(report);
-    let rows = report.memleak.iter().flat_map(|memleak| {
-        let works = &works;
-        memleak.processes.iter().map(move |process| {
-            let work = works.get(&process.pid).copied().unwrap_or_default();
-            let verdict = update.verdicts.get(&process.pid).copied();
-            row(process, memleak, work, verdict.unwrap_or(""))
-        })
+pub(crate) fn table(update: &Update) -> Table {
+    let rows = update.report.memleak.iter().flat_map(|memleak| {
+        let processes = memleak.processes.iter();
+        processes.map(move |process| row(process, memleak, update))
     });
-    Grid {
+    Table {
         columns: COLUMNS,
         rows: rows.collect(),
         nothing: "no process uses CUDA",
-        rest: None,
         sort: HELD,
+        ..Table::default()
     }
 }
 
-fn row<'a>(
-    process: &'a ProcessReport,
-    memleak: &Memleak,
-    work: Work,
-    verdict: &'static str,
-) -> Row<'a> {
+fn row(process: &ProcessReport, memleak: &Memleak, update: &Update) -> Row {
+    let (pid, report) = (process.pid, &update.report);
+    let verdict = update.verdicts.get(&pid).copied();
+    let ended = if process.exited { " (ended)" } else { "" };
     let container = process.container.as_deref().unwrap_or_default();
+    let kinds = process.kinds.0.iter().map(|(kind, sum)| (*kind, sum.bytes));
+    let trace = report.cudatrace.iter();
+    let launchers = trace.flat_map(|trace| &trace.processes);
+    let launchers = launchers.filter(|launcher| launcher.pid == pid);
+    let throughput = |direction| {
+        let copies = report.bandwidth_util.iter();
+        let copies = copies.flat_map(|copies| &copies.directions);
+        let here = copies.filter(|copies| copies.pid == pid && copies.direction == direction);
+        Cell::throughput(Some(here.map(|here| here.recent_bytes_per_second).sum()))
+    };
+    let losses = report.lost_by_user.iter();
+    let losses = losses.filter(|loss| loss.pid == Some(pid));
+    let lost = losses.map(|loss| loss.count).reduce(u64::saturating_add);
+    let mut lost = Cell::count(lost.filter(|lost| *lost > 0));
+    lost.line = lost.line.style(style(Tone::Bad));
+    let cells = vec![
+        Cell::id(Some(pid)),
+        Cell::name(&process.who().user()),
+        Cell::name(container.get(..12).unwrap_or(container)),
+        Cell::name(&(process.who().program() + ended)),
+        Cell::bytes(Some(process.live.live_bytes)),
+        Cell::share(share(process, memleak)),
+        Cell::line(kinds_bar(kinds, usize::from(BAR))),
+        Cell::change(process.change_bytes_per_minute),
+        Cell::verdict(verdict.unwrap_or("")),
+        Cell::rate(launchers.map(|launcher| launcher.per_second).sum()),
+        throughput("H2D"),
+        throughput("D2H"),
+        Cell::bytes(process.nvml.map(|nvml| nvml.used_bytes)),
+        lost,
+    ];
     Row {
-        id: u64::from(process.pid),
-        cells: vec![
-            GridCell::Id(Some(process.pid)),
-            GridCell::User(process),
-            GridCell::Container(container),
-            GridCell::Program(process),
-            GridCell::Bytes(Some(process.live.live_bytes)),
-            GridCell::Share(share(process, memleak)),
-            GridCell::Kinds(&process.kinds),
-            GridCell::Change(process.change_bytes_per_minute),
-            GridCell::Verdict(verdict),
-            GridCell::Rate(work.launches),
-            GridCell::Throughput(work.to_device),
-            GridCell::Throughput(work.to_host),
-            GridCell::Bytes(process.nvml.map(|nvml| nvml.used_bytes)),
-            GridCell::Lost(work.lost),
-        ],
+        id: u64::from(pid),
+        cells,
         is_dim: process.exited || !process.traced,
+        opens: Some(Page::Process(pid)),
     }
 }
 

@@ -1,22 +1,25 @@
-//! A call site: what it holds, since when, and from where.
+//! A call site: what it holds, since when, and from where, with the source lines around that.
 
-use gpuprobe_model::stack::Frame;
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+
+use gpuprobe_model::stack::{Frame, Language};
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::color::Tone;
-use gpuprobe_report::memleak::{AllocationReport, ProcessReport, SiteReport};
+use gpuprobe_report::memleak::{ProcessReport, SiteReport};
 use gpuprobe_report::names::simplify;
 use gpuprobe_report::words::{age, amount, plural, short_age, signed_size};
-use ratatui_core::text::{Line, Span};
+use gpuprobe_stacks::symbols::{SourceExcerpt, SourcePlace};
 
-use super::look::Theme;
+use super::SiteOnPage;
 use super::process::word;
-use super::sources::SourceTexts;
+use super::style::verdict;
 
 /// Allocations that are listed.
 const LISTED: usize = 100;
 /// Columns of the longest bar of the histogram.
-const BAR: u64 = 30;
-/// Ends of the classes of the histogram of ages, nanoseconds.
+const BAR: usize = 30;
+/// Ends of the classes of the histogram of ages, seconds.
 const AGES: [(u64, &str); 6] = [
     (1, "< 1s"),
     (10, "< 10s"),
@@ -26,112 +29,150 @@ const AGES: [(u64, &str); 6] = [
     (u64::MAX, ">= 1h"),
 ];
 
-/// The call site of a process with this number; of tensors, with their device.
-pub(crate) fn find(
-    process: &ProcessReport,
-    device: Option<u16>,
-    number: u32,
-) -> Option<&SiteReport> {
-    let sites = match device {
-        None => process.listed(),
-        Some(device) => {
-            let mut pools = process.pytorch.iter().chain(&process.tensorflow);
-            pools.find(|pool| pool.device == device)?.sites.as_deref()?
-        }
-    };
-    sites.iter().find(|site| site.has_id(number))
+/// Lines that were read.
+#[derive(Debug, Default)]
+pub(crate) struct SourceTexts {
+    /// Numbers and texts by place; none while they are asked for, and where the file cannot be read.
+    known: HashMap<SourcePlace, Vec<(u32, String)>>,
 }
 
-/// Everything about `site`, in lines.
-pub(crate) fn lines(
-    (process, device, site): (&ProcessReport, Option<u16>, &SiteReport),
+impl SourceTexts {
+    /// The places among `places` that were not asked for; they are from now on.
+    pub(crate) fn want(&mut self, mut places: Vec<SourcePlace>) -> Vec<SourcePlace> {
+        places.retain(|place| !self.known.contains_key(place));
+        let wanted = places.iter().cloned();
+        self.known.extend(wanted.map(|place| (place, Vec::new())));
+        places
+    }
+
+    /// Lines that have arrived.
+    pub(crate) fn add(&mut self, excerpt: SourceExcerpt) {
+        self.known.insert(excerpt.place, excerpt.lines);
+    }
+
+    /// Writes the lines around the places of `site`, as far as they are known.
+    fn write(&self, pid: u32, site: &SiteReport, out: &mut String) -> fmt::Result {
+        for place in places(pid, site) {
+            let Some(texts) = self.known.get(&place).filter(|texts| !texts.is_empty()) else {
+                continue;
+            };
+            let title = format!("{}:{}", printable(&place.file), place.line);
+            write_heading(&title, out)?;
+            for (number, text) in texts {
+                let (mark, tone) = match *number == place.line {
+                    true => ('>', Tone::Heading),
+                    false => (' ', Tone::Dim),
+                };
+                let text = format!("{mark} {number:>5}  {}", printable(text));
+                writeln!(out, "{}", tone.paint(&text))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The lines of a call site: the one in its label, and that of the innermost Python frame.
+pub(crate) fn places(pid: u32, site: &SiteReport) -> Vec<SourcePlace> {
+    let labels = |frame: &&Frame| {
+        let name = frame
+            .file
+            .as_deref()
+            .and_then(|file| file.rsplit('/').next());
+        let begin = name
+            .zip(frame.line)
+            .map(|(name, line)| format!("{name}:{line}"));
+        let rest = begin.and_then(|begin| site.label.strip_prefix(&begin));
+        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let is_python = |frame: &&Frame| frame.language == Language::Python;
+    let labelled = site.stack.iter().find(labels);
+    let python = site.stack.iter().find(is_python);
+    let frames = labelled.into_iter().chain(python);
+    let places = frames.filter_map(|frame| {
+        Some(SourcePlace {
+            pid,
+            file: frame.file.clone()?,
+            line: frame.line?,
+        })
+    });
+    let mut places: Vec<_> = places.collect();
+    places.dedup();
+    places
+}
+
+/// Everything about a call site, painted with tones.
+pub(crate) fn text(
+    (update, process, site): SiteOnPage<'_>,
+    is_of_tensors: bool,
     sources: &SourceTexts,
-    now_ns: u64,
-    theme: Theme,
-) -> Vec<Line<'static>> {
-    let heading = |text: &str| Line::styled(text.to_owned(), theme.tone(Tone::Heading));
-    let mut lines = vec![heading(&printable(&site.label))];
-    lines.extend(facts(site, theme));
-    lines.extend(sources.lines(process.pid, site, theme));
-    lines.push(Line::default());
-    lines.push(heading("call stack, innermost first"));
-    match site.stack.is_empty() {
-        true => lines.push(Line::from("  unknown")),
-        false => lines.extend(
-            site.stack
-                .iter()
-                .flat_map(|frame| frame_lines(frame, theme)),
-        ),
+) -> Result<String, fmt::Error> {
+    let out = &mut String::new();
+    writeln!(out, "{}", Tone::Heading.paint(&printable(&site.label)))?;
+    write_facts(site, out)?;
+    sources.write(process.pid, site, out)?;
+    write_heading("call stack, innermost first", out)?;
+    if site.stack.is_empty() {
+        writeln!(out, "  unknown")?;
+    }
+    for frame in &site.stack {
+        write_frame(frame, out)?;
     }
     if site.omitted_frames > 0 {
         let more = plural(site.omitted_frames, "more frame");
-        lines.push(Line::from(format!("  ... {more} (--depth)")));
+        writeln!(out, "  ... {more} (--depth)")?;
     }
     // Single tensors are in no report.
-    if device.is_none() {
-        lines.push(Line::default());
-        lines.extend(allocations(process, site, now_ns, theme));
+    if !is_of_tensors {
+        write_allocations(process, site, update.now_ns, out)?;
     }
-    lines
+    Ok(std::mem::take(out))
 }
 
-fn facts(site: &SiteReport, theme: Theme) -> Vec<Line<'static>> {
+fn write_heading(text: &str, out: &mut String) -> fmt::Result {
+    writeln!(out, "\n{}", Tone::Heading.paint(text))
+}
+
+fn write_facts(site: &SiteReport, out: &mut String) -> fmt::Result {
     let (oldest_ns, newest_ns) = site.ages_ns;
     let held = amount(site.live.bytes(), site.live.allocations());
-    let peak = site
-        .peak
-        .exact()
-        .map_or(String::new(), |peak| format!(", peak {}", size(peak)));
-    let change = site.change_bytes().map_or(String::new(), |change| {
-        format!(", {} since the last report", signed_size(change))
-    });
-    let mut lines = vec![
-        Line::from(format!("holds {held}{peak}{change}")),
-        Line::from(format!(
-            "allocated {}, freed {}",
-            amount(site.alloc_bytes, site.alloc_calls),
-            amount(site.freed_bytes, site.free_calls)
-        )),
-        Line::from(format!(
-            "oldest {}, newest {}; by {} of {}",
-            age(oldest_ns),
-            age(newest_ns),
-            site.api,
-            printable(&site.owner)
-        )),
-    ];
+    write!(out, "holds {held}")?;
+    if let Some(peak) = site.peak.exact() {
+        write!(out, ", peak {}", size(peak))?;
+    }
+    if let Some(change) = site.change_bytes() {
+        write!(out, ", {} since the last report", signed_size(change))?;
+    }
+    let allocated = amount(site.alloc_bytes, site.alloc_calls);
+    let freed = amount(site.freed_bytes, site.free_calls);
+    writeln!(out, "\nallocated {allocated}, freed {freed}")?;
+    let (oldest, newest) = (age(oldest_ns), age(newest_ns));
+    let (api, owner) = (&site.api, printable(&site.owner));
+    writeln!(out, "oldest {oldest}, newest {newest}; by {api} of {owner}")?;
     let word = word(site);
     if let Some(judged) = site.judgement.as_ref().filter(|_| !word.is_empty()) {
-        let rate = judged.bytes_per_second.map_or(String::new(), |rate| {
-            format!(", {}/s for {}", size(rate as u64), age(judged.span_ns))
-        });
-        let cycles = match judged.cycles {
-            0 => String::new(),
-            cycles => format!(", {}", plural(u64::from(cycles), "cycle")),
-        };
-        let said = format!(
-            ": {} stay of {}, {}{rate}{cycles}",
-            plural(judged.blocks, "allocation"),
-            size(judged.bytes),
-            plural(judged.frees, "free")
-        );
-        let word = Span::styled(word, theme.verdict(word));
-        lines.push(Line::from(vec![word, Span::raw(said)]));
+        let stay = plural(judged.blocks, "allocation");
+        let (bytes, frees) = (size(judged.bytes), plural(judged.frees, "free"));
+        let word = verdict(word).paint(word);
+        write!(out, "{word}: {stay} stay of {bytes}, {frees}")?;
+        if let Some(rate) = judged.bytes_per_second {
+            write!(out, ", {}/s for {}", size(rate as u64), age(judged.span_ns))?;
+        }
+        if judged.cycles > 0 {
+            write!(out, ", {}", plural(u64::from(judged.cycles), "cycle"))?;
+        }
+        writeln!(out)?;
     }
     if site.variants > 1 {
         let stacks = plural(site.variants, "call stack");
-        lines.push(Line::from(format!(
-            "{stacks}, of which the largest is below"
-        )));
+        writeln!(out, "{stacks}, of which the largest is below")?;
     }
-    lines
+    Ok(())
 }
 
-/// A frame, and its source line where that was read.
-fn frame_lines(frame: &Frame, theme: Theme) -> Vec<Line<'static>> {
-    let is_python = frame.language.is_python();
-    let name = match is_python {
-        true => printable(&frame.function),
+/// Writes a frame, and its source line where that was read.
+fn write_frame(frame: &Frame, out: &mut String) -> fmt::Result {
+    let name = match frame.language.is_python() {
+        true => Tone::Good.paint(&printable(&frame.function)),
         false => printable(&simplify(&frame.function)),
     };
     let place = match (&frame.file, frame.line) {
@@ -139,81 +180,56 @@ fn frame_lines(frame: &Frame, theme: Theme) -> Vec<Line<'static>> {
         (Some(file), None) => printable(file),
         (None, _) => printable(&frame.module),
     };
-    let style = match is_python {
-        true => theme.tone(Tone::Good),
-        false => ratatui_core::style::Style::new(),
-    };
-    let mut lines = vec![Line::from(vec![
-        Span::raw("  "),
-        Span::styled(name, style),
-        Span::raw("  "),
-        Span::styled(place, theme.tone(Tone::Dim)),
-    ])];
-    if let Some(source) = &frame.source {
-        lines.push(Line::from(format!("      {}", printable(source))));
-    }
-    lines
+    writeln!(out, "  {name}  {}", Tone::Dim.paint(&place))?;
+    let mut source = frame.source.iter();
+    source.try_for_each(|line| writeln!(out, "      {}", printable(line)))
 }
 
-/// The allocations of the site that are listed, and their ages as a histogram.
-fn allocations(
+/// Writes the allocations of the site that are listed, and their ages as a histogram.
+fn write_allocations(
     process: &ProcessReport,
     site: &SiteReport,
     now_ns: u64,
-    theme: Theme,
-) -> Vec<Line<'static>> {
-    let heading = |text: String| Line::styled(text, theme.tone(Tone::Heading));
+    out: &mut String,
+) -> fmt::Result {
     let threads = process.threads.iter();
     let all = threads.flat_map(|thread| thread.allocations.iter().map(move |one| (thread, one)));
-    let is_here = |one: &AllocationReport| one.site.is_some_and(|number| site.has_id(number));
-    let mut found: Vec<_> = all.filter(|(_, one)| is_here(one)).collect();
+    let here = all.filter(|(_, one)| one.site.is_some_and(|number| site.has_id(number)));
+    let mut found: Vec<_> = here.collect();
     let held = site.live.allocations();
     if found.is_empty() && held > 0 {
-        return vec![heading("allocations are in the next report".into())];
+        return write_heading("allocations are in the next report", out);
     }
     let which = match (found.len() as u64) < held {
         true => format!("the {} largest of {held} allocations", found.len()),
         false => plural(held, "allocation"),
     };
-    let mut lines = vec![heading(format!("ages of {which}"))];
-    lines.extend(histogram(found.iter().map(|(_, one)| age_of(one, now_ns))));
-    lines.push(Line::default());
-    lines.push(heading(format!("{which}, oldest first")));
-    found.sort_by_key(|(_, one)| one.time_ns);
-    for (thread, one) in found.iter().take(LISTED) {
-        let comm = thread.comm.as_deref().unwrap_or_default();
-        lines.push(Line::from(format!(
-            "  {:#014x}  {:>10}  {:>5}  {}  {}",
-            one.address,
-            size(one.bytes),
-            short_age(age_of(one, now_ns)),
-            one.kind.name(),
-            printable(comm)
-        )));
-    }
-    if let Some(more @ 1..) = found.len().checked_sub(LISTED) {
-        lines.push(Line::from(format!("  ... {more} more")));
-    }
-    lines
-}
-
-fn age_of(one: &AllocationReport, now_ns: u64) -> u64 {
-    now_ns.saturating_sub(one.time_ns)
-}
-
-/// Number of ages in each class, with a bar.
-fn histogram(ages_ns: impl Iterator<Item = u64>) -> Vec<Line<'static>> {
-    let mut counts = [0u64; AGES.len()];
-    for age_ns in ages_ns {
-        let class = AGES
-            .iter()
-            .position(|(end, _)| age_ns / 1_000_000_000 < *end);
+    write_heading(&format!("ages of {which}"), out)?;
+    let age_of = |time_ns| now_ns.saturating_sub(time_ns);
+    let mut counts = [0; AGES.len()];
+    for (_, one) in &found {
+        let seconds = age_of(one.time_ns) / 1_000_000_000;
+        let class = AGES.iter().position(|(end, _)| seconds < *end);
         counts[class.unwrap_or(AGES.len() - 1)] += 1;
     }
     let most = counts.iter().max().copied().unwrap_or(0).max(1);
-    let line = |((_, name), count): (&(u64, &str), u64)| {
-        let bar = "#".repeat(usize::try_from((count * BAR).div_ceil(most)).unwrap_or(0));
-        Line::from(format!("  {name:>6} {count:>8} {bar}"))
-    };
-    AGES.iter().zip(counts).map(line).collect()
+    for ((_, name), count) in AGES.iter().zip(counts) {
+        let bar = "#".repeat((count * BAR).div_ceil(most));
+        writeln!(out, "  {name:>6} {count:>8} {bar}")?;
+    }
+    write_heading(&format!("{which}, oldest first"), out)?;
+    found.sort_by_key(|(_, one)| one.time_ns);
+    for (thread, one) in found.iter().take(LISTED) {
+        let (bytes, age) = (size(one.bytes), short_age(age_of(one.time_ns)));
+        let comm = printable(thread.comm.as_deref().unwrap_or_default());
+        let (address, kind) = (one.address, one.kind.name());
+        writeln!(
+            out,
+            "  {address:#014x}  {bytes:>10}  {age:>5}  {kind}  {comm}"
+        )?;
+    }
+    match found.len().checked_sub(LISTED) {
+        Some(more @ 1..) => writeln!(out, "  ... {more} more"),
+        _ => Ok(()),
+    }
 }

@@ -21,7 +21,7 @@ fn a_process_that_ends_stays_on_the_screen() {
         screen.iter().any(|line| line.contains("9.00 GiB")),
         "{screen:#?}"
     );
-    keys(&mut view, &[Key::Esc]);
+    keys(&mut view, &[KeyCode::Esc]);
     assert!(
         drawn(&mut view, (80, 24))
             .iter()
@@ -33,13 +33,13 @@ fn a_process_that_ends_stays_on_the_screen() {
 fn a_paused_view_stays_and_goes_on_with_the_latest() {
     let (mut scene, mut view) = opened();
     let before = drawn(&mut view, (80, 24));
-    keys(&mut view, &[Key::Char(' ')]);
+    letters(&mut view, " ");
     scene.apply(&allocation(10, "cudaMalloc", 100, 64 << 30, 1));
     view.update(scene.update(None));
     let paused = drawn(&mut view, (80, 24));
     assert!(paused[0].contains("PAUSED"), "{}", paused[0]);
     assert_eq!(before[3..23], paused[3..23]);
-    keys(&mut view, &[Key::Char(' ')]);
+    letters(&mut view, " ");
     let screen = drawn(&mut view, (80, 24));
     assert!(row(&screen, " 10 ").contains(&"64.02"), "{screen:#?}");
 }
@@ -59,10 +59,7 @@ fn a_message_is_shown_for_a_while() {
 #[test]
 fn keys_ask_for_what_the_session_does() {
     let (_, mut view) = opened();
-    let asked = keys(
-        &mut view,
-        &"efrq".chars().map(Key::Char).collect::<Vec<_>>(),
-    );
+    let asked = letters(&mut view, "efrq");
     let requests = [
         Request::Explain(20),
         Request::Flamegraph(20),
@@ -72,9 +69,8 @@ fn keys_ask_for_what_the_session_does() {
     assert_eq!(asked, requests);
     // Of a recording, other keys have a meaning.
     let mut view = TopView::new(ScreenConfig {
-        colored: false,
-        mouse: false,
         is_replay: true,
+        ..ScreenConfig::default()
     });
     let mut update = Scene::new().update(None);
     update.playing = Some(PlaybackState {
@@ -86,10 +82,7 @@ fn keys_ask_for_what_the_session_does() {
     });
     view.update(update);
     assert!(drawn(&mut view, (80, 24))[0].contains("42s of 5m10s, 10x, stopped"));
-    let asked = keys(
-        &mut view,
-        &"r []{}+-".chars().map(Key::Char).collect::<Vec<_>>(),
-    );
+    let asked = letters(&mut view, "r []{}+-");
     let seeks = [-10.0, 10.0, -60.0, 60.0].map(Request::Seek);
     let faster = [2.0, 0.5].map(Request::Faster);
     let all = [&[Request::Stop], &seeks[..], &faster[..]].concat();
@@ -99,7 +92,7 @@ fn keys_ask_for_what_the_session_does() {
 #[test]
 fn the_help_names_every_key_and_scrolls() {
     let (_, mut view) = opened();
-    keys(&mut view, &[Key::Char('?')]);
+    letters(&mut view, "?");
     let text = drawn(&mut view, (120, 60)).join("\n");
     for key in [
         "tab", "/", "< >", "space", "  r ", "  f ", "  e ", "  t ", "ctrl-c",
@@ -107,15 +100,28 @@ fn the_help_names_every_key_and_scrolls() {
         assert!(text.contains(key), "{key}: {text}");
     }
     let first = drawn(&mut view, (40, 10));
-    keys(&mut view, &[Key::PageDown]);
+    keys(&mut view, &[KeyCode::PageDown]);
     assert_ne!(drawn(&mut view, (40, 10)), first);
-    keys(&mut view, &[Key::End]);
+    keys(&mut view, &[KeyCode::End]);
     let last = drawn(&mut view, (40, 10));
     assert!(last[8].contains("minutes"), "{last:#?}");
-    keys(&mut view, &[Key::Esc]);
+    keys(&mut view, &[KeyCode::Esc]);
     assert!(
         drawn(&mut view, (80, 24))
             .iter()
             .any(|line| line.contains("COMMAND"))
     );
+}
+
+#[test]
+fn colours_are_left_out_unless_asked_for() {
+    for colored in [false, true] {
+        let mut view = TopView::new(ScreenConfig {
+            colored,
+            ..ScreenConfig::default()
+        });
+        view.update(Scene::new().update(None));
+        let cells = buffer(&mut view, (120, 24)).content;
+        assert_eq!(cells.iter().any(|cell| cell.fg != Color::Reset), colored);
+    }
 }

@@ -9,13 +9,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratatui_core::buffer::Buffer;
-use ratatui_core::layout::Rect;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::{Buffer, Cell};
+use ratatui::crossterm::event::{Event as Input, KeyCode};
 use serde_json::Value;
 
 use super::*;
 use crate::feed::Request;
-use crate::keys::Key;
 use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_engine::State;
 use gpuprobe_model::clock::WallClock;
@@ -200,37 +201,35 @@ impl Scene {
     }
 }
 
-fn view() -> TopView {
-    TopView::new(ScreenConfig {
-        colored: false,
-        mouse: false,
-        is_replay: false,
-    })
-}
-
 /// A view of a scene at its first report.
 fn opened() -> (Scene, TopView) {
-    let (mut scene, mut view) = (Scene::new(), view());
+    let (mut scene, mut view) = (Scene::new(), TopView::default());
     view.update(scene.update(None));
     (scene, view)
 }
 
-fn drawn(view: &mut TopView, (width, height): (u16, u16)) -> Vec<String> {
-    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
-    view.draw(&mut buffer);
-    let rows = buffer.content().chunks(usize::from(width));
-    let text = |row: &[ratatui_core::buffer::Cell]| {
-        row.iter().map(ratatui_core::buffer::Cell::symbol).collect()
-    };
-    rows.map(|row| {
-        let text: String = text(row);
-        text.trim_end().to_owned()
-    })
-    .collect()
+fn buffer(view: &mut TopView, (width, height): (u16, u16)) -> Buffer {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    let drawn = terminal.draw(|frame| view.draw(frame)).unwrap();
+    drawn.buffer.clone()
 }
 
-fn keys(view: &mut TopView, keys: &[Key]) -> Vec<Request> {
-    keys.iter().flat_map(|key| view.key(*key)).collect()
+fn drawn(view: &mut TopView, size: (u16, u16)) -> Vec<String> {
+    let buffer = buffer(view, size);
+    let rows = buffer.content.chunks(usize::from(size.0));
+    let text = |row: &[Cell]| row.iter().map(Cell::symbol).collect::<String>();
+    rows.map(|row| text(row).trim_end().to_owned()).collect()
+}
+
+fn keys(view: &mut TopView, keys: &[KeyCode]) -> Vec<Request> {
+    let events = keys.iter().map(|key| Input::Key((*key).into()));
+    events.flat_map(|event| view.event(&event)).collect()
+}
+
+/// Types the letters of `text`.
+fn letters(view: &mut TopView, text: &str) -> Vec<Request> {
+    let letters: Vec<_> = text.chars().map(KeyCode::Char).collect();
+    keys(view, &letters)
 }
 
 fn json(report: &Report) -> Value {
@@ -248,7 +247,7 @@ fn row<'a>(screen: &'a [String], text: &str) -> Vec<&'a str> {
 
 /// Presses enter, and gives the view the report with what it asks for.
 fn enter(scene: &mut Scene, view: &mut TopView) -> Update {
-    let detail = keys(view, &[Key::Enter])
+    let detail = keys(view, &[KeyCode::Enter])
         .into_iter()
         .find_map(|request| match request {
             Request::Detail(detail) => Some(detail),

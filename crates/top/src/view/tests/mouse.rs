@@ -1,6 +1,19 @@
 //! Clicks and the wheel.
 
+use ratatui::crossterm::event::{KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+
 use super::*;
+
+fn mouse(view: &mut TopView, kind: MouseEventKind, (column, row): (u16, u16)) -> Vec<Request> {
+    view.event(&Input::Mouse(MouseEvent {
+        kind,
+        column,
+        row,
+        modifiers: KeyModifiers::NONE,
+    }))
+}
+
+const LEFT: MouseEventKind = MouseEventKind::Down(MouseButton::Left);
 
 /// The line and column of `text` on the screen.
 fn place(screen: &[String], text: &str) -> (u16, u16) {
@@ -13,8 +26,8 @@ fn place(screen: &[String], text: &str) -> (u16, u16) {
 
 /// Clicks where `text` is.
 fn click(view: &mut TopView, at: (u16, u16), text: &str) -> Vec<Request> {
-    let (x, y) = place(&drawn(view, at), text);
-    view.key(Key::Click { x, y })
+    let place = place(&drawn(view, at), text);
+    mouse(view, LEFT, place)
 }
 
 #[test]
@@ -24,7 +37,7 @@ fn a_click_selects_a_row_and_a_second_one_opens_it() {
     assert_eq!(click(&mut view, at, "python3"), []);
     assert_eq!(view.selected_pid(), Some(10));
     // A key in between, and it is a first click again.
-    keys(&mut view, &[Key::Up]);
+    keys(&mut view, &[KeyCode::Up]);
     assert_eq!(click(&mut view, at, "python3"), []);
     let opened = click(&mut view, at, "python3");
     let [Request::Detail(Some(detail))] = opened[..] else {
@@ -69,16 +82,16 @@ fn a_click_on_a_heading_sorts_and_a_second_one_turns_it_round() {
 fn clicks_elsewhere_do_nothing_and_the_wheel_scrolls() {
     let (_, mut view) = opened();
     drawn(&mut view, (120, 24));
-    for (x, y) in [(0, 0), (0, 23), (500, 3), (0, 20), (u16::MAX, u16::MAX)] {
-        assert_eq!(view.key(Key::Click { x, y }), [], "{x} {y}");
+    for at in [(0, 0), (0, 23), (500, 3), (0, 20), (u16::MAX, u16::MAX)] {
+        assert_eq!(mouse(&mut view, LEFT, at), [], "{at:?}");
     }
     assert_eq!(view.selected_pid(), Some(20));
-    view.key(Key::Wheel(3));
+    mouse(&mut view, MouseEventKind::ScrollDown, (0, 0));
     assert_eq!(view.selected_pid(), Some(10));
-    view.key(Key::Wheel(-3));
+    mouse(&mut view, MouseEventKind::ScrollUp, (0, 0));
     assert_eq!(view.selected_pid(), Some(20));
-    keys(&mut view, &[Key::Char('?')]);
+    letters(&mut view, "?");
     let before = drawn(&mut view, (40, 10));
-    view.key(Key::Wheel(3));
+    mouse(&mut view, MouseEventKind::ScrollDown, (0, 0));
     assert_eq!(drawn(&mut view, (40, 10))[3], before[6]);
 }

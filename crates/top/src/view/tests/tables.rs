@@ -6,7 +6,7 @@ use gpuprobe_stacks::symbols::SourceExcerpt;
 #[test]
 fn processes_have_the_figures_of_the_json() {
     let (_, mut view) = opened();
-    let report = json(&view.reports.shown.as_ref().unwrap().report);
+    let report = json(&view.shown.as_ref().unwrap().report);
     let memleak = &report["memleak"];
     for at in SIZES {
         let screen = drawn(&mut view, at);
@@ -74,33 +74,32 @@ fn rows_are_selected_sorted_filtered_and_below_their_parents() {
     let (_, mut view) = opened();
     let at = (120, 24);
     let pids = |view: &mut TopView| -> Vec<u64> {
-        let (grid, ordered, _) = view.table().unwrap();
-        ordered.iter().map(|&row| grid.rows[row].id).collect()
+        let rows = view.table().unwrap().rows;
+        rows.iter().map(|row| row.id).collect()
     };
     drawn(&mut view, at);
     assert_eq!(pids(&mut view), [20, 10]);
     assert_eq!(view.selected_pid(), Some(20));
-    keys(&mut view, &[Key::Char('j')]);
+    letters(&mut view, "j");
     assert_eq!(view.selected_pid(), Some(10));
     // The selection stays with its process.
-    keys(&mut view, &[Key::Char('i')]);
+    letters(&mut view, "i");
     assert_eq!(pids(&mut view), [10, 20]);
     assert_eq!(view.selected_pid(), Some(10));
-    keys(&mut view, &[Key::Char('i'), Key::Char('<'), Key::Char('<')]);
+    letters(&mut view, "i<<");
     let screen = drawn(&mut view, at);
     assert!(
         screen.iter().any(|line| line.contains("USER▼")),
         "{screen:#?}"
     );
-    keys(&mut view, &[Key::Char('/')]);
-    "evil".chars().for_each(|c| drop(view.key(Key::Char(c))));
+    letters(&mut view, "/evil");
     assert_eq!(pids(&mut view), [20]);
     assert!(drawn(&mut view, at)[23].starts_with("/evil_"));
-    keys(&mut view, &[Key::Enter]);
+    keys(&mut view, &[KeyCode::Enter]);
     assert_eq!(view.selected_pid(), Some(20));
-    keys(&mut view, &[Key::Esc, Key::Char('t')]);
+    keys(&mut view, &[KeyCode::Esc, KeyCode::Char('t')]);
     assert_eq!(pids(&mut view), [10, 20]);
-    keys(&mut view, &[Key::Char('/'), Key::Char('~')]);
+    letters(&mut view, "/~");
     assert!(
         drawn(&mut view, at)
             .iter()
@@ -111,7 +110,7 @@ fn rows_are_selected_sorted_filtered_and_below_their_parents() {
 #[test]
 fn a_process_has_its_call_sites_and_these_their_allocations() {
     let (mut scene, mut view) = opened();
-    keys(&mut view, &[Key::Down]);
+    keys(&mut view, &[KeyCode::Down]);
     let update = enter(&mut scene, &mut view);
     assert_eq!(update.detail.unwrap().pid, 10);
     let report = json(&update.report);
@@ -159,14 +158,14 @@ fn a_process_has_its_call_sites_and_these_their_allocations() {
         "{screen:#?}"
     );
     // Back at the table, details are of no use any more.
-    let requests = keys(&mut view, &[Key::Esc, Key::Esc]);
+    let requests = keys(&mut view, &[KeyCode::Esc, KeyCode::Esc]);
     assert_eq!(requests.last(), Some(&Request::Detail(None)));
 }
 
 #[test]
 fn source_lines_around_the_line_of_a_call_site_are_asked_for_once_and_shown() {
     let (mut scene, mut view) = opened();
-    keys(&mut view, &[Key::Down]);
+    keys(&mut view, &[KeyCode::Down]);
     enter(&mut scene, &mut view);
     assert_eq!(view.wanted_sources(), []);
     enter(&mut scene, &mut view);
@@ -249,7 +248,7 @@ fn verdicts_follow_within_seconds_and_are_those_of_the_call_sites() {
     }
     let words = |view: &mut TopView| row(&drawn(view, (120, 24)), " 10 ").join(" ");
     assert!(words(&mut view).contains("growing"), "{}", words(&mut view));
-    let shown = view.reports.shown.as_ref().unwrap().verdicts[&10];
+    let shown = view.shown.as_ref().unwrap().verdicts[&10];
     scene.only_detail = false;
     let report = scene.update(None).report;
     let processes = &report.memleak.as_ref().unwrap().processes;
