@@ -58,7 +58,7 @@ criterion_group! {
     config = config();
     targets = decode::decoding, activity::summing, ledger::applying, ledger::reading_memory,
         report::top, launches::counting, recording::writing, recording::analysing,
-        recording::tracking, metrics::scraping
+        metrics::scraping
 }
 
 fn main() {

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
-use gpuprobe_cuda::{AddressSpace, MemoryKind, Modes};
-use gpuprobe_engine::{AllocationRow, Ledger};
+use gpuprobe_cuda::Modes;
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::{Facts, Player};
@@ -118,36 +117,5 @@ pub(crate) fn analysing(criterion: &mut Criterion) {
             assert_eq!(text.lines().count(), lines, "{name}");
         });
     }
-    group.finish();
-}
-
-/// The part of the analyses without reading files.
-pub(crate) fn tracking(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("rows");
-    group.throughput(Throughput::Elements(2));
-    group.bench_function("pair", |bencher| {
-        let mut ledger = Ledger::of_rows();
-        let mut row = AllocationRow {
-            pid: 1,
-            tid: 1,
-            address: 0x7d33_0000_0000,
-            bytes: 4096,
-            time_ns: 0,
-            kind: MemoryKind::Device,
-            space: AddressSpace::Device,
-            device: Some(0),
-            function: 0,
-            caller: 0,
-            name: None,
-        };
-        bencher.iter(|| {
-            row.time_ns += 2;
-            let (_, replaced) = ledger.allocate(&row);
-            assert!(replaced.is_none());
-            let freed = ledger.free(row.pid, row.space, row.address, row.time_ns + 1);
-            assert!(freed.is_some());
-        });
-        assert_eq!(ledger.peak_bytes(), 4096);
-    });
     group.finish();
 }

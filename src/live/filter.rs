@@ -130,15 +130,7 @@ impl EventFilter {
                     judged.accepted
                 })
             }
-            Event::Thread(task) | Event::ThreadExit(task) => self.is_accepted(task.pid),
-            Event::Call(call) => self.is_accepted(call.pid),
-            Event::Tensor(tensor) => self.is_accepted(tensor.pid),
-            Event::Request(request) => self.is_accepted(request.pid),
-            Event::OutOfMemory(refused) => self.is_accepted(refused.pid),
-            Event::Kernel(kernel) => self.is_accepted(kernel.pid),
-            Event::Launch(launch) => self.is_accepted(launch.pid),
-            Event::Copy(copy) => self.is_accepted(copy.pid),
-            Event::Activity(batch) => self.is_accepted(batch.pid),
+            _ => self.is_accepted(event.pid()),
         }
     }
 

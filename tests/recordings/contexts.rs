@@ -8,7 +8,7 @@ use gpuprobe_model::abi::{RawCall, record};
 use gpuprobe_model::event::CONTEXT_UNKNOWN;
 use gpuprobe_recording::log::{self, LogNote};
 use gpuprobe_recording::{Database, Player, Session};
-use gpuprobe_report::analysis::{Filter, RowLedger};
+use gpuprobe_report::analysis::{Filter, Played};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rusqlite::Connection;
@@ -109,8 +109,8 @@ pub(crate) fn record(path: &Path) {
 fn live(file: &Path, filter: Filter) -> Vec<(u32, u64)> {
     let database = Database::open(file).unwrap();
     let session = Session::read(&database).unwrap();
-    let row_ledger = RowLedger::read(&database, &session, &filter, &mut ()).unwrap();
-    let all = row_ledger.ledger.live_processes();
+    let played = Played::read(&database, &session, &filter, &mut |_| Ok(())).unwrap();
+    let all = played.ledger().live_processes();
     let mut all: Vec<_> = all.map(|one| (one.pid, one.made_contexts())).collect();
     all.sort_unstable();
     all
@@ -250,7 +250,7 @@ proptest! {
         let database = Database::open(&file).unwrap();
         let session = Session::read(&database).unwrap();
         let filter = Filter::default();
-        let row_ledger = RowLedger::read(&database, &session, &filter, &mut ()).unwrap();
-        prop_assert_eq!(&series(&row_ledger.ledger, now_ns), &live);
+        let played = Played::read(&database, &session, &filter, &mut |_| Ok(())).unwrap();
+        prop_assert_eq!(&series(played.ledger(), now_ns), &live);
     }
 }

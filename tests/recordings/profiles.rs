@@ -91,11 +91,9 @@ impl Made {
         let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().collect();
         let groups = groups.iter().map(|g| std::str::from_utf8(g).unwrap());
         let total = groups.collect::<Vec<_>>().join(",");
-        // The root frame is the process.
+        // Above the processes.
         let root = format!(" ({total} bytes, 100%)</title>");
         assert!(self.svg.contains(&root), "{root}");
-        let unnamed = "<title>all (";
-        assert!(!self.svg.contains(unnamed), "{}", self.svg);
     }
 
     /// Folded stacks: functions outermost first, with the process, and live bytes.

@@ -3,7 +3,7 @@
 /// `[]` stands for each element of a list. Other tests compare the values: those named, or the ones of the same
 /// key of `memleak`, which has the same objects as `watermark`.
 #[rustfmt::skip]
-pub(crate) const SILENT_PATHS: [&str; 65] = [
+pub(crate) const SILENT_PATHS: [&str; 61] = [
     // `texts`, of `processes.sqlite`.
     "/activity/forgotten_processes",
     // `crates/report/src/activity/tests.rs`.
@@ -46,28 +46,33 @@ pub(crate) const SILENT_PATHS: [&str; 65] = [
     // `stacks`, of an export.
     "/watermark/host/invalid/allocations", "/watermark/host/invalid/bytes",
     // The rows of a recording have no imported memory, and nothing of the live system.
-    "/watermark/imported_allocations", "/watermark/imported_bytes",
-    "/watermark/processes[]/imported_allocations", "/watermark/processes[]/imported_bytes",
-    "/watermark/processes[]/sites[]/imported_allocations",
-    "/watermark/processes[]/sites[]/imported_bytes",
-    "/watermark/processes[]/threads[]/imported_allocations",
-    "/watermark/processes[]/threads[]/imported_bytes",
-    "/watermark/devices[]/physical_index", "/watermark/processes[]/devices[]/physical_index",
-    "/watermark/processes[]/cgroup", "/watermark/processes[]/command",
-    "/watermark/processes[]/container", "/watermark/processes[]/container_pid",
-    "/watermark/processes[]/from_start", "/watermark/processes[]/gpus[]/used_bytes",
-    "/watermark/processes[]/modules", "/watermark/processes[]/pools",
-    "/watermark/processes[]/reserved_address_bytes", "/watermark/processes[]/user",
+    "/watermark/processes[]/container_pid",
     // Of one moment, in which nothing changes, ends or is judged.
     "/watermark/processes[]/change_bytes", "/watermark/processes[]/change_bytes_per_minute",
     "/watermark/processes[]/exited", "/watermark/processes[]/sites[]/change_allocations",
     "/watermark/processes[]/sites[]/change_bytes", "/watermark/processes[]/sites[]/confidence",
     "/watermark/processes[]/sites[]/verdict", "/watermark/processes[]/threads[]/allocations",
+    // Of tensors at the peak, as those of `memleak`.
+    "/watermark/processes[]/pytorch[]/before_bytes",
+    "/watermark/processes[]/pytorch[]/device",
+    "/watermark/processes[]/pytorch[]/empty_cache_bytes",
+    "/watermark/processes[]/pytorch[]/outside_bytes",
+    "/watermark/processes[]/pytorch[]/physical_index",
+    "/watermark/processes[]/pytorch[]/sites[]/change_allocations",
+    "/watermark/processes[]/pytorch[]/sites[]/change_bytes",
+    "/watermark/processes[]/pytorch[]/sites[]/free_calls",
+    "/watermark/processes[]/pytorch[]/sites[]/freed_bytes",
+    "/watermark/processes[]/pytorch[]/sites[]/host_allocations",
+    "/watermark/processes[]/pytorch[]/sites[]/host_bytes",
+    "/watermark/processes[]/pytorch[]/sites[]/imported_allocations",
+    "/watermark/processes[]/pytorch[]/sites[]/imported_bytes",
+    "/watermark/processes[]/pytorch[]/sites[]/stack[]/inlined",
+    "/watermark/processes[]/pytorch[]/unknown_frees",
 ];
 
 /// Columns that keep their default in every scene.
 #[rustfmt::skip]
-pub(crate) const SILENT_COLUMNS: [&str; 60] = [
+pub(crate) const SILENT_COLUMNS: [&str; 61] = [
     // Of nsys, without a source in gpuprobe.
     "ANALYSIS_DETAILS.startTime",
     "CUDA_GPU_MEMORY_POOL_EVENTS.localMemoryPoolReleaseThreshold",

@@ -91,6 +91,7 @@ fn make_reports(player: &mut Player) {
             history,
             launches: None,
             symbols: &player.symbols,
+            trace: None,
         };
         let first = report::build(state, lost, &options, sources(None));
         history.note(&state.ledger, &first, 0);

@@ -57,7 +57,7 @@ export interface Held {
     /** Time and bytes of the highest total within each bin. */
     bins: [number, number][];
     paths: Path[];
-    /** Labels of call sites by their numbers in reports. */
+    /** Labels of call sites by process and number in reports: `PID:NUMBER`. */
     sites: Record<string, string>;
 }
 

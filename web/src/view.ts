@@ -88,7 +88,8 @@ export const siteOf = ({ site, kind, function: api }: Path): string =>
     site === null ? api : `${kind === 'tensors' ? 'T' : '#'}${site}`;
 
 /** The label of a call site. */
-export const labelOf = ({ sites }: Held, { site, function: api }: Path): string => sites[site ?? -1] ?? api;
+export const labelOf = ({ sites }: Held, { pid, site, function: api }: Path): string =>
+    sites[`${pid}:${site}`] ?? api;
 
 export const fullLabel = (held: Held, path: Path): string =>
     path.site === null ? path.function : `${siteOf(path)} ${labelOf(held, path)}`;

@@ -135,7 +135,7 @@ test('a search tells the share that matches', async () => {
 
 const GROUPS = {
     kind: ({ kind }) => kind,
-    'call site': ({ site }) => `#${site} ${run.memory.sites[site]}`,
+    'call site': ({ pid, site }) => `#${site} ${run.memory.sites[`${pid}:${site}`]}`,
     owner: ({ owner }) => owner ?? 'unknown',
 };
 
@@ -298,7 +298,8 @@ test('the memory map has the blocks of the document', async () => {
             const [offset, length, path] = blocks.slice(at, at + 3);
             if ((length / bytes) * width < 6) continue;
             await bar.hover({ position: { x: ((offset + length / 2) / bytes) * width, y: height / 2 } });
-            const label = `T${paths[path]?.site} ${sites[path]}`;
+            const { pid, site } = paths[path] ?? {};
+            const label = `T${site} ${sites[`${pid}:${site}`]}`;
             const name = { '-2': 'free, cached', '-1': 'unknown' }[path] ?? label;
             const title = await bar.getAttribute('title');
             assert.ok(title.startsWith(name), `${title}: ${name}`);

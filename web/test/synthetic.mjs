@@ -146,7 +146,9 @@ function makeMemory(next, options, edges, frames) {
             },
         ],
         bins: peaks,
-        sites: Object.fromEntries(sites.map(({ id, label }) => [id, label])),
+        sites: Object.fromEntries(
+            options.pids.flatMap((pid) => sites.map(({ id, label }) => [`${pid}:${id}`, label])),
+        ),
         paths,
     };
 }
@@ -247,7 +249,7 @@ function makeTensors(next, pid, edges, frames) {
     const label = 'allocated before gpuprobe attached';
     paths.push({ ...shared, site: null, function: label, stack: [], changes: before });
     const sites = Object.fromEntries(
-        paths.slice(0, 14).map(({ site }) => [site, `train.py:${58 + site} step`]),
+        paths.slice(0, 14).map(({ site }) => [`${pid}:${site}`, `train.py:${58 + site} step`]),
     );
     const highest = makeBins(paths, edges);
     const sums = highest.map(([, bytes]) => bytes);
@@ -281,7 +283,8 @@ function makeTensors(next, pid, edges, frames) {
 }
 
 function makeExplain(pid, memory) {
-    const [site, where] = Object.entries(memory.sites)[1] ?? Object.entries(memory.sites)[0];
+    const [key, where] = Object.entries(memory.sites)[1] ?? Object.entries(memory.sites)[0];
+    const site = Number(key.split(':')[1]);
     const one = (grade, verdict, confidence, more) => ({
         grade,
         verdict,

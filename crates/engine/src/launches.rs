@@ -146,6 +146,7 @@ impl Launches {
             | Event::Call(_)
             | Event::Copy(_)
             | Event::Activity(_)
+            | Event::Memory(_)
             | Event::Thread(_)
             | Event::ThreadExit(_) => {}
         }

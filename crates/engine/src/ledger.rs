@@ -71,8 +71,10 @@ pub struct Ledger {
     /// When the peak was reached, and how often there was a new peak.
     pub(super) peak_ns: Option<u64>,
     pub(super) peaks: u32,
-    /// Whether the ledger is fed with the rows of a file.
-    pub(super) is_of_rows: bool,
+    /// Whether its events are those of a file, of which nothing is dropped.
+    pub(super) is_of_file: bool,
+    /// Frees of an export that had an allocation, by functions that do nothing else.
+    pub(super) plain_frees: u64,
     /// Exported memory, by its IPC handle of 64 bytes.
     pub(super) shared: HashMap<[u64; EXTRA], Export>,
     /// Memory that the ledger itself uses.
@@ -161,6 +163,7 @@ impl Ledger {
             Event::Request(request) => {
                 self.keep(request.pid, |process| process.apply_request(request));
             }
+            Event::Memory(event) => self.memory(event),
             Event::Kernel(_) | Event::Launch(_) | Event::Copy(_) | Event::Activity(_) => {}
         }
     }
@@ -335,7 +338,7 @@ impl Ledger {
         }
         let before = process.totals.sums.gpu.bytes;
         process.sites.after_peak(peaks, time_ns);
-        let effect = self.limits.within(process, self.is_of_rows, change);
+        let effect = self.limits.within(process, self.is_of_file, change);
         let after = process.totals.sums.gpu.bytes;
         if records {
             mem::swap(&mut self.changes, &mut process.changes);
@@ -351,7 +354,7 @@ impl Ledger {
     /// memory.
     pub(super) fn keep<T>(&mut self, pid: u32, change: impl FnOnce(&mut Process) -> T) -> T {
         let process = self.processes.enter(pid);
-        self.limits.within(process, self.is_of_rows, change)
+        self.limits.within(process, self.is_of_file, change)
     }
 
     /// Notes that the current live memory is the peak.

@@ -139,20 +139,18 @@ impl LedgerLimits {
         }
     }
 
-    /// Applies `change` to a process within these limits; the rows of a file have none.
+    /// Applies `change` to a process within these limits; those of a file have none.
     pub(super) fn within<T>(
         &mut self,
         process: &mut Process,
-        is_of_rows: bool,
+        is_of_file: bool,
         change: impl FnOnce(&mut Process) -> T,
     ) -> T {
-        if is_of_rows {
-            process.keep_peak();
-        } else {
+        if !is_of_file {
             process.set_full(self.full());
         }
         let done = change(process);
-        if !is_of_rows {
+        if !is_of_file {
             self.account(process);
             let left_out = process.take_all_left_out();
             if left_out.calls + left_out.tensors + left_out.stacks > 0 {

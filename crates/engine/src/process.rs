@@ -4,9 +4,10 @@ mod bounds;
 mod held;
 mod threads;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use super::allocation::key;
 use super::allowance::Allowance;
@@ -18,7 +19,6 @@ use super::limits::{Account, Full};
 use super::live::LiveSet;
 use super::physical::PhysicalMemory;
 use super::pools::PoolAccounts;
-use super::rows::SincePeak;
 use super::sites::Sites;
 use super::sites::series::SeriesShape;
 use super::tensors::TensorAllocators;
@@ -106,7 +106,7 @@ pub struct Process {
     /// Device variables by address.
     pub(super) variables: HashMap<u64, Variable>,
     /// Addresses of variables by module.
-    pub(super) of_modules: HashMap<u64, HashSet<u64>>,
+    pub(super) of_modules: HashMap<u64, BTreeSet<u64>>,
     /// Number of times that IPC memory was opened, by address.
     pub(super) opened: HashMap<u64, u32>,
     pub(super) live: LiveSet,
@@ -121,8 +121,6 @@ pub struct Process {
     pub(super) account: Account,
     /// Changes of the call that is being applied.
     pub(super) changes: Changes,
-    /// Allocations and frees since the peak, if these are kept.
-    pub(super) since_peak: Option<SincePeak>,
     /// Memory kinds included in totals and sums.
     counted: KindSet,
     threads: Vec<TracedThread>,
@@ -166,7 +164,6 @@ impl Process {
             account: Account::default(),
             live_left_out: 0,
             changes: Changes::default(),
-            since_peak: None,
             counted,
             threads: Vec::new(),
             by_tid: HashMap::new(),
@@ -238,7 +235,6 @@ impl Process {
                 self.changes.list.push(Change::Superseded(block));
             }
         }
-        self.note_new(&allocation);
         self.changes.record(|| Change::Allocated(allocation.into()));
         self.count(&allocation);
         self.note_peak(allocation.end_ns);
@@ -266,28 +262,6 @@ impl Process {
         owner.held += 1;
         if self.counted.contains(allocation.kind()) {
             owner.live.add(allocation);
-        }
-    }
-
-    /// A copy of the process with the call sites `sites`, without memory.
-    pub(super) fn without_memory(&self, sites: Sites) -> Self {
-        let without = |thread: &TracedThread| TracedThread {
-            live: MemorySums::default(),
-            held: 0,
-            ..thread.clone()
-        };
-        Self {
-            uid: self.uid,
-            comm: self.comm.clone(),
-            peak_bytes: self.peak_bytes,
-            peak_ns: self.peak_ns,
-            first_seen_ns: self.first_seen_ns,
-            ended_ns: self.ended_ns,
-            sites,
-            from_birth: self.from_birth,
-            identity: self.identity.clone(),
-            threads: self.threads.iter().map(without).collect(),
-            ..Self::new(self.pid, self.counted)
         }
     }
 
@@ -320,7 +294,6 @@ impl Process {
 
     /// Subtracts a removed allocation from all sums.
     pub(super) fn uncount(&mut self, gone: &Allocation) {
-        self.note_gone(gone);
         self.changes.record(|| Change::Freed((*gone).into()));
         self.totals.subtract(gone, self.counted);
         let owner = &mut self.threads[gone.thread() as usize];

@@ -44,11 +44,6 @@ impl ProcessTable {
         self.processes.values_mut()
     }
 
-    /// Adds a live process.
-    pub(super) fn put(&mut self, process: Process) {
-        self.processes.insert(process.pid, process);
-    }
-
     pub(super) fn get(&self, pid: u32) -> Option<&Process> {
         self.processes.get(&pid)
     }

@@ -27,8 +27,6 @@ const MAX_NUMBERS: usize = 1 << 20;
 pub struct CallSite {
     /// From where; `None` if that is not known.
     pub stack: Option<Rc<CallStack>>,
-    /// Of a file's rows: the number that the reader has given to function and stack.
-    pub caller: Option<u32>,
     /// Row of the function that was called.
     pub row: u16,
     /// Live allocations of this site.
@@ -41,34 +39,32 @@ pub struct CallSite {
     pub freed: MemorySums,
     /// The most bytes that were live here at a time, of GPUs, of the host and of others together.
     pub peak_bytes: u64,
-    /// The peak at which `then` was noted, which has the live, allocated and freed sums of that time.
+    /// The peak at which `then` was noted, which has the live sums of that time.
     noted: Option<u32>,
-    then: [MemorySums; 3],
+    then: MemorySums,
     series: Series,
 }
 
 impl CallSite {
-    fn new(stack: Option<Rc<CallStack>>, caller: Option<u32>, row: u16) -> Self {
+    fn new(stack: Option<Rc<CallStack>>, row: u16) -> Self {
         Self {
             stack,
-            caller,
             row,
             live: MemorySums::default(),
             allocated: MemorySums::default(),
             freed: MemorySums::default(),
             peak_bytes: 0,
             noted: None,
-            then: Default::default(),
+            then: MemorySums::default(),
             series: Series::default(),
         }
     }
 
-    /// Live, allocated and freed sums at the peak with this number, which is the last
-    /// one that there was.
-    fn at_peak(&self, peak: u32) -> [MemorySums; 3] {
+    /// Live sums at the peak with this number, which is the last one that there was.
+    fn at_peak(&self, peak: u32) -> MemorySums {
         match self.noted {
             Some(noted) if noted == peak => self.then,
-            _ => [self.live, self.allocated, self.freed],
+            _ => self.live,
         }
     }
 
@@ -82,10 +78,7 @@ impl CallSite {
     fn note(&mut self, peak: u32) {
         if self.noted != Some(peak) {
             self.noted = Some(peak);
-            // One by one: all at once would be a call of `memcpy`.
-            self.then[0] = self.live;
-            self.then[1] = self.allocated;
-            self.then[2] = self.freed;
+            self.then = self.live;
         }
     }
 }
@@ -102,8 +95,6 @@ pub struct Sites {
     stacks: Vec<Rc<CallStack>>,
     by_contents: HashMap<Rc<CallStack>, StackIndex>,
     by_number: HashMap<u64, StackIndex>,
-    /// Sites by the numbers that the reader of a file gives.
-    by_row: HashMap<u32, u32>,
     /// Number of the highest point so far, over all processes.
     peak: u32,
     /// Number of the last one before the process ended.
@@ -163,35 +154,7 @@ impl Sites {
         if self.ended.is_some_and(|ended| ended != peak) {
             return MemorySums::default();
         }
-        site.at_peak(peak)[0]
-    }
-
-    /// The sites as they were at the highest point of this number, the last one over all processes;
-    /// none if the process had ended by then.
-    pub(super) fn all_at_peak(&self, peak: u32) -> Option<Self> {
-        if self.ended.is_some_and(|ended| ended != peak) {
-            return None;
-        }
-        let then = |site: &CallSite| {
-            let [live, allocated, freed] = site.at_peak(peak);
-            CallSite {
-                live,
-                allocated,
-                freed,
-                series: Series::default(),
-                ..site.clone()
-            }
-        };
-        Some(Self {
-            sites: self.sites.iter().map(then).collect(),
-            peak,
-            ..Self::default()
-        })
-    }
-
-    /// Number of the highest point so far, over all processes.
-    pub(super) fn peak(&self) -> u32 {
-        self.peak
+        site.at_peak(peak)
     }
 
     /// Nothing was allocated yet; what is live stays.
@@ -205,16 +168,6 @@ impl Sites {
         self.unknown_frees = Series::default();
         self.windows = Windows::default();
         self.windows.reach(self.now_ns);
-    }
-
-    /// The site to which the reader of a file has given the number `caller`.
-    pub(super) fn of_row(&mut self, caller: u32, row: u16) -> u32 {
-        let next = u32::try_from(self.sites.len()).unwrap_or(u32::MAX);
-        let site = *self.by_row.entry(caller).or_insert(next);
-        if site == next {
-            self.sites.push(CallSite::new(None, Some(caller), row));
-        }
-        site
     }
 
     /// All sites, by their numbers.
@@ -260,7 +213,6 @@ impl Sites {
         self.by_caller = HashMap::new();
         self.by_contents = HashMap::new();
         self.by_number = HashMap::new();
-        self.by_row = HashMap::new();
     }
 
     /// The stack that `number` names.
@@ -284,7 +236,7 @@ impl Sites {
         let site = u32::try_from(self.sites.len()).unwrap_or(u32::MAX);
         let frames = stack.and_then(|index| self.stacks.get(index as usize).cloned());
         self.kept += SITE_UNITS;
-        self.sites.push(CallSite::new(frames, None, row));
+        self.sites.push(CallSite::new(frames, row));
         self.by_caller.insert(caller(stack, row), site);
         site
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::abi::RawLaunchKey;
 use crate::activity::ActivityBatch;
-use gpuprobe_cuda::{EXTRA, FUNCTIONS, Function, Op};
+use gpuprobe_cuda::{AddressSpace, EXTRA, FUNCTIONS, Function, MemoryKind, Op};
 
 pub use crate::abi::CONTEXT_UNKNOWN;
 pub use decode::text;
@@ -48,6 +48,9 @@ pub enum Event {
     /// One batch of GPU activity from CUPTI.
     #[serde(skip)]
     Activity(ActivityBatch),
+    /// An allocation or free as an export of Nsight Systems has it.
+    #[serde(skip)]
+    Memory(MemoryEvent),
 }
 
 impl Event {
@@ -67,6 +70,7 @@ impl Event {
             Self::Launch(launch) => launch.pid,
             Self::Copy(copy) => copy.pid,
             Self::Activity(batch) => batch.pid,
+            Self::Memory(memory) => memory.pid,
         }
     }
 
@@ -76,6 +80,7 @@ impl Event {
             Self::Call(call) => Some(call.end_ns),
             Self::Tensor(tensor) => Some(tensor.time_ns),
             Self::OutOfMemory(refused) => Some(refused.time_ns),
+            Self::Memory(memory) => Some(memory.time_ns),
             _ => None,
         }
     }
@@ -85,7 +90,7 @@ impl Event {
         match self {
             Self::Copy(copy) => Some(copy.end_ns),
             Self::Launch(launch) => Some(launch.start_ns),
-            Self::Process(task) | Self::Exit(task) => Some(task.time_ns),
+            Self::Process(task) | Self::Exit(task) | Self::Exec(task) => Some(task.time_ns),
             _ => self.memory_ns(),
         }
     }
@@ -249,6 +254,35 @@ pub struct Tensor {
     pub device: Option<u16>,
     /// Stack id within the process; 0 if no stack was taken.
     pub stack: u64,
+}
+
+/// An allocation or free in an export, which has neither calls nor contexts for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryEvent {
+    /// Process id in the export.
+    pub pid: u32,
+    /// Thread id in the export; 0 if unknown.
+    pub tid: u32,
+    /// Time of the event on the clock of the export, nanoseconds.
+    pub time_ns: u64,
+    /// Device or host address.
+    pub address: u64,
+    /// Size, bytes.
+    pub bytes: u64,
+    /// Kind of the memory.
+    pub kind: MemoryKind,
+    /// Address space of `address`.
+    pub space: AddressSpace,
+    /// Device index, if known.
+    pub device: Option<u16>,
+    /// Row of the function table, or a number beyond it.
+    pub row: u16,
+    /// Stack id within the process; 0 if there is none.
+    pub stack: u64,
+    /// The event is a free.
+    pub is_free: bool,
+    /// Name of the device variable, if it is one.
+    pub variable: Option<Box<str>>,
 }
 
 /// A request for which a framework's allocator has raised an out-of-memory error, after its

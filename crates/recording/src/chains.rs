@@ -9,7 +9,7 @@ use anyhow::Result;
 use rusqlite::{ErrorCode, OptionalExtension, Statement};
 
 use super::{Database, row};
-use gpuprobe_model::stack::Language;
+use gpuprobe_model::stack::{Frame, Language};
 
 /// Maximum number of frames that are read of a call stack.
 const MAX_FRAMES: usize = 1024;
@@ -62,6 +62,21 @@ impl ChainFrame {
         let place = (&self.module, &self.file, self.line);
         let flags = (self.unresolved, self.language, self.inlined);
         (&self.function, place, flags)
+    }
+}
+
+impl From<&ChainFrame> for Frame {
+    fn from(frame: &ChainFrame) -> Self {
+        Self {
+            function: frame.function.to_string(),
+            file: frame.file.as_deref().map(str::to_owned),
+            line: frame.line,
+            source: frame.source.as_deref().map(str::to_owned),
+            module: frame.code_file().to_owned(),
+            address: frame.address,
+            language: frame.language,
+            inlined: frame.inlined,
+        }
     }
 }
 

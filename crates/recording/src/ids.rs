@@ -52,13 +52,6 @@ pub(crate) fn context_id(device: u16, number: u16) -> i64 {
     }
 }
 
-/// The number of a created context; `None` for the `contextId` of any other context.
-pub(crate) fn context_number(context_id: i64) -> Option<u16> {
-    let number = context_id.checked_sub(i64::from(MAX_DEVICES))?;
-    let number = u16::try_from(number).ok()?;
-    (number != 0 && number != CONTEXT_UNKNOWN).then_some(number)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,24 +84,6 @@ mod tests {
         assert_eq!(context_id(3, CONTEXT_UNKNOWN), 4);
         let largest_primary = context_id(MAX_DEVICES - 1, 0);
         assert_eq!(context_id(0, 1), largest_primary + 1);
-    }
-
-    #[test]
-    fn only_created_contexts_have_a_number() {
-        for number in [1, 2, CONTEXT_UNKNOWN - 1] {
-            assert_eq!(context_number(context_id(5, number)), Some(number));
-        }
-        let unknown = i64::from(MAX_DEVICES) + i64::from(CONTEXT_UNKNOWN);
-        for id in [
-            i64::MIN,
-            0,
-            1,
-            context_id(MAX_DEVICES - 1, 0),
-            unknown,
-            i64::MAX,
-        ] {
-            assert_eq!(context_number(id), None, "{id}");
-        }
     }
 
     #[test]

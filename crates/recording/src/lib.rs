@@ -6,8 +6,8 @@
 
 mod batch;
 pub mod chains;
-pub mod context_rows;
 pub mod database;
+pub mod export;
 pub mod frames;
 pub mod gpu_rows;
 pub mod ids;
@@ -26,7 +26,6 @@ pub mod session;
 mod writer;
 
 pub use chains::{ChainFrame, Resolver};
-pub use context_rows::ContextChange;
 pub use database::Database;
 pub use gpuprobe_cuda::kinds;
 pub use input_recorder::InputRecorder;

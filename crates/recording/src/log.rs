@@ -51,6 +51,8 @@ pub enum LogNote {
     Used(u64, u32, u64),
     /// GPU use at the incident with this number.
     Incident(u64, GpuUse),
+    /// Name of a function with this number beyond the function table.
+    Function(u16, String),
 }
 
 impl LogNote {

@@ -15,7 +15,7 @@ use crate::Database;
 use crate::row::{integer, text};
 use calls::CallRows;
 use gpuprobe_os::progress::Pass;
-use order::{Disorder, NARROW, Reorder, WIDE};
+use order::{Reorder, WINDOW};
 
 pub use calls::{CALLS, Counts};
 pub use row::{MEMORY, MemoryRow, OriginatingCall, Trace};
@@ -25,8 +25,8 @@ pub use row::{MEMORY, MemoryRow, OriginatingCall, Trace};
 enum Order {
     /// Row order of a recording, which is the order of the ledger.
     AsRecorded,
-    /// Row order, sorted by time while reading, in a window of so many rows.
-    ByTime(usize),
+    /// Row order, sorted by time while reading, in a window.
+    ByTime,
     /// Sorted by SQLite, by time and row.
     Sorted,
 }
@@ -34,7 +34,7 @@ enum Order {
 impl Order {
     fn clause(self) -> &'static str {
         match self {
-            Self::AsRecorded | Self::ByTime(_) => "ORDER BY rowid",
+            Self::AsRecorded | Self::ByTime => "ORDER BY rowid",
             Self::Sorted => "ORDER BY start, rowid",
         }
     }
@@ -42,18 +42,9 @@ impl Order {
     /// Sorts the rows of a table while they are read.
     fn reorder<T>(self) -> Reorder<T> {
         Reorder::with_window(match self {
-            Self::ByTime(window) => window,
+            Self::ByTime => WINDOW,
             Self::AsRecorded | Self::Sorted => 0,
         })
-    }
-
-    /// The order to be read in if rows are further from their places than this one allows.
-    fn wider(self) -> Option<Self> {
-        match self {
-            Self::ByTime(window) if window < WIDE => Some(Self::ByTime(WIDE)),
-            Self::ByTime(_) => Some(Self::Sorted),
-            Self::AsRecorded | Self::Sorted => None,
-        }
     }
 }
 
@@ -66,8 +57,6 @@ pub enum MemoryItem {
     Malformed,
     /// Exit of a process: global id, session time.
     End(i64, i64),
-    /// All items are passed again, because the rows were not sorted.
-    Restart,
 }
 
 /// Consumer of memory events.
@@ -77,10 +66,6 @@ pub trait RowSink {
     /// # Errors
     /// Returns an error to stop reading.
     fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>>;
-
-    /// Whether [`MemoryItem::Restart`] is supported after the first item. If not, the order of the rows is
-    /// checked first, which takes time.
-    fn can_restart(&self) -> bool;
 }
 
 /// Filter of the calls that are counted.
@@ -106,25 +91,14 @@ pub fn each(database: &Database, counted: CallFilter, sink: &mut dyn RowSink) ->
 
 /// Passes all memory events to `sink`, in the best order that is possible.
 fn in_order(database: &Database, counted: CallFilter, sink: &mut dyn RowSink) -> Result<Counts> {
-    let mut order = if has_ledger(database)? {
+    let order = if has_ledger(database)? {
         Order::AsRecorded
-    } else if sink.can_restart() {
-        Order::ByTime(NARROW)
     } else if is_sorted(database, MEMORY)? && is_sorted(database, CALLS)? {
-        Order::ByTime(WIDE)
+        Order::ByTime
     } else {
         Order::Sorted
     };
-    loop {
-        match (each_in(database, counted, sink, order), order.wider()) {
-            (Err(error), Some(wider)) if error.is::<Disorder>() => {
-                tracing::debug!("{}: {error}; reading again", database.path().display());
-                let _ = sink.take(MemoryItem::Restart)?;
-                order = wider;
-            }
-            (done, _) => return done,
-        }
-    }
+    each_in(database, counted, sink, order)
 }
 
 /// Whether the memory events come from gpuprobe's ledger; memory events from CUPTI in a recording
@@ -140,7 +114,7 @@ fn has_ledger(database: &Database) -> Result<bool> {
 
 /// Whether the rows of `table` can be sorted while reading.
 fn is_sorted(database: &Database, table: &str) -> Result<bool> {
-    let mut order = Reorder::with_window(WIDE);
+    let mut order = Reorder::with_window(WINDOW);
     let mut is_sorted = true;
     database.each(table, &["start"], "ORDER BY rowid", |found| {
         if let Some(start) = integer(found, 0) {
@@ -217,7 +191,7 @@ impl MemoryEventRows<'_> {
             };
             self.pass.step();
             match MemoryRow::of(row) {
-                Some(event) if matches!(self.order, Order::ByTime(_)) => {
+                Some(event) if self.order == Order::ByTime => {
                     self.waiting.push(event.start_ns, event)?;
                 }
                 Some(event) => return Ok(Some(event)),
@@ -268,7 +242,7 @@ impl ProcessEnds {
         let is_before = |end: &mut ProcessEnd| match (order, event.correlation) {
             (Order::AsRecorded, Some(number)) => end.after < number,
             (Order::AsRecorded, None) => false,
-            (Order::ByTime(_) | Order::Sorted, _) => end.time_ns < event.start_ns,
+            (Order::ByTime | Order::Sorted, _) => end.time_ns < event.start_ns,
         };
         while let Some(end) = self.0.pop_front_if(is_before) {
             let _ = sink.take(MemoryItem::End(end.process, end.time_ns))?;

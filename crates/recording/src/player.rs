@@ -199,6 +199,7 @@ impl Player {
             LogNote::Frames(pid, location, is_innermost, frames) => {
                 self.symbols.insert(pid, location, is_innermost, frames);
             }
+            LogNote::Function(number, name) => self.symbols.insert_function(number, name),
             LogNote::Module(module, path) => self.symbols.insert_module(module, &path),
             LogNote::Incident(id, used) => self.state.ledger.set_incident_use(id, used),
             _ => {}

@@ -44,7 +44,7 @@ use std::io::{self, Write};
 use chrono::{DateTime, FixedOffset, Local};
 use serde::{Serialize, Serializer};
 
-use gpuprobe_engine::{Launches, Ledger, Process, State};
+use gpuprobe_engine::{CallSite, Launches, Ledger, Process, State};
 use gpuprobe_model::clock;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::stack::{Location, Symbolize};
@@ -134,6 +134,8 @@ pub struct ReportSources<'a> {
     /// Resolves the frames of the locations that [`needed_locations`] returns, and no others; and
     /// the binaries of all live memory.
     pub symbols: &'a dyn Symbolize,
+    /// How much is known of the calls of a site, in a file.
+    pub trace: Option<&'a dyn Fn(&CallSite) -> &'static str>,
 }
 
 impl<'a> ReportSources<'a> {
@@ -146,6 +148,7 @@ impl<'a> ReportSources<'a> {
             history: None,
             launches: None,
             symbols,
+            trace: None,
         }
     }
 }
@@ -308,7 +311,7 @@ pub(crate) fn micros(time: Option<&DateTime<FixedOffset>>) -> String {
 pub(crate) fn function_name(row: u16, symbols: &dyn Symbolize) -> Cow<'static, str> {
     match gpuprobe_cuda::function(row) {
         Some(function) => function.name().into(),
-        None => symbols.function(row).unwrap_or_default(),
+        None => symbols.function(row).unwrap_or_default().to_owned().into(),
     }
 }
 

@@ -115,24 +115,11 @@ impl<'a> Owners<'a> {
         path.called()
     }
 
-    /// Determines the owner by the frames of a caller of a file.
-    pub(crate) fn of_caller(&mut self, caller: u32) -> PathOwner {
-        let mut path = Path::default();
-        for frame in self.symbols.caller(caller).0 {
-            let file = self.file(&frame.module);
-            if path.ends_with(file) {
-                break;
-            }
-        }
-        path.called()
-    }
-
     /// Determines the owner by the stack of a site.
     pub(crate) fn of_site(&mut self, site: &CallSite) -> PathOwner {
-        match (&site.stack, site.caller) {
-            (Some(stack), _) => self.of_stack(stack),
-            (None, Some(caller)) => self.of_caller(caller),
-            (None, None) => Path::default().called(),
+        match &site.stack {
+            Some(stack) => self.of_stack(stack),
+            None => Path::default().called(),
         }
     }
 

@@ -127,6 +127,7 @@ impl ReplayMoment<'_> {
             history: Some(self.history),
             launches: Some(&self.player.state.launches),
             symbols: &self.player.symbols,
+            trace: None,
         };
         let mut report = report::build(&self.player.state, lost, options, sources);
         report.time = Some(self.clock.wall(self.now_ns));
@@ -154,7 +155,7 @@ pub fn play(file: &Path, viewer: &mut dyn Viewer) -> Result<()> {
     };
     let mut next = playing.ask(viewer, begin_ns);
     let mut now_ns = begin_ns;
-    log.play(None, |item| {
+    log.play(|item| {
         now_ns = now_ns.max(time_of(&item).unwrap_or(0));
         while let ControlFlow::Continue(next_ns) = next
             && next_ns < now_ns

@@ -63,7 +63,7 @@ pub fn run(config: &ReplayConfig, out: &mut dyn Write, progress: &SharedProgress
         out,
     };
     replay.writer.lay_out(config.layout);
-    log.play(None, |item| replay.item(item).map(ControlFlow::Continue))?;
+    log.play(|item| replay.item(item).map(ControlFlow::Continue))?;
     replay.finish()
 }
 
@@ -146,6 +146,7 @@ impl Replay<'_> {
                 history: Some(&self.history),
                 launches: None,
                 symbols: &self.player.symbols,
+                trace: None,
             },
         );
         let ledger = &self.player.state.ledger;

@@ -212,6 +212,7 @@ impl Run<'_> {
             history: Some(&self.history),
             launches: None,
             symbols,
+            trace: None,
         };
         let state = &self.sink.state;
         let report = report::build_of(state, self.lost, &options, sources, only);

@@ -131,6 +131,7 @@ impl Run<'_> {
                 history: Some(&self.history),
                 launches: Some(&state.launches),
                 symbols: &symbols,
+                trace: None,
             },
         );
         report.recording_stopped = self.sink.input_recorder.stopped().map(str::to_owned);

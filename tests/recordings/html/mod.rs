@@ -343,7 +343,8 @@ fn tensors_are_those_of_reports() {
         }
         if sum[1] > 0 {
             let id = site["site"].to_string();
-            let label = shown["sites"][&id].to_string();
+            let key = format!("{}:{id}", site["pid"]);
+            let label = shown["sites"][&key].to_string();
             live.insert((id, label), sum);
         }
     }

@@ -93,18 +93,18 @@ function sitesOf(view: View, held: Held, shown: (path: number) => boolean): Site
     const sites = new Map<string, number[]>();
     held.paths.forEach((path, at) => {
         if (!shown(at)) return;
-        const key = siteOf(path);
+        const key = `${path.pid} ${siteOf(path)}`;
         if (!sites.has(key)) sites.set(key, []);
         sites.get(key)!.push(at);
     });
-    const all = [...sites].map(([id, paths]): Site => {
+    const all = [...sites.values()].map((paths): Site => {
         const own = paths.map((at) => held.paths[at]!);
         const pids = [...new Set(own.map(({ pid }) => pid))];
         const process = pids.length === 1 ? view.process(pids[0]!) : plural(pids.length, 'process');
         const kinds = [...new Set(own.map(({ kind }) => kind))].join(', ');
         const label = labelOf(held, own[0]!);
         return {
-            id,
+            id: siteOf(own[0]!),
             label,
             about: `${process} · ${kinds}`,
             paths,

@@ -148,8 +148,9 @@ impl Process {
         }
         let of_context =
             |a: &Allocation| a.kind().ends_with_context() && a.space() != AddressSpace::Physical;
-        for gone in self.live.remove_if(|a| of_context(a) && ends(a)) {
-            self.uncount(&gone);
-        }
+        let mut gone = self.live.remove_if(|a| of_context(a) && ends(a));
+        // A replay has them in the same order.
+        gone.sort_unstable_by_key(Allocation::key);
+        gone.iter().for_each(|gone| self.uncount(gone));
     }
 }

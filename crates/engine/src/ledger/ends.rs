@@ -30,7 +30,7 @@ impl Ledger {
 
     fn retire(&mut self, mut process: Process) {
         process.exited = true;
-        if !self.is_of_rows {
+        if !self.is_of_file {
             let kept = process.account.kept;
             self.limits.change(kept, LedgerUsage::default());
         }
@@ -41,7 +41,7 @@ impl Ledger {
             .live_bytes
             .saturating_sub(process.totals.sums.gpu.bytes);
         self.ended.push(process);
-        if !self.is_of_rows {
+        if !self.is_of_file {
             self.ended.forget_surplus();
         }
     }

@@ -1,6 +1,7 @@
 use super::*;
-use crate::{AllocationRow, Ledger, call, task};
-use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call, Event};
+use crate::{Ledger, call, task};
+use gpuprobe_cuda::FUNCTIONS;
+use gpuprobe_model::event::{Call, Event, MemoryEvent};
 
 const PID: u32 = 7;
 
@@ -195,72 +196,72 @@ fn places_of_ended_threads_without_memory_are_used_again() {
     assert_eq!((process.thread(14), process.thread(15)), (1, 3));
 }
 
-/// A variable in a file.
-fn row(address: u64, time_ns: u64, name: &str) -> AllocationRow<'_> {
-    AllocationRow {
-        pid: PID,
+/// A variable in an export.
+fn variable(pid: u32, address: u64, time_ns: u64, is_free: bool) -> Event {
+    Event::Memory(MemoryEvent {
+        pid,
         tid: 0,
+        time_ns,
         address,
         bytes: 10,
-        time_ns,
         kind: MemoryKind::Static,
         space: AddressSpace::Variables,
         device: Some(0),
-        function: 0,
-        caller: 1,
-        name: Some(name),
-    }
+        row: u16::MAX,
+        stack: 1,
+        is_free,
+        variable: Some(format!("v{address:x}").into()),
+    })
 }
 
 #[test]
-fn rows_of_a_file_have_names_and_contexts() {
-    let mut ledger = Ledger::of_rows();
-    ledger.allocate(&row(0x1000, 1, "weights"));
-    ledger.allocate(&row(0x2000, 2, "bias"));
-    for number in 1..=3 {
-        ledger.create_context(PID, number, 10);
+fn memory_of_an_export_has_names_and_sites() {
+    let mut ledger = Ledger::of_file(KindSet::ALL);
+    let mut apply = |event: &Event| ledger.apply(event, |_| Identity::default());
+    apply(&variable(PID, 0x1000, 1, false));
+    apply(&variable(PID, 0x2000, 2, false));
+    apply(&variable(PID, 0x1000, 40, true));
+    apply(&variable(PID, 0x1000, 41, true));
+    apply(&variable(9, 0x2000, 42, true));
+    for process in ledger.processes_mut() {
+        process.name_thread(0, "main");
+        process.name_thread(5, "none");
     }
-    ledger.destroy_context(PID, 2, 20);
-    ledger.destroy_context(PID, CONTEXT_UNKNOWN, 30);
-    ledger
-        .processes_mut()
-        .for_each(|process| process.name_thread(0, "main"));
-    ledger
-        .processes_mut()
-        .for_each(|process| process.name_thread(5, "none"));
-    ledger.free(PID, AddressSpace::Variables, 0x1000, 40);
-    assert!(
-        ledger
-            .free(9, AddressSpace::Variables, 0x1000, 40)
-            .is_none()
-    );
     let process = ledger.process_of(PID).unwrap();
-    assert_eq!(process.made_contexts(), 2);
-    let shape = process.contexts_shape(50);
-    assert_eq!((shape.left, shape.unknown_frees), (vec![2], vec![1]));
     assert_eq!(process.threads()[0].comm.as_deref(), Some("main"));
-    // At the peak, both had their names.
-    let then = ledger.at_peak_of_rows();
-    let process = then.process_of(PID).unwrap();
-    let mut names: Vec<_> = process
+    let names: Vec<_> = process
         .allocations()
-        .filter_map(|a| process.name_of(a))
+        .map(|allocation| process.name_of(allocation))
         .collect();
-    names.sort_unstable();
-    assert_eq!(names, ["bias", "weights"]);
-    assert_eq!(then.peak_bytes(), 20);
+    assert_eq!(names, [Some("v2000")]);
+    let site = process.sites.get(0).unwrap();
+    assert_eq!((site.row, site.allocated.gpu.bytes), (u16::MAX, 20));
+    assert_eq!(
+        (ledger.peak_bytes(), ledger.counts().unknown_frees),
+        (20, 2)
+    );
+    // Of five successful frees, one had an allocation and two had none; the others are of nothing.
+    let row = FUNCTIONS.iter().position(|f| f.symbol == "cudaFree");
+    ledger.add_calls(u16::try_from(row.unwrap()).unwrap(), 5, 1);
+    let counts = ledger.counts();
+    assert_eq!((counts.free_calls, counts.null_frees), (3, 2));
+    assert_eq!(counts.failed_calls, 1);
+    ledger.reset_sums(50);
+    assert_eq!((ledger.peak_bytes(), ledger.counts().free_calls), (10, 0));
+    ledger.keep_holders();
+    assert_eq!(ledger.live_processes().count(), 1);
 }
 
 #[test]
 fn processes_of_a_file_are_all_listed() {
-    let mut ledger = Ledger::of_rows();
+    let mut ledger = Ledger::of_file(KindSet::ALL);
     for pid in 1..=2049 {
-        ledger.allocate(&AllocationRow {
-            pid,
-            ..row(0x1000, 1, "variable")
-        });
-        ledger.free(pid, AddressSpace::Variables, 0x1000, 2);
-        ledger.end_process(pid, 3);
+        let exit = Event::Exit(task(pid, pid, 3));
+        for event in [variable(pid, 1, 1, false), variable(pid, 1, 2, true), exit] {
+            ledger.apply(&event, |_| Identity::default());
+        }
     }
     assert_eq!(ledger.ended(true).count(), 2049);
+    ledger.keep_holders();
+    assert_eq!(ledger.ended(true).count(), 0);
 }

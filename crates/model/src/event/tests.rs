@@ -76,9 +76,7 @@ fn tasks_from_literal_bytes() {
 #[test]
 fn details_and_names_from_literal_bytes() {
     let row = |symbol| {
-        let position = gpuprobe_cuda::FUNCTIONS
-            .iter()
-            .position(|f| f.symbol == symbol);
+        let position = FUNCTIONS.iter().position(|f| f.symbol == symbol);
         u16::try_from(position.unwrap()).unwrap().to_le_bytes()
     };
     let mut bytes = call_bytes();
@@ -137,7 +135,7 @@ fn short_and_unknown_records_are_refused() {
 
 #[test]
 fn kernels_from_literal_bytes() {
-    let row = gpuprobe_cuda::FUNCTIONS
+    let row = FUNCTIONS
         .iter()
         .position(|f| f.symbol == "cuLaunchKernel")
         .unwrap();
@@ -168,7 +166,7 @@ fn kernels_from_literal_bytes() {
 
 #[test]
 fn copies_from_literal_bytes() {
-    let row = gpuprobe_cuda::FUNCTIONS
+    let row = FUNCTIONS
         .iter()
         .position(|f| f.symbol == "cudaMemcpy")
         .unwrap();
@@ -198,9 +196,7 @@ fn copies_from_literal_bytes() {
 
 /// The row of the first function of this kind.
 fn row_of(is_wanted: impl Fn(Op) -> bool) -> u16 {
-    let row = gpuprobe_cuda::FUNCTIONS
-        .iter()
-        .position(|f| is_wanted(f.op));
+    let row = FUNCTIONS.iter().position(|f| is_wanted(f.op));
     u16::try_from(row.unwrap()).unwrap()
 }
 

@@ -68,6 +68,8 @@ pub struct KnownFrames {
     frames: HashMap<FramesKey, Vec<Frame>>,
     /// Paths of executable files by module.
     modules: HashMap<ModuleId, String>,
+    /// Names of functions beyond the function table, by number.
+    functions: HashMap<u16, String>,
     bytes: usize,
 }
 
@@ -102,6 +104,11 @@ impl KnownFrames {
             self.bytes += path.len();
             self.modules.insert(module, path.to_owned());
         }
+    }
+
+    /// Stores the name of a function with a number beyond the function table.
+    pub fn insert_function(&mut self, number: u16, name: String) {
+        self.functions.insert(number, name);
     }
 
     /// Memory taken by the frames and paths, bytes.
@@ -141,6 +148,10 @@ impl Symbolize for KnownFrames {
 
     fn module(&self, location: &Location) -> Option<String> {
         self.modules.get(&location.module?).cloned()
+    }
+
+    fn function(&self, number: u16) -> Option<&str> {
+        self.functions.get(&number).map(String::as_str)
     }
 }
 

@@ -7,8 +7,6 @@
 
 mod frame_cache;
 
-use std::borrow::Cow;
-
 use serde::{Deserialize, Serialize};
 
 use crate::text::hex;
@@ -129,31 +127,8 @@ pub trait Symbolize {
         None
     }
 
-    /// The frames of a caller by its number in a recording or export, innermost first, and whether
-    /// the stack is complete.
-    fn caller(&self, number: u32) -> (Vec<Frame>, bool) {
-        let _ = number;
-        (Vec::new(), false)
-    }
-
-    /// The caller id of that number; callers with equal frames have the same id.
-    fn caller_id(&self, number: u32) -> u32 {
-        number
-    }
-
-    /// The caller id where callers with equal Python lines are one call site.
-    fn folded_id(&self, number: u32) -> u32 {
-        self.caller_id(number)
-    }
-
-    /// Trace quality of the caller's stacks: `valid`, `invalid` or `driver`.
-    fn caller_trace(&self, number: u32) -> Option<&'static str> {
-        let _ = number;
-        None
-    }
-
     /// Name of a function with a number beyond the function table; `None` if it has no name.
-    fn function(&self, number: u16) -> Option<Cow<'static, str>> {
+    fn function(&self, number: u16) -> Option<&str> {
         let _ = number;
         None
     }
@@ -245,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_has_the_frames_of_its_locations_and_no_callers_by_number() {
+    fn a_stack_has_the_frames_of_its_locations() {
         struct Innermost;
         impl Symbolize for Innermost {
             fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
@@ -263,12 +238,7 @@ mod tests {
         let names: Vec<_> = frames.iter().map(|frame| frame.function.as_str()).collect();
         assert_eq!(names, ["9 1 true", "9 2 false", "9 3 false"]);
         assert_eq!(Innermost.module(&stack.locations[0]), None);
-        assert_eq!(Innermost.caller(7), (Vec::new(), false));
-        assert_eq!((Innermost.caller_id(7), Innermost.folded_id(8)), (7, 8));
-        assert_eq!(
-            (Innermost.caller_trace(7), Innermost.function(7)),
-            (None, None)
-        );
+        assert_eq!(Innermost.function(7), None);
         let bare = NoSymbols.frames(1, &stack.locations[0], true);
         assert_eq!(bare, [bare_frame(&stack.locations[0])]);
     }

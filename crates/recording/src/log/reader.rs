@@ -12,7 +12,7 @@ use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_os::progress::SharedProgress;
 
-use super::{Item, LogNote, raw};
+use super::{Item, raw};
 use crate::log;
 use crate::{Database, Session, row};
 
@@ -61,6 +61,12 @@ impl LogReader {
         is("log", log::VERSION) || is("record_layout", raw::LAYOUT)
     }
 
+    /// Whether `session` is of a recording with a log of another version.
+    pub fn is_unknown(session: &Session) -> bool {
+        let has = |key| session.notes.contains_key(key);
+        (has("log") || has("record_layout")) && !Self::is_known(session)
+    }
+
     fn note(&self, key: &str) -> &str {
         self.session.notes.get(key).map_or("", String::as_str)
     }
@@ -98,17 +104,12 @@ impl LogReader {
         }
     }
 
-    /// Passes the items of the log to `take`, in order, up to the first memory event after `until_ns`, on the clock
-    /// of events. Of what follows, it passes notes other than reports: names of frames are often written later.
+    /// Passes the items of the log to `take`, in order, until it breaks.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be read or `take` fails.
-    pub fn play(
-        &self,
-        until_ns: Option<u64>,
-        mut take: impl FnMut(Item<'_>) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
+    pub fn play(&self, mut take: impl FnMut(Item<'_>) -> Result<ControlFlow<()>>) -> Result<()> {
         let selected = self.database.select(LOG, &["entries"], "ORDER BY seq")?;
         let Some(mut statement) = selected else {
             return Ok(());
@@ -116,7 +117,6 @@ impl LogReader {
         let explain = |error| self.database.explain(error);
         let mut batches = statement.query([]).map_err(explain)?;
         let mut read = 0u64;
-        let mut is_over = false;
         let pass = self.database.pass("log", &[LOG]);
         while let Some(found) = batches.next().map_err(explain)? {
             pass.step();
@@ -126,12 +126,7 @@ impl LogReader {
             read = read.saturating_add(batch.len() as u64);
             self.database.check_has(read)?;
             for item in log::items(batch, |row| self.rows.get(&row).copied()) {
-                if let (Some(until_ns), Item::Event(event)) = (until_ns, &item) {
-                    is_over |= event.memory_ns() > Some(until_ns);
-                }
-                let is_name =
-                    matches!(&item, Item::Note(note) if !matches!(note, LogNote::Report(_)));
-                if (!is_over || is_name) && take(item)?.is_break() {
+                if take(item)?.is_break() {
                     return Ok(());
                 }
             }

@@ -1,7 +1,7 @@
 //! Reading ahead: a thread reads and decodes rows while the sink works on earlier ones.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::{mem, panic, thread};
 
@@ -13,8 +13,6 @@ use crate::Database;
 /// Items that are handed over together, and how many such batches may wait.
 const BATCH: usize = 1024;
 const WAITING: usize = 4;
-/// No round of reading.
-const NEVER: usize = usize::MAX;
 
 /// Passes all items of `database` to `sink`.
 pub(super) fn each(
@@ -23,13 +21,11 @@ pub(super) fn each(
     sink: &mut dyn RowSink,
 ) -> Result<Counts> {
     let (sender, batches) = sync_channel(WAITING);
-    let enough = AtomicUsize::new(NEVER);
+    let enough = AtomicBool::new(false);
     let mut ahead = Ahead {
         batch: Vec::with_capacity(BATCH),
         sender,
         enough: &enough,
-        round: 0,
-        can_restart: sink.can_restart(),
     };
     let (path, progress) = (database.path(), database.progress());
     thread::scope(|scope| {
@@ -52,19 +48,18 @@ pub(super) fn each(
 /// Passes on what is read until all is. The receiver is gone then, which ends the reader after an error.
 fn take(
     batches: Receiver<Vec<MemoryItem>>,
-    enough: &AtomicUsize,
+    enough: &AtomicBool,
     sink: &mut dyn RowSink,
 ) -> Result<()> {
-    let (mut round, mut has_enough) = (0, false);
+    let mut has_enough = false;
     for item in batches.into_iter().flatten() {
         match item {
             MemoryItem::Row(..) | MemoryItem::Malformed if has_enough => continue,
             MemoryItem::Row(..) | MemoryItem::Malformed | MemoryItem::End(..) => {}
-            MemoryItem::Restart => (round, has_enough) = (round + 1, false),
         }
         if sink.take(item)?.is_break() {
             has_enough = true;
-            enough.store(round, Ordering::Relaxed);
+            enough.store(true, Ordering::Relaxed);
         }
     }
     Ok(())
@@ -74,10 +69,8 @@ fn take(
 struct Ahead<'a> {
     batch: Vec<MemoryItem>,
     sender: SyncSender<Vec<MemoryItem>>,
-    /// The round of reading in which the sink wants no more rows, and the current one.
-    enough: &'a AtomicUsize,
-    round: usize,
-    can_restart: bool,
+    /// The sink wants no more rows.
+    enough: &'a AtomicBool,
 }
 
 impl Ahead<'_> {
@@ -90,20 +83,14 @@ impl Ahead<'_> {
 
 impl RowSink for Ahead<'_> {
     fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
-        self.round += usize::from(matches!(item, MemoryItem::Restart));
         self.batch.push(item);
         if self.batch.len() < BATCH {
             return Ok(ControlFlow::Continue(()));
         }
         self.hand_over()?;
-        let has_enough = self.enough.load(Ordering::Relaxed) == self.round;
-        Ok(match has_enough {
+        Ok(match self.enough.load(Ordering::Relaxed) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         })
-    }
-
-    fn can_restart(&self) -> bool {
-        self.can_restart
     }
 }

@@ -134,7 +134,7 @@ impl<'a> CallRows<'a> {
     pub(super) fn origin(&mut self, event: &MemoryRow) -> Result<OriginatingCall> {
         let best = match self.order {
             Order::AsRecorded => self.by_number(event)?,
-            Order::ByTime(_) | Order::Sorted => self.by_time(event)?,
+            Order::ByTime | Order::Sorted => self.by_time(event)?,
         };
         Ok(best.map_or(OriginatingCall::default(), |call| call.origin()))
     }
@@ -246,7 +246,7 @@ impl<'a> CallRows<'a> {
                     if is_recorded && ids::is_of_cupti(call.correlation) {
                         continue;
                     }
-                    if !matches!(self.order, Order::ByTime(_)) {
+                    if self.order != Order::ByTime {
                         return Ok(Some(call));
                     }
                     self.waiting.push(call.start_ns, call)?;

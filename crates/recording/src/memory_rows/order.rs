@@ -1,16 +1,13 @@
 //! Sorting of nearly sorted rows by time.
 //!
-//! Exports are sorted, or nearly so: rows are displaced by a few places at most. A larger
-//! displacement is an error, after which the reader restarts with a wider window, then with sorting
-//! by SQLite.
+//! Exports are sorted, or nearly so: rows are displaced by a few places at most. Where they are
+//! displaced by more, SQLite sorts them.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Number of rows in the sorting window at first: it stays in the CPU's caches.
-pub(super) const NARROW: usize = 1 << 8;
-/// Number of rows in the window if the narrow one is too small.
-pub(super) const WIDE: usize = 1 << 14;
+/// Number of rows in the sorting window.
+pub(super) const WINDOW: usize = 1 << 14;
 
 /// A row is displaced by more than the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

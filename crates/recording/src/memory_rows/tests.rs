@@ -8,7 +8,6 @@ const Q: i64 = 1 << 48 | 3 << 24;
 #[derive(Default)]
 struct Seen {
     items: Vec<String>,
-    can_restart: bool,
     /// The number of items after which no rows are wanted.
     at_most: Option<usize>,
 }
@@ -26,16 +25,11 @@ impl RowSink for Seen {
             ),
             MemoryItem::End(process, time_ns) => format!("end {} {time_ns}", process - P),
             MemoryItem::Malformed => "malformed".to_owned(),
-            MemoryItem::Restart => "again".to_owned(),
         });
         Ok(match self.at_most == Some(self.items.len()) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         })
-    }
-
-    fn can_restart(&self) -> bool {
-        self.can_restart
     }
 }
 
@@ -189,10 +183,6 @@ fn invalid_rows_are_counted() {
             });
             Ok(ControlFlow::Continue(()))
         }
-
-        fn can_restart(&self) -> bool {
-            false
-        }
     }
     let mut rows = Rows(Vec::new());
     let (_folder, database) = database(&format!("{TABLES}{sql}"));
@@ -313,28 +303,16 @@ fn rows_out_of_order_are_sorted() {
             let (_folder, database) = database(&sql);
             is_sorted(&database, table).unwrap()
         };
-        assert_eq!([sorted(WIDE), sorted(WIDE + 1)], [true, false]);
+        assert_eq!([sorted(WINDOW), sorted(WINDOW + 1)], [true, false]);
     }
-    let of_calls = disordered(CALLS, WIDE + 1) + &events(P, &[(5, 0)]);
-    for (sql, can_restart, restarts) in [
-        (disordered(MEMORY, NARROW), true, 0),
-        (disordered(MEMORY, NARROW + 1), true, 1),
-        (disordered(MEMORY, WIDE), true, 1),
-        (disordered(MEMORY, WIDE + 1), true, 2),
-        (disordered(MEMORY, WIDE + 1), false, 0),
-        (of_calls.clone(), false, 0),
-        (of_calls, true, 2),
+    for sql in [
+        disordered(MEMORY, WINDOW),
+        disordered(MEMORY, WINDOW + 1),
+        disordered(CALLS, WINDOW + 1) + &events(P, &[(5, 0)]),
     ] {
-        let seen = Seen {
-            can_restart,
-            ..Seen::default()
-        };
-        let (items, _) = read(&sql, seen, CallFilter::default());
-        let parts: Vec<_> = items.split(|item| item == "again").collect();
-        assert_eq!(parts.len(), restarts + 1);
-        let rows = parts[restarts];
+        let (items, _) = read(&sql, Seen::default(), CallFilter::default());
         let time = |item: &String| item.split(' ').next().unwrap().parse::<i64>().unwrap();
-        assert!(rows.is_sorted_by_key(time));
+        assert!(items.is_sorted_by_key(time));
     }
 }
 
@@ -356,10 +334,6 @@ fn what_is_read_ahead_is_not_taken_after_a_break_or_an_error() {
             self.0 += 1;
             anyhow::ensure!(self.0 < 3, "no more");
             Ok(ControlFlow::Continue(()))
-        }
-
-        fn can_restart(&self) -> bool {
-            false
         }
     }
     let (_folder, database) = database(&format!("{TABLES}{sql}"));

@@ -191,7 +191,7 @@ impl<'c> Rows<'c> {
                     None => Ok(0),
                 };
             }
-            Event::ThreadExit(_) | Event::OutOfMemory(_) => return Ok(0),
+            Event::ThreadExit(_) | Event::OutOfMemory(_) | Event::Memory(_) => return Ok(0),
         }
         Ok(1)
     }

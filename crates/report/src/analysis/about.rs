@@ -5,13 +5,12 @@ use serde::Serialize;
 
 use super::Filter;
 use super::file::Analysis;
+use super::played::Played;
 use super::processes::ProcessRow;
-use super::row_ledger::RowLedger;
 use super::totals::{AnalysisTotals, Anomalies};
 use super::work::GpuTime;
 use crate::clock_micros;
 use crate::memleak::{AllocationReport, Memleak};
-use gpuprobe_model::clock::WallClock;
 use gpuprobe_recording::Session;
 
 /// Fields that only reports of a file have.
@@ -55,7 +54,7 @@ pub struct About {
     pub session: Option<Session>,
     /// Time of the first memory event, on the clock of events.
     #[serde(skip)]
-    pub first_ns: i64,
+    pub first_ns: u64,
     /// Time of the last memory event, nanoseconds from the first.
     #[serde(skip)]
     pub last_ns: Option<i64>,
@@ -106,33 +105,26 @@ impl About {
 
     /// When `allocation` was made, nanoseconds from the first memory event.
     pub(super) fn since_first(&self, allocation: &AllocationReport) -> i64 {
-        let time_ns = i64::try_from(allocation.time_ns).unwrap_or(i64::MAX);
-        time_ns.saturating_sub(self.first_ns)
+        let since = i128::from(allocation.time_ns) - i128::from(self.first_ns);
+        i64::try_from(since).unwrap_or(i64::MAX)
     }
 
-    /// Adds times and totals of the memory in `row_ledger`.
-    pub(super) fn set_memory(
-        &mut self,
-        question: Analysis,
-        row_ledger: &RowLedger<'_>,
-        clock: Option<&WallClock>,
-    ) {
-        let first_ns = row_ledger.first_ns();
-        self.first_ns = first_ns.unwrap_or(0);
-        let since_first = |ns: i64| ns.saturating_sub(self.first_ns);
-        self.last_ns = row_ledger.last_ns().map(since_first);
-        (self.from, self.to) = row_ledger.range();
-        self.findings = Some(row_ledger.findings);
+    /// Adds times and totals of the memory that was played.
+    pub(super) fn set_memory(&mut self, question: Analysis, played: &Played) {
+        let first_ns = played.first_ns().unwrap_or(0);
+        self.first_ns = played.event_ns(first_ns);
+        let since_first = |ns: i64| ns.saturating_sub(first_ns);
+        self.last_ns = played.last_ns().map(since_first);
+        (self.from, self.to) = played.range();
+        self.findings = Some(played.findings);
         let live = match question {
             Analysis::Watermark => {
-                let peak_ns = row_ledger.peak_ns();
+                let peak_ns = played.peak_ns();
                 self.time_ns = peak_ns.map(since_first);
-                self.time = peak_ns
-                    .and_then(|peak| u64::try_from(peak).ok())
-                    .and_then(|peak| Some(clock?.wall(peak)));
-                row_ledger.at_peak
+                self.time = peak_ns.and_then(|peak| played.wall(peak));
+                played.at_peak
             }
-            _ => row_ledger.never_freed(),
+            _ => played.never_freed(),
         };
         self.totals = Some(live.gpu);
         self.host = Some(live.host);

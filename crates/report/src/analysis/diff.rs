@@ -5,17 +5,13 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::callers::{self, Callers};
-use super::replayed::Replayed;
-use super::row_ledger::caller_of;
-use super::{Filter, RowLedger};
+use super::{Filter, Played};
 use crate::fold::{self, place};
 use crate::label::labels;
 use crate::{SCHEMA, function_name, memleak};
 use gpuprobe_cuda::{Belongs, MemoryKind};
-use gpuprobe_engine::Ledger;
 use gpuprobe_model::Total;
-use gpuprobe_model::stack::{Frame, Symbolize};
+use gpuprobe_model::stack::Frame;
 use gpuprobe_recording::{Database, Session};
 use gpuprobe_stacks::cuda::file_name;
 
@@ -99,19 +95,15 @@ pub fn diff(before: &Database, after: &Database, filter: &Filter, by_lines: bool
     let mut tensors = None;
     for (run, database) in [before, after].into_iter().enumerate() {
         let session = Session::read(database)?;
-        let row_ledger = RowLedger::read(database, &session, filter, &mut ())?;
-        watermark[run] = row_ledger.at_peak.gpu.total.bytes;
-        leaked[run] = row_ledger.never_freed().gpu.total.bytes;
-        let then = row_ledger.ledger.at_peak_of_rows();
-        for (stacks, ledger) in [
-            (&mut at_peak, &then),
-            (&mut never_freed, &row_ledger.ledger),
-        ] {
-            enter(stacks, run, (ledger, &row_ledger.callers), filter, by_lines);
-        }
-        if let Some(found) = Replayed::read(database, None)? {
+        let played = Played::read(database, &session, filter, &mut |_| Ok(()))?;
+        watermark[run] = played.at_peak.gpu.total.bytes;
+        leaked[run] = played.never_freed().gpu.total.bytes;
+        let then = played.read_peak(database, &session)?;
+        enter(&mut at_peak, run, &then, filter, by_lines);
+        enter(&mut never_freed, run, &played, filter, by_lines);
+        if played.has_tensors() {
             let (sums, stacks) = tensors.get_or_insert_with(Default::default);
-            enter_tensors(sums, stacks, run, &found, by_lines);
+            enter_tensors(sums, stacks, run, &played, by_lines);
         }
     }
     Ok(Diff {
@@ -137,7 +129,7 @@ fn enter_tensors(
     sums: &mut TensorDiff,
     [at_peak, never_freed]: &mut [ByStack; 2],
     run: usize,
-    tensors: &Replayed,
+    tensors: &Played,
     by_lines: bool,
 ) {
     let ledger = tensors.ledger();
@@ -168,32 +160,28 @@ fn enter_tensors(
 
 type ByStack = BTreeMap<Vec<String>, StackGrowth>;
 
-fn enter(
-    stacks: &mut ByStack,
-    run: usize,
-    (ledger, callers): (&Ledger, &Callers<'_>),
-    filter: &Filter,
-    by_lines: bool,
-) {
-    let mut amounts: BTreeMap<(u32, MemoryKind), Total> = BTreeMap::new();
+fn enter(stacks: &mut ByStack, run: usize, played: &Played, filter: &Filter, by_lines: bool) {
+    let (ledger, symbols) = (played.ledger(), played.symbols());
     for process in ledger.live_processes().chain(ledger.ended(true)) {
-        for allocation in process.allocations() {
+        let mut amounts: BTreeMap<(u32, MemoryKind), Total> = BTreeMap::new();
+        for allocation in played.allocations(process) {
             if filter.host || allocation.belongs() != Belongs::Host {
-                let caller = caller_of(process, allocation);
-                let amount = amounts.entry((caller, allocation.kind())).or_default();
-                amount.add(allocation.size_bytes);
+                let amount = amounts.entry((allocation.site, allocation.kind()));
+                amount.or_default().add(allocation.size_bytes);
             }
         }
-    }
-    for ((caller, kind), amount) in amounts {
-        let called = callers.called(caller);
-        let called = called.unwrap_or(kind.name().into()).into_owned();
-        let stack = AllocationStack {
-            lines: lines_of_file(called, &callers.stack(caller)),
-            frames: callers.caller(caller).0,
-            kind,
-        };
-        enter_stack(stacks, run, &stack, amount, by_lines);
+        for ((number, kind), amount) in amounts {
+            let site = process.sites.get(number);
+            let frames = site.map(|site| memleak::stack_of(process.pid, site, symbols).0);
+            let frames = frames.unwrap_or_default();
+            let called = site.map_or(kind.name().into(), |site| function_name(site.row, symbols));
+            let stack = AllocationStack {
+                lines: lines_of(called.into_owned(), &frames),
+                frames,
+                kind,
+            };
+            enter_stack(stacks, run, &stack, amount, by_lines);
+        }
     }
 }
 
@@ -234,31 +222,23 @@ fn lines(frames: &[Frame], kind: MemoryKind) -> Option<Vec<String>> {
     (!lines.is_empty()).then(|| std::iter::once(side).chain(lines).collect())
 }
 
-/// Frames as they compare between runs: addresses differ; functions, file names and offsets stay.
+/// Frames as they compare between runs: addresses differ, also those that stand for a name;
+/// functions, file names and offsets stay.
 fn lines_of(called: String, frames: &[Frame]) -> Vec<String> {
     let line = |frame: &Frame| {
         let file = match frame.language.is_python() {
             true => place(frame.file.as_deref().unwrap_or("python"), frame.line),
             false => file_name(&frame.module).to_owned(),
         };
-        format!("[{}] ({file})", frame.function)
+        let function = match frame.function.starts_with("0x") {
+            true => "?",
+            false => &frame.function,
+        };
+        format!("[{function}] ({file})")
     };
     std::iter::once(called)
         .chain(frames.iter().map(line))
         .collect()
-}
-
-/// The same for a file's call stack, with no name for frames without a symbol.
-fn lines_of_file(called: String, frames: &[gpuprobe_recording::ChainFrame]) -> Vec<String> {
-    let named = |frame: &gpuprobe_recording::ChainFrame| {
-        let is_nameless = frame.unresolved && !frame.function.contains("+0x");
-        let mut named = callers::frame(frame);
-        if is_nameless {
-            named.function = "?".to_owned();
-        }
-        named
-    };
-    lines_of(called, &frames.iter().map(named).collect::<Vec<_>>())
 }
 
 fn sorted(stacks: ByStack) -> Vec<StackGrowth> {

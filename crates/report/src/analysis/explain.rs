@@ -42,7 +42,7 @@ pub fn run(config: &ExplainFileConfig, progress: &SharedProgress) -> Result<Expl
     let mut report = of_all_sites(&database, &config.filter, view, Analysis::Explain)?;
     report.explain = Explain::of(&report);
     let layout = layout(config.output.as_deref(), config.color);
-    let (mut out, _) = open(config.output.as_deref(), layout)?;
+    let mut out = open(config.output.as_deref(), layout)?;
     let writer = AnalysisWriter {
         format: match config.json {
             true => AnalysisFormat::Json,

@@ -7,17 +7,16 @@ use anyhow::Result;
 use super::Filter;
 use super::about::{About, AtPeak};
 use super::launches;
+use super::played::{LiveSums, Played};
 use super::processes::{self, Spans};
 use super::range::TimeRange;
-use super::replayed::Replayed;
-use super::row_ledger::{LiveSums, RowLedger};
 use super::work;
-use crate::{Options, Report, ReportSources, View, memleak};
+use crate::{Options, Report, ReportSources, View};
 use gpuprobe_cuda::Modes;
-use gpuprobe_engine::{Ledger, State};
+use gpuprobe_engine::State;
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::WallClock;
-use gpuprobe_model::stack::{NoSymbols, Symbolize};
+use gpuprobe_model::stack::NoSymbols;
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, gpu_rows};
 
@@ -103,60 +102,59 @@ impl AnalysedFile<'_> {
             let selected = (self.filter, range);
             about.gpus = work::read(self.database, self.session, selected, &mut state)?;
         }
-        let mut spans = Spans::within(range);
-        let row_ledger = self.row_ledger(question, &mut spans)?;
-        let clock = self.session.wall(0).map(|start| WallClock::at(start, 0));
-        let clock = clock.as_ref();
+        let played = self.played(question)?;
+        let start = self.session.wall(0).map(|start| WallClock::at(start, 0));
         if question == Analysis::Summary {
             about.session = Some(self.session.clone());
-            let at_peak = |row_ledger| Box::new(self.at_peak(row_ledger, clock));
-            about.watermark = row_ledger.as_ref().map(at_peak);
+            let at_peak = played.as_ref().map(|played| self.at_peak(played));
+            about.watermark = at_peak.transpose()?.map(Box::new);
         }
-        let now_ns = self.now_ns(question, row_ledger.as_ref());
+        let now_ns = self.now_ns(question, played.as_ref());
         let options = self.options_at(question, &state, now_ns);
-        let mut symbols: &dyn Symbolize = &NoSymbols;
-        if let Some(row_ledger) = &row_ledger {
-            about.set_memory(question, row_ledger, clock);
-            symbols = &row_ledger.callers;
-        }
-        let is_peak = question == Analysis::Watermark;
-        let ledger = row_ledger.as_ref().map(|row_ledger| &row_ledger.ledger);
-        let then = ledger.filter(|_| is_peak).map(Ledger::at_peak_of_rows);
         let sources = ReportSources {
             lost_by_user: &self.session.lost_by_user,
-            ..ReportSources::of_file(clock, symbols)
+            ..ReportSources::of_file(start.as_ref(), &NoSymbols)
         };
         let lost = Lost::from_names(&self.session.lost);
         let mut report = crate::build(&state, lost, &options, sources);
-        let ledger = then.as_ref().or(ledger);
-        report.memleak = ledger.map(|ledger| memleak::build(ledger, &options, sources));
-        report.time = clock.map(|clock| clock.wall(now_ns));
+        report.time = start.map(|clock| clock.wall(now_ns));
+        let is_peak = question == Analysis::Watermark;
+        let mut spans = Spans::default();
+        if let Some(played) = &played {
+            about.set_memory(question, played);
+            let then = match is_peak {
+                true => Some(played.read_peak(self.database, self.session)?),
+                false => None,
+            };
+            report.memleak = Some(then.as_ref().unwrap_or(played).memory(&options));
+            if matches!(
+                question,
+                Analysis::Summary | Analysis::Explain | Analysis::Page
+            ) {
+                (report.incidents, report.refused) = played.incidents(&options);
+            }
+            spans.memory(&played.spans);
+        }
         if is_peak && about.time_ns.is_none() {
             report.time = None;
         }
         if question.is_about_everything() {
             spans.activities(&state.activity);
             about.run_ns = spans.run_ns();
+            let ledger = played.as_ref().map(Played::ledger);
             about.processes = Some(processes::rows(&report, ledger, &spans, self.session));
         }
         // A list of processes shows no more of memory.
         report.memleak = report.memleak.filter(|_| question != Analysis::Processes);
-        let until_ns = row_ledger.as_ref().and_then(|row_ledger| match is_peak {
-            true => row_ledger.peak_ns(),
-            false => self.end_ns(row_ledger),
-        });
-        self.add_replayed(&mut report, question, until_ns, &options)?;
         report.about = Some(about);
         Ok(report)
     }
 
     /// The memory of the file, as far as `question` is about it.
-    fn row_ledger(&self, question: Analysis, spans: &mut Spans) -> Result<Option<RowLedger<'_>>> {
-        let wants_memory = match question {
-            _ if question.is_about_memory() => true,
-            _ => question.is_about_everything() && self.database.has_table(MEMORY),
-        };
-        let read = || RowLedger::read(self.database, self.session, self.filter, spans);
+    fn played(&self, question: Analysis) -> Result<Option<Played>> {
+        let wants_memory = question.is_about_memory()
+            || question.is_about_everything() && self.database.has_table(MEMORY);
+        let read = || Played::read(self.database, self.session, self.filter, &mut |_| Ok(()));
         wants_memory.then(read).transpose()
     }
 
@@ -206,16 +204,16 @@ impl AnalysedFile<'_> {
         }
     }
 
-    /// The time that is reported, on the clock of events.
-    fn now_ns(&self, question: Analysis, row_ledger: Option<&RowLedger<'_>>) -> u64 {
+    /// The time that is reported, nanoseconds of the session.
+    fn now_ns(&self, question: Analysis, played: Option<&Played>) -> u64 {
         let end_ns = || {
-            let first_ns = row_ledger.and_then(RowLedger::first_ns).unwrap_or(0);
-            let last_ns = row_ledger.and_then(RowLedger::last_ns);
+            let first_ns = played.and_then(Played::first_ns).unwrap_or(0);
+            let last_ns = played.and_then(Played::last_ns);
             let to = self.filter.to_ns.map(|to| first_ns.saturating_add(to));
             let end_ns = self.session.stop_ns.max(last_ns).unwrap_or(0);
             to.map_or(end_ns, |to| to.min(end_ns))
         };
-        let peak_ns = row_ledger.and_then(RowLedger::peak_ns);
+        let peak_ns = played.and_then(Played::peak_ns);
         let now_ns = match question {
             Analysis::Watermark => peak_ns.unwrap_or_else(end_ns),
             _ => end_ns(),
@@ -223,70 +221,19 @@ impl AnalysedFile<'_> {
         u64::try_from(now_ns).unwrap_or(0)
     }
 
-    /// End of the selected time, nanoseconds of the session; `None` if it is the end of the file.
-    fn end_ns(&self, row_ledger: &RowLedger<'_>) -> Option<i64> {
-        let first_ns = row_ledger.first_ns()?;
-        Some(first_ns.saturating_add(self.filter.to_ns?))
-    }
-
-    /// Adds what only the log of a recording has, at `until_ns` of the session or at its end: memory
-    /// beyond that of its tables, tensors of frameworks and, in a summary, the out-of-memory
-    /// incidents.
-    fn add_replayed(
-        &self,
-        report: &mut Report,
-        question: Analysis,
-        until_ns: Option<i64>,
-        options: &Options,
-    ) -> Result<()> {
-        let (database, filter) = (self.database, self.filter);
-        let has_incidents = matches!(
-            question,
-            Analysis::Summary | Analysis::Explain | Analysis::Page
-        );
-        let mut whole = None;
-        if report.memleak.is_some() && question != Analysis::Watermark {
-            whole = Replayed::read_memory((database, self.session), filter, until_ns)?;
-        }
-        let is_whole = whole.is_some();
-        let played = match whole {
-            Some(whole) => Some(whole),
-            None if has_incidents => Replayed::read_with_incidents(database, until_ns)?,
-            None if report.memleak.is_some() => Replayed::read(database, until_ns)?,
-            None => None,
-        };
-        let Some(played) = played else {
-            return Ok(());
-        };
-        report.memleak = report.memleak.take().map(|tables| match is_whole {
-            true => played.memory(options).with_lists_of(tables),
-            false => played.add_tensors(tables, options),
-        });
-        if has_incidents {
-            (report.incidents, report.refused) = played.incidents(options);
-            let is_meant = |pid: u32| filter.pid.is_none_or(|meant| meant == pid);
-            report.incidents.retain(|incident| is_meant(incident.pid));
-        }
-        Ok(())
-    }
-
-    fn at_peak(&self, row_ledger: &RowLedger<'_>, clock: Option<&WallClock>) -> AtPeak {
-        let now_ns = self.now_ns(Analysis::Watermark, Some(row_ledger));
+    fn at_peak(&self, played: &Played) -> Result<AtPeak> {
+        let now_ns = self.now_ns(Analysis::Watermark, Some(played));
         let options = self.options(Modes::default(), now_ns);
-        let ledger = row_ledger.ledger.at_peak_of_rows();
-        let LiveSums { gpu, host } = row_ledger.at_peak;
-        let first_ns = row_ledger.first_ns().unwrap_or(0);
-        let peak_ns = row_ledger.peak_ns();
-        AtPeak {
+        let LiveSums { gpu, host } = played.at_peak;
+        let first_ns = played.first_ns().unwrap_or(0);
+        let peak_ns = played.peak_ns();
+        let then = played.read_peak(self.database, self.session)?;
+        Ok(AtPeak {
             time_ns: peak_ns.map(|peak| peak.saturating_sub(first_ns)),
-            time: clock.filter(|_| peak_ns.is_some()).map(|c| c.wall(now_ns)),
+            time: peak_ns.and_then(|peak| played.wall(peak)),
             totals: gpu,
             host,
-            memleak: memleak::build(
-                &ledger,
-                &options,
-                ReportSources::of_file(clock, &row_ledger.callers),
-            ),
-        }
+            memleak: then.memory(&options),
+        })
     }
 }

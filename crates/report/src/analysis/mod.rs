@@ -3,18 +3,17 @@
 
 mod about;
 mod answer;
-mod callers;
 pub mod diff;
 pub mod explain;
 mod file;
 pub(crate) mod launches;
 mod merged;
 mod moment;
+mod played;
 pub(crate) mod processes;
 pub(crate) mod range;
 pub(crate) mod replayed;
 pub mod report;
-mod row_ledger;
 mod tables;
 mod text;
 mod totals;
@@ -22,15 +21,12 @@ mod usage;
 pub(crate) mod validate_filter;
 pub(crate) mod work;
 
-use anyhow::Result;
-
-use gpuprobe_recording::{MemoryRow, OriginatingCall, ids};
+use gpuprobe_recording::{MemoryRow, ids};
 
 pub use about::{About, AtPeak};
-pub use callers::Callers;
 pub use moment::Moment;
+pub use played::{AllocationAt, MemoryChange, Played};
 pub use range::first_ns;
-pub use row_ledger::{AllocationWithCaller, LedgerChange, RowLedger};
 pub use totals::{AnalysisTotals, Anomalies};
 pub use validate_filter::NoMatch;
 
@@ -59,51 +55,5 @@ impl Filter {
     pub fn includes(&self, row: &MemoryRow) -> bool {
         self.pid.is_none_or(|pid| pid == ids::pid(row.process))
             && self.device.is_none_or(|device| device == row.device)
-    }
-}
-
-/// Is called for every change of live memory.
-pub trait Visitor {
-    /// Called after live memory has changed.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error to stop the analysis.
-    fn change(&mut self, step: &LedgerChange<'_>, row_ledger: &RowLedger<'_>) -> Result<()>;
-
-    /// Called for every selected event, whether it changed live memory or not.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error to stop the analysis.
-    fn event(&mut self, row: &MemoryRow, origin: &OriginatingCall) -> Result<()> {
-        let _ = (row, origin);
-        Ok(())
-    }
-
-    /// Whether the visitor can restart after it has been called. If not, the order of the rows is
-    /// checked first, which takes time.
-    fn can_restart(&self) -> bool {
-        false
-    }
-
-    /// Called when the analysis restarts because the rows were not in order.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error to stop the analysis.
-    fn restart(&mut self) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// A visitor that does nothing.
-impl Visitor for () {
-    fn change(&mut self, _: &LedgerChange<'_>, _: &RowLedger<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    fn can_restart(&self) -> bool {
-        true
     }
 }

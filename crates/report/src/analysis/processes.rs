@@ -4,14 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::range::TimeRange;
-use super::row_ledger::RowLedger;
-use super::{LedgerChange, Visitor};
 use crate::Report;
 use gpuprobe_cuda::Direction;
 use gpuprobe_engine::{GpuActivity, Ledger};
+use gpuprobe_recording::Session;
 use gpuprobe_recording::gpu_rows::ZERO_NS;
-use gpuprobe_recording::{MemoryRow, OriginatingCall, Session, ids};
 
 /// A process of a file.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -46,16 +43,13 @@ pub struct ProcessRow {
 #[derive(Debug, Default)]
 pub(super) struct Spans {
     times: BTreeMap<u32, (i64, i64)>,
-    /// Memory events outside of it are not of interest.
-    range: TimeRange,
 }
 
 impl Spans {
-    /// Spans of what is in `range`.
-    pub(super) fn within(range: TimeRange) -> Self {
-        Self {
-            times: BTreeMap::new(),
-            range,
+    /// Adds the times of memory events.
+    pub(super) fn memory(&mut self, times: &BTreeMap<u32, (i64, i64)>) {
+        for (&pid, &(first_ns, last_ns)) in times {
+            self.saw(pid, first_ns, last_ns);
         }
     }
 
@@ -79,29 +73,6 @@ impl Spans {
         let first = self.times.values().map(|span| span.0).min()?;
         let last = self.times.values().map(|span| span.1).max()?;
         Some(last.abs_diff(first))
-    }
-}
-
-/// Notes the times of memory events.
-impl Visitor for Spans {
-    fn change(&mut self, _: &LedgerChange<'_>, _: &RowLedger<'_>) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn event(&mut self, row: &MemoryRow, _: &OriginatingCall) -> anyhow::Result<()> {
-        if self.range.has(row.start_ns) {
-            self.saw(ids::pid(row.process), row.start_ns, row.start_ns);
-        }
-        Ok(())
-    }
-
-    fn can_restart(&self) -> bool {
-        true
-    }
-
-    fn restart(&mut self) -> anyhow::Result<()> {
-        self.times.clear();
-        Ok(())
     }
 }
 

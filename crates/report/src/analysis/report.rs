@@ -1,6 +1,5 @@
 //! Implements `gpuprobe report`: runs an analysis and writes its result.
 
-use std::fs;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -9,9 +8,8 @@ use anyhow::{Context, Error, Result, bail};
 use super::answer::AnalysisWriter;
 use super::file::AnalysedFile;
 pub use super::file::Analysis;
-use super::replayed::Replayed;
 use super::usage::UsageWriter;
-use super::{Filter, RowLedger, diff, launches, validate_filter};
+use super::{Filter, Played, diff, launches, validate_filter};
 use crate::gate::{self, Gate};
 use crate::profile;
 use crate::profile::{Profile, ProfiledMemory, Weight};
@@ -90,10 +88,10 @@ fn profile_of(
         of,
         ..
     } = *config;
-    let row_ledger = RowLedger::read(database, session, filter, &mut ())?;
+    let played = Played::read(database, session, filter, &mut |_| Ok(()))?;
     let time_ns = match weight {
-        Weight::Peak => row_ledger.peak_ns(),
-        Weight::End | Weight::Total => row_ledger.last_ns(),
+        Weight::Peak => played.peak_ns(),
+        Weight::End | Weight::Total => played.last_ns(),
     };
     let time_ns = time_ns.and_then(|ns| ns.checked_add(session.start_epoch_ns?));
     let which = profile::ProfileWeight {
@@ -102,34 +100,13 @@ fn profile_of(
         full_stacks,
         of,
     };
-    let tensors = match of {
-        ProfiledMemory::Cuda => None,
-        ProfiledMemory::Tensors => Some(tensors_of(database, filter, &row_ledger)?),
-    };
-    if let Some(tensors) = &tensors {
-        let (ledger, symbols) = (tensors.ledger(), tensors.symbols());
-        return Ok(Profile {
-            run: crate::run::run_of(session),
-            ..profile::of_ledger(ledger, symbols, which, time_ns)
-        });
+    if of == ProfiledMemory::Tensors && !played.has_tensors() {
+        bail!("{} has no tensors", database.path().display());
     }
-    let (ledger, callers) = (&row_ledger.ledger, &row_ledger.callers);
     Ok(Profile {
         run: crate::run::run_of(session),
-        ..profile::of_ledger(ledger, callers, which, time_ns)
+        ..profile::of_ledger(played.ledger(), played.symbols(), which, time_ns)
     })
-}
-
-/// The tensors of a recording at the end of the selected time.
-fn tensors_of(
-    database: &Database,
-    filter: &Filter,
-    row_ledger: &RowLedger<'_>,
-) -> Result<Replayed> {
-    let first_ns = row_ledger.first_ns().unwrap_or(0);
-    let until_ns = filter.to_ns.map(|to| first_ns.saturating_add(to));
-    let tensors = Replayed::read(database, until_ns)?;
-    tensors.with_context(|| format!("{} has no tensors", database.path().display()))
 }
 
 /// Writes the result. Returns true if memory that was never freed exceeds the limits in `gate`.
@@ -204,8 +181,8 @@ fn report(config: &ReportConfig, progress: &SharedProgress) -> Result<()> {
         );
     }
     let layout = layout(config.output.as_deref(), config.color);
-    let (mut out, file) = open(config.output.as_deref(), layout)?;
-    let answered = answer(config, &database, &session, &mut *out, file)
+    let mut out = open(config.output.as_deref(), layout)?;
+    let answered = answer(config, &database, &session, &mut *out)
         .and_then(|()| out.flush().context("cannot write the report"));
     match answered {
         Err(error) if is_broken_pipe(&error) => Ok(()),
@@ -224,23 +201,15 @@ pub(super) fn layout(path: Option<&Path>, color: ColorChoice) -> Layout {
     Layout::of((!is_file).then_some(StandardStream::Stdout), color)
 }
 
-/// Opens the output; also returns the file if it is a regular one.
-pub(super) fn open(
-    path: Option<&Path>,
-    layout: Layout,
-) -> Result<(Box<dyn Write>, Option<fs::File>)> {
+/// Opens the output.
+pub(super) fn open(path: Option<&Path>, layout: Layout) -> Result<Box<dyn Write>> {
     let buffered = |out: Box<dyn Write>| Box::new(BufWriter::with_capacity(1 << 18, out));
     let Some(path) = path.filter(|path| !files::is_stdout(path)) else {
-        return Ok((buffered(terminal::stdout(layout.colored)), None));
+        return Ok(buffered(terminal::stdout(layout.colored)));
     };
     let why = || format!("cannot write to {}", path.display());
     let file = files::create(path).with_context(why)?;
-    let is_plain = file.metadata().with_context(why)?.is_file();
-    let again = is_plain
-        .then(|| file.try_clone())
-        .transpose()
-        .with_context(why)?;
-    Ok((buffered(Box::new(file)), again))
+    Ok(buffered(Box::new(file)))
 }
 
 fn answer(
@@ -248,7 +217,6 @@ fn answer(
     database: &Database,
     session: &Session,
     out: &mut dyn Write,
-    file: Option<fs::File>,
 ) -> Result<()> {
     let filter = &config.filter;
     let layout =
@@ -267,12 +235,14 @@ fn answer(
     }
     let question = match config.question {
         ReportQuestion::Usage => {
-            let mut usage = UsageWriter::begin(out, file, config.format, filter.host)?;
-            let row_ledger = RowLedger::read(database, session, filter, &mut usage)?;
+            let mut usage = UsageWriter::begin(out, config.format, filter.host)?;
+            let played = Played::read(database, session, filter, &mut |change| {
+                usage.change(change)
+            })?;
             if usage.points == 0 {
                 say("no memory event in what was selected");
             }
-            let (from, to) = row_ledger.range();
+            let (from, to) = played.range();
             return usage.finish(from, to);
         }
         ReportQuestion::Report(question) => question,

@@ -1,13 +1,11 @@
 //! Live memory over time.
 
-use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 
 use super::report::AnalysisFormat;
-use super::row_ledger::{AllocationWithCaller, LedgerChange, RowLedger};
-use super::{AnalysisTotals, Visitor};
+use super::{AnalysisTotals, MemoryChange};
 use crate::SCHEMA;
 
 /// Column names, in text and tables.
@@ -16,8 +14,6 @@ const COLUMNS: [&str; 5] = ["time", "total", "valid", "invalid", "driver"];
 /// Writes the totals at every change.
 pub(super) struct UsageWriter<'a> {
     out: &'a mut dyn Write,
-    /// The file behind `out`, if it can be truncated to restart.
-    file: Option<File>,
     format: AnalysisFormat,
     host: bool,
     /// Number of points written.
@@ -25,17 +21,14 @@ pub(super) struct UsageWriter<'a> {
 }
 
 impl<'a> UsageWriter<'a> {
-    /// Writes the timeline to `out`, which ends in `file` if that can be truncated. With `host`,
-    /// host memory is part of the totals.
+    /// Writes the timeline to `out`. With `host`, host memory is part of the totals.
     pub(super) fn begin(
         out: &'a mut dyn Write,
-        file: Option<File>,
         format: AnalysisFormat,
         host: bool,
     ) -> Result<Self> {
         let mut usage = Self {
             out,
-            file,
             format,
             host,
             points: 0,
@@ -97,41 +90,22 @@ impl<'a> UsageWriter<'a> {
         self.out.write_all(end.as_bytes())
     }
 
-    fn restart_output(&mut self) -> io::Result<()> {
-        self.out.flush()?;
-        if let Some(file) = &mut self.file {
-            file.set_len(0)?;
-            file.rewind()?;
-        }
-        self.points = 0;
-        self.header()
-    }
-}
-
-impl Visitor for UsageWriter<'_> {
-    fn change(&mut self, step: &LedgerChange<'_>, row_ledger: &RowLedger<'_>) -> Result<()> {
-        if !self.host && step.parts().all(AllocationWithCaller::is_host) {
+    /// Writes the totals after a change.
+    pub(super) fn change(&mut self, change: &MemoryChange<'_>) -> Result<()> {
+        if !self.host && change.parts().all(|part| part.is_host()) {
             return Ok(());
         }
         self.points += 1;
         let bytes = |side: &AnalysisTotals| {
             [side.total, side.valid, side.invalid, side.driver].map(|a| a.bytes)
         };
-        let mut now = bytes(&row_ledger.live.gpu);
+        let mut now = bytes(&change.live.gpu);
         if self.host {
-            for (sum, host) in now.iter_mut().zip(bytes(&row_ledger.live.host)) {
+            for (sum, host) in now.iter_mut().zip(bytes(&change.live.host)) {
                 *sum = sum.saturating_add(host);
             }
         }
-        self.point(step.time_ns, now)
+        self.point(change.time_ns, now)
             .context("cannot write the timeline")
-    }
-
-    fn can_restart(&self) -> bool {
-        self.file.is_some()
-    }
-
-    fn restart(&mut self) -> Result<()> {
-        self.restart_output().context("cannot write the timeline")
     }
 }

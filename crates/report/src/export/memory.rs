@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::events::ChromeEventWriter;
 use super::tracks::Tracks;
-use crate::analysis::{AllocationWithCaller, Filter, LedgerChange, RowLedger, Visitor};
+use crate::analysis::{AllocationAt, Filter, MemoryChange, Played, first_ns};
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, ids};
 
@@ -21,6 +21,7 @@ pub(super) fn memory<W: Write>(
         return Ok(());
     }
     let mut counters = Counters {
+        first_ns: first_ns(database)?.unwrap_or(0),
         live: HashMap::new(),
         changed: BTreeSet::new(),
         tracks,
@@ -30,10 +31,16 @@ pub(super) fn memory<W: Write>(
         host: true,
         ..Filter::default()
     };
-    RowLedger::read(database, &Session::default(), &filter, &mut counters).map(|_| ())
+    let session = Session::read(database)?;
+    Played::read(database, &session, &filter, &mut |change| {
+        counters.change(change)
+    })
+    .map(drop)
 }
 
 struct Counters<'a, 'b, W> {
+    /// Session time of the first memory event.
+    first_ns: i64,
     /// Bytes by process and device; without a device for host memory.
     live: HashMap<(i64, Option<i64>), u64>,
     /// The keys that the current event has changed.
@@ -42,19 +49,17 @@ struct Counters<'a, 'b, W> {
     events: &'a mut ChromeEventWriter<W>,
 }
 
-impl<W: Write> Visitor for Counters<'_, '_, W> {
-    fn change(&mut self, step: &LedgerChange<'_>, row_ledger: &RowLedger<'_>) -> Result<()> {
-        let time = row_ledger
-            .first_ns()
-            .unwrap_or(0)
-            .saturating_add(step.time_ns);
-        for part in step.freed {
-            let live = self.live_of(step.process, part);
-            *live = live.saturating_sub(part.allocation.size_bytes);
+impl<W: Write> Counters<'_, '_, W> {
+    fn change(&mut self, change: &MemoryChange<'_>) -> Result<()> {
+        let time = self.first_ns.saturating_add(change.time_ns);
+        let process = ids::global_pid(change.process.pid);
+        for allocation in change.freed {
+            let live = self.live_of(process, change.at(allocation));
+            *live = live.saturating_sub(allocation.size_bytes);
         }
-        if let Some(part) = &step.allocated {
-            let live = self.live_of(step.process, part);
-            *live = live.saturating_add(part.allocation.size_bytes);
+        if let Some(allocation) = &change.allocated {
+            let live = self.live_of(process, change.at(allocation));
+            *live = live.saturating_add(allocation.size_bytes);
         }
         for (process, device) in std::mem::take(&mut self.changed) {
             let (name, pid) = match device {
@@ -72,11 +77,9 @@ impl<W: Write> Visitor for Counters<'_, '_, W> {
         }
         Ok(())
     }
-}
 
-impl<W> Counters<'_, '_, W> {
     /// The live bytes under the key of `part`, which are about to change.
-    fn live_of(&mut self, process: i64, part: &AllocationWithCaller) -> &mut u64 {
+    fn live_of(&mut self, process: i64, part: AllocationAt<'_>) -> &mut u64 {
         let device = part.allocation.device().map_or(0, i64::from);
         let key = (process, (!part.is_host()).then_some(device));
         self.changed.insert(key);

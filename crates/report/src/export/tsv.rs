@@ -4,16 +4,18 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::analysis::{Filter, LedgerChange, RowLedger, Visitor, validate_filter};
+use crate::analysis::{Filter, validate_filter};
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::nsys::{ALLOCATION, DEALLOCATION};
 use gpuprobe_os::files;
+use gpuprobe_recording::memory_rows::{self, CallFilter, MemoryItem, RowSink};
 use gpuprobe_recording::{
-    ChainFrame, Database, MemoryRow, OriginatingCall, Resolver, Session, Trace, ids, kinds,
+    ChainFrame, Database, MemoryRow, OriginatingCall, Resolver, Trace, ids, kinds,
 };
 
 /// Header line of each file.
@@ -27,6 +29,8 @@ const NO_STACK: &str = "STACK_NOT_FOUND";
 const ARROW: &str = " -> ";
 
 struct TsvFiles<'a> {
+    filter: Filter,
+    first_ns: Option<i64>,
     resolver: Resolver<'a>,
     /// In the order of [`Trace::ALL`].
     files: Vec<BufWriter<File>>,
@@ -35,7 +39,6 @@ struct TsvFiles<'a> {
 /// Writes `valid.tsv`, `invalid.tsv` and `driver.tsv` into `folder`.
 pub(super) fn write(database: &Database, filter: &Filter, folder: &Path) -> Result<()> {
     validate_filter::check(database, filter)?;
-    let session = Session::read(database)?;
     files::create_folder(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let create = |trace: Trace| {
         let path = folder.join(trace.name()).with_extension("tsv");
@@ -46,18 +49,37 @@ pub(super) fn write(database: &Database, filter: &Filter, folder: &Path) -> Resu
         Ok(file)
     };
     let mut files = TsvFiles {
+        filter: *filter,
+        first_ns: None,
         resolver: Resolver::new(database)?,
         files: Trace::ALL.into_iter().map(create).collect::<Result<_>>()?,
     };
-    RowLedger::read(database, &session, filter, &mut files)?;
+    memory_rows::each(database, CallFilter::default(), &mut files)?;
     for file in &mut files.files {
         file.flush().context("cannot write the export")?;
     }
     Ok(())
 }
 
-impl Visitor for TsvFiles<'_> {
-    fn event(&mut self, event: &MemoryRow, origin: &OriginatingCall) -> Result<()> {
+impl RowSink for TsvFiles<'_> {
+    fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
+        let MemoryItem::Row(event, origin) = item else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let first_ns = *self.first_ns.get_or_insert(event.start_ns);
+        let since_first = event.start_ns.saturating_sub(first_ns);
+        if self.filter.to_ns.is_some_and(|to| since_first > to) {
+            return Ok(ControlFlow::Break(()));
+        }
+        if self.filter.includes(&event) {
+            self.row(&event, &origin)?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+impl TsvFiles<'_> {
+    fn row(&mut self, event: &MemoryRow, origin: &OriginatingCall) -> Result<()> {
         let stack = match (origin.trace, origin.chain) {
             (Trace::Valid | Trace::Driver, Some(chain)) => {
                 let frames: Vec<_> = self.resolver.stack(chain).iter().map(frame).collect();
@@ -91,10 +113,6 @@ impl Visitor for TsvFiles<'_> {
             plain(stack),
         )
         .context("cannot write the export")
-    }
-
-    fn change(&mut self, _: &LedgerChange<'_>, _: &RowLedger<'_>) -> Result<()> {
-        Ok(())
     }
 }
 

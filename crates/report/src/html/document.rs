@@ -86,8 +86,8 @@ pub(super) struct HeldData {
     /// Time and bytes of the highest total within each bin.
     pub(super) bins: Vec<(i64, u64)>,
     pub(super) paths: Vec<PathData>,
-    /// Labels of call sites by their numbers in reports.
-    pub(super) sites: BTreeMap<u32, String>,
+    /// Labels of call sites by process and number in reports: `PID:NUMBER`.
+    pub(super) sites: BTreeMap<String, String>,
 }
 
 /// A call path of a process.

@@ -196,6 +196,7 @@ impl<K: Copy + Eq + Hash> HeldByBin<K> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -1,11 +1,12 @@
 //! Call paths of memory from CUDA, and the frames of all call paths.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::document::{FrameData, HeldData, IncidentData, MemoryData, PathData};
 use super::held::{HeldByBin, HeldSums};
-use super::reading::{PathKey, ReadMemory, Reading};
+use super::reading::{PathKey, PathName, ReadMemory, Reading};
+use crate::label;
 use crate::profile::{shown, visible};
 use anyhow::Result;
 use gpuprobe_model::stack::{Frame, Language};
@@ -63,18 +64,12 @@ impl FrameTable {
 pub(super) fn memory_document(
     reading: &Reading<'_>,
     held: &HeldByBin<PathKey>,
-    read: &ReadMemory<'_>,
+    read: &ReadMemory,
     frames: &mut FrameTable,
 ) -> Result<MemoryData> {
     let names = read.names(held.paths().map(|(key, _)| key));
-    let mut sites = read.labels(names.iter().filter_map(|name| name.site).collect());
-    // Reports choose the labels of the sites that they list.
-    let processes = reading.report.memleak.iter().flat_map(|one| &one.processes);
-    for site in processes.flat_map(|process| process.sites.iter().flatten()) {
-        if let Some(label) = sites.get_mut(&site.id) {
-            label.clone_from(&site.label);
-        }
-    }
+    let keys: Vec<_> = held.paths().map(|(key, _)| key).zip(&names).collect();
+    let sites = labels(reading, &keys);
     let mut all: Vec<_> = held.paths().zip(names).collect();
     all.sort_by_key(|((_, sums), _)| Reverse(sums.total()[0]));
     let rest = all.split_off(all.len().min(PATHS));
@@ -101,6 +96,28 @@ pub(super) fn memory_document(
         incidents: incidents(reading),
         overlay: reading.overlay()?,
     })
+}
+
+/// Labels of call sites: those of reports, if they list the site.
+fn labels(reading: &Reading<'_>, keys: &[(PathKey, &PathName)]) -> BTreeMap<String, String> {
+    let mut sites = BTreeMap::new();
+    for process in reading.report.memleak.iter().flat_map(|one| &one.processes) {
+        for site in process.sites.iter().flatten() {
+            sites.insert(site_key(process.pid, site.id), site.label.clone());
+        }
+    }
+    for (key, name) in keys {
+        if let Some(id) = name.site {
+            let label = || label::labels(&[(&name.frames, &name.function)]).remove(0);
+            sites.entry(site_key(key.pid, id)).or_insert_with(label);
+        }
+    }
+    sites
+}
+
+/// The key of a call site in the labels of the page: numbers are of processes.
+pub(super) fn site_key(pid: u32, id: u32) -> String {
+    format!("{pid}:{id}")
 }
 
 /// One call path for those of a process and kind.

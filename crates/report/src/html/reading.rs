@@ -1,6 +1,6 @@
 //! What the page reads of a file: everything that knows how a file is read.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use anyhow::Result;
 
@@ -12,20 +12,18 @@ use crate::analysis::range::{TIMED, TimeRange};
 use crate::analysis::replayed::Replayed;
 use crate::analysis::report::{Analysis, of_all_sites};
 use crate::analysis::work::{CALLED_COPIES, CopyOutcome, each_copy};
-use crate::analysis::{
-    AllocationWithCaller, Filter, LedgerChange, RowLedger, Visitor, first_ns, launches,
-};
+use crate::analysis::{AllocationAt, Filter, MemoryChange, Played, first_ns, launches};
 use crate::explain::Explain;
 use crate::memleak::SiteGroups;
 use crate::owners::Owners;
-use crate::{Report, View, label, plot};
+use crate::{Report, View, function_name, memleak, plot};
 use gpuprobe_cuda::{Belongs, MemoryKind, Op};
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::event::Event;
-use gpuprobe_model::stack::{Frame, Symbolize};
+use gpuprobe_model::stack::Frame;
 use gpuprobe_recording::gpu_rows::{self, RowFilter};
 use gpuprobe_recording::memory_rows::MEMORY;
-use gpuprobe_recording::{Database, Session, ids};
+use gpuprobe_recording::{Database, Session};
 
 /// A file that is read for the page.
 pub(super) struct Reading<'a> {
@@ -44,8 +42,10 @@ pub(super) struct Reading<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PathKey {
     pub(super) pid: u32,
-    /// Number of the caller in the callers of the file.
-    caller: u32,
+    /// Number of earlier processes with this id.
+    incarnation: u32,
+    /// Number of the call site in its process.
+    number: u32,
     pub(super) kind: MemoryKind,
     pub(super) is_host: bool,
 }
@@ -60,10 +60,8 @@ pub(super) struct PathName {
 }
 
 /// The memory of a file.
-pub(super) struct ReadMemory<'a> {
-    row_ledger: RowLedger<'a>,
-    /// Numbers of call sites in reports by process and caller.
-    sites: HashMap<(u32, u32), u32>,
+pub(super) struct ReadMemory {
+    played: Played,
 }
 
 impl<'a> Reading<'a> {
@@ -105,17 +103,17 @@ impl<'a> Reading<'a> {
     }
 
     /// The memory from CUDA by call path; `None` if it was not recorded.
-    pub(super) fn memory(&self) -> Result<Option<(HeldByBin<PathKey>, ReadMemory<'a>)>> {
+    pub(super) fn memory(&self) -> Result<Option<(HeldByBin<PathKey>, ReadMemory)>> {
         if !self.database.has_rows(MEMORY)? {
             return Ok(None);
         }
-        let mut reader = MemoryReader {
-            bins: &self.bins,
-            held: HeldByBin::new(&self.bins),
-        };
-        let row_ledger = RowLedger::read(self.database, &self.session, &self.filter, &mut reader)?;
-        reader.held.finish();
-        Ok(Some((reader.held, ReadMemory::new(row_ledger))))
+        let mut held = HeldByBin::new(&self.bins);
+        let played = Played::read(self.database, &self.session, &self.filter, &mut |change| {
+            enter(&mut held, change);
+            Ok(())
+        })?;
+        held.finish();
+        Ok(Some((held, ReadMemory { played })))
     }
 
     /// Passes the events of the log to `take`, each with its time and the accounts after it, and the state at the end;
@@ -191,116 +189,56 @@ impl<'a> Reading<'a> {
     }
 }
 
-struct MemoryReader<'a> {
-    bins: &'a Bins,
-    held: HeldByBin<PathKey>,
-}
-
-impl Visitor for MemoryReader<'_> {
-    fn change(&mut self, step: &LedgerChange<'_>, row_ledger: &RowLedger<'_>) -> Result<()> {
-        self.held.advance(step.time_ns);
-        let mut change = |part: &AllocationWithCaller, effect: Effect| {
-            let key = PathKey {
-                pid: ids::pid(step.process),
-                caller: own_caller(part.caller, row_ledger),
-                kind: part.allocation.kind(),
-                is_host: part.is_host(),
-            };
-            let is_gpu = part.allocation.belongs() == Belongs::Gpu;
-            self.held
-                .change(key, effect, [part.allocation.size_bytes, 1], is_gpu);
+fn enter(held: &mut HeldByBin<PathKey>, change: &MemoryChange<'_>) {
+    held.advance(change.time_ns);
+    let mut enter = |part: AllocationAt<'_>, effect: Effect| {
+        let key = PathKey {
+            pid: change.process.pid,
+            incarnation: change.incarnation,
+            number: part.allocation.site,
+            kind: part.allocation.kind(),
+            is_host: part.is_host(),
         };
-        let gone = match step.is_end {
-            true => Effect::Held,
-            false => Effect::Freed,
-        };
-        step.freed.iter().for_each(|part| change(part, gone));
-        step.allocated
-            .iter()
-            .for_each(|part| change(part, Effect::Allocated));
-        self.held.mark(step.event_ns);
-        Ok(())
-    }
-
-    fn can_restart(&self) -> bool {
-        true
-    }
-
-    fn restart(&mut self) -> Result<()> {
-        self.held = HeldByBin::new(self.bins);
-        Ok(())
-    }
+        let is_gpu = part.allocation.belongs() == Belongs::Gpu;
+        held.change(key, effect, [part.allocation.size_bytes, 1], is_gpu);
+    };
+    let gone = match change.is_end {
+        true => Effect::Held,
+        false => Effect::Freed,
+    };
+    let freed = change.freed.iter();
+    freed.for_each(|one| enter(change.at(one), gone));
+    let allocated = change.allocated.iter();
+    allocated.for_each(|one| enter(change.at(one), Effect::Allocated));
+    held.mark(change.event_ns);
 }
 
-/// Number of the first caller with the same contents.
-fn own_caller(caller: u32, row_ledger: &RowLedger<'_>) -> u32 {
-    match row_ledger.callers.called(caller) {
-        Some(_) => row_ledger.callers.caller_id(caller),
-        None => caller,
-    }
-}
-
-impl<'a> ReadMemory<'a> {
-    fn new(row_ledger: RowLedger<'a>) -> Self {
-        let callers = &row_ledger.callers;
-        let mut sites = HashMap::new();
-        let ledger = &row_ledger.ledger;
-        for process in ledger.live_processes().chain(ledger.ended(true)) {
-            let groups = SiteGroups::of(process, true, callers);
-            for (number, site) in (0..).zip(process.sites.iter()) {
-                if let Some(caller) = site.caller {
-                    let key = (process.pid, callers.caller_id(caller));
-                    sites.insert(key, groups.id(number));
-                }
-            }
-        }
-        Self { row_ledger, sites }
-    }
-
+impl ReadMemory {
     /// Names call paths, in order.
     pub(super) fn names(&self, keys: impl Iterator<Item = PathKey>) -> Vec<PathName> {
-        let callers = &self.row_ledger.callers;
-        let mut owners = Owners::new(callers);
-        let name = |key: PathKey| {
-            let owner = owners.of_caller(key.caller).owner;
-            PathName {
-                site: self.site(&key),
-                function: callers
-                    .called(key.caller)
-                    .unwrap_or("?".into())
-                    .into_owned(),
+        let symbols = self.played.symbols();
+        let mut owners = Owners::new(symbols);
+        let mut groups = HashMap::new();
+        let mut name = |key: PathKey| {
+            let process = self.played.process(key.pid, key.incarnation)?;
+            let groups = groups
+                .entry((key.pid, key.incarnation))
+                .or_insert_with(|| SiteGroups::of(process, true, symbols));
+            let site = process.sites.get(key.number)?;
+            let owner = owners.of_site(site).owner;
+            Some(PathName {
+                site: Some(groups.id(key.number)),
+                function: function_name(site.row, symbols).into_owned(),
                 owner: owners.name(owner).to_owned(),
-                frames: callers.caller(key.caller).0,
-            }
+                frames: memleak::stack_of(key.pid, site, symbols).0,
+            })
         };
-        keys.map(name).collect()
-    }
-
-    /// Of processes that have freed everything and are forgotten, the number that the site would have.
-    fn site(&self, key: &PathKey) -> Option<u32> {
-        let callers = &self.row_ledger.callers;
-        let folded = || {
-            let called = callers.called(key.caller);
-            called.map(|_| callers.folded_id(key.caller))
+        let unknown = || PathName {
+            site: None,
+            function: "?".to_owned(),
+            owner: String::new(),
+            frames: Vec::new(),
         };
-        let known = self.sites.get(&(key.pid, key.caller)).copied();
-        known.or_else(folded)
-    }
-
-    /// Labels of call sites.
-    pub(super) fn labels(&self, sites: BTreeSet<u32>) -> BTreeMap<u32, String> {
-        let callers = &self.row_ledger.callers;
-        let called = |id: &u32| {
-            (
-                callers.caller(*id).0,
-                callers.called(*id).unwrap_or("?".into()),
-            )
-        };
-        let stacks: Vec<_> = sites.iter().map(called).collect();
-        let stacks: Vec<_> = stacks
-            .iter()
-            .map(|(frames, called)| (frames.as_slice(), called.as_ref()))
-            .collect();
-        sites.into_iter().zip(label::labels(&stacks)).collect()
+        keys.map(|key| name(key).unwrap_or_else(unknown)).collect()
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::bins::Bins;
 use super::document::{HeldData, PathData, SegmentData, TensorsData};
 use super::held::{Effect, HeldByBin, HeldSums};
-use super::paths::FrameTable;
+use super::paths::{FrameTable, site_key};
 use super::reading::Reading;
 use crate::analysis::replayed::Replayed;
 use crate::label::labels;
@@ -231,7 +231,7 @@ fn held_document(
         .collect();
     let mut sites: BTreeMap<_, _> = found
         .iter()
-        .map(|(id, _)| *id)
+        .map(|(id, _)| site_key(process.pid, *id))
         .zip(labels(&stacks))
         .collect();
     // As in reports, of the call sites that they list.
@@ -240,7 +240,7 @@ fn held_document(
         listed
             .into_iter()
             .flatten()
-            .map(|site| (site.id, site.label.clone())),
+            .map(|site| (site_key(process.pid, site.id), site.label.clone())),
     );
     let known = found.into_iter().map(|(id, stack)| PathData {
         site: Some(id),

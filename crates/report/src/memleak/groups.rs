@@ -21,60 +21,36 @@ type Key = (Belongs, bool, Vec<u32>);
 
 /// The call sites of a process, by the representative of each group, which is its first site.
 pub(crate) struct SiteGroups {
-    /// Ids of all sites in reports, without grouping.
-    own: Vec<u32>,
-    /// Ids of their representatives.
+    /// Numbers of the representatives, which are ids in reports.
     ids: Vec<u32>,
 }
 
 impl SiteGroups {
     /// Groups the sites of `process`. With `by_lines`, sites with the same Python lines and memory
-    /// of the same side are one; sites of files with the same contents are one in any case, as
-    /// files may have several numbers for one.
+    /// of the same side are one.
     pub(crate) fn of(process: &Process, by_lines: bool, symbols: &dyn Symbolize) -> Self {
-        let mut own = Vec::new();
-        let mut ids = Vec::new();
+        let numbers = (0..).zip(process.sites.iter());
+        if !by_lines {
+            let ids = numbers.map(|(number, _)| number).collect();
+            return Self { ids };
+        }
         let mut reader = LineReader::default();
         let mut first: HashMap<Key, u32> = HashMap::new();
-        let mut first_caller: HashMap<(u32, bool), u32> = HashMap::new();
         let mut owners = Owners::new(symbols);
-        for (number, site) in (0..).zip(process.sites.iter()) {
-            own.push(
-                site.caller
-                    .map_or(number, |caller| symbols.caller_id(caller)),
-            );
-            let is_pooled = by_lines && owners.of_site(site).is_pooled;
-            ids.push(match site.caller {
-                Some(caller) if by_lines => {
-                    let folded = symbols.folded_id(caller);
-                    let first = first_caller.entry((folded, is_pooled));
-                    *first.or_insert(match is_pooled {
-                        true => symbols.caller_id(caller),
-                        false => folded,
-                    })
-                }
-                Some(caller) => symbols.caller_id(caller),
-                None if by_lines => {
-                    let key = reader.key(process.pid, site, symbols);
-                    key.map_or(number, |(side, lines)| {
-                        let key = (side, is_pooled, lines);
-                        *first.entry(key).or_insert(number)
-                    })
-                }
-                None => number,
-            });
-        }
-        Self { own, ids }
+        let representative = |(number, site)| {
+            let is_pooled = owners.of_site(site).is_pooled;
+            let key = reader.key(process.pid, site, symbols);
+            key.map_or(number, |(side, lines)| {
+                *first.entry((side, is_pooled, lines)).or_insert(number)
+            })
+        };
+        let ids = numbers.map(representative).collect();
+        Self { ids }
     }
 
     /// Id in reports of the site with `number` in the engine.
     pub(crate) fn id(&self, number: u32) -> u32 {
         self.ids.get(number as usize).copied().unwrap_or(number)
-    }
-
-    /// Id in reports of the site itself, without grouping.
-    pub(super) fn own_id(&self, number: u32) -> u32 {
-        self.own.get(number as usize).copied().unwrap_or(number)
     }
 
     /// Whether every group has one site.

@@ -6,7 +6,6 @@ mod listed;
 mod nvml;
 mod peak;
 mod pytorch;
-mod recorded;
 mod site;
 mod sites;
 mod threads;
@@ -28,7 +27,6 @@ use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::GpuMemory;
 
 pub(super) use build::{build, build_of};
-pub(super) use groups::side;
 pub(crate) use groups::{SiteGroups, largest};
 pub use nvml::NvmlUsage;
 pub(super) use nvml::tracked;

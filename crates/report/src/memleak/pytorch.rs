@@ -88,6 +88,11 @@ pub(crate) fn reports(
     options: &Options,
     sources: ReportSources<'_>,
 ) -> (Vec<PytorchReport>, Vec<PytorchReport>) {
+    // The calls of an allocator are not those of CUDA.
+    let sources = ReportSources {
+        trace: None,
+        ..sources
+    };
     let is_judged = options.explains && process.tensors.iter().next().is_some();
     let pool = is_judged.then(|| pool(process, options, sources)).flatten();
     let report = |allocator| PytorchReport {

@@ -219,11 +219,7 @@ pub(super) fn site_reports(
             judgement,
             step: launches
                 .and_then(|launches| holder.step(&site.members, options.now_ns, launches)),
-            own_ids: site
-                .members
-                .iter()
-                .map(|&number| groups.own_id(number))
-                .collect(),
+            own_ids: site.members.clone(),
             ..site_report(&site, called, options, sources)
         }
     });
@@ -288,10 +284,7 @@ fn site_report(
         oldest: wall(site.oldest_ns),
         newest: wall(site.newest_ns),
         ages_ns: (age(site.oldest_ns), age(site.newest_ns)),
-        trace: site
-            .site
-            .caller
-            .and_then(|caller| sources.symbols.caller_trace(caller)),
+        trace: sources.trace.map(|trace| trace(site.site)),
         complete,
         variants: site.variants,
         own_ids: Vec::new(),
@@ -324,10 +317,9 @@ pub(crate) fn shown(mut frames: Vec<Frame>, view: &View) -> (Vec<Frame>, u64) {
 
 /// The frames of a site of process `pid`, innermost first, and whether the stack is complete.
 pub(crate) fn stack_of(pid: u32, site: &CallSite, symbols: &dyn Symbolize) -> (Vec<Frame>, bool) {
-    match (&site.stack, site.caller) {
-        (Some(stack), _) => (stack.frames(pid, symbols), stack.is_complete),
-        (None, Some(caller)) => symbols.caller(caller),
-        (None, None) => (Vec::new(), false),
+    match &site.stack {
+        Some(stack) => (stack.frames(pid, symbols), stack.is_complete),
+        None => (Vec::new(), false),
     }
 }
 

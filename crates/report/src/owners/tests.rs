@@ -1,5 +1,5 @@
 use super::*;
-use gpuprobe_model::stack::{Frame, KnownFrames, Location};
+use gpuprobe_model::stack::{KnownFrames, Location};
 
 /// A call path through these binaries, innermost first; an empty path has no module.
 fn stack(files: &[&str], known: &mut KnownFrames, modules: &mut Vec<String>) -> CallStack {
@@ -77,32 +77,6 @@ fn pools_are_found_before_the_owners_caller() {
         let pools = owners.of_stack(stack).pools.got(None);
         assert_eq!(frameworks::names(pools), *expected, "{stack:?}");
     }
-}
-
-/// Frames of a single caller.
-struct Caller(Vec<Frame>);
-
-impl Symbolize for Caller {
-    fn frames(&self, _: u32, _: &Location, _: bool) -> Vec<Frame> {
-        Vec::new()
-    }
-
-    fn caller(&self, _: u32) -> (Vec<Frame>, bool) {
-        (self.0.clone(), true)
-    }
-}
-
-#[test]
-fn owners_of_file_callers_are_found_by_frames() {
-    let files = ["/x/libcudart.so.12", "/x/libcudnn_ops.so.9", "/srv/app"];
-    let frame = |module: &str| Frame {
-        module: module.to_owned(),
-        ..gpuprobe_model::stack::bare_frame(&Location::python(0))
-    };
-    let caller = Caller(files.map(frame).to_vec());
-    let mut owners = Owners::new(&caller);
-    let owner = owners.of_caller(7).owner;
-    assert_eq!(owners.name(owner), "libcudnn");
 }
 
 #[test]

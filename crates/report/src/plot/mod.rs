@@ -10,18 +10,20 @@ mod table;
 mod tensors;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 use crate::analysis::{
-    AllocationWithCaller, Filter, LedgerChange, NoMatch, RowLedger, Visitor, validate_filter,
+    AllocationAt, Filter, MemoryChange, NoMatch, Played, first_ns, validate_filter,
 };
+use crate::function_name;
 use crate::label;
+use crate::memleak::{self, SiteGroups};
 use crate::run::run_of;
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_model::stack::Symbolize;
+use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::regular::read_text;
 use gpuprobe_os::say;
@@ -106,6 +108,9 @@ fn of_recording(file: &Path, config: &PlotConfig, progress: &SharedProgress) -> 
     let database = Database::open_with(file, progress)?;
     validate_filter::check(&database, &config.filter)?;
     let session = Session::read(&database)?;
+    if config.by == PlotBy::TensorSite {
+        return tensors_of_recording(file, &database, &session, config);
+    }
     let sites = match config.by {
         PlotBy::Kind | PlotBy::TensorSite => Vec::new(),
         PlotBy::Site => top_sites(&database, &session, config)?,
@@ -125,40 +130,50 @@ fn of_recording(file: &Path, config: &PlotConfig, progress: &SharedProgress) -> 
         steps: Steps::new(labels.len()),
         by: config.by,
         sites,
-        areas: HashMap::new(),
         host: config.filter.host,
     };
-    let row_ledger = RowLedger::read(&database, &session, &config.filter, &mut collect)?;
-    let Some(first) = row_ledger
-        .first_ns()
-        .filter(|_| row_ledger.findings.events > 0)
-    else {
-        let why = format!(
-            "{} has no memory event in what was selected",
-            file.display()
-        );
-        return Err(NoMatch(why).into());
+    let played = Played::read(&database, &session, &config.filter, &mut |change| {
+        collect.change(change);
+        Ok(())
+    })?;
+    let Some(first) = played.first_ns().filter(|_| played.findings.events > 0) else {
+        return Err(no_event(file));
     };
-    if config.by == PlotBy::TensorSite {
-        let mut chart = tensors::chart(&database, config, first)?;
-        chart.title = run_of(&session);
-        let smi = smi_lines(file, &database, &session, config, first)?;
-        chart.lines.extend(smi);
-        return Ok(chart);
-    }
     let mut chart = Chart::of(&collect.steps, &labels);
     chart.title = run_of(&session);
-    if let Some(peak_ns) = row_ledger.peak_ns().filter(|_| !config.filter.host) {
+    if let Some(peak_ns) = played.peak_ns().filter(|_| !config.filter.host) {
         let at = peak_ns.saturating_sub(first);
-        let bytes = row_ledger.at_peak.gpu.total.bytes as f64;
+        let bytes = played.at_peak.gpu.total.bytes as f64;
         chart.peak = Some((at as f64 / 1e9, bytes));
     }
-    let leaked = row_ledger.never_freed().gpu.total.bytes as f64;
+    let leaked = played.never_freed().gpu.total.bytes as f64;
     chart.leaked = Some(leaked).filter(|&bytes| bytes > 0.0);
     chart.lines = smi_lines(file, &database, &session, config, first)?;
     if !chart.lines.is_empty() && !chart.overlaps_lines() {
         say("warning: the samples of nvidia-smi are of another time than the recording");
     }
+    Ok(chart)
+}
+
+fn no_event(file: &Path) -> anyhow::Error {
+    let why = format!(
+        "{} has no memory event in what was selected",
+        file.display()
+    );
+    NoMatch(why).into()
+}
+
+fn tensors_of_recording(
+    file: &Path,
+    database: &Database,
+    session: &Session,
+    config: &PlotConfig,
+) -> Result<Chart> {
+    let first = first_ns(database)?.ok_or_else(|| no_event(file))?;
+    let mut chart = tensors::chart(database, config, first)?;
+    chart.title = run_of(session);
+    let smi = smi_lines(file, database, session, config, first)?;
+    chart.lines.extend(smi);
     Ok(chart)
 }
 
@@ -187,48 +202,60 @@ fn smi_lines(
 
 /// A call site that has an area of its own.
 struct SiteArea {
-    /// Its number, as in reports.
-    id: u32,
-    /// That and what reports call it.
+    pid: u32,
+    /// The numbers that the engine knows it by.
+    numbers: Vec<u32>,
+    /// What reports call it, with its number.
     label: String,
 }
 
-/// The call sites that hold most at the peak.
+/// The call sites that held most at the peak.
 fn top_sites(database: &Database, session: &Session, config: &PlotConfig) -> Result<Vec<SiteArea>> {
-    let row_ledger = RowLedger::read(database, session, &config.filter, &mut ())?;
-    let callers = &row_ledger.callers;
-    let mut sums: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
-    for process in row_ledger.ledger.at_peak_of_rows().live_processes() {
-        for allocation in process.allocations() {
-            let part = AllocationWithCaller::of(process, allocation);
-            if config.filter.host || !part.is_host() {
-                let id = callers.folded_id(part.caller);
-                let (sum, _) = sums.entry(id).or_insert((0, part.caller));
-                *sum = sum.saturating_add(allocation.size_bytes);
-            }
+    let played = Played::read(database, session, &config.filter, &mut |_| Ok(()))?;
+    let (ledger, symbols) = (played.ledger(), played.symbols());
+    let mut areas: Vec<(u64, SiteArea)> = Vec::new();
+    for process in ledger.live_processes().chain(ledger.ended(true)) {
+        let groups = SiteGroups::of(process, true, symbols);
+        let mut held: BTreeMap<u32, (MemorySums, Vec<u32>)> = BTreeMap::new();
+        for (number, site) in (0..).zip(process.sites.iter()) {
+            let (sum, numbers) = held.entry(groups.id(number)).or_default();
+            sum.merge(ledger.at_peak(process, site));
+            numbers.push(number);
+        }
+        // Labels are those of a report of that time, with all of these sites.
+        held.retain(|_, (sum, _)| !sum.is_empty());
+        let called = |&id: &u32| {
+            let site = process.sites.get(id)?;
+            let frames = memleak::stack_of(process.pid, site, symbols).0;
+            Some((frames, function_name(site.row, symbols)))
+        };
+        let called: Vec<_> = held
+            .keys()
+            .map(|id| called(id).unwrap_or_default())
+            .collect();
+        let stacks: Vec<_> = called
+            .iter()
+            .map(|(frames, called)| (frames.as_slice(), called.as_ref()))
+            .collect();
+        let labels = label::labels(&stacks);
+        for ((id, (sum, numbers)), label) in held.into_iter().zip(labels) {
+            let host = if config.filter.host {
+                sum.host.bytes
+            } else {
+                0
+            };
+            let area = SiteArea {
+                pid: process.pid,
+                numbers,
+                label: format!("#{id} {label}"),
+            };
+            areas.push((sum.gpu.bytes.saturating_add(host), area));
         }
     }
-    let mut sites: Vec<_> = sums.into_iter().collect();
-    sites.sort_by_key(|(id, (bytes, _))| (Reverse(*bytes), *id));
-    sites.truncate(config.top);
-    let called = |caller: u32| {
-        let called = callers.called(caller);
-        (callers.caller(caller).0, called.unwrap_or("?".into()))
-    };
-    let stacks: Vec<_> = sites
-        .iter()
-        .map(|(_, (_, caller))| called(*caller))
-        .collect();
-    let parts: Vec<_> = stacks
-        .iter()
-        .map(|(frames, called)| (frames.as_slice(), called.as_ref()))
-        .collect();
-    let labels = label::labels(&parts);
-    let areas = sites.iter().zip(labels).map(|(&(id, _), label)| SiteArea {
-        id,
-        label: format!("#{id} {label}"),
-    });
-    Ok(areas.collect())
+    areas.retain(|(bytes, _)| *bytes > 0);
+    areas.sort_by_key(|(bytes, area)| (Reverse(*bytes), area.pid));
+    areas.truncate(config.top);
+    Ok(areas.into_iter().map(|(_, area)| area).collect())
 }
 
 /// Collects the steps of every area.
@@ -236,50 +263,46 @@ struct SiteSteps {
     steps: Steps,
     by: PlotBy,
     sites: Vec<SiteArea>,
-    /// The area of each number of a caller.
-    areas: HashMap<u32, usize>,
     host: bool,
 }
 
 impl SiteSteps {
-    fn band(&mut self, part: &AllocationWithCaller, row_ledger: &RowLedger<'_>) -> usize {
+    fn band(&self, part: AllocationAt<'_>) -> usize {
         match self.by {
             PlotBy::Kind | PlotBy::TensorSite => part.allocation.kind() as usize,
-            PlotBy::Site => *self.areas.entry(part.caller).or_insert_with(|| {
-                let id = row_ledger.callers.folded_id(part.caller);
-                let known = self.sites.iter().position(|area| area.id == id);
+            PlotBy::Site => {
+                let (pid, number) = (part.process.pid, part.allocation.site);
+                let is_of = |area: &SiteArea| area.pid == pid && area.numbers.contains(&number);
+                let known = self.sites.iter().position(is_of);
                 known.unwrap_or(self.sites.len())
-            }),
+            }
         }
     }
-}
 
-impl Visitor for SiteSteps {
-    fn change(&mut self, step: &LedgerChange<'_>, row_ledger: &RowLedger<'_>) -> Result<()> {
+    fn change(&mut self, change: &MemoryChange<'_>) {
         let host = self.host;
-        let is_shown = |part: &&AllocationWithCaller| host || !part.is_host();
-        if !step.parts().any(|part| is_shown(&part)) {
-            return Ok(());
+        let is_shown = |part: &AllocationAt<'_>| host || !part.is_host();
+        if !change.parts().any(|part| is_shown(&part)) {
+            return;
         }
-        for part in step.freed.iter().filter(is_shown) {
-            let band = self.band(part, row_ledger);
+        for part in change
+            .freed
+            .iter()
+            .map(|one| change.at(one))
+            .filter(is_shown)
+        {
+            let band = self.band(part);
             self.steps.subtract(band, part.allocation.size_bytes);
         }
-        for part in step.allocated.iter().filter(is_shown) {
-            let band = self.band(part, row_ledger);
+        for part in change
+            .allocated
+            .iter()
+            .map(|one| change.at(one))
+            .filter(is_shown)
+        {
+            let band = self.band(part);
             self.steps.add(band, part.allocation.size_bytes);
         }
-        self.steps.mark(step.time_ns);
-        Ok(())
-    }
-
-    fn can_restart(&self) -> bool {
-        true
-    }
-
-    fn restart(&mut self) -> Result<()> {
-        self.steps = Steps::new(self.steps.bands());
-        self.areas.clear();
-        Ok(())
+        self.steps.mark(change.time_ns);
     }
 }

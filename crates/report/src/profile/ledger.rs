@@ -1,7 +1,6 @@
 //! Makes a profile from the ledger.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use super::{Profile, ProfiledMemory, StackSample, Weight, shown};
 use crate::function_name;
@@ -10,7 +9,7 @@ use gpuprobe_model::text::size;
 
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::{Allocator, CallSite, Ledger, Process};
-use gpuprobe_model::stack::{Frame, Location, Symbolize};
+use gpuprobe_model::stack::{Location, Symbolize};
 
 /// Selects the memory of a profile.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,8 +79,7 @@ fn of_processes<'a>(
         for site in process.sites.iter() {
             besides.merge(which.weight.of(live(site), site.allocated));
         }
-        let of_process = of_process(process, process, symbols, which, live);
-        samples.extend(merged(of_process, process));
+        samples.extend(of_process(process, process, symbols, which, live));
     }
     // Live processes are in no particular order.
     samples.sort_by_key(|sample| sample.pid);
@@ -149,30 +147,6 @@ fn of_process<'a>(
             total,
         })
     })
-}
-
-/// Merges samples with the same frames, as files may have several numbers for a call stack.
-fn merged(samples: impl Iterator<Item = StackSample>, process: &Process) -> Vec<StackSample> {
-    let is_of_rows = process.sites.iter().any(|site| site.caller.is_some());
-    if !is_of_rows {
-        return samples.collect();
-    }
-    let mut places: HashMap<Vec<Frame>, usize> = HashMap::new();
-    let mut together: Vec<StackSample> = Vec::new();
-    for sample in samples {
-        match places.entry(sample.frames.clone()) {
-            Entry::Occupied(place) => {
-                let known = &mut together[*place.get()];
-                known.live.merge(sample.live);
-                known.total.merge(sample.total);
-            }
-            Entry::Vacant(place) => {
-                place.insert(together.len());
-                together.push(sample);
-            }
-        }
-    }
-    together
 }
 
 /// The locations that [`of_ledger`] resolves, each once: process, location, and whether it is the

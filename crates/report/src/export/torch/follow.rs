@@ -81,7 +81,7 @@ pub(super) fn find_torch_segments(
     names: &mut StackNames<'_>,
 ) -> Result<FirstPass> {
     let mut follow = Follow::new(incarnation, names, None);
-    log.play(None, |item| {
+    log.play(|item| {
         follow.item(item);
         for layout in follow.layouts.values_mut() {
             while layout.next_event(false).is_some() {}
@@ -134,7 +134,7 @@ pub(super) fn trace<'n>(
         );
     }
     follow.layouts.insert(device, layout);
-    log.play(None, |item| {
+    log.play(|item| {
         follow.item(item);
         follow.write(device, false, &mut write)?;
         Ok(ControlFlow::Continue(()))

@@ -55,7 +55,7 @@ impl Survey {
     /// Reads the log.
     pub(super) fn of(log: &LogReader) -> Result<Self> {
         let mut survey = Self::default();
-        log.play(None, |item| {
+        log.play(|item| {
             survey.item(item);
             Ok(ControlFlow::Continue(()))
         })?;

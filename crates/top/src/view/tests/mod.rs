@@ -182,6 +182,7 @@ impl Scene {
             history: Some(&self.history),
             launches: None,
             symbols: &Lines,
+            trace: None,
         };
         let report = report::build(&self.state, Lost::default(), &options, sources);
         self.history.note(&self.state.ledger, &report, self.now_ns);

@@ -1,0 +1,265 @@
+//! Exports of Nsight Systems as items: their memory events, each with its call, and the stacks and
+//! names that these need.
+
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+use anyhow::Result;
+use hashbrown::{HashMap, HashSet};
+
+use crate::chains::{ChainFrame, Resolver, Stack};
+use crate::log::{Item, LogNote};
+use crate::memory_rows::{self, CallFilter, MemoryItem, MemoryRow, OriginatingCall, RowSink};
+use crate::row::integer;
+use crate::{Database, ids, kinds};
+use gpuprobe_cuda::names::plain_name;
+use gpuprobe_cuda::{FUNCTIONS, MemoryKind, Op};
+use gpuprobe_model::event::{Event, MemoryEvent, Task};
+use gpuprobe_model::stack::{CallStack, Frame, Location, ModuleId};
+
+/// Number of call chains beyond which new ones are compared by their frames: an export may have a
+/// chain for every call.
+const MANY: usize = 1 << 16;
+
+/// What an export has besides its events.
+#[derive(Debug, Default)]
+pub struct ExportCounts {
+    /// Calls by row of the function table: those that succeeded, and those that failed.
+    pub calls: Vec<(u16, [u64; 2])>,
+    /// Rows that are invalid and were skipped.
+    pub malformed: u64,
+}
+
+/// Receives items; returns [`ControlFlow::Break`] for no more events.
+pub type Take<'a> = dyn FnMut(Item<'_>) -> Result<ControlFlow<()>> + 'a;
+
+/// Passes the items of the export `database` to `take`, in the order of their times; `counted`
+/// selects the calls that are counted. The times are those of the session.
+///
+/// # Errors
+/// Returns an error if the file cannot be read or has no memory events, or if `take` fails.
+pub fn play(database: &Database, counted: CallFilter, take: &mut Take<'_>) -> Result<ExportCounts> {
+    let mut events = ExportEvents {
+        resolver: Resolver::new(database)?,
+        cut: cut(database)?,
+        take,
+        malformed: 0,
+        functions: HashMap::new(),
+        others: Vec::new(),
+        chains: HashMap::new(),
+        stacks: HashMap::new(),
+        known: HashSet::new(),
+        frames: HashMap::new(),
+        named: HashSet::new(),
+        modules: HashMap::new(),
+    };
+    let calls = memory_rows::each(database, counted, &mut events)?;
+    let mut counts = ExportCounts {
+        calls: Vec::new(),
+        malformed: events.malformed,
+    };
+    for (function, called) in calls {
+        counts.calls.push((events.function(function)?, called));
+    }
+    Ok(counts)
+}
+
+struct ExportEvents<'a, 'b> {
+    resolver: Resolver<'a>,
+    /// Call chains that are truncated.
+    cut: HashSet<i64>,
+    take: &'b mut Take<'b>,
+    malformed: u64,
+    /// Rows of the function table, and numbers beyond it, by `nameId`.
+    functions: HashMap<i64, u16>,
+    /// Names of the functions beyond the table.
+    others: Vec<Rc<str>>,
+    /// Numbers of stacks by `callchainId`, and by contents.
+    chains: HashMap<i64, u64>,
+    stacks: HashMap<Stack, u64>,
+    /// Stacks that processes have.
+    known: HashSet<(u32, u64)>,
+    /// Numbers of frames, and those that are passed on as innermost frames or others.
+    frames: HashMap<ChainFrame, u32>,
+    named: HashSet<(u32, bool)>,
+    modules: HashMap<Rc<str>, ModuleId>,
+}
+
+impl RowSink for ExportEvents<'_, '_> {
+    fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
+        match item {
+            MemoryItem::Row(row, origin) => {
+                let event = self.event(row, origin)?;
+                (self.take)(Item::Event(event))
+            }
+            MemoryItem::End(process, time_ns) => {
+                let pid = ids::pid(process);
+                self.known.retain(|(of, _)| *of != pid);
+                (self.take)(Item::Event(Event::Exit(exit(pid, time_ns))))
+            }
+            MemoryItem::Malformed => {
+                self.malformed += 1;
+                Ok(ControlFlow::Continue(()))
+            }
+        }
+    }
+}
+
+fn cut(database: &Database) -> Result<HashSet<i64>> {
+    let mut cut = HashSet::new();
+    database.each("GPUPROBE_STACKS", &["chain", "isComplete"], "", |row| {
+        if let (Some(chain), Some(0)) = (integer(row, 0), integer(row, 1)) {
+            cut.insert(chain);
+        }
+    })?;
+    Ok(cut)
+}
+
+fn exit(pid: u32, time_ns: i64) -> Task {
+    Task {
+        pid,
+        tid: pid,
+        uid: 0,
+        process: pid,
+        from_birth: false,
+        inner_pid: pid,
+        cgroup: 0,
+        time_ns: unsigned(time_ns),
+        comm: String::new(),
+    }
+}
+
+/// A time as unsigned, as events have it; negative times become 0.
+fn unsigned(time_ns: i64) -> u64 {
+    u64::try_from(time_ns).unwrap_or(0)
+}
+
+impl ExportEvents<'_, '_> {
+    fn event(&mut self, row: MemoryRow, origin: OriginatingCall) -> Result<Event> {
+        let pid = ids::pid(row.process);
+        let recorded = kinds::of_id(row.kind).kind;
+        // The kind of memory stands for an unknown function.
+        let function = match origin.function {
+            Some(id) => self.function(id)?,
+            None => self.function_named(recorded.name())?,
+        };
+        let called = FUNCTIONS.get(usize::from(function)).map(|f| match f.op {
+            // The memory of its nodes.
+            Op::GraphLaunch => MemoryKind::Graph,
+            _ => f.kind,
+        });
+        let stack = match origin.chain.filter(|_| row.allocates) {
+            Some(chain) => self.stack(pid, chain)?,
+            None => 0,
+        };
+        Ok(Event::Memory(MemoryEvent {
+            pid,
+            tid: origin.thread.map_or(0, ids::tid),
+            time_ns: unsigned(row.start_ns),
+            address: row.address,
+            bytes: row.bytes,
+            kind: kinds::of_call(row.kind, called),
+            space: recorded.space(),
+            device: u16::try_from(row.device).ok(),
+            row: function,
+            stack,
+            is_free: !row.allocates,
+            variable: row.variable,
+        }))
+    }
+
+    /// Row of the function with this `nameId`.
+    fn function(&mut self, id: i64) -> Result<u16> {
+        if let Some(&known) = self.functions.get(&id) {
+            return Ok(known);
+        }
+        let name = self.resolver.string(id);
+        let plain = plain_name(&name);
+        let row = |name: &str| FUNCTIONS.iter().position(|f| f.symbol == name);
+        let number = match row(&name).or_else(|| row(plain)) {
+            Some(row) => u16::try_from(row).unwrap_or(u16::MAX),
+            None => self.function_named(plain)?,
+        };
+        self.functions.insert(id, number);
+        Ok(number)
+    }
+
+    /// Number of a function that is not in the function table. There are at most as many as
+    /// numbers.
+    fn function_named(&mut self, name: &str) -> Result<u16> {
+        let known = self.others.iter().position(|other| **other == *name);
+        let place = known.unwrap_or(self.others.len());
+        let number = u16::try_from(FUNCTIONS.len() + place).unwrap_or(u16::MAX);
+        if known.is_none() {
+            self.others.push(name.into());
+            let _ = (self.take)(Item::Note(LogNote::Function(number, name.to_owned())))?;
+        }
+        Ok(number)
+    }
+
+    /// Number of a call chain in process `pid`, which learns it if it is new; 0 without frames.
+    fn stack(&mut self, pid: u32, chain: i64) -> Result<u64> {
+        let number = match self.chains.get(&chain) {
+            Some(&number) => number,
+            None => {
+                let stack = self.resolver.stack(chain);
+                let next = self.stacks.len() as u64 + 1;
+                let number = match stack.is_empty() {
+                    true => 0,
+                    false => *self.stacks.entry(stack).or_insert(next),
+                };
+                if self.chains.len() < MANY {
+                    self.chains.insert(chain, number);
+                }
+                number
+            }
+        };
+        if number != 0 && self.known.insert((pid, number)) {
+            self.learn(pid, number, chain)?;
+        }
+        Ok(number)
+    }
+
+    fn learn(&mut self, pid: u32, number: u64, chain: i64) -> Result<()> {
+        let stack = self.resolver.stack(chain);
+        let mut locations = Vec::with_capacity(stack.len());
+        for (depth, frame) in stack.iter().enumerate() {
+            let location = self.location(frame);
+            let is_innermost = depth == 0;
+            if self.named.insert((location.1, is_innermost)) {
+                let frames = vec![Frame::from(frame)];
+                let note = LogNote::Frames(pid, location.0, is_innermost, frames);
+                let _ = (self.take)(Item::Note(note))?;
+            }
+            locations.push(location.0);
+        }
+        let stack = CallStack {
+            is_complete: !self.cut.contains(&chain),
+            locations,
+        };
+        let _ = (self.take)(Item::Note(LogNote::Stack(pid, number, stack)))?;
+        Ok(())
+    }
+
+    /// A location that stands for `frame`, and the number of the frame.
+    fn location(&mut self, frame: &ChainFrame) -> (Location, u32) {
+        let next = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
+        let number = match self.frames.get(frame) {
+            Some(&number) => number,
+            None => *self.frames.entry(frame.clone()).or_insert(next),
+        };
+        let module = if frame.language.is_python() {
+            ModuleId::PYTHON
+        } else {
+            let next = u32::try_from(self.modules.len()).unwrap_or(u32::MAX);
+            let module = self.modules.entry(Rc::clone(&frame.module));
+            *module.or_insert(ModuleId(next))
+        };
+        let location = Location {
+            address: frame.address,
+            module: Some(module),
+            offset: u64::from(number),
+        };
+        (location, number)
+    }
+}

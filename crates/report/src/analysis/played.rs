@@ -1,0 +1,709 @@
+//! A file at some time: its items, played through the engine.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+
+use anyhow::Result;
+use chrono::{DateTime, FixedOffset};
+
+use super::totals::{AnalysisTotals, Anomalies};
+use super::{Filter, range};
+use crate::incidents::{self, IncidentReport, RefusedRequests};
+use crate::memleak::{self, Memleak};
+use crate::{Options, ReportSources};
+use gpuprobe_cuda::{Belongs, FUNCTIONS, KindSet, Layer, Modes};
+use gpuprobe_engine::{Allocation, CallSite, Change, Ledger, Process};
+use gpuprobe_model::clock::WallClock;
+use gpuprobe_model::event::{Call, Event, MemoryEvent};
+use gpuprobe_model::identity::DeviceIdentity;
+use gpuprobe_model::stack::{KnownFrames, Symbolize};
+use gpuprobe_recording::log::{Item, LogNote, LogReader, Mark};
+use gpuprobe_recording::memory_rows::CallFilter;
+use gpuprobe_recording::player::{Played as Outcome, Player};
+use gpuprobe_recording::{Database, Session, Trace, export, ids, row};
+
+/// Upper limit of GPUs per host.
+const MAX_GPUS: i64 = 255;
+
+/// Live memory, by how much is known of the allocating calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LiveSums {
+    /// GPU memory that is live.
+    pub gpu: AnalysisTotals,
+    /// Host memory that is live.
+    pub host: AnalysisTotals,
+}
+
+impl LiveSums {
+    fn side(&mut self, allocation: &Allocation) -> &mut AnalysisTotals {
+        match allocation.belongs() {
+            Belongs::Host => &mut self.host,
+            _ => &mut self.gpu,
+        }
+    }
+}
+
+/// An allocation of a process, and where it was made.
+#[derive(Clone, Copy)]
+pub struct AllocationAt<'a> {
+    /// The allocation as the engine keeps it.
+    pub allocation: Allocation,
+    /// Its process.
+    pub process: &'a Process,
+}
+
+impl AllocationAt<'_> {
+    /// Whether it is host memory.
+    pub fn is_host(&self) -> bool {
+        self.allocation.belongs() == Belongs::Host
+    }
+
+    /// Its call site; `None` if that is not known.
+    pub fn site(&self) -> Option<&CallSite> {
+        self.process.sites.of(&self.allocation)
+    }
+}
+
+/// A change of live memory by an event, or by the end of a process.
+#[derive(Clone, Copy)]
+pub struct MemoryChange<'a> {
+    /// Time of the change, nanoseconds from the first memory event. Never decreases.
+    pub time_ns: i64,
+    /// Time of the event itself, which calls of other threads may have overtaken.
+    pub event_ns: i64,
+    /// The process.
+    pub process: &'a Process,
+    /// Number of earlier processes with its id.
+    pub incarnation: u32,
+    /// Whether they are no longer live because their process has ended.
+    pub is_end: bool,
+    /// The allocation that became live.
+    pub allocated: Option<Allocation>,
+    /// The allocations that are no longer live.
+    pub freed: &'a [Allocation],
+    /// All memory that is live after it.
+    pub live: &'a LiveSums,
+}
+
+impl MemoryChange<'_> {
+    /// The allocations that are no longer live, and the one that became live.
+    pub fn parts(&self) -> impl Iterator<Item = AllocationAt<'_>> {
+        let all = self.freed.iter().chain(&self.allocated);
+        all.map(|allocation| self.at(allocation))
+    }
+
+    /// An allocation of its process.
+    pub fn at(&self, allocation: &Allocation) -> AllocationAt<'_> {
+        AllocationAt {
+            allocation: *allocation,
+            process: self.process,
+        }
+    }
+}
+
+/// Called after every change of live memory in the selected time.
+pub(crate) type OnChange<'a> = dyn FnMut(&MemoryChange<'_>) -> Result<()> + 'a;
+
+/// A file at some time.
+pub struct Played {
+    player: Player,
+    /// The clock of its events; time 0 of the session is its time [`Self::zero_ns`].
+    clock: WallClock,
+    has_wall: bool,
+    is_log: bool,
+    /// The last report of the run until then.
+    mark: Option<Mark>,
+    /// Memory that is live now.
+    pub live: LiveSums,
+    /// Memory that was live at the peak.
+    pub at_peak: LiveSums,
+    /// Inconsistencies found in the memory events.
+    pub findings: Anomalies,
+    /// First and last time of the selected memory events of each process, nanoseconds of the session.
+    pub spans: BTreeMap<u32, (i64, i64)>,
+    filter: Filter,
+    /// Number of processes that have ended, by id.
+    ended: HashMap<u32, u32>,
+    first_ns: Option<i64>,
+    last_ns: i64,
+    has_begun: bool,
+    /// Changes of memory so far, at the peak, and those that are played.
+    changes: u64,
+    peak_changes: u64,
+    until: Option<u64>,
+    is_over: bool,
+}
+
+impl Played {
+    /// Plays the memory that `filter` selects to its end; `on_change` is called for every change.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read or has no memory events, or if `on_change` fails.
+    pub fn read(
+        database: &Database,
+        session: &Session,
+        filter: &Filter,
+        on_change: &mut OnChange<'_>,
+    ) -> Result<Self> {
+        Self::play((database, session), filter, None, on_change)
+    }
+
+    /// The same memory as it was at its peak, with the counts of calls of the whole time.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read.
+    pub fn read_peak(&self, database: &Database, session: &Session) -> Result<Self> {
+        let until = Some(self.peak_changes);
+        let file = (database, session);
+        let mut then = Self::play(file, &self.filter, until, &mut |_| Ok(()))?;
+        let ledger = &mut then.player.state.ledger;
+        ledger.keep_holders();
+        ledger.take_counts(self.ledger());
+        Ok(then)
+    }
+
+    fn play(
+        (database, session): (&Database, &Session),
+        filter: &Filter,
+        until: Option<u64>,
+        on_change: &mut OnChange<'_>,
+    ) -> Result<Self> {
+        if LogReader::has_memory(session) {
+            let log = LogReader::open(database.path(), database.progress())?;
+            let mut played = Self::new(log.clock(), log.kinds(), filter, until);
+            played.is_log = true;
+            played.first_ns = range::first_ns(database)?;
+            log.play(|item| played.item(item, on_change))?;
+            played.finish();
+            return Ok(played);
+        }
+        if LogReader::is_unknown(session) {
+            gpuprobe_os::say(format_args!(
+                "{} was recorded by another version: its tables are read, without what only its log has",
+                database.path().display()
+            ));
+        }
+        let clock = session.wall(0).unwrap_or_default();
+        let mut played = Self::new(WallClock::at(clock, 0), KindSet::ALL, filter, until);
+        played.has_wall = session.wall(0).is_some();
+        let counted = CallFilter {
+            pid: filter.pid,
+            from_ns: filter.from_ns,
+            to_ns: filter.to_ns,
+        };
+        let counts = export::play(database, counted, &mut |item| played.item(item, on_change))?;
+        played.finish();
+        played.findings.malformed = counts.malformed;
+        for (row, [succeeded, failed]) in counts.calls {
+            let ledger = &mut played.player.state.ledger;
+            ledger.add_calls(row, succeeded, failed);
+        }
+        played.introduce(database, session)?;
+        Ok(played)
+    }
+
+    fn new(clock: WallClock, kinds: KindSet, filter: &Filter, until: Option<u64>) -> Self {
+        let modes = Modes {
+            memleak: true,
+            ..Modes::default()
+        };
+        let mut player = Player::new(modes, kinds);
+        player.state.ledger = Ledger::of_file(kinds);
+        player.state.watch(true);
+        Self {
+            player,
+            clock,
+            has_wall: true,
+            is_log: false,
+            mark: None,
+            live: LiveSums::default(),
+            at_peak: LiveSums::default(),
+            findings: Anomalies::default(),
+            spans: BTreeMap::new(),
+            filter: *filter,
+            ended: HashMap::new(),
+            first_ns: None,
+            last_ns: i64::MIN,
+            has_begun: false,
+            changes: 0,
+            peak_changes: 0,
+            until,
+            is_over: until == Some(0),
+        }
+    }
+
+    /// Memory accounts at that time.
+    pub fn ledger(&self) -> &Ledger {
+        &self.player.state.ledger
+    }
+
+    /// Whether a process had tensors.
+    pub fn has_tensors(&self) -> bool {
+        let mut all = self
+            .ledger()
+            .live_processes()
+            .chain(self.ledger().ended(true));
+        all.any(|process| process.tensors.iter().next().is_some())
+    }
+
+    /// Names of the frames in the file.
+    pub fn symbols(&self) -> &KnownFrames {
+        &self.player.symbols
+    }
+
+    /// The clock of the events.
+    pub fn clock(&self) -> &WallClock {
+        &self.clock
+    }
+
+    /// Time of the first event, nanoseconds of the session; `None` if there is none.
+    pub fn first_ns(&self) -> Option<i64> {
+        self.first_ns
+    }
+
+    /// Time of the last selected event, nanoseconds of the session; `None` if there is none.
+    pub fn last_ns(&self) -> Option<i64> {
+        (self.last_ns != i64::MIN).then_some(self.last_ns)
+    }
+
+    /// Time of the peak, nanoseconds of the session; `None` if no event was selected.
+    pub fn peak_ns(&self) -> Option<i64> {
+        let peak_ns = self.ledger().peak_ns().filter(|_| self.has_begun)?;
+        Some(self.session_ns(peak_ns))
+    }
+
+    /// Converts a time of the clock of events to one of the session.
+    pub fn session_ns(&self, event_ns: u64) -> i64 {
+        let since = i128::from(event_ns) - i128::from(self.clock.monotonic_ns());
+        i64::try_from(since).unwrap_or_default()
+    }
+
+    /// Converts a time of the session to one of the clock of events.
+    pub fn event_ns(&self, session_ns: i64) -> u64 {
+        let zero_ns = self.clock.monotonic_ns();
+        zero_ns.saturating_add_signed(session_ns)
+    }
+
+    /// Time of day of a time of the session; `None` if the file has none.
+    pub fn wall(&self, session_ns: i64) -> Option<DateTime<FixedOffset>> {
+        let event_ns = self.event_ns(session_ns);
+        self.has_wall.then(|| self.clock.wall(event_ns))
+    }
+
+    /// Start and end of the selected time, seconds from the first event; `None` if there is no
+    /// event.
+    pub fn range(&self) -> (Option<f64>, Option<f64>) {
+        let seconds = |ns: i64| ns as f64 / 1e9;
+        let first_ns = self.first_ns.unwrap_or(0);
+        let last_ns = self.last_ns().map(|last| last.saturating_sub(first_ns));
+        let from = self.first_ns.map(|_| self.filter.from_ns.unwrap_or(0));
+        let to = self.filter.to_ns.or(last_ns);
+        (from.map(seconds), to.map(seconds))
+    }
+
+    /// Memory that was never freed: live now, or held by a process when it ended.
+    pub fn never_freed(&self) -> LiveSums {
+        let mut sums = LiveSums::default();
+        for process in self
+            .ledger()
+            .live_processes()
+            .chain(self.ledger().ended(true))
+        {
+            for allocation in self.allocations(process) {
+                let trace = self.trace(process, allocation);
+                sums.side(allocation).add(trace, allocation.size_bytes);
+            }
+        }
+        sums
+    }
+
+    /// The counted allocations of a process.
+    pub fn allocations<'a>(&self, process: &'a Process) -> impl Iterator<Item = &'a Allocation> {
+        process.allocations().filter(|one| is_counted(process, one))
+    }
+
+    /// Memory at that time; `options` are those of the file, with times of the session.
+    pub(crate) fn memory(&self, options: &Options) -> Memleak {
+        let trace = |site: &CallSite| self.trace_of(site).name();
+        let sources = ReportSources {
+            trace: Some(&trace),
+            ..self.sources()
+        };
+        let mut memory = memleak::build(self.ledger(), &self.options(options), sources);
+        if self.until.is_some() {
+            // A verdict needs the time after it, too.
+            let sites = memory.processes.iter_mut().flat_map(|one| &mut one.sites);
+            sites.flatten().for_each(|site| site.judgement = None);
+        }
+        memory
+    }
+
+    /// The out-of-memory incidents and their number.
+    pub(super) fn incidents(
+        &self,
+        options: &Options,
+    ) -> (Vec<IncidentReport>, Option<RefusedRequests>) {
+        let (mut incidents, refused) =
+            incidents::build(self.ledger(), &self.options(options), self.sources());
+        let is_meant = |pid: u32| self.filter.pid.is_none_or(|meant| meant == pid);
+        incidents.retain(|incident| is_meant(incident.pid));
+        (incidents, refused)
+    }
+
+    fn sources(&self) -> ReportSources<'_> {
+        ReportSources {
+            usage: self.mark.as_ref().and_then(|mark| mark.usage.as_ref()),
+            ..ReportSources::of_file(self.has_wall.then_some(&self.clock), &self.player.symbols)
+        }
+    }
+
+    /// Options of the file, with the time on the clock of events.
+    fn options(&self, options: &Options) -> Options {
+        let now_ns = i64::try_from(options.now_ns).unwrap_or(i64::MAX);
+        Options {
+            now_ns: self.event_ns(now_ns),
+            stacks: true,
+            ..*options
+        }
+    }
+
+    /// How much is known of the call that made `allocation`.
+    fn trace(&self, process: &Process, allocation: &Allocation) -> Trace {
+        let site = process.sites.of(allocation);
+        site.map_or(Trace::Invalid, |site| self.trace_of(site))
+    }
+
+    /// How much is known of the calls of a site.
+    pub fn trace_of(&self, site: &CallSite) -> Trace {
+        let has_stack = site.stack.is_some();
+        let is_driver = match FUNCTIONS.get(usize::from(site.row)) {
+            Some(function) => function.layer == Layer::Driver,
+            None => {
+                let name = self.player.symbols.function(site.row);
+                name.is_some_and(|name| name.starts_with("cu") && !name.starts_with("cuda"))
+            }
+        };
+        match (is_driver, has_stack) {
+            // In an export, a call of the driver has its stack in another row.
+            (true, true) if !self.is_log => Trace::Valid,
+            (true, _) => Trace::Driver,
+            (false, true) => Trace::Valid,
+            (false, false) => Trace::Invalid,
+        }
+    }
+
+    fn item(&mut self, item: Item<'_>, on_change: &mut OnChange<'_>) -> Result<ControlFlow<()>> {
+        match item {
+            Item::Event(event) if !self.is_over => self.event(event, on_change)?,
+            // Names of frames are often written later.
+            Item::Note(note) if !self.is_over || is_name(&note) => {
+                if let LogNote::Vanished(pid) = note {
+                    self.end(pid, self.last_ns, on_change)?;
+                }
+                if let Outcome::Report(mark) = self.player.play(Item::Note(note)) {
+                    self.mark = Some(mark);
+                }
+            }
+            _ => {}
+        }
+        Ok(match self.is_over && !self.is_log {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
+    }
+
+    fn event(&mut self, event: Event, on_change: &mut OnChange<'_>) -> Result<()> {
+        if let Event::Memory(memory) = &event {
+            let time_ns = self.session_ns(memory.time_ns);
+            self.first_ns.get_or_insert(time_ns);
+        }
+        let pid = event.pid();
+        if self.filter.pid.is_some_and(|meant| meant != pid) || !self.is_of_device(&event) {
+            return Ok(());
+        }
+        let time_ns = event.time_ns().map(|ns| self.session_ns(ns));
+        let changes_memory = match &event {
+            Event::Memory(_) => true,
+            Event::Call(call) => call.result == 0 && call.function.op.is_memory(),
+            _ => false,
+        };
+        if let Some(time_ns) = time_ns {
+            if self.is_beyond(time_ns) {
+                self.is_over = changes_memory;
+                return Ok(());
+            }
+            if let Event::Exit(_) | Event::Exec(_) = &event {
+                self.end(pid, time_ns, on_change)?;
+            }
+        }
+        if let Some(time_ns) = time_ns.filter(|_| changes_memory) {
+            self.begin_by(self.last_ns.max(time_ns));
+        }
+        let Outcome::Event(event, _) = self.player.play(Item::Event(event)) else {
+            return Ok(());
+        };
+        let mut changes = std::mem::take(self.player.state.changes());
+        match &event {
+            Event::Memory(memory) => self.changed_by_row(memory, &changes, on_change)?,
+            Event::Call(call) => self.changed_by_call(call, &changes, on_change)?,
+            _ => {}
+        }
+        changes.clear();
+        *self.player.state.changes() = changes;
+        // The peak only ever grows.
+        if self.ledger().peak_bytes() > self.at_peak.gpu.total.bytes {
+            self.at_peak = self.live;
+            self.peak_changes = self.changes;
+        }
+        self.is_over |= self.until.is_some_and(|until| self.changes >= until);
+        Ok(())
+    }
+
+    /// Whether an event is of the selected device, or may be.
+    fn is_of_device(&self, event: &Event) -> bool {
+        let device = match event {
+            Event::Memory(memory) => memory.device,
+            Event::Call(call) => call.device,
+            _ => None,
+        };
+        let known = self.filter.device.zip(device.map(i64::from));
+        known.is_none_or(|(selected, device)| selected == device)
+    }
+
+    /// Takes in the changes by an event of an export: its allocation, and what that superseded or
+    /// what it freed.
+    fn changed_by_row(
+        &mut self,
+        event: &MemoryEvent,
+        changes: &[Change],
+        on_change: &mut OnChange<'_>,
+    ) -> Result<()> {
+        let mut allocated = None;
+        let mut freed = None;
+        for change in changes {
+            match change {
+                Change::Allocated(block) => allocated = Some(block.allocation),
+                Change::Freed(block) => {
+                    freed = Some(block.allocation);
+                    let is_other = block.allocation.size_bytes != event.bytes;
+                    self.findings.size_mismatches += u64::from(is_other);
+                }
+                Change::Superseded(block) => {
+                    freed = Some(block.allocation);
+                    self.findings.double_allocations += 1;
+                }
+                Change::UnknownFree(_) => self.findings.unmatched_frees += 1,
+                _ => {}
+            }
+        }
+        let is_host = event.kind.belongs() == Belongs::Host;
+        let time_ns = self.session_ns(event.time_ns);
+        self.changed((event.pid, is_host), time_ns, (allocated, freed), on_change)
+    }
+
+    /// Takes in the changes by a call, each of which has a row of its own in an export.
+    fn changed_by_call(
+        &mut self,
+        call: &Call,
+        changes: &[Change],
+        on_change: &mut OnChange<'_>,
+    ) -> Result<()> {
+        for change in changes {
+            let (time_ns, allocated, freed) = match change {
+                Change::Allocated(block) => (call.end_ns, Some(block.allocation), None),
+                Change::Freed(block) => (call.start_ns, None, Some(block.allocation)),
+                Change::Superseded(block) => (call.end_ns, None, Some(block.allocation)),
+                _ => continue,
+            };
+            let both = || allocated.iter().chain(&freed);
+            let process = self.player.state.ledger.process_of(call.pid);
+            if !process.is_some_and(|process| both().all(|one| is_counted(process, one))) {
+                continue;
+            }
+            let is_host = both().all(|one| one.belongs() == Belongs::Host);
+            let time_ns = self.session_ns(time_ns);
+            self.changed((call.pid, is_host), time_ns, (allocated, freed), on_change)?;
+        }
+        Ok(())
+    }
+
+    fn changed(
+        &mut self,
+        (pid, is_host): (u32, bool),
+        event_ns: i64,
+        (allocated, freed): (Option<Allocation>, Option<Allocation>),
+        on_change: &mut OnChange<'_>,
+    ) -> Result<()> {
+        self.changes += 1;
+        self.last_ns = self.last_ns.max(event_ns);
+        let is_selected = self.begin_by(self.last_ns);
+        if is_selected {
+            self.findings.events += 1;
+            self.findings.host_events += u64::from(is_host);
+            let span = self.spans.entry(pid).or_insert((event_ns, event_ns));
+            *span = (span.0.min(event_ns), span.1.max(event_ns));
+        }
+        self.subtract(pid, freed.as_slice());
+        let Some(process) = self.player.state.ledger.process_of(pid) else {
+            return Ok(());
+        };
+        if let Some(allocated) = &allocated {
+            let trace = self.trace(process, allocated);
+            self.live.side(allocated).add(trace, allocated.size_bytes);
+        }
+        if !is_selected || allocated.is_none() && freed.is_none() {
+            return Ok(());
+        }
+        let first_ns = self.first_ns.unwrap_or(event_ns);
+        on_change(&MemoryChange {
+            time_ns: self.last_ns.saturating_sub(first_ns),
+            event_ns: event_ns.saturating_sub(first_ns),
+            process,
+            incarnation: self.incarnation(pid),
+            is_end: false,
+            allocated,
+            freed: freed.as_slice(),
+            live: &self.live,
+        })
+    }
+
+    /// A process is about to end: the memory that it holds was never freed, and is no longer live.
+    fn end(&mut self, pid: u32, event_ns: i64, on_change: &mut OnChange<'_>) -> Result<()> {
+        let Some(process) = self.player.state.ledger.process_of(pid) else {
+            return Ok(());
+        };
+        let counted = process.allocations().filter(|one| is_counted(process, one));
+        let freed: Vec<_> = counted.copied().collect();
+        if let Some(first_ns) = self.first_ns.filter(|_| !freed.is_empty()) {
+            self.last_ns = self.last_ns.max(event_ns);
+            let is_selected = self.begin_by(self.last_ns);
+            self.subtract(pid, &freed);
+            if is_selected && let Some(process) = self.player.state.ledger.process_of(pid) {
+                on_change(&MemoryChange {
+                    time_ns: self.last_ns.saturating_sub(first_ns),
+                    event_ns: event_ns.saturating_sub(first_ns),
+                    process,
+                    incarnation: self.incarnation(pid),
+                    is_end: true,
+                    allocated: None,
+                    freed: &freed,
+                    live: &self.live,
+                })?;
+            }
+        }
+        *self.ended.entry(pid).or_default() += 1;
+        Ok(())
+    }
+
+    fn subtract(&mut self, pid: u32, freed: &[Allocation]) {
+        let mut live = self.live;
+        if let Some(process) = self.player.state.ledger.process_of(pid) {
+            for one in freed {
+                let trace = self.trace(process, one);
+                live.side(one).subtract(trace, one.size_bytes);
+            }
+        }
+        self.live = live;
+    }
+
+    fn incarnation(&self, pid: u32) -> u32 {
+        self.ended.get(&pid).copied().unwrap_or(0)
+    }
+
+    /// The process with this id, after so many others with it.
+    pub fn process(&self, pid: u32, incarnation: u32) -> Option<&Process> {
+        let mut ended = self.ledger().ended(true).filter(|one| one.pid == pid);
+        let ended = ended.nth(incarnation as usize);
+        ended.or_else(|| self.ledger().process_of(pid))
+    }
+
+    /// Start of the selected time, nanoseconds of the session; `None` if it is the start of the file.
+    fn begin_ns(&self) -> Option<i64> {
+        let (from, first) = self.filter.from_ns.zip(self.first_ns)?;
+        Some(first.saturating_add(from))
+    }
+
+    fn is_beyond(&self, time_ns: i64) -> bool {
+        let to = self.filter.to_ns.zip(self.first_ns);
+        to.is_some_and(|(to, first)| time_ns.saturating_sub(first) > to)
+    }
+
+    /// Whether events at `time_ns` are selected. At the first selected event, the memory that is
+    /// live becomes the peak.
+    fn begin_by(&mut self, time_ns: i64) -> bool {
+        let from = self.begin_ns();
+        if from.is_some_and(|from| time_ns < from) {
+            return false;
+        }
+        if !self.has_begun {
+            self.has_begun = true;
+            if let Some(from) = from {
+                let begin_ns = self.event_ns(from);
+                self.player.state.ledger.reset_sums(begin_ns);
+            }
+            self.at_peak = self.live;
+            self.peak_changes = self.changes;
+        }
+        true
+    }
+
+    /// Ends the events. If none of them was in the selected time, the peak is the memory that was
+    /// live at its start.
+    fn finish(&mut self) {
+        if let Some(from) = self.begin_ns().filter(|_| self.last_ns().is_some()) {
+            self.begin_by(self.last_ns.max(from));
+        }
+    }
+
+    /// Sets the names and identities of processes and threads, which an export has in its tables.
+    fn introduce(&mut self, database: &Database, session: &Session) -> Result<()> {
+        let last = session.gpus.keys().max().copied().unwrap_or(-1);
+        let device = |id: i64| DeviceIdentity {
+            physical_index: None,
+            // Format of NVML.
+            uuid: session.gpu_uuids.get(&id).map(|uuid| match uuid {
+                named if named.starts_with("GPU-") || named.starts_with("MIG-") => named.clone(),
+                bare => format!("GPU-{bare}"),
+            }),
+        };
+        let devices: Vec<_> = (0..=last.min(MAX_GPUS)).map(device).collect();
+        let ledger = &mut self.player.state.ledger;
+        for process in ledger.processes_mut() {
+            // Exports have the path of the program.
+            let name = session.processes.get(&process.pid);
+            let name = name.map(|name| name.rsplit('/').next().unwrap_or(name));
+            process.comm = name.map(str::to_owned);
+            process.uid = session.users.get(&process.pid).copied();
+            process.identity.devices.clone_from(&devices);
+        }
+        let mut threads: BTreeMap<u32, Vec<(u32, i64)>> = BTreeMap::new();
+        database.each("ThreadNames", &["globalTid", "nameId"], "", |found| {
+            if let (Some(thread), Some(name)) = (row::integer(found, 0), row::integer(found, 1)) {
+                let of_process = threads.entry(ids::pid(thread)).or_default();
+                of_process.push((ids::tid(thread), name));
+            }
+        })?;
+        let resolver = gpuprobe_recording::Resolver::new(database)?;
+        for process in ledger.processes_mut() {
+            for &(tid, name) in threads.get(&process.pid).into_iter().flatten() {
+                process.name_thread(tid, &resolver.string(name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an allocation is counted in `process`: of a traced kind, and not memory of others.
+fn is_counted(process: &Process, allocation: &Allocation) -> bool {
+    process.counted().contains(allocation.kind()) && allocation.belongs() != Belongs::Elsewhere
+}
+
+/// Whether a note names frames, modules or functions.
+fn is_name(note: &LogNote) -> bool {
+    matches!(
+        note,
+        LogNote::Frames(..) | LogNote::Module(..) | LogNote::Function(..)
+    )
+}
