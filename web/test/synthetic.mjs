@@ -290,7 +290,7 @@ function makeExplain(pid, memory) {
         verdict,
         confidence,
         pid,
-        site: Number(site),
+        site,
         tensors_of_device: null,
         where,
         owner: 'PyTorch',

@@ -10,8 +10,6 @@ mod samples;
 
 pub use launcher::Launcher;
 use launcher::MAX_NAME_BYTES;
-#[cfg(test)]
-use launcher::Trust;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -20,7 +18,6 @@ use self::past::PastLaunches;
 pub use self::samples::LaunchSamples;
 use super::change::{Change, Changes, KernelHandle};
 use gpuprobe_cuda::Op;
-use gpuprobe_model::ByteLimit;
 use gpuprobe_model::abi::{PROCESS_PID_SHIFT, RawLaunchKey};
 use gpuprobe_model::event::{Event, KernelName, Task};
 use gpuprobe_stacks::symbols;
@@ -49,9 +46,8 @@ impl LaunchCount {
     }
 }
 
-/// Names of kernels with reused handles, per process; launches of further ones are counted
-/// together.
-const MAX_SETTLED: usize = 16_384;
+/// Names of kernels with reused handles; launches of further ones are counted together.
+const MAX_SETTLED: usize = 1 << 16;
 
 /// Process, row of the function table, and kernel name.
 type Settled = (u32, u16, Option<Arc<str>>);
@@ -86,23 +82,19 @@ pub struct CountedLaunch<'a> {
     pub launcher: Option<&'a Launcher>,
     /// Mangled name of the kernel, if known.
     pub mangled: Option<&'a Arc<str>>,
-    /// Hash of the name, the same for equal names in a run; 0 if it is not known.
-    pub name_hash: u64,
 }
 
 /// Launches of all processes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Launches {
     launchers: HashMap<u32, Launcher>,
     counted: HashMap<RawLaunchKey, LaunchCount>,
     /// Counts of reused handles, by process, row and name.
     settled: HashMap<Settled, (RawLaunchKey, LaunchCount)>,
-    /// Number of names in `settled`, by process.
-    settled_names: HashMap<u32, usize>,
     past: PastLaunches,
     samples: LaunchSamples,
     /// Bytes of the kernel names.
-    name_bytes: ByteLimit,
+    name_bytes: usize,
     /// Number of names dropped for lack of room.
     pub names_left_out: u64,
 }
@@ -110,21 +102,6 @@ pub struct Launches {
 /// Upper limit of a launch count: half a year at a million launches a second. It keeps sums from
 /// overflowing, whatever a recording contains.
 const MAX_COUNT: u64 = 1 << 44;
-
-impl Default for Launches {
-    fn default() -> Self {
-        Self {
-            launchers: HashMap::new(),
-            counted: HashMap::new(),
-            settled: HashMap::new(),
-            settled_names: HashMap::new(),
-            past: PastLaunches::default(),
-            samples: LaunchSamples::default(),
-            name_bytes: ByteLimit::new(MAX_NAME_BYTES),
-            names_left_out: 0,
-        }
-    }
-}
 
 impl Launches {
     /// Applies an event. `host_name` returns the name of the kernel with a host function, from
@@ -139,16 +116,7 @@ impl Launches {
             Event::Exit(task) | Event::Exec(task) => self.end(task),
             Event::Kernel(kernel) => self.learn(kernel, host_name),
             // Single launches are counted already.
-            Event::Launch(_)
-            | Event::Tensor(_)
-            | Event::Request(_)
-            | Event::OutOfMemory(_)
-            | Event::Call(_)
-            | Event::Copy(_)
-            | Event::Activity(_)
-            | Event::Memory(_)
-            | Event::Thread(_)
-            | Event::ThreadExit(_) => {}
+            _ => {}
         }
     }
 
@@ -175,29 +143,21 @@ impl Launches {
 
     /// Adds the launches read from a file.
     pub fn enter(&mut self, launched: LaunchTarget<'_>) {
-        let LaunchTarget {
-            key,
-            pid,
-            comm,
-            uid,
-            exited,
-            mangled,
-            mut counted,
-        } = launched;
+        let (key, mut counted) = (launched.key, launched.counted);
         counted.runs = counted.runs.min(MAX_COUNT);
         counted.captured = counted.captured.min(MAX_COUNT);
-        let launcher = self.launcher(key.process, pid);
-        launcher.comm = comm.map(str::to_owned);
-        launcher.uid = uid;
-        launcher.exited = exited;
+        let launcher = self.launcher(key.process, launched.pid);
+        launcher.comm = launched.comm.map(str::to_owned);
+        launcher.uid = launched.uid;
+        launcher.exited = launched.exited;
         let first = LaunchCount {
             runs: 0,
             captured: 0,
             ..counted.clone()
         };
-        let known = match mangled {
+        let known = match launched.mangled {
             None => self.counted.entry(key).or_insert(first),
-            Some(_) => {
+            mangled => {
                 let place = (key.process, key.row, mangled);
                 &mut self.settled.entry(place).or_insert((key, first)).1
             }
@@ -212,23 +172,17 @@ impl Launches {
             return;
         };
         let mut place = (key.process, key.row, self.name(&key));
-        if !self.settled.contains_key(&place) {
-            let names = self.settled_names.entry(key.process).or_default();
-            if *names >= MAX_SETTLED && place.2.take().is_some() {
-                self.names_left_out += 1;
-            } else {
-                *names += 1;
-            }
+        let is_full = self.settled.len() >= MAX_SETTLED && !self.settled.contains_key(&place);
+        if is_full && place.2.take().is_some() {
+            self.names_left_out += 1;
         }
-        let (_, settled) = self.settled.entry(place).or_insert_with(|| {
-            let empty = LaunchCount {
-                grid: old.grid,
-                block: old.block,
-                ..LaunchCount::default()
-            };
-            (key, empty)
-        });
-        settled.add(&old);
+        let empty = LaunchCount {
+            grid: old.grid,
+            block: old.block,
+            ..LaunchCount::default()
+        };
+        let settled = self.settled.entry(place).or_insert((key, empty));
+        settled.1.add(&old);
         let same = |k: &RawLaunchKey| {
             (k.process, k.handle, k.epoch) == (key.process, key.handle, key.epoch)
         };
@@ -248,13 +202,11 @@ impl Launches {
 
     /// All launch counts, in no particular order.
     pub fn counted(&self) -> impl Iterator<Item = CountedLaunch<'_>> {
-        let current = self
-            .counted
-            .iter()
-            .map(|(key, counted)| (key, counted, None));
+        let current = self.counted.iter();
+        let current = current.map(|(key, counted)| (key, counted, None));
         let settled = self.settled.iter();
         let settled = settled.map(|((_, _, name), (key, counted))| (key, counted, Some(name)));
-        let earlier = self.past.earlier();
+        let earlier = self.past.earlier.values();
         let earlier = earlier.map(|(key, counted)| (key, counted, Some(&None)));
         // Keys of one process come one after the other in most runs: there is only one.
         let mut last: Option<(u32, Option<&Launcher>)> = None;
@@ -265,25 +217,17 @@ impl Launches {
                 _ => self.launcher_of(key.process),
             };
             last = Some((key.process, launcher));
-            let name = match settled_name {
-                Some(name) => name.as_ref().map(|name| (name, names::hash_of(name))),
-                None => launcher
-                    .and_then(|l| l.hashed_name(key.handle, key.epoch))
-                    .map(|(name, hash)| (name, *hash)),
+            let mangled = match settled_name {
+                Some(name) => name.as_ref(),
+                None => launcher.and_then(|l| l.name(key.handle, key.epoch)),
             };
             CountedLaunch {
                 key,
                 counted,
                 launcher,
-                mangled: name.map(|(name, _)| name),
-                name_hash: name.map_or(0, |(_, hash)| hash),
+                mangled,
             }
         })
-    }
-
-    /// Number of [`Self::counted`] launches, about.
-    pub fn counts(&self) -> usize {
-        self.counted.len() + self.settled.len()
     }
 
     /// The process `id`, as launch keys number it.
@@ -293,11 +237,14 @@ impl Launches {
 
     /// Notes that a report has shown everything.
     pub fn mark_reported(&mut self) {
-        let settled = self.settled.values_mut().map(|(_, counted)| counted);
-        for counted in self.counted.values_mut().chain(settled) {
+        let named = self
+            .settled
+            .values_mut()
+            .chain(self.past.earlier.values_mut());
+        let named = named.map(|(_, counted)| counted);
+        for counted in self.counted.values_mut().chain(named) {
             counted.runs_reported = counted.runs;
         }
-        self.past.mark_reported();
         for launcher in self.launchers.values_mut() {
             launcher.end_reported = launcher.exited;
         }
@@ -312,7 +259,7 @@ impl Launches {
     fn end(&mut self, task: &Task) {
         if let Some(launcher) = self.launchers.get_mut(&task.process) {
             launcher.exited = true;
-            self.past.end(task.process);
+            self.past.ending.push(task.process);
         }
     }
 
@@ -331,7 +278,7 @@ impl Launches {
             && !kernel.name.as_deref().is_some_and(symbols::is_plausible);
         let process = kernel.key.process;
         self.launcher(process, kernel.pid);
-        if kernel.name.is_some() && !self.name_bytes.has_room() {
+        if kernel.name.is_some() && self.name_bytes >= MAX_NAME_BYTES {
             self.names_left_out += 1;
             return;
         }
@@ -368,12 +315,11 @@ impl Launches {
         if let Some(launcher) = self.launchers.get_mut(&process) {
             let before = launcher.name_bytes();
             change(launcher);
-            self.name_bytes.change(before, launcher.name_bytes());
+            self.name_bytes = self.name_bytes + launcher.name_bytes() - before;
         }
     }
 }
 
 mod launcher;
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;

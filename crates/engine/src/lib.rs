@@ -4,6 +4,8 @@
 //! May use: `cuda`, `model` and names (`stacks`); no clock, file or thread ([`HostInfo`] answers for the live system).
 //! Gives: [`State`], fed with events or rows of a file: [`Ledger`], [`Launches`], [`Transfers`], [`GpuActivity`].
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod activity;
 mod addresses;
 mod allocation;

@@ -152,7 +152,7 @@ fn counts(state: &State) -> [u64; 4] {
     let process = state.ledger.process_of(PID);
     [
         process.map_or(0, |process| process.totals.sums.gpu.bytes),
-        state.launches.counts() as u64,
+        state.launches.counted().count() as u64,
         state.transfers.meters().count() as u64,
         state.activity.processes().count() as u64,
     ]

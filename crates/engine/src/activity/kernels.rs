@@ -38,9 +38,6 @@ pub struct KernelRuns {
 pub struct KernelsOfProcess {
     kernels: Vec<KernelRuns>,
     by_name: HashMap<Arc<str>, usize>,
-    /// The same index by the address of the name, which is quicker to look up. Holding the `Arc`
-    /// keeps the address from being reused.
-    by_place: HashMap<usize, (Arc<str>, usize)>,
     /// Bytes of all these names.
     name_bytes: usize,
     /// Runs of kernels without a name.
@@ -75,11 +72,8 @@ impl KernelsOfProcess {
     }
 
     /// The demangled name of the kernel with this mangled name, if it has run.
-    pub fn name_of(&self, mangled: &Arc<str>) -> Option<&Arc<str>> {
-        let place = Arc::as_ptr(mangled).cast::<u8>() as usize;
-        let found = self.by_place.get(&place).map(|(_, index)| *index);
-        let index = found.or_else(|| self.by_name.get(mangled).copied())?;
-        Some(&self.kernels[index].name)
+    pub fn name_of(&self, mangled: &str) -> Option<&Arc<str>> {
+        Some(&self.kernels[*self.by_name.get(mangled)?].name)
     }
 
     pub(super) fn mark_reported(&mut self) {
@@ -93,38 +87,27 @@ impl KernelsOfProcess {
         name: &Arc<str>,
         describe: impl FnOnce(&mut KernelRuns),
     ) -> Option<usize> {
-        let place = Arc::as_ptr(name).cast::<u8>() as usize;
-        if let Some((_, index)) = self.by_place.get(&place) {
+        if let Some(index) = self.by_name.get(name) {
             return Some(*index);
         }
-        let is_full = self.name_bytes >= MAX_NAME_BYTES;
-        let index = match self.by_name.get(name) {
-            Some(index) => *index,
-            None if is_full || self.kernels.len() >= MAX_KERNELS => return None,
-            None => {
-                let mut kernel = KernelRuns {
-                    name: symbols::demangle(name).into(),
-                    mangled: Arc::clone(name),
-                    runs: Tally::default(),
-                    reported: 0,
-                    grid: [0; 3],
-                    block: [0; 3],
-                    registers_per_thread: 0,
-                    shared_memory: 0,
-                };
-                describe(&mut kernel);
-                self.name_bytes += kernel.name.len() + name.len();
-                self.kernels.push(kernel);
-                self.by_name
-                    .insert(Arc::clone(name), self.kernels.len() - 1);
-                self.kernels.len() - 1
-            }
-        };
-        // A process that sends ever new copies of the same names is looked up the slow way.
-        if self.by_place.len() < 2 * MAX_KERNELS && !is_full {
-            self.name_bytes += name.len();
-            self.by_place.insert(place, (Arc::clone(name), index));
+        let index = self.kernels.len();
+        if index >= MAX_KERNELS || self.name_bytes >= MAX_NAME_BYTES {
+            return None;
         }
+        let mut kernel = KernelRuns {
+            name: symbols::demangle(name).into(),
+            mangled: Arc::clone(name),
+            runs: Tally::default(),
+            reported: 0,
+            grid: [0; 3],
+            block: [0; 3],
+            registers_per_thread: 0,
+            shared_memory: 0,
+        };
+        describe(&mut kernel);
+        self.name_bytes += kernel.name.len() + name.len();
+        self.kernels.push(kernel);
+        self.by_name.insert(Arc::clone(name), index);
         Some(index)
     }
 }
@@ -161,16 +144,13 @@ mod tests {
         let kernel = kernels.iter().next();
         let kernel = kernel.map(|k| (&*k.name, k.runs.count, k.registers_per_thread));
         assert_eq!(kernel, Some(("a()", 3, 1)));
-        // The names, and each place of one.
-        assert_eq!(kernels.name_bytes, 3 + 5 + 2 * 5);
-        let third = Arc::from("_Z1av");
-        let names = [&first, &third].map(|name| kernels.name_of(name).map(|name| &**name));
-        assert_eq!(names, [Some("a()"); 2]);
-        assert_eq!(kernels.name_of(&Arc::from("_Z1bv")), None);
+        assert_eq!(kernels.name_bytes, 3 + 5);
+        let names = ["_Z1av", "_Z1bv"].map(|name| kernels.name_of(name).map(|name| &**name));
+        assert_eq!(names, [Some("a()"), None]);
     }
 
     #[test]
-    fn kernels_and_places_of_names_are_bounded() {
+    fn kernels_are_bounded() {
         let mut kernels = KernelsOfProcess::default();
         let name = |number: usize| Arc::from(format!("kernel {number}"));
         for number in 0..MAX_KERNELS + 2 {
@@ -180,12 +160,8 @@ mod tests {
             (kernels.iter().count(), kernels.others.count),
             (MAX_KERNELS, 2)
         );
-        let copies: Vec<Arc<str>> = (0..MAX_KERNELS + 5).map(|_| name(0)).collect();
-        for copy in &copies {
-            kernels.add(Some(copy), 1, 2, |_| {});
-        }
-        assert_eq!(kernels.by_place.len(), 2 * MAX_KERNELS);
+        kernels.add(Some(&name(0)), 1, 2, |_| {});
         let first = kernels.iter().next().map(|kernel| kernel.runs.count);
-        assert_eq!(first, Some(1 + copies.len() as u64));
+        assert_eq!(first, Some(2));
     }
 }

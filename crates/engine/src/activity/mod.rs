@@ -69,12 +69,9 @@ impl GpuActivity {
 
     /// Processes with activity records, in the order of their numbers.
     pub fn processes(&self) -> impl Iterator<Item = (u32, &ProcessActivity)> {
-        let has_activity = |process: &&ProcessActivity| process.records > 0 || process.is_complete;
-        let with_number = self
-            .processes
-            .iter()
-            .map(|(number, process)| (*number, process));
-        with_number.filter(move |(_, process)| has_activity(process))
+        let all = self.processes.iter();
+        let all = all.map(|(number, process)| (*number, process));
+        all.filter(|(_, process)| process.records > 0 || process.is_complete)
     }
 
     /// The process with this number, if it is known.
@@ -127,5 +124,4 @@ impl GpuActivity {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;

@@ -1,17 +1,9 @@
 //! Kernels that a process has launched.
 
-use super::names::{HashedName, NamesByHandle};
+use super::names::NamesByHandle;
 use gpuprobe_model::event::KernelName;
 use gpuprobe_stacks::symbols;
 use std::sync::Arc;
-
-/// Whether the names found through handles are trusted in a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Trust {
-    #[default]
-    Unless,
-    Never,
-}
 
 /// A process that launches kernels.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +18,8 @@ pub struct Launcher {
     pub exited: bool,
     /// Whether a report has shown its end.
     pub end_reported: bool,
-    pub(super) trust: Trust,
+    /// A name found through a handle was wrong: none is trusted.
+    pub(super) distrusts_found: bool,
     /// The names found through handles are no longer trusted, and their removal is still to be
     /// recorded.
     pub(super) retracts_names: bool,
@@ -45,16 +38,9 @@ pub(super) const MAX_NAME_BYTES: usize = 32 << 20;
 impl Launcher {
     /// Mangled name of the kernel `handle` in `epoch`, if known.
     pub fn name(&self, handle: u64, epoch: u16) -> Option<&Arc<str>> {
-        Some(&self.hashed_name(handle, epoch)?.0)
-    }
-
-    pub(super) fn hashed_name(&self, handle: u64, epoch: u16) -> Option<&HashedName> {
-        let found = || {
-            self.found
-                .get(&(handle, epoch))
-                .filter(|_| self.trust != Trust::Never)
-        };
-        self.given.get(&(handle, epoch)).or_else(found)
+        let place = (handle, epoch);
+        let found = || self.found.get(&place).filter(|_| !self.distrusts_found);
+        self.given.get(&place).or_else(found)
     }
 
     pub(super) fn name_bytes(&self) -> usize {
@@ -63,17 +49,13 @@ impl Launcher {
 
     pub(super) fn learn(&mut self, kernel: &KernelName) {
         let place = (kernel.key.handle, kernel.key.epoch);
-        let names = if kernel.given {
-            &mut self.given
-        } else {
-            &mut self.found
+        let names = match kernel.given {
+            true => &mut self.given,
+            false => &mut self.found,
         };
-        if let Some(name) = kernel
-            .name
-            .as_ref()
-            .filter(|n| kernel.given || symbols::is_plausible(n))
-        {
-            names.insert(place, name.as_str().into());
+        let name = kernel.name.as_deref();
+        if let Some(name) = name.filter(|n| kernel.given || symbols::is_plausible(n)) {
+            names.insert(place, name.into());
         } else if !kernel.given {
             names.remove(&place);
         }
@@ -82,8 +64,8 @@ impl Launcher {
                 Some(found) => found != given,
                 None => !kernel.given,
             };
-            if contradicted && self.trust != Trust::Never {
-                self.trust = Trust::Never;
+            if contradicted && !self.distrusts_found {
+                self.distrusts_found = true;
                 self.retracts_names = true;
             }
         }

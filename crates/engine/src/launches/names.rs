@@ -1,9 +1,8 @@
 //! Kernel names of one process.
 
-use std::hash::BuildHasher;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashMap};
+use hashbrown::HashMap;
 
 /// Kernel handle, and the epoch in which it has this meaning.
 pub(super) type Place = (u64, u16);
@@ -11,24 +10,15 @@ pub(super) type Place = (u64, u16);
 /// Bytes per entry besides the name.
 const ENTRY: usize = 64;
 
-/// Hash of a name, the same for equal names in this run.
-pub(super) fn hash_of(name: &str) -> u64 {
-    static HASHER: LazyLock<DefaultHashBuilder> = LazyLock::new(DefaultHashBuilder::default);
-    HASHER.hash_one(name)
-}
-
-/// A name, and its hash: names are long, and each report looks them all up.
-pub(super) type HashedName = (Arc<str>, u64);
-
 /// Kernel names by handle and epoch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NamesByHandle {
-    names: HashMap<Place, HashedName>,
+    names: HashMap<Place, Arc<str>>,
     bytes: usize,
 }
 
 impl NamesByHandle {
-    pub(super) fn get(&self, place: &Place) -> Option<&HashedName> {
+    pub(super) fn get(&self, place: &Place) -> Option<&Arc<str>> {
         self.names.get(place)
     }
 
@@ -43,14 +33,13 @@ impl NamesByHandle {
 
     pub(super) fn insert(&mut self, place: Place, name: Arc<str>) {
         self.bytes += ENTRY + name.len();
-        let hash = hash_of(&name);
-        if let Some((old, _)) = self.names.insert(place, (name, hash)) {
+        if let Some(old) = self.names.insert(place, name) {
             self.bytes -= ENTRY + old.len();
         }
     }
 
     pub(super) fn remove(&mut self, place: &Place) {
-        if let Some((old, _)) = self.names.remove(place) {
+        if let Some(old) = self.names.remove(place) {
             self.bytes -= ENTRY + old.len();
         }
     }
@@ -58,7 +47,7 @@ impl NamesByHandle {
     /// Keeps the names for which `wanted` returns true.
     pub(super) fn retain(&mut self, wanted: impl Fn(&Place) -> bool) {
         let bytes = &mut self.bytes;
-        self.names.retain(|place, (name, _)| {
+        self.names.retain(|place, name| {
             let keep = wanted(place);
             if !keep {
                 *bytes -= ENTRY + name.len();
@@ -86,6 +75,6 @@ mod tests {
         assert_eq!(names.bytes(), 9 * (ENTRY + 40));
         names.retain(|(handle, _)| *handle == 7);
         assert_eq!(names.bytes(), ENTRY + 40);
-        assert_eq!(names.get(&(7, 0)).map(|(name, _)| name.len()), Some(40));
+        assert_eq!(names.get(&(7, 0)).map(|name| name.len()), Some(40));
     }
 }

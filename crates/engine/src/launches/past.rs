@@ -17,31 +17,17 @@ const EARLIER_NAME: &str = "(ended processes)";
 #[derive(Debug, Default)]
 pub(super) struct PastLaunches {
     /// Ended since the last call of [`Launches::take_ends`].
-    ending: Vec<u32>,
+    pub(super) ending: Vec<u32>,
     /// Ended before that call: their counts are being read from the BPF map.
     being_read: Vec<u32>,
     /// Ended processes with final counts, and their number of kernels, oldest first.
     ended: VecDeque<(u32, usize)>,
     kernels: usize,
     /// Launches of the merged processes, by row of the function table.
-    earlier: HashMap<u16, (RawLaunchKey, LaunchCount)>,
+    pub(super) earlier: HashMap<u16, (RawLaunchKey, LaunchCount)>,
 }
 
 impl PastLaunches {
-    pub(super) fn end(&mut self, process: u32) {
-        self.ending.push(process);
-    }
-
-    pub(super) fn earlier(&self) -> impl Iterator<Item = (&RawLaunchKey, &LaunchCount)> {
-        self.earlier.values().map(|(key, counted)| (key, counted))
-    }
-
-    pub(super) fn mark_reported(&mut self) {
-        for (_, counted) in self.earlier.values_mut() {
-            counted.runs_reported = counted.runs;
-        }
-    }
-
     fn add(&mut self, row: u16, counted: &LaunchCount) {
         let key = RawLaunchKey {
             handle: 0,
@@ -49,11 +35,11 @@ impl PastLaunches {
             row,
             epoch: 0,
         };
-        let (_, sum) = self
+        let sum = self
             .earlier
             .entry(row)
             .or_insert((key, LaunchCount::default()));
-        sum.add(counted);
+        sum.1.add(counted);
     }
 
     /// Removes and returns the processes to be merged, if there are too many.
@@ -138,9 +124,8 @@ impl Launches {
     }
 
     fn forget(&mut self, process: u32) {
-        self.settled_names.remove(&process);
         if let Some(launcher) = self.launchers.remove(&process) {
-            self.name_bytes.change(launcher.name_bytes(), 0);
+            self.name_bytes -= launcher.name_bytes();
         }
     }
 }
@@ -191,9 +176,9 @@ mod tests {
         // The last process has just been read.
         assert!(launches.counted.len() <= MAX_ENDED + 1);
         assert!(
-            launches.name_bytes.total() < MAX_ENDED * 100,
+            launches.name_bytes < MAX_ENDED * 100,
             "{}",
-            launches.name_bytes.total()
+            launches.name_bytes
         );
         let runs: u64 = launches.counted().map(|launch| launch.counted.runs).sum();
         let captured: u64 = launches
@@ -275,7 +260,7 @@ mod tests {
         assert_eq!((all[0].key.process, all[0].counted.runs), (EARLIER, 330));
         let earlier = all[0].launcher.map(|one| (one.comm.as_deref(), one.exited));
         assert_eq!(earlier, Some((Some(EARLIER_NAME), true)));
-        assert_eq!((launches.past.kernels, launches.name_bytes.total()), (0, 0));
+        assert_eq!((launches.past.kernels, launches.name_bytes), (0, 0));
         launches.mark_reported();
         assert_eq!(
             launches

@@ -3,12 +3,11 @@
 //! A training job has tens of thousands of kernels, and a report shows ten: names are demangled and copied
 //! only for those listed.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use hashbrown::HashMap;
 
 use super::{Cudatrace, GraphReport, KernelReport, LauncherReport};
 use crate::Options;
@@ -23,7 +22,7 @@ pub(crate) fn build(launches: &Launches, options: &Options) -> Cudatrace {
     let mut report = Cudatrace::default();
     let mut calls = CallsByRow::default();
     let mut graphs: BTreeMap<u32, GraphReport> = BTreeMap::new();
-    let mut processes = ProcessSums::of(launches.counts());
+    let mut processes = ProcessSums::default();
     for launch in launches.counted() {
         let CountedLaunch { key, counted, .. } = launch;
         let Some(function) = gpuprobe_cuda::function(key.row) else {
@@ -89,7 +88,7 @@ impl Cudatrace {
         let mut listed = Vec::new();
         for process in sums {
             let mut launcher = process.report(options);
-            let mut kernels: Vec<_> = process.kernels.iter().map(|(_, sum)| sum).collect();
+            let mut kernels: Vec<_> = process.kernels.iter().collect();
             let top = options.of_process(launcher.pid).top;
             // Those that were only captured have not run, and are not counted.
             if let Some(top) = top.filter(|top| launcher.kernels > *top as u64) {
@@ -140,7 +139,7 @@ impl CallsByRow {
 
 /// A kernel of a process: its mangled name; without one, its handle.
 type KernelKey<'a> = (Option<&'a Arc<str>>, u64);
-type KernelSum<'a> = (KernelKey<'a>, KernelCounts<'a>);
+type KernelSum<'b, 'a> = (&'b KernelKey<'a>, &'b KernelCounts<'a>);
 
 /// Launches of one kernel, over all its handles and functions.
 struct KernelCounts<'a> {
@@ -154,7 +153,7 @@ struct KernelCounts<'a> {
 }
 
 /// Order of the kernels of a process: by launches, then by name.
-fn in_order((a_key, a): &KernelSum<'_>, (b_key, b): &KernelSum<'_>) -> std::cmp::Ordering {
+fn in_order((a_key, a): &KernelSum<'_, '_>, (b_key, b): &KernelSum<'_, '_>) -> Ordering {
     (Reverse(a.runs), a_key).cmp(&(Reverse(b.runs), b_key))
 }
 
@@ -163,68 +162,47 @@ struct ProcessSum<'a> {
     id: u32,
     launcher: Option<&'a Launcher>,
     calls: CallsByRow,
-    /// With the hashes of their keys: names are long.
-    kernels: HashTable<(u64, KernelSum<'a>)>,
+    kernels: HashMap<KernelKey<'a>, KernelCounts<'a>>,
 }
 
+#[derive(Default)]
 struct ProcessSums<'a> {
     sums: Vec<ProcessSum<'a>>,
     places: HashMap<u32, usize>,
-    hasher: DefaultHashBuilder,
-    /// Number of launch counts of all processes.
-    counts: usize,
 }
 
 impl<'a> ProcessSums<'a> {
-    fn of(counts: usize) -> Self {
-        Self {
-            sums: Vec::new(),
-            places: HashMap::new(),
-            hasher: DefaultHashBuilder::default(),
-            counts,
-        }
-    }
-
     fn add(&mut self, launch: &CountedLaunch<'a>) {
         let id = launch.key.process;
-        // In most runs there is only one process.
-        let expected = if self.sums.is_empty() { self.counts } else { 0 };
         let place = *self.places.entry(id).or_insert_with(|| {
             self.sums.push(ProcessSum {
                 id,
                 launcher: launch.launcher,
                 calls: CallsByRow::default(),
-                kernels: HashTable::with_capacity(expected),
+                kernels: HashMap::new(),
             });
             self.sums.len() - 1
         });
-        self.sums[place].add(launch, &self.hasher);
+        self.sums[place].add(launch);
     }
 }
 
 impl<'a> ProcessSum<'a> {
-    fn add(&mut self, launch: &CountedLaunch<'a>, hasher: &DefaultHashBuilder) {
+    fn add(&mut self, launch: &CountedLaunch<'a>) {
         let CountedLaunch { key, counted, .. } = *launch;
         self.calls.add(key.row, counted.runs);
-        let handle = if launch.mangled.is_none() {
-            key.handle
-        } else {
-            0
+        let handle = match launch.mangled {
+            Some(_) => 0,
+            None => key.handle,
         };
-        let kernel = (launch.mangled, handle);
-        let hash = hasher.hash_one((launch.name_hash, handle));
-        let is_same =
-            |(of_other, (other, _)): &(u64, KernelSum<'_>)| *of_other == hash && *other == kernel;
-        let place = self.kernels.entry(hash, is_same, |(hash, _)| *hash);
-        let new = || KernelCounts {
+        let entry = self.kernels.entry((launch.mangled, handle));
+        let sum = entry.or_insert(KernelCounts {
             launcher: launch.launcher,
             runs: 0,
             captured: 0,
             recent: 0,
             most: (key, counted),
-        };
-        let entry = place.or_insert_with(|| (hash, (kernel, new())));
-        let (_, (_, sum)) = entry.into_mut();
+        });
         sum.runs += counted.runs;
         sum.captured += counted.captured;
         sum.recent += counted.runs.saturating_sub(counted.runs_reported);
@@ -238,7 +216,7 @@ impl<'a> ProcessSum<'a> {
 
     /// The process without omitted kernels.
     fn report(&self, options: &Options) -> LauncherReport {
-        let sums = || self.kernels.iter().map(|(_, (_, sum))| sum);
+        let sums = || self.kernels.values();
         LauncherReport {
             launches: sums().map(|sum| sum.runs).sum(),
             calls: self.calls.named(),
@@ -272,7 +250,7 @@ fn per_second(recent: u64, options: &Options) -> f64 {
     recent as f64 / options.since_last.as_secs_f64().max(1e-9)
 }
 
-fn report_of(((mangled, _), sum): &KernelSum<'_>, options: &Options) -> KernelReport {
+fn report_of(((mangled, _), sum): KernelSum<'_, '_>, options: &Options) -> KernelReport {
     let (key, most) = sum.most;
     let name = match mangled {
         Some(mangled) => symbols::demangle(mangled),
