@@ -4,7 +4,7 @@
 //! Copies and frees come through different rings: a block is remembered for a while after its end,
 //! for copies that were made before it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hashbrown::HashMap;
 
@@ -25,12 +25,8 @@ pub enum AddressKind {
 
 /// How long after its end a block is remembered.
 pub(super) const REMEMBER_NS: u64 = 5_000_000_000;
-/// The same, if more than [`MOST_PAST`] have ended.
-const REMEMBER_OF_MANY_NS: u64 = REMEMBER_NS / 64;
-/// Ended blocks beyond which old ones are searched for and forgotten.
-const MANY_PAST: usize = 65_536;
-/// Ended blocks at most, 48 bytes each.
-const MOST_PAST: usize = 1 << 20;
+/// Ended blocks at most, some 90 bytes each.
+const MAX_PAST: usize = 1 << 19;
 /// Ended blocks of about the same size that are looked at for an address.
 const MAX_STEPS: usize = 64;
 
@@ -59,9 +55,8 @@ struct BlockRanges {
 #[derive(Debug, Default)]
 pub(super) struct AddressIndex {
     by_pid: HashMap<u32, BlockRanges>,
-    /// About how many blocks have ended, and when there was last a search for those to forget.
-    ended: usize,
-    searched_ns: u64,
+    /// Ends of past blocks, with their processes, oldest first.
+    ends: VecDeque<(u64, u32, PastKey)>,
     newest_ns: u64,
 }
 
@@ -88,8 +83,8 @@ fn address_kind(allocation: &Allocation) -> AddressKind {
 }
 
 impl BlockRanges {
-    /// `gone` was live until then.
-    fn end(&mut self, gone: &Allocation, until_ns: u64) {
+    /// `gone` was live until then. Returns the key of the past block, if it is new.
+    fn end(&mut self, gone: &Allocation, until_ns: u64) -> Option<PastKey> {
         self.live.remove(&gone.address);
         let (class, at) = (class(gone.size_bytes), address_kind(gone));
         let past = PastBlocks {
@@ -97,15 +92,16 @@ impl BlockRanges {
             until_ns,
             at,
         };
+        let key = (class, gone.address, gone.end_ns);
         // A program that is given the same block again and again costs no memory for that.
-        if let Some(key) = self.same_before((class, gone.address, gone.end_ns), &past)
-            && let Some(before) = self.past.get_mut(&key)
+        if let Some(before) = self.same_before(key, &past)
+            && let Some(before) = self.past.get_mut(&before)
         {
             before.until_ns = before.until_ns.max(until_ns);
-            return;
+            return None;
         }
         self.classes |= 1 << class;
-        self.past.insert((class, gone.address, gone.end_ns), past);
+        self.past.insert(key, past).is_none().then_some(key)
     }
 
     /// The same block, of before, if nothing else was known to be there in between.
@@ -163,15 +159,15 @@ impl AddressIndex {
                 _ => {}
             }
         }
-        self.forget_some();
+        self.forget_old();
     }
 
     fn end(&mut self, pid: u32, gone: &Allocation, until_ns: u64) {
         if is_indexed(gone)
             && let Some(ranges) = self.by_pid.get_mut(&pid)
+            && let Some(key) = ranges.end(gone, until_ns)
         {
-            ranges.end(gone, until_ns);
-            self.ended = self.ended.saturating_add(1);
+            self.ends.push_back((until_ns, pid, key));
         }
     }
 
@@ -184,11 +180,10 @@ impl AddressIndex {
         };
         for start in std::mem::take(&mut ranges.live) {
             if let Some(gone) = process.live.get(key(AddressSpace::Device, start)) {
-                ranges.end(gone, until_ns);
-                self.ended = self.ended.saturating_add(1);
+                self.end(process.pid, gone, until_ns);
             }
         }
-        self.forget_some();
+        self.forget_old();
     }
 
     /// Where `address` of `pid` was at that time. `process` is the one that has the id now.
@@ -222,36 +217,27 @@ impl AddressIndex {
         found
     }
 
-    /// Nobody may ever ask for a report: a program that frees a lot must not cost memory for that.
-    fn forget_some(&mut self) {
-        let is_time = self.newest_ns > self.searched_ns.saturating_add(REMEMBER_NS);
-        if self.ended > MOST_PAST || (self.ended > MANY_PAST && is_time) {
-            self.forget_old();
-        }
-    }
-
-    /// Forgets blocks that ended long ago.
-    pub(super) fn forget_old(&mut self) {
-        let keep_ns = if self.ended > MOST_PAST {
-            REMEMBER_OF_MANY_NS
-        } else {
-            REMEMBER_NS
-        };
-        let oldest_ns = self.newest_ns.saturating_sub(keep_ns);
-        self.ended = 0;
-        self.by_pid.retain(|_, ranges| {
-            ranges.past.retain(|_, past| past.until_ns > oldest_ns);
-            ranges.classes = ranges.past.keys().fold(0, |all, key| all | 1 << key.0);
-            self.ended += ranges.past.len();
-            !ranges.live.is_empty() || !ranges.past.is_empty()
-        });
-        if self.ended > MOST_PAST {
-            for ranges in self.by_pid.values_mut() {
-                (ranges.past, ranges.classes) = (BTreeMap::new(), 0);
+    /// Forgets blocks that ended long ago, and the oldest of too many.
+    fn forget_old(&mut self) {
+        let old_ns = self.newest_ns.saturating_sub(REMEMBER_NS);
+        while let Some(&(until_ns, pid, key)) = self.ends.front()
+            && (self.ends.len() > MAX_PAST || until_ns <= old_ns)
+        {
+            self.ends.pop_front();
+            let Some(ranges) = self.by_pid.get_mut(&pid) else {
+                continue;
+            };
+            // The same block may have ended again since.
+            match ranges.past.get(&key) {
+                Some(past) if past.until_ns > until_ns => {
+                    self.ends.push_back((past.until_ns, pid, key));
+                }
+                _ => drop(ranges.past.remove(&key)),
             }
-            self.ended = 0;
+            if ranges.past.is_empty() && ranges.live.is_empty() {
+                self.by_pid.remove(&pid);
+            }
         }
-        self.searched_ns = self.newest_ns;
     }
 
     #[cfg(test)]
@@ -261,5 +247,4 @@ impl AddressIndex {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;

@@ -269,9 +269,6 @@ impl Ledger {
     pub fn mark_reported(&mut self) {
         self.ended.mark_reported();
         self.incidents.mark_reported();
-        if let Some(addresses) = &mut self.addresses {
-            addresses.forget_old();
-        }
     }
 
     fn call(&mut self, call: &Call) {
