@@ -262,7 +262,7 @@ impl Ledger {
 
     /// Sums over ended processes that [`Self::ended`] no longer lists.
     pub fn forgotten(&self) -> &Forgotten {
-        self.ended.forgotten()
+        &self.ended.forgotten
     }
 
     /// Notes that a report has shown the ended processes.
