@@ -2,11 +2,8 @@
 
 use std::collections::HashMap;
 
-use gpuprobe_cuda::{AddressSpace, MemoryKind};
 use gpuprobe_model::event::CONTEXT_UNKNOWN;
 
-use super::Allocation;
-use super::allocation::{AllocationPlace, NewAllocation};
 use super::sites::series::{Series, SeriesShape, Windows};
 use super::totals::Total;
 
@@ -32,23 +29,6 @@ pub(super) struct ProcessContexts {
     series: Series,
     /// Contexts destroyed whose creation was not seen.
     unknown: Series,
-}
-
-/// A context in the form of an allocation, as the series takes it.
-fn block(time_ns: u64) -> Allocation {
-    Allocation::new(&NewAllocation {
-        address: 0,
-        size_bytes: 0,
-        end_ns: time_ns,
-        thread: 0,
-        row: 0,
-        site: 0,
-        kind: MemoryKind::Device,
-        space: AddressSpace::Device,
-        place: AllocationPlace::Unknown,
-        slot: PRIMARY,
-        context: 0,
-    })
 }
 
 impl ProcessContexts {
@@ -86,7 +66,7 @@ impl ProcessContexts {
         let before = self.all();
         // Numbers wrap around.
         if self.made.insert(number, now_ns).is_none() {
-            self.series.born(self.windows, &block(now_ns), before);
+            self.series.born(self.windows, now_ns, 0, before);
         }
     }
 
@@ -95,8 +75,8 @@ impl ProcessContexts {
         self.windows.reach(now_ns);
         match self.made.remove(&number) {
             Some(made_ns) => {
-                let (old, after) = (block(made_ns), self.all());
-                self.series.died(self.windows, (&old, now_ns), after);
+                let after = self.all();
+                self.series.died(self.windows, made_ns, 0, now_ns, after);
             }
             None => self.unknown.count(self.windows, now_ns),
         }
@@ -146,7 +126,6 @@ impl ProcessContexts {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

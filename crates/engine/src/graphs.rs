@@ -34,22 +34,23 @@ pub(super) struct LaunchedGraph {
 
 impl LaunchedGraph {
     /// Number of changes that a launch makes.
-    fn changes(&self) -> u64 {
-        (self.allocated.len() + self.freed.len()) as u64
+    fn changes(&self) -> usize {
+        self.allocated.len() + self.freed.len()
     }
 
     /// Computes the effect once, as graphs have many nodes and are launched often.
     fn of(nodes: &[MemoryNode]) -> Self {
-        let (allocated, freed): (Vec<&MemoryNode>, Vec<&MemoryNode>) =
-            nodes.iter().partition(|node| node.size_bytes.is_some());
-        let addresses =
-            |list: &[&MemoryNode]| list.iter().map(|n| n.address).collect::<HashSet<_>>();
-        let (its_own, gone) = (addresses(&allocated), addresses(&freed));
-        let left = allocated.iter().filter(|n| !gone.contains(&n.address));
-        let others = freed.iter().map(|n| n.address);
+        let addresses = |allocates: bool| {
+            let of_sort = nodes
+                .iter()
+                .filter(move |n| n.size_bytes.is_some() == allocates);
+            of_sort.map(|node| node.address)
+        };
+        let [gone, own] = [false, true].map(|sort| addresses(sort).collect::<HashSet<_>>());
+        let stays = |node: &&MemoryNode| node.size_bytes.is_some() && !gone.contains(&node.address);
         Self {
-            allocated: left.copied().copied().collect(),
-            freed: others.filter(|a| !its_own.contains(a)).collect(),
+            allocated: nodes.iter().filter(stays).copied().collect(),
+            freed: addresses(false).filter(|a| !own.contains(a)).collect(),
         }
     }
 }
@@ -68,6 +69,14 @@ const MAX_CHANGES: u64 = 4 << 20;
 struct CountedNode {
     nodes: usize,
     all: Rc<Cell<usize>>,
+}
+
+impl CountedNode {
+    fn new(all: &Rc<Cell<usize>>, nodes: usize) -> Self {
+        let all = Rc::clone(all);
+        all.set(all.get() + nodes);
+        Self { nodes, all }
+    }
 }
 
 impl Drop for CountedNode {
@@ -146,15 +155,9 @@ impl Graphs {
     fn empty(&self) -> Nodes {
         Nodes {
             nodes: Vec::new(),
-            held: self.hold(0),
+            held: CountedNode::new(&self.held, 0),
             made: None,
         }
-    }
-
-    fn hold(&self, nodes: usize) -> CountedNode {
-        let all = Rc::clone(&self.held);
-        all.set(all.get() + nodes);
-        CountedNode { nodes, all }
     }
 
     /// Adds the node that a call on a stream in capture mode became.
@@ -177,9 +180,8 @@ impl Graphs {
     /// Instantiates `graph` as `executable`.
     pub(super) fn build(&mut self, graph: u64, executable: u64) {
         let is_full = self.graphs.len() >= MAX_GRAPHS && !self.graphs.contains_key(&executable);
-        let held = Rc::clone(&self.held);
         let made = match self.graphs.get_mut(&graph) {
-            Some(Graph::Nodes(nodes)) => nodes.make(&held),
+            Some(Graph::Nodes(nodes)) => nodes.make(),
             Some(Graph::Omitted) => None,
             _ => return drop(self.graphs.remove(&executable)),
         };
@@ -206,15 +208,11 @@ impl Graphs {
             }
             _ => return None,
         };
-        let changes = made.launched.changes();
-        let may = self
-            .changes
-            .take(changes, now_ns, MAX_CHANGES, CHANGES_PER_SECOND);
-        if !may {
-            self.left_out += 1;
-            return None;
-        }
-        Some(made)
+        let changes = made.launched.changes() as u64;
+        let allowance = &mut self.changes;
+        let may = allowance.take(changes, now_ns, MAX_CHANGES, CHANGES_PER_SECOND);
+        self.left_out += u64::from(!may);
+        may.then_some(made)
     }
 
     /// Nodes and launches dropped since the last call of this function.
@@ -242,29 +240,18 @@ impl Nodes {
     }
 
     /// The effect of the nodes; `None` if there is no room for it.
-    fn make(&mut self, all: &Rc<Cell<usize>>) -> Option<Rc<Executable>> {
-        if let Some(made) = &self.made {
-            return Some(Rc::clone(made));
+    fn make(&mut self) -> Option<Rc<Executable>> {
+        let all = &self.held.all;
+        if self.made.is_none() && all.get() < MAX_NODES {
+            let launched = LaunchedGraph::of(&self.nodes);
+            self.made = Some(Rc::new(Executable {
+                _held: CountedNode::new(all, launched.changes()),
+                launched,
+            }));
         }
-        if all.get() >= MAX_NODES {
-            return None;
-        }
-        let launched = LaunchedGraph::of(&self.nodes);
-        let nodes = launched.allocated.len() + launched.freed.len();
-        all.set(all.get() + nodes);
-        let held = CountedNode {
-            nodes,
-            all: Rc::clone(all),
-        };
-        let made = Rc::new(Executable {
-            launched,
-            _held: held,
-        });
-        self.made = Some(Rc::clone(&made));
-        Some(made)
+        self.made.clone()
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;

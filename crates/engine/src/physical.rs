@@ -149,22 +149,13 @@ impl PhysicalMemory {
 
     /// Applies a release that was entered at `start_ns` and has returned.
     pub(super) fn release(&mut self, handle: u64, start_ns: u64) -> Released {
-        let Some(entry) = self.handles.get_mut(&handle) else {
-            let known = self.superseded.forget(handle, start_ns);
-            return if known {
-                Released::Held
-            } else {
-                Released::Unknown
+        let entry = self.handles.get_mut(&handle);
+        let Some(entry) = entry.filter(|entry| entry.since_ns <= start_ns) else {
+            return match self.superseded.forget(handle, start_ns) {
+                true => Released::Held,
+                false => Released::Unknown,
             };
         };
-        if entry.since_ns > start_ns {
-            let known = self.superseded.forget(handle, start_ns);
-            return if known {
-                Released::Held
-            } else {
-                Released::Unknown
-            };
-        }
         let id = entry.id;
         entry.references -= 1;
         if entry.references == 0 {
@@ -210,8 +201,7 @@ impl PhysicalMemory {
     /// Removes the mappings that begin in the `size_bytes` from `address`, if they existed when the
     /// call was entered at `start_ns`.
     pub(super) fn unmap(&mut self, address: u64, size_bytes: u64, start_ns: u64) -> Vec<Released> {
-        let end = address.saturating_add(size_bytes.max(1));
-        let within = self.mappings.range(address..end);
+        let within = self.mappings_at(address, size_bytes);
         let old = within.filter(|(_, mapping)| mapping.since_ns <= start_ns);
         let starts: Vec<_> = old.map(|(&start, _)| start).collect();
         starts.into_iter().map(|at| self.unmap_one(at)).collect()
@@ -221,10 +211,10 @@ impl PhysicalMemory {
         let Some(mapping) = self.mappings.remove(&start) else {
             return Released::Unknown;
         };
-        let Some((id, piece)) = mapping
+        let piece = mapping
             .id
-            .and_then(|id| self.pieces.get_mut(&id).map(|piece| (id, piece)))
-        else {
+            .and_then(|id| Some((id, self.pieces.get_mut(&id)?)));
+        let Some((id, piece)) = piece else {
             return Released::Held;
         };
         piece.mappings -= 1;
@@ -272,20 +262,27 @@ impl PhysicalMemory {
         pieces.map(|(&at, piece)| (at, piece.size_bytes)).collect()
     }
 
-    /// Bytes of the mappings that begin in the `size_bytes` from `address`.
-    pub(super) fn mapped_bytes_at(&self, address: u64, size_bytes: u64) -> u64 {
+    /// The mappings that begin in the `size_bytes` from `address`.
+    fn mappings_at(
+        &self,
+        address: u64,
+        size_bytes: u64,
+    ) -> impl Iterator<Item = (&u64, &VmmMapping)> {
         let end = address.saturating_add(size_bytes.max(1));
-        let pieces = self.mappings.range(address..end);
-        pieces.fold(0, |sum: u64, (_, piece)| {
-            sum.saturating_add(piece.size_bytes)
+        self.mappings.range(address..end)
+    }
+
+    /// Their bytes.
+    pub(super) fn mapped_bytes_at(&self, address: u64, size_bytes: u64) -> u64 {
+        let sizes = self.mappings_at(address, size_bytes);
+        sizes.fold(0, |sum, (_, mapping)| {
+            sum.saturating_add(mapping.size_bytes)
         })
     }
 
-    /// Numbers of the pieces of mappings that begin in the `size_bytes` from `address`, one per
-    /// mapping.
+    /// Numbers of their pieces.
     pub(super) fn mapped_ids(&self, address: u64, size_bytes: u64) -> Vec<u64> {
-        let end = address.saturating_add(size_bytes.max(1));
-        let mappings = self.mappings.range(address..end);
+        let mappings = self.mappings_at(address, size_bytes);
         mappings.filter_map(|(_, mapping)| mapping.id).collect()
     }
 
@@ -320,5 +317,4 @@ impl PhysicalMemory {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;

@@ -23,7 +23,7 @@ const MAX_SITES: usize = 1 << 18;
 const MAX_NUMBERS: usize = 1 << 20;
 
 /// A call site of a process.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallSite {
     /// From where; `None` if that is not known.
     pub stack: Option<Rc<CallStack>>,
@@ -46,25 +46,11 @@ pub struct CallSite {
 }
 
 impl CallSite {
-    fn new(stack: Option<Rc<CallStack>>, row: u16) -> Self {
-        Self {
-            stack,
-            row,
-            live: MemorySums::default(),
-            allocated: MemorySums::default(),
-            freed: MemorySums::default(),
-            peak_bytes: 0,
-            noted: None,
-            then: MemorySums::default(),
-            series: Series::default(),
-        }
-    }
-
     /// Live sums at the peak with this number, which is the last one that there was.
     fn at_peak(&self, peak: u32) -> MemorySums {
-        match self.noted {
-            Some(noted) if noted == peak => self.then,
-            _ => self.live,
+        match self.noted == Some(peak) {
+            true => self.then,
+            false => self.live,
         }
     }
 
@@ -194,13 +180,13 @@ impl Sites {
             self.by_number.insert(number, known);
             return;
         }
-        let next = next(self.stacks.len()).filter(|_| !self.is_full);
-        let Some(index) = next else {
+        let index = self.stacks.len() as StackIndex;
+        if self.is_full || self.stacks.len() >= MAX_SITES {
             self.left_out += u64::from(self.is_full);
             // What the number meant before must not be taken for what it means now.
             self.by_number.remove(&number);
             return;
-        };
+        }
         self.kept += 2 + stack.locations.len() / 2;
         self.stacks.push(Rc::clone(&stack));
         self.by_contents.insert(stack, index);
@@ -234,9 +220,12 @@ impl Sites {
         }
         // Without a stack, there are no more than functions.
         let site = u32::try_from(self.sites.len()).unwrap_or(u32::MAX);
-        let frames = stack.and_then(|index| self.stacks.get(index as usize).cloned());
         self.kept += SITE_UNITS;
-        self.sites.push(CallSite::new(frames, row));
+        self.sites.push(CallSite {
+            stack: stack.and_then(|index| self.stacks.get(index as usize).cloned()),
+            row,
+            ..CallSite::default()
+        });
         self.by_caller.insert(caller(stack, row), site);
         site
     }
@@ -244,7 +233,9 @@ impl Sites {
     pub(super) fn add(&mut self, allocation: &Allocation) {
         if let Some(site) = self.sites.get_mut(allocation.site as usize) {
             site.note(self.peak);
-            site.series.born(self.windows, allocation, site.live.all());
+            let (time_ns, bytes) = (allocation.end_ns, allocation.size_bytes);
+            site.series
+                .born(self.windows, time_ns, bytes, site.live.all());
             site.add(allocation);
         }
     }
@@ -254,8 +245,10 @@ impl Sites {
             site.note(self.peak);
             site.live.subtract(allocation);
             site.freed.add(allocation);
-            let died = (allocation, self.now_ns);
-            site.series.died(self.windows, died, site.live.all());
+            let (born_ns, bytes) = (allocation.end_ns, allocation.size_bytes);
+            let (now_ns, after) = (self.now_ns, site.live.all());
+            site.series
+                .died(self.windows, born_ns, bytes, now_ns, after);
         }
     }
 
@@ -265,8 +258,10 @@ impl Sites {
             site.note(self.peak);
             site.live.subtract(old);
             site.allocated.subtract(old);
-            site.series.forget(self.windows, old);
-            site.series.born(self.windows, new, site.live.all());
+            let before = site.live.all();
+            site.series.forget(self.windows, old.end_ns, old.size_bytes);
+            site.series
+                .born(self.windows, new.end_ns, new.size_bytes, before);
             site.add(new);
         }
     }
@@ -278,11 +273,5 @@ fn caller(stack: Option<StackIndex>, row: u16) -> u64 {
     stack << 16 | u64::from(row)
 }
 
-fn next(length: usize) -> Option<StackIndex> {
-    let index = StackIndex::try_from(length).ok()?;
-    (length < MAX_SITES).then_some(index)
-}
-
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;

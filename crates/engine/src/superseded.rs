@@ -70,14 +70,10 @@ impl Superseded {
 
     /// Drops the oldest entries of `key`, if there are many.
     pub(super) fn drop_oldest(&mut self, key: u64) {
-        let Some(list) = self.by_key.get_mut(&key) else {
-            return;
-        };
-        if list.len() < MAX_OF_KEY {
-            return;
-        }
-        let oldest = (0..list.len()).min_by_key(|&n| list[n].reused_ns);
-        if let Some(oldest) = oldest {
+        if let Some(list) = self.by_key.get_mut(&key)
+            && list.len() >= MAX_OF_KEY
+            && let Some(oldest) = (0..list.len()).min_by_key(|&n| list[n].reused_ns)
+        {
             list.swap_remove(oldest);
             self.count -= 1;
         }

@@ -4,7 +4,6 @@
 //! window tells what stays, however much comes and goes meanwhile. All sites of a process have the same
 //! windows, and as time goes on two become one. Work for an event is constant.
 
-use crate::Allocation;
 use crate::totals::Total;
 
 /// The width of a window at first, ns.
@@ -85,16 +84,15 @@ struct Window {
 impl Window {
     /// So much is live.
     fn hold(&mut self, all: Total) {
-        self.live = self
-            .live
-            .min(u32::try_from(all.allocations).unwrap_or(u32::MAX));
+        let live = u32::try_from(all.allocations).unwrap_or(u32::MAX);
+        self.live = self.live.min(live);
         self.bytes = self.bytes.min(all.bytes);
     }
 
     /// An allocation that was made in it is no longer live.
-    fn lose(&mut self, old: &Allocation) {
+    fn lose(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub(1);
-        self.left_bytes = self.left_bytes.saturating_sub(old.size_bytes);
+        self.left_bytes = self.left_bytes.saturating_sub(bytes);
     }
 }
 
@@ -142,29 +140,35 @@ impl Cycle {
 }
 
 impl Series {
-    /// Something was allocated where so much was live.
-    pub(crate) fn born(&mut self, all: Windows, new: &Allocation, before: Total) {
-        let time_ns = new.end_ns;
+    /// So many bytes were allocated at this time, where so much was live.
+    pub(crate) fn born(&mut self, all: Windows, time_ns: u64, bytes: u64, before: Total) {
         let window = self.at(all, time_ns);
         window.left = window.left.saturating_add(1);
-        window.left_bytes = window.left_bytes.saturating_add(new.size_bytes);
+        window.left_bytes = window.left_bytes.saturating_add(bytes);
         window.hold(before);
         let (first, last) = self.born_ns.unwrap_or((time_ns, time_ns));
         self.born_ns = Some((first.min(time_ns), last.max(time_ns)));
         self.cycle.note(before.allocations + 1, time_ns);
     }
 
-    /// The same was freed, which leaves so much.
-    pub(crate) fn died(&mut self, all: Windows, (old, now_ns): (&Allocation, u64), after: Total) {
+    /// What was allocated at `born_ns` was freed at `now_ns`, which leaves so much.
+    pub(crate) fn died(
+        &mut self,
+        all: Windows,
+        born_ns: u64,
+        bytes: u64,
+        now_ns: u64,
+        after: Total,
+    ) {
         let window = self.at(all, now_ns);
         window.hold(after);
-        if all.index(old.end_ns) == window.index {
-            window.lose(old);
+        if all.index(born_ns) == window.index {
+            window.lose(bytes);
         } else {
-            self.forget(all, old);
+            self.forget(all, born_ns, bytes);
         }
         let ages = self.ages.get_or_insert_default();
-        let age = bucket(now_ns.saturating_sub(old.end_ns));
+        let age = bucket(now_ns.saturating_sub(born_ns));
         ages[age] = ages[age].saturating_add(1);
         self.cycle.note(after.allocations, now_ns);
     }
@@ -176,8 +180,8 @@ impl Series {
     }
 
     /// An allocation is taken for another from now on.
-    pub(crate) fn forget(&mut self, all: Windows, old: &Allocation) {
-        self.at(all, old.end_ns).lose(old);
+    pub(crate) fn forget(&mut self, all: Windows, born_ns: u64, bytes: u64) {
+        self.at(all, born_ns).lose(bytes);
     }
 
     /// The window of this time.
@@ -318,12 +322,9 @@ impl SeriesShape {
             self.live[index] = self.live[index].saturating_add(live);
             self.bytes[index] = self.bytes[index].saturating_add(bytes);
         }
-        for (sum, count) in self
-            .ages
-            .iter_mut()
-            .zip(series.ages.iter().flat_map(|a| **a))
-        {
-            *sum = sum.saturating_add(u64::from(count));
+        let ages = series.ages.iter().flat_map(|ages| ages.iter());
+        for (sum, count) in self.ages.iter_mut().zip(ages) {
+            *sum = sum.saturating_add(u64::from(*count));
         }
         self.born_ns = match (self.born_ns, series.born_ns) {
             (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),

@@ -1,6 +1,4 @@
 use super::*;
-use crate::allocation::{AllocationPlace, NewAllocation};
-use gpuprobe_cuda::{AddressSpace, MemoryKind};
 
 #[test]
 fn ages_have_the_bucket_that_they_are_at_least_as_old_as() {
@@ -78,30 +76,15 @@ fn more_than_half_has_to_come_again() {
 
 #[test]
 fn a_window_has_the_fewest_that_were_live_in_it() {
-    let at = |end_ns, size_bytes| {
-        Allocation::new(&NewAllocation {
-            address: 0,
-            size_bytes,
-            end_ns,
-            thread: 0,
-            row: 0,
-            site: 0,
-            kind: MemoryKind::Device,
-            space: AddressSpace::Device,
-            place: AllocationPlace::Unknown,
-            slot: 0,
-            context: 0,
-        })
-    };
     let total = |allocations, bytes| Total { bytes, allocations };
     let (mut all, mut series) = (Windows::default(), Series::default());
     let second_ns = 4 * UNIT_NS;
     all.reach(0);
-    series.born(all, &at(0, 100), total(0, 0));
-    series.born(all, &at(1, 100), total(1, 100));
+    series.born(all, 0, 100, total(0, 0));
+    series.born(all, 1, 100, total(1, 100));
     all.reach(second_ns);
-    series.born(all, &at(second_ns, 30), total(2, 200));
-    series.died(all, (&at(0, 100), second_ns + 1), total(2, 130));
+    series.born(all, second_ns, 30, total(2, 200));
+    series.died(all, 0, 100, second_ns + 1, total(2, 130));
     assert_eq!((series.cycle.high, series.cycle.low), (3, 2));
     let now_ns = 2 * second_ns;
     let mut shape = SeriesShape::new(all, &Series::default(), now_ns);
