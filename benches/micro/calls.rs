@@ -206,7 +206,7 @@ impl Load {
     pub(crate) fn check(&self) {
         let process = self.ledger.process_of(PID).unwrap();
         assert_eq!(process.totals.sums.gpu.allocations, self.live);
-        let counts = self.ledger.counts();
+        let counts = &self.ledger.counts;
         assert_eq!(counts.alloc_calls, self.live + self.turn);
         assert_eq!(counts.free_calls, self.turn);
         assert_eq!((counts.unknown_frees, counts.failed_calls), (0, 0));

@@ -48,13 +48,13 @@ impl AnnouncedIncidents {
 impl Run<'_> {
     /// Queries NVML for the incidents since the last call: free memory on the GPU changes soon.
     pub(super) fn note_incidents(&mut self) {
-        let count = self.sink.state.ledger.incidents().count();
+        let count = self.sink.state.ledger.incidents.count();
         if count == self.reported_incidents.seen {
             return;
         }
         let mut usage: Option<GpuUsage> = None;
         for id in self.reported_incidents.seen + 1..=count {
-            let Some(incident) = self.sink.state.ledger.incidents().get(id) else {
+            let Some(incident) = self.sink.state.ledger.incidents.get(id) else {
                 continue;
             };
             let locations = incidents::locations_of(incident);
@@ -135,7 +135,7 @@ impl Run<'_> {
     }
 
     fn is_ready(&self, id: u64, since: Instant) -> bool {
-        let Some(incident) = self.sink.state.ledger.incidents().get(id) else {
+        let Some(incident) = self.sink.state.ledger.incidents.get(id) else {
             return true;
         };
         let is_settled = incident.outcome != IncidentOutcome::Pending;
@@ -170,7 +170,7 @@ impl Run<'_> {
 
     /// Prints the changed outcomes of incidents printed before.
     fn tell_outcomes(&mut self) {
-        let all = self.sink.state.ledger.incidents();
+        let all = &self.sink.state.ledger.incidents;
         let changed = |(id, said): (&u64, &IncidentOutcome)| match all.get(*id) {
             Some(incident) => (incident.outcome != *said).then_some(*id),
             None => Some(*id),
@@ -195,7 +195,7 @@ impl Run<'_> {
 
     /// The report of an incident with the current state.
     fn incident(&self, id: u64) -> Option<(IncidentReport, IncidentOutcome)> {
-        let incident = self.sink.state.ledger.incidents().get(id)?;
+        let incident = self.sink.state.ledger.incidents.get(id)?;
         let stacks = self.sink.stacks.as_ref();
         let symbols = stacks.map_or(&NoSymbols as &dyn Symbolize, |stacks| &stacks.frames);
         let view = &self.config.view;

@@ -18,9 +18,11 @@ pub struct Allocation {
     pub site: u32,
     /// Index of the allocating function in the function table.
     pub row: u16,
-    kind_and_space: u8,
+    kind: MemoryKind,
+    space: AddressSpace,
     device: u8,
-    context: u16,
+    /// See [`Self::context`]; of a framework's block, what `tensors` says.
+    pub(super) context: u16,
 }
 
 /// The fields of an allocation before packing.
@@ -52,17 +54,6 @@ pub(super) enum AllocationPlace {
     Unknown,
 }
 
-/// The GPU that memory is on, or that it is on none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MemoryPlace(u8);
-
-impl MemoryPlace {
-    /// Index of the GPU, if that is known; `None` of memory on the host, or with another owner.
-    pub(super) fn gpu(self) -> Option<Option<u16>> {
-        (self.0 != HOST).then(|| (self.0 < HOST).then_some(u16::from(self.0)))
-    }
-}
-
 impl From<Option<u16>> for AllocationPlace {
     fn from(device: Option<u16>) -> Self {
         device.map_or(Self::Unknown, Self::Device)
@@ -74,40 +65,6 @@ const NO_DEVICE: u8 = 255;
 /// Threads with a higher index share this one: no system has that many.
 const MAX_THREAD: u32 = (1 << 24) - 1;
 
-const SPACES: [AddressSpace; 7] = [
-    AddressSpace::Device,
-    AddressSpace::Pinned,
-    AddressSpace::Registered,
-    AddressSpace::Arrays,
-    AddressSpace::Physical,
-    AddressSpace::Shared,
-    AddressSpace::Variables,
-];
-
-/// As many as four bits can name: a lookup needs no check. Those beyond `all` are its first.
-const fn by_four_bits<T: Copy, const N: usize>(all: [T; N]) -> [T; 16] {
-    let mut table = [all[0]; 16];
-    let mut number = 0;
-    while number < N {
-        table[number] = all[number];
-        number += 1;
-    }
-    table
-}
-
-static KIND_OF: [MemoryKind; 16] = by_four_bits(MemoryKind::ALL);
-static SPACE_OF: [AddressSpace; 16] = by_four_bits(SPACES);
-/// Of the kinds. An event needs it in several places.
-static BELONGS_OF: [Belongs; 16] = {
-    let mut table = [Belongs::Gpu; 16];
-    let mut number = 0;
-    while number < MemoryKind::COUNT {
-        table[number] = MemoryKind::ALL[number].belongs();
-        number += 1;
-    }
-    table
-};
-
 impl Allocation {
     pub(super) fn new(new: &NewAllocation) -> Self {
         Self {
@@ -117,7 +74,8 @@ impl Allocation {
             owner: new.thread.min(MAX_THREAD) << 8 | u32::from(new.slot),
             row: new.row,
             site: new.site,
-            kind_and_space: new.kind as u8 | (new.space as u8) << 4,
+            kind: new.kind,
+            space: new.space,
             device: match new.place {
                 AllocationPlace::Device(device) => u8::try_from(device).unwrap_or(NO_DEVICE),
                 AllocationPlace::Host => HOST,
@@ -127,34 +85,19 @@ impl Allocation {
         }
     }
 
-    /// A copy with another size.
-    pub(super) fn with_size(self, size_bytes: u64) -> Self {
-        Self { size_bytes, ..self }
-    }
-
-    /// A copy for a framework's block: `stream` and the bytes beyond the requested size replace the
-    /// slot and the context number that memory from CUDA has in these fields.
-    pub(super) fn with_request(self, stream: u8, more: u16) -> Self {
-        Self {
-            owner: self.owner & !0xff | u32::from(stream),
-            context: more,
-            ..self
-        }
-    }
-
     /// Kind of memory, as the allocating function implies.
     pub fn kind(&self) -> MemoryKind {
-        KIND_OF[usize::from(self.kind_and_space & 15)]
+        self.kind
     }
 
     /// Address space of [`Self::address`].
     pub fn space(&self) -> AddressSpace {
-        SPACE_OF[usize::from(self.kind_and_space >> 4)]
+        self.space
     }
 
     /// The sum (GPU, host, imported) that the allocation is counted in.
     pub fn belongs(&self) -> Belongs {
-        match BELONGS_OF[usize::from(self.kind_and_space & 15)] {
+        match self.kind.belongs() {
             Belongs::Gpu if self.device == HOST => Belongs::Host,
             other => other,
         }
@@ -165,12 +108,10 @@ impl Allocation {
         (self.device < HOST).then_some(u16::from(self.device))
     }
 
-    /// Where the memory is.
-    pub(super) fn place(&self) -> MemoryPlace {
-        MemoryPlace(match self.belongs() {
-            Belongs::Gpu => self.device,
-            Belongs::Host | Belongs::Elsewhere => HOST,
-        })
+    /// Index of the GPU that the memory is on, if that is known; `None` of memory on the host, or with
+    /// another owner.
+    pub(super) fn gpu(&self) -> Option<Option<u16>> {
+        (self.belongs() == Belongs::Gpu).then(|| self.device())
     }
 
     /// Number of the context that the memory was allocated in, if the program created that context
@@ -210,10 +151,8 @@ mod tests {
 
     #[test]
     fn packed_fields_round_trip() {
-        for (kind, space) in MemoryKind::ALL
-            .into_iter()
-            .flat_map(|k| SPACES.map(|s| (k, s)))
-        {
+        for kind in MemoryKind::ALL {
+            let space = kind.space();
             for (place, device) in [
                 (AllocationPlace::Device(7), Some(7)),
                 (AllocationPlace::Host, None),

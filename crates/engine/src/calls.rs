@@ -1,7 +1,6 @@
 //! Effects of calls on the memory of a process.
 
 mod notes;
-mod pools_and_graphs;
 
 use super::Allocation;
 use super::allocation::{AllocationPlace, NewAllocation, key};
@@ -145,7 +144,7 @@ impl Process {
         let key = key(new.space, new.address);
         self.enter(call, new);
         if let Some(exporter) = exporter {
-            self.imports.enter(key, exporter);
+            self.imports.insert(key, exporter);
         }
         Effect::Allocated
     }
@@ -264,7 +263,7 @@ impl Process {
             self.enter(call, new);
             if let Some(export) = shared {
                 let key = key(AddressSpace::Shared, call.address);
-                self.imports.enter(key, export.exporter);
+                self.imports.insert(key, export.exporter);
             }
         }
         Effect::Allocated
@@ -293,5 +292,4 @@ fn size_in_name(values: &[u64; gpuprobe_cuda::EXTRA]) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;

@@ -9,7 +9,6 @@
 mod held;
 mod incident;
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;
 
 pub use incident::{GivenUp, Incident, IncidentOutcome, IncidentRow, MemoryRequest};
@@ -22,8 +21,8 @@ use gpuprobe_cuda::OUT_OF_MEMORY;
 use gpuprobe_model::GpuUse;
 use gpuprobe_model::event::{Call, OutOfMemory};
 
-use held::ThreadGrants;
 pub use held::{HeldByProcess, HeldByPytorch, HeldSite, Other};
+use held::{asked_bytes, is_of_host};
 
 /// Incidents kept before the oldest are dropped.
 const MAX_KEPT: usize = 256;
@@ -53,8 +52,8 @@ pub struct Incidents {
     count: u64,
     /// Number of failed calls so far.
     pub refused_calls: u64,
-    /// Incidents with an outcome that may change, by process: thread id and incident number.
-    open: HashMap<u32, Vec<(u32, u64)>>,
+    /// Number of kept incidents with an outcome that may change.
+    open: usize,
     /// The last incident of each process, and its rate limit.
     processes: HashMap<u32, (u64, Allowance)>,
     all: Allowance,
@@ -75,8 +74,12 @@ impl Incidents {
 
     /// The incident with this number, if it is kept.
     pub fn get(&self, id: u64) -> Option<&Incident> {
+        self.kept.get(self.place(id)?)
+    }
+
+    fn place(&self, id: u64) -> Option<usize> {
         let first = self.kept.front()?.id;
-        self.kept.get(usize::try_from(id.checked_sub(first)?).ok()?)
+        usize::try_from(id.checked_sub(first)?).ok()
     }
 
     /// Number of incidents so far, kept or dropped.
@@ -99,16 +102,20 @@ impl Incidents {
     }
 
     fn get_mut(&mut self, id: u64) -> Option<&mut Incident> {
-        let first = self.kept.front()?.id;
-        let place = usize::try_from(id.checked_sub(first)?).ok()?;
+        let place = self.place(id)?;
         self.kept.get_mut(place)
     }
 
     /// The incident of this thread with an outcome that may change.
     fn open_of(&self, pid: u32, tid: u32) -> Option<u64> {
-        let open = self.open.get(&pid)?;
-        let found = open.iter().find(|(thread, _)| *thread == tid);
-        found.map(|(_, id)| *id)
+        let found = self.open_in(pid).find(|incident| incident.tid == tid);
+        found.map(|incident| incident.id)
+    }
+
+    /// The incidents of this process with an outcome that may change.
+    fn open_in(&self, pid: u32) -> impl Iterator<Item = &Incident> {
+        let all = self.kept.iter().filter(|_| self.open > 0);
+        all.filter(move |incident| incident.pid == pid && !incident.outcome.is_final())
     }
 
     /// Records a failed call. `incident` makes the incident, if the call opens one.
@@ -166,15 +173,15 @@ impl Incidents {
         *last = id;
         // The thread has made another request.
         if let Some(before) = self.open_of(pid, tid) {
-            self.settle(pid, before, IncidentOutcome::Continued, time_ns);
+            self.settle(before, IncidentOutcome::Continued, time_ns);
         }
         if self.kept.len() >= MAX_KEPT
             && let Some(oldest) = self.kept.pop_front()
         {
-            self.close(oldest.pid, oldest.id);
+            self.open -= usize::from(!oldest.outcome.is_final());
         }
         self.kept.push_back(incident(id));
-        self.open.entry(pid).or_default().push((tid, id));
+        self.open += 1;
         self.kept.back_mut()
     }
 
@@ -210,50 +217,45 @@ impl Incidents {
 
     /// Whether any process has an incident with an outcome that may change.
     pub(super) fn any_is_open(&self) -> bool {
-        !self.open.is_empty()
+        self.open > 0
     }
 
     /// Whether `pid` has an incident with an outcome that may change.
     pub(super) fn is_open(&self, pid: u32) -> bool {
-        !self.open.is_empty() && self.open.contains_key(&pid)
+        self.open_in(pid).next().is_some()
     }
 
-    /// Records a successful allocation of a thread: `given` if by CUDA, `None` if by a framework's
-    /// allocator.
-    pub(super) fn given(
-        &mut self,
-        (pid, tid): (u32, u32),
-        given: Option<ThreadGrants>,
-        time_ns: u64,
-    ) {
-        for (thread, id) in self.open.get(&pid).cloned().unwrap_or_default() {
-            let Some(incident) = self.get_mut(id) else {
-                continue;
-            };
+    /// Records a successful allocation of a thread: by this call, or else by a framework's allocator.
+    pub(super) fn given(&mut self, (pid, tid): (u32, u32), given: Option<&Call>, time_ns: u64) {
+        let mut settled = Vec::new();
+        for incident in self.open_in(pid) {
             let since_ns = time_ns.saturating_sub(incident.last_ns);
-            if thread != tid && since_ns <= ENDS_WITHIN_NS {
+            if incident.tid != tid && since_ns <= ENDS_WITHIN_NS {
                 continue;
             }
+            let asked = &incident.asked;
             let is_enough = given.is_some_and(|given| {
-                let same_side = given.at_host == incident.asked.at_host;
-                same_side && given.bytes >= incident.asked.bytes
+                is_of_host(given) == asked.at_host && asked_bytes(given) >= asked.bytes
             });
             let is_pending =
                 incident.outcome == IncidentOutcome::Pending && since_ns <= RETRY_WITHIN_NS;
-            let outcome = match thread == tid && is_pending && is_enough {
+            let outcome = match incident.tid == tid && is_pending && is_enough {
                 true => IncidentOutcome::Retried,
                 false => IncidentOutcome::Continued,
             };
-            self.settle(pid, id, outcome, time_ns);
+            settled.push((incident.id, outcome));
+        }
+        for (id, outcome) in settled {
+            self.settle(id, outcome, time_ns);
         }
     }
 
     /// Settles the incidents of a process that has ended.
     pub(super) fn end(&mut self, pid: u32, time_ns: Option<u64>) {
         self.processes.remove(&pid);
-        for (_, id) in self.open.get(&pid).cloned().unwrap_or_default() {
-            let last_ns = self.get(id).map_or(0, |incident| incident.last_ns);
-            self.settle(pid, id, IncidentOutcome::Ended, time_ns.unwrap_or(last_ns));
+        let open: Vec<_> = self.open_in(pid).map(|one| (one.id, one.last_ns)).collect();
+        for (id, last_ns) in open {
+            self.settle(id, IncidentOutcome::Ended, time_ns.unwrap_or(last_ns));
         }
     }
 
@@ -262,22 +264,13 @@ impl Incidents {
         std::mem::take(&mut self.changed)
     }
 
-    /// Sets the outcome of an incident.
-    fn settle(&mut self, pid: u32, id: u64, outcome: IncidentOutcome, time_ns: u64) {
+    /// Sets the final outcome of an incident.
+    fn settle(&mut self, id: u64, outcome: IncidentOutcome, time_ns: u64) {
         if let Some(incident) = self.get_mut(id) {
             incident.settle(outcome, time_ns);
             let row = incident.row();
             self.changed.push(row);
-        }
-        self.close(pid, id);
-    }
-
-    fn close(&mut self, pid: u32, id: u64) {
-        if let Some(open) = self.open.get_mut(&pid) {
-            open.retain(|(_, known)| *known != id);
-            if open.is_empty() {
-                self.open.remove(&pid);
-            }
+            self.open -= 1;
         }
     }
 }

@@ -4,10 +4,6 @@
 //! removes the allocation that was live when the free was *entered*, never a newer one: the driver
 //! may hand a freed address to another thread before the free has returned.
 
-mod ends;
-mod failures;
-mod sharing;
-
 use std::mem;
 use std::rc::Rc;
 
@@ -19,16 +15,16 @@ use super::calls::Effect;
 use super::change::{Change, Changes};
 use super::ended::{EndedProcesses, Forgotten};
 use super::imports::Export;
-use super::incidents::Incidents;
-use super::limits::LedgerLimits;
+use super::incidents::{self, GivenUp, HeldByProcess, Incident, Incidents, MemoryRequest};
+use super::limits::{Dropped, LedgerLimits, LedgerUsage};
 use super::process::Process;
 use super::process_table::ProcessTable;
 use super::totals::MemorySums;
 use super::{CallSite, Identity};
-use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, Op};
-use gpuprobe_model::UserLoss;
-use gpuprobe_model::event::{AboutMemory, Call, Event, Task};
+use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, MemoryKind, Op};
+use gpuprobe_model::event::{AboutMemory, Call, Event, OutOfMemory, Task};
 use gpuprobe_model::stack::CallStack;
+use gpuprobe_model::{GpuUse, UserLoss};
 
 /// Counts of calls, over all processes since the start.
 #[derive(Clone, Debug)]
@@ -65,7 +61,8 @@ impl Default for Counts {
 pub struct Ledger {
     pub(super) processes: ProcessTable,
     pub(super) ended: EndedProcesses,
-    pub(super) counts: Counts,
+    /// Counts of the calls so far.
+    pub counts: Counts,
     pub(super) live_bytes: u64,
     pub(super) peak_bytes: u64,
     /// When the peak was reached, and how often there was a new peak.
@@ -79,7 +76,8 @@ pub struct Ledger {
     pub(super) shared: HashMap<[u64; EXTRA], Export>,
     /// Memory that the ledger itself uses.
     pub(super) limits: LedgerLimits,
-    pub(super) incidents: Incidents,
+    /// Out-of-memory incidents of the run.
+    pub incidents: Incidents,
     /// Changes that events cause.
     pub(super) changes: Changes,
     /// Index of addresses for [`Self::find_address`], if enabled.
@@ -199,25 +197,9 @@ impl Ledger {
         self.keep(pid, |process| process.sites.learn(number, stack));
     }
 
-    /// Counts of the calls so far.
-    pub fn counts(&self) -> &Counts {
-        &self.counts
-    }
-
-    /// Number of calls and graph nodes dropped because they would have taken too much time or
-    /// memory.
-    pub fn left_out(&self) -> u64 {
-        self.limits.left_out.calls
-    }
-
-    /// Number of tensors dropped because their device index is out of range.
-    pub fn tensors_left_out(&self) -> u64 {
-        self.limits.left_out.tensors
-    }
-
-    /// Number of stacks dropped because they would have taken too much memory.
-    pub fn stacks_left_out(&self) -> u64 {
-        self.limits.left_out.stacks
+    /// What was dropped because it would have taken too much time or memory.
+    pub fn left_out(&self) -> Dropped {
+        self.limits.left_out
     }
 
     /// Dropped events by process.
@@ -238,11 +220,6 @@ impl Ledger {
     /// Memory of a call site of `process` that was live at the peak.
     pub fn at_peak(&self, process: &Process, site: &CallSite) -> MemorySums {
         process.sites.at_peak(site, self.peaks)
-    }
-
-    /// Out-of-memory incidents of the run.
-    pub fn incidents(&self) -> &Incidents {
-        &self.incidents
     }
 
     /// Live processes, in no particular order.
@@ -359,5 +336,122 @@ impl Ledger {
         self.peak_bytes = self.live_bytes;
         self.peak_ns = Some(time_ns);
         self.peaks = self.peaks.wrapping_add(1);
+    }
+
+    /// Ends `pid`, for which no exit event was seen.
+    pub fn end_unseen(&mut self, pid: u32) {
+        self.end_at(pid, None);
+    }
+
+    pub(super) fn end_at(&mut self, pid: u32, time_ns: Option<u64>) {
+        self.incidents.end(pid, time_ns);
+        self.record_incidents();
+        let Some(mut process) = self.processes.remove(pid) else {
+            return;
+        };
+        process.ended_ns = time_ns;
+        process.exited = true;
+        if let Some(addresses) = &mut self.addresses {
+            addresses.end_process(&process, time_ns);
+        }
+        process.sites.after_peak(self.peaks, time_ns.unwrap_or(0));
+        process.sites.end();
+        let gpu = process.totals.sums.gpu;
+        self.live_bytes = self.live_bytes.saturating_sub(gpu.bytes);
+        let kept = process.account.kept;
+        self.ended.push(process);
+        if !self.is_of_file {
+            self.limits.change(kept, LedgerUsage::default());
+            self.ended.forget_surplus();
+        }
+    }
+
+    fn end(&mut self, task: &Task) {
+        self.processes.drop_early_stacks(task.pid);
+        self.end_at(task.pid, Some(task.time_ns));
+    }
+
+    /// Sets the memory use of the GPU of incident `id`, from NVML.
+    pub fn set_incident_use(&mut self, id: u64, gpu: GpuUse) {
+        self.incidents.learn(id, gpu);
+    }
+
+    /// Updates incidents with a call that has returned: a failed request, or a successful one of a
+    /// thread with an open incident.
+    fn note_outcome(&mut self, call: &Call) {
+        if incidents::is_refused(call) {
+            self.refused(call);
+        } else if call.result == 0
+            && call.function.op.allocates()
+            && !call.captured
+            && self.incidents.is_open(call.pid)
+        {
+            let who = (call.pid, call.tid);
+            self.incidents.given(who, Some(call), call.end_ns);
+            self.record_incidents();
+        }
+    }
+
+    fn refused(&mut self, call: &Call) {
+        self.processes.enter(call.pid);
+        let processes = &self.processes;
+        let Some(process) = processes.get(call.pid) else {
+            return;
+        };
+        let (asked, when) = (MemoryRequest::of(call, process), (call.tid, call.end_ns));
+        let incident = |id, asked| Incident::new(id, process, when, asked).among(processes.iter());
+        self.incidents.refused(call.pid, when, asked, incident);
+        self.record_incidents();
+    }
+
+    /// Records that the allocator of a framework has given up.
+    fn gave_up(&mut self, oom: &OutOfMemory) {
+        self.processes.enter(oom.pid);
+        let processes = &self.processes;
+        let Some(process) = processes.get(oom.pid) else {
+            return;
+        };
+        let when = (oom.tid, oom.time_ns);
+        let incident = |id| {
+            let asked = MemoryRequest::reported(oom, process);
+            Incident::new(id, process, when, asked).among(processes.iter())
+        };
+        let held = || HeldByProcess::of(process, Some(oom.device), false);
+        let given_up = GivenUp::of(oom, process);
+        self.incidents.gave_up(oom, given_up, held, incident);
+        self.record_incidents();
+    }
+
+    fn record_incidents(&mut self) {
+        for row in self.incidents.take_changed() {
+            self.changes.record(|| Change::Incident(Box::new(row)));
+        }
+    }
+
+    /// The exported memory that the call opens or imports, if a traced process has exported it: under an IPC handle
+    /// of 64 bytes.
+    fn shared_by(&self, call: &Call) -> Option<Export> {
+        let function = call.function;
+        let opens = function.op == Op::ShareOpen || function.kind == MemoryKind::Imported;
+        let detail = call.detail.as_deref().filter(|_| opens)?;
+        self.shared.get(&detail.values).cloned()
+    }
+
+    fn export(&mut self, call: &Call) {
+        let Some(process) = self.processes.get_mut(call.pid) else {
+            return;
+        };
+        let size = process.size_at(call.address);
+        if let (Some(size_bytes), Some(detail)) = (size, &call.detail) {
+            let exporter = process.as_exporter();
+            if self.shared.len() >= MAX_SHARED {
+                self.shared.clear();
+            }
+            let export = Export {
+                size_bytes,
+                exporter,
+            };
+            self.shared.insert(detail.values, export);
+        }
     }
 }

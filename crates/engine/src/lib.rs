@@ -23,7 +23,6 @@ pub mod launches;
 pub mod ledger;
 mod limits;
 mod live;
-
 pub mod physical;
 pub mod pools;
 mod process;
@@ -44,8 +43,9 @@ pub use gpuprobe_model::identity::Identity;
 pub use incidents::{Incident, IncidentRow, Incidents};
 pub use launches::Launches;
 pub use ledger::{Counts, Ledger};
+pub use limits::Dropped;
 pub use live::{AllocationOrder, TopN};
-pub use process::{Process, Span, TracedThread};
+pub use process::{Process, TracedThread};
 pub use sites::{CallSite, Sites};
 pub use tensors::{Allocator, TensorAllocators};
 pub use transfers::Transfers;
@@ -84,18 +84,14 @@ pub struct State {
     pub activity: GpuActivity,
 }
 
-/// Whether the event is about a device variable whose size the program did not query.
-fn lacks_size(event: &Event) -> bool {
-    matches!(event, Event::Call(call) if call.function.op == Op::Symbol && call.size_bytes == 0)
-}
-
-/// The same event with the size of the variable, if that is known.
+/// The same event with the size of its device variable, if the program did not query that and the host knows it.
 fn with_size(event: &Event, host: &impl HostInfo) -> Option<Event> {
     let Event::Call(call) = event else {
         return None;
     };
     // On the host, a managed variable is a pointer.
-    if call.function.symbol == "cuLibraryGetManaged" {
+    let is_pointer = call.function.symbol == "cuLibraryGetManaged";
+    if call.function.op != Op::Symbol || call.size_bytes != 0 || is_pointer {
         return None;
     }
     let name = call.detail.as_deref()?.name.as_deref()?;
@@ -109,21 +105,9 @@ fn with_size(event: &Event, host: &impl HostInfo) -> Option<Event> {
 impl State {
     /// Applies an event to the accounts that `modes` need; returns the copy if it is one.
     pub fn apply(&mut self, event: &Event, modes: Modes, host: &impl HostInfo) -> Option<Transfer> {
-        if modes.memleak
-            && lacks_size(event)
-            && let Some(sized) = with_size(event, host)
-        {
-            return self.apply_sized(&sized, modes, host);
-        }
-        self.apply_sized(event, modes, host)
-    }
-
-    fn apply_sized(
-        &mut self,
-        event: &Event,
-        modes: Modes,
-        host: &impl HostInfo,
-    ) -> Option<Transfer> {
+        let sized = modes.memleak.then(|| with_size(event, host));
+        let sized = sized.flatten();
+        let event = sized.as_ref().unwrap_or(event);
         if modes.memleak {
             if modes.bandwidth_util {
                 self.ledger.index_addresses();
@@ -174,8 +158,14 @@ impl State {
 
     /// Adds what was dropped here for lack of room to `lost`.
     pub fn add_left_out(&self, lost: &mut Lost) {
-        lost.memory += self.ledger.left_out();
-        lost.tensors += self.ledger.tensors_left_out();
+        let Dropped {
+            calls,
+            tensors,
+            stacks,
+        } = self.ledger.left_out();
+        lost.memory += calls;
+        lost.tensors += tensors;
+        lost.stacks += stacks;
         lost.names += self.launches.names_left_out;
     }
 
@@ -188,48 +178,7 @@ impl State {
     }
 }
 
-/// For tests: a process with an empty name.
 #[cfg(test)]
-fn task(pid: u32, process: u32, time_ns: u64) -> Task {
-    Task {
-        pid,
-        tid: pid,
-        uid: 0,
-        process,
-        from_birth: true,
-        inner_pid: pid,
-        cgroup: 0,
-        time_ns,
-        comm: String::new(),
-    }
-}
-
-/// For tests: a call of one thread, with a size of 8 bytes, on the first device.
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-fn call(pid: u32, symbol: &str, address: u64, at_ns: u64) -> Event {
-    let row = (0u16..)
-        .zip(gpuprobe_cuda::FUNCTIONS)
-        .find(|(_, f)| f.symbol == symbol);
-    let (row, function) = row.unwrap();
-    Event::Call(Call {
-        pid,
-        tid: pid,
-        row,
-        function,
-        result: 0,
-        captured: false,
-        start_ns: at_ns,
-        end_ns: at_ns,
-        address,
-        size_bytes: 8,
-        device: Some(0),
-        context: 0,
-        stack: 0,
-        detail: None,
-    })
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;
+#[cfg(test)]
+use tests::{call, task};

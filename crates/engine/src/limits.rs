@@ -1,6 +1,6 @@
 //! How much is kept of traced processes: nothing fills our memory.
 //!
-//! What is live takes 64 bytes an allocation at most. Whatever else grows with what a program does (call
+//! What is live takes some 70 bytes an allocation. Whatever else grows with what a program does (call
 //! sites, modules, variables, handles, mappings, graphs, frees that have not returned) is counted in
 //! units of about as much. What is beyond the limits is left out, and counted as lost with its process.
 
@@ -10,7 +10,7 @@ use super::process::Process;
 use gpuprobe_cuda::Op;
 use gpuprobe_model::UserLoss;
 
-/// Live allocations and tensors of all processes: 2 GiB.
+/// Live allocations and tensors of all processes: 2.2 GiB.
 const MAX_ALLOCATIONS: usize = 1 << 25;
 /// Units of anything else: 64 MiB.
 const MAX_OTHERS: usize = 1 << 20;
@@ -27,16 +27,6 @@ pub(super) struct LedgerUsage {
     pub(super) allocations: usize,
     /// In units of about 64 bytes.
     pub(super) others: usize,
-}
-
-impl LedgerUsage {
-    fn change(&mut self, before: Self, now: Self) {
-        let change = |sum: &mut usize, before: usize, now| {
-            *sum = sum.saturating_sub(before).saturating_add(now);
-        };
-        change(&mut self.allocations, before.allocations, now.allocations);
-        change(&mut self.others, before.others, now.others);
-    }
 }
 
 /// Memory use of a process, as of its last count.
@@ -87,12 +77,15 @@ impl Full {
 /// A process and its user, if it is counted by itself, and what was left out of it.
 type Loser = (u32, Option<u32>, &'static str);
 
-/// Numbers of calls and graph nodes, of tensors, and of stacks dropped.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Dropped {
-    pub(super) calls: u64,
-    pub(super) tensors: u64,
-    pub(super) stacks: u64,
+/// Numbers of what was dropped for lack of room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Calls and graph nodes.
+    pub calls: u64,
+    /// Tensors.
+    pub tensors: u64,
+    /// Call stacks.
+    pub stacks: u64,
 }
 
 /// Limits on the ledger's memory, and what they have left out.
@@ -102,8 +95,6 @@ pub(super) struct LedgerLimits {
     pub(super) left_out: Dropped,
     most: LedgerUsage,
     all: LedgerUsage,
-    /// A limit may soon be reached.
-    is_near: bool,
     /// By user, process and what: the process's name, and how much.
     lost: HashMap<Loser, (Option<String>, u64)>,
 }
@@ -120,15 +111,12 @@ impl Default for LedgerLimits {
 impl LedgerLimits {
     /// With so much for all together.
     pub(super) fn of(most: LedgerUsage) -> Self {
-        let mut limits = Self {
+        Self {
             left_out: Dropped::default(),
             most,
             all: LedgerUsage::default(),
-            is_near: false,
             lost: HashMap::new(),
-        };
-        limits.note_near();
-        limits
+        }
     }
 
     /// What there is no room for.
@@ -162,47 +150,36 @@ impl LedgerLimits {
 
     #[cold]
     fn note_left_out(&mut self, process: &Process, left_out: Dropped) {
-        let Dropped {
-            calls,
-            tensors,
-            stacks,
-        } = left_out;
-        self.left_out.calls += calls;
-        self.left_out.tensors += tensors;
-        self.left_out.stacks += stacks;
-        self.lose(process, "memory", calls);
-        self.lose(process, "tensors", tensors);
-        self.lose(process, "stacks", stacks);
+        self.left_out.calls += left_out.calls;
+        self.left_out.tensors += left_out.tensors;
+        self.left_out.stacks += left_out.stacks;
+        self.lose(process, "memory", left_out.calls);
+        self.lose(process, "tensors", left_out.tensors);
+        self.lose(process, "stacks", left_out.stacks);
     }
 
     /// Something that is kept of `process` has changed.
     fn account(&mut self, process: &mut Process) {
         process.account.changes += 1;
-        if process.account.changes < COUNT_EVERY && !self.is_near {
+        if process.account.changes < COUNT_EVERY && !self.is_near() {
             return;
         }
-        let now = process.kept();
-        let before = std::mem::replace(
-            &mut process.account,
-            Account {
-                kept: now,
-                changes: 0,
-            },
-        );
-        self.change(before.kept, now);
+        let (kept, changes) = (process.kept(), 0);
+        self.change(process.account.kept, kept);
+        process.account = Account { kept, changes };
     }
 
-    fn note_near(&mut self) {
-        self.is_near = self.all.allocations + NEAR >= self.most.allocations
-            || self.all.others + NEAR >= self.most.others;
+    /// Whether a limit may soon be reached.
+    fn is_near(&self) -> bool {
+        self.all.allocations + NEAR >= self.most.allocations
+            || self.all.others + NEAR >= self.most.others
     }
 
     /// Records that the use of a process changed from `before` to `now`.
     pub(super) fn change(&mut self, before: LedgerUsage, now: LedgerUsage) {
-        if before != now {
-            self.all.change(before, now);
-            self.note_near();
-        }
+        let all = &mut self.all;
+        all.allocations = all.allocations.saturating_sub(before.allocations) + now.allocations;
+        all.others = all.others.saturating_sub(before.others) + now.others;
     }
 
     /// So much of `what`, a key of [`gpuprobe_model::Lost`], was left out of a process.
@@ -233,5 +210,4 @@ impl LedgerLimits {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;

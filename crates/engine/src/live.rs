@@ -1,21 +1,15 @@
-//! The live allocations of one process: stored densely, so that millions of them take little memory
-//! and are quick to walk, with an index by address.
+//! The live allocations of one process, by address and address space.
+//!
+//! Few are in one table, many in shards: to let one table of ten million grow takes longer than the event
+//! ring lasts.
 
-mod bound;
-mod first;
-mod index;
-mod store;
-
+use std::cmp::Reverse;
 use std::hash::BuildHasher;
 use std::hint::black_box;
+use std::mem;
 
-use hashbrown::DefaultHashBuilder;
-
-pub use bound::AllocationOrder;
-pub(super) use first::Holding;
-pub use first::TopN;
-use index::SlotIndex;
-use store::{Slot, Store};
+use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::Allocation;
 use super::superseded::Superseded;
@@ -32,23 +26,37 @@ pub(super) enum Freed {
     Unknown,
 }
 
-/// Number of allocations that, with their index, exceed a CPU's caches: with fewer, prefetching
-/// costs more than it saves (`cargo bench --bench micro -- ledger`).
+/// Number of shards, and of allocations beyond which they are used.
+const SHARDS: usize = 256;
+const FEW: usize = 4096;
+/// Below this capacity, a table does not shrink.
+const MIN_CAPACITY: usize = 64;
+/// Number of allocations that exceed a CPU's caches: with fewer, prefetching costs more than it saves
+/// (`cargo bench --bench micro -- ledger`).
 const LARGE: usize = 1 << 18;
 
-/// The live allocations of one process, by address.
+/// The live allocations of one process, by key.
 #[derive(Debug, Default)]
 pub(super) struct LiveSet {
-    store: Store,
-    /// Slots in the store, by the hash of the key.
-    index: SlotIndex,
+    /// None, one or [`SHARDS`] tables.
+    shards: Vec<HashTable<Allocation>>,
+    len: usize,
     hasher: DefaultHashBuilder,
     superseded: Superseded,
 }
 
+/// The shard of a hash, of `count`. The last is twice as large as the first, and so they do not double at
+/// the same time.
+fn shard(hash: u64, count: usize) -> usize {
+    const ONE: u64 = 1 << 16;
+    let even = hash >> 32 & (ONE - 1);
+    let skewed = even * (4 * ONE - even) / (3 * ONE);
+    (skewed * count as u64 / ONE) as usize
+}
+
 impl LiveSet {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Allocation> {
-        self.store.iter()
+        self.shards.iter().flatten()
     }
 
     /// Former allocations with frees that have not returned yet.
@@ -62,58 +70,46 @@ impl LiveSet {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.index.len()
+        self.len
     }
 
     /// Whether the set exceeds a CPU's caches.
     pub(super) fn is_large(&self) -> bool {
-        self.len() > LARGE
+        self.len > LARGE
     }
 
-    /// Looks up some dozens of `keys`, so that they are cached for the lookups that follow. Done
-    /// step by step for all of them, as the steps of one lookup wait for each other.
+    /// Looks up some dozens of `keys`, so that they are cached for the lookups that follow.
     pub(super) fn expect(&self, keys: impl Iterator<Item = u64>) {
-        if !self.is_large() {
-            return;
+        if self.is_large() {
+            for key in keys {
+                black_box(self.get(key));
+            }
         }
-        let hashes: Vec<_> = keys.map(|key| self.hash(key)).collect();
-        for &hash in &hashes {
-            self.index.prefetch(hash);
-        }
-        let slots = hashes.iter().map(|&hash| self.index.find(hash, |_| true));
-        let slots: Vec<_> = slots.collect();
-        for &slot in slots.iter().flatten() {
-            black_box(self.store.get(slot).key());
-        }
-    }
-
-    /// The allocations, grouped as reports need them.
-    pub(super) fn store(&self) -> &Store {
-        &self.store
     }
 
     /// Adds an allocation; returns the one that it supersedes at its address, if any.
     pub(super) fn insert(&mut self, new: Allocation) -> Option<Allocation> {
-        let key = new.key();
-        let hash = self.hash(key);
-        let store = &self.store;
-        let held = self
-            .index
-            .find_mut(hash, |slot| store.get(slot).key() == key);
-        let Some(held) = held else {
-            if let Some(slot) = self.store.put(new) {
-                self.index.insert(hash, slot);
-            }
-            return None;
-        };
-        // Before anything moves.
-        let old = self.store.take(*held);
-        if let Some(slot) = self.store.put(new) {
-            *held = slot;
-        } else {
-            let gone = *held;
-            self.index.remove(hash, |slot| slot == gone);
+        match (self.shards.len(), self.len) {
+            (0, _) => self.shards.push(HashTable::new()),
+            (1, FEW) => self.divide(),
+            _ => {}
         }
+        let (key, hasher) = (new.key(), &self.hasher);
+        let hash = hasher.hash_one(key);
+        let shard = shard(hash, self.shards.len());
+        let place = self.shards[shard].entry(
+            hash,
+            |known| known.key() == key,
+            |known| hasher.hash_one(known.key()),
+        );
+        let old = match place {
+            Entry::Vacant(place) => {
+                place.insert(new);
+                self.len += 1;
+                return None;
+            }
+            Entry::Occupied(mut place) => mem::replace(place.get_mut(), new),
+        };
         // A graph that frees its own memory supersedes it at each launch: usually no free of it is
         // in flight.
         if old.kind() == MemoryKind::Graph && new.kind() == MemoryKind::Graph {
@@ -123,45 +119,42 @@ impl LiveSet {
         Some(old)
     }
 
-    /// Changes the size of the allocation under `key`. Returns it as it was.
-    pub(super) fn resize(&mut self, key: u64, size_bytes: u64) -> Option<Allocation> {
-        let slot = self.find(key)?;
-        Some(self.store.resize(slot, size_bytes))
-    }
-
-    /// Sets the stream, and the bytes beyond the requested size, of the allocation under `key`, if
-    /// any.
-    pub(super) fn note_request(&mut self, key: u64, stream: u8, more: u16) {
-        if let Some(slot) = self.find(key) {
-            self.store.note_request(slot, stream, more);
+    /// Moves the allocations of the first table into shards.
+    fn divide(&mut self) {
+        let few = mem::take(&mut self.shards);
+        self.shards.resize_with(SHARDS, HashTable::new);
+        let hasher = &self.hasher;
+        let hash_of = |known: &Allocation| hasher.hash_one(known.key());
+        for allocation in few.into_iter().flatten() {
+            let hash = hash_of(&allocation);
+            self.shards[shard(hash, SHARDS)].insert_unique(hash, allocation, hash_of);
         }
     }
 
     /// The live allocation under `key`.
     pub(super) fn get(&self, key: u64) -> Option<&Allocation> {
-        self.find(key).map(|slot| self.store.get(slot))
+        let hash = self.hasher.hash_one(key);
+        let shard = self.shards.get(shard(hash, self.shards.len()))?;
+        shard.find(hash, |known| known.key() == key)
     }
 
-    fn find(&self, key: u64) -> Option<Slot> {
-        let is_it = |slot| self.store.get(slot).key() == key;
-        self.index.find(self.hash(key), is_it)
-    }
-
-    fn hash(&self, key: u64) -> u32 {
-        hash(&self.hasher, key)
+    /// The live allocation under `key`, which keeps its key.
+    pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut Allocation> {
+        let hash = self.hasher.hash_one(key);
+        let number = shard(hash, self.shards.len());
+        let shard = self.shards.get_mut(number)?;
+        shard.find_mut(hash, |known| known.key() == key)
     }
 
     /// Removes the allocation under `key`, whenever it was made.
     pub(super) fn remove(&mut self, key: u64) -> Option<Allocation> {
-        match self.free(key, u64::MAX) {
-            Freed::Live(allocation) => Some(allocation),
-            Freed::Superseded | Freed::Unknown => None,
-        }
+        self.remove_before(key, u64::MAX)
     }
 
-    /// Removes all allocations for which `ends` returns true.
+    /// Removes all allocations for which `ends` returns true; returns them, the oldest first.
     pub(super) fn remove_if(&mut self, ends: impl Fn(&Allocation) -> bool) -> Vec<Allocation> {
-        let gone: Vec<_> = self.iter().filter(|a| ends(a)).copied().collect();
+        let mut gone: Vec<_> = self.iter().filter(|a| ends(a)).copied().collect();
+        gone.sort_unstable_by_key(|allocation| (allocation.end_ns, allocation.key()));
         for allocation in &gone {
             self.remove(allocation.key());
         }
@@ -170,42 +163,98 @@ impl LiveSet {
 
     /// Removes the allocation that was live under `key` when its free was entered at `start_ns`.
     pub(super) fn free(&mut self, key: u64, start_ns: u64) -> Freed {
-        let hash = self.hash(key);
-        let store = &self.store;
-        let found = self.index.remove(hash, |slot| {
-            let entry = store.get(slot);
-            // An allocation newer than the one that was freed stays.
-            entry.key() == key && entry.end_ns <= start_ns
-        });
-        if let Some(slot) = found {
-            let gone = self.store.take(slot);
-            self.give_back_memory(slot);
-            return Freed::Live(gone);
-        }
-        if self.superseded.forget(key, start_ns) {
-            Freed::Superseded
-        } else {
-            Freed::Unknown
+        match self.remove_before(key, start_ns) {
+            Some(gone) => Freed::Live(gone),
+            None if self.superseded.forget(key, start_ns) => Freed::Superseded,
+            None => Freed::Unknown,
         }
     }
 
-    /// Returns memory to the system after an allocation was removed from `slot`.
-    fn give_back_memory(&mut self, slot: Slot) {
-        if self.store.is_sparse(slot) {
-            let (index, hasher) = (&mut self.index, &self.hasher);
-            self.store.pack(slot, |from, to, allocation| {
-                let hash = hash(hasher, allocation.key());
-                if let Some(slot) = index.find_mut(hash, |slot| slot == from) {
-                    *slot = to;
-                }
-            });
+    /// Removes the allocation under `key`, unless it is newer than `start_ns`.
+    fn remove_before(&mut self, key: u64, start_ns: u64) -> Option<Allocation> {
+        let hasher = &self.hasher;
+        let hash = hasher.hash_one(key);
+        let number = shard(hash, self.shards.len());
+        let shard = self.shards.get_mut(number)?;
+        let found = shard.find_entry(hash, |known| known.key() == key && known.end_ns <= start_ns);
+        let (gone, _) = found.ok()?.remove();
+        self.len -= 1;
+        if shard.capacity() > MIN_CAPACITY && shard.capacity() > shard.len() * 4 {
+            shard.shrink_to(shard.len() * 2, |known| hasher.hash_one(known.key()));
+        }
+        Some(gone)
+    }
+}
+
+/// Order in which allocations are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllocationOrder {
+    /// Larger first; among equal sizes, older first.
+    Size,
+    /// Older first; among equal ages, larger first.
+    Age,
+}
+
+/// Sort key: the allocation listed first has the highest rank.
+type Rank = (u64, u64, u64);
+
+impl AllocationOrder {
+    fn rank(self, allocation: &Allocation) -> Rank {
+        let (bytes, age) = (allocation.size_bytes, !allocation.end_ns);
+        match self {
+            Self::Size => (bytes, age, !allocation.address),
+            Self::Age => (age, bytes, !allocation.address),
         }
     }
 }
 
-/// The half of the hash that the index keeps.
-fn hash(hasher: &DefaultHashBuilder, key: u64) -> u32 {
-    (hasher.hash_one(key) >> 32) as u32
+/// The first few of many allocations.
+#[derive(Clone, Debug)]
+pub struct TopN<'a> {
+    count: usize,
+    by: AllocationOrder,
+    /// No more than twice as many as wanted.
+    kept: Vec<(Rank, &'a Allocation)>,
+    /// What ranks no higher is not among the first.
+    least: Rank,
+}
+
+impl<'a> TopN<'a> {
+    /// To keep the first `count` allocations in the order `by`.
+    pub fn new(count: usize, by: AllocationOrder) -> Self {
+        Self {
+            count,
+            by,
+            kept: Vec::new(),
+            least: Rank::default(),
+        }
+    }
+
+    /// Keeps `allocation` if it is among the first.
+    pub fn offer(&mut self, allocation: &'a Allocation) {
+        let rank = self.by.rank(allocation);
+        if rank > self.least && self.count > 0 {
+            self.kept.push((rank, allocation));
+            if self.kept.len() / 2 == self.count {
+                self.sort();
+                self.least = self.kept[self.count - 1].0;
+            }
+        }
+    }
+
+    fn sort(&mut self) {
+        self.kept.sort_unstable_by_key(|(rank, _)| Reverse(*rank));
+        self.kept.truncate(self.count);
+    }
+
+    /// The allocations that were kept, in order.
+    pub fn into_sorted(mut self) -> Vec<&'a Allocation> {
+        self.sort();
+        self.kept
+            .into_iter()
+            .map(|(_, allocation)| allocation)
+            .collect()
+    }
 }
 
 #[cfg(test)]
@@ -213,6 +262,7 @@ mod tests {
     use super::*;
     use crate::allocation::{AllocationPlace, NewAllocation, key};
     use gpuprobe_cuda::{AddressSpace, MemoryKind};
+    use proptest::prelude::*;
 
     fn allocation(address: u64, end_ns: u64) -> Allocation {
         Allocation::new(&NewAllocation {
@@ -304,8 +354,8 @@ mod tests {
             assert!(matches!(live.free(address, 2), Freed::Live(_)));
         }
         assert_eq!(live.len(), 10);
-        let capacity = live.store.capacity();
-        assert!(capacity <= 8192, "{capacity}");
+        let capacity: usize = live.shards.iter().map(HashTable::capacity).sum();
+        assert!(capacity <= SHARDS * MIN_CAPACITY, "{capacity}");
         for address in 99_990..100_000 {
             assert!(matches!(live.free(address, 2), Freed::Live(_)));
         }
@@ -313,16 +363,20 @@ mod tests {
     }
 
     #[test]
-    fn call_sites_that_hold_nothing_take_little_room() {
+    fn shards_grow_one_after_the_other() {
         let mut live = LiveSet::default();
-        for site in 0..20_000 {
-            let mut of_site = allocation(0x100, 1);
-            of_site.site = site;
-            live.insert(of_site);
-            assert_eq!(live.free(0x100, 2), Freed::Live(of_site));
+        let mut capacity: usize = 0;
+        for thousand in 0..300 {
+            for address in 0..1000 {
+                let new = allocation(thousand * 1000 + address, 1);
+                assert_eq!(live.insert(new), None);
+            }
+            let before = capacity;
+            capacity = live.shards.iter().map(HashTable::capacity).sum();
+            assert!(thousand < 100 || capacity <= before + before / 20);
         }
-        let groups = live.store.groups.len();
-        assert!(groups < 2000, "{groups}");
+        assert_eq!((live.len(), live.iter().count()), (300_000, 300_000));
+        assert!(capacity < 600_000, "{capacity}");
     }
 
     #[test]
@@ -350,6 +404,34 @@ mod tests {
                 }));
             }
             assert_eq!(live.frees_in_flight(), left, "{kinds:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_allocations_match_a_sort(
+            sizes in prop::collection::vec((1u64..20, 0u64..20), 0..200),
+            count in 0usize..30,
+        ) {
+            let new = |(address, &(size_bytes, end_ns)): (u64, &(u64, u64))| {
+                let mut new = allocation(address, end_ns);
+                new.size_bytes = size_bytes;
+                new
+            };
+            let all: Vec<_> = (0..).zip(&sizes).map(new).collect();
+            for by in [AllocationOrder::Size, AllocationOrder::Age] {
+                let mut sorted: Vec<_> = all.iter().collect();
+                sorted.sort_by_key(|a| match by {
+                    AllocationOrder::Size => (Reverse(a.size_bytes), a.end_ns, Reverse(0)),
+                    AllocationOrder::Age => (Reverse(0), a.end_ns, Reverse(a.size_bytes)),
+                });
+                for count in [count, usize::MAX] {
+                    let mut first = TopN::new(count, by);
+                    all.iter().for_each(|allocation| first.offer(allocation));
+                    let expected = &sorted[..count.min(sorted.len())];
+                    prop_assert_eq!(&first.into_sorted()[..], expected);
+                }
+            }
         }
     }
 }

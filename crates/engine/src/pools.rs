@@ -14,9 +14,7 @@ pub struct PoolAccount {
     /// Bytes reserved, as last reported by the driver; `None` if the program never queried it, or
     /// if the value is known to be outdated.
     pub reserved_bytes: Option<u64>,
-    pub(super) place: AllocationPlace,
-    /// Whether it is of managed memory, for which a device has a separate default pool.
-    is_managed: bool,
+    location: PoolLocation,
     /// Whether `cuMemAllocAsync` allocates from it on its device.
     is_current: bool,
     is_default: bool,
@@ -25,11 +23,12 @@ pub struct PoolAccount {
     is_shared: bool,
 }
 
-/// Location of a pool's memory, and whether it is managed.
+/// Location of a pool's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PoolLocation {
-    pub(super) place: AllocationPlace,
-    pub(super) is_managed: bool,
+    place: AllocationPlace,
+    /// Whether it is of managed memory, for which a device has a separate default pool.
+    is_managed: bool,
 }
 
 /// Slots of pools, which fit a byte; further pools share the last slot.
@@ -47,13 +46,6 @@ pub struct PoolAccounts {
     list: Vec<PoolAccount>,
 }
 
-impl PoolAccounts {
-    /// Number of pools kept.
-    pub(super) fn kept(&self) -> usize {
-        self.list.len()
-    }
-}
-
 /// Location of memory by its `CUmemLocation`; the type is 0 for calls of older versions without
 /// one.
 pub(super) fn place(location_type: u64, device: Option<u16>) -> AllocationPlace {
@@ -63,14 +55,9 @@ pub(super) fn place(location_type: u64, device: Option<u16>) -> AllocationPlace 
     }
 }
 
-/// Whether memory with this type of location is host memory.
-pub(super) fn is_host(location_type: u64) -> bool {
-    place(location_type, None) == AllocationPlace::Host
-}
-
-/// The sort of a pool, by location type and memory type; both are 0 for calls of older versions
+/// Location of a pool, by location type and memory type; both are 0 for calls of older versions
 /// without them.
-pub(super) fn sort(location_type: u64, device: Option<u16>, memory_type: u64) -> PoolLocation {
+pub(super) fn location(location_type: u64, device: Option<u16>, memory_type: u64) -> PoolLocation {
     PoolLocation {
         place: place(location_type, device),
         is_managed: memory_type == MANAGED,
@@ -85,6 +72,11 @@ impl From<AllocationPlace> for PoolLocation {
 }
 
 impl PoolAccounts {
+    /// Number of pools kept.
+    pub(super) fn kept(&self) -> usize {
+        self.list.len()
+    }
+
     /// Pools that exist, or from which memory is still allocated.
     pub fn iter(&self) -> impl Iterator<Item = &PoolAccount> {
         let shown = |p: &&PoolAccount| !(p.destroyed || p.is_shared) || p.used.allocations > 0;
@@ -99,22 +91,22 @@ impl PoolAccounts {
     /// Location of memory from the pool in `slot`, if it differs from the call's device.
     pub(super) fn place(&self, slot: u8) -> Option<AllocationPlace> {
         let pool = self.get(slot).filter(|pool| !pool.is_shared);
-        pool.map(|pool| pool.place)
+        pool.map(|pool| pool.location.place)
     }
 
-    pub(super) fn create(&mut self, handle: u64, sort: PoolLocation) {
-        self.put(PoolAccount::new(Some(handle), sort));
+    pub(super) fn create(&mut self, handle: u64, location: PoolLocation) {
+        self.put(PoolAccount::new(Some(handle), location));
     }
 
     pub(super) fn destroy(&mut self, handle: u64) {
         if let Some(pool) = self.find(handle) {
             pool.destroyed = true;
-            let sort = pool.sort();
+            let location = pool.location;
             if !std::mem::take(&mut pool.is_current) {
                 return;
             }
             // The device returns to its default pool.
-            let default = |p: &&mut PoolAccount| p.is_default && p.sort() == sort;
+            let default = |p: &&mut PoolAccount| p.is_default && p.location == location;
             if let Some(pool) = self.list.iter_mut().find(default) {
                 pool.is_current = true;
             }
@@ -144,50 +136,39 @@ impl PoolAccounts {
     }
 
     /// Notes that a query returned `handle` as the pool of the device.
-    pub(super) fn learn(&mut self, handle: u64, sort: PoolLocation) {
-        if self.find(handle).is_some() {
+    pub(super) fn learn(&mut self, handle: u64, location: PoolLocation) {
+        if self.slot_of(handle).is_some() {
             return;
         }
-        let unnamed = |p: &&mut PoolAccount| p.handle.is_none() && p.sort() == sort && !p.is_shared;
+        let unnamed =
+            |p: &&mut PoolAccount| p.handle.is_none() && p.location == location && !p.is_shared;
         match self.list.iter_mut().find(unnamed) {
             Some(pool) => pool.handle = Some(handle),
-            None => drop(self.put_default(Some(handle), sort)),
+            None => drop(self.put_default(Some(handle), location)),
         }
     }
 
     /// Sets the current pool of the device.
-    pub(super) fn set_current(&mut self, handle: u64, sort: PoolLocation) {
-        let slot = self.find(handle).is_none().then(|| {
-            let pool = PoolAccount::new(Some(handle), sort);
-            self.put(pool)
-        });
+    pub(super) fn set_current(&mut self, handle: u64, location: PoolLocation) {
+        let known = self.slot_of(handle);
+        let slot = known.unwrap_or_else(|| self.put(PoolAccount::new(Some(handle), location)));
         for (index, pool) in self.list.iter_mut().enumerate() {
-            if pool.sort() == sort && !pool.is_shared {
-                let is_it = pool.handle == Some(handle) && !pool.destroyed;
-                pool.is_current = is_it || slot == Some(index);
+            if pool.location == location && !pool.is_shared {
+                pool.is_current = index == slot;
             }
         }
     }
 
     /// Slot of the pool `handle`; of the device's current pool if it is 0.
     pub(super) fn slot(&mut self, handle: u64, place: AllocationPlace) -> u8 {
-        let sort = PoolLocation::from(place);
-        let found = if handle == 0 {
-            self.list
-                .iter()
-                .position(|p| p.is_current && p.sort() == sort)
+        let location = PoolLocation::from(place);
+        let slot = if handle == 0 {
+            self.current(location)
+                .unwrap_or_else(|| self.put_default(None, location))
         } else {
-            self.list
-                .iter()
-                .position(|p| p.handle == Some(handle) && !p.destroyed)
+            self.slot_of(handle)
+                .unwrap_or_else(|| self.put(PoolAccount::new(Some(handle), location)))
         };
-        let slot = found.unwrap_or_else(|| {
-            if handle == 0 {
-                self.put_default(None, sort)
-            } else {
-                self.put(PoolAccount::new(Some(handle), sort))
-            }
-        });
         u8::try_from(slot).unwrap_or(u8::MAX)
     }
 
@@ -207,24 +188,33 @@ impl PoolAccounts {
 
     /// Location of memory from the pool `handle`.
     pub(super) fn place_of(&self, handle: u64) -> AllocationPlace {
-        let is_it = |p: &&PoolAccount| p.handle == Some(handle) && !p.destroyed;
-        let pool = self.list.iter().find(is_it);
-        pool.map_or(AllocationPlace::Unknown, |pool| pool.place)
+        let slot = self.slot_of(handle);
+        slot.map_or(AllocationPlace::Unknown, |slot| {
+            self.list[slot].location.place
+        })
+    }
+
+    fn slot_of(&self, handle: u64) -> Option<usize> {
+        let is_it = |p: &PoolAccount| p.handle == Some(handle) && !p.destroyed;
+        self.list.iter().position(is_it)
     }
 
     fn find(&mut self, handle: u64) -> Option<&mut PoolAccount> {
-        let is_it = |p: &&mut PoolAccount| p.handle == Some(handle) && !p.destroyed;
-        self.list.iter_mut().find(is_it)
+        let slot = self.slot_of(handle)?;
+        self.list.get_mut(slot)
     }
 
-    fn put_default(&mut self, handle: Option<u64>, sort: PoolLocation) -> usize {
-        let others = |p: &PoolAccount| p.is_current && p.sort() == sort;
-        let pool = PoolAccount {
-            is_current: !self.list.iter().any(others),
+    fn current(&self, location: PoolLocation) -> Option<usize> {
+        let is_it = |p: &PoolAccount| p.is_current && p.location == location;
+        self.list.iter().position(is_it)
+    }
+
+    fn put_default(&mut self, handle: Option<u64>, location: PoolLocation) -> usize {
+        self.put(PoolAccount {
+            is_current: self.current(location).is_none(),
             is_default: true,
-            ..PoolAccount::new(handle, sort)
-        };
-        self.put(pool)
+            ..PoolAccount::new(handle, location)
+        })
     }
 
     /// Stores a pool in the slot of one that is gone, or in a new one. If there are too many, it
@@ -248,13 +238,12 @@ impl PoolAccounts {
 }
 
 impl PoolAccount {
-    fn new(handle: Option<u64>, sort: PoolLocation) -> Self {
+    fn new(handle: Option<u64>, location: PoolLocation) -> Self {
         Self {
             handle,
             used: Total::default(),
             reserved_bytes: None,
-            place: sort.place,
-            is_managed: sort.is_managed,
+            location,
             is_current: false,
             is_default: false,
             destroyed: false,
@@ -262,16 +251,9 @@ impl PoolAccount {
         }
     }
 
-    fn sort(&self) -> PoolLocation {
-        PoolLocation {
-            place: self.place,
-            is_managed: self.is_managed,
-        }
-    }
-
     /// Device of the pool, if it is on a known device.
     pub fn device(&self) -> Option<u16> {
-        match self.place {
+        match self.location.place {
             AllocationPlace::Device(device) => Some(device),
             AllocationPlace::Host | AllocationPlace::Unknown => None,
         }
@@ -279,5 +261,4 @@ impl PoolAccount {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;

@@ -1,10 +1,6 @@
 //! A traced process: its threads and the memory they hold.
 
-mod bounds;
-mod held;
-mod threads;
-
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -14,11 +10,11 @@ use super::allowance::Allowance;
 use super::change::{Change, Changes, MemoryOrigin};
 use super::contexts::ProcessContexts;
 use super::graphs::Graphs;
-use super::imports::{Exporter, Imports};
-use super::limits::{Account, Full};
+use super::imports::Exporter;
+use super::limits::{Account, Dropped, Full, LedgerUsage};
 use super::live::LiveSet;
-use super::physical::PhysicalMemory;
-use super::pools::PoolAccounts;
+use super::physical::{PhysicalAllocation, PhysicalMemory};
+use super::pools::{PoolAccount, PoolAccounts};
 use super::sites::Sites;
 use super::sites::series::SeriesShape;
 use super::tensors::TensorAllocators;
@@ -27,10 +23,8 @@ use super::{Allocation, Identity};
 use gpuprobe_cuda::{AddressSpace, KindSet, MemoryKind};
 use gpuprobe_model::event::Task;
 
-pub use held::Span;
-
 /// A thread that has called a traced function.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TracedThread {
     /// Thread id in the initial PID namespace.
     pub tid: u32,
@@ -61,7 +55,7 @@ pub(super) struct Variable {
 const VARIABLE_UNITS: usize = 4;
 
 /// A process that has called a traced function.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Process {
     /// Process id (tgid) on the host.
     pub pid: u32,
@@ -97,8 +91,8 @@ pub struct Process {
     pub identity: Identity,
     pub(super) graphs: Graphs,
     pub(super) contexts: ProcessContexts,
-    /// Exporters of the memory that it has open.
-    pub(super) imports: Imports,
+    /// Exporters of the memory that it has open, as far as the exports were seen, by allocation key.
+    pub(super) imports: HashMap<u64, Arc<Exporter>>,
     /// Its identity as an exporter of memory.
     exporter: Option<Arc<Exporter>>,
     /// Loaded modules, and libraries, which belong to no context.
@@ -134,40 +128,8 @@ impl Process {
     pub(super) fn new(pid: u32, counted: KindSet) -> Self {
         Self {
             pid,
-            version: 0,
-            uid: None,
-            comm: None,
-            exited: false,
-            totals: ProcessTotals::default(),
-            peak_bytes: 0,
-            peak_ns: None,
-            first_seen_ns: None,
-            ended_ns: None,
-            physical: PhysicalMemory::default(),
-            pools: PoolAccounts::default(),
-            sites: Sites::default(),
-            tensors: TensorAllocators::default(),
-            from_birth: false,
-            identity: Identity::default(),
-            graphs: Graphs::default(),
-            contexts: ProcessContexts::default(),
-            imports: Imports::default(),
-            exporter: None,
-            modules: HashMap::new(),
-            variables: HashMap::new(),
-            of_modules: HashMap::new(),
-            opened: HashMap::new(),
-            live: LiveSet::default(),
-            scans: Allowance::default(),
-            left_out: 0,
-            full: Full::default(),
-            account: Account::default(),
-            live_left_out: 0,
-            changes: Changes::default(),
             counted,
-            threads: Vec::new(),
-            by_tid: HashMap::new(),
-            vacant: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -181,10 +143,16 @@ impl Process {
         &self.threads
     }
 
-    /// Memory imported from traced processes, by exporter.
+    /// Memory imported from traced processes, by exporter, in the order of process ids.
     pub fn imported_from(&self) -> Vec<(Arc<Exporter>, Total)> {
-        let bytes = |key| self.live.get(key).map(|found| found.size_bytes);
-        self.imports.totals(bytes)
+        let mut sums: BTreeMap<&Arc<Exporter>, Total> = BTreeMap::new();
+        for (&key, exporter) in &self.imports {
+            if let Some(memory) = self.live.get(key) {
+                sums.entry(exporter).or_default().add(memory.size_bytes);
+            }
+        }
+        let sums = sums.into_iter();
+        sums.map(|(of, sum)| (Arc::clone(of), sum)).collect()
     }
 
     /// Number of contexts that it has created and not destroyed.
@@ -199,14 +167,14 @@ impl Process {
 
     /// Its identity as an exporter of memory.
     pub(super) fn as_exporter(&mut self) -> Arc<Exporter> {
-        let new = || {
+        let exporter = self.exporter.get_or_insert_with(|| {
             Arc::new(Exporter {
                 pid: self.pid,
                 comm: self.comm.clone(),
                 command: self.identity.command.clone(),
             })
-        };
-        Arc::clone(self.exporter.get_or_insert_with(new))
+        });
+        Arc::clone(exporter)
     }
 
     /// Index into [`Self::threads`] of the thread that made `allocation`.
@@ -275,10 +243,12 @@ impl Process {
     /// Corrects the size of the allocation at `address` in `space`. It stays the same allocation,
     /// and with the thread that made it, which may have ended.
     pub(super) fn resize(&mut self, space: AddressSpace, address: u64, size_bytes: u64) {
-        let Some(old) = self.live.resize(key(space, address), size_bytes) else {
+        let Some(held) = self.live.get_mut(key(space, address)) else {
             return;
         };
-        let new = old.with_size(size_bytes);
+        let old = *held;
+        held.size_bytes = size_bytes;
+        let new = *held;
         self.changes.record(|| Change::Freed(old.into()));
         self.changes.record(|| Change::Allocated(new.into()));
         self.totals.subtract(&old, self.counted);
@@ -304,7 +274,7 @@ impl Process {
         }
         self.vacate_if_done(gone.thread());
         if gone.kind() == MemoryKind::Imported {
-            self.imports.remove(gone.key());
+            self.imports.remove(&gone.key());
         }
         match gone.space() {
             AddressSpace::Variables => self.forget_variable(gone.address),
@@ -323,11 +293,11 @@ impl Process {
         let Some(gone) = self.variables.remove(&address) else {
             return;
         };
-        if let Some(of_module) = self.of_modules.get_mut(&gone.module) {
-            of_module.remove(&address);
-            if of_module.is_empty() {
-                self.of_modules.remove(&gone.module);
-            }
+        if let Some(of_module) = self.of_modules.get_mut(&gone.module)
+            && of_module.remove(&address)
+            && of_module.is_empty()
+        {
+            self.of_modules.remove(&gone.module);
         }
     }
 
@@ -353,8 +323,196 @@ impl Process {
         };
         (origin != MemoryOrigin::default()).then_some(origin)
     }
+
+    /// Whether the process has no live allocations.
+    pub fn holds_nothing(&self) -> bool {
+        self.held() == 0
+    }
+
+    /// Number of live allocations, and of live tensors in them.
+    pub(super) fn held(&self) -> usize {
+        let tensors = self.tensors.iter().map(|a| a.blocks.live.len());
+        self.live.len() + tensors.sum::<usize>()
+    }
+
+    /// Live allocations of the counted kinds, in no particular order.
+    pub fn allocations(&self) -> impl Iterator<Item = &Allocation> {
+        let counted = self.counted;
+        self.live.iter().filter(move |a| counted.contains(a.kind()))
+    }
+
+    /// The physical memory behind `allocation`, if it is of that kind.
+    pub fn physical_of(&self, allocation: &Allocation) -> Option<&PhysicalAllocation> {
+        match allocation.space() {
+            AddressSpace::Physical => self.physical.get(allocation.address),
+            _ => None,
+        }
+    }
+
+    /// Name of the device variable in `allocation`, if it is one.
+    pub fn name_of(&self, allocation: &Allocation) -> Option<&str> {
+        match allocation.space() {
+            AddressSpace::Variables => self.variables.get(&allocation.address)?.name.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The pool of `allocation`, if it is from a pool.
+    pub fn pool_of(&self, allocation: &Allocation) -> Option<&PoolAccount> {
+        match allocation.kind() {
+            MemoryKind::Async => self.pools.get(allocation.slot()),
+            _ => None,
+        }
+    }
+
+    /// Number of loaded modules and libraries.
+    pub fn modules(&self) -> usize {
+        self.modules.len()
+    }
+
+    /// Live GPU memory by device; memory on an unknown device counts for the only one, if there is
+    /// only one.
+    pub fn devices(&self) -> Vec<(Option<u16>, Total)> {
+        let mut sums: BTreeMap<_, Total> = BTreeMap::new();
+        for (device, _, total) in self.totals.device_kinds() {
+            let device = device.or(self.only_device());
+            let sum = sums.entry((device.is_none(), device)).or_default();
+            sum.merge(total);
+        }
+        let sums = sums.into_iter();
+        sums.map(|((_, device), sum)| (device, sum)).collect()
+    }
+
+    /// The same by device and memory kind.
+    pub fn device_kinds(&self) -> Vec<(Option<u16>, MemoryKind, Total)> {
+        let mut sums: BTreeMap<_, Total> = BTreeMap::new();
+        for (device, kind, total) in self.totals.device_kinds() {
+            let device = device.or(self.only_device());
+            let sum = sums.entry((device.is_none(), device, kind)).or_default();
+            sum.merge(total);
+        }
+        let sums = sums.into_iter();
+        sums.map(|((_, device, kind), sum)| (device, kind, sum))
+            .collect()
+    }
+
+    /// The device index, if the process can see one GPU only.
+    pub(super) fn only_device(&self) -> Option<u16> {
+        self.identity.single_gpu.then_some(0)
+    }
+
+    /// Device of `allocation`, as the call gave it, else 0 if the process sees one GPU only.
+    pub fn device(&self, allocation: &Allocation) -> Option<u16> {
+        allocation.device().or(self.only_device())
+    }
+
+    pub(super) fn introduce_thread(&mut self, task: &Task) {
+        let index = self.thread(task.tid);
+        self.threads[index as usize].comm = Some(task.comm.clone());
+    }
+
+    pub(super) fn end_thread(&mut self, tid: u32) {
+        if let Some(index) = self.by_tid.remove(&tid) {
+            self.threads[index as usize].exited = true;
+            self.vacate_if_done(index);
+        }
+    }
+
+    /// The live thread `tid`, if known.
+    pub(super) fn thread_mut(&mut self, tid: u32) -> Option<&mut TracedThread> {
+        let index = *self.by_tid.get(&tid)?;
+        self.threads.get_mut(index as usize)
+    }
+
+    /// Index of the live thread `tid`, which may be new.
+    pub(super) fn thread(&mut self, tid: u32) -> u32 {
+        if let Some(&index) = self.by_tid.get(&tid) {
+            return index;
+        }
+        let fresh = TracedThread {
+            tid,
+            ..TracedThread::default()
+        };
+        let index = if let Some(index) = self.vacant.pop() {
+            self.threads[index as usize] = fresh;
+            index
+        } else {
+            self.threads.push(fresh);
+            // A process has fewer than 2^22 threads at a time.
+            u32::try_from(self.threads.len() - 1).unwrap_or(u32::MAX)
+        };
+        self.by_tid.insert(tid, index);
+        index
+    }
+
+    fn vacate_if_done(&mut self, index: u32) {
+        let thread = &self.threads[index as usize];
+        if thread.exited && thread.held == 0 {
+            self.vacant.push(index);
+        }
+    }
+
+    /// Number of entries kept for the process.
+    pub(super) fn kept(&self) -> LedgerUsage {
+        let mut kept = LedgerUsage {
+            allocations: self.live.len(),
+            others: self.modules.len()
+                + self.variables.len() * VARIABLE_UNITS
+                + self.opened.len()
+                + self.threads.len() * 2
+                + self.live.frees_in_flight()
+                + self.sites.kept()
+                + self.imports.len()
+                + self.contexts.kept()
+                + self.physical.kept()
+                + self.pools.kept()
+                + self.graphs.kept(),
+        };
+        for allocator in self.tensors.iter() {
+            let of_tensors = allocator.blocks.kept();
+            kept.allocations += of_tensors.allocations;
+            kept.others += of_tensors.others + allocator.kept();
+        }
+        kept
+    }
+
+    /// Tables of the process that are full.
+    pub(super) fn full(&self) -> Full {
+        self.full
+    }
+
+    pub(super) fn set_full(&mut self, full: Full) {
+        if self.full == full {
+            return;
+        }
+        self.full = full;
+        self.sites.is_full = full.others;
+        self.live.superseded().is_full = full.others;
+        self.physical.set_full(full.others);
+        self.tensors.set_full(full);
+    }
+
+    /// Whether a free of an unknown allocation may be of one that was dropped.
+    pub(super) fn frees_left_out(&mut self) -> bool {
+        let may = self.live_left_out > 0;
+        self.live_left_out = self.live_left_out.saturating_sub(1);
+        may
+    }
+
+    /// Numbers of drops since the last call.
+    pub(super) fn take_all_left_out(&mut self) -> Dropped {
+        let (mut tensors, mut stacks) = (0, self.sites.take_left_out());
+        for blocks in self.tensors.blocks_mut() {
+            tensors += std::mem::take(&mut blocks.left_out);
+            stacks += blocks.sites.take_left_out();
+        }
+        Dropped {
+            calls: std::mem::take(&mut self.left_out) + self.graphs.take_left_out(),
+            tensors,
+            stacks,
+        }
+    }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;

@@ -106,7 +106,6 @@ impl ProcessTable {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

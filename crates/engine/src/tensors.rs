@@ -6,9 +6,7 @@
 //! before tracing began.
 
 mod fragmentation;
-mod segments;
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;
 
 use std::collections::BTreeMap;
@@ -26,13 +24,10 @@ use gpuprobe_model::event::{MAX_DEVICES, Tensor, TensorRequest};
 
 pub use fragmentation::{Fragmentation, Pinned};
 
-/// Limits on the allocators of one process, one per device, and on the streams of one allocator.
+/// Limit on the allocators of one process, one per device.
 const MAX_ALLOCATORS: usize = 64;
-const MAX_STREAMS: usize = 254;
 /// In a process with more allocations than this, the one around an address is not searched for.
 const MAX_LOOKED_AT: usize = 1 << 14;
-/// Number of an unknown stream.
-const NO_STREAM: u8 = u8::MAX;
 /// Values of [`Allocation::context`]: the requested size is unknown; the excess over it does not
 /// fit.
 const NOT_ASKED: u16 = 0;
@@ -48,7 +43,7 @@ pub struct TensorAllocators {
 }
 
 /// The state of an allocator on one device of a process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Allocator {
     /// Device index as CUDA numbers it in the process.
     pub device: u16,
@@ -76,7 +71,6 @@ pub struct Allocator {
     pub unknown_frees: u64,
     /// Number of new peaks of `allocated_bytes`.
     peaks: u32,
-    streams: Vec<u64>,
     /// Bytes beyond the requested size, of blocks where the excess does not fit [`Allocation`].
     much_more: HashMap<u64, u64>,
     /// Addresses of allocations from CUDA that are segments: a block was seen at their start.
@@ -127,6 +121,83 @@ impl TensorAllocators {
         }
         self.allocators.get_mut(place)
     }
+
+    /// Applies an event of an allocator that reports neither its device nor its sums. A block
+    /// outside of memory from CUDA is host memory. Returns false if the device is out of range.
+    fn chunk(&mut self, chunk: &Tensor, process: &Process) -> bool {
+        if chunk.is_free {
+            let mut allocators = self.allocators.iter_mut();
+            let held = allocators.find(|a| a.row == chunk.row && a.holds(chunk.address));
+            if let Some(allocator) = held {
+                allocator.take_back(chunk);
+                allocator.add_up();
+            }
+            return true;
+        }
+        let Some((address, (bytes, device))) = self.region_of(chunk.address, process) else {
+            return true;
+        };
+        let Some(allocator) = self.of(process.pid, device, chunk.row) else {
+            return false;
+        };
+        if allocator.allocations == 0 {
+            allocator.since_start = process.from_birth;
+        }
+        if allocator.segments.insert(address) {
+            allocator.reserved_bytes = allocator.reserved_bytes.saturating_add(bytes);
+            let reserved = allocator.reserved_bytes;
+            allocator.peak_reserved_bytes = allocator.peak_reserved_bytes.max(reserved);
+        }
+        allocator.hand_out(chunk, process);
+        allocator.add_up();
+        true
+    }
+
+    /// The allocation from CUDA around `address`: its address, bytes and device.
+    fn region_of(&mut self, address: u64, process: &Process) -> Option<(u64, (u64, u16))> {
+        let is_in = |(start, (bytes, _)): &(u64, (u64, u16))| address - start < *bytes;
+        let known = self.regions.range(..=address).next_back();
+        let known = known.map(|(&start, &region)| (start, region)).filter(is_in);
+        if known.is_some() || process.live.len() > MAX_LOOKED_AT {
+            return known;
+        }
+        let around = process.live.iter().find(|a| {
+            a.space() == AddressSpace::Device
+                && a.address <= address
+                && address - a.address < a.size_bytes
+        })?;
+        let device = process.device(around).unwrap_or(0);
+        let region = (around.size_bytes, device);
+        self.regions.insert(around.address, region);
+        Some((around.address, region))
+    }
+
+    /// Notes that memory from CUDA was freed.
+    pub(super) fn segment_gone(&mut self, gone: &Allocation) {
+        self.regions.remove(&gone.address);
+        for allocator in &mut self.allocators {
+            if allocator.segments.remove(&gone.address) {
+                allocator.gave_back(gone.size_bytes);
+            }
+        }
+    }
+
+    /// Notes that the address range reserved at `range` is no longer what it was: the next one there may be
+    /// another allocator's.
+    pub(super) fn range_gone(&mut self, range: u64) {
+        for allocator in &mut self.allocators {
+            allocator.ranges.remove(&range);
+        }
+    }
+
+    /// Notes that `bytes` were unmapped in a reserved address range.
+    pub(super) fn unmapped(&mut self, range: u64, bytes: u64) {
+        for allocator in &mut self.allocators {
+            if allocator.ranges.contains(&range) {
+                allocator.gave_back(bytes);
+            }
+        }
+    }
 }
 
 impl Process {
@@ -161,20 +232,7 @@ impl Allocator {
             device,
             row,
             blocks: Process::new(pid, KindSet::ALL),
-            allocated_bytes: 0,
-            reserved_bytes: 0,
-            peak_allocated_bytes: 0,
-            peak_reserved_bytes: 0,
-            since_start: false,
-            requested: Total::default(),
-            allocations: 0,
-            frees: 0,
-            unknown_frees: 0,
-            peaks: 0,
-            streams: Vec::new(),
-            much_more: HashMap::new(),
-            segments: HashSet::new(),
-            ranges: HashSet::new(),
+            ..Self::default()
         }
     }
 
@@ -199,14 +257,9 @@ impl Allocator {
         Some(block.size_bytes.saturating_sub(more))
     }
 
-    /// Stream of `block`, if known.
-    pub fn stream_of(&self, block: &Allocation) -> Option<u64> {
-        self.streams.get(usize::from(block.slot())).copied()
-    }
-
     /// Number of entries kept besides those of [`Self::blocks`].
     pub(super) fn kept(&self) -> usize {
-        self.much_more.len() + self.segments.len() + self.ranges.len() + self.streams.len()
+        self.much_more.len() + self.segments.len() + self.ranges.len()
     }
 
     /// Whether a block at `address` is live.
@@ -252,7 +305,7 @@ impl Allocator {
             kind: MemoryKind::Tensor,
             space: AddressSpace::Device,
             place: AllocationPlace::Device(self.device),
-            slot: NO_STREAM,
+            slot: 0,
             context: NOT_ASKED,
         });
         if let Some(old) = self.blocks.add(block) {
@@ -310,7 +363,6 @@ impl Allocator {
     }
 
     fn request(&mut self, request: &TensorRequest) {
-        let stream = self.stream(request.stream);
         let key = key(AddressSpace::Device, request.address);
         let Some(block) = self.blocks.live.get(key).copied() else {
             return;
@@ -327,7 +379,9 @@ impl Allocator {
             }
         };
         self.requested.add(asked);
-        self.blocks.live.note_request(key, stream, said);
+        if let Some(block) = self.blocks.live.get_mut(key) {
+            block.context = said;
+        }
     }
 
     fn forget_request(&mut self, block: &Allocation) {
@@ -337,19 +391,6 @@ impl Allocator {
         if block.context() == MUCH_MORE {
             self.much_more.remove(&block.address);
         }
-    }
-
-    /// Number of `stream` in this allocator.
-    fn stream(&mut self, stream: u64) -> u8 {
-        let known = self.streams.iter().position(|known| *known == stream);
-        let number = known.unwrap_or(self.streams.len());
-        if number == MAX_STREAMS {
-            return NO_STREAM;
-        }
-        if known.is_none() {
-            self.streams.push(stream);
-        }
-        u8::try_from(number).unwrap_or(NO_STREAM)
     }
 }
 

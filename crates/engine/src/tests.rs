@@ -9,6 +9,45 @@ const PID: u32 = 7;
 /// Number of the process, as launch keys have it.
 const PROCESS: u32 = 7 << 10;
 
+/// A process with an empty name.
+pub(crate) fn task(pid: u32, process: u32, time_ns: u64) -> Task {
+    Task {
+        pid,
+        tid: pid,
+        uid: 0,
+        process,
+        from_birth: true,
+        inner_pid: pid,
+        cgroup: 0,
+        time_ns,
+        comm: String::new(),
+    }
+}
+
+/// A call of one thread, with a size of 8 bytes, on the first device.
+pub(crate) fn call(pid: u32, symbol: &str, address: u64, at_ns: u64) -> Event {
+    let row = (0u16..)
+        .zip(gpuprobe_cuda::FUNCTIONS)
+        .find(|(_, f)| f.symbol == symbol);
+    let (row, function) = row.unwrap();
+    Event::Call(Call {
+        pid,
+        tid: pid,
+        row,
+        function,
+        result: 0,
+        captured: false,
+        start_ns: at_ns,
+        end_ns: at_ns,
+        address,
+        size_bytes: 8,
+        device: Some(0),
+        context: 0,
+        stack: 0,
+        detail: None,
+    })
+}
+
 /// Modes with only one of them enabled.
 const MEMLEAK: Modes = Modes {
     memleak: true,

@@ -1,7 +1,8 @@
 //! Sums of live memory.
 
+use std::collections::BTreeMap;
+
 use super::Allocation;
-use super::allocation::MemoryPlace;
 use gpuprobe_cuda::{Belongs, KindSet, MemoryKind};
 
 pub use gpuprobe_model::Total;
@@ -62,49 +63,32 @@ impl MemorySums {
 pub struct ProcessTotals {
     /// GPU, host and imported memory.
     pub sums: MemorySums,
-    /// By place, of which there are few, and kind.
-    places: Vec<(MemoryPlace, [Total; MemoryKind::COUNT])>,
+    /// By [`Allocation::gpu`], of which there are few, and kind.
+    places: Vec<(Option<Option<u16>>, [Total; MemoryKind::COUNT])>,
 }
 
 impl ProcessTotals {
     /// Live memory by kind, without kinds that have none.
-    pub fn kinds(&self) -> impl Iterator<Item = (MemoryKind, Total)> {
-        let sum = |kind: MemoryKind| {
-            let places = self.places.iter();
-            places.fold(Total::default(), |mut sum, (_, kinds)| {
-                sum.merge(kinds[kind as usize]);
-                sum
-            })
-        };
-        let kinds = MemoryKind::ALL.into_iter();
-        let kinds = kinds.map(move |kind| (kind, sum(kind)));
-        kinds.filter(|(_, total)| total.allocations > 0)
-    }
-
-    /// Live GPU memory by device, without devices that have none.
-    pub fn devices(&self) -> impl Iterator<Item = (Option<u16>, Total)> {
-        let sum = |kinds: &[Total]| {
-            kinds.iter().fold(Total::default(), |mut sum, total| {
-                sum.merge(*total);
-                sum
-            })
-        };
-        let sums = self.gpus().map(move |(device, kinds)| (device, sum(kinds)));
-        sums.filter(|(_, total)| total.allocations > 0)
+    pub fn kinds(&self) -> impl Iterator<Item = (MemoryKind, Total)> + use<> {
+        let mut sums: BTreeMap<_, Total> = BTreeMap::new();
+        for (_, kind, total) in self.parts() {
+            sums.entry(kind).or_default().merge(total);
+        }
+        sums.into_iter()
     }
 
     /// Live GPU memory by device and kind, without those that have none.
-    pub fn device_kinds(&self) -> impl Iterator<Item = (Option<u16>, MemoryKind, Total)> {
-        let all = self.gpus().flat_map(|(device, kinds)| {
-            let kinds = MemoryKind::ALL.into_iter().zip(kinds);
-            kinds.map(move |(kind, total)| (device, kind, *total))
-        });
-        all.filter(|(_, _, total)| total.allocations > 0)
+    pub(super) fn device_kinds(&self) -> impl Iterator<Item = (Option<u16>, MemoryKind, Total)> {
+        let parts = self.parts();
+        parts.filter_map(|(gpu, kind, total)| Some((gpu?, kind, total)))
     }
 
-    fn gpus(&self) -> impl Iterator<Item = (Option<u16>, &[Total; MemoryKind::COUNT])> {
-        let places = self.places.iter();
-        places.filter_map(|(place, kinds)| Some((place.gpu()?, kinds)))
+    fn parts(&self) -> impl Iterator<Item = (Option<Option<u16>>, MemoryKind, Total)> {
+        let all = self.places.iter().flat_map(|(gpu, kinds)| {
+            let kinds = MemoryKind::ALL.into_iter().zip(kinds);
+            kinds.map(|(kind, total)| (*gpu, kind, *total))
+        });
+        all.filter(|(_, _, total)| total.allocations > 0)
     }
 
     pub(super) fn add(&mut self, allocation: &Allocation, counted: KindSet) {
@@ -125,7 +109,7 @@ impl ProcessTotals {
 
     /// The sum of the same place and kind.
     fn of(&mut self, allocation: &Allocation) -> &mut Total {
-        let place = allocation.place();
+        let place = allocation.gpu();
         let known = self.places.iter().position(|(of, _)| *of == place);
         let index = known.unwrap_or_else(|| {
             self.places.push((place, Default::default()));
@@ -190,12 +174,6 @@ mod tests {
         ];
         let mut totals = ProcessTotals::default();
         all.iter().for_each(|one| totals.add(one, KindSet::ALL));
-        let bytes = |total: Total| (total.bytes, total.allocations);
-        let devices: Vec<_> = totals
-            .devices()
-            .map(|(at, total)| (at, bytes(total)))
-            .collect();
-        assert_eq!(devices, [(Some(1), (21, 2)), (None, (300, 1))]);
         let kinds: Vec<_> = totals
             .device_kinds()
             .map(|(at, kind, t)| (at, kind, t.bytes))
@@ -213,10 +191,7 @@ mod tests {
         all[..3]
             .iter()
             .for_each(|one| totals.subtract(one, KindSet::ALL));
-        assert_eq!(
-            (totals.devices().count(), totals.device_kinds().count()),
-            (0, 0)
-        );
+        assert_eq!(totals.device_kinds().count(), 0);
         assert_eq!(
             (totals.kinds().count(), totals.sums.gpu),
             (2, Total::default())

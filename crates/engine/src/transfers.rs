@@ -306,5 +306,4 @@ pub(super) fn mode_of(is_async: bool, direction: Direction, bytes: u64) -> Mode 
 
 mod direction;
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;

@@ -6,7 +6,6 @@
 mod growth;
 mod steps;
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests;
 mod vocabulary;
 

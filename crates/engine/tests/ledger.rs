@@ -134,7 +134,7 @@ impl World {
         while !self.open_frees.is_empty() {
             self.step(Step::LeaveFree(0));
         }
-        let counts = self.ledger.counts();
+        let counts = &self.ledger.counts;
         assert_eq!(counts.alloc_calls, self.allocs);
         assert_eq!(counts.free_calls, self.frees);
         assert_eq!(counts.failed_calls, self.failed);

@@ -112,9 +112,9 @@ impl View {
     /// Whether `allocation` passes the filters at `now_ns`, `CLOCK_MONOTONIC` nanoseconds.
     pub fn includes(&self, allocation: &Allocation, now_ns: u64) -> bool {
         let bytes = allocation.size_bytes;
-        let age = Duration::from_nanos(now_ns.saturating_sub(allocation.end_ns));
+        let age = || Duration::from_nanos(now_ns.saturating_sub(allocation.end_ns));
         self.min_bytes.is_none_or(|min| bytes >= min)
             && self.max_bytes.is_none_or(|max| bytes <= max)
-            && self.older_than.is_none_or(|least| age >= least)
+            && self.older_than.is_none_or(|least| age() >= least)
     }
 }

@@ -66,7 +66,6 @@ impl Run<'_> {
         self.sink.state.add_left_out(&mut lost);
         lost.python += self.sink.stacks.as_ref().map_or(0, StackState::lost_python);
         lost.stacks += self.sink.stacks.as_ref().map_or(0, |stacks| stacks.unknown);
-        lost.stacks += self.sink.state.ledger.stacks_left_out();
         self.lacks_ends |= lost.tasks > self.lost.tasks;
         if self.lacks_ends && (until.is_none() || self.searched.elapsed() > SEARCH_EVERY) {
             self.lacks_ends = false;

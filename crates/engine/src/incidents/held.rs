@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 
 use super::{GivenUp, Incident, IncidentOutcome, MemoryRequest};
+use crate::allocation::AllocationPlace;
 use crate::pools;
 use crate::process::Process;
 use crate::sites::Sites;
@@ -92,30 +93,14 @@ pub struct Other {
 }
 
 /// Whether `call` requests host memory.
-fn is_of_host(call: &Call) -> bool {
+pub(super) fn is_of_host(call: &Call) -> bool {
     call.function.kind.belongs() == Belongs::Host
-        || call.function.op == Op::HandleCreate && pools::is_host(call.value(0))
-}
-
-/// A successful allocation by CUDA.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ThreadGrants {
-    /// Bytes requested, if the call has a size.
-    pub(super) bytes: Option<u64>,
-    pub(super) at_host: bool,
-}
-
-impl From<&Call> for ThreadGrants {
-    fn from(call: &Call) -> Self {
-        Self {
-            bytes: asked_bytes(call),
-            at_host: is_of_host(call),
-        }
-    }
+        || call.function.op == Op::HandleCreate
+            && pools::place(call.value(0), None) == AllocationPlace::Host
 }
 
 /// Bytes that `call`, which may have failed, requested, if it has a size.
-fn asked_bytes(call: &Call) -> Option<u64> {
+pub(super) fn asked_bytes(call: &Call) -> Option<u64> {
     let values = call.detail.as_deref().map(|detail| &detail.values);
     match (call.function.kind, values) {
         (MemoryKind::Array, Some(values)) => Some(arrays::of_layer(call.function.layer, values)),

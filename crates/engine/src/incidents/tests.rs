@@ -139,7 +139,7 @@ impl Scene {
 
     /// Bytes requested, attempts, repeats and outcome of all incidents.
     fn incidents(&self) -> Vec<(Option<u64>, u64, u64, &'static str)> {
-        let incidents = self.ledger.incidents().iter();
+        let incidents = self.ledger.incidents.iter();
         let short = |one: &Incident| {
             (
                 one.asked.bytes,
@@ -162,7 +162,7 @@ fn a_successful_retry_opens_no_incident() {
     scene.call_of((7, 7), "cudaFree", 0, 0);
     scene.given(1 << 30);
     assert_eq!(scene.incidents(), [(Some(1 << 30), 2, 0, "retried")]);
-    let incident = scene.ledger.incidents().get(1).unwrap();
+    let incident = scene.ledger.incidents.get(1).unwrap();
     assert_eq!(incident.outcome_ns, Some(scene.now_ns));
     assert_eq!(incident.device(), Some(0));
     // Memory held at the first failure, not the current one.
@@ -171,8 +171,8 @@ fn a_successful_retry_opens_no_incident() {
     // The end of the process does not change the outcome.
     scene.exit(7);
     assert_eq!(scene.incidents()[0].3, "retried");
-    assert_eq!(scene.ledger.counts().failed_calls, 2);
-    assert_eq!(scene.ledger.incidents().refused_calls, 2);
+    assert_eq!(scene.ledger.counts.failed_calls, 2);
+    assert_eq!(scene.ledger.incidents.refused_calls, 2);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn pytorch_oom_belongs_to_the_failed_call() {
     scene.refused(20 << 20);
     scene.gave_up(15 << 20);
     assert_eq!(scene.incidents(), [(Some(20 << 20), 2, 0, "failed")]);
-    let incident = scene.ledger.incidents().get(1).unwrap();
+    let incident = scene.ledger.incidents.get(1).unwrap();
     let said = incident.given_up.as_ref().unwrap();
     assert_eq!(
         (said.bytes, said.allocated_bytes, said.reserved_bytes),
@@ -254,7 +254,7 @@ fn pytorch_oom_belongs_to_the_failed_call() {
     scene.gave_up(30 << 20);
     scene.exit(7);
     assert_eq!(scene.incidents()[1], (Some(30 << 20), 0, 0, "ended"));
-    assert_eq!(scene.ledger.incidents().get(2).unwrap().asked.result, None);
+    assert_eq!(scene.ledger.incidents.get(2).unwrap().asked.result, None);
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn many_failures_are_bounded_and_counted() {
     assert_eq!(incidents.len() as u64, AT_ONCE);
     let counted: u64 = incidents.iter().map(|one| one.1 + one.2).sum();
     assert_eq!(counted, floods);
-    assert_eq!(scene.ledger.incidents().refused_calls, floods);
+    assert_eq!(scene.ledger.incidents.refused_calls, floods);
     // The same request over and over is one incident.
     let mut scene = Scene::new();
     (0..floods).for_each(|_| scene.refused(4096));
@@ -313,15 +313,15 @@ fn many_processes_are_bounded_too() {
         scene.process(pid);
         scene.call_of((pid, pid), "cudaMalloc", 1 << 30, OUT_OF_MEMORY);
     }
-    let incidents = scene.ledger.incidents();
+    let incidents = &scene.ledger.incidents;
     assert_eq!(incidents.count(), u64::from(count));
     assert_eq!(incidents.iter().count(), MAX_KEPT);
     assert_eq!(incidents.iter().next().unwrap().id, 2 * MAX_KEPT as u64 + 1);
-    assert_eq!(incidents.open.len(), MAX_KEPT);
+    assert_eq!(incidents.open, MAX_KEPT);
     assert!(incidents.get(1).is_none() && incidents.get(u64::from(count)).is_some());
     // Ends of dropped processes change nothing.
     (100..100 + count).for_each(|pid| scene.exit(pid));
-    assert!(scene.ledger.incidents().open.is_empty());
+    assert_eq!(scene.ledger.incidents.open, 0);
 }
 
 #[test]
@@ -334,13 +334,13 @@ fn other_processes_on_the_gpu_are_listed() {
         }
     }
     scene.refused(1 << 30);
-    let incident = scene.ledger.incidents().get(1).unwrap();
+    let incident = scene.ledger.incidents.get(1).unwrap();
     let others = incident.others.iter();
     let others: Vec<_> = others.map(|one| (one.pid, one.live.bytes)).collect();
     assert_eq!(others, [(9, 1 << 20), (8, 4096)]);
     // No other process holds host memory.
     scene.call_of((7, 7), "cudaMallocHost", 1 << 30, OUT_OF_MEMORY);
-    let incident = scene.ledger.incidents().get(2).unwrap();
+    let incident = scene.ledger.incidents.get(2).unwrap();
     assert!(incident.others.is_empty() && incident.device().is_none());
 }
 
@@ -348,7 +348,7 @@ fn other_processes_on_the_gpu_are_listed() {
 fn reports_list_new_and_changed_incidents() {
     let mut scene = Scene::new();
     scene.refused(1 << 30);
-    let listed = |scene: &Scene| scene.ledger.incidents().listed(false).count();
+    let listed = |scene: &Scene| scene.ledger.incidents.listed(false).count();
     assert_eq!(listed(&scene), 1);
     scene.ledger.mark_reported();
     assert_eq!(listed(&scene), 0);
@@ -357,7 +357,7 @@ fn reports_list_new_and_changed_incidents() {
     scene.ledger.mark_reported();
     scene.ledger.set_incident_use(1, GpuUse::default());
     assert_eq!(listed(&scene), 1);
-    assert_eq!(scene.ledger.incidents().listed(true).count(), 1);
+    assert_eq!(scene.ledger.incidents.listed(true).count(), 1);
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn rate_limits_of_many_processes_are_bounded() {
     scene.ledger.end_unseen(8);
     let ended = scene.ledger.ended(true).next().unwrap();
     assert_eq!((ended.pid, ended.ended_ns), (8, None));
-    let incident = scene.ledger.incidents().get(3).unwrap();
+    let incident = scene.ledger.incidents.get(3).unwrap();
     assert_eq!(incident.outcome, IncidentOutcome::Ended);
     assert_eq!(incident.outcome_ns, Some(incident.last_ns));
 }

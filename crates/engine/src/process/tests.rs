@@ -237,17 +237,17 @@ fn memory_of_an_export_has_names_and_sites() {
     let site = process.sites.get(0).unwrap();
     assert_eq!((site.row, site.allocated.gpu.bytes), (u16::MAX, 20));
     assert_eq!(
-        (ledger.peak_bytes(), ledger.counts().unknown_frees),
+        (ledger.peak_bytes(), ledger.counts.unknown_frees),
         (20, 2)
     );
     // Of five successful frees, one had an allocation and two had none; the others are of nothing.
     let row = FUNCTIONS.iter().position(|f| f.symbol == "cudaFree");
     ledger.add_calls(u16::try_from(row.unwrap()).unwrap(), 5, 1);
-    let counts = ledger.counts();
+    let counts = &ledger.counts;
     assert_eq!((counts.free_calls, counts.null_frees), (3, 2));
     assert_eq!(counts.failed_calls, 1);
     ledger.reset_sums(50);
-    assert_eq!((ledger.peak_bytes(), ledger.counts().free_calls), (10, 0));
+    assert_eq!((ledger.peak_bytes(), ledger.counts.free_calls), (10, 0));
     ledger.keep_holders();
     assert_eq!(ledger.live_processes().count(), 1);
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use hashbrown::HashMap;
 
 use super::Allocator;
-use crate::allocation::key;
+use crate::allocation::{Allocation, key};
 use crate::process::Process;
 use crate::totals::Total;
 use gpuprobe_cuda::{AddressSpace, MemoryKind};
@@ -128,23 +128,10 @@ impl TensorSegment {
     }
 }
 
-/// An allocated block of the allocator.
-#[derive(Clone, Copy, Debug)]
-struct Used {
-    address: u64,
-    bytes: u64,
-    site: u32,
-}
-
 impl Allocator {
     /// Fragmentation of the allocator's memory in `process`, its owner. Scans every block.
     pub fn fragmentation(&self, process: &Process) -> Fragmentation {
-        let used = |block: &crate::Allocation| Used {
-            address: block.address,
-            bytes: block.size_bytes,
-            site: block.site,
-        };
-        let mut blocks: Vec<_> = self.blocks.allocations().map(used).collect();
+        let mut blocks: Vec<_> = self.blocks.allocations().collect();
         blocks.sort_unstable_by_key(|block| block.address);
         let mut segments = self.segments(process, &blocks);
         let mut found = Fragmentation {
@@ -171,7 +158,7 @@ impl Allocator {
     }
 
     /// Segments of the allocator, by address.
-    fn segments(&self, process: &Process, blocks: &[Used]) -> Vec<TensorSegment> {
+    fn segments(&self, process: &Process, blocks: &[&Allocation]) -> Vec<TensorSegment> {
         let mut segments: Vec<_> = self
             .segments
             .iter()
@@ -201,7 +188,12 @@ impl Allocator {
     }
 
     /// Adds memory that was seen to be allocated, but whose first block was not.
-    fn add_unnoticed(&self, process: &Process, blocks: &[Used], segments: &mut Vec<TensorSegment>) {
+    fn add_unnoticed(
+        &self,
+        process: &Process,
+        blocks: &[&Allocation],
+        segments: &mut Vec<TensorSegment>,
+    ) {
         segments.sort_unstable_by_key(|segment| segment.address);
         let is_in = |segments: &[TensorSegment], address: u64| {
             let after = segments.partition_point(|segment| segment.address <= address);
@@ -210,9 +202,8 @@ impl Allocator {
         if blocks.iter().all(|block| is_in(segments, block.address)) {
             return;
         }
-        let of_gpu = |a: &&crate::Allocation| {
-            a.space() == AddressSpace::Device && a.kind() != MemoryKind::Async
-        };
+        let of_gpu =
+            |a: &&Allocation| a.space() == AddressSpace::Device && a.kind() != MemoryKind::Async;
         let mut others: Vec<_> = process.live.iter().filter(of_gpu).collect();
         others.sort_unstable_by_key(|allocation| allocation.address);
         let mut more: HashMap<u64, u64> = HashMap::new();
@@ -240,25 +231,25 @@ impl Fragmentation {
         bytes.fold(0, u64::saturating_add)
     }
 
-    fn leave_outside(&mut self, blocks: &[Used]) {
+    fn leave_outside(&mut self, blocks: &[&Allocation]) {
         for block in blocks {
-            self.outside.add(block.bytes);
+            self.outside.add(block.size_bytes);
         }
     }
 
     /// Adds a segment and the blocks in it, by address.
-    fn look_at(&mut self, segment: &mut TensorSegment, blocks: &[Used]) {
+    fn look_at(&mut self, segment: &mut TensorSegment, blocks: &[&Allocation]) {
         let mut free_from = segment.address;
         for block in blocks {
             self.note_free(segment, block.address.saturating_sub(free_from));
-            segment.used_bytes = segment.used_bytes.saturating_add(block.bytes);
-            free_from = free_from.max(block.address.saturating_add(block.bytes));
+            segment.used_bytes = segment.used_bytes.saturating_add(block.size_bytes);
+            free_from = free_from.max(block.address.saturating_add(block.size_bytes));
         }
         self.note_free(segment, segment.end().saturating_sub(free_from));
         let mut rest = blocks;
         for (address, bytes) in segment.returnable() {
             let end = address.saturating_add(bytes);
-            let gone = rest.partition_point(|b| b.address.saturating_add(b.bytes) <= address);
+            let gone = rest.partition_point(|b| b.address.saturating_add(b.size_bytes) <= address);
             rest = &rest[gone..];
             let here = rest.partition_point(|block| block.address < end);
             self.look_at_piece(address, bytes, &rest[..here]);
@@ -266,10 +257,10 @@ impl Fragmentation {
     }
 
     /// Adds a piece that is returned to CUDA as one, and the blocks that overlap it.
-    fn look_at_piece(&mut self, address: u64, bytes: u64, blocks: &[Used]) {
+    fn look_at_piece(&mut self, address: u64, bytes: u64, blocks: &[&Allocation]) {
         let end = address.saturating_add(bytes);
-        let used_of = |block: &Used| {
-            let until = block.address.saturating_add(block.bytes).min(end);
+        let used_of = |block: &&Allocation| {
+            let until = block.address.saturating_add(block.size_bytes).min(end);
             until.saturating_sub(block.address.max(address))
         };
         let used = blocks.iter().map(used_of).fold(0, u64::saturating_add);
@@ -280,7 +271,8 @@ impl Fragmentation {
             self.pinned.pieces += 1;
             self.pinned.by.bytes = self.pinned.by.bytes.saturating_add(used);
             // A block that begins in the piece before may be counted already.
-            let is_new = |block: &&Used| self.pinned.last.is_none_or(|last| last < block.address);
+            let is_new =
+                |block: &&&Allocation| self.pinned.last.is_none_or(|last| last < block.address);
             self.pinned.by.allocations += blocks.iter().filter(is_new).count() as u64;
             self.pinned.last = blocks.last().map(|block| block.address);
             // Several blocks of a site pin the piece once.

@@ -134,12 +134,12 @@ impl Program {
         self.tensor(0, address, bytes, true);
     }
 
-    fn request(&mut self, address: u64, bytes: u64, stream: u64) {
+    fn request(&mut self, address: u64, bytes: u64) {
         self.apply(&Event::Request(TensorRequest {
             pid: PID,
             address,
             bytes,
-            stream,
+            stream: 0,
         }));
     }
 
@@ -161,12 +161,12 @@ impl Program {
         (live.bytes, live.allocations)
     }
 
-    /// Requested size and stream of the block at `address`.
-    fn asked(&self, address: u64) -> (Option<u64>, Option<u64>) {
+    /// Requested size of the block at `address`.
+    fn asked(&self, address: u64) -> Option<u64> {
         let allocator = self.allocator();
         let mut blocks = allocator.blocks.allocations();
         let block = blocks.find(|block| block.address == address).unwrap();
-        (allocator.requested_of(block), allocator.stream_of(block))
+        allocator.requested_of(block)
     }
 }
 
@@ -207,7 +207,7 @@ fn sums_are_the_reported_ones_and_the_rest_is_from_before() {
     assert_eq!(program.live(), (1024, 1));
     // None of it is memory of the process itself.
     assert_eq!(program.process().totals.sums.all().bytes, 0);
-    assert_eq!(program.ledger.counts().unknown_frees, 0);
+    assert_eq!(program.ledger.counts.unknown_frees, 0);
 }
 
 #[test]
@@ -245,19 +245,19 @@ fn devices_are_separate_and_bounded() {
         assert_eq!(allocator.allocated_bytes, bytes);
     }
     let left_out = usize::from(MAX_DEVICES) + 10 - devices.len();
-    assert_eq!(program.ledger.tensors_left_out(), left_out as u64);
+    assert_eq!(program.ledger.left_out().tensors, left_out as u64);
 }
 
 #[test]
 fn a_block_with_a_lost_free_is_superseded() {
     let mut program = Program::default();
     program.hand_out(0x1000, 4096);
-    program.request(0x1000, 4000, 3);
+    program.request(0x1000, 4000);
     program.hand_out(0x1000, 512);
     assert_eq!(program.live(), (512, 1));
     let requested = program.allocator().requested;
     assert_eq!((requested.bytes, requested.allocations), (0, 0));
-    assert_eq!(program.asked(0x1000), (None, None));
+    assert_eq!(program.asked(0x1000), None);
     program.take_back(0x1000);
     assert_eq!(program.live(), (0, 0));
     let allocator = program.allocator();
@@ -282,12 +282,8 @@ fn requested_sizes_are_known_of_blocks_of_any_size() {
         let address = 0x1000 * (1 + n as u64);
         let asked = 10_000 + n as u64;
         program.hand_out(address, asked + more);
-        program.request(address, asked, n as u64 % 3);
-        assert_eq!(
-            program.asked(address),
-            (Some(asked), Some(n as u64 % 3)),
-            "{more} more"
-        );
+        program.request(address, asked);
+        assert_eq!(program.asked(address), Some(asked), "{more} more");
         assert_eq!(program.allocator().requested.bytes, asked);
         program.take_back(address);
         let requested = program.allocator().requested;
@@ -305,20 +301,14 @@ fn invalid_requests_are_ignored() {
     let mut program = Program::default();
     program.hand_out(0x1000, 512);
     // A request of 0 bytes; of more than the block has; of another size again.
-    program.request(0x5000, 512, 0);
-    program.request(0x1000, u64::MAX, 0);
-    assert_eq!(program.asked(0x1000).0, Some(512));
-    program.request(0x1000, 100, 1);
-    program.request(0x1000, 200, 2);
-    assert_eq!(program.asked(0x1000), (Some(200), Some(2)));
+    program.request(0x5000, 512);
+    program.request(0x1000, u64::MAX);
+    assert_eq!(program.asked(0x1000), Some(512));
+    program.request(0x1000, 100);
+    program.request(0x1000, 200);
+    assert_eq!(program.asked(0x1000), Some(200));
     let requested = program.allocator().requested;
     assert_eq!((requested.bytes, requested.allocations), (200, 1));
-    // More streams than can be numbered.
-    for stream in 0..1000 {
-        program.request(0x1000, 200, stream);
-        let expected = (stream < super::MAX_STREAMS as u64).then_some(stream);
-        assert_eq!(program.asked(0x1000), (Some(200), expected));
-    }
 }
 
 /// A step on one of a few addresses.
@@ -326,7 +316,7 @@ fn invalid_requests_are_ignored() {
 enum Step {
     HandOut(u64, u64),
     TakeBack(u64),
-    Ask(u64, u64, u64),
+    Ask(u64, u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -335,7 +325,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (address(), bytes()).prop_map(|(at, bytes)| Step::HandOut(at, bytes)),
         2 => address().prop_map(Step::TakeBack),
-        3 => (address(), bytes(), 0u64..4).prop_map(|(at, bytes, stream)| Step::Ask(at, bytes, stream)),
+        3 => (address(), bytes()).prop_map(|(at, bytes)| Step::Ask(at, bytes)),
     ]
 }
 
@@ -344,7 +334,7 @@ proptest! {
     #[test]
     fn sums_are_those_of_the_blocks(steps in proptest::collection::vec(step(), 1..300)) {
         let mut program = Program::default();
-        let mut truth: BTreeMap<u64, (u64, Option<(u64, u64)>)> = BTreeMap::new();
+        let mut truth: BTreeMap<u64, (u64, Option<u64>)> = BTreeMap::new();
         let (mut calls, mut peak) = ([0, 0, 0], 0);
         // Creates the allocator.
         program.hand_out(0, 0);
@@ -361,10 +351,10 @@ proptest! {
                     calls[1] += 1;
                     calls[2] += u64::from(truth.remove(&address).is_none());
                 }
-                Step::Ask(address, bytes, stream) => {
-                    program.request(address, bytes, stream);
+                Step::Ask(address, bytes) => {
+                    program.request(address, bytes);
                     if let Some((size, asked)) = truth.get_mut(&address) {
-                        *asked = Some((bytes.min(*size), stream));
+                        *asked = Some(bytes.min(*size));
                     }
                 }
             }
@@ -377,11 +367,11 @@ proptest! {
             let found = [allocator.allocations - 1, allocator.frees - 1, allocator.unknown_frees];
             prop_assert_eq!(found, calls);
             let asked = truth.values().filter_map(|(_, asked)| *asked);
-            let requested = asked.clone().map(|(bytes, _)| bytes).sum::<u64>();
+            let requested = asked.clone().sum::<u64>();
             prop_assert_eq!(allocator.requested.bytes, requested);
             prop_assert_eq!(allocator.requested.allocations, asked.count() as u64);
             for (&address, (_, asked)) in &truth {
-                prop_assert_eq!(program.asked(address), asked.unzip());
+                prop_assert_eq!(program.asked(address), *asked);
             }
         }
     }

@@ -170,7 +170,7 @@ impl Engine {
     pub(crate) fn check(&self, pid: u32) {
         let ledger = &self.state.ledger;
         assert_eq!((ledger.peak_bytes(), ledger.peak_ns()), self.peak);
-        let counts = ledger.counts();
+        let counts = &ledger.counts;
         let counted = Expected {
             allocations: counts.alloc_calls,
             frees: counts.free_calls,
@@ -179,7 +179,7 @@ impl Engine {
             null_frees: counts.null_frees,
         };
         assert_eq!(counted, self.expected);
-        assert_eq!(ledger.left_out(), 0);
+        assert_eq!(ledger.left_out().calls, 0);
         if let Some(process) = ledger.process_of(pid) {
             let live = process.allocations().copied().collect();
             assert_eq!(by_key(live), by_key(self.changed[&pid].clone()), "changes");

@@ -28,7 +28,7 @@ pub(crate) fn build(
     options: &Options,
     sources: ReportSources<'_>,
 ) -> (Vec<IncidentReport>, Option<RefusedRequests>) {
-    let all = ledger.incidents();
+    let all = &ledger.incidents;
     let listed = all.listed(options.is_final);
     let reports = listed.map(|one| report(one, &options.view, sources.clock, sources.symbols));
     let refused = (all.count() > 0).then_some(RefusedRequests {
@@ -62,7 +62,7 @@ pub(crate) fn needed_locations(
     ledger: &Ledger,
     options: &Options,
 ) -> impl Iterator<Item = (u32, Location, bool)> {
-    let listed = ledger.incidents().listed(options.is_final);
+    let listed = ledger.incidents.listed(options.is_final);
     listed.flat_map(locations_of)
 }
 

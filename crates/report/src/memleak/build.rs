@@ -48,7 +48,7 @@ pub(crate) fn build_of(
         let (gpu, all) = (Reverse(p.live.live_bytes), Reverse(p.live.bytes()));
         (gpu, all, Reverse(used), p.pid)
     });
-    let counts = ledger.counts();
+    let counts = &ledger.counts;
     let calls = FUNCTIONS
         .iter()
         .zip(&counts.by_row)

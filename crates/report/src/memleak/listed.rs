@@ -59,7 +59,6 @@ impl<'a> Listed<'a> {
         if let Err(place) = self.kinds.binary_search(&allocation.kind()) {
             self.kinds.insert(place, allocation.kind());
         }
-        self.count();
     }
 
     /// Ends the listing of allocations of this one site.

@@ -30,12 +30,7 @@ struct Selected<'a> {
 
 fn select<'a>(process: &'a Process, options: &Options, groups: &SiteGroups) -> Selected<'a> {
     let mut filtered = Omitted::default();
-    let found = if options.view.includes_all() {
-        all_live(process, groups)
-    } else {
-        included(process, options, &mut filtered)
-    };
-    let mut found = grouped(found, groups);
+    let mut found = grouped(included(process, options, &mut filtered), groups);
     let left_out = |site: &&Listed<'_>| site.live.is_empty() && filtered_here(process, site);
     filtered.sites = found.iter().filter(left_out).count() as u64;
     found.retain(|site| !site.live.is_empty());
@@ -89,25 +84,6 @@ fn grouped<'a>(found: Vec<Listed<'a>>, groups: &SiteGroups) -> Vec<Listed<'a>> {
     together
 }
 
-/// The sites with live memory; also those without, if they may be grouped with others.
-fn all_live<'a>(process: &'a Process, groups: &SiteGroups) -> Vec<Listed<'a>> {
-    let is_ungrouped = groups.is_ungrouped();
-    let sites = (0..).zip(process.sites.iter());
-    let sites = sites.zip(process.spans_by_site());
-    let counts = sites.filter(|(_, span)| span.is_some() || !is_ungrouped);
-    let listed = counts.map(|((number, site), span)| {
-        let mut listed = Listed::new(number, site);
-        if let Some(span) = span {
-            listed.live = site.live;
-            (listed.oldest_ns, listed.newest_ns) = (span.oldest_ns, span.newest_ns);
-            listed.kinds = span.kinds;
-            listed.count();
-        }
-        listed
-    });
-    listed.collect()
-}
-
 /// All sites, with their live memory within the age and size filters. Scans every allocation.
 fn included<'a>(
     process: &'a Process,
@@ -125,6 +101,8 @@ fn included<'a>(
             site.add(allocation);
         }
     }
+    let held = found.iter_mut().filter(|site| !site.live.is_empty());
+    held.for_each(Listed::count);
     found
 }
 

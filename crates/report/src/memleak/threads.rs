@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::groups::SiteGroups;
 use super::{LiveMemory, Omitted, optional_hex};
-use crate::{Options, clock_micros, function_name};
+use crate::{Options, SortBy, clock_micros, function_name};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::{Allocation, Process, TopN};
 use gpuprobe_model::clock::WallClock;
@@ -106,11 +106,11 @@ pub(super) fn thread_reports(
     let mut threads: Vec<_> = process
         .threads()
         .iter()
-        .zip(first_by_thread(process, options))
+        .zip(listed_by_thread(process, options))
         .filter(|(thread, _)| !thread.live.is_empty())
         .map(|(thread, of_thread)| {
             let live = LiveMemory::from(thread.live);
-            let (filtered, largest) = (of_thread.filtered, of_thread.first);
+            let (filtered, largest) = (of_thread.filtered, of_thread.first.into_sorted());
             let shown_bytes = sum(largest.iter().map(|a| a.size_bytes));
             let listed_bytes = live.bytes().saturating_sub(filtered.bytes);
             let listed_allocations = live.allocations().saturating_sub(filtered.allocations);
@@ -139,9 +139,9 @@ pub(super) fn thread_reports(
 }
 
 /// Listed allocations of a thread.
+#[derive(Clone)]
 struct OfThread<'a> {
-    /// The first allocations, in order.
-    first: Vec<&'a Allocation>,
+    first: TopN<'a>,
     filtered: Omitted,
     oldest_ns: u64,
 }
@@ -152,47 +152,28 @@ fn top(options: &Options) -> usize {
     if options.allocations { top } else { 0 }
 }
 
-fn first_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<'a>> {
-    if !options.view.includes_all() {
-        return filtered_by_thread(process, options);
-    }
-    let top = top(options);
-    let by = options.view.sort.of_allocations();
-    // Even if none is listed, the oldest is needed.
-    let firsts = process.first_by_thread(top.max(1), by);
-    let of_thread = |mut first: Vec<&'a Allocation>| {
-        // The first is the oldest only if sorted by age; the value is not used otherwise.
-        let oldest_ns = first.first().map_or(u64::MAX, |first| first.end_ns);
-        first.truncate(top);
-        OfThread {
-            first,
-            filtered: Omitted::default(),
-            oldest_ns,
-        }
+/// The allocations to list of each thread, found by a scan of all, if any of it is needed.
+fn listed_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<'a>> {
+    let view = &options.view;
+    let nothing = OfThread {
+        first: TopN::new(top(options), view.sort.of_allocations()),
+        filtered: Omitted::default(),
+        oldest_ns: u64::MAX,
     };
-    firsts.into_iter().map(of_thread).collect()
-}
-
-/// The same with age or size filters: scans every allocation.
-fn filtered_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<'a>> {
-    let first = TopN::new(top(options), options.view.sort.of_allocations());
-    let nothing = (first, Omitted::default(), u64::MAX);
     let mut threads = vec![nothing; process.threads().len()];
+    if top(options) == 0 && view.includes_all() && view.sort != SortBy::Age {
+        return threads;
+    }
     for allocation in process.allocations() {
-        let (first, filtered, oldest_ns) = &mut threads[Process::thread_index(allocation)];
-        if options.view.includes(allocation, options.now_ns) {
-            *oldest_ns = allocation.end_ns.min(*oldest_ns);
-            first.offer(allocation);
+        let thread = &mut threads[Process::thread_index(allocation)];
+        if view.includes(allocation, options.now_ns) {
+            thread.oldest_ns = allocation.end_ns.min(thread.oldest_ns);
+            thread.first.offer(allocation);
         } else {
-            filtered.add(allocation.size_bytes);
+            thread.filtered.add(allocation.size_bytes);
         }
     }
-    let of_thread = |(first, filtered, oldest_ns): (TopN<'a>, _, _)| OfThread {
-        first: first.into_sorted(),
-        filtered,
-        oldest_ns,
-    };
-    threads.into_iter().map(of_thread).collect()
+    threads
 }
 
 fn allocation_report(

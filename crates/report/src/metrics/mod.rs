@@ -207,7 +207,7 @@ fn add_totals(sources: &MetricSources<'_>, host: &mut ProcessSeries) {
     let (report, state) = (sources.report, sources.state);
     let mut add = |metric, count| host.add(metric, vec![], count);
     if sources.modes.memleak {
-        let counts = state.ledger.counts();
+        let counts = &state.ledger.counts;
         add(Metric::AllocCalls, counts.alloc_calls);
         add(Metric::FreeCalls, counts.free_calls);
         add(Metric::FailedCalls, counts.failed_calls);

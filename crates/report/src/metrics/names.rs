@@ -44,7 +44,7 @@ impl DescribedProcesses {
     /// The live processes that are due: new ones first, then those that have waited longest. Refused requests are in
     /// one report only.
     pub(super) fn due(&self, ledger: &Ledger, now_ns: u64) -> HashSet<u32> {
-        let incidents = ledger.incidents().listed(false);
+        let incidents = ledger.incidents.listed(false);
         let refused: HashSet<u32> = incidents.map(|incident| incident.pid).collect();
         let live = ledger.live_processes().map(|process| {
             let due_ns = self.get(process).map_or(0, |known| known.due_ns(process));

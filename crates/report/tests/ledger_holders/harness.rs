@@ -209,7 +209,7 @@ impl World {
         } else {
             assert_eq!(got, want);
         }
-        let counts = self.ledger.counts();
+        let counts = &self.ledger.counts;
         assert_eq!(counts.alloc_calls, self.allocs);
         assert_eq!(counts.free_calls, self.frees);
         assert_eq!(counts.failed_calls, self.failed);

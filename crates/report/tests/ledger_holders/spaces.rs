@@ -133,7 +133,7 @@ impl Driver {
             }
         }
         self.world.check(self.live.iter().map(|(_, held)| *held));
-        assert_eq!(self.world.ledger.counts().null_frees, self.nulls);
+        assert_eq!(self.world.ledger.counts.null_frees, self.nulls);
     }
 }
 

@@ -26,7 +26,7 @@ fn others(ours: &DeviceIdentity, theirs: &[DeviceIdentity], asked: Option<u16>) 
         ..call
     });
     ledger.apply(&refused, |_| Identity::default());
-    let incident = ledger.incidents().get(1).unwrap();
+    let incident = ledger.incidents.get(1).unwrap();
     incident.others.iter().map(|other| other.pid).collect()
 }
 
@@ -88,7 +88,7 @@ fn requests_for_host_memory_have_no_device() {
         at[0] = location;
         scene.call_with((7, 7), symbol, bytes, OUT_OF_MEMORY, Some(at));
     }
-    let incidents = scene.ledger.incidents().iter();
+    let incidents = scene.ledger.incidents.iter();
     let found = incidents.map(|incident| {
         let held = &incident.held;
         let bytes: Vec<_> = held.sites.iter().map(|site| site.live.bytes).collect();
@@ -124,7 +124,7 @@ fn the_allocator_of_the_device_is_told() {
             result: OUT_OF_MEMORY,
             ..call
         }));
-        let incident = scene.ledger.incidents().get(1).unwrap();
+        let incident = scene.ledger.incidents.get(1).unwrap();
         let told = incident.held.pytorch.as_ref();
         assert_eq!(told.is_some(), is_told, "{device:?}");
         if let Some(told) = told {
@@ -165,7 +165,7 @@ fn the_largest_sites_are_listed_and_the_others_summed_up() {
     let freed = crate::call(7, "cudaFree", 3 << 20, scene.now_ns);
     scene.apply(&freed);
     scene.refused(1 << 30);
-    let held = &scene.ledger.incidents().get(1).unwrap().held;
+    let held = &scene.ledger.incidents.get(1).unwrap().held;
     let bytes: Vec<_> = held.sites.iter().map(|site| site.live.bytes).collect();
     assert_eq!((bytes.len(), bytes[0]), (MAX_SITES, 10 * (most + 2)));
     assert!(bytes.is_sorted_by(|a, b| a > b));

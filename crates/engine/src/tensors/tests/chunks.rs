@@ -163,20 +163,19 @@ fn what_is_kept_of_an_allocator_is_counted() {
     program.call("cudaMalloc", 0x10_0000, 0x10_0000);
     program.hand_out(0x10_0000, 512);
     assert_eq!(program.allocator().kept(), 1);
-    program.request(0x10_0000, 500, 3);
-    program.request(0x10_0000, 500, 4);
-    assert_eq!(program.allocator().kept(), 1 + 2);
+    program.request(0x10_0000, 500);
+    assert_eq!(program.allocator().kept(), 1);
     program.hand_out(0x20_0000, 0x10_0000);
-    program.request(0x20_0000, 1, 3);
-    assert_eq!(program.allocator().kept(), 1 + 2 + 1);
+    program.request(0x20_0000, 1);
+    assert_eq!(program.allocator().kept(), 1 + 1);
     program.call("cuMemAddressReserve", 0x40_0000, 0x10_0000);
     program.hand_out(0x40_0100, 512);
-    assert_eq!(program.allocator().kept(), 1 + 2 + 1 + 1);
+    assert_eq!(program.allocator().kept(), 1 + 1 + 1);
     let blocks = program.allocator().blocks.kept();
     let kept = program.process().kept();
     assert_eq!((blocks.allocations, kept.allocations), (3, 4));
     // One thread and one site of each; a segment and a range.
-    assert_eq!((blocks.others, kept.others), (26, 26 + 26 + 5 + 1));
+    assert_eq!((blocks.others, kept.others), (26, 26 + 26 + 3 + 1));
 }
 
 #[test]
@@ -186,13 +185,13 @@ fn requests_are_those_of_the_block_at_their_address() {
         program.hand_out(n << 20, 512);
     }
     for n in 1..=300 {
-        program.request(n << 20, n, n % 7);
+        program.request(n << 20, n);
     }
     for n in 1..=300 {
-        assert_eq!(program.asked(n << 20), (Some(n), Some(n % 7)), "{n}");
+        assert_eq!(program.asked(n << 20), Some(n), "{n}");
     }
     program.tensor(1, 0x1000, 512, false);
-    program.request(0x1000, 100, 0);
+    program.request(0x1000, 100);
     let requested: Vec<_> = program
         .process()
         .tensors
