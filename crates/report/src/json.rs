@@ -4,10 +4,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::activity::columns::RecordRow;
-use super::activity::lines::PerRecordLine;
 use super::bandwidth::CopyReport;
 use super::{Report, ReportWriter, SCHEMA};
+use crate::tables::records::{Fields, PerRecordLine};
 
 pub(super) struct Json;
 
@@ -27,7 +26,7 @@ impl ReportWriter for Json {
     }
 
     fn write_activity(&mut self, line: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()> {
-        let record = line.row();
+        let record = line.fields();
         serde_json::to_writer(
             &mut *out,
             &RecordLine {
@@ -43,7 +42,7 @@ impl ReportWriter for Json {
 #[derive(Serialize)]
 struct RecordLine<'a> {
     schema: u32,
-    record: RecordRow<'a>,
+    record: Fields<'a>,
 }
 
 /// A line for a copy; its key distinguishes it from a report.

@@ -31,6 +31,7 @@ mod public;
 pub mod records;
 pub mod replay;
 mod run;
+mod tables;
 mod text;
 mod verdict;
 pub mod view;
@@ -52,13 +53,13 @@ use gpuprobe_model::{GpuUsage, Lost, UserLoss};
 use gpuprobe_os::terminal::Layout;
 
 use activity::ActivitySummary;
-use activity::lines::PerRecordLine;
 use analysis::About;
 use bandwidth::{BandwidthUtil, CopyReport};
 use cudatrace::Cudatrace;
 use explain::Explain;
 use incidents::{IncidentReport, RefusedRequests};
 use memleak::Memleak;
+use tables::records::PerRecordLine;
 
 pub use analysis::NoMatch;
 pub use history::History;

@@ -1,6 +1,7 @@
 //! Single activity records, approximately in time order.
 
-use crate::activity::lines::PerRecordLine;
+pub use crate::tables::records::PerRecordLine;
+
 use gpuprobe_engine::GpuActivity;
 use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
 

@@ -5,14 +5,17 @@ use std::io::{self, Write};
 use gpuprobe_model::text::{printable, size, width};
 use gpuprobe_os::color::{Tone, unpainted};
 
-/// `1 site`, `2 sites`, `2 launches`.
+/// `1 site`, `2 sites`, `2 launches`, `2 copies`.
 pub fn plural(number: u64, what: &str) -> String {
     let plural = match number {
         1 => "",
         _ if what.ends_with("ch") || what.ends_with("ss") => "es",
         _ => "s",
     };
-    format!("{number} {what}{plural}")
+    match what.strip_suffix('y').filter(|_| number != 1) {
+        Some(stem) => format!("{number} {stem}ies"),
+        None => format!("{number} {what}{plural}"),
+    }
 }
 
 /// Columns that a painted text takes.
@@ -144,6 +147,38 @@ pub fn amount(bytes: u64, allocations: u64) -> String {
     format!("{} in {allocations}", size(bytes))
 }
 
+/// Blocks of a bar, in eighths.
+pub(crate) fn bar(share: f64, width: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+/// `8x16`: ones at the end, and sizes that are not known, are left out.
+pub(crate) fn dimensions(dimensions: [u32; 3]) -> String {
+    match dimensions {
+        [0, ..] => String::new(),
+        [x, 1, 1] => x.to_string(),
+        [x, y, 1] => format!("{x}x{y}"),
+        [x, y, z] => format!("{x}x{y}x{z}"),
+    }
+}
+
+/// `38.0` of 0.38.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1}", share * 100.0)
+}
+
+/// Three or four digits, and the unit that fits.
+pub(crate) fn time(ns: f64) -> String {
+    match ns {
+        ns if ns < 1e3 => format!("{ns:.0} ns"),
+        ns if ns < 1e6 => format!("{:.2} us", ns / 1e3),
+        ns if ns < 1e9 => format!("{:.3} ms", ns / 1e6),
+        ns => format!("{:.3} s", ns / 1e9),
+    }
+}
+
 /// Writes a sentence: its first line behind `first`, the others behind as much room.
 ///
 /// # Errors
@@ -197,6 +232,26 @@ mod tests {
         assert_eq!(of(252_000), ("4m".into(), "4m12s".into()));
         assert_eq!(of(3_720_000), ("1h".into(), "1h02m".into()));
         assert_eq!(age(u64::MAX), "213503d23h");
+    }
+
+    #[test]
+    fn bars_are_filled_in_eighths() {
+        assert_eq!(bar(0.38, 10), "███▊");
+        assert_eq!(bar(2.0, 3), "███");
+        assert_eq!(bar(f64::NAN, 3), "");
+    }
+
+    #[test]
+    fn times_have_the_unit_that_fits() {
+        for (ns, expected) in [
+            (0.0, "0 ns"),
+            (999.0, "999 ns"),
+            (1_500.0, "1.50 us"),
+            (2_345_678.0, "2.346 ms"),
+            (61e9, "61.000 s"),
+        ] {
+            assert_eq!(time(ns), expected);
+        }
     }
 
     #[test]

@@ -236,10 +236,7 @@ fn memory_of_an_export_has_names_and_sites() {
     assert_eq!(names, [Some("v2000")]);
     let site = process.sites.get(0).unwrap();
     assert_eq!((site.row, site.allocated.gpu.bytes), (u16::MAX, 20));
-    assert_eq!(
-        (ledger.peak_bytes(), ledger.counts.unknown_frees),
-        (20, 2)
-    );
+    assert_eq!((ledger.peak_bytes(), ledger.counts.unknown_frees), (20, 2));
     // Of five successful frees, one had an allocation and two had none; the others are of nothing.
     let row = FUNCTIONS.iter().position(|f| f.symbol == "cudaFree");
     ledger.add_calls(u16::try_from(row.unwrap()).unwrap(), 5, 1);

@@ -1,10 +1,6 @@
 //! Report of GPU activity, from CUPTI.
 
 mod build;
-pub(super) mod columns;
-mod fields;
-pub mod lines;
-pub(super) mod sums;
 
 use serde::Serialize;
 

@@ -10,7 +10,7 @@ use super::processes::ProcessRow;
 use super::totals::{AnalysisTotals, Anomalies};
 use super::work::GpuTime;
 use crate::clock_micros;
-use crate::memleak::{AllocationReport, Memleak};
+use crate::memleak::Memleak;
 use gpuprobe_recording::Session;
 
 /// Fields that only reports of a file have.
@@ -101,12 +101,6 @@ impl About {
             last_ns: None,
             time: None,
         }
-    }
-
-    /// When `allocation` was made, nanoseconds from the first memory event.
-    pub(super) fn since_first(&self, allocation: &AllocationReport) -> i64 {
-        let since = i128::from(allocation.time_ns) - i128::from(self.first_ns);
-        i64::try_from(since).unwrap_or(i64::MAX)
     }
 
     /// Adds times and totals of the memory that was played.

@@ -28,7 +28,7 @@ pub struct StackGrowth {
     pub label: String,
     /// Its frames, in the later run that has it.
     #[serde(skip)]
-    pub(super) frames: Vec<Frame>,
+    pub(crate) frames: Vec<Frame>,
     /// The run with these frames, and the bytes of that stack: of several stacks merged into one
     /// call site, the one with the most bytes.
     #[serde(skip)]

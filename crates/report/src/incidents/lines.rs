@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use super::{IncidentReport, IncidentSite, OtherReport, RefusedRequests};
 use crate::memleak::Omitted;
 use crate::owners::{OwnerReport, UNKNOWN};
-use crate::words::{Who, amount, plural, short_age, short_model, wrapped};
+use crate::text::page::Page;
+use crate::words::{Who, amount, plural, short_age, short_model};
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::color::Tone;
 
@@ -16,31 +17,23 @@ const MAX_OWNERS: usize = 5;
 /// Words with which an incident begins.
 const OUT_OF_MEMORY: &str = "out of memory";
 
-/// Writes incidents, in lines of so many columns.
+/// Writes incidents.
 pub(crate) fn write(
     incidents: &[IncidentReport],
     refused: Option<RefusedRequests>,
-    columns: Option<usize>,
-    out: &mut dyn Write,
+    page: &mut Page<'_>,
 ) -> io::Result<()> {
-    for incident in incidents {
-        for (index, line) in incident.lines().iter().enumerate() {
-            let said = line.trim_start();
-            let indent = &line[..line.len() - said.len()];
-            match (index, said.strip_prefix(OUT_OF_MEMORY)) {
-                (0, Some(rest)) => {
-                    let said = Tone::Bad.paint(OUT_OF_MEMORY) + rest;
-                    wrapped(indent, &said, columns, out)?;
-                }
-                _ => wrapped(indent, said, columns, out)?,
-            }
+    for line in incidents.iter().flat_map(IncidentReport::lines) {
+        match line.strip_prefix(OUT_OF_MEMORY) {
+            Some(rest) => writeln!(page, "{}{rest}", Tone::Bad.paint(OUT_OF_MEMORY))?,
+            None => writeln!(page, "{line}")?,
         }
     }
     match refused {
         Some(refused) if refused.incidents > incidents.len() as u64 || !incidents.is_empty() => {
             let calls = plural(refused.calls, "call");
             let incidents = plural(refused.incidents, "incident");
-            writeln!(out, "out of memory so far: {incidents}, {calls} refused")
+            writeln!(page, "out of memory so far: {incidents}, {calls} refused")
         }
         _ => Ok(()),
     }

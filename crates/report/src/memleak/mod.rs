@@ -321,7 +321,7 @@ impl ProcessReport {
 }
 
 /// Memory of a process on a GPU of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GpuShare {
     /// Index on the host, as `nvidia-smi` shows it; if unknown, the process's device index.
     pub index: Option<u32>,

@@ -8,7 +8,7 @@ use gpuprobe_model::text::{char_width, width};
 use super::simplify;
 
 /// Replaces the omitted characters: one column.
-pub(crate) const MARK: &str = "…";
+const MARK: &str = "…";
 const MARK_WIDTH: usize = 1;
 /// Minimum of columns kept before the arguments.
 const LEAST_HEAD: usize = 6;
@@ -16,6 +16,15 @@ const LEAST_HEAD: usize = 6;
 /// Simplifies `names`, which are shown together, and cuts them to at most `columns`. Where different
 /// ones become equal, the second gets ` #2`, the next ` #3`. The names must be printable.
 pub fn fit(names: &[&str], columns: usize) -> Vec<String> {
+    fit_by(names, columns, simplify)
+}
+
+/// The same of other text, which is not simplified.
+pub(crate) fn fit_text(texts: &[&str], columns: usize) -> Vec<String> {
+    fit_by(texts, columns, str::to_owned)
+}
+
+fn fit_by(names: &[&str], columns: usize, simplify: fn(&str) -> String) -> Vec<String> {
     let mut shown: HashMap<&str, String> = HashMap::new();
     let mut taken = HashSet::new();
     let mut numbers: HashMap<String, usize> = HashMap::new();
@@ -60,7 +69,7 @@ pub fn cut(text: &str, columns: usize) -> String {
 
 /// The bytes of `text` to omit so that at most `head` columns are left before and `tail` after them.
 /// No number is cut: it stays whole, or goes.
-pub(crate) fn gap(text: &str, head: usize, tail: usize) -> Range<usize> {
+fn gap(text: &str, head: usize, tail: usize) -> Range<usize> {
     let mut end = text.len() - after(text, tail).len();
     let mut head = head;
     let number = number_around(text, end);

@@ -7,7 +7,7 @@ mod scanner;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use elide::{MARK, gap};
+pub(crate) use elide::fit_text;
 pub use elide::{cut, fit};
 
 use std::cell::RefCell;

@@ -1,16 +1,17 @@
 //! Explanations as text.
 
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 
 use gpuprobe_engine::verdict::{Severity, Verdict};
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::color::Tone;
+use gpuprobe_os::terminal::Layout;
 
 use super::page::Page;
 use super::process::write_owners;
 use crate::explain::{Explain, VerdictReport};
 use crate::verdict;
-use crate::words::{plural, wrapped};
+use crate::words::plural;
 
 /// Call sites that are as they should be, and are named.
 const FINE: usize = 5;
@@ -18,56 +19,59 @@ const FINE: usize = 5;
 impl Explain {
     /// The explanation in words, in lines of so many columns, with the colours of [`gpuprobe_os::color`].
     pub fn to_text(&self, columns: usize) -> String {
-        let page = Page::new(Some(columns), None);
+        let layout = Layout {
+            columns: Some(columns),
+            colored: true,
+            full_names: false,
+        };
         let mut text = Vec::new();
         // A vector takes all.
-        let _ = write(self, &page, &mut text);
+        let _ = write(self, &mut Page::new(layout, None, &mut text));
         String::from_utf8_lossy(&text).into_owned()
     }
 }
 
 /// Writes the verdicts on each process.
-pub(crate) fn write(explain: &Explain, page: &Page, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(explain: &Explain, page: &mut Page<'_>) -> io::Result<()> {
     if explain.processes.is_empty() {
-        return writeln!(out, "no process holds GPU memory");
+        return writeln!(page, "no process holds GPU memory");
     }
     for (index, process) in explain.processes.iter().enumerate() {
         if index > 0 {
-            writeln!(out)?;
+            writeln!(page)?;
         }
-        write_title(&process.title, page, out)?;
+        write_title(&process.title, page)?;
         let fine = |one: &&VerdictReport| one.grade == Severity::Fine && one.site.is_some();
         let (fine, others): (Vec<_>, Vec<_>) = explain.of_process(process.pid).partition(fine);
+        let (shown, rest) = fine.split_at(fine.len().min(FINE));
         let first = others.iter().filter(|one| one.grade < Severity::Fine);
-        first
-            .clone()
-            .try_for_each(|one| write_one(one, page, out))?;
-        fine.iter()
-            .take(FINE)
-            .try_for_each(|one| write_one(one, page, out))?;
-        if let Some(rest) = fine.get(FINE..).filter(|rest| !rest.is_empty()) {
-            let bytes = rest.iter().map(|one| one.bytes);
-            let bytes = bytes.fold(0, u64::saturating_add);
-            let more = plural(rest.len() as u64, "more site");
-            let fine = grade(Severity::Fine);
-            writeln!(out, "{fine}{more}, {}, as they should be", size(bytes))?;
+        for one in first.chain(shown) {
+            write_one(one, page)?;
         }
-        let last = others.iter().filter(|one| one.grade >= Severity::Fine);
-        last.clone().try_for_each(|one| write_one(one, page, out))?;
+        if !rest.is_empty() {
+            let bytes = rest.iter().map(|one| one.bytes);
+            let bytes = size(bytes.fold(0, u64::saturating_add));
+            let more = plural(rest.len() as u64, "more site");
+            let more = format!("{more}, {bytes}, as they should be");
+            page.hanging(&grade(Severity::Fine), &more)?;
+        }
+        for one in others.iter().filter(|one| one.grade >= Severity::Fine) {
+            write_one(one, page)?;
+        }
     }
-    writeln!(out)?;
-    write_owners(&explain.owners, page, out)
+    writeln!(page)?;
+    write_owners(&explain.owners, page)
 }
 
 /// `PID 683 python3 train.py on GPU 0 ...`, the process id as a heading.
-fn write_title(title: &str, page: &Page, out: &mut dyn Write) -> io::Result<()> {
+fn write_title(title: &str, page: &mut Page<'_>) -> io::Result<()> {
     let after_pid = title.match_indices(' ').nth(1).map_or(0, |(at, _)| at + 1);
     let (pid, rest) = title.split_at(after_pid);
-    wrapped(&Tone::Heading.paint(pid), rest, page.columns, out)
+    page.hanging(&Tone::Heading.paint(pid), rest)
 }
 
 /// `LEAK  train.py:58 training_step: growing 12.4 MiB/s for 58s, ...`, and what led to that.
-fn write_one(one: &VerdictReport, page: &Page, out: &mut dyn Write) -> io::Result<()> {
+fn write_one(one: &VerdictReport, page: &mut Page<'_>) -> io::Result<()> {
     let mut parts = one.evidence.iter();
     let first = parts.next().map_or("", String::as_str);
     let place = match (&one.label, one.site) {
@@ -83,13 +87,12 @@ fn write_one(one: &VerdictReport, page: &Page, out: &mut dyn Write) -> io::Resul
         _ if one.verdict == Verdict::NeverFreed => " (not enough data to tell more)".to_owned(),
         unsure => format!(" ({unsure})"),
     };
-    let line = format!("{place}{first}{unsure}");
-    wrapped(&grade(one.grade), &line, page.columns, out)?;
+    page.hanging(&grade(one.grade), &format!("{place}{first}{unsure}"))?;
     for part in parts {
-        wrapped("      ", part, page.columns, out)?;
+        page.hanging("      ", part)?;
     }
     if one.grade < Severity::Fine && !one.advice.is_empty() {
-        wrapped("      -> ", one.advice, page.columns, out)?;
+        page.hanging("      -> ", one.advice)?;
     }
     Ok(())
 }

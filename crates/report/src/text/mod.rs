@@ -1,35 +1,29 @@
 //! The report for people.
 
-mod activity;
-pub(crate) mod bandwidth;
-mod classic;
-mod cudatrace;
 pub(crate) mod explain;
+pub(crate) mod file;
 mod host;
-pub(crate) mod lines;
 mod memleak;
 mod nvidia_smi;
 pub(crate) mod page;
 pub(crate) mod process;
-mod python;
-pub(crate) mod pytorch;
-pub(crate) mod sites;
-pub(crate) mod table;
-pub(crate) mod times;
+mod pytorch;
+mod sites;
+mod stacks;
+mod table;
+mod work;
 
 use gpuprobe_model::{Lost, UserLoss};
 use std::io::{self, Write};
 
-use super::activity::lines::PerRecordLine;
 use super::bandwidth::CopyReport;
-use super::memleak::Memleak;
-use super::{GroupBy, Report, ReportWriter, incidents};
-use crate::words::{Who, dim};
+use super::{Report, ReportWriter, incidents};
+use crate::tables::records::PerRecordLine;
+use crate::words::Who;
 use gpuprobe_model::clock;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::color::Tone;
 use gpuprobe_os::terminal::Layout;
-use lines::laid_out;
 use page::Page;
 
 #[derive(Default)]
@@ -41,13 +35,12 @@ pub(super) struct TextWriter {
 
 impl ReportWriter for TextWriter {
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
-        // Scripts read the allocations of threads: these are not shortened.
-        let columns = self.layout.columns.filter(|_| !is_classic(report));
-        let layout = Layout {
-            columns,
-            ..self.layout
+        let time = report.time.as_ref();
+        let time = match self.layout.columns {
+            Some(_) => time.map(|time| time.format("%H:%M:%S").to_string()),
+            _ => time.map(clock::rfc3339_seconds),
         };
-        laid_out(layout, out, |out| write(report, layout, out))
+        write(report, &mut Page::new(self.layout, time, out))
     }
 
     fn lay_out(&mut self, layout: Layout) {
@@ -55,103 +48,76 @@ impl ReportWriter for TextWriter {
     }
 
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()> {
-        laid_out(self.layout, out, |out| bandwidth::write_copy(copy, out))
+        work::write_copy(copy, &mut Page::new(self.layout, None, out))
     }
 
     fn write_activity(&mut self, line: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()> {
+        let mut page = Page::new(self.layout, None, out);
         let pid = line.activity.pid;
-        let is_other = self.pid.replace(pid) != Some(pid);
-        laid_out(self.layout, out, |out| {
-            if is_other {
-                let who = Who {
-                    pid,
-                    comm: line.comm,
-                    ..Who::default()
-                };
-                writeln!(out, "{}", Tone::Heading.paint(&who.title()))?;
-            }
-            line.write_text(out)
-        })
+        if self.pid.replace(pid) != Some(pid) {
+            let who = Who {
+                pid,
+                comm: line.comm,
+                ..Who::default()
+            };
+            page.head(&who.title())?;
+        }
+        writeln!(page, "{}", line.fields().line())
     }
 }
 
-/// Whether a report lists memory by thread, as the first version did.
-fn is_classic(report: &Report) -> bool {
-    let memleak = report.memleak.as_ref();
-    memleak.is_some_and(|memleak| memleak.group == GroupBy::Thread)
-}
-
-/// Writes a report, painted.
-fn write(report: &Report, layout: Layout, out: &mut dyn Write) -> io::Result<()> {
-    let columns = layout.columns;
-    let is_classic = is_classic(report);
-    let time = report.time.as_ref();
-    let time = match columns {
-        Some(_) => time.map(|time| time.format("%H:%M:%S").to_string()),
-        _ => time.map(clock::rfc3339_seconds),
-    };
-    let mut page = Page::new(columns, time);
-    page.full_names = layout.full_names;
+/// Writes a report.
+fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     if let Some(explain) = &report.explain {
-        explain::write(explain, &page, out)?;
-        incidents::write(&report.incidents, report.refused, columns, out)?;
-        write_lost(report, out)?;
-        return Ok(());
+        explain::write(explain, page)?;
+        incidents::write(&report.incidents, report.refused, page)?;
+        return write_lost(report, page);
     }
+    let mut is_first = true;
+    let mut separate = |page: &mut Page<'_>| match std::mem::take(&mut is_first) {
+        true => Ok(()),
+        false => writeln!(page),
+    };
     if let Some(memleak) = &report.memleak {
-        memleak::write(memleak, report.is_final, &page, out)?;
+        separate(page)?;
+        memleak::write(memleak, report.is_final, page)?;
     }
     if !report.incidents.is_empty() {
-        separate(report.memleak.is_some(), out)?;
-        incidents::write(&report.incidents, report.refused, columns, out)?;
+        separate(page)?;
+        incidents::write(&report.incidents, report.refused, page)?;
     }
     if let Some(cudatrace) = &report.cudatrace {
-        separate(report.memleak.is_some(), out)?;
-        cudatrace::write(cudatrace, &page, out)?;
+        separate(page)?;
+        work::write_launches(cudatrace, page)?;
     }
     if let Some(bandwidth) = &report.bandwidth_util {
-        separate(report.memleak.is_some() || report.cudatrace.is_some(), out)?;
-        bandwidth::write(bandwidth, &page, out)?;
+        separate(page)?;
+        work::write_copies(bandwidth, page)?;
     }
     if let Some(activity) = &report.activity {
-        let before = [
-            report.memleak.is_some(),
-            report.cudatrace.is_some(),
-            report.bandwidth_util.is_some(),
-        ];
-        separate(before.contains(&true), out)?;
-        activity::write(activity, &page, out)?;
+        separate(page)?;
+        work::write_activity(activity, page)?;
     }
-    if !report.lost.any() && !is_classic {
-        writeln!(out, "{}", dim("lost: nothing"))?;
+    if !report.lost.any() {
+        page.note("lost: nothing")?;
     }
-    write_lost(report, out)?;
-    writeln!(out)
+    write_lost(report, page)?;
+    writeln!(page)
 }
 
-/// A blank line between two parts.
-fn separate(needed: bool, out: &mut dyn Write) -> io::Result<()> {
-    if needed { writeln!(out) } else { Ok(()) }
-}
-
-/// Who holds memory, of a file.
-pub(crate) fn write_memory(memleak: &Memleak, page: &Page, out: &mut dyn Write) -> io::Result<()> {
-    memleak::write_listed(memleak, page, out)
-}
-
-pub(crate) fn write_lost(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_lost(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     if let Some(why) = &report.recording_stopped {
         let stopped = format!("recording has stopped: {}", printable(why));
-        writeln!(out, "{}", Tone::Warning.paint(&stopped))?;
+        writeln!(page, "{}", Tone::Warning.paint(&stopped))?;
     }
     if !report.lost.any() {
         return Ok(());
     }
     let lost = describe_lost(&report.lost);
     let lost = format!("LOST EVENTS, the figures above are incomplete: {lost}");
-    writeln!(out, "{}", Tone::Warning.paint(&lost))?;
+    writeln!(page, "{}", Tone::Warning.paint(&lost))?;
     for line in describe_losers(&report.lost_by_user) {
-        writeln!(out, "    {line}")?;
+        writeln!(page, "    {line}")?;
     }
     Ok(())
 }

@@ -9,13 +9,9 @@ use crate::memleak::{LiveMemory, NvmlUsage, ProcessReport};
 use crate::words::{age, amount, plural, signed_size};
 
 /// `held 3.94 GiB  (peak 4.40 GiB, 31s ago)  + context 0.52 = nvidia-smi 4.46 GiB`.
-pub(super) fn write_held(
-    process: &ProcessReport,
-    page: &Page,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub(super) fn write_held(process: &ProcessReport, page: &mut Page<'_>) -> io::Result<()> {
     if !process.traced {
-        return writeln!(out, "{}", untraced(process));
+        return writeln!(page, "{}", untraced(process));
     }
     let live = &process.live;
     let what = if process.exited {
@@ -52,7 +48,7 @@ pub(super) fn write_held(
         }
         (None, _) => {}
     }
-    page.words(&parts, "  ", out)
+    writeln!(page, "{}", parts.join("  "))
 }
 
 /// Memory of a process of which nothing was traced, as text.
@@ -112,13 +108,13 @@ fn sum(nvml: &NvmlUsage, held_bytes: u64) -> String {
 
 /// One unit for all numbers of a line.
 #[derive(Clone, Copy)]
-pub(super) struct Unit {
+struct Unit {
     bytes: u64,
     name: &'static str,
 }
 
 impl Unit {
-    pub(super) fn of(largest: u64) -> Self {
+    fn of(largest: u64) -> Self {
         if largest >= 1 << 30 {
             let (bytes, name) = (1 << 30, "GiB");
             Self { bytes, name }
@@ -129,13 +125,13 @@ impl Unit {
     }
 
     /// Rounded to hundredths of the unit.
-    pub(super) fn hundredths(self, bytes: u64) -> u64 {
+    fn hundredths(self, bytes: u64) -> u64 {
         let unit = u128::from(self.bytes);
         let hundredths = (u128::from(bytes) * 100 + unit / 2) / unit;
         u64::try_from(hundredths).unwrap_or(u64::MAX)
     }
 
-    pub(super) fn text(self, hundredths: u64) -> String {
+    fn text(self, hundredths: u64) -> String {
         let (whole, part) = (hundredths / 100, hundredths % 100);
         format!("{whole}.{part:02} {}", self.name)
     }

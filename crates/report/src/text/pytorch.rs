@@ -1,105 +1,61 @@
 //! Memory handed out by PyTorch's allocator, as text.
 
-use std::io::{self, Write};
+use std::io;
 
 use gpuprobe_model::text::size;
 
 use super::page::Page;
-use super::sites::{SiteListOwner, write_details, write_rest, write_table};
+use super::sites::SiteList;
 use crate::View;
-use crate::memleak::{Memleak, ProcessReport, PytorchReport};
-use crate::words::{plural, wrapped};
+use crate::memleak::{ProcessReport, PytorchReport};
+use crate::words::{percent, plural};
 
 /// Columns before what is said of a device.
-const INDENT: &str = "                  ";
+const INDENT: usize = 18;
 
-/// Writes what each device's allocator has handed out; nothing if there is none.
+/// Writes what each device's allocator has handed out, and `top` call sites of each; nothing if there is none.
 pub(super) fn write(
-    process: &ProcessReport,
-    memleak: &Memleak,
-    page: &Page,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    for (name, pytorch) in of(process) {
-        write_sums(name, pytorch, page, out)?;
-        let Some(sites) = &pytorch.sites else {
-            continue;
-        };
-        let held = SiteListOwner::Tensors(process, pytorch);
-        match memleak.view.tensor_site {
-            Some(number) => match sites.iter().find(|site| site.has_id(number)) {
-                Some(site) => write_details(site, held, sites, &memleak.view, page, out)?,
-                None => writeln!(out, "nothing is live at site T{number}")?,
-            },
-            None if !sites.is_empty() => {
-                write_table(held, sites, &memleak.view, page, out)?;
-                write_rest((pytorch.omitted, pytorch.filtered), sites, out)?;
-            }
-            None => {}
-        }
-    }
-    Ok(())
-}
-
-/// The same with so many call sites of each device.
-pub(crate) fn write_short(
     process: &ProcessReport,
     view: &View,
     top: usize,
-    page: &Page,
-    out: &mut dyn Write,
+    page: &mut Page<'_>,
 ) -> io::Result<()> {
-    for (name, pytorch) in of(process) {
-        write_sums(name, pytorch, page, out)?;
-        let sites = pytorch.sites.as_deref().unwrap_or_default();
-        let sites = &sites[..sites.len().min(top)];
-        if !sites.is_empty() {
-            write_table(
-                SiteListOwner::Tensors(process, pytorch),
-                sites,
-                view,
-                page,
-                out,
-            )?;
+    let pytorch = process.pytorch.iter().map(|one| ("PyTorch cuda", one));
+    let tensorflow = process.tensorflow.iter();
+    for (name, tensors) in pytorch.chain(tensorflow.map(|one| ("TensorFlow GPU", one))) {
+        write_sums(name, tensors, page)?;
+        let Some(sites) = SiteList::of_tensors(process, tensors) else {
+            continue;
+        };
+        match view.tensor_site {
+            Some(number) => sites.write_one(number, view, page)?,
+            None => {
+                sites.write(top, view, page)?;
+                if top >= sites.sites.len() {
+                    sites.write_rest(page)?;
+                }
+            }
         }
     }
     Ok(())
 }
 
-/// The devices of each framework, with the name of what has handed out there.
-fn of(process: &ProcessReport) -> impl Iterator<Item = (&'static str, &PytorchReport)> {
-    let pytorch = process.pytorch.iter().map(|one| ("PyTorch cuda", one));
-    let tensorflow = process.tensorflow.iter();
-    pytorch.chain(tensorflow.map(|one| ("TensorFlow GPU", one)))
-}
-
 /// Writes the memory handed out, and how it lies in the memory reserved from CUDA.
-fn write_sums(
-    name: &str,
-    pytorch: &PytorchReport,
-    page: &Page,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+fn write_sums(name: &str, pytorch: &PytorchReport, page: &mut Page<'_>) -> io::Result<()> {
     let (allocated, reserved) = (pytorch.allocated_bytes, pytorch.reserved_bytes);
     let share = match reserved {
         0 => String::new(),
-        _ => format!(" ({:.0} %)", allocated as f64 / reserved as f64 * 100.0),
+        _ => format!(" ({} %)", percent(allocated as f64 / reserved as f64)),
     };
-    let name = format!("{:INDENT_WIDTH$}", format!("{name}:{}", pytorch.device));
-    let head = format!(
-        "allocated {} of {} reserved{share}, in {}",
-        size(allocated),
-        size(reserved),
-        plural(pytorch.segments, "segment")
-    );
-    wrapped(&name, &head, page.columns, out)?;
-    let mut said = Vec::new();
+    let (allocated, reserved) = (size(allocated), size(reserved));
+    let segments = plural(pytorch.segments, "segment");
+    let mut said = vec![format!(
+        "allocated {allocated} of {reserved} reserved{share}, in {segments}"
+    )];
     if pytorch.cached_bytes() > 0 && pytorch.segments > 0 {
-        let mut cached = format!(
-            "{} cached: largest free block {}",
-            size(pytorch.cached_bytes()),
-            size(pytorch.largest_free_bytes)
-        );
+        let cached = size(pytorch.cached_bytes());
+        let largest = size(pytorch.largest_free_bytes);
+        let mut cached = format!("{cached} cached: largest free block {largest}");
         if pytorch.largest_fit_bytes > 0 {
             let fits = size(pytorch.largest_fit_bytes);
             cached += &format!("; a request of more than {fits} takes a new segment");
@@ -130,11 +86,13 @@ fn write_sums(
             "{outside} in no memory that was seen to be allocated"
         ));
     }
-    said.iter()
-        .try_for_each(|said| wrapped(INDENT, said, page.columns, out))
+    let name = format!("{name}:{}", pytorch.device);
+    for (index, said) in said.iter().enumerate() {
+        let first = if index == 0 { &*name } else { "" };
+        page.hanging(&format!("{first:INDENT$}"), said)?;
+    }
+    Ok(())
 }
-
-const INDENT_WIDTH: usize = INDENT.len();
 
 /// `412 MiB held by segments with less than 5 % in use (3 tensors pin them: sites T7, T12)`.
 fn pinned(pytorch: &PytorchReport) -> String {

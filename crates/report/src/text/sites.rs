@@ -1,276 +1,148 @@
-//! Call sites and their stacks, for people.
+//! Call sites, for people.
 
-mod stacks;
-
-use stacks::StackDetail;
-pub(crate) use stacks::folded;
 use std::io::{self, Write};
 
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_model::text::{printable, size};
+use gpuprobe_model::text::size;
 
-use super::page::{Page, bar};
-use super::table::{Column, ReportTable};
-use crate::memleak::{Memleak, Omitted, Peak, ProcessReport, PytorchReport, SiteReport};
-use crate::words::{amount, dim, plural, short_age, signed_size};
-use crate::{View, verdict};
+use super::page::Page;
+use super::stacks::{LISTING, StackDetail};
+use super::table;
+use crate::View;
+use crate::memleak::{Omitted, ProcessReport, PytorchReport, SiteReport};
+use crate::tables::memory::SiteRow;
+use crate::words::{amount, plural};
 
-/// Blocks of the bar of a site that holds everything.
-const BAR: usize = 10;
-
-/// Lines that a site of a Python program takes at most, unless every frame is asked for.
-const LISTING: usize = 12;
-
-/// Writes the table of call sites, with their stacks if these are asked for.
-pub(super) fn write_sites(
-    process: &ProcessReport,
-    sites: &[SiteReport],
-    memleak: &Memleak,
-    page: &Page,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    write_table(
-        SiteListOwner::Cuda(process),
-        sites,
-        &memleak.view,
-        page,
-        out,
-    )?;
-    write_rest((process.omitted, process.filtered), sites, out)
-}
-
-/// Whose call sites are listed.
+/// Call sites of a process, or of the tensors of a device in it.
 #[derive(Clone, Copy)]
-pub(super) enum SiteListOwner<'a> {
-    /// Where a process called CUDA.
-    Cuda(&'a ProcessReport),
-    /// Where tensors of a device were handed out in it.
-    Tensors(&'a ProcessReport, &'a PytorchReport),
-}
-
-impl SiteListOwner<'_> {
-    fn process(&self) -> &ProcessReport {
-        match self {
-            Self::Cuda(process) | Self::Tensors(process, _) => process,
-        }
-    }
-
+pub(super) struct SiteList<'a> {
+    process: &'a ProcessReport,
     /// Bytes that shares are fractions of.
-    fn all_bytes(&self) -> u64 {
-        match self {
-            Self::Cuda(process) => process.live.live_bytes,
-            Self::Tensors(_, pytorch) => pytorch.allocated_bytes,
+    all_bytes: u64,
+    is_tensors: bool,
+    pub(super) sites: &'a [SiteReport],
+    omitted: Option<Omitted>,
+    filtered: Option<Omitted>,
+}
+
+impl<'a> SiteList<'a> {
+    /// Where a process called CUDA.
+    pub(super) fn new(process: &'a ProcessReport) -> Self {
+        Self {
+            process,
+            all_bytes: process.live.live_bytes,
+            is_tensors: false,
+            sites: process.listed(),
+            omitted: process.omitted,
+            filtered: process.filtered,
         }
     }
 
-    /// Prefix of the numbers of sites.
-    fn prefix(&self) -> &'static str {
-        match self {
-            Self::Cuda(_) => "",
-            Self::Tensors(..) => "T",
+    /// Where tensors of a device were handed out, if sites are known.
+    pub(super) fn of_tensors(
+        process: &'a ProcessReport,
+        tensors: &'a PytorchReport,
+    ) -> Option<Self> {
+        Some(Self {
+            process,
+            all_bytes: tensors.allocated_bytes,
+            is_tensors: true,
+            sites: tensors.sites.as_deref()?,
+            omitted: tensors.omitted,
+            filtered: tensors.filtered,
+        })
+    }
+
+    fn rows(&self, sites: &'a [SiteReport]) -> Vec<SiteRow<'a>> {
+        let is_plain =
+            |site: &SiteReport| matches!(site.kinds[..], [MemoryKind::Device | MemoryKind::Tensor]);
+        let has_kind = !sites.iter().all(is_plain);
+        let row = |site| SiteRow {
+            process: self.process,
+            site,
+            all_bytes: self.all_bytes,
+            is_tensors: self.is_tensors,
+            has_process: false,
+            has_kind,
+        };
+        sites.iter().map(row).collect()
+    }
+
+    /// Writes the table of the first `top` call sites, with their stacks if these are asked for.
+    pub(super) fn write(&self, top: usize, view: &View, page: &mut Page<'_>) -> io::Result<()> {
+        let rows = self.rows(&self.sites[..self.sites.len().min(top)]);
+        if !view.full_stacks && !view.stacks_shown {
+            return page.table(SiteRow::COLUMNS, &rows, 0);
+        }
+        let stacks = self.stacks(view, page);
+        let lines = table::lines(SiteRow::COLUMNS, &rows, 0, page.layout);
+        // The first line has the headings.
+        let stacks = rows.iter().map(|row| stacks.lines(row.site, LISTING - 1));
+        let stacks = std::iter::once(Vec::new()).chain(stacks);
+        let mut lines = lines.into_iter().zip(stacks);
+        lines.try_for_each(|(line, stack)| write_lines([line].iter().chain(&stack), page))
+    }
+
+    fn stacks<'v>(&self, view: &'v View, page: &Page<'_>) -> StackDetail<'v> {
+        StackDetail {
+            view,
+            layout: page.layout,
+            is_python: self.sites.iter().any(|site| site.folded.is_some()),
         }
     }
-}
 
-/// Writes a table of call sites, with their stacks if these are asked for.
-pub(super) fn write_table(
-    held: SiteListOwner<'_>,
-    sites: &[SiteReport],
-    view: &View,
-    page: &Page,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let listed: Vec<_> = sites.iter().filter(|site| has_memory(site)).collect();
-    let lines = site_table(held, &listed).lines(page.columns);
-    let stacks = StackDetail::of(sites, view, page);
-    for (index, line) in lines.iter().enumerate() {
-        writeln!(out, "{line}")?;
-        let site = index
-            .checked_sub(1)
-            .and_then(|row| listed.get(row).copied());
-        // Each row is followed by its stack.
-        if let Some(site) = site.filter(|_| view.stacks_shown) {
-            stacks.write(site, LISTING - 1, out)?;
+    /// Writes how many sites are not listed, and how to list them.
+    pub(super) fn write_rest(&self, page: &mut Page<'_>) -> io::Result<()> {
+        if let Some(more) = self.omitted {
+            let sites = plural(more.sites, "more site");
+            let amount = amount(more.bytes, more.allocations);
+            page.note(&format!("... {sites}, {amount} (--top all)"))?;
         }
+        if let Some(filtered) = self.filtered {
+            let listed = self.sites.len() as u64;
+            let all = listed + self.omitted.map_or(0, |left| left.sites) + filtered.sites;
+            let (all, rest) = (
+                plural(all, "site"),
+                amount(filtered.bytes, filtered.allocations),
+            );
+            page.note(&format!("{listed} of {all} shown; filtered out: {rest}"))?;
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Whether a call site holds or held a byte; a static variable whose size the program did not ask for has none.
-fn has_memory(site: &SiteReport) -> bool {
-    site.live.bytes() > 0 || site.peak.most > 0
-}
-
-/// The table of call sites.
-fn site_table(of: SiteListOwner<'_>, sites: &[&SiteReport]) -> ReportTable {
-    let held = if of.process().exited {
-        "NEVER FREED"
-    } else {
-        "HELD"
-    };
-    let columns = [
-        Column::right("#"),
-        Column::right(held),
-        Column::right("%HELD"),
-        Column::left("").needs_width(110),
-        Column::right("CHANGE"),
-        Column::right("PEAK").needs_width(110),
-        Column::right("N"),
-        Column::right("AGE"),
-        Column::left("VERDICT")
-            .needs_width(110)
-            .painted(verdict::word_tone),
-        Column::left("KIND"),
-        Column::text("WHERE"),
-        Column::text("VIA").needs_width(100),
-    ];
-    let mut table = ReportTable::new(0, &columns);
-    let plain =
-        |site: &SiteReport| matches!(site.kinds[..], [MemoryKind::Device | MemoryKind::Tensor]);
-    let plain = sites.iter().copied().all(plain);
-    for site in sites {
-        table.row(site_cells(of, site, plain));
-    }
-    table
-}
-
-/// A row of the table; without the kind of memory if all are `plain`.
-fn site_cells(of: SiteListOwner<'_>, site: &SiteReport, plain: bool) -> [String; 12] {
-    let all = of.all_bytes().max(1);
-    // Where a program gives sizes that do not add up, no part is more than all.
-    let share = (site.live.live_bytes as f64 / all as f64).min(1.0);
-    let of_gpu = |text: String| match site.live.live_bytes {
-        0 => String::new(),
-        _ => text,
-    };
-    let (oldest, newest) = (short_age(site.ages_ns.0), short_age(site.ages_ns.1));
-    let kinds: Vec<_> = site.kinds.iter().map(|kind| kind.name()).collect();
-    let change = site.change_bytes().filter(|_| !of.process().exited);
-    [
-        format!("{}{}", of.prefix(), site.id),
-        size(site.live.bytes()),
-        of_gpu(per_cent(share)),
-        of_gpu(bar(share, BAR)),
-        change.map_or(String::new(), signed_size),
-        short_peak(site.peak),
-        site.live.allocations().to_string(),
-        if oldest == newest {
-            oldest
-        } else {
-            format!("{oldest}..{newest}")
-        },
-        site.judgement
-            .as_ref()
-            .map_or(String::new(), |found| verdict::word(found).to_owned()),
-        if plain {
-            String::new()
-        } else {
-            kinds.join("+")
-        },
-        printable(&site.label),
-        via(site),
-    ]
-}
-
-/// `zeros_like > cudaMalloc and 1 other`.
-fn via(site: &SiteReport) -> String {
-    let others = match site.other_apis.len() {
-        0 => String::new(),
-        others => format!(" and {}", plural(others as u64, "other")),
-    };
-    printable(&site.via) + &others
-}
-
-/// `1.53 GiB`; `>=1.20 GiB` where it is not known how much it was.
-fn short_peak(peak: Peak) -> String {
-    let sign = if peak.exact().is_some() { "" } else { ">=" };
-    format!("{sign}{}", size(peak.least))
-}
-
-/// `38` of 0.38; of less than half a per cent, `<1`.
-pub(crate) fn per_cent(share: f64) -> String {
-    if share > 0.0 && share < 0.005 {
-        "<1".into()
-    } else {
-        format!("{:.0}", share * 100.0)
-    }
-}
-
-/// Writes how many of the sites of a process are not listed, and how to list them.
-pub(super) fn write_rest(
-    (omitted, filtered): (Option<Omitted>, Option<Omitted>),
-    sites: &[SiteReport],
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    if let Some(Omitted {
-        sites: more,
-        allocations,
-        bytes,
-    }) = omitted
-    {
-        let (more, bytes) = (plural(more, "more site"), size(bytes));
-        let allocations = plural(allocations, "allocation");
-        let rest = format!("... {more}, {bytes} in {allocations} (--top all)");
-        writeln!(out, "{}", dim(&rest))?;
-    }
-    if let Some(filtered) = filtered {
-        let listed = sites.len() as u64;
-        let all = listed + omitted.map_or(0, |left| left.sites) + filtered.sites;
-        let all = plural(all, "site");
-        let rest = amount(filtered.bytes, filtered.allocations);
-        let rest = format!("{listed} of {all} shown; filtered out: {rest}");
-        writeln!(out, "{}", dim(&rest))?;
-    }
-    Ok(())
-}
-
-/// Everything about one site.
-pub(super) fn write_details(
-    site: &SiteReport,
-    held: SiteListOwner<'_>,
-    sites: &[SiteReport],
-    view: &View,
-    page: &Page,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let SiteReport {
-        alloc_bytes,
-        alloc_calls,
-        freed_bytes,
-        free_calls,
-        peak,
-        ..
-    } = *site;
-    let (least, most) = (size(peak.least), size(peak.most));
-    let parts = [
-        format!("   allocated {}", amount(alloc_bytes, alloc_calls)),
-        match free_calls {
+    /// Writes everything about the site of this number.
+    pub(super) fn write_one(
+        &self,
+        number: u32,
+        view: &View,
+        page: &mut Page<'_>,
+    ) -> io::Result<()> {
+        let site = self.sites.iter().find(|site| site.has_id(number));
+        let Some(site) = site else {
+            let prefix = if self.is_tensors { "T" } else { "" };
+            return writeln!(page, "nothing is live at site {prefix}{number}");
+        };
+        page.table(SiteRow::COLUMNS, &self.rows(std::slice::from_ref(site)), 0)?;
+        let (least, most) = (size(site.peak.least), size(site.peak.most));
+        let allocated = amount(site.alloc_bytes, site.alloc_calls);
+        let freed = match site.free_calls {
             0 => "none freed".to_owned(),
-            _ => format!("freed {}", amount(freed_bytes, free_calls)),
-        },
-        match peak.exact() {
-            Some(_) => format!("peak {least}"),
-            None => format!("peak {least} to {most}"),
-        },
-    ];
-    let mut head = Vec::new();
-    site_table(held, &[site]).write(page.columns, &mut head)?;
-    page.list(&parts, "   ", &mut head)?;
-    out.write_all(&head)?;
-    let taken = head.iter().filter(|&&byte| byte == b'\n').count();
-    let stacks = StackDetail::of(sites, view, page);
-    stacks.write(site, LISTING.saturating_sub(taken), out)
+            _ => format!("freed {}", amount(site.freed_bytes, site.free_calls)),
+        };
+        let peak = match site.peak.exact() {
+            Some(_) => least,
+            None => format!("{least} to {most}"),
+        };
+        writeln!(page, "   allocated {allocated}, {freed}, peak {peak}")?;
+        let stack = self.stacks(view, page).lines(site, LISTING - 3);
+        write_lines(&stack, page)
+    }
 }
 
-/// Columns in front of a frame.
-const FRAME_INDENT: usize = 6;
-/// A frame gets no less, however narrow the page is.
-const LEAST_FRAME: usize = 24;
-
-/// Columns of a frame on a page of so many.
-pub(crate) fn room(columns: Option<usize>) -> Option<usize> {
-    columns.map(|columns| columns.saturating_sub(FRAME_INDENT).max(LEAST_FRAME))
+pub(super) fn write_lines<'a>(
+    lines: impl IntoIterator<Item = &'a String>,
+    page: &mut Page<'_>,
+) -> io::Result<()> {
+    let mut lines = lines.into_iter();
+    lines.try_for_each(|line| writeln!(page, "{line}"))
 }
-
-/// The last line of a stack that does not reach the beginning of its thread.
-const UNKNOWN_CALLER: &str = "... what called this is not known";

@@ -1,246 +1,223 @@
-//! Tables for people: headings, aligned columns, and names that get the width that is left.
+//! Lists as text: which columns a line has room for, and what of their cells.
 
 use std::io::{self, Write};
 
 use gpuprobe_os::color::Tone;
+use gpuprobe_os::terminal::Layout;
 
+use super::page::Page;
 use crate::names;
-use crate::words::columns_of as count;
-
-/// How the cells of a column are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Align {
-    /// Words.
-    Left,
-    /// Numbers.
-    Right,
-    /// Names of kernels, which are shortened to what is left of a line.
-    Name,
-    /// Other text, which is cut to that.
-    Text,
-}
-
-/// One column.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Column {
-    heading: &'static str,
-    align: Align,
-    /// Where a line has fewer columns than this, it is left out.
-    needs_width: usize,
-    /// Tone of a cell.
-    tone: Option<fn(&str) -> Option<Tone>>,
-}
-
-impl Column {
-    pub(crate) const fn left(heading: &'static str) -> Self {
-        Self::new(heading, Align::Left)
-    }
-
-    pub(crate) const fn right(heading: &'static str) -> Self {
-        Self::new(heading, Align::Right)
-    }
-
-    /// Names of kernels, whole or shortened.
-    pub(crate) const fn kernel(full_names: bool) -> Self {
-        let align = if full_names { Align::Left } else { Align::Name };
-        Self::new("KERNEL", align)
-    }
-
-    pub(crate) const fn text(heading: &'static str) -> Self {
-        Self::new(heading, Align::Text)
-    }
-
-    const fn new(heading: &'static str, align: Align) -> Self {
-        Self {
-            heading,
-            align,
-            needs_width: 0,
-            tone: None,
-        }
-    }
-
-    /// The same, left out of lines of fewer than `width` columns.
-    pub(crate) const fn needs_width(mut self, width: usize) -> Self {
-        self.needs_width = width;
-        self
-    }
-
-    /// The same, with cells in the tone that `tone` gives to their text.
-    pub(crate) const fn painted(mut self, tone: fn(&str) -> Option<Tone>) -> Self {
-        self.tone = Some(tone);
-        self
-    }
-}
-
-/// A table that is being filled.
-#[derive(Debug)]
-pub(crate) struct ReportTable {
-    indent: usize,
-    columns: Vec<Column>,
-    rows: Vec<Vec<String>>,
-}
+use crate::tables::{Cell, Column};
+use crate::words::columns_of;
 
 /// Between two columns.
 const GAP: usize = 2;
-/// A name gets no less, however narrow the line is.
-const LEAST_NAME: usize = 12;
-/// One that may be left out gets as much, or is.
-const LEAST_EXTRA: usize = 24;
+/// The least that is shown of a cell, however narrow the line is.
+const LEAST: usize = 4;
 
-impl ReportTable {
-    /// An empty table, `indent` columns to the right.
-    pub(crate) fn new(indent: usize, columns: &[Column]) -> Self {
-        Self {
-            indent,
-            columns: columns.to_vec(),
-            rows: Vec::new(),
-        }
-    }
+/// A column as it is shown.
+struct Shown {
+    title: &'static str,
+    priority: u8,
+    /// Its least width, where its cells may be shortened.
+    least: Option<usize>,
+    is_left: bool,
+    width: usize,
+    /// Cells with their tones. They are printable.
+    cells: Vec<(String, Option<Tone>)>,
+    /// Whether the cells are names of kernels.
+    is_kernel: bool,
+}
 
-    /// Adds a row: a cell for each column. Cells are printable.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let mut row: Vec<_> = cells.into_iter().collect();
-        row.resize(self.columns.len(), String::new());
-        self.rows.push(row);
-    }
-
-    /// Writes the table into lines of `width` columns; `None` for lines of any length. Columns that are
-    /// empty throughout are left out.
-    pub(crate) fn write(&self, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
-        self.lines(width)
-            .iter()
-            .try_for_each(|line| writeln!(out, "{line}"))
-    }
-
-    /// The lines of the table: the headings, if there are any rows, then a line for each row.
-    pub(crate) fn lines(&self, width: Option<usize>) -> Vec<String> {
-        if self.rows.is_empty() {
-            return Vec::new();
-        }
-        let shown = self.lay_out(width);
-        let line = |cell: &dyn Fn(&ShownColumn) -> String,
-                    tone: &dyn Fn(&ShownColumn) -> Option<Tone>| {
-            let mut line = " ".repeat(self.indent);
-            for (index, column) in shown.iter().enumerate() {
-                let cell = cell(column);
-                let padding = " ".repeat(column.width.saturating_sub(count(&cell)));
-                let gap = if index == 0 { 0 } else { GAP };
-                line.extend(std::iter::repeat_n(' ', gap));
-                let cell = tone(column).map_or_else(|| cell.clone(), |tone| tone.paint(&cell));
-                match column.align {
-                    Align::Right => line += &(padding + &cell),
-                    Align::Left | Align::Name | Align::Text => line += &(cell + &padding),
-                }
-            }
-            line.trim_end().to_owned()
-        };
-        let mut lines = Vec::new();
-        if self.columns.iter().any(|column| !column.heading.is_empty()) {
-            lines.push(line(&|column| column.heading.to_owned(), &|_| {
-                Some(Tone::Heading)
-            }));
-        }
-        for row in 0..self.rows.len() {
-            let tone = |column: &ShownColumn| column.tone.and_then(|tone| tone(&column.cells[row]));
-            lines.push(line(&|column| column.cells[row].clone(), &tone));
-        }
-        lines
-    }
-
-    /// The columns that are shown, with what fits of their cells.
-    fn lay_out(&self, width: Option<usize>) -> Vec<ShownColumn> {
-        let line = width.unwrap_or(usize::MAX);
-        let mut left = width.map(|width| width.saturating_sub(self.indent));
-        let mut shown: Vec<ShownColumn> = Vec::new();
-        for (index, column) in self.columns.iter().enumerate() {
-            let cells = || self.rows.iter().map(|row| row[index].as_str());
-            if line < column.needs_width || cells().all(str::is_empty) {
-                continue;
-            }
-            let gap = if shown.is_empty() { 0 } else { GAP };
-            let cells = if matches!(column.align, Align::Name | Align::Text) {
-                let room = left.map(|left| left.saturating_sub(gap));
-                if column.needs_width > 0 && room.is_some_and(|room| room < LEAST_EXTRA) {
-                    continue;
-                }
-                let room = room.map_or(usize::MAX, |room| room.max(LEAST_NAME));
-                match column.align {
-                    Align::Name => names::fit(&cells().collect::<Vec<_>>(), room),
-                    _ => cells().map(|cell| names::cut(cell, room)).collect(),
-                }
-            } else {
-                cells().map(str::to_owned).collect()
+impl Shown {
+    fn new<'a, T: 'a>(column: &Column<T>, rows: impl Iterator<Item = &'a T>) -> Option<Self> {
+        let title = column.title?;
+        let (mut is_left, mut is_kernel) = (false, false);
+        let text = |row| {
+            let cell = (column.cell)(row);
+            is_left |= cell.is_words();
+            is_kernel |= matches!(cell, Cell::Kernel(_));
+            let tone = match cell {
+                Cell::Toned(_, tone) => tone,
+                _ => None,
             };
-            let longest = cells.iter().map(|cell| count(cell)).max().unwrap_or(0);
-            let width = longest.max(count(column.heading));
-            left = left.map(|left| left.saturating_sub(width + gap));
-            shown.push(ShownColumn {
-                heading: column.heading,
-                align: column.align,
-                tone: column.tone,
-                width,
-                cells,
-            });
+            (cell.shown(), tone)
+        };
+        let cells: Vec<_> = rows.map(text).collect();
+        let widths = cells.iter().map(|(cell, _)| columns_of(cell));
+        let width = widths.max().filter(|width| *width > 0)?;
+        Some(Self {
+            title,
+            priority: column.priority,
+            least: Some(column.min_width).filter(|width| *width > 0),
+            is_left,
+            width: width.max(columns_of(title)),
+            cells,
+            is_kernel,
+        })
+    }
+
+    fn least(&self) -> usize {
+        self.least.map_or(self.width, |least| self.width.min(least))
+    }
+
+    fn padded(&self, cell: &str, tone: Option<Tone>) -> String {
+        let padding = " ".repeat(self.width.saturating_sub(columns_of(cell)));
+        let cell = tone.map_or_else(|| cell.to_owned(), |tone| tone.paint(cell));
+        match self.is_left {
+            true => cell + &padding,
+            false => padding + &cell,
         }
-        shown
     }
 }
 
-/// A column as it is shown.
-struct ShownColumn {
-    heading: &'static str,
-    align: Align,
-    tone: Option<fn(&str) -> Option<Tone>>,
-    width: usize,
-    cells: Vec<String>,
+/// The lines of a table: the headings, if it has any, then one for each row. Columns that are empty throughout are left
+/// out; names come last. What does not fit is left out by priority, then names are shortened, and stay different.
+pub(super) fn lines<'a, T: 'a>(
+    columns: &[Column<T>],
+    rows: impl IntoIterator<Item = &'a T, IntoIter: Clone>,
+    indent: usize,
+    layout: Layout,
+) -> Vec<String> {
+    let rows = rows.into_iter();
+    let shown = columns.iter();
+    let mut shown: Vec<_> = shown
+        .filter_map(|column| Shown::new(column, rows.clone()))
+        .collect();
+    shown.sort_by_key(|column| column.least.is_some());
+    let room = layout.columns.unwrap_or(usize::MAX).saturating_sub(indent);
+    fit(&mut shown, room, layout.full_names);
+    let line = |cells: Vec<String>| {
+        let line = format!("{:indent$}{}", "", cells.join(&" ".repeat(GAP)));
+        line.trim_end().to_owned()
+    };
+    let mut lines = Vec::new();
+    if shown.iter().any(|column| !column.title.is_empty()) {
+        let titles = shown.iter();
+        let titles = titles.map(|column| column.padded(column.title, Some(Tone::Heading)));
+        lines.push(line(titles.collect()));
+    }
+    for row in 0..shown.first().map_or(0, |column| column.cells.len()) {
+        let cells = shown.iter().map(|column| {
+            let (cell, tone) = &column.cells[row];
+            column.padded(cell, *tone)
+        });
+        lines.push(line(cells.collect()));
+    }
+    lines
+}
+
+fn fit(shown: &mut Vec<Shown>, room: usize, full_names: bool) {
+    let needed = |shown: &[Shown]| shown.iter().map(|one| one.least() + GAP).sum::<usize>();
+    let room = room.saturating_add(GAP);
+    while needed(shown) > room {
+        let last = (0..shown.len()).max_by_key(|&index| (shown[index].priority, index));
+        match last.filter(|&last| shown[last].priority > 0) {
+            Some(last) => shown.remove(last),
+            None => break,
+        };
+    }
+    for index in 0..shown.len() {
+        let over = needed(shown).saturating_sub(room);
+        let spare = room.saturating_sub(needed(shown));
+        let column = &mut shown[index];
+        if column.least.is_none() || column.is_kernel && full_names {
+            continue;
+        }
+        let width = (column.least() + spare).min(column.width);
+        let width = width.saturating_sub(over).max(LEAST);
+        let cells: Vec<_> = column.cells.iter().map(|(cell, _)| &**cell).collect();
+        let short = match column.is_kernel {
+            true => names::fit(&cells, width),
+            false => names::fit_text(&cells, width),
+        };
+        let longest = short.iter().map(|cell| columns_of(cell)).max();
+        column.width = longest.unwrap_or(0).max(columns_of(column.title));
+        column.least = Some(column.width);
+        for (cell, short) in column.cells.iter_mut().zip(short) {
+            cell.0 = short;
+        }
+    }
+}
+
+impl Page<'_> {
+    /// Writes a table, `indent` columns to the right.
+    pub(super) fn table<'a, T: 'a>(
+        &mut self,
+        columns: &[Column<T>],
+        rows: impl IntoIterator<Item = &'a T, IntoIter: Clone>,
+        indent: usize,
+    ) -> io::Result<()> {
+        let lines = lines(columns, rows, indent, self.layout);
+        lines.iter().try_for_each(|line| writeln!(self, "{line}"))
+    }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
-    use gpuprobe_os::color::unpainted;
+    use std::collections::HashSet;
 
     use super::*;
+    use crate::cudatrace::KernelReport;
+    use crate::tables::work::Work;
 
-    fn written(table: &ReportTable, width: Option<usize>) -> String {
-        let mut out = Vec::new();
-        table.write(width, &mut out).unwrap();
-        unpainted(&String::from_utf8(out).unwrap())
+    fn kernel(name: &str) -> KernelReport {
+        KernelReport {
+            pid: 574,
+            uid: None,
+            comm: None,
+            exited: false,
+            name: name.into(),
+            mangled: None,
+            handle: 1,
+            launches: 1000,
+            captured_launches: 0,
+            per_second: 499.8,
+            grid: [1024, 1, 1],
+            block: [128, 2, 1],
+            api: "cuLaunchKernel",
+            process: 1,
+        }
+    }
+
+    fn plain(kernels: &[KernelReport], columns: Option<usize>) -> Vec<String> {
+        let rows = kernels.iter().map(|kernel| Work::launched(kernel, 1000));
+        let layout = Layout {
+            columns,
+            ..Layout::default()
+        };
+        let lines = lines(Work::KERNELS, &rows.collect::<Vec<_>>(), 2, layout);
+        let lines = lines.iter();
+        lines
+            .map(|line| gpuprobe_os::color::unpainted(line))
+            .collect()
     }
 
     #[test]
-    fn names_get_what_is_left() {
-        let columns = [
-            Column::right("CALLS"),
-            Column::left("KIND").needs_width(60),
-            Column::right("EMPTY"),
-            Column::kernel(false),
-        ];
-        let mut table = ReportTable::new(2, &columns);
-        let cells = |cells: [&str; 4]| cells.map(str::to_owned);
-        table.row(cells(["1", "a", "", "short"]));
-        table.row(cells([
-            "20",
-            "bc",
-            "",
-            "a_name_that_is_much_longer_than_that",
-        ]));
+    fn empty_columns_are_left_out_and_those_that_do_not_fit() {
+        let kernels = [kernel("void k2<float>(T1 *, int)")];
         assert_eq!(
-            written(&table, None),
-            "  CALLS  KIND  KERNEL\n      1  a     short\n     20  bc    \
-             a_name_that_is_much_longer_than_that\n"
+            plain(&kernels, None),
+            [
+                "  LAUNCHES  %LAUNCHES  PER SEC  GRID  BLOCK              KERNEL",
+                "      1000      100.0    499.8  1024  128x2  ██████████  k2<float>",
+            ]
         );
-        let narrow = written(&table, Some(30));
-        assert!(!narrow.contains("KIND"), "{narrow}");
-        assert!(narrow.lines().all(|line| line.chars().count() <= 30));
-        assert!(narrow.contains('…'), "{narrow}");
+        let narrow = plain(&[kernel(&"k".repeat(80))], Some(60));
+        assert_eq!(narrow[0], "  LAUNCHES  %LAUNCHES  KERNEL");
+        assert_eq!(plain(&[], None), [""; 0]);
     }
 
     #[test]
-    fn nothing_is_no_table() {
-        assert_eq!(
-            written(&ReportTable::new(0, &[Column::kernel(false)]), None),
-            ""
-        );
+    fn no_two_kernels_print_alike() {
+        let kernels = include_str!("../names/kernels.txt").lines().step_by(2);
+        let kernels: Vec<_> = kernels.map(kernel).collect();
+        for width in [Some(80), Some(120), Some(200), None] {
+            let lines = plain(&kernels, width);
+            let different: HashSet<_> = lines.iter().collect();
+            assert_eq!(different.len(), kernels.len() + 1, "{lines:#?}");
+            let is_wide = |row: &String| width.is_some_and(|width| columns_of(row) > width);
+            assert!(!lines.iter().any(is_wide), "{lines:#?}");
+        }
     }
 }
