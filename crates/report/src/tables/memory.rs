@@ -395,8 +395,8 @@ impl<'a> ProcessLine<'a> {
             let ended = if r.process.exited { " (ended)" } else { "" };
             Cell::text(r.process.who().program() + ended)
         })
-        .min_width(14),
-        Column::<Self>::text("TOP SITE", 0, |r| Cell::text(r.top_site())).min_width(16),
+        .min_width(12),
+        Column::<Self>::text("TOP SITE", 0, |r| Cell::text(r.top_site())).min_width(14),
     ];
 }
 

@@ -294,8 +294,8 @@ impl<'a> Work<'a> {
         Self::MEDIAN,
         Self::P99,
         Self::SHARE,
-        Column::text("GRID", 5, |w| Cell::Shape(w.grid)),
-        Column::text("BLOCK", 5, |w| Cell::Shape(w.block)),
+        Column::text("GRID", 7, |w| Cell::Shape(w.grid)),
+        Column::text("BLOCK", 7, |w| Cell::Shape(w.block)),
         Column::text("", 10, |w| Cell::of(w.share, Cell::Bar)),
     ];
 

@@ -114,8 +114,7 @@ impl Write for Page<'_> {
     }
 }
 
-/// How good it is to break a line there: in its first half, between a number and its unit, between two words, between
-/// two parts.
+/// How good it is to break a line there: in its first third, beside a number, between two words, between two parts.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Break {
     Early,
@@ -133,11 +132,16 @@ fn wrapped(text: &str, columns: usize, indent: usize) -> Vec<String> {
         let spaces = rest.match_indices(' ').map(|(at, _)| at);
         let places = spaces.map(|at| (columns_of(&rest[..at]), at));
         let places = places.filter(|(taken, _)| *taken > indent);
-        let how = |taken: usize, at: usize| match rest[..at].chars().next_back() {
-            _ if taken <= columns / 2 => Break::Early,
-            _ if rest[at..].starts_with("  ") => Break::Part,
-            Some(last) if last.is_ascii_digit() => Break::Number,
-            _ => Break::Word,
+        let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+        let how = |taken: usize, at: usize| {
+            let (before, after) = rest.split_at(at);
+            match after.strip_prefix("  ") {
+                _ if taken <= columns / 3 => Break::Early,
+                Some(_) => Break::Part,
+                None if is_digit(before.chars().next_back()) => Break::Number,
+                None if is_digit(after.chars().nth(1)) => Break::Number,
+                None => Break::Word,
+            }
         };
         let fitting = places.clone().take_while(|(taken, _)| *taken <= columns);
         let best = fitting.max_by_key(|&(taken, at)| (how(taken, at), taken));
@@ -177,7 +181,7 @@ mod tests {
         );
         let list = "by library: libtorch 2.70 GiB, libcublas 389.00 MiB, _pool 160.00 MiB";
         let lines = wrapped(list, 48, 2);
-        assert_eq!(lines[1], "  389.00 MiB, _pool 160.00 MiB");
+        assert_eq!(lines[1], "  libcublas 389.00 MiB, _pool 160.00 MiB");
         let path = "in /opt/conda/lib/python3.12/site-packages/model.py:4123";
         assert_eq!(wrapped(path, 30, 0)[1], "/opt/conda/lib/…/model.py:4123");
         assert_eq!(wrapped(path, usize::MAX, 2), [path]);
