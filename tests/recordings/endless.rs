@@ -140,9 +140,9 @@ mod long {
             &["plot", export, "-o", &picture],
             &["export", export, "-o", &out],
             &["report", log],
-            &["report", recording],
-            &["export", recording, "-o", &out],
-            &["plot", recording, "-o", &picture],
+            &["export", log, "-o", &out],
+            &["plot", log, "-o", &picture],
+            &["export", recording, "--format", "tsv", "-o", &out],
         ] {
             check(&folder, words);
         }

@@ -43,6 +43,16 @@ function treeOf(view: View, paths: Path[], weights: number[]): Node {
     return root;
 }
 
+const matches = ({ name, place }: Node, term: string): boolean =>
+    `${name} ${place}`.toLowerCase().includes(term);
+
+/** The value of the frames that match, with all that they call. */
+const foundIn = ({ children }: Node, term: string): number =>
+    children.reduce((sum, one) => sum + (matches(one, term) ? one.value : foundIn(one, term)), 0);
+
+/** Of the whole, a frame has at least one part in so many. */
+const LEAST = 10_000;
+
 /** Call paths of memory as a flame graph, the outermost frame on top. */
 export class Flame {
     private readonly box = h('div', { class: 'flame' });
@@ -53,11 +63,14 @@ export class Flame {
         placeholder: 'function, file or module',
         oninput: () => this.mark(),
     });
+    private tree: Node | null = null;
     private total = 0;
     private text: (value: number) => string = String;
     private readonly chart = flamegraph<Node>()
         .cellHeight(18)
-        .minFrameSize(1)
+        .minFrameSize(2)
+        // What is below that is not seen, and drawing it takes seconds.
+        .getChildren(({ children }) => children.filter(({ value }) => value * LEAST >= this.total))
         .transitionDuration(0)
         .inverted(true)
         .resetHeightOnZoom(true)
@@ -65,8 +78,8 @@ export class Flame {
         .color(({ data, highlight }) => `var(--${highlight ? 'match' : data.type})`)
         .label(({ data }) => this.say(data))
         .details(this.details)
-        .setSearchMatch(({ data }, term) => `${data.name} ${data.place}`.toLowerCase().includes(term))
-        .setSearchHandler((_, sum) => this.matched(sum));
+        .setSearchMatch(({ data }, term) => matches(data, term))
+        .setSearchHandler(() => {});
     readonly element = h(
         'div',
         {},
@@ -87,14 +100,14 @@ export class Flame {
     /** Shows what each call path has, in bytes or allocations. */
     show(weights: number[], text: (value: number) => string): void {
         const tree = treeOf(this.view, this.held.paths, weights);
-        [this.text, this.total] = [text, tree.value];
+        [this.tree, this.text, this.total] = [tree, text, tree.value];
         this.box.replaceChildren();
         if (this.total === 0) fill(this.box, 'nothing in this range');
         else
             select(this.box)
                 .datum(tree)
                 .call(this.chart.width(this.box.clientWidth || 960));
-        this.mark();
+        if (this.search.value) this.mark();
     }
 
     private say({ name, place, value }: Node): string {
@@ -103,15 +116,11 @@ export class Flame {
 
     private mark(): void {
         const term = this.search.value.trim().toLowerCase();
-        fill(this.found);
-        delete this.found.dataset.matched;
+        const sum = term && this.tree ? foundIn(this.tree, term) : 0;
+        fill(this.found, term && `${this.text(sum)}, ${share(sum, this.total)}`);
+        this.found.dataset.matched = String(sum);
         if (this.total === 0) return;
         if (term) this.chart.search(term);
         else this.chart.clear();
-    }
-
-    private matched(sum: number): void {
-        this.found.dataset.matched = String(sum);
-        fill(this.found, `${this.text(sum)}, ${share(sum, this.total)}`);
     }
 }

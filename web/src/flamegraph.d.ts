@@ -7,6 +7,7 @@ declare module 'd3-flame-graph' {
         width(pixels: number): this;
         cellHeight(pixels: number): this;
         minFrameSize(pixels: number): this;
+        getChildren(children: (data: D) => D[]): this;
         transitionDuration(ms: number): this;
         inverted(is: boolean): this;
         resetHeightOnZoom(is: boolean): this;
@@ -15,7 +16,7 @@ declare module 'd3-flame-graph' {
         color(color: (frame: Frame<D>) => string): this;
         details(element: Element): this;
         setSearchMatch(matches: (frame: Frame<D>, term: string) => boolean): this;
-        setSearchHandler(found: (frames: Frame<D>[], sum: number) => void): this;
+        setSearchHandler(found: () => void): this;
         search(term: string): void;
         clear(): void;
         update(data?: D): this;

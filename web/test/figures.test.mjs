@@ -75,8 +75,10 @@ test('the peak of the range is the highest bin', async () => {
 });
 
 /** The frames that are drawn: path of names, value, and part of the width. */
-const drawn = (page) =>
-    page
+async function drawn(page) {
+    // A change of the width is drawn by a timer.
+    await page.evaluate(() => new Promise((done) => setTimeout(done, 100)));
+    return page
         .locator('.flame')
         .first()
         .locator('g.frame')
@@ -89,6 +91,7 @@ const drawn = (page) =>
                 return [JSON.stringify(names.reverse().slice(1)), own.data.value, width / whole];
             }),
         );
+}
 
 for (const measure of ['live', 'peak', 'allocated', 'never_freed']) {
     test(`the flame graph has the sums of ${measure}, each as wide as its share`, async () => {

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use anyhow::Result;
 use chrono::{DateTime, FixedOffset};
 
+use super::Filter;
 use super::totals::{AnalysisTotals, Anomalies};
-use super::{Filter, range};
 use crate::incidents::{self, IncidentReport, RefusedRequests};
 use crate::memleak::{self, Memleak};
 use crate::{Options, ReportSources};
@@ -18,7 +18,7 @@ use gpuprobe_model::event::{Call, Event, MemoryEvent};
 use gpuprobe_model::identity::DeviceIdentity;
 use gpuprobe_model::stack::{KnownFrames, Symbolize};
 use gpuprobe_recording::log::{Item, LogNote, LogReader, Mark};
-use gpuprobe_recording::memory_rows::CallFilter;
+use gpuprobe_recording::memory_rows::{CallFilter, MEMORY};
 use gpuprobe_recording::player::{Played as Outcome, Player};
 use gpuprobe_recording::{Database, Session, Trace, export, ids, row};
 
@@ -126,7 +126,8 @@ pub struct Played {
     ended: HashMap<u32, u32>,
     first_ns: Option<i64>,
     last_ns: i64,
-    has_begun: bool,
+    /// Time from which events are selected, once there is one.
+    begun_ns: Option<i64>,
     /// Changes of memory so far, at the peak, and those that are played.
     changes: u64,
     peak_changes: u64,
@@ -174,7 +175,7 @@ impl Played {
             let log = LogReader::open(database.path(), database.progress())?;
             let mut played = Self::new(log.clock(), log.kinds(), filter, until);
             played.is_log = true;
-            played.first_ns = range::first_ns(database)?;
+            played.first_ns = first_row_ns(database)?;
             log.play(|item| played.item(item, on_change))?;
             played.finish();
             return Ok(played);
@@ -226,7 +227,7 @@ impl Played {
             ended: HashMap::new(),
             first_ns: None,
             last_ns: i64::MIN,
-            has_begun: false,
+            begun_ns: None,
             changes: 0,
             peak_changes: 0,
             until,
@@ -270,8 +271,9 @@ impl Played {
 
     /// Time of the peak, nanoseconds of the session; `None` if no event was selected.
     pub fn peak_ns(&self) -> Option<i64> {
-        let peak_ns = self.ledger().peak_ns().filter(|_| self.has_begun)?;
-        Some(self.session_ns(peak_ns))
+        let begun_ns = self.begun_ns?;
+        let peak_ns = self.ledger().peak_ns();
+        Some(peak_ns.map_or(begun_ns, |peak_ns| self.session_ns(peak_ns)))
     }
 
     /// Converts a time of the clock of events to one of the session.
@@ -431,7 +433,7 @@ impl Played {
         };
         if let Some(time_ns) = time_ns {
             if self.is_beyond(time_ns) {
-                self.is_over = changes_memory;
+                self.is_over |= changes_memory;
                 return Ok(());
             }
             if let Event::Exit(_) | Event::Exec(_) = &event {
@@ -637,8 +639,8 @@ impl Played {
         if from.is_some_and(|from| time_ns < from) {
             return false;
         }
-        if !self.has_begun {
-            self.has_begun = true;
+        if self.begun_ns.is_none() {
+            self.begun_ns = Some(from.unwrap_or(time_ns));
             if let Some(from) = from {
                 let begin_ns = self.event_ns(from);
                 self.player.state.ledger.reset_sums(begin_ns);
@@ -698,6 +700,15 @@ impl Played {
 /// Whether an allocation is counted in `process`: of a traced kind, and not memory of others.
 fn is_counted(process: &Process, allocation: &Allocation) -> bool {
     process.counted().contains(allocation.kind()) && allocation.belongs() != Belongs::Elsewhere
+}
+
+/// Time of the first memory event in the order of the log, which is that of the rows.
+fn first_row_ns(database: &Database) -> Result<Option<i64>> {
+    let mut first_ns = None;
+    database.each(MEMORY, &["start"], "ORDER BY rowid LIMIT 1", |found| {
+        first_ns = row::integer(found, 0);
+    })?;
+    Ok(first_ns)
 }
 
 /// Whether a note names frames, modules or functions.

@@ -169,7 +169,7 @@ impl<'a> SiteRow<'a> {
         }),
         Column::value("call_stack", |r| Cell::text(stack(&r.site.stack))),
         Column::value("pid", |r| Cell::Count(r.process.pid.into())),
-        Column::<Self>::text("WHERE", 0, |r| Cell::text(&*r.site.label)).min_width(28),
+        Column::<Self>::text("WHERE", 0, |r| Cell::text(&*r.site.label)).min_width(36),
         Column::<Self>::text("VIA", 6, |r| Cell::text(r.via())).min_width(20),
     ];
 }
