@@ -1,7 +1,7 @@
 //! Any bytes as an activity batch of a traced process.
 #![no_main]
 
-#[path = "../../tests/untrusted/collector.rs"]
+#[path = "../entry/collector.rs"]
 mod collector;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,7 +1,7 @@
 //! Any bytes as CUPTI records, of any version, and the resulting batches.
 #![no_main]
 
-#[path = "../../tests/untrusted/collector.rs"]
+#[path = "../entry/collector.rs"]
 mod collector;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,7 +1,7 @@
 //! Any file as a recording or nsys export.
 #![no_main]
 
-#[path = "../../tests/untrusted/report.rs"]
+#[path = "../entry/report.rs"]
 mod report;
 
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Any bytes as memory calls, tensors and requests: state and reports.
 #![no_main]
 
-#[path = "../../tests/untrusted/report.rs"]
+#[path = "../entry/report.rs"]
 mod report;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -15,9 +15,9 @@ use crate::bad::{OLD, events};
 use crate::corpus::{inputs, replay};
 use crate::{Folder, gpuprobe, report_json};
 
-#[path = "../untrusted/collector.rs"]
+#[path = "../../fuzz/entry/collector.rs"]
 mod collector;
-#[path = "../untrusted/report.rs"]
+#[path = "../../fuzz/entry/report.rs"]
 mod report;
 
 /// Seeds of the fuzz target `database`: a recording, an nsys export, and an old one.
