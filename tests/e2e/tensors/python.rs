@@ -94,7 +94,7 @@ fn root_tensors_of_python_have_source_lines() {
     let page = fs::read_to_string(&people.reports).unwrap();
     let mib = |key: &str| number(allocator, key) as f64 / f64::from(1 << 20);
     let head = format!(
-        "PyTorch cuda:0    allocated {:.2} MiB of {:.2} MiB reserved ({:.0} %), in {} segments",
+        "PyTorch cuda:0    allocated {:.2} MiB of {:.2} MiB reserved ({:.1} %), in {} segments",
         mib("allocated_bytes"),
         mib("reserved_bytes"),
         mib("allocated_bytes") / mib("reserved_bytes") * 100.0,
