@@ -131,8 +131,8 @@ mod long {
     fn every_command_ends() {
         let folder = Folder::new();
         let [export, recording, log] = &files(&folder);
-        let [picture, out] =
-            ["picture.svg", "out"].map(|name| folder.path(name).to_str().unwrap().to_owned());
+        let [picture, out, tables] = ["picture.svg", "out", "tables"]
+            .map(|name| folder.path(name).to_str().unwrap().to_owned());
         let usage = ["--analysis", "usage", "--format", "csv", "-o", &out];
         for words in [
             &[&["report", export], &usage[..]].concat()[..],
@@ -142,7 +142,7 @@ mod long {
             &["report", log],
             &["export", log, "-o", &out],
             &["plot", log, "-o", &picture],
-            &["export", recording, "--format", "tsv", "-o", &out],
+            &["export", recording, "--format", "tsv", "-o", &tables],
         ] {
             check(&folder, words);
         }

@@ -216,8 +216,6 @@ fn root_colours_are_left_out_if_asked() {
         screen.line(&[&pid, "workload"]);
         workload.say("managed 1048576");
         screen.line(&[&pid, "workload", "mmmmmmmmmm"]);
-        screen.press(&["?"]);
-        screen.line(&["keys"]);
         assert_eq!(
             has_color(&screen.painted()),
             is_colored,
