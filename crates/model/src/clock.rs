@@ -30,6 +30,12 @@ impl WallClock {
         u64::try_from(self.monotonic_ns).unwrap_or(0)
     }
 
+    /// Nanoseconds from the reading of the clocks to this time of `CLOCK_MONOTONIC`; negative before it.
+    pub fn since_start(&self, monotonic_ns: u64) -> i64 {
+        let since = i128::from(monotonic_ns) - i128::from(self.monotonic_ns());
+        i64::try_from(since).unwrap_or_default()
+    }
+
     /// Converts `CLOCK_MONOTONIC` nanoseconds to local time.
     pub fn wall(&self, monotonic_ns: u64) -> DateTime<FixedOffset> {
         let monotonic_ns = i64::try_from(monotonic_ns).unwrap_or(i64::MAX);

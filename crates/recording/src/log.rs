@@ -56,6 +56,14 @@ pub enum LogNote {
 }
 
 impl LogNote {
+    /// Whether it names frames, modules or functions; such notes may follow long after the events.
+    pub fn is_name(&self) -> bool {
+        matches!(
+            self,
+            Self::Frames(..) | Self::Module(..) | Self::Function(..)
+        )
+    }
+
     /// Whether it is an answer to a query of the next event.
     pub(super) fn is_answer(&self) -> bool {
         matches!(

@@ -44,10 +44,13 @@ pub(super) fn item_of(bytes: &[u8], rows: impl Fn(u16) -> Option<u16>) -> Option
     let Some(offset) = row_offset(bytes) else {
         return item_of_record(bytes);
     };
+    let recorded = u16::from_ne_bytes([bytes[offset], bytes[offset + 1]]);
+    let current = rows(recorded)?;
+    if current == recorded {
+        return item_of_record(bytes);
+    }
     let mut record = bytes.to_vec();
-    let row = &mut record[offset..offset + 2];
-    let current = rows(u16::from_ne_bytes([row[0], row[1]]))?;
-    row.copy_from_slice(&current.to_ne_bytes());
+    record[offset..offset + 2].copy_from_slice(&current.to_ne_bytes());
     // Batches, which borrow, have no row.
     match item_of_record(&record)? {
         Item::Event(event) => Some(Item::Event(event)),

@@ -64,11 +64,6 @@ impl AnalysisWriter {
         table.flush()
     }
 
-    /// Writes the memory live at the peak, or never freed.
-    pub(super) fn listing(&self, report: &Report, out: &mut dyn Write) -> Result<()> {
-        self.question(Analysis::Leakage, report, out)
-    }
-
     /// Writes the result of an analysis.
     pub(super) fn question(
         &self,

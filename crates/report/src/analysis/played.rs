@@ -57,11 +57,6 @@ impl AllocationAt<'_> {
     pub fn is_host(&self) -> bool {
         self.allocation.belongs() == Belongs::Host
     }
-
-    /// Its call site; `None` if that is not known.
-    pub fn site(&self) -> Option<&CallSite> {
-        self.process.sites.of(&self.allocation)
-    }
 }
 
 /// A change of live memory by an event, or by the end of a process.
@@ -107,7 +102,7 @@ pub(crate) type OnChange<'a> = dyn FnMut(&MemoryChange<'_>) -> Result<()> + 'a;
 /// A file at some time.
 pub struct Played {
     player: Player,
-    /// The clock of its events; time 0 of the session is its time [`Self::zero_ns`].
+    /// The clock of its events; its start is time 0 of the session.
     clock: WallClock,
     has_wall: bool,
     is_log: bool,
@@ -254,11 +249,6 @@ impl Played {
         &self.player.symbols
     }
 
-    /// The clock of the events.
-    pub fn clock(&self) -> &WallClock {
-        &self.clock
-    }
-
     /// Time of the first event, nanoseconds of the session; `None` if there is none.
     pub fn first_ns(&self) -> Option<i64> {
         self.first_ns
@@ -278,8 +268,7 @@ impl Played {
 
     /// Converts a time of the clock of events to one of the session.
     pub fn session_ns(&self, event_ns: u64) -> i64 {
-        let since = i128::from(event_ns) - i128::from(self.clock.monotonic_ns());
-        i64::try_from(since).unwrap_or_default()
+        self.clock.since_start(event_ns)
     }
 
     /// Converts a time of the session to one of the clock of events.
@@ -378,7 +367,7 @@ impl Played {
     }
 
     /// How much is known of the calls of a site.
-    pub fn trace_of(&self, site: &CallSite) -> Trace {
+    fn trace_of(&self, site: &CallSite) -> Trace {
         let has_stack = site.stack.is_some();
         let is_driver = match FUNCTIONS.get(usize::from(site.row)) {
             Some(function) => function.layer == Layer::Driver,
@@ -400,7 +389,7 @@ impl Played {
         match item {
             Item::Event(event) if !self.is_over => self.event(event, on_change)?,
             // Names of frames are often written later.
-            Item::Note(note) if !self.is_over || is_name(&note) => {
+            Item::Note(note) if !self.is_over || note.is_name() => {
                 if let LogNote::Vanished(pid) = note {
                     self.end(pid, self.last_ns, on_change)?;
                 }
@@ -709,12 +698,4 @@ fn first_row_ns(database: &Database) -> Result<Option<i64>> {
         first_ns = row::integer(found, 0);
     })?;
     Ok(first_ns)
-}
-
-/// Whether a note names frames, modules or functions.
-fn is_name(note: &LogNote) -> bool {
-    matches!(
-        note,
-        LogNote::Frames(..) | LogNote::Module(..) | LogNote::Function(..)
-    )
 }

@@ -11,7 +11,7 @@ use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::stack::KnownFrames;
 use gpuprobe_recording::Database;
-use gpuprobe_recording::log::{Item, LogNote, LogReader};
+use gpuprobe_recording::log::{Item, LogReader};
 use gpuprobe_recording::player::{Played, Player};
 
 /// The table of tensors of a recording.
@@ -49,7 +49,7 @@ impl Replayed {
                 is_over |= event.memory_ns() > Some(until_ns);
             }
             // Names of frames are often written later.
-            let is_name = matches!(&item, Item::Note(LogNote::Frames(..) | LogNote::Module(..)));
+            let is_name = matches!(&item, Item::Note(note) if note.is_name());
             if (!is_over || is_name)
                 && let Played::Event(event, _) = player.play(item)
             {
@@ -62,8 +62,7 @@ impl Replayed {
 
     /// Converts a time of the clock of events to one of the session.
     pub(crate) fn session_ns(&self, event_ns: u64) -> i64 {
-        let since = i128::from(event_ns) - i128::from(self.clock.monotonic_ns());
-        i64::try_from(since).unwrap_or_default()
+        self.clock.since_start(event_ns)
     }
 
     /// Tensors of process `pid`, with all call sites.

@@ -268,8 +268,5 @@ fn answer(
         allocations: is_about_memory && (is_json || is_text || !is_by_site),
     };
     let report = file.report(question)?;
-    match question {
-        Analysis::Watermark | Analysis::Leakage => writer.listing(&report, out),
-        other => writer.question(other, &report, out),
-    }
+    writer.question(question, &report, out)
 }
