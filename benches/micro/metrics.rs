@@ -10,7 +10,7 @@ use gpuprobe_model::abi::{PROCESS_PID_SHIFT, RawLaunchKey};
 use gpuprobe_model::event::{Call, Copy, Event, KernelName, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Location, NoSymbols};
-use gpuprobe_report::metrics::{MetricLimits, MetricSources, Metrics, OwnUse};
+use gpuprobe_report::views::metrics::{MetricLimits, MetricSources, Metrics, OwnUse};
 use gpuprobe_report::{Options, ReportSources, build_of};
 
 use super::calls::{call, row, task};

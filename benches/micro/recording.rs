@@ -16,7 +16,7 @@ use gpuprobe_report::View;
 use gpuprobe_report::analysis::Filter;
 use gpuprobe_report::analysis::report;
 use gpuprobe_report::analysis::report::{Analysis, AnalysisFormat, ReportConfig, ReportQuestion};
-use gpuprobe_report::profile;
+use gpuprobe_report::views::profile;
 use rusqlite::Connection;
 use tempfile::TempDir;
 use zerocopy::IntoBytes;

@@ -24,9 +24,10 @@ use gpuprobe_report as report;
 use gpuprobe_report::analysis::report as question;
 use gpuprobe_report::analysis::report::{Analysis, ReportQuestion};
 use gpuprobe_report::analysis::{Filter, diff};
-use gpuprobe_report::profile::Weight;
+use gpuprobe_report::views::profile::Weight;
+use gpuprobe_report::views::{export, plot, profile};
 use gpuprobe_report::{ReportFormat, View};
-use gpuprobe_report::{export, gate, plot, profile, replay};
+use gpuprobe_report::{gate, replay};
 
 pub(crate) use tensors::play_tensors;
 

@@ -9,8 +9,8 @@ use clap::Args;
 use super::report::FilterArgs;
 use super::{file, progress};
 use gpuprobe_os::say;
-use gpuprobe_report::plot;
-use gpuprobe_report::plot::{PlotBy, PlotConfig};
+use gpuprobe_report::views::plot;
+use gpuprobe_report::views::plot::{PlotBy, PlotConfig};
 
 #[derive(Debug, Args)]
 pub(super) struct PlotArgs {

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::heading;
 
-use gpuprobe_report::profile::{ProfileConfig, ProfiledMemory, Weight};
+use gpuprobe_report::views::profile::{ProfileConfig, ProfiledMemory, Weight};
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ProfileArgs {

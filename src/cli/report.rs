@@ -15,8 +15,8 @@ use gpuprobe_report::analysis::report;
 use gpuprobe_report::analysis::report::{Analysis, AnalysisFormat, ReportConfig, ReportQuestion};
 use gpuprobe_report::analysis::{Filter, Moment};
 use gpuprobe_report::gate::LEAKED;
-use gpuprobe_report::html;
-use gpuprobe_report::html::HtmlConfig;
+use gpuprobe_report::views::html;
+use gpuprobe_report::views::html::HtmlConfig;
 
 /// Analyses of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

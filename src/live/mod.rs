@@ -40,7 +40,7 @@ use gpuprobe_cuda::{Function, KindSet, Layer, Modes};
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_report::gate;
-use gpuprobe_report::profile;
+use gpuprobe_report::views::profile;
 use gpuprobe_report::{ReportFormat, View};
 
 use gpuprobe_top::ScreenConfig;

@@ -7,7 +7,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::host::process::Stat;
-use gpuprobe_report::metrics::OwnUse;
+use gpuprobe_report::views::metrics::OwnUse;
 
 /// Use of this process and its children: readers, and the HTTP process.
 pub(super) fn own_use(start_seconds: f64) -> OwnUse {

@@ -19,7 +19,7 @@ use gpuprobe_model::clock;
 use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_os::Diversion;
 use gpuprobe_report as report;
-use gpuprobe_report::profile::{self, ProfileWeight, Weight, flamegraph};
+use gpuprobe_report::views::profile::{self, ProfileWeight, Weight, flamegraph};
 use gpuprobe_report::{Options, ProcessDetail, Report, WorstVerdicts};
 use gpuprobe_top::{Request, ScreenConfig, ScreenNotice, TopScreen, Update, Verdicts};
 

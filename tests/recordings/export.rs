@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use gpuprobe_recording::{Database, Session};
-use gpuprobe_report::export;
+use gpuprobe_report::views::export;
 use proptest::prelude::*;
 use rusqlite::Connection;
 use serde_json::Value;

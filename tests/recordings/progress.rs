@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use gpuprobe_os::progress::{ProgressDisplay, SharedProgress};
 use gpuprobe_report::analysis::Filter;
-use gpuprobe_report::export;
-use gpuprobe_report::export::{ExportConfig, ExportFormat};
+use gpuprobe_report::views::export;
+use gpuprobe_report::views::export::{ExportConfig, ExportFormat};
 
 use crate::{Folder, terminal};
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use gpuprobe_report::plot::try_texts;
+use gpuprobe_report::views::plot::try_texts;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rusqlite::Connection;

@@ -7,34 +7,26 @@
 pub mod activity;
 pub mod analysis;
 pub mod bandwidth;
-mod csv;
 pub mod cudatrace;
 pub mod explain;
-pub mod export;
 mod fold;
 mod frameworks;
 pub mod gate;
 mod history;
-pub mod html;
 pub mod incidents;
-mod json;
 mod label;
 pub mod memleak;
-pub mod metrics;
 pub mod names;
 mod options;
 pub mod owners;
 pub mod playback;
-pub mod plot;
-pub mod profile;
 mod public;
 pub mod records;
 pub mod replay;
 mod run;
-mod tables;
-mod text;
 mod verdict;
 pub mod view;
+pub mod views;
 pub mod words;
 mod worst_verdicts;
 
@@ -59,15 +51,15 @@ use cudatrace::Cudatrace;
 use explain::Explain;
 use incidents::{IncidentReport, RefusedRequests};
 use memleak::Memleak;
-use tables::records::PerRecordLine;
+use views::tables::records::PerRecordLine;
 
 pub use analysis::NoMatch;
 pub use history::History;
 pub use options::{Options, ProcessDetail};
 pub use run::describe_run;
-pub use text::{describe_losers, describe_lost};
 pub use verdict::{rank as verdict_rank, word as verdict_word, word_tone as verdict_tone};
 pub use view::{GroupBy, SortBy, View};
+pub use views::text::{describe_losers, describe_lost};
 pub use worst_verdicts::WorstVerdicts;
 
 /// Version of all JSON output: 2. `docs/report.schema.json` describes it.
@@ -353,9 +345,9 @@ impl ReportFormat {
     /// A writer of this format; with `singles`, single copies or records are written too.
     pub fn writer(self, singles: bool) -> Box<dyn ReportWriter> {
         match self {
-            Self::Text => Box::new(text::TextWriter::default()),
-            Self::Json => Box::new(json::Json),
-            Self::Csv => Box::new(csv::Csv {
+            Self::Text => Box::new(views::text::TextWriter::default()),
+            Self::Json => Box::new(views::json::Json),
+            Self::Csv => Box::new(views::csv::Csv {
                 singles,
                 header_written: false,
             }),

@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate as report;
 use crate::explain::Explain;
-use crate::profile::{self, Profile, ProfileWeight};
+use crate::views::profile::{self, Profile, ProfileWeight};
 use crate::{GroupBy, History, Options, ProcessDetail, Report, ReportSources, View, WorstVerdicts};
 use gpuprobe_cuda::Modes;
 use gpuprobe_model::Lost;

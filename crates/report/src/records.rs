@@ -1,6 +1,6 @@
 //! Single activity records, approximately in time order.
 
-pub use crate::tables::records::PerRecordLine;
+pub use crate::views::tables::records::PerRecordLine;
 
 use gpuprobe_engine::GpuActivity;
 use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};

@@ -18,7 +18,7 @@ use gpuprobe_model::stack::{
 };
 use gpuprobe_report as report;
 use gpuprobe_report::memleak::ProcessReport;
-use gpuprobe_report::profile;
+use gpuprobe_report::views::profile;
 use gpuprobe_report::{GroupBy, Options, View};
 use proptest::prelude::*;
 

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use gpuprobe_os::files;
 use gpuprobe_report::playback::{ReplayMoment, Viewer, play};
-use gpuprobe_report::profile::{Weight, flamegraph};
+use gpuprobe_report::views::profile::{Weight, flamegraph};
 use gpuprobe_report::{ProcessDetail, ReportFormat};
 
 use crate::feed::{PlaybackState, Request, ScreenNotice, Update};

@@ -18,8 +18,8 @@ use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_os::say;
 use gpuprobe_report as report;
 use gpuprobe_report::Report;
-use gpuprobe_report::metrics::{MetricSources, Metrics};
-use gpuprobe_report::profile::{self, Weight, pprof};
+use gpuprobe_report::views::metrics::{MetricSources, Metrics};
+use gpuprobe_report::views::profile::{self, Weight, pprof};
 use serde::Serialize;
 
 /// How long a report, or metrics, are the newest for all documents.

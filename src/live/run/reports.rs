@@ -26,7 +26,7 @@ use gpuprobe_recording::frames::FrameWitness;
 use gpuprobe_recording::log::LogNote;
 use gpuprobe_report as report;
 use gpuprobe_report::gate;
-use gpuprobe_report::profile;
+use gpuprobe_report::views::profile;
 
 /// How long to wait for symbols at the end, and for any other report: frames missing there are in the
 /// next one.

@@ -29,7 +29,7 @@ use gpuprobe_recording::InputRecorder;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
-use gpuprobe_report::profile;
+use gpuprobe_report::views::profile;
 use gpuprobe_stacks::reader::{FileReader, ProcessReader, ReaderHost, ReaderKind};
 use std::collections::HashMap;
 use tokio::time::Instant;

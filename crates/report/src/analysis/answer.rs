@@ -10,11 +10,11 @@ use super::diff::Diff;
 use super::file::Analysis;
 use super::report::AnalysisFormat;
 use crate::memleak::Memleak;
-use crate::tables::memory::{AllocationRow, GrowthRow, SiteRow, growth};
-use crate::tables::work::{PROCESSES, Work};
-use crate::tables::{Column, Rows, Separated};
-use crate::text::file;
-use crate::text::page::Page;
+use crate::views::tables::memory::{AllocationRow, GrowthRow, SiteRow, growth};
+use crate::views::tables::work::{PROCESSES, Work};
+use crate::views::tables::{Column, Rows, Separated};
+use crate::views::text::file;
+use crate::views::text::page::Page;
 use crate::{GroupBy, Report, SortBy, View};
 use gpuprobe_os::terminal::Layout;
 

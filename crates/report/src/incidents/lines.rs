@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::{IncidentReport, IncidentSite, OtherReport, RefusedRequests};
 use crate::memleak::Omitted;
 use crate::owners::{OwnerReport, UNKNOWN};
-use crate::text::page::Page;
+use crate::views::text::page::Page;
 use crate::words::{Who, amount, plural, short_age, short_model};
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::color::Tone;

@@ -9,7 +9,7 @@ use gpuprobe_engine::{CallSite, Ledger, Process};
 use gpuprobe_model::event::{Call, Detail, Event, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Location, NoSymbols};
-use gpuprobe_report::profile::{ProfileWeight, Weight, of_ledger};
+use gpuprobe_report::views::profile::{ProfileWeight, Weight, of_ledger};
 
 pub(crate) const PID: u32 = 7;
 

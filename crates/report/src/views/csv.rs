@@ -3,19 +3,19 @@
 
 use std::io::{self, Write};
 
-use super::bandwidth::CopyReport;
-use super::{GroupBy, Report, ReportWriter};
-use crate::tables::memory::AllocationRow;
-use crate::tables::records::{PerRecordLine, RECORD, SUMS, sums};
-use crate::tables::work::{DIRECTIONS, LAUNCHES, SINGLE_COPIES};
-use crate::tables::{Column, Rows, Separated};
+use crate::bandwidth::CopyReport;
+use crate::views::tables::memory::AllocationRow;
+use crate::views::tables::records::{PerRecordLine, RECORD, SUMS, sums};
+use crate::views::tables::work::{DIRECTIONS, LAUNCHES, SINGLE_COPIES};
+use crate::views::tables::{Column, Rows, Separated};
+use crate::{GroupBy, Report, ReportWriter};
 use gpuprobe_model::clock;
 
 #[derive(Default)]
-pub(super) struct Csv {
-    pub(super) header_written: bool,
+pub(crate) struct Csv {
+    pub(crate) header_written: bool,
     /// Whether rows are single copies or records, without the columns of reports.
-    pub(super) singles: bool,
+    pub(crate) singles: bool,
 }
 
 impl ReportWriter for Csv {

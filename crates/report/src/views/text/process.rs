@@ -14,7 +14,7 @@ use super::sites::SiteList;
 use crate::GroupBy;
 use crate::memleak::{Memleak, ProcessReport, ThreadReport};
 use crate::owners::{OwnerReport, UNKNOWN};
-use crate::tables::memory::{AllocationRow, KINDS};
+use crate::views::tables::memory::{AllocationRow, KINDS};
 use crate::words::{Who, age, amount, plural, short_model};
 
 /// Owners that are named at most; the others are one sum.

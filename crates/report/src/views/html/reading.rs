@@ -16,7 +16,7 @@ use crate::analysis::{AllocationAt, Filter, MemoryChange, Played, first_ns, laun
 use crate::explain::Explain;
 use crate::memleak::SiteGroups;
 use crate::owners::Owners;
-use crate::{Report, View, function_name, memleak, plot};
+use crate::{Report, View, function_name, memleak, views::plot};
 use gpuprobe_cuda::{Belongs, MemoryKind, Op};
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::event::Event;

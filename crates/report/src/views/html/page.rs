@@ -13,7 +13,7 @@ use super::document::PageData;
 use gpuprobe_os::files;
 
 /// The page, built from `web/`.
-const PAGE: &str = include_str!("../../../../web/dist/report.html");
+const PAGE: &str = include_str!("../../../../../web/dist/report.html");
 /// Stands in the page for the document.
 const DATA: &str = "@DATA@";
 

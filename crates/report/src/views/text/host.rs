@@ -7,7 +7,7 @@ use gpuprobe_model::text::{printable, size};
 
 use super::page::Page;
 use crate::memleak::{Memleak, ProcessReport};
-use crate::tables::memory::ProcessLine;
+use crate::views::tables::memory::ProcessLine;
 use crate::words::{bar, plural, short_model};
 
 /// Blocks of the bar of a GPU that is full.

@@ -7,7 +7,7 @@ use gpuprobe_os::terminal::Layout;
 
 use super::page::Page;
 use crate::names;
-use crate::tables::{Cell, Column};
+use crate::views::tables::{Cell, Column};
 use crate::words::columns_of;
 
 /// Between two columns.
@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
     use crate::cudatrace::KernelReport;
-    use crate::tables::work::Work;
+    use crate::views::tables::work::Work;
 
     fn kernel(name: &str) -> KernelReport {
         KernelReport {
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn no_two_kernels_print_alike() {
-        let kernels = include_str!("../names/kernels.txt").lines().step_by(2);
+        let kernels = include_str!("../../names/kernels.txt").lines().step_by(2);
         let kernels: Vec<_> = kernels.map(kernel).collect();
         for width in [Some(80), Some(120), Some(200), None] {
             let lines = plain(&kernels, width);

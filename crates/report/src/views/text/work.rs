@@ -11,8 +11,8 @@ use crate::activity::{ActivitySummary, BusyShares, DeviceSummary, MemorySummary,
 use crate::bandwidth::{BandwidthUtil, CopyReport};
 use crate::cudatrace::Cudatrace;
 use crate::micros;
-use crate::tables::Column;
-use crate::tables::work::Work;
+use crate::views::tables::Column;
+use crate::views::tables::work::Work;
 use crate::words::{Who, percent, plural, time};
 
 /// Writes the launches of a live run.

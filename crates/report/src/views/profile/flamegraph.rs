@@ -121,7 +121,7 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::profile::{StackSample, named_frame};
+    use crate::views::profile::{StackSample, named_frame};
     use gpuprobe_model::Total;
     use gpuprobe_model::stack::Frame;
 

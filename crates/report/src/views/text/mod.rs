@@ -16,10 +16,10 @@ mod work;
 use gpuprobe_model::{Lost, UserLoss};
 use std::io::{self, Write};
 
-use super::bandwidth::CopyReport;
-use super::{Report, ReportWriter, incidents};
-use crate::tables::records::PerRecordLine;
+use crate::bandwidth::CopyReport;
+use crate::views::tables::records::PerRecordLine;
 use crate::words::Who;
+use crate::{Report, ReportWriter, incidents};
 use gpuprobe_model::clock;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::color::Tone;
@@ -27,7 +27,7 @@ use gpuprobe_os::terminal::Layout;
 use page::Page;
 
 #[derive(Default)]
-pub(super) struct TextWriter {
+pub(crate) struct TextWriter {
     /// Whose records were written last.
     pid: Option<u32>,
     layout: Layout,

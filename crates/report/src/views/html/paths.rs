@@ -7,7 +7,7 @@ use super::document::{FrameData, HeldData, IncidentData, MemoryData, PathData};
 use super::held::{HeldByBin, HeldSums};
 use super::reading::{PathKey, PathName, ReadMemory, Reading};
 use crate::label;
-use crate::profile::{shown, visible};
+use crate::views::profile::{shown, visible};
 use anyhow::Result;
 use gpuprobe_model::stack::{Frame, Language};
 

@@ -4,11 +4,11 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::bandwidth::CopyReport;
-use super::{Report, ReportWriter, SCHEMA};
-use crate::tables::records::{Fields, PerRecordLine};
+use crate::bandwidth::CopyReport;
+use crate::views::tables::records::{Fields, PerRecordLine};
+use crate::{Report, ReportWriter, SCHEMA};
 
-pub(super) struct Json;
+pub(crate) struct Json;
 
 impl ReportWriter for Json {
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()> {

@@ -8,7 +8,7 @@ use super::{
     AllocatorState, DeviceLayout, LiveBlock, NO_STREAM, STREAM_UNKNOWN, SegmentChange,
     SnapshotBlock,
 };
-use crate::export::torch::names::{Owner, StackId};
+use crate::views::export::torch::names::{Owner, StackId};
 
 /// Size of PyTorch's segments for small blocks; those for large blocks are larger. `kSmallBuffer`
 /// of `CUDACachingAllocator.cpp`.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::export::torch::names::{Owner, StackId};
+use crate::views::export::torch::names::{Owner, StackId};
 
 /// An event in the model. Times follow from the order.
 #[derive(Clone, Copy, Debug)]

@@ -123,7 +123,7 @@ impl CodeLayer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::named_frame;
+    use crate::views::profile::named_frame;
 
     #[test]
     fn frames_belong_to_layers() {

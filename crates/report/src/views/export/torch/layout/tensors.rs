@@ -3,7 +3,7 @@
 use super::{
     DeviceLayout, FIRST_SYNTHETIC, SnapshotBlock, TensorChange, TraceAction, TraceEvent, range,
 };
-use crate::export::torch::names::Owner;
+use crate::views::export::torch::names::Owner;
 
 impl DeviceLayout {
     /// Adds a block that PyTorch has allocated.

@@ -9,7 +9,7 @@ use gpuprobe_stacks::cuda::file_name;
 use super::table;
 use crate::fold::{Folded, FrameOrigin, place};
 use crate::memleak::SiteReport;
-use crate::tables::memory::FRAMES;
+use crate::views::tables::memory::FRAMES;
 use crate::words::{dim, plural};
 use crate::{View, names};
 

@@ -10,7 +10,7 @@ use super::stacks::{LISTING, StackDetail};
 use super::table;
 use crate::View;
 use crate::memleak::{Omitted, ProcessReport, PytorchReport, SiteReport};
-use crate::tables::memory::SiteRow;
+use crate::views::tables::memory::SiteRow;
 use crate::words::{amount, plural};
 
 /// Call sites of a process, or of the tensors of a device in it.
