@@ -11,9 +11,11 @@ use crate::chains::{ChainFrame, Resolver, Stack};
 use crate::log::{Item, LogNote};
 use crate::memory_rows::{self, CallFilter, MemoryItem, MemoryRow, OriginatingCall, RowSink};
 use crate::row::integer;
-use crate::{Database, ids, kinds};
+use crate::source::{Counts, Source, Take};
+use crate::{Database, Session, ids, kinds};
 use gpuprobe_cuda::names::plain_name;
-use gpuprobe_cuda::{FUNCTIONS, MemoryKind, Op};
+use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Op};
+use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::{Event, MemoryEvent, Task};
 use gpuprobe_model::stack::{CallStack, Frame, Location, ModuleId};
 
@@ -21,47 +23,51 @@ use gpuprobe_model::stack::{CallStack, Frame, Location, ModuleId};
 /// chain for every call.
 const MANY: usize = 1 << 16;
 
-/// What an export has besides its events.
-#[derive(Debug, Default)]
-pub struct ExportCounts {
-    /// Calls by row of the function table: those that succeeded, and those that failed.
-    pub calls: Vec<(u16, [u64; 2])>,
-    /// Rows that are invalid and were skipped.
-    pub malformed: u64,
+/// The memory events of an export; their times are those of the session.
+pub struct ExportReader<'a> {
+    pub(crate) database: &'a Database,
+    pub(crate) session: &'a Session,
 }
 
-/// Receives items; returns [`ControlFlow::Break`] for no more events.
-pub type Take<'a> = dyn FnMut(Item<'_>) -> Result<ControlFlow<()>> + 'a;
-
-/// Passes the items of the export `database` to `take`, in the order of their times; `counted`
-/// selects the calls that are counted. The times are those of the session.
-///
-/// # Errors
-/// Returns an error if the file cannot be read or has no memory events, or if `take` fails.
-pub fn play(database: &Database, counted: CallFilter, take: &mut Take<'_>) -> Result<ExportCounts> {
-    let mut events = ExportEvents {
-        resolver: Resolver::new(database)?,
-        cut: cut(database)?,
-        take,
-        malformed: 0,
-        functions: HashMap::new(),
-        others: Vec::new(),
-        chains: HashMap::new(),
-        stacks: HashMap::new(),
-        known: HashSet::new(),
-        frames: HashMap::new(),
-        named: HashSet::new(),
-        modules: HashMap::new(),
-    };
-    let calls = memory_rows::each(database, counted, &mut events)?;
-    let mut counts = ExportCounts {
-        calls: Vec::new(),
-        malformed: events.malformed,
-    };
-    for (function, called) in calls {
-        counts.calls.push((events.function(function)?, called));
+impl Source for ExportReader<'_> {
+    fn clock(&self) -> Option<WallClock> {
+        Some(WallClock::at(self.session.wall(0)?, 0))
     }
-    Ok(counts)
+
+    fn kinds(&self) -> KindSet {
+        KindSet::ALL
+    }
+
+    fn is_log(&self) -> bool {
+        false
+    }
+
+    fn play(&self, counted: CallFilter, take: &mut Take<'_>) -> Result<Counts> {
+        let database = self.database;
+        let mut events = ExportEvents {
+            resolver: Resolver::new(database)?,
+            cut: cut(database)?,
+            take,
+            malformed: 0,
+            functions: HashMap::new(),
+            others: Vec::new(),
+            chains: HashMap::new(),
+            stacks: HashMap::new(),
+            known: HashSet::new(),
+            frames: HashMap::new(),
+            named: HashSet::new(),
+            modules: HashMap::new(),
+        };
+        let calls = memory_rows::each(database, counted, &mut events)?;
+        let mut counts = Counts {
+            calls: Vec::new(),
+            malformed: events.malformed,
+        };
+        for (function, called) in calls {
+            counts.calls.push((events.function(function)?, called));
+        }
+        Ok(counts)
+    }
 }
 
 struct ExportEvents<'a, 'b> {

@@ -23,6 +23,7 @@ pub mod row;
 #[allow(clippy::unwrap_used)]
 mod sample;
 pub mod session;
+pub mod source;
 mod writer;
 
 pub use chains::{ChainFrame, Resolver};
@@ -33,4 +34,5 @@ pub use memory_rows::{MemoryRow, OriginatingCall, Trace};
 pub use player::Player;
 pub use recorder::Recorder;
 pub use session::Session;
+pub use source::Source;
 pub use writer::Facts;

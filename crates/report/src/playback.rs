@@ -19,6 +19,7 @@ use gpuprobe_model::link::PcieLink;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::log::{Item, LogNote, LogReader, Mark};
 use gpuprobe_recording::player::{Played, Player};
+use gpuprobe_recording::{Database, Session};
 
 /// Call sites, and kernels, of a process without more detail.
 const LISTED: usize = 20;
@@ -141,8 +142,10 @@ impl ReplayMoment<'_> {
 /// Returns an error if the file cannot be read, or is no recording of a supported version.
 pub fn play(file: &Path, viewer: &mut dyn Viewer) -> Result<()> {
     let progress: SharedProgress = Arc::new(());
-    let log = LogReader::open(file, &progress)?;
-    let clock = log.clock();
+    let database = Database::open_with(file, &progress)?;
+    let session = Session::read(&database)?;
+    let log = LogReader::new(&database, &session)?;
+    let clock = log.wall_clock();
     let begin_ns = clock.monotonic_ns();
     let mut playing = Playing {
         player: Player::new(log.modes(), log.kinds()),

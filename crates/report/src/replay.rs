@@ -21,6 +21,7 @@ use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::terminal::Layout;
 use gpuprobe_recording::log::{Item, LogReader, Mark};
 use gpuprobe_recording::player::{Played, Player};
+use gpuprobe_recording::{Database, Session};
 
 /// Options of `gpuprobe replay`.
 #[derive(Clone, Debug)]
@@ -51,11 +52,13 @@ pub struct ReplayConfig {
 /// Returns an error if the file cannot be read, if it is not a recording of a supported version, or
 /// if `out` cannot be written.
 pub fn run(config: &ReplayConfig, out: &mut dyn Write, progress: &SharedProgress) -> Result<()> {
-    let log = LogReader::open(&config.file, progress)?;
+    let database = Database::open_with(&config.file, progress)?;
+    let session = Session::read(&database)?;
+    let log = LogReader::new(&database, &session)?;
     let mut replay = Replay {
         config,
         player: Player::new(log.modes(), log.kinds()),
-        clock: log.clock(),
+        clock: log.wall_clock(),
         writer: config.format.writer(config.per_call || config.per_record),
         batches: Vec::new(),
         history: report::History::default(),

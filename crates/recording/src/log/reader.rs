@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::path::Path;
 
 use anyhow::{Result, bail};
 use chrono::DateTime;
@@ -10,49 +9,47 @@ use rusqlite::types::ValueRef;
 
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use gpuprobe_model::clock::WallClock;
-use gpuprobe_os::progress::SharedProgress;
 
 use super::{Item, raw};
 use crate::log;
+use crate::memory_rows::CallFilter;
+use crate::source::{Counts, Source, Take};
 use crate::{Database, Session, row};
 
 /// The table of the log.
 pub const LOG: &str = "GPUPROBE_LOG";
 
 /// A recording with a log that this version can replay.
-pub struct LogReader {
-    database: Database,
-    session: Session,
+pub struct LogReader<'a> {
+    database: &'a Database,
+    session: &'a Session,
     /// Rows of the current function table, by row of the recorded one.
     rows: HashMap<u16, u16>,
 }
 
-impl LogReader {
-    /// Opens the recording `file`; `progress` shows how far reading is.
+impl<'a> LogReader<'a> {
+    /// The log of the recording `database`.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read, if it is not a recording, or if its records
-    /// have another layout.
-    pub fn open(file: &Path, progress: &SharedProgress) -> Result<Self> {
-        let database = Database::open_with(file, progress)?;
-        let shown = file.display();
+    /// Returns an error if the file is not a recording, or if its records have another layout.
+    pub fn new(database: &'a Database, session: &'a Session) -> Result<Self> {
+        let shown = database.path().display();
         if !database.is_ours() {
             bail!("{shown} is no recording of gpuprobe; `gpuprobe report` reads it");
         }
-        let log = Self {
-            session: Session::read(&database)?,
-            rows: rows(&database)?,
-            database,
-        };
-        if !Self::is_known(&log.session) {
+        if !Self::is_known(session) {
+            let version = session.notes.get("version").map_or("", String::as_str);
             bail!(
-                "{shown} was recorded by gpuprobe {}, whose records this version does not know; \
-                 `gpuprobe report` reads it",
-                log.note("version")
+                "{shown} was recorded by gpuprobe {version}, whose records this version does not know; \
+                 `gpuprobe report` reads it"
             );
         }
-        Ok(log)
+        Ok(Self {
+            database,
+            session,
+            rows: rows(database)?,
+        })
     }
 
     /// Whether `session` is of a recording with a log that this version can replay.
@@ -78,7 +75,22 @@ impl LogReader {
 
     /// Modes of the recorded run.
     pub fn modes(&self) -> Modes {
-        modes(&self.session)
+        modes(self.session)
+    }
+
+    /// When the recording ended, on the clock of its events, nanoseconds, if that is known.
+    pub fn end_ns(&self) -> Option<u64> {
+        let stop_ns = u64::try_from(self.session.stop_ns?).ok()?;
+        Some(self.wall_clock().monotonic_ns().saturating_add(stop_ns))
+    }
+
+    /// The clock of its events.
+    pub fn wall_clock(&self) -> WallClock {
+        let wall = DateTime::parse_from_rfc3339(self.note("began"));
+        match (wall, self.note("monotonic_ns").parse()) {
+            (Ok(wall), Ok(monotonic_ns)) => WallClock::at(wall, monotonic_ns),
+            _ => WallClock::now(),
+        }
     }
 
     /// Memory kinds included in the run's reports.
@@ -87,21 +99,6 @@ impl LogReader {
         let named = |kind: &MemoryKind| kinds.split(' ').any(|word| word == kind.name());
         let is_meant = |kind: &MemoryKind| !kind.is_traced() || named(kind);
         MemoryKind::ALL.into_iter().filter(is_meant).collect()
-    }
-
-    /// When the recording ended, on the clock of its events, nanoseconds, if that is known.
-    pub fn end_ns(&self) -> Option<u64> {
-        let stop_ns = u64::try_from(self.session.stop_ns?).ok()?;
-        Some(self.clock().monotonic_ns().saturating_add(stop_ns))
-    }
-
-    /// The clock of its events.
-    pub fn clock(&self) -> WallClock {
-        let wall = DateTime::parse_from_rfc3339(self.note("began"));
-        match (wall, self.note("monotonic_ns").parse()) {
-            (Ok(wall), Ok(monotonic_ns)) => WallClock::at(wall, monotonic_ns),
-            _ => WallClock::now(),
-        }
     }
 
     /// Passes the items of the log to `take`, in order, until it breaks.
@@ -132,6 +129,25 @@ impl LogReader {
             }
         }
         Ok(())
+    }
+}
+
+impl Source for LogReader<'_> {
+    fn clock(&self) -> Option<WallClock> {
+        Some(self.wall_clock())
+    }
+
+    fn kinds(&self) -> KindSet {
+        self.kinds()
+    }
+
+    fn is_log(&self) -> bool {
+        true
+    }
+
+    fn play(&self, _: CallFilter, take: &mut Take<'_>) -> Result<Counts> {
+        self.play(take)?;
+        Ok(Counts::default())
     }
 }
 

@@ -11,16 +11,17 @@ use super::totals::{AnalysisTotals, Anomalies};
 use crate::incidents::{self, IncidentReport, RefusedRequests};
 use crate::memleak::{self, Memleak};
 use crate::{Options, ReportSources};
-use gpuprobe_cuda::{Belongs, FUNCTIONS, KindSet, Layer, Modes};
+use gpuprobe_cuda::{Belongs, FUNCTIONS, Layer, Modes};
 use gpuprobe_engine::{Allocation, CallSite, Change, Ledger, Process};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::{Call, Event, MemoryEvent};
 use gpuprobe_model::identity::DeviceIdentity;
 use gpuprobe_model::stack::{KnownFrames, Symbolize};
-use gpuprobe_recording::log::{Item, LogNote, LogReader, Mark};
+use gpuprobe_recording::log::{Item, LogNote, Mark};
 use gpuprobe_recording::memory_rows::{CallFilter, MEMORY};
 use gpuprobe_recording::player::{Played as Outcome, Player};
-use gpuprobe_recording::{Database, Session, Trace, export, ids, row};
+use gpuprobe_recording::source::{self, Source};
+use gpuprobe_recording::{Database, Session, Trace, ids, row};
 
 /// Upper limit of GPUs per host.
 const MAX_GPUS: i64 = 255;
@@ -166,41 +167,31 @@ impl Played {
         until: Option<u64>,
         on_change: &mut OnChange<'_>,
     ) -> Result<Self> {
-        if LogReader::has_memory(session) {
-            let log = LogReader::open(database.path(), database.progress())?;
-            let mut played = Self::new(log.clock(), log.kinds(), filter, until);
-            played.is_log = true;
+        let source = source::memory(database, session)?;
+        let mut played = Self::new(&*source, filter, until);
+        if played.is_log {
             played.first_ns = first_row_ns(database)?;
-            log.play(|item| played.item(item, on_change))?;
-            played.finish();
-            return Ok(played);
         }
-        if LogReader::is_unknown(session) {
-            gpuprobe_os::say(format_args!(
-                "{} was recorded by another version: its tables are read, without what only its log has",
-                database.path().display()
-            ));
-        }
-        let clock = session.wall(0).unwrap_or_default();
-        let mut played = Self::new(WallClock::at(clock, 0), KindSet::ALL, filter, until);
-        played.has_wall = session.wall(0).is_some();
         let counted = CallFilter {
             pid: filter.pid,
             from_ns: filter.from_ns,
             to_ns: filter.to_ns,
         };
-        let counts = export::play(database, counted, &mut |item| played.item(item, on_change))?;
+        let counts = source.play(counted, &mut |item| played.item(item, on_change))?;
         played.finish();
         played.findings.malformed = counts.malformed;
         for (row, [succeeded, failed]) in counts.calls {
             let ledger = &mut played.player.state.ledger;
             ledger.add_calls(row, succeeded, failed);
         }
-        played.introduce(database, session)?;
+        if !played.is_log {
+            played.introduce(database, session)?;
+        }
         Ok(played)
     }
 
-    fn new(clock: WallClock, kinds: KindSet, filter: &Filter, until: Option<u64>) -> Self {
+    fn new(source: &dyn Source, filter: &Filter, until: Option<u64>) -> Self {
+        let (clock, kinds) = (source.clock(), source.kinds());
         let modes = Modes {
             memleak: true,
             ..Modes::default()
@@ -210,9 +201,9 @@ impl Played {
         player.state.watch(true);
         Self {
             player,
-            clock,
-            has_wall: true,
-            is_log: false,
+            clock: clock.unwrap_or_else(|| WallClock::at(DateTime::default(), 0)),
+            has_wall: clock.is_some(),
+            is_log: source.is_log(),
             mark: None,
             live: LiveSums::default(),
             at_peak: LiveSums::default(),

@@ -10,7 +10,7 @@ use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::stack::KnownFrames;
-use gpuprobe_recording::Database;
+use gpuprobe_recording::{Database, Session};
 use gpuprobe_recording::log::{Item, LogReader};
 use gpuprobe_recording::player::{Played, Player};
 
@@ -39,8 +39,9 @@ impl Replayed {
         if !database.has_rows(TABLE)? {
             return Ok(None);
         }
-        let log = LogReader::open(database.path(), database.progress())?;
-        let clock = log.clock();
+        let session = Session::read(database)?;
+        let log = LogReader::new(database, &session)?;
+        let clock = log.wall_clock();
         let until_ns = until_ns.map(|ns| clock.monotonic_ns().saturating_add_signed(ns));
         let mut player = Player::new(log.modes(), log.kinds());
         let mut is_over = false;

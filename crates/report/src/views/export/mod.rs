@@ -94,7 +94,9 @@ pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
                     "cannot write a snapshot to a terminal: it is binary; write it to a file with -o"
                 );
             }
-            let subject = torch::find(&config.file, config.filter.pid, progress)?;
+            let database = Database::open_with(&config.file, progress)?;
+            let session = Session::read(&database)?;
+            let subject = torch::find(&database, &session, config.filter.pid)?;
             let said = to_output(config, |out| subject.write(out))?;
             said.iter().for_each(say);
             Ok(())

@@ -14,7 +14,6 @@ mod snapshot;
 mod survey;
 
 use std::io::{BufWriter, Write};
-use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
@@ -22,15 +21,15 @@ use findings::FirstPass;
 use follow::FinalState;
 use gpuprobe_model::stack::KnownFrames;
 use gpuprobe_model::text::size;
-use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::log::LogReader;
+use gpuprobe_recording::{Database, Session};
 use names::StackNames;
 use snapshot::Snapshot;
 use survey::{Incarnation, ProcessCounts, Survey};
 
 /// A process of a recording with memory for a snapshot.
-pub(super) struct Subject {
-    log: LogReader,
+pub(super) struct Subject<'a> {
+    log: LogReader<'a>,
     symbols: KnownFrames,
     incarnation: Incarnation,
     /// Description of the process and its tensors.
@@ -43,9 +42,13 @@ pub(super) struct Subject {
 ///
 /// Returns an error if the file cannot be read, if it is not a recording made with `--memleak`, or
 /// if it has no memory of such a process.
-pub(super) fn find(file: &Path, pid: Option<u32>, progress: &SharedProgress) -> Result<Subject> {
-    let log = LogReader::open(file, progress)?;
-    let shown = file.display();
+pub(super) fn find<'a>(
+    database: &'a Database,
+    session: &'a Session,
+    pid: Option<u32>,
+) -> Result<Subject<'a>> {
+    let log = LogReader::new(database, session)?;
+    let shown = database.path().display();
     if !log.modes().memleak {
         bail!("{shown} was recorded without --memleak: there is no memory in it");
     }
@@ -64,14 +67,14 @@ pub(super) fn find(file: &Path, pid: Option<u32>, progress: &SharedProgress) -> 
     })
 }
 
-impl Subject {
+impl Subject<'_> {
     /// Writes a snapshot of the memory at the end of the process or of the recording, with a trace
     /// of all events before. Returns notes for the user, one per line.
     pub(super) fn write(&self, out: &mut dyn Write) -> Result<Vec<String>> {
         let mut names = StackNames::new(self.incarnation.pid, &self.symbols);
         let findings = follow::find_torch_segments(&self.log, self.incarnation, &mut names)?;
         let out = BufWriter::with_capacity(1 << 18, out);
-        let mut snapshot = Snapshot::begin(out, self.log.clock())?;
+        let mut snapshot = Snapshot::begin(out, self.log.wall_clock())?;
         let ends = self.traces(&findings, &mut names, &mut snapshot)?;
         snapshot.begin_segments()?;
         for (device, end) in &ends {
