@@ -17,14 +17,13 @@ use gpuprobe_model::clock::WallClock;
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::terminal::Layout;
-use gpuprobe_recording::Database;
 use gpuprobe_recording::log;
 use gpuprobe_recording::player::{Played, Player};
 use gpuprobe_report as report;
-use gpuprobe_report::analysis::report as question;
-use gpuprobe_report::analysis::report::{Analysis, ReportQuestion};
-use gpuprobe_report::analysis::{Filter, diff};
+use gpuprobe_report::analysis::{Analysis, File, Filter};
 use gpuprobe_report::views::profile::Weight;
+use gpuprobe_report::views::report as question;
+use gpuprobe_report::views::report::ReportQuestion;
 use gpuprobe_report::views::{export, plot, profile};
 use gpuprobe_report::{ReportFormat, View};
 use gpuprobe_report::{gate, replay};
@@ -201,8 +200,10 @@ pub(crate) fn analyse(file: &Path, folder: &Path) {
     for way in &questions(file, folder) {
         let _ = question::run(way, &progress);
     }
-    if let (Ok(before), Ok(after)) = (Database::open(file), Database::open(file)) {
-        let _ = diff::diff(&before, &after, &host(), true);
+    if let Ok(before) = File::open(file, host(), &progress)
+        && let Ok(after) = before.other(file)
+    {
+        let _ = before.diff(&after, true, true);
     }
     let plotted = plot::PlotConfig {
         file: Some(file.to_owned()),

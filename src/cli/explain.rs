@@ -12,8 +12,12 @@ use super::file;
 use super::progress;
 #[cfg(feature = "live")]
 use super::trace::Explained;
-use gpuprobe_report::analysis::{Filter, explain};
+use gpuprobe_report::View;
+use gpuprobe_report::analysis::{Analysis, Filter};
 use gpuprobe_report::gate::LEAKED;
+use gpuprobe_report::views::profile::ProfileConfig;
+use gpuprobe_report::views::report;
+use gpuprobe_report::views::report::{AnalysisFormat, ReportConfig, ReportQuestion};
 
 /// Formats of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -82,22 +86,30 @@ impl ExplainArgs {
         let pid = self.live.pid_of_file();
         #[cfg(not(feature = "live"))]
         let pid = None;
-        let config = explain::ExplainFileConfig {
+        let config = ReportConfig {
             file,
+            question: ReportQuestion::Report(Analysis::Explain),
             filter: Filter {
                 pid,
-                device: None,
-                host: false,
-                from_ns: None,
-                to_ns: None,
+                ..Filter::default()
             },
-            json: self.format == ExplainFormat::Json,
+            view: View::default(),
+            top: None,
+            format: match self.format {
+                ExplainFormat::Json => AnalysisFormat::Json,
+                ExplainFormat::Text => AnalysisFormat::Text,
+            },
             output: self.output,
             color: self.color.choice(),
+            diff: None,
+            profiles: ProfileConfig::default(),
+            gate: None,
         };
-        let found = explain::run(&config, &progress::on_stderr())?;
+        let found = report::run(&config, &progress::on_stderr())?.explain;
         Ok(match self.fail_on {
-            Some(FailOn::Growing) if found.has_growth() => ExitCode::from(LEAKED),
+            Some(FailOn::Growing) if found.is_some_and(|found| found.has_growth()) => {
+                ExitCode::from(LEAKED)
+            }
             _ => ExitCode::SUCCESS,
         })
     }

@@ -11,12 +11,11 @@ use super::gate::GateArgs;
 use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
 use super::{file, heading, parse_moment, progress};
-use gpuprobe_report::analysis::report;
-use gpuprobe_report::analysis::report::{Analysis, AnalysisFormat, ReportConfig, ReportQuestion};
-use gpuprobe_report::analysis::{Filter, Moment};
+use gpuprobe_report::analysis::{Analysis, Filter, Moment};
 use gpuprobe_report::gate::LEAKED;
-use gpuprobe_report::views::html;
 use gpuprobe_report::views::html::HtmlConfig;
+use gpuprobe_report::views::report::{AnalysisFormat, ReportConfig, ReportQuestion};
+use gpuprobe_report::views::{html, report};
 
 /// Analyses of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -206,7 +205,7 @@ impl ReportArgs {
             ReportQuestion::Usage => progress::beside(config.output.as_deref()),
             ReportQuestion::Report(_) => progress::on_stderr(),
         };
-        match report::run(&config, &progress)? {
+        match report::run(&config, &progress)?.leaks {
             true => Ok(ExitCode::from(LEAKED)),
             false => Ok(ExitCode::SUCCESS),
         }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{Filter, Played};
+use super::Played;
+use super::file::File;
 use crate::fold::{self, place};
 use crate::label::labels;
 use crate::{SCHEMA, function_name, memleak};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
-use gpuprobe_recording::{Database, Session};
 use gpuprobe_stacks::cuda::file_name;
 
 /// Memory that a call stack held in two runs.
@@ -86,24 +86,22 @@ pub struct TensorDiff {
     pub never_freed: Vec<StackGrowth>,
 }
 
-/// Compares `before` with `after`. With `by_lines`, call stacks with the same Python lines are one.
-pub fn diff(before: &Database, after: &Database, filter: &Filter, by_lines: bool) -> Result<Diff> {
+/// Compares two runs. With `by_lines`, call stacks with the same Python lines are one.
+pub(super) fn diff(runs: [&File; 2], by_lines: bool, host: bool) -> Result<Diff> {
     let mut watermark = [0; 2];
     let mut leaked = [0; 2];
     let mut at_peak = BTreeMap::new();
     let mut never_freed = BTreeMap::new();
     let mut tensors = None;
-    for (run, database) in [before, after].into_iter().enumerate() {
-        let session = Session::read(database)?;
-        let played = Played::read(database, &session, filter, &mut |_| Ok(()))?;
+    for (run, file) in runs.into_iter().enumerate() {
+        let played = file.at_end()?;
         watermark[run] = played.at_peak.gpu.total.bytes;
         leaked[run] = played.never_freed().gpu.total.bytes;
-        let then = played.read_peak(database, &session)?;
-        enter(&mut at_peak, run, &then, filter, by_lines);
-        enter(&mut never_freed, run, &played, filter, by_lines);
+        enter(&mut at_peak, run, file.at_peak()?, host, by_lines);
+        enter(&mut never_freed, run, played, host, by_lines);
         if played.has_tensors() {
             let (sums, stacks) = tensors.get_or_insert_with(Default::default);
-            enter_tensors(sums, stacks, run, &played, by_lines);
+            enter_tensors(sums, stacks, run, played, by_lines);
         }
     }
     Ok(Diff {
@@ -160,12 +158,12 @@ fn enter_tensors(
 
 type ByStack = BTreeMap<Vec<String>, StackGrowth>;
 
-fn enter(stacks: &mut ByStack, run: usize, played: &Played, filter: &Filter, by_lines: bool) {
+fn enter(stacks: &mut ByStack, run: usize, played: &Played, host: bool, by_lines: bool) {
     let (ledger, symbols) = (played.ledger(), played.symbols());
     for process in ledger.live_processes().chain(ledger.ended(true)) {
         let mut amounts: BTreeMap<(u32, MemoryKind), Total> = BTreeMap::new();
         for allocation in played.allocations(process) {
-            if filter.host || allocation.belongs() != Belongs::Host {
+            if host || allocation.belongs() != Belongs::Host {
                 let amount = amounts.entry((allocation.site, allocation.kind()));
                 amount.or_default().add(allocation.size_bytes);
             }

@@ -1,22 +1,28 @@
-//! Builds the report of a file.
+//! A file, opened once, and what can be asked of it.
 
+use std::cell::OnceCell;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
-use super::Filter;
 use super::about::{About, AtPeak};
-use super::launches;
-use super::played::{LiveSums, Played};
+use super::diff::{self, Diff};
+use super::played::{LiveSums, OnChange, Played};
 use super::processes::{self, Spans};
 use super::range::TimeRange;
-use super::work;
+use super::{AnalysisTotals, Filter, launches, validate_filter, work};
+use crate::explain::Explain;
+use crate::run::run_of;
+use crate::views::profile::{self, Profile, ProfileConfig, ProfiledMemory, Weight};
 use crate::{Options, Report, ReportSources, View};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::State;
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::stack::NoSymbols;
+use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_os::say;
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, gpu_rows};
 
@@ -65,7 +71,7 @@ impl Analysis {
     }
 
     /// Whether it is about memory only.
-    pub(super) fn is_about_memory(self) -> bool {
+    pub fn is_about_memory(self) -> bool {
         matches!(self, Self::Watermark | Self::Leakage | Self::Explain)
     }
 
@@ -75,42 +81,201 @@ impl Analysis {
     }
 }
 
-/// A file, and the options of its report.
-#[derive(Clone, Copy)]
-pub(super) struct AnalysedFile<'a> {
-    pub(super) database: &'a Database,
-    pub(super) session: &'a Session,
-    pub(super) filter: &'a Filter,
-    pub(super) view: View,
+/// Lists of a report.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lists {
+    /// Grouping, filters and order of live memory.
+    pub view: View,
     /// Limit on the rows of each list.
-    pub(super) top: Option<usize>,
+    pub top: Option<usize>,
     /// Whether single allocations are listed.
-    pub(super) allocations: bool,
+    pub allocations: bool,
 }
 
-impl AnalysedFile<'_> {
+/// A recording or an export. Whatever is asked of it, its memory is played twice at most: to the end, and to the peak.
+pub struct File {
+    pub(crate) database: Database,
+    pub(crate) session: Session,
+    pub(crate) filter: Filter,
+    at_end: OnceCell<Played>,
+    at_peak: OnceCell<Played>,
+}
+
+impl File {
+    /// Opens `path` for what `filter` selects; `progress` shows how far reading is. Warns of tables that are newer than
+    /// those known.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or has nothing that `filter` selects.
+    pub fn open(path: &Path, filter: Filter, progress: &SharedProgress) -> Result<Self> {
+        let file = Self::of(path, filter, progress)?;
+        validate_filter::check(&file.database, &file.filter)?;
+        Ok(file)
+    }
+
+    /// Opens another run to compare with, which may have nothing of what is selected.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn other(&self, path: &Path) -> Result<Self> {
+        Self::of(path, self.filter, self.database.progress())
+    }
+
+    fn of(path: &Path, filter: Filter, progress: &SharedProgress) -> Result<Self> {
+        let database = Database::open_with(path, progress)?;
+        let session = Session::read(&database)?;
+        if let Some(major) = session.schema_major().filter(|&major| major > 3) {
+            say(format_args!(
+                "warning: tables of version {major} are newer than those known (3)"
+            ));
+        }
+        Ok(Self {
+            database,
+            session,
+            filter,
+            at_end: OnceCell::new(),
+            at_peak: OnceCell::new(),
+        })
+    }
+
+    /// Plays the memory to its end; `on_change` is called for every change.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read or has no memory events, or `on_change` fails.
+    pub(crate) fn play(&self, on_change: &mut OnChange<'_>) -> Result<&Played> {
+        let played = Played::read(&self.database, &self.session, &self.filter, on_change)?;
+        Ok(self.at_end.get_or_init(|| played))
+    }
+
+    /// The memory at the end.
+    pub(crate) fn at_end(&self) -> Result<&Played> {
+        match self.at_end.get() {
+            Some(played) => Ok(played),
+            None => self.play(&mut |_| Ok(())),
+        }
+    }
+
+    /// The memory at its peak.
+    pub(crate) fn at_peak(&self) -> Result<&Played> {
+        if let Some(played) = self.at_peak.get() {
+            return Ok(played);
+        }
+        let then = self.at_end()?.read_peak(&self.database, &self.session)?;
+        Ok(self.at_peak.get_or_init(|| then))
+    }
+
+    /// Whether `question` is about launches, and the file has no times of these, which a range could select.
+    pub fn has_no_times_for(&self, question: Analysis) -> Result<bool> {
+        let is_about_launches = question == Analysis::Kernels || question.is_about_everything();
+        Ok(is_about_launches && launches::are_only_counted(&self.database)?)
+    }
+
+    /// Passes each total of live memory to `take`: nanoseconds from the first memory event; bytes in all, and by how
+    /// much is known of the calls: valid, invalid, driver. Returns the selected time, seconds from that event.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read or has no memory events, or `take` fails.
+    pub fn usage(
+        &self,
+        mut take: impl FnMut(i64, [u64; 4]) -> Result<()>,
+    ) -> Result<(Option<f64>, Option<f64>)> {
+        let host = self.filter.host;
+        let bytes = |side: &AnalysisTotals| {
+            [side.total, side.valid, side.invalid, side.driver].map(|a| a.bytes)
+        };
+        let played = self.play(&mut |change| {
+            if !host && change.parts().all(|part| part.is_host()) {
+                return Ok(());
+            }
+            let mut now = bytes(&change.live.gpu);
+            if host {
+                for (sum, host) in now.iter_mut().zip(bytes(&change.live.host)) {
+                    *sum = sum.saturating_add(host);
+                }
+            }
+            take(change.time_ns, now)
+        })?;
+        Ok(played.range())
+    }
+
+    /// Memory by call stack: live at the end or at the peak, and ever allocated.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or has no such memory.
+    pub fn profile(&self, config: &ProfileConfig) -> Result<Profile> {
+        let ProfileConfig {
+            weight,
+            full_stacks,
+            of,
+            ..
+        } = *config;
+        let played = self.at_end()?;
+        let time_ns = match weight {
+            Weight::Peak => played.peak_ns(),
+            Weight::End | Weight::Total => played.last_ns(),
+        };
+        let time_ns = time_ns.and_then(|ns| ns.checked_add(self.session.start_epoch_ns?));
+        let which = profile::ProfileWeight {
+            weight,
+            host: self.filter.host,
+            full_stacks,
+            of,
+        };
+        if of == ProfiledMemory::Tensors && !played.has_tensors() {
+            bail!("{} has no tensors", self.database.path().display());
+        }
+        Ok(Profile {
+            run: run_of(&self.session),
+            ..profile::of_ledger(played.ledger(), played.symbols(), which, time_ns)
+        })
+    }
+
+    /// What grew until the later run `after`, of host memory, too, with `host`; with `by_lines`, call stacks with the
+    /// same Python lines are one.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or has no memory events.
+    pub fn diff(&self, after: &Self, by_lines: bool, host: bool) -> Result<Diff> {
+        diff::diff([self, after], by_lines, host)
+    }
+
     /// Builds the report that answers `question`.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be read, or if memory events are needed and it has none.
-    pub(super) fn report(&self, question: Analysis) -> Result<Report> {
+    pub fn report(&self, question: Analysis, lists: Lists) -> Result<Report> {
         let mut state = State::default();
-        let mut about = About::new(question, self.filter);
-        let range = TimeRange::of(self.database, self.filter)?;
+        let mut about = About::new(question, &self.filter);
         if !question.is_about_memory() {
-            let selected = (self.filter, range);
-            about.gpus = work::read(self.database, self.session, selected, &mut state)?;
+            let range = TimeRange::of(&self.database, &self.filter)?;
+            about.gpus = work::read(self, range, &mut state)?;
         }
-        let played = self.played(question)?;
+        let has_memory = question.is_about_everything() && self.database.has_table(MEMORY);
+        let played = match question.is_about_memory() || has_memory {
+            true => Some(self.at_end()?),
+            false => None,
+        };
         let start = self.session.wall(0).map(|start| WallClock::at(start, 0));
-        if question == Analysis::Summary {
-            about.session = Some(self.session.clone());
-            let at_peak = played.as_ref().map(|played| self.at_peak(played));
-            about.watermark = at_peak.transpose()?.map(Box::new);
-        }
-        let now_ns = self.now_ns(question, played.as_ref());
-        let options = self.options_at(question, &state, now_ns);
+        let now_ns = self.now_ns(question, played);
+        let ran_ns = state
+            .activity
+            .processes()
+            .map(|(_, process)| process.last_ns)
+            .max();
+        let ran_ns = ran_ns.unwrap_or(0).saturating_sub(gpu_rows::ZERO_NS);
+        let options = Options {
+            modes: self.modes(question, &state),
+            now_ns,
+            explains: matches!(question, Analysis::Explain | Analysis::Page),
+            ..self.options(lists, ran_ns.max(now_ns))
+        };
         let sources = ReportSources {
             lost_by_user: &self.session.lost_by_user,
             ..ReportSources::of_file(start.as_ref(), &NoSymbols)
@@ -118,15 +283,13 @@ impl AnalysedFile<'_> {
         let lost = Lost::from_names(&self.session.lost);
         let mut report = crate::build(&state, lost, &options, sources);
         report.time = start.map(|clock| clock.wall(now_ns));
-        let is_peak = question == Analysis::Watermark;
         let mut spans = Spans::default();
-        if let Some(played) = &played {
+        if let Some(played) = played {
             about.set_memory(question, played);
-            let then = match is_peak {
-                true => Some(played.read_peak(self.database, self.session)?),
-                false => None,
-            };
-            report.memleak = Some(then.as_ref().unwrap_or(played).memory(&options));
+            let is_peak = question == Analysis::Watermark;
+            let then = if is_peak { self.at_peak()? } else { played };
+            report.memleak = Some(then.memory(&options));
+            report.time = report.time.filter(|_| !is_peak || about.time_ns.is_some());
             if matches!(
                 question,
                 Analysis::Summary | Analysis::Explain | Analysis::Page
@@ -135,39 +298,27 @@ impl AnalysedFile<'_> {
             }
             spans.memory(&played.spans);
         }
-        if is_peak && about.time_ns.is_none() {
-            report.time = None;
+        if options.explains {
+            // Launches are not read for it, as their counts over time are not known.
+            let launches = report.cudatrace.take();
+            report.explain = Explain::of(&report);
+            report.cudatrace = launches;
+        }
+        if question == Analysis::Summary {
+            about.session = Some(self.session.clone());
+            let watermark = played.map(|played| self.watermark(played, lists));
+            about.watermark = watermark.transpose()?.map(Box::new);
         }
         if question.is_about_everything() {
             spans.activities(&state.activity);
             about.run_ns = spans.run_ns();
-            let ledger = played.as_ref().map(Played::ledger);
-            about.processes = Some(processes::rows(&report, ledger, &spans, self.session));
+            let ledger = played.map(Played::ledger);
+            about.processes = Some(processes::rows(&report, ledger, &spans, &self.session));
         }
         // A list of processes shows no more of memory.
         report.memleak = report.memleak.filter(|_| question != Analysis::Processes);
         report.about = Some(about);
         Ok(report)
-    }
-
-    /// The memory of the file, as far as `question` is about it.
-    fn played(&self, question: Analysis) -> Result<Option<Played>> {
-        let wants_memory = question.is_about_memory()
-            || question.is_about_everything() && self.database.has_table(MEMORY);
-        let read = || Played::read(self.database, self.session, self.filter, &mut |_| Ok(()));
-        wants_memory.then(read).transpose()
-    }
-
-    /// Options of a report of `state` at `now_ns`.
-    fn options_at(&self, question: Analysis, state: &State, now_ns: u64) -> Options {
-        let processes = state.activity.processes();
-        let ran_ns = processes.map(|(_, process)| process.last_ns).max();
-        let ran_ns = ran_ns.unwrap_or(0).saturating_sub(gpu_rows::ZERO_NS);
-        Options {
-            now_ns,
-            explains: matches!(question, Analysis::Explain | Analysis::Page),
-            ..self.options(self.modes(question, state), ran_ns.max(now_ns))
-        }
     }
 
     /// The modes with something to show, besides memory.
@@ -182,17 +333,17 @@ impl AnalysedFile<'_> {
         }
     }
 
-    /// Options of the report; `end_ns` is the time of the last event.
-    fn options(&self, modes: Modes, end_ns: u64) -> Options {
+    /// Options of a report with `lists`; `end_ns` is the time of the last event.
+    fn options(&self, lists: Lists, end_ns: u64) -> Options {
         let stop_ns = self.session.stop_ns.and_then(|ns| u64::try_from(ns).ok());
         let whole = Duration::from_nanos(stop_ns.unwrap_or(0).max(end_ns));
         Options {
-            modes,
-            top: self.top,
-            view: self.view,
+            modes: Modes::default(),
+            top: lists.top,
+            view: lists.view,
             stacks: true,
             host_wide: false,
-            allocations: self.allocations,
+            allocations: lists.allocations,
             explains: false,
             now_ns: end_ns,
             is_final: true,
@@ -221,19 +372,17 @@ impl AnalysedFile<'_> {
         u64::try_from(now_ns).unwrap_or(0)
     }
 
-    fn at_peak(&self, played: &Played) -> Result<AtPeak> {
+    fn watermark(&self, played: &Played, lists: Lists) -> Result<AtPeak> {
         let now_ns = self.now_ns(Analysis::Watermark, Some(played));
-        let options = self.options(Modes::default(), now_ns);
         let LiveSums { gpu, host } = played.at_peak;
         let first_ns = played.first_ns().unwrap_or(0);
         let peak_ns = played.peak_ns();
-        let then = played.read_peak(self.database, self.session)?;
         Ok(AtPeak {
             time_ns: peak_ns.map(|peak| peak.saturating_sub(first_ns)),
             time: peak_ns.and_then(|peak| played.wall(peak)),
             totals: gpu,
             host,
-            memleak: then.memory(&options),
+            memleak: self.at_peak()?.memory(&self.options(lists, now_ns)),
         })
     }
 }

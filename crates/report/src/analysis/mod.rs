@@ -2,25 +2,22 @@
 //! reports.
 
 mod about;
-mod answer;
 pub mod diff;
-pub mod explain;
-pub(crate) mod file;
+mod file;
 pub(crate) mod launches;
 mod moment;
 mod played;
 pub(crate) mod processes;
 pub(crate) mod range;
 pub(crate) mod replayed;
-pub mod report;
 mod totals;
-mod usage;
 pub(crate) mod validate_filter;
 pub(crate) mod work;
 
 use gpuprobe_recording::{MemoryRow, ids};
 
 pub use about::{About, AtPeak};
+pub use file::{Analysis, File, Lists};
 pub use moment::Moment;
 pub use played::{AllocationAt, MemoryChange, Played};
 pub use processes::ProcessRow;

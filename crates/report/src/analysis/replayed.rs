@@ -10,9 +10,9 @@ use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::stack::KnownFrames;
-use gpuprobe_recording::{Database, Session};
 use gpuprobe_recording::log::{Item, LogReader};
 use gpuprobe_recording::player::{Played, Player};
+use gpuprobe_recording::{Database, Session};
 
 /// The table of tensors of a recording.
 const TABLE: &str = "GPUPROBE_TENSORS";

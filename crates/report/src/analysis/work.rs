@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 use serde::Serialize;
 
-use super::Filter;
+use super::file::File;
 use super::launches::LaunchReader;
 use super::processes::Spans;
 use super::range::{self, RecordFilter, TimeRange};
@@ -17,7 +17,7 @@ use gpuprobe_engine::{State, Transfers};
 use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
 use gpuprobe_recording::gpu_rows::{self, RowFilter};
 use gpuprobe_recording::row::{integer, text};
-use gpuprobe_recording::{Database, Session, ids};
+use gpuprobe_recording::{Database, ids};
 
 /// Utilisation of a GPU by all processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -45,13 +45,14 @@ pub struct GpuTime {
     pub shares: BusyShares,
 }
 
-/// Applies the records of `database` to `state`; returns the utilisation of GPUs.
-pub(super) fn read(
-    database: &Database,
-    session: &Session,
-    (filter, range): (&Filter, TimeRange),
-    state: &mut State,
-) -> Result<Vec<GpuTime>> {
+/// Applies the records of `file` to `state`; returns the utilisation of GPUs.
+pub(super) fn read(file: &File, range: TimeRange, state: &mut State) -> Result<Vec<GpuTime>> {
+    let File {
+        database,
+        session,
+        filter,
+        ..
+    } = file;
     let row_filter = RowFilter {
         pid: filter.pid,
         device: filter.device,

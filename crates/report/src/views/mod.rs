@@ -7,5 +7,7 @@ pub(crate) mod json;
 pub mod metrics;
 pub mod plot;
 pub mod profile;
+pub mod report;
 pub(crate) mod tables;
 pub(crate) mod text;
+mod usage;

@@ -17,13 +17,12 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::analysis::{Filter, diff};
+use crate::analysis::{File, Filter};
 use crate::run::run_of;
 use crate::words::plural;
 use bins::FEWEST;
 use document::{KernelData, LostData, PageData, RunData};
 use gpuprobe_os::progress::SharedProgress;
-use gpuprobe_recording::Database;
 use paths::{FrameTable, memory_document};
 use reading::Reading;
 use tensors::TensorsByBin;
@@ -51,19 +50,25 @@ pub struct HtmlConfig {
 ///
 /// Returns an error if a file cannot be read, has nothing of what is selected, or the output cannot be written.
 pub fn run(config: &HtmlConfig, progress: &SharedProgress) -> Result<()> {
-    let before = Database::open_with(&config.file, progress)?;
-    let mut runs = vec![read(&before, &config.filter)?];
+    let filter = Filter {
+        host: true,
+        from_ns: None,
+        to_ns: None,
+        ..config.filter
+    };
+    let before = File::open(&config.file, filter, progress)?;
+    let mut runs = vec![read(&before)?];
     let mut compared = None;
     if let Some(after) = &config.after {
-        let after = Database::open_with(after, progress)?;
-        runs.push(read(&after, &config.filter)?);
-        compared = Some(diff::diff(&before, &after, &config.filter, true)?);
+        let after = File::open(after, filter, progress)?;
+        runs.push(read(&after)?);
+        compared = Some(before.diff(&after, true, false)?);
     }
     page::write(&PageData::new(runs, compared), &config.output)
 }
 
-fn read(database: &Database, filter: &Filter) -> Result<RunData> {
-    let reading = Reading::begin(database, filter)?;
+fn read(file: &File) -> Result<RunData> {
+    let reading = Reading::begin(file)?;
     let mut memory = reading.memory()?;
     let mut tensors = TensorsByBin::read(&reading)?;
     let mut work = WorkByBin::new(&reading.bins);
@@ -89,7 +94,7 @@ fn read(database: &Database, filter: &Filter) -> Result<RunData> {
     let (gpus, copies) = (work.gpus(&reading.report), work.copies());
     let kernels = work.into_kernels(&reading.report);
     let start = reading.session.wall(reading.first_ns);
-    let name = database.path().file_name().unwrap_or_default();
+    let name = file.database.path().file_name().unwrap_or_default();
     let about = reading.report.about.as_ref();
     Ok(RunData {
         file: name.to_string_lossy().into_owned(),

@@ -10,13 +10,13 @@ use super::held::{Effect, HeldByBin};
 use super::work::WorkByBin;
 use crate::analysis::range::{TIMED, TimeRange};
 use crate::analysis::replayed::Replayed;
-use crate::analysis::report::{Analysis, of_all_sites};
 use crate::analysis::work::{CALLED_COPIES, CopyOutcome, each_copy};
-use crate::analysis::{AllocationAt, Filter, MemoryChange, Played, first_ns, launches};
-use crate::explain::Explain;
+use crate::analysis::{
+    AllocationAt, Analysis, File, Filter, Lists, MemoryChange, Played, first_ns, launches,
+};
 use crate::memleak::SiteGroups;
 use crate::owners::Owners;
-use crate::{Report, View, function_name, memleak, views::plot};
+use crate::{Report, function_name, memleak, views::plot};
 use gpuprobe_cuda::{Belongs, MemoryKind, Op};
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::event::Event;
@@ -65,19 +65,9 @@ pub(super) struct ReadMemory {
 }
 
 impl<'a> Reading<'a> {
-    pub(super) fn begin(database: &'a Database, filter: &Filter) -> Result<Self> {
-        let filter = Filter {
-            host: true,
-            from_ns: None,
-            to_ns: None,
-            ..*filter
-        };
-        let mut report = of_all_sites(database, &filter, View::default(), Analysis::Page)?;
-        // As by `gpuprobe explain`, which does not read launches.
-        let launches = report.cudatrace.take();
-        report.explain = Explain::of(&report);
-        report.cudatrace = launches;
-        let session = Session::read(database)?;
+    pub(super) fn begin(file: &'a File) -> Result<Self> {
+        let (database, session) = (&file.database, file.session.clone());
+        let report = file.report(Analysis::Page, Lists::default())?;
         let mut span: Option<(i64, i64)> = None;
         for (table, begin, end) in TIMED {
             let first = database.limit(table, begin, "ASC")?;
@@ -96,7 +86,7 @@ impl<'a> Reading<'a> {
             bins: Bins::between(begin.saturating_sub(first_ns), end.saturating_sub(first_ns)),
             database,
             session,
-            filter,
+            filter: file.filter,
             report,
             first_ns,
         })

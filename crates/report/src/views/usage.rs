@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use anyhow::{Context, Result};
 
 use super::report::AnalysisFormat;
-use super::{AnalysisTotals, MemoryChange};
 use crate::SCHEMA;
 
 /// Column names, in text and tables.
@@ -15,22 +14,16 @@ const COLUMNS: [&str; 5] = ["time", "total", "valid", "invalid", "driver"];
 pub(super) struct UsageWriter<'a> {
     out: &'a mut dyn Write,
     format: AnalysisFormat,
-    host: bool,
     /// Number of points written.
     pub(super) points: u64,
 }
 
 impl<'a> UsageWriter<'a> {
     /// Writes the timeline to `out`. With `host`, host memory is part of the totals.
-    pub(super) fn begin(
-        out: &'a mut dyn Write,
-        format: AnalysisFormat,
-        host: bool,
-    ) -> Result<Self> {
+    pub(super) fn begin(out: &'a mut dyn Write, format: AnalysisFormat) -> Result<Self> {
         let mut usage = Self {
             out,
             format,
-            host,
             points: 0,
         };
         usage.header().context("cannot write the timeline")?;
@@ -65,7 +58,13 @@ impl<'a> UsageWriter<'a> {
         Ok(())
     }
 
-    fn point(&mut self, time: i64, bytes: [u64; 4]) -> io::Result<()> {
+    /// Writes the totals after a change.
+    pub(super) fn point(&mut self, time: i64, bytes: [u64; 4]) -> Result<()> {
+        self.points += 1;
+        self.line(time, bytes).context("cannot write the timeline")
+    }
+
+    fn line(&mut self, time: i64, bytes: [u64; 4]) -> io::Result<()> {
         let (begin, between, end) = match self.format {
             AnalysisFormat::Text => {
                 write!(self.out, "{time:>20}")?;
@@ -88,24 +87,5 @@ impl<'a> UsageWriter<'a> {
             self.out.write_all(digits.format(number).as_bytes())?;
         }
         self.out.write_all(end.as_bytes())
-    }
-
-    /// Writes the totals after a change.
-    pub(super) fn change(&mut self, change: &MemoryChange<'_>) -> Result<()> {
-        if !self.host && change.parts().all(|part| part.is_host()) {
-            return Ok(());
-        }
-        self.points += 1;
-        let bytes = |side: &AnalysisTotals| {
-            [side.total, side.valid, side.invalid, side.driver].map(|a| a.bytes)
-        };
-        let mut now = bytes(&change.live.gpu);
-        if self.host {
-            for (sum, host) in now.iter_mut().zip(bytes(&change.live.host)) {
-                *sum = sum.saturating_add(host);
-            }
-        }
-        self.point(change.time_ns, now)
-            .context("cannot write the timeline")
     }
 }

@@ -1,0 +1,327 @@
+//! `gpuprobe report` and `gpuprobe explain` of a file.
+
+use std::cmp::Reverse;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Error, Result, bail};
+use serde::Serialize;
+
+use super::profile;
+use super::tables::memory::{AllocationRow, GrowthRow, SiteRow, growth};
+use super::tables::work::{PROCESSES, Work};
+use super::tables::{Column, Rows, Separated};
+use super::text::file;
+use super::text::page::Page;
+use super::usage::UsageWriter;
+use crate::analysis::diff::Diff;
+use crate::analysis::{Analysis, File, Filter, Lists};
+use crate::explain::Explain;
+use crate::gate::{self, Gate};
+use crate::memleak::Memleak;
+use crate::{GroupBy, Report, SortBy, View};
+use gpuprobe_os::color::ColorChoice;
+use gpuprobe_os::files;
+use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_os::say;
+use gpuprobe_os::terminal;
+use gpuprobe_os::terminal::{Layout, StandardStream};
+
+/// Output formats of analyses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum AnalysisFormat {
+    /// Text for a terminal.
+    #[default]
+    Text,
+    /// Tables of tab-separated values.
+    Tsv,
+    /// One JSON object for the result.
+    Json,
+    /// Tables of comma-separated values.
+    Csv,
+}
+
+/// The analysis to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportQuestion {
+    /// Live memory over time.
+    Usage,
+    /// An analysis with a report as its result.
+    Report(Analysis),
+}
+
+/// Options of `gpuprobe report`.
+#[derive(Clone, Debug)]
+pub struct ReportConfig {
+    /// The recording or export.
+    pub file: PathBuf,
+    /// The analysis to run.
+    pub question: ReportQuestion,
+    /// Filter on the events of the file.
+    pub filter: Filter,
+    /// Grouping, filters and order of live memory.
+    pub view: View,
+    /// Limit on the rows of a list, in text.
+    pub top: Option<usize>,
+    /// Output format of the result.
+    pub format: AnalysisFormat,
+    /// Output file; `None` and `-` for standard output.
+    pub output: Option<PathBuf>,
+    /// When text has colours.
+    pub color: ColorChoice,
+    /// Compare with this later run instead.
+    pub diff: Option<PathBuf>,
+    /// Profiles to write, too.
+    pub profiles: profile::ProfileConfig,
+    /// Limits on memory that was never freed.
+    pub gate: Option<gate::GateConfig>,
+}
+
+/// What a file was found to hold, for an exit status.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// Memory that was never freed exceeds the limits of the gate.
+    pub leaks: bool,
+    /// The explanation, if that was asked for.
+    pub explain: Option<Explain>,
+}
+
+/// Writes what is asked for; `progress` shows how far reading is.
+///
+/// # Errors
+///
+/// The file cannot be read or has nothing of what is asked for, or an output cannot be written.
+pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<Answer> {
+    let gate = config.gate.as_ref().map(Gate::open).transpose()?;
+    let file = File::open(&config.file, config.filter, progress)?;
+    let profiles = profile::Outputs::open(&config.profiles, Some(&config.file))?;
+    let has_profiles = profiles.any();
+    if has_profiles {
+        profiles.write(&file.profile(&config.profiles)?)?;
+    }
+    let is_summary =
+        config.question == ReportQuestion::Report(Analysis::Summary) && config.diff.is_none();
+    let mut answer = Answer::default();
+    if !(has_profiles && is_summary && config.output.is_none()) {
+        if is_summary && matches!(config.format, AnalysisFormat::Csv | AnalysisFormat::Tsv) {
+            bail!(
+                "csv and tsv hold one table, and the summary has several: ask for --kernels, --copies, \
+                 --calls, --waits, --nvtx, --processes or --analysis, or take --format text or json"
+            );
+        }
+        answer.explain = write(config, &file)?;
+    }
+    if let Some(gate) = gate {
+        let lists = Lists {
+            view: gate::view(),
+            ..Lists::default()
+        };
+        let report = file.report(Analysis::Leakage, lists)?;
+        let memleak = report.memleak.context("there is no memory in the file")?;
+        answer.leaks = gate.judge(&memleak, true)?;
+    }
+    Ok(answer)
+}
+
+/// Writes the answer to the question; a closed pipe is no error.
+fn write(config: &ReportConfig, file: &File) -> Result<Option<Explain>> {
+    let path = config
+        .output
+        .as_deref()
+        .filter(|path| !files::is_stdout(path));
+    let stream = path.is_none().then_some(StandardStream::Stdout);
+    let layout = Layout::of(stream, config.color).with_full_names(config.view.full_names);
+    let out = open(path, layout)?;
+    let mut writer = AnswerWriter {
+        config,
+        top: config.top.unwrap_or(usize::MAX),
+        layout,
+        out: BufWriter::with_capacity(1 << 18, out),
+    };
+    let written = writer.answer(file).and_then(|explain| {
+        writer.out.flush().context("cannot write the report")?;
+        Ok(explain)
+    });
+    match written {
+        Err(error) if is_broken_pipe(&error) => Ok(None),
+        written => written,
+    }
+}
+
+fn is_broken_pipe(error: &Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<io::Error>();
+    cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)
+}
+
+fn open(path: Option<&Path>, layout: Layout) -> Result<Box<dyn Write>> {
+    let Some(path) = path else {
+        return Ok(Box::new(terminal::stdout(layout.colored)));
+    };
+    let why = || format!("cannot write to {}", path.display());
+    Ok(Box::new(files::create(path).with_context(why)?))
+}
+
+/// Writes answers in a format.
+struct AnswerWriter<'a> {
+    config: &'a ReportConfig,
+    /// Limit on the rows of a list, in text.
+    top: usize,
+    layout: Layout,
+    out: BufWriter<Box<dyn Write>>,
+}
+
+impl AnswerWriter<'_> {
+    fn answer(&mut self, file: &File) -> Result<Option<Explain>> {
+        let (filter, format) = (&self.config.filter, self.config.format);
+        if let Some(after) = &self.config.diff {
+            let after = file.other(after)?;
+            let grown = file.diff(&after, self.config.view.groups_by_lines(), filter.host)?;
+            self.diff(&grown).context("cannot write the report")?;
+            return Ok(None);
+        }
+        let question = match self.config.question {
+            ReportQuestion::Report(question) => question,
+            ReportQuestion::Usage => {
+                let mut usage = UsageWriter::begin(&mut self.out, format)?;
+                let (from, to) = file.usage(|time_ns, bytes| usage.point(time_ns, bytes))?;
+                if usage.points == 0 {
+                    say("no memory event in what was selected");
+                }
+                usage.finish(from, to)?;
+                return Ok(None);
+            }
+        };
+        if filter.has_range() && file.has_no_times_for(question)? {
+            say("--from and --to do not select launches: this recording has their number only");
+        }
+        let is_about_memory = question.is_about_memory();
+        let is_json = format == AnalysisFormat::Json;
+        let is_text = format == AnalysisFormat::Text;
+        let lists = Lists {
+            view: self.config.view,
+            // In text, `--top` applies to merged lists, except for memory.
+            top: self
+                .config
+                .top
+                .filter(|_| is_json || is_text && is_about_memory),
+            allocations: is_about_memory
+                && question != Analysis::Explain
+                && (is_json || is_text || !self.is_by_site()),
+        };
+        let report = file.report(question, lists)?;
+        self.report(question, &report)
+            .context("cannot write the report")?;
+        Ok(report.explain)
+    }
+
+    fn is_by_site(&self) -> bool {
+        self.config.view.group.is_some_and(GroupBy::is_by_site)
+    }
+
+    fn report(&mut self, question: Analysis, report: &Report) -> io::Result<()> {
+        match self.config.format {
+            AnalysisFormat::Json => json(report, &mut self.out),
+            AnalysisFormat::Text => {
+                let mut page = Page::of_file(self.layout, &mut self.out);
+                file::write(
+                    question,
+                    report,
+                    self.top,
+                    self.config.filter.host,
+                    &mut page,
+                )
+            }
+            AnalysisFormat::Tsv | AnalysisFormat::Csv => self.separated(question, report),
+        }
+    }
+
+    fn separated(&mut self, question: Analysis, report: &Report) -> io::Result<()> {
+        match question {
+            Analysis::Kernels => self.table(Work::KERNELS, &Work::kernels_of_file(report)),
+            Analysis::Copies => self.table(Work::COPIES, &Work::copies_of_file(report)),
+            Analysis::Calls => {
+                let calls = Work::timed_of_file(report, Work::calls);
+                self.table(Work::CALLS, &calls)
+            }
+            Analysis::Waits => {
+                let waits = Work::timed_of_file(report, Work::waits);
+                self.table(Work::WAITS, &waits)
+            }
+            Analysis::Nvtx => {
+                let ranges = Work::timed_of_file(report, Work::ranges);
+                self.table(Work::RANGES, &ranges)
+            }
+            Analysis::Processes => {
+                let about = report.about.as_ref();
+                let processes = about.and_then(|about| about.processes.as_deref());
+                self.table(PROCESSES, processes.unwrap_or_default())
+            }
+            Analysis::Watermark | Analysis::Leakage => {
+                let (Some(memleak), Some(about)) = (&report.memleak, &report.about) else {
+                    return Ok(());
+                };
+                if self.is_by_site() {
+                    let sites =
+                        SiteRow::all(memleak, self.config.view.sort, self.config.filter.host);
+                    return self.table(SiteRow::COLUMNS, &sites);
+                }
+                let allocations = self.allocations(memleak, about.first_ns);
+                self.table(AllocationRow::COLUMNS, &allocations)
+            }
+            Analysis::Explain | Analysis::Summary | Analysis::Page => Ok(()),
+        }
+    }
+
+    fn diff(&mut self, diff: &Diff) -> io::Result<()> {
+        match self.config.format {
+            AnalysisFormat::Json => json(diff, &mut self.out),
+            AnalysisFormat::Text => {
+                let mut page = Page::of_file(self.layout, &mut self.out);
+                file::write_diff(diff, &self.config.view, self.top, &mut page)
+            }
+            AnalysisFormat::Tsv | AnalysisFormat::Csv => {
+                let mut lists = vec![("watermark", &diff.at_peak), ("leakage", &diff.never_freed)];
+                if let Some(tensors) = &diff.tensors {
+                    lists.push(("tensors_watermark", &tensors.at_peak));
+                    lists.push(("tensors_leakage", &tensors.never_freed));
+                }
+                let rows = lists.into_iter();
+                let rows = rows.flat_map(|(what, all)| all.iter().map(move |one| (what, one)));
+                let rows: Vec<GrowthRow<'_>> = rows.collect();
+                self.table(&growth(), &rows)
+            }
+        }
+    }
+
+    /// The allocations of a report, in the order selected.
+    fn allocations<'a>(&self, memleak: &'a Memleak, first_ns: u64) -> Vec<AllocationRow<'a>> {
+        let processes = memleak.processes.iter();
+        let rows = processes.flat_map(|process| AllocationRow::all(process, first_ns));
+        let rows = rows.filter(|row| self.config.filter.host || !row.allocation.at_host);
+        let mut rows: Vec<_> = rows.collect();
+        let by_age = self.config.view.sort == SortBy::Age;
+        rows.sort_by_key(|row| {
+            let (bytes, time_ns) = (row.allocation.bytes, row.allocation.time_ns);
+            let first = if by_age { time_ns } else { 0 };
+            (first, Reverse(bytes), time_ns, row.allocation.address)
+        });
+        rows
+    }
+
+    /// Writes a table of CSV or TSV.
+    fn table<T>(&mut self, columns: &[Column<T>], rows: &[T]) -> io::Result<()> {
+        let separated = match self.config.format {
+            AnalysisFormat::Tsv => Separated::Tsv,
+            _ => Separated::Csv,
+        };
+        let mut table = Rows::new(separated, &mut self.out);
+        table.header(&[], columns)?;
+        table.all(&[], columns, rows)?;
+        table.flush()
+    }
+}
+
+fn json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
+}
