@@ -8,10 +8,10 @@ use anyhow::Result;
 use hashbrown::{HashMap, HashSet};
 
 use crate::chains::{ChainFrame, Resolver, Stack};
-use crate::log::{Item, LogNote};
 use crate::memory_rows::{self, CallFilter, MemoryItem, MemoryRow, OriginatingCall, RowSink};
 use crate::row::integer;
 use crate::source::{Counts, Source, Take};
+use crate::source::{Item, LogNote};
 use crate::{Database, Session, ids, kinds};
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Op};

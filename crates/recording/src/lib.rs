@@ -36,3 +36,27 @@ pub use recorder::Recorder;
 pub use session::Session;
 pub use source::Source;
 pub use writer::Facts;
+
+use export::ExportReader;
+use gpuprobe_os::say;
+use log::LogReader;
+
+/// The memory of a file: its log, or else its rows.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn memory_of<'a>(
+    database: &'a Database,
+    session: &'a Session,
+) -> anyhow::Result<Box<dyn Source + 'a>> {
+    if LogReader::has_memory(session) {
+        return Ok(Box::new(LogReader::new(database, session)?));
+    }
+    if LogReader::is_unknown(session) {
+        say(format_args!(
+            "{} was recorded by another version: its tables are read, without what only its log has",
+            database.path().display()
+        ));
+    }
+    Ok(Box::new(ExportReader { database, session }))
+}

@@ -20,8 +20,7 @@ use gpuprobe_model::stack::{KnownFrames, Symbolize};
 use gpuprobe_recording::log::{Item, LogNote, Mark};
 use gpuprobe_recording::memory_rows::{CallFilter, MEMORY};
 use gpuprobe_recording::player::{Played as Outcome, Player};
-use gpuprobe_recording::source::{self, Source};
-use gpuprobe_recording::{Database, Session, Trace, ids, row};
+use gpuprobe_recording::{Database, Session, Source, Trace, ids, row};
 
 /// Upper limit of GPUs per host.
 const MAX_GPUS: i64 = 255;
@@ -167,7 +166,7 @@ impl Played {
         until: Option<u64>,
         on_change: &mut OnChange<'_>,
     ) -> Result<Self> {
-        let source = source::memory(database, session)?;
+        let source = gpuprobe_recording::memory_of(database, session)?;
         let mut played = Self::new(&*source, filter, until);
         if played.is_log {
             played.first_ns = first_row_ns(database)?;
