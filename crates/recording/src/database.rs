@@ -2,6 +2,7 @@
 
 mod file;
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub struct Database {
     path: PathBuf,
     connection: Connection,
     tables: HashMap<String, HashSet<String>>,
+    /// See [`crate::memory_rows`].
+    pub(super) order: OnceCell<&'static str>,
     progress: SharedProgress,
 }
 
@@ -69,6 +72,7 @@ impl Database {
             path: path.to_owned(),
             connection,
             tables: HashMap::new(),
+            order: OnceCell::new(),
             progress: Arc::clone(progress),
         };
         database.bound().map_err(|e| explain(path, e))?;

@@ -2,15 +2,14 @@
 
 use anyhow::Result;
 use hashbrown::HashMap;
-use rusqlite::{Row, Rows};
+use rusqlite::Row;
 
-use super::order::Reorder;
+use super::CallFilter;
 use super::row::{MemoryRow, OriginatingCall, Trace};
-use super::{CallFilter, Order};
+use super::sorted::SortedRows;
+use crate::ids;
 use crate::numbers::Numbers;
-use crate::{Database, ids};
 use gpuprobe_cuda::nsys::class;
-use gpuprobe_os::progress::Pass;
 
 /// Table of API calls.
 pub const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
@@ -33,8 +32,8 @@ pub type Counts = HashMap<i64, [u64; 2]>;
 
 /// A row of the table of API calls.
 #[derive(Clone, Copy, Debug)]
-struct CallRow {
-    start_ns: i64,
+pub(super) struct CallRow {
+    pub(super) start_ns: i64,
     end_ns: i64,
     class: i64,
     thread: i64,
@@ -45,7 +44,7 @@ struct CallRow {
 }
 
 impl CallRow {
-    fn of(row: &Row<'_>) -> Option<Self> {
+    pub(super) fn of(row: &Row<'_>) -> Option<Self> {
         let numbers = Numbers::of(row)?;
         Some(Self {
             start_ns: numbers.get(0)?,
@@ -93,11 +92,9 @@ impl CallRow {
 
 /// API calls of a file in order.
 pub(super) struct CallRows<'a> {
-    database: &'a Database,
-    rows: Option<Rows<'a>>,
-    pass: &'a Pass<'a>,
-    order: Order,
-    waiting: Reorder<CallRow>,
+    rows: SortedRows<'a, CallRow>,
+    /// Events without a correlation id have no call, unlike in exports.
+    is_ours: bool,
     next: Option<CallRow>,
     /// Calls that later events may belong to.
     open: Vec<CallRow>,
@@ -109,18 +106,10 @@ pub(super) struct CallRows<'a> {
 }
 
 impl<'a> CallRows<'a> {
-    pub(super) fn new(
-        database: &'a Database,
-        (rows, pass): (Option<Rows<'a>>, &'a Pass<'a>),
-        order: Order,
-        counted: CallFilter,
-    ) -> Self {
+    pub(super) fn new(rows: SortedRows<'a, CallRow>, is_ours: bool, counted: CallFilter) -> Self {
         Self {
-            database,
             rows,
-            pass,
-            order,
-            waiting: order.reorder(),
+            is_ours,
             next: None,
             open: Vec::new(),
             busy_until: HashMap::new(),
@@ -128,15 +117,6 @@ impl<'a> CallRows<'a> {
             first_ns: None,
             counts: Counts::new(),
         }
-    }
-
-    /// The API call of `event`.
-    pub(super) fn origin(&mut self, event: &MemoryRow) -> Result<OriginatingCall> {
-        let best = match self.order {
-            Order::AsRecorded => self.by_number(event)?,
-            Order::ByTime | Order::Sorted => self.by_time(event)?,
-        };
-        Ok(best.map_or(OriginatingCall::default(), |call| call.origin()))
     }
 
     /// Sets the time of the first event.
@@ -164,23 +144,8 @@ impl<'a> CallRows<'a> {
             && to_ns.is_none_or(|to| time_ns <= to)
     }
 
-    /// In recordings, calls are numbered in row order.
-    fn by_number(&mut self, event: &MemoryRow) -> Result<Option<CallRow>> {
-        let Some(wanted) = event.correlation else {
-            return Ok(None);
-        };
-        self.open.retain(|call| call.correlation == wanted);
-        while let Some(call) = self.next_if(|call| call.correlation <= wanted)? {
-            self.count(&call);
-            if call.correlation == wanted {
-                self.open.push(call);
-            }
-        }
-        Ok(self.open.iter().copied().max_by_key(CallRow::rank))
-    }
-
-    /// In exports, an event lies within its call; the correlation id, if present, must match.
-    fn by_time(&mut self, event: &MemoryRow) -> Result<Option<CallRow>> {
+    /// The API call of `event`: the best of those around it, with its correlation id, if it has one.
+    pub(super) fn origin(&mut self, event: &MemoryRow) -> Result<OriginatingCall> {
         self.open.retain(|call| call.end_ns >= event.start_ns);
         while let Some(call) = self.next_if(|call| call.start_ns <= event.start_ns)? {
             self.count(&call);
@@ -190,16 +155,12 @@ impl<'a> CallRows<'a> {
         }
         let agrees = |call: &&CallRow| match event.correlation {
             Some(number) => call.correlation == number,
-            None => true,
+            None => !self.is_ours,
         };
-        let around = self
-            .open
-            .iter()
-            .filter(|call| call.surrounds(event))
-            .filter(agrees);
-        Ok(around
-            .copied()
-            .max_by_key(|call| (call.rank(), call.start_ns)))
+        let open = self.open.iter().filter(agrees);
+        let around = open.filter(|call| call.surrounds(event));
+        let best = around.max_by_key(|call| (call.rank(), call.start_ns));
+        Ok(best.map_or(OriginatingCall::default(), CallRow::origin))
     }
 
     /// Adds `call` to the counts.
@@ -227,33 +188,8 @@ impl<'a> CallRows<'a> {
     /// Removes the next call if it is one that `is_wanted`.
     fn next_if(&mut self, is_wanted: impl FnOnce(&CallRow) -> bool) -> Result<Option<CallRow>> {
         if self.next.is_none() {
-            self.next = self.read()?;
+            self.next = self.rows.next()?;
         }
         Ok(self.next.take_if(|call| is_wanted(call)))
-    }
-
-    fn read(&mut self) -> Result<Option<CallRow>> {
-        while !self.waiting.is_full() {
-            let Some(rows) = &mut self.rows else { break };
-            match rows.next().map_err(|e| self.database.explain(e))? {
-                Some(row) => {
-                    self.pass.step();
-                    let Some(call) = CallRow::of(row) else {
-                        continue;
-                    };
-                    // The ledger's are calls of probes.
-                    let is_recorded = self.order == Order::AsRecorded;
-                    if is_recorded && ids::is_of_cupti(call.correlation) {
-                        continue;
-                    }
-                    if self.order != Order::ByTime {
-                        return Ok(Some(call));
-                    }
-                    self.waiting.push(call.start_ns, call)?;
-                }
-                None => self.rows = None,
-            }
-        }
-        Ok(self.waiting.pop())
     }
 }
