@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use rusqlite::types::Null;
 use rusqlite::{OptionalExtension, params};
 
-use super::common::RowContext;
 use super::tables::Tables;
 use crate::ids::{context_id, global_pid};
 use gpuprobe_cuda::Op;
@@ -18,9 +18,6 @@ pub(super) const VIRTUAL_MACHINE: i64 = 1;
 const NULL_STREAM: i64 = 7;
 const DEFAULT_PRIORITY: i64 = 0;
 const IS_NULL_STREAM: i64 = 3;
-
-/// A NULL column.
-const NOTHING: Option<i64> = None;
 
 /// Writer of contexts.
 #[derive(Debug, Default)]
@@ -53,32 +50,22 @@ impl ContextWriter {
     }
 
     /// Writes the context that a successful call implies, and its creation or destruction.
-    pub(super) fn called(
-        &mut self,
-        call: &Call,
-        common: &mut RowContext<'_>,
-    ) -> rusqlite::Result<()> {
+    pub(super) fn called(&mut self, call: &Call, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
         if call.result != 0 {
             return Ok(());
         }
         let device = self.device(call.pid, call.device);
-        let end = common.time(call.end_ns);
+        let end = tables.time(call.end_ns);
         let made = Some(call.context).filter(|number| !matches!(*number, 0 | CONTEXT_UNKNOWN));
         match (call.function.op, made) {
             (Op::ContextCreate, Some(number)) => {
-                let row = params![
-                    global_pid(call.pid),
-                    device,
-                    context_id(0, number),
-                    end,
-                    NOTHING
-                ];
-                common.insert("GPUPROBE_CONTEXTS", row)?;
+                let row = params![global_pid(call.pid), device, context_id(0, number), end];
+                tables.insert("GPUPROBE_CONTEXTS", row)?;
                 // Numbers wrap around: an older context of this number stays without an end.
-                let row = common.tables.connection.last_insert_rowid();
+                let row = tables.connection.last_insert_rowid();
                 self.live.entry(call.pid).or_default().insert(number, row);
             }
-            (Op::ContextDestroy, _) => self.destroyed(call.pid, made, (device, end), common)?,
+            (Op::ContextDestroy, _) => self.destroyed(call.pid, made, (device, end), tables)?,
             _ => {}
         }
         let number = match call.function.op {
@@ -90,7 +77,7 @@ impl ContextWriter {
         };
         match device {
             Some(device) if number != CONTEXT_UNKNOWN => {
-                self.seen(call.pid, device, number, &mut common.tables)
+                self.seen(call.pid, device, number, tables)
             }
             _ => Ok(()),
         }
@@ -101,16 +88,16 @@ impl ContextWriter {
         pid: u32,
         number: Option<u16>,
         (device, end): (Option<u16>, i64),
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
         let live = self.live.get_mut(&pid);
         if let Some(row) = live.and_then(|live| live.remove(&number?)) {
             let sql = "UPDATE GPUPROBE_CONTEXTS SET t1 = ?2 WHERE rowid = ?1";
-            return common.tables.execute(sql, [row, end]);
+            return tables.execute(sql, [row, end]);
         }
         let id = number.map(|number| context_id(0, number));
-        let row = params![global_pid(pid), device, id, NOTHING, end];
-        common.insert("GPUPROBE_CONTEXTS", row)
+        let row = params![global_pid(pid), device, id, Null, end];
+        tables.insert("GPUPROBE_CONTEXTS", row)
     }
 
     fn seen(
@@ -124,16 +111,7 @@ impl ContextWriter {
         if !self.known.insert((pid, device, context)) {
             return Ok(());
         }
-        let row = params![
-            NULL_STREAM,
-            HARDWARE,
-            VIRTUAL_MACHINE,
-            pid,
-            device,
-            context,
-            NOTHING,
-            NOTHING
-        ];
+        let row = params![NULL_STREAM, HARDWARE, VIRTUAL_MACHINE, pid, device, context];
         tables.insert("TARGET_INFO_CUDA_CONTEXT_INFO", row)?;
         let row = params![
             NULL_STREAM,

@@ -3,10 +3,9 @@
 use chrono::{SecondsFormat, Utc};
 use rusqlite::params;
 
-use super::common::signed;
 use super::gpus;
 use super::schema::{self, SCHEMA_VERSION};
-use super::tables::Tables;
+use super::tables::{Tables, signed};
 use crate::{ids, log};
 use gpuprobe_cuda::kinds::KINDS;
 use gpuprobe_cuda::nsys::ENUMERATIONS;
@@ -47,15 +46,6 @@ impl Facts {
         }
     }
 
-    /// Source of memory events: the ledger, CUPTI, or none.
-    fn memory_source(&self) -> &'static str {
-        match self.modes {
-            Modes { memleak: true, .. } => "ledger",
-            Modes { activity: true, .. } => "cupti",
-            _ => "none",
-        }
-    }
-
     /// Creates the tables that do not depend on events.
     pub(super) fn write(&self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
         let lazy = schema::LAZY.iter().filter(|_| self.all_tables);
@@ -71,7 +61,7 @@ impl Facts {
             ("EXPORT_SCHEMA_VERSION_MINOR", minor),
             ("EXPORT_SCHEMA_VERSION_MICRO", micro),
         ] {
-            tables.insert("META_DATA_EXPORT", [name, value])?;
+            tables.insert("META_DATA_EXPORT", params![name, value])?;
         }
         // Never the environment: it may contain secrets.
         for (index, word) in self.command.iter().enumerate() {
@@ -79,7 +69,7 @@ impl Facts {
                 None => "PROCESS_0:COMMAND".to_owned(),
                 Some(argument) => format!("PROCESS_0:ARGUMENT_{argument}"),
             };
-            tables.insert("META_DATA_CAPTURE", [&name, word])?;
+            tables.insert("META_DATA_CAPTURE", params![name, word])?;
         }
         for (row, function) in (0i64..).zip(FUNCTIONS.iter()) {
             tables.insert("GPUPROBE_FUNCTIONS", params![row, function.symbol])?;
@@ -101,7 +91,7 @@ impl Facts {
             signed(self.clock.monotonic_ns())
         ];
         tables.insert("TARGET_INFO_SESSION_START_TIME", row)?;
-        tables.insert("ANALYSIS_DETAILS", [ids::BASE, 0, 0, 0])
+        tables.insert("ANALYSIS_DETAILS", params![ids::BASE, 0, 0, 0])
     }
 
     /// Writes the metadata that only gpuprobe has.
@@ -112,15 +102,19 @@ impl Facts {
             (self.modes.bandwidth_util, "bandwidth-util"),
             (self.modes.activity, "activity"),
         ];
-        let modes: Vec<_> = modes
-            .iter()
-            .filter(|(on, _)| *on)
-            .map(|(_, name)| *name)
-            .collect();
+        let modes = modes
+            .into_iter()
+            .filter_map(|(on, name)| on.then_some(name));
+        let modes: Vec<_> = modes.collect();
         let kinds = MemoryKind::ALL
             .into_iter()
             .filter(|kind| kind.is_traced() && self.kinds.contains(*kind));
         let kinds: Vec<_> = kinds.map(MemoryKind::name).collect();
+        let memory_events = match self.modes {
+            Modes { memleak: true, .. } => "ledger",
+            Modes { activity: true, .. } => "cupti",
+            _ => "none",
+        };
         let driver = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
         let driver = driver.as_deref().and_then(|text| text.lines().next());
         let wall = self.clock.wall(self.clock.monotonic_ns());
@@ -129,7 +123,7 @@ impl Facts {
             ("command_line", self.command_line.join(" ")),
             ("modes", modes.join(" ")),
             ("kinds", kinds.join(" ")),
-            ("memory_events", self.memory_source().to_owned()),
+            ("memory_events", memory_events.to_owned()),
             ("log", log::VERSION.to_owned()),
             ("kernel", kernel::release().to_owned()),
             ("driver", driver.unwrap_or("unknown").to_owned()),
@@ -168,23 +162,26 @@ fn write_system(tables: &mut Tables<'_>, driver: Option<&str>) -> rusqlite::Resu
 }
 
 fn write_enumerations(tables: &Tables<'_>) -> rusqlite::Result<()> {
-    let make = |table: &str| {
-        let columns = "id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT";
-        tables.execute(&format!("CREATE TABLE {table} ({columns})"), [])
-    };
-    make("ENUM_CUDA_MEM_KIND")?;
-    for kind in KINDS {
-        let sql = "INSERT INTO ENUM_CUDA_MEM_KIND VALUES (?, ?, ?)";
-        tables.execute(sql, params![kind.id, kind.name, kind.label])?;
-    }
-    for enumeration in ENUMERATIONS {
-        let table = enumeration.table;
-        make(table)?;
-        for value in enumeration.values {
-            let sql = format!("INSERT INTO {table} VALUES (?, ?, ?)");
-            let name = format!("{}{}", enumeration.prefix, value.name);
-            tables.execute(&sql, params![value.number, name, value.label])?;
-        }
-    }
-    Ok(())
+    let memory_kinds = KINDS.iter();
+    let memory_kinds = memory_kinds.map(|kind| (kind.id.into(), kind.name.to_owned(), kind.label));
+    write_enumeration(tables, "ENUM_CUDA_MEM_KIND", memory_kinds)?;
+    ENUMERATIONS.iter().try_for_each(|one| {
+        let name = |name| format!("{}{name}", one.prefix);
+        let values = one.values.iter();
+        let values = values.map(|value| (value.number, name(value.name), value.label));
+        write_enumeration(tables, one.table, values)
+    })
+}
+
+fn write_enumeration(
+    tables: &Tables<'_>,
+    table: &str,
+    values: impl Iterator<Item = (i64, String, &'static str)>,
+) -> rusqlite::Result<()> {
+    let columns = "id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT";
+    tables.execute(&format!("CREATE TABLE {table} ({columns})"), [])?;
+    let sql = format!("INSERT INTO {table} VALUES (?, ?, ?)");
+    values
+        .into_iter()
+        .try_for_each(|value| tables.execute(&sql, value))
 }

@@ -2,8 +2,7 @@
 
 use rusqlite::params;
 
-use super::common::{RowContext, signed};
-use super::tables::Tables;
+use super::tables::{Tables, signed};
 use crate::ids::global_pid;
 use gpuprobe_engine::IncidentRow;
 use gpuprobe_model::GpuUse;
@@ -21,7 +20,7 @@ const UPSERT: &str = "INSERT INTO GPUPROBE_INCIDENTS (id, t0, globalTid, api, re
 
 /// Inserts or updates the row of an incident with the call stack `chain`.
 pub(super) fn write(
-    common: &mut RowContext<'_>,
+    tables: &mut Tables<'_>,
     row: &IncidentRow,
     chain: Option<i64>,
 ) -> rusqlite::Result<()> {
@@ -31,8 +30,8 @@ pub(super) fn write(
     let (outcome, settled_ns) = row.outcome;
     let values = params![
         signed(row.id),
-        common.time(row.time_ns),
-        common.thread(row.pid, row.tid)?,
+        tables.time(row.time_ns),
+        tables.thread(row.pid, row.tid)?,
         api,
         row.result,
         row.kind.name(),
@@ -41,14 +40,14 @@ pub(super) fn write(
         signed(attempts),
         signed(repeats),
         outcome.name(),
-        settled_ns.map(|ns| common.time(ns)),
+        settled_ns.map(|ns| tables.time(ns)),
         signed(row.live_bytes),
         told(0),
         told(1),
         told(2),
         chain
     ];
-    common.tables.execute(UPSERT, values)
+    tables.execute(UPSERT, values)
 }
 
 /// Adds the GPU use to an incident.

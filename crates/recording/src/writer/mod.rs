@@ -5,7 +5,6 @@
 
 mod activity;
 mod chains;
-mod common;
 mod contexts;
 mod facts;
 mod file;
@@ -15,7 +14,6 @@ mod launches;
 mod rows;
 mod schema;
 mod tables;
-mod tasks;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -61,7 +59,7 @@ impl RecordingWriter {
     pub(super) fn create(path: &Path, facts: Facts, max_bytes: Option<u64>) -> Result<Self> {
         let file = RecordingFile::create(path)?;
         let written = file.connection.execute_batch("BEGIN").and_then(|()| {
-            facts.write(&mut Tables::new(&file.connection))?;
+            facts.write(&mut Tables::new(&file.connection, 0))?;
             file.connection.execute_batch("COMMIT")
         });
         written.with_context(|| format!("cannot write to {}", path.display()))?;

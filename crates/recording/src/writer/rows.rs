@@ -1,19 +1,19 @@
 //! Conversion of events and changes to rows.
 
 mod calls;
-mod counts;
 
 use std::collections::{BTreeMap, HashMap};
 
+use rusqlite::types::Null;
 use rusqlite::{Connection, params};
 
 use super::activity::ActivityWriter;
 use super::chains::Chains;
-use super::common::{RowContext, signed};
 use super::contexts::ContextWriter;
 use super::facts::Facts;
 use super::incidents;
 use super::launches::LaunchWriter;
+use super::tables::{Tables, signed};
 use crate::batch::LogStep;
 use crate::ids::global_pid;
 use crate::log;
@@ -27,7 +27,7 @@ use gpuprobe_model::event::{Copy, Event, Launch, Task, Tensor};
 /// Writer of all rows.
 pub(super) struct Rows<'c> {
     connection: &'c Connection,
-    common: RowContext<'c>,
+    tables: Tables<'c>,
     chains: Chains,
     launches: LaunchWriter,
     /// Rows of blocks that a framework handed out and whose requested size is unknown, by process
@@ -55,7 +55,7 @@ impl<'c> Rows<'c> {
     pub(super) fn new(connection: &'c Connection, facts: &Facts) -> Self {
         Self {
             connection,
-            common: RowContext::new(connection, facts.clock.monotonic_ns()),
+            tables: Tables::new(connection, facts.clock.monotonic_ns()),
             chains: Chains::default(),
             launches: LaunchWriter::default(),
             tensors: HashMap::new(),
@@ -74,16 +74,12 @@ impl<'c> Rows<'c> {
     /// Number of calls written; one that a probe and CUPTI saw is one call.
     pub(super) fn calls(&self) -> i64 {
         let of_cupti = self.activities.as_ref().map_or(0, |a| a.calls.count);
-        self.common.correlation + of_cupti
+        self.tables.correlation + of_cupti
     }
 
     /// Latest session time of any row, nanoseconds.
     pub(super) fn last_ns(&self) -> i64 {
-        self.common.last_ns
-    }
-
-    fn time(&mut self, monotonic_ns: u64) -> i64 {
-        self.common.time(monotonic_ns)
+        self.tables.last_ns
     }
 
     /// Writes a chunk of the log.
@@ -91,7 +87,7 @@ impl<'c> Rows<'c> {
         let count = signed(log::count(batch));
         let last_ns = self.last_ns();
         let row = params![sequence, last_ns, count, batch];
-        self.common.insert("GPUPROBE_LOG", row)
+        self.tables.insert("GPUPROBE_LOG", row)
     }
 
     /// Writes the rows of a step, and removes the changes of its event from `changes`. Returns the
@@ -115,16 +111,16 @@ impl<'c> Rows<'c> {
         match note {
             LogNote::Identity(pid, identity) => self.contexts.identified(pid, identity),
             LogNote::Used(monotonic_ns, gpu, bytes) => {
-                let time = self.time(monotonic_ns);
+                let time = self.tables.time(monotonic_ns);
                 let row = params![time, gpu, signed(bytes)];
-                return self.common.insert("GPUPROBE_SMI", row);
+                return self.tables.insert("GPUPROBE_SMI", row);
             }
             LogNote::Incident(id, used) => {
-                return incidents::write_gpu(&mut self.common.tables, id, &used);
+                return incidents::write_gpu(&mut self.tables, id, &used);
             }
             LogNote::Vanished(pid) => {
                 self.chains.end(pid);
-                return self.end(pid, self.common.last_ns, "vanished");
+                return self.end(pid, self.tables.last_ns, "vanished");
             }
             LogNote::Stack(pid, number, stack) => self.chains.learn(pid, number, stack),
             LogNote::Frames(pid, location, is_innermost, frames) => {
@@ -144,7 +140,7 @@ impl<'c> Rows<'c> {
         for change in changes {
             if let Change::Incident(row) = change {
                 let chain = self.chains.id(row.pid, row.stack);
-                incidents::write(&mut self.common, row, chain)?;
+                incidents::write(&mut self.tables, row, chain)?;
             }
         }
         match event {
@@ -163,31 +159,27 @@ impl<'c> Rows<'c> {
                     let sql = "UPDATE GPUPROBE_TENSORS SET requested = ?2, stream = ?3 \
                                WHERE rowid = ?1";
                     let values = params![row, signed(request.bytes), signed(request.stream)];
-                    self.common.tables.execute(sql, values)?;
+                    self.tables.execute(sql, values)?;
                 }
             }
             Event::Kernel(_) => {
                 for change in changes {
                     if let Change::Named(handle, name) = change {
-                        self.launches
-                            .named(*handle, name.clone(), &self.common.tables)?;
+                        self.launches.named(*handle, name.clone(), &self.tables)?;
                     }
                 }
             }
             Event::Process(task) => {
-                let time = self.time(task.time_ns);
-                let RowContext { tasks, tables, .. } = &mut self.common;
-                tasks.process(task, time, tables)?;
+                self.tables.process(task)?;
             }
             Event::Thread(task) => {
-                let RowContext { tasks, tables, .. } = &mut self.common;
-                tasks.name_thread(task.pid, task.tid, &task.comm, tables)?;
+                self.tables.name_thread(task.pid, task.tid, &task.comm)?;
             }
             Event::Exit(task) => self.end_of(task, "exit")?,
             Event::Exec(task) => self.end_of(task, "exec")?,
             Event::Activity(batch) => {
                 return match &mut self.activities {
-                    Some(activities) => activities.take(batch, &mut self.common),
+                    Some(activities) => activities.take(batch, &mut self.tables),
                     None => Ok(0),
                 };
             }
@@ -197,7 +189,7 @@ impl<'c> Rows<'c> {
     }
 
     fn end_of(&mut self, task: &Task, how: &'static str) -> rusqlite::Result<()> {
-        let time = self.time(task.time_ns);
+        let time = self.tables.time(task.time_ns);
         self.chains.end(task.pid);
         self.launches.end(task.process);
         self.end(task.pid, time, how)
@@ -207,29 +199,28 @@ impl<'c> Rows<'c> {
     fn end(&mut self, pid: u32, time: i64, how: &str) -> rusqlite::Result<()> {
         self.contexts.ended(pid);
         self.tensors.retain(|(of, _), _| *of != pid);
-        let after = self.common.correlation;
+        let after = self.tables.correlation;
         let row = params![global_pid(pid), time, how, after];
-        self.common.insert("GPUPROBE_ENDS", row)
+        self.tables.insert("GPUPROBE_ENDS", row)
     }
 
     /// Writes a block that a framework's caching allocator handed out or took back. The requested
     /// size comes in a record of its own.
     fn tensor(&mut self, tensor: &Tensor) -> rusqlite::Result<()> {
-        let nothing: Option<i64> = None;
         let row = params![
-            self.time(tensor.time_ns),
-            self.common.thread(tensor.pid, tensor.tid)?,
+            self.tables.time(tensor.time_ns),
+            self.tables.thread(tensor.pid, tensor.tid)?,
             tensor.device.map_or(-1, i64::from),
             signed(tensor.address),
             signed(tensor.bytes),
             tensor.is_free,
             signed(tensor.allocated_bytes),
             signed(tensor.reserved_bytes),
-            nothing,
-            nothing,
+            Null,
+            Null,
             self.chains.id(tensor.pid, tensor.stack)
         ];
-        self.common.insert("GPUPROBE_TENSORS", row)?;
+        self.tables.insert("GPUPROBE_TENSORS", row)?;
         let block = (tensor.pid, tensor.address);
         match tensor.is_free {
             true => self.tensors.remove(&block),
@@ -247,7 +238,7 @@ impl<'c> Rows<'c> {
             (Some((number, row)), Some(chain)) => {
                 let sql = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = ?2 \
                            WHERE rowid = ?1";
-                self.common.tables.execute(sql, [row, chain])?;
+                self.tables.execute(sql, [row, chain])?;
                 if let Some(activities) = &mut self.activities {
                     let probed = &mut activities.calls.probed;
                     probed.set_chain(thread, launch.start_ns, chain);
@@ -265,10 +256,10 @@ impl<'c> Rows<'c> {
                     chain,
                 };
                 self.call(&seen, false)?;
-                self.common.correlation
+                self.tables.correlation
             }
         };
-        let tables = &mut self.common.tables;
+        let tables = &mut self.tables;
         self.launches.single(launch, number, tables)?;
         Ok(2)
     }
@@ -287,11 +278,11 @@ impl<'c> Rows<'c> {
             Change::Copied(direction, mode) => Some((direction.name(), mode.name())),
             _ => None,
         });
-        let number = self.common.correlation;
+        let number = self.tables.correlation;
         let row = params![
             number,
-            self.time(copy.start_ns),
-            self.time(copy.end_ns),
+            self.tables.time(copy.start_ns),
+            self.tables.time(copy.end_ns),
             global_pid(copy.pid),
             signed(copy.bytes),
             understood.map(|(direction, _)| direction),
@@ -301,13 +292,13 @@ impl<'c> Rows<'c> {
             copy.captured,
             copy.result
         ];
-        self.common.insert("GPUPROBE_COPIES", row)
+        self.tables.insert("GPUPROBE_COPIES", row)
     }
 
     /// Writes the call stacks whose frames are resolved; at the end, all of them. Stops after about
     /// `max_rows`; returns whether there are more.
     pub(super) fn chains(&mut self, is_end: bool, max_rows: usize) -> rusqlite::Result<bool> {
-        let tables = &mut self.common.tables;
+        let tables = &mut self.tables;
         self.chains.write(tables, is_end, max_rows)
     }
 
@@ -327,8 +318,47 @@ impl<'c> Rows<'c> {
     /// `max_rows`; returns whether there are more.
     pub(super) fn settle(&mut self, is_end: bool, max_rows: usize) -> rusqlite::Result<bool> {
         match &mut self.activities {
-            Some(activities) => activities.settle(&mut self.common, is_end, max_rows),
+            Some(activities) => activities.settle(&mut self.tables, is_end, max_rows),
             None => Ok(false),
         }
+    }
+
+    /// Final keys and values of `GPUPROBE_META`.
+    pub(super) fn remarks(&self) -> Vec<(&'static str, String)> {
+        let mut remarks = vec![
+            ("calls", self.calls().to_string()),
+            (
+                "allocations_on_unknown_devices",
+                self.unknown_devices.to_string(),
+            ),
+        ];
+        if let Some(activities) = &self.activities {
+            remarks.push(("gpu_work_without_times", activities.untimed().to_string()));
+        }
+        remarks
+    }
+
+    /// Writes the current counters.
+    pub(super) fn write_counts(&mut self) -> rusqlite::Result<()> {
+        self.launches.write_counts(&mut self.tables)?;
+        let tables = &mut self.tables;
+        let sql = "UPDATE ANALYSIS_DETAILS SET duration = ?1, stopTime = ?1";
+        tables.execute(sql, [tables.last_ns])?;
+        let dropped = ("recording", &self.dropped);
+        let lost = self.lost.iter().map(|(what, count)| (what.as_str(), count));
+        for (what, count) in lost.chain([dropped]) {
+            let sql = "INSERT OR REPLACE INTO GPUPROBE_LOST VALUES (?, ?)";
+            let count = i64::try_from(*count).unwrap_or(i64::MAX);
+            tables.execute(sql, params![what, count])?;
+        }
+        if let Some(losses) = self.lost_by_user.take() {
+            tables.execute("DELETE FROM GPUPROBE_LOST_BY_USER", [])?;
+            for loss in losses {
+                let count = i64::try_from(loss.count).unwrap_or(i64::MAX);
+                let row = params![loss.uid, loss.pid, loss.comm, loss.what, count];
+                tables.insert("GPUPROBE_LOST_BY_USER", row)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -1,10 +1,25 @@
-//! Insertion of rows into tables that are created on first use.
+//! Rows of a recording: tables that are created on first use, and what rows have in common: times, strings, calls,
+//! processes and threads.
 
 use std::collections::HashMap;
+use std::iter;
 
-use rusqlite::{Connection, Params, Statement};
+use rusqlite::types::Null;
+use rusqlite::{Connection, Params, Statement, ToSql, params, params_from_iter};
 
 use super::schema;
+use crate::ids::{global_pid, global_tid};
+use gpuprobe_model::event::Task;
+
+/// Linux's default thread priority.
+const PRIORITY: i64 = 20;
+
+/// A thread, and its row id if it has one.
+#[derive(Debug, Default)]
+struct ThreadRow {
+    comm: String,
+    row: Option<i64>,
+}
 
 /// The tables of a recording.
 pub(super) struct Tables<'c> {
@@ -12,14 +27,29 @@ pub(super) struct Tables<'c> {
     inserts: HashMap<&'static str, Statement<'c>>,
     /// Ids in the table of strings.
     strings: HashMap<String, i64>,
+    /// Session time 0, `CLOCK_MONOTONIC` nanoseconds.
+    base_ns: u64,
+    /// Latest time of any row, session time in nanoseconds.
+    pub(super) last_ns: i64,
+    /// Last `correlationId` that was assigned to a call of a probe.
+    pub(super) correlation: i64,
+    /// Names of the processes that have rows.
+    processes: HashMap<u32, String>,
+    threads: HashMap<(u32, u32), ThreadRow>,
 }
 
 impl<'c> Tables<'c> {
-    pub(super) fn new(connection: &'c Connection) -> Self {
+    /// Session times count from `base_ns` of `CLOCK_MONOTONIC`.
+    pub(super) fn new(connection: &'c Connection, base_ns: u64) -> Self {
         Self {
             connection,
             inserts: HashMap::new(),
             strings: HashMap::new(),
+            base_ns,
+            last_ns: 0,
+            correlation: 0,
+            processes: HashMap::new(),
+            threads: HashMap::new(),
         }
     }
 
@@ -29,19 +59,24 @@ impl<'c> Tables<'c> {
         sql.map_or(Ok(()), |sql| self.connection.execute_batch(&sql))
     }
 
-    /// Inserts a row with values for all columns.
+    /// Inserts a row; its last columns are NULL without values.
     pub(super) fn insert(
         &mut self,
         table: &'static str,
-        values: impl Params,
+        values: &[&dyn ToSql],
     ) -> rusqlite::Result<()> {
-        if let Some(insert) = self.inserts.get_mut(table) {
-            return insert.execute(values).map(|_| ());
+        if !self.inserts.contains_key(table) {
+            self.create(table)?;
+            let insert = self.connection.prepare(&schema::insert(table))?;
+            self.inserts.insert(table, insert);
         }
-        self.create(table)?;
-        let insert = self.connection.prepare(&schema::insert(table))?;
-        let insert = self.inserts.entry(table).or_insert(insert);
-        insert.execute(values).map(|_| ())
+        let Some(insert) = self.inserts.get_mut(table) else {
+            return Ok(());
+        };
+        let rest = iter::repeat(&Null as &dyn ToSql);
+        let values = values.iter().copied().chain(rest);
+        let values = values.take(insert.parameter_count());
+        insert.execute(params_from_iter(values)).map(|_| ())
     }
 
     /// Executes another statement.
@@ -56,8 +91,71 @@ impl<'c> Tables<'c> {
             return Ok(*id);
         }
         let id = i64::try_from(self.strings.len()).unwrap_or(i64::MAX);
-        self.insert("StringIds", (id, text))?;
+        self.insert("StringIds", params![id, text])?;
         self.strings.insert(text.to_owned(), id);
         Ok(id)
     }
+
+    /// Converts `CLOCK_MONOTONIC` nanoseconds to session time.
+    pub(super) fn time(&mut self, monotonic_ns: u64) -> i64 {
+        let time = signed(monotonic_ns).saturating_sub(signed(self.base_ns));
+        self.last_ns = self.last_ns.max(time);
+        time
+    }
+
+    /// Writes a process that is new or was renamed.
+    pub(super) fn process(&mut self, task: &Task) -> rusqlite::Result<()> {
+        let (global, time) = (global_pid(task.pid), self.time(task.time_ns));
+        let row = params![global, task.pid, task.uid, task.comm, time];
+        self.insert("GPUPROBE_PROCESSES", row)?;
+        match self.processes.insert(task.pid, task.comm.clone()) {
+            None => self.insert("PROCESSES", params![global, task.pid, task.comm]),
+            Some(old) if old != task.comm => {
+                let sql = "UPDATE PROCESSES SET name = ?2 WHERE globalPid = ?1";
+                self.execute(sql, params![global, task.comm])
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Ensures that a process has a row.
+    pub(super) fn ensure_process(&mut self, pid: u32) -> rusqlite::Result<()> {
+        if self.processes.contains_key(&pid) {
+            return Ok(());
+        }
+        self.processes.insert(pid, String::new());
+        self.insert("PROCESSES", params![global_pid(pid), pid, ""])
+    }
+
+    /// Sets the name of a thread.
+    pub(super) fn name_thread(&mut self, pid: u32, tid: u32, name: &str) -> rusqlite::Result<()> {
+        let thread = self.threads.entry((pid, tid)).or_default();
+        name.clone_into(&mut thread.comm);
+        let Some(row) = thread.row else { return Ok(()) };
+        let name = self.string(name)?;
+        let sql = "UPDATE ThreadNames SET nameId = ?2 WHERE rowid = ?1";
+        self.execute(sql, [row, name])
+    }
+
+    /// The global id of a thread, which is given a row, even without a name.
+    pub(super) fn thread(&mut self, pid: u32, tid: u32) -> rusqlite::Result<i64> {
+        let global = global_tid(pid, tid);
+        let thread = self.threads.entry((pid, tid)).or_default();
+        if thread.row.is_none() {
+            let mut name = thread.comm.clone();
+            if name.is_empty() {
+                name = self.processes.get(&pid).cloned().unwrap_or_default();
+            }
+            let name = self.string(&name)?;
+            self.insert("ThreadNames", params![name, PRIORITY, global])?;
+            let row = Some(self.connection.last_insert_rowid());
+            self.threads.entry((pid, tid)).or_default().row = row;
+        }
+        Ok(global)
+    }
+}
+
+/// Numbers of more than 63 bits are negative, as in exports.
+pub(super) fn signed(number: u64) -> i64 {
+    number.cast_signed()
 }

@@ -5,13 +5,14 @@
 //! says so.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use rusqlite::params;
 
-use super::names::{CuptiFunctionIds, FunctionIds};
 use super::probed::ProbedCalls;
 use crate::ids::cupti_correlation;
-use crate::writer::common::RowContext;
+use crate::writer::tables::Tables;
+use gpuprobe_cuda::names::without_version;
 use gpuprobe_cuda::nsys::{class, domain, object};
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
@@ -26,7 +27,8 @@ struct CuptiCall {
     pid: u32,
     number: i64,
     api: wire::Api,
-    function: FunctionIds,
+    /// CUPTI's name of the function: `cudaMalloc_v3020`.
+    name: Option<Arc<str>>,
 }
 
 /// Writer of CUPTI's calls.
@@ -38,7 +40,6 @@ pub(in crate::writer) struct CuptiCalls {
     runtime: HashMap<i64, u64>,
     /// The recent calls of probes.
     pub(in crate::writer) probed: ProbedCalls,
-    functions: CuptiFunctionIds,
     /// Thread ids in the host's PID namespace, by (process, thread id in the process's own
     /// namespace).
     outer: HashMap<(u32, u32), u32>,
@@ -68,15 +69,9 @@ impl CuptiCalls {
     }
 
     /// Adds a call. Without times it gets no row.
-    pub(super) fn add(
-        &mut self,
-        process: u32,
-        activity: &Activity,
-        api: &wire::Api,
-        common: &mut RowContext<'_>,
-    ) -> rusqlite::Result<()> {
+    pub(super) fn add(&mut self, process: u32, activity: &Activity, api: &wire::Api) {
         if api.start_ns == 0 {
-            return Ok(());
+            return;
         }
         let number = cupti_correlation(process, api.correlation);
         if api.domain == domain::RUNTIME {
@@ -87,9 +82,8 @@ impl CuptiCalls {
             pid: activity.pid,
             number,
             api: *api,
-            function: self.functions.of(activity, api, common)?,
+            name: activity.name.clone(),
         });
-        Ok(())
     }
 
     /// Starts the next round, which is the time between two commits.
@@ -108,7 +102,7 @@ impl CuptiCalls {
     /// Returns whether there are more.
     pub(super) fn settle(
         &mut self,
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
         is_end: bool,
         most: usize,
     ) -> rusqlite::Result<bool> {
@@ -116,43 +110,46 @@ impl CuptiCalls {
             let is_due = is_end || self.held.len() > MAX_HELD;
             let is_due = |call: &mut CuptiCall| is_due || call.round + 1 < self.round;
             match self.held.pop_front_if(is_due) {
-                Some(call) => self.write(&call, common)?,
+                Some(call) => self.write(&call, tables)?,
                 None => return Ok(false),
             }
         }
         Ok(true)
     }
 
-    fn write(&mut self, call: &CuptiCall, common: &mut RowContext<'_>) -> rusqlite::Result<()> {
+    fn write(&mut self, call: &CuptiCall, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
         let (api, pid, number) = (&call.api, call.pid, call.number);
         let times = (api.start_ns, api.end_ns.max(api.start_ns));
-        let tid = self.tid(pid, api.pid, api.tid).unwrap_or_else(|| {
-            let outer = self.probed.thread_of(pid, call.function.plain, times);
-            if let Some(outer) = outer {
-                self.outer.insert((pid, api.tid), outer);
-            }
-            outer.unwrap_or(api.tid)
-        });
+        let unnamed = || format!("[cbid {} of domain {}]", api.cbid, api.domain).into();
+        let name = call.name.clone().unwrap_or_else(unnamed);
+        let mut outer = self.tid(pid, api.pid, api.tid);
+        if outer.is_none() {
+            let plain = tables.string(without_version(&name))?;
+            outer = self.probed.thread_of(pid, plain, times);
+            self.outer
+                .extend(outer.map(|outer| ((pid, api.tid), outer)));
+        }
+        let tid = outer.unwrap_or(api.tid);
         let class = match api.domain {
             domain::RUNTIME => class::RUNTIME,
             _ => class::DRIVER,
         };
-        let thread = common.thread(pid, tid)?;
-        let (start, end) = (common.time(times.0), common.time(times.1));
+        let thread = tables.thread(pid, tid)?;
+        let (start, end) = (tables.time(times.0), tables.time(times.1));
         // Error codes are small, as in the probes' records.
-        let (name, result) = (call.function.name, api.result.cast_signed());
+        let (name, result) = (tables.string(&name)?, api.result.cast_signed());
         if class == class::DRIVER && self.runtime.contains_key(&number) {
             let row = params![number, start, end, class, thread, name, result];
-            return common.insert("GPUPROBE_NESTED", row);
+            return tables.insert("GPUPROBE_NESTED", row);
         }
         let same = self.probed.take((pid, tid), times);
         let chain = same.iter().find_map(|call| call.chain);
         let row = params![start, end, class, thread, number, name, result, chain];
-        common.insert("CUPTI_ACTIVITY_KIND_RUNTIME", row)?;
+        tables.insert("CUPTI_ACTIVITY_KIND_RUNTIME", row)?;
         self.count += 1;
         for probed in same {
             self.count -= 1;
-            common.insert("GPUPROBE_SAME_CALLS", [probed.number, number])?;
+            tables.insert("GPUPROBE_SAME_CALLS", params![probed.number, number])?;
         }
         Ok(())
     }

@@ -4,8 +4,6 @@
 //! the runtime whose calls contain those of the driver, have delivered theirs.
 
 mod calls;
-mod memory;
-mod names;
 mod nvtx;
 mod places;
 mod probed;
@@ -17,10 +15,13 @@ mod tests;
 
 use std::collections::HashMap;
 
-use super::common::RowContext;
+use rusqlite::params;
+
 use super::facts::Facts;
+use super::tables::{Tables, signed};
 use crate::ids::cupti_correlation;
 use calls::CuptiCalls;
+use gpuprobe_cuda::kinds;
 use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
 use gpuprobe_wire as wire;
 use nvtx::Nvtx;
@@ -63,15 +64,15 @@ impl ActivityWriter {
     pub(super) fn take(
         &mut self,
         batch: &ActivityBatch,
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<u64> {
         let next = u32::try_from(self.processes.len()).map_or(u32::MAX, |count| count + 1);
         let process = self.processes.entry((batch.pid, batch.process));
         let process = *process.or_insert(next);
         for activity in &batch.activities {
-            self.write(process, activity, common)?;
+            self.write(process, activity, tables)?;
         }
-        common.tasks.ensure(batch.pid, &mut common.tables)?;
+        tables.ensure_process(batch.pid)?;
         Ok(batch.activities.len() as u64)
     }
 
@@ -79,13 +80,13 @@ impl ActivityWriter {
     /// Returns whether there are more.
     pub(super) fn settle(
         &mut self,
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
         is_end: bool,
         most: usize,
     ) -> rusqlite::Result<bool> {
-        let has_more = self.calls.settle(common, is_end, most)?;
+        let has_more = self.calls.settle(tables, is_end, most)?;
         if is_end && !has_more {
-            self.nvtx.finish(common)?;
+            self.nvtx.finish(tables)?;
         }
         Ok(has_more)
     }
@@ -94,7 +95,7 @@ impl ActivityWriter {
         &mut self,
         process: u32,
         activity: &Activity,
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
         let pid = activity.pid;
         let name = activity.name.as_deref();
@@ -117,46 +118,62 @@ impl ActivityWriter {
             };
         }
         match &activity.record {
-            ActivityRecord::Api(api) => self.calls.add(process, activity, api, common),
-            ActivityRecord::Device(device) => self.places.device(pid, device, name, common),
-            ActivityRecord::Context(context) => self.places.context(pid, context, common),
-            ActivityRecord::Stream(stream) => self.places.stream(pid, stream, common),
+            ActivityRecord::Api(api) => {
+                self.calls.add(process, activity, api);
+                Ok(())
+            }
+            ActivityRecord::Device(device) => self.places.device(pid, device, name, tables),
+            ActivityRecord::Context(context) => self.places.context(pid, context, tables),
+            ActivityRecord::Stream(stream) => self.places.stream(pid, stream, tables),
             ActivityRecord::Memory(memory) if self.has_memory => {
-                memory::usage(activity, memory, number(memory.correlation), common)
+                work::memory(activity, memory, number(memory.correlation), tables)
             }
             ActivityRecord::MemoryPool(pool) if self.has_memory => {
-                memory::pool(pid, pool, number(pool.correlation), common)
+                work::pool(pid, pool, number(pool.correlation), tables)
             }
             ActivityRecord::Memory(_) | ActivityRecord::MemoryPool(_) => Ok(()),
             ActivityRecord::Marker(marker) => {
                 let thread = self.calls.object(pid, marker.object);
-                self.nvtx.marker(activity, marker, thread, common)
+                self.nvtx.marker(activity, marker, thread, tables)
             }
             ActivityRecord::Name(name) => {
                 let thread = self.calls.object(pid, name.object);
-                places::name(activity, name, thread, common)
+                places::name(activity, name, thread, tables)
             }
             ActivityRecord::Overhead(overhead) => {
                 let thread = self.calls.object(pid, overhead.object);
-                self.work.overhead(overhead, thread, common)
+                self.work.overhead(overhead, thread, tables)
             }
             ActivityRecord::ExternalCorrelation(external) => {
-                work::external(pid, external, number(external.correlation), common)
+                work::external(pid, external, number(external.correlation), tables)
             }
             ActivityRecord::Kernel(kernel) => {
                 let work = work!(kernel, kernel.device);
-                self.work.kernel(&work, kernel, activity, common)
+                self.work.kernel(&work, kernel, activity, tables)
             }
-            ActivityRecord::Memcpy(copy) => self.work.copy(&work!(copy, copy.device), copy, common),
-            ActivityRecord::Memset(set) => self.work.set(&work!(set, set.device), set, common),
+            ActivityRecord::Memcpy(copy) => self.work.copy(&work!(copy, copy.device), copy, tables),
+            ActivityRecord::Memset(set) => {
+                let kind = kinds::of_cupti(set.memory_kind.into()).id;
+                let node = work::node(set.graph_node);
+                let own = params![set.value, signed(set.size_bytes), node, kind];
+                let work = work!(set, set.device);
+                let table = "CUPTI_ACTIVITY_KIND_MEMSET";
+                self.work.row(table, &work, own, tables)
+            }
             ActivityRecord::GraphTrace(graph) => {
-                self.work.graph(&work!(graph, graph.device), graph, common)
+                // CUPTI has a single id for the launched graph, which is written to both columns.
+                let own = params![graph.graph, graph.graph];
+                let work = work!(graph, graph.device);
+                let table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
+                self.work.row(table, &work, own, tables)
             }
             ActivityRecord::Sync(sync) => {
                 // The record has no device, and the column is NOT NULL.
                 let device = self.places.of(pid, sync.context).device;
-                self.work
-                    .sync(&work!(sync, device.unwrap_or(0)), sync, common)
+                let work = work!(sync, device.unwrap_or(0));
+                let own = params![sync.sync_type, sync.event];
+                let table = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION";
+                self.work.row(table, &work, own, tables)
             }
         }
     }

@@ -1,11 +1,13 @@
 //! NVTX ranges and markers.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rusqlite::params;
+use rusqlite::types::Null;
 
 use crate::ids::global_pid;
-use crate::writer::common::RowContext;
+use crate::writer::tables::Tables;
 use gpuprobe_cuda::nsys::event_type::{DOMAIN, MARK, PUSH_POP, START_END};
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
@@ -16,43 +18,24 @@ const MAX_OPEN: usize = 1 << 16;
 /// Process and thread id, if the object of the marker is a thread.
 type Thread = Option<(u32, u32)>;
 
-/// A range without an end so far.
+/// Values of a row; of an open range, without its end.
 #[derive(Debug)]
-struct OpenRangeRow {
-    start: i64,
-    text: String,
-    thread: Thread,
-    domain: i64,
-}
-
-/// Writer of NVTX ranges and markers.
-#[derive(Debug, Default)]
-pub(super) struct Nvtx {
-    open: HashMap<(u32, u32), OpenRangeRow>,
-    /// Ids of the open ranges of each thread, innermost last.
-    stacks: HashMap<(u32, u32), Vec<u32>>,
-    /// Numbers of domains; 0 is the default domain.
-    domains: HashMap<(u32, String), i64>,
-}
-
-/// Values of a row.
-struct NvtxRow<'a> {
+struct NvtxRow {
     start: i64,
     end: Option<i64>,
     kind: i64,
     id: Option<u32>,
-    text: &'a str,
+    text: Option<Arc<str>>,
     pid: u32,
     thread: Thread,
     end_thread: Thread,
     domain: i64,
 }
 
-impl NvtxRow<'_> {
-    fn write(&self, common: &mut RowContext<'_>) -> rusqlite::Result<()> {
-        const NOTHING: Option<i64> = None;
+impl NvtxRow {
+    fn write(&self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
         let mut global = |thread: Thread| {
-            let thread = thread.map(|(pid, tid)| common.thread(pid, tid));
+            let thread = thread.map(|(pid, tid)| tables.thread(pid, tid));
             thread.transpose()
         };
         let thread = global(self.thread)?.unwrap_or_else(|| global_pid(self.pid));
@@ -61,24 +44,27 @@ impl NvtxRow<'_> {
             self.end,
             self.kind,
             self.id,
-            NOTHING,
-            NOTHING,
-            self.text,
+            Null,
+            Null,
+            self.text.as_deref().unwrap_or(""),
             thread,
             global(self.end_thread)?,
-            NOTHING,
-            self.domain,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING
+            Null,
+            self.domain
         ];
-        common.insert("NVTX_EVENTS", row)
+        tables.insert("NVTX_EVENTS", row)
     }
+}
+
+/// Writer of NVTX ranges and markers.
+#[derive(Debug, Default)]
+pub(super) struct Nvtx {
+    /// Open ranges by process and id.
+    open: HashMap<(u32, u32), NvtxRow>,
+    /// Ids of the open ranges of each thread, innermost last.
+    stacks: HashMap<(u32, u32), Vec<u32>>,
+    /// Numbers of domains; 0 is the default domain.
+    domains: HashMap<(u32, Arc<str>), i64>,
 }
 
 impl Nvtx {
@@ -88,41 +74,35 @@ impl Nvtx {
         activity: &Activity,
         marker: &wire::Marker,
         thread: Thread,
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
-        let (pid, time) = (activity.pid, common.time(marker.time_ns));
-        let text = activity.name.as_deref().unwrap_or("");
+        let key = (activity.pid, marker.id);
+        let mut row = NvtxRow {
+            start: tables.time(marker.time_ns),
+            end: None,
+            kind: MARK,
+            id: None,
+            text: activity.name.clone(),
+            pid: activity.pid,
+            thread,
+            end_thread: None,
+            domain: 0,
+        };
         if marker.flags & wire::marker::END != 0 {
-            return self.end((pid, marker.id), time, thread, common);
+            return self.end(key, row.start, thread, tables);
         }
-        let domain = self.domain(pid, activity.qualifier.as_deref(), time, common)?;
+        row.domain = self.domain(activity, row.start, tables)?;
         if marker.flags & wire::marker::START != 0 {
             if self.open.len() >= MAX_OPEN {
-                self.finish(common)?;
+                self.finish(tables)?;
             }
             if let Some(thread) = thread {
                 self.stacks.entry(thread).or_default().push(marker.id);
             }
-            let open = OpenRangeRow {
-                start: time,
-                text: text.to_owned(),
-                thread,
-                domain,
-            };
-            self.open.insert((pid, marker.id), open);
+            (row.kind, row.id) = (START_END, Some(marker.id));
+            self.open.insert(key, row);
         } else if marker.flags & wire::marker::INSTANTANEOUS != 0 {
-            let mark = NvtxRow {
-                start: time,
-                end: None,
-                kind: MARK,
-                id: None,
-                text,
-                pid,
-                thread,
-                end_thread: None,
-                domain,
-            };
-            mark.write(common)?;
+            row.write(tables)?;
         }
         Ok(())
     }
@@ -133,81 +113,60 @@ impl Nvtx {
         key: (u32, u32),
         time: i64,
         thread: Thread,
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
         // The start was before tracing, or was lost.
-        let Some(open) = self.open.remove(&key) else {
+        let Some(mut row) = self.open.remove(&key) else {
             return Ok(());
         };
         let mut is_innermost = false;
-        if let Some(stack) = open.thread.and_then(|thread| self.stacks.get_mut(&thread)) {
+        if let Some(stack) = row.thread.and_then(|thread| self.stacks.get_mut(&thread)) {
             is_innermost = stack.last() == Some(&key.1);
             stack.retain(|id| *id != key.1);
         }
-        let is_popped = is_innermost && thread.is_none_or(|thread| Some(thread) == open.thread);
-        open.row(key, Some(time), is_popped, thread).write(common)
+        row.end = Some(time);
+        if is_innermost && thread.is_none_or(|thread| Some(thread) == row.thread) {
+            row.kind = PUSH_POP;
+        } else {
+            row.end_thread = thread;
+        }
+        row.write(tables)
     }
 
     /// Writes the ranges that are still open, without an end.
-    pub(super) fn finish(&mut self, common: &mut RowContext<'_>) -> rusqlite::Result<()> {
+    pub(super) fn finish(&mut self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
         self.stacks.clear();
         let mut open: Vec<_> = self.open.drain().collect();
-        open.sort_by_key(|(key, open)| (open.start, *key));
-        for (key, open) in open {
-            open.row(key, None, false, None).write(common)?;
-        }
-        Ok(())
+        open.sort_by_key(|(key, row)| (row.start, *key));
+        open.iter().try_for_each(|(_, row)| row.write(tables))
     }
 
+    /// Number of the domain of a marker, which is given a row.
     fn domain(
         &mut self,
-        pid: u32,
-        name: Option<&str>,
-        time: i64,
-        common: &mut RowContext<'_>,
+        activity: &Activity,
+        start: i64,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<i64> {
-        let Some(name) = name.filter(|name| !name.is_empty()) else {
-            return Ok(0);
-        };
-        if let Some(number) = self.domains.get(&(pid, name.to_owned())) {
-            return Ok(*number);
+        let named = activity.qualifier.as_ref().filter(|name| !name.is_empty());
+        let Some(name) = named else { return Ok(0) };
+        let count = i64::try_from(self.domains.len()).unwrap_or(i64::MAX - 1);
+        let key = (activity.pid, Arc::clone(name));
+        let number = *self.domains.entry(key).or_insert(count + 1);
+        if number > count {
+            let row = NvtxRow {
+                start,
+                end: None,
+                kind: DOMAIN,
+                id: None,
+                text: Some(Arc::clone(name)),
+                pid: activity.pid,
+                thread: None,
+                end_thread: None,
+                domain: number,
+            };
+            row.write(tables)?;
         }
-        let number = 1 + i64::try_from(self.domains.len()).unwrap_or(i64::MAX - 1);
-        self.domains.insert((pid, name.to_owned()), number);
-        let domain = NvtxRow {
-            start: time,
-            end: None,
-            kind: DOMAIN,
-            id: None,
-            text: name,
-            pid,
-            thread: None,
-            end_thread: None,
-            domain: number,
-        };
-        domain.write(common)?;
         Ok(number)
-    }
-}
-
-impl OpenRangeRow {
-    fn row(
-        &self,
-        (pid, id): (u32, u32),
-        end: Option<i64>,
-        is_popped: bool,
-        end_thread: Thread,
-    ) -> NvtxRow<'_> {
-        NvtxRow {
-            start: self.start,
-            end,
-            kind: if is_popped { PUSH_POP } else { START_END },
-            id: Some(id),
-            text: &self.text,
-            pid,
-            thread: self.thread,
-            end_thread: end_thread.filter(|_| !is_popped),
-            domain: self.domain,
-        }
     }
 }

@@ -5,9 +5,8 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::{OptionalExtension, ToSql, params, params_from_iter};
 
 use crate::ids::{BASE, global_pid};
-use crate::writer::common::{RowContext, signed};
 use crate::writer::contexts::{HARDWARE, VIRTUAL_MACHINE};
-use crate::writer::tables::Tables;
+use crate::writer::tables::{Tables, signed};
 use gpuprobe_cuda::names;
 use gpuprobe_cuda::nsys::{OBJECTS, object};
 use gpuprobe_model::activity::Activity;
@@ -46,7 +45,7 @@ impl Places {
         &mut self,
         pid: u32,
         context: &wire::Context,
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
         let id = context.context;
         let parent = wire::known(context.parent_context);
@@ -58,7 +57,6 @@ impl Places {
         if self.contexts.insert((pid, id), known) == Some(known) {
             return Ok(());
         }
-        let key = [("processId", pid), ("contextId", id)];
         let row = params![
             context.null_stream,
             HARDWARE,
@@ -69,10 +67,12 @@ impl Places {
             parent.unwrap_or(0),
             parent.is_some()
         ];
+        let table = "TARGET_INFO_CUDA_CONTEXT_INFO";
         replace(
-            &mut common.tables,
-            "TARGET_INFO_CUDA_CONTEXT_INFO",
-            &key,
+            tables,
+            table,
+            "processId = ? AND contextId = ?",
+            &[pid, id],
             row,
         )
     }
@@ -81,17 +81,13 @@ impl Places {
         &mut self,
         pid: u32,
         stream: &wire::Stream,
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
-        let wire::Stream {
-            context,
-            stream: id,
-            ..
-        } = *stream;
+        let (context, id) = (stream.context, stream.stream);
         if !self.streams.insert((pid, context, id)) {
             return Ok(());
         }
-        let key = [("processId", pid), ("contextId", context), ("streamId", id)];
+        let key = "processId = ? AND contextId = ? AND streamId = ?";
         let row = params![
             id,
             HARDWARE,
@@ -102,7 +98,8 @@ impl Places {
             stream.priority.cast_unsigned(),
             stream.flag
         ];
-        replace(&mut common.tables, "TARGET_INFO_CUDA_STREAM", &key, row)
+        let ids = [pid, context, id];
+        replace(tables, "TARGET_INFO_CUDA_STREAM", key, &ids, row)
     }
 
     /// Writes a GPU of a process.
@@ -111,13 +108,13 @@ impl Places {
         pid: u32,
         device: &wire::Device,
         name: Option<&str>,
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
-        let gpu = gpu(device, &common.tables)?;
-        describe(gpu, device, name, &common.tables)?;
-        let key = [("pid", pid), ("cudaId", device.device)];
+        let gpu = gpu(device, tables)?;
+        describe(gpu, device, name, tables)?;
         let row = params![gpu, device.device, pid];
-        replace(&mut common.tables, "TARGET_INFO_CUDA_DEVICE", &key, row)
+        let (table, ids) = ("TARGET_INFO_CUDA_DEVICE", [pid, device.device]);
+        replace(tables, table, "pid = ? AND cudaId = ?", &ids, row)
     }
 }
 
@@ -125,16 +122,13 @@ impl Places {
 fn replace(
     tables: &mut Tables<'_>,
     table: &'static str,
-    key: &[(&str, u32)],
+    key: &str,
+    ids: &[u32],
     row: &[&dyn ToSql],
 ) -> rusqlite::Result<()> {
     tables.create(table)?;
-    let is_same: Vec<_> = key
-        .iter()
-        .map(|(column, _)| format!("{column} = ?"))
-        .collect();
-    let sql = format!("DELETE FROM {table} WHERE {}", is_same.join(" AND "));
-    tables.execute(&sql, params_from_iter(key.iter().map(|(_, value)| value)))?;
+    let sql = format!("DELETE FROM {table} WHERE {key}");
+    tables.execute(&sql, params_from_iter(ids))?;
     tables.insert(table, row)
 }
 
@@ -210,17 +204,16 @@ pub(super) fn name(
     activity: &Activity,
     name: &wire::Name,
     thread: Option<(u32, u32)>,
-    common: &mut RowContext<'_>,
+    tables: &mut Tables<'_>,
 ) -> rusqlite::Result<()> {
     let Some(text) = activity.name.as_deref() else {
         return Ok(());
     };
     if let Some((pid, tid)) = thread.filter(|_| name.object.kind == object::THREAD) {
-        let RowContext { tasks, tables, .. } = common;
-        tasks.name_thread(pid, tid, text, tables)?;
+        tables.name_thread(pid, tid, text)?;
     }
     let object = OBJECTS.of(name.object.kind).label;
     let wire::Object { a, b, c, .. } = name.object;
     let row = params![global_pid(activity.pid), object, a, b, c, text];
-    common.insert("GPUPROBE_NAMES", row)
+    tables.insert("GPUPROBE_NAMES", row)
 }

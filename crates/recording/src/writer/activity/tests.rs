@@ -7,7 +7,6 @@ use rusqlite::Connection;
 use super::*;
 use crate::ids::{global_pid, global_tid};
 use crate::writer::schema;
-use crate::writer::tables::Tables;
 use gpuprobe_cuda::Modes;
 
 const BASE: u64 = 1_000_000;
@@ -17,7 +16,7 @@ const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 /// An in-memory recording.
 struct Bench<'c> {
     connection: &'c Connection,
-    common: RowContext<'c>,
+    tables: Tables<'c>,
     activities: ActivityWriter,
 }
 
@@ -28,7 +27,7 @@ fn database() -> Connection {
         .chain(schema::OURS)
         .chain(schema::LAZY)
     {
-        Tables::new(&connection).create(table).unwrap();
+        Tables::new(&connection, 0).create(table).unwrap();
     }
     connection
 }
@@ -43,7 +42,7 @@ impl<'c> Bench<'c> {
         let facts = Facts::now(modes);
         Self {
             connection,
-            common: RowContext::new(connection, BASE),
+            tables: Tables::new(connection, BASE),
             activities: ActivityWriter::new(&facts),
         }
     }
@@ -57,13 +56,13 @@ impl<'c> Bench<'c> {
         (start, end): (u64, u64),
         chain: Option<i64>,
     ) {
-        self.common.correlation += 1;
-        let number = self.common.correlation;
-        let function = self.common.string(name).unwrap();
-        let thread = self.common.thread(PID, tid).unwrap();
-        let times = (self.common.time(start), self.common.time(end));
+        self.tables.correlation += 1;
+        let number = self.tables.correlation;
+        let function = self.tables.string(name).unwrap();
+        let thread = self.tables.thread(PID, tid).unwrap();
+        let times = (self.tables.time(start), self.tables.time(end));
         let row = rusqlite::params![times.0, times.1, class, thread, number, function, 0, chain];
-        self.common.insert(CALLS, row).unwrap();
+        self.tables.insert(CALLS, row).unwrap();
         let call = ProbedCall {
             end_ns: end,
             number,
@@ -81,16 +80,16 @@ impl<'c> Bench<'c> {
             is_last: false,
             activities,
         };
-        self.activities.take(&batch, &mut self.common).unwrap();
+        self.activities.take(&batch, &mut self.tables).unwrap();
     }
 
     fn round(&mut self) {
         self.activities.calls.next_round();
-        while self.activities.settle(&mut self.common, false, 3).unwrap() {}
+        while self.activities.settle(&mut self.tables, false, 3).unwrap() {}
     }
 
     fn finish(&mut self) {
-        while self.activities.settle(&mut self.common, true, 3).unwrap() {}
+        while self.activities.settle(&mut self.tables, true, 3).unwrap() {}
         assert!(!self.activities.calls.is_waiting());
     }
 
@@ -616,7 +615,7 @@ mod exactness {
             let is_known = |call: &&Made| call.seen || call.reported.is_some() || call.inner.is_some();
             let known = all.iter().filter(is_known).count();
             prop_assert_eq!(bench.calls().len() - bench.same().len(), known);
-            let count = bench.common.correlation + bench.activities.calls.count;
+            let count = bench.tables.correlation + bench.activities.calls.count;
             prop_assert_eq!(count, i64::try_from(known).unwrap());
             let nested = all.iter().filter(|c| c.inner.is_some() && c.reported.is_some());
             prop_assert_eq!(bench.nested().len(), nested.count());

@@ -1,18 +1,26 @@
-//! GPU work: kernels, copies, memsets, graphs and synchronizations.
+//! GPU work and memory events from CUPTI.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rusqlite::types::Null;
 use rusqlite::{ToSql, params};
 
-use super::names::CuptiKernelIds;
 use super::places::ContextRow;
 use crate::ids::global_pid;
-use crate::writer::common::{RowContext, signed};
+use crate::writer::tables::{Tables, signed};
 use gpuprobe_cuda::kinds;
 use gpuprobe_cuda::nsys::OVERHEADS;
 use gpuprobe_model::activity::Activity;
+use gpuprobe_stacks::symbols;
 use gpuprobe_wire as wire;
 
-/// A NULL column.
-const NOTHING: Option<i64> = None;
+/// `CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION` and `_RELEASE`.
+const ALLOCATED: u32 = 1;
+const RELEASED: u32 = 2;
+/// `CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL` and `_IMPORTED`.
+const LOCAL: u32 = 1;
+const IMPORTED: u32 = 2;
 
 /// Columns of every table of GPU work.
 #[derive(Clone, Copy, Debug)]
@@ -31,39 +39,36 @@ pub(super) struct WorkColumns {
 /// Writer of GPU work.
 #[derive(Default)]
 pub(super) struct WorkWriter {
-    names: CuptiKernelIds,
+    /// `StringIds` of kernels by mangled name: demangled, short, mangled.
+    names: HashMap<Arc<str>, [i64; 3]>,
     /// Number of records without times, which get no row.
     pub(super) untimed: u64,
 }
 
-fn node(number: u64) -> Option<i64> {
+/// The graph node with this number; `None` for 0.
+pub(super) fn node(number: u64) -> Option<i64> {
     (number != 0).then(|| signed(number))
 }
 
 impl WorkWriter {
     /// The session times of a record; `None` if CUPTI has no times.
-    fn span(
-        &mut self,
-        start_ns: u64,
-        end_ns: u64,
-        common: &mut RowContext<'_>,
-    ) -> Option<(i64, i64)> {
+    fn span(&mut self, start_ns: u64, end_ns: u64, tables: &mut Tables<'_>) -> Option<(i64, i64)> {
         if start_ns == 0 || end_ns < start_ns {
             self.untimed += 1;
             return None;
         }
-        Some((common.time(start_ns), common.time(end_ns)))
+        Some((tables.time(start_ns), tables.time(end_ns)))
     }
 
     /// Writes a row; `own` are the columns that only its table has.
-    fn row(
+    pub(super) fn row(
         &mut self,
         table: &'static str,
         work: &WorkColumns,
         own: &[&dyn ToSql],
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
-        let Some((start, end)) = self.span(work.start_ns, work.end_ns, common) else {
+        let Some((start, end)) = self.span(work.start_ns, work.end_ns, tables) else {
             return Ok(());
         };
         let row = params![
@@ -76,7 +81,7 @@ impl WorkWriter {
             work.number,
             global_pid(work.pid)
         ];
-        common.insert(table, &*[row, own].concat())
+        tables.insert(table, &[row, own].concat())
     }
 
     pub(super) fn kernel(
@@ -84,15 +89,15 @@ impl WorkWriter {
         work: &WorkColumns,
         kernel: &wire::Kernel,
         activity: &Activity,
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
-        let names = self.names.of(activity.name.as_ref(), common)?;
+        let (demangled, short, mangled) = self.names(activity.name.as_ref(), tables)?;
         let [grid_x, grid_y, grid_z] = kernel.grid;
         let [block_x, block_y, block_z] = kernel.block;
         let own = params![
-            names.demangled,
-            names.short,
-            names.mangled,
+            demangled,
+            short,
+            mangled,
             // CUPTI numbers from 0, exports from 1.
             u32::from(kernel.launch_type) + 1,
             // The executed configuration; the requested one is in the lower half.
@@ -113,79 +118,73 @@ impl WorkWriter {
             node(kernel.graph_node),
             kernel.shared_memory_limit_config
         ];
-        self.row("CUPTI_ACTIVITY_KIND_KERNEL", work, own, common)
+        self.row("CUPTI_ACTIVITY_KIND_KERNEL", work, own, tables)
     }
 
     pub(super) fn copy(
         &mut self,
         work: &WorkColumns,
         copy: &wire::Memcpy,
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
         let own = params![
             signed(copy.size_bytes),
             copy.copy_kind,
-            NOTHING,
+            Null,
             kinds::of_cupti(copy.source_kind.into()).id,
             kinds::of_cupti(copy.destination_kind.into()).id,
             wire::known(copy.source_device),
             wire::known(copy.source_context),
             wire::known(copy.destination_device),
             wire::known(copy.destination_context),
-            NOTHING,
+            Null,
             node(copy.graph_node),
-            NOTHING,
+            Null,
             signed(copy.copies)
         ];
-        self.row("CUPTI_ACTIVITY_KIND_MEMCPY", work, own, common)
+        self.row("CUPTI_ACTIVITY_KIND_MEMCPY", work, own, tables)
     }
 
-    pub(super) fn set(
+    /// `StringIds` of the names of a kernel.
+    fn names(
         &mut self,
-        work: &WorkColumns,
-        set: &wire::Memset,
-        common: &mut RowContext<'_>,
-    ) -> rusqlite::Result<()> {
-        let kind = kinds::of_cupti(set.memory_kind.into()).id;
-        let (bytes, node) = (signed(set.size_bytes), node(set.graph_node));
-        let own = params![set.value, bytes, node, kind];
-        self.row("CUPTI_ACTIVITY_KIND_MEMSET", work, own, common)
-    }
-
-    /// CUPTI has a single id for the launched graph, which is written to both columns.
-    pub(super) fn graph(
-        &mut self,
-        work: &WorkColumns,
-        graph: &wire::GraphTrace,
-        common: &mut RowContext<'_>,
-    ) -> rusqlite::Result<()> {
-        let own = params![graph.graph, graph.graph];
-        self.row("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", work, own, common)
-    }
-
-    pub(super) fn sync(
-        &mut self,
-        work: &WorkColumns,
-        sync: &wire::Sync,
-        common: &mut RowContext<'_>,
-    ) -> rusqlite::Result<()> {
-        let own = params![sync.sync_type, sync.event];
-        self.row("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", work, own, common)
+        mangled: Option<&Arc<str>>,
+        tables: &mut Tables<'_>,
+    ) -> rusqlite::Result<(i64, i64, Option<i64>)> {
+        let Some(mangled) = mangled else {
+            let unknown = tables.string("[unknown]")?;
+            return Ok((unknown, unknown, None));
+        };
+        let [demangled, short, id] = match self.names.get(mangled) {
+            Some(names) => *names,
+            None => {
+                let demangled = symbols::demangle(mangled);
+                let short = symbols::base_name(&demangled);
+                let names = [
+                    tables.string(&demangled)?,
+                    tables.string(short)?,
+                    tables.string(mangled)?,
+                ];
+                self.names.insert(Arc::clone(mangled), names);
+                names
+            }
+        };
+        Ok((demangled, short, Some(id)))
     }
 
     pub(super) fn overhead(
         &mut self,
         overhead: &wire::Overhead,
         thread: Option<(u32, u32)>,
-        common: &mut RowContext<'_>,
+        tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
-        let Some((start, end)) = self.span(overhead.start_ns, overhead.end_ns, common) else {
+        let Some((start, end)) = self.span(overhead.start_ns, overhead.end_ns, tables) else {
             return Ok(());
         };
-        let thread = thread.map(|(pid, tid)| common.thread(pid, tid));
-        let name = common.string(OVERHEADS.of(overhead.overhead_kind).label)?;
+        let thread = thread.map(|(pid, tid)| tables.thread(pid, tid));
+        let name = tables.string(OVERHEADS.of(overhead.overhead_kind).label)?;
         let row = params![start, end, thread.transpose()?, name, 0];
-        common.insert("PROFILER_OVERHEAD", row)
+        tables.insert("PROFILER_OVERHEAD", row)
     }
 }
 
@@ -194,10 +193,75 @@ pub(super) fn external(
     pid: u32,
     external: &wire::ExternalCorrelation,
     number: Option<i64>,
-    common: &mut RowContext<'_>,
+    tables: &mut Tables<'_>,
 ) -> rusqlite::Result<()> {
     let Some(number) = number else { return Ok(()) };
     let (kind, theirs) = (external.external_kind, signed(external.external_id));
     let row = params![number, global_pid(pid), kind, theirs];
-    common.insert("GPUPROBE_EXTERNAL", row)
+    tables.insert("GPUPROBE_EXTERNAL", row)
+}
+
+/// Writes an allocation or release, for runs without memory probes.
+pub(super) fn memory(
+    activity: &Activity,
+    memory: &wire::Memory,
+    number: Option<i64>,
+    tables: &mut Tables<'_>,
+) -> rusqlite::Result<()> {
+    let operation = match memory.operation {
+        _ if memory.time_ns == 0 => return Ok(()),
+        ALLOCATED => 0,
+        RELEASED => 1,
+        _ => return Ok(()),
+    };
+    let local = |value: u64| (memory.pool_type == LOCAL).then(|| signed(value));
+    let imported = |value: u64| (memory.pool_type == IMPORTED).then(|| signed(value));
+    let row = params![
+        tables.time(memory.time_ns),
+        global_pid(activity.pid),
+        memory.device,
+        memory.context,
+        signed(memory.address),
+        signed(memory.pc),
+        signed(memory.size_bytes),
+        kinds::of_cupti(memory.memory_kind).id,
+        operation,
+        activity.name.as_deref(),
+        number,
+        wire::known(memory.stream),
+        local(memory.pool_address),
+        local(memory.pool_release_threshold),
+        local(memory.pool_size),
+        local(memory.pool_utilized),
+        imported(memory.pool_address),
+        // For an imported pool, this is the exporting process.
+        imported(memory.pool_size)
+    ];
+    tables.insert("CUDA_GPU_MEMORY_USAGE_EVENTS", row)
+}
+
+/// Writes an event of a stream-ordered memory pool.
+pub(super) fn pool(
+    pid: u32,
+    pool: &wire::MemoryPool,
+    number: Option<i64>,
+    tables: &mut Tables<'_>,
+) -> rusqlite::Result<()> {
+    if pool.time_ns == 0 {
+        return Ok(());
+    }
+    let row = params![
+        tables.time(pool.time_ns),
+        global_pid(pid),
+        pool.device,
+        signed(pool.address),
+        pool.operation,
+        pool.pool_type,
+        number,
+        signed(pool.min_bytes_to_keep),
+        signed(pool.release_threshold),
+        signed(pool.size_bytes),
+        signed(pool.utilized_bytes)
+    ];
+    tables.insert("CUDA_GPU_MEMORY_POOL_EVENTS", row)
 }

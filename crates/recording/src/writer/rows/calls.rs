@@ -1,7 +1,7 @@
 //! Rows of API calls and their changes.
 
 use super::super::activity::ProbedCall;
-use super::super::common::signed;
+use super::super::tables::signed;
 use super::Rows;
 use crate::ids::{context_id, global_pid};
 use crate::kinds;
@@ -10,6 +10,7 @@ use gpuprobe_cuda::{Belongs, Function, Layer, Op};
 use gpuprobe_engine::{Change, MemoryBlock};
 use gpuprobe_model::event::Call;
 use rusqlite::params;
+use rusqlite::types::Null;
 
 /// Values of the column `memoryOperationType`.
 const ALLOCATION: i64 = 0;
@@ -21,9 +22,6 @@ const DESTROYED: i64 = 2;
 const TRIMMED: i64 = 3;
 /// `poolType`, of `ENUM_CUDA_MEMPOOL_TYPE`.
 const LOCAL: i64 = 1;
-
-/// A NULL column.
-const NOTHING: Option<i64> = None;
 
 /// A call as its probe saw it.
 pub(super) struct SeenCall<'a> {
@@ -53,9 +51,9 @@ impl Rows<'_> {
         let row = self.call(&seen, changes.iter().any(allocates))?;
         if self.modes.cudatrace {
             self.launches
-                .add_graph_launch(call, (self.common.correlation, row));
+                .add_graph_launch(call, (self.tables.correlation, row));
         }
-        self.contexts.called(call, &mut self.common)?;
+        self.contexts.called(call, &mut self.tables)?;
         changes
             .iter()
             .try_for_each(|change| self.change(change, call))
@@ -64,12 +62,12 @@ impl Rows<'_> {
     /// Writes a call and returns its row. Its number is [`RowContext::correlation`](super::RowContext::correlation).
     pub(super) fn call(&mut self, call: &SeenCall<'_>, allocates: bool) -> rusqlite::Result<i64> {
         const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
-        self.common.correlation += 1;
-        let number = self.common.correlation;
+        self.tables.correlation += 1;
+        let number = self.tables.correlation;
         let name = match self.names.get(usize::from(call.row)).copied().flatten() {
             Some(name) => name,
             None => {
-                let name = self.common.string(call.function.symbol)?;
+                let name = self.tables.string(call.function.symbol)?;
                 if let Some(slot) = self.names.get_mut(usize::from(call.row)) {
                     *slot = Some(name);
                 }
@@ -83,15 +81,15 @@ impl Rows<'_> {
             class::DRIVER
         };
         let ((pid, tid), (start_ns, end_ns)) = (call.thread, call.times);
-        let thread = self.common.thread(pid, tid)?;
-        let (start, end) = (self.time(start_ns), self.time(end_ns));
+        let thread = self.tables.thread(pid, tid)?;
+        let (start, end) = (self.tables.time(start_ns), self.tables.time(end_ns));
         // As in nsys exports, that of an allocation by the runtime is in a second row: scripts for
         // exports expect it there.
         let apart = call.chain.filter(|_| is_runtime && allocates);
         let own = call.chain.filter(|_| apart.is_none());
         let mut insert = |class: i64, chain: Option<i64>| {
             let row = params![start, end, class, thread, number, name, call.result, chain];
-            self.common.insert(CALLS, row)
+            self.tables.insert(CALLS, row)
         };
         insert(class, own)?;
         let row = self.connection.last_insert_rowid();
@@ -112,8 +110,11 @@ impl Rows<'_> {
 
     /// Writes a change by `call`.
     fn change(&mut self, change: &Change, call: &Call) -> rusqlite::Result<()> {
-        let (start, end) = (self.time(call.start_ns), self.time(call.end_ns));
-        let number = self.common.correlation;
+        let (start, end) = (
+            self.tables.time(call.start_ns),
+            self.tables.time(call.end_ns),
+        );
+        let number = self.tables.correlation;
         let pid = call.pid;
         match change {
             Change::Allocated(block) => self.memory(pid, block, (end, ALLOCATION, Some(number))),
@@ -122,7 +123,7 @@ impl Rows<'_> {
             Change::Superseded(block) => self.memory(pid, block, (end, DEALLOCATION, None)),
             Change::UnknownFree(address) => {
                 let row = params![number, start, global_pid(pid), signed(*address)];
-                self.common.insert("GPUPROBE_UNMATCHED_FREES", row)
+                self.tables.insert("GPUPROBE_UNMATCHED_FREES", row)
             }
             Change::Pool(device) => self.pool(call, *device, (start, end)),
             Change::Copied(..) | Change::Named(..) | Change::Incident(_) | Change::Held(_) => {
@@ -164,15 +165,12 @@ impl Rows<'_> {
             operation,
             origin.and_then(|origin| origin.variable.as_deref()),
             correlation,
-            NOTHING,
+            Null,
             origin.and_then(|origin| origin.pool).map(signed),
-            NOTHING,
-            origin.and_then(|origin| origin.reserved_bytes).map(signed),
-            NOTHING,
-            NOTHING,
-            NOTHING
+            Null,
+            origin.and_then(|origin| origin.reserved_bytes).map(signed)
         ];
-        self.common.insert("CUDA_GPU_MEMORY_USAGE_EVENTS", row)
+        self.tables.insert("CUDA_GPU_MEMORY_USAGE_EVENTS", row)
     }
 
     /// Writes the event of a call on a stream-ordered memory pool of `device`.
@@ -188,7 +186,7 @@ impl Rows<'_> {
             _ => (TRIMMED, end),
         };
         let kept = (operation == TRIMMED).then_some(call.size_bytes.cast_signed());
-        let number = self.common.correlation;
+        let number = self.tables.correlation;
         let row = params![
             time,
             global_pid(call.pid),
@@ -198,11 +196,8 @@ impl Rows<'_> {
             operation,
             LOCAL,
             number,
-            kept,
-            NOTHING,
-            NOTHING,
-            NOTHING
+            kept
         ];
-        self.common.insert("CUDA_GPU_MEMORY_POOL_EVENTS", row)
+        self.tables.insert("CUDA_GPU_MEMORY_POOL_EVENTS", row)
     }
 }
