@@ -131,24 +131,11 @@ impl<'a> Resolver<'a> {
 
     /// The string with this id; the id in brackets if there is none.
     pub fn string(&self, id: i64) -> Rc<str> {
-        if let Some(known) = self.cached_strings.borrow().get(&id) {
-            return Rc::clone(known);
-        }
-        let found: Rc<str> = match self.read_string(id) {
+        cached(&self.cached_strings, id, || match self.read_string(id) {
             Ok(Some(text)) => text.into(),
-            Ok(None) => format!("[{id}]").into(),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::TooBig) => TOO_LONG.into(),
-            Err(error) => {
-                tracing::debug!("string {id}: {error}");
-                format!("[{id}]").into()
-            }
-        };
-        let mut cache = self.cached_strings.borrow_mut();
-        if cache.len() >= MAX_CACHED {
-            cache.clear();
-        }
-        cache.insert(id, Rc::clone(&found));
-        found
+            Ok(None) | Err(_) => format!("[{id}]").into(),
+        })
     }
 
     fn read_string(&self, id: i64) -> rusqlite::Result<Option<String>> {
@@ -170,22 +157,11 @@ impl<'a> Resolver<'a> {
 
     /// The call stack of a `callchainId`, innermost frame first; empty if there is none.
     pub fn stack(&self, chain: i64) -> Stack {
-        if let Some(known) = self.cached_stacks.borrow().get(&chain) {
-            return Rc::clone(known);
-        }
-        let frames: Stack = self
-            .read_stack(chain)
-            .unwrap_or_else(|error| {
-                tracing::debug!("call stack {chain}: {error}");
-                Vec::new()
-            })
-            .into();
-        let mut cache = self.cached_stacks.borrow_mut();
-        if cache.len() >= MAX_CACHED {
-            cache.clear();
-        }
-        cache.insert(chain, Rc::clone(&frames));
-        frames
+        cached(&self.cached_stacks, chain, || {
+            let read = self.read_stack(chain);
+            let read = read.inspect_err(|error| tracing::debug!("call stack {chain}: {error}"));
+            read.unwrap_or_default().into()
+        })
     }
 
     fn read_stack(&self, chain: i64) -> rusqlite::Result<Vec<ChainFrame>> {
@@ -238,6 +214,24 @@ impl<'a> Resolver<'a> {
     }
 }
 
+/// The value of this id, which `read` gives if it is not cached.
+fn cached<T: ?Sized>(
+    cache: &RefCell<HashMap<i64, Rc<T>>>,
+    id: i64,
+    read: impl FnOnce() -> Rc<T>,
+) -> Rc<T> {
+    if let Some(known) = cache.borrow().get(&id) {
+        return Rc::clone(known);
+    }
+    let found = read();
+    let mut cache = cache.borrow_mut();
+    if cache.len() >= MAX_CACHED {
+        cache.clear();
+    }
+    cache.insert(id, Rc::clone(&found));
+    found
+}
+
 /// Language of a frame; older recordings mark Python only by its file names.
 fn language_of(name: Option<&str>, file: Option<&str>) -> Language {
     let is_python = match name {
@@ -254,35 +248,21 @@ fn language_of(name: Option<&str>, file: Option<&str>) -> Language {
 /// Reads the offset of chain ids: exports of 2021 and 2022 number chains from 1 but refer to them
 /// from 0.
 fn chain_offset(database: &Database) -> Result<i64> {
-    let mut ends = (i64::MAX, i64::MIN);
+    let table = "CUDA_CALLCHAINS";
+    let first = database.limit(table, "id", "ASC")?;
+    if database.is_ours() || matches!(first, None | Some(0)) {
+        return Ok(0);
+    }
+    let last = database.limit(table, "id", "DESC")?;
     let mut referred = (i64::MAX, i64::MIN);
-    if !database.has_table("CUDA_CALLCHAINS") {
-        return Ok(0);
-    }
-    // The first and the last id are read from the index of the primary key.
-    for order in ["ASC", "DESC"] {
-        let rest = format!("ORDER BY id {order} LIMIT 1");
-        database.each("CUDA_CALLCHAINS", &["id"], &rest, |found| {
-            if let Some(id) = row::integer(found, 0) {
-                ends = (ends.0.min(id), ends.1.max(id));
-            }
-        })?;
-    }
-    if ends.0 == 0 || database.is_ours() {
-        return Ok(0);
-    }
+    let calls = "CUPTI_ACTIVITY_KIND_RUNTIME";
     let backtraces = "WHERE eventClass = 67 AND callchainId IS NOT NULL";
-    database.each(
-        "CUPTI_ACTIVITY_KIND_RUNTIME",
-        &["callchainId"],
-        backtraces,
-        |found| {
-            if let Some(id) = row::integer(found, 0) {
-                referred = (referred.0.min(id), referred.1.max(id));
-            }
-        },
-    )?;
-    let shifted = referred.0 == 0 && referred.1.checked_add(1) == Some(ends.1);
+    database.each(calls, &["callchainId"], backtraces, |found| {
+        if let Some(id) = row::integer(found, 0) {
+            referred = (referred.0.min(id), referred.1.max(id));
+        }
+    })?;
+    let shifted = referred.0 == 0 && last == referred.1.checked_add(1);
     Ok(i64::from(shifted))
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
 use chrono::{DateTime, FixedOffset, NaiveDateTime, TimeDelta, TimeZone, Utc};
+use rusqlite::Row;
 use serde::Serialize;
 
 use super::{Database, ids, row};
@@ -56,71 +57,60 @@ impl Session {
         let mut session = Self::default();
         session.read_metadata(database)?;
         session.read_start(database)?;
-        database.each("PROCESSES", &["globalPid", "name"], "", |found| {
-            if let (Some(global), Some(name)) = (row::integer(found, 0), row::text(found, 1)) {
-                session.processes.insert(ids::pid(global), name);
-            }
-        })?;
-        let columns = ["globalPid", "uid"];
-        database.each("GPUPROBE_PROCESSES", &columns, "", |found| {
-            let uid = row::integer(found, 1).and_then(|uid| u32::try_from(uid).ok());
-            if let (Some(global), Some(uid)) = (row::integer(found, 0), uid) {
-                session.users.insert(ids::pid(global), uid);
-            }
-        })?;
-        let id = ["id", "deviceId"];
-        let id = id
-            .into_iter()
-            .find(|id| database.has_column("TARGET_INFO_GPU", id));
-        database.each(
-            "TARGET_INFO_GPU",
-            &[id.unwrap_or("id"), "name", "uuid"],
-            "",
-            |found| {
-                if let (Some(id), Some(name)) = (row::integer(found, 0), row::text(found, 1)) {
-                    session.gpus.insert(id, name);
-                    session
-                        .gpu_uuids
-                        .extend(row::text(found, 2).map(|uuid| (id, uuid)));
-                }
+        let (processes, users) = (&mut session.processes, &mut session.users);
+        collect(
+            database,
+            "PROCESSES",
+            &["globalPid", "name"],
+            processes,
+            |r| Some((ids::pid(row::integer(r, 0)?), row::text(r, 1)?)),
+        )?;
+        collect(
+            database,
+            "GPUPROBE_PROCESSES",
+            &["globalPid", "uid"],
+            users,
+            |r| {
+                let uid = u32::try_from(row::integer(r, 1)?).ok()?;
+                Some((ids::pid(row::integer(r, 0)?), uid))
             },
         )?;
+        let gpus = "TARGET_INFO_GPU";
+        let mut id = ["id", "deviceId"].into_iter();
+        let id = id.find(|id| database.has_column(gpus, id)).unwrap_or("id");
+        collect(database, gpus, &[id, "name"], &mut session.gpus, |r| {
+            Some((row::integer(r, 0)?, row::text(r, 1)?))
+        })?;
+        let uuids = &mut session.gpu_uuids;
+        collect(database, gpus, &[id, "uuid"], uuids, |r| {
+            Some((row::integer(r, 0)?, row::text(r, 1)?))
+        })?;
         database.each("ANALYSIS_DETAILS", &["stopTime"], "", |found| {
             session.stop_ns = session.stop_ns.max(row::integer(found, 0));
         })?;
-        database.each("GPUPROBE_META", &["key", "val"], "", |found| {
-            if let (Some(key), Some(value)) = (row::text(found, 0), row::text(found, 1)) {
-                session.notes.insert(key, value);
-            }
+        let (notes, lost) = (&mut session.notes, &mut session.lost);
+        collect(database, "GPUPROBE_META", &["key", "val"], notes, |r| {
+            Some((row::text(r, 0)?, row::text(r, 1)?))
         })?;
-        database.each("GPUPROBE_LOST", &["what", "count"], "", |found| {
-            if let (Some(what), Some(count)) = (row::text(found, 0), row::integer(found, 1)) {
-                session.lost.insert(what, u64::try_from(count).unwrap_or(0));
-            }
+        collect(database, "GPUPROBE_LOST", &["what", "count"], lost, |r| {
+            let count = u64::try_from(row::integer(r, 1)?).unwrap_or(0);
+            Some((row::text(r, 0)?, count))
         })?;
         session.lost.retain(|_, count| *count > 0);
-        session.read_lost_by_user(database)?;
-        Ok(session)
-    }
-
-    fn read_lost_by_user(&mut self, database: &Database) -> Result<()> {
         let columns = ["uid", "pid", "comm", "what", "count"];
-        database.each("GPUPROBE_LOST_BY_USER", &columns, "", |found| {
-            let number = |column| row::integer(found, column);
-            let small = |column| number(column).and_then(|n| u32::try_from(n).ok());
-            let count = number(4).and_then(|count| u64::try_from(count).ok());
-            if let (Some(uid), Some(what), Some(count)) = (small(0), row::text(found, 3), count)
-                && self.lost_by_user.len() < MAX_LOST_BY_USER
-            {
-                self.lost_by_user.push(UserLoss {
-                    uid,
-                    pid: small(1),
-                    comm: row::text(found, 2),
-                    what,
-                    count,
-                });
-            }
-        })
+        let losses = &mut session.lost_by_user;
+        collect(database, "GPUPROBE_LOST_BY_USER", &columns, losses, |r| {
+            let small = |column| u32::try_from(row::integer(r, column)?).ok();
+            Some(UserLoss {
+                uid: small(0)?,
+                pid: small(1),
+                comm: row::text(r, 2),
+                what: row::text(r, 3)?,
+                count: u64::try_from(row::integer(r, 4)?).ok()?,
+            })
+        })?;
+        session.lost_by_user.truncate(MAX_LOST_BY_USER);
+        Ok(session)
     }
 
     fn read_metadata(&mut self, database: &Database) -> Result<()> {
@@ -182,6 +172,17 @@ impl Session {
     }
 }
 
+/// Adds what `read` makes of the rows of a table to `found`.
+fn collect<T>(
+    database: &Database,
+    table: &str,
+    columns: &[&str],
+    found: &mut impl Extend<T>,
+    read: impl Fn(&Row<'_>) -> Option<T>,
+) -> Result<()> {
+    database.each(table, columns, "", |row| found.extend(read(row)))
+}
+
 fn parse_time(text: &str) -> Option<NaiveDateTime> {
     let text = text.get(..19)?;
     NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S")
@@ -241,7 +242,8 @@ mod tests {
             .map(|(id, name)| (*id, name.as_str()))
             .collect();
         assert_eq!(gpus, [(0, "H100"), (1, "H200")]);
-        assert_eq!(session.gpu_uuids, BTreeMap::from([(0, "GPU-1".to_owned())]));
+        let uuids = [(0, "GPU-1".to_owned()), (2, "GPU-3".to_owned())];
+        assert_eq!(session.gpu_uuids, BTreeMap::from(uuids));
         assert_eq!(session.stop_ns, Some(9));
         assert_eq!(session.notes["memory_events"], "ledger");
         let lost: Vec<_> = session

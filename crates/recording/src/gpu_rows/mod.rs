@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
 use gpuprobe_wire as wire;
-use rusqlite::{Row, Rows};
+use rusqlite::Row;
 
 use super::row::integer;
 use super::{Database, Resolver, ids};
@@ -142,64 +142,37 @@ impl BatchesByProcess<'_> {
     }
 }
 
-/// A row of one of the tables in [`WORK`].
-struct WorkRow {
-    start_ns: u64,
-    pid: u32,
-    record: ActivityRecord,
-    name: Option<i64>,
-}
-
 fn work(
     database: &Database,
     filter: RowFilter,
     (names, called): (&SharedStrings<'_>, &CallsByCorrelation),
     batches: &mut BatchesByProcess<'_>,
 ) -> Result<()> {
-    let mut statements = Vec::new();
-    for table in &WORK {
-        let columns = COMMON.iter().chain(&["contextId", "streamId"]);
-        let columns: Vec<_> = columns.chain(table.columns).copied().collect();
-        let found = database.select(table.name, &columns, "ORDER BY start")?;
-        statements.extend(found.map(|statement| (table, statement)));
-    }
-    let mut sources = Vec::new();
-    for (table, statement) in &mut statements {
-        let rows = statement.query([]).map_err(|e| database.explain(e))?;
-        sources.push((*table, rows));
-    }
-    let pass = database.pass("GPU work", &WORK.map(|table| table.name));
-    // Merge of sorted sources: the earliest of their next rows comes next.
-    let mut next = Vec::new();
-    for (table, rows) in &mut sources {
-        next.push(piece(database, (filter, called), table, rows)?);
-    }
-    let earliest = |next: &[Option<WorkRow>]| {
-        let there = next.iter().enumerate();
-        let starts = there.filter_map(|(index, piece)| Some((piece.as_ref()?.start_ns, index)));
-        starts.min().map(|(_, index)| index)
+    let most = WORK.iter().map(|table| table.columns.len()).max();
+    let number = OWN + most.unwrap_or(0);
+    let select = |(index, table): (usize, &WorkTable)| {
+        let mut columns = [&COMMON[..], &["contextId", "streamId"], table.columns].concat();
+        // NULL, as there is no such column.
+        columns.resize(number, "");
+        let columns = database.columns(table.name, &columns);
+        let is_there = database.has_table(table.name);
+        is_there.then(|| format!("SELECT {columns}, {index} FROM \"{}\"", table.name))
     };
-    while let Some(index) = earliest(&next) {
-        pass.step();
-        let (table, rows) = &mut sources[index];
-        let following = piece(database, (filter, called), table, rows)?;
-        if let Some(piece) = std::mem::replace(&mut next[index], following) {
-            batches.push(piece.pid, piece.record, piece.name.map(|id| names.of(id)));
-        }
+    let all: Vec<_> = WORK.iter().enumerate().filter_map(select).collect();
+    if all.is_empty() {
+        return Ok(());
     }
-    Ok(())
-}
-
-/// Reads the next valid row.
-fn piece(
-    database: &Database,
-    (filter, called): (RowFilter, &CallsByCorrelation),
-    table: &WorkTable,
-    rows: &mut Rows<'_>,
-) -> Result<Option<WorkRow>> {
+    let sql = format!("{} ORDER BY 1, {}", all.join(" UNION ALL "), number + 1);
+    let mut statement = database.prepare(&sql)?;
+    let mut rows = statement.query([]).map_err(|e| database.explain(e))?;
+    let pass = database.pass("GPU work", &WORK.map(|table| table.name));
     while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
+        pass.step();
         let (process, device) = (integer(row, 2), integer(row, 3));
-        let Some((start_ns, end_ns)) = filter.times(row, process, device) else {
+        let table = usize::try_from(integer(row, number).unwrap_or(-1)).ok();
+        let table = table.and_then(|index| WORK.get(index));
+        let Some((table, (start_ns, end_ns))) = table.zip(filter.times(row, process, device))
+        else {
             continue;
         };
         let common = CommonColumns {
@@ -218,14 +191,10 @@ fn piece(
             copy.flags = u8::from(is_async);
         }
         let is_kernel = matches!(record, ActivityRecord::Kernel(_));
-        return Ok(Some(WorkRow {
-            start_ns,
-            pid,
-            record,
-            name: integer(row, OWN).filter(|_| is_kernel),
-        }));
+        let name = integer(row, OWN).filter(|_| is_kernel);
+        batches.push(pid, record, name.map(|id| names.of(id)));
     }
-    Ok(None)
+    Ok(())
 }
 
 /// Time 0 of the session in records; not 0, because some exports start before time 0.
