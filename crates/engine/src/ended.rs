@@ -7,9 +7,8 @@ use super::totals::{MemorySums, Total};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::identity::DeviceIdentity;
 
-/// Limit on the size of all listed processes. Beyond it, processes that a report has shown are reduced to
-/// sums until half of it is left, those with the smallest leaks first; processes that no report has shown
-/// may take twice as much, and the last one any amount.
+/// Limit on the size of all listed processes. Beyond it, processes are reduced to sums until half of it is
+/// left, but for the last one: first those that a report has shown, and of these those with the smallest leaks.
 const MAX_SIZE: usize = 1 << 24;
 /// Size of a process. An allocation, or a tensor, counts 1 (64 bytes): at most 4,096 processes, or a GiB of
 /// allocations.
@@ -105,22 +104,20 @@ impl EndedProcesses {
         }
     }
 
-    /// Reduces processes to sums where they take too much: those with the smallest leaks, of those the
-    /// oldest.
+    /// Reduces processes to sums where they take too much.
     pub(super) fn forget_surplus(&mut self) {
-        self.shrink(MAX_SIZE, |ended| ended.reported);
-        self.shrink(2 * MAX_SIZE, |_| true);
+        self.shrink(MAX_SIZE);
     }
 
-    /// Reduces processes for which `may` returns true until the listed ones take half of `most`.
-    fn shrink(&mut self, most: usize, may: impl Fn(&Ended) -> bool) {
+    /// Reduces processes to sums until the listed ones take half of `most`, if they take more than that.
+    fn shrink(&mut self, most: usize) {
         if self.size <= most {
             return;
         }
         let (_, old) = self.list.split_last().unzip();
-        let old = (0..).zip(old.unwrap_or_default());
-        let mut places: Vec<_> = old.filter(|(_, one)| may(one)).collect();
-        places.sort_by_key(|(_, ended)| ended.process.totals.sums.all().bytes);
+        let mut places: Vec<_> = (0..).zip(old.unwrap_or_default()).collect();
+        let leak = |ended: &Ended| ended.process.totals.sums.all().bytes;
+        places.sort_by_key(|(_, ended)| (!ended.reported, leak(ended)));
         let mut drops = vec![false; self.list.len()];
         for (place, ended) in places {
             if self.size <= most / 2 {

@@ -206,28 +206,27 @@ impl Launches {
         let current = current.map(|(key, counted)| (key, counted, None));
         let settled = self.settled.iter();
         let settled = settled.map(|((_, _, name), (key, counted))| (key, counted, Some(name)));
-        let earlier = self.past.earlier.values();
-        let earlier = earlier.map(|(key, counted)| (key, counted, Some(&None)));
         // Keys of one process come one after the other in most runs: there is only one.
         let mut last: Option<(u32, Option<&Launcher>)> = None;
-        let all = current.chain(settled).chain(earlier);
-        all.map(move |(key, counted, settled_name)| {
-            let launcher = match last {
-                Some((process, launcher)) if process == key.process => launcher,
-                _ => self.launcher_of(key.process),
-            };
-            last = Some((key.process, launcher));
-            let mangled = match settled_name {
-                Some(name) => name.as_ref(),
-                None => launcher.and_then(|l| l.name(key.handle, key.epoch)),
-            };
-            CountedLaunch {
-                key,
-                counted,
-                launcher,
-                mangled,
-            }
-        })
+        current
+            .chain(settled)
+            .map(move |(key, counted, settled_name)| {
+                let launcher = match last {
+                    Some((process, launcher)) if process == key.process => launcher,
+                    _ => self.launcher_of(key.process),
+                };
+                last = Some((key.process, launcher));
+                let mangled = match settled_name {
+                    Some(name) => name.as_ref(),
+                    None => launcher.and_then(|l| l.name(key.handle, key.epoch)),
+                };
+                CountedLaunch {
+                    key,
+                    counted,
+                    launcher,
+                    mangled,
+                }
+            })
     }
 
     /// The process `id`, as launch keys number it.
@@ -237,12 +236,8 @@ impl Launches {
 
     /// Notes that a report has shown everything.
     pub fn mark_reported(&mut self) {
-        let named = self
-            .settled
-            .values_mut()
-            .chain(self.past.earlier.values_mut());
-        let named = named.map(|(_, counted)| counted);
-        for counted in self.counted.values_mut().chain(named) {
+        let settled = self.settled.values_mut().map(|(_, counted)| counted);
+        for counted in self.counted.values_mut().chain(settled) {
             counted.runs_reported = counted.runs;
         }
         for launcher in self.launchers.values_mut() {

@@ -370,20 +370,8 @@ impl Process {
         self.modules.len()
     }
 
-    /// Live GPU memory by device; memory on an unknown device counts for the only one, if there is
-    /// only one.
-    pub fn devices(&self) -> Vec<(Option<u16>, Total)> {
-        let mut sums: BTreeMap<_, Total> = BTreeMap::new();
-        for (device, _, total) in self.totals.device_kinds() {
-            let device = device.or(self.only_device());
-            let sum = sums.entry((device.is_none(), device)).or_default();
-            sum.merge(total);
-        }
-        let sums = sums.into_iter();
-        sums.map(|((_, device), sum)| (device, sum)).collect()
-    }
-
-    /// The same by device and memory kind.
+    /// Live GPU memory by device and memory kind; memory on an unknown device counts for the only one, if
+    /// there is only one.
     pub fn device_kinds(&self) -> Vec<(Option<u16>, MemoryKind, Total)> {
         let mut sums: BTreeMap<_, Total> = BTreeMap::new();
         for (device, kind, total) in self.totals.device_kinds() {
@@ -394,6 +382,18 @@ impl Process {
         let sums = sums.into_iter();
         sums.map(|((_, device, kind), sum)| (device, kind, sum))
             .collect()
+    }
+
+    /// The same by device.
+    pub fn devices(&self) -> Vec<(Option<u16>, Total)> {
+        let mut sums: Vec<(Option<u16>, Total)> = Vec::new();
+        for (device, _, total) in self.device_kinds() {
+            match sums.last_mut() {
+                Some((last, sum)) if *last == device => sum.merge(total),
+                _ => sums.push((device, total)),
+            }
+        }
+        sums
     }
 
     /// The device index, if the process can see one GPU only.

@@ -209,40 +209,25 @@ impl Transfers {
             return;
         }
         self.merged_ns = self.newest_ns;
-        if self.meters.len() <= MAX_METERS {
-            // Most processes copy nothing.
-            let with_meters: HashSet<_> = self.meters.keys().map(|which| which.pid).collect();
-            self.forget(|pid, ended_ns| ended_ns <= old_ns && !with_meters.contains(&pid));
-            return;
-        }
-        let mut earlier: BTreeMap<CopyFilter, Meter> = BTreeMap::new();
-        let exits = &self.exits;
-        let has_ended = |pid| exits.get(&pid).is_some_and(|&ended_ns| ended_ns <= old_ns);
-        self.meters.retain(|which, meter| {
-            let is_old = has_ended(which.pid);
-            if is_old {
-                let which = CopyFilter {
-                    pid: EARLIER,
-                    ..*which
-                };
-                earlier.entry(which).or_default().add(meter);
+        if self.meters.len() > MAX_METERS {
+            let ended = |pid| {
+                self.exits
+                    .get(&pid)
+                    .is_some_and(|&ended_ns| ended_ns <= old_ns)
+            };
+            let old = self.meters.extract_if(.., |which, _| ended(which.pid));
+            for (which, meter) in old.collect::<Vec<_>>() {
+                let pid = EARLIER;
+                let earlier = self.meters.entry(CopyFilter { pid, ..which });
+                earlier.or_default().add(&meter);
             }
-            !is_old
-        });
-        for (which, meter) in earlier {
-            self.meters.entry(which).or_default().add(&meter);
         }
-        self.forget(|_, ended_ns| ended_ns <= old_ns);
-    }
-
-    /// Drops the ended processes for which `is_old` returns true.
-    fn forget(&mut self, is_old: impl Fn(u32, u64) -> bool) {
-        let names = &mut self.names;
-        for (pid, _) in self
-            .exits
-            .extract_if(|pid, ended_ns| is_old(*pid, *ended_ns))
-        {
-            names.remove(&pid);
+        // Most processes copy nothing.
+        let with_meters: HashSet<_> = self.meters.keys().map(|which| which.pid).collect();
+        let is_gone =
+            |pid: &u32, ended_ns: &mut u64| *ended_ns <= old_ns && !with_meters.contains(pid);
+        for (pid, _) in self.exits.extract_if(is_gone) {
+            self.names.remove(&pid);
         }
     }
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::DefaultHashBuilder;
+use indexmap::IndexMap;
 
 use super::tally::Tally;
 use gpuprobe_stacks::symbols;
@@ -36,8 +37,7 @@ pub struct KernelRuns {
 /// The kernels of a process, by mangled name.
 #[derive(Clone, Debug, Default)]
 pub struct KernelsOfProcess {
-    kernels: Vec<KernelRuns>,
-    by_name: HashMap<Arc<str>, usize>,
+    kernels: IndexMap<Arc<str>, KernelRuns, DefaultHashBuilder>,
     /// Bytes of all these names.
     name_bytes: usize,
     /// Runs of kernels without a name.
@@ -59,40 +59,13 @@ impl KernelsOfProcess {
             self.unnamed.add(start_ns, end_ns);
             return;
         };
-        let runs = match self.index_of(name, describe) {
-            Some(index) => &mut self.kernels[index].runs,
-            None => &mut self.others,
-        };
-        runs.add(start_ns, end_ns);
-    }
-
-    /// All kernels that are counted separately.
-    pub fn iter(&self) -> impl Iterator<Item = &KernelRuns> {
-        self.kernels.iter()
-    }
-
-    /// The demangled name of the kernel with this mangled name, if it has run.
-    pub fn name_of(&self, mangled: &str) -> Option<&Arc<str>> {
-        Some(&self.kernels[*self.by_name.get(mangled)?].name)
-    }
-
-    pub(super) fn mark_reported(&mut self) {
-        for kernel in &mut self.kernels {
-            kernel.reported = kernel.runs.count;
+        if let Some(known) = self.kernels.get_mut(name) {
+            known.runs.add(start_ns, end_ns);
+            return;
         }
-    }
-
-    fn index_of(
-        &mut self,
-        name: &Arc<str>,
-        describe: impl FnOnce(&mut KernelRuns),
-    ) -> Option<usize> {
-        if let Some(index) = self.by_name.get(name) {
-            return Some(*index);
-        }
-        let index = self.kernels.len();
-        if index >= MAX_KERNELS || self.name_bytes >= MAX_NAME_BYTES {
-            return None;
+        if self.kernels.len() >= MAX_KERNELS || self.name_bytes >= MAX_NAME_BYTES {
+            self.others.add(start_ns, end_ns);
+            return;
         }
         let mut kernel = KernelRuns {
             name: symbols::demangle(name).into(),
@@ -105,10 +78,25 @@ impl KernelsOfProcess {
             shared_memory: 0,
         };
         describe(&mut kernel);
+        kernel.runs.add(start_ns, end_ns);
         self.name_bytes += kernel.name.len() + name.len();
-        self.kernels.push(kernel);
-        self.by_name.insert(Arc::clone(name), index);
-        Some(index)
+        self.kernels.insert(Arc::clone(name), kernel);
+    }
+
+    /// All kernels that are counted separately.
+    pub fn iter(&self) -> impl Iterator<Item = &KernelRuns> {
+        self.kernels.values()
+    }
+
+    /// The demangled name of the kernel with this mangled name, if it has run.
+    pub fn name_of(&self, mangled: &str) -> Option<&Arc<str>> {
+        Some(&self.kernels.get(mangled)?.name)
+    }
+
+    pub(super) fn mark_reported(&mut self) {
+        for kernel in self.kernels.values_mut() {
+            kernel.reported = kernel.runs.count;
+        }
     }
 }
 

@@ -169,11 +169,10 @@ impl ProcessActivity {
                 counted.add(pool.size_bytes);
             }
             ActivityRecord::GraphTrace(graph) => {
-                self.saw(graph.start_ns, graph.end_ns);
-                self.graphs.add(graph.start_ns, graph.end_ns);
-                self.stream(graph.context, graph.stream, graph.start_ns, graph.end_ns);
-                let busy = &mut self.device(graph.device).busy;
-                busy.add(WorkKind::Graph, graph.start_ns, graph.end_ns);
+                let (start_ns, end_ns) = (graph.start_ns, graph.end_ns);
+                self.graphs.add(start_ns, end_ns);
+                let stream = (graph.context, graph.stream);
+                self.work(WorkKind::Graph, graph.device, stream, start_ns, end_ns);
             }
             ActivityRecord::Overhead(overhead) => {
                 let known = self.overheads.len() < MAX_OVERHEADS
@@ -207,7 +206,6 @@ impl ProcessActivity {
 
     fn kernel(&mut self, kernel: &wire::Kernel, name: Option<&Arc<str>>) {
         let (start_ns, end_ns) = (kernel.start_ns, kernel.end_ns);
-        self.saw(start_ns, end_ns);
         self.kernels.add(name, start_ns, end_ns, |described| {
             described.grid = kernel.grid;
             described.block = kernel.block;
@@ -215,15 +213,13 @@ impl ProcessActivity {
             described.shared_memory =
                 u64::from(kernel.static_shared_memory) + u64::from(kernel.dynamic_shared_memory);
         });
-        self.stream(kernel.context, kernel.stream, start_ns, end_ns);
-        let device = self.device(kernel.device);
+        let (device, stream) = (kernel.device, (kernel.context, kernel.stream));
+        let device = self.work(WorkKind::Kernel, device, stream, start_ns, end_ns);
         device.kernels.add(start_ns, end_ns);
-        device.busy.add(WorkKind::Kernel, start_ns, end_ns);
     }
 
     fn copy(&mut self, copy: &wire::Memcpy) {
         let (start_ns, end_ns) = (copy.start_ns, copy.end_ns);
-        self.saw(start_ns, end_ns);
         let direction = nsys::direction(copy.copy_kind);
         let which = CopyClass {
             direction,
@@ -234,20 +230,17 @@ impl ProcessActivity {
         };
         let moved = self.copies.entry(which).or_default();
         moved.add(start_ns, end_ns, copy.size_bytes);
-        self.stream(copy.context, copy.stream, start_ns, end_ns);
-        let device = self.device(copy.device);
+        let (device, stream) = (copy.device, (copy.context, copy.stream));
+        let device = self.work(WorkKind::Copy, device, stream, start_ns, end_ns);
         device.copies.add(start_ns, end_ns);
-        device.busy.add(WorkKind::Copy, start_ns, end_ns);
     }
 
     fn set(&mut self, set: &wire::Memset) {
         let (start_ns, end_ns) = (set.start_ns, set.end_ns);
-        self.saw(start_ns, end_ns);
         self.sets.add(start_ns, end_ns, set.size_bytes);
-        self.stream(set.context, set.stream, start_ns, end_ns);
-        let device = self.device(set.device);
+        let (device, stream) = (set.device, (set.context, set.stream));
+        let device = self.work(WorkKind::Set, device, stream, start_ns, end_ns);
         device.sets.add(start_ns, end_ns);
-        device.busy.add(WorkKind::Set, start_ns, end_ns);
     }
 
     fn call(&mut self, call: &wire::Api, name: Option<&Arc<str>>) {
@@ -278,14 +271,25 @@ impl ProcessActivity {
         }
     }
 
-    /// Adds work to a stream, if there is room for it.
-    fn stream(&mut self, context: u32, stream: u32, start_ns: u64, end_ns: u64) {
-        let key = (context, stream);
-        if let Some(tally) = self.streams.get_mut(&key) {
+    /// Adds work that a GPU ran on a stream of a context, which is not listed if there are too many.
+    fn work(
+        &mut self,
+        kind: WorkKind,
+        device: u32,
+        stream: (u32, u32),
+        start_ns: u64,
+        end_ns: u64,
+    ) -> &mut DeviceActivity {
+        self.saw(start_ns, end_ns);
+        if let Some(tally) = self.streams.get_mut(&stream) {
             tally.add(start_ns, end_ns);
         } else if self.streams.len() < MAX_LISTED {
-            self.streams.entry(key).or_default().add(start_ns, end_ns);
+            let new = self.streams.entry(stream).or_default();
+            new.add(start_ns, end_ns);
         }
+        let device = self.device(device);
+        device.busy.add(kind, start_ns, end_ns);
+        device
     }
 
     /// Device indices out of range share one entry.

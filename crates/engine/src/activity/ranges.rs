@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap};
+use indexmap::IndexMap;
 
 use super::tally::Tally;
 
@@ -13,6 +14,9 @@ const MAX_NAMES: usize = 16_384;
 const MAX_NAME_BYTES: usize = 16 << 20;
 /// Ranges open at the same time.
 const MAX_OPEN: usize = 65_536;
+
+/// Domain and name.
+type RangeName = (Option<Arc<str>>, Arc<str>);
 
 /// NVTX ranges of one domain and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +40,7 @@ struct OpenRange {
 /// The NVTX ranges of a process.
 #[derive(Clone, Debug, Default)]
 pub struct NvtxRanges {
-    ranges: Vec<NvtxRange>,
-    by_name: HashMap<(Option<Arc<str>>, Arc<str>), usize>,
+    ranges: IndexMap<RangeName, NvtxRange, DefaultHashBuilder>,
     name_bytes: usize,
     /// Open ranges by CUPTI's marker id.
     open: HashMap<u32, OpenRange>,
@@ -50,7 +53,7 @@ pub struct NvtxRanges {
 impl NvtxRanges {
     /// The ranges by name that are counted separately.
     pub fn iter(&self) -> impl Iterator<Item = &NvtxRange> {
-        self.ranges.iter()
+        self.ranges.values()
     }
 
     /// Number of ranges that have not ended.
@@ -86,24 +89,22 @@ impl NvtxRanges {
         times.add(start_ns, end_ns);
     }
 
-    fn index_of(&mut self, key: (Option<Arc<str>>, Arc<str>)) -> Option<usize> {
-        if let Some(index) = self.by_name.get(&key) {
-            return Some(*index);
+    fn index_of(&mut self, key: RangeName) -> Option<usize> {
+        if let Some(index) = self.ranges.get_index_of(&key) {
+            return Some(index);
         }
         if self.ranges.len() >= MAX_NAMES || self.name_bytes >= MAX_NAME_BYTES {
             return None;
         }
         self.name_bytes += key.1.len() + key.0.as_ref().map_or(0, |domain| domain.len());
-        self.ranges.push(NvtxRange {
+        let range = NvtxRange {
             domain: key.0.clone(),
             name: Arc::clone(&key.1),
             times: Tally::default(),
-        });
-        self.by_name.insert(key, self.ranges.len() - 1);
-        Some(self.ranges.len() - 1)
+        };
+        Some(self.ranges.insert_full(key, range).0)
     }
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;

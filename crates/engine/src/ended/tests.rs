@@ -46,17 +46,17 @@ fn processes_with_small_leaks_go_first() {
     let others = ledger.ended.list[1].process.kept().others;
     assert_eq!((each[0] - each[1], each[4] < each[1]), (20, true));
     assert_eq!(each[1], OF_PROCESS + 10 + others * OF_UNIT);
-    ledger.ended.shrink(size, |_| true);
+    ledger.ended.shrink(size);
     assert_eq!(kept(&ledger), [1, 2, 3, 4, 5, 6]);
     // Half stays.
-    ledger.ended.shrink(size - 1, |_| true);
+    ledger.ended.shrink(size - 1);
     assert_eq!(kept(&ledger), [1, 6]);
     assert_eq!(ledger.forgotten().sums.gpu.bytes, 8 * (10 + 10 + 20));
     // The last one stays, however much it takes.
-    ledger.ended.shrink(0, |_| true);
+    ledger.ended.shrink(0);
     assert_eq!((kept(&ledger), ledger.ended.size), (vec![6], each[5]));
     let mut equal = ended(&[10, 10, 10, 10, 10]);
-    equal.ended.shrink(equal.ended.size - 1, |_| true);
+    equal.ended.shrink(equal.ended.size - 1);
     assert_eq!(kept(&equal), [4, 5], "the oldest go first");
 }
 
@@ -71,7 +71,7 @@ fn forgotten_memory_is_summed_up_by_kind_and_physical_device() {
     let mut holding: Vec<_> = gpus.iter().map(|gpu| (1, gpu)).collect();
     holding.extend([(5, &gpus[3]), (9, &gpus[4])]);
     let mut ledger = ended_on(&holding);
-    ledger.ended.shrink(0, |_| true);
+    ledger.ended.shrink(0);
     assert_eq!(kept(&ledger).len(), 1);
     let forgotten = ledger.forgotten();
     let bytes = 8 * (gpus.len() as u64 + 5);
@@ -91,17 +91,16 @@ fn forgotten_memory_is_summed_up_by_kind_and_physical_device() {
 
 #[test]
 fn the_size_of_ended_processes_is_bounded() {
-    let after = |shown: bool, size: usize| {
-        let mut ledger = ended(&[2, 1, 3]);
-        if shown {
-            ledger.mark_reported();
-        }
-        ledger.ended.size = size;
-        ledger.ended.forget_surplus();
-        kept(&ledger)
-    };
-    assert_eq!(after(true, MAX_SIZE), [1, 2, 3]);
-    assert_eq!(after(true, MAX_SIZE + 1), [3]);
-    assert_eq!(after(false, 2 * MAX_SIZE), [1, 2, 3]);
-    assert_eq!(after(false, 2 * MAX_SIZE + 1), [3]);
+    let mut ledger = ended(&[2, 1, 3]);
+    ledger.ended.size = MAX_SIZE;
+    ledger.ended.forget_surplus();
+    assert_eq!(kept(&ledger), [1, 2, 3]);
+    ledger.ended.size = MAX_SIZE + 1;
+    ledger.ended.forget_surplus();
+    assert_eq!(kept(&ledger), [3]);
+    let mut shown = ended(&[2, 1, 3, 4, 5]);
+    shown.ended.list[2].reported = true;
+    shown.ended.list[3].reported = true;
+    shown.ended.shrink(shown.ended.size - 1);
+    assert_eq!(kept(&shown), [1, 5], "those that were shown go first");
 }

@@ -1,12 +1,13 @@
 //! Launches of processes that have ended.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::mem;
 
-use super::{LaunchCount, Launcher, Launches};
+use super::{Launcher, Launches};
 use gpuprobe_model::abi::RawLaunchKey;
 
-/// Limits on the ended processes, and on their kernels, that the final report lists; beyond either,
-/// the oldest half are merged. Some hundred bytes each.
+/// Limits on the ended processes, and on the kernels of all processes, that the final report lists; beyond
+/// either, the oldest half of the ended processes are merged. Some hundred bytes each.
 const MAX_ENDED: usize = 8192;
 const MAX_KERNELS: usize = 1 << 18;
 /// Process number that no process has, for the merged ones.
@@ -20,51 +21,16 @@ pub(super) struct PastLaunches {
     pub(super) ending: Vec<u32>,
     /// Ended before that call: their counts are being read from the BPF map.
     being_read: Vec<u32>,
-    /// Ended processes with final counts, and their number of kernels, oldest first.
-    ended: VecDeque<(u32, usize)>,
-    kernels: usize,
-    /// Launches of the merged processes, by row of the function table.
-    pub(super) earlier: HashMap<u16, (RawLaunchKey, LaunchCount)>,
-}
-
-impl PastLaunches {
-    fn add(&mut self, row: u16, counted: &LaunchCount) {
-        let key = RawLaunchKey {
-            handle: 0,
-            process: EARLIER,
-            row,
-            epoch: 0,
-        };
-        let sum = self
-            .earlier
-            .entry(row)
-            .or_insert((key, LaunchCount::default()));
-        sum.1.add(counted);
-    }
-
-    /// Removes and returns the processes to be merged, if there are too many.
-    fn oldest(&mut self) -> HashSet<u32> {
-        let mut oldest = HashSet::new();
-        if self.ended.len() <= MAX_ENDED && self.kernels <= MAX_KERNELS {
-            return oldest;
-        }
-        while self.ended.len() > MAX_ENDED / 2 || self.kernels > MAX_KERNELS / 2 {
-            let Some((process, kernels)) = self.ended.pop_front() else {
-                break;
-            };
-            self.kernels -= kernels;
-            oldest.insert(process);
-        }
-        oldest
-    }
+    /// Ended processes with final counts, oldest first.
+    ended: VecDeque<u32>,
 }
 
 impl Launches {
     /// Whether processes have ended since the last call. If so, the caller should read their counts
     /// from the BPF map, to make room; they are taken as read at the next call.
     pub fn take_ends(&mut self) -> bool {
-        let ending = std::mem::take(&mut self.past.ending);
-        let read = std::mem::replace(&mut self.past.being_read, ending);
+        let ending = mem::take(&mut self.past.ending);
+        let read = mem::replace(&mut self.past.being_read, ending);
         if !read.is_empty() {
             self.retire(read.into_iter().collect());
         }
@@ -85,36 +51,38 @@ impl Launches {
                 self.forget(process);
                 continue;
             }
-            self.past.kernels += of_process.len();
-            self.past.ended.push_back((process, of_process.len()));
+            self.past.ended.push_back(process);
             self.change(process, |launcher| {
                 launcher.given.retain(|place| of_process.contains(place));
                 launcher.found.retain(|place| of_process.contains(place));
             });
         }
-        self.merge_oldest();
+        let kernels = self.counted.len() + self.settled.len();
+        if self.past.ended.len() > MAX_ENDED || kernels > MAX_KERNELS {
+            self.merge_oldest();
+        }
     }
 
     fn merge_oldest(&mut self) {
-        let oldest = self.past.oldest();
-        if oldest.is_empty() {
-            return;
+        let half = self.past.ended.len().div_ceil(2);
+        let oldest: HashSet<_> = self.past.ended.drain(..half).collect();
+        let counted = self
+            .counted
+            .extract_if(|key, _| oldest.contains(&key.process));
+        let counted = counted.map(|(key, counted)| (key.row, counted));
+        let settled = self.settled.extract_if(|key, _| oldest.contains(&key.0));
+        let settled = settled.map(|((_, row, _), (_, counted))| (row, counted));
+        let merged: Vec<_> = counted.chain(settled).collect();
+        for (row, counted) in merged {
+            let key = RawLaunchKey {
+                handle: 0,
+                process: EARLIER,
+                row,
+                epoch: 0,
+            };
+            let sum = self.settled.entry((EARLIER, row, None));
+            sum.or_insert((key, Default::default())).1.add(&counted);
         }
-        let past = &mut self.past;
-        self.counted.retain(|key, counted| {
-            let is_old = oldest.contains(&key.process);
-            if is_old {
-                past.add(key.row, counted);
-            }
-            !is_old
-        });
-        self.settled.retain(|(process, row, _), (_, counted)| {
-            let is_old = oldest.contains(process);
-            if is_old {
-                past.add(*row, counted);
-            }
-            !is_old
-        });
         oldest.into_iter().for_each(|process| self.forget(process));
         self.launchers.entry(EARLIER).or_insert(Launcher {
             comm: Some(EARLIER_NAME.to_owned()),
@@ -203,29 +171,6 @@ mod tests {
         assert!(launches.launchers.is_empty());
     }
 
-    /// Processes that are merged, of those with so many kernels, and kernels that are left.
-    fn merged(kernels: impl IntoIterator<Item = usize>) -> (usize, usize) {
-        let mut past = PastLaunches::default();
-        past.ended.extend((1..).zip(kernels));
-        past.kernels = past.ended.iter().map(|(_, kernels)| kernels).sum();
-        let oldest = past.oldest();
-        assert!((1..=oldest.len() as u32).all(|process| oldest.contains(&process)));
-        (oldest.len(), past.kernels)
-    }
-
-    #[test]
-    fn the_oldest_half_is_merged_beyond_a_limit() {
-        assert_eq!(merged([1; MAX_ENDED]), (0, MAX_ENDED));
-        assert_eq!(
-            merged([1; MAX_ENDED + 1]),
-            (MAX_ENDED / 2 + 1, MAX_ENDED / 2)
-        );
-        let half = MAX_KERNELS / 2;
-        assert_eq!(merged([half, half]), (0, 2 * half));
-        assert_eq!(merged([half + 1, half]), (1, half));
-        assert_eq!(merged([half, half + 1, 3]), (2, 3));
-    }
-
     #[test]
     fn merged_processes_leave_their_sums() {
         let mut launches = Launches::default();
@@ -246,21 +191,15 @@ mod tests {
         assert!(!launches.take_ends());
         let mut ended: Vec<_> = launches.past.ended.iter().copied().collect();
         ended.sort_unstable();
-        assert_eq!(
-            (ended, launches.past.kernels),
-            (vec![(1 << 10, 2), (2 << 10, 0)], 2)
-        );
-        launches
-            .past
-            .ended
-            .extend((0..MAX_ENDED as u32).map(|n| (1 << 30 | n, 0)));
+        assert_eq!(ended, [1 << 10, 2 << 10]);
+        launches.past.ended.extend([3 << 10, 4 << 10]);
         launches.merge_oldest();
         let all: Vec<_> = launches.counted().collect();
         assert_eq!(all.len(), 1);
         assert_eq!((all[0].key.process, all[0].counted.runs), (EARLIER, 330));
         let earlier = all[0].launcher.map(|one| (one.comm.as_deref(), one.exited));
         assert_eq!(earlier, Some((Some(EARLIER_NAME), true)));
-        assert_eq!((launches.past.kernels, launches.name_bytes), (0, 0));
+        assert_eq!((launches.past.ended.len(), launches.name_bytes), (2, 0));
         launches.mark_reported();
         assert_eq!(
             launches

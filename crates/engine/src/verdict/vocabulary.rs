@@ -65,129 +65,100 @@ pub enum Confidence {
     NotEnough(u64),
 }
 
-/// Description of a verdict.
-#[derive(Clone, Copy, Debug)]
-struct VerdictDescription {
-    verdict: Verdict,
-    /// The name in reports.
-    name: &'static str,
-    /// How grave it is if it is sure.
-    severity: Severity,
-    /// Recommended action for the user; empty if there is nothing to do.
-    advice: &'static str,
-}
-
-const fn row(
-    verdict: Verdict,
-    name: &'static str,
-    severity: Severity,
-    advice: &'static str,
-) -> VerdictDescription {
-    VerdictDescription {
-        verdict,
-        name,
-        severity,
-        advice,
-    }
-}
-
-/// All verdicts, in the order of the enum: of call sites, the worst first.
-const VERDICTS: [VerdictDescription; 16] = [
-    row(
+/// Of each verdict, in the order of the enum: its name in reports, how grave it is if it is sure, and the recommended
+/// action, empty if there is nothing to do.
+const VERDICTS: [(Verdict, &str, Severity, &str); 16] = [
+    (
         Verdict::GrowingPerCycle,
         "growing per cycle",
         Severity::Leak,
         "look for what a cycle creates and does not release",
     ),
-    row(
+    (
         Verdict::Growing,
         "growing",
         Severity::Leak,
         "look for what keeps what is allocated there: a list, a cache without a bound, a graph that is not detached",
     ),
-    row(Verdict::MayGrow, "growing?", Severity::Warning, ""),
-    row(
+    (Verdict::MayGrow, "growing?", Severity::Warning, ""),
+    (
         Verdict::FreedLate,
         "freed late",
         Severity::Warning,
         "look for what keeps some of it: a queue, an exception's traceback, a reference cycle that waits for the collector",
     ),
-    row(Verdict::Cache, "cache", Severity::Fine, ""),
-    row(Verdict::Plateau, "plateau", Severity::Fine, ""),
-    row(Verdict::OneOff, "one-off", Severity::Fine, ""),
-    row(
+    (Verdict::Cache, "cache", Severity::Fine, ""),
+    (Verdict::Plateau, "plateau", Severity::Fine, ""),
+    (Verdict::OneOff, "one-off", Severity::Fine, ""),
+    (
         Verdict::NeverFreed,
         "never freed at exit",
         Severity::Fine,
         "",
     ),
-    row(
+    (
         Verdict::ContextsLeft,
         "contexts left behind",
         Severity::Leak,
         "destroy a context when its work is done, or make one and keep it: each takes memory that no call site has",
     ),
-    row(
+    (
         Verdict::Fragmentation,
         "fragmentation",
         Severity::Warning,
         "free or move what pins the segments, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     ),
-    row(
+    (
         Verdict::OutOfMemory,
         "out of memory",
         Severity::Warning,
         "see below who had the memory: free some of it, ask for less, or end what else is on the GPU",
     ),
-    row(
+    (
         Verdict::IdleContext,
         "idle context",
         Severity::Note,
         "end the process, or have it hide the GPU (CUDA_VISIBLE_DEVICES) before it calls CUDA",
     ),
-    row(Verdict::Context, "context", Severity::Note, ""),
-    row(
+    (Verdict::Context, "context", Severity::Note, ""),
+    (
         Verdict::Outside,
         "before attach or outside CUDA",
         Severity::Note,
         "start the program under gpuprobe to see where that came from",
     ),
-    row(
+    (
         Verdict::Shared,
         "shared",
         Severity::Note,
         "what it uses is another process's: free it there",
     ),
-    row(Verdict::Handles, "handles", Severity::Note, ""),
+    (Verdict::Handles, "handles", Severity::Note, ""),
 ];
 
 const _: () = {
     let mut index = 0;
     while index < VERDICTS.len() {
-        assert!(VERDICTS[index].verdict as usize == index);
+        assert!(VERDICTS[index].0 as usize == index);
         index += 1;
     }
 };
 
 impl Verdict {
-    fn description(self) -> &'static VerdictDescription {
-        &VERDICTS[self as usize]
-    }
-
     /// The verdict with this name.
     pub fn by_name(name: &str) -> Option<Self> {
-        let found = VERDICTS.iter().find(|one| one.name == name)?;
-        Some(found.verdict)
+        let found = VERDICTS.iter().find(|(_, its, ..)| *its == name)?;
+        Some(found.0)
     }
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
-        self.description().name
+        VERDICTS[self as usize].1
     }
 
     /// How grave it is with this confidence: nothing that is not sure is a leak.
     pub fn severity(self, confidence: Confidence) -> Severity {
-        match self.description().severity {
+        match VERDICTS[self as usize].2 {
             Severity::Leak if !confidence.is_enough() => Severity::Warning,
             severity => severity,
         }
@@ -195,7 +166,7 @@ impl Verdict {
 
     /// Recommended action for the user; empty if there is nothing to do.
     pub fn advice(self) -> &'static str {
-        self.description().advice
+        VERDICTS[self as usize].3
     }
 
     /// Whether it is a leak of a call site, as far as it is sure.
