@@ -22,6 +22,9 @@ pub enum Change {
     Held(MemoryBlock),
     /// The address freed had no known allocation.
     UnknownFree(u64),
+    /// The allocator of a framework handed out or took back a block, or gave memory back to CUDA.
+    /// Only after [`super::State::watch_tensors`].
+    Tensors(Box<TensorChange>),
     /// A pool of GPU memory was created, destroyed or trimmed, on this device, if known.
     Pool(Option<u16>),
     /// An out-of-memory incident was opened or updated.
@@ -53,6 +56,25 @@ pub struct MemoryOrigin {
     pub variable: Option<String>,
 }
 
+/// A change of a framework's allocator, and what it holds after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorChange {
+    /// Device index as CUDA numbers it in the process.
+    pub device: u16,
+    /// Index of the allocator's function in the function table.
+    pub row: u16,
+    /// The block handed out.
+    pub allocated: Option<Allocation>,
+    /// The block taken back, or whose address was handed out again.
+    pub freed: Option<Allocation>,
+    /// Bytes handed out.
+    pub allocated_bytes: u64,
+    /// Those of blocks that were not seen to be handed out.
+    pub bytes_from_before: u64,
+    /// Bytes reserved from CUDA.
+    pub reserved_bytes: u64,
+}
+
 /// Identifies a kernel handle within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KernelHandle {
@@ -79,12 +101,20 @@ impl From<&RawLaunchKey> for KernelHandle {
 pub(super) struct Changes {
     pub(super) list: Vec<Change>,
     pub(super) is_enabled: bool,
+    /// Whether those of tensors are, too.
+    pub(super) with_tensors: bool,
 }
 
 impl Changes {
     pub(super) fn record(&mut self, change: impl FnOnce() -> Change) {
         if self.is_enabled {
             self.list.push(change());
+        }
+    }
+
+    pub(super) fn record_tensors(&mut self, change: impl FnOnce() -> TensorChange) {
+        if self.with_tensors {
+            self.list.push(Change::Tensors(Box::new(change())));
         }
     }
 }

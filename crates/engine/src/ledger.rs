@@ -149,7 +149,11 @@ impl Ledger {
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
             Event::Tensor(tensor) => {
-                let is_known = self.keep(tensor.pid, |process| process.apply_tensor(tensor));
+                let mut changes = mem::take(&mut self.changes);
+                let is_known = self.keep(tensor.pid, |process| {
+                    process.apply_tensor(tensor, &mut changes)
+                });
+                self.changes = changes;
                 self.limits.left_out.tensors += u64::from(!is_known);
                 if !tensor.is_free && self.incidents.is_open(tensor.pid) {
                     let who = (tensor.pid, tensor.tid);

@@ -37,7 +37,7 @@ pub mod verdict;
 pub use activity::GpuActivity;
 pub use addresses::AddressKind;
 pub use allocation::Allocation;
-pub use change::{Change, KernelHandle, MemoryBlock, MemoryOrigin};
+pub use change::{Change, KernelHandle, MemoryBlock, MemoryOrigin, TensorChange};
 pub use ended::Forgotten;
 pub use gpuprobe_model::identity::Identity;
 pub use incidents::{Incident, IncidentRow, Incidents};
@@ -147,6 +147,15 @@ impl State {
     pub fn watch(&mut self, is_enabled: bool) {
         self.ledger.changes = Changes {
             is_enabled,
+            ..Changes::default()
+        };
+    }
+
+    /// Enables the recording of [`Self::changes`] with those of tensors.
+    pub fn watch_tensors(&mut self) {
+        self.ledger.changes = Changes {
+            is_enabled: true,
+            with_tensors: true,
             ..Changes::default()
         };
     }

@@ -264,7 +264,6 @@ impl Process {
 
     /// Subtracts a removed allocation from all sums.
     pub(super) fn uncount(&mut self, gone: &Allocation) {
-        self.changes.record(|| Change::Freed((*gone).into()));
         self.totals.subtract(gone, self.counted);
         let owner = &mut self.threads[gone.thread() as usize];
         owner.held = owner.held.saturating_sub(1);
@@ -280,13 +279,14 @@ impl Process {
             AddressSpace::Variables => self.forget_variable(gone.address),
             AddressSpace::Shared => drop(self.opened.remove(&gone.address)),
             AddressSpace::Device if gone.kind() != MemoryKind::Async => {
-                self.tensors.segment_gone(gone);
+                self.tensors.segment_gone(gone, &mut self.changes);
             }
             _ if gone.kind() == MemoryKind::Async => {
                 self.pools.subtract(gone.slot(), gone.size_bytes);
             }
             _ => {}
         }
+        self.changes.record(|| Change::Freed((*gone).into()));
     }
 
     pub(super) fn forget_variable(&mut self, address: u64) {

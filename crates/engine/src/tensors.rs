@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use hashbrown::{HashMap, HashSet};
 
 use super::allocation::{Allocation, AllocationPlace, NewAllocation, key};
+use super::change::{Changes, TensorChange};
 use super::limits::Full;
 use super::live::Freed;
 use super::process::Process;
@@ -124,13 +125,14 @@ impl TensorAllocators {
 
     /// Applies an event of an allocator that reports neither its device nor its sums. A block
     /// outside of memory from CUDA is host memory. Returns false if the device is out of range.
-    fn chunk(&mut self, chunk: &Tensor, process: &Process) -> bool {
+    fn chunk(&mut self, chunk: &Tensor, process: &Process, changes: &mut Changes) -> bool {
         if chunk.is_free {
             let mut allocators = self.allocators.iter_mut();
             let held = allocators.find(|a| a.row == chunk.row && a.holds(chunk.address));
             if let Some(allocator) = held {
-                allocator.take_back(chunk);
+                let freed = allocator.take_back(chunk);
                 allocator.add_up();
+                changes.record_tensors(|| allocator.change([None, freed]));
             }
             return true;
         }
@@ -148,8 +150,9 @@ impl TensorAllocators {
             let reserved = allocator.reserved_bytes;
             allocator.peak_reserved_bytes = allocator.peak_reserved_bytes.max(reserved);
         }
-        allocator.hand_out(chunk, process);
+        let blocks = allocator.hand_out(chunk, process);
         allocator.add_up();
+        changes.record_tensors(|| allocator.change(blocks));
         true
     }
 
@@ -173,11 +176,11 @@ impl TensorAllocators {
     }
 
     /// Notes that memory from CUDA was freed.
-    pub(super) fn segment_gone(&mut self, gone: &Allocation) {
+    pub(super) fn segment_gone(&mut self, gone: &Allocation, changes: &mut Changes) {
         self.regions.remove(&gone.address);
         for allocator in &mut self.allocators {
             if allocator.segments.remove(&gone.address) {
-                allocator.gave_back(gone.size_bytes);
+                allocator.gave_back(gone.size_bytes, changes);
             }
         }
     }
@@ -191,10 +194,10 @@ impl TensorAllocators {
     }
 
     /// Notes that `bytes` were unmapped in a reserved address range.
-    pub(super) fn unmapped(&mut self, range: u64, bytes: u64) {
+    pub(super) fn unmapped(&mut self, range: u64, bytes: u64, changes: &mut Changes) {
         for allocator in &mut self.allocators {
             if allocator.ranges.contains(&range) {
-                allocator.gave_back(bytes);
+                allocator.gave_back(bytes, changes);
             }
         }
     }
@@ -203,15 +206,15 @@ impl TensorAllocators {
 impl Process {
     /// Applies an allocated or freed block. Returns false, and drops it, if the device is out of
     /// range.
-    pub(super) fn apply_tensor(&mut self, tensor: &Tensor) -> bool {
+    pub(super) fn apply_tensor(&mut self, tensor: &Tensor, changes: &mut Changes) -> bool {
         let mut tensors = std::mem::take(&mut self.tensors);
         let is_known = match tensor.device {
             Some(device) => {
                 let allocator = tensors.of(self.pid, device, tensor.row);
-                let known = allocator.map(|allocator| allocator.apply(tensor, self));
+                let known = allocator.map(|allocator| allocator.apply(tensor, self, changes));
                 known.is_some()
             }
-            None => tensors.chunk(tensor, self),
+            None => tensors.chunk(tensor, self, changes),
         };
         self.tensors = tensors;
         is_known
@@ -270,27 +273,41 @@ impl Allocator {
             .is_some()
     }
 
-    fn apply(&mut self, tensor: &Tensor, process: &Process) {
+    /// An event has handed out the first of `blocks`, and taken back the second.
+    fn change(&self, [allocated, freed]: [Option<Allocation>; 2]) -> TensorChange {
+        TensorChange {
+            device: self.device,
+            row: self.row,
+            allocated,
+            freed,
+            allocated_bytes: self.allocated_bytes,
+            bytes_from_before: self.bytes_from_before(),
+            reserved_bytes: self.reserved_bytes,
+        }
+    }
+
+    fn apply(&mut self, tensor: &Tensor, process: &Process, changes: &mut Changes) {
         if self.allocations + self.frees == 0 {
             self.since_start = !tensor.is_free && tensor.allocated_bytes == tensor.bytes;
         }
         self.allocated_bytes = tensor.allocated_bytes;
         self.reserved_bytes = tensor.reserved_bytes;
         self.peak_reserved_bytes = self.peak_reserved_bytes.max(self.reserved_bytes);
-        if tensor.is_free {
-            self.take_back(tensor);
-        } else {
-            self.hand_out(tensor, process);
-        }
+        let blocks = match tensor.is_free {
+            true => [None, self.take_back(tensor)],
+            false => self.hand_out(tensor, process),
+        };
         self.note_peak();
+        changes.record_tensors(|| self.change(blocks));
     }
 
-    fn hand_out(&mut self, tensor: &Tensor, process: &Process) {
+    /// Returns the block, and the one that was at its address.
+    fn hand_out(&mut self, tensor: &Tensor, process: &Process) -> [Option<Allocation>; 2] {
         self.allocations += 1;
         if process.full().allocations {
             self.blocks.left_out += 1;
             self.blocks.live_left_out += 1;
-            return;
+            return [None, None];
         }
         self.blocks.sites.after_peak(self.peaks, tensor.time_ns);
         learn(&mut self.blocks.sites, &process.sites, tensor.stack);
@@ -308,10 +325,12 @@ impl Allocator {
             slot: 0,
             context: NOT_ASKED,
         });
-        if let Some(old) = self.blocks.add(block) {
-            self.forget_request(&old);
+        let old = self.blocks.add(block);
+        if let Some(old) = &old {
+            self.forget_request(old);
         }
         self.note_segment(tensor.address, process);
+        [Some(block), old]
     }
 
     /// Sums up the blocks seen, for an allocator that does not report its sums.
@@ -327,7 +346,7 @@ impl Allocator {
         }
     }
 
-    fn take_back(&mut self, tensor: &Tensor) {
+    fn take_back(&mut self, tensor: &Tensor) -> Option<Allocation> {
         self.frees += 1;
         self.blocks.sites.after_peak(self.peaks, tensor.time_ns);
         let key = key(AddressSpace::Device, tensor.address);
@@ -335,6 +354,7 @@ impl Allocator {
             Freed::Live(block) => {
                 self.blocks.uncount(&block);
                 self.forget_request(&block);
+                return Some(block);
             }
             Freed::Superseded => {}
             Freed::Unknown if self.blocks.frees_left_out() => {}
@@ -343,6 +363,7 @@ impl Allocator {
                 self.blocks.sites.note_unknown_free();
             }
         }
+        None
     }
 
     /// Notes the segment around a block at `address`, if it is new.
@@ -358,8 +379,9 @@ impl Allocator {
         }
     }
 
-    fn gave_back(&mut self, bytes: u64) {
+    fn gave_back(&mut self, bytes: u64, changes: &mut Changes) {
         self.reserved_bytes = self.reserved_bytes.saturating_sub(bytes);
+        changes.record_tensors(|| self.change([None, None]));
     }
 
     fn request(&mut self, request: &TensorRequest) {

@@ -126,7 +126,8 @@ impl Process {
         ids.into_iter().for_each(|id| self.record_held(Some(id)));
         if let Some(range) = range {
             let left = self.physical.mapped_bytes_at(address, bytes);
-            self.tensors.unmapped(range, before.saturating_sub(left));
+            self.tensors
+                .unmapped(range, before.saturating_sub(left), &mut self.changes);
         }
     }
 

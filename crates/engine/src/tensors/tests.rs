@@ -14,7 +14,7 @@ use gpuprobe_model::stack::{CallStack, Location};
 use proptest::prelude::*;
 
 use super::Allocator;
-use crate::{Ledger, Process};
+use crate::{Allocation, Change, Ledger, Process};
 
 const PID: u32 = 7;
 const MIB: u64 = 1 << 20;
@@ -208,6 +208,42 @@ fn sums_are_the_reported_ones_and_the_rest_is_from_before() {
     // None of it is memory of the process itself.
     assert_eq!(program.process().totals.sums.all().bytes, 0);
     assert_eq!(program.ledger.counts.unknown_frees, 0);
+}
+
+#[test]
+fn changes_are_blocks_and_sums() {
+    let mut program = Program::default();
+    program.ledger.changes.is_enabled = true;
+    program.call("cudaMalloc", 0x1000, 100);
+    program.reserved = 100;
+    program.hand_out(0x1000, 40);
+    assert_eq!(program.ledger.changes.list.len(), 1);
+    program.ledger.changes.with_tensors = true;
+    program.hand_out(0x1000, 60);
+    program.tensor_with_sums(0, (0x1000, 60), true, (30, 100));
+    program.take_back(0x5000);
+    program.call("cudaFree", 0x1000, 0);
+    let changes = program.ledger.changes.list.drain(1..);
+    let found: Vec<_> = changes
+        .map(|change| match change {
+            Change::Tensors(change) => {
+                let bytes = |block: Option<Allocation>| block.map(|block| block.size_bytes);
+                let before = change.bytes_from_before;
+                let sums = (change.allocated_bytes, before, change.reserved_bytes);
+                (bytes(change.allocated), bytes(change.freed), sums)
+            }
+            _ => (None, None, (0, 0, 0)),
+        })
+        .collect();
+    let expected = [
+        (Some(60), Some(40), (60, 0, 100)),
+        (None, Some(60), (30, 30, 100)),
+        (None, None, (60, 60, 100)),
+        (None, None, (60, 60, 0)),
+        // The call has freed the segment.
+        (None, None, (0, 0, 0)),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]

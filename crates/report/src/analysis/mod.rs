@@ -19,7 +19,7 @@ use gpuprobe_recording::{MemoryRow, ids};
 pub use about::{About, AtPeak};
 pub use file::{Analysis, File, Lists};
 pub use moment::Moment;
-pub use played::{AllocationAt, MemoryChange, Played};
+pub use played::{AllocationAt, Listener, MemoryChange, Played};
 pub use processes::ProcessRow;
 pub use range::first_ns;
 pub use totals::{AnalysisTotals, Anomalies};

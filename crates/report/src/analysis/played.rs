@@ -99,6 +99,33 @@ impl MemoryChange<'_> {
 /// Called after every change of live memory in the selected time.
 pub(crate) type OnChange<'a> = dyn FnMut(&MemoryChange<'_>) -> Result<()> + 'a;
 
+/// Hears what happens in a file that is played.
+pub trait Listener {
+    /// Live memory has changed in the selected time.
+    fn memory(&mut self, _change: &MemoryChange<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// An event was applied, with these changes.
+    fn event(&mut self, _event: &Event, _changes: &[Change], _played: &Played) -> Result<()> {
+        Ok(())
+    }
+
+    /// A process is about to end, at this time of the session.
+    fn end(&mut self, _process: &Process, _time_ns: i64) {}
+
+    /// The run made a report.
+    fn report(&mut self, _mark: &Mark, _played: &Played) {}
+}
+
+impl Listener for () {}
+
+impl Listener for &mut OnChange<'_> {
+    fn memory(&mut self, change: &MemoryChange<'_>) -> Result<()> {
+        self(change)
+    }
+}
+
 /// A file at some time.
 pub struct Played {
     player: Player,
@@ -140,9 +167,23 @@ impl Played {
         database: &Database,
         session: &Session,
         filter: &Filter,
-        on_change: &mut OnChange<'_>,
+        mut on_change: &mut OnChange<'_>,
     ) -> Result<Self> {
-        Self::play((database, session), filter, None, on_change)
+        Self::play((database, session), filter, None, &mut on_change)
+    }
+
+    /// The same, with all that `listener` hears.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn listen(
+        database: &Database,
+        session: &Session,
+        filter: &Filter,
+        listener: &mut dyn Listener,
+    ) -> Result<Self> {
+        Self::play((database, session), filter, None, listener)
     }
 
     /// The same memory as it was at its peak, with the counts of calls of the whole time.
@@ -153,7 +194,7 @@ impl Played {
     pub fn read_peak(&self, database: &Database, session: &Session) -> Result<Self> {
         let until = Some(self.peak_changes);
         let file = (database, session);
-        let mut then = Self::play(file, &self.filter, until, &mut |_| Ok(()))?;
+        let mut then = Self::play(file, &self.filter, until, &mut ())?;
         let ledger = &mut then.player.state.ledger;
         ledger.keep_holders();
         ledger.take_counts(self.ledger());
@@ -164,7 +205,7 @@ impl Played {
         (database, session): (&Database, &Session),
         filter: &Filter,
         until: Option<u64>,
-        on_change: &mut OnChange<'_>,
+        listener: &mut dyn Listener,
     ) -> Result<Self> {
         let source = gpuprobe_recording::memory_of(database, session)?;
         let mut played = Self::new(&*source, filter, until);
@@ -176,7 +217,7 @@ impl Played {
             from_ns: filter.from_ns,
             to_ns: filter.to_ns,
         };
-        let counts = source.play(counted, &mut |item| played.item(item, on_change))?;
+        let counts = source.play(counted, &mut |item| played.item(item, listener))?;
         played.finish();
         played.findings.malformed = counts.malformed;
         for (row, [succeeded, failed]) in counts.calls {
@@ -197,7 +238,7 @@ impl Played {
         };
         let mut player = Player::new(modes, kinds);
         player.state.ledger = Ledger::of_file(kinds);
-        player.state.watch(true);
+        player.state.watch_tensors();
         Self {
             player,
             clock: clock.unwrap_or_else(|| WallClock::at(DateTime::default(), 0)),
@@ -375,15 +416,16 @@ impl Played {
         }
     }
 
-    fn item(&mut self, item: Item<'_>, on_change: &mut OnChange<'_>) -> Result<ControlFlow<()>> {
+    fn item(&mut self, item: Item<'_>, listener: &mut dyn Listener) -> Result<ControlFlow<()>> {
         match item {
-            Item::Event(event) if !self.is_over => self.event(event, on_change)?,
+            Item::Event(event) if !self.is_over => self.event(event, listener)?,
             // Names of frames are often written later.
             Item::Note(note) if !self.is_over || note.is_name() => {
                 if let LogNote::Vanished(pid) = note {
-                    self.end(pid, self.last_ns, on_change)?;
+                    self.end(pid, self.last_ns, listener)?;
                 }
                 if let Outcome::Report(mark) = self.player.play(Item::Note(note)) {
+                    listener.report(&mark, self);
                     self.mark = Some(mark);
                 }
             }
@@ -395,7 +437,7 @@ impl Played {
         })
     }
 
-    fn event(&mut self, event: Event, on_change: &mut OnChange<'_>) -> Result<()> {
+    fn event(&mut self, event: Event, listener: &mut dyn Listener) -> Result<()> {
         if let Event::Memory(memory) = &event {
             let time_ns = self.session_ns(memory.time_ns);
             self.first_ns.get_or_insert(time_ns);
@@ -416,7 +458,7 @@ impl Played {
                 return Ok(());
             }
             if let Event::Exit(_) | Event::Exec(_) = &event {
-                self.end(pid, time_ns, on_change)?;
+                self.end(pid, time_ns, listener)?;
             }
         }
         if let Some(time_ns) = time_ns.filter(|_| changes_memory) {
@@ -427,10 +469,11 @@ impl Played {
         };
         let mut changes = std::mem::take(self.player.state.changes());
         match &event {
-            Event::Memory(memory) => self.changed_by_row(memory, &changes, on_change)?,
-            Event::Call(call) => self.changed_by_call(call, &changes, on_change)?,
+            Event::Memory(memory) => self.changed_by_row(memory, &changes, listener)?,
+            Event::Call(call) => self.changed_by_call(call, &changes, listener)?,
             _ => {}
         }
+        listener.event(&event, &changes, self)?;
         changes.clear();
         *self.player.state.changes() = changes;
         // The peak only ever grows.
@@ -459,7 +502,7 @@ impl Played {
         &mut self,
         event: &MemoryEvent,
         changes: &[Change],
-        on_change: &mut OnChange<'_>,
+        listener: &mut dyn Listener,
     ) -> Result<()> {
         let mut allocated = None;
         let mut freed = None;
@@ -481,7 +524,7 @@ impl Played {
         }
         let is_host = event.kind.belongs() == Belongs::Host;
         let time_ns = self.session_ns(event.time_ns);
-        self.changed((event.pid, is_host), time_ns, (allocated, freed), on_change)
+        self.changed((event.pid, is_host), time_ns, (allocated, freed), listener)
     }
 
     /// Takes in the changes by a call, each of which has a row of its own in an export.
@@ -489,7 +532,7 @@ impl Played {
         &mut self,
         call: &Call,
         changes: &[Change],
-        on_change: &mut OnChange<'_>,
+        listener: &mut dyn Listener,
     ) -> Result<()> {
         for change in changes {
             let (time_ns, allocated, freed) = match change {
@@ -505,7 +548,7 @@ impl Played {
             }
             let is_host = both().all(|one| one.belongs() == Belongs::Host);
             let time_ns = self.session_ns(time_ns);
-            self.changed((call.pid, is_host), time_ns, (allocated, freed), on_change)?;
+            self.changed((call.pid, is_host), time_ns, (allocated, freed), listener)?;
         }
         Ok(())
     }
@@ -515,7 +558,7 @@ impl Played {
         (pid, is_host): (u32, bool),
         event_ns: i64,
         (allocated, freed): (Option<Allocation>, Option<Allocation>),
-        on_change: &mut OnChange<'_>,
+        listener: &mut dyn Listener,
     ) -> Result<()> {
         self.changes += 1;
         self.last_ns = self.last_ns.max(event_ns);
@@ -538,7 +581,7 @@ impl Played {
             return Ok(());
         }
         let first_ns = self.first_ns.unwrap_or(event_ns);
-        on_change(&MemoryChange {
+        listener.memory(&MemoryChange {
             time_ns: self.last_ns.saturating_sub(first_ns),
             event_ns: event_ns.saturating_sub(first_ns),
             process,
@@ -551,10 +594,11 @@ impl Played {
     }
 
     /// A process is about to end: the memory that it holds was never freed, and is no longer live.
-    fn end(&mut self, pid: u32, event_ns: i64, on_change: &mut OnChange<'_>) -> Result<()> {
+    fn end(&mut self, pid: u32, event_ns: i64, listener: &mut dyn Listener) -> Result<()> {
         let Some(process) = self.player.state.ledger.process_of(pid) else {
             return Ok(());
         };
+        listener.end(process, event_ns);
         let counted = process.allocations().filter(|one| is_counted(process, one));
         let freed: Vec<_> = counted.copied().collect();
         if let Some(first_ns) = self.first_ns.filter(|_| !freed.is_empty()) {
@@ -562,7 +606,7 @@ impl Played {
             let is_selected = self.begin_by(self.last_ns);
             self.subtract(pid, &freed);
             if is_selected && let Some(process) = self.player.state.ledger.process_of(pid) {
-                on_change(&MemoryChange {
+                listener.memory(&MemoryChange {
                     time_ns: self.last_ns.saturating_sub(first_ns),
                     event_ns: event_ns.saturating_sub(first_ns),
                     process,

@@ -126,9 +126,7 @@ impl Rows<'_> {
                 self.tables.insert("GPUPROBE_UNMATCHED_FREES", row)
             }
             Change::Pool(device) => self.pool(call, *device, (start, end)),
-            Change::Copied(..) | Change::Named(..) | Change::Incident(_) | Change::Held(_) => {
-                Ok(())
-            }
+            _ => Ok(()),
         }
     }
 
