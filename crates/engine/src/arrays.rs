@@ -10,14 +10,15 @@ const WITHOUT_MEMORY: u64 = 0x40 | 0x80;
 /// each mipmap level.
 const LAYERS: u64 = 1 | 4;
 
-/// Size of the texels of an array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Texels {
-    /// Uncompressed formats: bits per texel.
-    Bits(u64),
-    /// Bytes per block of 4 by 4 texels.
-    Blocks(u64),
-}
+/// Size of the texels of an array: bits of a block, and texels of its width and height, which is 1 if they are not
+/// compressed.
+type Texels = (u64, u64);
+
+/// Formats of compressed blocks of 4 by 4 texels with 8 and with 16 bytes, and of two planes with 12 bits for
+/// each texel together (NV12).
+const BLOCKS_OF_8: Texels = (64, 4);
+const BLOCKS_OF_16: Texels = (128, 4);
+const NV12: Texels = (12, 1);
 
 /// Bytes of an array created by a call of `layer`, from the values that the probe sends.
 pub(super) fn of_layer(layer: Layer, values: &[u64; 8]) -> u64 {
@@ -37,12 +38,12 @@ pub fn of_runtime(values: &[u64; 8]) -> u64 {
     let bits = bits.iter().fold(0u64, |sum, &b| sum.saturating_add(b));
     let texels = match kind {
         // cudaChannelFormatKindNV12: two planes, 12 bits per texel in both.
-        4 => Texels::Bits(12),
+        4 => NV12,
         // cudaChannelFormatKindUnsignedBlockCompressed1, 1SRGB; 4 unsigned and signed.
-        17 | 18 | 23 | 24 => Texels::Blocks(8),
+        17 | 18 | 23 | 24 => BLOCKS_OF_8,
         // 2, 2SRGB, 3, 3SRGB; 5 and 6H unsigned and signed, 7, 7SRGB.
-        19..=22 | 25..=30 => Texels::Blocks(16),
-        _ => Texels::Bits(bits),
+        19..=22 | 25..=30 => BLOCKS_OF_16,
+        _ => (bits, 1),
     };
     bytes(texels, values)
 }
@@ -52,13 +53,13 @@ pub fn of_runtime(values: &[u64; 8]) -> u64 {
 pub fn of_driver(values: &[u64; 8]) -> u64 {
     let [format, channels, ..] = *values;
     let texels = match format {
-        145 | 146 | 151 | 152 => Texels::Blocks(8),
-        147..=150 | 153..=158 => Texels::Blocks(16),
+        145 | 146 | 151 | 152 => BLOCKS_OF_8,
+        147..=150 | 153..=158 => BLOCKS_OF_16,
         // Four channels packed into 32 bits.
-        80 => Texels::Bits(32),
+        80 => (32, 1),
         // NV12 and other planar formats: 12 bits per texel in all planes.
-        176 => Texels::Bits(12),
-        _ => Texels::Bits(channel_bits(format).saturating_mul(channels)),
+        176 => NV12,
+        _ => (channel_bits(format).saturating_mul(channels), 1),
     };
     bytes(texels, values)
 }
@@ -73,7 +74,7 @@ fn channel_bits(format: u64) -> u64 {
 }
 
 /// Bytes of all mipmap levels.
-fn bytes(texels: Texels, values: &[u64; 8]) -> u64 {
+fn bytes((bits, block): Texels, values: &[u64; 8]) -> u64 {
     let [_, _, _, width, height, depth, levels, flags] = *values;
     if flags & WITHOUT_MEMORY != 0 {
         return 0;
@@ -85,25 +86,12 @@ fn bytes(texels: Texels, values: &[u64; 8]) -> u64 {
     let level = |level: u64| {
         let at = |extent: u64| (extent >> level).max(1);
         let layers = if layered { depth } else { at(depth) };
-        texels.plane(at(width), at(height)).saturating_mul(layers)
+        let blocks = |extent: u64| at(extent).div_ceil(block);
+        let blocks = blocks(width).saturating_mul(blocks(height));
+        let plane = blocks.saturating_mul(bits).div_ceil(8);
+        plane.saturating_mul(layers)
     };
     (0..levels).fold(0, |sum: u64, l| sum.saturating_add(level(l)))
-}
-
-impl Texels {
-    /// Bytes of one layer.
-    fn plane(self, width: u64, height: u64) -> u64 {
-        match self {
-            Self::Bits(bits) => {
-                let bits = width.saturating_mul(height).saturating_mul(bits);
-                bits.div_ceil(8)
-            }
-            Self::Blocks(bytes) => {
-                let blocks = width.div_ceil(4).saturating_mul(height.div_ceil(4));
-                blocks.saturating_mul(bytes)
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ mod notes;
 use super::Allocation;
 use super::allocation::{AllocationPlace, NewAllocation, key};
 use super::arrays;
-use super::change::Change;
 use super::imports::Export;
 use super::live::Freed;
 use super::physical::Released;
@@ -181,10 +180,8 @@ impl Process {
     }
 
     fn create(&mut self, call: &Call) -> Effect {
-        let before = self.physical.of_handle(call.address);
         let (id, superseded) = self.physical.create(call.address, call.end_ns);
         self.forget(superseded);
-        self.record_held(before);
         let mut new = self.new_of(call);
         new.address = id;
         new.space = AddressSpace::Physical;
@@ -196,10 +193,8 @@ impl Process {
     }
 
     fn release(&mut self, call: &Call) -> Effect {
-        let id = self.physical.of_handle(call.address);
         let released = self.physical.release(call.address, call.start_ns);
         self.forget(released);
-        self.record_held(id);
         match released {
             Released::Unknown if !self.frees_left_out() => Effect::FreedUnknown,
             _ => Effect::Freed,
@@ -212,31 +207,12 @@ impl Process {
         }
     }
 
-    /// Reports a change to the physical memory `id`, if it still exists.
-    fn record_held(&mut self, id: Option<u64>) {
-        let held = id.and_then(|id| self.live.get(key(AddressSpace::Physical, id)).copied());
-        if let Some(held) = held {
-            self.changes.record(|| Change::Held(held.into()));
-        }
-    }
-
-    /// Pieces mapped in this range, if changes are recorded.
-    fn mapped_ids(&self, address: u64, size_bytes: u64) -> Vec<u64> {
-        match self.changes.is_enabled {
-            true => self.physical.mapped_ids(address, size_bytes),
-            false => Vec::new(),
-        }
-    }
-
     fn map(&mut self, address: u64, size_bytes: u64, offset: u64, handle: u64, end_ns: u64) {
-        let before = self.mapped_ids(address, size_bytes);
         for released in self.physical.map(address, size_bytes, handle, end_ns) {
             self.forget(released);
         }
-        before.into_iter().for_each(|id| self.record_held(Some(id)));
         // The size of imported memory is only known once it is mapped.
         let id = self.physical.of_handle(handle);
-        self.record_held(id);
         let known = id.and_then(|id| self.live.get(key(AddressSpace::Physical, id)).copied());
         let size_bytes = offset.saturating_add(size_bytes);
         if let Some(known) = known

@@ -17,9 +17,6 @@ pub enum Change {
     Freed(MemoryBlock),
     /// The allocation was superseded: its address was handed out again before its free returned.
     Superseded(MemoryBlock),
-    /// The allocation still lives, but a handle of it was released or reused, or a part of it
-    /// mapped or unmapped.
-    Held(MemoryBlock),
     /// The address freed had no known allocation.
     UnknownFree(u64),
     /// The allocator of a framework handed out or took back a block, or gave memory back to CUDA.

@@ -4,12 +4,11 @@
 //! kernel. A name given by the program is certain; one found through the handle is trusted until
 //! one of them contradicts a given name.
 
-mod names;
 mod past;
 mod samples;
 
 pub use launcher::Launcher;
-use launcher::MAX_NAME_BYTES;
+use launcher::MAX_NAMES;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -93,8 +92,8 @@ pub struct Launches {
     settled: HashMap<Settled, (RawLaunchKey, LaunchCount)>,
     past: PastLaunches,
     samples: LaunchSamples,
-    /// Bytes of the kernel names.
-    name_bytes: usize,
+    /// Number of kernel names of all processes.
+    names: usize,
     /// Number of names dropped for lack of room.
     pub names_left_out: u64,
 }
@@ -273,7 +272,7 @@ impl Launches {
             && !kernel.name.as_deref().is_some_and(symbols::is_plausible);
         let process = kernel.key.process;
         self.launcher(process, kernel.pid);
-        if kernel.name.is_some() && self.name_bytes >= MAX_NAME_BYTES {
+        if kernel.name.is_some() && self.names >= MAX_NAMES {
             self.names_left_out += 1;
             return;
         }
@@ -294,7 +293,7 @@ impl Launches {
             return;
         };
         let retracts_names = std::mem::take(&mut launcher.retracts_names);
-        let all = launcher.found.places().filter(|_| retracts_names);
+        let all = launcher.found.keys().filter(|_| retracts_names);
         for &(handle, epoch) in all.chain([&(kernel.key.handle, kernel.key.epoch)]) {
             let key = KernelHandle {
                 handle,
@@ -305,12 +304,12 @@ impl Launches {
         }
     }
 
-    /// Changes the names of a process, and updates their total size.
+    /// Changes the names of a process, and updates their total number.
     fn change(&mut self, process: u32, change: impl FnOnce(&mut Launcher)) {
         if let Some(launcher) = self.launchers.get_mut(&process) {
-            let before = launcher.name_bytes();
+            let before = launcher.names();
             change(launcher);
-            self.name_bytes = self.name_bytes + launcher.name_bytes() - before;
+            self.names = self.names + launcher.names() - before;
         }
     }
 }

@@ -280,12 +280,6 @@ impl PhysicalMemory {
         })
     }
 
-    /// Numbers of their pieces.
-    pub(super) fn mapped_ids(&self, address: u64, size_bytes: u64) -> Vec<u64> {
-        let mappings = self.mappings_at(address, size_bytes);
-        mappings.filter_map(|(_, mapping)| mapping.id).collect()
-    }
-
     /// The mapping at `start`: bytes, and the number of the piece if its creation was seen.
     pub fn mapping_at(&self, start: u64) -> Option<(u64, Option<u64>)> {
         let mapping = self.mappings.get(&start)?;

@@ -135,10 +135,18 @@ impl Busy {
         if let Some(&(start, _)) = new.first() {
             // Only intervals that may touch the new ones, or come after them, are moved.
             let from = self.kept.partition_point(|&(_, end)| end < start);
-            let old = self.kept.split_off(from);
-            merge(&mut self.kept, &old, &new);
+            let mut later = self.kept.split_off(from);
+            later.append(&mut new);
+            // Two sorted runs, which a stable sort merges.
+            later.sort();
+            self.kept.reserve(later.len());
+            for (start, end) in later {
+                match self.kept.last_mut() {
+                    Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                    _ => self.kept.push((start, end)),
+                }
+            }
         }
-        new.clear();
         self.gathered = new;
         let most = MAX_KEPT * SHARES / self.among.max(SHARES);
         if self.kept.len() > most {
@@ -151,25 +159,6 @@ impl Busy {
     fn settle(&mut self, count: usize) {
         for kept in self.kept.drain(..count) {
             self.settled.append(kept);
-        }
-    }
-}
-
-/// Appends two sorted lists to `merged`; all intervals of `merged` end before the lists begin.
-fn merge(merged: &mut Vec<(u64, u64)>, old: &[(u64, u64)], new: &[(u64, u64)]) {
-    let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
-    merged.reserve(old.len() + new.len());
-    loop {
-        let next = match (old.peek(), new.peek()) {
-            (Some(a), Some(b)) if a <= b => old.next(),
-            (_, Some(_)) => new.next(),
-            (Some(_), None) => old.next(),
-            (None, None) => return,
-        };
-        let Some(&(start, end)) = next else { return };
-        match merged.last_mut() {
-            Some(last) if start <= last.1 => last.1 = last.1.max(end),
-            _ => merged.push((start, end)),
         }
     }
 }

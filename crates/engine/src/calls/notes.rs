@@ -18,15 +18,10 @@ impl Process {
         let address = call.address;
         match call.function.op {
             Op::HandleOther => {
-                let before = self.physical.of_handle(address);
                 let superseded = self.physical.create_other(address, call.end_ns);
                 self.forget(superseded);
-                self.record_held(before);
             }
-            Op::HandleRetain => {
-                self.physical.retain(address, call.out(), call.end_ns);
-                self.record_held(self.physical.of_handle(call.out()));
-            }
+            Op::HandleRetain => self.physical.retain(address, call.out(), call.end_ns),
             Op::Map => {
                 let (handle, offset) = (call.value(0), call.value(1));
                 self.map(address, call.size_bytes, offset, handle, call.end_ns);
@@ -119,11 +114,9 @@ impl Process {
         let (address, bytes) = (call.address, call.size_bytes);
         let range = self.physical.range_of(address);
         let before = self.physical.mapped_bytes_at(address, bytes);
-        let ids = self.mapped_ids(address, bytes);
         for gone in self.physical.unmap(address, bytes, call.start_ns) {
             self.forget(gone);
         }
-        ids.into_iter().for_each(|id| self.record_held(Some(id)));
         if let Some(range) = range {
             let left = self.physical.mapped_bytes_at(address, bytes);
             self.tensors

@@ -1,9 +1,14 @@
 //! Kernels that a process has launched.
 
-use super::names::NamesByHandle;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
 use gpuprobe_model::event::KernelName;
 use gpuprobe_stacks::symbols;
-use std::sync::Arc;
+
+/// Kernel names by handle, and the epoch in which it has this meaning.
+type NamesByHandle = HashMap<(u64, u16), Arc<str>>;
 
 /// A process that launches kernels.
 #[derive(Clone, Debug, Default)]
@@ -31,9 +36,8 @@ pub struct Launcher {
     pub(super) found: NamesByHandle,
 }
 
-/// Limit on the bytes of kernel names, of which a user has half: enough for thirty thousand kernels with
-/// C++ template names. Further kernels have no name.
-pub(super) const MAX_NAME_BYTES: usize = 32 << 20;
+/// Limit on the kernel names of all processes, of up to 4 KB each. Further kernels have no name.
+pub(super) const MAX_NAMES: usize = 1 << 16;
 
 impl Launcher {
     /// Mangled name of the kernel `handle` in `epoch`, if known.
@@ -43,8 +47,8 @@ impl Launcher {
         self.given.get(&place).or_else(found)
     }
 
-    pub(super) fn name_bytes(&self) -> usize {
-        self.given.bytes() + self.found.bytes()
+    pub(super) fn names(&self) -> usize {
+        self.given.len() + self.found.len()
     }
 
     pub(super) fn learn(&mut self, kernel: &KernelName) {

@@ -53,8 +53,8 @@ impl Launches {
             }
             self.past.ended.push_back(process);
             self.change(process, |launcher| {
-                launcher.given.retain(|place| of_process.contains(place));
-                launcher.found.retain(|place| of_process.contains(place));
+                launcher.given.retain(|place, _| of_process.contains(place));
+                launcher.found.retain(|place, _| of_process.contains(place));
             });
         }
         let kernels = self.counted.len() + self.settled.len();
@@ -93,7 +93,7 @@ impl Launches {
 
     fn forget(&mut self, process: u32) {
         if let Some(launcher) = self.launchers.remove(&process) {
-            self.name_bytes -= launcher.name_bytes();
+            self.names -= launcher.names();
         }
     }
 }
@@ -143,11 +143,7 @@ mod tests {
         assert!(launches.launchers.len() <= MAX_ENDED + 1);
         // The last process has just been read.
         assert!(launches.counted.len() <= MAX_ENDED + 1);
-        assert!(
-            launches.name_bytes < MAX_ENDED * 100,
-            "{}",
-            launches.name_bytes
-        );
+        assert!(launches.names <= MAX_ENDED + 1, "{}", launches.names);
         let runs: u64 = launches.counted().map(|launch| launch.counted.runs).sum();
         let captured: u64 = launches
             .counted()
@@ -199,7 +195,7 @@ mod tests {
         assert_eq!((all[0].key.process, all[0].counted.runs), (EARLIER, 330));
         let earlier = all[0].launcher.map(|one| (one.comm.as_deref(), one.exited));
         assert_eq!(earlier, Some((Some(EARLIER_NAME), true)));
-        assert_eq!((launches.past.ended.len(), launches.name_bytes), (2, 0));
+        assert_eq!((launches.past.ended.len(), launches.names), (2, 0));
         launches.mark_reported();
         assert_eq!(
             launches

@@ -140,8 +140,6 @@ fn addresses_are_found_in_mappings_and_ranges() {
     assert_eq!(memory.mapped_in(0x1001), []);
     assert_eq!(memory.mapping_at(0x1080), Some((64, Some(second))));
     assert_eq!(memory.mapping_at(0x1081), None);
-    assert_eq!(memory.mapped_ids(0x1000, 0x101), [first, second, second]);
-    assert_eq!(memory.mapped_ids(0x1001, 0), [0; 0]);
     let bytes = [(0x1000, 0), (0x1000, 0x80), (0x1000, 0x81)];
     assert_eq!(
         bytes.map(|(at, size)| memory.mapped_bytes_at(at, size)),

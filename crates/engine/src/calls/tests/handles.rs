@@ -1,7 +1,6 @@
 //! Physical memory, its handles and mappings.
 
 use super::{PID, Program, detail, values};
-use crate::change::Change;
 
 impl Program {
     fn create(&mut self, handle: u64, bytes: u64) {
@@ -27,16 +26,6 @@ impl Program {
         self.call("cuMemImportFromShareableHandle", handle, |call| {
             call.size_bytes = 0;
         });
-    }
-
-    /// Numbers of the pieces of memory that are reported as held still.
-    fn held(&mut self) -> Vec<u64> {
-        let changes = self.changes().into_iter();
-        let held = changes.filter_map(|change| match change {
-            Change::Held(block) => Some(block.allocation.address),
-            _ => None,
-        });
-        held.collect()
     }
 }
 
@@ -95,8 +84,7 @@ fn the_size_of_imported_memory_is_known_once_it_is_mapped() {
     program.changes();
     program.map(0x2000, 64, 0x60, 32);
     program.map(0x3000, 8, 0x60, 0);
-    let resized = |change: &Change| !matches!(change, Change::Held(_));
-    assert!(!program.changes().iter().any(resized));
+    assert!(program.changes().is_empty());
     // Of memory that the program has created, the size is known.
     program.create(0x70, 8);
     program.map(0x4000, 100, 0x70, 0);
@@ -144,35 +132,4 @@ fn address_space_is_reserved_and_released() {
     program.call("cuMemAddressFree", 0x1000, |_| {});
     assert_eq!(program.process().physical.reserved_bytes(), 20);
     assert_eq!(program.gpu_bytes(), 0);
-}
-
-#[test]
-fn changes_of_handles_and_mappings_are_recorded() {
-    let mut program = Program::recorded();
-    // Number 1; numbers of pieces are given in order.
-    program.create(0x40, 8);
-    program.create(0x50, 100);
-    program.create(0x60, 100);
-    program.changes();
-    program.map(0x1000, 100, 0x50, 0);
-    program.map(0x2000, 100, 0x50, 0);
-    assert_eq!(program.held(), [2, 2]);
-    program.release(0x50);
-    assert_eq!(program.held(), [2]);
-    program.unmap(0x2000, 100);
-    assert_eq!(program.held(), [2]);
-    program.call("cuMemRetainAllocationHandle", 0x1000, |call| {
-        detail(call).out = 0x50;
-    });
-    assert_eq!(program.held(), [2]);
-    // Another is mapped in its place, whose unmapping has not returned.
-    program.map(0x1000, 100, 0x60, 0);
-    assert_eq!(program.held(), [2, 3]);
-    // Its handle is one of something else now, and of other memory.
-    program.call("cuMulticastCreate", 0x60, |_| {});
-    assert_eq!(program.held(), [3]);
-    program.map(0x3000, 8, 0x40, 0);
-    program.held();
-    program.create(0x40, 8);
-    assert_eq!(program.held(), [1]);
 }
