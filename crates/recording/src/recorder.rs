@@ -25,11 +25,6 @@ use gpuprobe_os::say;
 
 /// Maximum size of the queue, bytes: 1.5 million calls.
 const MAX_QUEUED: usize = 384 << 20;
-/// Maximum size of the queue for a recording with a size limit: the limit divided by this, but not
-/// less than the minimum.
-const QUEUED_SHARE: u64 = 4;
-const MIN_QUEUED: usize = 8 << 20;
-
 /// State shared by both threads.
 #[derive(Debug, Default)]
 pub(super) struct RecorderState {
@@ -63,8 +58,6 @@ pub struct Recorder {
     writer: Option<JoinHandle<()>>,
     shared: Arc<RecorderState>,
     dropped: u64,
-    /// Maximum size of this recording's queue, see [`MAX_QUEUED`].
-    may_queue: usize,
 }
 
 impl Recorder {
@@ -89,11 +82,6 @@ impl Recorder {
             writer: Some(writer),
             shared,
             dropped: 0,
-            // Batches that are queued when a file is full are still written to it.
-            may_queue: max_bytes.map_or(MAX_QUEUED, |bytes| {
-                let share = usize::try_from(bytes / QUEUED_SHARE).unwrap_or(MAX_QUEUED);
-                share.clamp(MIN_QUEUED, MAX_QUEUED)
-            }),
         })
     }
 
@@ -106,7 +94,7 @@ impl Recorder {
         let batch = std::mem::replace(&mut self.batch, next);
         let (records, bytes) = (batch.records, batch.bytes());
         let queued = self.shared.queued.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let fits = queued <= self.may_queue || is_end;
+        let fits = queued <= MAX_QUEUED || is_end;
         let sent = fits
             && self
                 .sender

@@ -13,22 +13,13 @@ use gpuprobe_os::regular::open_input;
 /// Checks that the file begins as an SQLite database does.
 pub(super) fn check_magic(path: &Path) -> Result<()> {
     let shown = path.display();
-    let mut file = open_input(path).with_context(|| format!("cannot open {shown}"))?;
-    let mut magic = [0; 16];
-    let mut read = 0;
-    while read < magic.len() {
-        match file
-            .read(&mut magic[read..])
-            .with_context(|| format!("cannot read {shown}"))?
-        {
-            0 => break,
-            count => read += count,
-        }
-    }
-    if read == 0 {
+    let file = open_input(path).with_context(|| format!("cannot open {shown}"))?;
+    let mut magic = Vec::new();
+    let read = file.take(16).read_to_end(&mut magic);
+    if read.with_context(|| format!("cannot read {shown}"))? == 0 {
         bail!("{shown} is empty");
     }
-    if &magic != b"SQLite format 3\0" {
+    if magic != b"SQLite format 3\0" {
         bail!(
             "{shown} is not an SQLite database; a report of Nsight Systems becomes one with \
              `nsys export --type sqlite`"

@@ -107,17 +107,8 @@ struct BatchesByProcess<'a> {
 }
 
 impl BatchesByProcess<'_> {
-    fn push(&mut self, pid: u32, record: ActivityRecord, name: Option<Arc<str>>) {
-        self.push_qualified(pid, record, name, None);
-    }
-
-    fn push_qualified(
-        &mut self,
-        pid: u32,
-        record: ActivityRecord,
-        name: Option<Arc<str>>,
-        qualifier: Option<Arc<str>>,
-    ) {
+    /// Adds a record with its name and what qualifies it.
+    fn push(&mut self, pid: u32, record: ActivityRecord, [name, qualifier]: [Option<Arc<str>>; 2]) {
         let batch = self.open.entry(pid).or_insert_with(|| ActivityBatch {
             pid,
             process: pid,
@@ -192,7 +183,7 @@ fn work(
         }
         let is_kernel = matches!(record, ActivityRecord::Kernel(_));
         let name = integer(row, OWN).filter(|_| is_kernel);
-        batches.push(pid, record, name.map(|id| names.of(id)));
+        batches.push(pid, record, [name.map(|id| names.of(id)), None]);
     }
     Ok(())
 }
@@ -251,7 +242,7 @@ fn calls(
             ..wire::Api::default()
         };
         let pid = ids::pid(thread);
-        batches.push(pid, ActivityRecord::Api(call), Some(names.of(name)));
+        batches.push(pid, ActivityRecord::Api(call), [Some(names.of(name)), None]);
     })
 }
 
@@ -289,7 +280,7 @@ fn waits(
             },
             ..wire::Sync::default()
         };
-        batches.push(pid, ActivityRecord::Sync(wait), None);
+        batches.push(pid, ActivityRecord::Sync(wait), [None, None]);
     })
 }
 
@@ -320,7 +311,7 @@ fn overheads(
             ..wire::Overhead::default()
         };
         let pid = thread.map_or(0, ids::pid);
-        batches.push(pid, ActivityRecord::Overhead(overhead), None);
+        batches.push(pid, ActivityRecord::Overhead(overhead), [None, None]);
     })
 }
 

@@ -60,12 +60,8 @@ pub(super) fn nvtx(
                 id,
                 ..wire::Marker::default()
             };
-            batches.push_qualified(
-                pid,
-                ActivityRecord::Marker(marker),
-                name.clone(),
-                domain.clone(),
-            );
+            let names = [name.clone(), domain.clone()];
+            batches.push(pid, ActivityRecord::Marker(marker), names);
         };
         if kind == MARK {
             push(start, wire::marker::INSTANTANEOUS);
