@@ -1,15 +1,11 @@
 //! Text that is cut to the columns of a terminal.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 
 use gpuprobe_model::text::{char_width, width};
 
 use super::simplify;
 
-/// Replaces the omitted characters: one column.
-const MARK: &str = "…";
-const MARK_WIDTH: usize = 1;
 /// Minimum of columns kept before the arguments.
 const LEAST_HEAD: usize = 6;
 
@@ -48,12 +44,13 @@ fn fit_by(names: &[&str], columns: usize, simplify: fn(&str) -> String) -> Vec<S
     names.iter().map(|name| shown[name].clone()).collect()
 }
 
-/// `text` in at most `columns`, without its middle; text in angle brackets is kept if possible.
+/// `text` in at most `columns`, without its middle; text in angle brackets is kept if possible. No number is cut: it
+/// stays whole, or goes.
 pub fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
     }
-    let Some(room) = columns.checked_sub(MARK_WIDTH) else {
+    let Some(room) = columns.checked_sub(1) else {
         return String::new();
     };
     let arguments = text.find('<').map(|at| width(&text[at..]));
@@ -63,69 +60,43 @@ pub fn cut(text: &str, columns: usize) -> String {
         Some(_) => room / 3,
         None => room / 2,
     };
-    let gap = gap(text, room - tail, tail);
-    [&text[..gap.start], MARK, &text[gap.end..]].concat()
-}
-
-/// The bytes of `text` to omit so that at most `head` columns are left before and `tail` after them.
-/// No number is cut: it stays whole, or goes.
-fn gap(text: &str, head: usize, tail: usize) -> Range<usize> {
-    let mut end = text.len() - after(text, tail).len();
-    let mut head = head;
-    let number = number_around(text, end);
-    if number.start < end && end < number.end {
-        let more = end - number.start;
+    let is_digit = |c: char| c.is_ascii_digit();
+    let (mut head, mut end) = (room - tail, last(text, tail));
+    let digits = end - text[..end].trim_end_matches(is_digit).len();
+    if digits > 0 && text[end..].starts_with(is_digit) {
         // A line number at the end says more than the characters in front.
-        if more < head {
-            (end, head) = (number.start, head - more);
+        if digits < head {
+            (end, head) = (end - digits, head - digits);
         } else {
-            end = number.end;
+            end = text.len() - text[end..].trim_start_matches(is_digit).len();
         }
     }
-    let begin = before(text, head).len().min(end);
-    let number = number_around(text, begin);
-    match number.start < begin && begin < number.end {
-        true => number.start..end,
-        false => begin..end,
+    let mut before = first(&text[..end], head);
+    if text[before.len()..].starts_with(is_digit) {
+        before = before.trim_end_matches(is_digit);
     }
-}
-
-/// The digits around a position, which are a byte each; empty if there are none.
-fn number_around(text: &str, at: usize) -> Range<usize> {
-    let is_digit = |byte: &&u8| byte.is_ascii_digit();
-    let bytes = text.as_bytes();
-    let before = bytes[..at].iter().rev().take_while(is_digit).count();
-    let after = bytes[at..].iter().take_while(is_digit).count();
-    at - before..at + after
+    [before, "…", &text[end..]].concat()
 }
 
 /// The first characters of `text` that take at most so many columns.
-fn before(text: &str, columns: usize) -> &str {
-    let mut left = columns;
-    let past = text.char_indices().find(|(_, c)| {
-        let width = char_width(*c);
-        let fits = width <= left;
-        left = left.saturating_sub(width);
-        !fits
-    });
+fn first(text: &str, mut columns: usize) -> &str {
+    let past = text.char_indices().find(|(_, c)| !take(&mut columns, *c));
     past.map_or(text, |(at, _)| &text[..at])
 }
 
-/// The last ones, which begin with none that combines with one before.
-fn after(text: &str, columns: usize) -> &str {
-    let mut left = columns;
-    let mut from = text.len();
-    for (at, c) in text.char_indices().rev() {
-        let width = char_width(c);
-        if width > left {
-            break;
-        }
-        left -= width;
-        if width > 0 {
-            from = at;
-        }
-    }
-    &text[from..]
+/// Where the last ones begin, with none that combines with one before.
+fn last(text: &str, mut columns: usize) -> usize {
+    let fitting = text.char_indices().rev();
+    let fitting = fitting.take_while(|(_, c)| take(&mut columns, *c));
+    let begins = fitting.filter(|(_, c)| char_width(*c) > 0);
+    begins.last().map_or(text.len(), |(at, _)| at)
+}
+
+/// Takes the columns of `c`, if there are so many.
+fn take(columns: &mut usize, c: char) -> bool {
+    let left = columns.checked_sub(char_width(c));
+    *columns = left.unwrap_or(*columns);
+    left.is_some()
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ pub use elide::{cut, fit};
 use std::cell::RefCell;
 
 use gpuprobe_model::memo::NameMemo;
-use scanner::NameScanner;
 
 /// A demangled name of C++ or Rust without boilerplate: result and parameters of functions, ABI
 /// tags, namespaces, deep template arguments. A lambda keeps its enclosing function, a method its
@@ -22,10 +21,10 @@ pub fn simplify(name: &str) -> String {
     thread_local! {
         static SIMPLE: RefCell<NameMemo> = RefCell::default();
     }
-    SIMPLE.with_borrow_mut(|memo| memo.get(name, |name| NameScanner::scan(name, false)))
+    SIMPLE.with_borrow_mut(|memo| memo.get(name, |name| scanner::scan(name, false)))
 }
 
 /// The same with all namespaces, which show the origin of a function that stands alone.
 pub fn qualified(name: &str) -> String {
-    NameScanner::scan(name, true)
+    scanner::scan(name, true)
 }

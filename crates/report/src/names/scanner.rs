@@ -31,15 +31,30 @@ const BOILERPLATE: [&str; 7] = [
     "OffsetCalculator",
     "TrivialOffsetCalculator",
 ];
-const ANONYMOUS: [&str; 3] = ["(anonymous namespace)::", "<unnamed>::", "{anonymous}::"];
-const QUALIFIERS: [&str; 7] = [" const", " volatile", " noexcept", " &&", " &", "&&", "&"];
-/// Operators of which the symbol has brackets, longer ones first.
-const BRACKET_OPERATORS: [&str; 13] = [
-    "<=>", "<<=", ">>=", "->*", "()", "[]", "->", "<<", ">>", "<=", ">=", "<", ">",
+/// Other spellings of tools: anonymous namespaces, and what nsys writes.
+const SPELLINGS: [(&str, &str); 6] = [
+    ("(anonymous namespace)::", ""),
+    ("<unnamed>::", ""),
+    ("{anonymous}::", ""),
+    ("operator ()", "operator()"),
+    ("(bool)0", "false"),
+    ("(bool)1", "true"),
 ];
+const QUALIFIERS: [&str; 7] = [" const", " volatile", " noexcept", " &&", " &", "&&", "&"];
+/// `name` without boilerplate, with all `namespaces` or only those that say something.
+pub(super) fn scan(name: &str, namespaces: bool) -> String {
+    let normalised = normalised(name);
+    let mut scanner = NameScanner::new(&normalised, namespaces);
+    scanner.sequence();
+    // A name that was cut before its parameters has its result type.
+    match scanner.out.strip_prefix("void ").unwrap_or(&scanner.out) {
+        "" => name.to_owned(),
+        out => out.to_owned(),
+    }
+}
 
 /// Reads a name and writes what is shown of it.
-pub(super) struct NameScanner<'a> {
+struct NameScanner<'a> {
     name: &'a str,
     /// Position in `name`.
     at: usize,
@@ -74,22 +89,14 @@ impl Component<'_> {
 }
 
 impl<'a> NameScanner<'a> {
-    pub(super) fn scan(name: &'a str, namespaces: bool) -> String {
-        let mut scanner = Self {
-            name: without_clones(name),
+    fn new(name: &'a str, namespaces: bool) -> Self {
+        Self {
+            name,
             at: 0,
             out: String::new(),
             open: Vec::new(),
             depth: 0,
             namespaces,
-        };
-        scanner.sequence();
-        let out = scanner.out;
-        match out.strip_prefix("void ") {
-            _ if out.is_empty() => name.to_owned(),
-            // A name that was cut before its parameters.
-            Some(function) => function.to_owned(),
-            None => out,
         }
     }
 
@@ -134,8 +141,6 @@ impl<'a> NameScanner<'a> {
         let has_room = self.open.len() < MAX_NESTING;
         match rest.chars().next() {
             Some('{' | '<') => has_room,
-            Some('[') => has_room && rest.starts_with("[lambda"),
-            Some('(') => rest.starts_with(ANONYMOUS[0]),
             Some(c) => !ends_identifier(c) && !rest.starts_with("::"),
             None => false,
         }
@@ -160,8 +165,12 @@ impl<'a> NameScanner<'a> {
             }
             if let Some(close) = closing(c).filter(|_| self.opens(c)) {
                 self.brackets(close, None);
-                if before == start && self.is_inside() {
-                    self.cast(start);
+                // `4` of `(int)4`.
+                let rest = self.rest();
+                let digits = rest.strip_prefix('-').unwrap_or(rest);
+                let is_cast = before == start && self.is_inside();
+                if is_cast && digits.starts_with(|c: char| c.is_ascii_digit()) {
+                    self.out.truncate(start);
                 }
                 function = None;
                 continue;
@@ -182,22 +191,6 @@ impl<'a> NameScanner<'a> {
         }
         let end = start + self.out[start..].trim_end_matches(' ').len();
         self.out.truncate(end);
-    }
-
-    /// Leaves out the type before a number: `4` of `(int)4`, `true` of `(bool)1`.
-    fn cast(&mut self, start: usize) {
-        let rest = self.rest();
-        let digits = rest.strip_prefix('-').unwrap_or(rest);
-        if !digits.starts_with(|c: char| c.is_ascii_digit()) {
-            return;
-        }
-        let is_bool = &self.out[start..] == "(bool)";
-        self.out.truncate(start);
-        if is_bool && self.skip("0") {
-            self.out.push_str("false");
-        } else if is_bool && self.skip("1") {
-            self.out.push_str("true");
-        }
     }
 
     /// Writes brackets that end with `close`, and the items between them, or the item `only` alone.
@@ -240,7 +233,6 @@ impl<'a> NameScanner<'a> {
         let mut is_function = false;
         self.skip("::");
         loop {
-            while ANONYMOUS.iter().any(|name| self.skip(name)) {}
             let before = self.out.len();
             if owner.is_some() {
                 self.out.push_str("::");
@@ -250,7 +242,9 @@ impl<'a> NameScanner<'a> {
             if let Some(argument) = self.adapted(name) {
                 self.out.truncate(start);
                 self.brackets('>', Some(argument));
-                self.skip_path();
+                let end = self.out.len();
+                self.sequence();
+                self.out.truncate(end);
                 return true;
             }
             let has_arguments = self.arguments(name);
@@ -296,34 +290,12 @@ impl<'a> NameScanner<'a> {
         ADAPTERS.iter().find(adapter).map(|(_, argument)| *argument)
     }
 
-    /// Reads the rest of a qualified name and writes nothing.
-    fn skip_path(&mut self) {
-        let end = self.out.len();
-        self.parameters("");
-        while self.goes_on() {
-            self.at += 2;
-            let name = self.component();
-            self.arguments(name);
-            self.parameters(name);
-        }
-        self.out.truncate(end);
-    }
-
     /// Writes a component without its lists, and returns its identifier.
     fn component(&mut self) -> &'a str {
-        let start = self.out.len();
-        if self.opens('{') {
-            self.brackets('}', None);
-        } else if self.opens('<') {
-            self.brackets('>', None);
-        } else if self.opens('[') {
-            // nsys has `[lambda(int) (instance 1)]` for `{lambda(int)#1}`.
-            self.brackets(']', None);
-            let lambda = self.out.split_off(start);
-            let lambda = lambda.trim_matches(['[', ')', ']']);
-            self.out += &format!("{{{}}}", lambda.replace(" (instance ", "#"));
-        } else {
-            return self.identifier();
+        match self.peek() {
+            Some('{') => self.brackets('}', None),
+            Some('<') => self.brackets('>', None),
+            _ => return self.identifier(),
         }
         ""
     }
@@ -338,21 +310,13 @@ impl<'a> NameScanner<'a> {
         };
         let length = operator(rest).unwrap_or_else(plain);
         self.at += length;
-        let name = match &rest[..length] {
-            // As nsys has it.
-            "operator ()" => "operator()",
-            number if self.is_inside() && number.starts_with(|c: char| c.is_ascii_digit()) => {
-                number.trim_end_matches(['u', 'U', 'l', 'L'])
-            }
-            name => name,
-        };
+        let name = &rest[..length];
         self.out.push_str(name);
         name
     }
 
-    /// Writes template arguments, if there are any, and reads ABI tags around them.
+    /// Writes template arguments, if there are any.
     fn arguments(&mut self, name: &str) -> bool {
-        self.skip_tags();
         if name.starts_with("operator") && self.rest().starts_with(" <") {
             self.at += 1;
         }
@@ -367,17 +331,7 @@ impl<'a> NameScanner<'a> {
             self.out.truncate(open);
             self.out.push_str("<…>");
         }
-        self.skip_tags();
         true
-    }
-
-    fn skip_tags(&mut self) {
-        while self.rest().starts_with("[abi:") {
-            self.at += self
-                .rest()
-                .find(']')
-                .map_or(self.rest().len(), |end| end + 1);
-        }
     }
 
     /// Reads parameters and qualifiers, if there are any. Those of a type or a lambda are written.
@@ -418,31 +372,30 @@ fn is_boilerplate(argument: &str) -> bool {
 /// Length of the operator at the beginning of `text`.
 fn operator(text: &str) -> Option<usize> {
     let rest = text.strip_prefix("operator")?;
-    if rest.starts_with(|c: char| c.is_alphanumeric() || c == '_') {
-        return None;
-    }
-    // nsys has `operator ()`.
-    let symbol = rest.strip_prefix(' ').unwrap_or(rest);
-    let brackets = BRACKET_OPERATORS
-        .iter()
-        .find(|one| symbol.starts_with(**one));
-    let after = match brackets {
-        Some(brackets) => &symbol[brackets.len()..],
+    let after = match rest.chars().next() {
+        Some('(') => rest.strip_prefix("()")?,
+        Some('[') => rest.strip_prefix("[]")?,
         // A conversion, `new`, a literal.
-        None if rest.starts_with([' ', '"']) => &rest[rest.find('(').unwrap_or(rest.len())..],
-        None => rest.trim_start_matches(|c| "+-*/%^&|~!=,".contains(c)),
+        Some(' ' | '"') => &rest[rest.find('(').unwrap_or(rest.len())..],
+        Some(c) if c.is_alphanumeric() || c == '_' => return None,
+        _ => rest.trim_start_matches(|c| "+-*/%^&|~!=,<>".contains(c)),
     };
     Some(text.len() - after.len())
 }
 
-/// The name without suffixes of the compiler: ` [clone .isra.0]`, ` (.cold)`.
-fn without_clones(mut name: &str) -> &str {
-    while let Some(suffix) = match name.chars().next_back() {
-        Some(']') => name.rfind(" [clone "),
-        Some(')') => name.rfind(" (."),
-        _ => None,
-    } {
-        name = &name[..suffix];
+/// The name in one spelling, without ABI tags and suffixes of the compiler: ` [clone .isra.0]`, ` (.cold)`.
+fn normalised(name: &str) -> String {
+    let suffixes = [" [clone ", " (."].iter();
+    let end = suffixes.filter_map(|suffix| name.find(suffix)).min();
+    let mut tagged = name[..end.unwrap_or(name.len())].split("[abi:");
+    let mut text = tagged.next().unwrap_or_default().to_owned();
+    text.extend(tagged.filter_map(|tag| Some(tag.split_once(']')?.1)));
+    for (spelling, ours) in SPELLINGS {
+        text = text.replace(spelling, ours);
     }
-    name
+    if text.contains("[lambda") {
+        text = text.replace("[lambda", "{lambda");
+        text = text.replace(" (instance ", "#").replace(")]", "}");
+    }
+    text
 }
