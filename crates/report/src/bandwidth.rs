@@ -1,11 +1,12 @@
 //! Report of copies: bytes moved, and throughput.
 
+use std::time::Duration;
+
 use gpuprobe_model::text::hex;
 use serde::{Serialize, Serializer};
 
 use super::{Options, clock_micros};
 use gpuprobe_cuda::Direction;
-use gpuprobe_engine::activity::tally::Moved;
 use gpuprobe_engine::transfers::{CopyFilter, Meter, Mode, Transfer};
 use gpuprobe_engine::{GpuActivity, Transfers};
 use gpuprobe_model::clock::WallClock;
@@ -98,38 +99,40 @@ pub(super) fn build(
     activities: &GpuActivity,
     options: &Options,
 ) -> BandwidthUtil {
-    let is_set = |which: &CopyFilter| which.direction == Direction::Set;
     let calls = |sets: bool| {
-        let meters = transfers
-            .meters()
-            .filter(|(which, _)| is_set(which) == sets);
+        let is_set = |which: &CopyFilter| which.direction == Direction::Set;
+        let meters = transfers.meters();
+        let meters = meters.filter(|(which, _)| is_set(which) == sets);
         meters.map(|(_, meter)| meter.calls).sum()
     };
+    let directions = transfers
+        .meters()
+        .map(|(which, meter)| direction(which, meter, transfers, activities, options));
     BandwidthUtil {
         copies: calls(false),
         sets: calls(true),
         failed_calls: transfers.failed_calls,
         captured: transfers.captured,
         link: options.link,
-        directions: transfers
-            .meters()
-            .map(|(which, meter)| {
-                let gpu = activities.moved(which.pid, which.direction, which.mode);
-                let name = transfers.name(which.pid);
-                DirectionReport {
-                    uid: name.and_then(|name| name.uid),
-                    comm: name.map(|name| name.comm.clone()),
-                    exited: transfers.has_ended(which.pid),
-                    ..direction(which, meter, &gpu, options)
-                }
-            })
-            .collect(),
+        directions: directions.collect(),
     }
 }
 
-fn direction(which: &CopyFilter, meter: &Meter, gpu: &Moved, options: &Options) -> DirectionReport {
+fn direction(
+    which: &CopyFilter,
+    meter: &Meter,
+    transfers: &Transfers,
+    activities: &GpuActivity,
+    options: &Options,
+) -> DirectionReport {
+    let name = transfers.name(which.pid);
     let sync = which.mode == Mode::Sync;
     let speed = |bytes: u64, ns: u64| (sync && ns > 0).then(|| bytes as f64 * 1e9 / ns as f64);
+    let (new_bytes, new_ns) = (
+        meter.bytes.saturating_sub(meter.bytes_reported),
+        meter.ns.saturating_sub(meter.ns_reported),
+    );
+    let gpu = activities.moved(which.pid, which.direction, which.mode);
     let gpu = (gpu.tally.count > 0).then(|| GpuReport {
         count: gpu.tally.count,
         bytes: gpu.bytes,
@@ -141,10 +144,12 @@ fn direction(which: &CopyFilter, meter: &Meter, gpu: &Moved, options: &Options) 
     let on_gpu = gpu.as_ref().and_then(|gpu| gpu.bytes_per_second);
     let mean = speed(meter.bytes, meter.ns);
     let link = options.link.filter(|_| which.direction.crosses_link());
+    let per_second = |bytes: u64, time: Duration| bytes as f64 / time.as_secs_f64().max(1e-9);
+    let sizes = (0u32..).zip(meter.sizes).filter(|(_, calls)| *calls > 0);
     DirectionReport {
         pid: which.pid,
-        uid: None,
-        comm: None,
+        uid: name.and_then(|name| name.uid),
+        comm: name.map(|name| name.comm.clone()),
         user: None,
         command: None,
         direction: which.direction.name(),
@@ -154,24 +159,18 @@ fn direction(which: &CopyFilter, meter: &Meter, gpu: &Moved, options: &Options) 
         seconds: sync.then_some(meter.ns as f64 / 1e9),
         bytes_per_second: mean,
         peak_bytes_per_second: sync.then_some(meter.peak_bytes_per_second),
-        now_bytes_per_second: speed(
-            meter.bytes - meter.bytes_reported,
-            meter.ns - meter.ns_reported,
-        ),
-        wall_bytes_per_second: meter.bytes as f64 / options.since_start.as_secs_f64().max(1e-9),
-        recent_bytes_per_second: meter.bytes.saturating_sub(meter.bytes_reported) as f64
-            / options.since_last.as_secs_f64().max(1e-9),
+        now_bytes_per_second: speed(new_bytes, new_ns),
+        wall_bytes_per_second: per_second(meter.bytes, options.since_start),
+        recent_bytes_per_second: per_second(new_bytes, options.since_last),
         link_utilisation: on_gpu
             .or(mean)
             .zip(link)
             .map(|(mean, link)| mean / link.bytes_per_second()),
-        sizes: (0u32..)
-            .zip(meter.sizes)
-            .filter(|(_, calls)| *calls > 0)
+        sizes: sizes
             .map(|(slot, calls)| [1u64.checked_shl(slot).unwrap_or(u64::MAX), calls])
             .collect(),
         gpu,
-        exited: false,
+        exited: transfers.has_ended(which.pid),
     }
 }
 

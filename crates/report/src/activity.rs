@@ -1,14 +1,21 @@
 //! Report of GPU activity, from CUPTI.
 
-mod build;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::Options;
+use gpuprobe_cuda::{kinds, nsys};
+use gpuprobe_engine::GpuActivity;
 use gpuprobe_engine::activity::by_work::Spent;
-use gpuprobe_engine::activity::tally::Tally;
+use gpuprobe_engine::activity::process::{
+    CopyClass, CountAndTime, DeviceActivity, FunctionCalls, ProcessActivity,
+};
+use gpuprobe_engine::activity::tally::{Moved, Tally};
+use gpuprobe_engine::transfers::Mode;
 use gpuprobe_model::link::PcieLink;
-
-pub(super) use build::build;
+use gpuprobe_wire as wire;
 
 /// GPU activity of all processes since the start.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -108,20 +115,13 @@ pub struct Times {
 impl Times {
     /// Adds the operations of `other`.
     pub fn merge(&mut self, other: &Self) {
-        let mut tally = std::mem::take(&mut self.tally);
-        tally.merge(&other.tally);
-        *self = tally.into();
+        self.tally.merge(&other.tally);
+        *self = (&self.tally).into();
     }
 }
 
 impl From<&Tally> for Times {
     fn from(tally: &Tally) -> Self {
-        tally.clone().into()
-    }
-}
-
-impl From<Tally> for Times {
-    fn from(tally: Tally) -> Self {
         Self {
             count: tally.count,
             total_ns: tally.total_ns,
@@ -130,7 +130,7 @@ impl From<Tally> for Times {
             p99_ns: tally.quantile(0.99),
             min_ns: tally.min_ns,
             max_ns: tally.max_ns,
-            tally,
+            tally: tally.clone(),
         }
     }
 }
@@ -279,7 +279,7 @@ pub struct StreamSummary {
 }
 
 /// A kernel of a process.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct KernelSummary {
     /// Demangled name, as in the source.
     pub name: String,
@@ -368,6 +368,252 @@ pub struct RangeSummary {
     pub times: Times,
     /// Share of the time of all ranges of the process, 0 to 1.
     pub share: f64,
+}
+
+/// Builds the report of GPU activity.
+pub(crate) fn build(activities: &GpuActivity, options: &Options) -> ActivitySummary {
+    let all: Vec<_> = activities.processes().map(|(_, process)| process).collect();
+    let shown = all
+        .iter()
+        .filter(|process| options.is_final || !process.end_reported);
+    ActivitySummary {
+        records: all.iter().map(|process| process.records).sum(),
+        forgotten_processes: activities.forgotten,
+        link: options.link,
+        processes: shown.map(|process| summary(process, options)).collect(),
+    }
+}
+
+fn summary(process: &ProcessActivity, options: &Options) -> ProcessSummary {
+    let end_ns = process.ended_ns.unwrap_or(options.now_ns);
+    let observed_ns = end_ns.max(process.last_ns).saturating_sub(process.first_ns);
+    let devices = process.devices.iter();
+    let devices = devices.map(|(&number, one)| device(number, one, observed_ns, options));
+    let contexts = process.contexts.values().map(|context| ContextSummary {
+        context: context.context,
+        device: context.device,
+        null_stream: context.null_stream.into(),
+    });
+    let streams = process.streams.iter();
+    let streams = streams.map(|(&(context, stream), tally)| StreamSummary {
+        context,
+        stream,
+        times: tally.into(),
+    });
+    let counted = |kind, operation, counted: &CountAndTime| MemorySummary {
+        kind,
+        operation,
+        count: counted.count,
+        bytes: counted.bytes,
+    };
+    let memory = process.memory.iter().map(|(&(kind, operation), sums)| {
+        let kind = kinds::of_cupti(kind).long;
+        counted(Some(kind), nsys::MEMORY_OPERATIONS.name(operation), sums)
+    });
+    let pools = process.pools.iter();
+    let pools =
+        pools.map(|(&operation, sums)| counted(None, nsys::POOL_OPERATIONS.name(operation), sums));
+    let (kernels, omitted_kernels) = kernels(process, options);
+    let (calls, omitted_functions) = calls(process, options);
+    let (ranges, omitted_ranges) = ranges(process, options);
+    ProcessSummary {
+        pid: process.pid,
+        uid: process.uid,
+        comm: process.comm.clone(),
+        user: None,
+        command: None,
+        exited: process.ended_ns.is_some(),
+        complete: process.is_complete,
+        cupti_version: process.cupti_version,
+        records: process.records,
+        observed_seconds: observed_ns as f64 / 1e9,
+        devices: devices.collect(),
+        contexts: contexts.collect(),
+        streams: streams.collect(),
+        kernels,
+        omitted_kernels,
+        copies: copies(process, options),
+        synchronizations: timed(&process.waits, &nsys::WAITS),
+        memory: memory.collect(),
+        memory_pools: pools.collect(),
+        calls,
+        omitted_functions,
+        overhead: timed(&process.overheads, &nsys::OVERHEADS),
+        graphs: (&process.graphs).into(),
+        markers: process.markers,
+        ranges,
+        omitted_ranges,
+        open_ranges: process.ranges.open() + process.ranges.dropped,
+    }
+}
+
+fn timed(tallies: &BTreeMap<u32, Tally>, kinds: &nsys::Enumeration) -> Vec<Timed> {
+    let total_ns = total(tallies.values());
+    let one = |(&kind, tally): (&u32, &Tally)| Timed {
+        kind: kinds.name(kind),
+        times: tally.into(),
+        share: share(tally.total_ns, total_ns),
+    };
+    tallies.iter().map(one).collect()
+}
+
+/// Sum of the times, nanoseconds.
+fn total<'a>(tallies: impl Iterator<Item = &'a Tally>) -> u64 {
+    tallies.fold(0, |sum, tally| sum.saturating_add(tally.total_ns))
+}
+
+/// Shortens a list to `--top`; returns the number of omitted rows.
+fn limit<T>(rows: &mut Vec<T>, options: &Options) -> u64 {
+    let top = options.top.unwrap_or(usize::MAX);
+    let omitted = rows.len().saturating_sub(top);
+    rows.truncate(top);
+    omitted as u64
+}
+
+fn device(
+    number: u32,
+    device: &DeviceActivity,
+    observed_ns: u64,
+    options: &Options,
+) -> DeviceSummary {
+    let (sums, spent) = (device.busy.sums(), device.busy.spent());
+    let recent = spent.since(device.reported);
+    let since_last = u64::try_from(options.since_last.as_nanos()).unwrap_or(u64::MAX);
+    let described = device.described.as_ref();
+    let slots = (0u32..).zip(sums.gaps.by_length);
+    let slots = slots.filter(|(_, count)| *count > 0);
+    DeviceSummary {
+        device: wire::known(number),
+        name: described.map(|(name, _)| name.to_string()),
+        uuid: described.map(|(_, d)| format!("GPU-{}", gpuprobe_cuda::names::uuid(&d.uuid))),
+        busy_ns: sums.busy_ns,
+        busy_share: share(sums.busy_ns, observed_ns),
+        recent_busy_share: share(recent.any_ns, since_last),
+        work: spent.into(),
+        shares: BusyShares::of(&spent, observed_ns),
+        recent_shares: BusyShares::of(&recent, since_last),
+        recent_seconds: options.since_last.as_secs_f64(),
+        gaps: GapSummary {
+            count: sums.gaps.count,
+            total_ns: sums.gaps.total_ns,
+            longest_ns: sums.gaps.longest_ns,
+            by_length: slots
+                .map(|(slot, count)| [1u64.checked_shl(slot).unwrap_or(u64::MAX), count])
+                .collect(),
+        },
+        kernels: (&device.kernels).into(),
+        copies: (&device.copies).into(),
+        sets: (&device.sets).into(),
+        late_records: device.busy.late(),
+    }
+}
+
+/// The kernels listed, and the number omitted by `--top`.
+fn kernels(process: &ProcessActivity, options: &Options) -> (Vec<KernelSummary>, u64) {
+    let rest = [
+        (&process.kernels.unnamed, "(no name)"),
+        (&process.kernels.others, "(other kernels)"),
+    ];
+    let mut sorted: Vec<_> = process.kernels.iter().collect();
+    let runs = sorted.iter().map(|kernel| &kernel.runs);
+    let total_ns = total(runs.chain(rest.iter().map(|(tally, _)| *tally)));
+    sorted.sort_by_key(|kernel| (Reverse(kernel.runs.total_ns), Reverse(kernel.runs.count)));
+    let omitted = limit(&mut sorted, options);
+    let summary = |name: &str, runs: &Tally| KernelSummary {
+        name: name.to_owned(),
+        times: runs.into(),
+        share: share(runs.total_ns, total_ns),
+        ..KernelSummary::default()
+    };
+    let seconds = options.since_last.as_secs_f64().max(1e-9);
+    let named = sorted.into_iter().map(|kernel| KernelSummary {
+        mangled: Some(kernel.mangled.to_string()),
+        per_second: (kernel.runs.count - kernel.reported) as f64 / seconds,
+        grid: kernel.grid,
+        block: kernel.block,
+        registers_per_thread: kernel.registers_per_thread,
+        shared_memory_bytes: kernel.shared_memory,
+        ..summary(&kernel.name, &kernel.runs)
+    });
+    let rest = rest.into_iter().filter(|(tally, _)| tally.count > 0);
+    let rest = rest.map(|(tally, name)| summary(name, tally));
+    (named.chain(rest).collect(), omitted)
+}
+
+fn copies(process: &ProcessActivity, options: &Options) -> Vec<CopySummary> {
+    let summary = |moved: &Moved, which: Option<&CopyClass>| {
+        let crosses_link = which.is_some_and(|which| which.direction.crosses_link());
+        let speed = moved.bytes_per_second();
+        let link = options.link.filter(|_| crosses_link);
+        CopySummary {
+            direction: which.map_or("set", |which| which.direction.name()),
+            mode: which.and_then(|which| which.mode).map(Mode::name),
+            source: which.map(|which| kinds::of_cupti(which.source.into()).long),
+            destination: which.map(|which| kinds::of_cupti(which.destination.into()).long),
+            times: (&moved.tally).into(),
+            bytes: moved.bytes,
+            bytes_per_second: speed,
+            peak_bytes_per_second: (moved.tally.total_ns > 0)
+                .then_some(moved.peak_bytes_per_second),
+            link_utilisation: speed
+                .zip(link)
+                .map(|(speed, link)| speed / link.bytes_per_second()),
+        }
+    };
+    let sets = (process.sets.tally.count > 0).then(|| summary(&process.sets, None));
+    let copies = process.copies.iter();
+    let copies = copies.map(|(which, moved)| summary(moved, Some(which)));
+    copies.chain(sets).collect()
+}
+
+/// The functions listed, and the number omitted by `--top`.
+fn calls(process: &ProcessActivity, options: &Options) -> (Vec<CallSummary>, u64) {
+    let other = &process.other_calls;
+    let mut sorted: Vec<_> = process.functions.iter().collect();
+    let all = sorted.iter().map(|(_, function)| &function.calls);
+    let total_ns = total(all.chain([other]));
+    sorted.sort_by_key(|(key, function)| (Reverse(function.calls.total_ns), **key));
+    let omitted = limit(&mut sorted, options);
+    let summary = |domain: u32, name: String, calls: &Tally| CallSummary {
+        domain: nsys::DOMAINS.name(domain),
+        name,
+        times: calls.into(),
+        failed: 0,
+        share: share(calls.total_ns, total_ns),
+    };
+    let one = |(&(domain, cbid), function): (&(u32, u32), &FunctionCalls)| {
+        let name = function.name.as_ref();
+        let name = name.map_or_else(|| format!("function {cbid}"), ToString::to_string);
+        CallSummary {
+            failed: function.failed,
+            ..summary(domain, name, &function.calls)
+        }
+    };
+    let name = "(other functions)".to_owned();
+    let other = (other.count > 0).then(|| summary(0, name, other));
+    (sorted.into_iter().map(one).chain(other).collect(), omitted)
+}
+
+/// The ranges listed, and the number omitted by `--top`.
+fn ranges(process: &ProcessActivity, options: &Options) -> (Vec<RangeSummary>, u64) {
+    let others = &process.ranges.others;
+    let ended = process.ranges.iter().filter(|range| range.times.count > 0);
+    let mut sorted: Vec<_> = ended.collect();
+    let total_ns = total(sorted.iter().map(|range| &range.times).chain([others]));
+    sorted.sort_by_key(|range| (Reverse(range.times.total_ns), &range.name, &range.domain));
+    let omitted = limit(&mut sorted, options);
+    let summary = |domain: Option<String>, name: &str, times: &Tally| RangeSummary {
+        domain,
+        name: name.to_owned(),
+        times: times.into(),
+        share: share(times.total_ns, total_ns),
+    };
+    let named = sorted.into_iter().map(|range| {
+        let domain = range.domain.as_ref().map(ToString::to_string);
+        summary(domain, &range.name, &range.times)
+    });
+    let other = (others.count > 0).then(|| summary(None, "(other ranges)", others));
+    (named.chain(other).collect(), omitted)
 }
 
 #[cfg(test)]
