@@ -1,4 +1,4 @@
-//! Frameworks with a memory pool of their own whose tensors cannot be traced.
+//! Libraries of frameworks, and those with a memory pool of their own whose tensors cannot be traced.
 
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_stacks::cuda::file_name;
@@ -6,65 +6,57 @@ use gpuprobe_stacks::cuda::file_name;
 /// TensorFlow: its allocator is traced in supported versions.
 pub(crate) const TENSORFLOW: &str = "TensorFlow";
 
-/// Properties that identify a framework with a pool.
-struct FrameworkPool {
-    name: &'static str,
-    /// Part of the path of its library.
-    module: &'static str,
-    /// Kind of memory of the pool, if it differs from that without a pool.
-    kind: Option<MemoryKind>,
-}
+/// Name of a pool, and the kind of its memory, if it differs from that without a pool.
+type Pool = (&'static str, Option<MemoryKind>);
 
-/// Observed with PyTorch 2.11 with `backend:cudaMallocAsync`, JAX 0.7 and CuPy 13; the others by
-/// the names of their libraries.
-const POOLS: [FrameworkPool; 5] = [
-    FrameworkPool {
-        name: "PyTorch, cudaMallocAsync",
-        module: "libc10_cuda",
-        kind: Some(MemoryKind::Async),
-    },
-    FrameworkPool {
-        name: "JAX",
-        module: "xla_cuda_plugin",
-        kind: None,
-    },
-    FrameworkPool {
-        name: "CuPy",
-        module: "/cupy/cuda/",
-        kind: None,
-    },
-    FrameworkPool {
-        name: TENSORFLOW,
-        module: "libtensorflow",
-        kind: None,
-    },
-    FrameworkPool {
-        name: "RMM",
-        module: "librmm",
-        kind: None,
-    },
+/// Beginnings of the names of libraries, or parts of their paths. Pools were observed with PyTorch 2.11 with
+/// `backend:cudaMallocAsync`, JAX 0.7 and CuPy 13; the others by the names of their libraries.
+const LIBRARIES: [(&str, Option<Pool>); 13] = [
+    (
+        "libc10_cuda",
+        Some(("PyTorch, cudaMallocAsync", Some(MemoryKind::Async))),
+    ),
+    ("xla_cuda_plugin", Some(("JAX", None))),
+    ("/cupy/", Some(("CuPy", None))),
+    ("libtensorflow", Some((TENSORFLOW, None))),
+    ("librmm", Some(("RMM", None))),
+    ("libtorch", None),
+    ("libc10", None),
+    ("_C.", None),
+    ("libxla", None),
+    ("xla_extension", None),
+    ("_pywrap_tensorflow", None),
+    ("libjax", None),
+    ("pjrt_c_api", None),
 ];
 
-/// A set of [`POOLS`], one bit each.
+fn is_of(path: &str, library: &str) -> bool {
+    match library.starts_with('/') {
+        true => path.contains(library),
+        false => file_name(path).starts_with(library),
+    }
+}
+
+/// Whether the binary at `path` belongs to a framework.
+pub(crate) fn is_framework(path: &str) -> bool {
+    LIBRARIES.iter().any(|(library, _)| is_of(path, library))
+}
+
+/// A set of pools, by the place of their [`LIBRARIES`], one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FrameworkPools(u8);
+pub(crate) struct FrameworkPools(u16);
 
 impl FrameworkPools {
-    fn where_true(is_meant: impl Fn(&FrameworkPool) -> bool) -> Self {
-        let bits = POOLS.iter().enumerate();
-        let bits = bits.filter(|(_, pool)| is_meant(pool));
-        Self(bits.fold(0, |bits, (index, _)| bits | 1 << index))
+    fn where_true(is_meant: impl Fn(&str, Pool) -> bool) -> Self {
+        let pools = LIBRARIES.iter().enumerate();
+        let pools =
+            pools.filter(|(_, (library, pool))| pool.is_some_and(|pool| is_meant(library, pool)));
+        Self(pools.fold(0, |bits, (index, _)| bits | 1 << index))
     }
 
     /// The pools that the binary at `path` belongs to.
     pub(crate) fn of_file(path: &str) -> Self {
-        Self::where_true(|pool| {
-            let part = match pool.module.starts_with('/') {
-                true => path,
-                false => file_name(path),
-            };
-            part.contains(pool.module)
-        })
+        Self::where_true(|library, _| is_of(path, library))
     }
 
     pub(crate) fn add(&mut self, others: Self) {
@@ -73,16 +65,18 @@ impl FrameworkPools {
 
     /// The pools in the set with memory of this kind.
     pub(crate) fn got(self, kind: Option<MemoryKind>) -> Self {
-        let has = Self::where_true(|pool| pool.kind.is_none() || pool.kind == kind);
+        let has = Self::where_true(|_, (_, of)| of.is_none() || of == kind);
         Self(self.0 & has.0)
     }
 }
 
 /// Names of the frameworks, each once.
 pub(crate) fn names(pools: FrameworkPools) -> Vec<&'static str> {
-    let all = POOLS.iter().enumerate();
+    let all = LIBRARIES.iter().enumerate();
     let there = all.filter(|(index, _)| pools.0 & 1 << index != 0);
-    there.map(|(_, pool)| pool.name).collect()
+    there
+        .filter_map(|(_, (_, pool))| Some(pool.as_ref()?.0))
+        .collect()
 }
 
 #[cfg(test)]

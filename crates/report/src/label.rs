@@ -6,7 +6,7 @@ mod tests;
 use std::collections::HashMap;
 
 use crate::fold::{FrameOrigin, is_interpreters, is_python, place};
-use crate::names;
+use crate::{frameworks, names};
 use gpuprobe_model::stack::Frame;
 use gpuprobe_stacks::allocators::{down_to_start, first_user, is_inner};
 use gpuprobe_stacks::cuda::file_name;
@@ -188,22 +188,7 @@ fn user_frame(frames: &[Frame]) -> Option<usize> {
 
 /// Whether the frame belongs to a framework used from Python, or to Python itself.
 fn is_framework(frame: &Frame) -> bool {
-    const FILES: &[&str] = &[
-        "libtorch",
-        "libc10",
-        "_C.",
-        "libxla",
-        "xla_extension",
-        "libtensorflow",
-        "_pywrap_tensorflow",
-        "libjax",
-        "pjrt_c_api",
-    ];
-    let file = file_name(&frame.module);
-    is_python(frame)
-        || is_interpreters(frame)
-        || FILES.iter().any(|begin| file.starts_with(begin))
-        || frame.module.contains("/cupy/")
+    is_python(frame) || is_interpreters(frame) || frameworks::is_framework(&frame.module)
 }
 
 /// A frame as `file.c:58 function`, `libcublas: cublasCreate_v2`, or `module+0x1a3`.
