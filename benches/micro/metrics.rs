@@ -10,8 +10,9 @@ use gpuprobe_model::abi::{PROCESS_PID_SHIFT, RawLaunchKey};
 use gpuprobe_model::event::{Call, Copy, Event, KernelName, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Location, NoSymbols};
-use gpuprobe_report::views::metrics::{MetricLimits, MetricSources, Metrics, OwnUse};
-use gpuprobe_report::{Options, ReportSources, build_of};
+use gpuprobe_report::metrics::{MetricLimits, Metrics, OwnUse};
+use gpuprobe_report::views::metrics::openmetrics;
+use gpuprobe_report::{Options, ReportSources, build_within};
 
 use super::calls::{call, row, task};
 use super::is_test;
@@ -150,19 +151,12 @@ impl Host {
             host_wide: true,
             ..options(modes, None, true, self.now_ns)
         };
-        let due = self.metrics.due(&self.state.ledger, self.now_ns);
+        let scope = self.metrics.scope(&self.state.ledger, self.now_ns);
         let sources = ReportSources::of_file(None, &NoSymbols);
-        let report = build_of(&self.state, Lost::default(), &options, sources, Some(&due));
-        let sources = MetricSources {
-            report: &report,
-            state: &self.state,
-            modes: options.modes,
-            usage: None,
-            has_names: true,
-            now_ns: self.now_ns,
-        };
-        self.metrics.update(&sources, &OwnUse::default());
-        let text = self.metrics.text().unwrap();
+        let report = build_within(&self.state, Lost::default(), &options, sources, Some(scope));
+        self.metrics
+            .update(&report, self.now_ns, &OwnUse::default());
+        let text = openmetrics(self.metrics.families()).unwrap();
         self.state.mark_reported();
         text.len()
     }

@@ -16,7 +16,7 @@ use gpuprobe_report::View;
 use gpuprobe_report::analysis::Filter;
 use gpuprobe_report::analysis::report;
 use gpuprobe_report::analysis::report::{Analysis, AnalysisFormat, ReportConfig, ReportQuestion};
-use gpuprobe_report::views::profile;
+use gpuprobe_report::views::profile::ProfileConfig;
 use rusqlite::Connection;
 use tempfile::TempDir;
 use zerocopy::IntoBytes;
@@ -86,7 +86,7 @@ fn config(file: &Path, question: ReportQuestion, output: PathBuf) -> ReportConfi
         output: Some(output),
         color: ColorChoice::Never,
         gate: None,
-        profiles: profile::ProfileConfig::default(),
+        profiles: ProfileConfig::default(),
         diff: None,
     }
 }

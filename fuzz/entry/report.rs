@@ -21,10 +21,11 @@ use gpuprobe_recording::log;
 use gpuprobe_recording::player::{Played, Player};
 use gpuprobe_report as report;
 use gpuprobe_report::analysis::{Analysis, File, Filter};
-use gpuprobe_report::views::profile::Weight;
+use gpuprobe_report::profile::{self, ProfileScope, Weight};
+use gpuprobe_report::views::profile::ProfileConfig;
 use gpuprobe_report::views::report as question;
 use gpuprobe_report::views::report::ReportQuestion;
-use gpuprobe_report::views::{export, plot, profile};
+use gpuprobe_report::views::{export, plot};
 use gpuprobe_report::{ReportFormat, View};
 use gpuprobe_report::{gate, replay};
 
@@ -106,10 +107,10 @@ fn make_reports(player: &mut Player) {
             let _ = writer.write(&made, &mut io::sink());
         }
     }
-    let which = profile::ProfileWeight {
+    let which = ProfileScope {
         weight: Weight::Peak,
         full_stacks: true,
-        ..profile::ProfileWeight::default()
+        ..ProfileScope::default()
     };
     profile::of_ledger(&player.state.ledger, &player.symbols, which, None);
     player.state.mark_reported();
@@ -136,7 +137,7 @@ fn summary(file: &Path, output: Option<PathBuf>) -> question::ReportConfig {
         color: ColorChoice::Always,
         diff: None,
         gate: None,
-        profiles: profile::ProfileConfig::default(),
+        profiles: ProfileConfig::default(),
     }
 }
 
@@ -146,13 +147,15 @@ fn questions(file: &Path, folder: &Path) -> [question::ReportConfig; 6] {
     let plain = summary(file, out("answer"));
     [
         question::ReportConfig {
-            profiles: profile::ProfileConfig {
+            profiles: ProfileConfig {
                 folded: out("folded"),
                 flamegraph: out("flames.svg"),
                 pprof: out("profile.pb.gz"),
-                weight: Weight::Peak,
-                of: profile::ProfiledMemory::default(),
-                full_stacks: true,
+                scope: ProfileScope {
+                    weight: Weight::Peak,
+                    full_stacks: true,
+                    ..ProfileScope::default()
+                },
             },
             ..plain.clone()
         },

@@ -6,7 +6,8 @@ use clap::Args;
 
 use super::heading;
 
-use gpuprobe_report::views::profile::{ProfileConfig, ProfiledMemory, Weight};
+use gpuprobe_report::profile::{ProfileScope, ProfiledMemory, Weight};
+use gpuprobe_report::views::profile::ProfileConfig;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ProfileArgs {
@@ -56,9 +57,12 @@ impl ProfileArgs {
             folded: self.folded,
             flamegraph: self.flamegraph,
             pprof: self.pprof,
-            weight: self.weight,
-            full_stacks,
-            of: self.of,
+            scope: ProfileScope {
+                weight: self.weight,
+                full_stacks,
+                of: self.of,
+                ..ProfileScope::default()
+            },
         }
     }
 }

@@ -40,7 +40,7 @@ use gpuprobe_cuda::{Function, KindSet, Layer, Modes};
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_report::gate;
-use gpuprobe_report::views::profile;
+use gpuprobe_report::views::profile::ProfileConfig;
 use gpuprobe_report::{ReportFormat, View};
 
 use gpuprobe_top::ScreenConfig;
@@ -149,7 +149,7 @@ pub struct TraceConfig {
     /// Tracing of framework allocators.
     pub tensors: TensorMode,
     /// Profiles written at the end.
-    pub profiles: profile::ProfileConfig,
+    pub profiles: ProfileConfig,
     /// Leak check at the end; `None` without one.
     pub gate: Option<gate::GateConfig>,
     /// Format of the reports.

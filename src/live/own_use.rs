@@ -7,12 +7,12 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::host::process::Stat;
-use gpuprobe_report::views::metrics::OwnUse;
+use gpuprobe_report::metrics::OwnUse;
 
 /// Use of this process and its children: readers, and the HTTP process.
-pub(super) fn own_use(start_seconds: f64) -> OwnUse {
+pub(super) fn own_use(start: Duration) -> OwnUse {
     let mut used = OwnUse {
-        start_seconds,
+        start,
         ..OwnUse::default()
     };
     let Ok(own) = Stat::read(std::process::id()) else {
@@ -27,7 +27,8 @@ pub(super) fn own_use(start_seconds: f64) -> OwnUse {
         ticks = ticks.saturating_add(stat.cpu_ticks);
         pages = pages.saturating_add(stat.resident_pages);
     }
-    used.cpu_seconds = ticks as f64 / value(SysconfVar::CLK_TCK).max(1) as f64;
+    let cpu_ms = ticks.saturating_mul(1000) / value(SysconfVar::CLK_TCK).max(1);
+    used.cpu = Duration::from_millis(cpu_ms);
     used.resident_bytes = pages.saturating_mul(value(SysconfVar::PAGE_SIZE));
     used
 }
@@ -38,10 +39,10 @@ pub(super) fn thread_cpu() -> Duration {
     used.map_or(Duration::ZERO, Duration::from)
 }
 
-/// Now, seconds since 1970.
-pub(super) fn start_seconds() -> f64 {
+/// Now, since 1970.
+pub(super) fn start() -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0.0, |since| since.as_secs_f64())
+    now.unwrap_or_default()
 }
 
 /// A limit or size of the system, which is set on every Linux.

@@ -16,7 +16,7 @@ use crate::serve::protocol::{self, ServedDocument};
 use crate::serve::{ARGUMENT, Listen, ServerSettings, TlsMaterial};
 use gpuprobe_os::channel::Channel;
 use gpuprobe_os::{privileges, say};
-use gpuprobe_report::views::metrics::MetricLimits;
+use gpuprobe_report::metrics::MetricLimits;
 
 /// Settings of `gpuprobe serve`.
 #[derive(Clone)]

@@ -19,7 +19,8 @@ use gpuprobe_model::clock;
 use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_os::Diversion;
 use gpuprobe_report as report;
-use gpuprobe_report::views::profile::{self, ProfileWeight, Weight, flamegraph};
+use gpuprobe_report::profile::{self, ProfileScope};
+use gpuprobe_report::views::profile::flamegraph;
 use gpuprobe_report::{Options, ProcessDetail, Report, WorstVerdicts};
 use gpuprobe_top::{Request, ScreenConfig, ScreenNotice, TopScreen, Update, Verdicts};
 
@@ -212,17 +213,18 @@ impl Run<'_> {
             .as_ref()
             .map_or(&NoSymbols as &dyn Symbolize, |known| known);
         let now = self.clock.wall(clock::monotonic_ns());
-        let weight = ProfileWeight::default();
-        let mut made = profile::of_ledger(ledger, symbols, weight, now.timestamp_nanos_opt());
-        made.samples.retain(|sample| sample.pid == pid);
-        made.left_out.clear();
+        let scope = ProfileScope {
+            pid: Some(pid),
+            ..ProfileScope::default()
+        };
+        let mut made = profile::of_ledger(ledger, symbols, scope, now.timestamp_nanos_opt());
         if made.samples.is_empty() {
             top.tell(format!("no flame graph: process {pid} holds no GPU memory"));
             return Ok(());
         }
         made.run = report::describe_run(None, [], Some(now));
         let mut svg = Vec::new();
-        flamegraph::write(&made, Weight::End, &mut svg)?;
+        flamegraph::write(&made, &mut svg)?;
         let name = RecordingName::of(&Target::Processes(vec![pid]), Local::now());
         top.recording_job
             .write(name.path().with_extension("svg"), svg);

@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
 use super::protocol::{FAILED, LAST, MORE, ServedDocument};
-use gpuprobe_report::views::metrics::text;
+use gpuprobe_report::views::metrics;
 
 /// How long a document is served to further clients.
 const KEPT_FOR: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ impl Kept {
     fn older(&mut self) -> &Bytes {
         self.older.get_or_insert_with(|| {
             let text = String::from_utf8_lossy(&self.bytes);
-            text::prometheus(&text).into()
+            metrics::prometheus(&text).into()
         })
     }
 }

@@ -16,10 +16,12 @@ mod history;
 pub mod incidents;
 mod label;
 pub mod memleak;
+pub mod metrics;
 pub mod names;
 mod options;
 pub mod owners;
 pub mod playback;
+pub mod profile;
 mod public;
 pub mod records;
 pub mod replay;
@@ -31,7 +33,7 @@ pub mod words;
 mod worst_verdicts;
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use chrono::{DateTime, FixedOffset, Local};
@@ -51,6 +53,7 @@ use cudatrace::Cudatrace;
 use explain::Explain;
 use incidents::{IncidentReport, RefusedRequests};
 use memleak::Memleak;
+use metrics::ScrapeScope;
 use views::tables::records::PerRecordLine;
 
 pub use analysis::NoMatch;
@@ -169,18 +172,18 @@ pub fn estimate_contexts(usage: &mut GpuUsage, state: &State, learnt: &mut HashM
 
 /// Makes a report of the current `state`.
 pub fn build(state: &State, lost: Lost, options: &Options, sources: ReportSources<'_>) -> Report {
-    build_of(state, lost, options, sources, None)
+    build_within(state, lost, options, sources, None)
 }
 
-/// Makes a report in which, of the traced processes with memory, `only` these live ones are listed; sums of memory
-/// over all processes are then of these, and neither kernels nor copies are listed. `None` for all.
-pub fn build_of(
+/// [`build`] with sums only of what is outside of `scope`, for a scrape.
+pub fn build_within(
     state: &State,
     lost: Lost,
     options: &Options,
     sources: ReportSources<'_>,
-    only: Option<&HashSet<u32>>,
+    scope: Option<&ScrapeScope>,
 ) -> Report {
+    let options = &options.within(scope);
     let modes = options.modes;
     let (incidents, refused) = incidents::build(&state.ledger, options, sources);
     let mut report = Report {
@@ -193,15 +196,15 @@ pub fn build_of(
         recording_stopped: None,
         memleak: modes
             .memleak
-            .then(|| memleak::build_of(&state.ledger, options, sources, only)),
+            .then(|| memleak::build(&state.ledger, options, sources, scope)),
         explain: None,
         incidents,
         refused,
-        cudatrace: modes.cudatrace.then(|| match only {
-            None => cudatrace::build(&state.launches, options),
-            Some(_) => cudatrace::totals(&state.launches),
-        }),
-        bandwidth_util: (modes.bandwidth_util && only.is_none())
+        cudatrace: modes
+            .cudatrace
+            .then(|| cudatrace::build(&state.launches, options, scope)),
+        bandwidth_util: modes
+            .bandwidth_util
             .then(|| bandwidth::build(&state.transfers, &state.activity, options)),
         activity: modes
             .activity
@@ -250,26 +253,18 @@ fn name_processes(report: &mut Report, ledger: &Ledger) {
 /// The locations that a report with `options` shows, each once: process, location, and whether it
 /// is the first of its stack. As symbolisation may take long, it can be done before the report is
 /// made. Python lines that `symbols` knows by now decide which call sites are one, and so which are
-/// shown.
+/// shown. With `scope`, those of a report by [`build_within`].
 pub fn needed_locations(
     state: &State,
     options: &Options,
     symbols: &dyn Symbolize,
+    scope: Option<&ScrapeScope>,
 ) -> Vec<(u32, Location, bool)> {
-    needed_locations_of(state, options, symbols, None)
-}
-
-/// [`needed_locations`] of a report by [`build_of`].
-pub fn needed_locations_of(
-    state: &State,
-    options: &Options,
-    symbols: &dyn Symbolize,
-    only: Option<&HashSet<u32>>,
-) -> Vec<(u32, Location, bool)> {
+    let options = &options.within(scope);
     if !options.modes.memleak {
         return Vec::new();
     }
-    let mut needed = memleak::needed_locations(&state.ledger, options, symbols, only);
+    let mut needed = memleak::needed_locations(&state.ledger, options, symbols, scope);
     needed.extend(incidents::needed_locations(&state.ledger, options));
     needed
 }

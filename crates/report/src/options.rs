@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::metrics::ScrapeScope;
 use crate::{GroupBy, View};
 use gpuprobe_cuda::Modes;
+use gpuprobe_engine::Process;
 use gpuprobe_model::link::PcieLink;
 
 /// Options of a report.
@@ -63,9 +65,20 @@ impl Options {
         }
     }
 
-    /// Whether more than sums is listed of the process with this id.
-    pub(crate) fn lists(&self, pid: u32) -> bool {
-        !self.only_detail || self.detail.is_some_and(|detail| detail.pid == pid)
+    /// The options of a report within `scope`.
+    pub(crate) fn within(&self, scope: Option<&ScrapeScope>) -> Self {
+        let top = scope.map(|scope| scope.limits.sites);
+        Self {
+            top: top.or(self.top),
+            ..*self
+        }
+    }
+
+    /// Whether more than sums is listed of `process`, in a report within `scope`.
+    pub(crate) fn lists(&self, process: &Process, scope: Option<&ScrapeScope>) -> bool {
+        let is_due = |scope: &ScrapeScope| !process.exited && scope.due.contains_key(&process.pid);
+        let is_detailed = self.detail.is_some_and(|detail| detail.pid == process.pid);
+        (!self.only_detail || is_detailed) && scope.is_none_or(is_due)
     }
 
     /// Options for all live memory, with every call site.

@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate as report;
 use crate::explain::Explain;
-use crate::views::profile::{self, Profile, ProfileWeight};
+use crate::profile::{self, Profile, ProfileScope};
 use crate::{GroupBy, History, Options, ProcessDetail, Report, ReportSources, View, WorstVerdicts};
 use gpuprobe_cuda::Modes;
 use gpuprobe_model::Lost;
@@ -28,23 +28,28 @@ const LISTED: usize = 20;
 pub trait Viewer {
     /// The recording has been played to `now_ns`, on the clock of its events. Returns the time to which it is played
     /// next, or that it is played no further.
-    fn at(&mut self, moment: &mut ReplayMoment<'_>, now_ns: u64) -> ControlFlow<(), u64>;
+    fn at(&mut self, moment: &mut ReplayMoment, now_ns: u64) -> ControlFlow<(), u64>;
 }
 
 /// The state of a recording at a moment.
-pub struct ReplayMoment<'a> {
-    player: &'a mut Player,
-    clock: &'a WallClock,
-    history: &'a mut History,
-    worst_verdicts: &'a mut WorstVerdicts,
-    mark: Option<&'a Mark>,
-    last_ns: &'a mut u64,
+pub struct ReplayMoment {
+    player: Player,
+    clock: WallClock,
+    history: History,
+    worst_verdicts: WorstVerdicts,
+    mark: Option<Mark>,
+    last_ns: u64,
     /// Begin and end of the recording, on the clock of its events, nanoseconds.
     pub span_ns: (u64, u64),
     now_ns: u64,
 }
 
-impl ReplayMoment<'_> {
+impl ReplayMoment {
+    fn ask(&mut self, viewer: &mut dyn Viewer, now_ns: u64) -> ControlFlow<(), u64> {
+        self.now_ns = now_ns;
+        viewer.at(self, now_ns)
+    }
+
     /// The report of this moment, with `detail` of one process; of others, it has sums only with `only_detail`. The next
     /// one has changes since this one.
     pub fn report(&mut self, detail: Option<ProcessDetail>, only_detail: bool) -> Report {
@@ -58,7 +63,7 @@ impl ReplayMoment<'_> {
         let ledger = &self.player.state.ledger;
         self.history.note(ledger, &report, self.now_ns);
         self.player.state.mark_reported();
-        *self.last_ns = self.now_ns;
+        self.last_ns = self.now_ns;
         report
     }
 
@@ -86,14 +91,15 @@ impl ReplayMoment<'_> {
     pub fn profile(&self, pid: u32) -> Profile {
         let time_ns = self.clock.wall(self.now_ns).timestamp_nanos_opt();
         let (ledger, symbols) = (&self.player.state.ledger, &self.player.symbols);
-        let mut made = profile::of_ledger(ledger, symbols, ProfileWeight::default(), time_ns);
-        made.samples.retain(|sample| sample.pid == pid);
-        made.left_out.clear();
-        made
+        let scope = ProfileScope {
+            pid: Some(pid),
+            ..ProfileScope::default()
+        };
+        profile::of_ledger(ledger, symbols, scope, time_ns)
     }
 
     fn options(&self, modes: Modes) -> Options {
-        let link = self.mark.and_then(|mark| mark.link);
+        let link = self.mark.as_ref().and_then(|mark| mark.link);
         let since = |then_ns: u64| Duration::from_nanos(self.now_ns.saturating_sub(then_ns));
         Options {
             modes,
@@ -108,7 +114,7 @@ impl ReplayMoment<'_> {
             host_wide: false,
             now_ns: self.now_ns,
             is_final: false,
-            since_last: since(*self.last_ns),
+            since_last: since(self.last_ns),
             since_start: since(self.span_ns.0),
             link: link.map(|(gigatransfers, lanes)| PcieLink {
                 gigatransfers,
@@ -121,11 +127,12 @@ impl ReplayMoment<'_> {
 
     fn make(&self, options: &Options) -> Report {
         let lost = Lost::from_names(&self.player.lost);
+        let mark = self.mark.as_ref();
         let sources = ReportSources {
-            clock: Some(self.clock),
-            usage: self.mark.and_then(|mark| mark.usage.as_ref()),
-            lost_by_user: self.mark.map_or(&[], |mark| &mark.lost_by_user),
-            history: Some(self.history),
+            clock: Some(&self.clock),
+            usage: mark.and_then(|mark| mark.usage.as_ref()),
+            lost_by_user: mark.map_or(&[], |mark| &mark.lost_by_user),
+            history: Some(&self.history),
             launches: Some(&self.player.state.launches),
             symbols: &self.player.symbols,
             trace: None,
@@ -147,7 +154,7 @@ pub fn play(file: &Path, viewer: &mut dyn Viewer) -> Result<()> {
     let log = LogReader::new(&database, &session)?;
     let clock = log.wall_clock();
     let begin_ns = clock.monotonic_ns();
-    let mut playing = Playing {
+    let mut moment = ReplayMoment {
         player: Player::new(log.modes(), log.kinds()),
         clock,
         history: History::default(),
@@ -155,62 +162,33 @@ pub fn play(file: &Path, viewer: &mut dyn Viewer) -> Result<()> {
         mark: None,
         last_ns: begin_ns,
         span_ns: (begin_ns, log.end_ns().unwrap_or(begin_ns)),
+        now_ns: begin_ns,
     };
-    let mut next = playing.ask(viewer, begin_ns);
+    let mut next = moment.ask(viewer, begin_ns);
     let mut now_ns = begin_ns;
     log.play(|item| {
         now_ns = now_ns.max(time_of(&item).unwrap_or(0));
         while let ControlFlow::Continue(next_ns) = next
             && next_ns < now_ns
         {
-            next = playing.ask(viewer, next_ns);
+            next = moment.ask(viewer, next_ns);
         }
         Ok(match next {
             ControlFlow::Continue(_) => {
-                playing.play(item);
+                if let Played::Report(mark) = moment.player.play(item) {
+                    moment.mark = Some(mark);
+                }
                 ControlFlow::Continue(())
             }
             ControlFlow::Break(()) => ControlFlow::Break(()),
         })
     })?;
-    let end_ns = playing.span_ns.1.max(now_ns);
-    playing.span_ns.1 = end_ns;
+    let end_ns = moment.span_ns.1.max(now_ns);
+    moment.span_ns.1 = end_ns;
     while let ControlFlow::Continue(next_ns) = next {
-        next = playing.ask(viewer, next_ns.min(end_ns));
+        next = moment.ask(viewer, next_ns.min(end_ns));
     }
     Ok(())
-}
-
-struct Playing {
-    player: Player,
-    clock: WallClock,
-    history: History,
-    worst_verdicts: WorstVerdicts,
-    mark: Option<Mark>,
-    last_ns: u64,
-    span_ns: (u64, u64),
-}
-
-impl Playing {
-    fn ask(&mut self, viewer: &mut dyn Viewer, now_ns: u64) -> ControlFlow<(), u64> {
-        let mut moment = ReplayMoment {
-            player: &mut self.player,
-            clock: &self.clock,
-            history: &mut self.history,
-            worst_verdicts: &mut self.worst_verdicts,
-            mark: self.mark.as_ref(),
-            last_ns: &mut self.last_ns,
-            span_ns: self.span_ns,
-            now_ns,
-        };
-        viewer.at(&mut moment, now_ns)
-    }
-
-    fn play(&mut self, item: Item<'_>) {
-        if let Played::Report(mark) = self.player.play(item) {
-            self.mark = Some(mark);
-        }
-    }
 }
 
 /// Time of an item on the clock of events, nanoseconds, if it has one.

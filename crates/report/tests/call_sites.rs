@@ -18,7 +18,7 @@ use gpuprobe_model::stack::{
 };
 use gpuprobe_report as report;
 use gpuprobe_report::memleak::ProcessReport;
-use gpuprobe_report::views::profile;
+use gpuprobe_report::profile::{self, ProfileScope};
 use gpuprobe_report::{GroupBy, Options, View};
 use proptest::prelude::*;
 
@@ -105,7 +105,7 @@ proptest! {
         }
         let view = View { min_bytes, older_than: age.map(Duration::from_nanos), ..View::default() };
         let options = options(top, view);
-        let needed = report::needed_locations(&state, &options, &Lines);
+        let needed = report::needed_locations(&state, &options, &Lines, None);
         let asked = QueriedNames::default();
         let clock = WallClock::now();
         let sources = report::ReportSources::of_file(Some(&clock), &asked);
@@ -125,7 +125,7 @@ proptest! {
 
         let asked = QueriedNames::default();
         let needed = profile::needed_locations(&state.ledger);
-        profile::of_ledger(&state.ledger, &asked, profile::ProfileWeight::default(), None);
+        profile::of_ledger(&state.ledger, &asked, ProfileScope::default(), None);
         prop_assert_eq!(&needed.into_iter().collect::<HashSet<_>>(), &*asked.0.borrow());
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use gpuprobe_os::files;
 use gpuprobe_report::playback::{ReplayMoment, Viewer, play};
-use gpuprobe_report::views::profile::{Weight, flamegraph};
+use gpuprobe_report::views::profile::flamegraph;
 use gpuprobe_report::{ProcessDetail, ReportFormat};
 
 use crate::feed::{PlaybackState, Request, ScreenNotice, Update};
@@ -77,7 +77,7 @@ struct TopReplay<'a> {
 }
 
 impl Viewer for TopReplay<'_> {
-    fn at(&mut self, moment: &mut ReplayMoment<'_>, now_ns: u64) -> ControlFlow<(), u64> {
+    fn at(&mut self, moment: &mut ReplayMoment, now_ns: u64) -> ControlFlow<(), u64> {
         let (begin_ns, end_ns) = moment.span_ns;
         if let Some(from_ns) = self.from_ns
             && now_ns < from_ns
@@ -96,7 +96,7 @@ impl Viewer for TopReplay<'_> {
 
 impl TopReplay<'_> {
     /// Shows this moment until the next one is due.
-    fn stay(&mut self, moment: &mut ReplayMoment<'_>) -> Result<ControlFlow<(), u64>> {
+    fn stay(&mut self, moment: &mut ReplayMoment) -> Result<ControlFlow<(), u64>> {
         self.show(moment)?;
         let (begin_ns, end_ns) = moment.span_ns;
         let is_over = end_ns > begin_ns && self.now_ns >= end_ns;
@@ -132,7 +132,7 @@ impl TopReplay<'_> {
     }
 
     /// Shows this moment.
-    fn show(&mut self, moment: &mut ReplayMoment<'_>) -> Result<()> {
+    fn show(&mut self, moment: &mut ReplayMoment) -> Result<()> {
         let report = moment.report(self.detail, self.output.is_none());
         if let Some(output) = &mut self.output {
             let mut writer = ReportFormat::Json.writer(false);
@@ -159,7 +159,7 @@ impl TopReplay<'_> {
     }
 
     /// Does what the user has asked for.
-    fn serve(&mut self, request: &Request, moment: &mut ReplayMoment<'_>) -> Result<()> {
+    fn serve(&mut self, request: &Request, moment: &mut ReplayMoment) -> Result<()> {
         match *request {
             Request::Faster(factor) => self.speed = (self.speed * factor).clamp(0.01, 1e6),
             Request::Stop => self.is_stopped = !self.is_stopped,
@@ -183,13 +183,13 @@ impl TopReplay<'_> {
     }
 
     /// Writes a flame graph of a process into the current folder; returns the message about it.
-    fn flamegraph(&self, moment: &ReplayMoment<'_>, pid: u32) -> Result<String> {
+    fn flamegraph(&self, moment: &ReplayMoment, pid: u32) -> Result<String> {
         let profile = moment.profile(pid);
         if profile.samples.is_empty() {
             return Ok(format!("no flame graph: process {pid} holds no GPU memory"));
         }
         let mut svg = Vec::new();
-        flamegraph::write(&profile, Weight::End, &mut svg)?;
+        flamegraph::write(&profile, &mut svg)?;
         let at_s = self.now_ns / 1_000_000_000;
         let path = PathBuf::from(format!("gpuprobe-{pid}-{at_s}.svg"));
         let why = || format!("cannot write to {}", path.display());

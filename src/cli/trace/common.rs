@@ -8,7 +8,7 @@ use super::target::TargetArgs;
 use crate::live::TraceConfig;
 use gpuprobe_cuda::Modes;
 use gpuprobe_os::color::ColorChoice;
-use gpuprobe_report::views::profile;
+use gpuprobe_report::views::profile::ProfileConfig;
 use gpuprobe_report::{ReportFormat, View};
 
 /// The configuration of a trace without text, a recording, a screen or a progress bar. `interval` is the time between
@@ -26,7 +26,7 @@ pub(super) fn config(
         python: target.python(),
         tensors: target.tensors(modes.memleak),
         view: View::default(),
-        profiles: profile::ProfileConfig::default(),
+        profiles: ProfileConfig::default(),
         gate: None,
         target: target.target(),
         children: target.children,

@@ -17,7 +17,7 @@ use crate::probe::StackMode;
 use crate::serve::listen::check_access;
 use crate::serve::{Listen, TlsMaterial, tls};
 use gpuprobe_cuda::Modes;
-use gpuprobe_report::views::metrics::MetricLimits;
+use gpuprobe_report::metrics::MetricLimits;
 
 /// The state is taken in this often where nobody asks for it.
 const TAKEN_IN_EVERY: Duration = Duration::from_secs(10);

@@ -1,25 +1,26 @@
 //! Documents for `gpuprobe serve`, made from the live state.
 
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Result;
 use tokio::time::Instant;
 
-use super::super::own_use::{own_use, start_seconds, thread_cpu};
+use super::super::own_use::{own_use, start, thread_cpu};
 use super::super::serving::{Answer, DocumentRequest, ServeConfig};
 use super::Run;
 use crate::live::announce;
 use crate::live::stacks::StackState;
 use crate::serve::protocol::{ServedDocument, SessionStatus};
-use gpuprobe_engine::Ledger;
 use gpuprobe_model::clock;
-use gpuprobe_model::container::pod_uid_in;
 use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_os::say;
 use gpuprobe_report as report;
 use gpuprobe_report::Report;
-use gpuprobe_report::views::metrics::{MetricSources, Metrics};
-use gpuprobe_report::views::profile::{self, Weight, pprof};
+use gpuprobe_report::metrics::Metrics;
+use gpuprobe_report::profile::{self, ProfileScope, Weight};
+use gpuprobe_report::views::metrics::openmetrics;
+use gpuprobe_report::views::profile::pprof;
 use serde::Serialize;
 
 /// How long a report, or metrics, are the newest for all documents.
@@ -38,7 +39,7 @@ pub(super) struct DocumentState {
     explanation: Option<Report>,
     /// Whether nothing secret is in the report any more.
     is_public: bool,
-    start_seconds: f64,
+    start: Duration,
     /// When the report was made, and when metrics last took in the state.
     made: Option<Instant>,
     counted: Option<Instant>,
@@ -51,16 +52,10 @@ impl DocumentState {
             report: None,
             explanation: None,
             is_public: false,
-            start_seconds: start_seconds(),
+            start: start(),
             made: None,
             counted: None,
         }
-    }
-
-    /// Takes in a report and the state that it is of.
-    fn count(&mut self, sources: &MetricSources<'_>) {
-        self.metrics.update(sources, &own_use(self.start_seconds));
-        self.counted = Some(Instant::now());
     }
 
     /// Makes the newest report one that others may read. Metrics alone do not need that.
@@ -124,7 +119,7 @@ impl Run<'_> {
             ServedDocument::Status => json(&self.status()),
             ServedDocument::Metrics => {
                 self.refresh_metrics(served)?;
-                let text = served.metrics.text();
+                let text = openmetrics(served.metrics.families());
                 text.map(String::into_bytes)
                     .map_err(|error| error.to_string())
             }
@@ -147,10 +142,8 @@ impl Run<'_> {
                 let trace = report.and_then(|report| report.cudatrace.as_ref());
                 let now = self.clock.wall(clock::monotonic_ns());
                 let ledger = &self.sink.state.ledger;
-                let made = pprof::of_launches(trace, now.timestamp_nanos_opt(), &|pid| {
-                    pprof_labels(ledger, pid)
-                });
-                packed(&made)
+                let labels = |pid| profile::labels(ledger, pid);
+                packed(|out| pprof::write_launches(trace, now.timestamp_nanos_opt(), labels, out))
             }
         })
     }
@@ -174,8 +167,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Makes a report of the state as it is now and counts its metrics: one of all processes, or of those of which
-    /// metrics need one. Names of functions that are not known yet are in the next.
+    /// Makes a report of the state as it is now: of everything, or for metrics, which it updates. Names of functions
+    /// that are not known yet are in the next.
     fn renew(&mut self, served: &mut DocumentState, is_full: bool) -> Result<Report> {
         self.read_for_report()?;
         if self.config.modes.cudatrace {
@@ -186,11 +179,11 @@ impl Run<'_> {
             explains: true,
             ..self.options(false)
         };
-        let due = served.metrics.due(&self.sink.state.ledger, options.now_ns);
-        let only = (!is_full).then_some(&due);
+        let ledger = &self.sink.state.ledger;
+        let scope = (!is_full).then(|| served.metrics.scope(ledger, options.now_ns));
         if let Some(stacks) = &mut self.sink.stacks {
             let state = &self.sink.state;
-            let needed = report::needed_locations_of(state, &options, &stacks.frames, only);
+            let needed = report::needed_locations(state, &options, &stacks.frames, scope);
             stacks.want(needed.into_iter());
         }
         self.sink.find_frames(&mut self.recorded_frames);
@@ -215,17 +208,13 @@ impl Run<'_> {
             trace: None,
         };
         let state = &self.sink.state;
-        let report = report::build_of(state, self.lost, &options, sources, only);
-        served.count(&MetricSources {
-            report: &report,
-            state,
-            modes: self.config.modes,
-            usage: usage.as_ref(),
-            has_names: stacks.is_none_or(|stacks| stacks.missing() == 0),
-            now_ns: options.now_ns,
-        });
+        let report = report::build_within(state, self.lost, &options, sources, scope);
         if is_full {
             self.history.note(&state.ledger, &report, options.now_ns);
+        } else {
+            let own = own_use(served.start);
+            served.metrics.update(&report, options.now_ns, &own);
+            served.counted = Some(Instant::now());
         }
         self.sink.state.mark_reported();
         Ok(report)
@@ -244,16 +233,15 @@ impl Run<'_> {
             .as_ref()
             .map_or(&NoSymbols as &dyn Symbolize, |known| known);
         let ledger = &self.sink.state.ledger;
-        let which = profile::ProfileWeight {
+        let scope = ProfileScope {
             weight,
-            host: false,
             full_stacks: self.config.view.full_stacks,
-            of: profile::ProfiledMemory::Cuda,
+            is_public: true,
+            ..ProfileScope::default()
         };
         let now = self.clock.wall(clock::monotonic_ns());
-        let made = profile::of_living(ledger, symbols, which, now.timestamp_nanos_opt());
-        let made = pprof::labelled(made, weight, &|pid| pprof_labels(ledger, pid));
-        Ok(packed(&made))
+        let made = profile::of_ledger(ledger, symbols, scope, now.timestamp_nanos_opt());
+        Ok(packed(|out| pprof::write(&made, out)))
     }
 
     fn status(&self) -> SessionStatus {
@@ -293,31 +281,8 @@ fn json(document: &impl Serialize) -> Answer {
     serde_json::to_vec(document).map_err(|error| error.to_string())
 }
 
-fn packed(profile: &pprof::proto::Proto) -> Answer {
+fn packed(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Answer {
     let mut bytes = Vec::new();
-    let packed = pprof::pack(profile, &mut bytes);
+    let packed = write(&mut bytes);
     packed.map(|()| bytes).map_err(|error| format!("{error:#}"))
-}
-
-/// Labels of samples of a process: its name, its container and pod, and its GPU if it uses one only.
-fn pprof_labels(ledger: &Ledger, pid: u32) -> Vec<(&'static str, String)> {
-    let Some(process) = ledger.process_of(pid) else {
-        return Vec::new();
-    };
-    let identity = &process.identity;
-    let gpu = match process.devices()[..] {
-        [(Some(index), _)] => identity.device(index).physical_index.or(Some(index.into())),
-        _ => None,
-    };
-    let pod = identity.cgroup.as_deref().and_then(pod_uid_in);
-    let labels = [
-        ("comm", process.comm.clone()),
-        ("container_id", identity.container.clone()),
-        ("pod_uid", pod),
-        ("gpu", gpu.map(|gpu| gpu.to_string())),
-    ];
-    let known = labels
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)));
-    known.collect()
 }

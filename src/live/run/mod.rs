@@ -48,7 +48,7 @@ use gpuprobe_os::say;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
-use gpuprobe_report::views::profile;
+use gpuprobe_report::views::profile::Outputs;
 use poll_timer::PollTimer;
 use ring_events::{Followed, Watched};
 
@@ -83,7 +83,7 @@ pub(super) struct Run<'a> {
     /// The leak check at the end.
     gate: Option<Gate>,
     /// Profiles to write at the end.
-    profiles: Option<profile::Outputs>,
+    profiles: Option<Outputs>,
     tracer: Tracer,
     rings: Rings,
     discovery: Discovery,

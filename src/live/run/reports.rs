@@ -26,7 +26,7 @@ use gpuprobe_recording::frames::FrameWitness;
 use gpuprobe_recording::log::LogNote;
 use gpuprobe_report as report;
 use gpuprobe_report::gate;
-use gpuprobe_report::views::profile;
+use gpuprobe_report::profile;
 
 /// How long to wait for symbols at the end, and for any other report: frames missing there are in the
 /// next one.
@@ -96,7 +96,7 @@ impl Run<'_> {
         at_most: Duration,
     ) -> Result<()> {
         if let Some(stacks) = &mut self.sink.stacks {
-            let needed = report::needed_locations(&self.sink.state, options, &stacks.frames);
+            let needed = report::needed_locations(&self.sink.state, options, &stacks.frames, None);
             stacks.want(needed.into_iter());
             stacks.sweep(process::is_alive);
             self.wait_for_frames(at_most)?;
@@ -156,7 +156,7 @@ impl Run<'_> {
         }
         let options = gate::options(self.options(true));
         if let Some(stacks) = &mut self.sink.stacks {
-            let needed = report::needed_locations(&self.sink.state, &options, &stacks.frames);
+            let needed = report::needed_locations(&self.sink.state, &options, &stacks.frames, None);
             stacks.want(needed.into_iter());
             self.wait_for_frames(FIND_FOR)?;
         }
@@ -226,19 +226,13 @@ impl Run<'_> {
         let now = self.clock.wall(clock::monotonic_ns());
         let stacks = self.sink.stacks.as_ref();
         let symbols = stacks.map_or(&NoSymbols as &dyn Symbolize, |stacks| &stacks.frames);
-        let weight = self.config.profiles.weight;
+        let scope = self.config.profiles.scope;
         let time = match ledger.peak_ns() {
-            Some(peak_ns) if weight == profile::Weight::Peak => self.clock.wall(peak_ns),
+            Some(peak_ns) if scope.weight == profile::Weight::Peak => self.clock.wall(peak_ns),
             _ => now,
         };
         let time_ns = time.timestamp_nanos_opt();
-        let which = profile::ProfileWeight {
-            weight,
-            host: false,
-            full_stacks: self.config.view.full_stacks,
-            of: self.config.profiles.of,
-        };
-        let mut made = profile::of_ledger(ledger, symbols, which, time_ns);
+        let mut made = profile::of_ledger(ledger, symbols, scope, time_ns);
         made.run = Some(self.describe_run());
         profiles.write(&made)
     }

@@ -29,7 +29,7 @@ use gpuprobe_recording::InputRecorder;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
-use gpuprobe_report::views::profile;
+use gpuprobe_report::views::profile::Outputs;
 use gpuprobe_stacks::reader::{FileReader, ProcessReader, ReaderHost, ReaderKind};
 use std::collections::HashMap;
 use tokio::time::Instant;
@@ -39,7 +39,7 @@ impl<'a> Run<'a> {
         let output = Output::open(config)?;
         // Before the capabilities are dropped, which its files need; its messages are then on the screen.
         let top = config.screens.as_ref().map(TopSession::start).transpose()?;
-        let profiles = profile::Outputs::open(&config.profiles, None)?;
+        let profiles = Outputs::open(&config.profiles, None)?;
         let gate = config.gate.as_ref().map(Gate::open).transpose()?;
         let processes = processes(&config.target)?;
         let serving = config.serve.as_ref().map(Serving::start).transpose()?;
@@ -59,7 +59,7 @@ impl<'a> Run<'a> {
             config,
             output,
             gate,
-            profiles: Some(profiles).filter(profile::Outputs::any),
+            profiles: Some(profiles).filter(Outputs::any),
             tracer: attached.tracer,
             rings: attached.rings,
             discovery: Discovery::default(),

@@ -13,8 +13,8 @@ use super::processes::{self, Spans};
 use super::range::TimeRange;
 use super::{AnalysisTotals, Filter, launches, validate_filter, work};
 use crate::explain::Explain;
+use crate::profile::{self, Profile, ProfileScope, ProfiledMemory, Weight};
 use crate::run::run_of;
-use crate::views::profile::{self, Profile, ProfileConfig, ProfiledMemory, Weight};
 use crate::{Options, Report, ReportSources, View};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::State;
@@ -207,31 +207,23 @@ impl File {
     /// # Errors
     ///
     /// The file cannot be read, or has no such memory.
-    pub fn profile(&self, config: &ProfileConfig) -> Result<Profile> {
-        let ProfileConfig {
-            weight,
-            full_stacks,
-            of,
-            ..
-        } = *config;
+    pub fn profile(&self, scope: ProfileScope) -> Result<Profile> {
         let played = self.at_end()?;
-        let time_ns = match weight {
+        let time_ns = match scope.weight {
             Weight::Peak => played.peak_ns(),
             Weight::End | Weight::Total => played.last_ns(),
         };
         let time_ns = time_ns.and_then(|ns| ns.checked_add(self.session.start_epoch_ns?));
-        let which = profile::ProfileWeight {
-            weight,
+        let scope = ProfileScope {
             host: self.filter.host,
-            full_stacks,
-            of,
+            ..scope
         };
-        if of == ProfiledMemory::Tensors && !played.has_tensors() {
+        if scope.of == ProfiledMemory::Tensors && !played.has_tensors() {
             bail!("{} has no tensors", self.database.path().display());
         }
         Ok(Profile {
             run: run_of(&self.session),
-            ..profile::of_ledger(played.ledger(), played.symbols(), which, time_ns)
+            ..profile::of_ledger(played.ledger(), played.symbols(), scope, time_ns)
         })
     }
 

@@ -12,6 +12,7 @@ use super::{
     DeviceReport, GpuShare, LiveByKind, LiveMemory, Memleak, NvmlUsage, PoolReport, ProcessReport,
     untraced,
 };
+use crate::metrics::ScrapeScope;
 use crate::owners::{self, BytesByOwner, OwnerReport, UNKNOWN};
 use crate::{Options, ReportSources};
 use gpuprobe_cuda::{FUNCTIONS, KindSet};
@@ -22,23 +23,17 @@ use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::identity::DeviceIdentity;
 
 /// Builds the report of the memory that the ledger holds now.
-pub(crate) fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'_>) -> Memleak {
-    build_of(ledger, options, sources, None)
-}
-
-/// Builds the report of the memory that `only` these live processes hold, or of all.
-pub(crate) fn build_of(
+pub(crate) fn build(
     ledger: &Ledger,
     options: &Options,
     sources: ReportSources<'_>,
-    only: Option<&HashSet<u32>>,
+    scope: Option<&ScrapeScope>,
 ) -> Memleak {
     let all = ledger
         .live_processes()
         .chain(ledger.ended(options.is_final));
     let mut processes: Vec<_> = all
-        .filter(|process| only.is_none_or(|only| !process.exited && only.contains(&process.pid)))
-        .map(|process| process_report(process, options, sources))
+        .map(|process| process_report(process, options, sources, scope))
         .collect();
     let untraced = untraced::reports(sources.usage, options);
     let listed: HashSet<u32> = processes.iter().map(|process| process.pid).collect();
@@ -161,10 +156,11 @@ fn process_report(
     process: &Process,
     options: &Options,
     sources: ReportSources<'_>,
+    scope: Option<&ScrapeScope>,
 ) -> ProcessReport {
     let options = &options.of_process(process.pid);
     let mut report = sums_of(process, options, sources);
-    if options.lists(process.pid) {
+    if options.lists(process, scope) {
         add_details(&mut report, process, options, sources);
     }
     report
@@ -206,6 +202,7 @@ fn sums_of(process: &Process, options: &Options, sources: ReportSources<'_>) -> 
         live: process.totals.sums.into(),
         peak_bytes: process.peak_bytes,
         kinds: LiveByKind(process.totals.kinds().collect()),
+        device_kinds: process.device_kinds(),
         devices,
         reserved_address_bytes: process.physical.reserved_bytes(),
         modules: process.modules() as u64,

@@ -26,7 +26,7 @@ use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::GpuMemory;
 
-pub(super) use build::{build, build_of};
+pub(super) use build::build;
 pub(crate) use groups::{SiteGroups, largest};
 pub use nvml::NvmlUsage;
 pub(super) use nvml::tracked;
@@ -253,6 +253,9 @@ pub struct ProcessReport {
     pub kinds: LiveByKind,
     /// Live GPU memory by device.
     pub devices: Vec<DeviceReport>,
+    /// The same by device and kind, for metrics.
+    #[serde(skip)]
+    pub device_kinds: Vec<(Option<u16>, MemoryKind, Total)>,
     /// Live GPU memory by the library or program that allocated it, largest first.
     pub owners: Vec<OwnerReport>,
     /// Memory on each GPU of the host.

@@ -11,6 +11,7 @@ use super::{LiveMemory, Omitted, SiteReport};
 use crate::cudatrace;
 use crate::fold::Folded;
 use crate::label::{labels, via};
+use crate::metrics::ScrapeScope;
 use crate::owners::Owners;
 use crate::{Options, ReportSources, View, function_name};
 use gpuprobe_engine::verdict::{self, Judgement};
@@ -301,13 +302,12 @@ pub(crate) fn stack_of(pid: u32, site: &CallSite, symbols: &dyn Symbolize) -> (V
     }
 }
 
-/// Locations of the stacks that a report shows, and of those by which sites are grouped; with `only`, of a report
-/// of these live processes.
+/// Locations of the stacks that a report shows, and of those by which sites are grouped.
 pub(crate) fn needed_locations(
     ledger: &Ledger,
     options: &Options,
     symbols: &dyn Symbolize,
-    only: Option<&std::collections::HashSet<u32>>,
+    scope: Option<&ScrapeScope>,
 ) -> Vec<(u32, Location, bool)> {
     let mut needed = Vec::new();
     let mut known = HashSet::new();
@@ -320,9 +320,7 @@ pub(crate) fn needed_locations(
     let processes = ledger
         .live_processes()
         .chain(ledger.ended(options.is_final));
-    let processes = processes.filter(|process| options.lists(process.pid));
-    let processes = processes
-        .filter(|process| only.is_none_or(|only| !process.exited && only.contains(&process.pid)));
+    let processes = processes.filter(|process| options.lists(process, scope));
     let holders = processes.flat_map(|process| {
         let allocators = process.tensors.iter().map(|allocator| &allocator.blocks);
         std::iter::once(process).chain(allocators)

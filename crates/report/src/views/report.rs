@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, bail};
 use serde::Serialize;
 
-use super::profile;
+use super::profile::{Outputs, ProfileConfig};
 use super::tables::memory::{AllocationRow, GrowthRow, SiteRow, growth};
 use super::tables::work::{PROCESSES, Work};
 use super::tables::{Column, Rows, Separated};
@@ -72,7 +72,7 @@ pub struct ReportConfig {
     /// Compare with this later run instead.
     pub diff: Option<PathBuf>,
     /// Profiles to write, too.
-    pub profiles: profile::ProfileConfig,
+    pub profiles: ProfileConfig,
     /// Limits on memory that was never freed.
     pub gate: Option<gate::GateConfig>,
 }
@@ -94,10 +94,10 @@ pub struct Answer {
 pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<Answer> {
     let gate = config.gate.as_ref().map(Gate::open).transpose()?;
     let file = File::open(&config.file, config.filter, progress)?;
-    let profiles = profile::Outputs::open(&config.profiles, Some(&config.file))?;
+    let profiles = Outputs::open(&config.profiles, Some(&config.file))?;
     let has_profiles = profiles.any();
     if has_profiles {
-        profiles.write(&file.profile(&config.profiles)?)?;
+        profiles.write(&file.profile(config.profiles.scope)?)?;
     }
     let is_summary =
         config.question == ReportQuestion::Report(Analysis::Summary) && config.diff.is_none();

@@ -9,7 +9,7 @@ use gpuprobe_engine::{CallSite, Ledger, Process};
 use gpuprobe_model::event::{Call, Detail, Event, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Location, NoSymbols};
-use gpuprobe_report::views::profile::{ProfileWeight, Weight, of_ledger};
+use gpuprobe_report::profile::{ProfileScope, Weight, of_ledger};
 
 pub(crate) const PID: u32 = 7;
 
@@ -185,17 +185,19 @@ impl World {
         }
         assert_eq!(got.sums, by_thread, "the process, and its threads");
         check_threads(process);
-        let profile = of_ledger(&self.ledger, &NoSymbols, ProfileWeight::default(), None);
-        let in_profile = profile.sum(Weight::End);
+        let profile = of_ledger(&self.ledger, &NoSymbols, ProfileScope::default(), None);
         let Total { bytes, allocations } = got.sums.gpu;
-        assert_eq!(in_profile, Total { bytes, allocations });
-        let peak = ProfileWeight {
+        assert_eq!(profile.sum, Total { bytes, allocations });
+        let peak = ProfileScope {
             weight: Weight::Peak,
-            ..ProfileWeight::default()
+            ..ProfileScope::default()
         };
         let at_peak = of_ledger(&self.ledger, &NoSymbols, peak, None);
-        let at_peak = at_peak.sum(Weight::Peak).bytes;
-        assert_eq!(at_peak, self.ledger.peak_bytes(), "sites at the peak");
+        assert_eq!(
+            at_peak.sum.bytes,
+            self.ledger.peak_bytes(),
+            "sites at the peak"
+        );
         check_sites(process);
         let peak_bytes = process.peak_bytes;
         self.peak_bytes = self.peak_bytes.max(got.sums.gpu.bytes);

@@ -5,34 +5,29 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::{Profile, StackSample, Weight, frame_text};
+use crate::fold;
+use crate::profile::Profile;
+use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 
 /// Writes the folded lines, sorted, each stack once, without those of weight 0.
-pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<()> {
-    let stack = |sample: &StackSample| {
-        let frames = sample.visible(profile.full_stacks).rev();
-        let frames = frames.map(|frame| name(&frame_text(frame)));
-        let names = std::iter::once(name(&sample.process)).chain(frames);
-        names.collect::<Vec<_>>().join(";")
-    };
-    for (stack, bytes) in stacks(profile, weight, stack) {
+pub(super) fn write(profile: &Profile, out: &mut dyn Write) -> Result<()> {
+    for (stack, bytes) in stacks(profile, fold::text) {
         writeln!(out, "{stack} {bytes}")?;
     }
     Ok(())
 }
 
-/// Bytes by stack, in the format of `stack`.
-pub(super) fn stacks(
-    profile: &Profile,
-    weight: Weight,
-    mut stack: impl FnMut(&StackSample) -> String,
-) -> BTreeMap<String, u64> {
-    let mut stacks = BTreeMap::new();
+/// Bytes by stack, with these names of frames.
+pub(super) fn stacks(profile: &Profile, text: impl Fn(&Frame) -> String) -> BTreeMap<String, u64> {
+    let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
     for sample in &profile.samples {
-        let bytes = sample.amount(weight).bytes;
+        let bytes = sample.amount(profile.weight).bytes;
         if bytes > 0 {
-            let sum: &mut u64 = stacks.entry(stack(sample)).or_default();
+            let frames = sample.visible().rev().map(|frame| name(&text(frame)));
+            let names = std::iter::once(name(&sample.process)).chain(frames);
+            let stack = names.collect::<Vec<_>>().join(";");
+            let sum = stacks.entry(stack).or_default();
             *sum = sum.saturating_add(bytes);
         }
     }
@@ -41,7 +36,7 @@ pub(super) fn stacks(
 
 /// Escapes a name: a semicolon would end the frame, and a number after a space would be taken for
 /// its weight.
-pub(super) fn name(text: &str) -> String {
+fn name(text: &str) -> String {
     let mut name = printable(text).replace(';', ":");
     // These characters are not allowed in XML, the format of flame graphs.
     name = name.replace(['\u{fffe}', '\u{ffff}'], "?");

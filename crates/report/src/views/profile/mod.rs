@@ -1,172 +1,96 @@
 //! Memory by call stack, for profile viewers: flame graphs, folded stacks, pprof.
 
 pub mod flamegraph;
-pub mod folded;
-mod layers;
-mod ledger;
-mod output;
+mod folded;
 pub mod pprof;
 
-use std::borrow::Cow;
-use std::rc::Rc;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 
-use crate::fold;
-use gpuprobe_model::Total;
-use gpuprobe_model::stack::{Frame, Language};
-use gpuprobe_stacks::allocators::is_below_main;
-use gpuprobe_stacks::cuda;
-use gpuprobe_stacks::python::origin::is_interpreter;
+use anyhow::{Context, Result, anyhow};
 
-pub use ledger::{ProfileWeight, needed_locations, of_ledger, of_living};
-pub use output::{Outputs, ProfileConfig};
+use crate::profile::{Profile, ProfileScope};
+pub(crate) use crate::profile::{shown, visible};
+use crate::words::plural;
+use gpuprobe_model::text::size;
+use gpuprobe_os::files;
+use gpuprobe_os::say;
 
-/// Quantity shown as the width of a frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Weight {
-    /// Memory live at the end.
-    #[default]
-    End,
-    /// Memory live at the peak.
-    Peak,
-    /// All memory ever allocated, freed or not.
-    Total,
+/// Options for the output of profiles.
+#[derive(Clone, Debug, Default)]
+pub struct ProfileConfig {
+    /// File for folded stacks.
+    pub folded: Option<PathBuf>,
+    /// File for a flame graph.
+    pub flamegraph: Option<PathBuf>,
+    /// File for a pprof profile.
+    pub pprof: Option<PathBuf>,
+    /// Memory that the profiles are about.
+    pub scope: ProfileScope,
 }
 
-impl Weight {
-    /// That of `live` memory, or of all ever `allocated`.
-    pub(crate) fn of<T>(self, live: T, allocated: T) -> T {
-        match self {
-            Self::End | Self::Peak => live,
-            Self::Total => allocated,
-        }
-    }
+/// Writes a profile in one format.
+type WriteProfile = fn(&Profile, &mut dyn Write) -> Result<()>;
 
-    /// Description in words, for titles.
-    pub fn describe(self) -> &'static str {
-        match self {
-            Self::End => "live at the end",
-            Self::Peak => "live at the peak",
-            Self::Total => "ever allocated",
-        }
-    }
-}
+/// The open output files.
+#[derive(Debug)]
+pub struct Outputs(Vec<(WriteProfile, PathBuf, File)>);
 
-/// Memory that a profile is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum ProfiledMemory {
-    /// Memory that programs have from CUDA.
-    #[default]
-    Cuda,
-    /// Tensors that PyTorch's allocator has placed in it.
-    Tensors,
-}
-
-/// A call stack of a process, and the memory allocated with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StackSample {
-    /// Name (comm) of the process.
-    pub process: Rc<str>,
-    /// Process id (tgid) of the process.
-    pub pid: u32,
-    /// Frames, innermost first; never empty.
-    pub frames: Vec<Frame>,
-    /// Live memory, at the end or at the peak.
-    pub live: Total,
-    /// Memory ever allocated, freed or not.
-    pub total: Total,
-}
-
-/// Memory by call stack.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Profile {
-    /// One sample per call stack and process.
-    pub samples: Vec<StackSample>,
-    /// Whether `live` is the memory live at the peak.
-    pub at_peak: bool,
-    /// Time of the profile, nanoseconds since 1970, if known.
-    pub time_ns: Option<i64>,
-    /// Memory that is not in the profile, for the user; empty if there is none.
-    pub left_out: Vec<String>,
-    /// Description of the run for the user: the command, the GPU, the date.
-    pub run: Option<String>,
-    /// Whether every frame is shown, including the interpreter's in Python stacks.
-    pub full_stacks: bool,
-}
-
-impl Profile {
-    /// Sum of `weight` over all stacks.
-    pub fn sum(&self, weight: Weight) -> Total {
-        self.samples.iter().fold(Total::default(), |mut sum, one| {
-            sum.merge(one.amount(weight));
-            sum
-        })
-    }
-}
-
-/// Name of a function in pictures and lists; of Python, with the line.
-fn frame_text(frame: &Frame) -> Cow<'_, str> {
-    if frame.language.is_python() {
-        fold::with_place(&frame.function, frame.file.as_deref(), frame.line).into()
-    } else {
-        Cow::Borrowed(&frame.function)
-    }
-}
-
-/// A function of which only the name is known.
-fn named_frame(function: &str) -> Frame {
-    Frame {
-        function: function.to_owned(),
-        module: String::new(),
-        file: None,
-        line: None,
-        source: None,
-        address: 0,
-        language: Language::Native,
-        inlined: false,
-    }
-}
-
-/// The frames to be shown, innermost first: without the interpreter's between and below Python
-/// lines, unless `full`.
-pub(crate) fn visible(frames: &[Frame], full: bool) -> impl DoubleEndedIterator<Item = &Frame> {
-    let outermost = frames
-        .iter()
-        .rposition(|frame| frame.language == Language::Python);
-    let all = frames.iter().enumerate();
-    all.filter(move |(index, frame)| {
-        let Some(outermost) = outermost.filter(|_| !full) else {
-            return true;
+impl Outputs {
+    /// Opens the files, so that a bad path fails before anything else is done.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be written, or if it is `input`.
+    pub fn open(config: &ProfileConfig, input: Option<&Path>) -> Result<Self> {
+        let input = input.and_then(|path| path.canonicalize().ok());
+        let wanted: [(WriteProfile, _); 3] = [
+            (folded::write, &config.folded),
+            (flamegraph::write, &config.flamegraph),
+            (pprof::write, &config.pprof),
+        ];
+        let wanted = wanted.into_iter();
+        let open = |(write, path): (_, &Option<PathBuf>)| {
+            let path = path.clone()?;
+            if input.is_some() && path.canonicalize().ok() == input {
+                let why = "it is the input; write to another file";
+                return Some(Err(anyhow!("{}: {why}", cannot_write(&path))));
+            }
+            let file = files::create(&path).with_context(|| cannot_write(&path));
+            Some(file.map(|file| (write, path, file)))
         };
-        let is_native = frame.language == Language::Native;
-        let is_start = *index > outermost && is_below_main(&frame.function);
-        !(is_native && (is_start || is_interpreter(&frame.function, &frame.module)))
-    })
-    .map(|(_, frame)| frame)
-}
-
-impl StackSample {
-    /// The frames to be shown; see [`visible`].
-    fn visible(&self, full: bool) -> impl DoubleEndedIterator<Item = &Frame> {
-        visible(&self.frames, full)
+        wanted.filter_map(open).collect::<Result<_>>().map(Self)
     }
 
-    /// The amount that `weight` selects.
-    pub fn amount(&self, weight: Weight) -> Total {
-        weight.of(self.live, self.total)
+    /// Whether any file is open.
+    pub fn any(&self) -> bool {
+        !self.0.is_empty()
     }
-}
 
-/// The frames to be shown: without CUDA's own unless `full`, but with the function that was called.
-pub fn shown(mut frames: Vec<Frame>, called: &str, full: bool) -> Vec<Frame> {
-    if !full {
-        let is_own = |f: &Frame| {
-            let source = f.file.as_deref();
-            f.language == Language::Native && cuda::is_cuda(&f.function, &f.module, source)
+    /// Writes `profile` into all files, and prints a summary of each.
+    pub fn write(self, profile: &Profile) -> Result<()> {
+        let bytes = size(profile.sum.bytes);
+        let allocations = plural(profile.sum.allocations, "allocation");
+        let left_out = match profile.left_out.join(", ") {
+            nothing if nothing.is_empty() => nothing,
+            what => format!("; not in it: {what}"),
         };
-        frames.drain(..cuda::own_frames(&frames, is_own));
+        let weight = profile.weight.describe();
+        for (write, path, file) in self.0 {
+            let mut out = BufWriter::new(file);
+            write(profile, &mut out)
+                .and_then(|()| out.flush().map_err(Into::into))
+                .with_context(|| cannot_write(&path))?;
+            let path = path.display();
+            say(format_args!(
+                "{path}: {bytes} {weight}, in {allocations}{left_out}"
+            ));
+        }
+        Ok(())
     }
-    if frames.is_empty() || (!full && frames.iter().all(|f| f.function != called)) {
-        frames.insert(0, named_frame(called));
-    }
-    frames
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write to {}", path.display())
 }

@@ -13,9 +13,8 @@ use flate2::write::GzEncoder;
 use indexmap::IndexSet;
 use prost::Message;
 
-use super::{Profile, StackSample, Weight, named_frame};
 use crate::cudatrace::Cudatrace;
-use crate::public::without_addresses;
+use crate::profile::{Profile, Weight, named_frame};
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 
@@ -24,53 +23,54 @@ use proto::{
     ValueType,
 };
 
-/// Further labels of the samples of a process, by its id.
-type LabelsOf<'a> = &'a dyn Fn(u32) -> Vec<(&'static str, String)>;
-
 /// Writes `profile`, compressed.
 ///
 /// # Errors
 /// Returns the error of `out`.
-pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<()> {
-    let builder = Builder::of_memory(profile, weight);
-    let made = profile.samples.iter().fold(builder, |mut builder, sample| {
-        builder.memory(sample, Vec::new());
-        builder
-    });
-    pack(&made.finish(), out)
+pub fn write(profile: &Profile, out: &mut dyn Write) -> Result<()> {
+    let default = profile.weight.of("inuse_space", "alloc_space");
+    let types = [
+        ("inuse_space", "bytes"),
+        ("inuse_objects", "count"),
+        ("alloc_space", "bytes"),
+        ("alloc_objects", "count"),
+    ];
+    let mut builder = Builder::new(&types, default, ("space", "bytes"), profile.time_ns);
+    let in_use = match profile.weight {
+        Weight::Peak => Weight::Peak,
+        Weight::End | Weight::Total => Weight::End,
+    };
+    let in_use = in_use.describe();
+    let comment = format!("memory by call stack; in use is what was {in_use}");
+    let comment = builder.string(&comment);
+    builder.proto.comment.push(comment);
+    for sample in &profile.samples {
+        let mut labels = vec![builder.label("process", &sample.process)];
+        labels.extend(builder.labels(sample.pid, &sample.labels));
+        let (live, total) = (sample.live, sample.total);
+        let values = [live.bytes, live.allocations, total.bytes, total.allocations];
+        builder.sample(&sample.frames, &values, labels);
+    }
+    builder.write(out)
 }
 
-/// Writes a message, compressed.
+/// Writes the kernels of live processes by launches, one frame each, compressed, with further labels of each process.
 ///
 /// # Errors
 /// Returns the error of `out`.
-pub fn pack(message: &Proto, out: &mut dyn Write) -> Result<()> {
-    let mut packed = GzEncoder::new(out, Compression::default());
-    packed.write_all(&message.encode_to_vec())?;
-    packed.finish()?;
-    Ok(())
-}
-
-/// The message of `profile`, without addresses, and with the labels of each sample's process.
-pub fn labelled(mut profile: Profile, weight: Weight, labels: LabelsOf<'_>) -> Proto {
-    let mut builder = Builder::of_memory(&profile, weight);
-    builder.period("space", "bytes");
-    for sample in &mut profile.samples {
-        for frame in &mut sample.frames {
-            frame.address = 0;
-            frame.function = without_addresses(&frame.function);
-        }
-        builder.memory(sample, labels(sample.pid));
-    }
-    builder.finish()
-}
-
-/// The message of the kernels of live processes, by launches: one frame each.
-pub fn of_launches(trace: Option<&Cudatrace>, time_ns: Option<i64>, labels: LabelsOf<'_>) -> Proto {
-    let mut builder = Builder::new(&[("launches", "count"), ("captured", "count")]);
-    builder.proto.default_sample_type = builder.string("launches");
-    builder.period("launches", "count");
-    builder.proto.time_nanos = time_ns.unwrap_or(0);
+pub fn write_launches(
+    trace: Option<&Cudatrace>,
+    time_ns: Option<i64>,
+    labels: impl Fn(u32) -> Vec<(&'static str, String)>,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let period = ("launches", "count");
+    let mut builder = Builder::new(
+        &[period, ("captured", "count")],
+        "launches",
+        period,
+        time_ns,
+    );
     let kernels = trace.iter().flat_map(|trace| &trace.kernels);
     for kernel in kernels.filter(|kernel| !kernel.exited) {
         let name = match kernel.mangled {
@@ -78,10 +78,10 @@ pub fn of_launches(trace: Option<&Cudatrace>, time_ns: Option<i64>, labels: Labe
             None => "unknown",
         };
         let values = [kernel.launches, kernel.captured_launches];
-        let label = builder.labels(kernel.pid, labels(kernel.pid));
-        builder.sample(&[named_frame(name)], &values, label);
+        let labels = builder.labels(kernel.pid, &labels(kernel.pid));
+        builder.sample(&[named_frame(name)], &values, labels);
     }
-    builder.finish()
+    builder.write(out)
 }
 
 /// Things of which each is once in a message, by their numbers.
@@ -98,52 +98,35 @@ struct Builder {
 }
 
 impl Builder {
-    /// An empty message with values of these types and units.
-    fn new(types: &[(&str, &str)]) -> Self {
+    /// An empty message with values of these types and units. Every event is counted, with a period of 1: Pyroscope
+    /// cannot do without.
+    fn new(
+        types: &[(&str, &str)],
+        default: &str,
+        period: (&str, &str),
+        time_ns: Option<i64>,
+    ) -> Self {
         let mut builder = Self::default();
         builder.string("");
-        for (kind, unit) in types {
-            let (kind, unit) = (builder.string(kind), builder.string(unit));
-            builder.proto.sample_type.push(ValueType { kind, unit });
-        }
-        builder
-    }
-
-    /// A message for the samples of `profile`.
-    fn of_memory(profile: &Profile, weight: Weight) -> Self {
-        let mut builder = Self::new(&[
-            ("inuse_space", "bytes"),
-            ("inuse_objects", "count"),
-            ("alloc_space", "bytes"),
-            ("alloc_objects", "count"),
-        ]);
-        let default = weight.of("inuse_space", "alloc_space");
+        builder.proto.sample_type = types.iter().map(|one| builder.value_type(*one)).collect();
         builder.proto.default_sample_type = builder.string(default);
-        builder.proto.time_nanos = profile.time_ns.unwrap_or(0);
-        let in_use = if profile.at_peak {
-            Weight::Peak
-        } else {
-            Weight::End
-        };
-        let comment = format!(
-            "memory by call stack; in use is what was {}",
-            in_use.describe()
-        );
-        let comment = builder.string(&comment);
-        builder.proto.comment.push(comment);
+        builder.proto.period_type = Some(builder.value_type(period));
+        builder.proto.period = 1;
+        builder.proto.time_nanos = time_ns.unwrap_or(0);
         builder
     }
 
-    fn finish(mut self) -> Proto {
+    fn write(mut self, out: &mut dyn Write) -> Result<()> {
         self.proto.string_table = self.strings.into_iter().collect();
-        self.proto
+        let mut packed = GzEncoder::new(out, Compression::default());
+        packed.write_all(&self.proto.encode_to_vec())?;
+        packed.finish()?;
+        Ok(())
     }
 
-    /// Every event is counted. Pyroscope cannot do without a period.
-    fn period(&mut self, kind: &str, unit: &str) {
+    fn value_type(&mut self, (kind, unit): (&str, &str)) -> ValueType {
         let (kind, unit) = (self.string(kind), self.string(unit));
-        self.proto.period_type = Some(ValueType { kind, unit });
-        self.proto.period = 1;
+        ValueType { kind, unit }
     }
 
     fn string(&mut self, text: &str) -> i64 {
@@ -152,13 +135,13 @@ impl Builder {
         i64::try_from(index).unwrap_or(0)
     }
 
-    fn labels(&mut self, pid: u32, more: Vec<(&'static str, String)>) -> Vec<PprofLabel> {
+    fn labels(&mut self, pid: u32, more: &[(&str, String)]) -> Vec<PprofLabel> {
         let pid = PprofLabel {
             key: self.string("pid"),
             str: 0,
             num: i64::from(pid),
         };
-        let more = more.into_iter().map(|(key, text)| self.label(key, &text));
+        let more = more.iter().map(|(key, text)| self.label(key, text));
         std::iter::once(pid).chain(more).collect()
     }
 
@@ -168,14 +151,6 @@ impl Builder {
             str: self.string(&printable(text)),
             num: 0,
         }
-    }
-
-    fn memory(&mut self, sample: &StackSample, labels: Vec<(&'static str, String)>) {
-        let mut label = vec![self.label("process", &sample.process)];
-        label.extend(self.labels(sample.pid, labels));
-        let (live, total) = (sample.live, sample.total);
-        let values = [live.bytes, live.allocations, total.bytes, total.allocations];
-        self.sample(&sample.frames, &values, label);
     }
 
     fn sample(&mut self, frames: &[Frame], values: &[u64], label: Vec<PprofLabel>) {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::text::MetricValue;
 use super::*;
 use crate::view::View;
 use crate::{Options, ReportSources};
@@ -143,7 +142,7 @@ impl Host {
     }
 
     /// Takes in the state, as between two scrapes.
-    fn update(&mut self, metrics: &mut Metrics) {
+    fn served(&mut self, metrics: &mut Metrics) -> Served {
         let options = Options {
             modes: Modes {
                 memleak: true,
@@ -169,79 +168,50 @@ impl Host {
             usage: Some(&self.usage),
             ..ReportSources::of_file(None, &NoSymbols)
         };
-        let due = metrics.due(&self.state.ledger, self.time_ns);
-        let report = crate::build_of(&self.state, self.lost, &options, sources, Some(&due));
-        let sources = MetricSources {
-            report: &report,
-            state: &self.state,
-            modes: options.modes,
-            usage: Some(&self.usage),
-            has_names: true,
-            now_ns: self.time_ns,
-        };
-        metrics.update(&sources, &OwnUse::default());
+        let scope = metrics.scope(&self.state.ledger, self.time_ns);
+        self.described = scope.due.keys().copied().collect();
+        let report = crate::build_within(&self.state, self.lost, &options, sources, Some(scope));
+        metrics.update(&report, self.time_ns, &OwnUse::default());
         self.state.mark_reported();
-        self.described = due;
-    }
-
-    fn served(&mut self, metrics: &mut Metrics) -> Vec<Family> {
-        self.update(metrics);
         families(metrics)
     }
-
-    fn text(&mut self) -> String {
-        let mut metrics = Metrics::default();
-        self.update(&mut metrics);
-        metrics.text().unwrap()
-    }
 }
 
-/// A metric, and its values by label set.
-struct Family {
-    metric: Metric,
-    series: BTreeMap<Labels, MetricValue>,
-}
+/// Values by metric and label set.
+type Served = BTreeMap<&'static str, BTreeMap<Labels, u64>>;
 
-/// All families, those without a series too.
-fn families(metrics: &Metrics) -> Vec<Family> {
-    let family = |metric: Metric| {
-        let mut series = BTreeMap::new();
-        for (process, labels, value) in metrics.families.0.get(&metric).into_iter().flatten() {
+fn families(metrics: &Metrics) -> Served {
+    let mut served = Served::new();
+    for (metric, all) in metrics.families().iter() {
+        let named = METRICS
+            .lines()
+            .any(|line| line.starts_with(&format!("{metric} ")));
+        assert!(named, "{metric} has no description");
+        let series = served.entry(*metric).or_default();
+        for (process, labels, value) in all {
             let labels = [&process[..], &labels[..]].concat();
             assert_eq!(series.insert(labels, *value), None, "{metric:?} twice");
         }
-        Family { metric, series }
-    };
-    Metric::ALL.into_iter().map(family).collect()
-}
-
-fn family(families: &[Family], metric: Metric) -> &Family {
-    families.iter().find(|one| one.metric == metric).unwrap()
-}
-
-fn as_f64(value: MetricValue) -> f64 {
-    match value {
-        MetricValue::Integer(value) => value as f64,
-        MetricValue::Float(value) => value,
     }
+    served
 }
 
 /// Sum of the series with these labels.
-fn sum(families: &[Family], metric: Metric, labels: &[(&str, &str)]) -> u64 {
-    let series = family(families, metric).series.iter();
+fn sum(families: &Served, metric: &str, labels: &[(&str, &str)]) -> u64 {
+    let series = families.get(metric).into_iter().flatten();
     let has = |set: &Labels| {
         labels
             .iter()
             .all(|wanted| set.iter().any(|(name, value)| (*name, &**value) == *wanted))
     };
-    let sum = series
+    series
         .filter(|(set, _)| has(set))
-        .map(|(_, value)| as_f64(*value));
-    sum.sum::<f64>() as u64
+        .map(|(_, value)| *value)
+        .sum()
 }
 
-fn count(families: &[Family], metric: Metric) -> usize {
-    family(families, metric).series.len()
+fn count(families: &Served, metric: &str) -> usize {
+    families.get(metric).map_or(0, BTreeMap::len)
 }
 
 #[test]
@@ -254,7 +224,14 @@ fn memory_is_by_process_gpu_and_kind() {
     host.alloc(7, "cudaMallocHost", 5);
     host.usage.processes.insert(400, vec![(3, 1 << 30)]);
     host.usage.untraced.insert(400, Untraced::default());
+    host.lost.memory = 2;
     let families = host.served(&mut Metrics::default());
+    let lost = sum(
+        &families,
+        "gpuprobe_lost_events_total",
+        &[("what", "memory")],
+    );
+    assert_eq!(lost, 2);
     let who = [
         ("gpu_uuid", "GPU-3"),
         ("gpu", "3"),
@@ -266,18 +243,27 @@ fn memory_is_by_process_gpu_and_kind() {
     ];
     for (kind, bytes, allocations) in [("device", 120, 2), ("managed", 3, 1)] {
         let labels = [&who[..], &[("kind", kind)]].concat();
-        assert_eq!(sum(&families, Metric::GpuMemory, &labels), bytes);
-        assert_eq!(sum(&families, Metric::GpuAllocations, &labels), allocations);
+        assert_eq!(sum(&families, "gpuprobe_gpu_memory_bytes", &labels), bytes);
+        assert_eq!(
+            sum(&families, "gpuprobe_gpu_memory_allocations", &labels),
+            allocations
+        );
     }
-    assert_eq!(count(&families, Metric::GpuMemory), 2);
+    assert_eq!(count(&families, "gpuprobe_gpu_memory_bytes"), 2);
     let host_memory = [("pid", "7"), ("kind", "pinned")];
-    assert_eq!(sum(&families, Metric::HostMemory, &host_memory), 5);
-    assert_eq!(sum(&families, Metric::AllocCalls, &[]), 4);
-    assert_eq!(sum(&families, Metric::TracedProcesses, &[]), 1);
+    assert_eq!(
+        sum(&families, "gpuprobe_host_memory_bytes", &host_memory),
+        5
+    );
+    assert_eq!(sum(&families, "gpuprobe_alloc_calls_total", &[]), 4);
+    assert_eq!(sum(&families, "gpuprobe_traced_processes", &[]), 1);
     let untraced = [("pid", "400"), ("gpu", "3")];
-    assert_eq!(sum(&families, Metric::ProcessUsed, &untraced), 1 << 30);
-    let served: usize = families.iter().map(|family| family.series.len()).sum();
-    assert_eq!(sum(&families, Metric::Series, &[]), served as u64);
+    assert_eq!(
+        sum(&families, "gpuprobe_process_gpu_used_bytes", &untraced),
+        1 << 30
+    );
+    let served: usize = families.values().map(BTreeMap::len).sum();
+    assert_eq!(sum(&families, "gpuprobe_series", &[]), served as u64);
 }
 
 #[test]
@@ -286,8 +272,8 @@ fn no_address_and_no_command_is_served() {
     host.begin(7, "train");
     host.alloc(7, "cudaMalloc", 100);
     host.launches(7, 0x7f12_3456_7890, 3);
-    let text = host.text();
-    assert!(text.contains(r#"kernel="unknown""#), "{text}");
+    let text = format!("{:?}", host.served(&mut Metrics::default()));
+    assert!(text.contains(r#"("kernel", "unknown")"#), "{text}");
     for secret in ["0x", "7f12", "139", "secret", "password"] {
         assert!(!text.contains(secret), "{secret} in {text}");
     }
@@ -303,19 +289,26 @@ fn series_end_with_their_process_and_those_of_the_node_go_on() {
     host.copy(7, 1000);
     let pid = [("pid", "7")];
     let families = host.served(&mut metrics);
-    assert_eq!(sum(&families, Metric::Launches, &pid), 3);
-    assert_eq!(sum(&families, Metric::CopyBytes, &pid), 1000);
+    assert_eq!(sum(&families, "gpuprobe_kernel_launches_total", &pid), 3);
+    assert_eq!(sum(&families, "gpuprobe_copy_bytes_total", &pid), 1000);
     host.launches(7, 1, 5);
     host.copy(7, 1);
     host.end(7);
     for _ in 0..2 {
         let families = host.served(&mut metrics);
-        for metric in [Metric::GpuMemory, Metric::Launches, Metric::CopyBytes] {
-            assert_eq!(count(&families, metric), 0, "{metric:?}");
+        for metric in [
+            "gpuprobe_gpu_memory_bytes",
+            "gpuprobe_kernel_launches_total",
+            "gpuprobe_copy_bytes_total",
+        ] {
+            assert_eq!(count(&families, metric), 0, "{metric}");
         }
-        assert_eq!(sum(&families, Metric::NodeLaunches, &[]), 5);
-        assert_eq!(sum(&families, Metric::NodeCopyBytes, &[]), 1001);
-        assert_eq!(sum(&families, Metric::NodeCopies, &[]), 2);
+        assert_eq!(
+            sum(&families, "gpuprobe_node_kernel_launches_total", &[]),
+            5
+        );
+        assert_eq!(sum(&families, "gpuprobe_node_copy_bytes_total", &[]), 1001);
+        assert_eq!(sum(&families, "gpuprobe_node_copies_total", &[]), 2);
     }
 }
 
@@ -326,19 +319,19 @@ fn a_counter_goes_on_where_a_pid_is_reused() {
     host.begin(7, "train");
     host.copy(7, 1000);
     assert_eq!(
-        sum(&host.served(&mut metrics), Metric::CopyBytes, &[]),
+        sum(&host.served(&mut metrics), "gpuprobe_copy_bytes_total", &[]),
         1000
     );
     host.end(7);
     host.begin(7, "train");
     host.copy(7, 10);
     assert_eq!(
-        sum(&host.served(&mut metrics), Metric::CopyBytes, &[]),
+        sum(&host.served(&mut metrics), "gpuprobe_copy_bytes_total", &[]),
         1010
     );
     host.copy(7, 10);
     assert_eq!(
-        sum(&host.served(&mut metrics), Metric::CopyBytes, &[]),
+        sum(&host.served(&mut metrics), "gpuprobe_copy_bytes_total", &[]),
         1020
     );
 }
@@ -380,22 +373,19 @@ fn kernels_keep_their_series_and_sums_are_exact() {
             host.launches(7, handle, *runs);
         }
         let families = host.served(&mut metrics);
-        let launches = family(&families, Metric::Launches).series.clone();
+        let launches = families["gpuprobe_kernel_launches_total"].clone();
         assert_eq!(launches.len(), 3, "{launches:?}");
         assert_eq!(
-            sum(&families, Metric::Launches, &[]),
+            sum(&families, "gpuprobe_kernel_launches_total", &[]),
             counts.iter().sum::<u64>()
         );
         let other = [("pid", "7"), ("kernel", "other")];
-        assert!(sum(&families, Metric::Launches, &other) > 0);
+        assert!(sum(&families, "gpuprobe_kernel_launches_total", &other) > 0);
         for (labels, value) in &launches {
-            let last = before.get(labels).copied().unwrap_or(0.0);
-            assert!(as_f64(*value) >= last, "{labels:?} went back");
+            let last = before.get(labels).copied().unwrap_or(0);
+            assert!(*value >= last, "{labels:?} went back");
         }
-        before = launches
-            .into_iter()
-            .map(|(labels, value)| (labels, as_f64(value)))
-            .collect();
+        before = launches;
     }
     let kernels = before.keys().filter_map(|labels| labels.last());
     let kernels: Vec<_> = kernels.map(|(_, kernel)| kernel.as_str()).collect();
@@ -420,16 +410,19 @@ fn processes_beyond_the_limit_are_summed() {
     }
     for round in 1..4 {
         let families = host.served(&mut metrics);
-        let served: usize = families.iter().map(|family| family.series.len()).sum();
+        let served: usize = families.values().map(BTreeMap::len).sum();
         assert!(served <= limits.series, "{served}");
-        assert_eq!(sum(&families, Metric::Series, &[]), served as u64);
-        assert!(sum(&families, Metric::MergedSeries, &[]) > 150);
-        assert_eq!(sum(&families, Metric::GpuMemory, &[]), memory);
-        assert_eq!(sum(&families, Metric::CopyBytes, &[]), copied);
+        assert_eq!(sum(&families, "gpuprobe_series", &[]), served as u64);
+        assert!(sum(&families, "gpuprobe_merged_series", &[]) > 150);
+        assert_eq!(sum(&families, "gpuprobe_gpu_memory_bytes", &[]), memory);
+        assert_eq!(sum(&families, "gpuprobe_copy_bytes_total", &[]), copied);
         let other = [("pid", "other"), ("comm", "other"), ("kind", "device")];
-        assert!(sum(&families, Metric::GpuMemory, &other) > 0);
+        assert!(sum(&families, "gpuprobe_gpu_memory_bytes", &other) > 0);
         // The largest has its own.
-        assert_eq!(sum(&families, Metric::GpuMemory, &[("pid", "200")]), 2000);
+        assert_eq!(
+            sum(&families, "gpuprobe_gpu_memory_bytes", &[("pid", "200")]),
+            2000
+        );
         for pid in 1..=200 {
             host.copy(pid, round);
             copied += round;
@@ -438,80 +431,23 @@ fn processes_beyond_the_limit_are_summed() {
 }
 
 #[test]
-fn text_has_the_formats_of_openmetrics_and_prometheus() {
-    let mut host = Host::default();
-    host.begin(7, "a\"b\\c\nd");
-    host.alloc(7, "cudaMalloc", 100);
-    host.copy(7, 11);
-    host.lost.memory = 2;
-    let text = host.text();
-    let who = format!(
-        r#"pid="7",comm="a\"b\\c\\nd",uid="1000",container_id="{CONTAINER}",pod_uid="{POD}""#
-    );
-    for line in [
-        "# TYPE gpuprobe_gpu_memory_bytes gauge".to_owned(),
-        "# UNIT gpuprobe_gpu_memory_bytes bytes".to_owned(),
-        format!(r#"gpuprobe_gpu_memory_bytes{{{who},gpu_uuid="GPU-3",gpu="3",kind="device"}} 100"#),
-        "# TYPE gpuprobe_copy_bytes counter".to_owned(),
-        format!(r#"gpuprobe_copy_bytes_total{{{who},direction="H2D",mode="async"}} 11"#),
-        r#"gpuprobe_lost_events_total{what="memory"} 2"#.to_owned(),
-        "gpuprobe_alloc_calls_total 1".to_owned(),
-        "# EOF".to_owned(),
-    ] {
-        assert!(text.lines().any(|one| one == line), "{line} in {text}");
-    }
-    let older = text::prometheus(&text);
-    for line in [
-        "# TYPE gpuprobe_copy_bytes_total counter",
-        "# HELP gpuprobe_alloc_calls_total Successful allocating calls of all processes.",
-        "# TYPE gpuprobe_gpu_memory_bytes gauge",
-    ] {
-        assert!(older.lines().any(|one| one == line), "{line} in {older}");
-    }
-    assert!(!older.contains("# UNIT") && !older.contains("# EOF"));
-    let samples = |text: &str| {
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
-        lines.map(str::to_owned).collect::<Vec<_>>()
-    };
-    assert_eq!(samples(&older), samples(&text));
-}
-
-#[test]
-fn descriptions_are_consistent() {
-    let mut names = HashSet::new();
-    for metric in Metric::ALL {
-        let one = metric.description();
-        assert!(names.insert(one.name), "{}", one.name);
-        assert!(one.help.ends_with('.') && !one.help.contains('\n'));
-    }
-}
-
-#[test]
-fn names_and_verdicts_are_given_again_now_and_then() {
+fn call_sites_are_those_of_the_process_as_it_is_now() {
     let mut host = Host::default();
     let mut metrics = Metrics::default();
     host.begin(7, "train");
     host.begin(8, "idle");
     host.alloc(7, "cudaMalloc", 100);
     host.alloc(8, "cudaMalloc", 100);
-    let site = |families: &[Family], pid, name| {
-        sum(families, Metric::Site, &[("pid", pid), ("site", name)])
+    let site = |families: &Served, pid, name| {
+        sum(
+            families,
+            "gpuprobe_memory_site_bytes",
+            &[("pid", pid), ("site", name)],
+        )
     };
     let families = host.served(&mut metrics);
     assert_eq!(host.described, HashSet::from([7, 8]));
     assert_eq!(site(&families, "7", "cudaMalloc"), 100);
-    let mut described = [0, 0];
-    for second in 1..=60 {
-        host.time_ns += 1_000_000_000;
-        host.alloc(7, "cudaMalloc", 1);
-        let families = host.served(&mut metrics);
-        assert_eq!(site(&families, "7", "cudaMalloc"), 100 + second);
-        for (count, pid) in described.iter_mut().zip([7, 8]) {
-            *count += usize::from(host.described.contains(&pid));
-        }
-    }
-    // After 5 s each; after 60 s.
-    assert_eq!(described, [12, 1]);
     // A call site that was never seen is named at once.
     host.alloc(8, "cudaMallocManaged", 7);
     host.time_ns += 1_000_000_000;
@@ -521,8 +457,11 @@ fn names_and_verdicts_are_given_again_now_and_then() {
     host.end(8);
     host.begin(8, "other");
     let families = host.served(&mut metrics);
-    assert_eq!(sum(&families, Metric::Site, &[("pid", "8")]), 0);
-    assert_eq!(sum(&families, Metric::Verdict, &[("pid", "8")]), 0);
+    assert_eq!(
+        sum(&families, "gpuprobe_memory_site_bytes", &[("pid", "8")]),
+        0
+    );
+    assert_eq!(sum(&families, "gpuprobe_verdict", &[("pid", "8")]), 0);
 }
 
 #[test]
@@ -540,8 +479,28 @@ fn few_call_sites_are_named_at_a_time_and_sums_are_exact() {
     for _ in 0..5 {
         host.time_ns += 1_000_000_000;
         let families = host.served(&mut metrics);
-        assert_eq!(sum(&families, Metric::Site, &[]), 150_000);
-        named.push(sum(&families, Metric::Site, &[("site", "cudaMalloc")]) / 100);
+        assert_eq!(sum(&families, "gpuprobe_memory_site_bytes", &[]), 150_000);
+        named.push(
+            sum(
+                &families,
+                "gpuprobe_memory_site_bytes",
+                &[("site", "cudaMalloc")],
+            ) / 100,
+        );
     }
     assert_eq!(named, [500, 1000, 1500, 1500, 1500]);
+}
+
+#[test]
+fn names_have_no_addresses_and_limited_length() {
+    for (name, cleaned) in [
+        ("load.c:7 load @0x7f1234567890", "load.c:7 load @?"),
+        ("0x401136", UNKNOWN),
+        ("", UNKNOWN),
+        ("a\nb\u{202e}", "a\\nb\\u{202e}"),
+    ] {
+        assert_eq!(clean_name(name), cleaned, "{name}");
+    }
+    let long = clean(&"線".repeat(1000));
+    assert_eq!(long.chars().count(), MAX_CHARACTERS + 1);
 }

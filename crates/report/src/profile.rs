@@ -1,0 +1,297 @@
+//! Memory by call stack: the samples of profiles, from the ledger.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use crate::function_name;
+use crate::memleak::stack_of;
+use crate::public::hide_in_stack;
+use gpuprobe_engine::totals::{MemorySums, Total};
+use gpuprobe_engine::{CallSite, Ledger};
+use gpuprobe_model::container::pod_uid_in;
+use gpuprobe_model::stack::{Frame, Language, Location, Symbolize};
+use gpuprobe_model::text::size;
+use gpuprobe_stacks::allocators::is_below_main;
+use gpuprobe_stacks::cuda;
+use gpuprobe_stacks::python::origin::is_interpreter;
+
+/// Quantity shown as the width of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Weight {
+    /// Memory live at the end.
+    #[default]
+    End,
+    /// Memory live at the peak.
+    Peak,
+    /// All memory ever allocated, freed or not.
+    Total,
+}
+
+impl Weight {
+    /// That of `live` memory, or of all ever `allocated`.
+    pub(crate) fn of<T>(self, live: T, allocated: T) -> T {
+        match self {
+            Self::End | Self::Peak => live,
+            Self::Total => allocated,
+        }
+    }
+
+    /// Description in words, for titles.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::End => "live at the end",
+            Self::Peak => "live at the peak",
+            Self::Total => "ever allocated",
+        }
+    }
+}
+
+/// Memory that a profile is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ProfiledMemory {
+    /// Memory that programs have from CUDA.
+    #[default]
+    Cuda,
+    /// Tensors that PyTorch's allocator has placed in it.
+    Tensors,
+}
+
+/// Selects the memory of a profile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProfileScope {
+    /// Live memory of the profile: now, or at the peak.
+    pub weight: Weight,
+    /// Include host memory, too.
+    pub host: bool,
+    /// Include CUDA's own frames and the interpreter's, too.
+    pub full_stacks: bool,
+    /// Memory from CUDA, or tensors.
+    pub of: ProfiledMemory,
+    /// Only this process.
+    pub pid: Option<u32>,
+    /// For whoever may read it over a network: live processes only, with labels and without addresses.
+    pub is_public: bool,
+}
+
+/// A call stack of a process, and the memory allocated with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackSample {
+    /// Name (comm) of the process.
+    pub process: Rc<str>,
+    /// Process id (tgid) of the process.
+    pub pid: u32,
+    /// Further labels of the process.
+    pub labels: Rc<[(&'static str, String)]>,
+    /// Frames, innermost first; never empty.
+    pub frames: Vec<Frame>,
+    /// Indices of the frames in pictures and lists; see [`visible`].
+    pub visible: Vec<usize>,
+    /// Live memory, at the end or at the peak.
+    pub live: Total,
+    /// Memory ever allocated, freed or not.
+    pub total: Total,
+}
+
+impl StackSample {
+    /// The amount that `weight` selects.
+    pub fn amount(&self, weight: Weight) -> Total {
+        weight.of(self.live, self.total)
+    }
+
+    /// The frames in pictures and lists, innermost first.
+    pub fn visible(&self) -> impl DoubleEndedIterator<Item = &Frame> {
+        self.visible.iter().map(|&index| &self.frames[index])
+    }
+}
+
+/// Memory by call stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// One sample per call stack and process.
+    pub samples: Vec<StackSample>,
+    /// The selected memory: all that its frames show.
+    pub weight: Weight,
+    /// Its sum over all stacks.
+    pub sum: Total,
+    /// Time of the profile, nanoseconds since 1970, if known.
+    pub time_ns: Option<i64>,
+    /// Memory that is not in the profile, for the user; empty if there is none.
+    pub left_out: Vec<String>,
+    /// Description of the run for the user: the command, the GPU, the date.
+    pub run: Option<String>,
+}
+
+/// Memory by call site, of all processes, including ended ones: live, and ever allocated. The
+/// latter lacks processes that the ledger has dropped: they ended long ago and freed everything.
+/// `time_ns` is the time of the profile, nanoseconds since 1970.
+pub fn of_ledger(
+    ledger: &Ledger,
+    symbols: &dyn Symbolize,
+    scope: ProfileScope,
+    time_ns: Option<i64>,
+) -> Profile {
+    let ended = ledger.ended(true).filter(|_| !scope.is_public);
+    let all = ledger.live_processes().chain(ended);
+    let is_peak = scope.weight == Weight::Peak;
+    let amount = |sums: &MemorySums| {
+        let mut amount = sums.gpu;
+        if scope.host {
+            amount.merge(sums.host);
+        }
+        amount
+    };
+    let (mut sum, mut besides) = (Total::default(), MemorySums::default());
+    let mut samples = Vec::new();
+    for process in all.filter(|process| scope.pid.is_none_or(|pid| pid == process.pid)) {
+        let pid = process.pid;
+        let name = process.comm.clone();
+        let name: Rc<str> = name.unwrap_or_else(|| format!("pid {pid}")).into();
+        let labels = scope.is_public.then(|| labels(ledger, pid));
+        let labels: Rc<[_]> = labels.unwrap_or_default().into();
+        let mut add = |site: &CallSite, live: MemorySums| {
+            let (total, live) = (amount(&site.allocated), amount(&live));
+            if total.allocations == 0 && live.allocations == 0 {
+                return;
+            }
+            let (frames, _) = stack_of(pid, site, symbols);
+            let called = function_name(site.row, symbols);
+            let mut frames = shown(frames, &called, scope.full_stacks);
+            if scope.is_public {
+                hide_in_stack(&mut frames);
+            }
+            sum.merge(scope.weight.of(live, total));
+            samples.push(StackSample {
+                process: name.clone(),
+                pid,
+                labels: labels.clone(),
+                visible: visible_indices(&frames, scope.full_stacks).collect(),
+                frames,
+                live,
+                total,
+            });
+        };
+        if scope.of == ProfiledMemory::Tensors {
+            for allocator in process.tensors.iter() {
+                for site in allocator.blocks.sites.iter() {
+                    let peak = is_peak.then(|| allocator.at_peak(site));
+                    add(site, peak.unwrap_or(site.live));
+                }
+            }
+            continue;
+        }
+        for site in process.sites.iter() {
+            let peak = is_peak.then(|| ledger.at_peak(process, site));
+            let live = peak.unwrap_or(site.live);
+            besides.merge(scope.weight.of(live, site.allocated));
+            add(site, live);
+        }
+    }
+    // Live processes are in no particular order.
+    samples.sort_by_key(|sample| sample.pid);
+    if scope.host {
+        besides.host = Total::default();
+    }
+    let left_out = [
+        (besides.host, "of the host"),
+        (besides.imported, "of others"),
+    ];
+    let left_out = left_out.iter().filter(|(total, _)| total.allocations > 0);
+    Profile {
+        samples,
+        weight: scope.weight,
+        sum,
+        time_ns,
+        left_out: left_out
+            .map(|(total, whose)| format!("{} {whose}", size(total.bytes)))
+            .collect(),
+        run: None,
+    }
+}
+
+/// Labels of a live process: its name, its container and pod, and its GPU if it uses one only.
+pub fn labels(ledger: &Ledger, pid: u32) -> Vec<(&'static str, String)> {
+    let Some(process) = ledger.process_of(pid) else {
+        return Vec::new();
+    };
+    let identity = &process.identity;
+    let gpu = match process.devices()[..] {
+        [(Some(index), _)] => identity.device(index).physical_index.or(Some(index.into())),
+        _ => None,
+    };
+    let labels = [
+        ("comm", process.comm.clone()),
+        ("container_id", identity.container.clone()),
+        ("pod_uid", identity.cgroup.as_deref().and_then(pod_uid_in)),
+        ("gpu", gpu.map(|gpu| gpu.to_string())),
+    ];
+    let known = labels.into_iter();
+    known
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+}
+
+/// The locations that [`of_ledger`] resolves, each once: process, location, and whether it is the
+/// first of its stack.
+pub fn needed_locations(ledger: &Ledger) -> Vec<(u32, Location, bool)> {
+    let mut known = HashSet::new();
+    let mut needed = Vec::new();
+    for process in ledger.live_processes().chain(ledger.ended(true)) {
+        let tensors = process.tensors.iter();
+        let tensors = tensors.flat_map(|allocator| allocator.blocks.sites.iter());
+        let sites = process.sites.iter().chain(tensors);
+        let sites = sites.filter(|site| site.allocated.gpu.allocations > 0);
+        for stack in sites.filter_map(|site| site.stack.as_deref()) {
+            for (index, location) in stack.locations.iter().enumerate() {
+                let one = (process.pid, *location, index == 0);
+                if known.insert(one) {
+                    needed.push(one);
+                }
+            }
+        }
+    }
+    needed
+}
+
+/// A function of which only the name is known.
+pub(crate) fn named_frame(function: &str) -> Frame {
+    Frame {
+        function: function.to_owned(),
+        module: String::new(),
+        file: None,
+        line: None,
+        source: None,
+        address: 0,
+        language: Language::Native,
+        inlined: false,
+    }
+}
+
+/// The frames to be shown in pictures and lists, innermost first: without the interpreter's between and below Python
+/// lines, unless `full`.
+pub(crate) fn visible(frames: &[Frame], full: bool) -> impl Iterator<Item = &Frame> {
+    visible_indices(frames, full).map(|index| &frames[index])
+}
+
+fn visible_indices(frames: &[Frame], full: bool) -> impl Iterator<Item = usize> {
+    let is_python = |frame: &Frame| frame.language == Language::Python;
+    let outermost = frames.iter().rposition(is_python).filter(|_| !full);
+    (0..frames.len()).filter(move |&index| {
+        let (Some(outermost), frame) = (outermost, &frames[index]) else {
+            return true;
+        };
+        let is_native = frame.language == Language::Native;
+        let is_start = index > outermost && is_below_main(&frame.function);
+        !(is_native && (is_start || is_interpreter(&frame.function, &frame.module)))
+    })
+}
+
+/// The frames to be shown: without CUDA's own unless `full`, but with the function that was called.
+pub(crate) fn shown(mut frames: Vec<Frame>, called: &str, full: bool) -> Vec<Frame> {
+    if !full {
+        frames.drain(..cuda::own_frames(&frames, cuda::is_own));
+    }
+    if frames.is_empty() || (!full && frames.iter().all(|f| f.function != called)) {
+        frames.insert(0, named_frame(called));
+    }
+    frames
+}
