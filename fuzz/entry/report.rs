@@ -21,6 +21,7 @@ use gpuprobe_recording::log;
 use gpuprobe_recording::player::{Played, Player};
 use gpuprobe_report as report;
 use gpuprobe_report::analysis::{Analysis, File, Filter};
+use gpuprobe_report::chart;
 use gpuprobe_report::profile::{self, ProfileScope, Weight};
 use gpuprobe_report::views::profile::ProfileConfig;
 use gpuprobe_report::views::report as question;
@@ -196,6 +197,23 @@ fn questions(file: &Path, folder: &Path) -> [question::ReportConfig; 6] {
     ]
 }
 
+/// Draws any text as the output of nvidia-smi, and as a usage report.
+pub(crate) fn plot_text(text: &str, picture: &Path) {
+    let draw = |chart: &chart::Chart| plot::write(chart, picture, (200, 100)).unwrap();
+    for (zero_ns, offset_s) in [(0, 0), (i64::MAX, 86_399), (i64::MIN, -86_399)] {
+        let Ok(samples) = chart::parse_smi(text) else {
+            break;
+        };
+        draw(&chart::Chart {
+            lines: chart::smi_lines(&samples, zero_ns, offset_s),
+            ..chart::Chart::default()
+        });
+    }
+    if let Ok(chart) = chart::of_usage(text, picture) {
+        draw(&chart);
+    }
+}
+
 /// Reads `file` as a recording or an export, in every possible way. Output goes into `folder`.
 pub(crate) fn analyse(file: &Path, folder: &Path) {
     let out = |name: &str| Some(folder.join(name));
@@ -208,18 +226,18 @@ pub(crate) fn analyse(file: &Path, folder: &Path) {
     {
         let _ = before.diff(&after, true, true);
     }
-    let plotted = plot::PlotConfig {
+    let plotted = chart::ChartConfig {
         file: Some(file.to_owned()),
-        output: folder.join("plot.svg"),
         filter: host(),
-        by: plot::PlotBy::Site,
+        by: chart::PlotBy::Site,
         top: 3,
         smi: None,
         usage: None,
         title: None,
-        size: (400, 200),
     };
-    let _ = plot::run(&plotted, &progress);
+    if let Ok(chart) = chart::read(&plotted, &progress) {
+        let _ = plot::write(&chart, &folder.join("plot.svg"), (400, 200));
+    }
     for (format, name) in [
         (export::ExportFormat::Chrome, "trace.json"),
         (export::ExportFormat::Torch, "snapshot.pickle"),

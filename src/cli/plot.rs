@@ -9,8 +9,8 @@ use clap::Args;
 use super::report::FilterArgs;
 use super::{file, progress};
 use gpuprobe_os::say;
+use gpuprobe_report::chart::{self, ChartConfig, PlotBy};
 use gpuprobe_report::views::plot;
-use gpuprobe_report::views::plot::{PlotBy, PlotConfig};
 
 #[derive(Debug, Args)]
 pub(super) struct PlotArgs {
@@ -67,18 +67,17 @@ impl PlotArgs {
         let output = self.output.clone().or(of.map(|of| file::picture_of(of)));
         let output = output.unwrap_or_default();
         let filter = of.map(|of| self.filter.filter(of)).transpose()?;
-        let config = PlotConfig {
+        let config = ChartConfig {
             filter: filter.unwrap_or_default(),
             file,
-            output: output.clone(),
             by: self.by,
             top: self.top,
             smi: self.smi,
             usage: self.usage,
             title: self.title,
-            size: (self.width, self.height),
         };
-        plot::run(&config, &progress::on_stderr())?;
+        let chart = chart::read(&config, &progress::on_stderr())?;
+        plot::write(&chart, &output, (self.width, self.height))?;
         if self.output.is_none() {
             say(format_args!("drawn: {}", output.display()));
         }

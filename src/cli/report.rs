@@ -13,7 +13,7 @@ use super::view::{Top, ViewArgs, parse_top};
 use super::{file, heading, parse_moment, progress};
 use gpuprobe_report::analysis::{Analysis, Filter, Moment};
 use gpuprobe_report::gate::LEAKED;
-use gpuprobe_report::views::html::HtmlConfig;
+use gpuprobe_report::page;
 use gpuprobe_report::views::report::{AnalysisFormat, ReportConfig, ReportQuestion};
 use gpuprobe_report::views::{html, report};
 
@@ -191,13 +191,10 @@ impl ReportArgs {
     pub(super) fn run(mut self) -> Result<ExitCode> {
         if let Some(output) = self.html.take() {
             let file = file::or_newest(self.file);
-            let config = HtmlConfig {
-                filter: self.filter.filter(&file)?,
-                file,
-                after: self.diff,
-                output,
-            };
-            html::run(&config, &progress::on_stderr())?;
+            let filter = self.filter.filter(&file)?;
+            let after = self.diff.as_deref();
+            let page = page::read(&file, after, &filter, &progress::on_stderr())?;
+            html::write(&page, &output)?;
             return Ok(ExitCode::SUCCESS);
         }
         let config = self.into_config()?;

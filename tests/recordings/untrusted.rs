@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use gpuprobe_report::views::plot::try_texts;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rusqlite::Connection;
@@ -60,7 +59,7 @@ fn the_corpora() {
     assert!(events > 100, "{events}");
     let folder = Folder::new();
     replay("texts", move |text| {
-        try_texts(&String::from_utf8_lossy(text), &folder.path("a.svg")).unwrap();
+        report::plot_text(&String::from_utf8_lossy(text), &folder.path("a.svg"));
     });
     let reduced: u64 = replay("cupti", collector::reduce).iter().sum();
     assert!(reduced > 90, "{reduced}");
@@ -224,8 +223,8 @@ proptest! {
         numbers in vec([any::<i64>(), any::<i64>(), any::<i64>(), any::<i64>(), any::<i64>()], 0..20),
     ) {
         let folder = Folder::new();
-        try_texts(&lines.join("\n"), &folder.path("a.svg")).unwrap();
+        report::plot_text(&lines.join("\n"), &folder.path("a.svg"));
         let usage: Vec<_> = numbers.iter().map(|row| row.map(|n| n.to_string()).join(",")).collect();
-        try_texts(&usage.join("\n"), &folder.path("a.svg")).unwrap();
+        report::plot_text(&usage.join("\n"), &folder.path("a.svg"));
     }
 }

@@ -81,26 +81,6 @@ impl Options {
         (!self.only_detail || is_detailed) && scope.is_none_or(is_due)
     }
 
-    /// Options for all live memory, with every call site.
-    pub(crate) fn of_all_sites() -> Self {
-        Self {
-            modes: Modes::default(),
-            top: None,
-            view: View::default(),
-            allocations: false,
-            explains: false,
-            stacks: true,
-            host_wide: false,
-            now_ns: 0,
-            is_final: true,
-            since_last: Duration::ZERO,
-            since_start: Duration::ZERO,
-            link: None,
-            detail: None,
-            only_detail: false,
-        }
-    }
-
     /// How live allocations are grouped.
     pub fn group(&self) -> GroupBy {
         let by_default = if self.host_wide {

@@ -8,10 +8,11 @@ use anyhow::{Result, bail};
 
 use super::about::{About, AtPeak};
 use super::diff::{self, Diff};
-use super::played::{LiveSums, OnChange, Played};
+use super::played::{Listener, LiveSums, OnChange, Played};
 use super::processes::{self, Spans};
 use super::range::TimeRange;
-use super::{AnalysisTotals, Filter, launches, validate_filter, work};
+use super::work::{self, CalledCopy};
+use super::{AnalysisTotals, Filter, launches, validate_filter};
 use crate::explain::Explain;
 use crate::profile::{self, Profile, ProfileScope, ProfiledMemory, Weight};
 use crate::run::run_of;
@@ -19,6 +20,7 @@ use crate::{Options, Report, ReportSources, View};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::State;
 use gpuprobe_model::Lost;
+use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::stack::NoSymbols;
 use gpuprobe_os::progress::SharedProgress;
@@ -81,6 +83,14 @@ impl Analysis {
     }
 }
 
+/// Sees the work of GPUs as it is read.
+pub(crate) trait Observer {
+    fn activity(&mut self, _: &ActivityBatch) {}
+    fn copy(&mut self, _: &CalledCopy) {}
+}
+
+impl Observer for () {}
+
 /// Lists of a report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lists {
@@ -140,13 +150,13 @@ impl File {
         })
     }
 
-    /// Plays the memory to its end; `on_change` is called for every change.
+    /// Plays the memory to its end, with all that `listener` hears.
     ///
     /// # Errors
     ///
-    /// The file cannot be read or has no memory events, or `on_change` fails.
-    pub(crate) fn play(&self, on_change: &mut OnChange<'_>) -> Result<&Played> {
-        let played = Played::read(&self.database, &self.session, &self.filter, on_change)?;
+    /// The file cannot be read or has no memory events, or `listener` fails.
+    pub(crate) fn listen(&self, listener: &mut dyn Listener) -> Result<&Played> {
+        let played = Played::listen(&self.database, &self.session, &self.filter, listener)?;
         Ok(self.at_end.get_or_init(|| played))
     }
 
@@ -154,7 +164,7 @@ impl File {
     pub(crate) fn at_end(&self) -> Result<&Played> {
         match self.at_end.get() {
             Some(played) => Ok(played),
-            None => self.play(&mut |_| Ok(())),
+            None => self.listen(&mut ()),
         }
     }
 
@@ -187,7 +197,7 @@ impl File {
         let bytes = |side: &AnalysisTotals| {
             [side.total, side.valid, side.invalid, side.driver].map(|a| a.bytes)
         };
-        let played = self.play(&mut |change| {
+        let on_change: &mut OnChange<'_> = &mut |change| {
             if !host && change.parts().all(|part| part.is_host()) {
                 return Ok(());
             }
@@ -198,8 +208,8 @@ impl File {
                 }
             }
             take(change.time_ns, now)
-        })?;
-        Ok(played.range())
+        };
+        Ok(self.listen(&mut { on_change })?.range())
     }
 
     /// Memory by call stack: live at the end or at the peak, and ever allocated.
@@ -243,16 +253,28 @@ impl File {
     ///
     /// Returns an error if the file cannot be read, or if memory events are needed and it has none.
     pub fn report(&self, question: Analysis, lists: Lists) -> Result<Report> {
+        self.observe(question, lists, None, &mut ())
+    }
+
+    /// The same; `listener` and `observer` see what is read.
+    pub(crate) fn observe(
+        &self,
+        question: Analysis,
+        lists: Lists,
+        listener: Option<&mut dyn Listener>,
+        observer: &mut dyn Observer,
+    ) -> Result<Report> {
         let mut state = State::default();
         let mut about = About::new(question, &self.filter);
         if !question.is_about_memory() {
             let range = TimeRange::of(&self.database, &self.filter)?;
-            about.gpus = work::read(self, range, &mut state)?;
+            about.gpus = work::read(self, range, &mut state, observer)?;
         }
         let has_memory = question.is_about_everything() && self.database.has_table(MEMORY);
-        let played = match question.is_about_memory() || has_memory {
-            true => Some(self.at_end()?),
-            false => None,
+        let wants_memory = question.is_about_memory() || has_memory;
+        let played = match listener.filter(|_| wants_memory) {
+            Some(listener) => Some(self.listen(listener)?),
+            None => wants_memory.then(|| self.at_end()).transpose()?,
         };
         let start = self.session.wall(0).map(|start| WallClock::at(start, 0));
         let now_ns = self.now_ns(question, played);

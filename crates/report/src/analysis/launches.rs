@@ -240,18 +240,6 @@ fn starts(database: &Database, range: TimeRange) -> Result<HashMap<i64, i64>> {
     Ok(begun.filter(|(_, start)| range.has(*start)).collect())
 }
 
-/// Number of launches of kernels that were counted.
-pub(crate) fn count_of_kernels(database: &Database, filter: RowFilter) -> Result<u64> {
-    let mut count = 0u64;
-    let columns = ["globalPid", "launches", "isGraph"];
-    database.each(COUNTS, &columns, "", |row| {
-        if integer(row, 2) == Some(0) && filter.includes(integer(row, 0), None) {
-            count = count.saturating_add(unsigned(integer(row, 1)));
-        }
-    })?;
-    Ok(count)
-}
-
 fn unsigned(number: Option<i64>) -> u64 {
     number
         .and_then(|number| u64::try_from(number).ok())

@@ -9,7 +9,6 @@ mod moment;
 mod played;
 pub(crate) mod processes;
 pub(crate) mod range;
-pub(crate) mod replayed;
 mod totals;
 pub(crate) mod validate_filter;
 pub(crate) mod work;
@@ -17,6 +16,7 @@ pub(crate) mod work;
 use gpuprobe_recording::{MemoryRow, ids};
 
 pub use about::{About, AtPeak};
+pub(crate) use file::Observer;
 pub use file::{Analysis, File, Lists};
 pub use moment::Moment;
 pub use played::{AllocationAt, Listener, MemoryChange, Played};

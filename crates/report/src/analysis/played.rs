@@ -106,6 +106,9 @@ pub trait Listener {
         Ok(())
     }
 
+    /// Live memory has changed before the selected time.
+    fn earlier(&mut self, _change: &MemoryChange<'_>) {}
+
     /// An event was applied, with these changes.
     fn event(&mut self, _event: &Event, _changes: &[Change], _played: &Played) -> Result<()> {
         Ok(())
@@ -577,11 +580,11 @@ impl Played {
             let trace = self.trace(process, allocated);
             self.live.side(allocated).add(trace, allocated.size_bytes);
         }
-        if !is_selected || allocated.is_none() && freed.is_none() {
+        if allocated.is_none() && freed.is_none() {
             return Ok(());
         }
         let first_ns = self.first_ns.unwrap_or(event_ns);
-        listener.memory(&MemoryChange {
+        let change = MemoryChange {
             time_ns: self.last_ns.saturating_sub(first_ns),
             event_ns: event_ns.saturating_sub(first_ns),
             process,
@@ -590,7 +593,12 @@ impl Played {
             allocated,
             freed: freed.as_slice(),
             live: &self.live,
-        })
+        };
+        if is_selected {
+            return listener.memory(&change);
+        }
+        listener.earlier(&change);
+        Ok(())
     }
 
     /// A process is about to end: the memory that it holds was never freed, and is no longer live.
@@ -605,8 +613,8 @@ impl Played {
             self.last_ns = self.last_ns.max(event_ns);
             let is_selected = self.begin_by(self.last_ns);
             self.subtract(pid, &freed);
-            if is_selected && let Some(process) = self.player.state.ledger.process_of(pid) {
-                listener.memory(&MemoryChange {
+            if let Some(process) = self.player.state.ledger.process_of(pid) {
+                let change = MemoryChange {
                     time_ns: self.last_ns.saturating_sub(first_ns),
                     event_ns: event_ns.saturating_sub(first_ns),
                     process,
@@ -615,7 +623,11 @@ impl Played {
                     allocated: None,
                     freed: &freed,
                     live: &self.live,
-                })?;
+                };
+                match is_selected {
+                    true => listener.memory(&change)?,
+                    false => listener.earlier(&change),
+                }
             }
         }
         *self.ended.entry(pid).or_default() += 1;

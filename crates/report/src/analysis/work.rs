@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 use serde::Serialize;
 
-use super::file::File;
+use super::file::{File, Observer};
 use super::launches::LaunchReader;
 use super::processes::Spans;
 use super::range::{self, RecordFilter, TimeRange};
@@ -46,7 +46,12 @@ pub struct GpuTime {
 }
 
 /// Applies the records of `file` to `state`; returns the utilisation of GPUs.
-pub(super) fn read(file: &File, range: TimeRange, state: &mut State) -> Result<Vec<GpuTime>> {
+pub(super) fn read(
+    file: &File,
+    range: TimeRange,
+    state: &mut State,
+    observer: &mut dyn Observer,
+) -> Result<Vec<GpuTime>> {
     let File {
         database,
         session,
@@ -61,6 +66,7 @@ pub(super) fn read(file: &File, range: TimeRange, state: &mut State) -> Result<V
     let mut records = RecordFilter::new(range);
     let mut all: Option<(u64, u64)> = None;
     gpu_rows::each(database, row_filter, |batch| {
+        observer.activity(batch);
         busy(batch, range, &mut gpus);
         if range.is_whole() {
             state.activity.batch(batch);
@@ -89,7 +95,10 @@ pub(super) fn read(file: &File, range: TimeRange, state: &mut State) -> Result<V
         ends: &ends,
     };
     launches.read(range, &mut state.launches)?;
-    copies(database, (row_filter, range), &mut state.transfers)?;
+    each_copy(database, row_filter, |copy| {
+        observer.copy(copy);
+        enter(copy, range, &mut state.transfers);
+    })?;
     let selected = all.and_then(|(first, last)| range.part(first, last));
     let observed_ns = match range.is_whole() {
         true => {
@@ -193,7 +202,7 @@ pub(crate) struct CalledCopy {
 }
 
 /// Passes the copies of a recording that match `row_filter` to `take`.
-pub(crate) fn each_copy(
+fn each_copy(
     database: &Database,
     row_filter: RowFilter,
     mut take: impl FnMut(&CalledCopy),
@@ -237,13 +246,9 @@ pub(crate) fn each_copy(
     })
 }
 
-/// Copies, as recorded at their calls.
-fn copies(
-    database: &Database,
-    (row_filter, range): (RowFilter, TimeRange),
-    transfers: &mut Transfers,
-) -> Result<()> {
-    each_copy(database, row_filter, |copy| match copy.outcome {
+/// Enters a copy, as recorded at its call.
+fn enter(copy: &CalledCopy, range: TimeRange, transfers: &mut Transfers) {
+    match copy.outcome {
         _ if !range.has(copy.start_ns) => {}
         CopyOutcome::Failed => transfers.failed_calls += 1,
         CopyOutcome::Captured => transfers.captured += 1,
@@ -255,5 +260,5 @@ fn copies(
             };
             transfers.enter(which, copy.bytes, copy.ns);
         }
-    })
+    }
 }

@@ -32,7 +32,6 @@ pub use nvml::NvmlUsage;
 pub(super) use nvml::tracked;
 pub use peak::Peak;
 pub use pytorch::PytorchReport;
-pub(super) use pytorch::reports as tensor_reports;
 pub use site::{KernelStep, Omitted, SiteReport};
 pub(crate) use sites::Holder;
 pub(crate) use sites::stack_of;

@@ -83,7 +83,7 @@ impl PytorchReport {
 
 /// Reports of all devices of `process` with events of PyTorch's allocator, and of those with events
 /// of TensorFlow's.
-pub(crate) fn reports(
+pub(super) fn reports(
     process: &Process,
     options: &Options,
     sources: ReportSources<'_>,

@@ -1,308 +1,320 @@
-//! `gpuprobe plot`: memory over time, as a picture.
+//! `gpuprobe plot`: a chart of memory over time, as a picture.
 
-mod chart;
-mod draw;
-mod labels;
-mod legend;
-mod smi;
-mod steps;
-mod table;
-mod tensors;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Once;
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use anyhow::{Result, anyhow, bail};
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{FontStyle, register_font};
 
-use anyhow::{Context, Result, bail};
+use crate::chart::Chart;
+use crate::names;
+use gpuprobe_model::text::{printable, size};
+use gpuprobe_os::{files, terminal};
 
-use crate::analysis::{
-    AllocationAt, Filter, MemoryChange, NoMatch, Played, first_ns, validate_filter,
-};
-use crate::function_name;
-use crate::label;
-use crate::memleak::{self, SiteGroups};
-use crate::run::run_of;
-use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::totals::MemorySums;
-use gpuprobe_os::progress::SharedProgress;
-use gpuprobe_os::regular::read_text;
-use gpuprobe_os::say;
-use gpuprobe_recording::{Database, Session};
+/// The name of the embedded font; in SVG, of whichever the reader has.
+const FONT: &str = "sans-serif";
+static FONT_DATA: &[u8] = include_bytes!("DejaVuSans-latin.ttf");
 
-pub use chart::{Band, Chart, ChartLine};
-pub use draw::write;
-pub(crate) use smi::recorded as recorded_smi;
-pub use smi::{SmiSample, parse as parse_smi};
-pub use steps::Steps;
+/// Colours that people with any colour vision tell apart (Okabe and Ito).
+const AREAS: [RGBColor; 8] = [
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(240, 228, 66),
+    RGBColor(204, 121, 167),
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(160, 160, 160),
+];
+const LINES: [RGBColor; 4] = [
+    RGBColor(60, 60, 60),
+    RGBColor(140, 60, 20),
+    RGBColor(20, 90, 60),
+    RGBColor(90, 40, 120),
+];
+const PEAK: RGBColor = RGBColor(180, 0, 0);
+const LEAK: RGBColor = RGBColor(120, 0, 120);
+const INK: RGBColor = RGBColor(30, 30, 30);
+const GRID: RGBColor = RGBColor(225, 225, 225);
 
-/// Grouping of the stacked areas.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum PlotBy {
-    /// Kinds of memory.
-    #[default]
-    Kind,
-    /// The places in the program that hold most at the peak.
-    Site,
-    /// Those at which PyTorch's allocator had handed out most at its peak, and what it held for that.
-    TensorSite,
-}
-
-/// Configuration of `gpuprobe plot`.
-#[derive(Clone, Debug)]
-pub struct PlotConfig {
-    /// The recording or export; none if a usage report is plotted alone.
-    pub file: Option<PathBuf>,
-    /// The picture; its extension says which format.
-    pub output: PathBuf,
-    /// Part of the file to plot.
-    pub filter: Filter,
-    /// Grouping of the stacked areas.
-    pub by: PlotBy,
-    /// Places that have an area of their own.
-    pub top: usize,
-    /// File with `nvidia-smi`'s samples; `None` if there is none.
-    pub smi: Option<PathBuf>,
-    /// A usage report that was made earlier.
-    pub usage: Option<PathBuf>,
-    /// Title above the chart; `None` for the run of the recording, if there is one.
-    pub title: Option<String>,
-    /// Width and height, pixels.
-    pub size: (u32, u32),
-}
-
-/// Draws the picture; `progress` shows how far reading is.
-pub fn run(config: &PlotConfig, progress: &SharedProgress) -> Result<()> {
-    let mut chart = match (&config.file, &config.usage) {
-        (_, Some(usage)) => table::chart(&read(usage)?, usage)?,
-        (Some(file), None) => of_recording(file, config, progress)?,
-        (None, None) => bail!("nothing to plot: give a recording, or --usage"),
-    };
-    if config.title.is_some() {
-        chart.title.clone_from(&config.title);
-    }
-    write(&chart, &config.output, config.size)
-}
-
-/// Draws what is in any text, for fuzzing.
-#[doc(hidden)]
-pub fn try_texts(text: &str, picture: &Path) -> Result<()> {
-    for (zero_ns, offset_s) in [(0, 0), (i64::MAX, 86_399), (i64::MIN, -86_399)] {
-        let Ok(samples) = parse_smi(text) else { break };
-        let chart = Chart {
-            lines: smi::lines(&samples, zero_ns, offset_s),
-            ..Chart::default()
-        };
-        write(&chart, picture, (200, 100))?;
-    }
-    match table::chart(text, picture) {
-        Ok(chart) => write(&chart, picture, (200, 100)),
-        Err(_) => Ok(()),
-    }
-}
-
-fn read(path: &Path) -> Result<String> {
-    read_text(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-fn of_recording(file: &Path, config: &PlotConfig, progress: &SharedProgress) -> Result<Chart> {
-    let database = Database::open_with(file, progress)?;
-    validate_filter::check(&database, &config.filter)?;
-    let session = Session::read(&database)?;
-    if config.by == PlotBy::TensorSite {
-        return tensors_of_recording(file, &database, &session, config);
-    }
-    let sites = match config.by {
-        PlotBy::Kind | PlotBy::TensorSite => Vec::new(),
-        PlotBy::Site => top_sites(&database, &session, config)?,
-    };
-    let labels: Vec<String> = match config.by {
-        PlotBy::Kind | PlotBy::TensorSite => MemoryKind::ALL
-            .iter()
-            .map(|kind| kind.name().to_owned())
-            .collect(),
-        PlotBy::Site => sites
-            .iter()
-            .map(|area| area.label.clone())
-            .chain(["elsewhere".to_owned()])
-            .collect(),
-    };
-    let mut collect = SiteSteps {
-        steps: Steps::new(labels.len()),
-        by: config.by,
-        sites,
-        host: config.filter.host,
-    };
-    let played = Played::read(&database, &session, &config.filter, &mut |change| {
-        collect.change(change);
-        Ok(())
-    })?;
-    let Some(first) = played.first_ns().filter(|_| played.findings.events > 0) else {
-        return Err(no_event(file));
-    };
-    let mut chart = Chart::of(&collect.steps, &labels);
-    chart.title = run_of(&session);
-    if let Some(peak_ns) = played.peak_ns().filter(|_| !config.filter.host) {
-        let at = peak_ns.saturating_sub(first);
-        let bytes = played.at_peak.gpu.total.bytes as f64;
-        chart.peak = Some((at as f64 / 1e9, bytes));
-    }
-    let leaked = played.never_freed().gpu.total.bytes as f64;
-    chart.leaked = Some(leaked).filter(|&bytes| bytes > 0.0);
-    chart.lines = smi_lines(file, &database, &session, config, first)?;
-    if !chart.lines.is_empty() && !chart.overlaps_lines() {
-        say("warning: the samples of nvidia-smi are of another time than the recording");
-    }
-    Ok(chart)
-}
-
-fn no_event(file: &Path) -> anyhow::Error {
-    let why = format!(
-        "{} has no memory event in what was selected",
-        file.display()
-    );
-    NoMatch(why).into()
-}
-
-fn tensors_of_recording(
-    file: &Path,
-    database: &Database,
-    session: &Session,
-    config: &PlotConfig,
-) -> Result<Chart> {
-    let first = first_ns(database)?.ok_or_else(|| no_event(file))?;
-    let mut chart = tensors::chart(database, config, first)?;
-    chart.title = run_of(session);
-    let smi = smi_lines(file, database, session, config, first)?;
-    chart.lines.extend(smi);
-    Ok(chart)
-}
-
-/// Lines of nvidia-smi's samples: those of the given file, or else the recorded ones.
-fn smi_lines(
-    file: &Path,
-    database: &Database,
-    session: &Session,
-    config: &PlotConfig,
-    first_ns: i64,
-) -> Result<Vec<ChartLine>> {
-    let Some(path) = &config.smi else {
-        return smi::recorded(database, first_ns);
-    };
-    let start = session.start_epoch_ns;
-    let Some(zero) = start.map(|start| start.saturating_add(first_ns)) else {
-        bail!(
-            "{} does not say when it began: --smi cannot be aligned",
-            file.display()
-        );
-    };
-    let offset = session.utc_offset_s.unwrap_or(0);
-    let samples = parse_smi(&read(path)?).with_context(|| format!("{}", path.display()))?;
-    Ok(smi::lines(&samples, zero, offset))
-}
-
-/// A call site that has an area of its own.
-struct SiteArea {
-    pid: u32,
-    /// The numbers that the engine knows it by.
-    numbers: Vec<u32>,
-    /// What reports call it, with its number.
-    label: String,
-}
-
-/// The call sites that held most at the peak.
-fn top_sites(database: &Database, session: &Session, config: &PlotConfig) -> Result<Vec<SiteArea>> {
-    let played = Played::read(database, session, &config.filter, &mut |_| Ok(()))?;
-    let (ledger, symbols) = (played.ledger(), played.symbols());
-    let mut areas: Vec<(u64, SiteArea)> = Vec::new();
-    for process in ledger.live_processes().chain(ledger.ended(true)) {
-        let groups = SiteGroups::of(process, true, symbols);
-        let mut held: BTreeMap<u32, (MemorySums, Vec<u32>)> = BTreeMap::new();
-        for (number, site) in (0..).zip(process.sites.iter()) {
-            let (sum, numbers) = held.entry(groups.id(number)).or_default();
-            sum.merge(ledger.at_peak(process, site));
-            numbers.push(number);
+/// Draws `chart` into the file `path`, in the format that its extension names; for `-`, as an SVG
+/// on standard output.
+///
+/// # Errors
+/// Returns an error if the extension is neither `svg` nor `png`, or the file cannot be written.
+pub fn write(chart: &Chart, path: &Path, size: (u32, u32)) -> Result<()> {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        if register_font(FONT, FontStyle::Normal, FONT_DATA).is_err() {
+            tracing::debug!("the embedded font cannot be used");
         }
-        // Labels are those of a report of that time, with all of these sites.
-        held.retain(|_, (sum, _)| !sum.is_empty());
-        let called = |&id: &u32| {
-            let site = process.sites.get(id)?;
-            let frames = memleak::stack_of(process.pid, site, symbols).0;
-            Some((frames, function_name(site.row, symbols)))
-        };
-        let called: Vec<_> = held
-            .keys()
-            .map(|id| called(id).unwrap_or_default())
-            .collect();
-        let stacks: Vec<_> = called
-            .iter()
-            .map(|(frames, called)| (frames.as_slice(), called.as_ref()))
-            .collect();
-        let labels = label::labels(&stacks);
-        for ((id, (sum, numbers)), label) in held.into_iter().zip(labels) {
-            let host = if config.filter.host {
-                sum.host.bytes
-            } else {
-                0
-            };
-            let area = SiteArea {
-                pid: process.pid,
-                numbers,
-                label: format!("#{id} {label}"),
-            };
-            areas.push((sum.gpu.bytes.saturating_add(host), area));
-        }
+    });
+    let shown = path.display();
+    let why = |error: String| anyhow!("cannot write to {shown}: {error}");
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let is_svg = match extension {
+        Some("svg") => true,
+        Some("png") => false,
+        _ if files::is_stdout(path) => true,
+        _ => bail!("{shown}: pictures are .svg or .png"),
+    };
+    let file: Box<dyn Write> = match files::is_stdout(path) {
+        true => terminal::stdout(false),
+        false => Box::new(files::create(path).map_err(|e| why(e.to_string()))?),
+    };
+    let mut file = BufWriter::new(file);
+    if is_svg {
+        let mut text = String::new();
+        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        draw(chart, &area).map_err(|e| why(e.to_string()))?;
+        drop(area);
+        let written = file.write_all(text.as_bytes());
+        let written = written.and_then(|()| file.flush());
+        return written.map_err(|e| why(e.to_string()));
     }
-    areas.retain(|(bytes, _)| *bytes > 0);
-    areas.sort_by_key(|(bytes, area)| (Reverse(*bytes), area.pid));
-    areas.truncate(config.top);
-    Ok(areas.into_iter().map(|(_, area)| area).collect())
+    let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
+    let area = BitMapBackend::with_buffer(&mut pixels, size).into_drawing_area();
+    draw(chart, &area).map_err(|e| why(e.to_string()))?;
+    drop(area);
+    let mut encoder = png::Encoder::new(file, size.0, size.1);
+    encoder.set_color(png::ColorType::Rgb);
+    let written = encoder.write_header().and_then(|mut writer| {
+        writer.write_image_data(&pixels)?;
+        writer.finish()
+    });
+    written.map_err(|e| why(e.to_string()))
 }
 
-/// Collects the steps of every area.
-struct SiteSteps {
-    steps: Steps,
-    by: PlotBy,
-    sites: Vec<SiteArea>,
-    host: bool,
+type Area<DB> = DrawingArea<DB, Shift>;
+type Failed<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
+
+fn draw<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>) -> Result<(), Failed<DB>> {
+    area.fill(&WHITE)?;
+    let (width, height) = area.dim_in_pixel();
+    // Everything grows with the picture.
+    let unit = f64::from(width.min(height * 2)) / 100.0;
+    let text = (unit * 1.7).max(9.0);
+    let mut area = area.margin(unit as i32, unit as i32, unit as i32, unit as i32 * 2);
+    if let Some(title) = &chart.title {
+        let style = (FONT, text * 1.25).into_font().color(&INK);
+        let title = fitted(title, &style, &area, 0)?;
+        area = area.titled(&title, style)?;
+    }
+    let scale = Scale::of(chart);
+    let height = legend(chart, &scale, &area, text)?;
+    let (_, area) = area.split_vertically(height);
+    plot(chart, &scale, &area, text)
 }
 
-impl SiteSteps {
-    fn band(&self, part: AllocationAt<'_>) -> usize {
-        match self.by {
-            PlotBy::Kind | PlotBy::TensorSite => part.allocation.kind() as usize,
-            PlotBy::Site => {
-                let (pid, number) = (part.process.pid, part.allocation.site);
-                let is_of = |area: &SiteArea| area.pid == pid && area.numbers.contains(&number);
-                let known = self.sites.iter().position(is_of);
-                known.unwrap_or(self.sites.len())
-            }
+/// `label` as far as there is room for it in a line of `area`, of which so much is taken.
+fn fitted<DB: DrawingBackend>(
+    label: &str,
+    style: &TextStyle<'_>,
+    area: &Area<DB>,
+    taken: i32,
+) -> Result<String, Failed<DB>> {
+    let label = printable(label);
+    let room = f64::from(area.dim_in_pixel().0) - f64::from(taken);
+    let (width, _) = area.estimate_text_size(&label, style)?;
+    let share = room / f64::from(width.max(1));
+    if share >= 1.0 {
+        return Ok(label);
+    }
+    let columns = (label.chars().count() as f64 * share * 0.95) as usize;
+    Ok(names::cut(&label, columns))
+}
+
+/// From seconds and bytes to the units of the axes.
+struct Scale {
+    per_second: f64,
+    second_name: &'static str,
+    per_byte: f64,
+    byte_name: &'static str,
+    /// Ends of the axes in their units.
+    left: f64,
+    right: f64,
+    top: f64,
+}
+
+impl Scale {
+    fn of(chart: &Chart) -> Self {
+        let (first, last) = chart.span();
+        let tops = chart.bands.last().into_iter().flat_map(|band| &band.tops);
+        let lines = chart.lines.iter().flat_map(|line| &line.points);
+        let all = tops.chain(lines.map(|(_, bytes)| bytes));
+        let highest = all.chain(&chart.leaked).copied().fold(1.0, f64::max);
+        let (per_byte, byte_name) = bytes_unit(highest);
+        let (per_second, second_name) = time_unit(last - first);
+        Self {
+            per_second,
+            second_name,
+            per_byte,
+            byte_name,
+            left: first / per_second,
+            // The last value must be seen, too.
+            right: (last + (last - first) * 0.02) / per_second,
+            top: highest * 1.05 / per_byte,
         }
     }
 
-    fn change(&mut self, change: &MemoryChange<'_>) {
-        let host = self.host;
-        let is_shown = |part: &AllocationAt<'_>| host || !part.is_host();
-        if !change.parts().any(|part| is_shown(&part)) {
-            return;
+    /// Values outside, as in a file that makes no sense, are moved to the edge: they are not for the
+    /// drawing library.
+    fn point(&self, (seconds, bytes): (f64, f64)) -> (f64, f64) {
+        let x = (seconds / self.per_second).clamp(self.left, self.right);
+        (x, (bytes / self.per_byte).clamp(0.0, self.top))
+    }
+}
+
+/// A unit that gives numbers below a thousand or so.
+fn bytes_unit(highest: f64) -> (f64, &'static str) {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let mut units = units
+        .map(|(bits, name)| (2f64.powi(bits), name))
+        .into_iter();
+    units
+        .find(|(bytes, _)| highest >= *bytes)
+        .unwrap_or((1.0, "B"))
+}
+
+fn time_unit(span: f64) -> (f64, &'static str) {
+    match span {
+        s if s >= 1.0 => (1.0, "s"),
+        s if s >= 1e-3 => (1e-3, "ms"),
+        _ => (1e-6, "µs"),
+    }
+}
+
+/// Draws what stands for what above the chart, in as many rows as that takes; returns their height.
+fn legend<DB: DrawingBackend>(
+    chart: &Chart,
+    scale: &Scale,
+    area: &Area<DB>,
+    text: f64,
+) -> Result<i32, Failed<DB>> {
+    let (width, height) = area.dim_in_pixel();
+    // An area is named if it is a pixel high at some time.
+    let least = scale.top * scale.per_byte / f64::from(height.max(1));
+    let bands = chart.bands.iter().zip(AREAS.into_iter().cycle());
+    let bands = bands.filter(|(band, _)| band.most >= least);
+    let bands = bands.map(|(band, colour)| (band.label.clone(), colour, 2));
+    let (first, last) = chart.span();
+    let lines = chart.lines.iter().zip(LINES.into_iter().cycle());
+    let is_seen = |points: &[(f64, f64)]| points.iter().any(|(s, _)| (first..=last).contains(s));
+    let lines = lines.filter(|(line, _)| is_seen(&line.points));
+    let lines = lines.map(|(line, colour)| (line.label.clone(), colour, 6));
+    let peak = chart.peak.filter(|(_, bytes)| *bytes > 0.0).map(|peak| {
+        let (when, unit) = (scale.point(peak).0, scale.second_name);
+        let label = format!("peak {} at {when:.3} {unit}", size(peak.1 as u64));
+        (label, PEAK, 3)
+    });
+    let leaked = chart.leaked;
+    let leaked = leaked.map(|bytes| (format!("never freed: {}", size(bytes as u64)), LEAK, 6));
+    let style = TextStyle::from((FONT, text).into_font()).color(&INK);
+    let style = style.pos(Pos::new(HPos::Left, VPos::Center));
+    let (mark, row) = ((text * 0.9) as i32, (text * 1.7) as i32);
+    let (mut x, mut y) = (mark, row / 2);
+    for (label, colour, flat) in bands.chain(lines).chain(peak).chain(leaked) {
+        let label = fitted(&label, &style, area, 4 * mark)?;
+        let wide = area.estimate_text_size(&label, &style)?.0.cast_signed() + 3 * mark;
+        if x + wide > width.cast_signed() && x > mark {
+            (x, y) = (mark, y + row);
         }
-        for part in change
-            .freed
-            .iter()
-            .map(|one| change.at(one))
-            .filter(is_shown)
-        {
-            let band = self.band(part);
-            self.steps.subtract(band, part.allocation.size_bytes);
+        let half = (mark / flat).max(1);
+        let corners = [(x, y - half), (x + mark, y + half)];
+        area.draw(&Rectangle::new(corners, colour.filled()))?;
+        area.draw(&Text::new(label, (x + mark * 3 / 2, y), style.clone()))?;
+        x += wide;
+    }
+    Ok(y + row / 2 + 4)
+}
+
+fn plot<DB: DrawingBackend>(
+    chart: &Chart,
+    scale: &Scale,
+    area: &Area<DB>,
+    text: f64,
+) -> Result<(), Failed<DB>> {
+    let mut plot: ChartContext<'_, DB, Cartesian2d<RangedCoordf64, RangedCoordf64>> =
+        ChartBuilder::on(area)
+            .x_label_area_size(text * 3.0)
+            .y_label_area_size(text * 5.0)
+            .build_cartesian_2d(scale.left..scale.right, 0.0..scale.top)?;
+    let style = (FONT, text).into_font().color(&INK);
+    plot.configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(INK)
+        .x_desc(format!("time from the first event ({})", scale.second_name))
+        .y_desc(format!("GPU memory ({})", scale.byte_name))
+        .label_style(style.clone())
+        .axis_desc_style(style)
+        .x_labels(10)
+        .y_labels(8)
+        .draw()?;
+    let (first, last) = chart.span();
+    // The highest areas first: the lower ones cover their own parts.
+    let bands: Vec<_> = chart.bands.iter().zip(AREAS.into_iter().cycle()).collect();
+    for (band, colour) in bands.into_iter().rev() {
+        let points = chart.times.iter().copied().zip(band.tops.iter().copied());
+        let points = staircase(points, last).into_iter();
+        let points = points.map(|point| scale.point(point));
+        let series = AreaSeries::new(points, 0.0, colour);
+        plot.draw_series(series.border_style(colour.stroke_width(1)))?;
+    }
+    for (line, colour) in chart.lines.iter().zip(LINES.into_iter().cycle()) {
+        let points = line.points.iter().copied();
+        let points = points.filter(|(time, _)| (first..=last).contains(time));
+        let points = staircase(points, last).into_iter();
+        let points = points.map(|point| scale.point(point));
+        plot.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
+    }
+    if let Some(leaked) = chart.leaked {
+        let (left, y) = scale.point((first, leaked));
+        let ends = [(left, y), (scale.right, y)];
+        plot.draw_series(DashedLineSeries::new(ends, 8, 5, LEAK.stroke_width(2)))?;
+    }
+    if let Some(peak) = chart.peak.filter(|(_, bytes)| *bytes > 0.0) {
+        let dot = Circle::new(scale.point(peak), (text / 3.0) as i32, PEAK.filled());
+        plot.draw_series([dot])?;
+    }
+    area.present()
+}
+
+/// Steps of values that stay until they change.
+fn staircase(points: impl Iterator<Item = (f64, f64)>, last: f64) -> Vec<(f64, f64)> {
+    let mut steps: Vec<(f64, f64)> = Vec::new();
+    for (time, bytes) in points {
+        if let Some(&(_, before)) = steps.last() {
+            steps.push((time, before));
         }
-        for part in change
-            .allocated
-            .iter()
-            .map(|one| change.at(one))
-            .filter(is_shown)
-        {
-            let band = self.band(part);
-            self.steps.add(band, part.allocation.size_bytes);
-        }
-        self.steps.mark(change.time_ns);
+        steps.push((time, bytes));
+    }
+    if let Some(&(_, bytes)) = steps.last() {
+        steps.push((last, bytes));
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_fit_the_numbers() {
+        assert_eq!(bytes_unit(3e9).1, "GiB");
+        assert_eq!(bytes_unit(26_214_400.0).1, "MiB");
+        assert_eq!(bytes_unit(77.0), (1.0, "B"));
+        assert_eq!(time_unit(0.056), (1e-3, "ms"));
+    }
+
+    #[test]
+    fn values_stay_until_they_change() {
+        let steps = staircase([(1.0, 5.0), (2.0, 7.0)].into_iter(), 3.0);
+        assert_eq!(steps, [(1.0, 5.0), (2.0, 5.0), (2.0, 7.0), (3.0, 7.0)]);
     }
 }

@@ -1,9 +1,11 @@
-//! Memory use according to `nvidia-smi`, drawn above the traced memory.
+//! Memory use according to `nvidia-smi`.
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use chrono::{NaiveDateTime, TimeDelta};
 
-use super::ChartLine;
+use super::{ChartLine, seconds};
 use gpuprobe_recording::Database;
 use gpuprobe_recording::row::integer;
 
@@ -114,18 +116,13 @@ fn count_gpus(samples: &[SmiSample]) -> usize {
 }
 
 /// The samples as lines, in seconds after `zero_ns` (since 1970, UTC). Times are `offset_s` east.
-pub(super) fn lines(samples: &[SmiSample], zero_ns: i64, offset_s: i32) -> Vec<ChartLine> {
-    let seconds = |time: NaiveDateTime| {
-        let utc = time.checked_sub_signed(TimeDelta::seconds(i64::from(offset_s)));
+pub fn lines(samples: &[SmiSample], zero_ns: i64, offset_s: i32) -> Vec<ChartLine> {
+    by_gpu(samples.iter().map(|sample| {
+        let utc = (sample.time).checked_sub_signed(TimeDelta::seconds(i64::from(offset_s)));
         let ns = utc.and_then(|utc| utc.and_utc().timestamp_nanos_opt());
-        let ns = ns.unwrap_or(0);
-        ns.saturating_sub(zero_ns) as f64 / 1e9
-    };
-    by_gpu(
-        samples
-            .iter()
-            .map(|sample| (sample.gpu, seconds(sample.time), sample.bytes)),
-    )
+        let since_zero = ns.unwrap_or(0).saturating_sub(zero_ns);
+        (sample.gpu, seconds(since_zero), sample.bytes)
+    }))
 }
 
 /// The samples that a recording took itself.
@@ -135,30 +132,22 @@ pub(crate) fn recorded(database: &Database, first_ns: i64) -> Result<Vec<ChartLi
         let number = |index| integer(found, index);
         if let (Some(time), Some(gpu), Some(bytes)) = (number(0), number(1), number(2)) {
             let gpu = usize::try_from(gpu).unwrap_or(0).min(MAX_GPUS);
-            samples.push((
-                gpu,
-                time.saturating_sub(first_ns) as f64 / 1e9,
-                bytes as f64,
-            ));
+            samples.push((gpu, seconds(time.saturating_sub(first_ns)), bytes as f64));
         }
     })?;
     Ok(by_gpu(samples.into_iter()))
 }
 
 fn by_gpu(samples: impl Iterator<Item = (usize, f64, f64)>) -> Vec<ChartLine> {
-    let mut lines: Vec<ChartLine> = Vec::new();
+    let mut gpus: BTreeMap<usize, Vec<(f64, f64)>> = BTreeMap::new();
     for (gpu, time, bytes) in samples {
-        while lines.len() <= gpu {
-            let label = format!("nvidia-smi, GPU {}", lines.len());
-            lines.push(ChartLine {
-                label,
-                points: Vec::new(),
-            });
-        }
-        lines[gpu].points.push((time, bytes));
+        gpus.entry(gpu).or_default().push((time, bytes));
     }
-    lines.retain(|line| !line.points.is_empty());
-    lines
+    let lines = gpus.into_iter().map(|(gpu, points)| ChartLine {
+        label: format!("nvidia-smi, GPU {gpu}"),
+        points,
+    });
+    lines.collect()
 }
 
 #[cfg(test)]

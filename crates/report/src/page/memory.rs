@@ -1,0 +1,169 @@
+//! Call paths of memory from CUDA, and the frames of all call paths.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use crate::analysis::Played;
+use crate::memleak::{SiteGroups, stack_of};
+use crate::owners::Owners;
+use crate::timeline::{MemorySums, PathKey, Timeline};
+use crate::views::profile::{shown, visible};
+use crate::{Report, function_name, label};
+use gpuprobe_model::stack::{Frame, Language};
+
+/// Limit on the call paths; smaller ones are merged.
+const PATHS: usize = 20_000;
+
+/// Function, file, line, binary, whether it is Python, whether it is inlined.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub(super) struct FrameData(String, Option<String>, Option<u32>, String, u8, u8);
+
+/// Memory by call path and bin.
+#[derive(Debug, Serialize)]
+pub(super) struct HeldData {
+    /// Time and bytes of the highest total within each bin.
+    pub(super) bins: Vec<(i64, u64)>,
+    pub(super) paths: Vec<PathData>,
+    /// Labels of call sites by process and number in reports: `PID:NUMBER`.
+    pub(super) sites: BTreeMap<String, String>,
+}
+
+/// A call path of a process.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct PathData {
+    pub(super) pid: u32,
+    /// Its call site; `None` if that is unknown, or it stands for many small ones.
+    pub(super) site: Option<u32>,
+    pub(super) kind: &'static str,
+    /// Whether it is host memory.
+    pub(super) host: bool,
+    /// The function that was called; of tensors, none.
+    pub(super) function: String,
+    /// Library or program that the memory belongs to.
+    pub(super) owner: Option<String>,
+    /// Frames by number, innermost first.
+    pub(super) stack: Vec<u32>,
+    /// Nine numbers a bin: its number, and its [`MemorySums`].
+    pub(super) changes: Vec<i64>,
+}
+
+/// Numbers frames in the order in which they are first seen.
+#[derive(Debug, Default)]
+pub(super) struct FrameTable {
+    numbers: HashMap<FrameData, u32>,
+    pub(super) list: Vec<FrameData>,
+}
+
+impl FrameTable {
+    /// Numbers of the frames of a stack that are shown: as in flame graphs, without CUDA's own and the function that was
+    /// called, and without the interpreter's between Python lines.
+    pub(super) fn stack(&mut self, mut frames: Vec<Frame>, called: Option<&str>) -> Vec<u32> {
+        if let Some(called) = called {
+            frames = shown(frames, called, false);
+            if frames.first().is_some_and(|frame| frame.function == called) {
+                frames.remove(0);
+            }
+        }
+        let numbers = visible(&frames, false).map(|frame| self.number(frame));
+        numbers.collect()
+    }
+
+    fn number(&mut self, frame: &Frame) -> u32 {
+        let data = FrameData(
+            frame.function.clone(),
+            frame.file.clone(),
+            frame.line,
+            frame.module.clone(),
+            u8::from(frame.language == Language::Python),
+            u8::from(frame.inlined),
+        );
+        let list = &mut self.list;
+        *self.numbers.entry(data).or_insert_with_key(|data| {
+            list.push(data.clone());
+            u32::try_from(list.len() - 1).unwrap_or(u32::MAX)
+        })
+    }
+}
+
+/// The memory in `timeline`.
+pub(super) fn held(
+    timeline: &Timeline<PathKey>,
+    played: &Played,
+    report: &Report,
+    frames: &mut FrameTable,
+) -> HeldData {
+    let mut sites = BTreeMap::new();
+    for process in report.memleak.iter().flat_map(|one| &one.processes) {
+        for site in process.sites.iter().flatten() {
+            sites.insert(site_key(process.pid, site.id), site.label.clone());
+        }
+    }
+    let symbols = played.symbols();
+    let mut owners = Owners::new(symbols);
+    let mut groups = HashMap::new();
+    let mut path = |(key, sums): (PathKey, &MemorySums)| {
+        let mut path = PathData {
+            pid: key.pid,
+            kind: key.kind.name(),
+            host: key.is_host,
+            function: "?".to_owned(),
+            owner: Some(String::new()),
+            changes: sums.flat(),
+            ..PathData::default()
+        };
+        let process = played.process(key.pid, key.incarnation);
+        let site = process.and_then(|process| Some((process, process.sites.get(key.number)?)));
+        if let Some((process, site)) = site {
+            let groups = groups
+                .entry((key.pid, key.incarnation))
+                .or_insert_with(|| SiteGroups::of(process, true, symbols));
+            let id = groups.id(key.number);
+            let stack = stack_of(key.pid, site, symbols).0;
+            path.function = function_name(site.row, symbols).into_owned();
+            // Reports list the sites with live memory.
+            let label = || label::labels(&[(&stack, &path.function)]).remove(0);
+            sites.entry(site_key(key.pid, id)).or_insert_with(label);
+            path.site = Some(id);
+            let owner = owners.of_site(site).owner;
+            path.owner = Some(owners.name(owner).to_owned());
+            path.stack = frames.stack(stack, Some(&path.function));
+        }
+        path
+    };
+    let mut all: Vec<_> = timeline.sums().collect();
+    all.sort_by_key(|(_, sums)| Reverse(sums.total()[0]));
+    let rest = all.split_off(all.len().min(PATHS));
+    let mut paths: Vec<_> = all.into_iter().map(&mut path).collect();
+    paths.extend(merged(&rest));
+    HeldData {
+        bins: timeline.highest(),
+        paths,
+        sites,
+    }
+}
+
+/// The key of a call site in the labels of the page: numbers are of processes.
+pub(super) fn site_key(pid: u32, id: u32) -> String {
+    format!("{pid}:{id}")
+}
+
+/// One call path for those of a process and kind.
+fn merged(paths: &[(PathKey, &MemorySums)]) -> Vec<PathData> {
+    let mut merged: BTreeMap<_, MemorySums> = BTreeMap::new();
+    for (key, sums) in paths {
+        let sum = merged.entry((key.pid, key.kind.name(), key.is_host));
+        sum.or_default().merge(sums);
+    }
+    let paths = merged.into_iter();
+    let paths = paths.map(|((pid, kind, host), sums)| PathData {
+        pid,
+        kind,
+        host,
+        function: "(other call paths)".to_owned(),
+        changes: sums.flat(),
+        ..PathData::default()
+    });
+    paths.collect()
+}

@@ -1,0 +1,280 @@
+//! What the HTML page shows: the report, and changes by call path, kernel and copy in bins of time, which the page adds
+//! up for any range. The sums are the numbers of `gpuprobe report --format json --from --to`.
+//!
+//! Times are nanoseconds from the first memory event of a run; they are negative for work before it. `changes` are
+//! flat lists of numbers, a few for each bin of time in which something changed.
+
+mod memory;
+mod tensors;
+mod work;
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::analysis::diff::Diff;
+use crate::analysis::processes::ProcessRow;
+use crate::analysis::range::TIMED;
+use crate::analysis::work::CALLED_COPIES;
+use crate::analysis::{Analysis, File, Filter, Lists};
+use crate::chart::{ChartLine, recorded_smi};
+use crate::explain::Explain;
+use crate::run::run_of;
+use crate::timeline::{Bins, MemoryTimelines, TensorTimeline};
+use crate::words::plural;
+use crate::{Report, describe_lost};
+use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_recording::gpu_rows::RowFilter;
+use gpuprobe_recording::memory_rows::MEMORY;
+use gpuprobe_recording::{Database, Session};
+use memory::{FrameData, FrameTable, HeldData};
+use tensors::TensorsData;
+use work::{CopyData, GpuData, KernelData, WorkByBin};
+
+/// Version of the layout; the page shows no other.
+const VERSION: u32 = 2;
+/// Bins of a run, and the fewest that are left when there are too many changes.
+const BINS: usize = 256;
+const FEWEST: usize = 16;
+/// Limit on the changes of call paths, and on those of kernels and copies: with more, bins are merged.
+const MOST_CHANGES: usize = 120_000;
+
+/// One run, or two to compare.
+#[derive(Debug, Serialize)]
+pub struct Page {
+    version: u32,
+    gpuprobe: &'static str,
+    runs: Vec<RunData>,
+    diff: Option<Diff>,
+}
+
+#[derive(Debug, Serialize)]
+struct RunData {
+    /// Name of the file, without its folder.
+    file: String,
+    /// Command, GPU and date.
+    title: Option<String>,
+    /// Time of day of the first memory event.
+    start: Option<String>,
+    traced: String,
+    lost: LostData,
+    edges_ns: Vec<i64>,
+    /// Frames, which call paths refer to by number.
+    frames: Vec<FrameData>,
+    processes: Vec<ProcessRow>,
+    /// Verdicts on the memory.
+    explain: Option<Explain>,
+    /// Memory from CUDA; `None` if it was not recorded.
+    memory: Option<MemoryData>,
+    gpus: Vec<GpuData>,
+    kernels: Vec<KernelData>,
+    copies: Vec<CopyData>,
+    /// Allocators of PyTorch and TensorFlow, by process and device.
+    tensors: Vec<TensorsData>,
+}
+
+#[derive(Debug, Serialize)]
+struct LostData {
+    /// `None` if that is unknown.
+    complete: Option<bool>,
+    sentence: String,
+}
+
+/// Memory from CUDA.
+#[derive(Debug, Serialize)]
+struct MemoryData {
+    #[serde(flatten)]
+    held: HeldData,
+    incidents: Vec<IncidentData>,
+    /// Memory by nvidia-smi.
+    overlay: Vec<ChartLine>,
+}
+
+/// A request that was refused.
+#[derive(Debug, Serialize)]
+struct IncidentData {
+    time_ns: i64,
+    text: String,
+}
+
+/// Reads the recording or export `file`, and a later run to show beside it; of `filter`, the times are not used.
+///
+/// # Errors
+///
+/// Returns an error if a file cannot be read, or has nothing of what is selected.
+pub fn read(
+    file: &Path,
+    after: Option<&Path>,
+    filter: &Filter,
+    progress: &SharedProgress,
+) -> Result<Page> {
+    let whole = Filter {
+        host: true,
+        from_ns: None,
+        to_ns: None,
+        ..*filter
+    };
+    let before = File::open(file, whole, progress)?;
+    let mut runs = vec![run(&before)?];
+    let mut compared = None;
+    if let Some(after) = after {
+        let after = File::open(after, whole, progress)?;
+        runs.push(run(&after)?);
+        compared = Some(before.diff(&after, true, false)?);
+    }
+    Ok(Page {
+        version: VERSION,
+        gpuprobe: env!("CARGO_PKG_VERSION"),
+        runs,
+        diff: compared,
+    })
+}
+
+/// Session time of the first memory event, from which the page counts; and the bins from the first to the last event of
+/// any kind.
+fn span(database: &Database, session: &Session) -> Result<(i64, Bins)> {
+    let mut first_ns = None;
+    let mut span: Option<(i64, i64)> = None;
+    for (table, begin, end) in TIMED {
+        let first = database.limit(table, begin, "ASC")?;
+        if table == MEMORY {
+            first_ns = first;
+        }
+        let last = database.limit(table, end, "DESC")?;
+        if let Some((first, last)) = first.zip(last) {
+            let (begin, end) = span.unwrap_or((first, last));
+            span = Some((begin.min(first), end.max(last)));
+        }
+    }
+    let (begin, end) = span.unwrap_or_default();
+    // A recording goes on without a row; an export ends with its last one.
+    let stop_ns = session.stop_ns.filter(|_| database.is_ours());
+    let end = stop_ns.map_or(end, |stop| stop.max(end));
+    let first_ns = first_ns.unwrap_or(begin);
+    let since_first = |ns: i64| ns.saturating_sub(first_ns);
+    let bins = Bins::between(since_first(begin), since_first(end), BINS);
+    Ok((first_ns, bins))
+}
+
+fn run(file: &File) -> Result<RunData> {
+    let (database, session) = (&file.database, &file.session);
+    let (first_ns, bins) = span(database, session)?;
+    let takes_copies = !database.has_rows(CALLED_COPIES)?;
+    let mut work = WorkByBin::new(&bins, first_ns, takes_copies);
+    let mut held = MemoryTimelines::new(bins, first_ns, false, true);
+    let lists = Lists::default();
+    let report = file.observe(Analysis::Page, lists, Some(&mut held), &mut work)?;
+    let counted = report.cudatrace.as_ref().map_or(0, |trace| trace.launches);
+    let row_filter = RowFilter {
+        pid: file.filter.pid,
+        device: file.filter.device,
+    };
+    work.launches(database, row_filter, counted)?;
+    held.finish();
+    let MemoryTimelines {
+        mut bins,
+        mut memory,
+        mut tensors,
+        ..
+    } = held;
+    while bins.count() > FEWEST {
+        let of_tensors: usize = tensors.values().map(|one| one.held.len()).sum();
+        if (memory.len() + of_tensors).max(work.len()) <= MOST_CHANGES {
+            break;
+        }
+        bins.halve();
+        memory.halve();
+        tensors.values_mut().for_each(TensorTimeline::halve);
+        work.halve();
+    }
+    let mut frames = FrameTable::default();
+    let played = match database.has_table(MEMORY) {
+        true => Some(file.at_end()?),
+        false => None,
+    };
+    let has_memory = database.has_rows(MEMORY)?;
+    let memory = match played.filter(|_| has_memory) {
+        None => None,
+        Some(played) => Some(MemoryData {
+            held: memory::held(&memory, played, &report, &mut frames),
+            incidents: incidents(&report, session, first_ns),
+            overlay: recorded_smi(database, first_ns)?,
+        }),
+    };
+    let end_ns = first_ns.saturating_add(bins.end_ns());
+    let tensors = tensors.iter().filter_map(|(place, timeline)| {
+        tensors::data((*place)?, timeline, (played?, &report, end_ns), &mut frames)
+    });
+    let tensors = tensors.collect();
+    let (gpus, copies) = (work.gpus(&report), work.copies());
+    let kernels = work.into_kernels(&report);
+    let start = session.wall(first_ns);
+    let name = database.path().file_name().unwrap_or_default();
+    Ok(RunData {
+        file: name.to_string_lossy().into_owned(),
+        title: run_of(session),
+        start: start.map(|start| start.to_rfc3339()),
+        traced: traced(&report, &bins, &kernels),
+        lost: lost(&report, database.is_ours()),
+        edges_ns: bins.edges_ns,
+        frames: frames.list,
+        processes: report
+            .about
+            .and_then(|about| about.processes)
+            .unwrap_or_default(),
+        explain: report.explain,
+        memory,
+        gpus,
+        kernels,
+        copies,
+        tensors,
+    })
+}
+
+/// The requests that were refused, as far as their time is known.
+fn incidents(report: &Report, session: &Session, first_ns: i64) -> Vec<IncidentData> {
+    let first = session.wall(first_ns);
+    let incidents = report.incidents.iter();
+    let incidents = incidents.filter_map(|incident| {
+        Some(IncidentData {
+            time_ns: (incident.time? - first?).num_nanoseconds()?,
+            text: incident.headline(),
+        })
+    });
+    incidents.collect()
+}
+
+fn traced(report: &Report, bins: &Bins, kernels: &[KernelData]) -> String {
+    let about = report.about.as_ref();
+    let processes = about.and_then(|about| about.processes.as_ref());
+    let events = about.and_then(|about| about.findings);
+    let launches = kernels.iter().map(|kernel| kernel.launches);
+    let seconds = bins.end_ns().saturating_sub(bins.edges_ns[0]) as f64 / 1e9;
+    let known = [
+        (events.map_or(0, |findings| findings.events), "memory event"),
+        (launches.fold(0, u64::saturating_add), "kernel launch"),
+    ];
+    let parts = known.into_iter().filter(|(number, _)| *number > 0);
+    let parts: Vec<_> = parts.map(|(number, what)| plural(number, what)).collect();
+    let what = match parts.is_empty() {
+        true => String::new(),
+        false => format!(": {}", parts.join(", ")),
+    };
+    let processes = plural(processes.map_or(0, Vec::len) as u64, "process");
+    format!("{processes} for {seconds:.1} s{what}.")
+}
+
+fn lost(report: &Report, is_ours: bool) -> LostData {
+    let (complete, sentence) = if report.lost.any() {
+        let lost = describe_lost(&report.lost);
+        let sentence = format!("LOST EVENTS, the figures are incomplete: {lost}.");
+        (Some(false), sentence)
+    } else if is_ours {
+        (Some(true), "Nothing was lost.".to_owned())
+    } else {
+        let unknown = "Whether events were lost is unknown: exports of nsys do not tell.";
+        (None, unknown.to_owned())
+    };
+    LostData { complete, sentence }
+}

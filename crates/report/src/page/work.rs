@@ -1,0 +1,291 @@
+//! Kernels, copies and busy time of GPUs by bin of time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::Report;
+use crate::analysis::Observer;
+use crate::analysis::launches;
+use crate::analysis::range::TimeRange;
+use crate::analysis::work::{CalledCopy, CopyOutcome, GpuTime};
+use crate::names::simplify;
+use crate::timeline::{BinSums, Bins};
+use gpuprobe_cuda::{Direction, Op, nsys};
+use gpuprobe_engine::activity::by_work::{ByWork, Spent, WorkKind};
+use gpuprobe_engine::transfers::Mode;
+use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
+use gpuprobe_recording::Database;
+use gpuprobe_recording::gpu_rows::{RowFilter, ZERO_NS};
+use gpuprobe_stacks::symbols;
+
+/// Kernels with a row of their own; the others of a process share one.
+const KERNELS: usize = 300;
+
+/// A GPU with its busy time.
+#[derive(Debug, Serialize)]
+pub(super) struct GpuData {
+    #[serde(flatten)]
+    whole: GpuTime,
+    /// Nanoseconds of each bin, by kind of work and with any.
+    bins: BTreeMap<&'static str, Vec<u64>>,
+}
+
+/// Runs of a kernel.
+#[derive(Debug, Serialize)]
+pub(super) struct KernelData {
+    pid: u32,
+    name: String,
+    /// The name without boilerplate, as in text.
+    short: String,
+    /// Number of runs; of launches if runs were not recorded.
+    pub(super) launches: u64,
+    total_ns: Option<u64>,
+    /// Three numbers a bin: its number, runs that began in it, and their durations.
+    changes: Option<Vec<i64>>,
+}
+
+/// Copies of a direction and mode.
+#[derive(Debug, Serialize)]
+pub(super) struct CopyData {
+    pid: u32,
+    direction: &'static str,
+    /// `sync` or `async`, as called.
+    mode: &'static str,
+    /// Four numbers a bin: its number, copies that began in it, their bytes and nanoseconds.
+    changes: Vec<i64>,
+}
+
+/// Process, direction and mode.
+type CopyKey = (u32, Direction, &'static str);
+
+/// The work of GPUs.
+pub(super) struct WorkByBin {
+    bins: Bins,
+    /// Session time from which bins count.
+    first_ns: i64,
+    /// Runs and their nanoseconds, by process and mangled name.
+    kernels: HashMap<(u32, Option<Arc<str>>), BinSums<2>>,
+    /// Kernels are single launches, without durations.
+    is_launched: bool,
+    /// Copies, their bytes and nanoseconds.
+    copies: BTreeMap<CopyKey, BinSums<3>>,
+    /// Copies are counted as run, as their calls were not recorded.
+    takes_copies: bool,
+    /// By device and bin.
+    busy: BTreeMap<u32, Vec<ByWork>>,
+    /// The bins of `busy` that are one, as bins were merged.
+    merged: usize,
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl Observer for WorkByBin {
+    fn activity(&mut self, batch: &ActivityBatch) {
+        for activity in &batch.activities {
+            let (work, device, start_ns, end_ns) = match &activity.record {
+                ActivityRecord::Kernel(r) => (WorkKind::Kernel, r.device, r.start_ns, r.end_ns),
+                ActivityRecord::Memcpy(r) => (WorkKind::Copy, r.device, r.start_ns, r.end_ns),
+                ActivityRecord::Memset(r) => (WorkKind::Set, r.device, r.start_ns, r.end_ns),
+                ActivityRecord::GraphTrace(r) => (WorkKind::Graph, r.device, r.start_ns, r.end_ns),
+                _ => continue,
+            };
+            let ns = end_ns.saturating_sub(start_ns);
+            let [start_ns, end_ns] =
+                [start_ns, end_ns].map(|ns| ns.cast_signed().wrapping_sub_unsigned(ZERO_NS));
+            let since_first = |ns: i64| ns.saturating_sub(self.first_ns);
+            let (start, end) = (since_first(start_ns), since_first(end_ns));
+            self.busy(work, device, start, end);
+            match &activity.record {
+                ActivityRecord::Kernel(_) => {
+                    let kernel = self.kernels.entry((batch.pid, activity.name.clone()));
+                    let bin = self.bins.of(start);
+                    kernel.or_default().add(bin, [1, signed(ns)]);
+                }
+                ActivityRecord::Memcpy(copy) if self.takes_copies => {
+                    let mode = match copy.flags & 1 {
+                        1 => Mode::Async,
+                        _ => Mode::Sync,
+                    };
+                    let key = (batch.pid, nsys::direction(copy.copy_kind), mode.name());
+                    self.copied(key, start_ns, [copy.size_bytes, ns]);
+                }
+                ActivityRecord::Memset(set) if self.takes_copies => {
+                    let key = (batch.pid, Direction::Set, "");
+                    self.copied(key, start_ns, [set.size_bytes, ns]);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn copy(&mut self, copy: &CalledCopy) {
+        if copy.outcome == CopyOutcome::Ran {
+            let key = (copy.pid, copy.direction, copy.mode.name());
+            self.copied(key, copy.start_ns, [copy.bytes, copy.ns]);
+        }
+    }
+}
+
+impl WorkByBin {
+    pub(super) fn new(bins: &Bins, first_ns: i64, takes_copies: bool) -> Self {
+        Self {
+            bins: bins.clone(),
+            first_ns,
+            takes_copies,
+            kernels: HashMap::new(),
+            is_launched: false,
+            copies: BTreeMap::new(),
+            busy: BTreeMap::new(),
+            merged: 1,
+        }
+    }
+
+    fn busy(&mut self, work: WorkKind, device: u32, start: i64, end: i64) {
+        let gpu = self.busy.entry(device);
+        let gpu = gpu.or_insert_with(|| vec![ByWork::default(); self.bins.count()]);
+        let zero = self.bins.edges_ns[0];
+        let since_zero = |ns: i64| u64::try_from(ns.saturating_sub(zero)).unwrap_or(0);
+        let (first, last) = (self.bins.of(start), self.bins.of(end.max(start)));
+        for (bin, by_work) in gpu.iter_mut().enumerate().take(last + 1).skip(first) {
+            let (begins, ends) = self.bins.span(bin);
+            let begins = if bin == first { start } else { begins };
+            let ends = if bin == last { end } else { ends };
+            by_work.add(work, since_zero(begins), since_zero(ends));
+        }
+    }
+
+    /// Adds a copy that began at this session time, with its bytes and duration.
+    fn copied(&mut self, key: CopyKey, start_ns: i64, sums: [u64; 2]) {
+        let bin = self.bins.of(start_ns.saturating_sub(self.first_ns));
+        let [bytes, ns] = sums.map(signed);
+        let copies = self.copies.entry(key).or_default();
+        copies.add(bin, [1, bytes, ns]);
+    }
+
+    /// Adds launches, if neither runs of kernels nor only counts were recorded: all that were `counted`, or none.
+    pub(super) fn launches(
+        &mut self,
+        database: &Database,
+        filter: RowFilter,
+        counted: u64,
+    ) -> Result<()> {
+        if !self.kernels.is_empty() || !launches::has_times(database)? {
+            return Ok(());
+        }
+        self.is_launched = true;
+        let mut found = 0;
+        launches::each_single(database, filter, TimeRange::default(), |one| {
+            if one.kernel.op == Op::Launch && !one.is_captured {
+                found += 1;
+                let key = (one.kernel.pid, Some(one.kernel.name()));
+                let bin = self.bins.of(one.start_ns.saturating_sub(self.first_ns));
+                self.kernels.entry(key).or_default().add(bin, [1, 0]);
+            }
+        })?;
+        if found != counted {
+            self.kernels.clear();
+        }
+        Ok(())
+    }
+
+    /// Number of bins with figures.
+    pub(super) fn len(&self) -> usize {
+        let kernels = self.kernels.values().map(BinSums::len);
+        kernels.chain(self.copies.values().map(BinSums::len)).sum()
+    }
+
+    /// Merges neighbouring bins.
+    pub(super) fn halve(&mut self) {
+        self.kernels.values_mut().for_each(BinSums::halve);
+        self.copies.values_mut().for_each(BinSums::halve);
+        self.merged *= 2;
+    }
+
+    /// The GPUs of the report, with their busy time by bin.
+    pub(super) fn gpus(&self, report: &Report) -> Vec<GpuData> {
+        type Column = (&'static str, fn(&Spent) -> u64);
+        const COLUMNS: [Column; 5] = [
+            ("kernels", |spent| spent.kernel_ns),
+            ("copies", |spent| spent.copy_ns),
+            ("sets", |spent| spent.set_ns),
+            ("graphs", |spent| spent.graph_ns),
+            ("busy", |spent| spent.any_ns),
+        ];
+        let gpus = report.about.iter().flat_map(|about| &about.gpus);
+        let gpus = gpus.map(|gpu| {
+            let bins = self.busy.get(&gpu.device).into_iter().flatten();
+            let spent: Vec<Spent> = bins.map(ByWork::spent).collect();
+            let sums = |(name, ns): Column| {
+                let bins = spent.chunks(self.merged);
+                (name, bins.map(|bins| bins.iter().map(ns).sum()).collect())
+            };
+            GpuData {
+                whole: gpu.clone(),
+                bins: COLUMNS.map(sums).into(),
+            }
+        });
+        gpus.collect()
+    }
+
+    /// Copies by process, direction and mode.
+    pub(super) fn copies(&self) -> Vec<CopyData> {
+        let copies = self.copies.iter();
+        let copies = copies.map(|((pid, direction, mode), sums)| CopyData {
+            pid: *pid,
+            direction: direction.name(),
+            mode,
+            changes: sums.flat(),
+        });
+        copies.collect()
+    }
+
+    /// Kernels by descending time; if there are neither runs nor launches, those that `report` has counted.
+    pub(super) fn into_kernels(self, report: &Report) -> Vec<KernelData> {
+        if self.kernels.is_empty() {
+            let kernels = report.cudatrace.iter().flat_map(|trace| &trace.kernels);
+            let counted = kernels.map(|kernel| KernelData {
+                pid: kernel.pid,
+                short: simplify(&kernel.name),
+                name: kernel.name.clone(),
+                launches: kernel.launches,
+                total_ns: None,
+                changes: None,
+            });
+            return counted.collect();
+        }
+        let mut kernels: Vec<_> = self.kernels.into_iter().collect();
+        kernels.sort_by_cached_key(|(key, sums)| {
+            let [runs, ns] = sums.total();
+            (Reverse((ns, runs)), key.clone())
+        });
+        let mut others: BTreeMap<u32, BinSums<2>> = BTreeMap::new();
+        for ((pid, _), sums) in kernels.split_off(kernels.len().min(KERNELS)) {
+            others.entry(pid).or_default().merge(&sums);
+        }
+        let name = |name: Option<Arc<str>>| {
+            name.map_or("(no name)".to_owned(), |name| symbols::demangle(&name))
+        };
+        let named = kernels.into_iter();
+        let named = named.map(|((pid, mangled), sums)| (pid, name(mangled), sums));
+        let others = others.into_iter();
+        let others = others.map(|(pid, sums)| (pid, "(other kernels)".to_owned(), sums));
+        let kernels = named.chain(others).map(|(pid, name, sums)| {
+            let [runs, total_ns] = sums.total().map(i64::unsigned_abs);
+            KernelData {
+                pid,
+                short: simplify(&name),
+                name,
+                launches: runs,
+                total_ns: (!self.is_launched).then_some(total_ns),
+                changes: Some(sums.flat()),
+            }
+        });
+        kernels.collect()
+    }
+}
