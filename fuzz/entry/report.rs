@@ -22,11 +22,12 @@ use gpuprobe_recording::player::{Played, Player};
 use gpuprobe_report as report;
 use gpuprobe_report::analysis::{Analysis, File, Filter};
 use gpuprobe_report::chart;
+use gpuprobe_report::page;
 use gpuprobe_report::profile::{self, ProfileScope, Weight};
 use gpuprobe_report::views::profile::ProfileConfig;
 use gpuprobe_report::views::report as question;
 use gpuprobe_report::views::report::ReportQuestion;
-use gpuprobe_report::views::{export, plot};
+use gpuprobe_report::views::{export, html, plot};
 use gpuprobe_report::{ReportFormat, View};
 use gpuprobe_report::{gate, replay};
 
@@ -216,27 +217,62 @@ pub(crate) fn plot_text(text: &str, picture: &Path) {
 
 /// Reads `file` as a recording or an export, in every possible way. Output goes into `folder`.
 pub(crate) fn analyse(file: &Path, folder: &Path) {
-    let out = |name: &str| Some(folder.join(name));
     let progress: SharedProgress = Arc::new(());
-    for way in &questions(file, folder) {
-        let _ = question::run(way, &progress);
+    commands(file, folder)
+        .iter()
+        .for_each(|(_, command)| command(&progress));
+}
+
+/// A command that reads a file, and its name.
+type Command = (&'static str, Box<dyn Fn(&SharedProgress)>);
+
+/// All commands that read `file`. Output goes into `folder`.
+pub(crate) fn commands(file: &Path, folder: &Path) -> Vec<Command> {
+    let out = |name: &str| Some(folder.join(name));
+    let mut all: Vec<Command> = Vec::new();
+    for way in questions(file, folder) {
+        let run = move |progress: &SharedProgress| drop(question::run(&way, progress));
+        all.push(("report", Box::new(run)));
     }
-    if let Ok(before) = File::open(file, host(), &progress)
-        && let Ok(after) = before.other(file)
-    {
-        let _ = before.diff(&after, true, true);
-    }
-    let plotted = chart::ChartConfig {
-        file: Some(file.to_owned()),
-        filter: host(),
-        by: chart::PlotBy::Site,
-        top: 3,
-        smi: None,
-        usage: None,
-        title: None,
-    };
-    if let Ok(chart) = chart::read(&plotted, &progress) {
-        let _ = plot::write(&chart, &folder.join("plot.svg"), (400, 200));
+    let two = file.to_owned();
+    all.push((
+        "diff",
+        Box::new(move |progress| {
+            if let Ok(before) = File::open(&two, host(), progress)
+                && let Ok(after) = before.other(&two)
+            {
+                let _ = before.diff(&after, true, true);
+            }
+        }),
+    ));
+    let (file_of_page, output) = (file.to_owned(), folder.join("page.html"));
+    all.push((
+        "page",
+        Box::new(move |progress| {
+            if let Ok(page) = page::read(&file_of_page, None, &Filter::default(), progress) {
+                let _ = html::write(&page, &output);
+            }
+        }),
+    ));
+    for by in [chart::PlotBy::Site, chart::PlotBy::TensorSite] {
+        let plotted = chart::ChartConfig {
+            file: Some(file.to_owned()),
+            filter: host(),
+            by,
+            top: 3,
+            smi: None,
+            usage: None,
+            title: None,
+        };
+        let output = folder.join("plot.svg");
+        all.push((
+            "plot",
+            Box::new(move |progress| {
+                if let Ok(chart) = chart::read(&plotted, progress) {
+                    let _ = plot::write(&chart, &output, (400, 200));
+                }
+            }),
+        ));
     }
     for (format, name) in [
         (export::ExportFormat::Chrome, "trace.json"),
@@ -249,7 +285,10 @@ pub(crate) fn analyse(file: &Path, folder: &Path) {
             output: out(name),
             filter: Filter::default(),
         };
-        let _ = export::run(&exported, &progress);
+        all.push((
+            name,
+            Box::new(move |progress| drop(export::run(&exported, progress))),
+        ));
     }
     let replayed = replay::ReplayConfig {
         file: file.to_owned(),
@@ -265,5 +304,9 @@ pub(crate) fn analyse(file: &Path, folder: &Path) {
             full_names: false,
         },
     };
-    let _ = replay::run(&replayed, &mut io::sink(), &progress);
+    all.push((
+        "replay",
+        Box::new(move |progress| drop(replay::run(&replayed, &mut io::sink(), progress))),
+    ));
+    all
 }

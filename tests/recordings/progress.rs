@@ -11,6 +11,7 @@ use gpuprobe_report::analysis::Filter;
 use gpuprobe_report::views::export;
 use gpuprobe_report::views::export::{ExportConfig, ExportFormat};
 
+use crate::untrusted::report;
 use crate::{Folder, terminal};
 
 /// Work of this length has a bar, which appears after a second.
@@ -155,4 +156,27 @@ fn short_reports_have_none() {
     let file = folder.real_export();
     let written = on_terminal(command(&["report", file.to_str().unwrap()], "xterm"));
     assert!(!written.contains("gpuprobe:"), "{written:?}");
+}
+
+#[test]
+fn no_command_plays_a_file_more_than_twice() {
+    let folder = Folder::new();
+    // The order of an export's rows is checked once, besides.
+    for (file, checks) in [(folder.real_export(), 1), (folder.scene("tensors-3"), 0)] {
+        for (name, command) in report::commands(&file, &folder.path(".")) {
+            let passes = Arc::new(Passes::default());
+            command(&(Arc::clone(&passes) as SharedProgress));
+            let passes = passes.0.lock().unwrap();
+            let plays = passes
+                .iter()
+                .filter(|(what, ..)| matches!(*what, "log" | "memory events"));
+            // A comparison has two files.
+            let files = if name == "diff" { 2 } else { 1 };
+            let plays = plays.count();
+            assert!(
+                plays <= files * (2 + checks),
+                "{name} of {file:?}: {plays} plays"
+            );
+        }
+    }
 }

@@ -17,7 +17,7 @@ use crate::{Folder, gpuprobe, report_json};
 #[path = "../../fuzz/entry/collector.rs"]
 mod collector;
 #[path = "../../fuzz/entry/report.rs"]
-mod report;
+pub(crate) mod report;
 
 /// Seeds of the fuzz target `database`: a recording, an nsys export, and an old one.
 pub(crate) const SEEDS: [&str; 3] = ["recording.sqlite", "export.sqlite", "old.sqlite"];
