@@ -5,6 +5,14 @@ use super::super::ledger::Ledger;
 use gpuprobe_cuda::{CopyDirectionSource, Direction};
 use gpuprobe_model::event::Copy;
 
+/// What a copy goes from or to.
+#[derive(Clone, Copy)]
+enum Place {
+    Host,
+    Device,
+    Array,
+}
+
 /// Source and destination of a copy, with what locates them.
 pub(super) struct CopyEndpoints<'a, P> {
     pub(super) copy: &'a Copy,
@@ -14,18 +22,22 @@ pub(super) struct CopyEndpoints<'a, P> {
 
 impl<P: Fn(u32, u64) -> Option<AddressKind>> CopyEndpoints<'_, P> {
     /// Location of `address`, if known.
-    fn find(&self, address: u64) -> Option<AddressKind> {
+    fn find(&self, address: u64) -> Option<Place> {
         let known = self.known(address);
-        known.or_else(|| (self.place)(self.copy.pid, address))
+        let found = known.or_else(|| (self.place)(self.copy.pid, address));
+        found.map(|found| match found {
+            AddressKind::Host => Place::Host,
+            AddressKind::Device(_) => Place::Device,
+        })
     }
 
-    pub(super) fn known(&self, address: u64) -> Option<AddressKind> {
+    fn known(&self, address: u64) -> Option<AddressKind> {
         let Copy { pid, start_ns, .. } = *self.copy;
         self.ledger.find_address(pid, address, start_ns)
     }
 
     /// Device of the memory at `address`, if it is in a known allocation.
-    pub(super) fn device(&self, address: u64) -> Option<u16> {
+    fn device(&self, address: u64) -> Option<u16> {
         match self.known(address) {
             Some(AddressKind::Device(device)) => device,
             Some(AddressKind::Host) | None => None,
@@ -64,41 +76,34 @@ impl<P: Fn(u32, u64) -> Option<AddressKind>> CopyEndpoints<'_, P> {
 
     /// By `CUmemorytype`: 1 host, 2 device, 3 array, 4 unified, for which the addresses decide.
     fn by_types(&self) -> Direction {
-        const ARRAY: u16 = 3;
         let place = |kind: u16, address| match kind {
-            1 => Some(AddressKind::Host),
-            2 => Some(AddressKind::Device(None)),
+            1 => Some(Place::Host),
+            2 => Some(Place::Device),
+            3 => Some(Place::Array),
             4 => self.find(address),
             _ => None,
         };
         let source_type = u16::try_from(self.copy.kind).unwrap_or(0);
-        let destination_type = self.copy.destination_type;
         let source = place(source_type, self.copy.source);
-        let destination = place(destination_type, self.copy.destination);
-        match (source_type == ARRAY, destination_type == ARRAY) {
-            (true, true) => Direction::ArrayToArray,
-            (true, false) => match destination {
-                Some(AddressKind::Host) => Direction::ArrayToHost,
-                Some(AddressKind::Device(_)) => Direction::ArrayToDevice,
-                None => Direction::Unknown,
-            },
-            (false, true) => match source {
-                Some(AddressKind::Host) => Direction::HostToArray,
-                Some(AddressKind::Device(_)) => Direction::DeviceToArray,
-                None => Direction::Unknown,
-            },
-            (false, false) => between(source, destination),
-        }
+        between(
+            source,
+            place(self.copy.destination_type, self.copy.destination),
+        )
     }
 }
 
-pub(super) fn between(source: Option<AddressKind>, destination: Option<AddressKind>) -> Direction {
-    use AddressKind::{Device, Host};
+fn between(source: Option<Place>, destination: Option<Place>) -> Direction {
+    use Place::{Array, Device, Host};
     match (source, destination) {
         (Some(Host), Some(Host)) => Direction::HostToHost,
-        (Some(Host), Some(Device(_))) => Direction::HostToDevice,
-        (Some(Device(_)), Some(Host)) => Direction::DeviceToHost,
-        (Some(Device(_)), Some(Device(_))) => Direction::DeviceToDevice,
+        (Some(Host), Some(Device)) => Direction::HostToDevice,
+        (Some(Host), Some(Array)) => Direction::HostToArray,
+        (Some(Device), Some(Host)) => Direction::DeviceToHost,
+        (Some(Device), Some(Device)) => Direction::DeviceToDevice,
+        (Some(Device), Some(Array)) => Direction::DeviceToArray,
+        (Some(Array), Some(Host)) => Direction::ArrayToHost,
+        (Some(Array), Some(Device)) => Direction::ArrayToDevice,
+        (Some(Array), Some(Array)) => Direction::ArrayToArray,
         (None, _) | (_, None) => Direction::Unknown,
     }
 }
