@@ -56,15 +56,14 @@ pub struct CallFilter {
 pub fn each(database: &Database, counted: CallFilter, sink: &mut dyn RowSink) -> Result<Counts> {
     let mut ends = process_ends(database)?;
     let order = order(database)?;
-    let columns = (&row::NUMBERS[..], &[row::NAME][..]);
-    let mut memory = database.select_numbers(MEMORY, columns, order)?;
+    let mut memory = database.select_numbers(MEMORY, row::NUMBERS, &[row::NAME], order)?;
     if memory.is_none() && !database.is_ours() {
         bail!(
             "{} has no memory events: profile again with `nsys profile --cuda-memory-usage=true`",
             database.path().display()
         );
     }
-    let mut calls = database.select_numbers(CALLS, (&calls::NUMBERS, &[]), order)?;
+    let mut calls = database.select_numbers(CALLS, calls::NUMBERS, &[], order)?;
     let pass = database.pass("memory events", &[MEMORY, CALLS]);
     let calls = SortedRows::new(database, calls.as_mut(), &pass, |row| {
         CallRow::of(row).map(|call| (call.start_ns, call))

@@ -1,8 +1,6 @@
 //! Numbers of a row in one value: to ask SQLite for the type and the value of each column takes
 //! most of the time of reading, so a function in SQL packs the columns of tables with many rows.
 
-use std::iter;
-
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Result, Row, Statement};
@@ -45,17 +43,17 @@ pub(crate) fn register(connection: &Connection) -> Result<()> {
 }
 
 impl Database {
-    /// Like [`Self::select`]; the first column has [`Numbers`] of the
-    /// columns `numbers`, the others follow.
+    /// Like [`Self::select`]; the first column has [`Numbers`] of the columns `numbers`, the others follow.
     pub(crate) fn select_numbers(
         &self,
         table: &str,
-        (numbers, others): (&[&str], &[&str]),
+        numbers: &str,
+        others: &[&str],
         rest: &str,
     ) -> anyhow::Result<Option<Statement<'_>>> {
-        let others = others.iter().map(|other| self.columns(table, &[other]));
-        let numbers = format!("{}({})", FUNCTION, self.columns(table, numbers));
-        let columns: Vec<_> = iter::once(numbers).chain(others).collect();
+        let numbers: Vec<_> = numbers.split(", ").collect();
+        let mut columns = vec![format!("{FUNCTION}({})", self.columns(table, &numbers))];
+        columns.extend(others.iter().map(|other| self.columns(table, &[other])));
         self.select_sql(table, &columns.join(", "), rest)
     }
 }

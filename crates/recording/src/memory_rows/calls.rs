@@ -15,16 +15,8 @@ use gpuprobe_cuda::nsys::class;
 pub const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
 /// Columns for [`CallRow::of`], all with numbers.
-pub(super) const NUMBERS: [&str; 8] = [
-    "start",
-    "end",
-    "eventClass",
-    "globalTid",
-    "correlationId",
-    "nameId",
-    "callchainId",
-    "returnValue",
-];
+pub(super) const NUMBERS: &str =
+    "start, end, eventClass, globalTid, correlationId, nameId, callchainId, returnValue";
 
 /// Numbers of successful and failed calls by `nameId`. Driver calls nested in runtime calls are not
 /// counted.

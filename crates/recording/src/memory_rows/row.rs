@@ -10,16 +10,8 @@ use crate::row::text;
 pub const MEMORY: &str = "CUDA_GPU_MEMORY_USAGE_EVENTS";
 
 /// Columns with numbers, for [`MemoryRow::of`].
-pub(super) const NUMBERS: [&str; 8] = [
-    "start",
-    "globalPid",
-    "deviceId",
-    "address",
-    "bytes",
-    "memKind",
-    "memoryOperationType",
-    "correlationId",
-];
+pub(super) const NUMBERS: &str =
+    "start, globalPid, deviceId, address, bytes, memKind, memoryOperationType, correlationId";
 /// Column with the name of a variable, which follows them.
 pub(super) const NAME: &str = "name";
 

@@ -27,7 +27,7 @@ pub(super) struct ContextWriter {
     known_devices: HashSet<(u32, u16)>,
     identities: HashMap<u32, Identity>,
     /// Rows of live contexts that programs created, by process and number.
-    live: HashMap<u32, HashMap<u16, i64>>,
+    live: HashMap<(u32, u16), i64>,
 }
 
 impl ContextWriter {
@@ -39,7 +39,7 @@ impl ContextWriter {
     /// Removes the contexts of a process that has exited or executed another program.
     pub(super) fn ended(&mut self, pid: u32) {
         self.identities.remove(&pid);
-        self.live.remove(&pid);
+        self.live.retain(|(of, _), _| *of != pid);
     }
 
     /// The device of an object of the process: `reported` by a call, else 0 if the process sees only
@@ -63,7 +63,7 @@ impl ContextWriter {
                 tables.insert("GPUPROBE_CONTEXTS", row)?;
                 // Numbers wrap around: an older context of this number stays without an end.
                 let row = tables.connection.last_insert_rowid();
-                self.live.entry(call.pid).or_default().insert(number, row);
+                self.live.insert((call.pid, number), row);
             }
             (Op::ContextDestroy, _) => self.destroyed(call.pid, made, (device, end), tables)?,
             _ => {}
@@ -90,8 +90,7 @@ impl ContextWriter {
         (device, end): (Option<u16>, i64),
         tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
-        let live = self.live.get_mut(&pid);
-        if let Some(row) = live.and_then(|live| live.remove(&number?)) {
+        if let Some(row) = number.and_then(|number| self.live.remove(&(pid, number))) {
             let sql = "UPDATE GPUPROBE_CONTEXTS SET t1 = ?2 WHERE rowid = ?1";
             return tables.execute(sql, [row, end]);
         }

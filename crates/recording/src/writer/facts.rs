@@ -48,9 +48,9 @@ impl Facts {
 
     /// Creates the tables that do not depend on events.
     pub(super) fn write(&self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
-        let lazy = schema::LAZY.iter().filter(|_| self.all_tables);
-        for (table, _) in schema::CORE_TABLES.iter().chain(schema::OURS).chain(lazy) {
-            tables.create(table)?;
+        let lazy = if self.all_tables { schema::LAZY } else { "" };
+        for list in [schema::CORE_TABLES, schema::OURS, lazy] {
+            schema::tables(list).try_for_each(|(table, _)| tables.create(table))?;
         }
         let [major, minor, micro] = SCHEMA_VERSION;
         for (name, value) in [

@@ -1,18 +1,16 @@
 //! Failed allocations (incidents).
 
 use rusqlite::params;
+use rusqlite::types::Null;
 
+use super::schema;
 use super::tables::{Tables, signed};
 use crate::ids::global_pid;
 use gpuprobe_engine::IncidentRow;
 use gpuprobe_model::GpuUse;
 
-/// One row per incident, updated with later information.
-const UPSERT: &str = "INSERT INTO GPUPROBE_INCIDENTS (id, t0, globalTid, api, returnValue, kind, \
-     requested, device, attempts, repeats, outcome, settled, liveBytes, torchRequested, \
-     torchAllocated, torchReserved, chain) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) \
-     ON CONFLICT (id) DO UPDATE SET device = excluded.device, attempts = excluded.attempts, \
+/// What is updated with later information.
+const UPDATED: &str = "ON CONFLICT (id) DO UPDATE SET device = excluded.device, attempts = excluded.attempts, \
      repeats = excluded.repeats, outcome = excluded.outcome, settled = excluded.settled, \
      liveBytes = excluded.liveBytes, torchRequested = excluded.torchRequested, \
      torchAllocated = excluded.torchAllocated, torchReserved = excluded.torchReserved, \
@@ -45,9 +43,13 @@ pub(super) fn write(
         told(0),
         told(1),
         told(2),
+        Null,
+        Null,
+        Null,
         chain
     ];
-    tables.execute(UPSERT, values)
+    let insert = schema::insert("GPUPROBE_INCIDENTS");
+    tables.execute(&format!("{insert} {UPDATED}"), values)
 }
 
 /// Adds the GPU use to an incident.

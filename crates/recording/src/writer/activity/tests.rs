@@ -22,13 +22,11 @@ struct Bench<'c> {
 
 fn database() -> Connection {
     let connection = Connection::open_in_memory().unwrap();
-    for (table, _) in schema::CORE_TABLES
-        .iter()
-        .chain(schema::OURS)
-        .chain(schema::LAZY)
-    {
-        Tables::new(&connection, 0).create(table).unwrap();
+    let tables = Tables::new(&connection, 0);
+    for list in [schema::CORE_TABLES, schema::OURS, schema::LAZY] {
+        schema::tables(list).for_each(|(table, _)| tables.create(table).unwrap());
     }
+    drop(tables);
     connection
 }
 
