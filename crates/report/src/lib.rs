@@ -2,7 +2,7 @@
 //!
 //! For: text, JSON, CSV, profiles, plots, pages and traces, of a live run and of a file.
 //! May use: all lower crates: `engine`, `recording`, `stacks`, `os`, `model`, `cuda`.
-//! Gives: [`build`], [`ReportFormat::writer`]; [`analysis`] of files; [`profile`], [`plot`], [`export`], [`replay`].
+//! Gives: [`build`], [`ReportFormat::writer`]; [`analysis`] of files; [`chart`], [`page`], [`replay`].
 
 pub mod activity;
 pub mod analysis;

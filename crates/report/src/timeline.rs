@@ -35,11 +35,6 @@ impl Bins {
         self.edges_ns.len() - 1
     }
 
-    /// Begin and end of the bin.
-    pub(crate) fn span(&self, bin: usize) -> (i64, i64) {
-        (self.edges_ns[bin], self.edges_ns[bin + 1])
-    }
-
     /// The end of the last bin.
     pub(crate) fn end_ns(&self) -> i64 {
         self.edges_ns[self.count()]
@@ -50,74 +45,36 @@ impl Bins {
         let after = self.edges_ns.partition_point(|&edge| edge <= time_ns);
         after.saturating_sub(1).min(self.count() - 1)
     }
-
-    /// Merges neighbours.
-    pub(crate) fn halve(&mut self) {
-        let last = self.end_ns();
-        let mut is_even = false;
-        self.edges_ns.retain(|_| {
-            is_even = !is_even;
-            is_even
-        });
-        if self.edges_ns.last() != Some(&last) {
-            self.edges_ns.push(last);
-        }
-    }
 }
 
-/// Sums of `N` numbers by bin, of the bins with any, in order.
+/// Sums of `N` numbers by bin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BinSums<const N: usize>(Vec<(usize, [i64; N])>);
+pub(crate) struct BinSums<const N: usize>(BTreeMap<usize, [i64; N]>);
 
 impl<const N: usize> Default for BinSums<N> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self(BTreeMap::new())
     }
 }
 
 impl<const N: usize> BinSums<N> {
-    fn at(&mut self, bin: usize) -> &mut [i64; N] {
-        let place = match self.0.last() {
-            Some((last, _)) if *last == bin => self.0.len() - 1,
-            Some((last, _)) if *last > bin => self.0.partition_point(|(of, _)| *of < bin),
-            _ => self.0.len(),
-        };
-        if self.0.get(place).is_none_or(|(of, _)| *of != bin) {
-            self.0.insert(place, (bin, [0; N]));
-        }
-        &mut self.0[place].1
-    }
-
     pub(crate) fn add(&mut self, bin: usize, numbers: [i64; N]) {
-        for (sum, number) in self.at(bin).iter_mut().zip(numbers) {
+        let sums = self.0.entry(bin).or_insert([0; N]);
+        for (sum, number) in sums.iter_mut().zip(numbers) {
             *sum = sum.saturating_add(number);
         }
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        other
-            .0
-            .iter()
-            .for_each(|(bin, numbers)| self.add(*bin, *numbers));
-    }
-
-    /// Merges neighbouring bins.
-    pub(crate) fn halve(&mut self) {
-        for (bin, numbers) in std::mem::take(&mut self.0) {
-            self.add(bin / 2, numbers);
-        }
-    }
-
-    /// Number of bins with numbers.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        let bins = other.0.iter();
+        bins.for_each(|(bin, numbers)| self.add(*bin, *numbers));
     }
 
     /// Sums over all bins.
     pub(crate) fn total(&self) -> [i64; N] {
         let mut all = Self::default();
-        self.0.iter().for_each(|(_, numbers)| all.add(0, *numbers));
-        *all.at(0)
+        self.0.values().for_each(|numbers| all.add(0, *numbers));
+        all.0.remove(&0).unwrap_or([0; N])
     }
 
     /// The bin and the numbers, of all bins in order.
@@ -174,6 +131,8 @@ pub(crate) struct Timeline<K> {
     /// Places in `courses`.
     places: HashMap<K, usize>,
     courses: Vec<(K, Course)>,
+    /// Bytes of keys that are set.
+    levels: HashMap<K, u64>,
     /// Of the bins that have ended, and of the one that is read.
     ended: Vec<Highest>,
     highest: Highest,
@@ -187,6 +146,7 @@ impl<K: Copy + Eq + Hash> Timeline<K> {
             bins: bins.clone(),
             places: HashMap::new(),
             courses: Vec::new(),
+            levels: HashMap::new(),
             ended: Vec::new(),
             highest: Highest {
                 time_ns: bins.edges_ns[0],
@@ -204,9 +164,8 @@ impl<K: Copy + Eq + Hash> Timeline<K> {
 
     fn end_bins(&mut self, until: usize) {
         while self.ended.len() < until {
-            let (_, end_ns) = self.bins.span(self.ended.len());
             self.ended.push(self.highest);
-            self.begin_highest(end_ns);
+            self.begin_highest(self.bins.edges_ns[self.ended.len()]);
         }
     }
 
@@ -224,10 +183,11 @@ impl<K: Copy + Eq + Hash> Timeline<K> {
             courses.len() - 1
         });
         self.settle(place);
-        let sums = self.courses[place].1.sums.at(self.ended.len());
+        let mut sums = [0; 8];
         for (sum, number) in sums[effect as usize..].iter_mut().zip([bytes, allocations]) {
-            *sum = sum.saturating_add_unsigned(number);
+            *sum = i64::try_from(number).unwrap_or(i64::MAX);
         }
+        self.courses[place].1.sums.add(self.ended.len(), sums);
         if counts {
             self.live_bytes = match effect {
                 Effect::Allocated => self.live_bytes.saturating_add(bytes),
@@ -236,8 +196,9 @@ impl<K: Copy + Eq + Hash> Timeline<K> {
         }
     }
 
-    /// Notes that the bytes of `key` have changed to `now_bytes`; those that are gone are so by `gone`.
-    pub(crate) fn set(&mut self, key: K, from_bytes: u64, now_bytes: u64, gone: Effect) {
+    /// Notes that the bytes of `key` are `now_bytes`; those that are gone are so by `gone`.
+    pub(crate) fn set(&mut self, key: K, now_bytes: u64, gone: Effect) {
+        let from_bytes = self.levels.insert(key, now_bytes).unwrap_or(0);
         match now_bytes.checked_sub(from_bytes) {
             Some(0) => {}
             Some(more) => self.change(key, Effect::Allocated, [more, 0], true),
@@ -268,8 +229,7 @@ impl<K: Copy + Eq + Hash> Timeline<K> {
         let course = &mut self.courses[place].1;
         let highest = self.ended.get(course.bin).unwrap_or(&self.highest);
         if course.highest < highest.number
-            && let Some((bin, sums)) = course.sums.0.last_mut()
-            && *bin == course.bin
+            && let Some(sums) = course.sums.0.get_mut(&course.bin)
         {
             // There was no change between the last one and the highest total.
             let at_highest = net(sums);
@@ -282,38 +242,6 @@ impl<K: Copy + Eq + Hash> Timeline<K> {
     pub(crate) fn finish(&mut self) {
         self.end_bins(self.bins.count());
         (0..self.courses.len()).for_each(|place| self.settle(place));
-    }
-
-    /// Number of bins with changes over all keys.
-    pub(crate) fn len(&self) -> usize {
-        self.courses
-            .iter()
-            .map(|(_, course)| course.sums.len())
-            .sum()
-    }
-
-    /// Merges neighbouring bins, after the end.
-    pub(crate) fn halve(&mut self) {
-        let pairs = self.ended.chunks(2);
-        let is_later: Vec<_> = pairs
-            .map(|pair| matches!(pair, [before, after] if after.bytes > before.bytes))
-            .collect();
-        for (_, course) in &mut self.courses {
-            for (bin, sums) in &mut course.sums.0 {
-                let at_highest = match (*bin % 2 == 1, is_later[*bin / 2]) {
-                    (false, true) => net(sums),
-                    (true, false) => [0, 0],
-                    _ => continue,
-                };
-                sums[6..].copy_from_slice(&at_highest);
-            }
-            course.sums.halve();
-        }
-        let pairs = self.ended.chunks(2).zip(is_later);
-        self.ended = pairs
-            .map(|(pair, later)| pair[usize::from(later)])
-            .collect();
-        self.bins.halve();
     }
 
     /// Time and bytes of the highest total of each bin.
@@ -344,12 +272,9 @@ impl<K: Copy + Eq + Hash> Timeline<K> {
     pub(crate) fn at_peak(&self) -> impl Iterator<Item = (K, u64)> {
         let peak = self.peak_bin();
         self.sums().map(move |(key, sums)| {
-            let until = sums.0.iter().take_while(|(bin, _)| *bin <= peak);
-            let bytes = until.map(|(bin, sums)| match *bin == peak {
-                true => sums[6],
-                false => net(sums)[0],
-            });
-            let bytes = bytes.fold(0, i64::saturating_add);
+            let before = sums.0.range(..peak).map(|(_, sums)| net(sums)[0]);
+            let within = sums.0.get(&peak).map(|sums| sums[6]);
+            let bytes = before.chain(within).fold(0, i64::saturating_add);
             (key, u64::try_from(bytes).unwrap_or(0))
         })
     }
@@ -377,7 +302,7 @@ impl<K: Copy + Eq + Hash> Timeline<K> {
         let bytes = |live: i64| u64::try_from(live).unwrap_or(0);
         let mut points = vec![(self.bins.edges_ns[0], vec![0; areas])];
         for (bin, changes) in changes {
-            let (begin_ns, end_ns) = self.bins.span(bin);
+            let (begin_ns, end_ns) = (self.bins.edges_ns[bin], self.bins.edges_ns[bin + 1]);
             let both = live.iter().zip(&changes);
             let highest = both.map(|(live, [_, change])| bytes(live.saturating_add(*change)));
             let highest_ns = self.ended[bin].time_ns.clamp(begin_ns, end_ns);
@@ -395,64 +320,27 @@ impl<K: Copy + Eq + Hash> Timeline<K> {
 /// Process, and device as the process numbers it.
 pub(crate) type TensorPlace = (u32, u16);
 
-/// Tensors of frameworks' allocators.
-#[derive(Debug)]
-pub(crate) struct TensorTimeline {
-    /// By number of the call site in the engine; `None` for memory from before.
-    pub(crate) held: Timeline<(TensorPlace, Option<u32>)>,
-    pub(crate) reserved: Timeline<TensorPlace>,
-    /// Bytes from before, and bytes reserved.
-    sums: HashMap<TensorPlace, [u64; 2]>,
-}
-
-impl TensorTimeline {
-    fn new(bins: &Bins) -> Self {
-        Self {
-            held: Timeline::new(bins),
-            reserved: Timeline::new(bins),
-            sums: HashMap::new(),
-        }
-    }
-
-    /// Enters changes of an allocator, and its bytes from before and reserved after them.
-    fn enter<'a>(
-        &mut self,
-        place: TensorPlace,
-        blocks: impl IntoIterator<Item = (&'a Allocation, Effect)>,
-        (sums, gone): ([u64; 2], Effect),
-        time_ns: i64,
-    ) {
-        self.held.advance(time_ns);
-        self.reserved.advance(time_ns);
-        for (block, effect) in blocks {
-            let (key, block) = ((place, Some(block.site)), [block.size_bytes, 1]);
-            self.held.change(key, effect, block, true);
-        }
-        let before = std::mem::replace(self.sums.entry(place).or_default(), sums);
-        self.held.set((place, None), before[0], sums[0], gone);
-        self.reserved.set(place, before[1], sums[1], gone);
-        let is_selected = time_ns >= self.held.bins.edges_ns[0];
-        self.held.mark(time_ns, is_selected);
-        self.reserved.mark(time_ns, is_selected);
-    }
-
-    /// Merges neighbouring bins, after the end.
-    pub(crate) fn halve(&mut self) {
-        self.held.halve();
-        self.reserved.halve();
-    }
-}
-
 /// Key of a call path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PathKey {
     pub(crate) pid: u32,
-    /// Number of earlier processes with this id.
+    /// Number of earlier processes with this id; of tensors, the device.
     pub(crate) incarnation: u32,
-    /// Number of the call site in its process.
-    pub(crate) number: u32,
+    /// Number of the call site in its process, or allocator; `None` for tensors from before.
+    pub(crate) number: Option<u32>,
     pub(crate) kind: MemoryKind,
     pub(crate) is_host: bool,
+}
+
+impl PathKey {
+    /// Who made the allocation: the process, or for tensors the blocks of the allocator, at the end.
+    pub(crate) fn holder(self, played: &Played) -> Option<&Process> {
+        if self.kind != MemoryKind::Tensor {
+            return played.process(self.pid, self.incarnation);
+        }
+        let place = (self.pid, u16::try_from(self.incarnation).ok()?);
+        allocator_at(played, place).map(|(_, allocator)| &allocator.blocks)
+    }
 }
 
 /// The memory of a file over time, as it is played.
@@ -464,8 +352,8 @@ pub(crate) struct MemoryTimelines {
     /// Whether host memory counts.
     pub(crate) host: bool,
     pub(crate) memory: Timeline<PathKey>,
-    /// By allocator, or of all of them.
-    pub(crate) tensors: BTreeMap<Option<TensorPlace>, TensorTimeline>,
+    /// What frameworks have handed out and reserved, by allocator, or of all of them.
+    pub(crate) tensors: BTreeMap<Option<TensorPlace>, [Timeline<PathKey>; 2]>,
     pub(crate) by_allocator: bool,
 }
 
@@ -481,7 +369,8 @@ impl MemoryTimelines {
         }
     }
 
-    fn enter(&mut self, change: &MemoryChange<'_>) {
+    /// Enters a change of memory from CUDA.
+    fn enter(&mut self, change: &MemoryChange<'_>, is_selected: bool) {
         let gone = match change.is_end {
             true => Effect::Held,
             false => Effect::Freed,
@@ -493,42 +382,63 @@ impl MemoryTimelines {
             let key = PathKey {
                 pid: change.process.pid,
                 incarnation: change.incarnation,
-                number: one.site,
+                number: Some(one.site),
                 kind: one.kind(),
                 is_host: one.belongs() == Belongs::Host,
             };
             let counts = self.host || one.belongs() == Belongs::Gpu;
             self.memory.change(key, effect, [one.size_bytes, 1], counts);
         }
+        self.memory.mark(change.event_ns, is_selected);
     }
 
-    fn tensors(&mut self, place: TensorPlace) -> &mut TensorTimeline {
-        let tensors = self
+    /// Enters changes of an allocator, and its bytes from before and reserved after them.
+    fn enter_tensors<'a>(
+        &mut self,
+        place: TensorPlace,
+        blocks: impl Iterator<Item = (&'a Allocation, Effect)>,
+        (before_bytes, reserved_bytes, gone): (u64, u64, Effect),
+        session_ns: i64,
+    ) {
+        let time_ns = session_ns.saturating_sub(self.first_ns);
+        let is_selected = time_ns >= self.bins.edges_ns[0];
+        let both = self
             .tensors
             .entry(Some(place).filter(|_| self.by_allocator));
-        tensors.or_insert_with(|| TensorTimeline::new(&self.bins))
+        let both = both.or_insert_with(|| [(); 2].map(|()| Timeline::new(&self.bins)));
+        both.iter_mut().for_each(|one| one.advance(time_ns));
+        let key = |number| PathKey {
+            pid: place.0,
+            incarnation: place.1.into(),
+            number,
+            kind: MemoryKind::Tensor,
+            is_host: false,
+        };
+        for (block, effect) in blocks {
+            both[0].change(key(Some(block.site)), effect, [block.size_bytes, 1], true);
+        }
+        both[0].set(key(None), before_bytes, gone);
+        both[1].set(key(None), reserved_bytes, gone);
+        both.iter_mut()
+            .for_each(|one| one.mark(time_ns, is_selected));
     }
 
     /// Ends all bins.
     pub(crate) fn finish(&mut self) {
         self.memory.finish();
-        for tensors in self.tensors.values_mut() {
-            tensors.held.finish();
-            tensors.reserved.finish();
-        }
+        let tensors = self.tensors.values_mut().flatten();
+        tensors.for_each(Timeline::finish);
     }
 }
 
 impl Listener for MemoryTimelines {
     fn memory(&mut self, change: &MemoryChange<'_>) -> Result<()> {
-        self.enter(change);
-        self.memory.mark(change.event_ns, true);
+        self.enter(change, true);
         Ok(())
     }
 
     fn earlier(&mut self, change: &MemoryChange<'_>) {
-        self.enter(change);
-        self.memory.mark(change.event_ns, false);
+        self.enter(change, false);
     }
 
     fn event(&mut self, event: &Event, changes: &[Change], played: &Played) -> Result<()> {
@@ -541,26 +451,26 @@ impl Listener for MemoryTimelines {
                 Event::Call(call) => call.end_ns,
                 _ => event.time_ns().unwrap_or(0),
             };
-            let time_ns = played.session_ns(time_ns).saturating_sub(self.first_ns);
             let freed = change.freed.iter().map(|block| (block, Effect::Freed));
             let allocated = change.allocated.iter();
             let blocks = freed.chain(allocated.map(|block| (block, Effect::Allocated)));
-            let sums = [change.bytes_from_before, change.reserved_bytes];
+            let sums = (
+                change.bytes_from_before,
+                change.reserved_bytes,
+                Effect::Freed,
+            );
             let place = (event.pid(), change.device);
-            let tensors = self.tensors(place);
-            tensors.enter(place, blocks, (sums, Effect::Freed), time_ns);
+            self.enter_tensors(place, blocks, sums, played.session_ns(time_ns));
         }
         Ok(())
     }
 
-    fn end(&mut self, process: &Process, time_ns: i64) {
-        let time_ns = time_ns.saturating_sub(self.first_ns);
+    fn end(&mut self, process: &Process, session_ns: i64) {
         for allocator in process.tensors.iter() {
-            let place = (process.pid, allocator.device);
             let blocks = allocator.blocks.allocations();
             let blocks = blocks.map(|block| (block, Effect::Held));
-            let tensors = self.tensors(place);
-            tensors.enter(place, blocks, ([0, 0], Effect::Held), time_ns);
+            let place = (process.pid, allocator.device);
+            self.enter_tensors(place, blocks, (0, 0, Effect::Held), session_ns);
         }
     }
 }
@@ -582,9 +492,15 @@ pub(crate) fn allocator_at(
 mod tests {
     use super::*;
 
-    /// Memory at the highest total of each bin is that of a plain replay, also after merging.
+    /// Memory at the highest total of each bin is that of a plain replay.
     #[test]
     fn the_sums_at_the_highest_total_are_those_of_a_replay() {
+        for most in [256, 128, 64, 32] {
+            replay(&Bins::between(0, 1_023, most));
+        }
+    }
+
+    fn replay(bins: &Bins) {
         let mut state = 7u64;
         let mut random = |below: u64| {
             state = state
@@ -592,8 +508,7 @@ mod tests {
                 .wrapping_add(1);
             (state >> 33) % below
         };
-        let bins = Bins::between(0, 1_023, 256);
-        let mut held = Timeline::new(&bins);
+        let mut held = Timeline::new(bins);
         let mut live = [[0i64; 2]; 5];
         // Time, and what is live by path.
         let mut history = vec![(0, live)];
@@ -617,64 +532,59 @@ mod tests {
             history.push((time, live));
         }
         held.finish();
-        let mut width = 1_024 / i64::try_from(bins.count()).unwrap();
-        for _ in 0..4 {
-            for (bin, (time_ns, bytes)) in held.highest().into_iter().enumerate() {
-                let begin = i64::try_from(bin).unwrap() * width;
-                let before = history.iter().rev().find(|(time, _)| *time < begin);
-                let inside = history
-                    .iter()
-                    .filter(|(time, _)| (begin..begin + width).contains(time));
-                let total =
-                    |live: &[[i64; 2]; 5]| live[..4].iter().map(|path| path[0]).sum::<i64>();
-                let start = before.map_or([[0; 2]; 5], |(_, live)| *live);
-                let mut highest = (begin, start);
-                for (time, live) in inside {
-                    if total(live) > total(&highest.1) {
-                        highest = (*time, *live);
-                    }
-                }
-                assert_eq!(
-                    (time_ns, bytes.cast_signed()),
-                    (highest.0, total(&highest.1))
-                );
-                for (path, sums) in held.sums() {
-                    let mut at = [0, 0];
-                    for row in sums.flat().chunks(9).filter(|row| row[0] <= bin as i64) {
-                        let sums: &[i64; 8] = row[1..].try_into().unwrap();
-                        let part = if row[0] == bin as i64 {
-                            [sums[6], sums[7]]
-                        } else {
-                            net(sums)
-                        };
-                        at = [at[0] + part[0], at[1] + part[1]];
-                    }
-                    assert_eq!(at, highest.1[path], "path {path} in bin {bin} of {width}");
+        let width = 1_024 / i64::try_from(bins.count()).unwrap();
+        for (bin, (time_ns, bytes)) in held.highest().into_iter().enumerate() {
+            let begin = i64::try_from(bin).unwrap() * width;
+            let before = history.iter().rev().find(|(time, _)| *time < begin);
+            let inside = history
+                .iter()
+                .filter(|(time, _)| (begin..begin + width).contains(time));
+            let total = |live: &[[i64; 2]; 5]| live[..4].iter().map(|path| path[0]).sum::<i64>();
+            let start = before.map_or([[0; 2]; 5], |(_, live)| *live);
+            let mut highest = (begin, start);
+            for (time, live) in inside {
+                if total(live) > total(&highest.1) {
+                    highest = (*time, *live);
                 }
             }
-            held.halve();
-            width *= 2;
+            assert_eq!(
+                (time_ns, bytes.cast_signed()),
+                (highest.0, total(&highest.1))
+            );
+            for (path, sums) in held.sums() {
+                let mut at = [0, 0];
+                for row in sums.flat().chunks(9).filter(|row| row[0] <= bin as i64) {
+                    let sums: &[i64; 8] = row[1..].try_into().unwrap();
+                    let part = if row[0] == bin as i64 {
+                        [sums[6], sums[7]]
+                    } else {
+                        net(sums)
+                    };
+                    at = [at[0] + part[0], at[1] + part[1]];
+                }
+                assert_eq!(at, highest.1[path], "path {path} in bin {bin} of {width}");
+            }
         }
     }
 
     #[test]
     fn each_time_is_in_the_bin_between_its_edges() {
         for (first, last) in [(0, 0), (0, 9), (-5, 1_000_003), (7, i64::MAX)] {
-            let mut bins = Bins::between(first, last, 256);
-            for _ in 0..3 {
+            for most in [256, 128, 64] {
+                let bins = Bins::between(first, last, most);
                 for time in [first, first.saturating_add(1), last / 2, last - 1, last] {
                     if time < first || time > last {
                         continue;
                     }
-                    let (begin, end) = bins.span(bins.of(time));
-                    let is_last = bins.of(time) + 1 == bins.count();
+                    let bin = bins.of(time);
+                    let (begin, end) = (bins.edges_ns[bin], bins.edges_ns[bin + 1]);
+                    let is_last = bin + 1 == bins.count();
                     assert!(
                         begin <= time && (time < end || is_last),
                         "{time} of {first} to {last}"
                     );
                 }
-                assert_eq!(bins.span(0).0, first);
-                bins.halve();
+                assert_eq!(bins.edges_ns[0], first);
             }
         }
         assert_eq!(Bins::between(0, 1_000_000, 256).count(), 256);
@@ -682,14 +592,31 @@ mod tests {
     }
 
     #[test]
-    fn sums_survive_merging() {
-        let mut sums = BinSums::<2>::default();
-        for bin in 0..9 {
-            sums.add(bin, [1, 10]);
+    fn points_are_the_highest_total_and_the_end_of_each_bin_with_changes() {
+        let mut timeline = Timeline::new(&Bins::between(0, 99, 10));
+        for (time, bytes) in [(2, 5), (3, 9), (4, 7), (31, 0), (38, 3), (70, 1)] {
+            timeline.advance(time);
+            timeline.set((), bytes, Effect::Freed);
+            timeline.mark(time, true);
         }
-        sums.halve();
-        assert_eq!(sums.total(), [9, 90]);
-        assert_eq!(sums.flat()[..6], [0, 2, 20, 1, 2, 20]);
-        assert_eq!(sums.len(), 5);
+        timeline.finish();
+        let points = timeline.points(1, |()| Some(0));
+        let points: Vec<_> = points
+            .iter()
+            .map(|(time, areas)| (*time, areas[0]))
+            .collect();
+        let expected = [
+            (0, 0),
+            (3, 9),
+            (10, 7),
+            (30, 7),
+            (40, 3),
+            (70, 3),
+            (80, 1),
+            (100, 1),
+        ];
+        assert_eq!(points, expected);
+        assert_eq!(timeline.peak(), (3, 9));
+        assert_eq!(timeline.at_peak().collect::<Vec<_>>(), [((), 9)]);
     }
 }

@@ -13,12 +13,9 @@ use serde::Serialize;
 use crate::analysis::{File, Filter, NoMatch, Played, first_ns};
 use crate::memleak::{SiteGroups, stack_of};
 use crate::run::run_of;
-use crate::timeline::{
-    Bins, Effect, MemoryTimelines, PathKey, TensorPlace, TensorTimeline, Timeline, allocator_at,
-};
+use crate::timeline::{Bins, Effect, MemoryTimelines, PathKey, Timeline};
 use crate::{function_name, label};
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::Process;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::regular::read_text;
 use gpuprobe_os::say;
@@ -26,7 +23,7 @@ use gpuprobe_recording::Database;
 use gpuprobe_recording::memory_rows::MEMORY;
 
 pub(crate) use smi::recorded as recorded_smi;
-pub use smi::{lines as smi_lines, parse as parse_smi};
+pub use smi::{SmiSample, lines as smi_lines, parse as parse_smi};
 
 /// Bins of time; each has two points.
 const BINS: usize = 1024;
@@ -181,24 +178,32 @@ fn of_file(file: &Path, config: &ChartConfig, progress: &SharedProgress) -> Resu
     let mut held = MemoryTimelines::new(bins, first.unwrap_or(0), config.filter.host, false);
     let played = opened.listen(&mut held)?;
     held.finish();
-    let mut chart = if config.by == PlotBy::TensorSite {
+    let mut chart = if is_of_tensors {
         let tensors = held.tensors.values().next();
-        let tensors = tensors.filter(|tensors| tensors.held.peak().1 > 0);
-        let tensors = tensors.ok_or_else(|| no_match("no tensors"))?;
-        of_tensors(tensors, played, config.top)
+        let tensors = tensors.filter(|both| both[0].peak().1 > 0);
+        let [tensors, reserved] = tensors.ok_or_else(|| no_match("no tensors"))?;
+        let (ns, bytes) = tensors.peak();
+        let reserved = reserved.points(1, |_| Some(0)).into_iter();
+        let reserved = reserved.map(|(ns, areas)| (seconds(ns), areas[0] as f64));
+        Chart {
+            lines: vec![ChartLine {
+                label: "reserved by PyTorch".to_owned(),
+                points: reserved.collect(),
+            }],
+            peak: Some((seconds(ns), bytes as f64)),
+            ..areas(tensors, played, config)
+        }
     } else {
         let events = played.findings.events;
-        let first = played
-            .first_ns()
-            .filter(|_| events > 0)
-            .ok_or_else(no_event)?;
+        let first = played.first_ns().filter(|_| events > 0);
+        let first = first.ok_or_else(no_event)?;
         let leaked = played.never_freed().gpu.total.bytes as f64;
         let peak_ns = played.peak_ns().filter(|_| !config.filter.host);
         let peak_bytes = played.at_peak.gpu.total.bytes as f64;
         Chart {
             peak: peak_ns.map(|ns| (seconds(ns.saturating_sub(first)), peak_bytes)),
             leaked: Some(leaked).filter(|&bytes| bytes > 0.0),
-            ..of_memory(&held.memory, played, config)
+            ..areas(&held.memory, played, config)
         }
     };
     chart.title = run_of(session);
@@ -247,107 +252,82 @@ fn bins(database: &Database, config: &ChartConfig, first_ns: i64) -> Result<Bins
     ))
 }
 
-/// Memory from CUDA: its kinds, or the call sites that held most at the peak.
-fn of_memory(timeline: &Timeline<PathKey>, played: &Played, config: &ChartConfig) -> Chart {
+/// The areas of `timeline`: kinds of memory, or the call sites that held most at the peak.
+fn areas(timeline: &Timeline<PathKey>, played: &Played, config: &ChartConfig) -> Chart {
     let is_shown = |key: &PathKey| config.filter.host || !key.is_host;
     if config.by == PlotBy::Kind {
         let labels = MemoryKind::ALL.iter().map(|kind| kind.name().to_owned());
         let area_of = |key: PathKey| is_shown(&key).then_some(key.kind as usize);
         return Chart::of(timeline, labels.collect(), area_of);
     }
-    let find = |key: PathKey| {
-        let process = played.process(key.pid, key.incarnation)?;
-        Some(((key.pid, key.incarnation), process, key.number))
-    };
-    let (mut labels, areas) = top_sites(timeline, find, is_shown, (played, config.top, '#'));
-    labels.push("elsewhere".to_owned());
-    Chart::of(timeline, labels, |key| is_shown(&key).then(|| areas(key)))
-}
-
-/// Memory that allocators of frameworks had handed out, by the call sites that held most of it at its peak; and what they
-/// had reserved.
-fn of_tensors(tensors: &TensorTimeline, played: &Played, top: usize) -> Chart {
-    let find = |(place, number): (TensorPlace, Option<u32>)| {
-        let (_, allocator) = allocator_at(played, place)?;
-        Some(((place.0, u32::from(place.1)), &allocator.blocks, number?))
-    };
-    let (mut labels, areas) = top_sites(&tensors.held, find, |_| true, (played, top, 'T'));
-    let before = labels.len() + 1;
-    labels.extend(["elsewhere", "allocated before gpuprobe attached"].map(str::to_owned));
-    let area_of = |key: (TensorPlace, Option<u32>)| match key.1 {
-        Some(_) => Some(areas(key)),
-        None => Some(before),
-    };
-    let (ns, bytes) = tensors.held.peak();
-    let reserved = tensors.reserved.points(1, |_| Some(0)).into_iter();
-    let reserved = reserved.map(|(ns, areas)| (seconds(ns), areas[0] as f64));
-    Chart {
-        lines: vec![ChartLine {
-            label: "reserved by PyTorch".to_owned(),
-            points: reserved.collect(),
-        }],
-        peak: Some((seconds(ns), bytes as f64)),
-        ..Chart::of(&tensors.held, labels, area_of)
-    }
-}
-
-/// Labels of the call sites with most bytes at the peak of `timeline`, and the area of each key; the one after them has
-/// all others. `find` knows who holds the memory of a key, its call sites, and the number of its own.
-fn top_sites<'a, K: Copy + Eq + Hash>(
-    timeline: &Timeline<K>,
-    find: impl Fn(K) -> Option<((u32, u32), &'a Process, u32)>,
-    is_shown: impl Fn(&K) -> bool,
-    (played, top, letter): (&Played, usize, char),
-) -> (Vec<String>, impl Fn(K) -> usize) {
     let symbols = played.symbols();
     let mut holders = BTreeMap::new();
     for (key, bytes) in timeline.at_peak() {
-        let Some((holder, process, number)) = find(key) else {
+        let (Some(holder), Some(number)) = (key.holder(played), key.number) else {
             continue;
         };
-        let (_, groups, sites) = holders.entry(holder).or_insert_with(|| {
-            let groups = SiteGroups::of(process, true, symbols);
-            (process, groups, BTreeMap::<u32, (u64, bool, Vec<K>)>::new())
-        });
-        let (sum, is_held, keys) = sites.entry(groups.id(number)).or_default();
-        *sum = sum.saturating_add(if is_shown(&key) { bytes } else { 0 });
-        *is_held |= bytes > 0;
-        keys.push(key);
+        let (_, groups, sites) = holders
+            .entry((key.pid, key.incarnation))
+            .or_insert_with(|| {
+                let groups = SiteGroups::of(holder, true, symbols);
+                (holder, groups, BTreeMap::<u32, HeldSite>::new())
+            });
+        let site = sites.entry(groups.id(number)).or_default();
+        site.is_held |= bytes > 0;
+        let shown = if is_shown(&key) { bytes } else { 0 };
+        site.bytes = site.bytes.saturating_add(shown);
+        site.keys.push(key);
     }
+    let letter = match config.by {
+        PlotBy::TensorSite => 'T',
+        _ => '#',
+    };
     let mut all = Vec::new();
-    for (process, _, mut sites) in holders.into_values() {
-        sites.retain(|_, (_, is_held, _)| *is_held);
+    for (holder, _, mut sites) in holders.into_values() {
         // Labels are those of a report of that time, with all of these sites.
+        sites.retain(|_, site| site.is_held);
         let called = |id: &u32| {
-            let site = process.sites.get(*id)?;
-            let frames = stack_of(process.pid, site, symbols).0;
+            let site = holder.sites.get(*id)?;
+            let frames = stack_of(holder.pid, site, symbols).0;
             Some((frames, function_name(site.row, symbols)))
         };
-        let called: Vec<_> = sites
-            .keys()
-            .map(|id| called(id).unwrap_or_default())
-            .collect();
-        let stacks: Vec<_> = called
+        let called = sites.keys().map(|id| called(id).unwrap_or_default());
+        let called: Vec<_> = called.collect();
+        let stacks = called
             .iter()
-            .map(|(frames, called)| (&frames[..], &**called))
-            .collect();
-        let labels = sites.keys().zip(label::labels(&stacks));
+            .map(|(frames, called)| (&frames[..], &**called));
+        let labels = label::labels(&stacks.collect::<Vec<_>>());
+        let labels = sites.keys().zip(labels);
         let labels: Vec<_> = labels
             .map(|(id, label)| format!("{letter}{id} {label}"))
             .collect();
         all.extend(sites.into_values().zip(labels));
     }
-    all.retain(|((bytes, ..), _)| *bytes > 0);
-    all.sort_by_key(|((bytes, ..), _)| Reverse(*bytes));
-    all.truncate(top);
+    all.retain(|(site, _)| site.bytes > 0);
+    all.sort_by_key(|(site, _)| Reverse(site.bytes));
+    all.truncate(config.top);
     let mut areas = HashMap::new();
-    let mut named = Vec::new();
-    for (area, ((.., keys), label)) in all.into_iter().enumerate() {
-        areas.extend(keys.into_iter().map(|key| (key, area)));
-        named.push(label);
+    let mut labels = Vec::new();
+    for (area, (site, label)) in all.into_iter().enumerate() {
+        areas.extend(site.keys.into_iter().map(|key| (key, area)));
+        labels.push(label);
     }
-    let others = named.len();
-    (named, move |key| areas.get(&key).copied().unwrap_or(others))
+    let elsewhere = labels.len();
+    labels.extend(["elsewhere", "allocated before gpuprobe attached"].map(str::to_owned));
+    Chart::of(timeline, labels, |key| match key.number {
+        _ if !is_shown(&key) => None,
+        Some(_) => Some(areas.get(&key).copied().unwrap_or(elsewhere)),
+        None => Some(elsewhere + 1),
+    })
+}
+
+/// A call site at the peak.
+#[derive(Default)]
+struct HeldSite {
+    /// Bytes of what is shown, and whether there is anything.
+    bytes: u64,
+    is_held: bool,
+    keys: Vec<PathKey>,
 }
 
 /// The chart of a report by `gpuprobe report --analysis usage`, in any format.
@@ -365,13 +345,11 @@ pub fn of_usage(text: &str, path: &Path) -> Result<Chart> {
     };
     let mut timeline = Timeline::new(&Bins::between(first[0], last[0], BINS));
     let mut peak = (first[0], first[1]);
-    let mut before = [0; 3];
     for &[time, total, ref parts @ ..] in &rows {
         timeline.advance(time);
-        for (part, (&bytes, before)) in parts.iter().zip(&mut before).enumerate() {
+        for (part, &bytes) in parts.iter().enumerate() {
             let bytes = u64::try_from(bytes).unwrap_or(0);
-            timeline.set(part, *before, bytes, Effect::Freed);
-            *before = bytes;
+            timeline.set(part, bytes, Effect::Freed);
         }
         timeline.mark(time, true);
         if total > peak.1 {

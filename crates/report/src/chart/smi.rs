@@ -2,27 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use chrono::{NaiveDateTime, TimeDelta};
 
 use super::{ChartLine, seconds};
 use gpuprobe_recording::Database;
 use gpuprobe_recording::row::integer;
 
-const MIB: f64 = 1_048_576.0;
 /// GPUs of a host at most.
 const MAX_GPUS: usize = 64;
 
-/// A sample of `nvidia-smi`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SmiSample {
-    /// Local time of the host.
-    pub time: NaiveDateTime,
-    /// Index of the GPU.
-    pub gpu: usize,
-    /// Memory in use, bytes.
-    pub bytes: f64,
-}
+/// A sample of `nvidia-smi`: local time of the host, index of the GPU, and bytes of its memory in use.
+pub type SmiSample = (NaiveDateTime, usize, f64);
 
 /// Reads the output of `nvidia-smi --query-gpu=timestamp,memory.used --format=csv` with or without
 /// header and units, and with or without the GPU's index between the two.
@@ -31,69 +22,57 @@ pub struct SmiSample {
 /// A line that is none of these.
 pub fn parse(text: &str) -> Result<Vec<SmiSample>> {
     let mut samples = Vec::new();
-    let mut named = false;
-    for (number, line) in text.lines().enumerate() {
-        let fields: Vec<_> = line.split(',').map(str::trim).collect();
-        if line.trim().is_empty() || fields[0].starts_with("timestamp") {
+    let mut is_named = false;
+    let mut lines = text.lines().enumerate().peekable();
+    while let Some((number, line)) = lines.next() {
+        if line.trim().is_empty() || line.trim_start().starts_with("timestamp") {
             continue;
         }
-        let sample = sample(&fields);
-        // The last line may be cut short: nvidia-smi is stopped by a signal.
-        if sample.is_none() && number + 1 == text.lines().count() && number > 0 {
-            break;
-        }
-        let why = || {
-            format!(
-                "line {}: '{line}' is no timestamp and memory.used",
-                number + 1
-            )
+        let Some((time, gpu, bytes)) = sample(line) else {
+            // The last line may be cut short: nvidia-smi is stopped by a signal.
+            if lines.peek().is_none() && number > 0 {
+                break;
+            }
+            let number = number + 1;
+            bail!("line {number}: '{line}' is no timestamp and memory.used");
         };
-        let (sample, has_index) = sample.with_context(why)?;
-        named |= has_index;
-        samples.push(sample);
+        is_named |= gpu.is_some();
+        samples.push((time, gpu.unwrap_or(0), bytes));
     }
     if samples.is_empty() {
         bail!("no samples of nvidia-smi");
     }
-    if !named {
+    if !is_named {
         let gpus = count_gpus(&samples);
-        for (index, sample) in samples.iter_mut().enumerate() {
-            sample.gpu = index % gpus;
+        for (index, (_, gpu, _)) in samples.iter_mut().enumerate() {
+            *gpu = index % gpus;
         }
     }
     Ok(samples)
 }
 
-fn sample(fields: &[&str]) -> Option<(SmiSample, bool)> {
-    let time = fields.first()?.replace('/', "-");
+fn sample(line: &str) -> Option<(NaiveDateTime, Option<usize>, f64)> {
+    let mut fields = line.split(',').map(str::trim);
+    let time = fields.next()?.replace('/', "-");
     let time = NaiveDateTime::parse_from_str(&time, "%Y-%m-%d %H:%M:%S%.f").ok()?;
-    let (used, unit) = match fields.last()?.split_once(' ') {
-        Some((used, unit)) => (used, unit.trim()),
-        None => (*fields.last()?, "MiB"),
-    };
-    let scale = match unit {
-        "KiB" => MIB / 1024.0,
-        "MiB" => MIB,
-        "GiB" => MIB * 1024.0,
+    let used = fields.next_back()?;
+    let gpu = fields
+        .next()
+        .map(|gpu| gpu.parse().ok().filter(|&gpu| gpu < MAX_GPUS));
+    let (used, unit) = used.split_once(' ').unwrap_or((used, "MiB"));
+    let bits = match unit.trim() {
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
         _ => return None,
     };
-    let used: f64 = used
+    let used = used
         .parse()
         .ok()
         .filter(|used: &f64| used.is_finite() && *used >= 0.0)?;
-    let gpu = match fields {
-        [_, _] => None,
-        [_, gpu, _] => Some(gpu.parse().ok().filter(|&gpu| gpu < MAX_GPUS)?),
-        _ => return None,
-    };
-    Some((
-        SmiSample {
-            time,
-            gpu: gpu.unwrap_or(0),
-            bytes: used * scale,
-        },
-        gpu.is_some(),
-    ))
+    // An index that is none is an error, as are further fields.
+    let is_valid = fields.next().is_none() && gpu != Some(None);
+    is_valid.then_some((time, gpu.flatten(), used * 2f64.powi(bits)))
 }
 
 /// GPUs come in turn, all of a turn at nearly the same time. Their number is the least after which
@@ -101,7 +80,7 @@ fn sample(fields: &[&str]) -> Option<(SmiSample, bool)> {
 fn count_gpus(samples: &[SmiSample]) -> usize {
     let gaps: Vec<_> = samples
         .windows(2)
-        .map(|pair| pair[1].time - pair[0].time)
+        .map(|pair| pair[1].0 - pair[0].0)
         .collect();
     let pause = |gpus: usize| {
         let mut pauses: Vec<_> = gaps.iter().skip(gpus - 1).step_by(gpus).collect();
@@ -117,11 +96,11 @@ fn count_gpus(samples: &[SmiSample]) -> usize {
 
 /// The samples as lines, in seconds after `zero_ns` (since 1970, UTC). Times are `offset_s` east.
 pub fn lines(samples: &[SmiSample], zero_ns: i64, offset_s: i32) -> Vec<ChartLine> {
-    by_gpu(samples.iter().map(|sample| {
-        let utc = (sample.time).checked_sub_signed(TimeDelta::seconds(i64::from(offset_s)));
+    by_gpu(samples.iter().map(|&(time, gpu, bytes)| {
+        let utc = time.checked_sub_signed(TimeDelta::seconds(i64::from(offset_s)));
         let ns = utc.and_then(|utc| utc.and_utc().timestamp_nanos_opt());
         let since_zero = ns.unwrap_or(0).saturating_sub(zero_ns);
-        (sample.gpu, seconds(since_zero), sample.bytes)
+        (gpu, seconds(since_zero), bytes)
     }))
 }
 
@@ -160,8 +139,8 @@ mod tests {
         let text = "timestamp, memory.used [MiB]\n2026/11/20 20:34:22.574, 512 MiB\n\
                     2026/11/20 20:34:22.584, 1024\n";
         let samples = parse(text).unwrap();
-        assert_eq!((samples[0].gpu, samples[0].bytes), (0, 512.0 * MIB));
-        assert_eq!((samples[1].gpu, samples[1].bytes), (0, 1024.0 * MIB));
+        assert_eq!((samples[0].1, samples[0].2), (0, 512.0 * 1_048_576.0));
+        assert_eq!((samples[1].1, samples[1].2), (0, 1_073_741_824.0));
         let lines = lines(&samples, 1_795_206_862_000_000_000, 0);
         assert!((lines[0].points[0].0 - 0.574).abs() < 1e-6, "{lines:?}");
         let east = super::lines(
@@ -183,12 +162,12 @@ mod tests {
                 }
             }
             let samples = parse(&text).unwrap();
-            assert_eq!(samples[gpus + 1].gpu, 1, "{gpus}");
+            assert_eq!(samples[gpus + 1].1, 1, "{gpus}");
             assert_eq!(lines(&samples, 0, 0).len(), gpus);
         }
         let with_index = "2026/11/20 20:34:22.574, 1, 5\n2026/11/20 20:34:22.574, 0, 6\n";
         let samples = parse(with_index).unwrap();
-        assert_eq!((samples[0].gpu, samples[1].gpu), (1, 0));
+        assert_eq!((samples[0].1, samples[1].1), (1, 0));
     }
 
     #[test]

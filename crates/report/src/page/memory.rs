@@ -14,7 +14,7 @@ use crate::{Report, function_name, label};
 use gpuprobe_model::stack::{Frame, Language};
 
 /// Limit on the call paths; smaller ones are merged.
-const PATHS: usize = 20_000;
+const PATHS: usize = 1_000;
 
 /// Function, file, line, binary, whether it is Python, whether it is inlined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -113,13 +113,14 @@ pub(super) fn held(
             changes: sums.flat(),
             ..PathData::default()
         };
-        let process = played.process(key.pid, key.incarnation);
-        let site = process.and_then(|process| Some((process, process.sites.get(key.number)?)));
-        if let Some((process, site)) = site {
+        if let Some(number) = key.number
+            && let Some(process) = key.holder(played)
+            && let Some(site) = process.sites.get(number)
+        {
             let groups = groups
                 .entry((key.pid, key.incarnation))
                 .or_insert_with(|| SiteGroups::of(process, true, symbols));
-            let id = groups.id(key.number);
+            let id = groups.id(number);
             let stack = stack_of(key.pid, site, symbols).0;
             path.function = function_name(site.row, symbols).into_owned();
             // Reports list the sites with live memory.

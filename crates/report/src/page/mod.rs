@@ -21,7 +21,7 @@ use crate::analysis::{Analysis, File, Filter, Lists};
 use crate::chart::{ChartLine, recorded_smi};
 use crate::explain::Explain;
 use crate::run::run_of;
-use crate::timeline::{Bins, MemoryTimelines, TensorTimeline};
+use crate::timeline::{Bins, MemoryTimelines};
 use crate::words::plural;
 use crate::{Report, describe_lost};
 use gpuprobe_os::progress::SharedProgress;
@@ -34,11 +34,8 @@ use work::{CopyData, GpuData, KernelData, WorkByBin};
 
 /// Version of the layout; the page shows no other.
 const VERSION: u32 = 2;
-/// Bins of a run, and the fewest that are left when there are too many changes.
+/// Bins of a run.
 const BINS: usize = 256;
-const FEWEST: usize = 16;
-/// Limit on the changes of call paths, and on those of kernels and copies: with more, bins are merged.
-const MOST_CHANGES: usize = 120_000;
 
 /// One run, or two to compare.
 #[derive(Debug, Serialize)]
@@ -172,22 +169,7 @@ fn run(file: &File) -> Result<RunData> {
     };
     work.launches(database, row_filter, counted)?;
     held.finish();
-    let MemoryTimelines {
-        mut bins,
-        mut memory,
-        mut tensors,
-        ..
-    } = held;
-    while bins.count() > FEWEST {
-        let of_tensors: usize = tensors.values().map(|one| one.held.len()).sum();
-        if (memory.len() + of_tensors).max(work.len()) <= MOST_CHANGES {
-            break;
-        }
-        bins.halve();
-        memory.halve();
-        tensors.values_mut().for_each(TensorTimeline::halve);
-        work.halve();
-    }
+    let bins = held.bins;
     let mut frames = FrameTable::default();
     let played = match database.has_table(MEMORY) {
         true => Some(file.at_end()?),
@@ -197,13 +179,13 @@ fn run(file: &File) -> Result<RunData> {
     let memory = match played.filter(|_| has_memory) {
         None => None,
         Some(played) => Some(MemoryData {
-            held: memory::held(&memory, played, &report, &mut frames),
+            held: memory::held(&held.memory, played, &report, &mut frames),
             incidents: incidents(&report, session, first_ns),
             overlay: recorded_smi(database, first_ns)?,
         }),
     };
     let end_ns = first_ns.saturating_add(bins.end_ns());
-    let tensors = tensors.iter().filter_map(|(place, timeline)| {
+    let tensors = held.tensors.iter().filter_map(|(place, timeline)| {
         tensors::data((*place)?, timeline, (played?, &report, end_ns), &mut frames)
     });
     let tensors = tensors.collect();
@@ -250,19 +232,17 @@ fn traced(report: &Report, bins: &Bins, kernels: &[KernelData]) -> String {
     let processes = about.and_then(|about| about.processes.as_ref());
     let events = about.and_then(|about| about.findings);
     let launches = kernels.iter().map(|kernel| kernel.launches);
-    let seconds = bins.end_ns().saturating_sub(bins.edges_ns[0]) as f64 / 1e9;
     let known = [
         (events.map_or(0, |findings| findings.events), "memory event"),
         (launches.fold(0, u64::saturating_add), "kernel launch"),
     ];
-    let parts = known.into_iter().filter(|(number, _)| *number > 0);
-    let parts: Vec<_> = parts.map(|(number, what)| plural(number, what)).collect();
-    let what = match parts.is_empty() {
-        true => String::new(),
-        false => format!(": {}", parts.join(", ")),
-    };
+    let known = known.into_iter().filter(|(number, _)| *number > 0);
+    let known: String = known
+        .map(|(number, what)| format!(", {}", plural(number, what)))
+        .collect();
     let processes = plural(processes.map_or(0, Vec::len) as u64, "process");
-    format!("{processes} for {seconds:.1} s{what}.")
+    let seconds = bins.end_ns().saturating_sub(bins.edges_ns[0]) as f64 / 1e9;
+    format!("{processes} for {seconds:.1} s{known}.")
 }
 
 fn lost(report: &Report, is_ours: bool) -> LostData {

@@ -10,7 +10,7 @@ use crate::Report;
 use crate::analysis::Played;
 use crate::label::labels;
 use crate::memleak::{PytorchReport, SiteGroups, stack_of};
-use crate::timeline::{MemorySums, TensorPlace, TensorTimeline, allocator_at};
+use crate::timeline::{MemorySums, PathKey, TensorPlace, Timeline, allocator_at};
 use gpuprobe_engine::{Allocation, Allocator, Process};
 
 /// Memory that no call site is known of.
@@ -49,7 +49,7 @@ struct SegmentData {
 /// The tensors of an allocator; ages are those at `end_ns` of the session.
 pub(super) fn data(
     (pid, device): TensorPlace,
-    timeline: &TensorTimeline,
+    [held_by_site, reserved]: &[Timeline<PathKey>; 2],
     (played, report, end_ns): (&Played, &Report, i64),
     frames: &mut FrameTable,
 ) -> Option<TensorsData> {
@@ -59,7 +59,7 @@ pub(super) fn data(
         .filter(|process| process.pid == pid)
         .flat_map(|process| process.pytorch.iter().chain(&process.tensorflow));
     let report = reports.find(|report| report.device == device);
-    let (held, places) = held(timeline, (process, allocator), (played, report), frames);
+    let (held, places) = held(held_by_site, (process, allocator), (played, report), frames);
     let age = |block: &Allocation| end_ns.saturating_sub(played.session_ns(block.end_ns));
     Some(TensorsData {
         pid,
@@ -70,13 +70,13 @@ pub(super) fn data(
             ..report.clone()
         }),
         held,
-        reserved: timeline.reserved.highest().iter().map(|of| of.1).collect(),
+        reserved: reserved.highest().iter().map(|of| of.1).collect(),
     })
 }
 
 /// The call paths of an allocator, one a call site, and the place of each by the number of the engine.
 fn held(
-    timeline: &TensorTimeline,
+    timeline: &Timeline<PathKey>,
     (process, allocator): (&Process, &Allocator),
     (played, report): (&Played, Option<&PytorchReport>),
     frames: &mut FrameTable,
@@ -95,8 +95,8 @@ fn held(
         }
     }
     let mut sums = vec![MemorySums::default(); found.len() + 1];
-    for ((_, number), own) in timeline.held.sums() {
-        let place = number.and_then(|number| places.get(&number));
+    for (key, own) in timeline.sums() {
+        let place = key.number.and_then(|number| places.get(&number));
         sums[place.copied().unwrap_or(found.len())].merge(own);
     }
     let stacks: Vec<_> = found.iter().map(|(_, stack)| (&stack[..], "")).collect();
@@ -129,7 +129,7 @@ fn held(
             ..path
         });
     let held = HeldData {
-        bins: timeline.held.highest(),
+        bins: timeline.highest(),
         paths: paths.collect(),
         sites,
     };

@@ -77,8 +77,6 @@ pub(super) struct WorkByBin {
     takes_copies: bool,
     /// By device and bin.
     busy: BTreeMap<u32, Vec<ByWork>>,
-    /// The bins of `busy` that are one, as bins were merged.
-    merged: usize,
 }
 
 fn signed(number: u64) -> i64 {
@@ -142,7 +140,6 @@ impl WorkByBin {
             is_launched: false,
             copies: BTreeMap::new(),
             busy: BTreeMap::new(),
-            merged: 1,
         }
     }
 
@@ -153,9 +150,9 @@ impl WorkByBin {
         let since_zero = |ns: i64| u64::try_from(ns.saturating_sub(zero)).unwrap_or(0);
         let (first, last) = (self.bins.of(start), self.bins.of(end.max(start)));
         for (bin, by_work) in gpu.iter_mut().enumerate().take(last + 1).skip(first) {
-            let (begins, ends) = self.bins.span(bin);
-            let begins = if bin == first { start } else { begins };
-            let ends = if bin == last { end } else { ends };
+            let edges = &self.bins.edges_ns[bin..];
+            let begins = if bin == first { start } else { edges[0] };
+            let ends = if bin == last { end } else { edges[1] };
             by_work.add(work, since_zero(begins), since_zero(ends));
         }
     }
@@ -194,19 +191,6 @@ impl WorkByBin {
         Ok(())
     }
 
-    /// Number of bins with figures.
-    pub(super) fn len(&self) -> usize {
-        let kernels = self.kernels.values().map(BinSums::len);
-        kernels.chain(self.copies.values().map(BinSums::len)).sum()
-    }
-
-    /// Merges neighbouring bins.
-    pub(super) fn halve(&mut self) {
-        self.kernels.values_mut().for_each(BinSums::halve);
-        self.copies.values_mut().for_each(BinSums::halve);
-        self.merged *= 2;
-    }
-
     /// The GPUs of the report, with their busy time by bin.
     pub(super) fn gpus(&self, report: &Report) -> Vec<GpuData> {
         type Column = (&'static str, fn(&Spent) -> u64);
@@ -221,10 +205,7 @@ impl WorkByBin {
         let gpus = gpus.map(|gpu| {
             let bins = self.busy.get(&gpu.device).into_iter().flatten();
             let spent: Vec<Spent> = bins.map(ByWork::spent).collect();
-            let sums = |(name, ns): Column| {
-                let bins = spent.chunks(self.merged);
-                (name, bins.map(|bins| bins.iter().map(ns).sum()).collect())
-            };
+            let sums = |(name, ns): Column| (name, spent.iter().map(ns).collect());
             GpuData {
                 whole: gpu.clone(),
                 bins: COLUMNS.map(sums).into(),
