@@ -256,20 +256,12 @@ impl Metrics {
                 };
                 self.details.insert(pid, details);
             }
-            if let Some(ProcessDetails {
-                series: details, ..
-            }) = self.details.get(&pid)
-            {
-                series.values.extend(details.values.clone());
-                series.merged += details.merged;
+            if let Some(details) = self.details.get(&pid) {
+                series.values.extend(details.series.values.clone());
+                series.merged += details.series.merged;
             }
-            let other = labels([("site", OTHER), ("owner", OTHER)]);
-            series.add_rest("gpuprobe_memory_site_bytes", other, bytes);
-            series.add_rest(
-                "gpuprobe_memory_owner_bytes",
-                labels([("owner", OTHER)]),
-                bytes,
-            );
+            series.add_rest(SITE, labels([("site", OTHER), ("owner", OTHER)]), bytes);
+            series.add_rest(OWNER, labels([("owner", OTHER)]), bytes);
             all.insert(pid, series);
         }
     }
@@ -285,11 +277,7 @@ impl Metrics {
             series.merged += process.omitted_kernels;
             if process.omitted_launches > 0 {
                 let other = labels([("kernel", OTHER)]);
-                series.add(
-                    "gpuprobe_kernel_launches_total",
-                    other,
-                    process.omitted_launches,
-                );
+                series.add(LAUNCHES, other, process.omitted_launches);
             }
         }
         let live = trace.kernels.iter().filter(|kernel| !kernel.exited);
@@ -301,11 +289,7 @@ impl Metrics {
                 None => UNKNOWN.to_owned(),
             };
             let series = series_of(all, kernel.pid, &kernel.comm, kernel.uid);
-            series.add(
-                "gpuprobe_kernel_launches_total",
-                vec![("kernel", name)],
-                kernel.launches,
-            );
+            series.add(LAUNCHES, vec![("kernel", name)], kernel.launches);
         }
     }
 
@@ -402,20 +386,16 @@ impl SeriesSet {
             self.add("gpuprobe_gpu_memory_bytes", labels.clone(), total.bytes);
             self.add("gpuprobe_gpu_memory_allocations", labels, total.allocations);
         }
-        for &(kind, total) in &process.kinds.0 {
+        for &(kind, sum) in &process.kinds.0 {
             let labels = labels([("kind", kind.name())]);
             match kind.belongs() {
                 Belongs::Gpu => {}
                 Belongs::Elsewhere => {
-                    self.add("gpuprobe_imported_memory_bytes", labels, total.bytes);
+                    self.add("gpuprobe_imported_memory_bytes", labels, sum.bytes);
                 }
                 Belongs::Host => {
-                    self.add("gpuprobe_host_memory_bytes", labels.clone(), total.bytes);
-                    self.add(
-                        "gpuprobe_host_memory_allocations",
-                        labels,
-                        total.allocations,
-                    );
+                    self.add("gpuprobe_host_memory_bytes", labels.clone(), sum.bytes);
+                    self.add("gpuprobe_host_memory_allocations", labels, sum.allocations);
                 }
             }
         }
@@ -431,34 +411,28 @@ impl SeriesSet {
 
     /// Adds call sites, owners, and what PyTorch's and TensorFlow's allocators have.
     fn add_details(&mut self, process: &ProcessReport) {
-        self.add_sites("gpuprobe_memory_site_bytes", process.listed());
+        self.add_sites(SITE, process.listed());
         self.merged += process.omitted.map_or(0, |omitted| omitted.sites);
         for owner in &process.owners {
             let labels = vec![("owner", clean_name(&owner.owner))];
-            self.add("gpuprobe_memory_owner_bytes", labels, owner.bytes);
+            self.add(OWNER, labels, owner.bytes);
         }
         for pool in &process.pytorch {
             let gpu = pool.physical_index.unwrap_or(pool.device.into());
             let labels = vec![("gpu", gpu.to_string())];
+            let (allocated, reserved) = (pool.allocated_bytes, pool.reserved_bytes);
             self.add(
                 "gpuprobe_pytorch_allocated_bytes",
                 labels.clone(),
-                pool.allocated_bytes,
+                allocated,
             );
-            self.add(
-                "gpuprobe_pytorch_reserved_bytes",
-                labels,
-                pool.reserved_bytes,
-            );
+            self.add("gpuprobe_pytorch_reserved_bytes", labels, reserved);
         }
         for pool in process.pytorch.iter().chain(&process.tensorflow) {
-            self.add_sites(
-                "gpuprobe_tensor_site_bytes",
-                pool.sites.as_deref().unwrap_or_default(),
-            );
+            self.add_sites(TENSOR_SITE, pool.sites.as_deref().unwrap_or_default());
             if let Some(omitted) = pool.omitted {
                 let other = labels([("site", OTHER), ("owner", OTHER)]);
-                self.add("gpuprobe_tensor_site_bytes", other, omitted.bytes);
+                self.add(TENSOR_SITE, other, omitted.bytes);
                 self.merged += omitted.sites;
             }
         }
@@ -524,10 +498,8 @@ fn host_series(report: &Report, own: &OwnUse) -> SeriesSet {
     if let Some(trace) = &report.cudatrace {
         add("gpuprobe_node_kernel_launches_total", trace.launches);
         add("gpuprobe_node_graph_launches_total", trace.graph_launches);
-        add(
-            "gpuprobe_node_captured_launches_total",
-            trace.captured_launches,
-        );
+        let captured = trace.captured_launches;
+        add("gpuprobe_node_captured_launches_total", captured);
     }
     if let Some(copies) = &report.bandwidth_util {
         add("gpuprobe_node_failed_copies_total", copies.failed_calls);
@@ -554,6 +526,11 @@ fn host_series(report: &Report, own: &OwnUse) -> SeriesSet {
     series.add("gpuprobe_build_info", version, 1);
     series
 }
+
+const SITE: &str = "gpuprobe_memory_site_bytes";
+const TENSOR_SITE: &str = "gpuprobe_tensor_site_bytes";
+const OWNER: &str = "gpuprobe_memory_owner_bytes";
+const LAUNCHES: &str = "gpuprobe_kernel_launches_total";
 
 /// Value of labels where several series are summed.
 const OTHER: &str = "other";
