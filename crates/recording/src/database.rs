@@ -105,14 +105,10 @@ impl Database {
         ] {
             self.connection.set_db_config(config, on)?;
         }
-        self.connection
-            .pragma_update(None, "cell_size_check", true)?;
-        self.connection.pragma_update(None, "query_only", true)?;
-        self.connection
-            .pragma_update(None, "trusted_schema", false)?;
-        self.connection.pragma_update(None, "temp_store", "FILE")?;
-        self.connection
-            .pragma_update(None, "cache_size", -CACHE_KIB)
+        self.connection.execute_batch(&format!(
+            "PRAGMA cell_size_check = ON; PRAGMA query_only = ON; PRAGMA trusted_schema = OFF; \
+             PRAGMA temp_store = FILE; PRAGMA cache_size = -{CACHE_KIB}"
+        ))
     }
 
     /// Bounds the number of instructions: a damaged file, with pages that form a cycle or are

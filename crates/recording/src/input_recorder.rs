@@ -86,37 +86,35 @@ struct Witness<'a, W> {
     notes: RefCell<Vec<LogNote>>,
 }
 
+impl<W> Witness<'_, W> {
+    fn note(&self, note: LogNote) {
+        self.notes.borrow_mut().push(note);
+    }
+}
+
 impl<W: HostInfo> HostInfo for Witness<'_, W> {
     fn identity(&self, task: &Task) -> Identity {
         let answer = self.host_info.identity(task);
-        self.notes
-            .borrow_mut()
-            .push(LogNote::Identity(task.pid, answer.clone()));
+        self.note(LogNote::Identity(task.pid, answer.clone()));
         answer
     }
 
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String> {
         let answer = self.host_info.kernel_at(pid, address);
-        self.notes
-            .borrow_mut()
-            .push(LogNote::KernelAt(pid, address, answer.clone()));
+        self.note(LogNote::KernelAt(pid, address, answer.clone()));
         answer
     }
 
     fn variable_size(&self, pid: u32, name: &str) -> Option<u64> {
         let answer = self.host_info.variable_size(pid, name);
-        self.notes
-            .borrow_mut()
-            .push(LogNote::VariableSize(pid, name.to_owned(), answer));
+        self.note(LogNote::VariableSize(pid, name.to_owned(), answer));
         answer
     }
 
     fn place(&self, pid: u32, address: u64) -> Option<AddressKind> {
         let answer = self.host_info.place(pid, address);
         let on_device = answer.map(|place| matches!(place, AddressKind::Device(_)));
-        self.notes
-            .borrow_mut()
-            .push(LogNote::OnDevice(pid, address, on_device));
+        self.note(LogNote::OnDevice(pid, address, on_device));
         answer
     }
 }

@@ -1,7 +1,7 @@
 //! GPUs of the host, from the driver's files.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 use super::tables::Tables;
 use crate::ids;
@@ -18,37 +18,27 @@ impl GpuRow {
     /// Parses `/proc/driver/nvidia/gpus/*/information`.
     fn parse(text: &str) -> Self {
         let value = |key: &str| {
-            let line = text
-                .lines()
-                .find_map(|line| line.strip_prefix(key)?.trim().strip_prefix(':'));
-            line.map(|value| value.trim().to_owned())
-                .filter(|value| !value.is_empty())
+            let mut lines = text.lines();
+            let value = lines.find_map(|line| line.strip_prefix(key)?.trim().strip_prefix(':'))?;
+            Some(value.trim().to_owned()).filter(|value| !value.is_empty())
         };
-        let uuid = value("GPU UUID");
         Self {
             name: value("Model"),
             bus: value("Bus Location"),
-            uuid: uuid.map(|uuid| uuid.trim_start_matches("GPU-").to_owned()),
+            uuid: value("GPU UUID").map(|uuid| uuid.trim_start_matches("GPU-").to_owned()),
         }
     }
-}
-
-fn on_host(folder: &Path) -> Vec<GpuRow> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut paths: Vec<_> = entries
-        .map(|entry| entry.path().join("information"))
-        .collect();
-    paths.sort();
-    let texts = paths
-        .iter()
-        .filter_map(|path| fs::read_to_string(path).ok());
-    texts.map(|text| GpuRow::parse(&text)).collect()
 }
 
 /// Writes the table of GPUs, if there are any, in PCI bus order; with several GPUs, CUDA may number
 /// them differently.
 pub(super) fn write(tables: &Tables<'_>) -> rusqlite::Result<()> {
-    let gpus = on_host(Path::new("/proc/driver/nvidia/gpus"));
+    let entries = fs::read_dir("/proc/driver/nvidia/gpus");
+    let entries = entries.into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path().join("information"));
+    let paths: BTreeSet<_> = paths.collect();
+    let texts = paths.iter().flat_map(fs::read_to_string);
+    let gpus: Vec<_> = texts.map(|text| GpuRow::parse(&text)).collect();
     if gpus.is_empty() {
         return Ok(());
     }

@@ -59,7 +59,7 @@ impl Rows<'_> {
             .try_for_each(|change| self.change(change, call))
     }
 
-    /// Writes a call and returns its row. Its number is [`RowContext::correlation`](super::RowContext::correlation).
+    /// Writes a call and returns its row. Its number is [`Tables::correlation`](super::Tables::correlation).
     pub(super) fn call(&mut self, call: &SeenCall<'_>, allocates: bool) -> rusqlite::Result<i64> {
         const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
         self.tables.correlation += 1;
