@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 
 use super::tally::Tally;
 use gpuprobe_stacks::symbols;
+use gpuprobe_wire as wire;
 
 /// Kernels counted separately per process; runs of further ones are counted together.
 const MAX_KERNELS: usize = 16_384;
@@ -47,14 +48,9 @@ pub struct KernelsOfProcess {
 }
 
 impl KernelsOfProcess {
-    /// Counts a run of the kernel `name`; `describe` fills in a new one.
-    pub(super) fn add(
-        &mut self,
-        name: Option<&Arc<str>>,
-        start_ns: u64,
-        end_ns: u64,
-        describe: impl FnOnce(&mut KernelRuns),
-    ) {
+    /// Counts a run of the kernel `name`.
+    pub(super) fn add(&mut self, name: Option<&Arc<str>>, run: &wire::Kernel) {
+        let (start_ns, end_ns) = (run.start_ns, run.end_ns);
         let Some(name) = name else {
             self.unnamed.add(start_ns, end_ns);
             return;
@@ -72,12 +68,12 @@ impl KernelsOfProcess {
             mangled: Arc::clone(name),
             runs: Tally::default(),
             reported: 0,
-            grid: [0; 3],
-            block: [0; 3],
-            registers_per_thread: 0,
-            shared_memory: 0,
+            grid: run.grid,
+            block: run.block,
+            registers_per_thread: run.registers_per_thread,
+            shared_memory: u64::from(run.static_shared_memory)
+                + u64::from(run.dynamic_shared_memory),
         };
-        describe(&mut kernel);
         kernel.runs.add(start_ns, end_ns);
         self.name_bytes += kernel.name.len() + name.len();
         self.kernels.insert(Arc::clone(name), kernel);
@@ -104,13 +100,22 @@ impl KernelsOfProcess {
 mod tests {
     use super::*;
 
+    fn run(start_ns: u64, end_ns: u64) -> wire::Kernel {
+        wire::Kernel {
+            start_ns,
+            end_ns,
+            registers_per_thread: 3,
+            ..wire::Kernel::default()
+        }
+    }
+
     #[test]
     fn kernel_names_are_bounded() {
         let mut kernels = KernelsOfProcess::default();
         let runs = 5_000;
         for number in 0..runs {
             let name: Arc<str> = format!("{number:0>16000}").into();
-            kernels.add(Some(&name), 1, 2, |_| {});
+            kernels.add(Some(&name), &run(1, 2));
         }
         assert!(kernels.name_bytes < MAX_NAME_BYTES + (1 << 20));
         let known = kernels.iter().count() as u64;
@@ -123,15 +128,13 @@ mod tests {
         let mut kernels = KernelsOfProcess::default();
         let (first, second): (Arc<str>, Arc<str>) = ("_Z1av".into(), "_Z1av".into());
         for name in [&first, &second, &first] {
-            kernels.add(Some(name), 10, 12, |kernel| {
-                kernel.registers_per_thread += 1;
-            });
+            kernels.add(Some(name), &run(10, 12));
         }
-        kernels.add(None, 10, 17, |_| {});
+        kernels.add(None, &run(10, 17));
         assert_eq!((kernels.unnamed.count, kernels.unnamed.total_ns), (1, 7));
         let kernel = kernels.iter().next();
         let kernel = kernel.map(|k| (&*k.name, k.runs.count, k.registers_per_thread));
-        assert_eq!(kernel, Some(("a()", 3, 1)));
+        assert_eq!(kernel, Some(("a()", 3, 3)));
         assert_eq!(kernels.name_bytes, 3 + 5);
         let names = ["_Z1av", "_Z1bv"].map(|name| kernels.name_of(name).map(|name| &**name));
         assert_eq!(names, [Some("a()"), None]);
@@ -142,13 +145,13 @@ mod tests {
         let mut kernels = KernelsOfProcess::default();
         let name = |number: usize| Arc::from(format!("kernel {number}"));
         for number in 0..MAX_KERNELS + 2 {
-            kernels.add(Some(&name(number)), 1, 2, |_| {});
+            kernels.add(Some(&name(number)), &run(1, 2));
         }
         assert_eq!(
             (kernels.iter().count(), kernels.others.count),
             (MAX_KERNELS, 2)
         );
-        kernels.add(Some(&name(0)), 1, 2, |_| {});
+        kernels.add(Some(&name(0)), &run(1, 2));
         let first = kernels.iter().next().map(|kernel| kernel.runs.count);
         assert_eq!(first, Some(2));
     }

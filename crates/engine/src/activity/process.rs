@@ -206,13 +206,7 @@ impl ProcessActivity {
 
     fn kernel(&mut self, kernel: &wire::Kernel, name: Option<&Arc<str>>) {
         let (start_ns, end_ns) = (kernel.start_ns, kernel.end_ns);
-        self.kernels.add(name, start_ns, end_ns, |described| {
-            described.grid = kernel.grid;
-            described.block = kernel.block;
-            described.registers_per_thread = kernel.registers_per_thread;
-            described.shared_memory =
-                u64::from(kernel.static_shared_memory) + u64::from(kernel.dynamic_shared_memory);
-        });
+        self.kernels.add(name, kernel);
         let (device, stream) = (kernel.device, (kernel.context, kernel.stream));
         let device = self.work(WorkKind::Kernel, device, stream, start_ns, end_ns);
         device.kernels.add(start_ns, end_ns);
