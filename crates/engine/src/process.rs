@@ -341,6 +341,11 @@ impl Process {
         self.live.iter().filter(move |a| counted.contains(a.kind()))
     }
 
+    /// The allocation that is the physical memory with this number.
+    pub fn physical_allocation(&self, id: u64) -> Option<&Allocation> {
+        self.live.get(key(AddressSpace::Physical, id))
+    }
+
     /// The physical memory behind `allocation`, if it is of that kind.
     pub fn physical_of(&self, allocation: &Allocation) -> Option<&PhysicalAllocation> {
         match allocation.space() {

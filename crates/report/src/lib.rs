@@ -28,6 +28,7 @@ mod public;
 pub mod records;
 pub mod replay;
 mod run;
+pub mod snapshot;
 mod timeline;
 mod verdict;
 pub mod view;

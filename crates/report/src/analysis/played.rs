@@ -645,7 +645,8 @@ impl Played {
         self.live = live;
     }
 
-    fn incarnation(&self, pid: u32) -> u32 {
+    /// Number of earlier processes with this id.
+    pub(crate) fn incarnation(&self, pid: u32) -> u32 {
         self.ended.get(&pid).copied().unwrap_or(0)
     }
 

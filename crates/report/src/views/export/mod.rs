@@ -4,6 +4,7 @@ mod calls;
 mod events;
 mod memory;
 mod nvtx;
+mod pickle;
 mod torch;
 mod tracks;
 mod tsv;
@@ -18,6 +19,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::analysis::Filter;
+use crate::snapshot::Snapshot;
 use events::ChromeEventWriter;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::{files, say, terminal};
@@ -94,11 +96,9 @@ pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
                     "cannot write a snapshot to a terminal: it is binary; write it to a file with -o"
                 );
             }
-            let database = Database::open_with(&config.file, progress)?;
-            let session = Session::read(&database)?;
-            let subject = torch::find(&database, &session, config.filter.pid)?;
-            let said = to_output(config, |out| subject.write(out))?;
-            said.iter().for_each(say);
+            let snapshot = Snapshot::read(&config.file, config.filter.pid, progress)?;
+            to_output(config, |out| Ok(torch::write(&snapshot, out)?))?;
+            snapshot.notes.iter().for_each(say);
             Ok(())
         }
         ExportFormat::Tsv => {

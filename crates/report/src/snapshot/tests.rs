@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::views::export::torch::names::{Owner, StackId};
 
 /// An event in the model. Times follow from the order.
 #[derive(Clone, Copy, Debug)]
@@ -23,75 +22,39 @@ enum Step {
 }
 use Step::*;
 
-const OTHER: Owner = Owner::CONTEXT;
-
-/// Result of a run: its trace, and the final memory.
-struct Outcome {
-    events: Vec<TraceEvent>,
-    layout: DeviceLayout,
-}
-
-/// Applies the steps as `follow` does: known segments are those in which tensors were seen.
-fn play(steps: &[Step], known: Option<&AllocatorState>, from_before: RangeSet<u64>) -> Outcome {
-    let mut layout = DeviceLayout::with(from_before);
-    let mut events = Vec::new();
+/// The layout after the steps.
+fn play(steps: &[Step]) -> DeviceLayout {
+    let mut layout = DeviceLayout::default();
     for (time_ns, step) in (100..).zip(steps) {
-        apply(&mut layout, *step, time_ns, known);
-        while let Some(event) = layout.next_event(false) {
-            events.push(event);
-        }
+        apply(&mut layout, *step, time_ns);
     }
-    while let Some(event) = layout.next_event(true) {
-        events.push(event);
-    }
-    Outcome { events, layout }
+    layout
 }
 
-fn apply(layout: &mut DeviceLayout, step: Step, time_ns: u64, known: Option<&AllocatorState>) {
-    let stack = StackId::NONE;
+fn apply(layout: &mut DeviceLayout, step: Step, time_ns: u64) {
+    let piece = |kind: Kind, address, bytes, since_ns| Piece {
+        kind,
+        address,
+        bytes,
+        since_ns,
+        ..Piece::default()
+    };
     match step {
         Take(address, bytes, range) => {
-            let is_torch = known.is_none_or(|known| {
-                let is_in_range = range.is_some_and(|range| known.ranges.contains(&range));
-                is_in_range || known.segments.contains(&time_ns)
-            });
-            let segment = SnapshotSegment {
-                bytes,
-                piece: range.map_or(SegmentChange::Whole, SegmentChange::Mapped),
-                stack,
-                owner: if is_torch { Owner::PYTORCH } else { OTHER },
-                number: time_ns,
-                at_gpu: true,
-            };
-            layout.add_segment(address, segment, time_ns);
+            let kind = range.map_or(Kind::Allocation, Kind::Mapping);
+            layout.add_segment(piece(kind, address, bytes, time_ns));
         }
         Give(address) => layout.remove_segment(address, time_ns),
-        Unmap(address, bytes) => {
-            for begin in layout.unmap(address, bytes, time_ns) {
-                layout.remove_segment(begin, time_ns);
-            }
-        }
+        Unmap(address, bytes) => layout.unmap((address, bytes), time_ns, |_| false),
         FreeUnseen(address) => layout.free_unseen(address, time_ns),
-        HandOut(address, bytes) => layout.allocate(TensorChange {
-            address,
-            bytes,
-            time_ns,
-            stack,
-        }),
-        TakeBack(address, bytes, ago) => layout.free(TensorChange {
-            address,
-            bytes,
-            time_ns: time_ns - ago,
-            stack,
-        }),
+        HandOut(address, bytes) => {
+            layout.allocate(piece(Kind::Block, address, bytes, time_ns));
+        }
+        TakeBack(address, bytes, ago) => {
+            layout.free(piece(Kind::Block, address, bytes, time_ns - ago));
+        }
         Request(address, bytes, stream) => layout.request(address, bytes, stream),
     }
-}
-
-/// Both passes over the same steps.
-fn follow(steps: &[Step]) -> Outcome {
-    let found = play(steps, None, RangeSet::new()).layout.found();
-    play(steps, Some(&found), found.from_before.clone())
 }
 
 /// State of the viewer: segments (address, bytes, stream) by address, and bytes of blocks.
@@ -106,20 +69,22 @@ impl Viewer {
             segments: Vec::new(),
             blocks: BTreeMap::new(),
         };
-        for run in layout.runs() {
+        let mut others = 0;
+        for run in layout.segments() {
             let mut at = run.address;
-            for tile in layout.tiles(&run) {
-                assert_eq!(tile.address, at, "{run:?}");
-                at += tile.bytes;
-                if let Some(block) = tile.block {
-                    assert!(0 < block.requested && block.requested <= block.bytes);
-                    viewer.blocks.insert(tile.address, block.requested);
+            for block in &run.blocks {
+                assert_eq!(block.address, at, "{run:?}");
+                at += block.bytes;
+                if let Some(requested) = block.requested {
+                    assert!(0 < requested && requested <= block.bytes);
+                    viewer.blocks.insert(block.address, requested);
                 }
             }
             assert_eq!(at, run.address + run.bytes, "{run:?}");
             viewer.segments.push((run.address, run.bytes, run.stream));
+            others += usize::from(run.stream == NO_STREAM);
         }
-        assert_eq!(viewer.blocks.len(), layout.blocks.len());
+        assert_eq!(viewer.blocks.len(), layout.blocks.len() + others);
         viewer
     }
 
@@ -145,24 +110,26 @@ impl Viewer {
     fn undo(&mut self, event: &TraceEvent) {
         let (address, bytes) = (event.address, event.bytes);
         match event.action {
-            TraceAction::Alloc => {
+            "alloc" => {
                 assert_eq!(self.blocks.remove(&address), Some(bytes), "{event:?}");
             }
-            TraceAction::Free => assert_eq!(self.blocks.insert(address, bytes), None, "{event:?}"),
-            TraceAction::SegmentAlloc => {
+            "free_requested" => {}
+            "free_completed" => assert_eq!(self.blocks.insert(address, bytes), None, "{event:?}"),
+            "segment_alloc" => {
                 let at = self.segments.iter().position(|s| s.0 == address);
                 let gone = self.segments.remove(at.unwrap());
                 assert_eq!(gone.1, bytes);
             }
-            TraceAction::SegmentFree => self.insert(event),
-            TraceAction::SegmentUnmap => {
+            "segment_free" => self.insert(event),
+            "segment_unmap" => {
                 let at = self.insert_at(event);
                 self.merge(at);
                 if let Some(before) = at.checked_sub(1) {
                     self.merge(before);
                 }
             }
-            TraceAction::SegmentMap => self.cut(address, address + bytes),
+            "segment_map" => self.cut(address, address + bytes),
+            other => unreachable!("{other}"),
         }
     }
 
@@ -200,15 +167,16 @@ impl Viewer {
 }
 
 /// Plays a trace backwards.
-fn check(run: &Outcome) {
-    let mut viewer = Viewer::at_end(&run.layout);
+fn check(layout: &DeviceLayout) {
+    let mut viewer = Viewer::at_end(layout);
     viewer.check();
-    for event in run.events.iter().rev() {
+    let events: Vec<_> = layout.trace(0).collect();
+    for event in events.iter().rev() {
         viewer.undo(event);
         // Within one step, a segment may be there without its block.
         viewer.check();
     }
-    for two in run.events.windows(2) {
+    for two in events.windows(2) {
         assert!(two[0].time_ns <= two[1].time_ns);
     }
 }
@@ -244,7 +212,7 @@ proptest! {
 
     #[test]
     fn the_viewer_can_play_any_trace_backwards(steps in prop::collection::vec(step(), 0..60)) {
-        check(&follow(&steps));
+        check(&play(&steps));
     }
 }
 
@@ -255,10 +223,10 @@ fn requested_sizes_may_arrive_late() {
         steps.push(HandOut(0x1000 + number, 1));
     }
     steps.push(Request(WHOLE, 3, 9));
-    let outcome = follow(&steps);
-    let found = (outcome.events[1].bytes, outcome.events[1].stream);
-    assert_eq!(found, (3, 9));
-    assert_eq!((outcome.events[0].bytes, outcome.events[0].stream), (4, 9));
-    assert_eq!(outcome.layout.blocks[&WHOLE].requested, 3);
-    assert_eq!(outcome.layout.runs()[0].stream, 9);
+    let layout = play(&steps);
+    let events: Vec<_> = layout.trace(0).take(2).collect();
+    let found = events.iter().map(|event| (event.bytes, event.stream));
+    assert_eq!(found.collect::<Vec<_>>(), [(4, 9), (3, 9)]);
+    assert_eq!(layout.segments()[0].blocks[0].requested, Some(3));
+    assert_eq!(layout.segments()[0].stream, 9);
 }

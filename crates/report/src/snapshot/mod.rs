@@ -1,0 +1,306 @@
+//! Snapshots of the memory of a process as PyTorch makes them (`torch.cuda.memory._snapshot()`), also
+//! with memory that is not from PyTorch's allocator, by the library that owns it.
+//!
+//! The file is played once. Until then it is not known which process has the most tensors, which of
+//! its memory is PyTorch's, and what its frames are called: the traces are kept.
+
+mod layout;
+mod process;
+mod trace;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::analysis::{Filter, Played};
+use crate::label::label;
+use crate::owners::{Owners, UNKNOWN};
+use gpuprobe_engine::{Allocator, Process};
+use gpuprobe_model::text::size;
+use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_recording::log::LogReader;
+use gpuprobe_recording::{Database, Session};
+use layout::DeviceLayout;
+use process::{ProcessTrace, Traces, pytorch};
+
+/// Call sites of tensors with a category of their own: the viewer has ten colours in all.
+const SITES: usize = 5;
+
+/// Shown in place of a call stack for context memory.
+const CONTEXT: &str = "what nvidia-smi says that the process uses beyond what was traced";
+
+/// Number of a call stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum StackId {
+    /// No stack was captured.
+    #[default]
+    None,
+    /// Stands for context memory, which has a description instead of a stack.
+    Context,
+    /// A stack of the process.
+    Known(usize),
+}
+
+/// Whose memory an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Category {
+    /// A block of PyTorch's.
+    Tensor,
+    /// A segment of PyTorch's.
+    Torch,
+    /// Memory of another library.
+    Other,
+}
+
+/// An event of the trace.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceEvent {
+    /// As PyTorch names it: `alloc`, `segment_map`.
+    pub action: &'static str,
+    /// Time of the event, `CLOCK_MONOTONIC` nanoseconds.
+    time_ns: u64,
+    /// Address of the block or segment.
+    pub address: u64,
+    /// Its bytes; of a block, as requested.
+    pub bytes: u64,
+    /// Its stream.
+    pub stream: i64,
+    /// Where it was allocated or freed.
+    pub stack: StackId,
+    category: Category,
+}
+
+/// A segment at the end.
+#[derive(Clone, Debug)]
+pub struct SnapshotSegment {
+    /// Its address.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Whether it consists of mappings.
+    pub is_expandable: bool,
+    /// Whether it is one for small blocks.
+    pub is_small: bool,
+    /// Its stream.
+    pub stream: i64,
+    /// Where it was allocated.
+    pub stack: StackId,
+    /// Blocks and free memory in it, without a gap.
+    pub blocks: Vec<SnapshotBlock>,
+    /// Bytes of the blocks.
+    pub active_bytes: u64,
+    /// Bytes requested for them.
+    pub requested_bytes: u64,
+}
+
+/// A block, or the free memory between two.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotBlock {
+    /// Its address.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Bytes requested, if known; else its size. `None` if it is free.
+    pub requested: Option<u64>,
+    /// Where it was allocated.
+    pub stack: StackId,
+}
+
+/// The memory of a process at its end, or at that of the recording, with all events before.
+pub struct Snapshot {
+    played: Played,
+    pid: u32,
+    trace: ProcessTrace,
+    /// Categories of tensors, and of other memory, by the call stack of the allocation.
+    sites: HashMap<StackId, String>,
+    owners: HashMap<StackId, String>,
+    /// What the user should know of it.
+    pub notes: Vec<String>,
+}
+
+impl Snapshot {
+    /// Reads process `pid` of the recording `file`, or the process with the most tensors, or with
+    /// the most calls if none has tensors.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read, if it is not a recording made with `--memleak`,
+    /// or if it has no memory of such a process.
+    pub fn read(file: &Path, pid: Option<u32>, progress: &SharedProgress) -> Result<Self> {
+        let shown = file.display();
+        let database = Database::open_with(file, progress)?;
+        let session = Session::read(&database)?;
+        if !LogReader::new(&database, &session)?.modes().memleak {
+            bail!("{shown} was recorded without --memleak: there is no memory in it");
+        }
+        let filter = Filter {
+            pid,
+            ..Filter::default()
+        };
+        let mut traces = Traces::default();
+        let played = Played::listen(&database, &session, &filter, &mut traces)?;
+        Self::choose(played, traces, pid)
+            .with_context(|| format!("cannot make a snapshot of {shown}"))
+    }
+
+    fn choose(played: Played, Traces(mut traces): Traces, asked: Option<u32>) -> Result<Self> {
+        let with_tensors = traces.values().filter(|trace| trace.tensors > 0).count();
+        let most = |(_, trace): &(_, &ProcessTrace)| (trace.tensors, trace.calls);
+        let chosen = traces.iter().max_by_key(most);
+        let chosen = chosen.filter(|one| most(one) > (0, 0)).map(|(key, _)| *key);
+        let Some((key, trace)) = chosen.and_then(|key| traces.remove_entry(&key)) else {
+            match asked {
+                Some(pid) => bail!("process {pid} is recorded with no memory of a GPU"),
+                None => bail!("no memory of a GPU is recorded"),
+            }
+        };
+        let mut snapshot = Self {
+            played,
+            pid: key.0,
+            trace,
+            sites: HashMap::new(),
+            owners: HashMap::new(),
+            notes: Vec::new(),
+        };
+        snapshot.finish(key.1, with_tensors.saturating_sub(1))?;
+        Ok(snapshot)
+    }
+
+    fn finish(&mut self, incarnation: u32, others: usize) -> Result<()> {
+        let trace = &mut self.trace;
+        for layout in trace.devices.values_mut() {
+            layout.finish()?;
+        }
+        let process = self.played.process(self.pid, incarnation);
+        self.notes = notes(self.pid, process, trace, others);
+        let symbols = self.played.symbols();
+        // The largest call sites of tensors, by the peak of live bytes.
+        let allocators = process.iter().flat_map(|process| process.tensors.iter());
+        let mut labels: HashMap<String, (u64, Vec<StackId>)> = HashMap::new();
+        for site in allocators.flat_map(|allocator| allocator.blocks.sites.iter()) {
+            let Some(stack) = &site.stack else { continue };
+            if let Some(label) = label(&stack.frames(self.pid, symbols)) {
+                let (sum, stacks) = labels.entry(label).or_default();
+                *sum = sum.saturating_add(site.peak_bytes);
+                stacks.push(trace.stack(Some(stack)));
+            }
+        }
+        let mut labels: Vec<_> = labels.into_iter().collect();
+        labels.sort_by(|a, b| (b.1.0, &a.0).cmp(&(a.1.0, &b.0)));
+        for (label, (_, stacks)) in labels.into_iter().take(SITES) {
+            let labelled = stacks.into_iter().map(|stack| (stack, label.clone()));
+            self.sites.extend(labelled);
+        }
+        let mut owners = Owners::new(symbols);
+        for (id, stack) in trace.stacks.iter().enumerate() {
+            let owner = owners.of_stack(stack).owner;
+            let owner = owners.name(owner).to_owned();
+            self.owners.insert(StackId::Known(id), owner);
+        }
+        self.owners.insert(StackId::Context, "context".to_owned());
+        Ok(())
+    }
+
+    /// Number of devices up to the last one used.
+    pub fn devices(&self) -> u16 {
+        let last = self.trace.devices.keys().next_back();
+        last.map_or(0, |last| last + 1)
+    }
+
+    /// The events on a device, in order; the last one is the snapshot itself.
+    pub fn events(&self, device: u16) -> impl Iterator<Item = TraceEvent> {
+        let layout = self.trace.devices.get(&device).into_iter();
+        let end = TraceEvent {
+            action: "snapshot",
+            time_ns: self.trace.last_ns,
+            address: 0,
+            bytes: 0,
+            stream: 0,
+            stack: StackId::None,
+            category: Category::Other,
+        };
+        let began_ns = self.trace.first_ns.unwrap_or(0);
+        layout.flat_map(move |layout| layout.trace(began_ns).chain([end]))
+    }
+
+    /// The segments of a device.
+    pub fn segments(&self, device: u16) -> Vec<SnapshotSegment> {
+        let layout = self.trace.devices.get(&device);
+        layout.map_or_else(Vec::new, DeviceLayout::segments)
+    }
+
+    /// Time of an event, microseconds since the Unix epoch.
+    pub fn time_us(&self, event: &TraceEvent) -> i64 {
+        let wall = self.played.wall(self.played.session_ns(event.time_ns));
+        wall.map_or(0, |wall| wall.timestamp_micros())
+    }
+
+    /// The category of an event: the owner of the memory, or the call site of a tensor.
+    pub fn category(&self, event: &TraceEvent) -> &str {
+        let (site, owner) = (self.sites.get(&event.stack), self.owners.get(&event.stack));
+        match event.category {
+            Category::Tensor => site.map_or("PyTorch", String::as_str),
+            Category::Torch => "PyTorch",
+            Category::Other => owner.map_or(UNKNOWN, String::as_str),
+        }
+    }
+
+    /// Function, file and line of the frames of a stack, innermost first.
+    pub fn frames(&self, stack: StackId) -> Vec<(String, String, u32)> {
+        let stack = match stack {
+            StackId::None => return Vec::new(),
+            StackId::Context => return vec![(CONTEXT.to_owned(), String::new(), 0)],
+            StackId::Known(number) => &self.trace.stacks[number],
+        };
+        let frames = stack.frames(self.pid, self.played.symbols()).into_iter();
+        // Without a source file, the binary stands for it.
+        let frames = frames.map(|frame| {
+            let file = frame.file.unwrap_or(frame.module);
+            (frame.function, file, frame.line.unwrap_or(0))
+        });
+        frames.collect()
+    }
+}
+
+/// What the snapshot is of, and memory that is not in it.
+fn notes(pid: u32, process: Option<&Process>, trace: &ProcessTrace, others: usize) -> Vec<String> {
+    let comm = process.and_then(|process| process.comm.as_deref());
+    let tensors = match trace.tensors {
+        0 => "no tensors of PyTorch were seen".to_owned(),
+        tensors => format!("{tensors} tensors"),
+    };
+    let among = match others {
+        0 => String::new(),
+        others => format!("; {others} more have tensors (--pid)"),
+    };
+    let comm = comm.unwrap_or_default();
+    let mut notes = vec![format!(
+        "snapshot of process {pid} ({comm}): {tensors}{among}"
+    )];
+    for (device, layout) in &trace.devices {
+        let pytorch = process.and_then(|process| pytorch(process, *device));
+        let before = pytorch.map_or(0, Allocator::bytes_from_before);
+        if before > 0 {
+            notes.push(format!(
+                "cuda:{device}: {} in tensors from before tracing began are not in the snapshot: where they \
+                 are is not known",
+                size(before)
+            ));
+        }
+        if layout.left_out > 0 {
+            notes.push(format!(
+                "cuda:{device}: {} events fit to nothing that is known, and are not in the snapshot",
+                layout.left_out
+            ));
+        }
+    }
+    if trace.nowhere > 0 {
+        let nowhere = size(trace.nowhere);
+        notes.push(format!(
+            "{nowhere} on an unknown device are not in the snapshot"
+        ));
+    }
+    notes
+}

@@ -1,0 +1,252 @@
+//! The traces of the processes of a file.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use super::StackId;
+use super::layout::DeviceLayout;
+use super::trace::{Kind, Piece};
+use crate::analysis::{Listener, Played};
+use gpuprobe_cuda::{AddressSpace, Belongs, MemoryKind, Op};
+use gpuprobe_engine::{Allocation, Allocator, Change, Process};
+use gpuprobe_model::event::{Call, Event, MAX_DEVICES, Tensor};
+use gpuprobe_model::stack::CallStack;
+use gpuprobe_recording::log::Mark;
+
+/// Processes from their first events, or from `exec`, to their ends or the next `exec`: by process
+/// id, and the number of earlier processes with it.
+#[derive(Default)]
+pub(super) struct Traces(pub(super) BTreeMap<(u32, u32), ProcessTrace>);
+
+/// The memory of a process on each device.
+#[derive(Default)]
+pub(super) struct ProcessTrace {
+    pub(super) devices: BTreeMap<u16, DeviceLayout>,
+    /// Its call stacks by number, and their numbers. The engine keeps each stack once.
+    pub(super) stacks: Vec<Rc<CallStack>>,
+    stack_ids: HashMap<*const CallStack, StackId>,
+    /// Number of tensors allocated.
+    pub(super) tensors: u64,
+    /// Number of calls on memory from CUDA.
+    pub(super) calls: u64,
+    /// Bytes of memory on an unknown device.
+    pub(super) nowhere: u64,
+    /// Times of its first and of its last event.
+    pub(super) first_ns: Option<u64>,
+    pub(super) last_ns: u64,
+    /// Number of reserved address ranges so far, and their numbers by address.
+    ranges: u64,
+    reservations: HashMap<u64, u64>,
+}
+
+impl Listener for Traces {
+    fn event(&mut self, event: &Event, changes: &[Change], played: &Played) -> Result<()> {
+        let pid = event.pid();
+        let process = played.ledger().process_of(pid);
+        let is_seen = matches!(event, Event::Call(_) | Event::Tensor(_) | Event::Request(_));
+        if let Some(process) = process.filter(|_| is_seen) {
+            let key = (pid, played.incarnation(pid));
+            let trace = self.0.entry(key).or_default();
+            match event {
+                Event::Call(call) => trace.call(call, changes, process),
+                Event::Tensor(tensor) => trace.tensor(tensor, process),
+                Event::Request(request) => {
+                    for layout in trace.devices.values_mut() {
+                        layout.request(request.address, request.bytes, request.stream as i64);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, mark: &Mark, played: &Played) {
+        for (&pid, used) in mark.usage.iter().flat_map(|usage| &usage.processes) {
+            let trace = self.0.get_mut(&(pid, played.incarnation(pid)));
+            if let Some((trace, process)) = trace.zip(played.ledger().process_of(pid)) {
+                used.iter()
+                    .for_each(|&(gpu, bytes)| trace.used(gpu, bytes, process));
+            }
+        }
+    }
+}
+
+impl ProcessTrace {
+    fn at(&mut self, time_ns: u64) {
+        let first_ns = self.first_ns.get_or_insert(time_ns);
+        *first_ns = time_ns.min(*first_ns);
+        self.last_ns = time_ns.max(self.last_ns);
+    }
+
+    fn device(&mut self, device: u16) -> Option<&mut DeviceLayout> {
+        (device < MAX_DEVICES).then(|| self.devices.entry(device).or_default())
+    }
+
+    pub(super) fn stack(&mut self, stack: Option<&Rc<CallStack>>) -> StackId {
+        let Some(stack) = stack else {
+            return StackId::None;
+        };
+        *self.stack_ids.entry(Rc::as_ptr(stack)).or_insert_with(|| {
+            // It keeps its address while it is here.
+            self.stacks.push(Rc::clone(stack));
+            StackId::Known(self.stacks.len() - 1)
+        })
+    }
+
+    /// PyTorch always reports the device; PyTorch's viewers do not show tensors of other frameworks.
+    fn tensor(&mut self, tensor: &Tensor, process: &Process) {
+        self.at(tensor.time_ns);
+        let block = Piece {
+            kind: Kind::Block,
+            address: tensor.address,
+            bytes: tensor.bytes,
+            stack: self.stack(process.sites.stack(tensor.stack)),
+            since_ns: tensor.time_ns,
+            ..Piece::default()
+        };
+        let Some(device) = tensor.device else {
+            return;
+        };
+        self.tensors += u64::from(!tensor.is_free);
+        if let Some(layout) = self.device(device) {
+            match tensor.is_free {
+                true => layout.free(block),
+                false => layout.allocate(block),
+            }
+        }
+    }
+
+    fn call(&mut self, call: &Call, changes: &[Change], process: &Process) {
+        let (address, time_ns) = (call.address, call.end_ns);
+        self.at(time_ns);
+        self.calls += u64::from(call.function.op.is_memory());
+        for change in changes {
+            match change {
+                Change::Allocated(block) => self.allocated(&block.allocation, time_ns, process),
+                Change::Freed(block) | Change::Superseded(block) => {
+                    let gone = &block.allocation;
+                    for layout in self.devices.values_mut() {
+                        match gone.space() {
+                            AddressSpace::Device | AddressSpace::Variables => {
+                                layout.remove_segment(gone.address, time_ns);
+                            }
+                            AddressSpace::Arrays => layout.remove_array(gone.address, time_ns),
+                            _ => {}
+                        }
+                    }
+                }
+                Change::UnknownFree(address) => {
+                    let layouts = self.devices.values_mut();
+                    layouts.for_each(|layout| layout.free_unseen(*address, time_ns));
+                }
+                _ => {}
+            }
+        }
+        if call.result != 0 || call.captured {
+            return;
+        }
+        match call.function.op {
+            Op::Map => self.mapped(address, time_ns, process),
+            Op::Unmap => {
+                let is_mapped = |at| process.physical.mapping_at(at).is_some();
+                for layout in self.devices.values_mut() {
+                    layout.unmap((address, call.size_bytes), time_ns, is_mapped);
+                }
+            }
+            Op::Reserve => {
+                self.ranges += 1;
+                self.reservations.insert(address, self.ranges);
+            }
+            Op::Unreserve => drop(self.reservations.remove(&address)),
+            _ => {}
+        }
+    }
+
+    fn allocated(&mut self, allocation: &Allocation, time_ns: u64, process: &Process) {
+        if allocation.belongs() != Belongs::Gpu || allocation.space() == AddressSpace::Physical {
+            return;
+        }
+        let segment = Piece {
+            address: allocation.address,
+            bytes: allocation.size_bytes,
+            since_ns: time_ns,
+            ..Piece::default()
+        };
+        let add = match allocation.space() {
+            AddressSpace::Arrays => DeviceLayout::add_array,
+            _ => DeviceLayout::add_segment,
+        };
+        self.add(segment, allocation, process, add);
+    }
+
+    /// Physical memory was mapped. If it is mapped a second time, it is still the same memory.
+    fn mapped(&mut self, address: u64, time_ns: u64, process: &Process) {
+        let Some((bytes, Some(id))) = process.physical.mapping_at(address) else {
+            return;
+        };
+        let piece = process.physical.get(id);
+        let mapped_bytes = piece.map_or(0, |piece| piece.mapped_bytes);
+        let memory = process.physical_allocation(id);
+        let memory = memory.filter(|memory| memory.belongs() == Belongs::Gpu);
+        let range = process.physical.range_of(address).unwrap_or(address);
+        // A range reserved before tracing began gets a number that no other has.
+        let range = self.reservations.get(&range).copied().unwrap_or(!range);
+        if let Some(memory) = memory.filter(|memory| mapped_bytes <= memory.size_bytes) {
+            let segment = Piece {
+                kind: Kind::Mapping(range),
+                address,
+                bytes,
+                since_ns: time_ns,
+                ..Piece::default()
+            };
+            self.add(segment, memory, process, DeviceLayout::add_segment);
+        }
+    }
+
+    /// Adds a segment of this memory to its device.
+    fn add(
+        &mut self,
+        segment: Piece,
+        memory: &Allocation,
+        process: &Process,
+        add: fn(&mut DeviceLayout, Piece),
+    ) {
+        let Some(device) = process.device(memory) else {
+            self.nowhere = self.nowhere.saturating_add(segment.bytes);
+            return;
+        };
+        let site = process.sites.of(memory);
+        let segment = Piece {
+            stack: self.stack(site.and_then(|site| site.stack.as_ref())),
+            at_gpu: memory.kind() != MemoryKind::Managed,
+            ..segment
+        };
+        if let Some(layout) = self.device(device).filter(|_| segment.bytes > 0) {
+            add(layout, segment);
+        }
+    }
+
+    /// NVML says that the process uses this much memory of the GPU with this index on the host.
+    fn used(&mut self, gpu: u32, bytes: u64, process: &Process) {
+        let identity = &process.identity;
+        let is_it = |device: &u16| identity.device(*device).physical_index == Some(gpu);
+        let known = (0..MAX_DEVICES).find(is_it);
+        let known = known.or(identity.single_gpu.then_some(0));
+        let Some(device) = known.or(u16::try_from(gpu).ok()) else {
+            return;
+        };
+        let reserved = pytorch(process, device).map_or(0, |pytorch| pytorch.reserved_bytes);
+        if let Some(layout) = self.device(device) {
+            layout.context = bytes.saturating_sub(layout.at_gpu(reserved));
+        }
+    }
+}
+
+/// PyTorch's allocator on a device.
+pub(super) fn pytorch(process: &Process, device: u16) -> Option<&Allocator> {
+    let mut allocators = process.tensors.iter();
+    allocators.find(|one| one.is_pytorch() && one.device == device)
+}
