@@ -65,18 +65,12 @@ impl<'c> Tables<'c> {
         table: &'static str,
         values: &[&dyn ToSql],
     ) -> rusqlite::Result<()> {
-        if !self.inserts.contains_key(table) {
-            self.create(table)?;
-            let insert = self.connection.prepare(&schema::insert(table))?;
-            self.inserts.insert(table, insert);
+        if let Some(insert) = self.inserts.get_mut(table) {
+            return execute(insert, values);
         }
-        let Some(insert) = self.inserts.get_mut(table) else {
-            return Ok(());
-        };
-        let rest = iter::repeat(&Null as &dyn ToSql);
-        let values = values.iter().copied().chain(rest);
-        let values = values.take(insert.parameter_count());
-        insert.execute(params_from_iter(values)).map(|_| ())
+        self.create(table)?;
+        let insert = self.connection.prepare(&schema::insert(table))?;
+        execute(self.inserts.entry(table).or_insert(insert), values)
     }
 
     /// Executes another statement.
@@ -153,6 +147,14 @@ impl<'c> Tables<'c> {
         }
         Ok(global)
     }
+}
+
+/// Executes an insertion, with NULL for what has no value.
+fn execute(insert: &mut Statement<'_>, values: &[&dyn ToSql]) -> rusqlite::Result<()> {
+    let rest = iter::repeat(&Null as &dyn ToSql);
+    let values = values.iter().copied().chain(rest);
+    let values = values.take(insert.parameter_count());
+    insert.execute(params_from_iter(values)).map(|_| ())
 }
 
 /// Numbers of more than 63 bits are negative, as in exports.
