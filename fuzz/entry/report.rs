@@ -20,15 +20,16 @@ use gpuprobe_os::terminal::Layout;
 use gpuprobe_recording::log;
 use gpuprobe_recording::player::{Played, Player};
 use gpuprobe_report as report;
+use gpuprobe_report::View;
 use gpuprobe_report::analysis::{Analysis, File, Filter};
 use gpuprobe_report::chart;
 use gpuprobe_report::page;
 use gpuprobe_report::profile::{self, ProfileScope, Weight};
+use gpuprobe_report::views::ReportFormat;
 use gpuprobe_report::views::profile::ProfileConfig;
 use gpuprobe_report::views::report as question;
 use gpuprobe_report::views::report::ReportQuestion;
 use gpuprobe_report::views::{export, html, plot};
-use gpuprobe_report::{ReportFormat, View};
 use gpuprobe_report::{gate, replay};
 
 pub(crate) use tensors::play_tensors;
@@ -292,21 +293,23 @@ pub(crate) fn commands(file: &Path, folder: &Path) -> Vec<Command> {
     }
     let replayed = replay::ReplayConfig {
         file: file.to_owned(),
-        format: ReportFormat::Text,
         top: Some(5),
         view: View::default(),
         per_call: true,
         per_record: true,
         only_last: false,
-        layout: Layout {
-            columns: Some(80),
-            colored: true,
-            full_names: false,
-        },
     };
     all.push((
         "replay",
-        Box::new(move |progress| drop(replay::run(&replayed, &mut io::sink(), progress))),
+        Box::new(move |progress| {
+            let mut writer = ReportFormat::Text.writer(true);
+            writer.lay_out(Layout {
+                columns: Some(80),
+                colored: true,
+                full_names: false,
+            });
+            let _ = replay::run(&replayed, &mut *writer, &mut io::sink(), progress);
+        }),
     ));
     all
 }

@@ -12,8 +12,8 @@ use super::view::{Top, ViewArgs, parse_top};
 use super::{file, heading, progress};
 use gpuprobe_os::terminal::{Layout, StandardStream};
 use gpuprobe_os::{files, terminal};
-use gpuprobe_report::ReportFormat;
 use gpuprobe_report::replay;
+use gpuprobe_report::views::ReportFormat;
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
@@ -62,13 +62,11 @@ impl ReplayArgs {
         let layout = Layout::of(stream, self.color.choice()).with_full_names(view.full_names);
         let config = replay::ReplayConfig {
             file: file::or_newest(self.file),
-            format: self.format,
             top: Top::rows(self.top, self.format.default_top()),
             view,
             per_call: self.per_call,
             per_record: self.per_record,
             only_last: self.last,
-            layout,
         };
         let out = match &place {
             None => terminal::stdout(layout.colored),
@@ -79,7 +77,9 @@ impl ReplayArgs {
         };
         let progress = progress::beside(place.as_deref());
         let mut out = BufWriter::new(out);
-        replay::run(&config, &mut out, &progress)?;
+        let mut writer = self.format.writer(self.per_call || self.per_record);
+        writer.lay_out(layout);
+        replay::run(&config, &mut *writer, &mut out, &progress)?;
         out.flush().context("cannot write the report")?;
         Ok(ExitCode::SUCCESS)
     }

@@ -14,6 +14,7 @@ use gpuprobe_model::{GpuHolder, GpuUsage, GpuUse, Untraced};
 use gpuprobe_os::say;
 use gpuprobe_recording::log::LogNote;
 use gpuprobe_report::incidents::{self, IncidentReport};
+use gpuprobe_report::views::{json, text};
 
 /// How long to wait for a retry: PyTorch frees its cache and tries again, and a program that cannot
 /// continue exits.
@@ -153,7 +154,7 @@ impl Run<'_> {
         let Some((report, outcome)) = self.incident(id) else {
             return;
         };
-        report.lines().iter().for_each(say);
+        text::incidents::lines(&report).iter().for_each(say);
         if !outcome.is_final() {
             self.reported_incidents.said.insert(id, outcome);
         }
@@ -161,10 +162,7 @@ impl Run<'_> {
             return;
         }
         if let Some(hooks) = &mut self.reported_incidents.hooks {
-            match report.to_json() {
-                Ok(json) => hooks.run_for(id, report.pid, json),
-                Err(error) => tracing::warn!("--on-oom: {error}"),
-            }
+            hooks.run_for(id, report.pid, json::incident(&report));
         }
     }
 

@@ -39,9 +39,10 @@ use crate::probe::{AttachKind, MapEntries};
 use gpuprobe_cuda::{Function, KindSet, Layer, Modes};
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_report::View;
 use gpuprobe_report::gate;
+use gpuprobe_report::views::ReportFormat;
 use gpuprobe_report::views::profile::ProfileConfig;
-use gpuprobe_report::{ReportFormat, View};
 
 use gpuprobe_top::ScreenConfig;
 

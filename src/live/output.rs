@@ -13,9 +13,10 @@ use gpuprobe_os::files;
 use gpuprobe_os::terminal;
 use gpuprobe_os::terminal::{Layout, StandardStream};
 use gpuprobe_report as report;
+use gpuprobe_report::Report;
 use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::records::PerRecordLine;
-use gpuprobe_report::{Report, ReportFormat};
+use gpuprobe_report::views::ReportFormat;
 
 /// An open destination, with the writer of the format.
 pub(super) struct Output {

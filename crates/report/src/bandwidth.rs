@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::{Options, clock_micros};
 use gpuprobe_cuda::Direction;
-use gpuprobe_engine::transfers::{CopyFilter, Meter, Mode, Transfer};
+use gpuprobe_engine::transfers::{CopyFilter, EARLIER, Meter, Mode, Transfer};
 use gpuprobe_engine::{GpuActivity, Transfers};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::link::PcieLink;
@@ -76,6 +76,13 @@ pub struct DirectionReport {
     /// Whether the process has ended.
     #[serde(skip)]
     pub exited: bool,
+}
+
+impl DirectionReport {
+    /// Whether it is of all processes that ended a while ago.
+    pub fn is_of_earlier(&self) -> bool {
+        self.pid == EARLIER
+    }
 }
 
 /// Copies with their times on the GPU.

@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 
 use gpuprobe_model::stack::{Frame, Language};
-use gpuprobe_stacks::allocators::is_inner;
-use gpuprobe_stacks::cuda::{file_name, is_own};
+use gpuprobe_stacks::allocators::{self, is_inner};
+pub(crate) use gpuprobe_stacks::cuda::file_name;
+use gpuprobe_stacks::cuda::is_own;
 use gpuprobe_stacks::python::origin::{FileOrigin, is_interpreter};
 
 /// Library lines shown if the stack has no user lines.
@@ -106,6 +107,11 @@ fn context(called: &[Frame]) -> Option<&Frame> {
         .clone()
         .find(|frame| !is_interpreters(frame))
         .or_else(|| told.next())
+}
+
+/// The frames down to the start of the program or thread.
+pub(crate) fn down_to_start(frames: &[Frame]) -> &[Frame] {
+    &frames[..allocators::down_to_start(frames, |frame| &frame.function)]
 }
 
 /// Whether it is a Python frame.

@@ -16,6 +16,7 @@ pub mod gate;
 mod history;
 pub mod incidents;
 mod label;
+pub mod lists;
 pub mod memleak;
 pub mod metrics;
 pub mod names;
@@ -34,6 +35,7 @@ mod verdict;
 pub mod view;
 pub mod views;
 pub mod words;
+pub mod work;
 mod worst_verdicts;
 
 use std::borrow::Cow;
@@ -58,7 +60,7 @@ use explain::Explain;
 use incidents::{IncidentReport, RefusedRequests};
 use memleak::Memleak;
 use metrics::ScrapeScope;
-use views::tables::records::PerRecordLine;
+use records::PerRecordLine;
 
 pub use analysis::NoMatch;
 pub use history::History;
@@ -66,7 +68,6 @@ pub use options::{Options, ProcessDetail};
 pub use run::describe_run;
 pub use verdict::{rank as verdict_rank, word as verdict_word, word_tone as verdict_tone};
 pub use view::{GroupBy, SortBy, View};
-pub use views::text::{describe_losers, describe_lost};
 pub use worst_verdicts::WorstVerdicts;
 
 /// Version of all JSON output: 2. `docs/report.schema.json` describes it.
@@ -327,37 +328,4 @@ pub trait ReportWriter {
 
     /// Writes one activity record to `out`.
     fn write_activity(&mut self, line: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()>;
-}
-
-/// Output formats of reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ReportFormat {
-    /// Text for a terminal.
-    Text,
-    /// JSON Lines: one object per report.
-    Json,
-    /// CSV: one row per live allocation, kernel, or direction of copies.
-    Csv,
-}
-
-impl ReportFormat {
-    /// A writer of this format; with `singles`, single copies or records are written too.
-    pub fn writer(self, singles: bool) -> Box<dyn ReportWriter> {
-        match self {
-            Self::Text => Box::new(views::text::TextWriter::default()),
-            Self::Json => Box::new(views::json::Json),
-            Self::Csv => Box::new(views::csv::Csv {
-                singles,
-                header_written: false,
-            }),
-        }
-    }
-
-    /// Default limit on the rows per thread: a screenful for text, no limit otherwise.
-    pub fn default_top(self) -> Option<usize> {
-        match self {
-            Self::Text => Some(10),
-            Self::Json | Self::Csv => None,
-        }
-    }
 }

@@ -1,9 +1,20 @@
 //! Single activity records, approximately in time order.
 
-pub use crate::views::tables::records::PerRecordLine;
-
 use gpuprobe_engine::GpuActivity;
 use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
+
+/// A record to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct PerRecordLine<'a> {
+    /// The record from CUPTI.
+    pub activity: &'a Activity,
+    /// Name in the record; demangled if it is of a kernel.
+    pub name: Option<&'a str>,
+    /// Name (comm) of the process, if known.
+    pub comm: Option<&'a str>,
+    /// When tracing began, `CLOCK_MONOTONIC` nanoseconds; times are relative to it.
+    pub began_ns: u64,
+}
 
 /// A record with the number of its process.
 pub type Numbered = (u32, Activity);

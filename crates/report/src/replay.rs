@@ -11,14 +11,13 @@ use chrono::DateTime;
 use crate as report;
 use crate::bandwidth::CopyReport;
 use crate::records;
-use crate::{ReportFormat, View};
+use crate::{ReportWriter, View};
 use gpuprobe_model::Lost;
 use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_os::progress::SharedProgress;
-use gpuprobe_os::terminal::Layout;
 use gpuprobe_recording::log::{Item, LogReader, Mark};
 use gpuprobe_recording::player::{Played, Player};
 use gpuprobe_recording::{Database, Session};
@@ -28,8 +27,6 @@ use gpuprobe_recording::{Database, Session};
 pub struct ReplayConfig {
     /// The recording to replay.
     pub file: PathBuf,
-    /// Format of the reports.
-    pub format: ReportFormat,
     /// Limit on the rows per thread or process; `None` for all.
     pub top: Option<usize>,
     /// Grouping, filters and order of live memory.
@@ -40,18 +37,21 @@ pub struct ReplayConfig {
     pub per_record: bool,
     /// Write the last report only.
     pub only_last: bool,
-    /// Width of lines and colours, in text.
-    pub layout: Layout,
 }
 
-/// Writes the reports that the recorded run wrote, or would have written; `progress` shows how far
-/// it is.
+/// Writes with `writer` the reports that the recorded run wrote, or would have written; `progress`
+/// shows how far it is.
 ///
 /// # Errors
 ///
 /// Returns an error if the file cannot be read, if it is not a recording of a supported version, or
 /// if `out` cannot be written.
-pub fn run(config: &ReplayConfig, out: &mut dyn Write, progress: &SharedProgress) -> Result<()> {
+pub fn run(
+    config: &ReplayConfig,
+    writer: &mut dyn ReportWriter,
+    out: &mut dyn Write,
+    progress: &SharedProgress,
+) -> Result<()> {
     let database = Database::open_with(&config.file, progress)?;
     let session = Session::read(&database)?;
     let log = LogReader::new(&database, &session)?;
@@ -59,13 +59,12 @@ pub fn run(config: &ReplayConfig, out: &mut dyn Write, progress: &SharedProgress
         config,
         player: Player::new(log.modes(), log.kinds()),
         clock: log.wall_clock(),
-        writer: config.format.writer(config.per_call || config.per_record),
+        writer,
         batches: Vec::new(),
         history: report::History::default(),
         last: None,
         out,
     };
-    replay.writer.lay_out(config.layout);
     log.play(|item| replay.item(item).map(ControlFlow::Continue))?;
     replay.finish()
 }
@@ -74,7 +73,7 @@ struct Replay<'a> {
     config: &'a ReplayConfig,
     player: Player,
     clock: WallClock,
-    writer: Box<dyn report::ReportWriter>,
+    writer: &'a mut dyn ReportWriter,
     /// Activity records since the last report, if they are to be written.
     batches: Vec<ActivityBatch>,
     history: report::History,
@@ -178,15 +177,10 @@ impl Replay<'_> {
     }
 
     fn finish(self) -> Result<()> {
-        let written = match &self.last {
-            Some(report) => {
-                let mut writer = self.writer;
-                writer.write(report, self.out)
-            }
-            None => Ok(()),
-        };
-        written
-            .and_then(|()| self.out.flush())
-            .context("cannot write the report")
+        if let Some(report) = &self.last {
+            let written = self.writer.write(report, self.out);
+            written.context("cannot write the report")?;
+        }
+        self.out.flush().context("cannot write the report")
     }
 }

@@ -1,6 +1,8 @@
 //! Words of verdicts in tables.
 
-use gpuprobe_engine::verdict::{Confidence, Judgement, Severity, Verdict};
+pub(crate) use gpuprobe_engine::verdict::{Severity, Verdict};
+
+use gpuprobe_engine::verdict::{Confidence, Judgement};
 use gpuprobe_os::color::Tone;
 
 /// A verdict in a few words, for a table; empty if the confidence is too low.

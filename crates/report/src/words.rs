@@ -1,9 +1,11 @@
 //! How people write amounts, times and who a process is: what every text is made of.
 
-use std::io::{self, Write};
-
+use gpuprobe_model::Lost;
 use gpuprobe_model::text::{printable, size, width};
 use gpuprobe_os::color::{Tone, unpainted};
+
+use crate::memleak::ProcessReport;
+use crate::names;
 
 /// `1 site`, `2 sites`, `2 launches`, `2 copies`.
 pub fn plural(number: u64, what: &str) -> String {
@@ -48,29 +50,53 @@ pub struct Who<'a> {
 /// Characters of a command that are shown.
 const MAX_COMMAND: usize = 40;
 
-impl Who<'_> {
+impl ProcessReport {
+    /// Name, user and command of the process.
+    pub fn who(&self) -> Who<'_> {
+        let names = (&self.comm, &self.command);
+        Who {
+            exited: self.exited,
+            ..Who::new(self.pid, names, &self.user, self.uid)
+        }
+    }
+}
+
+impl<'a> Who<'a> {
+    /// Who a live process is.
+    pub fn new(
+        pid: u32,
+        (comm, command): (&'a Option<String>, &'a Option<String>),
+        user: &'a Option<String>,
+        uid: Option<u32>,
+    ) -> Self {
+        Self {
+            pid,
+            comm: comm.as_deref(),
+            command: command.as_deref(),
+            user: user.as_deref(),
+            uid,
+            exited: false,
+        }
+    }
+
     /// `python3 train.py`: the words of the command, without the folders of its files.
     pub fn program(&self) -> String {
         let Some(command) = self.command else {
             return printable(self.comm.unwrap_or("?"));
         };
-        let mut words = command.split(' ');
         let base = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
-        let mut shown = base(words.next().unwrap_or_default());
         // What an interpreter runs is its first word that is no option.
-        let mut is_file = true;
-        for word in words {
-            let word = if is_file && !word.starts_with('-') {
-                is_file = false;
-                base(word)
-            } else {
-                word.to_owned()
-            };
-            if shown.chars().count() + 1 + word.chars().count() > MAX_COMMAND {
+        let mut files = 2;
+        let mut shown = String::new();
+        for word in command.split(' ') {
+            let is_file = files > 0 && !word.starts_with('-');
+            files -= u32::from(is_file);
+            let word = if is_file { base(word) } else { word.to_owned() };
+            if !shown.is_empty() && columns_of(&shown) + 1 + columns_of(&word) > MAX_COMMAND {
                 shown += " ...";
                 break;
             }
-            shown += " ";
+            shown += if shown.is_empty() { "" } else { " " };
             shown += &word;
         }
         printable(&shown)
@@ -85,27 +111,32 @@ impl Who<'_> {
         }
     }
 
+    /// `python3 train.py (pid 574, ada)`.
+    pub fn with_pid(&self) -> String {
+        let user = match self.user() {
+            user if user.is_empty() => user,
+            user => format!(", {user}"),
+        };
+        format!("{} (pid {}{user})", self.program(), self.pid)
+    }
+
     /// `python3 train.py  pid 574 ada`, and that it has ended.
     pub fn title(&self) -> String {
-        let mut title = format!("{}  pid {}", self.program(), self.pid);
         let user = self.user();
-        if !user.is_empty() {
-            title += " ";
-            title += &user;
-        }
-        if self.exited {
-            title += "  (ended)";
-        }
-        title
+        let gap = if user.is_empty() { "" } else { " " };
+        let ended = if self.exited { "  (ended)" } else { "" };
+        format!("{}  pid {}{gap}{user}{ended}", self.program(), self.pid)
     }
 }
 
 /// A change: `+32.00 MiB`, `-1.50 GiB`, `0`.
-pub fn signed_size(bytes: i64) -> String {
+pub fn signed_size(bytes: impl Into<i128>) -> String {
+    let bytes = bytes.into();
+    let amount = size(u64::try_from(bytes.unsigned_abs()).unwrap_or(u64::MAX));
     match bytes {
         0 => "0".into(),
-        1.. => format!("+{}", size(bytes.unsigned_abs())),
-        _ => format!("-{}", size(bytes.unsigned_abs())),
+        1.. => format!("+{amount}"),
+        _ => format!("-{amount}"),
     }
 }
 
@@ -179,42 +210,81 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
-/// Writes a sentence: its first line behind `first`, the others behind as much room.
-///
-/// # Errors
-/// Returns the error of `out`.
-pub fn wrapped(
-    first: &str,
-    said: &str,
-    columns: Option<usize>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let indent = columns_of(first);
-    let room = columns.unwrap_or(usize::MAX).saturating_sub(indent);
-    let mut lines = vec![String::new()];
-    for word in said.split(' ') {
-        let line = lines.last_mut().map_or(0, |line| columns_of(line));
-        if line > 0 && line + 1 + columns_of(word) > room {
-            lines.push(String::new());
-        }
-        if let Some(line) = lines.last_mut() {
-            if !line.is_empty() {
-                line.push(' ');
+/// The lines of a painted text, those that go on behind `indent`. They break between two parts, which two spaces
+/// separate, or else between words, or else beside a number. A word that is too long loses its middle.
+pub fn wrapped(text: &str, columns: usize, indent: usize) -> Vec<String> {
+    let indent = indent.min(columns / 2);
+    let mut lines = Vec::new();
+    let mut rest = text.to_owned();
+    while columns_of(&rest) > columns {
+        let spaces = rest
+            .match_indices(' ')
+            .map(|(at, _)| (columns_of(&rest[..at]), at));
+        let mut spaces = spaces.filter(|(taken, _)| *taken > indent);
+        let fitting = spaces.clone().take_while(|(taken, _)| *taken <= columns);
+        let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+        let rank = |(taken, at): (usize, usize)| match rest[at..].strip_prefix("  ") {
+            _ if taken <= columns / 3 => 0,
+            Some(_) => 3,
+            None if is_digit(rest[..at].chars().next_back()) => 1,
+            None if is_digit(rest[at..].chars().nth(1)) => 1,
+            None => 2,
+        };
+        let best = fitting.max_by_key(|&place| (rank(place), place));
+        let (line, at) = match best {
+            Some((_, at)) => (rest[..at].trim_end().to_owned(), at),
+            None => {
+                let at = spaces.next().map_or(rest.len(), |(_, at)| at);
+                (names::cut(&unpainted(&rest[..at]), columns), at)
             }
-            line.push_str(word);
+        };
+        lines.push(line);
+        let more = rest[at..].trim_start_matches(' ');
+        if more.is_empty() {
+            return lines;
         }
+        rest = format!("{:indent$}{more}", "");
     }
-    for (index, line) in lines.iter().enumerate() {
-        match index {
-            0 => writeln!(out, "{first}{line}")?,
-            _ => writeln!(out, "{:indent$}{line}", "")?,
-        }
-    }
-    Ok(())
+    lines.push(rest);
+    lines
+}
+
+/// The non-zero losses, by name.
+pub fn describe_lost(lost: &Lost) -> String {
+    let parts = [
+        (lost.memory, "memory calls"),
+        (lost.tasks, "names or ends of processes and threads"),
+        (lost.notices, "hints at new libraries"),
+        (lost.contexts, "devices of contexts"),
+        (lost.children, "children not followed"),
+        (lost.launches, "launches"),
+        (lost.names, "names of kernels"),
+        (lost.copies, "copies"),
+        (lost.single_launches, "single launches of a recording"),
+        (lost.stacks, "call stacks"),
+        (lost.partial_stacks, "call stacks beyond their first part"),
+        (lost.python, "call stacks without their Python frames"),
+        (lost.python_cut, "call stacks with too many Python frames"),
+        (lost.python_unreadable, "unreadable Python frames"),
+        (lost.tensors, "tensors"),
+        (lost.activity, "records of what the GPU did"),
+        (lost.cupti_dropped, "records that CUPTI dropped"),
+        (lost.cupti_unknown, "records of CUPTI of no known kind"),
+        (lost.cupti_malformed, "records of CUPTI that make no sense"),
+        (lost.recording, "records of the recording"),
+        (lost.undecodable, "records not understood"),
+    ];
+    let named = parts.iter().filter(|(count, _)| *count > 0);
+    let parts: Vec<_> = named
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    parts.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -281,5 +351,43 @@ mod tests {
             .program(),
             "a\\nb"
         );
+    }
+
+    #[test]
+    fn lines_break_between_parts_else_between_words() {
+        let held = "held 3.28 GiB in 7 allocations  (peak 3.28 GiB, 1.9s ago)  host 1.00 MiB";
+        assert_eq!(
+            wrapped(held, 60, 2),
+            [
+                "held 3.28 GiB in 7 allocations  (peak 3.28 GiB, 1.9s ago)",
+                "  host 1.00 MiB"
+            ]
+        );
+        let list = "by library: libtorch 2.70 GiB, libcublas 389.00 MiB, _pool 160.00 MiB";
+        let lines = wrapped(list, 48, 2);
+        assert_eq!(lines[1], "  libcublas 389.00 MiB, _pool 160.00 MiB");
+        let path = "in /opt/conda/lib/python3.12/site-packages/model.py:4123";
+        assert_eq!(wrapped(path, 30, 0)[1], "/opt/conda/lib/…/model.py:4123");
+        assert_eq!(wrapped(path, usize::MAX, 2), [path]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_wider_than_the_page(
+            words in proptest::collection::vec(("\\PC{0,40}", 1_usize..4), 0..12),
+            columns in 8_usize..200,
+            indent in 0_usize..30,
+            tone in prop_oneof![Just(None), Just(Some(Tone::Bad))],
+        ) {
+            let words = words.iter().map(|(word, gap)| {
+                let word = word.replace('\u{1b}', "");
+                let word = tone.map_or_else(|| word.clone(), |tone| tone.paint(&word));
+                word + &" ".repeat(*gap)
+            });
+            let text: String = words.collect();
+            for line in wrapped(&text, columns, indent) {
+                prop_assert!(columns_of(&line) <= columns, "{} of {}", line, columns);
+            }
+        }
     }
 }

@@ -8,8 +8,9 @@ use super::target::TargetArgs;
 use crate::live::TraceConfig;
 use gpuprobe_cuda::Modes;
 use gpuprobe_os::color::ColorChoice;
+use gpuprobe_report::View;
+use gpuprobe_report::views::ReportFormat;
 use gpuprobe_report::views::profile::ProfileConfig;
-use gpuprobe_report::{ReportFormat, View};
 
 /// The configuration of a trace without text, a recording, a screen or a progress bar. `interval` is the time between
 /// two reports, or between two readings of the kernel's counts.

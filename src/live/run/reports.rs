@@ -27,6 +27,7 @@ use gpuprobe_recording::log::LogNote;
 use gpuprobe_report as report;
 use gpuprobe_report::gate;
 use gpuprobe_report::profile;
+use gpuprobe_report::views::text;
 
 /// How long to wait for symbols at the end, and for any other report: frames missing there are in the
 /// next one.
@@ -64,8 +65,8 @@ impl Run<'_> {
         }
         if self.lost != self.lost_said && !self.output.shows_losses() {
             self.lost_said = self.lost;
-            let lost = report::describe_lost(&self.lost);
-            let losers = report::describe_losers(&self.lost_by_user()).join("; ");
+            let lost = gpuprobe_report::words::describe_lost(&self.lost);
+            let losers = text::describe_losers(&self.lost_by_user()).join("; ");
             let colon = if losers.is_empty() { "" } else { ": " };
             say(format_args!("lost events: {lost}{colon}{losers}"));
         }

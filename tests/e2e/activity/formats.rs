@@ -45,7 +45,7 @@ fn root_text_has_every_activity_record_and_the_sums() {
         "{text}"
     );
     let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
-    assert!(line("CALL runtime cudaMalloc [ ").contains(&format!("process {pid}, tid {pid}")));
+    assert!(line("CALL runtime cudaMalloc [ ").contains(&format!("] tid {pid}, ")));
     assert!(line("KERNEL \"add\" [ ").contains("] device 0, context 1, stream 7, correlation"));
     assert!(line("MEMCPY H2D [ ").contains(", bytes 4096, correlation "));
     let times = line("KERNEL").split(['[', ']']).nth(1).unwrap();

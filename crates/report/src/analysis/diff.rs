@@ -72,6 +72,21 @@ pub struct Diff {
     pub tensors: Option<TensorDiff>,
 }
 
+impl Diff {
+    /// Each comparison: its name, its bytes before and after, and its call stacks.
+    pub fn lists(&self) -> Vec<(&'static str, [u64; 2], &[StackGrowth])> {
+        let mut lists = vec![
+            ("watermark", self.watermark, &self.at_peak[..]),
+            ("leakage", self.leaked, &self.never_freed[..]),
+        ];
+        if let Some(tensors) = &self.tensors {
+            lists.push(("tensors_watermark", tensors.watermark, &tensors.at_peak));
+            lists.push(("tensors_leakage", tensors.leaked, &tensors.never_freed));
+        }
+        lists
+    }
+}
+
 /// The comparison of PyTorch's tensors in two runs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TensorDiff {

@@ -16,6 +16,7 @@ use super::{AnalysisTotals, Filter, launches, validate_filter};
 use crate::explain::Explain;
 use crate::profile::{self, Profile, ProfileScope, ProfiledMemory, Weight};
 use crate::run::run_of;
+use crate::work::WorkList;
 use crate::{Options, Report, ReportSources, View};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::State;
@@ -70,6 +71,18 @@ impl Analysis {
             Self::Summary => "summary",
             Self::Page => "page",
         }
+    }
+
+    /// The list of work that it is about.
+    pub(crate) fn list(self) -> Option<WorkList> {
+        Some(match self {
+            Self::Kernels => WorkList::Kernels,
+            Self::Copies => WorkList::Copies,
+            Self::Calls => WorkList::Calls,
+            Self::Waits => WorkList::Waits,
+            Self::Nvtx => WorkList::Ranges,
+            _ => return None,
+        })
     }
 
     /// Whether it is about memory only.

@@ -1,22 +1,22 @@
 //! Out of memory: from the engine's incidents to a report.
 
 mod build;
-mod lines;
 
 use std::borrow::Cow;
 
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
+use crate::clock_micros;
 use crate::memleak::{LiveByKind, LiveMemory, Omitted};
 use crate::owners::OwnerReport;
-use crate::{SCHEMA, clock_micros};
+use crate::words::{Who, short_age};
 use gpuprobe_model::GpuMemory;
 use gpuprobe_model::stack::Frame;
+use gpuprobe_model::text::{printable, size};
 
 pub(crate) use build::{build, needed_locations};
 pub use build::{locations_of, report};
-pub(crate) use lines::write;
 
 /// Requests for memory that were refused, of all processes since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -185,31 +185,61 @@ pub struct OtherReport {
 }
 
 impl OtherReport {
-    /// Bytes to sort by.
-    fn bytes(&self) -> u64 {
+    /// Bytes that it has of the GPU.
+    pub fn bytes(&self) -> u64 {
         self.used_bytes.or(self.live_bytes).unwrap_or(0)
     }
 }
 
 impl IncidentReport {
-    /// The incident as one line of JSON, as it is in a report, with the version of the schema.
-    ///
-    /// # Errors
-    /// Returns serde's error, which would be one of ours.
-    pub fn to_json(&self) -> serde_json::Result<String> {
-        #[derive(Serialize)]
-        struct IncidentLine<'a> {
-            schema: u32,
-            incident: &'a IncidentReport,
-        }
-        serde_json::to_string(&IncidentLine {
-            schema: SCHEMA,
-            incident: self,
-        })
+    /// What was refused, to whom, where, and what became of it.
+    pub fn headline(&self) -> String {
+        let at = self
+            .time
+            .map(|time| time.format(" at %H:%M:%S").to_string());
+        // PyTorch's request, if it gave up on one; else CUDA's.
+        let gave_up = self.pytorch.as_ref().and_then(|one| one.gave_up_on_bytes);
+        let asked = match gave_up.or(self.asked_bytes) {
+            Some(bytes) => size(bytes),
+            None => "memory of unknown size".into(),
+        };
+        let who = Who::new(self.pid, (&self.comm, &self.command), &self.user, self.uid);
+        let after = match self.outcome_seconds.unwrap_or(0.0) {
+            ..0.001 => "at once".into(),
+            after => format!("after {}", short_age((after * 1e9) as u64)),
+        };
+        let given_up = if gave_up.is_some() {
+            "PyTorch gave up; "
+        } else {
+            ""
+        };
+        let outcome = match self.outcome {
+            "retried" => format!("retried with success {after}"),
+            "failed" => "PyTorch gave up".into(),
+            "continued" => format!("{given_up}the program went on"),
+            "ended" => format!("{given_up}the program ended {after}"),
+            _ => "not retried with success so far".into(),
+        };
+        format!(
+            "out of memory #{}{}: {} was refused {asked} on {} at {}: {outcome}",
+            self.id,
+            at.unwrap_or_default(),
+            who.with_pid(),
+            self.place(),
+            printable(&self.label),
+        )
     }
-}
 
-impl IncidentReport {
+    /// `GPU 0`, or the host.
+    pub fn place(&self) -> String {
+        let index = self.physical_index.or(self.device.map(u32::from));
+        match (self.host_memory, index) {
+            (true, _) => "the host".into(),
+            (false, Some(index)) => format!("GPU {index}"),
+            (false, None) => "a GPU".into(),
+        }
+    }
+
     /// Removes command lines and addresses.
     pub(crate) fn hide_secrets(&mut self) {
         use crate::public::{hide_in_stack, without_addresses};

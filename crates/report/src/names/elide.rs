@@ -16,7 +16,7 @@ pub fn fit(names: &[&str], columns: usize) -> Vec<String> {
 }
 
 /// The same of other text, which is not simplified.
-pub(crate) fn fit_text(texts: &[&str], columns: usize) -> Vec<String> {
+pub fn fit_text(texts: &[&str], columns: usize) -> Vec<String> {
     fit_by(texts, columns, str::to_owned)
 }
 

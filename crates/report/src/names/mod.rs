@@ -7,8 +7,7 @@ mod scanner;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use elide::fit_text;
-pub use elide::{cut, fit};
+pub use elide::{cut, fit, fit_text};
 
 use std::cell::RefCell;
 

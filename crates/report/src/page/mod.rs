@@ -13,6 +13,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 
+use crate::Report;
 use crate::analysis::diff::Diff;
 use crate::analysis::processes::ProcessRow;
 use crate::analysis::range::TIMED;
@@ -22,8 +23,7 @@ use crate::chart::{ChartLine, recorded_smi};
 use crate::explain::Explain;
 use crate::run::run_of;
 use crate::timeline::{Bins, MemoryTimelines};
-use crate::words::plural;
-use crate::{Report, describe_lost};
+use crate::words::{describe_lost, plural};
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::gpu_rows::RowFilter;
 use gpuprobe_recording::memory_rows::MEMORY;

@@ -3,13 +3,22 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
+
+use super::tables::records::{RECORD, SUMS, record, sums};
+use super::tables::{Rows, Separated, memory, words};
 use crate::bandwidth::CopyReport;
-use crate::views::tables::memory::AllocationRow;
-use crate::views::tables::records::{PerRecordLine, RECORD, SUMS, sums};
-use crate::views::tables::work::{DIRECTIONS, LAUNCHES, SINGLE_COPIES};
-use crate::views::tables::{Column, Rows, Separated};
+use crate::lists::AllocationRow;
+use crate::records::PerRecordLine;
 use crate::{GroupBy, Report, ReportWriter};
 use gpuprobe_model::clock;
+
+/// Columns, which are fields in JSON.
+const KERNELS: &str = "pid uid comm exited name mangled handle launches captured_launches \
+    per_second grid block api";
+const DIRECTIONS: &str = "pid direction mode calls bytes seconds bytes_per_second \
+    peak_bytes_per_second wall_bytes_per_second";
+const COPY: &str = "time pid tid api direction mode bytes seconds bytes_per_second";
 
 #[derive(Default)]
 pub(crate) struct Csv {
@@ -24,58 +33,61 @@ impl ReportWriter for Csv {
             return Ok(());
         }
         let time = report.time.as_ref().map(clock::rfc3339_seconds);
-        let common = [time.unwrap_or_default(), report.is_final.to_string()];
+        let first = [
+            ("report_time", time.unwrap_or_default()),
+            ("final", report.is_final.to_string()),
+        ];
         if let Some(memleak) = &report.memleak {
             let by_site = memleak.view.group.is_some_and(GroupBy::is_by_site);
             let sites = match memleak.has_stacks || by_site {
-                true => AllocationRow::SITES,
+                true => memory::live_sites(),
                 false => &[],
             };
-            let columns = [AllocationRow::LIVE, sites].concat();
-            let processes = memleak.processes.iter();
-            let rows = processes.flat_map(|process| AllocationRow::all(process, 0));
-            self.table(&columns, rows, &common, out)
+            let rows = memleak.processes.iter().flat_map(AllocationRow::of_process);
+            let has_header = !std::mem::replace(&mut self.header_written, true);
+            let columns = [memory::live(), sites];
+            Rows::new(Separated::Csv, out).table(has_header, &first, &columns, rows)
         } else if let Some(cudatrace) = &report.cudatrace {
-            self.table(LAUNCHES, &cudatrace.kernels, &common, out)
+            self.objects(KERNELS, &cudatrace.kernels, &first, out)
         } else if let Some(bandwidth) = &report.bandwidth_util {
-            self.table(DIRECTIONS, &bandwidth.directions, &common, out)
+            self.objects(DIRECTIONS, &bandwidth.directions, &first, out)
         } else if let Some(activity) = &report.activity {
             let sums = activity.processes.iter().flat_map(sums);
-            self.table(SUMS, sums, &common, out)
+            self.objects(SUMS, sums, &first, out)
         } else {
             Ok(())
         }
     }
 
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()> {
-        self.table(SINGLE_COPIES, [copy], &[], out)
+        self.objects(COPY, [copy], &[], out)
     }
 
     fn write_activity(&mut self, line: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()> {
-        let mut rows = Rows::new(Separated::Csv, out);
-        if !std::mem::replace(&mut self.header_written, true) {
-            rows.row(RECORD.into_iter().map(Into::into))?;
-        }
-        let fields = line.fields();
-        rows.row(RECORD.into_iter().map(|name| fields.get(name).value()))?;
-        rows.flush()
+        self.objects(RECORD, [record(line)], &[], out)
     }
 }
 
 impl Csv {
-    /// Rows of a table, which begin with `common` if they are part of a report.
-    fn table<T>(
+    /// Writes these fields of objects, in rows that begin with `first` if they are part of a report.
+    fn objects(
         &mut self,
-        columns: &[Column<T>],
-        all: impl IntoIterator<Item: std::borrow::Borrow<T>>,
-        common: &[String],
+        columns: &str,
+        all: impl IntoIterator<Item: Serialize>,
+        first: &[(&str, String)],
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let mut rows = Rows::new(Separated::Csv, out);
         if !std::mem::replace(&mut self.header_written, true) {
-            rows.header(&["report_time", "final"][..common.len()], columns)?;
+            let names = first.iter().map(|(name, _)| *name);
+            rows.row(names.chain(columns.split(' ')).map(Into::into))?;
         }
-        rows.all(common, columns, all)?;
+        for one in all {
+            let one = serde_json::to_value(one)?;
+            let fields = columns.split(' ').map(|column| words(&one[column]));
+            let first = first.iter().map(|(_, value)| value.clone());
+            rows.row(first.chain(fields).map(Into::into))?;
+        }
         rows.flush()
     }
 }

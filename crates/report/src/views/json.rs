@@ -3,51 +3,50 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
 
+use super::tables::records::record;
 use crate::bandwidth::CopyReport;
-use crate::views::tables::records::{Fields, PerRecordLine};
+use crate::incidents::IncidentReport;
+use crate::records::PerRecordLine;
 use crate::{Report, ReportWriter, SCHEMA};
 
 pub(crate) struct Json;
 
 impl ReportWriter for Json {
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
-        serde_json::to_writer(&mut *out, report)?;
-        out.write_all(b"\n")
+        object(report, out)
     }
 
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()> {
-        let line = CopyLine {
-            schema: SCHEMA,
-            copy,
-        };
-        serde_json::to_writer(&mut *out, &line)?;
-        out.write_all(b"\n")
+        line("copy", copy, out)
     }
 
-    fn write_activity(&mut self, line: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()> {
-        let record = line.fields();
-        serde_json::to_writer(
-            &mut *out,
-            &RecordLine {
-                schema: SCHEMA,
-                record,
-            },
-        )?;
-        out.write_all(b"\n")
+    fn write_activity(&mut self, one: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()> {
+        line("record", &record(one), out)
     }
 }
 
-/// A line for an activity record; its key distinguishes it from a report.
-#[derive(Serialize)]
-struct RecordLine<'a> {
-    schema: u32,
-    record: Fields<'a>,
+/// Writes one line.
+pub(crate) fn object(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
 }
 
-/// A line for a copy; its key distinguishes it from a report.
-#[derive(Serialize)]
-struct CopyLine<'a> {
-    schema: u32,
-    copy: &'a CopyReport,
+/// Writes a line for one thing; its key distinguishes it from a report.
+fn line(key: &str, value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let mut json = serde_json::Serializer::new(&mut *out);
+    let mut map = json.serialize_map(None)?;
+    map.serialize_entry("schema", &SCHEMA)?;
+    map.serialize_entry(key, value)?;
+    map.end()?;
+    out.write_all(b"\n")
+}
+
+/// An incident as it is in a report.
+pub fn incident(incident: &IncidentReport) -> String {
+    let mut json = Vec::new();
+    // A vector takes all.
+    let _ = line("incident", incident, &mut json);
+    String::from_utf8_lossy(&json).trim_end().to_owned()
 }

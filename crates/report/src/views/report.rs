@@ -1,15 +1,14 @@
 //! `gpuprobe report` and `gpuprobe explain` of a file.
 
-use std::cmp::Reverse;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, bail};
-use serde::Serialize;
 
+use super::json;
 use super::profile::{Outputs, ProfileConfig};
-use super::tables::memory::{AllocationRow, GrowthRow, SiteRow, growth};
-use super::tables::work::{PROCESSES, Work};
+use super::tables::memory::{GrowthRow, SiteRow, allocations, growth};
+use super::tables::work::{PROCESSES, columns};
 use super::tables::{Column, Rows, Separated};
 use super::text::file;
 use super::text::page::Page;
@@ -18,8 +17,9 @@ use crate::analysis::diff::Diff;
 use crate::analysis::{Analysis, File, Filter, Lists};
 use crate::explain::Explain;
 use crate::gate::{self, Gate};
-use crate::memleak::Memleak;
-use crate::{GroupBy, Report, SortBy, View};
+use crate::lists::AllocationRow;
+use crate::work::Work;
+use crate::{GroupBy, Report, View};
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::files;
 use gpuprobe_os::progress::SharedProgress;
@@ -220,92 +220,53 @@ impl AnswerWriter<'_> {
 
     fn report(&mut self, question: Analysis, report: &Report) -> io::Result<()> {
         match self.config.format {
-            AnalysisFormat::Json => json(report, &mut self.out),
+            AnalysisFormat::Json => json::object(report, &mut self.out),
             AnalysisFormat::Text => {
                 let mut page = Page::of_file(self.layout, &mut self.out);
-                file::write(
-                    question,
-                    report,
-                    self.top,
-                    self.config.filter.host,
-                    &mut page,
-                )
+                let host = self.config.filter.host;
+                file::write(question, report, self.top, host, &mut page)
             }
             AnalysisFormat::Tsv | AnalysisFormat::Csv => self.separated(question, report),
         }
     }
 
     fn separated(&mut self, question: Analysis, report: &Report) -> io::Result<()> {
-        match question {
-            Analysis::Kernels => self.table(Work::KERNELS, &Work::kernels_of_file(report)),
-            Analysis::Copies => self.table(Work::COPIES, &Work::copies_of_file(report)),
-            Analysis::Calls => {
-                let calls = Work::timed_of_file(report, Work::calls);
-                self.table(Work::CALLS, &calls)
-            }
-            Analysis::Waits => {
-                let waits = Work::timed_of_file(report, Work::waits);
-                self.table(Work::WAITS, &waits)
-            }
-            Analysis::Nvtx => {
-                let ranges = Work::timed_of_file(report, Work::ranges);
-                self.table(Work::RANGES, &ranges)
-            }
-            Analysis::Processes => {
-                let about = report.about.as_ref();
-                let processes = about.and_then(|about| about.processes.as_deref());
-                self.table(PROCESSES, processes.unwrap_or_default())
-            }
-            Analysis::Watermark | Analysis::Leakage => {
-                let (Some(memleak), Some(about)) = (&report.memleak, &report.about) else {
-                    return Ok(());
-                };
-                if self.is_by_site() {
-                    let sites =
-                        SiteRow::all(memleak, self.config.view.sort, self.config.filter.host);
-                    return self.table(SiteRow::COLUMNS, &sites);
-                }
-                let allocations = self.allocations(memleak, about.first_ns);
-                self.table(AllocationRow::COLUMNS, &allocations)
-            }
-            Analysis::Explain | Analysis::Summary | Analysis::Page => Ok(()),
+        if let Some(list) = question.list() {
+            return self.table(columns(list), &Work::of_file(list, report));
         }
+        let Some(about) = &report.about else {
+            return Ok(());
+        };
+        if let (Analysis::Processes, Some(processes)) = (question, &about.processes) {
+            return self.table(PROCESSES, processes);
+        }
+        let is_about_memory = question.is_about_memory();
+        let Some(memleak) = report.memleak.as_ref().filter(|_| is_about_memory) else {
+            return Ok(());
+        };
+        let (sort, host) = (self.config.view.sort, self.config.filter.host);
+        if self.is_by_site() {
+            return self.table(SiteRow::columns(), &SiteRow::all(memleak, sort, host));
+        }
+        let rows = AllocationRow::of_file(memleak, sort, host, about.first_ns);
+        self.table(allocations(), &rows)
     }
 
     fn diff(&mut self, diff: &Diff) -> io::Result<()> {
         match self.config.format {
-            AnalysisFormat::Json => json(diff, &mut self.out),
+            AnalysisFormat::Json => json::object(diff, &mut self.out),
             AnalysisFormat::Text => {
                 let mut page = Page::of_file(self.layout, &mut self.out);
                 file::write_diff(diff, &self.config.view, self.top, &mut page)
             }
             AnalysisFormat::Tsv | AnalysisFormat::Csv => {
-                let mut lists = vec![("watermark", &diff.at_peak), ("leakage", &diff.never_freed)];
-                if let Some(tensors) = &diff.tensors {
-                    lists.push(("tensors_watermark", &tensors.at_peak));
-                    lists.push(("tensors_leakage", &tensors.never_freed));
-                }
-                let rows = lists.into_iter();
-                let rows = rows.flat_map(|(what, all)| all.iter().map(move |one| (what, one)));
+                let lists = diff.lists();
+                let lists = lists.iter();
+                let rows = lists.flat_map(|(what, _, all)| all.iter().map(|one| (*what, one)));
                 let rows: Vec<GrowthRow<'_>> = rows.collect();
-                self.table(&growth(), &rows)
+                self.table(growth(), &rows)
             }
         }
-    }
-
-    /// The allocations of a report, in the order selected.
-    fn allocations<'a>(&self, memleak: &'a Memleak, first_ns: u64) -> Vec<AllocationRow<'a>> {
-        let processes = memleak.processes.iter();
-        let rows = processes.flat_map(|process| AllocationRow::all(process, first_ns));
-        let rows = rows.filter(|row| self.config.filter.host || !row.allocation.at_host);
-        let mut rows: Vec<_> = rows.collect();
-        let by_age = self.config.view.sort == SortBy::Age;
-        rows.sort_by_key(|row| {
-            let (bytes, time_ns) = (row.allocation.bytes, row.allocation.time_ns);
-            let first = if by_age { time_ns } else { 0 };
-            (first, Reverse(bytes), time_ns, row.allocation.address)
-        });
-        rows
     }
 
     /// Writes a table of CSV or TSV.
@@ -314,14 +275,6 @@ impl AnswerWriter<'_> {
             AnalysisFormat::Tsv => Separated::Tsv,
             _ => Separated::Csv,
         };
-        let mut table = Rows::new(separated, &mut self.out);
-        table.header(&[], columns)?;
-        table.all(&[], columns, rows)?;
-        table.flush()
+        Rows::new(separated, &mut self.out).table(true, &[], &[columns], rows)
     }
-}
-
-fn json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, value)?;
-    out.write_all(b"\n")
 }

@@ -8,9 +8,9 @@ use std::borrow::{Borrow, Cow};
 use std::io::{self, Write};
 
 use gpuprobe_cuda::names::without_version;
-use gpuprobe_model::text::{hex, printable, size};
+use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::color::Tone;
-use serde::ser::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::words::{bar, dimensions, percent, signed_size, time};
 
@@ -20,9 +20,9 @@ pub(crate) enum Cell<'a> {
     None,
     Text(Cow<'a, str>),
     /// Name of a kernel, which text simplifies.
-    Kernel(Cow<'a, str>),
+    Kernel(&'a str),
     /// Name of an exported function, which text has without its version.
-    Function(Cow<'a, str>),
+    Function(&'a str),
     /// A number as text has it, with what belongs to it.
     Words(String),
     /// A word in a tone.
@@ -41,43 +41,81 @@ pub(crate) enum Cell<'a> {
     Bar(f64),
     BytesPerSecond(f64),
     PerSecond(f64),
-    Number(f64),
     Address(u64),
     Shape([u32; 3]),
 }
 
-impl<'a> Cell<'a> {
-    /// The cell of a value that may be missing.
-    pub(crate) fn of<T>(value: Option<T>, cell: impl FnOnce(T) -> Self) -> Self {
-        value.map_or(Self::None, cell)
-    }
+/// A number, or none.
+trait Number {
+    fn cell(self, cell: fn(u64) -> Cell<'static>) -> Cell<'static>;
+}
 
-    pub(crate) fn text(text: impl Into<Cow<'a, str>>) -> Self {
-        Self::Text(text.into())
+impl Number for u64 {
+    fn cell(self, cell: fn(u64) -> Cell<'static>) -> Cell<'static> {
+        cell(self)
     }
+}
 
+impl Number for u32 {
+    fn cell(self, cell: fn(u64) -> Cell<'static>) -> Cell<'static> {
+        cell(self.into())
+    }
+}
+
+impl<N: Into<u64>> Number for Option<N> {
+    fn cell(self, cell: fn(u64) -> Cell<'static>) -> Cell<'static> {
+        self.map_or(Cell::None, |number| cell(number.into()))
+    }
+}
+
+fn count(number: impl Number) -> Cell<'static> {
+    number.cell(Cell::Count)
+}
+
+fn rare(number: impl Number) -> Cell<'static> {
+    number.cell(Cell::Rare)
+}
+
+fn bytes(number: impl Number) -> Cell<'static> {
+    number.cell(Cell::Bytes)
+}
+
+fn ns(number: impl Number) -> Cell<'static> {
+    number.cell(Cell::Ns)
+}
+
+fn text<'a>(text: impl Into<Cow<'a, str>>) -> Cell<'a> {
+    Cell::Text(text.into())
+}
+
+/// A text that may be missing.
+fn known(text: &Option<String>) -> Cell<'_> {
+    text.as_deref()
+        .map_or(Cell::None, |text| Cell::Text(text.into()))
+}
+
+/// A value that may be missing.
+fn some<T>(value: Option<T>, cell: fn(T) -> Cell<'static>) -> Cell<'static> {
+    value.map_or(Cell::None, cell)
+}
+
+impl Cell<'_> {
     /// Whether text aligns it left, as words.
     pub(crate) fn is_words(&self) -> bool {
+        use Cell::{Bar, Function, Kernel, Shape, Text, Toned};
         matches!(
             self,
-            Self::Text(_)
-                | Self::Kernel(_)
-                | Self::Function(_)
-                | Self::Toned(..)
-                | Self::Bar(_)
-                | Self::Shape(_)
+            Text(_) | Kernel(_) | Function(_) | Toned(..) | Bar(_) | Shape(_)
         )
     }
 
     /// As people read it.
     pub(crate) fn shown(&self) -> String {
         match self {
-            Self::None | Self::Rare(0) => String::new(),
-            Self::Text(text) | Self::Kernel(text) => printable(text),
+            Self::Rare(0) => String::new(),
+            Self::Text(text) => printable(text),
+            Self::Kernel(name) => printable(name),
             Self::Function(name) => printable(without_version(name)),
-            Self::Words(words) => words.clone(),
-            Self::Toned(word, _) => (*word).to_owned(),
-            Self::Count(number) | Self::Rare(number) => number.to_string(),
             Self::Bytes(bytes) => size(*bytes),
             Self::Change(bytes) => signed_size(*bytes),
             Self::Ns(ns) => time(*ns as f64),
@@ -87,47 +125,41 @@ impl<'a> Cell<'a> {
             // Links and vendors count in powers of ten.
             Self::BytesPerSecond(speed) => format!("{:.1}", speed / 1e9),
             Self::PerSecond(rate) => format!("{rate:.1}"),
-            Self::Number(number) => number.to_string(),
-            Self::Address(address) => format!("{address:#x}"),
             Self::Shape(shape) => dimensions(*shape),
+            _ => self.value().into_owned(),
         }
     }
 
     /// As programs read it.
     pub(crate) fn value(&self) -> Cow<'_, str> {
-        let text = match self {
-            Self::None => return "".into(),
-            Self::Text(text) | Self::Kernel(text) | Self::Function(text) => {
-                return (&**text).into();
-            }
-            Self::Words(words) => return words.into(),
-            Self::Toned(word, _) => return (*word).into(),
+        match self {
+            Self::None => "".into(),
+            Self::Text(text) => (&**text).into(),
+            Self::Kernel(name) | Self::Function(name) => (*name).into(),
+            Self::Words(words) => words.into(),
+            Self::Toned(word, _) => (*word).into(),
             Self::Count(number) | Self::Rare(number) | Self::Bytes(number) | Self::Ns(number) => {
-                number.to_string()
+                number.to_string().into()
             }
-            Self::Change(bytes) => bytes.to_string(),
-            Self::BytesPerSecond(number) | Self::MeanNs(number) => format!("{number:.0}"),
-            Self::Share(number)
-            | Self::Bar(number)
-            | Self::PerSecond(number)
-            | Self::Number(number) => number.to_string(),
-            Self::Address(address) => format!("{address:#x}"),
-            Self::Shape([x, y, z]) => format!("{x}x{y}x{z}"),
-        };
-        text.into()
+            Self::Change(bytes) => bytes.to_string().into(),
+            Self::BytesPerSecond(number) | Self::MeanNs(number) => format!("{number:.0}").into(),
+            Self::Share(number) | Self::Bar(number) | Self::PerSecond(number) => {
+                number.to_string().into()
+            }
+            Self::Address(address) => format!("{address:#x}").into(),
+            Self::Shape([x, y, z]) => format!("{x}x{y}x{z}").into(),
+        }
     }
 }
 
-impl Serialize for Cell<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Count(number) | Self::Rare(number) | Self::Bytes(number) | Self::Ns(number) => {
-                serializer.serialize_u64(*number)
-            }
-            Self::Address(address) => hex(address, serializer),
-            Self::Shape(shape) => shape.serialize(serializer),
-            _ => serializer.serialize_str(&self.value()),
-        }
+/// A field of JSON, as text and CSV have it.
+pub(crate) fn words(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(all) => all.iter().map(words).collect::<Vec<_>>().join("x"),
+        Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
+        other => other.to_string(),
     }
 }
 
@@ -137,8 +169,8 @@ const BAR: usize = 10;
 /// One column of a list of `T`.
 #[derive(Debug)]
 pub(crate) struct Column<T> {
-    /// Its name in CSV and TSV; `None` in text only.
-    pub(crate) name: Option<&'static str>,
+    /// Its name in CSV and TSV; empty in text only.
+    name: &'static str,
     /// Its heading in text; `None` in CSV and TSV only.
     pub(crate) title: Option<&'static str>,
     /// Text drops columns with a higher number first, those with 0 never.
@@ -148,58 +180,42 @@ pub(crate) struct Column<T> {
     pub(crate) cell: fn(&T) -> Cell<'_>,
 }
 
-impl<T> Clone for Column<T> {
-    fn clone(&self) -> Self {
-        *self
+/// A column of text, and of CSV and TSV.
+const fn both<T>(
+    name: &'static str,
+    title: &'static str,
+    priority: u8,
+    cell: fn(&T) -> Cell<'_>,
+) -> Column<T> {
+    Column {
+        name,
+        title: Some(title),
+        priority,
+        min_width: 0,
+        cell,
     }
 }
 
-impl<T> Copy for Column<T> {}
+/// A column of text, which is dropped in the order of `priority`.
+const fn shown<T>(title: &'static str, priority: u8, cell: fn(&T) -> Cell<'_>) -> Column<T> {
+    both("", title, priority, cell)
+}
 
-impl<T> Column<T> {
-    /// A column of text, which is dropped in the order of `priority`.
-    pub(crate) const fn text(title: &'static str, priority: u8, cell: fn(&T) -> Cell<'_>) -> Self {
-        Self {
-            name: None,
-            title: Some(title),
-            priority,
-            min_width: 0,
-            cell,
-        }
+/// A column of CSV and TSV.
+const fn value<T>(name: &'static str, cell: fn(&T) -> Cell<'_>) -> Column<T> {
+    let column = both(name, "", 0, cell);
+    Column {
+        title: None,
+        ..column
     }
+}
 
-    /// A column of text, and of CSV and TSV.
-    pub(crate) const fn both(
-        name: &'static str,
-        title: &'static str,
-        priority: u8,
-        cell: fn(&T) -> Cell<'_>,
-    ) -> Self {
-        Self::text(title, priority, cell).named(name)
-    }
-
-    /// A column of CSV and TSV.
-    pub(crate) const fn value(name: &'static str, cell: fn(&T) -> Cell<'_>) -> Self {
-        Self {
-            name: Some(name),
-            title: None,
-            priority: 0,
-            min_width: 0,
-            cell,
-        }
-    }
-
-    /// The same under this name.
-    pub(crate) const fn named(self, name: &'static str) -> Self {
-        Self {
-            name: Some(name),
-            ..self
-        }
-    }
-
-    /// The same with cells that text shortens.
-    pub(crate) const fn min_width(self, min_width: usize) -> Self {
-        Self { min_width, ..self }
+/// A column whose cells text shortens, to `min_width` at the least.
+#[allow(clippy::needless_pass_by_value, reason = "it is made there")]
+const fn cut<T>(min_width: usize, column: Column<T>) -> Column<T> {
+    Column {
+        min_width,
+        ..column
     }
 }
 
@@ -211,7 +227,7 @@ pub(crate) enum Separated {
     Tsv,
 }
 
-/// Rows of separated values. What all rows begin with is given with each: names and values.
+/// Rows of separated values.
 pub(crate) struct Rows<'a> {
     out: csv::Writer<&'a mut dyn Write>,
     separated: Separated,
@@ -231,24 +247,41 @@ impl<'a> Rows<'a> {
         }
     }
 
-    pub(crate) fn header<T>(&mut self, first: &[&str], columns: &[Column<T>]) -> io::Result<()> {
-        let names = columns.iter().filter_map(|column| column.name);
-        self.row(first.iter().copied().chain(names).map(Cow::Borrowed))
-    }
-
-    pub(crate) fn all<T>(
+    /// Writes a table; before the names of its columns, if it `has_header`, and the values of all rows are `first`.
+    pub(crate) fn table<T>(
         &mut self,
-        first: &[String],
-        columns: &[Column<T>],
+        has_header: bool,
+        first: &[(&str, String)],
+        columns: &[&[Column<T>]],
         rows: impl IntoIterator<Item: Borrow<T>>,
     ) -> io::Result<()> {
+        let columns: Vec<_> = columns
+            .iter()
+            .copied()
+            .flatten()
+            .filter(|column| !column.name.is_empty())
+            .collect();
+        if has_header {
+            let names = first.iter().map(|(name, _)| *name);
+            self.row(
+                names
+                    .chain(columns.iter().map(|column| column.name))
+                    .map(Cow::from),
+            )?;
+        }
         for row in rows {
-            let columns = columns.iter().filter(|column| column.name.is_some());
-            let cells: Vec<_> = columns.map(|column| (column.cell)(row.borrow())).collect();
-            let first = first.iter().map(|text| Cow::from(&**text));
+            let cells: Vec<_> = columns
+                .iter()
+                .map(|column| (column.cell)(row.borrow()))
+                .collect();
+            let first = first.iter().map(|(_, value)| Cow::from(value));
             self.row(first.chain(cells.iter().map(Cell::value)))?;
         }
-        Ok(())
+        self.out.flush()
+    }
+
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 
     pub(crate) fn row<'t>(&mut self, fields: impl Iterator<Item = Cow<'t, str>>) -> io::Result<()> {
@@ -260,10 +293,6 @@ impl<'a> Rows<'a> {
             self.out.write_field(&*field)?;
         }
         Ok(self.out.write_record(None::<&[u8]>)?)
-    }
-
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
     }
 }
 
@@ -289,7 +318,6 @@ mod tests {
         let mut rows = Rows::new(Separated::Csv, &mut written);
         let cells = ["=1+1", "+f", "-f", "@f", "\tf", "-3", "f=1", "", "a,b"];
         rows.row(cells.into_iter().map(Cow::from)).unwrap();
-        rows.flush().unwrap();
         drop(rows);
         let text = String::from_utf8(written).unwrap();
         assert_eq!(text, "'=1+1,'+f,'-f,'@f,'\tf,-3,f=1,,\"a,b\"\n");

@@ -1,7 +1,5 @@
 //! Help: the effect of each key.
 
-use std::io::{self, Write};
-
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_os::color::Tone;
 use gpuprobe_report::words::wrapped;
@@ -47,28 +45,23 @@ const NOTES: &[&str] = &[
 
 /// The help, `columns` wide, painted with tones.
 pub(crate) fn text(config: ScreenConfig, columns: usize) -> String {
-    let mut text = Vec::new();
-    // A vector takes all.
-    let _ = write(config, Some(columns), &mut text);
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-fn write(config: ScreenConfig, columns: Option<usize>, out: &mut Vec<u8>) -> io::Result<()> {
-    writeln!(out, "{}", Tone::Heading.paint("keys"))?;
+    let mut lines = vec![Tone::Heading.paint("keys")];
     let others = if config.is_replay { REPLAY } else { LIVE };
     let mouse = if config.mouse { MOUSE } else { &[] };
     for line in KEYS.iter().chain(others).chain(mouse) {
         let (keys, what) = line.split_once("  ").unwrap_or((line, ""));
-        wrapped(&format!("  {keys:<16}"), what, columns, out)?;
+        lines.extend(wrapped(&format!("  {keys:<16}{what}"), columns, 18));
     }
-    let heading = Tone::Heading.paint("kinds of memory in bars");
-    writeln!(out, "\n{heading}")?;
+    lines.push(String::new());
+    lines.push(Tone::Heading.paint("kinds of memory in bars"));
     let kinds = MemoryKind::ALL.into_iter().filter(|kind| kind.is_traced());
     let kinds = kinds.map(|kind| format!("{} {}", mark(kind).0, kind.name()));
-    wrapped("  ", &kinds.collect::<Vec<_>>().join(", "), columns, out)?;
-    writeln!(out, "\n{}", Tone::Heading.paint("figures"))?;
+    let kinds = kinds.collect::<Vec<_>>().join(", ");
+    lines.extend(wrapped(&format!("  {kinds}"), columns, 2));
+    lines.push(String::new());
+    lines.push(Tone::Heading.paint("figures"));
     for note in NOTES {
-        wrapped("  ", note, columns, out)?;
+        lines.extend(wrapped(&format!("  {note}"), columns, 2));
     }
-    Ok(())
+    lines.join("\n")
 }

@@ -26,6 +26,7 @@ use gpuprobe_model::text::printable;
 use gpuprobe_os::color::Tone;
 use gpuprobe_report::explain::Explain;
 use gpuprobe_report::memleak::{ProcessReport, SiteReport};
+use gpuprobe_report::views::text::explain::to_text;
 use gpuprobe_stacks::symbols::SourcePlace;
 
 use crate::feed::Update;
@@ -230,7 +231,7 @@ impl TopView {
                 let text = site.and_then(text);
                 text.unwrap_or_else(|| "no memory is held here any more".into())
             }
-            Page::Explained(explain) => explain.to_text(columns),
+            Page::Explained(explain) => to_text(explain, columns),
             Page::Help => help::text(self.config, columns),
             Page::Processes | Page::Process(_) => String::new(),
         };

@@ -3,30 +3,36 @@
 use std::io::{self, Write};
 
 use chrono::{DateTime, FixedOffset};
-
-use super::page::Page;
-use super::sites::write_lines;
-use super::stacks::{LISTING, StackDetail};
-use super::table;
-use super::work::{copies_and_sets, gpu, shares};
-use super::{explain, memleak, pytorch, write_lost};
-use crate::analysis::diff::{Diff, StackGrowth};
-use crate::analysis::work::GpuTime;
-use crate::analysis::{About, Analysis, AnalysisTotals, Anomalies, ProcessRow};
-use crate::fold::Folded;
-use crate::memleak::Memleak;
-use crate::views::tables::Column;
-use crate::views::tables::memory::{GrowthRow, SiteRow, growth, signed};
-use crate::views::tables::work::{PROCESSES, Work, processes};
-use crate::words::{plural, time};
-use crate::{Report, SortBy, View, incidents};
 use gpuprobe_model::clock::{rfc3339_micros, rfc3339_seconds};
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::color::Tone;
-use gpuprobe_recording::Session;
+use gpuprobe_os::terminal::Layout;
+
+use super::page::Page;
+use super::stacks::{LISTING, StackDetail};
+use super::work::{gpu, shares};
+use super::{explain, incidents, memory, sites, write_lost};
+use crate::analysis::diff::{Diff, StackGrowth};
+use crate::analysis::{About, Analysis, AnalysisTotals, Anomalies};
+use crate::fold::Folded;
+use crate::memleak::Memleak;
+use crate::views::tables::memory::{GrowthRow, SiteRow, growth};
+use crate::views::tables::work::{PROCESSES, columns};
+use crate::words::{plural, signed_size, time};
+use crate::work::{Work, WorkList, WorkSum, graph_launches, open_ranges};
+use crate::{Report, SortBy, View};
 
 /// Rows of each list of a summary.
 const ON_PAGE: usize = 5;
+
+/// Lists, how each is called, and what records it.
+const LISTS: [(WorkList, &str, &str); 5] = [
+    (WorkList::Kernels, "kernels", ""),
+    (WorkList::Copies, "copies", ""),
+    (WorkList::Calls, "API calls", "--activity"),
+    (WorkList::Waits, "waits for the GPU", "--activity"),
+    (WorkList::Ranges, "NVTX ranges", "--activity=marker"),
+];
 
 /// Writes the result of an analysis; `top` limits the rows of each list.
 pub(crate) fn write(
@@ -36,22 +42,20 @@ pub(crate) fn write(
     has_host: bool,
     page: &mut Page<'_>,
 ) -> io::Result<()> {
+    if let Some(list) = analysis.list() {
+        return write_list(list, report, top, page);
+    }
     match analysis {
-        Analysis::Kernels => write_kernels(report, top, page),
-        Analysis::Copies => write_copies(report, top, page),
-        Analysis::Calls => write_calls(report, top, page),
-        Analysis::Waits => write_waits(report, top, page),
-        Analysis::Nvtx => write_ranges(report, top, page),
         Analysis::Processes => write_processes(report, top, page),
-        Analysis::Summary | Analysis::Page => write_summary(report, top.min(ON_PAGE), page),
         Analysis::Watermark | Analysis::Leakage => write_memory(report, has_host, page),
         Analysis::Explain => {
             if let Some(explain) = &report.explain {
                 explain::write(explain, page)?;
             }
-            incidents::write(&report.incidents, report.refused, page)?;
+            incidents::write(report, page)?;
             write_lost(report, page)
         }
+        _ => write_summary(report, top.min(ON_PAGE), page),
     }
 }
 
@@ -62,13 +66,10 @@ fn write_memory(report: &Report, has_host: bool, page: &mut Page<'_>) -> io::Res
     };
     let totals = about.totals.unwrap_or_default();
     headline(about.analysis, about.time_ns, about.time, &totals, page)?;
-    let host = about
-        .host
-        .filter(|host| has_host && host.total.allocations > 0);
-    if let Some(host) = host {
+    if let Some(host) = about.host.filter(|_| has_host) {
         write_totals("host memory: ", &host, page)?;
     }
-    memleak::write_listed(memleak, false, page)?;
+    memory::write_listed(memleak, false, page)?;
     write_findings(about.findings.as_ref(), page)?;
     write_lost(report, page)
 }
@@ -100,14 +101,11 @@ fn write_totals(what: &str, totals: &AnalysisTotals, page: &mut Page<'_>) -> io:
         ("without", totals.invalid),
         ("by the driver", totals.driver),
     ];
-    let parts = parts
-        .into_iter()
-        .filter(|(_, amount)| amount.allocations > 0);
+    let parts = parts.iter().filter(|(_, sum)| sum.allocations > 0);
     let parts = parts.map(|(of, sum)| format!("{of} {} bytes in {}", sum.bytes, sum.allocations));
-    let parts: Vec<_> = parts.collect();
-    match parts.is_empty() {
-        true => Ok(()),
-        false => writeln!(page, "  {what}{}", parts.join(", ")),
+    match parts.collect::<Vec<_>>() {
+        parts if parts.is_empty() => Ok(()),
+        parts => writeln!(page, "  {what}{}", parts.join(", ")),
     }
 }
 
@@ -115,23 +113,15 @@ fn write_findings(findings: Option<&Anomalies>, page: &mut Page<'_>) -> io::Resu
     let Some(findings) = findings else {
         return Ok(());
     };
-    let odd = [
-        (
-            findings.double_allocations,
-            "allocations at an address that was not freed",
-        ),
-        (
-            findings.unmatched_frees,
-            "frees of memory that was not seen to be allocated",
-        ),
-        (
-            findings.size_mismatches,
-            "frees of another size than was allocated",
-        ),
+    for (count, what) in [
+        (findings.double_allocations, "allocations at used addresses"),
+        (findings.unmatched_frees, "frees of unknown memory"),
+        (findings.size_mismatches, "frees of another size"),
         (findings.malformed, "malformed rows"),
-    ];
-    for (count, what) in odd.into_iter().filter(|(count, _)| *count > 0) {
-        warn(&format!("{count} {what}"), page)?;
+    ] {
+        if count > 0 {
+            warn(&format!("{count} {what}"), page)?;
+        }
     }
     match findings.events {
         0 => warn("no memory event in what was selected", page),
@@ -141,134 +131,57 @@ fn write_findings(findings: Option<&Anomalies>, page: &mut Page<'_>) -> io::Resu
 
 /// Writes a line that is about the file.
 fn warn(said: &str, page: &mut Page<'_>) -> io::Result<()> {
-    let said = format!("note: {said}");
-    writeln!(page, "{}", Tone::Warning.paint(&said))
+    writeln!(page, "{}", Tone::Warning.paint(&format!("note: {said}")))
 }
 
-/// Writes a list: its first line, and its first rows.
-fn list<T>(
-    heading: &str,
-    columns: &[Column<T>],
-    rows: &[T],
-    top: usize,
-    page: &mut Page<'_>,
-) -> io::Result<()> {
-    writeln!(page, "{}", Tone::Heading.paint(heading))?;
-    rest(columns, rows, top, page)
-}
-
-fn rest<T>(columns: &[Column<T>], rows: &[T], top: usize, page: &mut Page<'_>) -> io::Result<()> {
-    let shown = rows.len().min(top);
-    page.table(columns, &rows[..shown], 2)?;
-    match rows.len() - shown {
-        0 => Ok(()),
-        more => page.note(&format!("  ... and {more} more (--top all)")),
-    }
-}
-
-fn write_kernels(report: &Report, top: usize, page: &mut Page<'_>) -> io::Result<()> {
-    let kernels = Work::kernels_of_file(report);
-    let launches: u64 = kernels.iter().map(|kernel| kernel.count).sum();
-    let ran = processes(report).map(|process| process.graphs.count);
-    let called = report
-        .cudatrace
-        .as_ref()
-        .map_or(0, |trace| trace.graph_launches);
-    let graphs = Some(ran.sum()).filter(|ran| *ran > 0).unwrap_or(called);
-    let title = format!(
-        "kernels: {} of {}, {}",
-        plural(launches, "launch"),
-        plural(kernels.len() as u64, "kernel"),
-        plural(graphs, "graph launch"),
-    );
-    writeln!(page, "{}", Tone::Heading.paint(&title))?;
-    for one in report.about.iter().flat_map(|about| &about.gpus) {
-        let GpuTime {
-            gaps,
-            longest_gap_ns,
-            ..
-        } = *one;
-        let gpu = gpu(&one.device.to_string(), one.name.as_deref());
+fn write_list(list: WorkList, report: &Report, top: usize, page: &mut Page<'_>) -> io::Result<()> {
+    let named = LISTS.iter().find(|(one, ..)| *one == list);
+    let (name, option) = named.map_or(("", ""), |(_, name, option)| (*name, *option));
+    let all = Work::of_file(list, report);
+    let WorkSum {
+        count,
+        sets,
+        bytes,
+        ns,
+    } = WorkSum::of(&all);
+    page.head(&match list {
+        WorkList::Kernels => {
+            let (launches, kernels) = (plural(count, "launch"), plural(all.len() as u64, "kernel"));
+            let graphs = plural(graph_launches(report), "graph launch");
+            format!("{name}: {launches} of {kernels}, {graphs}")
+        }
+        WorkList::Copies if sets > 0 => {
+            format!("{name}: {count}, {}; memory sets: {sets}", size(bytes))
+        }
+        WorkList::Copies => format!("{name}: {count}, {}", size(bytes)),
+        _ if all.is_empty() => format!("no {name} in the file; {option} records them"),
+        _ => format!("{name}: {count}, {} together", time(ns as f64)),
+    })?;
+    let gpus = report.about.iter().flat_map(|about| &about.gpus);
+    for one in gpus.filter(|_| list == WorkList::Kernels) {
+        let gpu = gpu(Some(one.device), one.name.as_deref());
         let shares = shares(&one.shares, one.observed_ns as f64);
         writeln!(page, "  {gpu}  {shares}")?;
-        if gaps > 0 {
-            let (gaps, longest) = (plural(gaps, "gap"), time(longest_gap_ns as f64));
+        if one.gaps > 0 {
+            let (gaps, longest) = (plural(one.gaps, "gap"), time(one.longest_gap_ns as f64));
             writeln!(page, "    {gaps} between work, the longest {longest}")?;
         }
     }
-    rest(Work::KERNELS, &kernels, top, page)
-}
-
-fn write_copies(report: &Report, top: usize, page: &mut Page<'_>) -> io::Result<()> {
-    let copies = Work::copies_of_file(report);
-    let (copied, sets) = copies_and_sets(&copies);
-    let bytes = copies.iter().filter(|one| !one.is_set());
-    let bytes = bytes.map(|one| one.bytes).fold(0, u64::saturating_add);
-    let sets = match sets {
-        0 => String::new(),
-        sets => format!("; memory sets: {sets}"),
-    };
-    let title = format!("copies: {copied}, {}{sets}", size(bytes));
-    list(&title, Work::COPIES, &copies, top, page)
-}
-
-fn write_calls(report: &Report, top: usize, page: &mut Page<'_>) -> io::Result<()> {
-    let calls = Work::timed_of_file(report, Work::calls);
-    let none = "no API calls in the file";
-    write_timed("API calls", none, Work::CALLS, &calls, top, page)
-}
-
-fn write_waits(report: &Report, top: usize, page: &mut Page<'_>) -> io::Result<()> {
-    let waits = Work::timed_of_file(report, Work::waits);
-    let none = "no synchronizations in the file; recordings have them with --activity";
-    write_timed("waits for the GPU", none, Work::WAITS, &waits, top, page)
-}
-
-fn write_ranges(report: &Report, top: usize, page: &mut Page<'_>) -> io::Result<()> {
-    let ranges = Work::timed_of_file(report, Work::ranges);
-    let none = "no NVTX ranges in the file; recordings have them with --activity=marker";
-    write_timed("NVTX ranges", none, Work::RANGES, &ranges, top, page)?;
-    let open = processes(report).map(|process| process.open_ranges);
-    match open.sum::<u64>() {
-        0 => Ok(()),
-        open => writeln!(page, "  {} not ended", plural(open, "range")),
+    page.list(columns(list), &all, top, 2)?;
+    match open_ranges(report) {
+        open if open > 0 && list == WorkList::Ranges => {
+            writeln!(page, "  {} not ended", plural(open, "range"))
+        }
+        _ => Ok(()),
     }
-}
-
-fn write_timed<'a>(
-    what: &str,
-    none: &str,
-    columns: &[Column<Work<'a>>],
-    rows: &[Work<'a>],
-    top: usize,
-    page: &mut Page<'_>,
-) -> io::Result<()> {
-    if rows.is_empty() {
-        return writeln!(page, "{none}");
-    }
-    let count: u64 = rows.iter().map(|one| one.count).sum();
-    let times = rows.iter().filter_map(|one| one.times.as_ref());
-    let together = time(times.map(|times| times.total_ns as f64).sum());
-    let title = format!("{what}: {count}, {together} together");
-    list(&title, columns, rows, top, page)
 }
 
 fn write_processes(report: &Report, top: usize, page: &mut Page<'_>) -> io::Result<()> {
-    let rows = process_rows(report);
-    list(
-        &format!("processes: {}", rows.len()),
-        PROCESSES,
-        rows,
-        top,
-        page,
-    )
-}
-
-fn process_rows(report: &Report) -> &[ProcessRow] {
-    let about = report.about.as_ref();
-    about
-        .and_then(|about| about.processes.as_deref())
-        .unwrap_or_default()
+    let rows = report.about.iter().flat_map(|about| &about.processes);
+    rows.into_iter().try_for_each(|rows| {
+        page.head(&format!("processes: {}", rows.len()))?;
+        page.list(PROCESSES, rows, top, 2)
+    })
 }
 
 /// The summary of a file, on one page.
@@ -276,77 +189,59 @@ fn write_summary(report: &Report, top: usize, page: &mut Page<'_>) -> io::Result
     let Some(about) = &report.about else {
         return Ok(());
     };
-    let empty = Session::default();
-    let session = about.session.as_ref().unwrap_or(&empty);
-    write_run(session, about, page)?;
+    write_run(about, page)?;
     write_peak_and_leaks(report, about, page)?;
     if !report.incidents.is_empty() {
         writeln!(page)?;
-        incidents::write(&report.incidents, report.refused, page)?;
+        incidents::write(report, page)?;
     }
     writeln!(page)?;
-    type Write = fn(&Report, usize, &mut Page<'_>) -> io::Result<()>;
-    let lists: [(bool, Write); 6] = [
-        (process_rows(report).len() > 1, write_processes),
-        (
-            !Work::kernels_of_file(report).is_empty() || has_graphs(report),
-            write_kernels,
-        ),
-        (!Work::copies_of_file(report).is_empty(), write_copies),
-        (
-            processes(report).any(|one| !one.calls.is_empty()),
-            write_calls,
-        ),
-        (
-            processes(report).any(|one| !one.synchronizations.is_empty()),
-            write_waits,
-        ),
-        (
-            processes(report).any(|one| !one.ranges.is_empty()),
-            write_ranges,
-        ),
-    ];
-    for (_, write) in lists.into_iter().filter(|(has, _)| *has) {
-        write(report, top, page)?;
+    if about.processes.as_ref().is_some_and(|all| all.len() > 1) {
+        write_processes(report, top, page)?;
         writeln!(page)?;
     }
-    let overhead = processes(report).flat_map(|process| &process.overhead);
-    let overhead = overhead.map(|one| (one.times.count, one.times.total_ns as f64));
-    let (count, ns) = overhead.fold((0, 0.0), |(a, b), (count, ns)| (a + count, b + ns));
+    for (list, ..) in LISTS {
+        let has_graphs = list == WorkList::Kernels && graph_launches(report) > 0;
+        if has_graphs || !Work::of_file(list, report).is_empty() {
+            write_list(list, report, top, page)?;
+            writeln!(page)?;
+        }
+    }
+    let WorkSum { count, ns, .. } = WorkSum::of(&Work::of_file(WorkList::Overhead, report));
     if count > 0 {
         let times = plural(count, "time");
-        writeln!(page, "cost of tracing: {} in {times}", time(ns))?;
+        writeln!(page, "cost of tracing: {} in {times}", time(ns as f64))?;
     }
-    if let Some(why) = session.notes.get("stopped") {
-        let why = printable(why);
-        warn(
-            &format!("the recording stopped before the run did: {why}"),
-            page,
-        )?;
-    } else if !session.notes.is_empty() {
-        match session.notes.get("complete").map(String::as_str) {
-            Some("true") => {}
-            Some(_) => warn(
-                "the recording is not complete: it did not keep up, and events were dropped",
-                page,
-            )?,
-            None => warn(
-                "the recording has no end: it was cut off, or still goes on",
-                page,
-            )?,
+    let notes = about.session.as_ref().map(|session| &session.notes);
+    if let Some(notes) = notes.filter(|notes| !notes.is_empty()) {
+        let complete = notes.get("complete").map(String::as_str);
+        match (notes.get("stopped"), complete) {
+            (Some(why), _) => {
+                let why = printable(why);
+                warn(
+                    &format!("the recording stopped before the run did: {why}"),
+                    page,
+                )?;
+            }
+            (None, Some("true")) => {}
+            (None, Some(_)) => {
+                warn("the recording is not complete: events were dropped", page)?;
+            }
+            (None, None) => {
+                warn(
+                    "the recording has no end: it was cut off, or still goes on",
+                    page,
+                )?;
+            }
         }
     }
     write_findings(about.findings.as_ref(), page)?;
     write_lost(report, page)
 }
 
-fn has_graphs(report: &Report) -> bool {
-    let launches = report.cudatrace.as_ref();
-    launches.is_some_and(|trace| trace.graph_launches > 0)
-}
-
 /// Writes the recording program, the command, the start time and the GPUs.
-fn write_run(session: &Session, about: &About, page: &mut Page<'_>) -> io::Result<()> {
+fn write_run(about: &About, page: &mut Page<'_>) -> io::Result<()> {
+    let session = about.session.clone().unwrap_or_default();
     // Exports from before 2022 do not name the program that wrote them.
     let product = session.product.as_deref().unwrap_or("Nsight Systems");
     let version = session.version.as_deref().unwrap_or("(version unknown)");
@@ -369,7 +264,7 @@ fn write_run(session: &Session, about: &About, page: &mut Page<'_>) -> io::Resul
         )?;
     }
     for (id, name) in &session.gpus {
-        writeln!(page, "{}", gpu(&id.to_string(), Some(name)))?;
+        writeln!(page, "{}", gpu(u32::try_from(*id).ok(), Some(name)))?;
     }
     writeln!(page)
 }
@@ -389,21 +284,17 @@ fn write_peak_and_leaks(report: &Report, about: &About, page: &mut Page<'_>) -> 
     headline("leakage", None, None, &totals, page)?;
     write_largest(memleak, page)?;
     let mut processes = memleak.processes.iter();
-    processes.try_for_each(|process| pytorch::write(process, &memleak.view, ON_PAGE, page))
+    processes.try_for_each(|process| sites::write_tensors(process, &memleak.view, ON_PAGE, page))
 }
 
 /// Writes the largest call sites.
 fn write_largest(memleak: &Memleak, page: &mut Page<'_>) -> io::Result<()> {
     let sites = SiteRow::all(memleak, SortBy::Bytes, false);
     let (shown, rest) = sites.split_at(sites.len().min(ON_PAGE));
-    page.table(SiteRow::COLUMNS, shown, 4)?;
-    let bytes = rest.iter().map(|row| row.site.live.bytes());
-    match bytes.fold(0, u64::saturating_add) {
+    page.table(SiteRow::columns(), shown, 4)?;
+    match rest.len() {
         0 => Ok(()),
-        bytes => {
-            let more = plural(rest.len() as u64, "more site");
-            writeln!(page, "    ... {more}, {} (--analysis)", size(bytes))
-        }
+        more => page.note(&format!("    ... and {more} more (--analysis)")),
     }
 }
 
@@ -414,58 +305,46 @@ pub(crate) fn write_diff(
     top: usize,
     page: &mut Page<'_>,
 ) -> io::Result<()> {
-    let mut parts = vec![
-        ("watermark", diff.watermark, &diff.at_peak),
-        ("leakage", diff.leaked, &diff.never_freed),
-    ];
-    if let Some(tensors) = &diff.tensors {
-        parts.push(("tensors, watermark", tensors.watermark, &tensors.at_peak));
-        parts.push(("tensors, leakage", tensors.leaked, &tensors.never_freed));
-    }
-    for (what, [before, after], stacks) in parts {
-        let delta = signed(i128::from(after) - i128::from(before));
+    for (what, [before, after], stacks) in diff.lists() {
+        let delta = signed_size(i128::from(after) - i128::from(before));
         let (before, after) = (size(before), size(after));
-        let head = format!("{what}: {before} before, {after} after ({delta})");
-        writeln!(page, "{}", Tone::Heading.paint(&head))?;
+        let name = what.replace('_', " ");
+        page.head(&format!("{name}: {before} before, {after} after ({delta})"))?;
         let changed = stacks.iter().filter(|grown| grown.has_changed());
         let changed: Vec<GrowthRow<'_>> = changed.map(|grown| (what, grown)).collect();
-        let shown = &changed[..changed.len().min(top)];
+        let (shown, rest) = changed.split_at(changed.len().min(top));
         if changed.is_empty() && !stacks.is_empty() {
             let sites = plural(stacks.len() as u64, "call site");
             writeln!(page, "  no change at {sites}")?;
         }
-        let lines = table::lines(&growth(), shown, 2, page.layout);
-        for (index, line) in lines.iter().enumerate() {
-            writeln!(page, "{line}")?;
-            // The first line has the headings.
-            if let Some((_, grown)) = index.checked_sub(1).map(|index| shown[index])
-                && (view.full_stacks || view.stacks_shown)
-            {
-                write_stack(grown, view, page)?;
-            }
-        }
-        if changed.len() > shown.len() {
-            let (shown, all) = (shown.len(), plural(changed.len() as u64, "site"));
-            page.note(&format!("  {shown} of {all} shown (--top all)"))?;
-        }
+        let has_stacks = view.full_stacks || view.stacks_shown;
+        let layout = page.layout;
+        page.detailed(growth(), shown, |(_, grown)| match has_stacks {
+            true => stack(grown, view, layout),
+            false => Vec::new(),
+        })?;
+        page.more(rest.len() as u64, 2)?;
     }
     Ok(())
 }
 
 /// Python stacks are folded unless every frame is requested.
-fn write_stack(grown: &StackGrowth, view: &View, page: &mut Page<'_>) -> io::Result<()> {
+fn stack(grown: &StackGrowth, view: &View, layout: Layout) -> Vec<String> {
     match Folded::of(&grown.frames).filter(|_| !view.full_stacks) {
         Some(folded) => {
-            let stack = StackDetail {
+            let is_python = true;
+            let detail = StackDetail {
                 view,
-                layout: page.layout,
-                is_python: true,
+                layout,
+                is_python,
             };
-            write_lines(&stack.folded(&folded, 1, LISTING - 1), page)
+            detail.folded(&folded, 1, LISTING - 1)
         }
         None => {
-            let mut lines = grown.stack.iter();
-            lines.try_for_each(|line| writeln!(page, "      {}", printable(line)))
+            let lines = grown.stack.iter();
+            lines
+                .map(|line| format!("      {}", printable(line)))
+                .collect()
         }
     }
 }

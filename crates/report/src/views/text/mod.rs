@@ -1,29 +1,28 @@
 //! The report for people.
 
-pub(crate) mod explain;
+pub mod explain;
 pub(crate) mod file;
-mod host;
-mod memleak;
-mod nvidia_smi;
+pub mod incidents;
+mod memory;
 pub(crate) mod page;
-pub(crate) mod process;
-mod pytorch;
 mod sites;
 mod stacks;
 mod table;
 mod work;
 
-use gpuprobe_model::{Lost, UserLoss};
 use std::io::{self, Write};
 
-use crate::bandwidth::CopyReport;
-use crate::views::tables::records::PerRecordLine;
-use crate::words::Who;
-use crate::{Report, ReportWriter, incidents};
+use gpuprobe_model::UserLoss;
 use gpuprobe_model::clock;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::color::Tone;
 use gpuprobe_os::terminal::Layout;
+
+use super::tables::records::record;
+use crate::bandwidth::CopyReport;
+use crate::records::PerRecordLine;
+use crate::words::{Who, describe_lost};
+use crate::{Report, ReportWriter};
 use page::Page;
 
 #[derive(Default)]
@@ -62,7 +61,7 @@ impl ReportWriter for TextWriter {
             };
             page.head(&who.title())?;
         }
-        writeln!(page, "{}", line.fields().line())
+        writeln!(page, "{}", record(line).line())
     }
 }
 
@@ -70,32 +69,26 @@ impl ReportWriter for TextWriter {
 fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     if let Some(explain) = &report.explain {
         explain::write(explain, page)?;
-        incidents::write(&report.incidents, report.refused, page)?;
+        incidents::write(report, page)?;
         return write_lost(report, page);
     }
-    let mut is_first = true;
-    let mut separate = |page: &mut Page<'_>| match std::mem::take(&mut is_first) {
-        true => Ok(()),
-        false => writeln!(page),
-    };
     if let Some(memleak) = &report.memleak {
-        separate(page)?;
-        memleak::write(memleak, report.is_final, page)?;
+        memory::write(memleak, report.is_final, page)?;
     }
     if !report.incidents.is_empty() {
-        separate(page)?;
-        incidents::write(&report.incidents, report.refused, page)?;
+        page.part()?;
+        incidents::write(report, page)?;
     }
     if let Some(cudatrace) = &report.cudatrace {
-        separate(page)?;
+        page.part()?;
         work::write_launches(cudatrace, page)?;
     }
     if let Some(bandwidth) = &report.bandwidth_util {
-        separate(page)?;
+        page.part()?;
         work::write_copies(bandwidth, page)?;
     }
     if let Some(activity) = &report.activity {
-        separate(page)?;
+        page.part()?;
         work::write_activity(activity, page)?;
     }
     if !report.lost.any() {
@@ -106,20 +99,18 @@ fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
 }
 
 pub(crate) fn write_lost(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+    let mut warn = |said: String| writeln!(page, "{}", Tone::Warning.paint(&said));
     if let Some(why) = &report.recording_stopped {
-        let stopped = format!("recording has stopped: {}", printable(why));
-        writeln!(page, "{}", Tone::Warning.paint(&stopped))?;
+        warn(format!("recording has stopped: {}", printable(why)))?;
     }
-    if !report.lost.any() {
-        return Ok(());
+    if report.lost.any() {
+        let lost = describe_lost(&report.lost);
+        warn(format!(
+            "LOST EVENTS, the figures above are incomplete: {lost}"
+        ))?;
     }
-    let lost = describe_lost(&report.lost);
-    let lost = format!("LOST EVENTS, the figures above are incomplete: {lost}");
-    writeln!(page, "{}", Tone::Warning.paint(&lost))?;
-    for line in describe_losers(&report.lost_by_user) {
-        writeln!(page, "    {line}")?;
-    }
-    Ok(())
+    let mut losers = describe_losers(&report.lost_by_user).into_iter();
+    losers.try_for_each(|line| writeln!(page, "    {line}"))
 }
 
 /// Losses by user and process that are said one by one.
@@ -138,58 +129,18 @@ pub fn describe_losers(losses: &[UserLoss]) -> Vec<String> {
         }
     };
     let mut lines: Vec<_> = losses.iter().take(MAX_LOSERS).map(line).collect();
-    if let Some(more) = losses
-        .len()
-        .checked_sub(MAX_LOSERS)
-        .filter(|more| *more > 0)
-    {
+    if losses.len() > MAX_LOSERS {
+        let more = losses.len() - MAX_LOSERS;
         lines.push(format!("and {more} more (--format json has them)"));
     }
     lines
-}
-
-/// The non-zero losses, by name.
-pub fn describe_lost(lost: &Lost) -> String {
-    let parts = [
-        (lost.memory, "memory calls"),
-        (lost.tasks, "names or ends of processes and threads"),
-        (lost.notices, "hints at new libraries"),
-        (lost.contexts, "devices of contexts"),
-        (lost.children, "children not followed"),
-        (lost.launches, "launches"),
-        (lost.names, "names of kernels"),
-        (lost.copies, "copies"),
-        (lost.single_launches, "single launches of a recording"),
-        (lost.stacks, "call stacks"),
-        (lost.partial_stacks, "call stacks beyond their first part"),
-        (lost.python, "call stacks without their Python frames"),
-        (
-            lost.python_cut,
-            "call stacks with more Python frames than are kept",
-        ),
-        (
-            lost.python_unreadable,
-            "Python frames that could not be read",
-        ),
-        (lost.tensors, "tensors"),
-        (lost.activity, "records of what the GPU did"),
-        (lost.cupti_dropped, "records that CUPTI dropped"),
-        (lost.cupti_unknown, "records of CUPTI of no known kind"),
-        (lost.cupti_malformed, "records of CUPTI that make no sense"),
-        (lost.recording, "records of the recording"),
-        (lost.undecodable, "records not understood"),
-    ];
-    let named = parts.iter().filter(|(count, _)| *count > 0);
-    let parts: Vec<_> = named
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect();
-    parts.join(", ")
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use gpuprobe_model::Lost;
 
     #[test]
     fn whose_the_losses_are_is_said() {

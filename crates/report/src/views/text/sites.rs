@@ -1,4 +1,4 @@
-//! Call sites, for people.
+//! Call sites and tensors of a process, for people.
 
 use std::io::{self, Write};
 
@@ -7,11 +7,13 @@ use gpuprobe_model::text::size;
 
 use super::page::Page;
 use super::stacks::{LISTING, StackDetail};
-use super::table;
 use crate::View;
 use crate::memleak::{Omitted, ProcessReport, PytorchReport, SiteReport};
 use crate::views::tables::memory::SiteRow;
-use crate::words::{amount, plural};
+use crate::words::{amount, percent, plural};
+
+/// Columns before what is said of tensors.
+const INDENT: usize = 18;
 
 /// Call sites of a process, or of the tensors of a device in it.
 #[derive(Clone, Copy)]
@@ -20,7 +22,7 @@ pub(super) struct SiteList<'a> {
     /// Bytes that shares are fractions of.
     all_bytes: u64,
     is_tensors: bool,
-    pub(super) sites: &'a [SiteReport],
+    sites: &'a [SiteReport],
     omitted: Option<Omitted>,
     filtered: Option<Omitted>,
 }
@@ -38,21 +40,6 @@ impl<'a> SiteList<'a> {
         }
     }
 
-    /// Where tensors of a device were handed out, if sites are known.
-    pub(super) fn of_tensors(
-        process: &'a ProcessReport,
-        tensors: &'a PytorchReport,
-    ) -> Option<Self> {
-        Some(Self {
-            process,
-            all_bytes: tensors.allocated_bytes,
-            is_tensors: true,
-            sites: tensors.sites.as_deref()?,
-            omitted: tensors.omitted,
-            filtered: tensors.filtered,
-        })
-    }
-
     fn rows(&self, sites: &'a [SiteReport]) -> Vec<SiteRow<'a>> {
         let is_plain =
             |site: &SiteReport| matches!(site.kinds[..], [MemoryKind::Device | MemoryKind::Tensor]);
@@ -62,7 +49,7 @@ impl<'a> SiteList<'a> {
             site,
             all_bytes: self.all_bytes,
             is_tensors: self.is_tensors,
-            has_process: false,
+            pid: None,
             has_kind,
         };
         sites.iter().map(row).collect()
@@ -71,16 +58,12 @@ impl<'a> SiteList<'a> {
     /// Writes the table of the first `top` call sites, with their stacks if these are asked for.
     pub(super) fn write(&self, top: usize, view: &View, page: &mut Page<'_>) -> io::Result<()> {
         let rows = self.rows(&self.sites[..self.sites.len().min(top)]);
-        if !view.full_stacks && !view.stacks_shown {
-            return page.table(SiteRow::COLUMNS, &rows, 0);
-        }
         let stacks = self.stacks(view, page);
-        let lines = table::lines(SiteRow::COLUMNS, &rows, 0, page.layout);
-        // The first line has the headings.
-        let stacks = rows.iter().map(|row| stacks.lines(row.site, LISTING - 1));
-        let stacks = std::iter::once(Vec::new()).chain(stacks);
-        let mut lines = lines.into_iter().zip(stacks);
-        lines.try_for_each(|(line, stack)| write_lines([line].iter().chain(&stack), page))
+        let has_stacks = view.full_stacks || view.stacks_shown;
+        page.detailed(SiteRow::columns(), &rows, |row| match has_stacks {
+            true => stacks.lines(row.site, LISTING - 1),
+            false => Vec::new(),
+        })
     }
 
     fn stacks<'v>(&self, view: &'v View, page: &Page<'_>) -> StackDetail<'v> {
@@ -101,10 +84,8 @@ impl<'a> SiteList<'a> {
         if let Some(filtered) = self.filtered {
             let listed = self.sites.len() as u64;
             let all = listed + self.omitted.map_or(0, |left| left.sites) + filtered.sites;
-            let (all, rest) = (
-                plural(all, "site"),
-                amount(filtered.bytes, filtered.allocations),
-            );
+            let rest = amount(filtered.bytes, filtered.allocations);
+            let all = plural(all, "site");
             page.note(&format!("{listed} of {all} shown; filtered out: {rest}"))?;
         }
         Ok(())
@@ -117,32 +98,121 @@ impl<'a> SiteList<'a> {
         view: &View,
         page: &mut Page<'_>,
     ) -> io::Result<()> {
-        let site = self.sites.iter().find(|site| site.has_id(number));
-        let Some(site) = site else {
+        let Some(site) = self.sites.iter().find(|site| site.has_id(number)) else {
             let prefix = if self.is_tensors { "T" } else { "" };
             return writeln!(page, "nothing is live at site {prefix}{number}");
         };
-        page.table(SiteRow::COLUMNS, &self.rows(std::slice::from_ref(site)), 0)?;
-        let (least, most) = (size(site.peak.least), size(site.peak.most));
+        page.table(
+            SiteRow::columns(),
+            &self.rows(std::slice::from_ref(site)),
+            0,
+        )?;
         let allocated = amount(site.alloc_bytes, site.alloc_calls);
-        let freed = match site.free_calls {
-            0 => "none freed".to_owned(),
-            _ => format!("freed {}", amount(site.freed_bytes, site.free_calls)),
-        };
+        let freed = amount(site.freed_bytes, site.free_calls);
         let peak = match site.peak.exact() {
-            Some(_) => least,
-            None => format!("{least} to {most}"),
+            Some(peak) => size(peak),
+            None => format!("{} to {}", size(site.peak.least), size(site.peak.most)),
         };
-        writeln!(page, "   allocated {allocated}, {freed}, peak {peak}")?;
-        let stack = self.stacks(view, page).lines(site, LISTING - 3);
-        write_lines(&stack, page)
+        writeln!(page, "   allocated {allocated}, freed {freed}, peak {peak}")?;
+        page.lines(&self.stacks(view, page).lines(site, LISTING - 3))
     }
 }
 
-pub(super) fn write_lines<'a>(
-    lines: impl IntoIterator<Item = &'a String>,
+/// Writes what each device's allocator has handed out, and `top` call sites of each; nothing if there is none.
+pub(super) fn write_tensors(
+    process: &ProcessReport,
+    view: &View,
+    top: usize,
     page: &mut Page<'_>,
 ) -> io::Result<()> {
-    let mut lines = lines.into_iter();
-    lines.try_for_each(|line| writeln!(page, "{line}"))
+    let pytorch = process.pytorch.iter().map(|one| ("PyTorch cuda", one));
+    let tensorflow = process.tensorflow.iter();
+    for (name, tensors) in pytorch.chain(tensorflow.map(|one| ("TensorFlow GPU", one))) {
+        write_sums(name, tensors, page)?;
+        let Some(sites) = tensors.sites.as_deref() else {
+            continue;
+        };
+        let list = SiteList {
+            process,
+            all_bytes: tensors.allocated_bytes,
+            is_tensors: true,
+            sites,
+            omitted: tensors.omitted,
+            filtered: tensors.filtered,
+        };
+        if let Some(number) = view.tensor_site {
+            list.write_one(number, view, page)?;
+            continue;
+        }
+        list.write(top, view, page)?;
+        if top >= sites.len() {
+            list.write_rest(page)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the memory handed out, and how it lies in the memory reserved from CUDA.
+fn write_sums(name: &str, tensors: &PytorchReport, page: &mut Page<'_>) -> io::Result<()> {
+    let (allocated, reserved) = (tensors.allocated_bytes, tensors.reserved_bytes);
+    let share = match reserved {
+        0 => String::new(),
+        _ => format!(" ({} %)", percent(allocated as f64 / reserved as f64)),
+    };
+    let (allocated, segments) = (size(allocated), plural(tensors.segments, "segment"));
+    let sum = format!(
+        "allocated {allocated} of {} reserved{share}, in {segments}",
+        size(reserved)
+    );
+    page.hanging(
+        &format!("{:INDENT$}", format!("{name}:{}", tensors.device)),
+        &sum,
+    )?;
+    let cached = Some(tensors.cached_bytes())
+        .filter(|_| tensors.segments > 0)
+        .unwrap_or(0);
+    let (largest, fits) = (
+        size(tensors.largest_free_bytes),
+        size(tensors.largest_fit_bytes),
+    );
+    let is_pytorch = name.starts_with("PyTorch");
+    let empty_cache = tensors.empty_cache_bytes * u64::from(cached > 0 && is_pytorch);
+    let unseen = reserved.saturating_sub(tensors.segment_bytes);
+    let outside = tensors.outside_bytes * u64::from(tensors.since_start);
+    let parts = [
+        (
+            cached,
+            format!(
+                "cached: largest free block {largest}; larger requests than {fits} take a new segment"
+            ),
+        ),
+        (empty_cache, "would be given back by empty_cache()".into()),
+        (tensors.pinned_by_small_bytes, pinned(tensors)),
+        (
+            tensors.before_bytes,
+            "allocated before gpuprobe attached".into(),
+        ),
+        (
+            unseen,
+            "in segments from before: how full these are is not known".into(),
+        ),
+        (outside, "in no memory that was seen to be allocated".into()),
+    ];
+    for (bytes, said) in parts.iter().filter(|(bytes, _)| *bytes > 0) {
+        page.hanging(&" ".repeat(INDENT), &format!("{} {said}", size(*bytes)))?;
+    }
+    Ok(())
+}
+
+/// `held by segments with less than 5 % in use (3 tensors pin them: sites T7, T12)`.
+fn pinned(tensors: &PytorchReport) -> String {
+    let sites = tensors
+        .pinned_by_sites
+        .iter()
+        .filter(|_| tensors.sites.is_some());
+    let sites: Vec<_> = sites.map(|id| format!("T{id}")).collect();
+    let by = plural(tensors.pinned_by_tensors, "tensor");
+    let at = if sites.is_empty() { "" } else { " at " };
+    let sites = sites.join(", ");
+    format!("held by segments with less than 5 % in use (pinned by {by}{at}{sites})")
 }

@@ -3,11 +3,9 @@
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::terminal::Layout;
-use gpuprobe_stacks::allocators::down_to_start;
-use gpuprobe_stacks::cuda::file_name;
 
 use super::table;
-use crate::fold::{Folded, FrameOrigin, place};
+use crate::fold::{Folded, FrameOrigin, down_to_start, file_name, place};
 use crate::memleak::SiteReport;
 use crate::views::tables::memory::FRAMES;
 use crate::words::{dim, plural};
@@ -45,14 +43,14 @@ impl StackDetail<'_> {
             return vec![note("(no call stack)")];
         }
         let shown = match self.view.full_stacks {
-            true => site.stack.len(),
-            false => down_to_start(&site.stack, |frame| &frame.function),
+            true => &site.stack[..],
+            false => down_to_start(&site.stack),
         };
-        let mut lines = self.frames(&site.stack[..shown]);
+        let mut lines = self.frames(shown);
         if site.omitted_frames > 0 {
             let more = plural(site.omitted_frames, "more frame");
             lines.push(note(&format!("... {more}")));
-        } else if !site.complete && shown == site.stack.len() {
+        } else if !site.complete && shown.len() == site.stack.len() {
             lines.push(dim(UNKNOWN_CALLER));
         }
         match self.is_python && !is_whole && lines.len() > max {
@@ -68,23 +66,19 @@ impl StackDetail<'_> {
     /// The user's lines, what is missing, the libraries, and the native function that Python called, in the first of
     /// so many variants of the stack.
     pub(super) fn folded(&self, folded: &Folded, variants: u64, max: usize) -> Vec<String> {
-        let room = self
-            .layout
-            .columns
-            .unwrap_or(usize::MAX)
-            .saturating_sub(INDENT);
+        let columns = self.layout.columns.unwrap_or(usize::MAX);
+        let room = columns.saturating_sub(INDENT);
         let besides = [
-            markers(folded),
+            counts(&folded.markers),
             libraries(folded),
             context(folded, variants),
         ];
-        let besides = besides.into_iter().flatten();
-        let besides: Vec<_> = besides.map(|line| note(&names::cut(&line, room))).collect();
+        let besides = besides.iter().filter(|line| !line.is_empty());
+        let besides: Vec<_> = besides.map(|line| note(&names::cut(line, room))).collect();
         let max = max.saturating_sub(besides.len()).max(1);
-        let whose = if has_user(folded) {
-            "user frame"
-        } else {
-            "library frame"
+        let whose = match has_user(folded) {
+            true => "user frame",
+            false => "library frame",
         };
         let lines = self.frames(&folded.lines);
         let mut lines = ends(lines, self.view.depth, max, whose, "");
@@ -121,48 +115,45 @@ fn has_user(folded: &Folded) -> bool {
     first.is_some_and(|frame| FrameOrigin::of(frame) == FrameOrigin::User)
 }
 
-/// `[unreadable Python frame] (3 times)`.
-fn markers(folded: &Folded) -> Option<String> {
-    let one = |(marker, count): &(String, u64)| match count {
-        1 => printable(marker),
-        _ => format!("{} ({count} times)", printable(marker)),
-    };
-    let all: Vec<_> = folded.markers.iter().map(one).collect();
-    (!all.is_empty()).then(|| all.join(", "))
+/// `transformers 14, torch.nn 9`.
+fn counts(all: &[(String, u64)]) -> String {
+    let all = all.iter();
+    let all = all.map(|(what, count)| format!("{} {count}", printable(what)));
+    all.collect::<Vec<_>>().join(", ")
 }
 
 /// `… 31 library frames: transformers 14, torch.nn 9, torch.autograd 8`.
-fn libraries(folded: &Folded) -> Option<String> {
-    let sum: u64 = folded.libraries.iter().map(|(_, count)| count).sum();
+fn libraries(folded: &Folded) -> String {
     let more = if has_user(folded) { "" } else { "more " };
-    let packages = folded.libraries.iter();
-    let packages = packages.map(|(package, frames)| format!("{} {frames}", printable(package)));
-    let packages: Vec<_> = packages.collect();
-    let sum = Some(sum).filter(|sum| *sum > 0)?;
-    let sum = plural(sum, &format!("{more}library frame"));
-    Some(format!("… {sum}: {}", packages.join(", ")))
+    match folded.libraries.iter().map(|(_, count)| count).sum() {
+        0 => String::new(),
+        sum => {
+            let sum = plural(sum, &format!("{more}library frame"));
+            format!("… {sum}: {}", counts(&folded.libraries))
+        }
+    }
 }
 
 /// `libtorch_cuda: at::_ops::mul_Tensor  (2 more native stacks)`.
-fn context(folded: &Folded, variants: u64) -> Option<String> {
-    let more = match variants {
-        0 | 1 => String::new(),
-        _ => format!("  ({})", plural(variants - 1, "more native stack")),
-    };
-    let Some(frame) = &folded.context else {
-        return (!more.is_empty()).then(|| more.trim_start().to_owned());
-    };
-    let function = printable(&names::qualified(&frame.function));
-    let module = file_name(&frame.module);
-    let module = printable(module.split(".so").next().unwrap_or(module));
-    let mut line = match function.starts_with(&module) || module.starts_with('[') {
-        true => function,
-        false => format!("{module}: {function}"),
-    };
-    if let Some(file) = &frame.file {
-        line += &format!("  {}", printable(&place(file, frame.line)));
+fn context(folded: &Folded, variants: u64) -> String {
+    let mut parts = Vec::new();
+    if let Some(frame) = &folded.context {
+        let function = printable(&names::qualified(&frame.function));
+        let module = file_name(&frame.module);
+        let module = printable(module.split(".so").next().unwrap_or(module));
+        parts.push(
+            match function.starts_with(&module) || module.starts_with('[') {
+                true => function,
+                false => format!("{module}: {function}"),
+            },
+        );
+        let file = frame.file.iter();
+        parts.extend(file.map(|file| printable(&place(file, frame.line))));
     }
-    Some(line + &more)
+    if variants > 1 {
+        parts.push(format!("({})", plural(variants - 1, "more native stack")));
+    }
+    parts.join("  ")
 }
 
 #[cfg(test)]

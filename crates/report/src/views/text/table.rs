@@ -1,11 +1,8 @@
 //! Lists as text: which columns a line has room for, and what of their cells.
 
-use std::io::{self, Write};
-
 use gpuprobe_os::color::Tone;
 use gpuprobe_os::terminal::Layout;
 
-use super::page::Page;
 use crate::names;
 use crate::views::tables::{Cell, Column};
 use crate::words::columns_of;
@@ -140,26 +137,14 @@ fn fit(shown: &mut Vec<Shown>, room: usize, full_names: bool) {
     }
 }
 
-impl Page<'_> {
-    /// Writes a table, `indent` columns to the right.
-    pub(super) fn table<'a, T: 'a>(
-        &mut self,
-        columns: &[Column<T>],
-        rows: impl IntoIterator<Item = &'a T, IntoIter: Clone>,
-        indent: usize,
-    ) -> io::Result<()> {
-        let lines = lines(columns, rows, indent, self.layout);
-        lines.iter().try_for_each(|line| writeln!(self, "{line}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
     use super::*;
     use crate::cudatrace::KernelReport;
-    use crate::views::tables::work::Work;
+    use crate::views::tables::work::KERNELS;
+    use crate::work::Work;
 
     fn kernel(name: &str) -> KernelReport {
         KernelReport {
@@ -186,7 +171,7 @@ mod tests {
             columns,
             ..Layout::default()
         };
-        let lines = lines(Work::KERNELS, &rows.collect::<Vec<_>>(), 2, layout);
+        let lines = lines(KERNELS, &rows.collect::<Vec<_>>(), 2, layout);
         let lines = lines.iter();
         lines
             .map(|line| gpuprobe_os::color::unpainted(line))

@@ -3,7 +3,8 @@ use std::time::Duration;
 
 use super::*;
 use crate as report;
-use crate::{Options, ReportFormat, View};
+use crate::views::ReportFormat;
+use crate::{Options, View};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::State;
 use gpuprobe_model::Lost;
@@ -105,7 +106,6 @@ fn sums_for_people() {
     for line in [
         "  GPU 0  kernels 30.0 %, copies 20.0 %, idle 50.0 % of 10.00 us",
         "    idle between work 1 time, for 1.00 us, at most 1.00 us",
-        "      1 below 1 us",
         "  memory: device allocation 1 (1.00 MiB)",
         "lost: nothing",
     ] {
