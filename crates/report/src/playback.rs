@@ -103,15 +103,10 @@ impl ReplayMoment {
         let since = |then_ns: u64| Duration::from_nanos(self.now_ns.saturating_sub(then_ns));
         Options {
             modes,
-            top: None,
             view: View {
                 group: Some(GroupBy::Stack),
                 ..View::default()
             },
-            allocations: false,
-            explains: false,
-            stacks: true,
-            host_wide: false,
             now_ns: self.now_ns,
             is_final: false,
             since_last: since(self.last_ns),
@@ -120,8 +115,7 @@ impl ReplayMoment {
                 gigatransfers,
                 lanes,
             }),
-            detail: None,
-            only_detail: false,
+            ..Options::of_all_sites()
         }
     }
 

@@ -1,5 +1,7 @@
 //! Single activity records, approximately in time order.
 
+pub use gpuprobe_wire as wire;
+
 use gpuprobe_engine::GpuActivity;
 use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
 

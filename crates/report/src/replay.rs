@@ -130,12 +130,10 @@ impl Replay<'_> {
             now_ns: mark.now_ns.unwrap_or_else(|| self.monotonic_ns(mark)),
             is_final: mark.is_final,
             allocations: true,
-            explains: false,
             since_last: Duration::from_nanos(mark.since_last_ns),
             since_start: Duration::from_nanos(mark.since_start_ns),
             link,
-            detail: None,
-            only_detail: false,
+            ..report::Options::of_all_sites()
         };
         let mut report = report::build(
             &self.player.state,

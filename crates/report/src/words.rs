@@ -54,20 +54,17 @@ impl ProcessReport {
     /// Name, user and command of the process.
     pub fn who(&self) -> Who<'_> {
         let names = (&self.comm, &self.command);
-        Who {
-            exited: self.exited,
-            ..Who::new(self.pid, names, &self.user, self.uid)
-        }
+        Who::new(self.pid, names, (&self.user, self.uid), self.exited)
     }
 }
 
 impl<'a> Who<'a> {
-    /// Who a live process is.
+    /// A process of this id, with its names, its user, and whether it has ended.
     pub fn new(
         pid: u32,
         (comm, command): (&'a Option<String>, &'a Option<String>),
-        user: &'a Option<String>,
-        uid: Option<u32>,
+        (user, uid): (&'a Option<String>, Option<u32>),
+        exited: bool,
     ) -> Self {
         Self {
             pid,
@@ -75,7 +72,7 @@ impl<'a> Who<'a> {
             command: command.as_deref(),
             user: user.as_deref(),
             uid,
-            exited: false,
+            exited,
         }
     }
 

@@ -203,7 +203,8 @@ impl IncidentReport {
             Some(bytes) => size(bytes),
             None => "memory of unknown size".into(),
         };
-        let who = Who::new(self.pid, (&self.comm, &self.command), &self.user, self.uid);
+        let names = (&self.comm, &self.command);
+        let who = Who::new(self.pid, names, (&self.user, self.uid), false);
         let after = match self.outcome_seconds.unwrap_or(0.0) {
             ..0.001 => "at once".into(),
             after => format!("after {}", short_age((after * 1e9) as u64)),

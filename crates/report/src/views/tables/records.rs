@@ -4,14 +4,13 @@ use gpuprobe_cuda::names::without_version;
 use gpuprobe_cuda::{kinds, nsys};
 use gpuprobe_model::activity::ActivityRecord;
 use gpuprobe_model::text::printable;
-use gpuprobe_wire as wire;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 
 use super::words;
 use crate::activity::{DeviceSummary, MemorySummary, ProcessSummary, Times};
-use crate::records::PerRecordLine;
+use crate::records::{PerRecordLine, wire};
 use crate::work::{Work, WorkList};
 
 /// Columns of single records, which are also the keys of a record in JSON.

@@ -212,28 +212,23 @@ fn write_summary(report: &Report, top: usize, page: &mut Page<'_>) -> io::Result
         let times = plural(count, "time");
         writeln!(page, "cost of tracing: {} in {times}", time(ns as f64))?;
     }
-    let notes = about.session.as_ref().map(|session| &session.notes);
-    if let Some(notes) = notes.filter(|notes| !notes.is_empty()) {
-        let complete = notes.get("complete").map(String::as_str);
-        match (notes.get("stopped"), complete) {
+    let notes = about.session.iter().map(|session| &session.notes);
+    for notes in notes.filter(|notes| !notes.is_empty()) {
+        match (notes.get("stopped"), notes.get("complete")) {
             (Some(why), _) => {
                 let why = printable(why);
                 warn(
                     &format!("the recording stopped before the run did: {why}"),
                     page,
-                )?;
+                )
             }
-            (None, Some("true")) => {}
-            (None, Some(_)) => {
-                warn("the recording is not complete: events were dropped", page)?;
-            }
-            (None, None) => {
-                warn(
-                    "the recording has no end: it was cut off, or still goes on",
-                    page,
-                )?;
-            }
-        }
+            (None, Some(complete)) if complete == "true" => Ok(()),
+            (None, Some(_)) => warn("the recording is not complete: events were dropped", page),
+            (None, None) => warn(
+                "the recording has no end: it was cut off, or still goes on",
+                page,
+            ),
+        }?;
     }
     write_findings(about.findings.as_ref(), page)?;
     write_lost(report, page)

@@ -150,12 +150,8 @@ fn held(incident: &IncidentReport) -> String {
 }
 
 fn other_line(other: &OtherReport) -> String {
-    let who = Who::new(
-        other.pid,
-        (&other.comm, &other.command),
-        &other.user,
-        other.uid,
-    );
+    let names = (&other.comm, &other.command);
+    let who = Who::new(other.pid, names, (&other.user, other.uid), false);
     let traced = match other.used_bytes.and(other.live_bytes) {
         Some(live) => format!(", {} traced", size(live)),
         None => String::new(),

@@ -161,42 +161,28 @@ fn write_sums(name: &str, tensors: &PytorchReport, page: &mut Page<'_>) -> io::R
     };
     let (allocated, segments) = (size(allocated), plural(tensors.segments, "segment"));
     let sum = format!(
-        "allocated {allocated} of {} reserved{share}, in {segments}",
+        "allocated {allocated} of {} reserved{share}",
         size(reserved)
     );
-    page.hanging(
-        &format!("{:INDENT$}", format!("{name}:{}", tensors.device)),
-        &sum,
-    )?;
-    let cached = Some(tensors.cached_bytes())
-        .filter(|_| tensors.segments > 0)
-        .unwrap_or(0);
-    let (largest, fits) = (
-        size(tensors.largest_free_bytes),
-        size(tensors.largest_fit_bytes),
-    );
+    let name = format!("{name}:{}", tensors.device);
+    page.hanging(&format!("{name:INDENT$}"), &format!("{sum}, in {segments}"))?;
+    let cached = match tensors.segments {
+        0 => 0,
+        _ => tensors.cached_bytes(),
+    };
+    let largest = size(tensors.largest_free_bytes);
+    let largest = format!("cached: largest free block {largest}");
     let is_pytorch = name.starts_with("PyTorch");
     let empty_cache = tensors.empty_cache_bytes * u64::from(cached > 0 && is_pytorch);
-    let unseen = reserved.saturating_sub(tensors.segment_bytes);
-    let outside = tensors.outside_bytes * u64::from(tensors.since_start);
     let parts = [
+        (cached, &*largest),
+        (empty_cache, "would be given back by empty_cache()"),
+        (tensors.pinned_by_small_bytes, &*pinned(tensors)),
+        (tensors.before_bytes, "allocated before gpuprobe attached"),
         (
-            cached,
-            format!(
-                "cached: largest free block {largest}; larger requests than {fits} take a new segment"
-            ),
+            reserved.saturating_sub(tensors.segment_bytes),
+            "in segments from before: how full these are is not known",
         ),
-        (empty_cache, "would be given back by empty_cache()".into()),
-        (tensors.pinned_by_small_bytes, pinned(tensors)),
-        (
-            tensors.before_bytes,
-            "allocated before gpuprobe attached".into(),
-        ),
-        (
-            unseen,
-            "in segments from before: how full these are is not known".into(),
-        ),
-        (outside, "in no memory that was seen to be allocated".into()),
     ];
     for (bytes, said) in parts.iter().filter(|(bytes, _)| *bytes > 0) {
         page.hanging(&" ".repeat(INDENT), &format!("{} {said}", size(*bytes)))?;

@@ -21,10 +21,8 @@ pub(super) fn write_launches(report: &Cudatrace, page: &mut Page<'_>) -> io::Res
     }
     for process in report.processes.iter().filter(|p| p.launches > 0) {
         let names = (&process.comm, &process.command);
-        let who = Who {
-            exited: process.exited,
-            ..Who::new(process.pid, names, &process.user, process.uid)
-        };
+        let user = (&process.user, process.uid);
+        let who = Who::new(process.pid, names, user, process.exited);
         page.head(&who.title())?;
         let launches = plural(process.launches, "launch");
         let different = plural(process.kernels, "kernel");
@@ -67,7 +65,7 @@ pub(super) fn write_copies(report: &BandwidthUtil, page: &mut Page<'_>) -> io::R
             true => "processes that ended earlier".to_owned(),
             false => {
                 let names = (&first.comm, &first.command);
-                Who::new(first.pid, names, &first.user, first.uid).title()
+                Who::new(first.pid, names, (&first.user, first.uid), false).title()
             }
         };
         let copies = directions.iter();
@@ -139,10 +137,8 @@ fn write_process(
     page: &mut Page<'_>,
 ) -> io::Result<()> {
     let names = (&process.comm, &process.command);
-    let who = Who {
-        exited: process.exited,
-        ..Who::new(process.pid, names, &process.user, process.uid)
-    };
+    let user = (&process.user, process.uid);
+    let who = Who::new(process.pid, names, user, process.exited);
     let records = plural(process.records, "GPU record");
     page.head(&format!("{}  {records}", who.title()))?;
     if process.exited && !process.complete {
