@@ -1,5 +1,6 @@
 //! Recorded call stacks.
 
+use std::fs;
 use std::path::Path;
 
 use gpuprobe_model::abi::{RawCall, record};
@@ -11,7 +12,7 @@ use rusqlite::Connection;
 use zerocopy::IntoBytes;
 
 use crate::scene::{MEMORY, MIB, PID, SECOND, begin, call, mark, task};
-use crate::{Folder, report, report_json, sites};
+use crate::{Folder, gpuprobe, html, report, report_json, sites};
 
 fn location(address: u64) -> Location {
     Location {
@@ -177,4 +178,43 @@ fn more_stacks_than_a_transaction_holds_are_all_written() {
     let sites = sites(&report_json(&file, &leakage));
     assert_eq!(sites.len(), 700);
     assert_eq!(sites[0]["live_allocations"], 1);
+}
+
+#[test]
+fn a_site_has_one_label_in_all_outputs() {
+    let folder = Folder::new();
+    let file = folder.scene("python");
+    let leakage = report_json(&file, &["--analysis", "leakage", "--group"]);
+    let sites = sites(&leakage);
+    let labels = [0, 1].map(|index| sites[index]["label"].as_str().unwrap());
+    let page = html::document(&html::html(&file, &[])).to_string();
+    let [chart, junit] = ["chart.svg", "junit.xml"].map(|name| folder.path(name));
+    let file = file.display();
+    let mut outputs = vec![("page".to_owned(), page)];
+    for command in [
+        format!("report {file} --analysis leakage --group"),
+        format!("report {file} --analysis watermark --group --format json"),
+        format!("report {file} --diff {file} --format json"),
+        format!("explain {file}"),
+        format!("explain {file} --format json"),
+        format!("replay {file} --last"),
+        format!("replay {file} --last --format json"),
+        format!("plot {file} --by site -o {}", chart.display()),
+        format!("report {file} --fail-on-leak --junit {}", junit.display()),
+    ] {
+        let output = gpuprobe(&command.split(' ').collect::<Vec<_>>());
+        let mut written = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        for file in [&chart, &junit] {
+            written += &fs::read_to_string(file).unwrap_or_default();
+            let _ = fs::remove_file(file);
+        }
+        outputs.push((command, written.replace("&lt;", "<").replace("&gt;", ">")));
+    }
+    for (command, written) in outputs {
+        // A comparison does not tell what an allocator took for its pool from the rest of a line.
+        let labels = &labels[usize::from(command.contains("--diff"))..];
+        for label in labels {
+            assert!(written.contains(*label), "{command}: {label}: {written}");
+        }
+    }
 }

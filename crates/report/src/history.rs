@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use gpuprobe_engine::{Ledger, Process, Sites};
+use gpuprobe_engine::{Ledger, Process};
+use gpuprobe_model::Total;
 
 use crate::Report;
 use crate::memleak::{Holder, NvmlUsage, ProcessReport};
@@ -26,41 +27,19 @@ struct PastReport {
     /// Distinguishes processes with the same PID.
     first_seen_ns: Option<u64>,
     bytes: u64,
-    /// The call sites, if the report listed them.
-    sites: Option<PastSites>,
+    /// Live memory of each call site, if the report listed them: of the process, and of tensors by device.
+    sites: Option<HashMap<Option<u16>, Vec<Total>>>,
     /// Times and bytes of GPU memory at earlier reports, within a minute.
     recent: VecDeque<(u64, u64)>,
     nvml: Option<(u64, NvmlUsage)>,
-}
-
-/// Live bytes and allocations of the call sites of a process.
-#[derive(Debug, Default)]
-struct PastSites {
-    /// By their numbers.
-    own: Vec<(u64, u64)>,
-    /// The same for tensors, by device.
-    tensors: HashMap<u16, Vec<(u64, u64)>>,
-}
-
-impl PastSites {
-    fn of(process: &Process) -> Self {
-        let allocators = process.tensors.iter();
-        Self {
-            own: sums(&process.sites),
-            tensors: allocators
-                .map(|allocator| (allocator.device, sums(&allocator.blocks.sites)))
-                .collect(),
-        }
-    }
 }
 
 impl History {
     /// Stores the figures of `report`, which was made of `ledger` at `now_ns`.
     pub fn note(&mut self, ledger: &Ledger, report: &Report, now_ns: u64) {
         self.has_reported = true;
-        let listed: HashMap<u32, &ProcessReport> = report
-            .memleak
-            .iter()
+        let listed = report.memleak.iter();
+        let listed: HashMap<u32, &ProcessReport> = listed
             .flat_map(|memleak| &memleak.processes)
             .filter(|process| !process.exited)
             .map(|process| (process.pid, process))
@@ -76,7 +55,7 @@ impl History {
             past.bytes = process.totals.sums.gpu.bytes;
             let listed = listed.get(&process.pid);
             let has_sites = listed.is_some_and(|listed| listed.has_details);
-            past.sites = has_sites.then(|| PastSites::of(process));
+            past.sites = has_sites.then(|| Holder::all(process).map(live_by_site).collect());
             past.recent.push_back((now_ns, past.bytes));
             let is_old = |&(ns, _): &(u64, u64)| now_ns.saturating_sub(ns) > WINDOW_NS;
             while past.recent.front().is_some_and(is_old) {
@@ -101,32 +80,27 @@ impl History {
     /// report yet.
     pub(crate) fn change(&self, process: &Process) -> Option<i64> {
         let before = self.past(process).map_or(0, |past| past.bytes);
-        let change = i128::from(process.totals.sums.gpu.bytes) - i128::from(before);
-        self.has_reported.then(|| clamp(change))
+        self.has_reported
+            .then(|| difference(process.totals.sums.gpu.bytes, before))
     }
 
-    /// Change of the live memory of the call site with this number: bytes and allocations; `None` if the last report
+    /// Change of the live memory of these call sites: bytes and allocations; `None` if the last report
     /// did not list the call sites of the process.
-    pub(crate) fn change_of_site(&self, holder: Holder<'_>, site: u32) -> Option<(i64, i64)> {
-        let (Holder::Process(process) | Holder::Allocator(process, _)) = holder;
-        let before = match self.past(process) {
-            Some(past) => Some(past.sites.as_ref()?),
+    pub(crate) fn change_of_sites(&self, holder: Holder<'_>, sites: &[u32]) -> Option<(i64, i64)> {
+        let before = match self.past(holder.process) {
+            Some(past) => past.sites.as_ref()?.get(&device(holder)),
             None => None,
         };
-        let (now, before) = match holder {
-            Holder::Process(process) => (process.sites.get(site)?, before.map(|past| &past.own)),
-            Holder::Allocator(_, allocator) => {
-                let before = before.and_then(|past| past.tensors.get(&allocator.device));
-                (allocator.blocks.sites.get(site)?, before)
-            }
-        };
-        let now = now.live.all();
-        let before = before.and_then(|sites| sites.get(site as usize));
-        let (bytes, allocations) = before.copied().unwrap_or((0, 0));
-        let difference = |now: u64, before: u64| clamp(i128::from(now) - i128::from(before));
+        let (mut now, mut then) = (Total::default(), Total::default());
+        for &number in sites {
+            let site = holder.sites().sites.get(number);
+            now.merge(site.map(|site| site.live.all()).unwrap_or_default());
+            let past = before.and_then(|sites| sites.get(number as usize));
+            then.merge(past.copied().unwrap_or_default());
+        }
         self.has_reported.then(|| {
-            let bytes = difference(now.bytes, bytes);
-            (bytes, difference(now.allocations, allocations))
+            let bytes = difference(now.bytes, then.bytes);
+            (bytes, difference(now.allocations, then.allocations))
         })
     }
 
@@ -146,10 +120,17 @@ impl History {
     }
 }
 
-/// Live bytes and allocations, by call site.
-fn sums(sites: &Sites) -> Vec<(u64, u64)> {
-    let live = sites.iter().map(|site| site.live.all());
-    live.map(|all| (all.bytes, all.allocations)).collect()
+fn device(holder: Holder<'_>) -> Option<u16> {
+    holder.allocator.map(|allocator| allocator.device)
+}
+
+fn live_by_site(holder: Holder<'_>) -> (Option<u16>, Vec<Total>) {
+    let sites = holder.sites().sites.iter();
+    (device(holder), sites.map(|site| site.live.all()).collect())
+}
+
+fn difference(now: u64, before: u64) -> i64 {
+    clamp(i128::from(now) - i128::from(before))
 }
 
 fn clamp(change: i128) -> i64 {

@@ -3,7 +3,9 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use crate::fold::{FrameOrigin, is_interpreters, is_python, place};
 use crate::{frameworks, names};
@@ -21,29 +23,36 @@ pub(crate) fn label(frames: &[Frame]) -> Option<String> {
     user_frame(frames).map(|index| described(&frames[index]))
 }
 
+/// File and line in the label of a call stack, if it has both.
+pub(crate) fn line(frames: &[Frame]) -> Option<(&str, u32)> {
+    let frame = frames.get(user_frame(frames)?)?;
+    frame.file.as_deref().zip(frame.line)
+}
+
 /// Labels of several call stacks, each with the function called there. Different stacks have
 /// different labels: as many callers are appended as that takes.
-pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
-    let mut labels: Vec<_> = sites
-        .iter()
-        .map(|(frames, api)| label(frames).unwrap_or_else(|| (*api).to_owned()))
-        .collect();
-    for index in calling_several(sites, &labels) {
+pub(crate) fn labels<'a, S: Borrow<(&'a [Frame], &'a str)>>(
+    sites: impl IntoIterator<Item = S>,
+) -> Vec<String> {
+    let sites: Vec<_> = sites.into_iter().map(|site| *site.borrow()).collect();
+    let name = |(frames, api): &(&[Frame], &str)| label(frames).unwrap_or_else(|| (*api).into());
+    let mut labels: Vec<_> = sites.iter().map(name).collect();
+    let append_api = |labels: &mut [String], index: usize| {
         let (_, api) = sites[index];
         if !labels[index].ends_with(api) {
             labels[index] += &format!(" > {api}");
         }
+    };
+    for index in calling_several(&sites, &labels) {
+        append_api(&mut labels, index);
     }
     for _ in 0..MAX_CALLERS {
         for group in alike(&labels) {
-            append_callers(&group, sites, &mut labels);
+            append_callers(&group, &sites, &mut labels);
         }
     }
     for index in alike(&labels).into_iter().flatten() {
-        let (_, api) = sites[index];
-        if !labels[index].ends_with(api) {
-            labels[index] += &format!(" > {api}");
-        }
+        append_api(&mut labels, index);
     }
     // The rest are places in one function, without line information.
     for index in alike(&labels).into_iter().flatten() {
@@ -61,67 +70,60 @@ pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
 /// The sites with stacks that call several functions; in Python, with several from the user's
 /// lines.
 fn calling_several(sites: &[(&[Frame], &str)], labels: &[String]) -> Vec<usize> {
-    type Alike<'a> = HashMap<(&'a str, Vec<&'a Frame>), Vec<usize>>;
-    if sites.iter().all(|(_, api)| *api == sites[0].1) {
+    let call_one = |group: &[usize]| are_equal(group.iter().map(|&index| sites[index].1));
+    let all: Vec<_> = (0..sites.len()).collect();
+    if call_one(&all) {
         return Vec::new();
     }
-    let mut seen: Alike<'_> = HashMap::new();
-    for (index, (label, (frames, _))) in labels.iter().zip(sites).enumerate() {
+    let key = |index: usize| {
+        let frames = sites[index].0.iter();
         let of_user = |frame: &&Frame| FrameOrigin::of(frame) == FrameOrigin::User;
-        let mut stack: Vec<_> = frames.iter().filter(of_user).collect();
+        let mut stack: Vec<_> = frames.clone().filter(of_user).collect();
         if stack.is_empty() {
-            stack = frames.iter().collect();
+            stack = frames.collect();
         }
-        seen.entry((label, stack)).or_default().push(index);
-    }
-    let is_several = |group: &Vec<usize>| {
-        let mut called = group.iter().map(|&index| sites[index].1);
-        let first = called.next();
-        called.any(|api| Some(api) != first)
+        (&labels[index], stack)
     };
-    seen.into_values().filter(is_several).flatten().collect()
+    let groups = grouped(all.into_iter().map(|index| (key(index), index)));
+    groups.filter(|group| !call_one(group)).flatten().collect()
 }
 
 /// Groups of sites with equal labels.
 fn alike(labels: &[String]) -> Vec<Vec<usize>> {
-    let mut seen: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (index, label) in labels.iter().enumerate() {
-        seen.entry(label).or_default().push(index);
+    let groups = grouped(labels.iter().zip(0..));
+    groups.filter(|group| group.len() > 1).collect()
+}
+
+fn grouped<K: Hash + Eq>(
+    sites: impl Iterator<Item = (K, usize)>,
+) -> impl Iterator<Item = Vec<usize>> {
+    let mut groups: HashMap<K, Vec<usize>> = HashMap::new();
+    for (key, index) in sites {
+        groups.entry(key).or_default().push(index);
     }
-    seen.into_values().filter(|group| group.len() > 1).collect()
+    groups.into_values()
+}
+
+fn are_equal<T: PartialEq>(mut all: impl Iterator<Item = T>) -> bool {
+    let first = all.next();
+    all.all(|other| Some(other) == first)
 }
 
 /// Appends to each label of a group of equal ones the nearest caller that not all of them share.
 fn append_callers(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String]) {
-    let stacks: Vec<_> = group
-        .iter()
-        .map(|&index| beside_label(sites[index].0))
-        .collect();
+    let stacks = group.iter().map(|&index| beside_label(sites[index].0));
+    let stacks: Vec<_> = stacks.collect();
     let deepest = stacks.iter().map(Vec::len).max().unwrap_or(0);
-    // Callers that an earlier round has appended are shared by the whole group.
-    let at = |depth: usize| {
-        stacks.iter().map(move |stack| {
-            stack
-                .get(depth)
-                .map(|(sign, frame)| format!(" {sign} {}", described(frame)))
-        })
+    let at = |depth: usize| stacks.iter().map(move |stack| stack.get(depth));
+    let text = |caller: Option<&(char, &Frame)>| {
+        caller.map(|(sign, frame)| format!(" {sign} {}", described(frame)))
     };
-    let differs = |depth: &usize| {
-        let mut frames = stacks.iter().map(|stack| stack.get(*depth));
-        let first = frames.next().flatten();
-        // Equal frames are described alike, and most are equal.
-        if frames.all(|frame| frame == first) {
-            return false;
-        }
-        let mut here = at(*depth);
-        let first = here.next().flatten();
-        here.any(|other| other != first)
-    };
+    // Callers that an earlier round has appended are shared by the whole group. Equal frames are
+    // described alike, and most are equal.
+    let differs = |&depth: &usize| !are_equal(at(depth)) && !are_equal(at(depth).map(text));
     if let Some(depth) = (0..deepest).find(differs) {
-        for (&index, caller) in group.iter().zip(at(depth)) {
-            if let Some(caller) = caller {
-                labels[index] += &caller;
-            }
+        for (&index, caller) in group.iter().zip(at(depth).map(text)) {
+            labels[index] += &caller.unwrap_or_default();
         }
     }
 }
@@ -143,7 +145,7 @@ fn beside_label(frames: &[Frame]) -> Vec<(char, &Frame)> {
     if is_python(&frames[labelled]) {
         all.sort_by_key(|(_, frame)| match FrameOrigin::of(frame) {
             FrameOrigin::User => 0,
-            FrameOrigin::Library(_) => 1,
+            FrameOrigin::Library => 1,
             FrameOrigin::Native if is_interpreters(frame) => 3,
             FrameOrigin::Native | FrameOrigin::Marker => 2,
         });
@@ -160,12 +162,9 @@ pub(crate) fn via(frames: &[Frame], api: &str) -> String {
     // A frame without a name is not informative, as at the start of a thread.
     let is_named = |frame: &Frame| !frame.function.contains("+0x");
     let is_shown = |frame: &&Frame| is_named(frame) && !is_inner(frame) && !is_interpreters(frame);
-    match called
-        .iter()
-        .rev()
-        .find(is_shown)
-        .map(|frame| names::simplify(&frame.function))
-    {
+    let mut outer = called.iter().rev();
+    let first = outer.find(is_shown);
+    match first.map(|frame| names::simplify(&frame.function)) {
         Some(first) if first != api => format!("{first} > {api}"),
         _ => api.to_owned(),
     }
@@ -173,17 +172,17 @@ pub(crate) fn via(frames: &[Frame], api: &str) -> String {
 
 /// Index of the frame that labels the stack.
 fn user_frame(frames: &[Frame]) -> Option<usize> {
-    let of_user = |frame: &Frame| FrameOrigin::of(frame) == FrameOrigin::User;
-    if let Some(line) = frames.iter().position(of_user) {
-        return Some(line);
-    }
-    let of_library = |frame: &Frame| matches!(FrameOrigin::of(frame), FrameOrigin::Library(_));
-    match (first_user(frames), frames.iter().position(of_library)) {
+    let first = |origin| {
+        let mut all = frames.iter();
+        all.position(|frame| FrameOrigin::of(frame) == origin)
+    };
+    let native = || match (first_user(frames), first(FrameOrigin::Library)) {
         (Some(native), Some(python)) if is_framework(&frames[native]) => Some(python),
         (Some(native), _) => Some(native),
         // All belong to CUDA or an allocator: the outermost frame shown.
         (None, _) => down_to_start(frames, |frame| &frame.function).checked_sub(1),
-    }
+    };
+    first(FrameOrigin::User).or_else(native)
 }
 
 /// Whether the frame belongs to a framework used from Python, or to Python itself.

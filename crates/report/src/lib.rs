@@ -8,6 +8,7 @@ pub mod activity;
 pub mod analysis;
 pub mod bandwidth;
 pub mod chart;
+mod compare;
 pub mod cudatrace;
 pub mod explain;
 mod fold;
@@ -29,6 +30,7 @@ mod public;
 pub mod records;
 pub mod replay;
 mod run;
+mod site_key;
 pub mod snapshot;
 mod timeline;
 mod verdict;
@@ -36,7 +38,6 @@ pub mod view;
 pub mod views;
 pub mod words;
 pub mod work;
-mod worst_verdicts;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -66,15 +67,15 @@ pub use analysis::NoMatch;
 pub use history::History;
 pub use options::{Options, ProcessDetail};
 pub use run::describe_run;
+pub use verdict::WorstVerdicts;
 pub use verdict::{rank as verdict_rank, word as verdict_word, word_tone as verdict_tone};
 pub use view::{GroupBy, SortBy, View};
-pub use worst_verdicts::WorstVerdicts;
 
 /// Version of all JSON output: 2. `docs/report.schema.json` describes it.
 pub const SCHEMA: u32 = 2;
 
 /// One report, of a live run or of a file.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// Version of the JSON form: [`SCHEMA`].
     pub schema: u32,

@@ -9,7 +9,7 @@ use gpuprobe_engine::Process;
 use gpuprobe_model::link::PcieLink;
 
 /// Options of a report.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// The modes to report.
     pub modes: Modes,
@@ -79,6 +79,11 @@ impl Options {
         let is_due = |scope: &ScrapeScope| !process.exited && scope.due.contains_key(&process.pid);
         let is_detailed = self.detail.is_some_and(|detail| detail.pid == process.pid);
         (!self.only_detail || is_detailed) && scope.is_none_or(is_due)
+    }
+
+    /// Time since tracing began, nanoseconds.
+    pub(crate) fn since_start_ns(&self) -> u64 {
+        u64::try_from(self.since_start.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// How live allocations are grouped.

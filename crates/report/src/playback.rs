@@ -108,14 +108,14 @@ impl ReplayMoment {
                 ..View::default()
             },
             now_ns: self.now_ns,
-            is_final: false,
+            stacks: true,
             since_last: since(self.last_ns),
             since_start: since(self.span_ns.0),
             link: link.map(|(gigatransfers, lanes)| PcieLink {
                 gigatransfers,
                 lanes,
             }),
-            ..Options::of_all_sites()
+            ..Options::default()
         }
     }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::function_name;
 use crate::memleak::stack_of;
-use crate::public::hide_in_stack;
+use crate::public::hide_in_site;
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::{CallSite, Ledger};
 use gpuprobe_model::container::pod_uid_in;
@@ -157,7 +157,7 @@ pub fn of_ledger(
             let called = function_name(site.row, symbols);
             let mut frames = shown(frames, &called, scope.full_stacks);
             if scope.is_public {
-                hide_in_stack(&mut frames);
+                hide_in_site(&mut String::new(), &mut frames);
             }
             sum.merge(scope.weight.of(live, total));
             samples.push(StackSample {

@@ -1,7 +1,7 @@
 //! Reports for whoever may read them over a network.
 
 use super::Report;
-use crate::memleak::{ProcessReport, SiteReport};
+use crate::memleak::ProcessReport;
 use gpuprobe_model::stack::Frame;
 
 /// Maximum digits of an offset in a file; an address has more.
@@ -32,13 +32,10 @@ pub(crate) fn without_addresses(text: &str) -> String {
 impl Report {
     /// Removes command lines, and addresses, with which programs could be attacked.
     pub fn hide_secrets(&mut self) {
-        for process in self
-            .memleak
-            .iter_mut()
+        let memleak = self.memleak.iter_mut();
+        memleak
             .flat_map(|memleak| &mut memleak.processes)
-        {
-            hide_in_process(process);
-        }
+            .for_each(hide_in_process);
         if let Some(trace) = &mut self.cudatrace {
             for process in &mut trace.processes {
                 process.command = None;
@@ -48,19 +45,15 @@ impl Report {
                 kernel.name = without_addresses(&kernel.name);
             }
         }
-        if let Some(copies) = &mut self.bandwidth_util {
-            for one in &mut copies.directions {
-                one.command = None;
-            }
+        let copies = self.bandwidth_util.iter_mut();
+        for one in copies.flat_map(|copies| &mut copies.directions) {
+            one.command = None;
         }
         for incident in &mut self.incidents {
             incident.hide_secrets();
         }
-        for verdict in self
-            .explain
-            .iter_mut()
-            .flat_map(|explain| &mut explain.verdicts)
-        {
+        let explain = self.explain.iter_mut();
+        for verdict in explain.flat_map(|explain| &mut explain.verdicts) {
             verdict.label = verdict.label.as_deref().map(without_addresses);
         }
     }
@@ -71,18 +64,10 @@ impl Report {
         Self {
             schema: self.schema,
             time: self.time,
-            about: None,
             is_final: self.is_final,
             lost: self.lost,
-            lost_by_user: Vec::new(),
-            recording_stopped: None,
-            memleak: None,
             explain: self.explain.take(),
-            incidents: Vec::new(),
-            refused: None,
-            cudatrace: None,
-            bandwidth_util: None,
-            activity: None,
+            ..Self::default()
         }
     }
 }
@@ -94,17 +79,14 @@ fn hide_in_process(process: &mut ProcessReport) {
     }
     let pools = process.pytorch.iter_mut().chain(&mut process.tensorflow);
     let of_tensors = pools.filter_map(|pool| pool.sites.as_mut());
-    let sites = process.sites.iter_mut().chain(of_tensors).flatten();
-    sites.for_each(hide_in_site);
+    for site in process.sites.iter_mut().chain(of_tensors).flatten() {
+        hide_in_site(&mut site.label, &mut site.stack);
+    }
 }
 
-fn hide_in_site(site: &mut SiteReport) {
-    site.label = without_addresses(&site.label);
-    hide_in_stack(&mut site.stack);
-}
-
-/// Removes the addresses of a call stack.
-pub(crate) fn hide_in_stack(stack: &mut [Frame]) {
+/// Removes the addresses of a call site.
+pub(crate) fn hide_in_site(label: &mut String, stack: &mut [Frame]) {
+    *label = without_addresses(label);
     for frame in stack {
         frame.address = 0;
         frame.function = without_addresses(&frame.function);

@@ -133,7 +133,7 @@ impl Replay<'_> {
             since_last: Duration::from_nanos(mark.since_last_ns),
             since_start: Duration::from_nanos(mark.since_start_ns),
             link,
-            ..report::Options::of_all_sites()
+            ..report::Options::default()
         };
         let mut report = report::build(
             &self.player.state,

@@ -1,9 +1,19 @@
-//! Words of verdicts in tables.
+//! Verdicts in a few words, for tables.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 pub(crate) use gpuprobe_engine::verdict::{Severity, Verdict};
 
+use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_engine::verdict::{Confidence, Judgement};
+use gpuprobe_engine::{Ledger, Process};
+use gpuprobe_model::stack::Symbolize;
 use gpuprobe_os::color::Tone;
+
+use crate::Options;
+use crate::memleak::{Holder, SiteGroups};
 
 /// A verdict in a few words, for a table; empty if the confidence is too low.
 pub fn word(judgement: &Judgement) -> &'static str {
@@ -29,4 +39,69 @@ pub(crate) fn tone(severity: Severity) -> Tone {
         Severity::Fine => Tone::Good,
         Severity::Note => Tone::Dim,
     }
+}
+
+/// Interval at which all call sites are judged, nanoseconds: it takes longer than adding up what they hold, and
+/// verdicts change slowly.
+const EVERY_NS: u64 = 5_000_000_000;
+/// Judged call sites of a process, and of each of its allocators.
+const SITES: usize = 20;
+
+/// The worst verdicts on the largest call sites of processes.
+#[derive(Debug, Default)]
+pub struct WorstVerdicts {
+    judged_ns: Option<u64>,
+    words: Arc<HashMap<u32, &'static str>>,
+}
+
+impl WorstVerdicts {
+    /// The verdicts, as words, by process id. Processes that are due or new are judged first.
+    pub fn update(
+        &mut self,
+        ledger: &Ledger,
+        options: &Options,
+        symbols: &dyn Symbolize,
+    ) -> Arc<HashMap<u32, &'static str>> {
+        let now_ns = options.now_ns;
+        // A recording may be played from an earlier time.
+        let is_current = |&judged_ns: &u64| (judged_ns..judged_ns + EVERY_NS).contains(&now_ns);
+        if self.judged_ns.filter(is_current).is_none() {
+            self.judged_ns = Some(now_ns);
+            self.words = Arc::default();
+        }
+        let words = Arc::make_mut(&mut self.words);
+        let ended = ledger.ended(options.is_final);
+        for process in ledger.live_processes().chain(ended) {
+            let judge = || worst(process, options, symbols).map_or("", Verdict::name);
+            words.entry(process.pid).or_insert_with(judge);
+        }
+        Arc::clone(&self.words)
+    }
+}
+
+/// The worst verdict on the largest call sites of `process`.
+fn worst(process: &Process, options: &Options, symbols: &dyn Symbolize) -> Option<Verdict> {
+    let by_lines = options.view.groups_by_lines();
+    let largest = |holder: Holder<'_>| {
+        let groups = SiteGroups::of(holder.sites(), by_lines, symbols);
+        let mut found: HashMap<u32, (MemorySums, Vec<u32>)> = HashMap::new();
+        for (number, site) in (0..).zip(holder.sites().sites.iter()) {
+            let (live, members) = found.entry(groups.id(number)).or_default();
+            live.merge(site.live);
+            members.push(number);
+        }
+        found.retain(|_, (live, _)| !live.is_empty());
+        let mut found: Vec<_> = found.into_iter().collect();
+        found.sort_unstable_by_key(|(id, (live, _))| {
+            (Reverse(live.gpu.bytes), Reverse(live.all().bytes), *id)
+        });
+        found.truncate(SITES);
+        found
+    };
+    let verdicts = Holder::all(process).flat_map(|holder| {
+        let sites = largest(holder).into_iter();
+        let judged = sites.filter_map(move |(_, (_, sites))| holder.judge(&sites, options.now_ns));
+        judged.filter_map(|judged| judged.shown())
+    });
+    verdicts.min()
 }

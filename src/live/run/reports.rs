@@ -27,7 +27,7 @@ use gpuprobe_recording::log::LogNote;
 use gpuprobe_report as report;
 use gpuprobe_report::gate;
 use gpuprobe_report::profile;
-use gpuprobe_report::views::text;
+use gpuprobe_report::views::{self, text};
 
 /// How long to wait for symbols at the end, and for any other report: frames missing there are in the
 /// next one.
@@ -167,9 +167,9 @@ impl Run<'_> {
             .map_or(&NoSymbols as &dyn Symbolize, |known| known);
         let sources = report::ReportSources::of_file(Some(&self.clock), symbols);
         let report = report::build(&self.sink.state, self.lost, &options, sources);
-        report
-            .memleak
-            .map_or(Ok(false), |memleak| gate.judge(&memleak, false))
+        report.memleak.map_or(Ok(false), |memleak| {
+            views::gate::write(&gate.judge(&memleak, false))
+        })
     }
 
     /// Losses by process, as far as known.

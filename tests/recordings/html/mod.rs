@@ -18,7 +18,7 @@ use crate::scene::{MEMORY, MIB, SECOND, allocate, begin, call, identity, introdu
 use crate::{Folder, gpuprobe, report_json};
 
 /// Writes the HTML report of `file`, and returns it.
-fn html(file: &Path, arguments: &[&str]) -> String {
+pub(crate) fn html(file: &Path, arguments: &[&str]) -> String {
     let page = file.with_extension("html");
     let mut words = vec![
         "report",
@@ -35,7 +35,7 @@ fn html(file: &Path, arguments: &[&str]) -> String {
 }
 
 /// The document in a page.
-fn document(page: &str) -> Value {
+pub(crate) fn document(page: &str) -> Value {
     let (_, data) = page.split_once("id=\"data\">").unwrap();
     let (data, _) = data.split_once("</script>").unwrap();
     let compressed = STANDARD.decode(data.trim()).unwrap();

@@ -41,28 +41,9 @@ fn records_that_come_too_late_are_counted() {
     // Before the half that is summed up already.
     apply((1..4).map(set).collect());
     apply((KEPT + 100..KEPT + 5000).map(set).collect());
-    let report = serde_json::to_value(build(&activity, &all_sites())).unwrap();
+    let report = serde_json::to_value(build(&activity, &Options::default())).unwrap();
     let device = &report["processes"][0]["devices"][0];
     assert_eq!(device["late_records"], 3, "{device}");
     assert_eq!(device["busy_ns"], 3 * (KEPT + 4900), "the others' only");
     assert_eq!(device["sets"]["count"], KEPT + 4903);
-}
-
-fn all_sites() -> Options {
-    Options {
-        modes: gpuprobe_cuda::Modes::default(),
-        top: None,
-        view: crate::View::default(),
-        allocations: false,
-        explains: false,
-        stacks: true,
-        host_wide: false,
-        now_ns: 0,
-        is_final: true,
-        since_last: std::time::Duration::ZERO,
-        since_start: std::time::Duration::ZERO,
-        link: None,
-        detail: None,
-        only_detail: false,
-    }
 }

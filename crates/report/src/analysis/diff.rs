@@ -7,16 +7,19 @@ use serde::Serialize;
 
 use super::Played;
 use super::file::File;
-use crate::fold::{self, place};
+use crate::compare::Comparison;
+use crate::fold::{self, Folded};
 use crate::label::labels;
+use crate::site_key::{SiteKey, place};
 use crate::{SCHEMA, function_name, memleak};
 use gpuprobe_cuda::{Belongs, MemoryKind};
+use gpuprobe_engine::{CallSite, Process};
 use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_stacks::cuda::file_name;
 
 /// Memory that a call stack held in two runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct StackGrowth {
     /// Frames as they compare between runs: functions and file names, without addresses.
     pub stack: Vec<String>,
@@ -26,13 +29,9 @@ pub struct StackGrowth {
     pub allocations: [u64; 2],
     /// Label of the call site, unique in the list.
     pub label: String,
-    /// Its frames, in the later run that has it.
+    /// The folded stack for text, if there are Python frames.
     #[serde(skip)]
-    pub(crate) frames: Vec<Frame>,
-    /// The run with these frames, and the bytes of that stack: of several stacks merged into one
-    /// call site, the one with the most bytes.
-    #[serde(skip)]
-    most: (usize, u64),
+    pub folded: Option<Folded>,
 }
 
 impl StackGrowth {
@@ -44,11 +43,6 @@ impl StackGrowth {
     /// Whether bytes or number of allocations differ between the runs.
     pub fn has_changed(&self) -> bool {
         self.bytes[0] != self.bytes[1] || self.allocations[0] != self.allocations[1]
-    }
-
-    /// Name of the allocating function.
-    pub fn called(&self) -> &str {
-        self.stack.first().map_or("", String::as_str)
     }
 }
 
@@ -103,20 +97,24 @@ pub struct TensorDiff {
 
 /// Compares two runs. With `by_lines`, call stacks with the same Python lines are one.
 pub(super) fn diff(runs: [&File; 2], by_lines: bool, host: bool) -> Result<Diff> {
-    let mut watermark = [0; 2];
-    let mut leaked = [0; 2];
-    let mut at_peak = BTreeMap::new();
-    let mut never_freed = BTreeMap::new();
-    let mut tensors = None;
-    for (run, file) in runs.into_iter().enumerate() {
+    let (mut watermark, mut leaked) = ([0; 2], [0; 2]);
+    let (mut at_peak, mut never_freed) = (Comparison::default(), Comparison::default());
+    let mut tensors: Option<(TensorDiff, [Comparison; 2])> = None;
+    for (number, file) in runs.into_iter().enumerate() {
         let played = file.at_end()?;
-        watermark[run] = played.at_peak.gpu.total.bytes;
-        leaked[run] = played.never_freed().gpu.total.bytes;
-        enter(&mut at_peak, run, file.at_peak()?, host, by_lines);
-        enter(&mut never_freed, run, played, host, by_lines);
+        watermark[number] = played.at_peak.gpu.total.bytes;
+        leaked[number] = played.never_freed().gpu.total.bytes;
+        let run = |played| Run {
+            number,
+            played,
+            by_lines,
+        };
+        for (played, sites) in [(file.at_peak()?, &mut at_peak), (played, &mut never_freed)] {
+            run(played).enter(host, sites);
+        }
         if played.has_tensors() {
-            let (sums, stacks) = tensors.get_or_insert_with(Default::default);
-            enter_tensors(sums, stacks, run, played, by_lines);
+            let (sums, sites) = tensors.get_or_insert_with(Default::default);
+            run(played).enter_tensors(sums, sites);
         }
     }
     Ok(Diff {
@@ -126,7 +124,7 @@ pub(super) fn diff(runs: [&File; 2], by_lines: bool, host: bool) -> Result<Diff>
         leaked,
         at_peak: sorted(at_peak),
         never_freed: sorted(never_freed),
-        tensors: tensors.map(|(sums, [at_peak, never_freed]): OfTensors| TensorDiff {
+        tensors: tensors.map(|(sums, [at_peak, never_freed])| TensorDiff {
             at_peak: sorted(at_peak),
             never_freed: sorted(never_freed),
             ..sums
@@ -134,113 +132,82 @@ pub(super) fn diff(runs: [&File; 2], by_lines: bool, host: bool) -> Result<Diff>
     })
 }
 
-/// Sums, and live tensors by call stack: at the peak, and at the end.
-type OfTensors = (TensorDiff, [ByStack; 2]);
-
-/// Adds the tensors of a run.
-fn enter_tensors(
-    sums: &mut TensorDiff,
-    [at_peak, never_freed]: &mut [ByStack; 2],
-    run: usize,
-    tensors: &Played,
+/// One of the two runs.
+struct Run<'a> {
+    number: usize,
+    played: &'a Played,
     by_lines: bool,
-) {
-    let ledger = tensors.ledger();
-    for process in ledger.live_processes().chain(ledger.ended(true)) {
-        for allocator in process.tensors.iter() {
-            let sum = |sum: &mut u64, bytes: u64| *sum = sum.saturating_add(bytes);
-            sum(&mut sums.watermark[run], allocator.peak_allocated_bytes);
-            sum(&mut sums.leaked[run], allocator.allocated_bytes);
-            for site in allocator.blocks.sites.iter() {
-                let (frames, _) = memleak::stack_of(process.pid, site, tensors.symbols());
-                let called = function_name(site.row, tensors.symbols());
-                let stack = AllocationStack {
-                    lines: lines_of(called.into_owned(), &frames),
-                    frames,
-                    kind: MemoryKind::Tensor,
-                };
-                let then = allocator.at_peak(site).gpu;
-                let now = site.live.gpu;
-                for (stacks, total) in [(&mut *at_peak, then), (&mut *never_freed, now)] {
-                    if total.allocations > 0 {
-                        enter_stack(stacks, run, &stack, total, by_lines);
-                    }
+}
+
+impl<'a> Run<'a> {
+    fn processes(&self) -> impl Iterator<Item = &'a Process> + use<'a> {
+        let ledger = self.played.ledger();
+        ledger.live_processes().chain(ledger.ended(true))
+    }
+
+    /// Enters what processes hold, with `host` of the host, too.
+    fn enter(&self, host: bool, sites: &mut Comparison) {
+        for process in self.processes() {
+            let mut amounts: BTreeMap<(u32, MemoryKind), Total> = BTreeMap::new();
+            for allocation in self.played.allocations(process) {
+                if host || allocation.belongs() != Belongs::Host {
+                    let amount = amounts.entry((allocation.site, allocation.kind()));
+                    amount.or_default().add(allocation.size_bytes);
+                }
+            }
+            for ((number, kind), amount) in amounts {
+                if let Some(site) = process.sites.get(number) {
+                    self.enter_site(process.pid, site, kind.belongs(), [(&mut *sites, amount)]);
                 }
             }
         }
     }
-}
 
-type ByStack = BTreeMap<Vec<String>, StackGrowth>;
-
-fn enter(stacks: &mut ByStack, run: usize, played: &Played, host: bool, by_lines: bool) {
-    let (ledger, symbols) = (played.ledger(), played.symbols());
-    for process in ledger.live_processes().chain(ledger.ended(true)) {
-        let mut amounts: BTreeMap<(u32, MemoryKind), Total> = BTreeMap::new();
-        for allocation in played.allocations(process) {
-            if host || allocation.belongs() != Belongs::Host {
-                let amount = amounts.entry((allocation.site, allocation.kind()));
-                amount.or_default().add(allocation.size_bytes);
+    /// Enters tensors: at the peak of their device, and at the end.
+    fn enter_tensors(&self, sums: &mut TensorDiff, [peak, end]: &mut [Comparison; 2]) {
+        let sum = |sum: &mut u64, bytes: u64| *sum = sum.saturating_add(bytes);
+        for process in self.processes() {
+            for allocator in process.tensors.iter() {
+                let peak_bytes = allocator.peak_allocated_bytes;
+                sum(&mut sums.watermark[self.number], peak_bytes);
+                sum(&mut sums.leaked[self.number], allocator.allocated_bytes);
+                for site in allocator.blocks.sites.iter() {
+                    let then = (&mut *peak, allocator.at_peak(site).gpu);
+                    let now = (&mut *end, site.live.gpu);
+                    self.enter_site(process.pid, site, Belongs::Gpu, [then, now]);
+                }
             }
         }
-        for ((number, kind), amount) in amounts {
-            let site = process.sites.get(number);
-            let frames = site.map(|site| memleak::stack_of(process.pid, site, symbols).0);
-            let frames = frames.unwrap_or_default();
-            let called = site.map_or(kind.name().into(), |site| function_name(site.row, symbols));
-            let stack = AllocationStack {
-                lines: lines_of(called.into_owned(), &frames),
-                frames,
-                kind,
-            };
-            enter_stack(stacks, run, &stack, amount, by_lines);
+    }
+
+    fn enter_site<const N: usize>(
+        &self,
+        pid: u32,
+        site: &CallSite,
+        side: Belongs,
+        amounts: [(&mut Comparison, Total); N],
+    ) {
+        let symbols = self.played.symbols();
+        let (frames, _) = memleak::stack_of(pid, site, symbols);
+        let api = function_name(site.row, symbols);
+        let places: Vec<_> = frames.iter().map(place).collect();
+        // What an allocator took for its pool in one run may be without it in the other.
+        let key = SiteKey::of_lines(side, false, &places).filter(|_| self.by_lines);
+        let key = key.unwrap_or_else(|| SiteKey::of_text(&lines(&api, &frames)));
+        for (sites, amount) in amounts {
+            if amount.allocations > 0 {
+                sites.add(self.number, key.clone(), (&api, &frames), amount);
+            }
         }
     }
 }
 
-/// Call stack of an allocation.
-struct AllocationStack {
-    /// Frames as they compare between runs.
-    lines: Vec<String>,
-    frames: Vec<Frame>,
-    kind: MemoryKind,
-}
-
-fn enter_stack(
-    stacks: &mut ByStack,
-    run: usize,
-    stack: &AllocationStack,
-    amount: Total,
-    by_lines: bool,
-) {
-    let lines = by_lines.then(|| lines(&stack.frames, stack.kind)).flatten();
-    let grown = stacks
-        .entry(lines.unwrap_or_else(|| stack.lines.clone()))
-        .or_default();
-    if grown.stack.is_empty() || (run, amount.bytes) > grown.most {
-        grown.stack.clone_from(&stack.lines);
-        grown.frames.clone_from(&stack.frames);
-        grown.most = (run, amount.bytes);
-    }
-    grown.bytes[run] = grown.bytes[run].saturating_add(amount.bytes);
-    grown.allocations[run] += amount.allocations;
-}
-
-/// Key that the stacks of one call site have in common: Python lines, and the owner of the memory.
-/// `None` without Python frames.
-fn lines(frames: &[Frame], kind: MemoryKind) -> Option<Vec<String>> {
-    let text = |frame: &Frame| format!("{:?} {:?}:{:?}", frame.function, frame.file, frame.line);
-    let lines: Vec<_> = fold::telling(frames).map(text).collect();
-    let side = format!("{:?}", kind.belongs());
-    (!lines.is_empty()).then(|| std::iter::once(side).chain(lines).collect())
-}
-
-/// Frames as they compare between runs: addresses differ, also those that stand for a name;
-/// functions, file names and offsets stay.
-fn lines_of(called: String, frames: &[Frame]) -> Vec<String> {
+/// The call and its frames as they compare between runs: addresses differ, also those that stand for
+/// a name; functions, file names and offsets stay.
+fn lines(api: &str, frames: &[Frame]) -> Vec<String> {
     let line = |frame: &Frame| {
         let file = match frame.language.is_python() {
-            true => place(frame.file.as_deref().unwrap_or("python"), frame.line),
+            true => fold::place(frame.file.as_deref().unwrap_or("python"), frame.line),
             false => file_name(&frame.module).to_owned(),
         };
         let function = match frame.function.starts_with("0x") {
@@ -249,19 +216,26 @@ fn lines_of(called: String, frames: &[Frame]) -> Vec<String> {
         };
         format!("[{function}] ({file})")
     };
-    std::iter::once(called)
-        .chain(frames.iter().map(line))
-        .collect()
+    let lines = frames.iter().map(line);
+    std::iter::once(api.to_owned()).chain(lines).collect()
 }
 
-fn sorted(stacks: ByStack) -> Vec<StackGrowth> {
-    let mut grown: Vec<_> = stacks.into_values().collect();
-    grown.sort_by_key(|grown| std::cmp::Reverse(grown.delta()));
-    let sites = grown.iter().map(|grown| (&*grown.frames, grown.called()));
-    let sites: Vec<_> = sites.collect();
-    let labels = labels(&sites);
-    for (grown, label) in grown.iter_mut().zip(labels) {
-        grown.label = label;
-    }
-    grown
+fn sorted(sites: Comparison) -> Vec<StackGrowth> {
+    let sites = sites.into_sites().map(|site| {
+        let grown = StackGrowth {
+            stack: lines(&site.api, &site.frames),
+            bytes: site.totals.map(|total| total.bytes),
+            allocations: site.totals.map(|total| total.allocations),
+            label: String::new(),
+            folded: Folded::of(&site.frames),
+        };
+        (grown, site)
+    });
+    let mut sites: Vec<_> = sites.collect();
+    sites.sort_by(|(a, _), (b, _)| (b.delta(), &a.stack).cmp(&(a.delta(), &b.stack)));
+    let labels = labels(sites.iter().map(|(_, site)| (&*site.frames, &*site.api)));
+    let labelled = sites.into_iter().zip(labels);
+    labelled
+        .map(|((grown, _), label)| StackGrowth { label, ..grown })
+        .collect()
 }

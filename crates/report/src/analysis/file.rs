@@ -12,7 +12,7 @@ use super::played::{Listener, LiveSums, OnChange, Played};
 use super::processes::{self, Spans};
 use super::range::TimeRange;
 use super::work::{self, CalledCopy};
-use super::{AnalysisTotals, Filter, launches, validate_filter};
+use super::{AnalysisTotals, Filter, launches};
 use crate::explain::Explain;
 use crate::profile::{self, Profile, ProfileScope, ProfiledMemory, Weight};
 use crate::run::run_of;
@@ -133,7 +133,7 @@ impl File {
     /// The file cannot be read, or has nothing that `filter` selects.
     pub fn open(path: &Path, filter: Filter, progress: &SharedProgress) -> Result<Self> {
         let file = Self::of(path, filter, progress)?;
-        validate_filter::check(&file.database, &file.filter)?;
+        file.filter.check(&file.database)?;
         Ok(file)
     }
 
@@ -369,16 +369,12 @@ impl File {
             top: lists.top,
             view: lists.view,
             stacks: true,
-            host_wide: false,
             allocations: lists.allocations,
-            explains: false,
             now_ns: end_ns,
             is_final: true,
             since_last: whole,
             since_start: whole,
-            link: None,
-            detail: None,
-            only_detail: false,
+            ..Options::default()
         }
     }
 

@@ -40,21 +40,17 @@ pub(crate) struct TimeRange {
     to_ns: i64,
 }
 
-impl Default for TimeRange {
-    /// The whole file.
-    fn default() -> Self {
-        Self {
-            from_ns: i64::MIN,
-            to_ns: i64::MAX,
-        }
-    }
-}
-
 impl TimeRange {
+    /// The whole file.
+    pub(crate) const WHOLE: Self = Self {
+        from_ns: i64::MIN,
+        to_ns: i64::MAX,
+    };
+
     /// The selected time of a file.
     pub(crate) fn of(database: &Database, filter: &Filter) -> Result<Self> {
         if !filter.has_range() {
-            return Ok(Self::default());
+            return Ok(Self::WHOLE);
         }
         let first = first_ns(database)?.unwrap_or(0);
         let session_ns = |ns: i64| first.saturating_add(ns);
@@ -65,7 +61,7 @@ impl TimeRange {
     }
 
     pub(crate) fn is_whole(self) -> bool {
-        self == Self::default()
+        self == Self::WHOLE
     }
 
     /// Whether a row that begins at this session time is selected.
@@ -104,32 +100,28 @@ impl RecordFilter {
 
     /// The selected records of `batch`.
     pub(crate) fn part_of(&mut self, batch: &ActivityBatch) -> ActivityBatch {
-        let selected = batch.activities.iter();
-        let selected = selected.filter(|activity| self.has(&activity.record));
-        let activities = selected.cloned().collect();
-        ActivityBatch {
-            activities,
-            pid: batch.pid,
-            process: batch.process,
-            cupti_version: batch.cupti_version,
-            is_last: batch.is_last,
-        }
+        let mut part = batch.clone();
+        part.activities
+            .retain(|activity| self.has(&activity.record));
+        part
     }
 
     fn has(&mut self, record: &ActivityRecord) -> bool {
-        let is_selected = |ns: u64| {
-            self.range
-                .has(ns.cast_signed().saturating_sub_unsigned(ZERO_NS))
+        let Some((start_ns, _)) = times(record) else {
+            return true;
         };
-        if let ActivityRecord::Marker(mark) = record {
-            if mark.flags & marker::END != 0 {
-                return self.marker == Some(mark.id);
+        let session_ns = start_ns.cast_signed().saturating_sub_unsigned(ZERO_NS);
+        let is_selected = self.range.has(session_ns);
+        match record {
+            ActivityRecord::Marker(mark) if mark.flags & marker::END != 0 => {
+                self.marker == Some(mark.id)
             }
-            let is_selected = is_selected(mark.time_ns);
-            self.marker = is_selected.then_some(mark.id);
-            return is_selected;
+            ActivityRecord::Marker(mark) => {
+                self.marker = is_selected.then_some(mark.id);
+                is_selected
+            }
+            _ => is_selected,
         }
-        times(record).is_none_or(|(start_ns, _)| is_selected(start_ns))
     }
 }
 
@@ -174,7 +166,7 @@ mod tests {
         assert_eq!(clipped(20, 40), None);
         assert_eq!(clipped(10, 10), Some((10, 10)));
         assert_eq!(clipped(0, 100), Some((10, 20)));
-        let whole = TimeRange::default();
+        let whole = TimeRange::WHOLE;
         assert_eq!(whole.part(0, u64::MAX), Some((0, u64::MAX)));
     }
 

@@ -296,7 +296,7 @@ fn areas(timeline: &Timeline<PathKey>, played: &Played, config: &ChartConfig) ->
         let stacks = called
             .iter()
             .map(|(frames, called)| (&frames[..], &**called));
-        let labels = label::labels(&stacks.collect::<Vec<_>>());
+        let labels = label::labels(stacks);
         let labels = sites.keys().zip(labels);
         let labels: Vec<_> = labels
             .map(|(id, label)| format!("{letter}{id} {label}"))

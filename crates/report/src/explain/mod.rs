@@ -5,18 +5,18 @@
 
 mod notes;
 mod sites;
-mod words;
 
 use std::cmp::Reverse;
 
 use serde::{Serialize, Serializer};
 
 use gpuprobe_engine::verdict::{Confidence, Severity, Verdict};
+use gpuprobe_model::text::{printable, size};
 
 use crate::Report;
-use crate::cudatrace::Cudatrace;
 use crate::memleak::{Memleak, ProcessReport};
 use crate::owners::OwnerReport;
+use crate::words::age;
 
 /// Verdicts, and who holds memory.
 #[derive(Clone, Debug, Serialize)]
@@ -92,11 +92,11 @@ fn word_of<S: Serializer>(grade: &Severity, serializer: S) -> Result<S::Ok, S::E
 
 impl VerdictReport {
     /// Something about a process and no call site.
-    fn of_process(pid: u32, verdict: Verdict, bytes: u64, evidence: String) -> Self {
+    fn of_process(process: &ProcessReport, verdict: Verdict, bytes: u64, evidence: String) -> Self {
         Self {
             verdict,
             confidence: Confidence::Certain,
-            pid,
+            pid: process.pid,
             site: None,
             tensors_of_device: None,
             label: None,
@@ -121,17 +121,11 @@ impl Explain {
     /// Explanation of a report of all call sites; `None` without a memory report.
     pub(crate) fn of(report: &Report) -> Option<Self> {
         let memleak = report.memleak.as_ref()?;
-        let all = ProcessFacts {
-            memleak,
-            cudatrace: report.cudatrace.as_ref(),
-        };
         let mut verdicts = Vec::new();
         let mut processes = Vec::new();
         for process in &memleak.processes {
             let mut found = sites::verdicts(process, memleak);
-            found.extend(notes::verdicts(&all, process));
-            let refused = report.incidents.iter().filter(|one| one.pid == process.pid);
-            found.extend(refused.map(notes::out_of_memory));
+            found.extend(notes::verdicts(report, memleak, process));
             found.sort_by_key(|one| {
                 let rate = one.bytes_per_second.unwrap_or(0.0);
                 (one.grade, Reverse(rate as u64), Reverse(one.bytes))
@@ -141,7 +135,7 @@ impl Explain {
             }
             processes.push(ProcessHeadline {
                 pid: process.pid,
-                title: words::title(process, memleak),
+                title: title(process, memleak),
             });
             verdicts.append(&mut found);
         }
@@ -172,19 +166,35 @@ impl Explain {
     }
 }
 
-/// Facts about all processes.
-struct ProcessFacts<'a> {
-    memleak: &'a Memleak,
-    /// Launches, if they are counted.
-    cudatrace: Option<&'a Cudatrace>,
+/// `PID 683 python3 train.py on GPU 0 (H200): 6.20 GiB used, of it 5.70 GiB explained by call sites`.
+fn title(process: &ProcessReport, memleak: &Memleak) -> String {
+    let mut title = format!("PID {} {}", process.pid, process.who().program());
+    if let Some(user) = &process.user {
+        title += &format!(" ({})", printable(user));
+    }
+    let gpus = process.gpus.iter().filter_map(|share| share.index);
+    for (number, index) in gpus.enumerate() {
+        let before = if number == 0 { " on" } else { "," };
+        let gpu = memleak.gpus.iter().find(|gpu| gpu.index == index);
+        let model = gpu.map_or(String::new(), |gpu| format!(" ({})", printable(&gpu.name)));
+        title += &format!("{before} GPU {index}{model}");
+    }
+    let live = size(process.live.live_bytes);
+    title += &match process.nvml {
+        Some(nvml) => format!(
+            ": {} used, of it {live} explained by call sites",
+            size(nvml.used_bytes)
+        ),
+        None if process.exited => format!(": ended, {live} never freed"),
+        None => format!(": {live} at call sites"),
+    };
+    title
 }
 
-/// Free bytes of the only GPU that a process uses, if NVML tells.
-fn free_bytes(process: &ProcessReport, memleak: &Memleak) -> Option<u64> {
-    let [share] = process.gpus[..] else {
-        return None;
-    };
-    let mut gpus = memleak.gpus.iter();
-    let gpu = gpus.find(|gpu| Some(gpu.index) == share.index)?;
-    Some(gpu.total_bytes?.saturating_sub(gpu.used_bytes?))
+/// `58s`; of less than a second, `0.100s`.
+fn seconds(ns: u64) -> String {
+    match ns {
+        0..1_000_000_000 => format!("{:.3}s", ns as f64 / 1e9),
+        _ => age(ns),
+    }
 }

@@ -1,13 +1,10 @@
 //! `--fail-on-leak`: whether what was never freed fails a run, as continuous integration wants to know.
 //!
-//! Each call stack is judged by itself ([`found`]); what is a leak is put together by its label, as people
-//! read it, and is written as text and as `JUnit` XML ([`junit`]).
+//! Each call stack is judged by itself ([`found`]); what is a leak is put together by its call site.
 
 mod baseline;
 mod found;
-mod junit;
 mod pattern;
-mod text;
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -15,15 +12,17 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use hashbrown::HashMap;
 
+use crate::compare::Comparison;
 use crate::memleak::Memleak;
-use crate::{GroupBy, Options, View, fold, label};
-use baseline::Baseline;
-use found::{Excuse, LeakedStack};
+use crate::site_key::SiteKey;
+use crate::{GroupBy, Options, View, label};
+pub use found::Excuse;
+use gpuprobe_cuda::Belongs;
 use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::files;
-use gpuprobe_os::say;
+use gpuprobe_stacks::allocators::down_to_start;
 use pattern::Pattern;
 
 /// The exit status of a run that leaked, where the command itself succeeded. No status of gpuprobe, pytest
@@ -48,45 +47,80 @@ pub struct GateConfig {
 /// Judges one run by a [`GateConfig`].
 pub struct Gate {
     tolerated_bytes: u64,
-    baseline: Option<Baseline>,
+    baseline: Option<Comparison>,
     patterns: Vec<Pattern>,
     junit: Option<(PathBuf, File)>,
 }
 
 /// A leak at one line or function of a program.
 #[derive(Clone, Debug)]
-struct Leak {
-    program: String,
-    /// The processes, each once.
-    pids: Vec<u32>,
+pub struct Leak {
+    /// The command that leaked.
+    pub program: String,
+    /// The processes, each once; 0 if they are no longer known.
+    pub pids: Vec<u32>,
     /// The function called there: one of CUDA, or of an allocator.
-    api: String,
-    label: String,
-    owner: String,
-    amount: Total,
+    pub api: String,
+    /// Label of the call site.
+    pub label: String,
+    /// Label in the report, for patterns.
+    pub(crate) full_label: String,
+    /// Owner of the memory.
+    pub owner: String,
+    /// Memory never freed.
+    pub amount: Total,
     /// Amount in the baseline; `None` if it has none.
-    before: Option<Total>,
+    pub before: Option<Total>,
     /// Call stacks, and the frames of the one that leaked most.
-    stacks: u64,
-    most_bytes: u64,
-    stack: Vec<Frame>,
+    pub stacks: u64,
+    pub(crate) most_bytes: u64,
+    /// The frames of the stack that leaked most, down to the start of the program.
+    pub stack: Vec<Frame>,
+    /// Whether an allocator of a framework handed it out.
+    pub(crate) is_tensor: bool,
+    /// Why it is no leak.
+    pub(crate) excuse: Option<Excuse>,
 }
 
+/// Amounts by what they have in common, with their number of call stacks.
+pub type Excused<K> = Vec<(K, u64, Total)>;
+
 /// The result: leaks, and memory that is excused.
-struct GateResult {
-    leaks: Vec<Leak>,
-    leaked: Total,
-    tolerated_bytes: u64,
-    /// Excused memory: the excuse, the number of sites and their amount.
-    excused: Vec<(Excuse, u64, Total)>,
+#[derive(Debug, Default)]
+pub struct GateResult {
+    /// The leaks, most bytes first.
+    pub leaks: Vec<Leak>,
+    /// Their sum.
+    pub leaked: Total,
+    /// Bytes that may be leaked.
+    pub tolerated_bytes: u64,
+    /// Memory suppressed by patterns, by reason or pattern.
+    pub suppressed: Excused<String>,
+    /// Memory that is excused otherwise.
+    pub excused: Excused<Excuse>,
+    /// Patterns of files that nothing matched, and their places.
+    pub unused: Vec<(String, String)>,
     /// Processes that have not ended.
-    running: u64,
+    pub running: u64,
+    /// Where `JUnit` XML is to be written.
+    pub junit: Option<(PathBuf, File)>,
 }
 
 impl GateResult {
-    fn fails(&self) -> bool {
+    /// Whether more than what is tolerated was leaked.
+    pub fn fails(&self) -> bool {
         let is_tolerated = self.tolerated_bytes > 0 && self.leaked.bytes <= self.tolerated_bytes;
         !self.leaks.is_empty() && !is_tolerated
+    }
+}
+
+fn count<K: PartialEq>(counts: &mut Excused<K>, key: K, amount: Total) {
+    match counts.iter_mut().find(|(known, ..)| *known == key) {
+        Some((_, stacks, sum)) => {
+            *stacks += 1;
+            sum.merge(amount);
+        }
+        None => counts.push((key, 1, amount)),
     }
 }
 
@@ -132,137 +166,90 @@ impl Gate {
         });
         Ok(Self {
             tolerated_bytes: config.tolerated_bytes,
-            baseline: config.baseline.as_deref().map(Baseline::read).transpose()?,
+            baseline: config.baseline.as_deref().map(baseline::read).transpose()?,
             patterns,
             junit: junit.transpose()?,
         })
     }
 
     /// Judges what processes never freed, by a report of [`options`]: of those that have ended, or, of a
-    /// file, of all. Says why it fails, and writes what was asked for. Whether it fails.
-    ///
-    /// # Errors
-    /// The XML cannot be written.
-    pub fn judge(self, memleak: &Memleak, is_of_file: bool) -> Result<bool> {
-        let judgement = self.judgement(memleak, is_of_file);
-        for line in text::lines(&judgement, &self.patterns) {
-            say(line);
+    /// file, of all.
+    pub fn judge(self, memleak: &Memleak, is_of_file: bool) -> GateResult {
+        let mut all = found::all(memleak, is_of_file);
+        if let Some(baseline) = self.baseline {
+            baseline::compare(baseline, &mut all);
         }
-        if let Some((path, file)) = &self.junit {
-            junit::write(&judgement, file)
-                .with_context(|| format!("cannot write to {}", path.display()))?;
-        }
-        Ok(judgement.fails())
-    }
-
-    fn judgement(&self, memleak: &Memleak, is_of_file: bool) -> GateResult {
-        let all = found::all(memleak, is_of_file);
-        let grown = self
-            .baseline
-            .as_ref()
-            .map(|baseline| baseline.compare(&all));
+        let mut used = vec![false; self.patterns.len()];
         let mut leaks = Vec::new();
-        let mut excused: Vec<(Excuse, u64, Total)> = Vec::new();
-        for (index, one) in all.iter().enumerate() {
-            let pattern = self.patterns.iter().position(|pattern| pattern.is_of(one));
-            let before = grown.as_ref().map(|grown| grown[index]);
-            let known = before.and_then(|grown| (!grown.is_more).then_some(Excuse::Baseline));
-            let excuse = pattern.map(Excuse::Pattern);
-            match excuse.or_else(|| found::excuse(one)).or(known) {
-                None => leaks.push((one, before.map(|grown| grown.before))),
-                Some(excuse) => {
-                    let place = excused.iter().position(|(known, ..)| *known == excuse);
-                    let place = place.unwrap_or_else(|| {
-                        excused.push((excuse, 0, Total::default()));
-                        excused.len() - 1
-                    });
-                    excused[place].1 += 1;
-                    excused[place].2.merge(one.amount);
-                }
+        let mut result = GateResult {
+            tolerated_bytes: self.tolerated_bytes,
+            junit: self.junit,
+            ..GateResult::default()
+        };
+        for leak in all {
+            let pattern = self.patterns.iter().position(|one| one.matches(&leak));
+            if let Some(number) = pattern {
+                used[number] = true;
+                let Pattern { text, reason, .. } = &self.patterns[number];
+                let name = printable(reason.as_ref().unwrap_or(text));
+                count(&mut result.suppressed, name, leak.amount);
+            } else if let Some(excuse) = leak.excuse {
+                count(&mut result.excused, excuse, leak.amount);
+            } else {
+                leaks.push(leak);
             }
         }
-        let leaks = merge_by_call_site(&leaks);
-        let mut leaked = Total::default();
-        leaks.iter().for_each(|leak| leaked.merge(leak.amount));
+        result.leaks = merge_by_call_site(leaks);
+        for leak in &result.leaks {
+            result.leaked.merge(leak.amount);
+        }
+        let patterns = self.patterns.into_iter().zip(used);
+        let unused = patterns.filter(|(_, is_used)| !is_used);
+        result.unused = unused
+            .filter_map(|(pattern, _)| Some((pattern.text, pattern.place?)))
+            .collect();
         let processes = memleak.processes.iter().filter(|process| process.traced);
         let running = processes.filter(|process| !process.exited && !is_of_file);
-        GateResult {
-            leaks,
-            leaked,
-            tolerated_bytes: self.tolerated_bytes,
-            excused,
-            running: running.count() as u64,
-        }
+        result.running = running.count() as u64;
+        result
     }
-}
-
-/// By what leaks are one: function, source file, line and file of code.
-type Place<'a> = (&'a str, Option<&'a str>, Option<u32>, &'a str);
-
-/// The places by which a stack is told from others, as in reports: in Python, the user's lines.
-fn places(stack: &[Frame]) -> Vec<Place<'_>> {
-    let telling: Vec<_> = fold::telling(stack).map(place).collect();
-    match telling.is_empty() {
-        true => stack.iter().map(place).collect(),
-        false => telling,
-    }
-}
-
-fn place(frame: &Frame) -> Place<'_> {
-    let file = frame.file.as_deref();
-    (&frame.function, file, frame.line, &frame.module)
 }
 
 /// The leaks, those that are one call site in whichever process together, most bytes first.
-fn merge_by_call_site(all: &[(&LeakedStack<'_>, Option<Total>)]) -> Vec<Leak> {
+fn merge_by_call_site(all: Vec<Leak>) -> Vec<Leak> {
     let mut leaks: Vec<Leak> = Vec::new();
     let mut known = HashMap::new();
-    for (found, before) in all {
-        let key = (
-            &found.program,
-            &found.api,
-            found.is_tensor,
-            places(found.stack),
-        );
+    for found in all {
+        let site = SiteKey::of(Belongs::Gpu, found.is_tensor, &found.stack);
+        let key = (found.program.clone(), found.api.clone(), site);
         let place = *known.entry(key).or_insert(leaks.len());
-        if place == leaks.len() {
-            leaks.push(found.as_leak(*before));
+        let Some(leak) = leaks.get_mut(place) else {
+            leaks.push(found);
             continue;
-        }
-        let leak = &mut leaks[place];
-        if found.amount.bytes > leak.most_bytes {
-            leak.most_bytes = found.amount.bytes;
-            leak.stack = found.stack.to_vec();
-            found.owner.clone_into(&mut leak.owner);
-        }
+        };
         leak.amount.merge(found.amount);
         leak.stacks += 1;
-        if !leak.pids.contains(&found.pid) {
-            leak.pids.push(found.pid);
+        if !leak.pids.contains(&found.pids[0]) {
+            leak.pids.extend(found.pids);
+        }
+        if found.amount.bytes > leak.most_bytes {
+            leak.most_bytes = found.amount.bytes;
+            leak.stack = found.stack;
+            leak.owner = found.owner;
         }
     }
-    name(&mut leaks);
+    let labels = label::labels(leaks.iter().map(|leak| (&*leak.stack, &*leak.api)));
+    for (leak, label) in leaks.iter_mut().zip(labels) {
+        // What has no stack has said what it is.
+        if !leak.stack.is_empty() {
+            leak.label = printable(&label);
+        }
+        let shown = down_to_start(&leak.stack, |frame| &frame.function);
+        leak.stack.truncate(shown);
+    }
     leaks.sort_by(|a, b| {
         let key = |leak: &Leak| std::cmp::Reverse((leak.amount.bytes, leak.amount.allocations));
         (key(a), &a.label).cmp(&(key(b), &b.label))
     });
     leaks
 }
-
-/// Gives leaks the labels that tell them apart.
-fn name(leaks: &mut [Leak]) {
-    let sites: Vec<_> = leaks
-        .iter()
-        .map(|leak| (&*leak.stack, &*leak.api))
-        .collect();
-    let labels = label::labels(&sites);
-    for (leak, label) in leaks.iter_mut().zip(labels) {
-        // What has no stack has said what it is.
-        if !leak.stack.is_empty() {
-            leak.label = printable(&label);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::found::LeakedStack;
+use super::Leak;
 use crate::names;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_os::regular::read_text;
@@ -35,17 +35,15 @@ impl Pattern {
         }
     }
 
-    /// Whether what was found is of this pattern.
-    pub(super) fn is_of(&self, found: &LeakedStack<'_>) -> bool {
+    /// Whether it is a pattern of `leak`.
+    pub(super) fn matches(&self, leak: &Leak) -> bool {
         let is = |text: &str| glob(&self.text, text);
-        is(&found.owner)
-            || is(&found.label)
-            || is(found.full_label)
-            || is(&found.api)
-            || found.stack.iter().any(|frame| self.is_of_frame(frame))
+        let names = [&leak.owner, &leak.label, &leak.full_label, &leak.api];
+        names.into_iter().any(|name| is(name))
+            || leak.stack.iter().any(|frame| self.matches_frame(frame))
     }
 
-    fn is_of_frame(&self, frame: &Frame) -> bool {
+    fn matches_frame(&self, frame: &Frame) -> bool {
         let is = |text: &str| glob(&self.text, text);
         let module = file_name(&frame.module);
         let source = frame.file.as_deref();

@@ -10,10 +10,11 @@ use serde::Serialize;
 use crate::clock_micros;
 use crate::memleak::{LiveByKind, LiveMemory, Omitted};
 use crate::owners::OwnerReport;
+use crate::public::hide_in_site;
 use crate::words::{Who, short_age};
-use gpuprobe_model::GpuMemory;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::{printable, size};
+use gpuprobe_model::{GpuMemory, Total};
 
 pub(crate) use build::{build, needed_locations};
 pub use build::{locations_of, report};
@@ -125,10 +126,9 @@ pub struct IncidentSite {
     pub label: String,
     /// The function that was called.
     pub api: Cow<'static, str>,
-    /// Bytes that were live.
-    pub bytes: u64,
-    /// Their number of allocations.
-    pub allocations: u64,
+    /// Memory that was live.
+    #[serde(flatten)]
+    pub live: Total,
     /// The call stack, innermost first; empty if it is not known.
     pub stack: Vec<Frame>,
 }
@@ -243,17 +243,14 @@ impl IncidentReport {
 
     /// Removes command lines and addresses.
     pub(crate) fn hide_secrets(&mut self) {
-        use crate::public::{hide_in_stack, without_addresses};
         self.command = None;
         for other in &mut self.others {
             other.command = None;
         }
-        hide_in_stack(&mut self.stack);
-        self.label = without_addresses(&self.label);
+        hide_in_site(&mut self.label, &mut self.stack);
         let of_pytorch = self.pytorch.iter_mut().flat_map(|held| &mut held.sites);
         for site in self.sites.iter_mut().chain(of_pytorch) {
-            site.label = without_addresses(&site.label);
-            hide_in_stack(&mut site.stack);
+            hide_in_site(&mut site.label, &mut site.stack);
         }
     }
 }

@@ -94,7 +94,7 @@ fn lines_of_files_with_the_same_name_differ() {
     let stacks = ["/a/x.py", "/b/x.py"].map(|file| [line(file)]);
     let sites: Vec<(&[Frame], &str)> = stacks.iter().map(|s| (&s[..], "f")).collect();
     assert_eq!(
-        labels(&sites),
+        labels(sites),
         [
             "x.py:3 <lambda> > f in /a/x.py",
             "x.py:3 <lambda> > f in /b/x.py"
@@ -134,10 +134,10 @@ fn python_functions_come_before_interpreter_functions() {
         "train.py allocate < train.py step",
         "train.py allocate < train.py load",
     ];
-    assert_eq!(labels(&sites), expected);
+    assert_eq!(labels(sites), expected);
     let sites = [1, 2].map(|index| (&stacks[index][..], "cudaMalloc"));
     let expected = ["1", "2"].map(|eval| format!("train.py allocate > python3.12: eval_{eval}"));
-    assert_eq!(labels(&sites), expected);
+    assert_eq!(labels(sites), expected);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn labels_differ_where_stacks_do() {
         (&one, "cuMemCreate"),
         (&[], "cudaMalloc"),
     ];
-    let labels = labels(&sites);
+    let labels = labels(sites);
     let different: std::collections::HashSet<_> = labels.iter().collect();
     assert_eq!(different.len(), labels.len(), "{labels:?}");
     assert_eq!(labels[2], "a.c:1 pool_allocate < app: tune");
@@ -180,7 +180,7 @@ fn labels_differ_where_stacks_do() {
         .map(|p| (std::slice::from_ref(p), "f"))
         .collect();
     assert_eq!(
-        super::labels(&sites),
+        super::labels(sites),
         ["app: main > f @0x0", "app: main > f @0x40"]
     );
 }

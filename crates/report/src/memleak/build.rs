@@ -5,21 +5,22 @@ use std::collections::HashSet;
 
 use super::groups::SiteGroups;
 use super::nvml::tracked;
-use super::pytorch;
+use super::pytorch::tensor_reports;
 use super::sites::{Holder, site_reports};
 use super::threads::thread_reports;
 use super::{
     DeviceReport, GpuShare, LiveByKind, LiveMemory, Memleak, NvmlUsage, PoolReport, ProcessReport,
-    untraced,
 };
+use crate::frameworks::TENSORFLOW;
 use crate::metrics::ScrapeScope;
-use crate::owners::{self, BytesByOwner, OwnerReport, UNKNOWN};
+use crate::owners::{self, OwnerReport, UNKNOWN};
 use crate::{Options, ReportSources};
 use gpuprobe_cuda::{FUNCTIONS, KindSet};
 use gpuprobe_engine::pools::PoolAccount;
 use gpuprobe_engine::totals::Total;
 use gpuprobe_engine::verdict::{self, Judgement};
 use gpuprobe_engine::{Ledger, Process};
+use gpuprobe_model::GpuUsage;
 use gpuprobe_model::identity::DeviceIdentity;
 
 /// Builds the report of the memory that the ledger holds now.
@@ -29,13 +30,11 @@ pub(crate) fn build(
     sources: ReportSources<'_>,
     scope: Option<&ScrapeScope>,
 ) -> Memleak {
-    let all = ledger
-        .live_processes()
-        .chain(ledger.ended(options.is_final));
-    let mut processes: Vec<_> = all
+    let mut processes: Vec<_> = listed_processes(ledger, options)
         .map(|process| process_report(process, options, sources, scope))
         .collect();
-    let untraced = untraced::reports(sources.usage, options);
+    let usage = sources.usage.into_iter();
+    let untraced = usage.flat_map(|usage| untraced(usage, options));
     let listed: HashSet<u32> = processes.iter().map(|process| process.pid).collect();
     processes.extend(untraced.filter(|process| !listed.contains(&process.pid)));
     processes.sort_by_key(|p| {
@@ -50,74 +49,63 @@ pub(crate) fn build(
         .filter(|(function, calls)| function.op.allocates() && **calls > 0)
         .map(|(function, &calls)| (function.symbol, calls))
         .collect();
-    let (live, kinds, devices) = sums(&processes, ledger, options);
-    Memleak {
+    let mut memleak = Memleak {
         alloc_calls: counts.alloc_calls,
         free_calls: counts.free_calls,
         failed_calls: counts.failed_calls,
         unknown_frees: counts.unknown_frees,
         null_frees: counts.null_frees,
-        live,
-        group: options.group(),
-        host_wide: options.host_wide,
-        view: options.view,
+        live: LiveMemory::default(),
+        options: *options,
         host_name: sources.usage.and_then(|usage| usage.host.clone()),
-        top: options.top,
-        has_stacks: options.stacks,
-        watched_ns: u64::try_from(options.since_start.as_nanos()).unwrap_or(u64::MAX),
         gpus: sources.usage.map_or(Vec::new(), |usage| usage.gpus.clone()),
         peak_bytes: ledger.peak_bytes(),
-        kinds,
-        devices,
-        owners: owners_of(&processes, ledger, options),
+        kinds: LiveByKind::default(),
+        devices: Vec::new(),
+        owners: Vec::new(),
         calls,
         processes,
-    }
+    };
+    add_up(&mut memleak, ledger, options);
+    memleak
 }
 
-/// Sums of live memory of all listed processes, also by kind and by device.
-fn sums(
-    processes: &[ProcessReport],
-    ledger: &Ledger,
+/// The processes that a report lists.
+pub(super) fn listed_processes<'a>(
+    ledger: &'a Ledger,
     options: &Options,
-) -> (LiveMemory, LiveByKind, Vec<DeviceReport>) {
-    let mut live = LiveMemory::default();
-    let mut kinds = LiveByKind::default();
-    let mut devices = Vec::new();
-    for process in processes {
-        live.add(&process.live);
+) -> impl Iterator<Item = &'a Process> {
+    ledger
+        .live_processes()
+        .chain(ledger.ended(options.is_final))
+}
+
+/// Adds up the memory of all listed processes, and, in the last report, of those forgotten.
+fn add_up(memleak: &mut Memleak, ledger: &Ledger, options: &Options) {
+    let forgotten = ledger.forgotten();
+    let rest = ProcessReport {
+        live: forgotten.sums.into(),
+        kinds: LiveByKind(forgotten.kinds.iter().map(|(k, t)| (*k, *t)).collect()),
+        devices: (forgotten.devices.iter())
+            .map(|(number, device, total)| device_report(*number, device.clone(), *total))
+            .collect(),
+        owners: vec![OwnerReport::new(UNKNOWN, forgotten.sums.gpu)],
+        ..ProcessReport::default()
+    };
+    let rest = options.is_final.then_some(&rest);
+    let mut owners = Vec::new();
+    for process in memleak.processes.iter().chain(rest) {
+        memleak.live.add(&process.live);
         for &(kind, total) in &process.kinds.0 {
-            kinds.add(kind, total);
+            memleak.kinds.add(kind, total);
         }
         for device in &process.devices {
-            add_device(&mut devices, device);
+            add_device(&mut memleak.devices, device);
         }
+        owners.extend(&process.owners);
     }
-    if options.is_final {
-        let forgotten = ledger.forgotten();
-        live.add(&forgotten.sums.into());
-        for (&kind, &total) in &forgotten.kinds {
-            kinds.add(kind, total);
-        }
-        for (number, device, total) in &forgotten.devices {
-            let report = device_report(*number, device.clone(), *total);
-            add_device(&mut devices, &report);
-        }
-    }
-    (live, kinds, devices)
-}
-
-/// Owners of the live memory of all listed processes.
-fn owners_of(processes: &[ProcessReport], ledger: &Ledger, options: &Options) -> Vec<OwnerReport> {
-    let forgotten = ledger.forgotten().sums.gpu;
-    let forgotten = OwnerReport {
-        owner: UNKNOWN.to_owned(),
-        bytes: forgotten.bytes,
-        allocations: forgotten.allocations,
-    };
-    let is_shown = options.is_final && forgotten.allocations > 0;
-    let known = processes.iter().flat_map(|process| &process.owners);
-    owners::merge_by_owner(known.chain(is_shown.then_some(&forgotten)))
+    let owners = owners.into_iter();
+    memleak.owners = owners::merge_by_owner(owners.filter(|owner| owner.allocations > 0));
 }
 
 fn device_report(index: Option<u16>, device: DeviceIdentity, total: Total) -> DeviceReport {
@@ -159,30 +147,20 @@ fn process_report(
     scope: Option<&ScrapeScope>,
 ) -> ProcessReport {
     let options = &options.of_process(process.pid);
-    let mut report = sums_of(process, options, sources);
-    if options.lists(process, scope) {
-        add_details(&mut report, process, options, sources);
-    }
-    report
-}
-
-/// A process and what it holds in all.
-fn sums_of(process: &Process, options: &Options, sources: ReportSources<'_>) -> ProcessReport {
     let ReportSources { clock, history, .. } = sources;
     let identity = &process.identity;
-    let devices = devices_of(process);
+    let devices = process.devices().into_iter().map(|(index, total)| {
+        let device = index.map(|index| identity.device(index));
+        device_report(index, device.unwrap_or_default(), total)
+    });
+    let devices: Vec<_> = devices.collect();
+    let usage = sources.usage.filter(|_| !process.exited);
+    let used = usage.and_then(|usage| usage.processes.get(&process.pid));
     let (nvml, nvml_age_ns) = nvml_of(process, options, sources);
-    let used = sources
-        .usage
-        .filter(|_| !process.exited)
-        .and_then(|usage| usage.processes.get(&process.pid));
     let age = |ns: u64| options.now_ns.saturating_sub(ns);
-    ProcessReport {
-        pid: process.pid,
+    let mut report = ProcessReport {
         uid: process.uid,
-        user: identity.user.clone(),
         comm: process.comm.clone(),
-        command: identity.command.clone(),
         exited: process.exited,
         traced: true,
         from_start: process.from_birth,
@@ -194,11 +172,8 @@ fn sums_of(process: &Process, options: &Options, sources: ReportSources<'_>) -> 
         peak_time: clock.zip(process.peak_ns).map(|(clock, ns)| clock.wall(ns)),
         peak_age_ns: process.peak_ns.map(age),
         ended_age_ns: process.ended_ns.map(age),
-        gpus: gpu_shares(&devices, used.map_or(&[][..], Vec::as_slice)),
+        gpus: gpu_shares(&devices, used.map_or(&[], Vec::as_slice)),
         nvml_age_ns,
-        container_pid: identity.container_pid,
-        cgroup: identity.cgroup.clone(),
-        container: identity.container.clone(),
         live: process.totals.sums.into(),
         peak_bytes: process.peak_bytes,
         kinds: LiveByKind(process.totals.kinds().collect()),
@@ -208,8 +183,12 @@ fn sums_of(process: &Process, options: &Options, sources: ReportSources<'_>) -> 
         modules: process.modules() as u64,
         nvml,
         contexts: judge_contexts(process, options),
-        ..ProcessReport::default()
+        ..ProcessReport::new(process.pid, identity)
+    };
+    if options.lists(process, scope) {
+        add_details(&mut report, process, options, sources);
     }
+    report
 }
 
 /// Adds what the memory of a process consists of.
@@ -219,49 +198,47 @@ fn add_details(
     options: &Options,
     sources: ReportSources<'_>,
 ) {
-    let ReportSources { clock, symbols, .. } = sources;
     report.has_details = true;
-    let groups = SiteGroups::of(process, options.view.groups_by_lines(), symbols);
-    let (sites, omitted, filtered) =
-        site_reports(Holder::Process(process), &groups, options, sources);
-    (report.omitted, report.filtered) = (omitted, filtered);
+    let groups = SiteGroups::of(process, options.view.groups_by_lines(), sources.symbols);
+    let sites;
+    (sites, report.omitted, report.filtered) =
+        site_reports(Holder::own(process), &groups, options, sources);
     match options.lists_sites() {
         true => report.sites = Some(sites),
         false => report.functions = sites,
     }
-    let BytesByOwner { owners, pools } = owners::held(process, symbols);
-    (report.owners, report.framework_pools) = (owners, pools);
+    (report.owners, report.framework_pools) = owners::held(process, sources.symbols);
     report.pools = process.pools.iter().map(pool_report).collect();
-    report.threads = thread_reports(process, clock, options, (&groups, symbols));
+    report.threads = thread_reports(process, &groups, options, sources);
     report.imported_from = process.imported_from();
-    report.add_tensors(pytorch::reports(process, options, sources));
-}
-
-fn devices_of(process: &Process) -> Vec<DeviceReport> {
-    let devices = process.devices().into_iter().map(|(index, total)| {
-        let device = index.map(|index| process.identity.device(index));
-        device_report(index, device.unwrap_or_default(), total)
-    });
-    devices.collect()
+    let allocators = tensor_reports(process, options, sources);
+    for (is_pytorch, allocator) in allocators {
+        match is_pytorch {
+            true => report.pytorch.push(allocator),
+            false => report.tensorflow.push(allocator),
+        }
+    }
+    // Its tensors are traced.
+    let is_traced = !report.tensorflow.is_empty();
+    let pools = &mut report.framework_pools;
+    pools.retain(|name| !is_traced || *name != TENSORFLOW);
 }
 
 /// Verdict on the contexts that a process creates, if there are any.
 fn judge_contexts(process: &Process, options: &Options) -> Option<Judgement> {
-    if !options.explains || process.made_contexts() == 0 {
-        return None;
-    }
-    verdict::judge(&process.contexts_shape(options.now_ns))
+    let is_judged = options.explains && process.made_contexts() > 0;
+    is_judged
+        .then(|| verdict::judge(&process.contexts_shape(options.now_ns)))
+        .flatten()
 }
 
 /// How long the process was traced, nanoseconds.
 fn traced_ns(process: &Process, options: &Options) -> u64 {
-    match process.first_seen_ns.filter(|_| process.from_birth) {
-        Some(first_ns) => process
-            .ended_ns
-            .unwrap_or(options.now_ns)
-            .saturating_sub(first_ns),
-        None => u64::try_from(options.since_start.as_nanos()).unwrap_or(u64::MAX),
-    }
+    let first_ns = process.first_seen_ns.filter(|_| process.from_birth);
+    let end_ns = process.ended_ns.unwrap_or(options.now_ns);
+    first_ns.map_or(options.since_start_ns(), |first_ns| {
+        end_ns.saturating_sub(first_ns)
+    })
 }
 
 /// Memory use of `process` from NVML; for one that has ended, the last figures and their age.
@@ -279,24 +256,34 @@ fn nvml_of(
         let age = |(ns, nvml)| (nvml, options.now_ns.saturating_sub(ns));
         return last.map(age).unzip();
     }
-    let now = sources.usage.and_then(|usage| {
-        let used = usage.processes.get(&process.pid)?;
-        let context = |gpu: u32| usage.contexts.get(&gpu).copied();
-        Some(NvmlUsage::of(tracked(process), used, context))
-    });
+    let usage = sources.usage;
+    let now = usage.and_then(|usage| NvmlUsage::of(process.pid, tracked(process), usage));
     (now, None)
 }
 
+/// Reports of processes that use a GPU and have not been traced.
+fn untraced(usage: &GpuUsage, options: &Options) -> impl Iterator<Item = ProcessReport> {
+    usage.untraced.iter().map(|(&pid, process)| {
+        let used = usage.processes.get(&pid);
+        ProcessReport {
+            uid: Some(process.uid),
+            comm: Some(process.comm.clone()),
+            gpus: gpu_shares(&[], used.map_or(&[], Vec::as_slice)),
+            nvml: NvmlUsage::of(pid, 0, usage),
+            sites: options.lists_sites().then(Vec::new),
+            ..ProcessReport::new(pid, &process.identity)
+        }
+    })
+}
+
 /// Memory of a process on each GPU of the host: as traced, and as NVML reports.
-pub(super) fn gpu_shares(devices: &[DeviceReport], used: &[(u32, u64)]) -> Vec<GpuShare> {
-    let mut shares: Vec<GpuShare> = Vec::new();
-    for &(index, bytes) in used {
-        shares.push(GpuShare {
-            index: Some(index),
-            used_bytes: Some(bytes),
-            live_bytes: 0,
-        });
-    }
+fn gpu_shares(devices: &[DeviceReport], used: &[(u32, u64)]) -> Vec<GpuShare> {
+    let used = used.iter().map(|&(index, bytes)| GpuShare {
+        index: Some(index),
+        used_bytes: Some(bytes),
+        live_bytes: 0,
+    });
+    let mut shares: Vec<_> = used.collect();
     for device in devices {
         let index = device.physical_index.or(device.device.map(u32::from));
         match shares.iter_mut().find(|share| share.index == index) {

@@ -1,23 +1,13 @@
 //! Grouping of the call sites of a process.
 
-use std::cmp::Reverse;
-
 use hashbrown::HashMap;
 
 use gpuprobe_cuda::Belongs;
-use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_engine::{CallSite, Process};
 use gpuprobe_model::stack::{Location, ModuleId, Symbolize};
 
-use crate::fold::{self, NumberedLine, PythonLines};
 use crate::owners::Owners;
-
-/// A location, for comparison: the number of a Python line, or an address.
-type Place = (Option<ModuleId>, u64);
-
-/// Properties that the sites of a group share: the owner of the memory, whether an allocator took
-/// it for its pool, and the Python lines.
-type Key = (Belongs, bool, Vec<u32>);
+use crate::site_key::{Place, SiteKey, place};
 
 /// The call sites of a process, by the representative of each group, which is its first site.
 pub(crate) struct SiteGroups {
@@ -29,98 +19,42 @@ impl SiteGroups {
     /// Groups the sites of `process`. With `by_lines`, sites with the same Python lines and memory
     /// of the same side are one.
     pub(crate) fn of(process: &Process, by_lines: bool, symbols: &dyn Symbolize) -> Self {
-        let numbers = (0..).zip(process.sites.iter());
-        if !by_lines {
-            let ids = numbers.map(|(number, _)| number).collect();
-            return Self { ids };
-        }
-        let mut reader = LineReader::default();
-        let mut first: HashMap<Key, u32> = HashMap::new();
+        let mut known: HashMap<_, Vec<Place>> = HashMap::new();
+        let mut first: HashMap<SiteKey, u32> = HashMap::new();
         let mut owners = Owners::new(symbols);
-        let representative = |(number, site)| {
-            let is_pooled = owners.of_site(site).is_pooled;
-            let key = reader.key(process.pid, site, symbols);
-            key.map_or(number, |(side, lines)| {
-                *first.entry((side, is_pooled, lines)).or_insert(number)
-            })
+        let mut places = Vec::new();
+        let representative = |(number, site): (u32, &CallSite)| {
+            if !by_lines {
+                return number;
+            }
+            places.clear();
+            for location in perhaps_python(site) {
+                // A Python line, or an address.
+                let at = match location.module {
+                    Some(_) => (location.module, location.offset),
+                    None => (None, location.address),
+                };
+                let frames = || symbols.frames(process.pid, location, false);
+                let found = || frames().iter().map(place).collect();
+                places.extend_from_slice(known.entry(at).or_insert_with(found));
+            }
+            let is_pooled = owners.of_site(site).is_pooled();
+            let key = SiteKey::of_lines(side(site.row), is_pooled, &places);
+            key.map_or(number, |key| *first.entry(key).or_insert(number))
         };
-        let ids = numbers.map(representative).collect();
-        Self { ids }
+        let numbers = (0..).zip(process.sites.iter());
+        Self {
+            ids: numbers.map(representative).collect(),
+        }
     }
 
     /// Id in reports of the site with `number` in the engine.
     pub(crate) fn id(&self, number: u32) -> u32 {
         self.ids.get(number as usize).copied().unwrap_or(number)
     }
-
-    /// Whether every group has one site.
-    pub(super) fn is_ungrouped(&self) -> bool {
-        (0..).zip(&self.ids).all(|(number, id)| number == *id)
-    }
 }
 
-/// The `count` groups of sites of `process` with the most GPU memory: the numbers of their sites in the engine.
-pub(crate) fn largest(process: &Process, groups: &SiteGroups, count: usize) -> Vec<Vec<u32>> {
-    let mut places: HashMap<u32, usize> = HashMap::new();
-    let mut found: Vec<(MemorySums, Vec<u32>)> = Vec::new();
-    for (number, site) in (0..).zip(process.sites.iter()) {
-        let place = *places.entry(groups.id(number)).or_insert(found.len());
-        match found.get_mut(place) {
-            Some((live, members)) => {
-                live.merge(site.live);
-                members.push(number);
-            }
-            None => found.push((site.live, vec![number])),
-        }
-    }
-    found.retain(|(live, _)| !live.is_empty());
-    let key = |(live, members): &(MemorySums, Vec<u32>)| {
-        let (gpu, all) = (Reverse(live.gpu.bytes), Reverse(live.all().bytes));
-        (gpu, all, members[0])
-    };
-    if count < found.len() {
-        found.select_nth_unstable_by_key(count, key);
-        found.truncate(count);
-    }
-    found.into_iter().map(|(_, members)| members).collect()
-}
-
-/// Looks up the Python lines of one process, each once.
-#[derive(Default)]
-struct LineReader {
-    lines: PythonLines,
-    known: HashMap<Place, Vec<NumberedLine>>,
-    /// Lines of the current stack.
-    found: Vec<NumberedLine>,
-}
-
-impl LineReader {
-    fn key(
-        &mut self,
-        pid: u32,
-        site: &CallSite,
-        symbols: &dyn Symbolize,
-    ) -> Option<(Belongs, Vec<u32>)> {
-        let found = &mut self.found;
-        found.clear();
-        for location in perhaps_python(site) {
-            let place = place(location);
-            let lines = &mut self.lines;
-            let known = self.known.entry(place).or_insert_with(|| {
-                let frames = symbols.frames(pid, location, false);
-                frames
-                    .iter()
-                    .filter_map(|frame| lines.number(frame))
-                    .collect()
-            });
-            found.extend_from_slice(known);
-        }
-        Some((side(site.row), fold::key(found)?))
-    }
-}
-
-/// The side (GPU or host) that the function of `row` allocates on: memory of both is never one
-/// site.
+/// The side (GPU or host) that the function of `row` allocates on.
 pub(crate) fn side(row: u16) -> Belongs {
     let function = gpuprobe_cuda::function(row);
     function.map_or(Belongs::Gpu, |function| function.kind.belongs())
@@ -129,20 +63,10 @@ pub(crate) fn side(row: u16) -> Belongs {
 /// Locations of a site that may be Python frames: unwound Python lines, and code in no file, which
 /// `python -X perf` generates. The innermost frame, which is the called function, is skipped.
 pub(super) fn perhaps_python(site: &CallSite) -> impl Iterator<Item = &Location> {
-    let locations = site
-        .stack
-        .iter()
-        .flat_map(|stack| stack.locations.iter().skip(1));
+    let stack = site.stack.iter();
+    let locations = stack.flat_map(|stack| stack.locations.iter().skip(1));
     locations.filter(|location| {
-        location
-            .module
-            .is_none_or(|module| module == ModuleId::PYTHON)
+        let module = location.module;
+        module.is_none_or(|module| module == ModuleId::PYTHON)
     })
-}
-
-fn place(location: &Location) -> Place {
-    match location.module {
-        Some(_) => (location.module, location.offset),
-        None => (None, location.address),
-    }
 }

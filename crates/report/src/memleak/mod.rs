@@ -2,14 +2,11 @@
 
 mod build;
 mod groups;
-mod listed;
 mod nvml;
-mod peak;
 mod pytorch;
 mod site;
 mod sites;
 mod threads;
-mod untraced;
 
 use std::sync::Arc;
 
@@ -17,25 +14,23 @@ use chrono::{DateTime, FixedOffset};
 use gpuprobe_model::text::hex;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::frameworks::TENSORFLOW;
 use super::owners::OwnerReport;
-use super::{GroupBy, View, as_map, clock_micros};
+use super::{Options, as_map, clock_micros};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::imports::Exporter;
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::GpuMemory;
+use gpuprobe_model::identity::Identity;
 
 pub(super) use build::build;
-pub(crate) use groups::{SiteGroups, largest};
+use build::listed_processes;
+pub(crate) use groups::{SiteGroups, side};
 pub use nvml::NvmlUsage;
 pub(super) use nvml::tracked;
-pub use peak::Peak;
 pub use pytorch::PytorchReport;
-pub use site::{KernelStep, Omitted, SiteReport};
-pub(crate) use sites::Holder;
-pub(crate) use sites::stack_of;
-pub(super) use sites::{needed_locations, shown};
+pub use site::{KernelStep, Omitted, Peak, SiteReport};
+pub(crate) use sites::{Holder, needed_locations, shown, stack_of};
 pub use threads::{AllocationReport, ThreadReport};
 
 /// Live memory, and counts of memory calls.
@@ -54,24 +49,12 @@ pub struct Memleak {
     /// Live memory of the listed processes.
     #[serde(flatten)]
     pub live: LiveMemory,
-    /// Grouping of live allocations, in text.
+    /// Options of the report, for text.
     #[serde(skip)]
-    pub group: GroupBy,
-    /// Whether every process of the host is traced.
-    #[serde(skip)]
-    pub host_wide: bool,
-    /// Filters and order of lists, in text.
-    #[serde(skip)]
-    pub view: View,
+    pub options: Options,
     /// Name of the host, in text.
     #[serde(skip)]
     pub host_name: Option<String>,
-    /// Limit on the rows of lists, in text.
-    #[serde(skip)]
-    pub top: Option<usize>,
-    /// Whether call stacks are captured.
-    #[serde(skip)]
-    pub has_stacks: bool,
     /// The GPUs of the host, if NVML is available.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuMemory>,
@@ -83,9 +66,6 @@ pub struct Memleak {
     pub devices: Vec<DeviceReport>,
     /// Live GPU memory by the library or program that allocated it, largest first.
     pub owners: Vec<OwnerReport>,
-    /// How long memory was traced, nanoseconds.
-    #[serde(skip)]
-    pub watched_ns: u64,
     /// Successful calls by allocating function, without functions that were not called.
     #[serde(serialize_with = "as_map")]
     pub calls: Vec<(&'static str, u64)>,
@@ -304,16 +284,16 @@ pub struct ProcessReport {
 }
 
 impl ProcessReport {
-    /// Sets the tensors of frameworks. TensorFlow is removed from `framework_pools` if its tensors
-    /// are traced.
-    pub(crate) fn add_tensors(
-        &mut self,
-        (pytorch, tensorflow): (Vec<PytorchReport>, Vec<PytorchReport>),
-    ) {
-        if !tensorflow.is_empty() {
-            self.framework_pools.retain(|name| *name != TENSORFLOW);
+    pub(crate) fn new(pid: u32, identity: &Identity) -> Self {
+        Self {
+            pid,
+            user: identity.user.clone(),
+            command: identity.command.clone(),
+            container_pid: identity.container_pid,
+            cgroup: identity.cgroup.clone(),
+            container: identity.container.clone(),
+            ..Self::default()
         }
-        (self.pytorch, self.tensorflow) = (pytorch, tensorflow);
     }
 
     /// Call sites to be listed in text.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::Process;
-use gpuprobe_engine::totals::Total;
+use gpuprobe_model::GpuUsage;
 
 /// Memory use of a process according to NVML, and how much of it is accounted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -23,33 +23,31 @@ pub struct NvmlUsage {
 }
 
 impl NvmlUsage {
-    /// Breakdown for a process with `tracked_bytes` and this `usage` on each GPU. `context` returns
-    /// the size of a context on a GPU.
-    pub(super) fn of(
-        tracked_bytes: u64,
-        usage: &[(u32, u64)],
-        context: impl Fn(u32) -> Option<u64>,
-    ) -> Self {
-        let used_bytes = usage
+    /// Breakdown of the use of process `pid`, of which `tracked_bytes` are known; `None` if `usage` has no such process.
+    pub(super) fn of(pid: u32, tracked_bytes: u64, usage: &GpuUsage) -> Option<Self> {
+        let used = usage.processes.get(&pid)?;
+        let used_bytes = used
             .iter()
-            .fold(0u64, |sum, (_, b)| sum.saturating_add(*b));
+            .fold(0, |sum: u64, (_, b)| sum.saturating_add(*b));
         let other_bytes = i128::from(used_bytes) - i128::from(tracked_bytes);
-        let other_bytes = i64::try_from(other_bytes).unwrap_or(i64::MIN);
-        let contexts = usage.iter().map(|&(gpu, _)| context(gpu)).sum();
-        let rest = u64::try_from(other_bytes).ok();
-        Self {
+        let rest = used_bytes.checked_sub(tracked_bytes);
+        let contexts = used.iter().map(|(gpu, _)| usage.contexts.get(gpu).copied());
+        let contexts: Option<u64> = contexts.sum();
+        Some(Self {
             used_bytes,
             tracked_bytes,
-            other_bytes,
-            context_bytes: Option::zip(contexts, rest).map(|(c, rest): (u64, _)| c.min(rest)),
-        }
+            other_bytes: i64::try_from(other_bytes).unwrap_or(i64::MIN),
+            context_bytes: contexts
+                .zip(rest)
+                .map(|(contexts, rest)| contexts.min(rest)),
+        })
     }
 }
 
 /// GPU memory of `process` that is certain to be on a GPU, bytes.
 pub(crate) fn tracked(process: &Process) -> u64 {
-    let managed = process.totals.kinds();
-    let managed = managed.filter(|(kind, _)| *kind == MemoryKind::Managed);
-    let managed = managed.map(|(_, Total { bytes, .. })| bytes).sum();
+    let kinds = process.totals.kinds();
+    let managed = kinds.filter(|(kind, _)| *kind == MemoryKind::Managed);
+    let managed = managed.map(|(_, total)| total.bytes).sum();
     process.totals.sums.gpu.bytes.saturating_sub(managed)
 }

@@ -81,13 +81,12 @@ impl PytorchReport {
     }
 }
 
-/// Reports of all devices of `process` with events of PyTorch's allocator, and of those with events
-/// of TensorFlow's.
-pub(super) fn reports(
+/// Reports of the allocators of `process`, and whether each is PyTorch's, not TensorFlow's.
+pub(crate) fn tensor_reports(
     process: &Process,
     options: &Options,
     sources: ReportSources<'_>,
-) -> (Vec<PytorchReport>, Vec<PytorchReport>) {
+) -> Vec<(bool, PytorchReport)> {
     // The calls of an allocator are not those of CUDA.
     let sources = ReportSources {
         trace: None,
@@ -95,16 +94,14 @@ pub(super) fn reports(
     };
     let is_judged = options.explains && process.tensors.iter().next().is_some();
     let pool = is_judged.then(|| pool(process, options, sources)).flatten();
-    let report = |allocator| PytorchReport {
-        pool: pool.clone(),
-        ..report(process, allocator, options, sources)
+    let report = |allocator: &Allocator| {
+        let report = PytorchReport {
+            pool: pool.clone(),
+            ..report(process, allocator, options, sources)
+        };
+        (allocator.is_pytorch(), report)
     };
-    let of = |pytorch: bool| {
-        let allocators = process.tensors.iter();
-        let wanted = allocators.filter(move |one| one.is_pytorch() == pytorch);
-        wanted.map(report).collect()
-    };
-    (of(true), of(false))
+    process.tensors.iter().map(report).collect()
 }
 
 fn report(
@@ -115,18 +112,18 @@ fn report(
 ) -> PytorchReport {
     let by_lines = options.view.groups_by_lines();
     let groups = SiteGroups::of(&allocator.blocks, by_lines, sources.symbols);
-    let holder = Holder::Allocator(process, allocator);
+    let holder = Holder {
+        process,
+        allocator: Some(allocator),
+    };
     let (sites, omitted, filtered) = site_reports(holder, &groups, options, sources);
     let found = allocator.fragmentation(process);
     let live = allocator.blocks.totals.sums.gpu;
     let mut pinned_by_sites = Vec::new();
     for (number, _) in &found.pinned.sites {
         let id = groups.id(*number);
-        if !pinned_by_sites.contains(&id) {
+        if pinned_by_sites.len() < MAX_PINNING && !pinned_by_sites.contains(&id) {
             pinned_by_sites.push(id);
-        }
-        if pinned_by_sites.len() == MAX_PINNING {
-            break;
         }
     }
     PytorchReport {
@@ -163,13 +160,12 @@ fn report(
 /// Verdict on the memory that allocators take for their pools, over all sites.
 fn pool(process: &Process, options: &Options, sources: ReportSources<'_>) -> Option<Judgement> {
     let mut owners = Owners::new(sources.symbols);
-    let mut pooled = Vec::new();
-    for (number, site) in (0..).zip(process.sites.iter()) {
-        if owners.of_site(site).is_pooled {
-            pooled.push(number);
-        }
-    }
-    Holder::Process(process).judge(&pooled, options.now_ns)
+    let sites = (0..).zip(process.sites.iter());
+    let pooled: Vec<_> = sites
+        .filter(|(_, site)| owners.of_site(site).is_pooled())
+        .map(|(number, _)| number)
+        .collect();
+    Holder::own(process).judge(&pooled, options.now_ns)
 }
 
 /// Limit on the call sites listed for pinned segments.

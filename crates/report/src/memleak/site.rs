@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 
 use chrono::{DateTime, FixedOffset};
+use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::LiveMemory;
-use super::peak::Peak;
 use crate::clock_micros;
 use crate::fold::Folded;
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::verdict::{Judgement, StepGrowth};
+use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
 
 /// Sums of what is not listed.
@@ -30,11 +31,57 @@ impl Omitted {
         self.allocations += 1;
         self.bytes = self.bytes.saturating_add(bytes);
     }
+
+    /// Adds the memory of a whole site.
+    pub(crate) fn add_site(&mut self, live: Total) {
+        self.sites += 1;
+        self.allocations += live.allocations;
+        self.bytes = self.bytes.saturating_add(live.bytes);
+    }
+
+    /// The sums, unless nothing is omitted.
+    pub(crate) fn if_any(self) -> Option<Self> {
+        (self.allocations > 0).then_some(self)
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+/// Bounds on the peak of a group of call sites: the peak of each site is known, but they need not
+/// have been at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// Lower bound: the largest peak of one site, or the current live bytes.
+    pub least: u64,
+    /// Upper bound: the sum of the peaks.
+    pub most: u64,
+    live: u64,
+}
+
+impl Peak {
+    /// The peak of one site, which is exact.
+    pub(super) fn of(bytes: u64, live: u64) -> Self {
+        Self {
+            least: bytes,
+            most: bytes,
+            live,
+        }
+    }
+
+    /// The bounds for this group and another one together.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.live = self.live.saturating_add(other.live);
+        self.least = self.least.max(other.least).max(self.live);
+        self.most = self.most.saturating_add(other.most).max(self.least);
+    }
+
+    /// The peak, if it is exact: for one site, or if all sites are at their peak now.
+    pub fn exact(&self) -> Option<u64> {
+        (self.least == self.most).then_some(self.least)
+    }
 }
 
 /// Growth of a site in step with the launches of a kernel.
@@ -47,7 +94,7 @@ pub struct KernelStep {
 }
 
 /// One call site of a process.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct SiteReport {
     /// Its id within the process and the run.
     pub id: u32,
@@ -96,6 +143,12 @@ pub struct SiteReport {
     /// Whether it was allocated for the pool of a framework whose tensors are traced.
     #[serde(skip)]
     pub is_pooled: bool,
+    /// Whether an allocator or a framework keeps the memory and reuses it.
+    #[serde(skip)]
+    pub is_kept: bool,
+    /// Whether the owner is a library, not the program or an interpreter.
+    #[serde(skip)]
+    pub is_library: bool,
     /// Verdict on the site and its confidence; both null if no memory is live.
     #[serde(flatten, serialize_with = "judged")]
     pub judgement: Option<Judgement>,
@@ -136,31 +189,19 @@ impl SiteReport {
 }
 
 fn judged<S: Serializer>(judged: &Option<Judgement>, serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct SiteVerdict {
-        verdict: Option<&'static str>,
-        confidence: Option<String>,
-    }
     let judged = judged.as_ref();
-    let judged = SiteVerdict {
-        verdict: judged.map(|judged| judged.verdict.name()),
-        confidence: judged.map(|judged| judged.confidence.to_string()),
-    };
-    judged.serialize(serializer)
+    let confidence = judged.map(|judged| judged.confidence.to_string());
+    let mut map = serializer.serialize_map(Some(2))?;
+    map.serialize_entry("verdict", &judged.map(|judged| judged.verdict.name()))?;
+    map.serialize_entry("confidence", &confidence)?;
+    map.end()
 }
 
 fn changes<S: Serializer>(change: &Option<(i64, i64)>, serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct SiteChange {
-        change_bytes: Option<i64>,
-        change_allocations: Option<i64>,
-    }
-    let (change_bytes, change_allocations) = change.unzip();
-    let change = SiteChange {
-        change_bytes,
-        change_allocations,
-    };
-    change.serialize(serializer)
+    let mut map = serializer.serialize_map(Some(2))?;
+    map.serialize_entry("change_bytes", &change.map(|change| change.0))?;
+    map.serialize_entry("change_allocations", &change.map(|change| change.1))?;
+    map.end()
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
@@ -170,4 +211,26 @@ fn exact<S: Serializer>(peak: &Peak, serializer: S) -> Result<S::Ok, S::Error> {
 
 fn kind_names<S: Serializer>(kinds: &[MemoryKind], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(kinds.iter().map(|kind| kind.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_is_exact_only_where_it_is_known() {
+        let mut peak = Peak::of(10, 4);
+        assert_eq!(peak.exact(), Some(10));
+        // Both were freed in between: the peak was between 10 and 18.
+        peak.merge(Peak::of(8, 2));
+        assert_eq!((peak.least, peak.most, peak.exact()), (10, 18, None));
+        // Nothing was ever freed.
+        let mut grown = Peak::of(10, 10);
+        grown.merge(Peak::of(8, 8));
+        assert_eq!(grown.exact(), Some(18));
+        // A program can request any size.
+        grown.merge(Peak::of(u64::MAX, 0));
+        grown.merge(Peak::of(u64::MAX, u64::MAX));
+        assert_eq!(grown.exact(), Some(u64::MAX));
+    }
 }

@@ -1,157 +1,274 @@
 //! Live memory by call site.
 
-use hashbrown::hash_map::Entry;
-use hashbrown::{HashMap, HashSet};
-use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::hash::RandomState;
+
+use hashbrown::HashMap;
+use indexmap::IndexSet;
 
 use super::groups::{SiteGroups, perhaps_python};
-use super::listed::Listed;
-use super::site::KernelStep;
-use super::{LiveMemory, Omitted, SiteReport};
-use crate::cudatrace;
+use super::site::{KernelStep, Peak};
+use super::{Omitted, SiteReport, listed_processes};
 use crate::fold::Folded;
 use crate::label::{labels, via};
 use crate::metrics::ScrapeScope;
 use crate::owners::Owners;
-use crate::{Options, ReportSources, View, function_name};
+use crate::{Options, ReportSources, SortBy, View, cudatrace, function_name};
+use gpuprobe_cuda::MemoryKind;
+use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_engine::verdict::{self, Judgement};
-use gpuprobe_engine::{Allocator, CallSite, Launches, Ledger, Process};
-use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_engine::{Allocation, Allocator, CallSite, Launches, Ledger, Process};
 use gpuprobe_model::stack::{Frame, Language, Location, Symbolize};
 use gpuprobe_stacks::cuda;
 
-/// The listed sites of a process, in order.
-struct Selected<'a> {
-    listed: Vec<Listed<'a>>,
-    /// Sites beyond the limit.
-    omitted: Omitted,
-    /// Allocations excluded by the filters.
-    filtered: Omitted,
+/// Live memory within the filters.
+#[derive(Clone, Default)]
+struct Included {
+    live: MemorySums,
+    /// Times of the oldest and of the newest allocation.
+    times_ns: Option<(u64, u64)>,
+    kinds: BTreeSet<MemoryKind>,
 }
 
-fn select<'a>(process: &'a Process, options: &Options, groups: &SiteGroups) -> Selected<'a> {
-    let mut filtered = Omitted::default();
-    let mut found = grouped(included(process, options, &mut filtered), groups);
-    let left_out = |site: &&Listed<'_>| site.live.is_empty() && filtered_here(process, site);
-    filtered.sites = found.iter().filter(left_out).count() as u64;
-    found.retain(|site| !site.live.is_empty());
-    let key = |site: &Listed<'_>| site.key(options.view.sort);
-    let mut omitted = Omitted::default();
+impl Included {
+    fn add(&mut self, allocation: &Allocation) {
+        self.live.add(allocation);
+        self.add_time(allocation.end_ns);
+        self.kinds.insert(allocation.kind());
+    }
+
+    fn add_time(&mut self, time_ns: u64) {
+        let (oldest_ns, newest_ns) = self.times_ns.unwrap_or((time_ns, time_ns));
+        self.times_ns = Some((oldest_ns.min(time_ns), newest_ns.max(time_ns)));
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.live.merge(other.live);
+        self.kinds.extend(&other.kinds);
+        if let Some((oldest_ns, newest_ns)) = other.times_ns {
+            self.add_time(oldest_ns);
+            self.add_time(newest_ns);
+        }
+    }
+}
+
+/// A call site, or several that are grouped.
+struct Group<'a> {
+    /// Id in reports.
+    id: u32,
+    /// Numbers of the sites in the engine.
+    members: Vec<u32>,
+    /// The site with the most included bytes, and these bytes.
+    site: &'a CallSite,
+    most_bytes: u64,
+    /// Rows of the allocating functions of the sites with included memory.
+    rows: Vec<u16>,
+    /// Number of these sites.
+    variants: u64,
+    included: Included,
+    /// Memory ever allocated at the sites, and the part that was freed.
+    allocated: MemorySums,
+    freed: MemorySums,
+    peak: Peak,
+}
+
+impl<'a> Group<'a> {
+    fn new(id: u32, site: &'a CallSite) -> Self {
+        Self {
+            id,
+            members: Vec::new(),
+            site,
+            most_bytes: 0,
+            rows: Vec::new(),
+            variants: 0,
+            included: Included::default(),
+            allocated: MemorySums::default(),
+            freed: MemorySums::default(),
+            peak: Peak::default(),
+        }
+    }
+
+    fn add(&mut self, number: u32, site: &'a CallSite, included: &Included) {
+        self.members.push(number);
+        self.allocated.merge(site.allocated);
+        self.freed.merge(site.freed);
+        let peak = Peak::of(site.peak_bytes, site.live.all().bytes);
+        self.peak.merge(peak);
+        if included.live.is_empty() {
+            return;
+        }
+        let bytes = included.live.all().bytes;
+        if self.variants == 0 || bytes > self.most_bytes {
+            (self.site, self.most_bytes) = (site, bytes);
+        }
+        self.variants += 1;
+        if !self.rows.contains(&site.row) {
+            self.rows.push(site.row);
+        }
+        self.included.merge(included);
+    }
+
+    fn sort_key(&self, sort: SortBy) -> impl Ord + use<> {
+        let live = self.included.live;
+        let oldest_ns = self.included.times_ns.map_or(u64::MAX, |times| times.0);
+        let first = sort.first(live.all().allocations, oldest_ns);
+        let (gpu, all) = (Reverse(live.gpu.bytes), Reverse(live.all().bytes));
+        (first, gpu, all, oldest_ns, self.id)
+    }
+
+    /// The report of the group, without its label and with the whole stack.
+    fn report(
+        &self,
+        holder: Holder<'_>,
+        owners: &mut Owners<'_>,
+        options: &Options,
+        sources: ReportSources<'_>,
+    ) -> SiteReport {
+        let symbols = sources.symbols;
+        let api = |row| function_name(row, symbols);
+        let (stack, complete) = stack_of(holder.process.pid, self.site, symbols);
+        let owner = owners.of_site(self.site);
+        let kinds: Vec<_> = self.included.kinds.iter().copied().collect();
+        let mut others = self.rows.clone();
+        others.retain(|&row| row != self.site.row);
+        others.sort_unstable();
+        let judgement = holder.judge(&self.members, options.now_ns);
+        // A site is compared with each kernel: only leaks are.
+        let is_leak = judgement.as_ref().is_some_and(Judgement::is_leak);
+        let launches = sources.launches.filter(|_| options.explains && is_leak);
+        let (allocated, freed) = (self.allocated.all(), self.freed.all());
+        let (oldest_ns, newest_ns) = self.included.times_ns.unwrap_or_default();
+        let age = |time_ns| options.now_ns.saturating_sub(time_ns);
+        let wall = |time_ns| sources.clock.map(|clock| clock.wall(time_ns));
+        SiteReport {
+            id: self.id,
+            label: String::new(),
+            via: via(&stack, &api(self.site.row)),
+            api: api(self.site.row),
+            other_apis: others.into_iter().map(api).collect(),
+            is_kept: owner.keeps(&kinds),
+            kinds,
+            live: self.included.live.into(),
+            change: sources
+                .history
+                .and_then(|history| history.change_of_sites(holder, &self.members)),
+            owner: owner.owner().to_owned(),
+            is_pooled: owner.is_pooled(),
+            is_library: owner.is_library,
+            step: launches
+                .and_then(|launches| holder.step(&self.members, options.now_ns, launches)),
+            judgement,
+            peak: self.peak,
+            alloc_bytes: allocated.bytes,
+            alloc_calls: allocated.allocations,
+            freed_bytes: freed.bytes,
+            free_calls: freed.allocations,
+            oldest: wall(oldest_ns),
+            newest: wall(newest_ns),
+            ages_ns: (age(oldest_ns), age(newest_ns)),
+            trace: sources.trace.map(|trace| trace(self.site)),
+            complete,
+            variants: self.variants,
+            own_ids: self.members.clone(),
+            omitted_frames: 0,
+            folded: Folded::of(&stack),
+            stack,
+        }
+    }
+}
+
+/// The listed sites of a process, in order; those beyond the limit; and allocations excluded by the
+/// filters.
+fn select<'a>(
+    process: &'a Process,
+    options: &Options,
+    groups: &SiteGroups,
+) -> (Vec<Group<'a>>, Omitted, Omitted) {
+    let (mut omitted, mut filtered) = (Omitted::default(), Omitted::default());
+    let mut included = vec![Included::default(); process.sites.iter().len()];
+    for allocation in process.allocations() {
+        if !options.view.includes(allocation, options.now_ns) {
+            filtered.add(allocation.size_bytes);
+        } else if let Some(site) = included.get_mut(allocation.site as usize) {
+            site.add(allocation);
+        }
+    }
+    let mut places: HashMap<u32, usize> = HashMap::new();
+    let mut found: Vec<Group<'a>> = Vec::new();
+    for (number, (site, included)) in (0..).zip(process.sites.iter().zip(&included)) {
+        let id = groups.id(number);
+        let place = *places.entry(id).or_insert(found.len());
+        if place == found.len() {
+            found.push(Group::new(id, site));
+        }
+        found[place].add(number, site, included);
+    }
+    let is_live = |number: &u32| {
+        let site = process.sites.get(*number);
+        site.is_some_and(|site| !site.live.is_empty())
+    };
+    found.retain(|group| {
+        let is_included = group.variants > 0;
+        filtered.sites += u64::from(!is_included && group.members.iter().any(is_live));
+        is_included
+    });
+    let key = |group: &Group<'_>| group.sort_key(options.view.sort);
     let top = options.top.filter(|_| !options.view.is_of_one_site());
     if let Some(top) = top.filter(|&top| top < found.len()) {
         // There can be many more sites than are listed: the rest need not be sorted.
         found.select_nth_unstable_by_key(top, key);
-        for site in found.drain(top..) {
-            let all = site.live.all();
-            omitted.sites += 1;
-            omitted.allocations += all.allocations;
-            omitted.bytes = omitted.bytes.saturating_add(all.bytes);
+        for group in found.drain(top..) {
+            omitted.add_site(group.included.live.all());
         }
     }
     found.sort_unstable_by_key(key);
-    Selected {
-        listed: found,
-        omitted,
-        filtered,
-    }
+    (found, omitted, filtered)
 }
 
-/// Whether one of the grouped sites has live memory.
-fn filtered_here(process: &Process, site: &Listed<'_>) -> bool {
-    let mut members = site
-        .members
-        .iter()
-        .filter_map(|&number| process.sites.get(number));
-    members.any(|site| !site.live.is_empty())
-}
-
-/// Merges the sites of each group.
-fn grouped<'a>(found: Vec<Listed<'a>>, groups: &SiteGroups) -> Vec<Listed<'a>> {
-    if groups.is_ungrouped() {
-        return found;
-    }
-    let mut places: HashMap<u32, usize> = HashMap::new();
-    let mut together: Vec<Listed<'a>> = Vec::new();
-    for mut site in found {
-        site.id = groups.id(site.id);
-        match places.entry(site.id) {
-            Entry::Occupied(place) => together[*place.get()].merge(site),
-            Entry::Vacant(place) => {
-                place.insert(together.len());
-                together.push(site);
-            }
-        }
-    }
-    together
-}
-
-/// All sites, with their live memory within the age and size filters. Scans every allocation.
-fn included<'a>(
-    process: &'a Process,
-    options: &Options,
-    filtered: &mut Omitted,
-) -> Vec<Listed<'a>> {
-    let sites = (0..).zip(process.sites.iter());
-    let mut found: Vec<_> = sites
-        .map(|(number, site)| Listed::new(number, site))
-        .collect();
-    for allocation in process.allocations() {
-        if !options.view.includes(allocation, options.now_ns) {
-            filtered.add(allocation.size_bytes);
-        } else if let Some(site) = found.get_mut(allocation.site as usize) {
-            site.add(allocation);
-        }
-    }
-    let held = found.iter_mut().filter(|site| !site.live.is_empty());
-    held.for_each(Listed::count);
-    found
-}
-
-/// Facts about a site that follow from its whole stack, even if only a part is shown.
-struct SiteCaller {
-    frames: Vec<Frame>,
-    complete: bool,
-    api: Cow<'static, str>,
-    owner: String,
-    is_pooled: bool,
-}
-
-/// Holder of memory at call sites.
+/// A process with its memory from CUDA, or an allocator within it with its tensors.
 #[derive(Clone, Copy)]
-pub(crate) enum Holder<'a> {
-    /// A process, with its memory from CUDA.
-    Process(&'a Process),
-    /// An allocator within a process, with its tensors.
-    Allocator(&'a Process, &'a Allocator),
+pub(crate) struct Holder<'a> {
+    pub(crate) process: &'a Process,
+    pub(crate) allocator: Option<&'a Allocator>,
 }
 
 impl<'a> Holder<'a> {
+    /// A process with its memory from CUDA.
+    pub(crate) fn own(process: &'a Process) -> Self {
+        let allocator = None;
+        Self { process, allocator }
+    }
+
+    /// The process, and each of its allocators.
+    pub(crate) fn all(process: &'a Process) -> impl Iterator<Item = Self> {
+        let allocators = process.tensors.iter().map(Some);
+        let allocators = allocators.map(move |allocator| Self { process, allocator });
+        std::iter::once(Self::own(process)).chain(allocators)
+    }
+
     /// The process with the sites.
-    fn sites(self) -> &'a Process {
-        match self {
-            Self::Process(process) => process,
-            Self::Allocator(_, allocator) => &allocator.blocks,
-        }
+    pub(crate) fn sites(self) -> &'a Process {
+        self.allocator.map_or(self.process, |one| &one.blocks)
     }
 
     /// Verdict on these sites at `now_ns`, or at the end of the process.
     pub(crate) fn judge(self, sites: &[u32], now_ns: u64) -> Option<Judgement> {
-        let (Self::Process(process) | Self::Allocator(process, _)) = self;
-        let now_ns = process.ended_ns.unwrap_or(now_ns);
+        let now_ns = self.process.ended_ns.unwrap_or(now_ns);
         verdict::judge(&self.sites().sites.shape(sites, now_ns))
     }
 
     /// The kernel of the process that these sites grow in step with, with the shortest step.
     fn step(self, sites: &[u32], now_ns: u64, launches: &Launches) -> Option<KernelStep> {
-        let (Self::Process(process) | Self::Allocator(process, _)) = self;
+        let process = self.process;
         let now_ns = process.ended_ns.unwrap_or(now_ns);
         let shape = self.sites().sites.shape(sites, now_ns);
         let samples = launches.samples();
-        let of_process = |key: &&RawLaunchKey| {
-            let launcher = launches.launcher_of(key.process);
-            launcher.is_some_and(|one| one.pid == process.pid && one.exited == process.exited)
-        };
-        let steps = samples.kernels().filter(of_process).filter_map(|key| {
+        let steps = samples.kernels().filter_map(|key| {
+            let launcher = launches.launcher_of(key.process)?;
+            if (launcher.pid, launcher.exited) != (process.pid, process.exited) {
+                return None;
+            }
             let launched = |time_ns| samples.at(key, time_ns);
             let growth = verdict::steps(&shape, samples.spacing_ns(), launched)?;
             Some((growth, cudatrace::kernel_name(launches, key)))
@@ -168,116 +285,18 @@ pub(super) fn site_reports(
     options: &Options,
     sources: ReportSources<'_>,
 ) -> (Vec<SiteReport>, Option<Omitted>, Option<Omitted>) {
-    let process = holder.sites();
-    let symbols = sources.symbols;
-    let selected = select(process, options, groups);
-    let mut owners = Owners::new(symbols);
-    let called = |site: &Listed<'_>| {
-        let (frames, complete) = stack_of(process.pid, site.site, symbols);
-        let asked = owners.of_site(site.site);
-        SiteCaller {
-            frames,
-            complete,
-            api: function_name(site.site.row, symbols),
-            owner: owners.name(asked.owner).to_owned(),
-            is_pooled: asked.is_pooled,
-        }
-    };
-    let called: Vec<_> = selected.listed.iter().map(called).collect();
-    let stacks = called.iter().map(|called| (&*called.frames, &*called.api));
-    let labels = labels(&stacks.collect::<Vec<_>>());
-    let sites = selected.listed.into_iter().zip(called).zip(labels);
-    let sites = sites.map(|((site, called), label)| {
-        let judgement = holder.judge(&site.members, options.now_ns);
-        // A site is compared with each kernel: only leaks are.
-        let is_leak = judgement.as_ref().is_some_and(Judgement::is_leak);
-        let launches = sources.launches.filter(|_| options.explains && is_leak);
-        SiteReport {
-            label,
-            change: change(holder, &site, sources),
-            judgement,
-            step: launches
-                .and_then(|launches| holder.step(&site.members, options.now_ns, launches)),
-            own_ids: site.members.clone(),
-            ..site_report(&site, called, options, sources)
-        }
-    });
-    let what_there_is = |left: Omitted| (left.allocations > 0).then_some(left);
-    let (omitted, filtered) = (selected.omitted, selected.filtered);
-    (
-        sites.collect(),
-        what_there_is(omitted),
-        what_there_is(filtered),
-    )
-}
-
-/// Change of the live memory of a site since the last report.
-fn change(holder: Holder<'_>, site: &Listed<'_>, sources: ReportSources<'_>) -> Option<(i64, i64)> {
-    let history = sources.history?;
-    let changes = site
-        .members
+    let (listed, omitted, filtered) = select(holder.sites(), options, groups);
+    let mut owners = Owners::new(sources.symbols);
+    let reports = listed
         .iter()
-        .map(|&number| history.change_of_site(holder, number));
-    changes.reduce(|a, b| {
-        let (a, b) = a.zip(b)?;
-        Some((a.0.saturating_add(b.0), a.1.saturating_add(b.1)))
-    })?
-}
-
-fn site_report(
-    site: &Listed<'_>,
-    called: SiteCaller,
-    options: &Options,
-    sources: ReportSources<'_>,
-) -> SiteReport {
-    let SiteCaller {
-        frames,
-        complete,
-        api,
-        owner,
-        is_pooled,
-    } = called;
-    let via = via(&frames, &api);
-    let folded = Folded::of(&frames);
-    let (stack, omitted_frames) = shown(frames, &options.view);
-    let (allocated, freed) = (site.allocated.all(), site.freed.all());
-    let age = |time_ns| options.now_ns.saturating_sub(time_ns);
-    let wall = |time_ns| sources.clock.map(|clock| clock.wall(time_ns));
-    SiteReport {
-        id: site.id,
-        label: String::new(),
-        via,
-        api,
-        kinds: site.kinds.clone(),
-        live: LiveMemory::from(site.live),
-        change: None,
-        owner,
-        is_pooled,
-        judgement: None,
-        step: None,
-        peak: site.peak,
-        alloc_bytes: allocated.bytes,
-        alloc_calls: allocated.allocations,
-        freed_bytes: freed.bytes,
-        free_calls: freed.allocations,
-        oldest: wall(site.oldest_ns),
-        newest: wall(site.newest_ns),
-        ages_ns: (age(site.oldest_ns), age(site.newest_ns)),
-        trace: sources.trace.map(|trace| trace(site.site)),
-        complete,
-        variants: site.variants,
-        own_ids: Vec::new(),
-        other_apis: other_apis(site, sources.symbols),
-        omitted_frames,
-        stack,
-        folded,
+        .map(|group| group.report(holder, &mut owners, options, sources));
+    let mut sites: Vec<_> = reports.collect();
+    let labels = labels(sites.iter().map(|site| (&*site.stack, &*site.api)));
+    for (site, label) in sites.iter_mut().zip(labels) {
+        site.label = label;
+        (site.stack, site.omitted_frames) = shown(std::mem::take(&mut site.stack), &options.view);
     }
-}
-
-/// The functions called at a site besides the one in its stack.
-fn other_apis(site: &Listed<'_>, symbols: &dyn Symbolize) -> Vec<Cow<'static, str>> {
-    let others = site.rows.iter().filter(|&&row| row != site.site.row);
-    others.map(|&row| function_name(row, symbols)).collect()
+    (sites, omitted.if_any(), filtered.if_any())
 }
 
 /// The frames of a stack that are shown, and the number of outer ones omitted.
@@ -296,10 +315,9 @@ pub(crate) fn shown(mut frames: Vec<Frame>, view: &View) -> (Vec<Frame>, u64) {
 
 /// The frames of a site of process `pid`, innermost first, and whether the stack is complete.
 pub(crate) fn stack_of(pid: u32, site: &CallSite, symbols: &dyn Symbolize) -> (Vec<Frame>, bool) {
-    match &site.stack {
-        Some(stack) => (stack.frames(pid, symbols), stack.is_complete),
-        None => (Vec::new(), false),
-    }
+    let stack = site.stack.as_ref();
+    let found = stack.map(|stack| (stack.frames(pid, symbols), stack.is_complete));
+    found.unwrap_or_default()
 }
 
 /// Locations of the stacks that a report shows, and of those by which sites are grouped.
@@ -309,37 +327,23 @@ pub(crate) fn needed_locations(
     symbols: &dyn Symbolize,
     scope: Option<&ScrapeScope>,
 ) -> Vec<(u32, Location, bool)> {
-    let mut needed = Vec::new();
-    let mut known = HashSet::new();
-    let mut need = |pid: u32, location: &Location, is_innermost: bool| {
-        let one = (pid, *location, is_innermost);
-        if known.insert(one) {
-            needed.push(one);
-        }
-    };
-    let processes = ledger
-        .live_processes()
-        .chain(ledger.ended(options.is_final));
+    let mut needed: IndexSet<_, RandomState> = IndexSet::default();
+    let by_lines = options.view.groups_by_lines();
+    let processes = listed_processes(ledger, options);
     let processes = processes.filter(|process| options.lists(process, scope));
-    let holders = processes.flat_map(|process| {
-        let allocators = process.tensors.iter().map(|allocator| &allocator.blocks);
-        std::iter::once(process).chain(allocators)
-    });
-    for process in holders {
-        let options = &options.of_process(process.pid);
-        if options.view.groups_by_lines() {
-            let sites = process.sites.iter();
-            sites
-                .flat_map(perhaps_python)
-                .for_each(|location| need(process.pid, location, false));
+    for holder in processes.flat_map(Holder::all) {
+        let process = holder.sites();
+        let pid = process.pid;
+        if by_lines {
+            let places = process.sites.iter().flat_map(perhaps_python);
+            needed.extend(places.map(|location| (pid, *location, false)));
         }
-        let groups = SiteGroups::of(process, options.view.groups_by_lines(), symbols);
-        for site in select(process, options, &groups).listed {
-            let locations = site.site.stack.iter().flat_map(|stack| &stack.locations);
-            for (index, location) in locations.enumerate() {
-                need(process.pid, location, index == 0);
-            }
+        let groups = SiteGroups::of(process, by_lines, symbols);
+        for group in select(process, &options.of_process(pid), &groups).0 {
+            let locations = group.site.stack.iter().flat_map(|stack| &stack.locations);
+            let locations = locations.enumerate();
+            needed.extend(locations.map(|(index, location)| (pid, *location, index == 0)));
         }
     }
-    needed
+    needed.into_iter().collect()
 }

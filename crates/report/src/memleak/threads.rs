@@ -8,11 +8,9 @@ use serde::{Serialize, Serializer};
 
 use super::groups::SiteGroups;
 use super::{LiveMemory, Omitted, optional_hex};
-use crate::{Options, SortBy, clock_micros, function_name};
+use crate::{Options, ReportSources, SortBy, clock_micros, function_name};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::{Allocation, Process, TopN};
-use gpuprobe_model::clock::WallClock;
-use gpuprobe_model::stack::Symbolize;
 use gpuprobe_model::text::hex;
 
 /// A thread with live allocations.
@@ -91,42 +89,56 @@ fn kind_name<S: Serializer>(kind: &MemoryKind, serializer: S) -> Result<S::Ok, S
     serializer.serialize_str(kind.name())
 }
 
-/// A saturating sum: a traced process chooses the sizes.
-fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
-    numbers.fold(0, u64::saturating_add)
-}
-
 /// The threads with live allocations.
 pub(super) fn thread_reports(
     process: &Process,
-    clock: Option<&WallClock>,
+    groups: &SiteGroups,
     options: &Options,
-    (groups, symbols): (&SiteGroups, &dyn Symbolize),
+    sources: ReportSources<'_>,
 ) -> Vec<ThreadReport> {
-    let mut threads: Vec<_> = process
-        .threads()
-        .iter()
-        .zip(listed_by_thread(process, options))
-        .filter(|(thread, _)| !thread.live.is_empty())
-        .map(|(thread, of_thread)| {
+    let report = |allocation: &&Allocation| {
+        let physical = process.physical_of(allocation);
+        let kind = allocation.kind();
+        let at_host = allocation.belongs() == Belongs::Host;
+        AllocationReport {
+            address: physical.map_or(allocation.address, |p| p.address.unwrap_or(0)),
+            bytes: allocation.size_bytes,
+            device: process.device(allocation).filter(|_| !at_host),
+            kind,
+            at_host,
+            api: function_name(allocation.row, sources.symbols),
+            time: sources.clock.map(|clock| clock.wall(allocation.end_ns)),
+            time_ns: allocation.end_ns,
+            computed: kind.is_computed(),
+            name: process.name_of(allocation).map(str::to_owned),
+            handle: physical.map(|p| p.handle),
+            mapped_bytes: physical.map(|p| p.mapped_bytes),
+            site: options.lists_sites().then(|| groups.id(allocation.site)),
+            pool: process.pool_of(allocation).and_then(|p| p.handle),
+        }
+    };
+    let listed = list(process, options);
+    let threads = process.threads().iter().zip(listed);
+    let threads = threads.filter(|(thread, _)| !thread.live.is_empty());
+    let mut threads: Vec<_> = threads
+        .map(|(thread, listed)| {
             let live = LiveMemory::from(thread.live);
-            let (filtered, largest) = (of_thread.filtered, of_thread.first.into_sorted());
-            let shown_bytes = sum(largest.iter().map(|a| a.size_bytes));
-            let listed_bytes = live.bytes().saturating_sub(filtered.bytes);
-            let listed_allocations = live.allocations().saturating_sub(filtered.allocations);
+            let (filtered, largest) = (listed.filtered, listed.first.into_sorted());
+            // A traced process chooses the sizes.
+            let left_bytes = live.bytes().saturating_sub(filtered.bytes);
+            let left = live.allocations().saturating_sub(filtered.allocations);
             let report = ThreadReport {
                 tid: (thread.tid != 0).then_some(thread.tid),
                 comm: thread.comm.clone(),
                 live,
-                omitted_allocations: listed_allocations.saturating_sub(largest.len() as u64),
-                omitted_bytes: listed_bytes.saturating_sub(shown_bytes),
-                filtered: (filtered.allocations > 0).then_some(filtered),
-                allocations: largest
+                omitted_allocations: left.saturating_sub(largest.len() as u64),
+                omitted_bytes: largest
                     .iter()
-                    .map(|a| allocation_report(process, a, clock, options, (groups, symbols)))
-                    .collect(),
+                    .fold(left_bytes, |left, one| left.saturating_sub(one.size_bytes)),
+                filtered: filtered.if_any(),
+                allocations: largest.iter().map(report).collect(),
             };
-            (of_thread.oldest_ns, report)
+            (listed.oldest_ns, report)
         })
         .collect();
     threads.sort_by_key(|(oldest_ns, thread)| {
@@ -138,30 +150,28 @@ pub(super) fn thread_reports(
     threads.into_iter().map(|(_, report)| report).collect()
 }
 
-/// Listed allocations of a thread.
+/// Allocations to list of a thread.
 #[derive(Clone)]
-struct OfThread<'a> {
+struct Listed<'a> {
     first: TopN<'a>,
     filtered: Omitted,
     oldest_ns: u64,
 }
 
-/// Limit on the listed allocations per thread.
-fn top(options: &Options) -> usize {
-    let top = options.top.unwrap_or(usize::MAX);
-    if options.allocations { top } else { 0 }
-}
-
 /// The allocations to list of each thread, found by a scan of all, if any of it is needed.
-fn listed_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<'a>> {
+fn list<'a>(process: &'a Process, options: &Options) -> Vec<Listed<'a>> {
     let view = &options.view;
-    let nothing = OfThread {
-        first: TopN::new(top(options), view.sort.of_allocations()),
+    let top = match options.allocations {
+        true => options.top.unwrap_or(usize::MAX),
+        false => 0,
+    };
+    let nothing = Listed {
+        first: TopN::new(top, view.sort.of_allocations()),
         filtered: Omitted::default(),
         oldest_ns: u64::MAX,
     };
     let mut threads = vec![nothing; process.threads().len()];
-    if top(options) == 0 && view.includes_all() && view.sort != SortBy::Age {
+    if top == 0 && view.includes_all() && view.sort != SortBy::Age {
         return threads;
     }
     for allocation in process.allocations() {
@@ -174,31 +184,4 @@ fn listed_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread
         }
     }
     threads
-}
-
-fn allocation_report(
-    process: &Process,
-    allocation: &Allocation,
-    clock: Option<&WallClock>,
-    options: &Options,
-    (groups, symbols): (&SiteGroups, &dyn Symbolize),
-) -> AllocationReport {
-    let physical = process.physical_of(allocation);
-    let at_host = allocation.belongs() == Belongs::Host;
-    AllocationReport {
-        address: physical.map_or(allocation.address, |p| p.address.unwrap_or(0)),
-        bytes: allocation.size_bytes,
-        device: process.device(allocation).filter(|_| !at_host),
-        kind: allocation.kind(),
-        at_host,
-        api: function_name(allocation.row, symbols),
-        time: clock.map(|clock| clock.wall(allocation.end_ns)),
-        time_ns: allocation.end_ns,
-        computed: allocation.kind().is_computed(),
-        name: process.name_of(allocation).map(str::to_owned),
-        handle: physical.map(|p| p.handle),
-        mapped_bytes: physical.map(|p| p.mapped_bytes),
-        site: options.lists_sites().then(|| groups.id(allocation.site)),
-        pool: process.pool_of(allocation).and_then(|p| p.handle),
-    }
 }

@@ -51,9 +51,10 @@ fn the_owner_is_the_caller_of_an_allocator_or_cuda() {
     let stacks = cases.map(|(files, name)| (stack(files, &mut known, &mut modules), name));
     let mut owners = Owners::new(&known);
     for (stack, expected) in &stacks {
-        let owner = owners.of_stack(stack).owner;
-        assert_eq!(owners.name(owner), *expected, "{stack:?}");
+        assert_eq!(owners.of_stack(stack).owner(), *expected, "{stack:?}");
     }
+    let is_library = [0, 1, 5, 7].map(|case| owners.of_stack(&stacks[case].0).is_library);
+    assert_eq!(is_library, [true, true, false, false]);
 }
 
 #[test]

@@ -124,11 +124,10 @@ pub(super) fn held(
             let stack = stack_of(key.pid, site, symbols).0;
             path.function = function_name(site.row, symbols).into_owned();
             // Reports list the sites with live memory.
-            let label = || label::labels(&[(&stack, &path.function)]).remove(0);
+            let label = || label::labels([(&*stack, &*path.function)]).remove(0);
             sites.entry(site_key(key.pid, id)).or_insert_with(label);
             path.site = Some(id);
-            let owner = owners.of_site(site).owner;
-            path.owner = Some(owners.name(owner).to_owned());
+            path.owner = Some(owners.of_site(site).owner().to_owned());
             path.stack = frames.stack(stack, Some(&path.function));
         }
         path

@@ -177,7 +177,7 @@ impl WorkByBin {
         }
         self.is_launched = true;
         let mut found = 0;
-        launches::each_single(database, filter, TimeRange::default(), |one| {
+        launches::each_single(database, filter, TimeRange::WHOLE, |one| {
             if one.kernel.op == Op::Launch && !one.is_captured {
                 found += 1;
                 let key = (one.kernel.pid, Some(one.kernel.name()));

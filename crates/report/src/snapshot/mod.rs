@@ -195,8 +195,7 @@ impl Snapshot {
         }
         let mut owners = Owners::new(symbols);
         for (id, stack) in trace.stacks.iter().enumerate() {
-            let owner = owners.of_stack(stack).owner;
-            let owner = owners.name(owner).to_owned();
+            let owner = owners.of_stack(stack).owner().to_owned();
             self.owners.insert(StackId::Known(id), owner);
         }
         self.owners.insert(StackId::Context, "context".to_owned());

@@ -38,8 +38,8 @@ impl ReportWriter for Csv {
             ("final", report.is_final.to_string()),
         ];
         if let Some(memleak) = &report.memleak {
-            let by_site = memleak.view.group.is_some_and(GroupBy::is_by_site);
-            let sites = match memleak.has_stacks || by_site {
+            let by_site = memleak.options.view.group.is_some_and(GroupBy::is_by_site);
+            let sites = match memleak.options.stacks || by_site {
                 true => memory::live_sites(),
                 false => &[],
             };

@@ -2,6 +2,7 @@
 
 pub(crate) mod csv;
 pub mod export;
+pub mod gate;
 pub mod html;
 pub mod json;
 pub mod metrics;

@@ -118,7 +118,7 @@ pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<Answer> {
         };
         let report = file.report(Analysis::Leakage, lists)?;
         let memleak = report.memleak.context("there is no memory in the file")?;
-        answer.leaks = gate.judge(&memleak, true)?;
+        answer.leaks = super::gate::write(&gate.judge(&memleak, true))?;
     }
     Ok(answer)
 }

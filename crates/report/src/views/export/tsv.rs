@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::analysis::{Filter, validate_filter};
+use crate::analysis::Filter;
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::nsys::{ALLOCATION, DEALLOCATION};
 use gpuprobe_os::files;
@@ -38,7 +38,7 @@ struct TsvFiles<'a> {
 
 /// Writes `valid.tsv`, `invalid.tsv` and `driver.tsv` into `folder`.
 pub(super) fn write(database: &Database, filter: &Filter, folder: &Path) -> Result<()> {
-    validate_filter::check(database, filter)?;
+    filter.check(database)?;
     files::create_folder(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let create = |trace: Trace| {
         let path = folder.join(trace.name()).with_extension("tsv");

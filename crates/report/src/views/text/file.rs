@@ -14,7 +14,6 @@ use super::work::{gpu, shares};
 use super::{explain, incidents, memory, sites, write_lost};
 use crate::analysis::diff::{Diff, StackGrowth};
 use crate::analysis::{About, Analysis, AnalysisTotals, Anomalies};
-use crate::fold::Folded;
 use crate::memleak::Memleak;
 use crate::views::tables::memory::{GrowthRow, SiteRow, growth};
 use crate::views::tables::work::{PROCESSES, columns};
@@ -279,7 +278,8 @@ fn write_peak_and_leaks(report: &Report, about: &About, page: &mut Page<'_>) -> 
     headline("leakage", None, None, &totals, page)?;
     write_largest(memleak, page)?;
     let mut processes = memleak.processes.iter();
-    processes.try_for_each(|process| sites::write_tensors(process, &memleak.view, ON_PAGE, page))
+    processes
+        .try_for_each(|process| sites::write_tensors(process, &memleak.options.view, ON_PAGE, page))
 }
 
 /// Writes the largest call sites.
@@ -325,7 +325,7 @@ pub(crate) fn write_diff(
 
 /// Python stacks are folded unless every frame is requested.
 fn stack(grown: &StackGrowth, view: &View, layout: Layout) -> Vec<String> {
-    match Folded::of(&grown.frames).filter(|_| !view.full_stacks) {
+    match grown.folded.as_ref().filter(|_| !view.full_stacks) {
         Some(folded) => {
             let is_python = true;
             let detail = StackDetail {
@@ -333,7 +333,7 @@ fn stack(grown: &StackGrowth, view: &View, layout: Layout) -> Vec<String> {
                 layout,
                 is_python,
             };
-            detail.folded(&folded, 1, LISTING - 1)
+            detail.folded(folded, 1, LISTING - 1)
         }
         None => {
             let lines = grown.stack.iter();

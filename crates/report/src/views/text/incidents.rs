@@ -80,14 +80,14 @@ pub fn lines(incident: &IncidentReport) -> Vec<String> {
     }
     let width = sites
         .iter()
-        .map(|site| size(site.bytes).len())
+        .map(|site| size(site.live.bytes).len())
         .max()
         .unwrap_or(0);
     for site in sites {
         let label = printable(&site.label);
         say(format!(
             "  {:>width$}  {name}{}  {label}",
-            size(site.bytes),
+            size(site.live.bytes),
             site.id
         ));
     }

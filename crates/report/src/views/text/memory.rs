@@ -62,8 +62,8 @@ pub(super) fn write_listed(
     is_final: bool,
     page: &mut Page<'_>,
 ) -> io::Result<()> {
-    let top = memleak.top.unwrap_or(usize::MAX);
-    match memleak.group {
+    let top = memleak.options.top.unwrap_or(usize::MAX);
+    match memleak.options.group() {
         GroupBy::Gpu => write_gpus(memleak, top, page),
         GroupBy::Process => {
             let listed = memleak
@@ -174,7 +174,7 @@ fn write_process(
     if !process.traced {
         return Ok(());
     }
-    let view = &memleak.view;
+    let view = &memleak.options.view;
     if view.site.is_none() {
         write_tensors(process, view, usize::MAX, page)?;
     }
@@ -190,7 +190,7 @@ fn write_process(
     }
     let kinds = process.kinds.largest_first();
     let sites = SiteList::new(process);
-    match (memleak.group, view.site) {
+    match (memleak.options.group(), view.site) {
         (GroupBy::Kind, _) => page.table(KINDS, &kinds, 0)?,
         (GroupBy::Thread, _) => write_allocations(process, None, page)?,
         (_, Some(number)) => sites.write_one(number, view, page)?,
@@ -199,12 +199,12 @@ fn write_process(
             sites.write_rest(page)?;
         }
     }
-    if view.allocations && memleak.group != GroupBy::Thread {
+    if view.allocations && memleak.options.group() != GroupBy::Thread {
         write_allocations(process, view.site, page)?;
     }
     write_owners(&process.owners, page)?;
     let is_plain = kinds.iter().all(|(kind, _)| *kind == MemoryKind::Device);
-    if !is_plain && memleak.group != GroupBy::Kind {
+    if !is_plain && memleak.options.group() != GroupBy::Kind {
         let kinds: Vec<_> = kinds.iter().map(of_kind).collect();
         writeln!(page, "by kind: {}", kinds.join(", "))?;
     }
