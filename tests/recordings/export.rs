@@ -1,10 +1,13 @@
 //! Trace exports for Perfetto and Chrome.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
-use gpuprobe_recording::{Database, Session};
-use gpuprobe_report::views::export;
+use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_report::analysis::Filter;
+use gpuprobe_report::views::export::{self, ExportConfig, ExportFormat};
 use proptest::prelude::*;
 use rusqlite::Connection;
 use serde_json::Value;
@@ -12,11 +15,15 @@ use serde_json::Value;
 use crate::Folder;
 
 fn trace(file: &Path) -> Value {
-    let database = Database::open(file).unwrap();
-    let session = Session::read(&database).unwrap();
-    let mut out = Vec::new();
-    export::chrome(&database, &session, &mut out).unwrap();
-    serde_json::from_slice(&out).unwrap()
+    let output = file.with_extension("json");
+    let config = ExportConfig {
+        file: file.to_owned(),
+        format: ExportFormat::Chrome,
+        output: Some(output.clone()),
+        filter: Filter::default(),
+    };
+    export::run(&config, &(Arc::new(()) as SharedProgress)).unwrap();
+    serde_json::from_slice(&fs::read(output).unwrap()).unwrap()
 }
 
 fn events(trace: &Value) -> &[Value] {

@@ -43,8 +43,10 @@ pub(super) struct Piece {
     /// The stream that PyTorch uses it for, once known.
     pub(super) stream: Option<i64>,
     pub(super) stack: StackId,
+    #[serde(skip)]
     pub(super) since_ns: u64,
     /// Whether it is certain to be GPU memory.
+    #[serde(skip)]
     pub(super) at_gpu: bool,
     /// Number of the event with which it came.
     pub(super) number: usize,
@@ -68,9 +70,11 @@ pub(super) struct Event {
 /// The events of a device, in order.
 #[derive(Debug)]
 pub(super) struct Trace {
-    /// The first events, and their number.
+    /// The first events, each with the time since the one before; their number, and the time of the
+    /// last.
     encoded: DeflateEncoder<Vec<u8>>,
     count: usize,
+    encoded_ns: u64,
     recent: VecDeque<Event>,
 }
 
@@ -79,6 +83,7 @@ impl Default for Trace {
         Self {
             encoded: DeflateEncoder::new(Vec::new(), Compression::fast()),
             count: 0,
+            encoded_ns: 0,
             recent: VecDeque::new(),
         }
     }
@@ -104,10 +109,15 @@ impl Trace {
             stack,
         });
         if self.recent.len() > LOOK_AHEAD
-            && let Some(event) = self.recent.pop_front()
-            && postcard::to_io(&event, &mut self.encoded).is_ok()
+            && let Some(mut event) = self.recent.pop_front()
         {
-            self.count += 1;
+            event.time_ns -= std::mem::replace(&mut self.encoded_ns, event.time_ns);
+            if event.piece.kind == Kind::Block {
+                event.piece.number = 0;
+            }
+            if postcard::to_io(&event, &mut self.encoded).is_ok() {
+                self.count += 1;
+            }
         }
     }
 
@@ -127,10 +137,12 @@ impl Trace {
     pub(super) fn iter(&self) -> impl Iterator<Item = Event> {
         let encoded = DeflateDecoder::new(&self.encoded.get_ref()[..]);
         let mut encoded = BufReader::new(encoded);
+        let mut time_ns = 0;
         let first = (0..self.count).map_while(move |_| {
             let mut bytes = [0; EVENT_BYTES];
-            let event = postcard::from_io((&mut encoded, &mut bytes));
-            event.ok().map(|(event, _)| event)
+            let (event, _): (Event, _) = postcard::from_io((&mut encoded, &mut bytes)).ok()?;
+            time_ns += event.time_ns;
+            Some(Event { time_ns, ..event })
         });
         first.chain(self.recent.iter().copied())
     }

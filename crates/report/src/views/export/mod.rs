@@ -1,17 +1,11 @@
 //! Implements `gpuprobe export`: converts a recording, or an Nsight Systems export, to other formats.
 
-mod calls;
-mod events;
-mod memory;
-mod nvtx;
+mod chrome;
 mod pickle;
 mod torch;
-mod tracks;
 mod tsv;
-mod work;
 
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -19,13 +13,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::analysis::Filter;
+use crate::event_rows::EventRows;
 use crate::snapshot::Snapshot;
-use events::ChromeEventWriter;
+use crate::trace_rows::TraceRows;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::{files, say, terminal};
-use gpuprobe_recording::memory_rows::MEMORY;
-use gpuprobe_recording::{Database, Resolver, Session, gpu_rows};
-use tracks::Tracks;
 
 /// Output formats of `gpuprobe export`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -52,18 +44,6 @@ pub struct ExportConfig {
     pub filter: Filter,
 }
 
-/// Tables shown in a trace.
-const SHOWN: [&str; 8] = [
-    calls::CALLS,
-    gpu_rows::KERNELS.name,
-    gpu_rows::COPIES.name,
-    gpu_rows::SETS.name,
-    gpu_rows::GRAPHS.name,
-    MEMORY,
-    nvtx::NVTX,
-    calls::OVERHEAD,
-];
-
 /// Writes the trace, snapshot or tables; `progress` shows how far it is.
 ///
 /// # Errors
@@ -71,77 +51,61 @@ const SHOWN: [&str; 8] = [
 /// Returns an error if the file cannot be read or contains nothing to show, or if the output cannot
 /// be written.
 pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
+    let path = config.output.as_deref();
+    let path = path.filter(|path| !files::is_stdout(path));
+    let (file, pid) = (&config.file, config.filter.pid);
     match config.format {
         ExportFormat::Chrome => {
-            if config.filter.pid.is_some() {
+            if pid.is_some() {
                 bail!("--pid is for --format torch and tsv: a trace includes every process");
             }
-            let database = Database::open_with(&config.file, progress)?;
-            if !SHOWN.iter().any(|table| database.has_table(table)) {
-                bail!(
-                    "{} has no calls, no GPU work and no memory events: nothing to show over time",
-                    config.file.display()
-                );
-            }
-            let session = Session::read(&database)?;
-            to_output(config, |out| chrome(&database, &session, out))
+            let rows = TraceRows::open(file, progress)?;
+            to_output(file, path, |out| chrome::write(&rows, out))
         }
         ExportFormat::Torch => {
-            let is_file = config
-                .output
-                .as_deref()
-                .is_some_and(|path| !files::is_stdout(path));
-            if !is_file && io::stdout().is_terminal() {
+            if path.is_none() && io::stdout().is_terminal() {
                 bail!(
                     "cannot write a snapshot to a terminal: it is binary; write it to a file with -o"
                 );
             }
-            let snapshot = Snapshot::read(&config.file, config.filter.pid, progress)?;
-            to_output(config, |out| Ok(torch::write(&snapshot, out)?))?;
+            let snapshot = Snapshot::read(file, pid, progress)?;
+            to_output(file, path, |out| Ok(torch::write(&snapshot, out)?))?;
             snapshot.notes.iter().for_each(say);
             Ok(())
         }
         ExportFormat::Tsv => {
-            let folder = config.output.as_deref();
-            let folder = folder.filter(|path| !files::is_stdout(path));
-            let folder = folder.context("tables are three files: name their folder with -o")?;
-            let database = Database::open_with(&config.file, progress)?;
-            tsv::write(&database, &config.filter, folder)
+            let folder = path.context("tables are three files: name their folder with -o")?;
+            let rows = EventRows::open(file, config.filter, progress)?;
+            tsv::write(&rows, folder)
         }
     }
 }
 
-/// Opens the output and calls `write`. A closed pipe is not an error.
-fn to_output<T: Default>(
-    config: &ExportConfig,
-    write: impl FnOnce(&mut dyn Write) -> Result<T>,
-) -> Result<T> {
-    let path = config.output.as_deref();
-    let Some(path) = path.filter(|path| !files::is_stdout(path)) else {
+/// Opens the output, which must not be the input, and calls `write`. A closed pipe is not an error.
+fn to_output(
+    input: &Path,
+    path: Option<&Path>,
+    write: impl FnOnce(&mut dyn Write) -> Result<()>,
+) -> Result<()> {
+    let Some(path) = path else {
         return match write(&mut terminal::stdout(false)) {
-            Err(error) if is_broken_pipe(&error) => Ok(T::default()),
+            Err(error) if is_broken_pipe(&error) => Ok(()),
             done => done,
         };
     };
     let why = || format!("cannot write to {}", path.display());
-    let mut file = create(&config.file, path)?;
+    if path.canonicalize().ok() == Some(input.canonicalize()?) {
+        bail!("{} is what is to be exported", path.display());
+    }
+    let mut file = files::create(path).with_context(why)?;
     if path.extension().is_some_and(|extension| extension == "gz") {
         let mut packed = GzEncoder::new(file, Compression::default());
-        let done = write(&mut packed).with_context(why)?;
+        write(&mut packed).with_context(why)?;
         packed.finish().with_context(why)?;
-        Ok(done)
+        Ok(())
     } else {
         write(&mut file).with_context(why)
     }
-}
-
-/// Creates the output, which must not be the input.
-fn create(input: &Path, output: &Path) -> Result<File> {
-    let same = |path: &Path| path.canonicalize().ok();
-    if same(output).is_some_and(|output| same(input) == Some(output)) {
-        bail!("{} is what is to be exported", output.display());
-    }
-    files::create(output).with_context(|| format!("cannot write to {}", output.display()))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -150,18 +114,4 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         let cause = cause.downcast_ref::<io::Error>();
         cause.is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
     })
-}
-
-/// Writes a trace for Chrome's tracing, table by table: viewers sort the events.
-pub fn chrome(database: &Database, session: &Session, out: &mut dyn Write) -> Result<()> {
-    let mut events = ChromeEventWriter::begin(BufWriter::with_capacity(1 << 18, out), session)?;
-    let mut tracks = Tracks::new(database, session)?;
-    let resolver = Resolver::new(database)?;
-    calls::calls(database, &resolver, &mut tracks, &mut events)?;
-    calls::overhead(database, &resolver, &mut tracks, &mut events)?;
-    work::work(database, &resolver, &mut tracks, &mut events)?;
-    nvtx::nvtx(database, &resolver, &mut tracks, &mut events)?;
-    memory::memory(database, &mut tracks, &mut events)?;
-    tracks.describe(&mut events)?;
-    events.finish()
 }

@@ -5,13 +5,14 @@
 //! gets an additional one: viewers cannot show it otherwise.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
+use std::rc::Rc;
 
 use anyhow::Result;
+use serde_json::{Map, Value};
 
-use super::events::{ChromeEventWriter, Track};
-use gpuprobe_recording::row::{integer, text};
-use gpuprobe_recording::{Database, Session, ids};
+use super::{TraceRow, Track, Write};
+use gpuprobe_recording::row::integer;
+use gpuprobe_recording::{Database, Resolver, Session, ids};
 
 /// Above all process and thread ids.
 const FIRST_GROUP: u64 = 1 << 23;
@@ -37,14 +38,11 @@ struct Lane {
     open: Vec<i64>,
 }
 
-/// Name of a track or group, and its position among others.
-type Description = (String, usize);
-
 /// Assigns events to tracks of threads and streams.
 pub(super) struct Tracks<'a> {
     session: &'a Session,
     /// Names of threads, by global id.
-    threads: HashMap<i64, String>,
+    threads: HashMap<i64, Rc<str>>,
     /// The default stream of a context, by process and context.
     default_streams: HashMap<(u32, i64), i64>,
     /// Groups of streams, by process and device.
@@ -56,36 +54,26 @@ pub(super) struct Tracks<'a> {
 }
 
 impl<'a> Tracks<'a> {
-    pub(super) fn new(database: &Database, session: &'a Session) -> Result<Self> {
+    pub(super) fn new(
+        database: &Database,
+        session: &'a Session,
+        resolver: &Resolver<'_>,
+    ) -> Result<Self> {
         let mut threads = HashMap::new();
-        if database.has_table("ThreadNames") && database.has_table("StringIds") {
-            let sql = "SELECT t.globalTid, s.value FROM ThreadNames t JOIN StringIds s \
-                       ON s.id = t.nameId";
-            let mut statement = database.prepare(sql)?;
-            let mut rows = statement.query([]).map_err(|e| database.explain(e))?;
-            while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
-                if let (Some(thread), Some(name)) = (integer(row, 0), text(row, 1)) {
-                    threads.insert(thread, name);
-                }
-            }
-        }
+        database.each("ThreadNames", &["globalTid", "nameId"], "", |row| {
+            let named = integer(row, 0).zip(integer(row, 1));
+            threads.extend(named.map(|(thread, name)| (thread, resolver.string(name))));
+        })?;
         let mut default_streams = HashMap::new();
-        let columns = ["processId", "contextId", "nullStreamId"];
-        for table in [
-            "TARGET_INFO_CUDA_CONTEXT_INFO",
-            "TARGET_INFO_CUDA_NULL_STREAM",
+        for (table, stream) in [
+            ("TARGET_INFO_CUDA_CONTEXT_INFO", "nullStreamId"),
+            ("TARGET_INFO_CUDA_NULL_STREAM", "streamId"),
         ] {
-            let columns = match table {
-                "TARGET_INFO_CUDA_NULL_STREAM" => ["processId", "contextId", "streamId"],
-                _ => columns,
-            };
+            let columns = ["processId", "contextId", stream];
             database.each(table, &columns, "", |row| {
                 let process = integer(row, 0).and_then(|pid| u32::try_from(pid).ok());
-                if let (Some(process), Some(context), Some(stream)) =
-                    (process, integer(row, 1), integer(row, 2))
-                {
-                    default_streams.insert((process, context), stream);
-                }
+                let key = process.zip(integer(row, 1));
+                default_streams.extend(key.zip(integer(row, 2)));
             })?;
         }
         Ok(Self {
@@ -116,34 +104,31 @@ impl<'a> Tracks<'a> {
         };
         let nests = !matches!(of, TrackOwner::Stream(..));
         let lanes = self.lanes.entry(of).or_default();
-        for lane in &mut *lanes {
+        let free = lanes.iter_mut().position(|lane| {
             while lane.open.last().is_some_and(|last| *last <= start) {
                 lane.open.pop();
             }
-            let fits = |last: &i64| nests && *last >= end;
-            if lane.open.last().is_none_or(fits) {
-                lane.open.push(end);
-                return lane.track;
-            }
+            lane.open.last().is_none_or(|last| nests && *last >= end)
+        });
+        let place = free.unwrap_or(lanes.len());
+        if free.is_none() {
+            let tid = match of {
+                TrackOwner::Thread(thread) if place == 0 => u64::from(ids::tid(thread)),
+                _ => {
+                    self.next += 1;
+                    self.next
+                }
+            };
+            let track = Track { pid, tid };
+            let open = Vec::new();
+            lanes.push(Lane { track, open });
         }
-        let tid = match of {
-            TrackOwner::Thread(thread) if lanes.is_empty() => u64::from(ids::tid(thread)),
-            _ => {
-                self.next += 1;
-                self.next
-            }
-        };
-        let track = Track { pid, tid };
-        let open = vec![end];
-        lanes.push(Lane { track, open });
-        track
-    }
-
-    /// The track of a call, from which arrows to its GPU work begin.
-    pub(super) fn place_call(&mut self, thread: i64, times: (i64, i64)) -> Track {
-        let track = self.place(TrackOwner::Thread(thread), times);
-        if track.tid != u64::from(ids::tid(thread)) {
-            self.moved.insert((thread, times.0), track);
+        lanes[place].open.push(end);
+        let track = lanes[place].track;
+        if let TrackOwner::Thread(thread) = of
+            && place > 0
+        {
+            self.moved.insert((thread, start), track);
         }
         track
     }
@@ -164,7 +149,7 @@ impl<'a> Tracks<'a> {
     }
 
     fn thread(&self, thread: i64) -> &str {
-        let name = self.threads.get(&thread).map(String::as_str);
+        let name = self.threads.get(&thread).map(|name| &**name);
         name.filter(|name| !name.is_empty()).unwrap_or("thread")
     }
 
@@ -190,8 +175,8 @@ impl<'a> Tracks<'a> {
 
     /// Writes the names of tracks and their order: processes before GPUs, NVTX ranges of a thread
     /// before its calls.
-    pub(super) fn describe<W: Write>(&self, events: &mut ChromeEventWriter<W>) -> Result<()> {
-        let mut processes: BTreeMap<u64, Description> = BTreeMap::new();
+    pub(super) fn describe(&self, write: &mut Write<'_>) -> Result<()> {
+        let mut processes: BTreeMap<u64, (String, usize)> = BTreeMap::new();
         for of in self.lanes.keys() {
             if let TrackOwner::Thread(thread)
             | TrackOwner::Marks(thread)
@@ -210,9 +195,8 @@ impl<'a> Tracks<'a> {
         }
         for (place, (pid, (name, kind))) in processes.into_iter().enumerate() {
             let track = Track { pid, tid: 0 };
-            events.describe("process_name", track, "name", name.into())?;
             let place = kind * 10_000 + place;
-            events.describe("process_sort_index", track, "sort_index", place.into())?;
+            describe(write, "process", track, (name, place))?;
         }
         let order = |of: &TrackOwner| match *of {
             TrackOwner::Thread(thread) => (0, thread, 1),
@@ -222,7 +206,7 @@ impl<'a> Tracks<'a> {
         };
         let mut all: Vec<_> = self.lanes.iter().collect();
         all.sort_by_key(|(of, _)| order(of));
-        let mut place = 0usize;
+        let mut place = 0;
         for (of, lanes) in all {
             for (index, lane) in lanes.iter().enumerate() {
                 let mut name = self.name(*of);
@@ -230,11 +214,26 @@ impl<'a> Tracks<'a> {
                     name = format!("{name}, at the same time ({})", index + 1);
                 }
                 place += 1;
-                events.describe("thread_name", lane.track, "name", name.into())?;
-                let at = "sort_index";
-                events.describe("thread_sort_index", lane.track, at, place.into())?;
+                describe(write, "thread", lane.track, (name, place))?;
             }
         }
         Ok(())
     }
+}
+
+/// Writes the name of a process or thread, and its place among others.
+fn describe(
+    write: &mut Write<'_>,
+    what: &str,
+    track: Track,
+    (name, place): (String, usize),
+) -> Result<()> {
+    for (key, value) in [("name", Value::from(name)), ("sort_index", place.into())] {
+        let name = format!("{what}_{key}");
+        write(&TraceRow {
+            args: Map::from_iter([(key.to_owned(), value)]),
+            ..TraceRow::new(&name, "__metadata", "M", track, 0)
+        })?;
+    }
+    Ok(())
 }

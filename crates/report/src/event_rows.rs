@@ -1,0 +1,127 @@
+//! Memory events with their call stacks, one row each.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::analysis::Filter;
+use gpuprobe_cuda::names::plain_name;
+use gpuprobe_cuda::nsys::{ALLOCATION, DEALLOCATION};
+use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_recording::memory_rows::{self, CallFilter, MemoryItem, RowSink};
+use gpuprobe_recording::{Database, Resolver, Trace, ids, kinds};
+
+/// What is known of the call of an event.
+pub const TABLES: [&str; 3] = [
+    Trace::ALL[0].name(),
+    Trace::ALL[1].name(),
+    Trace::ALL[2].name(),
+];
+
+/// A memory event.
+pub struct EventRow {
+    /// Index in [`TABLES`].
+    pub table: usize,
+    /// Process id.
+    pub pid: u32,
+    /// Address of the memory.
+    pub address: u64,
+    /// Time of the session, nanoseconds.
+    pub start_ns: i64,
+    /// Size of the memory.
+    pub bytes: u64,
+    /// Kind of the memory, as nsys names it.
+    pub kind: &'static str,
+    /// Whether it was allocated or freed, as nsys names it.
+    pub operation: &'static str,
+    /// Name of a device variable.
+    pub variable: Option<Box<str>>,
+    /// Functions and modules of the call stack, innermost first, or the function alone.
+    pub stack: Vec<String>,
+}
+
+/// The memory events of a file.
+pub struct EventRows {
+    database: Database,
+    filter: Filter,
+}
+
+impl EventRows {
+    /// Opens a file.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read, or has nothing that `filter` selects.
+    pub fn open(file: &Path, filter: Filter, progress: &SharedProgress) -> Result<Self> {
+        let database = Database::open_with(file, progress)?;
+        filter.check(&database)?;
+        Ok(Self { database, filter })
+    }
+
+    /// Passes the rows to `write`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read, or if `write` fails.
+    pub fn each(&self, write: impl FnMut(EventRow) -> Result<()>) -> Result<()> {
+        let mut sink = Sink {
+            filter: self.filter,
+            first_ns: None,
+            resolver: Resolver::new(&self.database)?,
+            write,
+        };
+        memory_rows::each(&self.database, CallFilter::default(), &mut sink).map(drop)
+    }
+}
+
+struct Sink<'a, F> {
+    filter: Filter,
+    first_ns: Option<i64>,
+    resolver: Resolver<'a>,
+    write: F,
+}
+
+impl<F: FnMut(EventRow) -> Result<()>> RowSink for Sink<'_, F> {
+    fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
+        let MemoryItem::Row(event, origin) = item else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let first_ns = *self.first_ns.get_or_insert(event.start_ns);
+        let since_first = event.start_ns.saturating_sub(first_ns);
+        if self.filter.to_ns.is_some_and(|to| since_first > to) {
+            return Ok(ControlFlow::Break(()));
+        }
+        let table = Trace::ALL.iter().position(|trace| *trace == origin.trace);
+        let Some(table) = table.filter(|_| self.filter.includes(&event)) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let stack = match (origin.trace, origin.chain, origin.function) {
+            (Trace::Valid | Trace::Driver, Some(chain), _) => {
+                let frames = self.resolver.stack(chain);
+                let frames = frames.iter();
+                let frames = frames.map(|frame| format!("[{}] ({})", frame.function, frame.module));
+                frames.collect()
+            }
+            (Trace::Driver, None, Some(function)) => {
+                vec![plain_name(&self.resolver.string(function)).to_owned()]
+            }
+            _ => Vec::new(),
+        };
+        (self.write)(EventRow {
+            table,
+            pid: ids::pid(event.process),
+            address: event.address,
+            start_ns: event.start_ns,
+            bytes: event.bytes,
+            kind: kinds::of_id(event.kind).name,
+            operation: match event.allocates {
+                true => ALLOCATION,
+                false => DEALLOCATION,
+            },
+            variable: event.variable,
+            stack,
+        })?;
+        Ok(ControlFlow::Continue(()))
+    }
+}
