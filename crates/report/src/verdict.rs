@@ -69,11 +69,16 @@ impl WorstVerdicts {
             self.judged_ns = Some(now_ns);
             self.words = Arc::default();
         }
-        let words = Arc::make_mut(&mut self.words);
-        let ended = ledger.ended(options.is_final);
-        for process in ledger.live_processes().chain(ended) {
-            let judge = || worst(process, options, symbols).map_or("", Verdict::name);
-            words.entry(process.pid).or_insert_with(judge);
+        let all = || {
+            let ended = ledger.ended(options.is_final);
+            ledger.live_processes().chain(ended)
+        };
+        if all().any(|process| !self.words.contains_key(&process.pid)) {
+            let words = Arc::make_mut(&mut self.words);
+            for process in all() {
+                let judge = || worst(process, options, symbols).map_or("", Verdict::name);
+                words.entry(process.pid).or_insert_with(judge);
+            }
         }
         Arc::clone(&self.words)
     }
