@@ -19,27 +19,20 @@ pub const TABLES: [&str; 3] = [
     Trace::ALL[2].name(),
 ];
 
-/// A memory event.
-pub struct EventRow {
-    /// Index in [`TABLES`].
-    pub table: usize,
-    /// Process id.
-    pub pid: u32,
-    /// Address of the memory.
-    pub address: u64,
-    /// Time of the session, nanoseconds.
-    pub start_ns: i64,
-    /// Size of the memory.
-    pub bytes: u64,
-    /// Kind of the memory, as nsys names it.
-    pub kind: &'static str,
-    /// Whether it was allocated or freed, as nsys names it.
-    pub operation: &'static str,
-    /// Name of a device variable.
-    pub variable: Option<Box<str>>,
-    /// Functions and modules of the call stack, innermost first, or the function alone.
-    pub stack: Vec<String>,
-}
+/// Text for an unknown call stack.
+const NO_STACK: &str = "STACK_NOT_FOUND";
+
+/// Columns of a row: those of the "GPU device memory usage" scripts.
+pub const COLUMNS: [&str; 8] = [
+    "PID",
+    "address",
+    "start_time",
+    "bytes",
+    "mem_kind",
+    "mem_op_type",
+    "var_name",
+    "call_stack",
+];
 
 /// The memory events of a file.
 pub struct EventRows {
@@ -59,12 +52,12 @@ impl EventRows {
         Ok(Self { database, filter })
     }
 
-    /// Passes the rows to `write`.
+    /// Passes the rows to `write`, with the indices of their tables.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be read, or if `write` fails.
-    pub fn each(&self, write: impl FnMut(EventRow) -> Result<()>) -> Result<()> {
+    pub fn each(&self, write: impl FnMut(usize, [String; 8]) -> Result<()>) -> Result<()> {
         let mut sink = Sink {
             filter: self.filter,
             first_ns: None,
@@ -82,7 +75,7 @@ struct Sink<'a, F> {
     write: F,
 }
 
-impl<F: FnMut(EventRow) -> Result<()>> RowSink for Sink<'_, F> {
+impl<F: FnMut(usize, [String; 8]) -> Result<()>> RowSink for Sink<'_, F> {
     fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
         let MemoryItem::Row(event, origin) = item else {
             return Ok(ControlFlow::Continue(()));
@@ -101,27 +94,30 @@ impl<F: FnMut(EventRow) -> Result<()>> RowSink for Sink<'_, F> {
                 let frames = self.resolver.stack(chain);
                 let frames = frames.iter();
                 let frames = frames.map(|frame| format!("[{}] ({})", frame.function, frame.module));
-                frames.collect()
+                frames.collect::<Vec<_>>().join(" -> ")
             }
             (Trace::Driver, None, Some(function)) => {
-                vec![plain_name(&self.resolver.string(function)).to_owned()]
+                plain_name(&self.resolver.string(function)).to_owned()
             }
-            _ => Vec::new(),
+            _ => String::new(),
         };
-        (self.write)(EventRow {
-            table,
-            pid: ids::pid(event.process),
-            address: event.address,
-            start_ns: event.start_ns,
-            bytes: event.bytes,
-            kind: kinds::of_id(event.kind).name,
-            operation: match event.allocates {
-                true => ALLOCATION,
-                false => DEALLOCATION,
-            },
-            variable: event.variable,
-            stack,
-        })?;
+        let operation = match event.allocates {
+            true => ALLOCATION,
+            false => DEALLOCATION,
+        };
+        let row = [
+            ids::pid(event.process).to_string(),
+            event.address.to_string(),
+            event.start_ns.to_string(),
+            event.bytes.to_string(),
+            kinds::of_id(event.kind).name.to_owned(),
+            operation.to_owned(),
+            event.variable.map_or("NULL".to_owned(), String::from),
+            Some(stack)
+                .filter(|stack| !stack.is_empty())
+                .unwrap_or(NO_STACK.to_owned()),
+        ];
+        (self.write)(table, row)?;
         Ok(ControlFlow::Continue(()))
     }
 }

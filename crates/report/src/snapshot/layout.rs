@@ -313,11 +313,9 @@ impl DeviceLayout {
     pub(super) fn finish(&mut self) -> io::Result<()> {
         if range(CONTEXT_AT, self.context, ARRAYS_AT).is_some() {
             let context = Piece {
-                address: CONTEXT_AT,
-                bytes: self.context,
                 stack: StackId::Context,
                 number: usize::MAX,
-                ..Piece::default()
+                ..Piece::new(Kind::Allocation, CONTEXT_AT, self.context, 0)
             };
             self.segments.insert(CONTEXT_AT, context);
         }
@@ -370,7 +368,7 @@ impl DeviceLayout {
     }
 
     /// The segments at the end, by address: runs of mappings without a gap are one.
-    pub(super) fn segments(&self) -> Vec<SnapshotSegment> {
+    pub(super) fn segments(&self, device: u16) -> Vec<SnapshotSegment> {
         let unseen = self.unseen.iter().map(|range| unseen(range, 0));
         let mut all: Vec<_> = self.segments.values().copied().chain(unseen).collect();
         all.sort_unstable_by_key(|piece| piece.address);
@@ -382,10 +380,10 @@ impl DeviceLayout {
             };
             one.range().end == next.address && is_mapping(one) && is_mapping(next) && is_same
         });
-        runs.map(|run| self.segment(run)).collect()
+        runs.map(|run| self.segment(device, run)).collect()
     }
 
-    fn segment(&self, run: &[Piece]) -> SnapshotSegment {
+    fn segment(&self, device: u16, run: &[Piece]) -> SnapshotSegment {
         let has = |is_it: fn(&Piece) -> bool| run.iter().any(is_it);
         let first = &run[0];
         let is_torch = self.is_torch(first);
@@ -396,6 +394,7 @@ impl DeviceLayout {
         };
         let active = || blocks.iter().filter(|block| block.requested.is_some());
         SnapshotSegment {
+            device,
             address: first.address,
             bytes,
             active_bytes: active().map(|block| block.bytes).sum(),
@@ -430,13 +429,10 @@ impl DeviceLayout {
 }
 
 fn unseen(range: &Range<u64>, since_ns: u64) -> Piece {
+    let bytes = range.end - range.start;
     Piece {
-        kind: Kind::Unseen,
-        address: range.start,
-        bytes: range.end - range.start,
         stream: Some(STREAM_UNKNOWN),
-        since_ns,
-        ..Piece::default()
+        ..Piece::new(Kind::Unseen, range.start, bytes, since_ns)
     }
 }
 

@@ -22,7 +22,6 @@ use gpuprobe_model::text::size;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::log::LogReader;
 use gpuprobe_recording::{Database, Session};
-use layout::DeviceLayout;
 use process::{ProcessTrace, Traces, pytorch};
 
 /// Call sites of tensors with a category of their own: the viewer has ten colours in all.
@@ -44,18 +43,19 @@ pub enum StackId {
 }
 
 /// Whose memory an event is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Category {
     /// A block of PyTorch's.
     Tensor,
     /// A segment of PyTorch's.
     Torch,
     /// Memory of another library.
+    #[default]
     Other,
 }
 
 /// An event of the trace.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct TraceEvent {
     /// As PyTorch names it: `alloc`, `segment_map`.
     pub action: &'static str,
@@ -75,6 +75,8 @@ pub struct TraceEvent {
 /// A segment at the end.
 #[derive(Clone, Debug)]
 pub struct SnapshotSegment {
+    /// Device as the process numbers it.
+    pub device: u16,
     /// Its address.
     pub address: u64,
     /// Its size.
@@ -176,23 +178,13 @@ impl Snapshot {
         let process = self.played.process(self.pid, incarnation);
         self.notes = notes(self.pid, process, trace, others);
         let symbols = self.played.symbols();
-        // The largest call sites of tensors, by the peak of live bytes.
         let allocators = process.iter().flat_map(|process| process.tensors.iter());
-        let mut labels: HashMap<String, (u64, Vec<StackId>)> = HashMap::new();
-        for site in allocators.flat_map(|allocator| allocator.blocks.sites.iter()) {
-            let Some(stack) = &site.stack else { continue };
-            if let Some(label) = label(&stack.frames(self.pid, symbols)) {
-                let (sum, stacks) = labels.entry(label).or_default();
-                *sum = sum.saturating_add(site.peak_bytes);
-                stacks.push(trace.stack(Some(stack)));
-            }
-        }
-        let mut labels: Vec<_> = labels.into_iter().collect();
-        labels.sort_by(|a, b| (b.1.0, &a.0).cmp(&(a.1.0, &b.0)));
-        for (label, (_, stacks)) in labels.into_iter().take(SITES) {
-            let labelled = stacks.into_iter().map(|stack| (stack, label.clone()));
-            self.sites.extend(labelled);
-        }
+        let sites = allocators.flat_map(|allocator| allocator.blocks.sites.iter());
+        self.sites = largest(sites.filter_map(|site| {
+            let stack = site.stack.as_ref()?;
+            let label = label(&stack.frames(self.pid, symbols))?;
+            Some((label, site.peak_bytes, trace.stack(Some(stack))))
+        }));
         let mut owners = Owners::new(symbols);
         for (id, stack) in trace.stacks.iter().enumerate() {
             let owner = owners.of_stack(stack).owner().to_owned();
@@ -214,20 +206,17 @@ impl Snapshot {
         let end = TraceEvent {
             action: "snapshot",
             time_ns: self.trace.last_ns,
-            address: 0,
-            bytes: 0,
-            stream: 0,
-            stack: StackId::None,
-            category: Category::Other,
+            ..TraceEvent::default()
         };
         let began_ns = self.trace.first_ns.unwrap_or(0);
         layout.flat_map(move |layout| layout.trace(began_ns).chain([end]))
     }
 
-    /// The segments of a device.
-    pub fn segments(&self, device: u16) -> Vec<SnapshotSegment> {
-        let layout = self.trace.devices.get(&device);
-        layout.map_or_else(Vec::new, DeviceLayout::segments)
+    /// The segments of all devices.
+    pub fn segments(&self) -> Vec<SnapshotSegment> {
+        let devices = self.trace.devices.iter();
+        let segments = devices.flat_map(|(&device, layout)| layout.segments(device));
+        segments.collect()
     }
 
     /// Time of an event, microseconds since the Unix epoch.
@@ -261,6 +250,24 @@ impl Snapshot {
         });
         frames.collect()
     }
+}
+
+/// The largest call sites, of their labels, peaks of live bytes, and stacks.
+fn largest(sites: impl Iterator<Item = (String, u64, StackId)>) -> HashMap<StackId, String> {
+    let mut labels: HashMap<String, (u64, Vec<StackId>)> = HashMap::new();
+    for (label, bytes, stack) in sites {
+        let (sum, stacks) = labels.entry(label).or_default();
+        *sum = sum.saturating_add(bytes);
+        stacks.push(stack);
+    }
+    let mut labels: Vec<_> = labels.into_iter().collect();
+    labels.sort_by(|a, b| (b.1.0, &a.0).cmp(&(a.1.0, &b.0)));
+    let labels = labels.into_iter().take(SITES);
+    let labels = labels.flat_map(|(label, (_, stacks))| {
+        let stacks = stacks.into_iter();
+        stacks.map(move |stack| (stack, label.clone()))
+    });
+    labels.collect()
 }
 
 /// What the snapshot is of, and memory that is not in it.
@@ -302,4 +309,21 @@ fn notes(pid: u32, process: Option<&Process>, trace: &ProcessTrace, others: usiz
         ));
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_call_sites_are_categories() {
+        // Two stacks each; later ones have more bytes.
+        let site = |number: usize| (StackId::Known(number), format!("line {}", number / 2));
+        let sites = (0..14).map(|number| {
+            let (stack, label) = site(number);
+            (label, number as u64, stack)
+        });
+        let found = largest(sites);
+        assert_eq!(found, (4..14).map(site).collect());
+    }
 }

@@ -100,12 +100,8 @@ impl ProcessTrace {
     fn tensor(&mut self, tensor: &Tensor, process: &Process) {
         self.at(tensor.time_ns);
         let block = Piece {
-            kind: Kind::Block,
-            address: tensor.address,
-            bytes: tensor.bytes,
             stack: self.stack(process.sites.stack(tensor.stack)),
-            since_ns: tensor.time_ns,
-            ..Piece::default()
+            ..Piece::new(Kind::Block, tensor.address, tensor.bytes, tensor.time_ns)
         };
         let Some(device) = tensor.device else {
             return;
@@ -169,12 +165,8 @@ impl ProcessTrace {
         if allocation.belongs() != Belongs::Gpu || allocation.space() == AddressSpace::Physical {
             return;
         }
-        let segment = Piece {
-            address: allocation.address,
-            bytes: allocation.size_bytes,
-            since_ns: time_ns,
-            ..Piece::default()
-        };
+        let (address, bytes) = (allocation.address, allocation.size_bytes);
+        let segment = Piece::new(Kind::Allocation, address, bytes, time_ns);
         let add = match allocation.space() {
             AddressSpace::Arrays => DeviceLayout::add_array,
             _ => DeviceLayout::add_segment,
@@ -195,13 +187,7 @@ impl ProcessTrace {
         // A range reserved before tracing began gets a number that no other has.
         let range = self.reservations.get(&range).copied().unwrap_or(!range);
         if let Some(memory) = memory.filter(|memory| mapped_bytes <= memory.size_bytes) {
-            let segment = Piece {
-                kind: Kind::Mapping(range),
-                address,
-                bytes,
-                since_ns: time_ns,
-                ..Piece::default()
-            };
+            let segment = Piece::new(Kind::Mapping(range), address, bytes, time_ns);
             self.add(segment, memory, process, DeviceLayout::add_segment);
         }
     }

@@ -32,26 +32,19 @@ fn play(steps: &[Step]) -> DeviceLayout {
 }
 
 fn apply(layout: &mut DeviceLayout, step: Step, time_ns: u64) {
-    let piece = |kind: Kind, address, bytes, since_ns| Piece {
-        kind,
-        address,
-        bytes,
-        since_ns,
-        ..Piece::default()
-    };
     match step {
         Take(address, bytes, range) => {
             let kind = range.map_or(Kind::Allocation, Kind::Mapping);
-            layout.add_segment(piece(kind, address, bytes, time_ns));
+            layout.add_segment(Piece::new(kind, address, bytes, time_ns));
         }
         Give(address) => layout.remove_segment(address, time_ns),
         Unmap(address, bytes) => layout.unmap((address, bytes), time_ns, |_| false),
         FreeUnseen(address) => layout.free_unseen(address, time_ns),
         HandOut(address, bytes) => {
-            layout.allocate(piece(Kind::Block, address, bytes, time_ns));
+            layout.allocate(Piece::new(Kind::Block, address, bytes, time_ns));
         }
         TakeBack(address, bytes, ago) => {
-            layout.free(piece(Kind::Block, address, bytes, time_ns - ago));
+            layout.free(Piece::new(Kind::Block, address, bytes, time_ns - ago));
         }
         Request(address, bytes, stream) => layout.request(address, bytes, stream),
     }
@@ -70,7 +63,7 @@ impl Viewer {
             blocks: BTreeMap::new(),
         };
         let mut others = 0;
-        for run in layout.segments() {
+        for run in layout.segments(0) {
             let mut at = run.address;
             for block in &run.blocks {
                 assert_eq!(block.address, at, "{run:?}");
@@ -227,6 +220,6 @@ fn requested_sizes_may_arrive_late() {
     let events: Vec<_> = layout.trace(0).take(2).collect();
     let found = events.iter().map(|event| (event.bytes, event.stream));
     assert_eq!(found.collect::<Vec<_>>(), [(4, 9), (3, 9)]);
-    assert_eq!(layout.segments()[0].blocks[0].requested, Some(3));
-    assert_eq!(layout.segments()[0].stream, 9);
+    assert_eq!(layout.segments(0)[0].blocks[0].requested, Some(3));
+    assert_eq!(layout.segments(0)[0].stream, 9);
 }

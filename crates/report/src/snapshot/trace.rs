@@ -53,6 +53,16 @@ pub(super) struct Piece {
 }
 
 impl Piece {
+    pub(super) fn new(kind: Kind, address: u64, bytes: u64, since_ns: u64) -> Self {
+        Self {
+            kind,
+            address,
+            bytes,
+            since_ns,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn range(&self) -> Range<u64> {
         self.address..self.address + self.bytes
     }

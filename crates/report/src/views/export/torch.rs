@@ -19,12 +19,8 @@ type Out<'a> = Pickle<BufWriter<&'a mut dyn Write>, Shared>;
 /// Writes a snapshot: its traces, in the order of devices, then its segments.
 pub(super) fn write(snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()> {
     let mut out = Pickle::begin(BufWriter::with_capacity(1 << 18, out))?;
-    let segments = |device| {
-        let segments = snapshot.segments(device).into_iter();
-        segments.map(move |segment| (device, segment))
-    };
-    let segments: Vec<_> = (0..snapshot.devices()).flat_map(segments).collect();
-    let has_expandable = segments.iter().any(|(_, segment)| segment.is_expandable);
+    let segments = snapshot.segments();
+    let has_expandable = segments.iter().any(|segment| segment.is_expandable);
     out.dict(|out| {
         out.text("device_traces")?;
         out.list(0..snapshot.devices(), |out, device| {
@@ -33,9 +29,7 @@ pub(super) fn write(snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()> 
             })
         })?;
         out.text("segments")?;
-        out.list(&segments, |out, (device, one)| {
-            segment(out, snapshot, *device, one)
-        })?;
+        out.list(&segments, |out, one| segment(out, snapshot, one))?;
         out.text("allocator_settings")?;
         out.dict(|out| out.boolean("expandable_segments", has_expandable))
     })?;
@@ -55,14 +49,9 @@ fn event(out: &mut Out<'_>, snapshot: &Snapshot, event: &TraceEvent) -> io::Resu
     })
 }
 
-fn segment(
-    out: &mut Out<'_>,
-    snapshot: &Snapshot,
-    device: u16,
-    segment: &SnapshotSegment,
-) -> io::Result<()> {
+fn segment(out: &mut Out<'_>, snapshot: &Snapshot, segment: &SnapshotSegment) -> io::Result<()> {
     out.dict(|out| {
-        out.number("device", device)?;
+        out.number("device", segment.device)?;
         out.number("address", segment.address)?;
         out.number("total_size", segment.bytes)?;
         out.number("allocated_size", segment.active_bytes)?;
