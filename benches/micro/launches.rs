@@ -7,7 +7,7 @@ use gpuprobe_cuda::Modes;
 use gpuprobe_engine::{Launches, State};
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::{Event, KernelName};
-use gpuprobe_report::views::ReportFormat;
+use gpuprobe_views::ReportFormat;
 
 use super::calls::{PID, row, task};
 use super::kernel_numbers;

@@ -11,8 +11,8 @@ use gpuprobe_model::event::{Call, Copy, Event, KernelName, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Location, NoSymbols};
 use gpuprobe_report::metrics::{MetricLimits, Metrics, OwnUse};
-use gpuprobe_report::views::metrics::openmetrics;
 use gpuprobe_report::{Options, ReportSources, build_within};
+use gpuprobe_views::metrics::openmetrics;
 
 use super::calls::{call, row, task};
 use super::is_test;

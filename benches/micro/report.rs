@@ -10,8 +10,8 @@ use gpuprobe_model::Lost;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::stack::NoSymbols;
 use gpuprobe_report as report;
-use gpuprobe_report::views::ReportFormat;
 use gpuprobe_report::{Options, View};
+use gpuprobe_views::ReportFormat;
 
 use super::calls::{self, Callers, Load, MANY_SITES, ONE_THREAD, Order};
 use super::live_sizes;

@@ -25,12 +25,12 @@ use gpuprobe_report::analysis::{Analysis, File, Filter};
 use gpuprobe_report::chart;
 use gpuprobe_report::page;
 use gpuprobe_report::profile::{self, ProfileScope, Weight};
-use gpuprobe_report::views::ReportFormat;
-use gpuprobe_report::views::profile::ProfileConfig;
-use gpuprobe_report::views::report as question;
-use gpuprobe_report::views::report::ReportQuestion;
-use gpuprobe_report::views::{export, html, plot};
 use gpuprobe_report::{gate, replay};
+use gpuprobe_views::ReportFormat;
+use gpuprobe_views::profile::ProfileConfig;
+use gpuprobe_views::report as question;
+use gpuprobe_views::report::ReportQuestion;
+use gpuprobe_views::{export, html, plot};
 
 pub(crate) use tensors::play_tensors;
 

@@ -15,9 +15,9 @@ use super::trace::Explained;
 use gpuprobe_report::View;
 use gpuprobe_report::analysis::{Analysis, Filter};
 use gpuprobe_report::gate::LEAKED;
-use gpuprobe_report::views::profile::ProfileConfig;
-use gpuprobe_report::views::report;
-use gpuprobe_report::views::report::{AnalysisFormat, ReportConfig, ReportQuestion};
+use gpuprobe_views::profile::ProfileConfig;
+use gpuprobe_views::report;
+use gpuprobe_views::report::{AnalysisFormat, ReportConfig, ReportQuestion};
 
 /// Formats of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

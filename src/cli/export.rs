@@ -8,8 +8,8 @@ use clap::Args;
 
 use super::report::FilterArgs;
 use super::{file, progress};
-use gpuprobe_report::views::export;
-use gpuprobe_report::views::export::{ExportConfig, ExportFormat};
+use gpuprobe_views::export;
+use gpuprobe_views::export::{ExportConfig, ExportFormat};
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {

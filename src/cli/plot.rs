@@ -10,7 +10,7 @@ use super::report::FilterArgs;
 use super::{file, progress};
 use gpuprobe_os::say;
 use gpuprobe_report::chart::{self, ChartConfig, PlotBy};
-use gpuprobe_report::views::plot;
+use gpuprobe_views::plot;
 
 #[derive(Debug, Args)]
 pub(super) struct PlotArgs {

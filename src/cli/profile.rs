@@ -7,7 +7,7 @@ use clap::Args;
 use super::heading;
 
 use gpuprobe_report::profile::{ProfileScope, ProfiledMemory, Weight};
-use gpuprobe_report::views::profile::ProfileConfig;
+use gpuprobe_views::profile::ProfileConfig;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ProfileArgs {

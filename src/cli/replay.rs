@@ -13,7 +13,7 @@ use super::{file, heading, progress};
 use gpuprobe_os::terminal::{Layout, StandardStream};
 use gpuprobe_os::{files, terminal};
 use gpuprobe_report::replay;
-use gpuprobe_report::views::ReportFormat;
+use gpuprobe_views::ReportFormat;
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {

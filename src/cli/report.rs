@@ -14,8 +14,8 @@ use super::{file, heading, parse_moment, progress};
 use gpuprobe_report::analysis::{Analysis, Filter, Moment};
 use gpuprobe_report::gate::LEAKED;
 use gpuprobe_report::page;
-use gpuprobe_report::views::report::{AnalysisFormat, ReportConfig, ReportQuestion};
-use gpuprobe_report::views::{html, report};
+use gpuprobe_views::report::{AnalysisFormat, ReportConfig, ReportQuestion};
+use gpuprobe_views::{html, report};
 
 /// Analyses of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

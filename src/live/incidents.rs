@@ -14,7 +14,7 @@ use gpuprobe_model::{GpuHolder, GpuUsage, GpuUse, Untraced};
 use gpuprobe_os::say;
 use gpuprobe_recording::log::LogNote;
 use gpuprobe_report::incidents::{self, IncidentReport};
-use gpuprobe_report::views::{json, text};
+use gpuprobe_views::{json, text};
 
 /// How long to wait for a retry: PyTorch frees its cache and tries again, and a program that cannot
 /// continue exits.

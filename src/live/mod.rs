@@ -41,8 +41,8 @@ use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_report::View;
 use gpuprobe_report::gate;
-use gpuprobe_report::views::ReportFormat;
-use gpuprobe_report::views::profile::ProfileConfig;
+use gpuprobe_views::ReportFormat;
+use gpuprobe_views::profile::ProfileConfig;
 
 use gpuprobe_top::ScreenConfig;
 

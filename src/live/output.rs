@@ -16,7 +16,7 @@ use gpuprobe_report as report;
 use gpuprobe_report::Report;
 use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::records::PerRecordLine;
-use gpuprobe_report::views::ReportFormat;
+use gpuprobe_views::ReportFormat;
 
 /// An open destination, with the writer of the format.
 pub(super) struct Output {

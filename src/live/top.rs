@@ -20,9 +20,9 @@ use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_os::Diversion;
 use gpuprobe_report as report;
 use gpuprobe_report::profile::{self, ProfileScope};
-use gpuprobe_report::views::profile::flamegraph;
 use gpuprobe_report::{Options, ProcessDetail, Report, WorstVerdicts};
 use gpuprobe_top::{Request, ScreenConfig, ScreenNotice, TopScreen, Update, Verdicts};
+use gpuprobe_views::profile::flamegraph;
 
 use parents::Parents;
 use recording_job::RecordingJob;

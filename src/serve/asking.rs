@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
 use super::protocol::{FAILED, LAST, MORE, ServedDocument};
-use gpuprobe_report::views::metrics;
+use gpuprobe_views::metrics;
 
 /// How long a document is served to further clients.
 const KEPT_FOR: Duration = Duration::from_millis(500);

@@ -15,7 +15,7 @@ use super::ServerSettings;
 use super::asking::Documents;
 use super::protocol::ServedDocument;
 use super::status;
-use gpuprobe_report::views::metrics::{OPENMETRICS, PROMETHEUS};
+use gpuprobe_views::metrics::{OPENMETRICS, PROMETHEUS};
 
 /// Maximum time of a document; later, the client is told to come again.
 const DOCUMENT_WITHIN: Duration = Duration::from_secs(8);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_report::analysis::Filter;
-use gpuprobe_report::views::export::{self, ExportConfig, ExportFormat};
+use gpuprobe_views::export::{self, ExportConfig, ExportFormat};
 use proptest::prelude::*;
 use rusqlite::Connection;
 use serde_json::Value;

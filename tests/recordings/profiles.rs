@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 use flate2::read::GzDecoder;
-use gpuprobe_report::views::profile::pprof::proto::Proto;
+use gpuprobe_views::profile::pprof::proto::Proto;
 use prost::Message;
 
 use crate::scene::MIB;

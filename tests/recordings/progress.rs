@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use gpuprobe_os::progress::{ProgressDisplay, SharedProgress};
 use gpuprobe_report::analysis::Filter;
-use gpuprobe_report::views::export;
-use gpuprobe_report::views::export::{ExportConfig, ExportFormat};
+use gpuprobe_views::export;
+use gpuprobe_views::export::{ExportConfig, ExportFormat};
 
 use crate::untrusted::report;
 use crate::{Folder, terminal};

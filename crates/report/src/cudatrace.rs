@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use serde::Serialize;
 
 use super::{Options, as_map};
-use crate::metrics::ScrapeScope;
+use crate::options::ScrapeScope;
 use gpuprobe_cuda::Op;
 use gpuprobe_engine::Launches;
 use gpuprobe_engine::launches::{CountedLaunch, LaunchCount, Launcher};
@@ -66,7 +66,7 @@ pub struct LauncherReport {
     pub per_second: f64,
     /// Distinguishes processes and programs with the same process id.
     #[serde(skip)]
-    pub(super) id: u32,
+    pub id: u32,
 }
 
 /// A kernel of a process.
@@ -101,7 +101,7 @@ pub struct KernelReport {
     pub api: &'static str,
     /// `id` of its [`LauncherReport`].
     #[serde(skip)]
-    pub(super) process: u32,
+    pub process: u32,
 }
 
 /// Graph launches of a process.

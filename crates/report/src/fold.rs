@@ -1,8 +1,8 @@
 //! Folding of call stacks in Python programs: the user's own lines, and a summary of the rest.
 
 use gpuprobe_model::stack::{Frame, Language};
-use gpuprobe_stacks::allocators::{self, is_inner};
-pub(crate) use gpuprobe_stacks::cuda::file_name;
+pub use gpuprobe_stacks::allocators::{self, is_inner};
+pub use gpuprobe_stacks::cuda::file_name;
 use gpuprobe_stacks::cuda::is_own;
 use gpuprobe_stacks::python::origin::{FileOrigin, is_interpreter};
 
@@ -11,7 +11,7 @@ const LIBRARY_LINES: usize = 2;
 
 /// Owner of a frame, as far as Python is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FrameOrigin {
+pub enum FrameOrigin {
     /// A line of the user's own Python.
     User,
     /// A line of an installed package or of the standard library.
@@ -24,7 +24,7 @@ pub(crate) enum FrameOrigin {
 
 impl FrameOrigin {
     /// Classifies `frame` by its language and file.
-    pub(crate) fn of(frame: &Frame) -> Self {
+    pub fn of(frame: &Frame) -> Self {
         match (frame.language, &frame.file) {
             (Language::Native, _) => Self::Native,
             (Language::Python, None) => Self::Marker,
@@ -52,7 +52,7 @@ pub struct Folded {
 
 impl Folded {
     /// Folds a stack; `None` if it has no Python frame.
-    pub(crate) fn of(frames: &[Frame]) -> Option<Self> {
+    pub fn of(frames: &[Frame]) -> Option<Self> {
         let first = frames.iter().position(is_python)?;
         let of = |origin| {
             let all = frames.iter();
@@ -99,7 +99,7 @@ fn context(called: &[Frame]) -> Option<&Frame> {
 }
 
 /// The frames down to the start of the program or thread.
-pub(crate) fn down_to_start(frames: &[Frame]) -> &[Frame] {
+pub fn down_to_start(frames: &[Frame]) -> &[Frame] {
     &frames[..allocators::down_to_start(frames, |frame| &frame.function)]
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn is_interpreters(frame: &Frame) -> bool {
 }
 
 /// File and line: `train.py:41`; with the folder for common file names: `model/__init__.py:3`.
-pub(crate) fn place(file: &str, line: Option<u32>) -> String {
+pub fn place(file: &str, line: Option<u32>) -> String {
     let name = file_name(file);
     let name = match file[..file.len() - name.len()].trim_end_matches('/') {
         folder if name.starts_with("__") && !folder.is_empty() => {
@@ -137,7 +137,7 @@ pub(crate) fn with_place(function: &str, file: Option<&str>, line: Option<u32>) 
 }
 
 /// A frame in lists of functions; of Python, with file and line.
-pub(crate) fn text(frame: &Frame) -> String {
+pub fn text(frame: &Frame) -> String {
     match frame.language.is_python() {
         true => with_place(&frame.function, frame.file.as_deref(), frame.line),
         false => frame.function.clone(),

@@ -1,8 +1,9 @@
-//! Reports and output: a report is a plain value, and each format has one writer.
+//! Reports: plain values, built from the accounts of a run or of a file.
 //!
-//! For: text, JSON, CSV, profiles, plots, pages and traces, of a live run and of a file.
+//! For: whoever shows them; formats are in `views`.
 //! May use: all lower crates: `engine`, `recording`, `stacks`, `os`, `model`, `cuda`.
-//! Gives: [`build`], [`ReportFormat::writer`]; [`analysis`] of files; [`chart`], [`page`], [`replay`].
+//! Gives: [`build`]; [`analysis`] of files; [`chart`], [`page`], [`metrics`], [`profile`], [`snapshot`], [`trace_rows`]
+//! for formats of their own; [`replay`], [`playback`].
 
 pub mod activity;
 pub mod analysis;
@@ -12,7 +13,7 @@ mod compare;
 pub mod cudatrace;
 pub mod event_rows;
 pub mod explain;
-mod fold;
+pub mod fold;
 mod frameworks;
 pub mod gate;
 mod history;
@@ -33,11 +34,10 @@ pub mod replay;
 mod run;
 mod site_key;
 pub mod snapshot;
-mod timeline;
+pub mod timeline;
 pub mod trace_rows;
-mod verdict;
+pub mod verdict;
 pub mod view;
-pub mod views;
 pub mod words;
 pub mod work;
 
@@ -62,7 +62,7 @@ use cudatrace::Cudatrace;
 use explain::Explain;
 use incidents::{IncidentReport, RefusedRequests};
 use memleak::Memleak;
-use metrics::ScrapeScope;
+use options::ScrapeScope;
 use records::PerRecordLine;
 
 pub use analysis::NoMatch;
@@ -299,7 +299,7 @@ pub(crate) fn clock_micros<S: Serializer>(
 }
 
 /// The same as text; empty if unknown.
-pub(crate) fn micros(time: Option<&DateTime<FixedOffset>>) -> String {
+pub fn micros(time: Option<&DateTime<FixedOffset>>) -> String {
     time.map(clock::rfc3339_micros).unwrap_or_default()
 }
 

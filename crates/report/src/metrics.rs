@@ -14,6 +14,8 @@ use gpuprobe_model::container::pod_uid_in;
 use gpuprobe_model::text::printable;
 use indexmap::IndexMap;
 
+pub use crate::options::{MetricLimits, ScrapeScope};
+
 use crate::memleak::{Memleak, ProcessReport, SiteReport};
 use crate::public::without_addresses;
 use crate::{Report, names};
@@ -58,27 +60,6 @@ process_cpu_seconds_total Processor time of gpuprobe, all of its processes.
 process_resident_memory_bytes Resident memory of gpuprobe, all of its processes.
 process_start_time_seconds Start of gpuprobe, seconds since 1970.";
 
-/// Limits on the number of series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MetricLimits {
-    /// Maximum number of series.
-    pub series: usize,
-    /// Maximum number of kernels with a series of their own, of each process.
-    pub kernels: usize,
-    /// The same of call sites.
-    pub sites: usize,
-}
-
-impl Default for MetricLimits {
-    fn default() -> Self {
-        Self {
-            series: 10_000,
-            kernels: 20,
-            sites: 20,
-        }
-    }
-}
-
 /// Processor time and memory of gpuprobe itself, all of its processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnUse {
@@ -96,16 +77,6 @@ pub type Labels = Vec<(&'static str, String)>;
 type Key = (&'static str, Labels);
 /// Series of each metric: labels of the process, further labels, and the value; of seconds, milliseconds.
 pub type Families = BTreeMap<&'static str, Vec<(Arc<Labels>, Labels, u64)>>;
-
-/// What a report for a scrape lists besides sums.
-#[derive(Debug, Default)]
-pub struct ScrapeScope {
-    /// The live processes whose call sites are listed, and when they were first seen.
-    pub(crate) due: HashMap<u32, Option<u64>>,
-    pub(crate) limits: MetricLimits,
-    /// Kernels that the last report listed, which are listed again, by number of the process.
-    pub(crate) kernels: HashMap<u32, HashSet<String>>,
-}
 
 /// Call sites that are listed for one scrape, each of which takes some 20 us; of one process at least.
 const SITES: usize = 500;

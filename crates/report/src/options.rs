@@ -1,8 +1,8 @@
 //! Options of reports.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::metrics::ScrapeScope;
 use crate::{GroupBy, View};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::Process;
@@ -50,6 +50,37 @@ pub struct ProcessDetail {
     pub top: usize,
     /// Whether its single allocations are listed.
     pub allocations: bool,
+}
+
+/// Limits on the number of series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricLimits {
+    /// Maximum number of series.
+    pub series: usize,
+    /// Maximum number of kernels with a series of their own, of each process.
+    pub kernels: usize,
+    /// The same of call sites.
+    pub sites: usize,
+}
+
+impl Default for MetricLimits {
+    fn default() -> Self {
+        Self {
+            series: 10_000,
+            kernels: 20,
+            sites: 20,
+        }
+    }
+}
+
+/// What a report for a scrape lists besides sums.
+#[derive(Debug, Default)]
+pub struct ScrapeScope {
+    /// The live processes whose call sites are listed, and when they were first seen.
+    pub(crate) due: HashMap<u32, Option<u64>>,
+    pub(crate) limits: MetricLimits,
+    /// Kernels that the last report listed, which are listed again, by number of the process.
+    pub(crate) kernels: HashMap<u32, HashSet<String>>,
 }
 
 impl Options {

@@ -20,7 +20,7 @@ use gpuprobe_stacks::cuda::file_name;
 use gpuprobe_stacks::owners::{CodeRole, PYTHON, role};
 
 /// Owner of memory without a call stack, or with one that leads nowhere.
-pub(crate) const UNKNOWN: &str = "unknown";
+pub const UNKNOWN: &str = "unknown";
 
 /// Live GPU memory of one owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

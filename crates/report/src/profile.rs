@@ -29,7 +29,7 @@ pub enum Weight {
 
 impl Weight {
     /// That of `live` memory, or of all ever `allocated`.
-    pub(crate) fn of<T>(self, live: T, allocated: T) -> T {
+    pub fn of<T>(self, live: T, allocated: T) -> T {
         match self {
             Self::End | Self::Peak => live,
             Self::Total => allocated,
@@ -253,7 +253,7 @@ pub fn needed_locations(ledger: &Ledger) -> Vec<(u32, Location, bool)> {
 }
 
 /// A function of which only the name is known.
-pub(crate) fn named_frame(function: &str) -> Frame {
+pub fn named_frame(function: &str) -> Frame {
     Frame {
         function: function.to_owned(),
         module: String::new(),
@@ -268,7 +268,7 @@ pub(crate) fn named_frame(function: &str) -> Frame {
 
 /// The frames to be shown in pictures and lists, innermost first: without the interpreter's between and below Python
 /// lines, unless `full`.
-pub(crate) fn visible(frames: &[Frame], full: bool) -> impl Iterator<Item = &Frame> {
+pub fn visible(frames: &[Frame], full: bool) -> impl Iterator<Item = &Frame> {
     visible_indices(frames, full).map(|index| &frames[index])
 }
 
@@ -286,7 +286,7 @@ fn visible_indices(frames: &[Frame], full: bool) -> impl Iterator<Item = usize> 
 }
 
 /// The frames to be shown: without CUDA's own unless `full`, but with the function that was called.
-pub(crate) fn shown(mut frames: Vec<Frame>, called: &str, full: bool) -> Vec<Frame> {
+pub fn shown(mut frames: Vec<Frame>, called: &str, full: bool) -> Vec<Frame> {
     if !full {
         frames.drain(..cuda::own_frames(&frames, cuda::is_own));
     }

@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::Arc;
+pub use std::sync::Arc;
 
-pub(crate) use gpuprobe_engine::verdict::{Severity, Verdict};
+pub use gpuprobe_engine::verdict::{Severity, Verdict};
 
 use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_engine::verdict::{Confidence, Judgement};
@@ -32,7 +32,7 @@ pub fn word_tone(word: &str) -> Option<Tone> {
 }
 
 /// Tone of a severity.
-pub(crate) fn tone(severity: Severity) -> Tone {
+pub fn tone(severity: Severity) -> Tone {
     match severity {
         Severity::Leak => Tone::Bad,
         Severity::Warning => Tone::Warning,

@@ -21,12 +21,12 @@ pub fn plural(number: u64, what: &str) -> String {
 }
 
 /// Columns that a painted text takes.
-pub(crate) fn columns_of(text: &str) -> usize {
+pub fn columns_of(text: &str) -> usize {
     width(&unpainted(text))
 }
 
 /// Of secondary interest.
-pub(crate) fn dim(text: &str) -> String {
+pub fn dim(text: &str) -> String {
     Tone::Dim.paint(text)
 }
 
@@ -176,14 +176,14 @@ pub fn amount(bytes: u64, allocations: u64) -> String {
 }
 
 /// Blocks of a bar, in eighths.
-pub(crate) fn bar(share: f64, width: usize) -> String {
+pub fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
 /// `8x16`: ones at the end, and sizes that are not known, are left out.
-pub(crate) fn dimensions(dimensions: [u32; 3]) -> String {
+pub fn dimensions(dimensions: [u32; 3]) -> String {
     match dimensions {
         [0, ..] => String::new(),
         [x, 1, 1] => x.to_string(),
@@ -193,12 +193,12 @@ pub(crate) fn dimensions(dimensions: [u32; 3]) -> String {
 }
 
 /// `38.0` of 0.38.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     format!("{:.1}", share * 100.0)
 }
 
 /// Three or four digits, and the unit that fits.
-pub(crate) fn time(ns: f64) -> String {
+pub fn time(ns: f64) -> String {
     match ns {
         ns if ns < 1e3 => format!("{ns:.0} ns"),
         ns if ns < 1e6 => format!("{:.2} us", ns / 1e3),

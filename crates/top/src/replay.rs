@@ -12,8 +12,8 @@ use anyhow::{Context, Result};
 use gpuprobe_os::files;
 use gpuprobe_report::ProcessDetail;
 use gpuprobe_report::playback::{ReplayMoment, Viewer, play};
-use gpuprobe_report::views::ReportFormat;
-use gpuprobe_report::views::profile::flamegraph;
+use gpuprobe_views::ReportFormat;
+use gpuprobe_views::profile::flamegraph;
 
 use crate::feed::{PlaybackState, Request, ScreenNotice, Update};
 use crate::screen::TopScreen;

@@ -9,8 +9,8 @@ use crate::live::TraceConfig;
 use gpuprobe_cuda::Modes;
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_report::View;
-use gpuprobe_report::views::ReportFormat;
-use gpuprobe_report::views::profile::ProfileConfig;
+use gpuprobe_views::ReportFormat;
+use gpuprobe_views::profile::ProfileConfig;
 
 /// The configuration of a trace without text, a recording, a screen or a progress bar. `interval` is the time between
 /// two reports, or between two readings of the kernel's counts.

@@ -16,7 +16,7 @@ use super::wrong;
 use crate::live::{self, Explains, Target, TraceConfig};
 use gpuprobe_cuda::Modes;
 use gpuprobe_os::color::ColorChoice;
-use gpuprobe_report::views::ReportFormat;
+use gpuprobe_views::ReportFormat;
 
 /// How long is watched by default: a verdict of growth needs nearly that.
 const WATCHED: Duration = Duration::from_secs(60);

@@ -31,7 +31,7 @@ use crate::doctor;
 use crate::live;
 use crate::live::{RecordConfig, Target, TraceConfig};
 use gpuprobe_cuda::Modes;
-use gpuprobe_report::views::ReportFormat;
+use gpuprobe_views::ReportFormat;
 
 use activity::ActivityArgs;
 use advanced::AdvancedArgs;

@@ -19,8 +19,8 @@ use gpuprobe_report as report;
 use gpuprobe_report::Report;
 use gpuprobe_report::metrics::Metrics;
 use gpuprobe_report::profile::{self, ProfileScope, Weight};
-use gpuprobe_report::views::metrics::openmetrics;
-use gpuprobe_report::views::profile::pprof;
+use gpuprobe_views::metrics::openmetrics;
+use gpuprobe_views::profile::pprof;
 use serde::Serialize;
 
 /// How long a report, or metrics, are the newest for all documents.

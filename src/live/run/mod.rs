@@ -48,7 +48,7 @@ use gpuprobe_os::say;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
-use gpuprobe_report::views::profile::Outputs;
+use gpuprobe_views::profile::Outputs;
 use poll_timer::PollTimer;
 use ring_events::{Followed, Watched};
 

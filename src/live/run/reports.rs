@@ -27,7 +27,7 @@ use gpuprobe_recording::log::LogNote;
 use gpuprobe_report as report;
 use gpuprobe_report::gate;
 use gpuprobe_report::profile;
-use gpuprobe_report::views::{self, text};
+use gpuprobe_views::text;
 
 /// How long to wait for symbols at the end, and for any other report: frames missing there are in the
 /// next one.
@@ -168,7 +168,7 @@ impl Run<'_> {
         let sources = report::ReportSources::of_file(Some(&self.clock), symbols);
         let report = report::build(&self.sink.state, self.lost, &options, sources);
         report.memleak.map_or(Ok(false), |memleak| {
-            views::gate::write(&gate.judge(&memleak, false))
+            gpuprobe_views::gate::write(&gate.judge(&memleak, false))
         })
     }
 

@@ -29,8 +29,8 @@ use gpuprobe_recording::InputRecorder;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
-use gpuprobe_report::views::profile::Outputs;
 use gpuprobe_stacks::reader::{FileReader, ProcessReader, ReaderHost, ReaderKind};
+use gpuprobe_views::profile::Outputs;
 use std::collections::HashMap;
 use tokio::time::Instant;
 

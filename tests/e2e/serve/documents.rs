@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use flate2::read::GzDecoder;
-use gpuprobe_report::views::profile::pprof::proto::{PprofLabel, Proto};
+use gpuprobe_views::profile::pprof::proto::{PprofLabel, Proto};
 use prost::Message;
 use serde_json::Value;
 

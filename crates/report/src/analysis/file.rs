@@ -74,7 +74,7 @@ impl Analysis {
     }
 
     /// The list of work that it is about.
-    pub(crate) fn list(self) -> Option<WorkList> {
+    pub fn list(self) -> Option<WorkList> {
         Some(match self {
             Self::Kernels => WorkList::Kernels,
             Self::Copies => WorkList::Copies,

@@ -64,22 +64,23 @@ pub struct Leak {
     /// Label of the call site.
     pub label: String,
     /// Label in the report, for patterns.
-    pub(crate) full_label: String,
+    pub full_label: String,
     /// Owner of the memory.
     pub owner: String,
     /// Memory never freed.
     pub amount: Total,
     /// Amount in the baseline; `None` if it has none.
     pub before: Option<Total>,
-    /// Call stacks, and the frames of the one that leaked most.
+    /// Number of call stacks.
     pub stacks: u64,
-    pub(crate) most_bytes: u64,
+    /// Bytes of the one that leaked most.
+    pub most_bytes: u64,
     /// The frames of the stack that leaked most, down to the start of the program.
     pub stack: Vec<Frame>,
     /// Whether an allocator of a framework handed it out.
-    pub(crate) is_tensor: bool,
+    pub is_tensor: bool,
     /// Why it is no leak.
-    pub(crate) excuse: Option<Excuse>,
+    pub excuse: Option<Excuse>,
 }
 
 /// Amounts by what they have in common, with their number of call stacks.
@@ -137,7 +138,7 @@ pub fn options(options: Options) -> Options {
 }
 
 /// Every call stack, each by itself.
-pub(crate) fn view() -> View {
+pub fn view() -> View {
     View {
         group: Some(GroupBy::NativeStack),
         ..View::default()

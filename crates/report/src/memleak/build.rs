@@ -12,7 +12,7 @@ use super::{
     DeviceReport, GpuShare, LiveByKind, LiveMemory, Memleak, NvmlUsage, PoolReport, ProcessReport,
 };
 use crate::frameworks::TENSORFLOW;
-use crate::metrics::ScrapeScope;
+use crate::options::ScrapeScope;
 use crate::owners::{self, OwnerReport, UNKNOWN};
 use crate::{Options, ReportSources};
 use gpuprobe_cuda::{FUNCTIONS, KindSet};

@@ -12,7 +12,7 @@ use super::site::{KernelStep, Peak};
 use super::{Omitted, SiteReport, listed_processes};
 use crate::fold::Folded;
 use crate::label::{labels, via};
-use crate::metrics::ScrapeScope;
+use crate::options::ScrapeScope;
 use crate::owners::Owners;
 use crate::{Options, ReportSources, SortBy, View, cudatrace, function_name};
 use gpuprobe_cuda::MemoryKind;

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::analysis::Played;
 use crate::memleak::{SiteGroups, stack_of};
 use crate::owners::Owners;
+use crate::profile::{shown, visible};
 use crate::timeline::{MemorySums, PathKey, Timeline};
-use crate::views::profile::{shown, visible};
 use crate::{Report, function_name, label};
 use gpuprobe_model::stack::{Frame, Language};
 

@@ -26,8 +26,8 @@ use gpuprobe_model::text::printable;
 use gpuprobe_os::color::Tone;
 use gpuprobe_report::explain::Explain;
 use gpuprobe_report::memleak::{ProcessReport, SiteReport};
-use gpuprobe_report::views::text::explain::to_text;
 use gpuprobe_stacks::symbols::SourcePlace;
+use gpuprobe_views::text::explain::to_text;
 
 use crate::feed::Update;
 use pages::{Page, PageStack};

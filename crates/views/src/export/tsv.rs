@@ -1,0 +1,32 @@
+//! Tables of memory events: one tab-separated row for each, in one file for each kind of trace.
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use gpuprobe_os::files;
+use gpuprobe_report::event_rows::{COLUMNS, EventRows, TABLES};
+
+/// Writes `valid.tsv`, `invalid.tsv` and `driver.tsv` into `folder`.
+pub(super) fn write(rows: &EventRows, folder: &Path) -> Result<()> {
+    files::create_folder(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let mut all = Vec::new();
+    for table in TABLES {
+        let path = folder.join(table).with_extension("tsv");
+        let file = files::create(&path);
+        let file = file.with_context(|| format!("cannot write to {}", path.display()))?;
+        let mut file = BufWriter::new(file);
+        writeln!(file, "{}", COLUMNS.join("\t"))?;
+        all.push(file);
+    }
+    rows.each(|table, cells| {
+        // Without characters that would end a field or a line.
+        let cells = cells.map(|cell| cell.replace(['\t', '\n', '\r'], " "));
+        writeln!(all[table], "{}", cells.join("\t")).context("cannot write the export")
+    })?;
+    for file in &mut all {
+        file.flush().context("cannot write the export")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,320 @@
+//! `gpuprobe plot`: a chart of memory over time, as a picture.
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Once;
+
+use anyhow::{Result, anyhow, bail};
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{FontStyle, register_font};
+
+use gpuprobe_model::text::{printable, size};
+use gpuprobe_os::{files, terminal};
+use gpuprobe_report::chart::Chart;
+use gpuprobe_report::names;
+
+/// The name of the embedded font; in SVG, of whichever the reader has.
+const FONT: &str = "sans-serif";
+static FONT_DATA: &[u8] = include_bytes!("DejaVuSans-latin.ttf");
+
+/// Colours that people with any colour vision tell apart (Okabe and Ito).
+const AREAS: [RGBColor; 8] = [
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(240, 228, 66),
+    RGBColor(204, 121, 167),
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(160, 160, 160),
+];
+const LINES: [RGBColor; 4] = [
+    RGBColor(60, 60, 60),
+    RGBColor(140, 60, 20),
+    RGBColor(20, 90, 60),
+    RGBColor(90, 40, 120),
+];
+const PEAK: RGBColor = RGBColor(180, 0, 0);
+const LEAK: RGBColor = RGBColor(120, 0, 120);
+const INK: RGBColor = RGBColor(30, 30, 30);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+
+/// Draws `chart` into the file `path`, in the format that its extension names; for `-`, as an SVG
+/// on standard output.
+///
+/// # Errors
+/// Returns an error if the extension is neither `svg` nor `png`, or the file cannot be written.
+pub fn write(chart: &Chart, path: &Path, size: (u32, u32)) -> Result<()> {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        if register_font(FONT, FontStyle::Normal, FONT_DATA).is_err() {
+            tracing::debug!("the embedded font cannot be used");
+        }
+    });
+    let shown = path.display();
+    let why = |error: String| anyhow!("cannot write to {shown}: {error}");
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let is_svg = match extension {
+        Some("svg") => true,
+        Some("png") => false,
+        _ if files::is_stdout(path) => true,
+        _ => bail!("{shown}: pictures are .svg or .png"),
+    };
+    let file: Box<dyn Write> = match files::is_stdout(path) {
+        true => terminal::stdout(false),
+        false => Box::new(files::create(path).map_err(|e| why(e.to_string()))?),
+    };
+    let mut file = BufWriter::new(file);
+    if is_svg {
+        let mut text = String::new();
+        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        draw(chart, &area).map_err(|e| why(e.to_string()))?;
+        drop(area);
+        let written = file.write_all(text.as_bytes());
+        let written = written.and_then(|()| file.flush());
+        return written.map_err(|e| why(e.to_string()));
+    }
+    let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
+    let area = BitMapBackend::with_buffer(&mut pixels, size).into_drawing_area();
+    draw(chart, &area).map_err(|e| why(e.to_string()))?;
+    drop(area);
+    let mut encoder = png::Encoder::new(file, size.0, size.1);
+    encoder.set_color(png::ColorType::Rgb);
+    let written = encoder.write_header().and_then(|mut writer| {
+        writer.write_image_data(&pixels)?;
+        writer.finish()
+    });
+    written.map_err(|e| why(e.to_string()))
+}
+
+type Area<DB> = DrawingArea<DB, Shift>;
+type Failed<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
+
+fn draw<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>) -> Result<(), Failed<DB>> {
+    area.fill(&WHITE)?;
+    let (width, height) = area.dim_in_pixel();
+    // Everything grows with the picture.
+    let unit = f64::from(width.min(height * 2)) / 100.0;
+    let text = (unit * 1.7).max(9.0);
+    let mut area = area.margin(unit as i32, unit as i32, unit as i32, unit as i32 * 2);
+    if let Some(title) = &chart.title {
+        let style = (FONT, text * 1.25).into_font().color(&INK);
+        let title = fitted(title, &style, &area, 0)?;
+        area = area.titled(&title, style)?;
+    }
+    let scale = Scale::of(chart);
+    let height = legend(chart, &scale, &area, text)?;
+    let (_, area) = area.split_vertically(height);
+    plot(chart, &scale, &area, text)
+}
+
+/// `label` as far as there is room for it in a line of `area`, of which so much is taken.
+fn fitted<DB: DrawingBackend>(
+    label: &str,
+    style: &TextStyle<'_>,
+    area: &Area<DB>,
+    taken: i32,
+) -> Result<String, Failed<DB>> {
+    let label = printable(label);
+    let room = f64::from(area.dim_in_pixel().0) - f64::from(taken);
+    let (width, _) = area.estimate_text_size(&label, style)?;
+    let share = room / f64::from(width.max(1));
+    if share >= 1.0 {
+        return Ok(label);
+    }
+    let columns = (label.chars().count() as f64 * share * 0.95) as usize;
+    Ok(names::cut(&label, columns))
+}
+
+/// From seconds and bytes to the units of the axes.
+struct Scale {
+    per_second: f64,
+    second_name: &'static str,
+    per_byte: f64,
+    byte_name: &'static str,
+    /// Ends of the axes in their units.
+    left: f64,
+    right: f64,
+    top: f64,
+}
+
+impl Scale {
+    fn of(chart: &Chart) -> Self {
+        let (first, last) = chart.span();
+        let tops = chart.bands.last().into_iter().flat_map(|band| &band.tops);
+        let lines = chart.lines.iter().flat_map(|line| &line.points);
+        let all = tops.chain(lines.map(|(_, bytes)| bytes));
+        let highest = all.chain(&chart.leaked).copied().fold(1.0, f64::max);
+        let (per_byte, byte_name) = bytes_unit(highest);
+        let (per_second, second_name) = time_unit(last - first);
+        Self {
+            per_second,
+            second_name,
+            per_byte,
+            byte_name,
+            left: first / per_second,
+            // The last value must be seen, too.
+            right: (last + (last - first) * 0.02) / per_second,
+            top: highest * 1.05 / per_byte,
+        }
+    }
+
+    /// Values outside, as in a file that makes no sense, are moved to the edge: they are not for the
+    /// drawing library.
+    fn point(&self, (seconds, bytes): (f64, f64)) -> (f64, f64) {
+        let x = (seconds / self.per_second).clamp(self.left, self.right);
+        (x, (bytes / self.per_byte).clamp(0.0, self.top))
+    }
+}
+
+/// A unit that gives numbers below a thousand or so.
+fn bytes_unit(highest: f64) -> (f64, &'static str) {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let mut units = units
+        .map(|(bits, name)| (2f64.powi(bits), name))
+        .into_iter();
+    units
+        .find(|(bytes, _)| highest >= *bytes)
+        .unwrap_or((1.0, "B"))
+}
+
+fn time_unit(span: f64) -> (f64, &'static str) {
+    match span {
+        s if s >= 1.0 => (1.0, "s"),
+        s if s >= 1e-3 => (1e-3, "ms"),
+        _ => (1e-6, "µs"),
+    }
+}
+
+/// Draws what stands for what above the chart, in as many rows as that takes; returns their height.
+fn legend<DB: DrawingBackend>(
+    chart: &Chart,
+    scale: &Scale,
+    area: &Area<DB>,
+    text: f64,
+) -> Result<i32, Failed<DB>> {
+    let (width, height) = area.dim_in_pixel();
+    // An area is named if it is a pixel high at some time.
+    let least = scale.top * scale.per_byte / f64::from(height.max(1));
+    let bands = chart.bands.iter().zip(AREAS.into_iter().cycle());
+    let bands = bands.filter(|(band, _)| band.most >= least);
+    let bands = bands.map(|(band, colour)| (band.label.clone(), colour, 2));
+    let (first, last) = chart.span();
+    let lines = chart.lines.iter().zip(LINES.into_iter().cycle());
+    let is_seen = |points: &[(f64, f64)]| points.iter().any(|(s, _)| (first..=last).contains(s));
+    let lines = lines.filter(|(line, _)| is_seen(&line.points));
+    let lines = lines.map(|(line, colour)| (line.label.clone(), colour, 6));
+    let peak = chart.peak.filter(|(_, bytes)| *bytes > 0.0).map(|peak| {
+        let (when, unit) = (scale.point(peak).0, scale.second_name);
+        let label = format!("peak {} at {when:.3} {unit}", size(peak.1 as u64));
+        (label, PEAK, 3)
+    });
+    let leaked = chart.leaked;
+    let leaked = leaked.map(|bytes| (format!("never freed: {}", size(bytes as u64)), LEAK, 6));
+    let style = TextStyle::from((FONT, text).into_font()).color(&INK);
+    let style = style.pos(Pos::new(HPos::Left, VPos::Center));
+    let (mark, row) = ((text * 0.9) as i32, (text * 1.7) as i32);
+    let (mut x, mut y) = (mark, row / 2);
+    for (label, colour, flat) in bands.chain(lines).chain(peak).chain(leaked) {
+        let label = fitted(&label, &style, area, 4 * mark)?;
+        let wide = area.estimate_text_size(&label, &style)?.0.cast_signed() + 3 * mark;
+        if x + wide > width.cast_signed() && x > mark {
+            (x, y) = (mark, y + row);
+        }
+        let half = (mark / flat).max(1);
+        let corners = [(x, y - half), (x + mark, y + half)];
+        area.draw(&Rectangle::new(corners, colour.filled()))?;
+        area.draw(&Text::new(label, (x + mark * 3 / 2, y), style.clone()))?;
+        x += wide;
+    }
+    Ok(y + row / 2 + 4)
+}
+
+fn plot<DB: DrawingBackend>(
+    chart: &Chart,
+    scale: &Scale,
+    area: &Area<DB>,
+    text: f64,
+) -> Result<(), Failed<DB>> {
+    let mut plot: ChartContext<'_, DB, Cartesian2d<RangedCoordf64, RangedCoordf64>> =
+        ChartBuilder::on(area)
+            .x_label_area_size(text * 3.0)
+            .y_label_area_size(text * 5.0)
+            .build_cartesian_2d(scale.left..scale.right, 0.0..scale.top)?;
+    let style = (FONT, text).into_font().color(&INK);
+    plot.configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(INK)
+        .x_desc(format!("time from the first event ({})", scale.second_name))
+        .y_desc(format!("GPU memory ({})", scale.byte_name))
+        .label_style(style.clone())
+        .axis_desc_style(style)
+        .x_labels(10)
+        .y_labels(8)
+        .draw()?;
+    let (first, last) = chart.span();
+    // The highest areas first: the lower ones cover their own parts.
+    let bands: Vec<_> = chart.bands.iter().zip(AREAS.into_iter().cycle()).collect();
+    for (band, colour) in bands.into_iter().rev() {
+        let points = chart.times.iter().copied().zip(band.tops.iter().copied());
+        let points = staircase(points, last).into_iter();
+        let points = points.map(|point| scale.point(point));
+        let series = AreaSeries::new(points, 0.0, colour);
+        plot.draw_series(series.border_style(colour.stroke_width(1)))?;
+    }
+    for (line, colour) in chart.lines.iter().zip(LINES.into_iter().cycle()) {
+        let points = line.points.iter().copied();
+        let points = points.filter(|(time, _)| (first..=last).contains(time));
+        let points = staircase(points, last).into_iter();
+        let points = points.map(|point| scale.point(point));
+        plot.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
+    }
+    if let Some(leaked) = chart.leaked {
+        let (left, y) = scale.point((first, leaked));
+        let ends = [(left, y), (scale.right, y)];
+        plot.draw_series(DashedLineSeries::new(ends, 8, 5, LEAK.stroke_width(2)))?;
+    }
+    if let Some(peak) = chart.peak.filter(|(_, bytes)| *bytes > 0.0) {
+        let dot = Circle::new(scale.point(peak), (text / 3.0) as i32, PEAK.filled());
+        plot.draw_series([dot])?;
+    }
+    area.present()
+}
+
+/// Steps of values that stay until they change.
+fn staircase(points: impl Iterator<Item = (f64, f64)>, last: f64) -> Vec<(f64, f64)> {
+    let mut steps: Vec<(f64, f64)> = Vec::new();
+    for (time, bytes) in points {
+        if let Some(&(_, before)) = steps.last() {
+            steps.push((time, before));
+        }
+        steps.push((time, bytes));
+    }
+    if let Some(&(_, bytes)) = steps.last() {
+        steps.push((last, bytes));
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_fit_the_numbers() {
+        assert_eq!(bytes_unit(3e9).1, "GiB");
+        assert_eq!(bytes_unit(26_214_400.0).1, "MiB");
+        assert_eq!(bytes_unit(77.0), (1.0, "B"));
+        assert_eq!(time_unit(0.056), (1e-3, "ms"));
+    }
+
+    #[test]
+    fn values_stay_until_they_change() {
+        let steps = staircase([(1.0, 5.0), (2.0, 7.0)].into_iter(), 3.0);
+        assert_eq!(steps, [(1.0, 5.0), (2.0, 5.0), (2.0, 7.0), (3.0, 7.0)]);
+    }
+}

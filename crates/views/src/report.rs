@@ -1,0 +1,280 @@
+//! `gpuprobe report` and `gpuprobe explain` of a file.
+
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Error, Result, bail};
+
+use super::json;
+use super::profile::{Outputs, ProfileConfig};
+use super::tables::memory::{GrowthRow, SiteRow, allocations, growth};
+use super::tables::work::{PROCESSES, columns};
+use super::tables::{Column, Rows, Separated};
+use super::text::file;
+use super::text::page::Page;
+use super::usage::UsageWriter;
+use gpuprobe_os::color::ColorChoice;
+use gpuprobe_os::files;
+use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_os::say;
+use gpuprobe_os::terminal;
+use gpuprobe_os::terminal::{Layout, StandardStream};
+use gpuprobe_report::analysis::diff::Diff;
+use gpuprobe_report::analysis::{Analysis, File, Filter, Lists};
+use gpuprobe_report::explain::Explain;
+use gpuprobe_report::gate::{self, Gate};
+use gpuprobe_report::lists::AllocationRow;
+use gpuprobe_report::work::Work;
+use gpuprobe_report::{GroupBy, Report, View};
+
+/// Output formats of analyses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum AnalysisFormat {
+    /// Text for a terminal.
+    #[default]
+    Text,
+    /// Tables of tab-separated values.
+    Tsv,
+    /// One JSON object for the result.
+    Json,
+    /// Tables of comma-separated values.
+    Csv,
+}
+
+/// The analysis to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportQuestion {
+    /// Live memory over time.
+    Usage,
+    /// An analysis with a report as its result.
+    Report(Analysis),
+}
+
+/// Options of `gpuprobe report`.
+#[derive(Clone, Debug)]
+pub struct ReportConfig {
+    /// The recording or export.
+    pub file: PathBuf,
+    /// The analysis to run.
+    pub question: ReportQuestion,
+    /// Filter on the events of the file.
+    pub filter: Filter,
+    /// Grouping, filters and order of live memory.
+    pub view: View,
+    /// Limit on the rows of a list, in text.
+    pub top: Option<usize>,
+    /// Output format of the result.
+    pub format: AnalysisFormat,
+    /// Output file; `None` and `-` for standard output.
+    pub output: Option<PathBuf>,
+    /// When text has colours.
+    pub color: ColorChoice,
+    /// Compare with this later run instead.
+    pub diff: Option<PathBuf>,
+    /// Profiles to write, too.
+    pub profiles: ProfileConfig,
+    /// Limits on memory that was never freed.
+    pub gate: Option<gate::GateConfig>,
+}
+
+/// What a file was found to hold, for an exit status.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// Memory that was never freed exceeds the limits of the gate.
+    pub leaks: bool,
+    /// The explanation, if that was asked for.
+    pub explain: Option<Explain>,
+}
+
+/// Writes what is asked for; `progress` shows how far reading is.
+///
+/// # Errors
+///
+/// The file cannot be read or has nothing of what is asked for, or an output cannot be written.
+pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<Answer> {
+    let gate = config.gate.as_ref().map(Gate::open).transpose()?;
+    let file = File::open(&config.file, config.filter, progress)?;
+    let profiles = Outputs::open(&config.profiles, Some(&config.file))?;
+    let has_profiles = profiles.any();
+    if has_profiles {
+        profiles.write(&file.profile(config.profiles.scope)?)?;
+    }
+    let is_summary =
+        config.question == ReportQuestion::Report(Analysis::Summary) && config.diff.is_none();
+    let mut answer = Answer::default();
+    if !(has_profiles && is_summary && config.output.is_none()) {
+        if is_summary && matches!(config.format, AnalysisFormat::Csv | AnalysisFormat::Tsv) {
+            bail!(
+                "csv and tsv hold one table, and the summary has several: ask for --kernels, --copies, \
+                 --calls, --waits, --nvtx, --processes or --analysis, or take --format text or json"
+            );
+        }
+        answer.explain = write(config, &file)?;
+    }
+    if let Some(gate) = gate {
+        let lists = Lists {
+            view: gate::view(),
+            ..Lists::default()
+        };
+        let report = file.report(Analysis::Leakage, lists)?;
+        let memleak = report.memleak.context("there is no memory in the file")?;
+        answer.leaks = super::gate::write(&gate.judge(&memleak, true))?;
+    }
+    Ok(answer)
+}
+
+/// Writes the answer to the question; a closed pipe is no error.
+fn write(config: &ReportConfig, file: &File) -> Result<Option<Explain>> {
+    let path = config
+        .output
+        .as_deref()
+        .filter(|path| !files::is_stdout(path));
+    let stream = path.is_none().then_some(StandardStream::Stdout);
+    let layout = Layout::of(stream, config.color).with_full_names(config.view.full_names);
+    let out = open(path, layout)?;
+    let mut writer = AnswerWriter {
+        config,
+        top: config.top.unwrap_or(usize::MAX),
+        layout,
+        out: BufWriter::with_capacity(1 << 18, out),
+    };
+    let written = writer.answer(file).and_then(|explain| {
+        writer.out.flush().context("cannot write the report")?;
+        Ok(explain)
+    });
+    match written {
+        Err(error) if is_broken_pipe(&error) => Ok(None),
+        written => written,
+    }
+}
+
+fn is_broken_pipe(error: &Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<io::Error>();
+    cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)
+}
+
+fn open(path: Option<&Path>, layout: Layout) -> Result<Box<dyn Write>> {
+    let Some(path) = path else {
+        return Ok(Box::new(terminal::stdout(layout.colored)));
+    };
+    let why = || format!("cannot write to {}", path.display());
+    Ok(Box::new(files::create(path).with_context(why)?))
+}
+
+/// Writes answers in a format.
+struct AnswerWriter<'a> {
+    config: &'a ReportConfig,
+    /// Limit on the rows of a list, in text.
+    top: usize,
+    layout: Layout,
+    out: BufWriter<Box<dyn Write>>,
+}
+
+impl AnswerWriter<'_> {
+    fn answer(&mut self, file: &File) -> Result<Option<Explain>> {
+        let (filter, format) = (&self.config.filter, self.config.format);
+        if let Some(after) = &self.config.diff {
+            let after = file.other(after)?;
+            let grown = file.diff(&after, self.config.view.groups_by_lines(), filter.host)?;
+            self.diff(&grown).context("cannot write the report")?;
+            return Ok(None);
+        }
+        let question = match self.config.question {
+            ReportQuestion::Report(question) => question,
+            ReportQuestion::Usage => {
+                let mut usage = UsageWriter::begin(&mut self.out, format)?;
+                let (from, to) = file.usage(|time_ns, bytes| usage.point(time_ns, bytes))?;
+                if usage.points == 0 {
+                    say("no memory event in what was selected");
+                }
+                usage.finish(from, to)?;
+                return Ok(None);
+            }
+        };
+        if filter.has_range() && file.has_no_times_for(question)? {
+            say("--from and --to do not select launches: this recording has their number only");
+        }
+        let is_about_memory = question.is_about_memory();
+        let is_json = format == AnalysisFormat::Json;
+        let is_text = format == AnalysisFormat::Text;
+        let lists = Lists {
+            view: self.config.view,
+            // In text, `--top` applies to merged lists, except for memory.
+            top: self
+                .config
+                .top
+                .filter(|_| is_json || is_text && is_about_memory),
+            allocations: is_about_memory
+                && question != Analysis::Explain
+                && (is_json || is_text || !self.is_by_site()),
+        };
+        let report = file.report(question, lists)?;
+        self.report(question, &report)
+            .context("cannot write the report")?;
+        Ok(report.explain)
+    }
+
+    fn is_by_site(&self) -> bool {
+        self.config.view.group.is_some_and(GroupBy::is_by_site)
+    }
+
+    fn report(&mut self, question: Analysis, report: &Report) -> io::Result<()> {
+        match self.config.format {
+            AnalysisFormat::Json => json::object(report, &mut self.out),
+            AnalysisFormat::Text => {
+                let mut page = Page::of_file(self.layout, &mut self.out);
+                let host = self.config.filter.host;
+                file::write(question, report, self.top, host, &mut page)
+            }
+            AnalysisFormat::Tsv | AnalysisFormat::Csv => self.separated(question, report),
+        }
+    }
+
+    fn separated(&mut self, question: Analysis, report: &Report) -> io::Result<()> {
+        if let Some(list) = question.list() {
+            return self.table(columns(list), &Work::of_file(list, report));
+        }
+        let Some(about) = &report.about else {
+            return Ok(());
+        };
+        if let (Analysis::Processes, Some(processes)) = (question, &about.processes) {
+            return self.table(PROCESSES, processes);
+        }
+        let is_about_memory = question.is_about_memory();
+        let Some(memleak) = report.memleak.as_ref().filter(|_| is_about_memory) else {
+            return Ok(());
+        };
+        let (sort, host) = (self.config.view.sort, self.config.filter.host);
+        if self.is_by_site() {
+            return self.table(SiteRow::columns(), &SiteRow::all(memleak, sort, host));
+        }
+        let rows = AllocationRow::of_file(memleak, sort, host, about.first_ns);
+        self.table(allocations(), &rows)
+    }
+
+    fn diff(&mut self, diff: &Diff) -> io::Result<()> {
+        match self.config.format {
+            AnalysisFormat::Json => json::object(diff, &mut self.out),
+            AnalysisFormat::Text => {
+                let mut page = Page::of_file(self.layout, &mut self.out);
+                file::write_diff(diff, &self.config.view, self.top, &mut page)
+            }
+            AnalysisFormat::Tsv | AnalysisFormat::Csv => {
+                let lists = diff.lists();
+                let lists = lists.iter();
+                let rows = lists.flat_map(|(what, _, all)| all.iter().map(|one| (*what, one)));
+                let rows: Vec<GrowthRow<'_>> = rows.collect();
+                self.table(growth(), &rows)
+            }
+        }
+    }
+
+    /// Writes a table of CSV or TSV.
+    fn table<T>(&mut self, columns: &[Column<T>], rows: &[T]) -> io::Result<()> {
+        let separated = match self.config.format {
+            AnalysisFormat::Tsv => Separated::Tsv,
+            _ => Separated::Csv,
+        };
+        Rows::new(separated, &mut self.out).table(true, &[], &[columns], rows)
+    }
+}

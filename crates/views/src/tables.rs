@@ -1,0 +1,325 @@
+//! Lists as columns, each defined once: text, CSV and TSV are loops over them.
+
+pub(crate) mod memory;
+pub(crate) mod records;
+pub(crate) mod work;
+
+use std::borrow::{Borrow, Cow};
+use std::io::{self, Write};
+
+use gpuprobe_cuda::names::without_version;
+use gpuprobe_model::text::{printable, size};
+use gpuprobe_os::color::Tone;
+use serde_json::Value;
+
+use gpuprobe_report::words::{bar, dimensions, percent, signed_size, time};
+
+/// The value of a column in a row, with its unit, which decides how text and other formats have it.
+#[derive(Clone, Debug)]
+pub(crate) enum Cell<'a> {
+    None,
+    Text(Cow<'a, str>),
+    /// Name of a kernel, which text simplifies.
+    Kernel(&'a str),
+    /// Name of an exported function, which text has without its version.
+    Function(&'a str),
+    /// A number as text has it, with what belongs to it.
+    Words(String),
+    /// A word in a tone.
+    Toned(&'static str, Option<Tone>),
+    Count(u64),
+    /// A count that text omits if it is 0.
+    Rare(u64),
+    Bytes(u64),
+    /// A change of bytes.
+    Change(i64),
+    Ns(u64),
+    MeanNs(f64),
+    /// A part of 1.
+    Share(f64),
+    /// The same as a bar.
+    Bar(f64),
+    BytesPerSecond(f64),
+    PerSecond(f64),
+    Address(u64),
+    Shape([u32; 3]),
+}
+
+/// A number, or none.
+trait Number {
+    fn cell(self, cell: fn(u64) -> Cell<'static>) -> Cell<'static>;
+}
+
+impl Number for u64 {
+    fn cell(self, cell: fn(u64) -> Cell<'static>) -> Cell<'static> {
+        cell(self)
+    }
+}
+
+impl Number for u32 {
+    fn cell(self, cell: fn(u64) -> Cell<'static>) -> Cell<'static> {
+        cell(self.into())
+    }
+}
+
+impl<N: Into<u64>> Number for Option<N> {
+    fn cell(self, cell: fn(u64) -> Cell<'static>) -> Cell<'static> {
+        self.map_or(Cell::None, |number| cell(number.into()))
+    }
+}
+
+fn count(number: impl Number) -> Cell<'static> {
+    number.cell(Cell::Count)
+}
+
+fn rare(number: impl Number) -> Cell<'static> {
+    number.cell(Cell::Rare)
+}
+
+fn bytes(number: impl Number) -> Cell<'static> {
+    number.cell(Cell::Bytes)
+}
+
+fn ns(number: impl Number) -> Cell<'static> {
+    number.cell(Cell::Ns)
+}
+
+fn text<'a>(text: impl Into<Cow<'a, str>>) -> Cell<'a> {
+    Cell::Text(text.into())
+}
+
+/// A text that may be missing.
+fn known(text: &Option<String>) -> Cell<'_> {
+    text.as_deref()
+        .map_or(Cell::None, |text| Cell::Text(text.into()))
+}
+
+/// A value that may be missing.
+fn some<T>(value: Option<T>, cell: fn(T) -> Cell<'static>) -> Cell<'static> {
+    value.map_or(Cell::None, cell)
+}
+
+impl Cell<'_> {
+    /// Whether text aligns it left, as words.
+    pub(crate) fn is_words(&self) -> bool {
+        use Cell::{Bar, Function, Kernel, Shape, Text, Toned};
+        matches!(
+            self,
+            Text(_) | Kernel(_) | Function(_) | Toned(..) | Bar(_) | Shape(_)
+        )
+    }
+
+    /// As people read it.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Rare(0) => String::new(),
+            Self::Text(text) => printable(text),
+            Self::Kernel(name) => printable(name),
+            Self::Function(name) => printable(without_version(name)),
+            Self::Bytes(bytes) => size(*bytes),
+            Self::Change(bytes) => signed_size(*bytes),
+            Self::Ns(ns) => time(*ns as f64),
+            Self::MeanNs(ns) => time(*ns),
+            Self::Share(share) => percent(*share),
+            Self::Bar(share) => bar(*share, BAR),
+            // Links and vendors count in powers of ten.
+            Self::BytesPerSecond(speed) => format!("{:.1}", speed / 1e9),
+            Self::PerSecond(rate) => format!("{rate:.1}"),
+            Self::Shape(shape) => dimensions(*shape),
+            _ => self.value().into_owned(),
+        }
+    }
+
+    /// As programs read it.
+    pub(crate) fn value(&self) -> Cow<'_, str> {
+        match self {
+            Self::None => "".into(),
+            Self::Text(text) => (&**text).into(),
+            Self::Kernel(name) | Self::Function(name) => (*name).into(),
+            Self::Words(words) => words.into(),
+            Self::Toned(word, _) => (*word).into(),
+            Self::Count(number) | Self::Rare(number) | Self::Bytes(number) | Self::Ns(number) => {
+                number.to_string().into()
+            }
+            Self::Change(bytes) => bytes.to_string().into(),
+            Self::BytesPerSecond(number) | Self::MeanNs(number) => format!("{number:.0}").into(),
+            Self::Share(number) | Self::Bar(number) | Self::PerSecond(number) => {
+                number.to_string().into()
+            }
+            Self::Address(address) => format!("{address:#x}").into(),
+            Self::Shape([x, y, z]) => format!("{x}x{y}x{z}").into(),
+        }
+    }
+}
+
+/// A field of JSON, as text and CSV have it.
+pub(crate) fn words(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(all) => all.iter().map(words).collect::<Vec<_>>().join("x"),
+        Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Blocks of the bar of all.
+const BAR: usize = 10;
+
+/// One column of a list of `T`.
+#[derive(Debug)]
+pub(crate) struct Column<T> {
+    /// Its name in CSV and TSV; empty in text only.
+    name: &'static str,
+    /// Its heading in text; `None` in CSV and TSV only.
+    pub(crate) title: Option<&'static str>,
+    /// Text drops columns with a higher number first, those with 0 never.
+    pub(crate) priority: u8,
+    /// Text shortens its cells to this, if it must; 0 for cells that are whole.
+    pub(crate) min_width: usize,
+    pub(crate) cell: fn(&T) -> Cell<'_>,
+}
+
+/// A column of text, and of CSV and TSV.
+const fn both<T>(
+    name: &'static str,
+    title: &'static str,
+    priority: u8,
+    cell: fn(&T) -> Cell<'_>,
+) -> Column<T> {
+    Column {
+        name,
+        title: Some(title),
+        priority,
+        min_width: 0,
+        cell,
+    }
+}
+
+/// A column of text, which is dropped in the order of `priority`.
+const fn shown<T>(title: &'static str, priority: u8, cell: fn(&T) -> Cell<'_>) -> Column<T> {
+    both("", title, priority, cell)
+}
+
+/// A column of CSV and TSV.
+const fn value<T>(name: &'static str, cell: fn(&T) -> Cell<'_>) -> Column<T> {
+    let column = both(name, "", 0, cell);
+    Column {
+        title: None,
+        ..column
+    }
+}
+
+/// A column whose cells text shortens, to `min_width` at the least.
+#[allow(clippy::needless_pass_by_value, reason = "it is made there")]
+const fn cut<T>(min_width: usize, column: Column<T>) -> Column<T> {
+    Column {
+        min_width,
+        ..column
+    }
+}
+
+/// How the fields of a row are separated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Separated {
+    Csv,
+    /// Nothing is quoted: tabs and ends of lines are spaces.
+    Tsv,
+}
+
+/// Rows of separated values.
+pub(crate) struct Rows<'a> {
+    out: csv::Writer<&'a mut dyn Write>,
+    separated: Separated,
+}
+
+impl<'a> Rows<'a> {
+    pub(crate) fn new(separated: Separated, out: &'a mut dyn Write) -> Self {
+        let (delimiter, quotes) = match separated {
+            Separated::Csv => (b',', csv::QuoteStyle::Necessary),
+            Separated::Tsv => (b'\t', csv::QuoteStyle::Never),
+        };
+        let mut builder = csv::WriterBuilder::new();
+        let builder = builder.delimiter(delimiter).quote_style(quotes);
+        Self {
+            out: builder.from_writer(out),
+            separated,
+        }
+    }
+
+    /// Writes a table; before the names of its columns, if it `has_header`, and the values of all rows are `first`.
+    pub(crate) fn table<T>(
+        &mut self,
+        has_header: bool,
+        first: &[(&str, String)],
+        columns: &[&[Column<T>]],
+        rows: impl IntoIterator<Item: Borrow<T>>,
+    ) -> io::Result<()> {
+        let columns: Vec<_> = columns
+            .iter()
+            .copied()
+            .flatten()
+            .filter(|column| !column.name.is_empty())
+            .collect();
+        if has_header {
+            let names = first.iter().map(|(name, _)| *name);
+            self.row(
+                names
+                    .chain(columns.iter().map(|column| column.name))
+                    .map(Cow::from),
+            )?;
+        }
+        for row in rows {
+            let cells: Vec<_> = columns
+                .iter()
+                .map(|column| (column.cell)(row.borrow()))
+                .collect();
+            let first = first.iter().map(|(_, value)| Cow::from(value));
+            self.row(first.chain(cells.iter().map(Cell::value)))?;
+        }
+        self.out.flush()
+    }
+
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    pub(crate) fn row<'t>(&mut self, fields: impl Iterator<Item = Cow<'t, str>>) -> io::Result<()> {
+        for field in fields {
+            let field = match self.separated {
+                Separated::Csv => field_of_csv(&field),
+                Separated::Tsv => field.replace(['\t', '\n', '\r'], " ").into(),
+            };
+            self.out.write_field(&*field)?;
+        }
+        Ok(self.out.write_record(None::<&[u8]>)?)
+    }
+}
+
+/// Text that a spreadsheet would take for a formula, and run when the file is opened, is prefixed with an apostrophe:
+/// programs choose their own names, and those of their functions
+/// (<https://owasp.org/www-community/attacks/CSV_Injection>).
+fn field_of_csv(text: &str) -> Cow<'_, str> {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    match is_formula && text.parse::<f64>().is_err() {
+        true => Cow::Owned(format!("'{text}")),
+        false => Cow::Borrowed(text),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_names_are_not_formulas() {
+        let mut written = Vec::new();
+        let mut rows = Rows::new(Separated::Csv, &mut written);
+        let cells = ["=1+1", "+f", "-f", "@f", "\tf", "-3", "f=1", "", "a,b"];
+        rows.row(cells.into_iter().map(Cow::from)).unwrap();
+        drop(rows);
+        let text = String::from_utf8(written).unwrap();
+        assert_eq!(text, "'=1+1,'+f,'-f,'@f,'\tf,-3,f=1,,\"a,b\"\n");
+    }
+}
