@@ -39,7 +39,7 @@ fn root_text_is_laid_out_as_documented() {
         assert_eq!(row.last(), Some(&&*thread), "{text}");
     }
     for line in [
-        "... 3 more allocations, 2.00 MiB (--top all)",
+        "... and 3 more (--top all)",
         "calls: 7 cudaMalloc, 1 free",
         "TOTAL LEAKED: 23.00 MiB",
         "24118884 bytes leaked from 6 cuda memory allocation(s)",
