@@ -74,10 +74,21 @@ test('the peak of the range is the highest bin', async () => {
     });
 });
 
-/** The frames that are drawn: path of names, value, and part of the width. */
-async function drawn(page) {
+/** The frames that are drawn, once one of them, of this name or else the first, has the whole width, and the first the
+ * value `all` if it is given: path of names, value, and part of the width. */
+async function drawn(page, { all, name }) {
     // A change of the width is drawn by a timer.
-    await page.evaluate(() => new Promise((done) => setTimeout(done, 100)));
+    await page.waitForFunction(
+        ({ all, name }) => {
+            const frames = [...document.querySelector('.flame').querySelectorAll('g.frame')];
+            const first = frames.find((frame) => !frame.__data__.parent);
+            const wide = name ? frames.find((frame) => frame.getAttribute('name') === name) : first;
+            const width = wide?.querySelector('rect').getAttribute('width');
+            const whole = wide?.ownerSVGElement.getAttribute('width');
+            return width / whole > 0.999 && (all === undefined || first.__data__.value === all);
+        },
+        { all, name },
+    );
     return page
         .locator('.flame')
         .first()
@@ -102,7 +113,7 @@ for (const measure of ['live', 'peak', 'allocated', 'never_freed']) {
             await page.getByLabel('in', { exact: true }).first().selectOption(unit);
             const expected = oracle.flame(run, 17, 49, measure, column);
             const all = expected.get('[]');
-            const frames = await drawn(page);
+            const frames = await drawn(page, { all });
             for (const [path, value, part] of frames) {
                 assert.equal(value, expected.get(path), path);
                 assert.ok(Math.abs(part - value / all) < 1e-6, path);
@@ -120,8 +131,8 @@ test('a click on a frame fills the width with it', async () => {
     const frame = page.locator('.flame').first().locator('g.frame').nth(3);
     const name = await frame.getAttribute('name');
     await frame.click();
-    const [, , part] = (await drawn(page)).find(([path]) => JSON.parse(path).at(-1) === name);
-    assert.ok(part > 0.99, `${part}`);
+    const [, , part] = (await drawn(page, { name })).find(([path]) => JSON.parse(path).at(-1) === name);
+    assert.ok(part > 0.999, `${part}`);
     await close();
 });
 
