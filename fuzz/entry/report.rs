@@ -25,7 +25,7 @@ use gpuprobe_report::analysis::{Analysis, File, Filter};
 use gpuprobe_report::chart;
 use gpuprobe_report::page;
 use gpuprobe_report::profile::{self, ProfileScope, Weight};
-use gpuprobe_report::{gate, replay};
+use gpuprobe_report::{gate, playback};
 use gpuprobe_views::ReportFormat;
 use gpuprobe_views::profile::ProfileConfig;
 use gpuprobe_views::report as question;
@@ -291,7 +291,7 @@ pub(crate) fn commands(file: &Path, folder: &Path) -> Vec<Command> {
             Box::new(move |progress| drop(export::run(&exported, progress))),
         ));
     }
-    let replayed = replay::ReplayConfig {
+    let replayed = playback::ReplayConfig {
         file: file.to_owned(),
         top: Some(5),
         view: View::default(),
@@ -308,7 +308,7 @@ pub(crate) fn commands(file: &Path, folder: &Path) -> Vec<Command> {
                 colored: true,
                 full_names: false,
             });
-            let _ = replay::run(&replayed, &mut *writer, &mut io::sink(), progress);
+            let _ = playback::replay(&replayed, &mut *writer, &mut io::sink(), progress);
         }),
     ));
     all

@@ -12,7 +12,7 @@ use super::view::{Top, ViewArgs, parse_top};
 use super::{file, heading, progress};
 use gpuprobe_os::terminal::{Layout, StandardStream};
 use gpuprobe_os::{files, terminal};
-use gpuprobe_report::replay;
+use gpuprobe_report::playback;
 use gpuprobe_views::ReportFormat;
 
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ impl ReplayArgs {
         let stream = place.is_none().then_some(StandardStream::Stdout);
         let view = self.view.view();
         let layout = Layout::of(stream, self.color.choice()).with_full_names(view.full_names);
-        let config = replay::ReplayConfig {
+        let config = playback::ReplayConfig {
             file: file::or_newest(self.file),
             top: Top::rows(self.top, self.format.default_top()),
             view,
@@ -79,7 +79,7 @@ impl ReplayArgs {
         let mut out = BufWriter::new(out);
         let mut writer = self.format.writer(self.per_call || self.per_record);
         writer.lay_out(layout);
-        replay::run(&config, &mut *writer, &mut out, &progress)?;
+        playback::replay(&config, &mut *writer, &mut out, &progress)?;
         out.flush().context("cannot write the report")?;
         Ok(ExitCode::SUCCESS)
     }

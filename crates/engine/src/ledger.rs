@@ -231,6 +231,11 @@ impl Ledger {
         self.processes.iter()
     }
 
+    /// Live processes, and ended ones as [`Self::ended`].
+    pub fn processes(&self, all: bool) -> impl Iterator<Item = &Process> {
+        self.live_processes().chain(self.ended(all))
+    }
+
     /// The live process with this id.
     pub fn process_of(&self, pid: u32) -> Option<&Process> {
         self.processes.get(pid)

@@ -66,8 +66,7 @@ impl History {
             }
         }
         // Ended processes are reported once more at the end.
-        let known = ledger.live_processes().chain(ledger.ended(true));
-        let known: HashSet<u32> = known.map(|process| process.pid).collect();
+        let known: HashSet<u32> = ledger.processes(true).map(|process| process.pid).collect();
         self.processes.retain(|pid, _| known.contains(pid));
     }
 

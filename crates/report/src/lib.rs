@@ -3,7 +3,7 @@
 //! For: whoever shows them; formats are in `views`.
 //! May use: all lower crates: `engine`, `recording`, `stacks`, `os`, `model`, `cuda`.
 //! Gives: [`build`]; [`analysis`] of files; [`chart`], [`page`], [`metrics`], [`profile`], [`snapshot`], [`trace_rows`]
-//! for formats of their own; [`replay`], [`playback`].
+//! for formats of their own; [`playback`].
 
 pub mod activity;
 pub mod analysis;
@@ -30,7 +30,6 @@ pub mod playback;
 pub mod profile;
 mod public;
 pub mod records;
-pub mod replay;
 mod run;
 mod site_key;
 pub mod snapshot;

@@ -1,20 +1,28 @@
-//! Plays a recording: the reports of any of its moments, one after the other.
+//! Plays a recording through the live reporters: the reports that its run wrote (`gpuprobe replay`), or those of any of
+//! its moments, one after the other.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use chrono::{DateTime, FixedOffset};
 
-use crate as report;
+use crate::bandwidth::CopyReport;
 use crate::explain::Explain;
 use crate::profile::{self, Profile, ProfileScope};
-use crate::{GroupBy, History, Options, ProcessDetail, Report, ReportSources, View, WorstVerdicts};
+use crate::{
+    GroupBy, History, Options, ProcessDetail, Report, ReportSources, ReportWriter, View,
+    WorstVerdicts, records,
+};
 use gpuprobe_cuda::Modes;
 use gpuprobe_model::Lost;
+use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::clock::WallClock;
+use gpuprobe_model::event::Event;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::log::{Item, LogNote, LogReader, Mark};
@@ -45,6 +53,21 @@ pub struct ReplayMoment {
 }
 
 impl ReplayMoment {
+    fn new(log: &LogReader<'_>) -> Self {
+        let clock = log.wall_clock();
+        let begin_ns = clock.monotonic_ns();
+        Self {
+            player: Player::new(log.modes(), log.kinds()),
+            clock,
+            history: History::default(),
+            worst_verdicts: WorstVerdicts::default(),
+            mark: None,
+            last_ns: begin_ns,
+            span_ns: (begin_ns, log.end_ns().unwrap_or(begin_ns)),
+            now_ns: begin_ns,
+        }
+    }
+
     fn ask(&mut self, viewer: &mut dyn Viewer, now_ns: u64) -> ControlFlow<(), u64> {
         self.now_ns = now_ns;
         viewer.at(self, now_ns)
@@ -53,13 +76,17 @@ impl ReplayMoment {
     /// The report of this moment, with `detail` of one process; of others, it has sums only with `only_detail`. The next
     /// one has changes since this one.
     pub fn report(&mut self, detail: Option<ProcessDetail>, only_detail: bool) -> Report {
-        let options = Options {
+        self.noted(&Options {
             detail,
             only_detail,
             top: Some(LISTED),
             ..self.options(self.player.modes)
-        };
-        let report = self.make(&options);
+        })
+    }
+
+    /// A report from which the next one has changes.
+    fn noted(&mut self, options: &Options) -> Report {
+        let report = self.make(options);
         let ledger = &self.player.state.ledger;
         self.history.note(ledger, &report, self.now_ns);
         self.player.state.mark_reported();
@@ -131,7 +158,7 @@ impl ReplayMoment {
             symbols: &self.player.symbols,
             trace: None,
         };
-        let mut report = report::build(&self.player.state, lost, options, sources);
+        let mut report = crate::build(&self.player.state, lost, options, sources);
         report.time = Some(self.clock.wall(self.now_ns));
         report
     }
@@ -146,18 +173,8 @@ pub fn play(file: &Path, viewer: &mut dyn Viewer) -> Result<()> {
     let database = Database::open_with(file, &progress)?;
     let session = Session::read(&database)?;
     let log = LogReader::new(&database, &session)?;
-    let clock = log.wall_clock();
-    let begin_ns = clock.monotonic_ns();
-    let mut moment = ReplayMoment {
-        player: Player::new(log.modes(), log.kinds()),
-        clock,
-        history: History::default(),
-        worst_verdicts: WorstVerdicts::default(),
-        mark: None,
-        last_ns: begin_ns,
-        span_ns: (begin_ns, log.end_ns().unwrap_or(begin_ns)),
-        now_ns: begin_ns,
-    };
+    let mut moment = ReplayMoment::new(&log);
+    let begin_ns = moment.now_ns;
     let mut next = moment.ask(viewer, begin_ns);
     let mut now_ns = begin_ns;
     log.play(|item| {
@@ -191,5 +208,105 @@ fn time_of(item: &Item<'_>) -> Option<u64> {
         Item::Event(event) => event.time_ns(),
         Item::Note(LogNote::Report(mark)) => mark.now_ns,
         _ => None,
+    }
+}
+
+/// Options of `gpuprobe replay`.
+#[derive(Clone, Debug)]
+pub struct ReplayConfig {
+    /// The recording to replay.
+    pub file: PathBuf,
+    /// Limit on the rows per thread or process; `None` for all.
+    pub top: Option<usize>,
+    /// Grouping, filters and order of live memory.
+    pub view: View,
+    /// Write every single copy.
+    pub per_call: bool,
+    /// Write every single activity record.
+    pub per_record: bool,
+    /// Write the last report only.
+    pub only_last: bool,
+}
+
+/// Writes with `writer` the reports that the recorded run wrote, or would have written; `progress`
+/// shows how far it is.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read, if it is not a recording of a supported version, or
+/// if `out` cannot be written.
+pub fn replay(
+    config: &ReplayConfig,
+    writer: &mut dyn ReportWriter,
+    out: &mut dyn Write,
+    progress: &SharedProgress,
+) -> Result<()> {
+    let database = Database::open_with(&config.file, progress)?;
+    let session = Session::read(&database)?;
+    let log = LogReader::new(&database, &session)?;
+    let mut moment = ReplayMoment::new(&log);
+    // Activity records since the last report, and that report, if only the last is to be written.
+    let mut batches: Vec<ActivityBatch> = Vec::new();
+    let mut last = None;
+    let cannot = "cannot write the report";
+    log.play(|item| {
+        match moment.player.play(item) {
+            Played::Event(_, Some(transfer)) if config.per_call => {
+                let copy = CopyReport::of(&transfer, &moment.clock);
+                writer.write_copy(&copy, out).context(cannot)?;
+            }
+            Played::Event(Event::Activity(batch), _) if config.per_record => batches.push(batch),
+            Played::Report(mark) => {
+                let activities = &moment.player.state.activity;
+                for record in &records::in_order(std::mem::take(&mut batches)) {
+                    let line = records::line(record, activities, moment.clock.monotonic_ns());
+                    writer.write_activity(&line, out).context(cannot)?;
+                }
+                let report = moment.recorded(config, mark);
+                match config.only_last {
+                    true => last = Some(report),
+                    false => writer.write(&report, out).context(cannot)?,
+                }
+            }
+            _ => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if let Some(report) = &last {
+        writer.write(report, out).context(cannot)?;
+    }
+    out.flush().context(cannot)
+}
+
+impl ReplayMoment {
+    /// The report that the run made at `mark`.
+    fn recorded(&mut self, config: &ReplayConfig, mark: Mark) -> Report {
+        let time = DateTime::parse_from_rfc3339(&mark.time).ok();
+        self.now_ns = mark.now_ns.unwrap_or_else(|| self.monotonic_ns(time));
+        let since = [mark.since_last_ns, mark.since_start_ns].map(Duration::from_nanos);
+        let (stacks, host_wide, is_final) = (mark.stacks, mark.host_wide, mark.is_final);
+        self.mark = Some(mark);
+        let options = Options {
+            top: config.top,
+            view: config.view,
+            allocations: true,
+            stacks,
+            host_wide,
+            is_final,
+            since_last: since[0],
+            since_start: since[1],
+            ..self.options(self.player.modes)
+        };
+        let mut report = self.noted(&options);
+        report.time = time.or(report.time);
+        report
+    }
+
+    /// Time of a report on the clock of events, for recordings without it.
+    fn monotonic_ns(&self, time: Option<DateTime<FixedOffset>>) -> u64 {
+        let began_ns = self.clock.monotonic_ns();
+        let since = time.and_then(|time| (time - self.clock.wall(began_ns)).num_nanoseconds());
+        let since = since.and_then(|ns| u64::try_from(ns).ok());
+        began_ns.saturating_add(since.unwrap_or(0))
     }
 }

@@ -235,7 +235,7 @@ pub fn labels(ledger: &Ledger, pid: u32) -> Vec<(&'static str, String)> {
 pub fn needed_locations(ledger: &Ledger) -> Vec<(u32, Location, bool)> {
     let mut known = HashSet::new();
     let mut needed = Vec::new();
-    for process in ledger.live_processes().chain(ledger.ended(true)) {
+    for process in ledger.processes(true) {
         let tensors = process.tensors.iter();
         let tensors = tensors.flat_map(|allocator| allocator.blocks.sites.iter());
         let sites = process.sites.iter().chain(tensors);

@@ -369,29 +369,6 @@ impl MemoryTimelines {
         }
     }
 
-    /// Enters a change of memory from CUDA.
-    fn enter(&mut self, change: &MemoryChange<'_>, is_selected: bool) {
-        let gone = match change.is_end {
-            true => Effect::Held,
-            false => Effect::Freed,
-        };
-        let freed = change.freed.iter().map(|one| (one, gone));
-        let allocated = change.allocated.iter().map(|one| (one, Effect::Allocated));
-        self.memory.advance(change.time_ns);
-        for (one, effect) in freed.chain(allocated) {
-            let key = PathKey {
-                pid: change.process.pid,
-                incarnation: change.incarnation,
-                number: Some(one.site),
-                kind: one.kind(),
-                is_host: one.belongs() == Belongs::Host,
-            };
-            let counts = self.host || one.belongs() == Belongs::Gpu;
-            self.memory.change(key, effect, [one.size_bytes, 1], counts);
-        }
-        self.memory.mark(change.event_ns, is_selected);
-    }
-
     /// Enters changes of an allocator, and its bytes from before and reserved after them.
     fn enter_tensors<'a>(
         &mut self,
@@ -433,12 +410,26 @@ impl MemoryTimelines {
 
 impl Listener for MemoryTimelines {
     fn memory(&mut self, change: &MemoryChange<'_>) -> Result<()> {
-        self.enter(change, true);
+        let gone = match change.is_end {
+            true => Effect::Held,
+            false => Effect::Freed,
+        };
+        let freed = change.freed.iter().map(|one| (one, gone));
+        let allocated = change.allocated.iter().map(|one| (one, Effect::Allocated));
+        self.memory.advance(change.time_ns);
+        for (one, effect) in freed.chain(allocated) {
+            let key = PathKey {
+                pid: change.process.pid,
+                incarnation: change.incarnation,
+                number: Some(one.site),
+                kind: one.kind(),
+                is_host: one.belongs() == Belongs::Host,
+            };
+            let counts = self.host || one.belongs() == Belongs::Gpu;
+            self.memory.change(key, effect, [one.size_bytes, 1], counts);
+        }
+        self.memory.mark(change.event_ns, change.is_selected);
         Ok(())
-    }
-
-    fn earlier(&mut self, change: &MemoryChange<'_>) {
-        self.enter(change, false);
     }
 
     fn event(&mut self, event: &Event, changes: &[Change], played: &Played) -> Result<()> {
@@ -480,9 +471,10 @@ pub(crate) fn allocator_at(
     played: &Played,
     (pid, device): TensorPlace,
 ) -> Option<(&Process, &Allocator)> {
-    let ledger = played.ledger();
-    let mut processes = ledger.live_processes().chain(ledger.ended(true));
-    let process = processes.find(|process| process.pid == pid)?;
+    let process = played
+        .ledger()
+        .processes(true)
+        .find(|process| process.pid == pid)?;
     let mut allocators = process.tensors.iter();
     Some((process, allocators.find(|one| one.device == device)?))
 }

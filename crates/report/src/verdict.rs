@@ -69,10 +69,7 @@ impl WorstVerdicts {
             self.judged_ns = Some(now_ns);
             self.words = Arc::default();
         }
-        let all = || {
-            let ended = ledger.ended(options.is_final);
-            ledger.live_processes().chain(ended)
-        };
+        let all = || ledger.processes(options.is_final);
         if all().any(|process| !self.words.contains_key(&process.pid)) {
             let words = Arc::make_mut(&mut self.words);
             for process in all() {

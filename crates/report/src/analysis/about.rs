@@ -14,7 +14,7 @@ use crate::memleak::Memleak;
 use gpuprobe_recording::Session;
 
 /// Fields that only reports of a file have.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct About {
     /// The analysis: `watermark`, `leakage`, `kernels`, `copies`, `calls`, `waits`, `nvtx`,
     /// `processes` or `summary`.
@@ -88,18 +88,7 @@ impl About {
             analysis: question.name(),
             from: filter.from_ns.map(seconds),
             to: filter.to_ns.map(seconds),
-            time_ns: None,
-            totals: None,
-            host: None,
-            findings: None,
-            gpus: Vec::new(),
-            run_ns: None,
-            processes: None,
-            watermark: None,
-            session: None,
-            first_ns: 0,
-            last_ns: None,
-            time: None,
+            ..Self::default()
         }
     }
 

@@ -13,7 +13,7 @@ use crate::label::labels;
 use crate::site_key::{SiteKey, place};
 use crate::{SCHEMA, function_name, memleak};
 use gpuprobe_cuda::{Belongs, MemoryKind};
-use gpuprobe_engine::{CallSite, Process};
+use gpuprobe_engine::CallSite;
 use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_stacks::cuda::file_name;
@@ -53,7 +53,36 @@ pub struct Diff {
     pub schema: u32,
     /// Kind of the analysis, always `diff`.
     pub analysis: &'static str,
-    /// Peak in bytes, of the first and of the second run.
+    /// Memory from CUDA.
+    #[serde(flatten)]
+    pub memory: Growth,
+    /// The same for PyTorch's tensors, if a run has them: at the peak of their device, and at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tensors: Option<Growth>,
+}
+
+impl Diff {
+    /// Each comparison: its name, its bytes before and after, and its call stacks.
+    pub fn lists(&self) -> Vec<(&'static str, [u64; 2], &[StackGrowth])> {
+        let names = [
+            ("watermark", "leakage"),
+            ("tensors_watermark", "tensors_leakage"),
+        ];
+        let growths = std::iter::once(&self.memory).chain(&self.tensors);
+        let lists = growths.zip(names).flat_map(|(growth, (peak, end))| {
+            [
+                (peak, growth.watermark, &growth.at_peak[..]),
+                (end, growth.leaked, &growth.never_freed[..]),
+            ]
+        });
+        lists.collect()
+    }
+}
+
+/// How memory differs between two runs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Growth {
+    /// Peak in bytes, of the first and of the second run; of tensors, summed over all processes and devices.
     pub watermark: [u64; 2],
     /// Bytes never freed, in the first and in the second run.
     pub leaked: [u64; 2],
@@ -61,75 +90,48 @@ pub struct Diff {
     pub at_peak: Vec<StackGrowth>,
     /// Memory never freed by call stack, by descending growth.
     pub never_freed: Vec<StackGrowth>,
-    /// The same for PyTorch's tensors, if a run has them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tensors: Option<TensorDiff>,
 }
 
-impl Diff {
-    /// Each comparison: its name, its bytes before and after, and its call stacks.
-    pub fn lists(&self) -> Vec<(&'static str, [u64; 2], &[StackGrowth])> {
-        let mut lists = vec![
-            ("watermark", self.watermark, &self.at_peak[..]),
-            ("leakage", self.leaked, &self.never_freed[..]),
-        ];
-        if let Some(tensors) = &self.tensors {
-            lists.push(("tensors_watermark", tensors.watermark, &tensors.at_peak));
-            lists.push(("tensors_leakage", tensors.leaked, &tensors.never_freed));
-        }
-        lists
-    }
-}
+/// Sums, and call sites at the peak and at the end.
+type Found = (Growth, [Comparison; 2]);
 
-/// The comparison of PyTorch's tensors in two runs.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct TensorDiff {
-    /// Peak of the tensors in bytes, summed over all processes and devices, of the first and of the
-    /// second run.
-    pub watermark: [u64; 2],
-    /// Bytes of tensors live at the end, in the first and in the second run.
-    pub leaked: [u64; 2],
-    /// Tensors at the peak of their device by call stack, by descending growth.
-    pub at_peak: Vec<StackGrowth>,
-    /// Tensors live at the end by call stack, by descending growth.
-    pub never_freed: Vec<StackGrowth>,
-}
-
-/// Compares two runs. With `by_lines`, call stacks with the same Python lines are one.
-pub(super) fn diff(runs: [&File; 2], by_lines: bool, host: bool) -> Result<Diff> {
-    let (mut watermark, mut leaked) = ([0; 2], [0; 2]);
-    let (mut at_peak, mut never_freed) = (Comparison::default(), Comparison::default());
-    let mut tensors: Option<(TensorDiff, [Comparison; 2])> = None;
-    for (number, file) in runs.into_iter().enumerate() {
-        let played = file.at_end()?;
-        watermark[number] = played.at_peak.gpu.total.bytes;
-        leaked[number] = played.never_freed().gpu.total.bytes;
-        let run = |played| Run {
-            number,
-            played,
-            by_lines,
-        };
-        for (played, sites) in [(file.at_peak()?, &mut at_peak), (played, &mut never_freed)] {
-            run(played).enter(host, sites);
+impl File {
+    /// What grew until the later run `after`, of host memory, too, with `host`; with `by_lines`, call stacks with the
+    /// same Python lines are one.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or has no memory events.
+    pub fn diff(&self, after: &Self, by_lines: bool, host: bool) -> Result<Diff> {
+        let (mut memory, mut tensors) = (Found::default(), None);
+        for (number, file) in [self, after].into_iter().enumerate() {
+            let (played, peak) = (file.at_end()?, file.at_peak()?);
+            let (sums, [at_peak, never_freed]) = &mut memory;
+            sums.watermark[number] = played.at_peak.gpu.total.bytes;
+            sums.leaked[number] = played.never_freed().gpu.total.bytes;
+            let run = |played| Run {
+                number,
+                played,
+                by_lines,
+            };
+            run(peak).enter(host, at_peak);
+            run(played).enter(host, never_freed);
+            if played.has_tensors() {
+                run(played).enter_tensors(tensors.get_or_insert_default());
+            }
         }
-        if played.has_tensors() {
-            let (sums, sites) = tensors.get_or_insert_with(Default::default);
-            run(played).enter_tensors(sums, sites);
-        }
-    }
-    Ok(Diff {
-        schema: SCHEMA,
-        analysis: "diff",
-        watermark,
-        leaked,
-        at_peak: sorted(at_peak),
-        never_freed: sorted(never_freed),
-        tensors: tensors.map(|(sums, [at_peak, never_freed])| TensorDiff {
+        let growth = |(sums, [at_peak, never_freed]): Found| Growth {
             at_peak: sorted(at_peak),
             never_freed: sorted(never_freed),
             ..sums
-        }),
-    })
+        };
+        Ok(Diff {
+            schema: SCHEMA,
+            analysis: "diff",
+            memory: growth(memory),
+            tensors: tensors.map(growth),
+        })
+    }
 }
 
 /// One of the two runs.
@@ -139,15 +141,10 @@ struct Run<'a> {
     by_lines: bool,
 }
 
-impl<'a> Run<'a> {
-    fn processes(&self) -> impl Iterator<Item = &'a Process> + use<'a> {
-        let ledger = self.played.ledger();
-        ledger.live_processes().chain(ledger.ended(true))
-    }
-
+impl Run<'_> {
     /// Enters what processes hold, with `host` of the host, too.
     fn enter(&self, host: bool, sites: &mut Comparison) {
-        for process in self.processes() {
+        for process in self.played.ledger().processes(true) {
             let mut amounts: BTreeMap<(u32, MemoryKind), Total> = BTreeMap::new();
             for allocation in self.played.allocations(process) {
                 if host || allocation.belongs() != Belongs::Host {
@@ -164,9 +161,9 @@ impl<'a> Run<'a> {
     }
 
     /// Enters tensors: at the peak of their device, and at the end.
-    fn enter_tensors(&self, sums: &mut TensorDiff, [peak, end]: &mut [Comparison; 2]) {
+    fn enter_tensors(&self, (sums, [peak, end]): &mut Found) {
         let sum = |sum: &mut u64, bytes: u64| *sum = sum.saturating_add(bytes);
-        for process in self.processes() {
+        for process in self.played.ledger().processes(true) {
             for allocator in process.tensors.iter() {
                 let peak_bytes = allocator.peak_allocated_bytes;
                 sum(&mut sums.watermark[self.number], peak_bytes);

@@ -7,8 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::about::{About, AtPeak};
-use super::diff::{self, Diff};
-use super::played::{Listener, LiveSums, OnChange, Played};
+use super::played::{Listener, LiveSums, MemoryChange, Played};
 use super::processes::{self, Spans};
 use super::range::TimeRange;
 use super::work::{self, CalledCopy};
@@ -18,7 +17,7 @@ use crate::profile::{self, Profile, ProfileScope, ProfiledMemory, Weight};
 use crate::run::run_of;
 use crate::work::WorkList;
 use crate::{Options, Report, ReportSources, View};
-use gpuprobe_cuda::Modes;
+use gpuprobe_cuda::{Belongs, Modes};
 use gpuprobe_engine::State;
 use gpuprobe_model::Lost;
 use gpuprobe_model::activity::ActivityBatch;
@@ -169,7 +168,7 @@ impl File {
     ///
     /// The file cannot be read or has no memory events, or `listener` fails.
     pub(crate) fn listen(&self, listener: &mut dyn Listener) -> Result<&Played> {
-        let played = Played::listen(&self.database, &self.session, &self.filter, listener)?;
+        let played = Played::read(&self.database, &self.session, &self.filter, listener)?;
         Ok(self.at_end.get_or_init(|| played))
     }
 
@@ -210,8 +209,8 @@ impl File {
         let bytes = |side: &AnalysisTotals| {
             [side.total, side.valid, side.invalid, side.driver].map(|a| a.bytes)
         };
-        let on_change: &mut OnChange<'_> = &mut |change| {
-            if !host && change.parts().all(|part| part.is_host()) {
+        let mut on_change = |change: &MemoryChange<'_>| {
+            if !host && change.parts().all(|one| one.belongs() == Belongs::Host) {
                 return Ok(());
             }
             let mut now = bytes(&change.live.gpu);
@@ -222,7 +221,7 @@ impl File {
             }
             take(change.time_ns, now)
         };
-        Ok(self.listen(&mut { on_change })?.range())
+        Ok(self.listen(&mut on_change)?.range())
     }
 
     /// Memory by call stack: live at the end or at the peak, and ever allocated.
@@ -248,16 +247,6 @@ impl File {
             run: run_of(&self.session),
             ..profile::of_ledger(played.ledger(), played.symbols(), scope, time_ns)
         })
-    }
-
-    /// What grew until the later run `after`, of host memory, too, with `host`; with `by_lines`, call stacks with the
-    /// same Python lines are one.
-    ///
-    /// # Errors
-    ///
-    /// A file cannot be read or has no memory events.
-    pub fn diff(&self, after: &Self, by_lines: bool, host: bool) -> Result<Diff> {
-        diff::diff([self, after], by_lines, host)
     }
 
     /// Builds the report that answers `question`.

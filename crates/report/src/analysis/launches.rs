@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 
 use super::range::TimeRange;
+use super::work::unsigned;
 use gpuprobe_cuda::nsys::class;
 use gpuprobe_cuda::{FUNCTIONS, Op};
 use gpuprobe_engine::Launches;
@@ -28,120 +29,98 @@ const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 /// A kernel or graph that is launched, by a function of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct LaunchedKernel {
-    /// Process id.
-    pub(crate) pid: u32,
-    /// Global id of the process in the file.
-    process: i64,
+    pub(crate) key: RawLaunchKey,
     /// Mangled name, or the name if it has no other.
     mangled: Option<Arc<str>>,
-    handle: u64,
-    api: String,
     pub(crate) op: Op,
 }
 
 impl LaunchedKernel {
     /// Its mangled name, or its handle.
     pub(crate) fn name(&self) -> Arc<str> {
-        let handle = || format!("{:#x}", self.handle).into();
+        let handle = || format!("{:#x}", self.key.handle).into();
         self.mangled.clone().unwrap_or_else(handle)
     }
 
     /// Columns in which rows have one.
     const COLUMNS: [&str; 6] = ["globalPid", "name", "mangled", "handle", "api", "isGraph"];
 
-    /// The kernel or graph of a row with these columns first.
-    fn of(row: &Row<'_>) -> Option<Self> {
-        let process = integer(row, 0)?;
+    /// The kernel or graph of a row with these columns first, if it matches `filter`.
+    fn of(row: &Row<'_>, filter: RowFilter) -> Option<Self> {
+        let process = integer(row, 0).filter(|&id| filter.includes(Some(id), None))?;
         let op = match integer(row, 5) {
             Some(1) => Op::GraphLaunch,
             _ => Op::Launch,
         };
         let name = text(row, 2).or_else(|| text(row, 1).filter(|name| !name.starts_with("0x")));
         Some(Self {
-            pid: ids::pid(process),
-            process,
+            key: RawLaunchKey {
+                handle: integer(row, 3).unwrap_or(0).cast_unsigned(),
+                process: ids::pid(process),
+                row: row_of(&text(row, 4).unwrap_or_default(), op),
+                epoch: 0,
+            },
             mangled: name.filter(|_| op == Op::Launch).map(Into::into),
-            handle: integer(row, 3).unwrap_or(0).cast_unsigned(),
-            api: text(row, 4).unwrap_or_default(),
             op,
         })
     }
 }
 
-/// Reads the launches of a file.
-pub(super) struct LaunchReader<'a> {
-    pub(super) database: &'a Database,
-    pub(super) session: &'a Session,
-    pub(super) filter: RowFilter,
-    /// When processes ended, by process id.
-    pub(super) ends: &'a HashMap<u32, u64>,
-}
-
-impl LaunchReader<'_> {
-    /// Reads the launches within `range`.
-    pub(super) fn read(&self, range: TimeRange, launches: &mut Launches) -> Result<()> {
-        if range.is_whole() || !has_times(self.database)? {
-            return self.counted(launches);
-        }
-        let mut counts: HashMap<i64, (LaunchedKernel, LaunchCount)> = HashMap::new();
-        each_single(self.database, self.filter, range, |one| {
-            let (_, count) = counts
-                .entry(one.launched)
-                .or_insert_with(|| (one.kernel.clone(), LaunchCount::default()));
-            match one.is_captured {
-                true => count.captured += 1,
-                false => count.runs += 1,
-            }
-            if count.runs + count.captured == 1 {
-                (count.grid, count.block) = (one.grid, one.block);
-            }
-        })?;
-        for (kernel, count) in counts.into_values() {
-            self.enter(kernel, count, launches);
-        }
-        Ok(())
-    }
-
-    /// Reads the counts over the whole recording.
-    fn counted(&self, launches: &mut Launches) -> Result<()> {
+/// Reads the launches within `range` that match `filter`: of the whole recording, as counted. Processes have ended as
+/// in `ends`.
+pub(super) fn read(
+    (database, session): (&Database, &Session),
+    filter: RowFilter,
+    ends: &HashMap<u32, u64>,
+    range: TimeRange,
+    launches: &mut Launches,
+) -> Result<()> {
+    let mut enter = |kernel: LaunchedKernel, counted| {
+        let pid = kernel.key.process;
+        launches.enter(LaunchTarget {
+            key: kernel.key,
+            pid,
+            comm: session.processes.get(&pid).map(String::as_str),
+            uid: session.users.get(&pid).copied(),
+            exited: ends.contains_key(&pid),
+            mangled: kernel.mangled,
+            counted,
+        });
+    };
+    if range.is_whole() || !has_times(database)? {
         let own = [
             "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "launches", "captured",
         ];
         let columns: Vec<_> = LaunchedKernel::COLUMNS.into_iter().chain(own).collect();
-        self.database.each(COUNTS, &columns, "", |row| {
-            let kernel = LaunchedKernel::of(row);
-            let Some(kernel) = kernel.filter(|one| self.filter.includes(Some(one.process), None))
-            else {
-                return;
-            };
-            let count = LaunchCount {
-                runs: unsigned(integer(row, 12)),
-                captured: unsigned(integer(row, 13)),
-                grid: volume(row, 6),
-                block: volume(row, 9),
-                ..LaunchCount::default()
-            };
-            self.enter(kernel, count, launches);
-        })
-    }
-
-    fn enter(&self, kernel: LaunchedKernel, counted: LaunchCount, launches: &mut Launches) {
-        let pid = kernel.pid;
-        launches.enter(LaunchTarget {
-            key: RawLaunchKey {
-                handle: kernel.handle,
-                process: pid,
-                row: row_of(&kernel.api, kernel.op),
-                epoch: 0,
-            },
-            pid,
-            comm: self.session.processes.get(&pid).map(String::as_str),
-            uid: self.session.users.get(&pid).copied(),
-            exited: self.ends.contains_key(&pid),
-            mangled: kernel.mangled,
-            counted,
+        return database.each(COUNTS, &columns, "", |row| {
+            if let Some(kernel) = LaunchedKernel::of(row, filter) {
+                let count = LaunchCount {
+                    runs: unsigned(integer(row, 12)),
+                    captured: unsigned(integer(row, 13)),
+                    grid: volume(row, 6),
+                    block: volume(row, 9),
+                    ..LaunchCount::default()
+                };
+                enter(kernel, count);
+            }
         });
     }
+    let mut counts: HashMap<i64, (LaunchedKernel, LaunchCount)> = HashMap::new();
+    each_single(database, filter, range, |one| {
+        let new = || (one.kernel.clone(), LaunchCount::default());
+        let (_, count) = counts.entry(one.launched).or_insert_with(new);
+        match one.is_captured {
+            true => count.captured += 1,
+            false => count.runs += 1,
+        }
+        if count.runs + count.captured == 1 {
+            (count.grid, count.block) = (one.grid, one.block);
+        }
+    })?;
+    for (kernel, count) in counts.into_values() {
+        enter(kernel, count);
+    }
+    Ok(())
 }
 
 /// A single launch.
@@ -179,11 +158,8 @@ pub(crate) fn each_single(
         .chain(["launched"])
         .collect();
     database.each(LAUNCHED, &columns, "", |row| {
-        if let Some((kernel, number)) = LaunchedKernel::of(row).zip(integer(row, 6))
-            && filter.includes(Some(kernel.process), None)
-        {
-            kernels.insert(number, kernel);
-        }
+        let number = integer(row, 6);
+        kernels.extend(number.zip(LaunchedKernel::of(row, filter)));
     })?;
     let starts = starts(database, range)?;
     let columns = [
@@ -238,12 +214,6 @@ fn starts(database: &Database, range: TimeRange) -> Result<HashMap<i64, i64>> {
     let begun = starts.into_iter();
     let begun = begun.filter_map(|(call, start)| Some((call, start?)));
     Ok(begun.filter(|(_, start)| range.has(*start)).collect())
-}
-
-fn unsigned(number: Option<i64>) -> u64 {
-    number
-        .and_then(|number| u64::try_from(number).ok())
-        .unwrap_or(0)
 }
 
 /// Three sizes, from the column `first` on.

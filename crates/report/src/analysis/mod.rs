@@ -16,7 +16,7 @@ pub use about::{About, AtPeak};
 pub(crate) use file::Observer;
 pub use file::{Analysis, File, Lists};
 pub use filter::{Filter, Moment, NoMatch};
-pub use played::{AllocationAt, Listener, MemoryChange, Played};
+pub use played::{Listener, MemoryChange, Played};
 pub use processes::ProcessRow;
 pub use range::first_ns;
 pub use totals::{AnalysisTotals, Anomalies};

@@ -14,13 +14,13 @@ use crate::{Options, ReportSources};
 use gpuprobe_cuda::{Belongs, FUNCTIONS, Layer, Modes};
 use gpuprobe_engine::{Allocation, CallSite, Change, Ledger, Process};
 use gpuprobe_model::clock::WallClock;
-use gpuprobe_model::event::{Call, Event, MemoryEvent};
+use gpuprobe_model::event::{Event, MemoryEvent};
 use gpuprobe_model::identity::DeviceIdentity;
 use gpuprobe_model::stack::{KnownFrames, Symbolize};
 use gpuprobe_recording::log::{Item, LogNote, Mark};
 use gpuprobe_recording::memory_rows::{CallFilter, MEMORY};
 use gpuprobe_recording::player::{Played as Outcome, Player};
-use gpuprobe_recording::{Database, Session, Source, Trace, ids, row};
+use gpuprobe_recording::{Database, Session, Trace, ids, row};
 
 /// Upper limit of GPUs per host.
 const MAX_GPUS: i64 = 255;
@@ -43,22 +43,6 @@ impl LiveSums {
     }
 }
 
-/// An allocation of a process, and where it was made.
-#[derive(Clone, Copy)]
-pub struct AllocationAt<'a> {
-    /// The allocation as the engine keeps it.
-    pub allocation: Allocation,
-    /// Its process.
-    pub process: &'a Process,
-}
-
-impl AllocationAt<'_> {
-    /// Whether it is host memory.
-    pub fn is_host(&self) -> bool {
-        self.allocation.belongs() == Belongs::Host
-    }
-}
-
 /// A change of live memory by an event, or by the end of a process.
 #[derive(Clone, Copy)]
 pub struct MemoryChange<'a> {
@@ -78,36 +62,23 @@ pub struct MemoryChange<'a> {
     pub freed: &'a [Allocation],
     /// All memory that is live after it.
     pub live: &'a LiveSums,
+    /// Whether it is in the selected time, not before it.
+    pub is_selected: bool,
 }
 
 impl MemoryChange<'_> {
     /// The allocations that are no longer live, and the one that became live.
-    pub fn parts(&self) -> impl Iterator<Item = AllocationAt<'_>> {
-        let all = self.freed.iter().chain(&self.allocated);
-        all.map(|allocation| self.at(allocation))
-    }
-
-    /// An allocation of its process.
-    pub fn at(&self, allocation: &Allocation) -> AllocationAt<'_> {
-        AllocationAt {
-            allocation: *allocation,
-            process: self.process,
-        }
+    pub fn parts(&self) -> impl Iterator<Item = &Allocation> {
+        self.freed.iter().chain(&self.allocated)
     }
 }
 
-/// Called after every change of live memory in the selected time.
-pub(crate) type OnChange<'a> = dyn FnMut(&MemoryChange<'_>) -> Result<()> + 'a;
-
 /// Hears what happens in a file that is played.
 pub trait Listener {
-    /// Live memory has changed in the selected time.
+    /// Live memory has changed, perhaps before the selected time.
     fn memory(&mut self, _change: &MemoryChange<'_>) -> Result<()> {
         Ok(())
     }
-
-    /// Live memory has changed before the selected time.
-    fn earlier(&mut self, _change: &MemoryChange<'_>) {}
 
     /// An event was applied, with these changes.
     fn event(&mut self, _event: &Event, _changes: &[Change], _played: &Played) -> Result<()> {
@@ -123,9 +94,13 @@ pub trait Listener {
 
 impl Listener for () {}
 
-impl Listener for &mut OnChange<'_> {
+/// Hears the changes of live memory in the selected time.
+impl<F: FnMut(&MemoryChange<'_>) -> Result<()>> Listener for F {
     fn memory(&mut self, change: &MemoryChange<'_>) -> Result<()> {
-        self(change)
+        match change.is_selected {
+            true => self(change),
+            false => Ok(()),
+        }
     }
 }
 
@@ -161,26 +136,12 @@ pub struct Played {
 }
 
 impl Played {
-    /// Plays the memory that `filter` selects to its end; `on_change` is called for every change.
+    /// Plays the memory that `filter` selects to its end, with all that `listener` hears.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read or has no memory events, or if `on_change` fails.
+    /// Returns an error if the file cannot be read or has no memory events, or if `listener` fails.
     pub fn read(
-        database: &Database,
-        session: &Session,
-        filter: &Filter,
-        mut on_change: &mut OnChange<'_>,
-    ) -> Result<Self> {
-        Self::play((database, session), filter, None, &mut on_change)
-    }
-
-    /// The same, with all that `listener` hears.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::read`].
-    pub fn listen(
         database: &Database,
         session: &Session,
         filter: &Filter,
@@ -211,7 +172,34 @@ impl Played {
         listener: &mut dyn Listener,
     ) -> Result<Self> {
         let source = gpuprobe_recording::memory_of(database, session)?;
-        let mut played = Self::new(&*source, filter, until);
+        let (clock, kinds) = (source.clock(), source.kinds());
+        let modes = Modes {
+            memleak: true,
+            ..Modes::default()
+        };
+        let mut player = Player::new(modes, kinds);
+        player.state.ledger = Ledger::of_file(kinds);
+        player.state.watch_tensors();
+        let mut played = Self {
+            player,
+            clock: clock.unwrap_or_else(|| WallClock::at(DateTime::default(), 0)),
+            has_wall: clock.is_some(),
+            is_log: source.is_log(),
+            mark: None,
+            live: LiveSums::default(),
+            at_peak: LiveSums::default(),
+            findings: Anomalies::default(),
+            spans: BTreeMap::new(),
+            filter: *filter,
+            ended: HashMap::new(),
+            first_ns: None,
+            last_ns: i64::MIN,
+            begun_ns: None,
+            changes: 0,
+            peak_changes: 0,
+            until,
+            is_over: until == Some(0),
+        };
         if played.is_log {
             played.first_ns = first_row_ns(database)?;
         }
@@ -233,37 +221,6 @@ impl Played {
         Ok(played)
     }
 
-    fn new(source: &dyn Source, filter: &Filter, until: Option<u64>) -> Self {
-        let (clock, kinds) = (source.clock(), source.kinds());
-        let modes = Modes {
-            memleak: true,
-            ..Modes::default()
-        };
-        let mut player = Player::new(modes, kinds);
-        player.state.ledger = Ledger::of_file(kinds);
-        player.state.watch_tensors();
-        Self {
-            player,
-            clock: clock.unwrap_or_else(|| WallClock::at(DateTime::default(), 0)),
-            has_wall: clock.is_some(),
-            is_log: source.is_log(),
-            mark: None,
-            live: LiveSums::default(),
-            at_peak: LiveSums::default(),
-            findings: Anomalies::default(),
-            spans: BTreeMap::new(),
-            filter: *filter,
-            ended: HashMap::new(),
-            first_ns: None,
-            last_ns: i64::MIN,
-            begun_ns: None,
-            changes: 0,
-            peak_changes: 0,
-            until,
-            is_over: until == Some(0),
-        }
-    }
-
     /// Memory accounts at that time.
     pub fn ledger(&self) -> &Ledger {
         &self.player.state.ledger
@@ -271,11 +228,9 @@ impl Played {
 
     /// Whether a process had tensors.
     pub fn has_tensors(&self) -> bool {
-        let mut all = self
-            .ledger()
-            .live_processes()
-            .chain(self.ledger().ended(true));
-        all.any(|process| process.tensors.iter().next().is_some())
+        self.ledger()
+            .processes(true)
+            .any(|process| process.tensors.iter().next().is_some())
     }
 
     /// Names of the frames in the file.
@@ -331,11 +286,7 @@ impl Played {
     /// Memory that was never freed: live now, or held by a process when it ended.
     pub fn never_freed(&self) -> LiveSums {
         let mut sums = LiveSums::default();
-        for process in self
-            .ledger()
-            .live_processes()
-            .chain(self.ledger().ended(true))
-        {
+        for process in self.ledger().processes(true) {
             for allocation in self.allocations(process) {
                 let trace = self.trace(process, allocation);
                 sums.side(allocation).add(trace, allocation.size_bytes);
@@ -471,11 +422,7 @@ impl Played {
             return Ok(());
         };
         let mut changes = std::mem::take(self.player.state.changes());
-        match &event {
-            Event::Memory(memory) => self.changed_by_row(memory, &changes, listener)?,
-            Event::Call(call) => self.changed_by_call(call, &changes, listener)?,
-            _ => {}
-        }
+        self.changed_by(&event, &changes, listener)?;
         listener.event(&event, &changes, self)?;
         changes.clear();
         *self.player.state.changes() = changes;
@@ -499,106 +446,116 @@ impl Played {
         known.is_none_or(|(selected, device)| selected == device)
     }
 
-    /// Takes in the changes by an event of an export: its allocation, and what that superseded or
-    /// what it freed.
-    fn changed_by_row(
+    /// Takes in the changes by an event. That of an export is one change; of a call, each has a row of its own in an
+    /// export.
+    fn changed_by(
         &mut self,
-        event: &MemoryEvent,
+        event: &Event,
         changes: &[Change],
         listener: &mut dyn Listener,
     ) -> Result<()> {
-        let mut allocated = None;
-        let mut freed = None;
+        let (row, start_ns, end_ns) = match event {
+            Event::Memory(row) => (Some(row), row.time_ns, row.time_ns),
+            Event::Call(call) => (None, call.start_ns, call.end_ns),
+            _ => return Ok(()),
+        };
+        let pid = event.pid();
+        let (mut allocated, mut freed) = (None, None);
         for change in changes {
-            match change {
-                Change::Allocated(block) => allocated = Some(block.allocation),
+            let (changed, block, time_ns) = match change {
+                Change::Allocated(block) => (&mut allocated, block, end_ns),
                 Change::Freed(block) => {
-                    freed = Some(block.allocation);
-                    let is_other = block.allocation.size_bytes != event.bytes;
-                    self.findings.size_mismatches += u64::from(is_other);
+                    let is_other = |row: &MemoryEvent| block.allocation.size_bytes != row.bytes;
+                    self.findings.size_mismatches += u64::from(row.is_some_and(is_other));
+                    (&mut freed, block, start_ns)
                 }
                 Change::Superseded(block) => {
-                    freed = Some(block.allocation);
-                    self.findings.double_allocations += 1;
+                    self.findings.double_allocations += u64::from(row.is_some());
+                    (&mut freed, block, end_ns)
                 }
-                Change::UnknownFree(_) => self.findings.unmatched_frees += 1,
-                _ => {}
-            }
-        }
-        let is_host = event.kind.belongs() == Belongs::Host;
-        let time_ns = self.session_ns(event.time_ns);
-        self.changed((event.pid, is_host), time_ns, (allocated, freed), listener)
-    }
-
-    /// Takes in the changes by a call, each of which has a row of its own in an export.
-    fn changed_by_call(
-        &mut self,
-        call: &Call,
-        changes: &[Change],
-        listener: &mut dyn Listener,
-    ) -> Result<()> {
-        for change in changes {
-            let (time_ns, allocated, freed) = match change {
-                Change::Allocated(block) => (call.end_ns, Some(block.allocation), None),
-                Change::Freed(block) => (call.start_ns, None, Some(block.allocation)),
-                Change::Superseded(block) => (call.end_ns, None, Some(block.allocation)),
+                Change::UnknownFree(_) => {
+                    self.findings.unmatched_frees += u64::from(row.is_some());
+                    continue;
+                }
                 _ => continue,
             };
-            let both = || allocated.iter().chain(&freed);
-            let process = self.player.state.ledger.process_of(call.pid);
-            if !process.is_some_and(|process| both().all(|one| is_counted(process, one))) {
+            let one = block.allocation;
+            *changed = Some(one);
+            if row.is_some() {
                 continue;
             }
-            let is_host = both().all(|one| one.belongs() == Belongs::Host);
-            let time_ns = self.session_ns(time_ns);
-            self.changed((call.pid, is_host), time_ns, (allocated, freed), listener)?;
+            let both = (allocated.take(), freed.take());
+            let process = self.ledger().process_of(pid);
+            if process.is_some_and(|process| is_counted(process, &one)) {
+                self.changed((pid, one.belongs()), time_ns, both, listener)?;
+            }
         }
-        Ok(())
+        match row {
+            Some(row) => {
+                let of = (pid, row.kind.belongs());
+                self.changed(of, end_ns, (allocated, freed), listener)
+            }
+            None => Ok(()),
+        }
     }
 
     fn changed(
         &mut self,
-        (pid, is_host): (u32, bool),
-        event_ns: i64,
+        (pid, side): (u32, Belongs),
+        time_ns: u64,
         (allocated, freed): (Option<Allocation>, Option<Allocation>),
         listener: &mut dyn Listener,
     ) -> Result<()> {
+        let event_ns = self.session_ns(time_ns);
         self.changes += 1;
-        self.last_ns = self.last_ns.max(event_ns);
-        let is_selected = self.begin_by(self.last_ns);
-        if is_selected {
+        if self.begin_by(self.last_ns.max(event_ns)) {
             self.findings.events += 1;
-            self.findings.host_events += u64::from(is_host);
+            self.findings.host_events += u64::from(side == Belongs::Host);
             let span = self.spans.entry(pid).or_insert((event_ns, event_ns));
             *span = (span.0.min(event_ns), span.1.max(event_ns));
         }
-        self.subtract(pid, freed.as_slice());
+        let freed = freed.as_slice();
+        self.tell(pid, event_ns, (allocated, freed, false), listener)
+    }
+
+    /// Enters memory that became live and that is no longer, at the end of its process or not.
+    fn tell(
+        &mut self,
+        pid: u32,
+        event_ns: i64,
+        (allocated, freed, is_end): (Option<Allocation>, &[Allocation], bool),
+        listener: &mut dyn Listener,
+    ) -> Result<()> {
+        self.last_ns = self.last_ns.max(event_ns);
+        let is_selected = self.begin_by(self.last_ns);
+        let mut live = self.live;
         let Some(process) = self.player.state.ledger.process_of(pid) else {
             return Ok(());
         };
-        if let Some(allocated) = &allocated {
-            let trace = self.trace(process, allocated);
-            self.live.side(allocated).add(trace, allocated.size_bytes);
+        for one in freed {
+            let trace = self.trace(process, one);
+            live.side(one).subtract(trace, one.size_bytes);
         }
-        if allocated.is_none() && freed.is_none() {
+        if let Some(one) = &allocated {
+            let trace = self.trace(process, one);
+            live.side(one).add(trace, one.size_bytes);
+        }
+        self.live = live;
+        if allocated.is_none() && freed.is_empty() {
             return Ok(());
         }
         let first_ns = self.first_ns.unwrap_or(event_ns);
-        let change = MemoryChange {
+        listener.memory(&MemoryChange {
             time_ns: self.last_ns.saturating_sub(first_ns),
             event_ns: event_ns.saturating_sub(first_ns),
             process,
             incarnation: self.incarnation(pid),
-            is_end: false,
+            is_end,
             allocated,
-            freed: freed.as_slice(),
+            freed,
             live: &self.live,
-        };
-        if is_selected {
-            return listener.memory(&change);
-        }
-        listener.earlier(&change);
-        Ok(())
+            is_selected,
+        })
     }
 
     /// A process is about to end: the memory that it holds was never freed, and is no longer live.
@@ -607,42 +564,12 @@ impl Played {
             return Ok(());
         };
         listener.end(process, event_ns);
-        let counted = process.allocations().filter(|one| is_counted(process, one));
-        let freed: Vec<_> = counted.copied().collect();
-        if let Some(first_ns) = self.first_ns.filter(|_| !freed.is_empty()) {
-            self.last_ns = self.last_ns.max(event_ns);
-            let is_selected = self.begin_by(self.last_ns);
-            self.subtract(pid, &freed);
-            if let Some(process) = self.player.state.ledger.process_of(pid) {
-                let change = MemoryChange {
-                    time_ns: self.last_ns.saturating_sub(first_ns),
-                    event_ns: event_ns.saturating_sub(first_ns),
-                    process,
-                    incarnation: self.incarnation(pid),
-                    is_end: true,
-                    allocated: None,
-                    freed: &freed,
-                    live: &self.live,
-                };
-                match is_selected {
-                    true => listener.memory(&change)?,
-                    false => listener.earlier(&change),
-                }
-            }
+        let freed: Vec<_> = self.allocations(process).copied().collect();
+        if !freed.is_empty() {
+            self.tell(pid, event_ns, (None, &freed, true), listener)?;
         }
         *self.ended.entry(pid).or_default() += 1;
         Ok(())
-    }
-
-    fn subtract(&mut self, pid: u32, freed: &[Allocation]) {
-        let mut live = self.live;
-        if let Some(process) = self.player.state.ledger.process_of(pid) {
-            for one in freed {
-                let trace = self.trace(process, one);
-                live.side(one).subtract(trace, one.size_bytes);
-            }
-        }
-        self.live = live;
     }
 
     /// Number of earlier processes with this id.

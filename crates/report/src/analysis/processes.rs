@@ -110,7 +110,7 @@ pub(super) fn rows(
 }
 
 fn memory(ledger: &Ledger, rows: &mut BTreeMap<u32, ProcessRow>) {
-    for process in ledger.live_processes().chain(ledger.ended(true)) {
+    for process in ledger.processes(true) {
         let row = rows.entry(process.pid).or_default();
         let live = process.totals.sums.gpu;
         // PID reuse: several processes may share a row.

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::Filter;
+use super::work::work_of;
 use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
 use gpuprobe_recording::Database;
 use gpuprobe_recording::gpu_rows::{ZERO_NS, record_ns};
@@ -128,15 +129,11 @@ impl RecordFilter {
 /// Begin and end of what a record is about, if it has both.
 pub(crate) fn times(record: &ActivityRecord) -> Option<(u64, u64)> {
     Some(match record {
-        ActivityRecord::Kernel(r) => (r.start_ns, r.end_ns),
-        ActivityRecord::Memcpy(r) => (r.start_ns, r.end_ns),
-        ActivityRecord::Memset(r) => (r.start_ns, r.end_ns),
-        ActivityRecord::GraphTrace(r) => (r.start_ns, r.end_ns),
         ActivityRecord::Api(r) => (r.start_ns, r.end_ns),
         ActivityRecord::Sync(r) => (r.start_ns, r.end_ns),
         ActivityRecord::Overhead(r) => (r.start_ns, r.end_ns),
         ActivityRecord::Marker(r) => (r.time_ns, r.time_ns),
-        _ => return None,
+        _ => return work_of(record).map(|(_, _, start_ns, end_ns)| (start_ns, end_ns)),
     })
 }
 

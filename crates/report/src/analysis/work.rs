@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::file::{File, Observer};
-use super::launches::LaunchReader;
+use super::launches;
 use super::processes::Spans;
 use super::range::{self, RecordFilter, TimeRange};
 use crate::activity::{BusyShares, WorkNs};
@@ -88,17 +88,9 @@ pub(super) fn read(
     for (&pid, &time_ns) in &ends {
         state.activity.end_process(pid, time_ns);
     }
-    let launches = LaunchReader {
-        database,
-        session,
-        filter: row_filter,
-        ends: &ends,
-    };
-    launches.read(range, &mut state.launches)?;
-    each_copy(database, row_filter, |copy| {
-        observer.copy(copy);
-        enter(copy, range, &mut state.transfers);
-    })?;
+    let file = (database, session);
+    launches::read(file, row_filter, &ends, range, &mut state.launches)?;
+    copies(database, row_filter, range, observer, &mut state.transfers)?;
     let selected = all.and_then(|(first, last)| range.part(first, last));
     let observed_ns = match range.is_whole() {
         true => {
@@ -115,17 +107,23 @@ pub(super) fn read(
         .collect())
 }
 
+/// The work of a GPU that a record is about: its kind, its device, its begin and its end.
+pub(crate) fn work_of(record: &ActivityRecord) -> Option<(WorkKind, u32, u64, u64)> {
+    Some(match record {
+        ActivityRecord::Kernel(r) => (WorkKind::Kernel, r.device, r.start_ns, r.end_ns),
+        ActivityRecord::Memcpy(r) => (WorkKind::Copy, r.device, r.start_ns, r.end_ns),
+        ActivityRecord::Memset(r) => (WorkKind::Set, r.device, r.start_ns, r.end_ns),
+        ActivityRecord::GraphTrace(r) => (WorkKind::Graph, r.device, r.start_ns, r.end_ns),
+        _ => return None,
+    })
+}
+
 /// Adds the work in `range`, of a record that begins before it, too.
 fn busy(batch: &ActivityBatch, range: TimeRange, gpus: &mut BTreeMap<u32, ByWork>) {
     for activity in &batch.activities {
-        let (work, device, start_ns, end_ns) = match &activity.record {
-            ActivityRecord::Kernel(r) => (WorkKind::Kernel, r.device, r.start_ns, r.end_ns),
-            ActivityRecord::Memcpy(r) => (WorkKind::Copy, r.device, r.start_ns, r.end_ns),
-            ActivityRecord::Memset(r) => (WorkKind::Set, r.device, r.start_ns, r.end_ns),
-            ActivityRecord::GraphTrace(r) => (WorkKind::Graph, r.device, r.start_ns, r.end_ns),
-            _ => continue,
-        };
-        if let Some((start_ns, end_ns)) = range.part(start_ns, end_ns) {
+        if let Some((work, device, start_ns, end_ns)) = work_of(&activity.record)
+            && let Some((start_ns, end_ns)) = range.part(start_ns, end_ns)
+        {
             let gpu = gpus.entry(device).or_default();
             gpu.add(work, start_ns, end_ns);
         }
@@ -149,7 +147,7 @@ fn gpu(device: u32, name: Option<String>, busy: &ByWork, observed_ns: u64) -> Gp
     }
 }
 
-fn unsigned(number: Option<i64>) -> u64 {
+pub(super) fn unsigned(number: Option<i64>) -> u64 {
     number
         .and_then(|number| u64::try_from(number).ok())
         .unwrap_or(0)
@@ -173,41 +171,26 @@ fn ends(database: &Database) -> Result<HashMap<u32, u64>> {
 /// The table of copies, as called.
 pub(crate) const CALLED_COPIES: &str = "GPUPROBE_COPIES";
 
-/// Outcome of a call that copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CopyOutcome {
-    /// It was made.
-    Ran,
-    /// It was captured into a graph.
-    Captured,
-    /// It failed.
-    Failed,
-}
-
-/// A call that copies.
+/// A call that copied.
 pub(crate) struct CalledCopy {
-    /// Process id.
-    pub(crate) pid: u32,
-    /// Direction; unknown if the file has another.
-    pub(crate) direction: Direction,
-    /// Mode of the call.
-    pub(crate) mode: Mode,
-    /// Bytes that it copies.
+    /// Process, direction, which is unknown if the file has another, and mode.
+    pub(crate) which: CopyFilter,
     pub(crate) bytes: u64,
     /// Start of the call, nanoseconds of the session.
     pub(crate) start_ns: i64,
     /// Duration of the call, nanoseconds.
     pub(crate) ns: u64,
-    pub(crate) outcome: CopyOutcome,
 }
 
-/// Passes the copies of a recording that match `row_filter` to `take`.
-fn each_copy(
+/// Enters the copies within `range` that match `row_filter`, as recorded at their calls; `observer` sees those at any
+/// time.
+fn copies(
     database: &Database,
     row_filter: RowFilter,
-    mut take: impl FnMut(&CalledCopy),
+    range: TimeRange,
+    observer: &mut dyn Observer,
+    transfers: &mut Transfers,
 ) -> Result<()> {
-    let directions: HashMap<_, _> = Direction::ALL.map(|d| (d.name(), d)).into();
     let columns = [
         "t0",
         "t1",
@@ -223,42 +206,31 @@ fn each_copy(
         else {
             return;
         };
-        let is_set = |column| integer(row, column).is_some_and(|value| value != 0);
-        let direction = directions.get(&*text(row, 4).unwrap_or_default()).copied();
-        let mode = text(row, 5).unwrap_or_default();
+        let [captured, failed] = [6, 7].map(|column| integer(row, column).unwrap_or(0) != 0);
+        let [direction, mode] = [4, 5].map(|column| text(row, column).unwrap_or_default());
+        let direction = Direction::ALL.into_iter().find(|d| d.name() == direction);
         let ends = integer(row, 1).zip(integer(row, 0));
-        take(&CalledCopy {
-            pid: ids::pid(process),
-            direction: direction.unwrap_or(Direction::Unknown),
-            mode: match mode == Mode::Sync.name() {
-                true => Mode::Sync,
-                false => Mode::Async,
+        let copy = CalledCopy {
+            which: CopyFilter {
+                pid: ids::pid(process),
+                direction: direction.unwrap_or(Direction::Unknown),
+                mode: match mode == Mode::Sync.name() {
+                    true => Mode::Sync,
+                    false => Mode::Async,
+                },
             },
             bytes: unsigned(integer(row, 2)),
             start_ns: integer(row, 0).unwrap_or(0),
             ns: unsigned(ends.and_then(|(end, start)| end.checked_sub(start))),
-            outcome: match (is_set(7), is_set(6)) {
-                (true, _) => CopyOutcome::Failed,
-                (false, true) => CopyOutcome::Captured,
-                (false, false) => CopyOutcome::Ran,
-            },
-        });
-    })
-}
-
-/// Enters a copy, as recorded at its call.
-fn enter(copy: &CalledCopy, range: TimeRange, transfers: &mut Transfers) {
-    match copy.outcome {
-        _ if !range.has(copy.start_ns) => {}
-        CopyOutcome::Failed => transfers.failed_calls += 1,
-        CopyOutcome::Captured => transfers.captured += 1,
-        CopyOutcome::Ran => {
-            let which = CopyFilter {
-                pid: copy.pid,
-                direction: copy.direction,
-                mode: copy.mode,
-            };
-            transfers.enter(which, copy.bytes, copy.ns);
+        };
+        if !failed && !captured {
+            observer.copy(&copy);
         }
-    }
+        match range.has(copy.start_ns) {
+            false => {}
+            true if failed => transfers.failed_calls += 1,
+            true if captured => transfers.captured += 1,
+            true => transfers.enter(copy.which, copy.bytes, copy.ns),
+        }
+    })
 }

@@ -30,7 +30,8 @@ pub(crate) fn build(
     sources: ReportSources<'_>,
     scope: Option<&ScrapeScope>,
 ) -> Memleak {
-    let mut processes: Vec<_> = listed_processes(ledger, options)
+    let mut processes: Vec<_> = ledger
+        .processes(options.is_final)
         .map(|process| process_report(process, options, sources, scope))
         .collect();
     let usage = sources.usage.into_iter();
@@ -68,16 +69,6 @@ pub(crate) fn build(
     };
     add_up(&mut memleak, ledger, options);
     memleak
-}
-
-/// The processes that a report lists.
-pub(super) fn listed_processes<'a>(
-    ledger: &'a Ledger,
-    options: &Options,
-) -> impl Iterator<Item = &'a Process> {
-    ledger
-        .live_processes()
-        .chain(ledger.ended(options.is_final))
 }
 
 /// Adds up the memory of all listed processes, and, in the last report, of those forgotten.

@@ -24,7 +24,6 @@ use gpuprobe_model::GpuMemory;
 use gpuprobe_model::identity::Identity;
 
 pub(super) use build::build;
-use build::listed_processes;
 pub(crate) use groups::{SiteGroups, side};
 pub use nvml::NvmlUsage;
 pub(super) use nvml::tracked;

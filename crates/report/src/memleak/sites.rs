@@ -9,7 +9,7 @@ use indexmap::IndexSet;
 
 use super::groups::{SiteGroups, perhaps_python};
 use super::site::{KernelStep, Peak};
-use super::{Omitted, SiteReport, listed_processes};
+use super::{Omitted, SiteReport};
 use crate::fold::Folded;
 use crate::label::{labels, via};
 use crate::options::ScrapeScope;
@@ -329,7 +329,7 @@ pub(crate) fn needed_locations(
 ) -> Vec<(u32, Location, bool)> {
     let mut needed: IndexSet<_, RandomState> = IndexSet::default();
     let by_lines = options.view.groups_by_lines();
-    let processes = listed_processes(ledger, options);
+    let processes = ledger.processes(options.is_final);
     let processes = processes.filter(|process| options.lists(process, scope));
     for holder in processes.flat_map(Holder::all) {
         let process = holder.sites();

@@ -11,12 +11,12 @@ use crate::Report;
 use crate::analysis::Observer;
 use crate::analysis::launches;
 use crate::analysis::range::TimeRange;
-use crate::analysis::work::{CalledCopy, CopyOutcome, GpuTime};
+use crate::analysis::work::{CalledCopy, GpuTime, work_of};
 use crate::names::simplify;
 use crate::timeline::{BinSums, Bins};
 use gpuprobe_cuda::{Direction, Op, nsys};
 use gpuprobe_engine::activity::by_work::{ByWork, Spent, WorkKind};
-use gpuprobe_engine::transfers::Mode;
+use gpuprobe_engine::transfers::{CopyFilter, Mode};
 use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
 use gpuprobe_recording::Database;
 use gpuprobe_recording::gpu_rows::{RowFilter, ZERO_NS};
@@ -86,12 +86,8 @@ fn signed(number: u64) -> i64 {
 impl Observer for WorkByBin {
     fn activity(&mut self, batch: &ActivityBatch) {
         for activity in &batch.activities {
-            let (work, device, start_ns, end_ns) = match &activity.record {
-                ActivityRecord::Kernel(r) => (WorkKind::Kernel, r.device, r.start_ns, r.end_ns),
-                ActivityRecord::Memcpy(r) => (WorkKind::Copy, r.device, r.start_ns, r.end_ns),
-                ActivityRecord::Memset(r) => (WorkKind::Set, r.device, r.start_ns, r.end_ns),
-                ActivityRecord::GraphTrace(r) => (WorkKind::Graph, r.device, r.start_ns, r.end_ns),
-                _ => continue,
+            let Some((work, device, start_ns, end_ns)) = work_of(&activity.record) else {
+                continue;
             };
             let ns = end_ns.saturating_sub(start_ns);
             let [start_ns, end_ns] =
@@ -123,10 +119,13 @@ impl Observer for WorkByBin {
     }
 
     fn copy(&mut self, copy: &CalledCopy) {
-        if copy.outcome == CopyOutcome::Ran {
-            let key = (copy.pid, copy.direction, copy.mode.name());
-            self.copied(key, copy.start_ns, [copy.bytes, copy.ns]);
-        }
+        let CopyFilter {
+            pid,
+            direction,
+            mode,
+        } = copy.which;
+        let key = (pid, direction, mode.name());
+        self.copied(key, copy.start_ns, [copy.bytes, copy.ns]);
     }
 }
 
@@ -180,7 +179,7 @@ impl WorkByBin {
         launches::each_single(database, filter, TimeRange::WHOLE, |one| {
             if one.kernel.op == Op::Launch && !one.is_captured {
                 found += 1;
-                let key = (one.kernel.pid, Some(one.kernel.name()));
+                let key = (one.kernel.key.process, Some(one.kernel.name()));
                 let bin = self.bins.of(one.start_ns.saturating_sub(self.first_ns));
                 self.kernels.entry(key).or_default().add(bin, [1, 0]);
             }

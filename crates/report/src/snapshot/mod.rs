@@ -142,7 +142,7 @@ impl Snapshot {
             ..Filter::default()
         };
         let mut traces = Traces::default();
-        let played = Played::listen(&database, &session, &filter, &mut traces)?;
+        let played = Played::read(&database, &session, &filter, &mut traces)?;
         Self::choose(played, traces, pid)
             .with_context(|| format!("cannot make a snapshot of {shown}"))
     }

@@ -13,10 +13,12 @@ use rusqlite::{Row, Statement};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::analysis::{AllocationAt, Filter, MemoryChange, Played, first_ns};
+use crate::analysis::{Filter, MemoryChange, Played, first_ns};
 use crate::fold::with_place;
+use gpuprobe_cuda::Belongs;
 use gpuprobe_cuda::nsys::class;
 use gpuprobe_cuda::nsys::event_type::{DOMAIN, MARK, PUSH_POP, START_END};
+use gpuprobe_engine::Allocation;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::memory_rows::{CALLS, MEMORY};
 use gpuprobe_recording::row::{integer, text};
@@ -387,16 +389,17 @@ impl Reader<'_, '_> {
         let mut live: HashMap<(i64, Option<i64>), u64> = HashMap::new();
         let mut enter = |change: &MemoryChange<'_>| {
             let process = ids::global_pid(change.process.pid);
-            let key = |part: AllocationAt<'_>| {
-                let device = part.allocation.device().map_or(0, i64::from);
-                (process, (!part.is_host()).then_some(device))
+            let key = |one: &Allocation| {
+                let device = one.device().map_or(0, i64::from);
+                let is_host = one.belongs() == Belongs::Host;
+                (process, (!is_host).then_some(device))
             };
             for gone in change.freed {
-                let live = live.entry(key(change.at(gone))).or_default();
+                let live = live.entry(key(gone)).or_default();
                 *live = live.saturating_sub(gone.size_bytes);
             }
             if let Some(new) = &change.allocated {
-                let live = live.entry(key(change.at(new))).or_default();
+                let live = live.entry(key(new)).or_default();
                 *live = live.saturating_add(new.size_bytes);
             }
             let changed: BTreeSet<_> = change.parts().map(key).collect();
