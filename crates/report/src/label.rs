@@ -3,7 +3,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -31,10 +30,8 @@ pub(crate) fn line(frames: &[Frame]) -> Option<(&str, u32)> {
 
 /// Labels of several call stacks, each with the function called there. Different stacks have
 /// different labels: as many callers are appended as that takes.
-pub(crate) fn labels<'a, S: Borrow<(&'a [Frame], &'a str)>>(
-    sites: impl IntoIterator<Item = S>,
-) -> Vec<String> {
-    let sites: Vec<_> = sites.into_iter().map(|site| *site.borrow()).collect();
+pub(crate) fn labels<'a>(sites: impl IntoIterator<Item = (&'a [Frame], &'a str)>) -> Vec<String> {
+    let sites: Vec<_> = sites.into_iter().collect();
     let name = |(frames, api): &(&[Frame], &str)| label(frames).unwrap_or_else(|| (*api).into());
     let mut labels: Vec<_> = sites.iter().map(name).collect();
     let append_api = |labels: &mut [String], index: usize| {

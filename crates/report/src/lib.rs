@@ -196,15 +196,12 @@ pub fn build_within(
     let mut report = Report {
         schema: SCHEMA,
         time: Some(Local::now().fixed_offset()),
-        about: None,
         is_final: options.is_final,
         lost,
         lost_by_user: sources.lost_by_user.to_vec(),
-        recording_stopped: None,
         memleak: modes
             .memleak
             .then(|| memleak::build(&state.ledger, options, sources, scope)),
-        explain: None,
         incidents,
         refused,
         cudatrace: modes
@@ -216,6 +213,7 @@ pub fn build_within(
         activity: modes
             .activity
             .then(|| activity::build(&state.activity, options)),
+        ..Report::default()
     };
     name_processes(&mut report, &state.ledger);
     if options.explains {
@@ -227,33 +225,21 @@ pub fn build_within(
 /// Adds identities, which only the ledger knows, to launches, copies and activity.
 fn name_processes(report: &mut Report, ledger: &Ledger) {
     let ended: HashMap<u32, &Process> = ledger.ended(true).map(|p| (p.pid, p)).collect();
-    let find = |pid: u32| ledger.process_of(pid).or_else(|| ended.get(&pid).copied());
-    let name = |pid: u32, user: &mut Option<String>, command: &mut Option<String>| {
-        if let Some(process) = find(pid) {
+    let launches = report.cudatrace.iter_mut();
+    let launches = launches.flat_map(|trace| &mut trace.processes);
+    let launches = launches.map(|one| (one.pid, &mut one.user, &mut one.command));
+    let active = report.activity.iter_mut();
+    let active = active.flat_map(|activity| &mut activity.processes);
+    let active = active.map(|one| (one.pid, &mut one.user, &mut one.command));
+    let copies = report.bandwidth_util.iter_mut();
+    let copies = copies.flat_map(|copies| &mut copies.directions);
+    let copies = copies.map(|one| (one.pid, &mut one.user, &mut one.command));
+    for (pid, user, command) in launches.chain(active).chain(copies) {
+        let ended = || ended.get(&pid).copied();
+        if let Some(process) = ledger.process_of(pid).or_else(ended) {
             user.clone_from(&process.identity.user);
             command.clone_from(&process.identity.command);
         }
-    };
-    for process in report
-        .cudatrace
-        .iter_mut()
-        .flat_map(|trace| &mut trace.processes)
-    {
-        name(process.pid, &mut process.user, &mut process.command);
-    }
-    for process in report
-        .activity
-        .iter_mut()
-        .flat_map(|activity| &mut activity.processes)
-    {
-        name(process.pid, &mut process.user, &mut process.command);
-    }
-    for copies in report
-        .bandwidth_util
-        .iter_mut()
-        .flat_map(|copies| &mut copies.directions)
-    {
-        name(copies.pid, &mut copies.user, &mut copies.command);
     }
 }
 
@@ -280,10 +266,8 @@ fn seconds<S: Serializer>(
     t: &Option<DateTime<FixedOffset>>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    match t {
-        Some(t) => serializer.serialize_str(&clock::rfc3339_seconds(t)),
-        None => serializer.serialize_none(),
-    }
+    let time = t.as_ref().map(clock::rfc3339_seconds);
+    time.serialize(serializer)
 }
 
 /// Serialises the time of an event, which a file may not have.
@@ -291,10 +275,8 @@ pub(crate) fn clock_micros<S: Serializer>(
     t: &Option<DateTime<FixedOffset>>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    match t {
-        Some(t) => serializer.serialize_str(&clock::rfc3339_micros(t)),
-        None => serializer.serialize_none(),
-    }
+    let time = t.as_ref().map(clock::rfc3339_micros);
+    time.serialize(serializer)
 }
 
 /// The same as text; empty if unknown.
@@ -321,9 +303,7 @@ pub trait ReportWriter {
 
     /// Sets the width of lines and whether there are colours, in text; by default, lines have any
     /// length and no colours.
-    fn lay_out(&mut self, layout: Layout) {
-        let _ = layout;
-    }
+    fn lay_out(&mut self, _: Layout) {}
 
     /// Writes one copy to `out`.
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()>;

@@ -119,12 +119,10 @@ impl Options {
 
     /// How live allocations are grouped.
     pub fn group(&self) -> GroupBy {
-        let by_default = if self.host_wide {
-            GroupBy::Gpu
-        } else {
-            GroupBy::Stack
-        };
-        self.view.group.unwrap_or(by_default)
+        self.view.group.unwrap_or(match self.host_wide {
+            true => GroupBy::Gpu,
+            false => GroupBy::Stack,
+        })
     }
 
     /// Whether machine-readable formats list call sites: without call stacks, there is one per

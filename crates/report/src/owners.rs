@@ -47,33 +47,25 @@ impl OwnerReport {
 /// Classification of a binary, and the pools of frameworks that it belongs to.
 #[derive(Clone, Debug)]
 struct CodeFile {
-    role: Role,
+    allocator: Option<Arc<str>>,
+    owner: Option<Arc<str>>,
     /// Whether it is a library, not the program or an interpreter.
     is_library: bool,
     pools: FrameworkPools,
 }
 
-#[derive(Clone, Debug)]
-enum Role {
-    PassThrough,
-    Allocator(Arc<str>),
-    Owner(Arc<str>),
-}
-
 impl CodeFile {
     fn of(path: &str) -> Self {
-        let is_file_of_library = file_name(path).contains(".so");
-        let (role, is_library) = match role(path) {
-            CodeRole::PassThrough => (Role::PassThrough, false),
-            CodeRole::Allocator(name) => (Role::Allocator(name.into()), false),
-            CodeRole::Owner(name) => {
-                let is_library = is_file_of_library && name != PYTHON;
-                (Role::Owner(name.into()), is_library)
-            }
+        let (allocator, owner) = match role(path) {
+            CodeRole::PassThrough => (None, None),
+            CodeRole::Allocator(name) => (Some(name.into()), None),
+            CodeRole::Owner(name) => (None, Some(name.into())),
         };
+        let is_other = |owner: &Arc<str>| **owner != *PYTHON;
         Self {
-            role,
-            is_library,
+            is_library: owner.as_ref().is_some_and(is_other) && file_name(path).contains(".so"),
+            allocator,
+            owner,
             pools: FrameworkPools::of_file(path),
         }
     }
@@ -92,16 +84,14 @@ pub(crate) struct CallPath {
 impl CallPath {
     /// Follows the path to the next binary; true if that one called the owner.
     fn ends_with(&mut self, file: &CodeFile) -> bool {
-        match (&file.role, &self.owner) {
-            (Role::Owner(owner), Some(known)) if owner != known => return true,
-            (Role::Owner(owner), None) => {
-                (self.owner, self.is_library) = (Some(owner.clone()), file.is_library);
-            }
-            (Role::Allocator(name), _) if self.allocator.is_none() => {
-                self.allocator = Some(name.clone());
+        match (&file.owner, &self.owner) {
+            (Some(owner), Some(known)) if owner != known => return true,
+            (Some(_), None) => {
+                (self.owner, self.is_library) = (file.owner.clone(), file.is_library);
             }
             _ => {}
         }
+        self.allocator = self.allocator.take().or_else(|| file.allocator.clone());
         self.pools.add(file.pools);
         false
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::about::{About, AtPeak};
-use super::played::{Listener, LiveSums, MemoryChange, Played};
+use super::played::{Listener, MemoryChange, Played};
 use super::processes::{self, Spans};
 use super::range::TimeRange;
 use super::work::{self, CalledCopy};
@@ -312,7 +312,7 @@ impl File {
             ) {
                 (report.incidents, report.refused) = played.incidents(&options);
             }
-            spans.memory(&played.spans);
+            spans = played.spans.clone();
         }
         if options.explains {
             // Launches are not read for it, as their counts over time are not known.
@@ -386,14 +386,13 @@ impl File {
 
     fn watermark(&self, played: &Played, lists: Lists) -> Result<AtPeak> {
         let now_ns = self.now_ns(Analysis::Watermark, Some(played));
-        let LiveSums { gpu, host } = played.at_peak;
-        let first_ns = played.first_ns().unwrap_or(0);
-        let peak_ns = played.peak_ns();
+        let mut peak = About::default();
+        peak.set_memory(Analysis::Watermark, played);
         Ok(AtPeak {
-            time_ns: peak_ns.map(|peak| peak.saturating_sub(first_ns)),
-            time: peak_ns.and_then(|peak| played.wall(peak)),
-            totals: gpu,
-            host,
+            time_ns: peak.time_ns,
+            time: peak.time,
+            totals: played.at_peak.gpu,
+            host: played.at_peak.host,
             memleak: self.at_peak()?.memory(&self.options(lists, now_ns)),
         })
     }

@@ -7,6 +7,7 @@ use anyhow::Result;
 use chrono::{DateTime, FixedOffset};
 
 use super::Filter;
+use super::processes::Spans;
 use super::totals::{AnalysisTotals, Anomalies};
 use crate::incidents::{self, IncidentReport, RefusedRequests};
 use crate::memleak::{self, Memleak};
@@ -120,7 +121,7 @@ pub struct Played {
     /// Inconsistencies found in the memory events.
     pub findings: Anomalies,
     /// First and last time of the selected memory events of each process, nanoseconds of the session.
-    pub spans: BTreeMap<u32, (i64, i64)>,
+    pub(super) spans: Spans,
     filter: Filter,
     /// Number of processes that have ended, by id.
     ended: HashMap<u32, u32>,
@@ -189,7 +190,7 @@ impl Played {
             live: LiveSums::default(),
             at_peak: LiveSums::default(),
             findings: Anomalies::default(),
-            spans: BTreeMap::new(),
+            spans: Spans::default(),
             filter: *filter,
             ended: HashMap::new(),
             first_ns: None,
@@ -511,8 +512,7 @@ impl Played {
         if self.begin_by(self.last_ns.max(event_ns)) {
             self.findings.events += 1;
             self.findings.host_events += u64::from(side == Belongs::Host);
-            let span = self.spans.entry(pid).or_insert((event_ns, event_ns));
-            *span = (span.0.min(event_ns), span.1.max(event_ns));
+            self.spans.saw(pid, event_ns, event_ns);
         }
         let freed = freed.as_slice();
         self.tell(pid, event_ns, (allocated, freed, false), listener)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::Report;
+use crate::activity::ProcessSummary;
 use gpuprobe_cuda::Direction;
 use gpuprobe_engine::{GpuActivity, Ledger};
 use gpuprobe_recording::Session;
@@ -40,20 +41,13 @@ pub struct ProcessRow {
 }
 
 /// First and last times of processes, on the clock of the session.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Spans {
     times: BTreeMap<u32, (i64, i64)>,
 }
 
 impl Spans {
-    /// Adds the times of memory events.
-    pub(super) fn memory(&mut self, times: &BTreeMap<u32, (i64, i64)>) {
-        for (&pid, &(first_ns, last_ns)) in times {
-            self.saw(pid, first_ns, last_ns);
-        }
-    }
-
-    fn saw(&mut self, pid: u32, first_ns: i64, last_ns: i64) {
+    pub(super) fn saw(&mut self, pid: u32, first_ns: i64, last_ns: i64) {
         let span = self.times.entry(pid).or_insert((first_ns, last_ns));
         *span = (span.0.min(first_ns), span.1.max(last_ns));
     }
@@ -87,11 +81,16 @@ pub(super) fn rows(
     for (&pid, &(first, last)) in &spans.times {
         rows.entry(pid).or_default().run_ns = last.abs_diff(first);
     }
-    if let Some(ledger) = ledger {
-        memory(ledger, &mut rows);
+    for process in ledger.into_iter().flat_map(|ledger| ledger.processes(true)) {
+        let row = rows.entry(process.pid).or_default();
+        let live = process.totals.sums.gpu;
+        // PID reuse: several processes may share a row.
+        row.peak_bytes = row.peak_bytes.max(process.peak_bytes);
+        row.never_freed_bytes = row.never_freed_bytes.saturating_add(live.bytes);
+        row.never_freed_allocations += live.allocations;
     }
-    if report.activity.is_some() {
-        ran(report, &mut rows);
+    for process in report.activity.iter().flat_map(|a| &a.processes) {
+        ran(process, rows.entry(process.pid).or_default());
     }
     called(report, &mut rows);
     for (&pid, row) in &mut rows {
@@ -109,31 +108,16 @@ pub(super) fn rows(
     rows
 }
 
-fn memory(ledger: &Ledger, rows: &mut BTreeMap<u32, ProcessRow>) {
-    for process in ledger.processes(true) {
-        let row = rows.entry(process.pid).or_default();
-        let live = process.totals.sums.gpu;
-        // PID reuse: several processes may share a row.
-        row.peak_bytes = row.peak_bytes.max(process.peak_bytes);
-        row.never_freed_bytes = row.never_freed_bytes.saturating_add(live.bytes);
-        row.never_freed_allocations += live.allocations;
-    }
-}
-
-fn ran(report: &Report, rows: &mut BTreeMap<u32, ProcessRow>) {
-    for process in report.activity.iter().flat_map(|a| &a.processes) {
-        let row = rows.entry(process.pid).or_default();
-        let kernels = || process.devices.iter().map(|device| &device.kernels);
-        row.launches += kernels().map(|times| times.count).sum::<u64>();
-        row.graph_launches += process.graphs.count;
-        let kernel_ns = kernels().map(|times| times.total_ns);
-        let kernel_ns = kernel_ns.fold(row.kernel_ns.unwrap_or(0), u64::saturating_add);
-        row.kernel_ns = Some(kernel_ns).filter(|_| row.launches > 0);
-        let copies = process.copies.iter().filter(|copy| copy.source.is_some());
-        for copy in copies {
-            row.copies += copy.times.count;
-            row.copied_bytes = row.copied_bytes.saturating_add(copy.bytes);
-        }
+fn ran(process: &ProcessSummary, row: &mut ProcessRow) {
+    let kernels = || process.devices.iter().map(|device| &device.kernels);
+    row.launches += kernels().map(|times| times.count).sum::<u64>();
+    row.graph_launches += process.graphs.count;
+    let kernel_ns = kernels().map(|times| times.total_ns);
+    let kernel_ns = kernel_ns.fold(row.kernel_ns.unwrap_or(0), u64::saturating_add);
+    row.kernel_ns = Some(kernel_ns).filter(|_| row.launches > 0);
+    for copy in process.copies.iter().filter(|copy| copy.source.is_some()) {
+        row.copies += copy.times.count;
+        row.copied_bytes = row.copied_bytes.saturating_add(copy.bytes);
     }
 }
 
@@ -153,8 +137,8 @@ fn called(report: &Report, rows: &mut BTreeMap<u32, ProcessRow>) {
             row.graph_launches += graph.launches;
         }
     }
-    let was_timed: Vec<_> = rows.iter().filter(|(_, row)| row.copies > 0).collect();
-    let was_timed: Vec<_> = was_timed.into_iter().map(|(pid, _)| *pid).collect();
+    let was_timed = rows.iter().filter(|(_, row)| row.copies > 0);
+    let was_timed: Vec<_> = was_timed.map(|(pid, _)| *pid).collect();
     let directions = report.bandwidth_util.iter().flat_map(|b| &b.directions);
     for called in directions.filter(|called| called.direction != Direction::Set.name()) {
         if !was_timed.contains(&called.pid) {

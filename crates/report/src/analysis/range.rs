@@ -23,13 +23,13 @@ pub(crate) const TIMED: [(&str, &str, &str); 7] = [
 
 /// Time 0 of selections: the session time of the first memory event, or of the first record if there is none.
 pub fn first_ns(database: &Database) -> Result<Option<i64>> {
-    let [(memory, begin, _), others @ ..] = TIMED;
-    let mut first = database.limit(memory, begin, "ASC")?;
-    if first.is_none() {
-        for (table, begin, _) in others {
-            let found = database.limit(table, begin, "ASC")?;
-            first = first.into_iter().chain(found).min();
+    let mut first = None;
+    for (table, begin, _) in TIMED {
+        let found = database.limit(table, begin, "ASC")?;
+        if table == MEMORY && found.is_some() {
+            return Ok(found);
         }
+        first = first.into_iter().chain(found).min();
     }
     Ok(first)
 }

@@ -25,18 +25,10 @@ pub struct Explain {
     pub verdicts: Vec<VerdictReport>,
     /// Live GPU memory by library or program, over all processes.
     pub owners: Vec<OwnerReport>,
-    /// The processes, for people.
-    #[serde(skip)]
-    pub processes: Vec<ProcessHeadline>,
-}
-
-/// The headline of a process, printed before its verdicts.
-#[derive(Clone, Debug)]
-pub struct ProcessHeadline {
-    /// Id of the process.
-    pub pid: u32,
+    /// The processes, for people, each with what is printed before its verdicts:
     /// `PID 683 python3 train.py on GPU 0 (H200): 6.20 GiB used, of it 5.70 GiB explained by call sites`.
-    pub title: String,
+    #[serde(skip)]
+    pub processes: Vec<(u32, String)>,
 }
 
 /// A verdict with its evidence.
@@ -133,10 +125,7 @@ impl Explain {
             if found.is_empty() && process.traced && process.live.is_empty() {
                 continue;
             }
-            processes.push(ProcessHeadline {
-                pid: process.pid,
-                title: title(process, memleak),
-            });
+            processes.push((process.pid, title(process, memleak)));
             verdicts.append(&mut found);
         }
         Some(Self {
@@ -149,7 +138,7 @@ impl Explain {
     /// The part about one process, without the owners of all memory; `None` if there is nothing to say about it.
     #[must_use]
     pub fn only(mut self, pid: u32) -> Option<Self> {
-        self.processes.retain(|process| process.pid == pid);
+        self.processes.retain(|(process, _)| *process == pid);
         self.verdicts.retain(|verdict| verdict.pid == pid);
         self.owners.clear();
         (!self.processes.is_empty()).then_some(self)

@@ -73,20 +73,14 @@ pub(super) fn all(memleak: &Memleak, is_of_file: bool) -> Vec<Leak> {
     found.push(Leak {
         program: "processes that ended long ago".to_owned(),
         pids: vec![0],
-        api: String::new(),
         label: "call sites that are no longer known".to_owned(),
-        full_label: String::new(),
         owner: owners::UNKNOWN.to_owned(),
         amount: Total {
             bytes: all.bytes.saturating_sub(listed.bytes),
             allocations: all.allocations.saturating_sub(listed.allocations),
         },
-        before: None,
         stacks: 1,
-        most_bytes: 0,
-        stack: Vec::new(),
-        is_tensor: false,
-        excuse: None,
+        ..Leak::default()
     });
     found.retain(|one| one.amount.allocations > 0);
     found
@@ -111,12 +105,12 @@ fn of_site(process: &ProcessReport, site: &SiteReport, is_tensor: bool) -> Leak 
         full_label: site.label.clone(),
         owner: site.owner.clone(),
         amount,
-        before: None,
         stacks: 1,
         most_bytes: amount.bytes,
         stack: site.stack.clone(),
         is_tensor,
         excuse: excuse(site, is_tensor),
+        ..Leak::default()
     }
 }
 

@@ -46,14 +46,13 @@ pub struct GateConfig {
 
 /// Judges one run by a [`GateConfig`].
 pub struct Gate {
-    tolerated_bytes: u64,
     baseline: Option<Comparison>,
     patterns: Vec<Pattern>,
-    junit: Option<(PathBuf, File)>,
+    result: GateResult,
 }
 
 /// A leak at one line or function of a program.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Leak {
     /// The command that leaked.
     pub program: String,
@@ -152,11 +151,11 @@ impl Gate {
     /// # Errors
     /// A file cannot be read or written, or is no report.
     pub fn open(config: &GateConfig) -> Result<Self> {
-        let mut patterns: Vec<_> = config
-            .ignored
-            .iter()
-            .map(|one| Pattern::typed(one))
-            .collect();
+        let typed = config.ignored.iter().map(|text| Pattern {
+            text: text.clone(),
+            ..Pattern::default()
+        });
+        let mut patterns: Vec<_> = typed.collect();
         for path in &config.suppressions {
             patterns.extend(pattern::read(path)?);
         }
@@ -166,10 +165,13 @@ impl Gate {
             anyhow::Ok((path.clone(), file))
         });
         Ok(Self {
-            tolerated_bytes: config.tolerated_bytes,
             baseline: config.baseline.as_deref().map(baseline::read).transpose()?,
             patterns,
-            junit: junit.transpose()?,
+            result: GateResult {
+                tolerated_bytes: config.tolerated_bytes,
+                junit: junit.transpose()?,
+                ..GateResult::default()
+            },
         })
     }
 
@@ -182,11 +184,7 @@ impl Gate {
         }
         let mut used = vec![false; self.patterns.len()];
         let mut leaks = Vec::new();
-        let mut result = GateResult {
-            tolerated_bytes: self.tolerated_bytes,
-            junit: self.junit,
-            ..GateResult::default()
-        };
+        let mut result = self.result;
         for leak in all {
             let pattern = self.patterns.iter().position(|one| one.matches(&leak));
             if let Some(number) = pattern {

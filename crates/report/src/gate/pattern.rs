@@ -16,7 +16,7 @@ use gpuprobe_stacks::cuda::file_name;
 use gpuprobe_stacks::owners::stem;
 
 /// A pattern, and where it is from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pattern {
     pub(super) text: String,
     /// Why it is no leak.
@@ -26,15 +26,6 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Of `--ignore`.
-    pub(super) fn typed(text: &str) -> Self {
-        Self {
-            text: text.to_owned(),
-            reason: None,
-            place: None,
-        }
-    }
-
     /// Whether it is a pattern of `leak`.
     pub(super) fn matches(&self, leak: &Leak) -> bool {
         let is = |text: &str| glob(&self.text, text);

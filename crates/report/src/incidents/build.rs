@@ -15,7 +15,6 @@ use crate::{Options, ReportSources, View, function_name};
 use gpuprobe_engine::Ledger;
 use gpuprobe_engine::incidents::{HeldByProcess, HeldSite, Incident};
 use gpuprobe_engine::totals::Total;
-use gpuprobe_model::GpuMemory;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Frame, Location, Symbolize};
@@ -110,7 +109,11 @@ pub fn report(
         api,
         stack: shown(frames, view).0,
         complete,
-        gpu: gpu.and_then(|gpu| gpu.gpu.clone()).map(GpuState::of),
+        gpu: gpu.and_then(|gpu| gpu.gpu.clone()).map(|memory| GpuState {
+            free_bytes: (memory.total_bytes.zip(memory.used_bytes))
+                .map(|(total, used)| total.saturating_sub(used)),
+            memory,
+        }),
         used_bytes: used.map(|used| used.bytes),
         live: LiveMemory::from(held.sums),
         device_bytes: held.on_device.map(|total| total.bytes),
@@ -146,16 +149,6 @@ fn owners_of(held: &HeldByProcess, symbols: &dyn Symbolize) -> Vec<OwnerReport> 
     owners::merge_by_owner(known.iter())
 }
 
-impl GpuState {
-    fn of(memory: GpuMemory) -> Self {
-        let free_bytes = memory.total_bytes.zip(memory.used_bytes);
-        Self {
-            free_bytes: free_bytes.map(|(total, used)| total.saturating_sub(used)),
-            memory,
-        }
-    }
-}
-
 /// PyTorch's own message, and the memory that its allocator had handed out.
 fn pytorch(incident: &Incident, reader: &NameReader<'_>) -> Option<PytorchHoldings> {
     let given_up = incident.given_up.as_ref();
@@ -187,11 +180,18 @@ fn pytorch(incident: &Incident, reader: &NameReader<'_>) -> Option<PytorchHoldin
 
 /// The other processes on the GPU: as they were traced, and as NVML has them.
 fn others(incident: &Incident) -> Vec<OtherReport> {
+    let known = |pid, identity: &Identity| OtherReport {
+        pid,
+        user: identity.user.clone(),
+        command: identity.command.clone(),
+        container: identity.container.clone(),
+        ..OtherReport::default()
+    };
     let traced = incident.others.iter().map(|other| OtherReport {
         uid: other.uid,
         comm: other.comm.clone(),
         live_bytes: Some(other.live.bytes),
-        ..OtherReport::new(other.pid, &other.identity)
+        ..known(other.pid, &other.identity)
     });
     let mut others: Vec<_> = traced.collect();
     let holders = incident.gpu.iter().flat_map(|gpu| &gpu.holders);
@@ -207,26 +207,11 @@ fn others(incident: &Incident) -> Vec<OtherReport> {
             uid: who.map(|who| who.uid),
             comm: who.map(|who| who.comm.clone()),
             used_bytes,
-            ..OtherReport::new(holder.pid, &identity)
+            ..known(holder.pid, &identity)
         });
     }
     others.sort_by_key(|other| (Reverse(other.bytes()), other.pid));
     others
-}
-
-impl OtherReport {
-    fn new(pid: u32, identity: &Identity) -> Self {
-        Self {
-            pid,
-            uid: None,
-            user: identity.user.clone(),
-            comm: None,
-            command: identity.command.clone(),
-            container: identity.container.clone(),
-            used_bytes: None,
-            live_bytes: None,
-        }
-    }
 }
 
 /// Finds the names of what a process has called.

@@ -164,7 +164,7 @@ pub struct PytorchHoldings {
 }
 
 /// Another process on the GPU.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct OtherReport {
     /// Process id, as the host has it.
     pub pid: u32,

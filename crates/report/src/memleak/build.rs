@@ -162,7 +162,6 @@ fn process_report(
             .and_then(|history| history.per_minute(process, options.now_ns)),
         peak_time: clock.zip(process.peak_ns).map(|(clock, ns)| clock.wall(ns)),
         peak_age_ns: process.peak_ns.map(age),
-        ended_age_ns: process.ended_ns.map(age),
         gpus: gpu_shares(&devices, used.map_or(&[], Vec::as_slice)),
         nvml_age_ns,
         live: process.totals.sums.into(),

@@ -11,8 +11,7 @@ mod threads;
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
-use gpuprobe_model::text::hex;
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::{Serialize, Serializer};
 
 use super::owners::OwnerReport;
 use super::{Options, as_map, clock_micros};
@@ -155,11 +154,7 @@ impl LiveByKind {
 
 impl Serialize for LiveByKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (kind, total) in &self.0 {
-            map.serialize_entry(kind.name(), total)?;
-        }
-        map.end()
+        serializer.collect_map(self.0.iter().map(|(kind, total)| (kind.name(), total)))
     }
 }
 
@@ -224,9 +219,6 @@ pub struct ProcessReport {
     /// Age of the peak, nanoseconds.
     #[serde(skip)]
     pub peak_age_ns: Option<u64>,
-    /// Time since its end, nanoseconds, if it has ended.
-    #[serde(skip)]
-    pub ended_age_ns: Option<u64>,
     /// Live memory by kind.
     pub kinds: LiveByKind,
     /// Live GPU memory by device.
@@ -330,8 +322,7 @@ pub struct PoolReport {
 }
 
 fn optional_hex<S: Serializer>(number: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    match number {
-        Some(number) => hex(number, serializer),
-        None => serializer.serialize_none(),
-    }
+    number
+        .map(|number| format!("{number:#x}"))
+        .serialize(serializer)
 }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use chrono::{DateTime, FixedOffset};
-use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::LiveMemory;
@@ -190,18 +189,14 @@ impl SiteReport {
 
 fn judged<S: Serializer>(judged: &Option<Judgement>, serializer: S) -> Result<S::Ok, S::Error> {
     let judged = judged.as_ref();
+    let verdict = judged.map(|judged| judged.verdict.name().to_owned());
     let confidence = judged.map(|judged| judged.confidence.to_string());
-    let mut map = serializer.serialize_map(Some(2))?;
-    map.serialize_entry("verdict", &judged.map(|judged| judged.verdict.name()))?;
-    map.serialize_entry("confidence", &confidence)?;
-    map.end()
+    serializer.collect_map([("verdict", verdict), ("confidence", confidence)])
 }
 
 fn changes<S: Serializer>(change: &Option<(i64, i64)>, serializer: S) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(Some(2))?;
-    map.serialize_entry("change_bytes", &change.map(|change| change.0))?;
-    map.serialize_entry("change_allocations", &change.map(|change| change.1))?;
-    map.end()
+    let (bytes, allocations) = change.unzip();
+    serializer.collect_map([("change_bytes", bytes), ("change_allocations", allocations)])
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]

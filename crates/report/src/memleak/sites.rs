@@ -54,14 +54,14 @@ impl Included {
 }
 
 /// A call site, or several that are grouped.
+#[derive(Default)]
 struct Group<'a> {
     /// Id in reports.
     id: u32,
     /// Numbers of the sites in the engine.
     members: Vec<u32>,
-    /// The site with the most included bytes, and these bytes.
-    site: &'a CallSite,
-    most_bytes: u64,
+    /// The most included bytes of a site, and that site; `None` if none has included memory.
+    most: Option<(u64, &'a CallSite)>,
     /// Rows of the allocating functions of the sites with included memory.
     rows: Vec<u16>,
     /// Number of these sites.
@@ -74,21 +74,6 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn new(id: u32, site: &'a CallSite) -> Self {
-        Self {
-            id,
-            members: Vec::new(),
-            site,
-            most_bytes: 0,
-            rows: Vec::new(),
-            variants: 0,
-            included: Included::default(),
-            allocated: MemorySums::default(),
-            freed: MemorySums::default(),
-            peak: Peak::default(),
-        }
-    }
-
     fn add(&mut self, number: u32, site: &'a CallSite, included: &Included) {
         self.members.push(number);
         self.allocated.merge(site.allocated);
@@ -99,8 +84,8 @@ impl<'a> Group<'a> {
             return;
         }
         let bytes = included.live.all().bytes;
-        if self.variants == 0 || bytes > self.most_bytes {
-            (self.site, self.most_bytes) = (site, bytes);
+        if self.most.is_none_or(|(most, _)| bytes > most) {
+            self.most = Some((bytes, site));
         }
         self.variants += 1;
         if !self.rows.contains(&site.row) {
@@ -124,14 +109,15 @@ impl<'a> Group<'a> {
         owners: &mut Owners<'_>,
         options: &Options,
         sources: ReportSources<'_>,
-    ) -> SiteReport {
+    ) -> Option<SiteReport> {
+        let (_, site) = self.most?;
         let symbols = sources.symbols;
         let api = |row| function_name(row, symbols);
-        let (stack, complete) = stack_of(holder.process.pid, self.site, symbols);
-        let owner = owners.of_site(self.site);
+        let (stack, complete) = stack_of(holder.process.pid, site, symbols);
+        let owner = owners.of_site(site);
         let kinds: Vec<_> = self.included.kinds.iter().copied().collect();
         let mut others = self.rows.clone();
-        others.retain(|&row| row != self.site.row);
+        others.retain(|&row| row != site.row);
         others.sort_unstable();
         let judgement = holder.judge(&self.members, options.now_ns);
         // A site is compared with each kernel: only leaks are.
@@ -141,11 +127,11 @@ impl<'a> Group<'a> {
         let (oldest_ns, newest_ns) = self.included.times_ns.unwrap_or_default();
         let age = |time_ns| options.now_ns.saturating_sub(time_ns);
         let wall = |time_ns| sources.clock.map(|clock| clock.wall(time_ns));
-        SiteReport {
+        Some(SiteReport {
             id: self.id,
             label: String::new(),
-            via: via(&stack, &api(self.site.row)),
-            api: api(self.site.row),
+            via: via(&stack, &api(site.row)),
+            api: api(site.row),
             other_apis: others.into_iter().map(api).collect(),
             is_kept: owner.keeps(&kinds),
             kinds,
@@ -167,14 +153,14 @@ impl<'a> Group<'a> {
             oldest: wall(oldest_ns),
             newest: wall(newest_ns),
             ages_ns: (age(oldest_ns), age(newest_ns)),
-            trace: sources.trace.map(|trace| trace(self.site)),
+            trace: sources.trace.map(|trace| trace(site)),
             complete,
             variants: self.variants,
             own_ids: self.members.clone(),
             omitted_frames: 0,
             folded: Folded::of(&stack),
             stack,
-        }
+        })
     }
 }
 
@@ -200,7 +186,10 @@ fn select<'a>(
         let id = groups.id(number);
         let place = *places.entry(id).or_insert(found.len());
         if place == found.len() {
-            found.push(Group::new(id, site));
+            found.push(Group {
+                id,
+                ..Group::default()
+            });
         }
         found[place].add(number, site, included);
     }
@@ -209,7 +198,7 @@ fn select<'a>(
         site.is_some_and(|site| !site.live.is_empty())
     };
     found.retain(|group| {
-        let is_included = group.variants > 0;
+        let is_included = group.most.is_some();
         filtered.sites += u64::from(!is_included && group.members.iter().any(is_live));
         is_included
     });
@@ -289,7 +278,7 @@ pub(super) fn site_reports(
     let mut owners = Owners::new(sources.symbols);
     let reports = listed
         .iter()
-        .map(|group| group.report(holder, &mut owners, options, sources));
+        .filter_map(|group| group.report(holder, &mut owners, options, sources));
     let mut sites: Vec<_> = reports.collect();
     let labels = labels(sites.iter().map(|site| (&*site.stack, &*site.api)));
     for (site, label) in sites.iter_mut().zip(labels) {
@@ -340,7 +329,8 @@ pub(crate) fn needed_locations(
         }
         let groups = SiteGroups::of(process, by_lines, symbols);
         for group in select(process, &options.of_process(pid), &groups).0 {
-            let locations = group.site.stack.iter().flat_map(|stack| &stack.locations);
+            let stack = group.most.and_then(|(_, site)| site.stack.as_ref());
+            let locations = stack.iter().flat_map(|stack| &stack.locations);
             let locations = locations.enumerate();
             needed.extend(locations.map(|(index, location)| (pid, *location, index == 0)));
         }

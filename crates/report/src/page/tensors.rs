@@ -100,7 +100,7 @@ fn held(
         sums[place.copied().unwrap_or(found.len())].merge(own);
     }
     let stacks: Vec<_> = found.iter().map(|(_, stack)| (&stack[..], "")).collect();
-    let labels = found.iter().zip(labels(&stacks));
+    let labels = found.iter().zip(labels(stacks));
     let mut sites: BTreeMap<_, _> = labels
         .map(|((id, _), label)| (site_key(pid, *id), label))
         .collect();

@@ -33,16 +33,15 @@ pub(crate) fn write(explain: &Explain, page: &mut Page<'_>) -> io::Result<()> {
     if explain.processes.is_empty() {
         return writeln!(page, "no process holds GPU memory");
     }
-    for (index, process) in explain.processes.iter().enumerate() {
+    for (index, (pid, title)) in explain.processes.iter().enumerate() {
         if index > 0 {
             writeln!(page)?;
         }
         // The process id is a heading.
-        let title = &process.title;
         let after_pid = title.match_indices(' ').nth(1).map_or(0, |(at, _)| at + 1);
-        let (pid, rest) = title.split_at(after_pid);
-        page.hanging(&Tone::Heading.paint(pid), rest)?;
-        let all: Vec<_> = explain.of_process(process.pid).collect();
+        let (process, rest) = title.split_at(after_pid);
+        page.hanging(&Tone::Heading.paint(process), rest)?;
+        let all: Vec<_> = explain.of_process(*pid).collect();
         let is_fine = |one: &VerdictReport| one.grade == Severity::Fine && one.site.is_some();
         let fine = all.iter().filter(|one| is_fine(one));
         let others = all.iter().filter(|one| !is_fine(one));
