@@ -257,7 +257,7 @@ fn chain_offset(database: &Database) -> Result<i64> {
     let mut referred = (i64::MAX, i64::MIN);
     let calls = "CUPTI_ACTIVITY_KIND_RUNTIME";
     let backtraces = "WHERE eventClass = 67 AND callchainId IS NOT NULL";
-    database.each(calls, &["callchainId"], backtraces, |found| {
+    database.each(calls, &["callchainId", "eventClass"], backtraces, |found| {
         if let Some(id) = row::integer(found, 0) {
             referred = (referred.0.min(id), referred.1.max(id));
         }

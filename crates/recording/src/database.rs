@@ -228,7 +228,10 @@ impl Database {
         columns: &[&str],
         rest: &str,
     ) -> Result<Option<Statement<'_>>> {
-        self.select_sql(table, &self.columns(table, columns), rest)
+        // `rest` may name them, too.
+        let named = |column: &&str| format!("{} AS \"{column}\"", self.columns(table, &[column]));
+        let columns: Vec<_> = columns.iter().map(named).collect();
+        self.select_sql(table, &columns.join(", "), rest)
     }
 
     /// The same of columns in SQL.

@@ -152,31 +152,6 @@ pub struct Timed {
     pub share: f64,
 }
 
-/// Busy time of a GPU by kind of work, nanoseconds. The kinds add up to more than the busy time
-/// where kernels, copies and sets overlap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct WorkNs {
-    /// Time with at least one kernel.
-    pub kernel_ns: u64,
-    /// Time with at least one copy.
-    pub copy_ns: u64,
-    /// Time with at least one memory set.
-    pub set_ns: u64,
-    /// Time with at least one graph that CUPTI reports as a whole.
-    pub graph_ns: u64,
-}
-
-impl From<Spent> for WorkNs {
-    fn from(spent: Spent) -> Self {
-        Self {
-            kernel_ns: spent.kernel_ns,
-            copy_ns: spent.copy_ns,
-            set_ns: spent.set_ns,
-            graph_ns: spent.graph_ns,
-        }
-    }
-}
-
 /// Busy and idle time of a GPU as shares of a period, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct BusyShares {
@@ -222,7 +197,7 @@ pub struct DeviceSummary {
     pub recent_busy_share: f64,
     /// Busy time by kind of work.
     #[serde(flatten)]
-    pub work: WorkNs,
+    pub work: Spent,
     /// Busy and idle shares of the time for which the process was observed.
     pub shares: BusyShares,
     /// The same shares since the last report.
@@ -489,7 +464,7 @@ fn device(
         busy_ns: sums.busy_ns,
         busy_share: share(sums.busy_ns, observed_ns),
         recent_busy_share: share(recent.any_ns, since_last),
-        work: spent.into(),
+        work: spent,
         shares: BusyShares::of(&spent, observed_ns),
         recent_shares: BusyShares::of(&recent, since_last),
         recent_seconds: options.since_last.as_secs_f64(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gpuprobe_model::text::hex;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::{Options, clock_micros};
 use gpuprobe_cuda::Direction;
@@ -206,9 +206,8 @@ pub struct CopyReport {
     /// Destination address, in hex in JSON.
     #[serde(serialize_with = "hex")]
     pub destination: u64,
-    /// Source address; `None` for a set.
-    #[serde(serialize_with = "optional_hex")]
-    pub source: Option<u64>,
+    /// Source address in hex; `None` for a set.
+    pub source: Option<String>,
 }
 
 impl CopyReport {
@@ -226,14 +225,8 @@ impl CopyReport {
             seconds: copy.end_ns.saturating_sub(copy.start_ns) as f64 / 1e9,
             bytes_per_second: transfer.bytes_per_second(),
             destination: copy.destination,
-            source: (transfer.which.direction != Direction::Set).then_some(copy.source),
+            source: (transfer.which.direction != Direction::Set)
+                .then(|| format!("{:#x}", copy.source)),
         }
-    }
-}
-
-fn optional_hex<S: Serializer>(address: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    match address {
-        Some(address) => hex(address, serializer),
-        None => serializer.serialize_none(),
     }
 }

@@ -23,13 +23,9 @@ const DATA: &str = "@DATA@";
 ///
 /// Returns an error if the output cannot be written.
 pub fn write(page: &Page, output: &Path) -> Result<()> {
-    let why = || format!("cannot write to {}", output.display());
-    let out: Box<dyn Write> = match files::is_stdout(output) {
-        true => Box::new(std::io::stdout().lock()),
-        false => Box::new(files::create(output).with_context(why)?),
-    };
-    let mut out = BufWriter::with_capacity(1 << 18, out);
-    write_to(page, &mut out).with_context(why)
+    let path = Some(output).filter(|path| !files::is_stdout(path));
+    let mut out = BufWriter::with_capacity(1 << 18, super::output(path, false)?);
+    write_to(page, &mut out).with_context(|| format!("cannot write to {}", output.display()))
 }
 
 fn write_to(page: &Page, out: &mut dyn Write) -> Result<()> {

@@ -17,7 +17,31 @@ pub(crate) mod tables;
 pub mod text;
 mod usage;
 
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use gpuprobe_os::{files, terminal};
 use gpuprobe_report::ReportWriter;
+
+/// Opens the file to write to; without one, standard output.
+fn output(path: Option<&Path>, colored: bool) -> Result<Box<dyn Write>> {
+    let Some(path) = path else {
+        return Ok(Box::new(terminal::stdout(colored)));
+    };
+    let file =
+        files::create(path).with_context(|| format!("cannot write to {}", path.display()))?;
+    Ok(Box::new(file))
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain();
+    causes.any(|cause| {
+        let cause = cause.downcast_ref::<io::Error>();
+        cause.is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
 
 /// Output formats of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

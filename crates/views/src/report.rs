@@ -1,9 +1,9 @@
 //! `gpuprobe report` and `gpuprobe explain` of a file.
 
-use std::io::{self, BufWriter, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::json;
 use super::profile::{Outputs, ProfileConfig};
@@ -13,11 +13,11 @@ use super::tables::{Column, Rows, Separated};
 use super::text::file;
 use super::text::page::Page;
 use super::usage::UsageWriter;
+use super::{is_broken_pipe, output};
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::files;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::say;
-use gpuprobe_os::terminal;
 use gpuprobe_os::terminal::{Layout, StandardStream};
 use gpuprobe_report::analysis::diff::Diff;
 use gpuprobe_report::analysis::{Analysis, File, Filter, Lists};
@@ -131,7 +131,7 @@ fn write(config: &ReportConfig, file: &File) -> Result<Option<Explain>> {
         .filter(|path| !files::is_stdout(path));
     let stream = path.is_none().then_some(StandardStream::Stdout);
     let layout = Layout::of(stream, config.color).with_full_names(config.view.full_names);
-    let out = open(path, layout)?;
+    let out = output(path, layout.colored)?;
     let mut writer = AnswerWriter {
         config,
         top: config.top.unwrap_or(usize::MAX),
@@ -146,19 +146,6 @@ fn write(config: &ReportConfig, file: &File) -> Result<Option<Explain>> {
         Err(error) if is_broken_pipe(&error) => Ok(None),
         written => written,
     }
-}
-
-fn is_broken_pipe(error: &Error) -> bool {
-    let cause = error.root_cause().downcast_ref::<io::Error>();
-    cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)
-}
-
-fn open(path: Option<&Path>, layout: Layout) -> Result<Box<dyn Write>> {
-    let Some(path) = path else {
-        return Ok(Box::new(terminal::stdout(layout.colored)));
-    };
-    let why = || format!("cannot write to {}", path.display());
-    Ok(Box::new(files::create(path).with_context(why)?))
 }
 
 /// Writes answers in a format.

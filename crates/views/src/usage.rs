@@ -26,26 +26,21 @@ impl<'a> UsageWriter<'a> {
             format,
             points: 0,
         };
-        usage.header().context("cannot write the timeline")?;
-        Ok(usage)
-    }
-
-    fn header(&mut self) -> io::Result<()> {
-        match self.format {
-            AnalysisFormat::Text => {
-                let [_, rest @ ..] = COLUMNS;
-                write!(self.out, "{:>20}", "time_ns")?;
-                rest.iter()
-                    .try_for_each(|name| write!(self.out, " {name:>20}"))?;
-                writeln!(self.out)
-            }
-            AnalysisFormat::Tsv => writeln!(self.out, "{}", COLUMNS.join("\t")),
-            AnalysisFormat::Csv => writeln!(self.out, "{}", COLUMNS.join(",")),
+        let mut columns = COLUMNS.map(str::to_owned);
+        let begun = match format {
             AnalysisFormat::Json => writeln!(
-                self.out,
+                usage.out,
                 r#"{{"schema":{SCHEMA},"analysis":"usage","columns":{COLUMNS:?},"points":["#
             ),
-        }
+            _ => {
+                if format == AnalysisFormat::Text {
+                    columns[0] += "_ns";
+                }
+                usage.row(columns)
+            }
+        };
+        begun.context("cannot write the timeline")?;
+        Ok(usage)
     }
 
     /// Ends the timeline; `from` and `to` limit the selected time, seconds from the first event.
@@ -61,31 +56,21 @@ impl<'a> UsageWriter<'a> {
     /// Writes the totals after a change.
     pub(super) fn point(&mut self, time: i64, bytes: [u64; 4]) -> Result<()> {
         self.points += 1;
-        self.line(time, bytes).context("cannot write the timeline")
+        let [total, valid, invalid, driver] = bytes.map(|bytes| bytes.to_string());
+        self.row([time.to_string(), total, valid, invalid, driver])
+            .context("cannot write the timeline")
     }
 
-    fn line(&mut self, time: i64, bytes: [u64; 4]) -> io::Result<()> {
-        let (begin, between, end) = match self.format {
+    fn row(&mut self, cells: [String; 5]) -> io::Result<()> {
+        let separator = if self.points > 1 { "," } else { "" };
+        match self.format {
             AnalysisFormat::Text => {
-                write!(self.out, "{time:>20}")?;
-                bytes
-                    .iter()
-                    .try_for_each(|bytes| write!(self.out, " {bytes:>20}"))?;
-                return writeln!(self.out);
+                let cells = cells.map(|cell| format!("{cell:>20}"));
+                writeln!(self.out, "{}", cells.join(" "))
             }
-            AnalysisFormat::Tsv => ("", b'\t', "\n"),
-            AnalysisFormat::Csv => ("", b',', "\n"),
-            AnalysisFormat::Json if self.points == 1 => ("[", b',', "]\n"),
-            AnalysisFormat::Json => (",[", b',', "]\n"),
-        };
-        // There are millions of points.
-        let mut digits = itoa::Buffer::new();
-        self.out.write_all(begin.as_bytes())?;
-        self.out.write_all(digits.format(time).as_bytes())?;
-        for number in bytes {
-            self.out.write_all(&[between])?;
-            self.out.write_all(digits.format(number).as_bytes())?;
+            AnalysisFormat::Tsv => writeln!(self.out, "{}", cells.join("\t")),
+            AnalysisFormat::Csv => writeln!(self.out, "{}", cells.join(",")),
+            AnalysisFormat::Json => writeln!(self.out, "{separator}[{}]", cells.join(",")),
         }
-        self.out.write_all(end.as_bytes())
     }
 }

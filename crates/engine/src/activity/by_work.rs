@@ -1,6 +1,8 @@
 //! Busy time of a GPU by kind of work: kernels, copies, memory sets and graphs, and all of them
 //! together.
 
+use serde::Serialize;
+
 use super::busy::{Busy, BusySums};
 
 /// Kind of work that a GPU runs.
@@ -26,9 +28,10 @@ pub struct ByWork {
 }
 
 /// Busy time by kind of work. The kinds add up to more than `any_ns` where they overlap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Spent {
-    /// Time with work of any kind, nanoseconds.
+    /// Time with work of any kind, nanoseconds; reports have it apart.
+    #[serde(skip)]
     pub any_ns: u64,
     /// Time with a kernel running, nanoseconds.
     pub kernel_ns: u64,

@@ -40,7 +40,7 @@ fn tables_are_read_by_name_and_column() {
     };
     let columns = ["start", "text", "none"];
     database
-        .each("NVTX_EVENTS", &columns, "ORDER BY rowid", take)
+        .each("NVTX_EVENTS", &columns, "ORDER BY none, rowid", take)
         .unwrap();
     let text = |text: &str| Some(text.to_owned());
     let expected = [

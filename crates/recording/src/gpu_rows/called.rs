@@ -75,7 +75,7 @@ impl CallsByCorrelation {
             let Some(what) = *what else { return };
             let key = (ids::pid(thread), correlation);
             match integer(row, 3) {
-                Some(class::RUNTIME) => drop(calls.insert(key, what)),
+                None | Some(class::RUNTIME) => drop(calls.insert(key, what)),
                 // The driver call may be nested in a runtime call.
                 Some(class::DRIVER) => drop(calls.entry(key).or_insert(what)),
                 _ => {}

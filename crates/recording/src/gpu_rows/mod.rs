@@ -220,7 +220,7 @@ fn calls(
     ];
     database.each(CALLS, &columns, database.each_call_once(), |row| {
         let domain = match integer(row, 3) {
-            Some(class::RUNTIME) => domain::RUNTIME,
+            None | Some(class::RUNTIME) => domain::RUNTIME,
             Some(class::DRIVER) => domain::DRIVER,
             // The duplicate rows that contain the call stacks.
             _ => return,

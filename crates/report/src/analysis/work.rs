@@ -9,9 +9,9 @@ use super::file::{File, Observer};
 use super::launches;
 use super::processes::Spans;
 use super::range::{self, RecordFilter, TimeRange};
-use crate::activity::{BusyShares, WorkNs};
+use crate::activity::BusyShares;
 use gpuprobe_cuda::Direction;
-use gpuprobe_engine::activity::by_work::{ByWork, WorkKind};
+use gpuprobe_engine::activity::by_work::{ByWork, Spent, WorkKind};
 use gpuprobe_engine::transfers::{CopyFilter, Mode};
 use gpuprobe_engine::{State, Transfers};
 use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
@@ -38,7 +38,7 @@ pub struct GpuTime {
     pub name: Option<String>,
     /// Busy time by kind of work.
     #[serde(flatten)]
-    pub work: WorkNs,
+    pub work: Spent,
     /// Time from the first record of any kind in the file to the end of the last, nanoseconds.
     pub observed_ns: u64,
     /// Busy and idle time as shares of `observed_ns`.
@@ -141,7 +141,7 @@ fn gpu(device: u32, name: Option<String>, busy: &ByWork, observed_ns: u64) -> Gp
         gaps: sums.gaps.count,
         longest_gap_ns: sums.gaps.longest_ns,
         name,
-        work: spent.into(),
+        work: spent,
         observed_ns,
         shares: BusyShares::of(&spent, observed_ns),
     }

@@ -10,12 +10,10 @@
 //! added when the trace is complete.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io;
 use std::ops::Range;
 
 use rangemap::RangeSet;
 
-use super::trace::{Event, Kind, Piece, Trace};
 use super::{Category, SnapshotBlock, SnapshotSegment, StackId, TraceEvent};
 
 /// Addresses of memory without a device address: the context and arrays. Addresses of programs are
@@ -35,10 +33,68 @@ const NO_STREAM: i64 = -2;
 /// of `CUDACachingAllocator.cpp`.
 const SMALL_SEGMENT: u64 = 2 << 20;
 
+/// What a piece of memory is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A block of PyTorch's.
+    Block,
+    /// Memory from CUDA that is freed as a whole.
+    #[default]
+    Allocation,
+    /// Memory from CUDA that is mapped in the reserved address range with this number.
+    Mapping(u64),
+    /// PyTorch's memory from before tracing began.
+    Unseen,
+}
+
+/// A piece of memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Piece {
+    pub(super) kind: Kind,
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    /// Of a block: bytes requested, if known; else its size.
+    pub(super) requested: u64,
+    /// The stream that PyTorch uses it for, once known.
+    pub(super) stream: Option<i64>,
+    pub(super) stack: StackId,
+    pub(super) since_ns: u64,
+    /// Whether it is certain to be GPU memory.
+    pub(super) at_gpu: bool,
+    /// Number of the event with which it came.
+    pub(super) number: usize,
+}
+
+impl Piece {
+    pub(super) fn new(kind: Kind, address: u64, bytes: u64, since_ns: u64) -> Self {
+        Self {
+            kind,
+            address,
+            bytes,
+            since_ns,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn range(&self) -> Range<u64> {
+        self.address..self.address + self.bytes
+    }
+}
+
+/// A piece came or went.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    piece: Piece,
+    is_free: bool,
+    time_ns: u64,
+    stack: StackId,
+}
+
 /// The memory of a process on one device.
 #[derive(Debug, Default)]
 pub(super) struct DeviceLayout {
-    trace: Trace,
+    /// The events in order.
+    trace: Vec<Event>,
     /// Live segments and blocks by address.
     segments: BTreeMap<u64, Piece>,
     blocks: BTreeMap<u64, Piece>,
@@ -73,7 +129,34 @@ fn overlapping(live: &BTreeMap<u64, Piece>, range: &Range<u64>) -> Vec<Piece> {
     all.map(|(_, piece)| *piece).collect()
 }
 
+/// More is known of a piece than when it came.
+fn update(trace: &mut [Event], piece: Piece) {
+    if let Some(event) = trace.get_mut(piece.number) {
+        event.piece = piece;
+    }
+}
+
 impl DeviceLayout {
+    /// Adds the event of a piece that comes now; returns it with its number.
+    fn come(&mut self, piece: Piece) -> Piece {
+        let number = self.trace.len();
+        let piece = Piece { number, ..piece };
+        self.push(piece, false, piece.since_ns, piece.stack);
+        piece
+    }
+
+    /// Adds an event. Records of several threads may be out of order; an event is never earlier than
+    /// the one before.
+    fn push(&mut self, piece: Piece, is_free: bool, time_ns: u64, stack: StackId) {
+        let last_ns = self.trace.last().map_or(0, |last| last.time_ns);
+        self.trace.push(Event {
+            piece,
+            is_free,
+            time_ns: time_ns.max(last_ns),
+            stack,
+        });
+    }
+
     /// Adds a segment at its address.
     pub(super) fn add_segment(&mut self, segment: Piece) {
         match range(segment.address, segment.bytes, CONTEXT_AT) {
@@ -103,7 +186,7 @@ impl DeviceLayout {
         }
         self.remove_unseen(&range, time_ns);
         self.touched.insert(range);
-        let segment = self.trace.add(segment);
+        let segment = self.come(segment);
         self.segments.insert(segment.address, segment);
     }
 
@@ -111,7 +194,7 @@ impl DeviceLayout {
     pub(super) fn remove_segment(&mut self, address: u64, time_ns: u64) {
         if let Some(gone) = self.segments.remove(&address) {
             self.free_all(&gone.range(), time_ns);
-            self.trace.push(gone, true, time_ns, gone.stack);
+            self.push(gone, true, time_ns, gone.stack);
         }
     }
 
@@ -158,7 +241,7 @@ impl DeviceLayout {
         for gone in gone {
             self.free_all(&gone, time_ns);
             let piece = unseen(&gone, time_ns);
-            self.trace.push(piece, true, time_ns, piece.stack);
+            self.push(piece, true, time_ns, piece.stack);
             self.touched.insert(gone.clone());
             self.unseen.remove(gone);
         }
@@ -174,12 +257,12 @@ impl DeviceLayout {
         // Blocks still there were freed, and the events lost.
         self.free_all(&range, block.since_ns);
         for again in self.find_unseen(&range) {
-            self.trace.add(unseen(&again, block.since_ns));
+            self.come(unseen(&again, block.since_ns));
             self.unseen.insert(again);
         }
         self.touched.insert(range);
         let segment = self.segments.range(..=block.address).next_back();
-        let block = self.trace.add(Piece {
+        let block = self.come(Piece {
             requested: block.bytes,
             stream: segment.and_then(|(_, segment)| segment.stream),
             ..block
@@ -195,14 +278,14 @@ impl DeviceLayout {
         };
         block.requested = bytes.clamp(1, block.bytes);
         block.stream = Some(stream);
-        self.trace.update(*block);
+        update(&mut self.trace, *block);
         let segment = self.segments.range_mut(..=address).next_back();
         if let Some((_, segment)) = segment
             && segment.range().contains(&address)
             && segment.stream.is_none()
         {
             segment.stream = Some(stream);
-            self.trace.update(*segment);
+            update(&mut self.trace, *segment);
         }
     }
 
@@ -229,7 +312,7 @@ impl DeviceLayout {
         self.touched.insert(range);
         let requested = block.bytes;
         let piece = Piece { requested, ..block };
-        self.trace.push(piece, true, block.since_ns, block.stack);
+        self.push(piece, true, block.since_ns, block.stack);
     }
 
     /// Frees the blocks in use in this range.
@@ -246,7 +329,7 @@ impl DeviceLayout {
             StackId::None => block.stack,
             known => known,
         };
-        self.trace.push(block, true, time_ns, stack);
+        self.push(block, true, time_ns, stack);
     }
 
     /// Whether a tensor can be here: within one allocation, within mappings of one reserved range,
@@ -310,7 +393,7 @@ impl DeviceLayout {
     }
 
     /// Nothing is added any more, but the memory that the process uses beyond traced memory.
-    pub(super) fn finish(&mut self) -> io::Result<()> {
+    pub(super) fn finish(&mut self) {
         if range(CONTEXT_AT, self.context, ARRAYS_AT).is_some() {
             let context = Piece {
                 stack: StackId::Context,
@@ -319,7 +402,6 @@ impl DeviceLayout {
             };
             self.segments.insert(CONTEXT_AT, context);
         }
-        self.trace.finish()
     }
 
     /// The events, in order; the process began at this time.
@@ -332,7 +414,7 @@ impl DeviceLayout {
         });
         context
             .into_iter()
-            .chain(self.trace.iter())
+            .chain(self.trace.iter().copied())
             .flat_map(move |event| {
                 let piece = event.piece;
                 // The viewer expects both actions of a free, one after the other.

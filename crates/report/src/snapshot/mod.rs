@@ -6,13 +6,11 @@
 
 mod layout;
 mod process;
-mod trace;
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
 
 use crate::analysis::{Filter, Played};
 use crate::label::label;
@@ -22,6 +20,7 @@ use gpuprobe_model::text::size;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::log::LogReader;
 use gpuprobe_recording::{Database, Session};
+use layout::DeviceLayout;
 use process::{ProcessTrace, Traces, pytorch};
 
 /// Call sites of tensors with a category of their own: the viewer has ten colours in all.
@@ -31,7 +30,7 @@ const SITES: usize = 5;
 const CONTEXT: &str = "what nvidia-smi says that the process uses beyond what was traced";
 
 /// Number of a call stack.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StackId {
     /// No stack was captured.
     #[default]
@@ -166,15 +165,13 @@ impl Snapshot {
             owners: HashMap::new(),
             notes: Vec::new(),
         };
-        snapshot.finish(key.1, with_tensors.saturating_sub(1))?;
+        snapshot.finish(key.1, with_tensors.saturating_sub(1));
         Ok(snapshot)
     }
 
-    fn finish(&mut self, incarnation: u32, others: usize) -> Result<()> {
+    fn finish(&mut self, incarnation: u32, others: usize) {
         let trace = &mut self.trace;
-        for layout in trace.devices.values_mut() {
-            layout.finish()?;
-        }
+        trace.devices.values_mut().for_each(DeviceLayout::finish);
         let process = self.played.process(self.pid, incarnation);
         self.notes = notes(self.pid, process, trace, others);
         let symbols = self.played.symbols();
@@ -191,7 +188,6 @@ impl Snapshot {
             self.owners.insert(StackId::Known(id), owner);
         }
         self.owners.insert(StackId::Context, "context".to_owned());
-        Ok(())
     }
 
     /// Number of devices up to the last one used.

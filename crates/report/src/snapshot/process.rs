@@ -6,8 +6,7 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use super::StackId;
-use super::layout::DeviceLayout;
-use super::trace::{Kind, Piece};
+use super::layout::{DeviceLayout, Kind, Piece};
 use crate::analysis::{Listener, Played};
 use gpuprobe_cuda::{AddressSpace, Belongs, MemoryKind, Op};
 use gpuprobe_engine::{Allocation, Allocator, Change, Process};

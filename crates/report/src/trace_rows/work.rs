@@ -54,7 +54,7 @@ fn query(number: usize, table: &WorkTable, database: &Database) -> String {
         calls = [call("start"), call("globalTid")];
         let (ours, process) = (mine(&"correlationId"), mine(&"globalPid"));
         join = format!(
-            "LEFT JOIN \"{CALLS}\" c ON {} = {ours} AND {ours} <> 0 AND {} <> 67 \
+            "LEFT JOIN \"{CALLS}\" c ON {} = {ours} AND {ours} <> 0 AND {} IS NOT 67 \
              AND {} >= {} AND ({process} IS NULL OR {} >> 24 = {process} >> 24)",
             call("correlationId"),
             call("eventClass"),

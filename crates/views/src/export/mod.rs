@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::is_broken_pipe;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::{files, say, terminal};
 use gpuprobe_report::analysis::Filter;
@@ -106,12 +107,4 @@ fn to_output(
     } else {
         write(&mut file).with_context(why)
     }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let mut causes = error.chain();
-    causes.any(|cause| {
-        let cause = cause.downcast_ref::<io::Error>();
-        cause.is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
-    })
 }
