@@ -432,6 +432,13 @@ fn timed(tallies: &BTreeMap<u32, Tally>, kinds: &nsys::Enumeration) -> Vec<Timed
     tallies.iter().map(one).collect()
 }
 
+/// `[limit, count]` of the slots of a histogram in which something is.
+pub(crate) fn by_size(slots: &[u64]) -> Vec<[u64; 2]> {
+    let slots = (0..).zip(slots).filter(|(_, count)| **count > 0);
+    let slots = slots.map(|(slot, count)| [1u64.checked_shl(slot).unwrap_or(u64::MAX), *count]);
+    slots.collect()
+}
+
 /// Sum of the times, nanoseconds.
 fn total<'a>(tallies: impl Iterator<Item = &'a Tally>) -> u64 {
     tallies.fold(0, |sum, tally| sum.saturating_add(tally.total_ns))
@@ -455,8 +462,6 @@ fn device(
     let recent = spent.since(device.reported);
     let since_last = u64::try_from(options.since_last.as_nanos()).unwrap_or(u64::MAX);
     let described = device.described.as_ref();
-    let slots = (0u32..).zip(sums.gaps.by_length);
-    let slots = slots.filter(|(_, count)| *count > 0);
     DeviceSummary {
         device: wire::known(number),
         name: described.map(|(name, _)| name.to_string()),
@@ -472,9 +477,7 @@ fn device(
             count: sums.gaps.count,
             total_ns: sums.gaps.total_ns,
             longest_ns: sums.gaps.longest_ns,
-            by_length: slots
-                .map(|(slot, count)| [1u64.checked_shl(slot).unwrap_or(u64::MAX), count])
-                .collect(),
+            by_length: by_size(&sums.gaps.by_length),
         },
         kernels: (&device.kernels).into(),
         copies: (&device.copies).into(),

@@ -6,6 +6,7 @@ use gpuprobe_model::text::hex;
 use serde::Serialize;
 
 use super::{Options, clock_micros};
+use crate::activity::by_size;
 use gpuprobe_cuda::Direction;
 use gpuprobe_engine::transfers::{CopyFilter, EARLIER, Meter, Mode, Transfer};
 use gpuprobe_engine::{GpuActivity, Transfers};
@@ -152,7 +153,6 @@ fn direction(
     let mean = speed(meter.bytes, meter.ns);
     let link = options.link.filter(|_| which.direction.crosses_link());
     let per_second = |bytes: u64, time: Duration| bytes as f64 / time.as_secs_f64().max(1e-9);
-    let sizes = (0u32..).zip(meter.sizes).filter(|(_, calls)| *calls > 0);
     DirectionReport {
         pid: which.pid,
         uid: name.and_then(|name| name.uid),
@@ -173,9 +173,7 @@ fn direction(
             .or(mean)
             .zip(link)
             .map(|(mean, link)| mean / link.bytes_per_second()),
-        sizes: sizes
-            .map(|(slot, calls)| [1u64.checked_shl(slot).unwrap_or(u64::MAX), calls])
-            .collect(),
+        sizes: by_size(&meter.sizes),
         gpu,
         exited: transfers.has_ended(which.pid),
     }

@@ -84,8 +84,6 @@ pub struct StackSample {
     pub labels: Rc<[(&'static str, String)]>,
     /// Frames, innermost first; never empty.
     pub frames: Vec<Frame>,
-    /// Indices of the frames in pictures and lists; see [`visible`].
-    pub visible: Vec<usize>,
     /// Live memory, at the end or at the peak.
     pub live: Total,
     /// Memory ever allocated, freed or not.
@@ -97,11 +95,6 @@ impl StackSample {
     pub fn amount(&self, weight: Weight) -> Total {
         weight.of(self.live, self.total)
     }
-
-    /// The frames in pictures and lists, innermost first.
-    pub fn visible(&self) -> impl DoubleEndedIterator<Item = &Frame> {
-        self.visible.iter().map(|&index| &self.frames[index])
-    }
 }
 
 /// Memory by call stack.
@@ -109,6 +102,8 @@ impl StackSample {
 pub struct Profile {
     /// One sample per call stack and process.
     pub samples: Vec<StackSample>,
+    /// Whether pictures show all frames.
+    pub full_stacks: bool,
     /// The selected memory: all that its frames show.
     pub weight: Weight,
     /// Its sum over all stacks.
@@ -164,7 +159,6 @@ pub fn of_ledger(
                 process: name.clone(),
                 pid,
                 labels: labels.clone(),
-                visible: visible_indices(&frames, scope.full_stacks).collect(),
                 frames,
                 live,
                 total,
@@ -198,6 +192,7 @@ pub fn of_ledger(
     let left_out = left_out.iter().filter(|(total, _)| total.allocations > 0);
     Profile {
         samples,
+        full_stacks: scope.full_stacks,
         weight: scope.weight,
         sum,
         time_ns,
@@ -268,21 +263,17 @@ pub fn named_frame(function: &str) -> Frame {
 
 /// The frames to be shown in pictures and lists, innermost first: without the interpreter's between and below Python
 /// lines, unless `full`.
-pub fn visible(frames: &[Frame], full: bool) -> impl Iterator<Item = &Frame> {
-    visible_indices(frames, full).map(|index| &frames[index])
-}
-
-fn visible_indices(frames: &[Frame], full: bool) -> impl Iterator<Item = usize> {
+pub fn visible(frames: &[Frame], full: bool) -> impl DoubleEndedIterator<Item = &Frame> {
     let is_python = |frame: &Frame| frame.language == Language::Python;
     let outermost = frames.iter().rposition(is_python).filter(|_| !full);
-    (0..frames.len()).filter(move |&index| {
-        let (Some(outermost), frame) = (outermost, &frames[index]) else {
-            return true;
-        };
-        let is_native = frame.language == Language::Native;
-        let is_start = index > outermost && is_below_main(&frame.function);
-        !(is_native && (is_start || is_interpreter(&frame.function, &frame.module)))
-    })
+    let shown = frames.iter().enumerate().filter(move |(index, frame)| {
+        let is_start = |outermost| *index > outermost && is_below_main(&frame.function);
+        is_python(frame)
+            || outermost.is_none_or(|outermost| {
+                !is_start(outermost) && !is_interpreter(&frame.function, &frame.module)
+            })
+    });
+    shown.map(|(_, frame)| frame)
 }
 
 /// The frames to be shown: without CUDA's own unless `full`, but with the function that was called.

@@ -72,7 +72,8 @@ pub struct Work {
 }
 
 impl Work {
-    fn timed(group: &str, name: &str, times: &Times, share: f64) -> Self {
+    /// Work of this name, of which only times are known.
+    pub fn timed(group: &str, name: &str, times: &Times, share: f64) -> Self {
         Self {
             group: group.to_owned(),
             name: name.to_owned(),
@@ -238,15 +239,6 @@ impl Work {
         self.peak = self.peak.into_iter().chain(other.peak).reduce(f64::max);
         if let (Some(times), Some(more)) = (&mut self.times, &other.times) {
             times.merge(more);
-        }
-    }
-}
-
-impl From<&Times> for Work {
-    fn from(times: &Times) -> Self {
-        Self {
-            share: None,
-            ..Self::timed("", "", times, 0.0)
         }
     }
 }

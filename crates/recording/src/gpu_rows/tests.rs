@@ -93,7 +93,7 @@ fn calls_are_those_of_the_runtime_and_the_driver() {
             (start, end, globalTid, eventClass, nameId, returnValue);
         INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (10, 15, T1, 0, 1, 0), (11, 14, T1, 1, 4, 2),
             (12, 13, T1, 67, 1, 0), (20, 19, T2, 0, 1, NULL), (30, 31, NULL, 0, 1, 0),
-            (30, 31, T1, 0, NULL, 0), (30, NULL, T1, 0, 1, 0);";
+            (30, 31, T1, 0, NULL, 0), (30, NULL, T1, 0, 1, 0), (40, 41, T2, NULL, 1, 0);";
     let found = activities(sql, RowFilter::default());
     let rows = found.iter().map(|activity| match activity.record {
         ActivityRecord::Api(r) => {
@@ -105,6 +105,7 @@ fn calls_are_those_of_the_runtime_and_the_driver() {
     });
     let expected = [
         (7, [20, 20], domain::RUNTIME, 1, 8, 0, "cudaMalloc_v3020"),
+        (7, [40, 41], domain::RUNTIME, 1, 8, 0, "cudaMalloc_v3020"),
         (
             999,
             [10, 15],
@@ -121,7 +122,7 @@ fn calls_are_those_of_the_runtime_and_the_driver() {
         pid: Some(7),
         device: None,
     };
-    assert_eq!(activities(sql, filter).len(), 1);
+    assert_eq!(activities(sql, filter).len(), 2);
 }
 
 #[test]

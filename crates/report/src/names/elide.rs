@@ -4,23 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use gpuprobe_model::text::{char_width, width};
 
-use super::simplify;
-
 /// Minimum of columns kept before the arguments.
 const LEAST_HEAD: usize = 6;
 
 /// Simplifies `names`, which are shown together, and cuts them to at most `columns`. Where different
 /// ones become equal, the second gets ` #2`, the next ` #3`. The names must be printable.
-pub fn fit(names: &[&str], columns: usize) -> Vec<String> {
-    fit_by(names, columns, simplify)
-}
-
-/// The same of other text, which is not simplified.
-pub fn fit_text(texts: &[&str], columns: usize) -> Vec<String> {
-    fit_by(texts, columns, str::to_owned)
-}
-
-fn fit_by(names: &[&str], columns: usize, simplify: fn(&str) -> String) -> Vec<String> {
+pub fn fit(names: &[&str], columns: usize, simplify: fn(&str) -> String) -> Vec<String> {
     let mut shown: HashMap<&str, String> = HashMap::new();
     let mut taken = HashSet::new();
     let mut numbers: HashMap<String, usize> = HashMap::new();

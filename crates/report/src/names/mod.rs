@@ -7,7 +7,7 @@ mod scanner;
 #[cfg(test)]
 mod tests;
 
-pub use elide::{cut, fit, fit_text};
+pub use elide::{cut, fit};
 
 use std::cell::RefCell;
 

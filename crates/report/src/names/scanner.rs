@@ -44,7 +44,11 @@ const QUALIFIERS: [&str; 7] = [" const", " volatile", " noexcept", " &&", " &", 
 /// `name` without boilerplate, with all `namespaces` or only those that say something.
 pub(super) fn scan(name: &str, namespaces: bool) -> String {
     let normalised = normalised(name);
-    let mut scanner = NameScanner::new(&normalised, namespaces);
+    let mut scanner = NameScanner {
+        name: &normalised,
+        namespaces,
+        ..NameScanner::default()
+    };
     scanner.sequence();
     // A name that was cut before its parameters has its result type.
     match scanner.out.strip_prefix("void ").unwrap_or(&scanner.out) {
@@ -54,6 +58,7 @@ pub(super) fn scan(name: &str, namespaces: bool) -> String {
 }
 
 /// Reads a name and writes what is shown of it.
+#[derive(Default)]
 struct NameScanner<'a> {
     name: &'a str,
     /// Position in `name`.
@@ -89,17 +94,6 @@ impl Component<'_> {
 }
 
 impl<'a> NameScanner<'a> {
-    fn new(name: &'a str, namespaces: bool) -> Self {
-        Self {
-            name,
-            at: 0,
-            out: String::new(),
-            open: Vec::new(),
-            depth: 0,
-            namespaces,
-        }
-    }
-
     fn rest(&self) -> &'a str {
         &self.name[self.at..]
     }
@@ -359,8 +353,7 @@ fn closing(open: char) -> Option<char> {
 }
 
 fn ends_identifier(c: char) -> bool {
-    let is_bracket = matches!(c, '<' | '>' | '(' | ')' | '[' | ']' | '{' | '}');
-    is_bracket || matches!(c, ',' | '*' | '&') || c.is_whitespace()
+    "<>()[]{},*&".contains(c) || c.is_whitespace()
 }
 
 fn is_boilerplate(argument: &str) -> bool {

@@ -33,7 +33,7 @@ fn simplified_names() {
 
 /// The names in so many columns, which fit and differ.
 fn fits(names: &[&str], columns: usize) -> Vec<String> {
-    let shown = fit(names, columns);
+    let shown = fit(names, columns, simplify);
     assert_eq!(shown.len(), names.len());
     for (name, shown) in names.iter().zip(&shown) {
         assert!(width(shown) <= columns, "{columns}: {shown} of {name}");
@@ -55,7 +55,7 @@ fn the_computation_is_visible() {
             }
         }
     }
-    let add = |columns| fit(&kernels()[3..4], columns).concat();
+    let add = |columns| fit(&kernels()[3..4], columns, simplify).concat();
     let whole = "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>";
     assert_eq!(add(60), whole);
     assert_eq!(add(40), "vectorized_e…<4, CUDAFunctor_add<float>>");
@@ -70,7 +70,7 @@ fn equal_names_are_numbered_in_order() {
     assert_eq!(fits(&deep, 40), shown);
     let overloads = ["f(int)", "f(long)", "f #2", "f()"];
     assert_eq!(fits(&overloads, 40), ["f", "f #2", "f #2 #2", "f #3"]);
-    assert_eq!(fit(&["abc", "abd"], 2), ["a…", "a…"]);
+    assert_eq!(fit(&["abc", "abd"], 2, simplify), ["a…", "a…"]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use inferno::flamegraph::{Options, from_lines};
 use super::folded;
 use gpuprobe_model::stack::Language;
 use gpuprobe_model::text::printable;
-use gpuprobe_report::profile::{Profile, StackSample};
+use gpuprobe_report::profile::{Profile, visible};
 use gpuprobe_report::words::amount;
 use gpuprobe_report::{fold, names};
 
@@ -59,11 +59,12 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> Result<()> {
 
 /// Short names of native functions, different ones for different functions.
 fn short_functions(profile: &Profile) -> HashMap<&str, String> {
-    let frames = profile.samples.iter().flat_map(StackSample::visible);
+    let samples = profile.samples.iter();
+    let frames = samples.flat_map(|sample| visible(&sample.frames, profile.full_stacks));
     let native = frames.filter(|frame| frame.language == Language::Native);
     let functions: BTreeSet<&str> = native.map(|frame| frame.function.as_str()).collect();
     let functions: Vec<_> = functions.into_iter().collect();
-    let short = names::fit(&functions, usize::MAX);
+    let short = names::fit(&functions, usize::MAX, names::simplify);
     functions.into_iter().zip(short).collect()
 }
 
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
     use gpuprobe_model::Total;
     use gpuprobe_model::stack::Frame;
-    use gpuprobe_report::profile::named_frame;
+    use gpuprobe_report::profile::{StackSample, named_frame};
 
     fn sample(process: &str, frames: &[(&str, &str)], bytes: u64) -> StackSample {
         let frame = |(function, module): &(&str, &str)| Frame {
@@ -91,7 +92,6 @@ mod tests {
             pid: 1,
             labels: Rc::from([]),
             frames: frames.iter().map(frame).collect(),
-            visible: (0..frames.len()).collect(),
             live: amount,
             total: amount,
         }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 use gpuprobe_report::fold;
-use gpuprobe_report::profile::Profile;
+use gpuprobe_report::profile::{Profile, visible};
 
 /// Writes the folded lines, sorted, each stack once, without those of weight 0.
 pub(super) fn write(profile: &Profile, out: &mut dyn Write) -> Result<()> {
@@ -24,7 +24,8 @@ pub(super) fn stacks(profile: &Profile, text: impl Fn(&Frame) -> String) -> BTre
     for sample in &profile.samples {
         let bytes = sample.amount(profile.weight).bytes;
         if bytes > 0 {
-            let frames = sample.visible().rev().map(|frame| name(&text(frame)));
+            let frames = visible(&sample.frames, profile.full_stacks).rev();
+            let frames = frames.map(|frame| name(&text(frame)));
             let names = std::iter::once(name(&sample.process)).chain(frames);
             let stack = names.collect::<Vec<_>>().join(";");
             let sum = stacks.entry(stack).or_default();

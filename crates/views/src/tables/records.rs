@@ -319,8 +319,11 @@ pub(crate) fn sums(process: &ProcessSummary) -> Vec<Sum> {
     add("memory", memory(&process.memory));
     add("memory_pool", memory(&process.memory_pools));
     add("call", list(WorkList::Calls));
-    let graphs = Some(&process.graphs).filter(|graphs| graphs.count > 0);
-    add("graph", graphs.map(Work::from).into_iter().collect());
+    if process.graphs.count > 0 {
+        let graphs = Work::timed("", "", &process.graphs, 0.0);
+        let share = None;
+        add("graph", vec![Work { share, ..graphs }]);
+    }
     add("range", list(WorkList::Ranges));
     sums
 }

@@ -124,10 +124,11 @@ fn fit(shown: &mut Vec<Shown>, room: usize, full_names: bool) {
         let width = (column.least() + spare).min(column.width);
         let width = width.saturating_sub(over).max(LEAST);
         let cells: Vec<_> = column.cells.iter().map(|(cell, _)| &**cell).collect();
-        let short = match column.is_kernel {
-            true => names::fit(&cells, width),
-            false => names::fit_text(&cells, width),
+        let simplify = match column.is_kernel {
+            true => names::simplify,
+            false => str::to_owned,
         };
+        let short = names::fit(&cells, width, simplify);
         let longest = short.iter().map(|cell| columns_of(cell)).max();
         column.width = longest.unwrap_or(0).max(columns_of(column.title));
         column.least = Some(column.width);
