@@ -151,43 +151,39 @@ impl Snapshot {
         let most = |(_, trace): &(_, &ProcessTrace)| (trace.tensors, trace.calls);
         let chosen = traces.iter().max_by_key(most);
         let chosen = chosen.filter(|one| most(one) > (0, 0)).map(|(key, _)| *key);
-        let Some((key, trace)) = chosen.and_then(|key| traces.remove_entry(&key)) else {
+        let Some(((pid, incarnation), mut trace)) =
+            chosen.and_then(|key| traces.remove_entry(&key))
+        else {
             match asked {
                 Some(pid) => bail!("process {pid} is recorded with no memory of a GPU"),
                 None => bail!("no memory of a GPU is recorded"),
             }
         };
-        let mut snapshot = Self {
-            played,
-            pid: key.0,
-            trace,
-            sites: HashMap::new(),
-            owners: HashMap::new(),
-            notes: Vec::new(),
-        };
-        snapshot.finish(key.1, with_tensors.saturating_sub(1));
-        Ok(snapshot)
-    }
-
-    fn finish(&mut self, incarnation: u32, others: usize) {
-        let trace = &mut self.trace;
         trace.devices.values_mut().for_each(DeviceLayout::finish);
-        let process = self.played.process(self.pid, incarnation);
-        self.notes = notes(self.pid, process, trace, others);
-        let symbols = self.played.symbols();
+        let process = played.process(pid, incarnation);
+        let notes = notes(pid, process, &trace, with_tensors.saturating_sub(1));
+        let symbols = played.symbols();
         let allocators = process.iter().flat_map(|process| process.tensors.iter());
         let sites = allocators.flat_map(|allocator| allocator.blocks.sites.iter());
-        self.sites = largest(sites.filter_map(|site| {
+        let sites = largest(sites.filter_map(|site| {
             let stack = site.stack.as_ref()?;
-            let label = label(&stack.frames(self.pid, symbols))?;
+            let label = label(&stack.frames(pid, symbols))?;
             Some((label, site.peak_bytes, trace.stack(Some(stack))))
         }));
-        let mut owners = Owners::new(symbols);
+        let mut owner_of = Owners::new(symbols);
+        let mut owners = HashMap::from([(StackId::Context, "context".to_owned())]);
         for (id, stack) in trace.stacks.iter().enumerate() {
-            let owner = owners.of_stack(stack).owner().to_owned();
-            self.owners.insert(StackId::Known(id), owner);
+            let owner = owner_of.of_stack(stack).owner().to_owned();
+            owners.insert(StackId::Known(id), owner);
         }
-        self.owners.insert(StackId::Context, "context".to_owned());
+        Ok(Self {
+            played,
+            pid,
+            trace,
+            sites,
+            owners,
+            notes,
+        })
     }
 
     /// Number of devices up to the last one used.

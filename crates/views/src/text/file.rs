@@ -137,12 +137,8 @@ fn write_list(list: WorkList, report: &Report, top: usize, page: &mut Page<'_>) 
     let named = LISTS.iter().find(|(one, ..)| *one == list);
     let (name, option) = named.map_or(("", ""), |(_, name, option)| (*name, *option));
     let all = Work::of_file(list, report);
-    let WorkSum {
-        count,
-        sets,
-        bytes,
-        ns,
-    } = WorkSum::of(&all);
+    let sum = WorkSum::of(&all);
+    let (count, sets) = (sum.count, sum.sets);
     page.head(&match list {
         WorkList::Kernels => {
             let (launches, kernels) = (plural(count, "launch"), plural(all.len() as u64, "kernel"));
@@ -150,11 +146,11 @@ fn write_list(list: WorkList, report: &Report, top: usize, page: &mut Page<'_>) 
             format!("{name}: {launches} of {kernels}, {graphs}")
         }
         WorkList::Copies if sets > 0 => {
-            format!("{name}: {count}, {}; memory sets: {sets}", size(bytes))
+            format!("{name}: {count}, {}; memory sets: {sets}", size(sum.bytes))
         }
-        WorkList::Copies => format!("{name}: {count}, {}", size(bytes)),
+        WorkList::Copies => format!("{name}: {count}, {}", size(sum.bytes)),
         _ if all.is_empty() => format!("no {name} in the file; {option} records them"),
-        _ => format!("{name}: {count}, {} together", time(ns as f64)),
+        _ => format!("{name}: {count}, {} together", time(sum.ns as f64)),
     })?;
     let gpus = report.about.iter().flat_map(|about| &about.gpus);
     for one in gpus.filter(|_| list == WorkList::Kernels) {

@@ -100,23 +100,10 @@ pub(super) fn write_copies(report: &BandwidthUtil, page: &mut Page<'_>) -> io::R
 pub(super) fn write_copy(copy: &CopyReport, page: &mut Page<'_>) -> io::Result<()> {
     let speed = copy.bytes_per_second;
     let speed = speed.map_or("-".into(), |speed| format!("{:.1} GB/s", speed / 1e9));
-    let CopyReport {
-        pid,
-        tid,
-        api,
-        direction,
-        mode,
-        ..
-    } = copy;
-    let (at, bytes, us) = (
-        micros(copy.time.as_ref()),
-        size(copy.bytes),
-        copy.seconds * 1e6,
-    );
-    writeln!(
-        page,
-        "{at} {pid}:{tid} {api} {direction} {mode} {bytes} in {us:.1} us  {speed}"
-    )
+    let (pid, tid, api) = (copy.pid, copy.tid, copy.api);
+    let what = format!("{} {} {}", copy.direction, copy.mode, size(copy.bytes));
+    let (at, us) = (micros(copy.time.as_ref()), copy.seconds * 1e6);
+    writeln!(page, "{at} {pid}:{tid} {api} {what} in {us:.1} us  {speed}")
 }
 
 /// Writes the GPU activity of a live run.
