@@ -223,47 +223,35 @@ impl Reader<'_, '_> {
         let last = span.end.filter(|_| !span.is_async).unwrap_or(start);
         let track = self.tracks.place(span.owner, (start, last));
         let row = |ph, ns| TraceRow::new(name, category, ph, track, ns);
-        let args = span.args;
-        match span.end {
-            None => (self.write)(&TraceRow {
-                s: Some("t"),
-                args,
-                ..row("i", start)
-            })?,
-            Some(end) if !span.is_async => {
-                let dur = Some(microseconds(end.saturating_sub(start)));
-                (self.write)(&TraceRow {
-                    dur,
-                    args,
-                    ..row("X", start)
-                })?;
-            }
-            Some(end) => {
-                self.id += 1;
-                let id = Some(self.id);
-                (self.write)(&TraceRow {
-                    id,
-                    args,
-                    ..row("b", start)
-                })?;
-                (self.write)(&TraceRow {
-                    id,
-                    ..row("e", end)
-                })?;
-            }
+        let duration = |end: i64| microseconds(end.saturating_sub(start));
+        let (ph, s, dur) = match span.end {
+            None => ("i", Some("t"), None),
+            Some(_) if span.is_async => ("b", None, None),
+            Some(end) => ("X", None, Some(duration(end))),
+        };
+        let id = (ph == "b").then_some(self.id + 1);
+        self.id = id.unwrap_or(self.id);
+        (self.write)(&TraceRow {
+            s,
+            dur,
+            id,
+            args: span.args,
+            ..row(ph, start)
+        })?;
+        if let (Some(end), Some(_)) = (span.end, id) {
+            (self.write)(&TraceRow {
+                id,
+                ..row("e", end)
+            })?;
         }
         if let Some((thread, called)) = span.call {
             self.id += 1;
             let id = Some(self.id);
             let from = self.tracks.of_call(thread, called);
-            let from = TraceRow::new("launch", "flow", "s", from, called);
-            let to = TraceRow::new("launch", "flow", "f", track, start);
-            (self.write)(&TraceRow { id, ..from })?;
-            (self.write)(&TraceRow {
-                id,
-                bp: Some("e"),
-                ..to
-            })?;
+            for (ph, bp, at, ns) in [("s", None, from, called), ("f", Some("e"), track, start)] {
+                let flow = TraceRow::new("launch", "flow", ph, at, ns);
+                (self.write)(&TraceRow { id, bp, ..flow })?;
+            }
         }
         Ok(())
     }
