@@ -275,6 +275,18 @@ pub struct ProcessReport {
 }
 
 impl ProcessReport {
+    /// The call site that holds most.
+    pub fn largest_site(&self) -> Option<&SiteReport> {
+        self.listed().iter().max_by_key(|site| site.live.live_bytes)
+    }
+
+    /// Allocations of its threads that are not listed: beyond the limit, and filtered out.
+    pub fn unlisted_allocations(&self) -> (u64, u64) {
+        let sum = |part: fn(&ThreadReport) -> u64| self.threads.iter().map(part).sum();
+        let filtered = |thread: &ThreadReport| thread.filtered.map_or(0, |left| left.allocations);
+        (sum(|thread| thread.omitted_allocations), sum(filtered))
+    }
+
     pub(crate) fn new(pid: u32, identity: &Identity) -> Self {
         Self {
             pid,

@@ -252,11 +252,7 @@ fn whole((_, share): &ProcessLine<'_>, size: u64) -> Cell<'static> {
 
 /// The call site that holds most.
 fn top_site(process: &ProcessReport) -> &str {
-    match process
-        .listed()
-        .iter()
-        .max_by_key(|site| site.live.live_bytes)
-    {
+    match process.largest_site() {
         _ if !process.traced => "(before attach)",
         Some(site) => &site.label,
         None => "",

@@ -12,7 +12,7 @@ use super::sites::{SiteList, write_tensors};
 use crate::tables::memory::{KINDS, ProcessLine, allocations, processes};
 use gpuprobe_report::GroupBy;
 use gpuprobe_report::lists::{AllocationRow, GpuUsers, gpus};
-use gpuprobe_report::memleak::{Memleak, NvmlUsage, ProcessReport, ThreadReport};
+use gpuprobe_report::memleak::{Memleak, NvmlUsage, ProcessReport};
 use gpuprobe_report::owners::{OwnerReport, UNKNOWN};
 use gpuprobe_report::words::{age, amount, bar, plural, short_model, signed_size};
 
@@ -276,9 +276,9 @@ fn write_allocations(
     let rows = AllocationRow::of_process(process);
     let rows = rows.filter(|row| asked.is_none() || row.allocation.site == asked);
     page.table(allocations(), &rows.collect::<Vec<_>>(), 0)?;
-    let sum = |part: fn(&ThreadReport) -> u64| process.threads.iter().map(part).sum::<u64>();
-    page.more(sum(|thread| thread.omitted_allocations), 0)?;
-    match sum(|thread| thread.filtered.map_or(0, |left| left.allocations)) {
+    let (omitted, filtered) = process.unlisted_allocations();
+    page.more(omitted, 0)?;
+    match filtered {
         0 => Ok(()),
         filtered => page.note(&format!("filtered out: {}", plural(filtered, "allocation"))),
     }

@@ -125,7 +125,7 @@ fn counts(all: &[(String, u64)]) -> String {
 /// `… 31 library frames: transformers 14, torch.nn 9, torch.autograd 8`.
 fn libraries(folded: &Folded) -> String {
     let more = if has_user(folded) { "" } else { "more " };
-    match folded.libraries.iter().map(|(_, count)| count).sum() {
+    match folded.library_frames() {
         0 => String::new(),
         sum => {
             let sum = plural(sum, &format!("{more}library frame"));
@@ -229,8 +229,9 @@ mod tests {
             };
             // Every line of Python is somewhere.
             let python = frames.iter().filter(|frame| frame.language == Language::Python).count();
-            let counted = folded.libraries.iter().chain(&folded.markers).map(|(_, count)| count);
-            prop_assert_eq!(folded.lines.len() as u64 + counted.sum::<u64>(), python as u64);
+            let mut told = folded.lines.len() as u64;
+            folded.libraries.iter().chain(&folded.markers).for_each(|(_, count)| told += count);
+            prop_assert_eq!(told, python as u64);
             let view = View { depth, ..View::default() };
             let detail = StackDetail { view: &view, layout: layout(columns), is_python: true };
             let lines = detail.folded(&folded, variants, most);
