@@ -71,12 +71,17 @@ impl Drop for Diversion {
             return;
         };
         for line in &before.kept {
-            let _ = writeln!(io::stderr(), "{line}");
+            print_line(line);
         }
         if before.dropped > 0 {
             say(format_args!("{} further messages dropped", before.dropped));
         }
     }
+}
+
+/// Writes a line to standard error at once: a traced program may write to the same pipe.
+fn print_line(line: &str) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Writes a line to standard error, or keeps it.
@@ -89,7 +94,7 @@ fn write_line(line: &str) {
         }
         return;
     }
-    let _ = writeln!(io::stderr(), "{line}");
+    print_line(line);
 }
 
 /// Standard error for a log whose every write is one line.
