@@ -34,7 +34,11 @@ impl Filter {
     /// Returns an error if the second is earlier, or if `file` cannot be read or has no times of day where it needs
     /// them.
     pub fn between(self, from: Option<Moment>, to: Option<Moment>, file: &Path) -> Result<Self> {
-        let ns = |moment: Option<Moment>| moment.map(|one| one.after_first(file)).transpose();
+        let needs_file = [from, to]
+            .iter()
+            .any(|one| matches!(one, Some(Moment::At(_))));
+        let zero = needs_file.then(|| Zero::of(file)).transpose()?;
+        let ns = |moment: Option<Moment>| moment.map(|one| one.after(zero.as_ref())).transpose();
         let (from_ns, to_ns) = (ns(from)?, ns(to)?);
         if from_ns.zip(to_ns).is_some_and(|(from, to)| from > to) {
             bail!("--from is later than --to");
@@ -202,25 +206,38 @@ impl Moment {
         Some(Self::At(time.fixed_offset()))
     }
 
-    /// Nanoseconds after the first memory event of the file.
-    fn after_first(self, file: &Path) -> Result<i64> {
-        let time = match self {
-            Self::After(ns) => return Ok(ns),
-            Self::At(time) => time,
-        };
-        let database = Database::open(file)?;
-        let session = Session::read(&database)?;
-        let shown = file.display();
-        let Some(start_ns) = session.start_epoch_ns else {
-            bail!(
-                "{shown} has no times of day: give --from and --to as times after the first memory event"
-            );
+    /// Nanoseconds after the first memory event of the file whose times begin at `zero`, which a time of day needs.
+    fn after(self, zero: Option<&Zero>) -> Result<i64> {
+        let (time, zero) = match (self, zero) {
+            (Self::After(ns), _) => return Ok(ns),
+            (Self::At(time), zero) => (time, zero.context("the file has no times of day")?),
         };
         let epoch_ns = time
             .timestamp_nanos_opt()
             .context("the time is out of range")?;
+        Ok(epoch_ns
+            .saturating_sub(zero.start_ns)
+            .saturating_sub(zero.first_ns))
+    }
+}
+
+/// Where the times of a file begin: nanoseconds since 1970, and from there to its first memory event.
+struct Zero {
+    start_ns: i64,
+    first_ns: i64,
+}
+
+impl Zero {
+    fn of(file: &Path) -> Result<Self> {
+        let database = Database::open(file)?;
+        let Some(start_ns) = Session::read(&database)?.start_epoch_ns else {
+            bail!(
+                "{} has no times of day: give --from and --to as times after the first memory event",
+                file.display()
+            );
+        };
         let first_ns = first_ns(&database)?.unwrap_or(0);
-        Ok(epoch_ns.saturating_sub(start_ns).saturating_sub(first_ns))
+        Ok(Self { start_ns, first_ns })
     }
 }
 
