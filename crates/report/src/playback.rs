@@ -26,8 +26,9 @@ use gpuprobe_model::event::Event;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::log::{Item, LogNote, LogReader, Mark};
+use gpuprobe_recording::memory_rows::CallFilter;
 use gpuprobe_recording::player::{Played, Player};
-use gpuprobe_recording::{Database, Session};
+use gpuprobe_recording::{Database, Session, Source};
 
 /// Call sites, and kernels, of a process without more detail.
 const LISTED: usize = 20;
@@ -177,7 +178,7 @@ pub fn play(file: &Path, viewer: &mut dyn Viewer) -> Result<()> {
     let begin_ns = moment.now_ns;
     let mut next = moment.ask(viewer, begin_ns);
     let mut now_ns = begin_ns;
-    log.play(|item| {
+    log.play(CallFilter::default(), &mut |item| {
         now_ns = now_ns.max(time_of(&item).unwrap_or(0));
         while let ControlFlow::Continue(next_ns) = next
             && next_ns < now_ns
@@ -249,7 +250,7 @@ pub fn replay(
     let mut batches: Vec<ActivityBatch> = Vec::new();
     let mut last = None;
     let cannot = "cannot write the report";
-    log.play(|item| {
+    log.play(CallFilter::default(), &mut |item| {
         match moment.player.play(item) {
             Played::Event(_, Some(transfer)) if config.per_call => {
                 let copy = CopyReport::of(&transfer, &moment.clock);

@@ -1,7 +1,6 @@
 //! The log of a recording, and its metadata.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 
 use anyhow::{Result, bail};
 use chrono::DateTime;
@@ -10,7 +9,7 @@ use rusqlite::types::ValueRef;
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use gpuprobe_model::clock::WallClock;
 
-use super::{Item, raw};
+use super::raw;
 use crate::log;
 use crate::memory_rows::CallFilter;
 use crate::source::{Counts, Source, Take};
@@ -92,24 +91,28 @@ impl<'a> LogReader<'a> {
             _ => WallClock::now(),
         }
     }
+}
 
-    /// Memory kinds included in the run's reports.
-    pub fn kinds(&self) -> KindSet {
+impl Source for LogReader<'_> {
+    fn clock(&self) -> Option<WallClock> {
+        Some(self.wall_clock())
+    }
+
+    fn kinds(&self) -> KindSet {
         let kinds = self.note("kinds");
         let named = |kind: &MemoryKind| kinds.split(' ').any(|word| word == kind.name());
         let is_meant = |kind: &MemoryKind| !kind.is_traced() || named(kind);
         MemoryKind::ALL.into_iter().filter(is_meant).collect()
     }
 
-    /// Passes the items of the log to `take`, in order, until it breaks.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read or `take` fails.
-    pub fn play(&self, mut take: impl FnMut(Item<'_>) -> Result<ControlFlow<()>>) -> Result<()> {
+    fn is_log(&self) -> bool {
+        true
+    }
+
+    fn play(&self, _: CallFilter, take: &mut Take<'_>) -> Result<Counts> {
         let selected = self.database.select(LOG, &["entries"], "ORDER BY seq")?;
         let Some(mut statement) = selected else {
-            return Ok(());
+            return Ok(Counts::default());
         };
         let explain = |error| self.database.explain(error);
         let mut batches = statement.query([]).map_err(explain)?;
@@ -124,29 +127,10 @@ impl<'a> LogReader<'a> {
             self.database.check_has(read)?;
             for item in log::items(batch, |row| self.rows.get(&row).copied()) {
                 if take(item)?.is_break() {
-                    return Ok(());
+                    return Ok(Counts::default());
                 }
             }
         }
-        Ok(())
-    }
-}
-
-impl Source for LogReader<'_> {
-    fn clock(&self) -> Option<WallClock> {
-        Some(self.wall_clock())
-    }
-
-    fn kinds(&self) -> KindSet {
-        self.kinds()
-    }
-
-    fn is_log(&self) -> bool {
-        true
-    }
-
-    fn play(&self, _: CallFilter, take: &mut Take<'_>) -> Result<Counts> {
-        self.play(take)?;
         Ok(Counts::default())
     }
 }
