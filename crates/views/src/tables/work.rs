@@ -53,8 +53,8 @@ pub(crate) const KERNELS: &[Column<Work>] = &[
     MEDIAN,
     P99,
     SHARE,
-    shown("GRID", 7, |w| Cell::Shape(w.grid)),
-    shown("BLOCK", 7, |w| Cell::Shape(w.block)),
+    both("grid", "GRID", 7, |w| Cell::Shape(w.grid)),
+    both("block", "BLOCK", 7, |w| Cell::Shape(w.block)),
     BAR,
 ];
 
