@@ -93,7 +93,6 @@ fn make_reports(player: &mut Player) {
             usage: None,
             lost_by_user: &[],
             history,
-            launches: None,
             symbols: &player.symbols,
             trace: None,
         };

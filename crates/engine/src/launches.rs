@@ -5,7 +5,6 @@
 //! one of them contradicts a given name.
 
 mod past;
-mod samples;
 
 pub use launcher::Launcher;
 use launcher::MAX_NAMES;
@@ -14,7 +13,6 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use self::past::PastLaunches;
-pub use self::samples::LaunchSamples;
 use super::change::{Change, Changes, KernelHandle};
 use gpuprobe_cuda::Op;
 use gpuprobe_model::abi::{PROCESS_PID_SHIFT, RawLaunchKey};
@@ -91,7 +89,6 @@ pub struct Launches {
     /// Counts of reused handles, by process, row and name.
     settled: HashMap<Settled, (RawLaunchKey, LaunchCount)>,
     past: PastLaunches,
-    samples: LaunchSamples,
     /// Number of kernel names of all processes.
     names: usize,
     /// Number of names dropped for lack of room.

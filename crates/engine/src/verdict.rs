@@ -4,7 +4,6 @@
 //! something a leak that is none is the worst fault here.
 
 mod growth;
-mod steps;
 #[cfg(test)]
 mod tests;
 mod vocabulary;
@@ -12,7 +11,6 @@ mod vocabulary;
 use crate::sites::series::{AGES, SeriesShape, least_age_ns};
 
 use growth::{Growth, sum};
-pub use steps::{StepGrowth, steps};
 pub use vocabulary::{Confidence, Severity, Verdict};
 
 /// Growth for less than this, ns, is not called growth yet: programs warm up.

@@ -115,21 +115,6 @@ pub struct GraphReport {
     pub launches: u64,
 }
 
-/// Name of a kernel or graph for text: demangled, or its handle in hex.
-pub(super) fn kernel_name(launches: &Launches, key: &RawLaunchKey) -> String {
-    let function = gpuprobe_cuda::function(key.row);
-    let mangled = launches
-        .launcher_of(key.process)
-        .and_then(|launcher| launcher.name(key.handle, key.epoch));
-    match mangled {
-        _ if function.is_some_and(|f| f.op == Op::GraphLaunch) => {
-            format!("the graph {:#x}", key.handle)
-        }
-        Some(mangled) => symbols::demangle(mangled),
-        None => format!("{:#x}", key.handle),
-    }
-}
-
 /// Builds the report of launches. A training job has tens of thousands of kernels, and a report shows ten: names are
 /// demangled for those only. A report for a scrape lists the kernels again that it has listed.
 pub(crate) fn build(

@@ -47,7 +47,7 @@ use std::io::{self, Write};
 use chrono::{DateTime, FixedOffset, Local};
 use serde::{Serialize, Serializer};
 
-use gpuprobe_engine::{CallSite, Launches, Ledger, Process, State};
+use gpuprobe_engine::{CallSite, Ledger, Process, State};
 use gpuprobe_model::clock;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::stack::{Location, Symbolize};
@@ -132,8 +132,6 @@ pub struct ReportSources<'a> {
     pub lost_by_user: &'a [UserLoss],
     /// Figures of earlier reports.
     pub history: Option<&'a History>,
-    /// The launches, with samples of their counts over time, if these were taken.
-    pub launches: Option<&'a Launches>,
     /// Resolves the frames of the locations that [`needed_locations`] returns, and no others; and
     /// the binaries of all live memory.
     pub symbols: &'a dyn Symbolize,
@@ -149,7 +147,6 @@ impl<'a> ReportSources<'a> {
             usage: None,
             lost_by_user: &[],
             history: None,
-            launches: None,
             symbols,
             trace: None,
         }

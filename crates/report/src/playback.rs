@@ -155,7 +155,6 @@ impl ReplayMoment {
             usage: mark.and_then(|mark| mark.usage.as_ref()),
             lost_by_user: mark.map_or(&[], |mark| &mark.lost_by_user),
             history: Some(&self.history),
-            launches: Some(&self.player.state.launches),
             symbols: &self.player.symbols,
             trace: None,
         };

@@ -63,7 +63,7 @@ impl Explained {
         let watched = (!is_command).then_some(WATCHED);
         let modes = Modes {
             memleak: true,
-            // Launches tell whose contexts are idle, and what stays of each step.
+            // Launches tell whose contexts are idle.
             cudatrace: true,
             ..Modes::default()
         };

@@ -203,7 +203,6 @@ impl Run<'_> {
             usage: usage.as_ref(),
             lost_by_user: &lost_by_user,
             history: Some(&self.history),
-            launches: None,
             symbols,
             trace: None,
         };

@@ -237,7 +237,6 @@ impl Run<'_> {
         }
         self.sink.host_info.close_unused();
         self.make_room()?;
-        self.sample_launches()?;
         self.tell_incidents(false);
         // Libraries loaded in quick succession share a line.
         self.announced.announce_new(&self.tracer);

@@ -7,7 +7,6 @@ use super::super::stacks::StackState;
 use super::Run;
 use crate::host::process;
 use anyhow::Result;
-use gpuprobe_model::clock;
 use gpuprobe_recording::log::LogNote;
 use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::records;
@@ -115,23 +114,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Samples the launch counts if it is time, for a trace that explains.
-    pub(super) fn sample_launches(&mut self) -> Result<()> {
-        let is_sampled = self.config.explains.is_some() && self.config.modes.cudatrace;
-        let samples = self.sink.state.launches.samples();
-        if is_sampled && samples.is_due(clock::monotonic_ns()) {
-            self.count_launches()?;
-        }
-        Ok(())
-    }
-
     /// Reads the launch counts; the kernel side frees those of ended processes.
     pub(super) fn count_launches(&mut self) -> Result<()> {
         let (launches, input_recorder) =
             (&mut self.sink.state.launches, &mut self.sink.input_recorder);
         let filter = &self.sink.filter;
         self.counted = Instant::now();
-        let began_ns = clock::monotonic_ns();
         self.tracer.probe.launches(|key, runs, captured| {
             let count = || {
                 input_recorder.count(&key, runs, captured);
@@ -140,10 +128,6 @@ impl Run<'_> {
             filter.keeps_launches(key.process).unwrap_or_else(count)
         })?;
         input_recorder.counted(launches);
-        if self.config.explains.is_some() {
-            let now_ns = clock::monotonic_ns();
-            launches.sample(now_ns, now_ns.saturating_sub(began_ns));
-        }
         self.sink.filter.counts_were_read();
         Ok(())
     }

@@ -130,7 +130,6 @@ impl Run<'_> {
                 usage,
                 lost_by_user: &lost_by_user,
                 history: Some(&self.history),
-                launches: Some(&state.launches),
                 symbols: &symbols,
                 trace: None,
             },

@@ -121,18 +121,6 @@ fn root_explain_names_the_leaks_of_each_process_and_nothing_else() {
             let released = of_cycle.skip(2).map(|slot| format!("; vrelease {slot}"));
             format!("vcreate 2097152 13{}", released.collect::<String>())
         }),
-        rounds("step", shared, 150, &IS_OVER, |number| match number {
-            0 => "module add".to_owned(),
-            _ => "launch add 3; alloc 10000".to_owned(),
-        }),
-        // The same leak, with launches every other six seconds.
-        rounds("unrelated", shared, 150, &IS_OVER, |number| {
-            match (number, (number / 40) % 2) {
-                (0, _) => "module add".to_owned(),
-                (_, 0) => "launch add 3; alloc 10000".to_owned(),
-                _ => "alloc 10000".to_owned(),
-            }
-        }),
         rounds("contexts", driver, 1500, &IS_OVER, |_| {
             "ctx create; ctx pop".to_owned()
         }),
@@ -172,10 +160,6 @@ fn root_explain_names_the_leaks_of_each_process_and_nothing_else() {
     assert!(says(handles, "VMM handles more after"), "{handles}");
     let each = [1.9, 2.0, 2.1].map(|each| format!("cycles, {each:.1} each"));
     assert!(each.iter().any(|each| says(handles, each)), "{handles}");
-    let step = only("step");
-    assert!(says(step, "1 stays per 3 launches of add"), "{step}");
-    let unrelated = only("unrelated");
-    assert!(!says(unrelated, "launches of"), "{unrelated}");
     let contexts = only("contexts");
     assert_eq!(contexts["verdict"], "contexts left behind", "{contexts}");
     assert_eq!(contexts["confidence"], "likely", "{contexts}");

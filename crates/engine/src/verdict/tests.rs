@@ -1,7 +1,6 @@
 //! Programs of known behaviour: each cause by itself, and a thousand at random.
 
 mod programs;
-mod steps;
 mod values;
 
 use super::*;

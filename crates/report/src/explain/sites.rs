@@ -1,13 +1,13 @@
 //! Verdicts on call sites.
 
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::verdict::{Judgement, StepGrowth, Verdict};
-use gpuprobe_model::text::{printable, size};
+use gpuprobe_engine::verdict::{Judgement, Verdict};
+use gpuprobe_model::text::size;
 
 use super::{VerdictReport, seconds};
-use crate::memleak::{KernelStep, Memleak, ProcessReport, SiteReport};
+use crate::memleak::{Memleak, ProcessReport, SiteReport};
 use crate::words::plural;
-use crate::{fold, label, names};
+use crate::{fold, label};
 
 /// The sites of a process, or those of its tensors on a device.
 #[derive(Clone, Copy)]
@@ -117,7 +117,6 @@ impl Sites<'_> {
             }
         };
         let mut evidence = vec![growing, stays];
-        evidence.extend(site.step.as_ref().map(step));
         evidence.extend(self.neighbour(site));
         if let Some(free) = self.free_bytes().filter(|_| found.is_leak() && rate > 0.0) {
             let left = seconds((free as f64 / rate * 1e9) as u64);
@@ -160,23 +159,6 @@ fn per_second(bytes: f64) -> String {
         true => format!("{}/h", size((bytes * 3600.0) as u64)),
         false => format!("{}/s", size(bytes as u64)),
     }
-}
-
-/// `1 stays per launch of gemm, over 624 launches`.
-fn step(step: &KernelStep) -> String {
-    let StepGrowth {
-        launches,
-        stay,
-        steps,
-    } = step.growth;
-    let stays = if stay == 1 { "stays" } else { "stay" };
-    let each = match launches {
-        1 => "launch".to_owned(),
-        _ => format!("{launches} launches"),
-    };
-    let all = plural(launches.saturating_mul(steps), "launch");
-    let kernel = printable(&names::simplify(&step.kernel));
-    format!("{stay} {stays} per {each} of {kernel}, over {all}")
 }
 
 fn usual_age(found: &Judgement) -> String {

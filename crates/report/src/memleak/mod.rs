@@ -27,7 +27,7 @@ pub(crate) use groups::{SiteGroups, side};
 pub use nvml::NvmlUsage;
 pub(super) use nvml::tracked;
 pub use pytorch::PytorchReport;
-pub use site::{KernelStep, Omitted, Peak, SiteReport};
+pub use site::{Omitted, Peak, SiteReport};
 pub(crate) use sites::{Holder, needed_locations, shown, stack_of};
 pub use threads::{AllocationReport, ThreadReport};
 

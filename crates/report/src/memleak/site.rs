@@ -9,7 +9,7 @@ use super::LiveMemory;
 use crate::clock_micros;
 use crate::fold::Folded;
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::verdict::{Judgement, StepGrowth};
+use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
 
@@ -83,15 +83,6 @@ impl Peak {
     }
 }
 
-/// Growth of a site in step with the launches of a kernel.
-#[derive(Clone, Debug)]
-pub struct KernelStep {
-    /// Launches and allocations of a step.
-    pub growth: StepGrowth,
-    /// Demangled name of the kernel; its handle in hex if unknown.
-    pub kernel: String,
-}
-
 /// One call site of a process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SiteReport {
@@ -151,9 +142,6 @@ pub struct SiteReport {
     /// Verdict on the site and its confidence; both null if no memory is live.
     #[serde(flatten, serialize_with = "judged")]
     pub judgement: Option<Judgement>,
-    /// Kernel that it grows in step with, if there is one.
-    #[serde(skip)]
-    pub step: Option<KernelStep>,
     /// Quality of the call in a file: `valid` with a call stack, `driver` for a direct driver call,
     /// else `invalid`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,17 +8,17 @@ use hashbrown::HashMap;
 use indexmap::IndexSet;
 
 use super::groups::{SiteGroups, perhaps_python};
-use super::site::{KernelStep, Peak};
+use super::site::Peak;
 use super::{Omitted, SiteReport};
 use crate::fold::Folded;
 use crate::label::{labels, via};
 use crate::options::ScrapeScope;
 use crate::owners::Owners;
-use crate::{Options, ReportSources, SortBy, View, cudatrace, function_name};
+use crate::{Options, ReportSources, SortBy, View, function_name};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_engine::verdict::{self, Judgement};
-use gpuprobe_engine::{Allocation, Allocator, CallSite, Launches, Ledger, Process};
+use gpuprobe_engine::{Allocation, Allocator, CallSite, Ledger, Process};
 use gpuprobe_model::stack::{Frame, Language, Location, Symbolize};
 use gpuprobe_stacks::cuda;
 
@@ -120,9 +120,6 @@ impl<'a> Group<'a> {
         others.retain(|&row| row != site.row);
         others.sort_unstable();
         let judgement = holder.judge(&self.members, options.now_ns);
-        // A site is compared with each kernel: only leaks are.
-        let is_leak = judgement.as_ref().is_some_and(Judgement::is_leak);
-        let launches = sources.launches.filter(|_| options.explains && is_leak);
         let (allocated, freed) = (self.allocated.all(), self.freed.all());
         let (oldest_ns, newest_ns) = self.included.times_ns.unwrap_or_default();
         let age = |time_ns| options.now_ns.saturating_sub(time_ns);
@@ -142,8 +139,6 @@ impl<'a> Group<'a> {
             owner: owner.owner().to_owned(),
             is_pooled: owner.is_pooled(),
             is_library: owner.is_library,
-            step: launches
-                .and_then(|launches| holder.step(&self.members, options.now_ns, launches)),
             judgement,
             peak: self.peak,
             alloc_bytes: allocated.bytes,
@@ -245,25 +240,6 @@ impl<'a> Holder<'a> {
     pub(crate) fn judge(self, sites: &[u32], now_ns: u64) -> Option<Judgement> {
         let now_ns = self.process.ended_ns.unwrap_or(now_ns);
         verdict::judge(&self.sites().sites.shape(sites, now_ns))
-    }
-
-    /// The kernel of the process that these sites grow in step with, with the shortest step.
-    fn step(self, sites: &[u32], now_ns: u64, launches: &Launches) -> Option<KernelStep> {
-        let process = self.process;
-        let now_ns = process.ended_ns.unwrap_or(now_ns);
-        let shape = self.sites().sites.shape(sites, now_ns);
-        let samples = launches.samples();
-        let steps = samples.kernels().filter_map(|key| {
-            let launcher = launches.launcher_of(key.process)?;
-            if (launcher.pid, launcher.exited) != (process.pid, process.exited) {
-                return None;
-            }
-            let launched = |time_ns| samples.at(key, time_ns);
-            let growth = verdict::steps(&shape, samples.spacing_ns(), launched)?;
-            Some((growth, cudatrace::kernel_name(launches, key)))
-        });
-        let (growth, kernel) = steps.min()?;
-        Some(KernelStep { growth, kernel })
     }
 }
 

@@ -5,7 +5,6 @@ use crate::allocation::{AllocationPlace, NewAllocation};
 use crate::sites::Sites;
 use gpuprobe_cuda::{AddressSpace, MemoryKind};
 
-pub(super) mod paced;
 mod planted;
 
 pub(super) use planted::planted;

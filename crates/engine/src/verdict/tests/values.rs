@@ -252,37 +252,3 @@ fn growth_is_spread_over_the_whole_time() {
     freed.ages[AGES - 1] = 3;
     assert_ne!(said(&freed).0, Growing);
 }
-
-/// The step of `left` in each window and so many launches, `more` at the middle of the time.
-fn step(left: &[u64], launches: f64, more: f64, spacing_ns: u64) -> Option<(u64, u64, u64)> {
-    let found = steps(&shape(10, left, 0), spacing_ns, |time_ns| {
-        let windows = (time_ns - BEGIN_NS) as f64 / (10 * SECOND_NS) as f64;
-        let middle = (left.len() / 2) as f64;
-        Some(launches * windows + if windows == middle { more } else { 0.0 })
-    });
-    found.map(|step| (step.launches, step.stay, step.steps))
-}
-
-#[test]
-fn a_step_has_launches_and_allocations_that_stay() {
-    assert_eq!(step(&[40; 10], 80.0, 0.0, 0), Some((2, 1, 360)));
-    assert_eq!(step(&[200; 10], 50.0, 0.0, 0), Some((1, 4, 450)));
-    // A hundred steps, and as many more as there are launches or allocations in one.
-    assert_eq!(step(&[25; 9], 50.0, 0.0, 0), Some((2, 1, 200)));
-    assert_eq!(step(&[24; 9], 48.0, 0.0, 0), None);
-    assert_eq!(step(&[100; 9], 400.0, 0.0, 0), Some((4, 1, 800)));
-    assert_eq!(step(&[100; 9], 500.0, 0.0, 0), None);
-    // Two steps apart, and what is not known between samples.
-    for (apart, spacing_ns) in [(2.0, 0), (8.0, 10 * SECOND_NS)] {
-        for more in [apart, -apart] {
-            assert_eq!(step(&[40; 10], 40.0, more, spacing_ns), Some((1, 1, 360)));
-        }
-        for more in [apart + 0.5, -apart - 0.5] {
-            assert_eq!(step(&[40; 10], 40.0, more, spacing_ns), None);
-        }
-    }
-    // Of two launches each, or of two that stay.
-    assert_eq!(step(&[40; 10], 80.0, 4.0, 0), Some((2, 1, 360)));
-    assert_eq!(step(&[40; 10], 80.0, 5.0, 0), None);
-    assert_eq!(step(&[80; 10], 40.0, 2.5, 0), None);
-}

@@ -180,7 +180,6 @@ impl Scene {
             usage: Some(&usage),
             lost_by_user: &[],
             history: Some(&self.history),
-            launches: None,
             symbols: &Lines,
             trace: None,
         };
