@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use serde::{Deserialize, Serialize};
 
 macro_rules! lost {
-    ($($(#[$meaning:meta])* $name:ident,)*) => {
+    ($($(#[$meaning:meta])* $name:ident = $words:literal,)*) => {
         /// Lost events by consequence. A non-zero counter means that figures are incomplete.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
         pub struct Lost {
@@ -18,6 +18,11 @@ macro_rules! lost {
             /// The counters by their names in JSON and in recordings.
             pub fn by_name(&self) -> BTreeMap<String, u64> {
                 BTreeMap::from([$((stringify!($name).to_owned(), self.$name),)*])
+            }
+
+            /// The counters, and what they count.
+            pub fn in_words(&self) -> Vec<(u64, &'static str)> {
+                vec![$((self.$name, $words),)*]
             }
 
             /// The counters with these names; others are left out.
@@ -31,48 +36,48 @@ macro_rules! lost {
 
 lost! {
     /// Memory calls lost: the ring or a map was full, or a result could not be read.
-    memory,
+    memory = "memory calls",
     /// Names and exits of processes and threads lost.
-    tasks,
+    tasks = "names or ends of processes and threads",
     /// Notifications lost that a process has mapped a new library.
-    notices,
+    notices = "hints at new libraries",
     /// Context-to-device assignments that were lost.
-    contexts,
+    contexts = "devices of contexts",
     /// Child processes of the traced command that are not followed.
-    children,
+    children = "children not followed",
     /// Launches that were not counted.
-    launches,
+    launches = "launches",
     /// Names of kernels that were lost.
-    names,
+    names = "names of kernels",
     /// Copies and memsets lost.
-    copies,
+    copies = "copies",
     /// Launches that were counted but not recorded one by one.
-    single_launches,
+    single_launches = "single launches of a recording",
     /// Call stacks that were not taken.
-    stacks,
+    stacks = "call stacks",
     /// Call stacks of which only the frame-pointer part is available.
-    partial_stacks,
+    partial_stacks = "call stacks beyond their first part",
     /// Call stacks without their Python frames.
-    python,
+    python = "call stacks without their Python frames",
     /// Call stacks with more Python frames than the limit.
-    python_cut,
+    python_cut = "call stacks with too many Python frames",
     /// Call stacks with a Python frame, and code objects, that could not be read.
-    python_unreadable,
+    python_unreadable = "unreadable Python frames",
     /// Tensor allocations, frees and their requests lost: the ring was nearly full, or the device
     /// index was invalid.
-    tensors,
+    tensors = "tensors",
     /// GPU activity records lost between the traced process and gpuprobe.
-    activity,
+    activity = "records of what the GPU did",
     /// GPU activity records that CUPTI itself dropped.
-    cupti_dropped,
+    cupti_dropped = "records that CUPTI dropped",
     /// CUPTI records of an unknown kind.
-    cupti_unknown,
+    cupti_unknown = "records of CUPTI of no known kind",
     /// CUPTI records or buffers that could not be parsed.
-    cupti_malformed,
+    cupti_malformed = "records of CUPTI that make no sense",
     /// Records missing from a recording because it could not be written fast enough.
-    recording,
+    recording = "records of the recording",
     /// Records that could not be decoded.
-    undecodable,
+    undecodable = "records not understood",
 }
 
 impl Lost {

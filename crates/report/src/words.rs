@@ -246,33 +246,11 @@ pub fn wrapped(text: &str, columns: usize, indent: usize) -> Vec<String> {
     lines
 }
 
-/// The non-zero losses, by name.
+/// The non-zero losses, in words.
 pub fn describe_lost(lost: &Lost) -> String {
-    let parts = [
-        (lost.memory, "memory calls"),
-        (lost.tasks, "names or ends of processes and threads"),
-        (lost.notices, "hints at new libraries"),
-        (lost.contexts, "devices of contexts"),
-        (lost.children, "children not followed"),
-        (lost.launches, "launches"),
-        (lost.names, "names of kernels"),
-        (lost.copies, "copies"),
-        (lost.single_launches, "single launches of a recording"),
-        (lost.stacks, "call stacks"),
-        (lost.partial_stacks, "call stacks beyond their first part"),
-        (lost.python, "call stacks without their Python frames"),
-        (lost.python_cut, "call stacks with too many Python frames"),
-        (lost.python_unreadable, "unreadable Python frames"),
-        (lost.tensors, "tensors"),
-        (lost.activity, "records of what the GPU did"),
-        (lost.cupti_dropped, "records that CUPTI dropped"),
-        (lost.cupti_unknown, "records of CUPTI of no known kind"),
-        (lost.cupti_malformed, "records of CUPTI that make no sense"),
-        (lost.recording, "records of the recording"),
-        (lost.undecodable, "records not understood"),
-    ];
-    let named = parts.iter().filter(|(count, _)| *count > 0);
-    let parts: Vec<_> = named
+    let counts = lost.in_words().into_iter();
+    let counts = counts.filter(|(count, _)| *count > 0);
+    let parts: Vec<_> = counts
         .map(|(count, what)| format!("{count} {what}"))
         .collect();
     parts.join(", ")
