@@ -323,7 +323,7 @@ pub struct TensorRequest {
 }
 
 /// A process or thread, as one of its events reports it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
     /// Process id in the initial PID namespace.
     pub pid: u32,

@@ -2,7 +2,6 @@
 
 mod file;
 
-use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, Statement};
 
 use self::file::{bytes, check_magic, explain, has_too_many_rows};
-use super::{numbers, opening, row};
+use super::{opening, row};
 use gpuprobe_os::progress::{Pass, SharedProgress};
 
 /// Maximum size of a value, bytes: a malicious file must not exhaust memory.
@@ -43,8 +42,6 @@ pub struct Database {
     path: PathBuf,
     connection: Connection,
     tables: HashMap<String, HashSet<String>>,
-    /// See [`crate::memory_rows`].
-    pub(super) order: OnceCell<&'static str>,
     progress: SharedProgress,
 }
 
@@ -72,7 +69,6 @@ impl Database {
             path: path.to_owned(),
             connection,
             tables: HashMap::new(),
-            order: OnceCell::new(),
             progress: Arc::clone(progress),
         };
         database.bound().map_err(|e| explain(path, e))?;
@@ -94,7 +90,6 @@ impl Database {
 
     fn prepare_connection(&self) -> rusqlite::Result<()> {
         self.connection.busy_timeout(LOCKED_FOR)?;
-        numbers::register(&self.connection)?;
         self.connection
             .set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
         // SQL that the file itself defines (triggers, views) is not executed.

@@ -2,13 +2,12 @@
 //! names that these need.
 
 use std::ops::ControlFlow;
-use std::rc::Rc;
 
 use anyhow::Result;
 use hashbrown::{HashMap, HashSet};
 
-use crate::chains::{ChainFrame, Resolver, Stack};
-use crate::memory_rows::{self, CallFilter, MemoryItem, MemoryRow, OriginatingCall, RowSink};
+use crate::chains::Resolver;
+use crate::memory_rows::{self, CallFilter, MemoryItem, MemoryRow, OriginatingCall};
 use crate::row::integer;
 use crate::source::{Counts, Source, Take};
 use crate::source::{Item, LogNote};
@@ -48,7 +47,6 @@ impl Source for ExportReader<'_> {
             resolver: Resolver::new(database)?,
             cut: cut(database)?,
             take,
-            malformed: 0,
             functions: HashMap::new(),
             others: Vec::new(),
             chains: HashMap::new(),
@@ -58,11 +56,29 @@ impl Source for ExportReader<'_> {
             named: HashSet::new(),
             modules: HashMap::new(),
         };
-        let calls = memory_rows::each(database, counted, &mut events)?;
-        let mut counts = Counts {
-            calls: Vec::new(),
-            malformed: events.malformed,
-        };
+        let mut counts = Counts::default();
+        let calls = memory_rows::each(database, counted, &mut |item| match item {
+            MemoryItem::Row(row, origin) => {
+                let event = events.event(row, origin)?;
+                (events.take)(Item::Event(event))
+            }
+            MemoryItem::End(process, time_ns) => {
+                let pid = ids::pid(process);
+                events.known.retain(|(of, _)| *of != pid);
+                (events.take)(Item::Event(Event::Exit(Task {
+                    pid,
+                    tid: pid,
+                    process: pid,
+                    inner_pid: pid,
+                    time_ns: unsigned(time_ns),
+                    ..Task::default()
+                })))
+            }
+            MemoryItem::Malformed => {
+                counts.malformed += 1;
+                Ok(ControlFlow::Continue(()))
+            }
+        })?;
         for (function, called) in calls {
             counts.calls.push((events.function(function)?, called));
         }
@@ -75,40 +91,19 @@ struct ExportEvents<'a, 'b> {
     /// Call chains that are truncated.
     cut: HashSet<i64>,
     take: &'b mut Take<'b>,
-    malformed: u64,
     /// Rows of the function table, and numbers beyond it, by `nameId`.
     functions: HashMap<i64, u16>,
     /// Names of the functions beyond the table.
-    others: Vec<Rc<str>>,
-    /// Numbers of stacks by `callchainId`, and by contents.
+    others: Vec<String>,
+    /// Numbers of stacks by `callchainId`, and by the numbers of their frames.
     chains: HashMap<i64, u64>,
-    stacks: HashMap<Stack, u64>,
+    stacks: HashMap<Vec<u64>, u64>,
     /// Stacks that processes have.
     known: HashSet<(u32, u64)>,
-    /// Numbers of frames, and those that are passed on as innermost frames or others.
-    frames: HashMap<ChainFrame, u32>,
-    named: HashSet<(u32, bool)>,
-    modules: HashMap<Rc<str>, ModuleId>,
-}
-
-impl RowSink for ExportEvents<'_, '_> {
-    fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
-        match item {
-            MemoryItem::Row(row, origin) => {
-                let event = self.event(row, origin)?;
-                (self.take)(Item::Event(event))
-            }
-            MemoryItem::End(process, time_ns) => {
-                let pid = ids::pid(process);
-                self.known.retain(|(of, _)| *of != pid);
-                (self.take)(Item::Event(Event::Exit(exit(pid, time_ns))))
-            }
-            MemoryItem::Malformed => {
-                self.malformed += 1;
-                Ok(ControlFlow::Continue(()))
-            }
-        }
-    }
+    /// Numbers of frames without their addresses, and those that are passed on as innermost frames or others.
+    frames: HashMap<Frame, u64>,
+    named: HashSet<(u64, bool)>,
+    modules: HashMap<String, ModuleId>,
 }
 
 fn cut(database: &Database) -> Result<HashSet<i64>> {
@@ -119,20 +114,6 @@ fn cut(database: &Database) -> Result<HashSet<i64>> {
         }
     })?;
     Ok(cut)
-}
-
-fn exit(pid: u32, time_ns: i64) -> Task {
-    Task {
-        pid,
-        tid: pid,
-        uid: 0,
-        process: pid,
-        from_birth: false,
-        inner_pid: pid,
-        cgroup: 0,
-        time_ns: unsigned(time_ns),
-        comm: String::new(),
-    }
 }
 
 /// A time as unsigned, as events have it; negative times become 0.
@@ -193,7 +174,7 @@ impl ExportEvents<'_, '_> {
     /// Number of a function that is not in the function table. There are at most as many as
     /// numbers.
     fn function_named(&mut self, name: &str) -> Result<u16> {
-        let known = self.others.iter().position(|other| **other == *name);
+        let known = self.others.iter().position(|other| other == name);
         let place = known.unwrap_or(self.others.len());
         let number = u16::try_from(FUNCTIONS.len() + place).unwrap_or(u16::MAX);
         if known.is_none() {
@@ -205,67 +186,60 @@ impl ExportEvents<'_, '_> {
 
     /// Number of a call chain in process `pid`, which learns it if it is new; 0 without frames.
     fn stack(&mut self, pid: u32, chain: i64) -> Result<u64> {
-        let number = match self.chains.get(&chain) {
-            Some(&number) => number,
-            None => {
-                let stack = self.resolver.stack(chain);
-                let next = self.stacks.len() as u64 + 1;
-                let number = match stack.is_empty() {
-                    true => 0,
-                    false => *self.stacks.entry(stack).or_insert(next),
-                };
-                if self.chains.len() < MANY {
-                    self.chains.insert(chain, number);
-                }
-                number
-            }
-        };
-        if number != 0 && self.known.insert((pid, number)) {
-            self.learn(pid, number, chain)?;
+        if let Some(&number) = self.chains.get(&chain)
+            && self.known.contains(&(pid, number))
+        {
+            return Ok(number);
+        }
+        let frames = self.resolver.stack(chain);
+        if frames.is_empty() {
+            return Ok(0);
+        }
+        let mut locations = Vec::with_capacity(frames.len());
+        for (depth, frame) in frames.iter().enumerate() {
+            locations.push(self.location(pid, frame, depth == 0)?);
+        }
+        let next = self.stacks.len() as u64 + 1;
+        let numbers = locations.iter().map(|location| location.offset).collect();
+        let number = *self.stacks.entry(numbers).or_insert(next);
+        if self.chains.len() < MANY {
+            self.chains.insert(chain, number);
+        }
+        if self.known.insert((pid, number)) {
+            let stack = CallStack {
+                is_complete: !self.cut.contains(&chain),
+                locations,
+            };
+            let _ = (self.take)(Item::Note(LogNote::Stack(pid, number, stack)))?;
         }
         Ok(number)
     }
 
-    fn learn(&mut self, pid: u32, number: u64, chain: i64) -> Result<()> {
-        let stack = self.resolver.stack(chain);
-        let mut locations = Vec::with_capacity(stack.len());
-        for (depth, frame) in stack.iter().enumerate() {
-            let location = self.location(frame);
-            let is_innermost = depth == 0;
-            if self.named.insert((location.1, is_innermost)) {
-                let frames = vec![Frame::from(frame)];
-                let note = LogNote::Frames(pid, location.0, is_innermost, frames);
-                let _ = (self.take)(Item::Note(note))?;
-            }
-            locations.push(location.0);
-        }
-        let stack = CallStack {
-            is_complete: !self.cut.contains(&chain),
-            locations,
+    /// A location that stands for `frame`; its offset is the number of the frame.
+    fn location(&mut self, pid: u32, frame: &Frame, is_innermost: bool) -> Result<Location> {
+        let contents = Frame {
+            address: 0,
+            ..frame.clone()
         };
-        let _ = (self.take)(Item::Note(LogNote::Stack(pid, number, stack)))?;
-        Ok(())
-    }
-
-    /// A location that stands for `frame`, and the number of the frame.
-    fn location(&mut self, frame: &ChainFrame) -> (Location, u32) {
-        let next = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
-        let number = match self.frames.get(frame) {
-            Some(&number) => number,
-            None => *self.frames.entry(frame.clone()).or_insert(next),
-        };
+        let next = self.frames.len() as u64;
+        let number = *self.frames.entry(contents).or_insert(next);
         let module = if frame.language.is_python() {
             ModuleId::PYTHON
         } else {
             let next = u32::try_from(self.modules.len()).unwrap_or(u32::MAX);
-            let module = self.modules.entry(Rc::clone(&frame.module));
+            let module = self.modules.entry(frame.module.clone());
             *module.or_insert(ModuleId(next))
         };
         let location = Location {
             address: frame.address,
             module: Some(module),
-            offset: u64::from(number),
+            offset: number,
         };
-        (location, number)
+        if self.named.insert((number, is_innermost)) {
+            let frames = vec![frame.clone()];
+            let note = LogNote::Frames(pid, location, is_innermost, frames);
+            let _ = (self.take)(Item::Note(note))?;
+        }
+        Ok(location)
     }
 }

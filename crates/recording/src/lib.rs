@@ -14,7 +14,6 @@ pub mod ids;
 pub mod input_recorder;
 pub mod log;
 pub mod memory_rows;
-mod numbers;
 mod opening;
 pub mod player;
 mod recorder;
@@ -26,7 +25,7 @@ pub mod session;
 pub mod source;
 mod writer;
 
-pub use chains::{ChainFrame, Resolver};
+pub use chains::{Resolver, module_of};
 pub use database::Database;
 pub use gpuprobe_cuda::kinds;
 pub use input_recorder::InputRecorder;

@@ -1,21 +1,46 @@
 //! Memory events of a file in the order of their times, each with its API call.
 
-mod calls;
-mod row;
-mod sorted;
-
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use anyhow::{Result, bail};
+use hashbrown::HashMap;
+use rusqlite::{Row, Rows, Statement};
+use serde::Serialize;
 
-use crate::Database;
-use crate::row::integer;
-use calls::{CallRow, CallRows};
-use sorted::{SortedRows, order};
+use crate::row::{integer, text};
+use crate::{Database, ids};
+use gpuprobe_cuda::nsys::class;
+use gpuprobe_os::progress::Pass;
 
-pub use calls::{CALLS, Counts};
-pub use row::{MEMORY, MemoryRow, OriginatingCall, Trace};
+/// Table of memory events.
+pub const MEMORY: &str = "CUDA_GPU_MEMORY_USAGE_EVENTS";
+/// Table of API calls.
+pub const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
+
+/// Columns of [`MEMORY`], in the order of [`MemoryRow::of`].
+const MEMORY_COLUMNS: [&str; 9] = [
+    "start",
+    "globalPid",
+    "deviceId",
+    "address",
+    "bytes",
+    "memKind",
+    "memoryOperationType",
+    "correlationId",
+    "name",
+];
+/// Columns of [`CALLS`], in the order of [`CallRow::of`].
+const CALL_COLUMNS: [&str; 8] = [
+    "start",
+    "end",
+    "eventClass",
+    "globalTid",
+    "correlationId",
+    "nameId",
+    "callchainId",
+    "returnValue",
+];
 
 /// A memory event or process exit.
 #[derive(Debug)]
@@ -28,13 +53,91 @@ pub enum MemoryItem {
     End(i64, i64),
 }
 
-/// Consumer of memory events.
-pub trait RowSink {
-    /// Processes the next item. After [`ControlFlow::Break`], only process exits follow.
-    ///
-    /// # Errors
-    /// Returns an error to stop reading.
-    fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>>;
+/// An allocation or free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryRow {
+    /// Session time of the event, nanoseconds.
+    pub start_ns: i64,
+    /// Global id of the process.
+    pub process: i64,
+    /// Index of the device.
+    pub device: i64,
+    /// Address of the allocation.
+    pub address: u64,
+    /// Size of the allocation, bytes.
+    pub bytes: u64,
+    /// Number of the memory kind.
+    pub kind: u8,
+    /// It is an allocation.
+    pub allocates: bool,
+    /// Name of the variable, for static memory.
+    pub variable: Option<Box<str>>,
+    /// Correlation id of the API call.
+    pub correlation: Option<i64>,
+}
+
+impl MemoryRow {
+    /// Reads a row; `None` if it is invalid.
+    fn of(row: &Row<'_>) -> Option<Self> {
+        let kind = integer(row, 5).and_then(|kind| u8::try_from(kind).ok());
+        Some(Self {
+            start_ns: integer(row, 0)?,
+            process: integer(row, 1)?,
+            device: integer(row, 2).unwrap_or(0),
+            address: integer(row, 3)?.cast_unsigned(),
+            bytes: u64::try_from(integer(row, 4)?).ok()?,
+            kind: kind.unwrap_or(7),
+            allocates: match integer(row, 6)? {
+                0 => true,
+                1 => false,
+                _ => return None,
+            },
+            variable: text(row, 8)
+                .filter(|name| !name.is_empty())
+                .map(String::into_boxed_str),
+            correlation: integer(row, 7).filter(|&id| id != 0),
+        })
+    }
+}
+
+/// Call stack information of a memory event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trace {
+    /// A call with a call stack.
+    Valid,
+    /// A call without a call stack.
+    #[default]
+    Invalid,
+    /// A direct driver call without a call stack.
+    Driver,
+}
+
+impl Trace {
+    /// All values, in the order of reports.
+    pub const ALL: [Self; 3] = [Self::Valid, Self::Invalid, Self::Driver];
+
+    /// Name used in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Valid => "valid",
+            Self::Invalid => "invalid",
+            Self::Driver => "driver",
+        }
+    }
+}
+
+/// The API call of a memory event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OriginatingCall {
+    /// Whether the call has a call stack.
+    pub trace: Trace,
+    /// `callchainId` of the call stack.
+    pub chain: Option<i64>,
+    /// `nameId` of the function.
+    pub function: Option<i64>,
+    /// Global id of the thread.
+    pub thread: Option<i64>,
 }
 
 /// Filter of the calls that are counted.
@@ -48,59 +151,249 @@ pub struct CallFilter {
     pub to_ns: Option<i64>,
 }
 
-/// Passes all memory events of `database`, of all processes, to `sink`. Returns the numbers of calls.
+/// Numbers of successful and failed calls by `nameId`. Driver calls nested in runtime calls are not
+/// counted.
+pub type Counts = HashMap<i64, [u64; 2]>;
+
+/// Passes all memory events of `database`, of all processes, to `take`. After [`ControlFlow::Break`], only process
+/// exits follow. Returns the numbers of calls.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, is an nsys export without memory events, or if
-/// `sink` fails.
-pub fn each(database: &Database, counted: CallFilter, sink: &mut dyn RowSink) -> Result<Counts> {
-    let mut ends = process_ends(database)?;
-    let order = order(database)?;
-    let mut memory = database.select_numbers(MEMORY, row::NUMBERS, &[row::NAME], order)?;
+/// `take` fails.
+pub fn each(
+    database: &Database,
+    counted: CallFilter,
+    take: &mut dyn FnMut(MemoryItem) -> Result<ControlFlow<()>>,
+) -> Result<Counts> {
+    let mut ends = VecDeque::new();
+    database.each("GPUPROBE_ENDS", &["globalPid", "t0"], "", |found| {
+        ends.extend(integer(found, 0).zip(integer(found, 1)));
+    })?;
+    let mut memory = database.select(MEMORY, &MEMORY_COLUMNS, order(database, MEMORY)?)?;
     if memory.is_none() && !database.is_ours() {
         bail!(
             "{} has no memory events: profile again with `nsys profile --cuda-memory-usage=true`",
             database.path().display()
         );
     }
-    let mut calls = database.select_numbers(CALLS, calls::NUMBERS, &[], order)?;
+    let mut calls = database.select(CALLS, &CALL_COLUMNS, order(database, CALLS)?)?;
     let pass = database.pass("memory events", &[MEMORY, CALLS]);
-    let calls = SortedRows::new(database, calls.as_mut(), &pass, |row| {
-        CallRow::of(row).map(|call| (call.start_ns, call))
-    })?;
-    let mut calls = CallRows::new(calls, database.is_ours(), counted);
-    let mut events = SortedRows::new(database, memory.as_mut(), &pass, |row| {
-        MemoryRow::of(row).map(|event| (event.start_ns, event))
-    })?;
+    let mut calls = CallRows {
+        rows: RowReader::new(database, calls.as_mut(), &pass, CallRow::of)?,
+        is_ours: database.is_ours(),
+        next: None,
+        open: Vec::new(),
+        busy_until: HashMap::new(),
+        counted,
+        first_ns: None,
+        counts: Counts::new(),
+    };
+    let mut events = RowReader::new(database, memory.as_mut(), &pass, MemoryRow::of)?;
     while let Some(event) = events.next()? {
-        calls.begin(event.start_ns);
+        calls.first_ns.get_or_insert(event.start_ns);
         while let Some((process, time_ns)) = ends.pop_front_if(|end| end.1 < event.start_ns) {
-            let _ = sink.take(MemoryItem::End(process, time_ns))?;
+            let _ = take(MemoryItem::End(process, time_ns))?;
         }
         let origin = calls.origin(&event)?;
-        if sink.take(MemoryItem::Row(event, origin))?.is_break() {
+        if take(MemoryItem::Row(event, origin))?.is_break() {
             break;
         }
     }
     for _ in 0..events.malformed {
-        let _ = sink.take(MemoryItem::Malformed)?;
+        let _ = take(MemoryItem::Malformed)?;
     }
     for (process, time_ns) in ends {
-        let _ = sink.take(MemoryItem::End(process, time_ns))?;
+        let _ = take(MemoryItem::End(process, time_ns))?;
     }
-    match database.has_table(MEMORY) {
-        true => calls.count_rest(),
-        false => Ok(Counts::new()),
+    if database.has_table(MEMORY) {
+        while let Some(call) = calls.next_if(|_| true)? {
+            calls.count(&call);
+        }
+    }
+    Ok(calls.counts)
+}
+
+/// The clause by which the rows of `table` come in the order of their times: those of exports do, and sorting them again
+/// takes as long as reading them.
+fn order(database: &Database, table: &str) -> Result<&'static str> {
+    let (mut last, mut is_sorted) = (None, true);
+    database.each(table, &["start"], "ORDER BY rowid", |row| {
+        let start = integer(row, 0);
+        is_sorted &= last <= start;
+        last = start;
+    })?;
+    Ok(match is_sorted {
+        true => "ORDER BY rowid",
+        false => "ORDER BY start, rowid",
+    })
+}
+
+/// Rows of a table.
+struct RowReader<'a, T> {
+    database: &'a Database,
+    rows: Option<Rows<'a>>,
+    pass: &'a Pass<'a>,
+    /// Reads a row; `None` if it is invalid.
+    read: fn(&Row<'_>) -> Option<T>,
+    /// Number of invalid rows so far.
+    malformed: u64,
+}
+
+impl<'a, T> RowReader<'a, T> {
+    fn new(
+        database: &'a Database,
+        statement: Option<&'a mut Statement<'_>>,
+        pass: &'a Pass<'a>,
+        read: fn(&Row<'_>) -> Option<T>,
+    ) -> Result<Self> {
+        let rows = statement.map(|statement| statement.query([])).transpose();
+        Ok(Self {
+            database,
+            rows: rows.map_err(|error| database.explain(error))?,
+            pass,
+            read,
+            malformed: 0,
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<T>> {
+        let Some(rows) = &mut self.rows else {
+            return Ok(None);
+        };
+        while let Some(row) = rows.next().map_err(|error| self.database.explain(error))? {
+            self.pass.step();
+            match (self.read)(row) {
+                Some(value) => return Ok(Some(value)),
+                None => self.malformed += 1,
+            }
+        }
+        Ok(None)
     }
 }
 
-/// Exits of processes (global id, session time), which only recordings have.
-fn process_ends(database: &Database) -> Result<VecDeque<(i64, i64)>> {
-    let mut ends = VecDeque::new();
-    database.each("GPUPROBE_ENDS", &["globalPid", "t0"], "", |found| {
-        ends.extend(integer(found, 0).zip(integer(found, 1)));
-    })?;
-    Ok(ends)
+/// A row of the table of API calls.
+#[derive(Clone, Copy, Debug)]
+struct CallRow {
+    start_ns: i64,
+    end_ns: i64,
+    class: i64,
+    thread: i64,
+    correlation: i64,
+    function: Option<i64>,
+    chain: Option<i64>,
+    has_failed: bool,
+}
+
+impl CallRow {
+    fn of(row: &Row<'_>) -> Option<Self> {
+        Some(Self {
+            start_ns: integer(row, 0)?,
+            end_ns: integer(row, 1)?,
+            class: integer(row, 2)?,
+            thread: integer(row, 3)?,
+            correlation: integer(row, 4).unwrap_or(0),
+            function: integer(row, 5),
+            chain: integer(row, 6),
+            has_failed: integer(row, 7).is_some_and(|result| result != 0),
+        })
+    }
+
+    /// Quality of the row as the call of an event; the highest is used.
+    fn rank(&self) -> u8 {
+        match self.class {
+            class::BACKTRACE => 3,
+            class::DRIVER => 2,
+            class::RUNTIME => 1,
+            _ => 0,
+        }
+    }
+
+    fn origin(&self) -> OriginatingCall {
+        OriginatingCall {
+            trace: match self.class {
+                class::BACKTRACE => Trace::Valid,
+                class::DRIVER => Trace::Driver,
+                _ if self.chain.is_some() => Trace::Valid,
+                _ => Trace::Invalid,
+            },
+            chain: self.chain,
+            function: self.function,
+            thread: Some(self.thread),
+        }
+    }
+}
+
+/// API calls of a file in order, read in parallel with its memory events.
+struct CallRows<'a> {
+    rows: RowReader<'a, CallRow>,
+    /// Events without a correlation id have no call, unlike in exports.
+    is_ours: bool,
+    next: Option<CallRow>,
+    /// Calls that later events may belong to.
+    open: Vec<CallRow>,
+    /// End of the last runtime call, by thread.
+    busy_until: HashMap<i64, i64>,
+    counted: CallFilter,
+    /// Time of the first event.
+    first_ns: Option<i64>,
+    counts: Counts,
+}
+
+impl CallRows<'_> {
+    /// The API call of `event`: the best of those around it, with its correlation id, if it has one.
+    fn origin(&mut self, event: &MemoryRow) -> Result<OriginatingCall> {
+        self.open.retain(|call| call.end_ns >= event.start_ns);
+        while let Some(call) = self.next_if(|call| call.start_ns <= event.start_ns)? {
+            self.count(&call);
+            if call.end_ns >= event.start_ns {
+                self.open.push(call);
+            }
+        }
+        let around = self.open.iter().filter(|call| {
+            let agrees = match event.correlation {
+                Some(number) => call.correlation == number,
+                None => !self.is_ours,
+            };
+            agrees && ids::process_of(call.thread) == event.process
+        });
+        let best = around.max_by_key(|call| (call.rank(), call.start_ns));
+        Ok(best.map_or(OriginatingCall::default(), CallRow::origin))
+    }
+
+    /// Adds `call` to the counts.
+    fn count(&mut self, call: &CallRow) {
+        match call.class {
+            class::RUNTIME => {
+                self.busy_until.insert(call.thread, call.end_ns);
+            }
+            class::DRIVER => {
+                let runtime = self.busy_until.get(&call.thread);
+                if runtime.is_some_and(|&end_ns| call.start_ns < end_ns) {
+                    return;
+                }
+            }
+            _ => return,
+        }
+        let wanted = self.counted;
+        let time_ns = call.start_ns.saturating_sub(self.first_ns.unwrap_or(0));
+        if let Some(function) = call.function
+            && wanted.pid.is_none_or(|pid| pid == ids::pid(call.thread))
+            && wanted.from_ns.is_none_or(|from| time_ns >= from)
+            && wanted.to_ns.is_none_or(|to| time_ns <= to)
+        {
+            let [succeeded, failed] = self.counts.entry(function).or_default();
+            *(if call.has_failed { failed } else { succeeded }) += 1;
+        }
+    }
+
+    /// Removes the next call if it is one that `is_wanted`.
+    fn next_if(&mut self, is_wanted: impl FnOnce(&CallRow) -> bool) -> Result<Option<CallRow>> {
+        if self.next.is_none() {
+            self.next = self.rows.next()?;
+        }
+        Ok(self.next.take_if(|call| is_wanted(call)))
+    }
 }
 
 #[cfg(test)]

@@ -5,12 +5,7 @@ use rusqlite::types::ValueRef;
 
 /// The integer in column `index`; `None` if it is NULL or not a number.
 pub fn integer(row: &Row<'_>, index: usize) -> Option<i64> {
-    integer_of(row.get_ref(index).ok()?)
-}
-
-/// The integer that `value` is; `None` if it is NULL or not a number.
-pub(crate) fn integer_of(value: ValueRef<'_>) -> Option<i64> {
-    match value {
+    match row.get_ref(index).ok()? {
         ValueRef::Integer(number) => Some(number),
         ValueRef::Real(number) => Some(number as i64),
         ValueRef::Text(text) => std::str::from_utf8(text).ok()?.trim().parse().ok(),

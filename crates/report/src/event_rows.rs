@@ -9,8 +9,10 @@ use crate::analysis::Filter;
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::nsys::{ALLOCATION, DEALLOCATION};
 use gpuprobe_os::progress::SharedProgress;
-use gpuprobe_recording::memory_rows::{self, CallFilter, MemoryItem, RowSink};
-use gpuprobe_recording::{Database, Resolver, Trace, ids, kinds};
+use gpuprobe_recording::memory_rows::{self, CallFilter, MemoryItem};
+use gpuprobe_recording::{
+    Database, MemoryRow, OriginatingCall, Resolver, Trace, ids, kinds, module_of,
+};
 
 /// What is known of the call of an event.
 pub const TABLES: [&str; 3] = [
@@ -57,67 +59,53 @@ impl EventRows {
     /// # Errors
     ///
     /// Returns an error if the file cannot be read, or if `write` fails.
-    pub fn each(&self, write: impl FnMut(usize, [String; 8]) -> Result<()>) -> Result<()> {
-        let mut sink = Sink {
-            filter: self.filter,
-            first_ns: None,
-            resolver: Resolver::new(&self.database)?,
-            write,
+    pub fn each(&self, mut write: impl FnMut(usize, [String; 8]) -> Result<()>) -> Result<()> {
+        let resolver = Resolver::new(&self.database)?;
+        let mut first_ns = None;
+        let mut take = |item| {
+            let MemoryItem::Row(event, origin) = item else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            let first_ns = *first_ns.get_or_insert(event.start_ns);
+            let since_first = event.start_ns.saturating_sub(first_ns);
+            if self.filter.to_ns.is_some_and(|to| since_first > to) {
+                return Ok(ControlFlow::Break(()));
+            }
+            let table = Trace::ALL.iter().position(|trace| *trace == origin.trace);
+            if let Some(table) = table.filter(|_| self.filter.includes(&event)) {
+                write(table, row(event, origin, &resolver))?;
+            }
+            Ok(ControlFlow::Continue(()))
         };
-        memory_rows::each(&self.database, CallFilter::default(), &mut sink).map(drop)
+        memory_rows::each(&self.database, CallFilter::default(), &mut take).map(drop)
     }
 }
 
-struct Sink<'a, F> {
-    filter: Filter,
-    first_ns: Option<i64>,
-    resolver: Resolver<'a>,
-    write: F,
-}
-
-impl<F: FnMut(usize, [String; 8]) -> Result<()>> RowSink for Sink<'_, F> {
-    fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
-        let MemoryItem::Row(event, origin) = item else {
-            return Ok(ControlFlow::Continue(()));
-        };
-        let first_ns = *self.first_ns.get_or_insert(event.start_ns);
-        let since_first = event.start_ns.saturating_sub(first_ns);
-        if self.filter.to_ns.is_some_and(|to| since_first > to) {
-            return Ok(ControlFlow::Break(()));
+fn row(event: MemoryRow, origin: OriginatingCall, resolver: &Resolver<'_>) -> [String; 8] {
+    let stack = match (origin.trace, origin.chain, origin.function) {
+        (Trace::Valid | Trace::Driver, Some(chain), _) => {
+            let frames = resolver.stack(chain);
+            let frames = frames.iter();
+            let frames = frames.map(|frame| format!("[{}] ({})", frame.function, module_of(frame)));
+            frames.collect::<Vec<_>>().join(" -> ")
         }
-        let table = Trace::ALL.iter().position(|trace| *trace == origin.trace);
-        let Some(table) = table.filter(|_| self.filter.includes(&event)) else {
-            return Ok(ControlFlow::Continue(()));
-        };
-        let stack = match (origin.trace, origin.chain, origin.function) {
-            (Trace::Valid | Trace::Driver, Some(chain), _) => {
-                let frames = self.resolver.stack(chain);
-                let frames = frames.iter();
-                let frames = frames.map(|frame| format!("[{}] ({})", frame.function, frame.module));
-                frames.collect::<Vec<_>>().join(" -> ")
-            }
-            (Trace::Driver, None, Some(function)) => {
-                plain_name(&self.resolver.string(function)).to_owned()
-            }
-            _ => String::new(),
-        };
-        let operation = match event.allocates {
-            true => ALLOCATION,
-            false => DEALLOCATION,
-        };
-        let row = [
-            ids::pid(event.process).to_string(),
-            event.address.to_string(),
-            event.start_ns.to_string(),
-            event.bytes.to_string(),
-            kinds::of_id(event.kind).name.to_owned(),
-            operation.to_owned(),
-            event.variable.map_or("NULL".to_owned(), String::from),
-            Some(stack)
-                .filter(|stack| !stack.is_empty())
-                .unwrap_or(NO_STACK.to_owned()),
-        ];
-        (self.write)(table, row)?;
-        Ok(ControlFlow::Continue(()))
-    }
+        (Trace::Driver, None, Some(function)) => plain_name(&resolver.string(function)).to_owned(),
+        _ => String::new(),
+    };
+    let operation = match event.allocates {
+        true => ALLOCATION,
+        false => DEALLOCATION,
+    };
+    [
+        ids::pid(event.process).to_string(),
+        event.address.to_string(),
+        event.start_ns.to_string(),
+        event.bytes.to_string(),
+        kinds::of_id(event.kind).name.to_owned(),
+        operation.to_owned(),
+        event.variable.map_or("NULL".to_owned(), String::from),
+        Some(stack)
+            .filter(|stack| !stack.is_empty())
+            .unwrap_or(NO_STACK.to_owned()),
+    ]
 }

@@ -7,21 +7,18 @@ use anyhow::Result;
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::nsys::class;
 
-use super::SharedStrings;
-use super::tables::{CALLS, COPIES, WAITS};
+use super::{COPIES, WAITS};
+use crate::memory_rows::CALLS;
 use crate::row::integer;
-use crate::{Database, ids};
+use crate::{Database, Resolver, ids};
 
-/// `CUpti_ActivitySynchronizationType` by synchronizing function.
-const BY_FUNCTION: [(&str, u32); 8] = [
-    ("cudaEventSynchronize", 1),
-    ("cuEventSynchronize", 1),
-    ("cudaStreamWaitEvent", 2),
-    ("cuStreamWaitEvent", 2),
-    ("cudaStreamSynchronize", 3),
-    ("cuStreamSynchronize", 3),
-    ("cudaDeviceSynchronize", 4),
-    ("cuCtxSynchronize", 4),
+/// `CUpti_ActivitySynchronizationType` by synchronizing function, of the runtime or the driver.
+const WAITING: [(&str, u32); 5] = [
+    ("EventSynchronize", 1),
+    ("StreamWaitEvent", 2),
+    ("StreamSynchronize", 3),
+    ("DeviceSynchronize", 4),
+    ("CtxSynchronize", 4),
 ];
 
 /// Effect of a call.
@@ -36,58 +33,46 @@ pub(super) enum CallEffect {
 impl CallEffect {
     fn of(function: &str) -> Option<Self> {
         let name = plain_name(function);
-        let wait = BY_FUNCTION.iter().find(|(function, _)| *function == name);
-        if let Some((_, kind)) = wait {
+        let name = name.strip_prefix("cuda").or(name.strip_prefix("cu"))?;
+        if let Some((_, kind)) = WAITING.iter().find(|(function, _)| *function == name) {
             return Some(Self::Waited(*kind));
         }
-        let copies = name.starts_with("cudaMemcpy") || name.starts_with("cuMemcpy");
-        copies.then(|| Self::Copied {
-            is_async: name.contains("Async"),
-        })
+        let is_async = name.contains("Async");
+        name.starts_with("Memcpy")
+            .then_some(Self::Copied { is_async })
     }
 }
 
-/// Synchronizing and copying calls by process and correlation id.
-pub(super) struct CallsByCorrelation(HashMap<(u32, i64), CallEffect>);
+/// Effects of synchronizing and copying calls by process and correlation id.
+pub(super) type Effects = HashMap<(u32, i64), CallEffect>;
 
-impl CallsByCorrelation {
-    /// Reads the calls if the file has synchronizations or copies.
-    pub(super) fn read(database: &Database, names: &SharedStrings<'_>) -> Result<Self> {
-        let mut calls = HashMap::new();
-        if ![COPIES.name, WAITS]
-            .iter()
-            .any(|table| database.has_table(table))
-        {
-            return Ok(Self(calls));
+/// Reads the effects of calls, if the file has synchronizations or copies.
+pub(super) fn effects(database: &Database, names: &Resolver<'_>) -> Result<Effects> {
+    let mut effects = HashMap::new();
+    if !database.has_table(COPIES.name) && !database.has_table(WAITS) {
+        return Ok(effects);
+    }
+    // A file has few names and many calls.
+    let mut known: HashMap<i64, Option<CallEffect>> = HashMap::new();
+    let columns = ["correlationId", "nameId", "globalTid", "eventClass"];
+    database.each(CALLS, &columns, "", |row| {
+        let (Some(correlation), Some(name), Some(thread)) =
+            (integer(row, 0), integer(row, 1), integer(row, 2))
+        else {
+            return;
+        };
+        let effect = known.entry(name);
+        let effect = effect.or_insert_with(|| CallEffect::of(&names.string(name)));
+        let Some(effect) = *effect else { return };
+        let key = (ids::pid(thread), correlation);
+        match integer(row, 3) {
+            None | Some(class::RUNTIME) => drop(effects.insert(key, effect)),
+            // The driver call may be nested in a runtime call.
+            Some(class::DRIVER) => drop(effects.entry(key).or_insert(effect)),
+            _ => {}
         }
-        // A file has few names and many calls.
-        let mut known: HashMap<i64, Option<CallEffect>> = HashMap::new();
-        let columns = ["correlationId", "nameId", "globalTid", "eventClass"];
-        database.each(CALLS, &columns, "", |row| {
-            let (Some(correlation), Some(name), Some(thread)) =
-                (integer(row, 0), integer(row, 1), integer(row, 2))
-            else {
-                return;
-            };
-            let what = known
-                .entry(name)
-                .or_insert_with(|| CallEffect::of(&names.of(name)));
-            let Some(what) = *what else { return };
-            let key = (ids::pid(thread), correlation);
-            match integer(row, 3) {
-                None | Some(class::RUNTIME) => drop(calls.insert(key, what)),
-                // The driver call may be nested in a runtime call.
-                Some(class::DRIVER) => drop(calls.entry(key).or_insert(what)),
-                _ => {}
-            }
-        })?;
-        Ok(Self(calls))
-    }
-
-    /// The effect of a call.
-    pub(super) fn effect(&self, pid: u32, correlation: Option<i64>) -> Option<CallEffect> {
-        self.0.get(&(pid, correlation?)).copied()
-    }
+    })?;
+    Ok(effects)
 }
 
 #[cfg(test)]

@@ -3,23 +3,78 @@
 
 mod called;
 mod nvtx;
-mod tables;
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Result;
+use gpuprobe_engine::activity::process::MODE_NOT_TOLD;
 use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
 use gpuprobe_wire as wire;
 use rusqlite::Row;
 
 use super::row::integer;
-use super::{Database, Resolver, ids};
-use called::{CallEffect, CallsByCorrelation};
+use super::{Database, Resolver, ids, kinds};
+use crate::memory_rows::CALLS;
+use called::{CallEffect, Effects, effects};
 use gpuprobe_cuda::nsys::{OVERHEADS, class, domain};
-use tables::{CALLS, COMMON, CORRELATION, CommonColumns, OWN, WAITS, id, small};
-pub use tables::{COPIES, GRAPHS, KERNELS, SETS, WorkTable};
+
+/// Table of synchronizations.
+const WAITS: &str = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION";
+
+/// A table of GPU work.
+pub struct WorkTable {
+    /// Name of the table.
+    pub name: &'static str,
+    /// Columns in addition to the common ones.
+    pub columns: &'static [&'static str],
+}
+
+/// The table of kernel executions.
+pub const KERNELS: WorkTable = WorkTable {
+    name: "CUPTI_ACTIVITY_KIND_KERNEL",
+    columns: &[
+        "demangledName",
+        "gridX",
+        "gridY",
+        "gridZ",
+        "blockX",
+        "blockY",
+        "blockZ",
+        "registersPerThread",
+        "staticSharedMemory",
+        "dynamicSharedMemory",
+        "graphNodeId",
+    ],
+};
+
+/// Copies on the GPU.
+pub const COPIES: WorkTable = WorkTable {
+    name: "CUPTI_ACTIVITY_KIND_MEMCPY",
+    columns: &["bytes", "copyKind", "srcKind", "dstKind", "correlationId"],
+};
+
+/// Memsets on the GPU.
+pub const SETS: WorkTable = WorkTable {
+    name: "CUPTI_ACTIVITY_KIND_MEMSET",
+    columns: &["bytes", "memKind", "value"],
+};
+
+/// Executions of whole graphs.
+pub const GRAPHS: WorkTable = WorkTable {
+    name: "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    columns: &["graphId", "graphExecId"],
+};
+
+/// Columns that all tables of GPU work have.
+const COMMON: [&str; 6] = [
+    "start",
+    "end",
+    "globalPid",
+    "deviceId",
+    "contextId",
+    "streamId",
+];
 
 /// Number of records passed on at once.
 const BATCH: usize = 4096;
@@ -66,47 +121,35 @@ pub fn each(
     filter: RowFilter,
     mut take: impl FnMut(&ActivityBatch),
 ) -> Result<()> {
-    let names = SharedStrings {
-        resolver: Resolver::new(database)?,
-        known: RefCell::default(),
-    };
-    let mut batches = BatchesByProcess {
+    let names = Resolver::new(database)?;
+    let mut reader = Reader {
+        database,
+        filter,
+        effects: effects(database, &names)?,
+        names,
         open: HashMap::new(),
         take: &mut take,
     };
-    let called = CallsByCorrelation::read(database, &names)?;
-    work(database, filter, (&names, &called), &mut batches)?;
-    calls(database, filter, &names, &mut batches)?;
-    waits(database, filter, &called, &mut batches)?;
-    overheads(database, filter, &names, &mut batches)?;
-    nvtx::nvtx(database, filter, &names, &mut batches)?;
-    batches.finish();
+    reader.work()?;
+    reader.calls()?;
+    reader.waits()?;
+    reader.overheads()?;
+    reader.nvtx()?;
+    reader.open.values().for_each(reader.take);
     Ok(())
 }
 
-/// Cache of strings that many rows share.
-struct SharedStrings<'a> {
-    resolver: Resolver<'a>,
-    known: RefCell<HashMap<i64, Arc<str>>>,
-}
-
-impl SharedStrings<'_> {
-    fn of(&self, id: i64) -> Arc<str> {
-        let mut known = self.known.borrow_mut();
-        let name = known
-            .entry(id)
-            .or_insert_with(|| Arc::from(&*self.resolver.string(id)));
-        Arc::clone(name)
-    }
-}
-
-/// Records collected by process.
-struct BatchesByProcess<'a> {
+struct Reader<'a> {
+    database: &'a Database,
+    filter: RowFilter,
+    names: Resolver<'a>,
+    effects: Effects,
+    /// Records that are not passed on yet, by process.
     open: HashMap<u32, ActivityBatch>,
     take: &'a mut dyn FnMut(&ActivityBatch),
 }
 
-impl BatchesByProcess<'_> {
+impl Reader<'_> {
     /// Adds a record with its name and what qualifies it.
     fn push(&mut self, pid: u32, record: ActivityRecord, [name, qualifier]: [Option<Arc<str>>; 2]) {
         let batch = self.open.entry(pid).or_insert_with(|| ActivityBatch {
@@ -128,64 +171,220 @@ impl BatchesByProcess<'_> {
         }
     }
 
-    fn finish(self) {
-        self.open.values().for_each(self.take);
+    fn work(&mut self) -> Result<()> {
+        let database = self.database;
+        // Behind the columns of the largest table, the index of the table.
+        let last = COMMON.len() + KERNELS.columns.len();
+        let select = |(index, table): (usize, &WorkTable)| {
+            let mut columns = [&COMMON[..], table.columns].concat();
+            // NULL, as there is no such column.
+            columns.resize(last, "");
+            let columns = database.columns(table.name, &columns);
+            let is_there = database.has_table(table.name);
+            is_there.then(|| format!("SELECT {columns}, {index} FROM \"{}\"", table.name))
+        };
+        let all: Vec<_> = WORK.iter().enumerate().filter_map(select).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let sql = format!("{} ORDER BY 1, {}", all.join(" UNION ALL "), last + 1);
+        let mut statement = database.prepare(&sql)?;
+        let mut rows = statement.query([]).map_err(|e| database.explain(e))?;
+        let pass = database.pass("GPU work", &WORK.map(|table| table.name));
+        while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
+            pass.step();
+            let (process, device) = (integer(row, 2), integer(row, 3));
+            let Some(times) = self.filter.times(row, process, device) else {
+                continue;
+            };
+            let pid = process.map_or(0, ids::pid);
+            let table = usize::try_from(integer(row, last).unwrap_or(0)).unwrap_or(0);
+            let record = record(row, table, times, |call| {
+                match self.effects.get(&(pid, call?))? {
+                    CallEffect::Copied { is_async } => Some(*is_async),
+                    CallEffect::Waited(_) => None,
+                }
+            });
+            let is_kernel = matches!(record, ActivityRecord::Kernel(_));
+            let name = integer(row, COMMON.len()).filter(|_| is_kernel);
+            let name = name.map(|id| self.names.string(id));
+            self.push(pid, record, [name, None]);
+        }
+        Ok(())
+    }
+
+    /// Passes on driver and runtime calls, each once.
+    fn calls(&mut self) -> Result<()> {
+        let columns = [
+            "start",
+            "end",
+            "globalTid",
+            "eventClass",
+            "nameId",
+            "returnValue",
+        ];
+        let database = self.database;
+        database.each(CALLS, &columns, database.each_call_once(), |row| {
+            let domain = match integer(row, 3) {
+                None | Some(class::RUNTIME) => domain::RUNTIME,
+                Some(class::DRIVER) => domain::DRIVER,
+                // The duplicate rows that contain the call stacks.
+                _ => return,
+            };
+            let (Some(thread), Some(name)) = (integer(row, 2), integer(row, 4)) else {
+                return;
+            };
+            let process = Some(ids::process_of(thread));
+            let Some((start_ns, end_ns)) = self.filter.times(row, process, None) else {
+                return;
+            };
+            let call = wire::Api {
+                start_ns,
+                end_ns,
+                domain,
+                cbid: u32::try_from(name).unwrap_or(u32::MAX),
+                tid: ids::tid(thread),
+                result: u32::from(integer(row, 5).is_some_and(|result| result != 0)),
+                ..wire::Api::default()
+            };
+            let name = Some(self.names.string(name));
+            self.push(ids::pid(thread), ActivityRecord::Api(call), [name, None]);
+        })
+    }
+
+    /// Passes on the synchronizations. Exports number the synchronization types differently by version,
+    /// so the column is used only for gpuprobe's recordings; otherwise the called function determines
+    /// the type.
+    fn waits(&mut self) -> Result<()> {
+        let columns = [
+            "start",
+            "end",
+            "globalPid",
+            "deviceId",
+            "syncType",
+            "correlationId",
+        ];
+        let database = self.database;
+        database.each(WAITS, &columns, "", |row| {
+            let process = integer(row, 2);
+            let Some((start_ns, end_ns)) = self.filter.times(row, process, integer(row, 3)) else {
+                return;
+            };
+            let pid = process.map_or(0, ids::pid);
+            let effect = integer(row, 5).and_then(|id| self.effects.get(&(pid, id)));
+            let wait = wire::Sync {
+                start_ns,
+                end_ns,
+                sync_type: match effect {
+                    _ if database.is_ours() => small(row, 4),
+                    Some(CallEffect::Waited(kind)) => *kind,
+                    _ => 0,
+                },
+                ..wire::Sync::default()
+            };
+            self.push(pid, ActivityRecord::Sync(wait), [None, None]);
+        })
+    }
+
+    /// Passes on the profiler's overheads; those with names that CUPTI does not have are of kind 0.
+    fn overheads(&mut self) -> Result<()> {
+        let columns = ["start", "end", "globalTid", "nameId"];
+        self.database
+            .each("PROFILER_OVERHEAD", &columns, "", |row| {
+                let thread = integer(row, 2);
+                let process = thread.map(ids::process_of);
+                let Some((start_ns, end_ns)) = self.filter.times(row, process, None) else {
+                    return;
+                };
+                let name = integer(row, 3).map(|id| self.names.string(id));
+                let mut kinds = OVERHEADS.values.iter();
+                let kind = kinds.find(|kind| Some(kind.label) == name.as_deref());
+                let overhead = wire::Overhead {
+                    start_ns,
+                    end_ns,
+                    overhead_kind: kind.map_or(0, |kind| u32::try_from(kind.number).unwrap_or(0)),
+                    ..wire::Overhead::default()
+                };
+                let pid = thread.map_or(0, ids::pid);
+                self.push(pid, ActivityRecord::Overhead(overhead), [None, None]);
+            })
     }
 }
 
-fn work(
-    database: &Database,
-    filter: RowFilter,
-    (names, called): (&SharedStrings<'_>, &CallsByCorrelation),
-    batches: &mut BatchesByProcess<'_>,
-) -> Result<()> {
-    let most = WORK.iter().map(|table| table.columns.len()).max();
-    let number = OWN + most.unwrap_or(0);
-    let select = |(index, table): (usize, &WorkTable)| {
-        let mut columns = [&COMMON[..], &["contextId", "streamId"], table.columns].concat();
-        // NULL, as there is no such column.
-        columns.resize(number, "");
-        let columns = database.columns(table.name, &columns);
-        let is_there = database.has_table(table.name);
-        is_there.then(|| format!("SELECT {columns}, {index} FROM \"{}\"", table.name))
+/// The record of a row of the table that [`WORK`] has at `table`; `is_async` is that of the call of a copy.
+fn record(
+    row: &Row<'_>,
+    table: usize,
+    (start_ns, end_ns): (u64, u64),
+    is_async: impl Fn(Option<i64>) -> Option<bool>,
+) -> ActivityRecord {
+    let own = |column| number(row, COMMON.len() + column);
+    let small = |column| small(row, COMMON.len() + column);
+    let memory_kind = |column| {
+        let kind = integer(row, COMMON.len() + column).and_then(|kind| u8::try_from(kind).ok());
+        kinds::of_id(kind.unwrap_or(kinds::UNKNOWN)).cupti()
     };
-    let all: Vec<_> = WORK.iter().enumerate().filter_map(select).collect();
-    if all.is_empty() {
-        return Ok(());
-    }
-    let sql = format!("{} ORDER BY 1, {}", all.join(" UNION ALL "), number + 1);
-    let mut statement = database.prepare(&sql)?;
-    let mut rows = statement.query([]).map_err(|e| database.explain(e))?;
-    let pass = database.pass("GPU work", &WORK.map(|table| table.name));
-    while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
-        pass.step();
-        let (process, device) = (integer(row, 2), integer(row, 3));
-        let table = usize::try_from(integer(row, number).unwrap_or(-1)).ok();
-        let table = table.and_then(|index| WORK.get(index));
-        let Some((table, (start_ns, end_ns))) = table.zip(filter.times(row, process, device))
-        else {
-            continue;
-        };
-        let common = CommonColumns {
+    let id = |column| {
+        let id = integer(row, column).map(u32::try_from);
+        id.and_then(Result::ok).unwrap_or(wire::UNKNOWN_ID)
+    };
+    let device = integer(row, 3).map_or(0, |device| u32::try_from(device).unwrap_or(u32::MAX));
+    let (context, stream) = (id(4), id(5));
+    match table {
+        0 => ActivityRecord::Kernel(wire::Kernel {
             start_ns,
             end_ns,
-            device: device.map_or(0, |device| u32::try_from(device).unwrap_or(u32::MAX)),
-            context: id(row, 4),
-            stream: id(row, 5),
-        };
-        let pid = process.map_or(0, ids::pid);
-        let mut record = (table.record)(row, &common);
-        if let ActivityRecord::Memcpy(copy) = &mut record
-            && let Some(CallEffect::Copied { is_async }) =
-                called.effect(pid, integer(row, OWN + CORRELATION))
-        {
-            copy.flags = u8::from(is_async);
-        }
-        let is_kernel = matches!(record, ActivityRecord::Kernel(_));
-        let name = integer(row, OWN).filter(|_| is_kernel);
-        batches.push(pid, record, [name.map(|id| names.of(id)), None]);
+            device,
+            context,
+            stream,
+            grid: [1, 2, 3].map(small),
+            block: [4, 5, 6].map(small),
+            registers_per_thread: u16::try_from(own(7)).unwrap_or(u16::MAX),
+            static_shared_memory: small(8),
+            dynamic_shared_memory: small(9),
+            ..wire::Kernel::default()
+        }),
+        1 => ActivityRecord::Memcpy(wire::Memcpy {
+            start_ns,
+            end_ns,
+            device,
+            context,
+            stream,
+            size_bytes: own(0),
+            copy_kind: u8::try_from(own(1)).unwrap_or(0),
+            source_kind: memory_kind(2),
+            destination_kind: memory_kind(3),
+            flags: is_async(integer(row, COMMON.len() + 4)).map_or(MODE_NOT_TOLD, u8::from),
+            ..wire::Memcpy::default()
+        }),
+        2 => ActivityRecord::Memset(wire::Memset {
+            start_ns,
+            end_ns,
+            device,
+            context,
+            stream,
+            size_bytes: own(0),
+            memory_kind: memory_kind(1).into(),
+            ..wire::Memset::default()
+        }),
+        _ => ActivityRecord::GraphTrace(wire::GraphTrace {
+            start_ns,
+            end_ns,
+            device,
+            context,
+            stream,
+            ..wire::GraphTrace::default()
+        }),
     }
-    Ok(())
+}
+
+fn number(row: &Row<'_>, column: usize) -> u64 {
+    let number = integer(row, column).map(u64::try_from);
+    number.and_then(Result::ok).unwrap_or(0)
+}
+
+fn small(row: &Row<'_>, column: usize) -> u32 {
+    u32::try_from(number(row, column)).unwrap_or(u32::MAX)
 }
 
 /// Time 0 of the session in records; not 0, because some exports start before time 0.
@@ -201,124 +400,6 @@ pub fn record_ns(time: i64) -> u64 {
 /// Converts session times; an end before the start becomes the start.
 fn times(start: i64, end: i64) -> (u64, u64) {
     (record_ns(start), record_ns(end.max(start)))
-}
-
-/// Passes on driver and runtime calls, each once.
-fn calls(
-    database: &Database,
-    filter: RowFilter,
-    names: &SharedStrings<'_>,
-    batches: &mut BatchesByProcess<'_>,
-) -> Result<()> {
-    let columns = [
-        "start",
-        "end",
-        "globalTid",
-        "eventClass",
-        "nameId",
-        "returnValue",
-    ];
-    database.each(CALLS, &columns, database.each_call_once(), |row| {
-        let domain = match integer(row, 3) {
-            None | Some(class::RUNTIME) => domain::RUNTIME,
-            Some(class::DRIVER) => domain::DRIVER,
-            // The duplicate rows that contain the call stacks.
-            _ => return,
-        };
-        let (Some(thread), Some(name)) = (integer(row, 2), integer(row, 4)) else {
-            return;
-        };
-        let process = Some(ids::process_of(thread));
-        let Some((start_ns, end_ns)) = filter.times(row, process, None) else {
-            return;
-        };
-        let call = wire::Api {
-            start_ns,
-            end_ns,
-            domain,
-            cbid: u32::try_from(name).unwrap_or(u32::MAX),
-            tid: ids::tid(thread),
-            result: u32::from(integer(row, 5).is_some_and(|result| result != 0)),
-            ..wire::Api::default()
-        };
-        let pid = ids::pid(thread);
-        batches.push(pid, ActivityRecord::Api(call), [Some(names.of(name)), None]);
-    })
-}
-
-/// Passes on the synchronizations. Exports number the synchronization types differently by version,
-/// so the column is used only for gpuprobe's recordings; otherwise the called function determines
-/// the type.
-fn waits(
-    database: &Database,
-    filter: RowFilter,
-    called: &CallsByCorrelation,
-    batches: &mut BatchesByProcess<'_>,
-) -> Result<()> {
-    let is_ours = database.is_ours();
-    let columns = [
-        "start",
-        "end",
-        "globalPid",
-        "deviceId",
-        "syncType",
-        "correlationId",
-    ];
-    database.each(WAITS, &columns, "", |row| {
-        let process = integer(row, 2);
-        let Some((start_ns, end_ns)) = filter.times(row, process, integer(row, 3)) else {
-            return;
-        };
-        let pid = process.map_or(0, ids::pid);
-        let wait = wire::Sync {
-            start_ns,
-            end_ns,
-            sync_type: match called.effect(pid, integer(row, 5)) {
-                _ if is_ours => small(row, 4),
-                Some(CallEffect::Waited(kind)) => kind,
-                _ => 0,
-            },
-            ..wire::Sync::default()
-        };
-        batches.push(pid, ActivityRecord::Sync(wait), [None, None]);
-    })
-}
-
-/// Passes on the profiler's overheads.
-fn overheads(
-    database: &Database,
-    filter: RowFilter,
-    names: &SharedStrings<'_>,
-    batches: &mut BatchesByProcess<'_>,
-) -> Result<()> {
-    let mut kinds: HashMap<i64, u32> = HashMap::new();
-    let columns = ["start", "end", "globalTid", "nameId"];
-    database.each("PROFILER_OVERHEAD", &columns, "", |row| {
-        let thread = integer(row, 2);
-        let process = thread.map(ids::process_of);
-        let Some((start_ns, end_ns)) = filter.times(row, process, None) else {
-            return;
-        };
-        let mut kind = |id| {
-            *kinds
-                .entry(id)
-                .or_insert_with(|| overhead_kind(&names.of(id)))
-        };
-        let overhead = wire::Overhead {
-            start_ns,
-            end_ns,
-            overhead_kind: integer(row, 3).map_or(0, &mut kind),
-            ..wire::Overhead::default()
-        };
-        let pid = thread.map_or(0, ids::pid);
-        batches.push(pid, ActivityRecord::Overhead(overhead), [None, None]);
-    })
-}
-
-/// The overhead kind for a name in an export; 0 for names that CUPTI does not have.
-fn overhead_kind(name: &str) -> u32 {
-    let found = OVERHEADS.values.iter().find(|kind| kind.label == name);
-    found.map_or(0, |kind| u32::try_from(kind.number).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -1,4 +1,3 @@
-use super::sorted::{WINDOW, is_near};
 use super::*;
 use crate::sample::file;
 
@@ -6,31 +5,18 @@ use crate::sample::file;
 const P: i64 = 1 << 48 | 7 << 24;
 const Q: i64 = 1 << 48 | 3 << 24;
 
-#[derive(Default)]
-struct Seen {
-    items: Vec<String>,
-    /// The number of items after which no rows are wanted.
-    at_most: Option<usize>,
-}
-
-impl RowSink for Seen {
-    fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
-        let optional = |number: Option<i64>| number.map_or("-".to_owned(), |n| n.to_string());
-        self.items.push(match item {
-            MemoryItem::Row(event, call) => format!(
-                "{} {} {} {}",
-                event.start_ns,
-                call.trace.name(),
-                optional(call.function),
-                optional(call.chain)
-            ),
-            MemoryItem::End(process, time_ns) => format!("end {} {time_ns}", process - P),
-            MemoryItem::Malformed => "malformed".to_owned(),
-        });
-        Ok(match self.at_most == Some(self.items.len()) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        })
+fn shown(item: &MemoryItem) -> String {
+    let optional = |number: Option<i64>| number.map_or("-".to_owned(), |n| n.to_string());
+    match item {
+        MemoryItem::Row(event, call) => format!(
+            "{} {} {} {}",
+            event.start_ns,
+            call.trace.name(),
+            optional(call.function),
+            optional(call.chain)
+        ),
+        MemoryItem::End(process, time_ns) => format!("end {} {time_ns}", process - P),
+        MemoryItem::Malformed => "malformed".to_owned(),
     }
 }
 
@@ -71,10 +57,27 @@ fn database(sql: &str) -> (tempfile::TempDir, Database) {
     (folder, Database::open(&path).unwrap())
 }
 
-fn read(sql: &str, mut seen: Seen, filter: CallFilter) -> (Vec<String>, Counts) {
+/// Items of the tables up to the number after which no rows are wanted, and the counts of calls.
+fn read_some(
+    database: &Database,
+    at_most: Option<usize>,
+    filter: CallFilter,
+) -> (Vec<String>, Counts) {
+    let mut items = Vec::new();
+    let mut take = |item| {
+        items.push(shown(&item));
+        Ok(match at_most == Some(items.len()) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
+    };
+    let calls = each(database, filter, &mut take).unwrap();
+    (items, calls)
+}
+
+fn read(sql: &str) -> Vec<String> {
     let (_folder, database) = database(&format!("{TABLES}{sql}"));
-    let calls = each(&database, filter, &mut seen).unwrap();
-    (seen.items, calls)
+    read_some(&database, None, CallFilter::default()).0
 }
 
 const RUNTIME: i64 = 0;
@@ -113,19 +116,19 @@ fn an_event_of_an_export_is_of_the_best_call_around_it() {
         (105, 79, "invalid - -"),
     ] {
         let sql = format!("{calls}{}", events(P, &[(event, correlation)]));
-        let (items, _) = read(&sql, Seen::default(), CallFilter::default());
+        let items = read(&sql);
         assert_eq!(items, [format!("{event} {expected}")]);
     }
     // Calls of another process.
     let sql = format!("{calls}{}", events(Q, &[(15, 0)]));
-    let (items, _) = read(&sql, Seen::default(), CallFilter::default());
+    let items = read(&sql);
     assert_eq!(items, ["15 invalid - -"]);
     // A call of long ago may be around a later event.
     let sql = format!(
         "{calls}{}",
         events(P, &[(15, 0), (18, 0), (35, 0), (75, 0)])
     );
-    let (items, _) = read(&sql, Seen::default(), CallFilter::default());
+    let items = read(&sql);
     let expected = [
         "15 invalid 1 -",
         "18 invalid 1 -",
@@ -153,7 +156,8 @@ fn calls_are_counted_by_function_and_result() {
             from_ns,
             to_ns,
         };
-        let (_, calls) = read(&sql, Seen::default(), filter);
+        let (_folder, database) = database(&format!("{TABLES}{sql}"));
+        let (_, calls) = read_some(&database, None, filter);
         let count = |function| calls.get(&function).copied().unwrap_or_default();
         [count(1), count(2)]
     };
@@ -175,19 +179,19 @@ fn invalid_rows_are_counted() {
             (3, {P}, 0, 1, -1, 2, 0, NULL, 0), (4, {P}, 0, 1, 1, 2, 2, NULL, 0),
             (NULL, {P}, 0, 1, 1, 2, 0, NULL, 0);"
     );
-    struct Rows(Vec<Option<MemoryRow>>);
-    impl RowSink for Rows {
-        fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
-            self.0.push(match item {
-                MemoryItem::Row(row, _) => Some(row),
-                _ => None,
-            });
-            Ok(ControlFlow::Continue(()))
-        }
-    }
-    let mut rows = Rows(Vec::new());
+    let mut rows = Vec::new();
     let (_folder, database) = database(&format!("{TABLES}{sql}"));
-    each(&database, CallFilter::default(), &mut rows).unwrap();
+    let mut take = |item| {
+        rows.push(match item {
+            MemoryItem::Row(row, _) => Some(row),
+            _ => None,
+        });
+        Ok(ControlFlow::Continue(()))
+    };
+    each(&database, CallFilter::default(), &mut take).unwrap();
+    let (_folder, none) = self::database("");
+    let error = each(&none, CallFilter::default(), &mut take).unwrap_err();
+    assert!(error.to_string().contains("--cuda-memory-usage=true"));
     let free = MemoryRow {
         start_ns: 1,
         process: P,
@@ -209,10 +213,7 @@ fn invalid_rows_are_counted() {
         correlation: Some(5),
         ..free.clone()
     };
-    assert_eq!(rows.0, [Some(free), Some(allocation), None, None, None]);
-    let (_folder, none) = self::database("");
-    let error = each(&none, CallFilter::default(), &mut rows).unwrap_err();
-    assert!(error.to_string().contains("--cuda-memory-usage=true"));
+    assert_eq!(rows, [Some(free), Some(allocation), None, None, None]);
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn a_recording_has_ends_and_events_without_a_call() {
     let ours = "CREATE TABLE GPUPROBE_META (key, val);";
     let events = events(P, &[(20, 1), (20, 0), (30, 2), (40, 2), (55, 4)]);
     let sql = format!("{ours}{calls}{events}{ends}");
-    let (items, _) = read(&sql, Seen::default(), CallFilter::default());
+    let items = read(&sql);
     let expected = [
         "20 valid 1 5",
         "20 invalid - -",
@@ -239,22 +240,18 @@ fn a_recording_has_ends_and_events_without_a_call() {
         "end 0 70",
     ];
     assert_eq!(items, expected);
-    let seen = Seen {
-        at_most: Some(2),
-        ..Seen::default()
-    };
-    let (items, calls) = read(&sql, seen, CallFilter::default());
+    let (_folder, database) = database(&format!("{TABLES}{sql}"));
+    let (items, calls) = read_some(&database, Some(2), CallFilter::default());
     assert_eq!(
         items,
         ["20 valid 1 5", "20 invalid - -", "end 0 25", "end 0 70"]
     );
     assert_eq!(calls.len(), 3, "all calls are counted");
-    let (_folder, only_ends) = database(&format!(
+    let (_folder, only_ends) = self::database(&format!(
         "CREATE TABLE GPUPROBE_ENDS (correlationId, globalPid, t0); {ours}{ends}"
     ));
-    let mut seen = Seen::default();
-    each(&only_ends, CallFilter::default(), &mut seen).unwrap();
-    assert_eq!(seen.items, ["end 0 25", "end 0 70"]);
+    let (items, _) = read_some(&only_ends, None, CallFilter::default());
+    assert_eq!(items, ["end 0 25", "end 0 70"]);
 }
 
 #[test]
@@ -263,68 +260,35 @@ fn an_end_at_the_time_of_an_event_comes_after_it() {
         "{} INSERT INTO GPUPROBE_ENDS VALUES (0, {Q}, 9), (0, {P}, 10);",
         events(P, &[(10, 0), (11, 0)])
     );
-    let (items, _) = read(&sql, Seen::default(), CallFilter::default());
+    let items = read(&sql);
     let of_other = format!("end {} 9", Q - P);
     let expected = [&of_other, "10 invalid - -", "end 0 10", "11 invalid - -"];
     assert_eq!(items, expected);
 }
 
-/// A row far behind its place, after as many as these.
-fn disordered(table: &str, count: usize) -> String {
-    let columns = match table {
-        MEMORY => "x, 1, 0, 1, 1, 2, 0, NULL, 0",
-        _ => "x, x, 0, 1, 0, 1, NULL, 0",
-    };
-    let last = columns.replace('x', "0");
-    format!(
-        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT {count})
-        INSERT INTO {table} SELECT {columns} FROM n; INSERT INTO {table} VALUES ({last});"
-    )
-}
-
 #[test]
 fn rows_out_of_order_are_sorted() {
-    for table in [MEMORY, CALLS] {
-        let sorted = |count| {
-            let sql = format!("{TABLES}{}", disordered(table, count));
-            let (_folder, database) = database(&sql);
-            is_near(&database, table).unwrap()
-        };
-        assert_eq!([sorted(WINDOW), sorted(WINDOW + 1)], [true, false]);
-    }
-    for sql in [
-        disordered(MEMORY, WINDOW),
-        disordered(MEMORY, WINDOW + 1),
-        disordered(CALLS, WINDOW + 1) + &events(P, &[(5, 0)]),
-    ] {
-        let (items, _) = read(&sql, Seen::default(), CallFilter::default());
-        let time = |item: &String| item.split(' ').next().unwrap().parse::<i64>().unwrap();
-        assert!(items.is_sorted_by_key(time));
-    }
+    let calls = [(40, 60), (10, 30)].map(|(start, end)| (start, end, RUNTIME, 8, 0, start, "1", 0));
+    let sql = self::calls(&calls) + &events(P, &[(50, 0), (20, 0), (50, 0)]);
+    let expected = ["20 valid 10 1", "50 valid 40 1", "50 valid 40 1"];
+    assert_eq!(read(&sql), expected);
 }
 
 #[test]
 fn nothing_is_taken_after_a_break_or_an_error() {
-    let many: Vec<_> = (1..=20_000).map(|start| (start, 0)).collect();
+    let many: Vec<_> = (1..=20).map(|start| (start, 0)).collect();
     let ends = format!("INSERT INTO GPUPROBE_ENDS VALUES (0, {P}, 2), (0, {P}, 19000);");
-    let sql = events(P, &many) + &ends;
-    let seen = Seen {
-        at_most: Some(5),
-        ..Seen::default()
-    };
-    let (items, _) = read(&sql, seen, CallFilter::default());
+    let sql = format!("{TABLES}{}{ends}", events(P, &many));
+    let (_folder, database) = database(&sql);
+    let (items, _) = read_some(&database, Some(5), CallFilter::default());
     assert_eq!(items.len(), 6);
     assert_eq!([&items[2], &items[5]], ["end 0 2", "end 0 19000"]);
-    struct Failing(usize);
-    impl RowSink for Failing {
-        fn take(&mut self, _: MemoryItem) -> Result<ControlFlow<()>> {
-            self.0 += 1;
-            anyhow::ensure!(self.0 < 3, "no more");
-            Ok(ControlFlow::Continue(()))
-        }
-    }
-    let (_folder, database) = database(&format!("{TABLES}{sql}"));
-    let mut failing = Failing(0);
+    let mut count = 0;
+    let mut failing = |_| {
+        count += 1;
+        anyhow::ensure!(count < 3, "no more");
+        Ok(ControlFlow::Continue(()))
+    };
     let error = each(&database, CallFilter::default(), &mut failing).unwrap_err();
-    assert_eq!((error.to_string().as_str(), failing.0), ("no more", 3));
+    assert_eq!((error.to_string().as_str(), count), ("no more", 3));
 }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use rusqlite::params;
 
 use super::tables::Tables;
-use crate::chains::PYTHON;
+use crate::chains::module_of;
 use gpuprobe_model::stack::{CallStack, Frame, KnownFrames, Language, Location, bare_frame};
 
 /// Number of exited processes whose stacks are kept: their last launches and copies come through
@@ -162,15 +162,6 @@ impl Chains {
         let (line, inlined) = (frame.line, frame.inlined);
         let row = params![id, depth, file, line, inlined, language, source];
         tables.insert("GPUPROBE_FRAMES", row)
-    }
-}
-
-/// Module column of a frame; for Python, the source file.
-fn module_of(frame: &Frame) -> &str {
-    match (frame.module.as_str(), &frame.file) {
-        ("", Some(file)) => file,
-        ("", None) => PYTHON,
-        (module, _) => module,
     }
 }
 

@@ -6,7 +6,7 @@ mod work;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use rusqlite::{Row, Statement};
@@ -19,10 +19,11 @@ use gpuprobe_cuda::Belongs;
 use gpuprobe_cuda::nsys::class;
 use gpuprobe_cuda::nsys::event_type::{DOMAIN, MARK, PUSH_POP, START_END};
 use gpuprobe_engine::Allocation;
+use gpuprobe_model::stack::Frame;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::memory_rows::{CALLS, MEMORY};
 use gpuprobe_recording::row::{integer, text};
-use gpuprobe_recording::{ChainFrame, Database, Resolver, Session, ids};
+use gpuprobe_recording::{Database, Resolver, Session, ids};
 use tracks::{TrackOwner, Tracks};
 
 const NVTX: &str = "NVTX_EVENTS";
@@ -88,7 +89,7 @@ type Write<'a> = dyn FnMut(&TraceRow<'_>) -> Result<()> + 'a;
 /// Something that took time, or a moment.
 struct Span {
     owner: TrackOwner,
-    name: Rc<str>,
+    name: Arc<str>,
     category: &'static str,
     start: i64,
     /// `None` for a moment.
@@ -101,7 +102,7 @@ struct Span {
 }
 
 impl Span {
-    fn new(owner: TrackOwner, name: Rc<str>, category: &'static str, start: i64) -> Self {
+    fn new(owner: TrackOwner, name: Arc<str>, category: &'static str, start: i64) -> Self {
         Self {
             owner,
             name,
@@ -191,7 +192,7 @@ struct Reader<'a, 'w> {
 }
 
 impl Reader<'_, '_> {
-    fn name(&self, id: Option<i64>) -> Rc<str> {
+    fn name(&self, id: Option<i64>) -> Arc<str> {
         id.map_or_else(|| "?".into(), |id| self.resolver.string(id))
     }
 
@@ -357,7 +358,7 @@ impl Reader<'_, '_> {
             if kind != MARK && end.is_none() {
                 args.insert("end".to_owned(), "not seen".into());
             }
-            let name = text(row, 4).map_or_else(|| reader.name(number(5)), Rc::from);
+            let name = text(row, 4).map_or_else(|| reader.name(number(5)), Arc::from);
             Some(Span {
                 end,
                 is_async: kind != PUSH_POP,
@@ -417,7 +418,7 @@ impl Reader<'_, '_> {
 }
 
 /// A frame as `function (file)`; of Python, `function (file.py:41)`.
-fn frame_text(frame: &ChainFrame) -> String {
+fn frame_text(frame: &Frame) -> String {
     match frame.language.is_python() {
         true => with_place(&frame.function, frame.file.as_deref(), frame.line),
         false => format!("{} ({})", frame.function, frame.module),

@@ -5,7 +5,7 @@
 //! gets an additional one: viewers cannot show it otherwise.
 
 use std::collections::{BTreeMap, HashMap};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use anyhow::Result;
 use serde_json::{Map, Value};
@@ -42,7 +42,7 @@ struct Lane {
 pub(super) struct Tracks<'a> {
     session: &'a Session,
     /// Names of threads, by global id.
-    threads: HashMap<i64, Rc<str>>,
+    threads: HashMap<i64, Arc<str>>,
     /// The default stream of a context, by process and context.
     default_streams: HashMap<(u32, i64), i64>,
     /// Groups of streams, by process and device.
