@@ -85,33 +85,21 @@ impl Chains {
         self.by_number.get(&(pid, number)).copied()
     }
 
-    /// Writes the stacks whose frames are all resolved; at the end, all stacks. Stops after about
-    /// `max_rows`; returns whether there are more.
-    pub(super) fn write(
-        &mut self,
-        tables: &mut Tables<'_>,
-        is_end: bool,
-        max_rows: usize,
-    ) -> rusqlite::Result<bool> {
+    /// Writes the stacks whose frames are all resolved; at the end, all stacks.
+    pub(super) fn write(&mut self, tables: &mut Tables<'_>, is_end: bool) -> rusqlite::Result<()> {
         if !std::mem::take(&mut self.has_new_frames) && !is_end {
-            return Ok(false);
+            return Ok(());
         }
-        let mut rows = 0;
         for waiting in std::mem::take(&mut self.waiting) {
             let is_known =
                 |(depth, location)| self.known.contains(waiting.pid, location, depth == 0);
             let mut each = waiting.stack.locations.iter().enumerate();
-            if rows >= max_rows {
-                self.has_new_frames = true;
-                self.waiting.push(waiting);
-            } else if is_end || each.all(is_known) {
-                rows += waiting.stack.locations.len();
-                self.write_one(&waiting, tables)?;
-            } else {
-                self.waiting.push(waiting);
+            match is_end || each.all(is_known) {
+                true => self.write_one(&waiting, tables)?,
+                false => self.waiting.push(waiting),
             }
         }
-        Ok(self.has_new_frames)
+        Ok(())
     }
 
     fn write_one(&mut self, stack: &WaitingChain, tables: &mut Tables<'_>) -> rusqlite::Result<()> {

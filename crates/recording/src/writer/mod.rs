@@ -38,7 +38,7 @@ use tables::Tables;
 /// Maximum age of uncommitted rows.
 const COMMIT_EVERY: Duration = Duration::from_millis(500);
 /// Approximate number of rows per transaction: it must fit into the reserved space.
-const MAX_ROWS: usize = 20_000;
+const MAX_ROWS: u64 = 20_000;
 
 /// Writes a recording.
 pub(super) struct RecordingWriter {
@@ -167,7 +167,8 @@ fn write_all(
 ) -> rusqlite::Result<Written> {
     let mut writing = Writing::new(writer);
     let is_full = loop {
-        let batch = match batches.recv_timeout(writing.may_wait()) {
+        let batch = match batches.recv_timeout(COMMIT_EVERY.saturating_sub(writing.round.elapsed()))
+        {
             Ok(batch) => Some(batch),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => break false,
@@ -191,10 +192,9 @@ struct Writing<'c> {
     rows: Rows<'c>,
     /// Number of log chunks written.
     sequence: i64,
-    /// Start of the current transaction, if there is one.
-    begun: Option<Instant>,
     /// Approximate number of rows in the transaction.
     written: u64,
+    /// Start of the current round.
     round: Instant,
 }
 
@@ -205,24 +205,16 @@ impl<'c> Writing<'c> {
             connection,
             rows: Rows::new(connection, &writer.facts),
             sequence: 0,
-            begun: None,
             written: 0,
             round: Instant::now(),
         }
     }
 
-    /// How long to wait for the next batch.
-    fn may_wait(&self) -> Duration {
-        let left = |begun: Instant| COMMIT_EVERY.saturating_sub(begun.elapsed());
-        self.begun.map_or(COMMIT_EVERY, left)
-    }
-
     fn begin(&mut self) -> rusqlite::Result<()> {
-        if self.begun.is_none() {
-            self.connection.execute_batch("BEGIN")?;
-            self.begun = Some(Instant::now());
+        match self.connection.is_autocommit() {
+            true => self.connection.execute_batch("BEGIN"),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn batch(&mut self, batch: LogBatch) -> rusqlite::Result<()> {
@@ -239,47 +231,49 @@ impl<'c> Writing<'c> {
 
     /// Does periodic work. Returns whether something was committed.
     fn advance(&mut self) -> rusqlite::Result<bool> {
-        // Held calls are written even if no batch arrives.
-        if self.rows.is_waiting() {
-            self.begin()?;
-        }
-        let Some(begun) = self.begun else {
-            return Ok(false);
-        };
         let is_round = self.round.elapsed() >= COMMIT_EVERY;
         if is_round {
-            self.rows.next_round();
             self.round = Instant::now();
+            self.rows.next_round();
+            self.settle(false)?;
         }
-        while self.rows.settle(false, MAX_ROWS)? {
-            self.connection.execute_batch("COMMIT; BEGIN")?;
-        }
-        let is_time = is_round || begun.elapsed() >= COMMIT_EVERY;
-        if !is_time && self.written <= MAX_ROWS as u64 {
+        let is_open = !self.connection.is_autocommit();
+        if !is_open || !is_round && self.written <= MAX_ROWS {
             return Ok(false);
         }
         self.commit()?;
-        if is_time {
+        if is_round {
             file::settle(self.connection)?;
         }
         Ok(true)
     }
 
+    /// Writes the records that were held long enough; at the end, all of them.
+    fn settle(&mut self, is_end: bool) -> rusqlite::Result<()> {
+        while let Some(batch) = self.rows.due(is_end) {
+            self.begin()?;
+            self.written += self.rows.activity(&batch)?;
+            if self.written > MAX_ROWS {
+                self.commit()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Commits, with the current counters.
     fn commit(&mut self) -> rusqlite::Result<()> {
         self.rows.write_counts()?;
-        self.rows.chains(false, MAX_ROWS)?;
+        self.rows.chains(false)?;
         self.connection.execute_batch("COMMIT")?;
-        (self.begun, self.written) = (None, 0);
+        self.written = 0;
         Ok(())
     }
 
     /// Writes what is held and the reason of the end. Returns the number of calls.
     fn finish(&mut self, is_full: bool) -> rusqlite::Result<i64> {
+        self.settle(true)?;
         self.begin()?;
-        while self.rows.settle(true, MAX_ROWS)? || self.rows.chains(true, MAX_ROWS)? {
-            self.connection.execute_batch("COMMIT; BEGIN")?;
-        }
+        self.rows.chains(true)?;
         let calls = self.rows.calls();
         let is_complete = self.rows.dropped == 0 && !is_full;
         let ends = [

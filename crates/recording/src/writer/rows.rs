@@ -22,6 +22,7 @@ use calls::SeenCall;
 use gpuprobe_cuda::{FUNCTIONS, KindSet, Modes};
 use gpuprobe_engine::Change;
 use gpuprobe_model::UserLoss;
+use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::event::{Copy, Event, Launch, Task, Tensor};
 
 /// Writer of all rows.
@@ -97,7 +98,13 @@ impl<'c> Rows<'c> {
             LogStep::Event(event, count) => {
                 let (own, rest) = changes.split_at(count.min(changes.len()));
                 *changes = rest;
-                self.event(&event, own)
+                match (event, &mut self.activities) {
+                    (Event::Activity(batch), Some(activities)) => {
+                        activities.hold(batch);
+                        Ok(0)
+                    }
+                    (event, _) => self.event(&event, own),
+                }
             }
             LogStep::Note(note) => self.note(*note).map(|()| 0),
             LogStep::Counted(launched) => {
@@ -177,13 +184,10 @@ impl<'c> Rows<'c> {
             }
             Event::Exit(task) => self.end_of(task, "exit")?,
             Event::Exec(task) => self.end_of(task, "exec")?,
-            Event::Activity(batch) => {
-                return match &mut self.activities {
-                    Some(activities) => activities.take(batch, &mut self.tables),
-                    None => Ok(0),
-                };
-            }
-            Event::ThreadExit(_) | Event::OutOfMemory(_) | Event::Memory(_) => return Ok(0),
+            Event::Activity(_)
+            | Event::ThreadExit(_)
+            | Event::OutOfMemory(_)
+            | Event::Memory(_) => return Ok(0),
         }
         Ok(1)
     }
@@ -295,32 +299,28 @@ impl<'c> Rows<'c> {
         self.tables.insert("GPUPROBE_COPIES", row)
     }
 
-    /// Writes the call stacks whose frames are resolved; at the end, all of them. Stops after about
-    /// `max_rows`; returns whether there are more.
-    pub(super) fn chains(&mut self, is_end: bool, max_rows: usize) -> rusqlite::Result<bool> {
-        let tables = &mut self.tables;
-        self.chains.write(tables, is_end, max_rows)
+    /// Writes the call stacks whose frames are resolved; at the end, all of them.
+    pub(super) fn chains(&mut self, is_end: bool) -> rusqlite::Result<()> {
+        self.chains.write(&mut self.tables, is_end)
     }
 
-    /// Starts the next round for the calls of CUPTI that are held.
+    /// Starts the next round for the records of CUPTI that are held.
     pub(super) fn next_round(&mut self) {
         let activities = self.activities.iter_mut();
-        activities.for_each(|activities| activities.calls.next_round());
+        activities.for_each(ActivityWriter::next_round);
     }
 
-    /// Whether any call is held.
-    pub(super) fn is_waiting(&self) -> bool {
-        let activities = self.activities.as_ref();
-        activities.is_some_and(|activities| activities.calls.is_waiting())
+    /// Removes a batch of CUPTI's records that was held long enough; at the end, any.
+    pub(super) fn due(&mut self, is_end: bool) -> Option<ActivityBatch> {
+        self.activities.as_mut()?.due(is_end)
     }
 
-    /// Writes calls that have been held long enough; at the end, all of them. Stops after
-    /// `max_rows`; returns whether there are more.
-    pub(super) fn settle(&mut self, is_end: bool, max_rows: usize) -> rusqlite::Result<bool> {
-        match &mut self.activities {
-            Some(activities) => activities.settle(&mut self.tables, is_end, max_rows),
-            None => Ok(false),
+    /// Writes such a batch. Returns the number of rows.
+    pub(super) fn activity(&mut self, batch: &ActivityBatch) -> rusqlite::Result<u64> {
+        if let Some(activities) = &mut self.activities {
+            activities.write(batch, &mut self.tables)?;
         }
+        Ok(batch.activities.len() as u64)
     }
 
     /// Final keys and values of `GPUPROBE_META`.

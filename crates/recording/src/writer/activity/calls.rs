@@ -4,40 +4,33 @@
 //! has one call. A call that a probe saw, too, has its row beside that of CUPTI, and a row that
 //! says so.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::HashMap;
 
 use rusqlite::params;
 
 use super::probed::ProbedCalls;
 use crate::ids::cupti_correlation;
+use crate::memory_rows::CALLS;
 use crate::writer::tables::Tables;
 use gpuprobe_cuda::names::without_version;
 use gpuprobe_cuda::nsys::{class, domain, object};
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
 
-/// Maximum number of held calls; beyond it, calls are written at once.
-const MAX_HELD: usize = 400_000;
+/// Number of recent calls; some more are known.
+const RECENT: usize = 1 << 18;
 
-/// A call that CUPTI reported.
-struct CuptiCall {
-    /// Round in which it arrived.
-    round: u64,
-    pid: u32,
-    number: i64,
-    api: wire::Api,
-    /// CUPTI's name of the function: `cudaMalloc_v3020`.
-    name: Option<Arc<str>>,
-}
+/// Makes the row of a driver call one of the runtime call around it.
+const NEST: &str = "INSERT INTO GPUPROBE_NESTED SELECT correlationId, start, \"end\", eventClass, globalTid, nameId, \
+     returnValue FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE rowid = ?";
+const REPLACE: &str = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = ?2, \"end\" = ?3, eventClass = ?4, \
+     globalTid = ?5, nameId = ?6, returnValue = ?7, callchainId = coalesce(callchainId, ?8) WHERE rowid = ?1";
 
 /// Writer of CUPTI's calls.
 #[derive(Default)]
 pub(in crate::writer) struct CuptiCalls {
-    round: u64,
-    held: VecDeque<CuptiCall>,
-    /// Recent calls of the runtime by correlation id, and their rounds.
-    runtime: HashMap<i64, u64>,
+    /// Rows of recent calls by correlation id, and of those before them.
+    recent: [HashMap<i64, i64>; 2],
     /// The recent calls of probes.
     pub(in crate::writer) probed: ProbedCalls,
     /// Thread ids in the host's PID namespace, by (process, thread id in the process's own
@@ -60,68 +53,26 @@ impl CuptiCalls {
         if own_pid == pid {
             return Some(tid);
         }
-        match self.outer.get(&(pid, tid)) {
-            Some(outer) => Some(*outer),
-            // The main thread has the id of the process.
-            None if tid == own_pid => Some(pid),
-            None => None,
-        }
+        // The main thread has the id of the process.
+        let main = (tid == own_pid).then_some(pid);
+        self.outer.get(&(pid, tid)).copied().or(main)
     }
 
-    /// Adds a call. Without times it gets no row.
-    pub(super) fn add(&mut self, process: u32, activity: &Activity, api: &wire::Api) {
-        if api.start_ns == 0 {
-            return;
-        }
-        let number = cupti_correlation(process, api.correlation);
-        if api.domain == domain::RUNTIME {
-            self.runtime.insert(number, self.round);
-        }
-        self.held.push_back(CuptiCall {
-            round: self.round,
-            pid: activity.pid,
-            number,
-            api: *api,
-            name: activity.name.clone(),
-        });
-    }
-
-    /// Starts the next round, which is the time between two commits.
-    pub(in crate::writer) fn next_round(&mut self) {
-        self.round += 1;
-        self.runtime.retain(|_, round| *round + 3 > self.round);
-        self.probed.expire();
-    }
-
-    /// Whether any call is held.
-    pub(in crate::writer) fn is_waiting(&self) -> bool {
-        !self.held.is_empty()
-    }
-
-    /// Writes calls that were held for a whole round, `most` at most; at the end, all of them.
-    /// Returns whether there are more.
-    pub(super) fn settle(
+    /// Writes a call. Without times it gets no row.
+    pub(super) fn write(
         &mut self,
+        process: u32,
+        activity: &Activity,
+        api: &wire::Api,
         tables: &mut Tables<'_>,
-        is_end: bool,
-        most: usize,
-    ) -> rusqlite::Result<bool> {
-        for _ in 0..most {
-            let is_due = is_end || self.held.len() > MAX_HELD;
-            let is_due = |call: &mut CuptiCall| is_due || call.round + 1 < self.round;
-            match self.held.pop_front_if(is_due) {
-                Some(call) => self.write(&call, tables)?,
-                None => return Ok(false),
-            }
+    ) -> rusqlite::Result<()> {
+        if api.start_ns == 0 {
+            return Ok(());
         }
-        Ok(true)
-    }
-
-    fn write(&mut self, call: &CuptiCall, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
-        let (api, pid, number) = (&call.api, call.pid, call.number);
+        let (pid, number) = (activity.pid, cupti_correlation(process, api.correlation));
         let times = (api.start_ns, api.end_ns.max(api.start_ns));
         let unnamed = || format!("[cbid {} of domain {}]", api.cbid, api.domain).into();
-        let name = call.name.clone().unwrap_or_else(unnamed);
+        let name = activity.name.clone().unwrap_or_else(unnamed);
         let mut outer = self.tid(pid, api.pid, api.tid);
         if outer.is_none() {
             let plain = tables.string(without_version(&name))?;
@@ -138,15 +89,30 @@ impl CuptiCalls {
         let (start, end) = (tables.time(times.0), tables.time(times.1));
         // Error codes are small, as in the probes' records.
         let (name, result) = (tables.string(&name)?, api.result.cast_signed());
-        if class == class::DRIVER && self.runtime.contains_key(&number) {
+        let known = self.recent.iter().find_map(|calls| calls.get(&number));
+        if known.is_some() && class == class::DRIVER {
             let row = params![number, start, end, class, thread, name, result];
             return tables.insert("GPUPROBE_NESTED", row);
         }
         let same = self.probed.take((pid, tid), times);
         let chain = same.iter().find_map(|call| call.chain);
-        let row = params![start, end, class, thread, number, name, result, chain];
-        tables.insert("CUPTI_ACTIVITY_KIND_RUNTIME", row)?;
-        self.count += 1;
+        if let Some(&row) = known {
+            tables.execute(NEST, [row])?;
+            let values = params![row, start, end, class, thread, name, result, chain];
+            tables.execute(REPLACE, values)?;
+        } else {
+            let row = params![start, end, class, thread, number, name, result, chain];
+            tables.insert(CALLS, row)?;
+            self.count += 1;
+            if self.recent[0].len() >= RECENT {
+                self.recent.swap(0, 1);
+                self.recent[0].clear();
+            }
+            if api.correlation != 0 {
+                let row = tables.connection.last_insert_rowid();
+                self.recent[0].insert(number, row);
+            }
+        }
         for probed in same {
             self.count -= 1;
             tables.insert("GPUPROBE_SAME_CALLS", params![probed.number, number])?;

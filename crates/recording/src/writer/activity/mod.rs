@@ -1,7 +1,6 @@
 //! Rows from CUPTI's activity records.
 //!
-//! Rows are written as their records arrive, but for calls, which are held until the probes, and
-//! the runtime whose calls contain those of the driver, have delivered theirs.
+//! Records are held until the probes, whose records come another way, have delivered the same calls.
 
 mod calls;
 mod nvtx;
@@ -13,7 +12,7 @@ mod work;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use rusqlite::params;
 
@@ -30,8 +29,15 @@ use work::{WorkColumns, WorkWriter};
 
 pub(super) use probed::ProbedCall;
 
+/// Maximum number of batches that are held.
+const MAX_HELD: usize = 256;
+
 /// Writer of activity records.
 pub(super) struct ActivityWriter {
+    /// Batches with the rounds in which they arrived.
+    held: VecDeque<(u64, ActivityBatch)>,
+    /// A round is the time between two commits.
+    round: u64,
     /// Numbers of processes, by process id and the number that distinguishes it from others with
     /// that id.
     processes: HashMap<(u32, u32), u32>,
@@ -46,6 +52,8 @@ pub(super) struct ActivityWriter {
 impl ActivityWriter {
     pub(super) fn new(facts: &Facts) -> Self {
         Self {
+            held: VecDeque::new(),
+            round: 0,
             processes: HashMap::new(),
             calls: CuptiCalls::default(),
             work: WorkWriter::default(),
@@ -60,38 +68,40 @@ impl ActivityWriter {
         self.work.untimed
     }
 
-    /// Adds a batch of a collector. Returns the number of rows.
-    pub(super) fn take(
+    /// Adds a batch of a collector.
+    pub(super) fn hold(&mut self, batch: ActivityBatch) {
+        self.held.push_back((self.round, batch));
+    }
+
+    /// Starts the next round.
+    pub(super) fn next_round(&mut self) {
+        self.round += 1;
+        self.calls.probed.expire();
+    }
+
+    /// Removes a batch that was held for a whole round; at the end, any.
+    pub(super) fn due(&mut self, is_end: bool) -> Option<ActivityBatch> {
+        let is_due = is_end || self.held.len() > MAX_HELD;
+        let is_due = |(round, _): &mut (u64, _)| is_due || *round + 1 < self.round;
+        self.held.pop_front_if(is_due).map(|(_, batch)| batch)
+    }
+
+    /// Writes the rows of a batch.
+    pub(super) fn write(
         &mut self,
         batch: &ActivityBatch,
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<u64> {
+    ) -> rusqlite::Result<()> {
         let next = u32::try_from(self.processes.len()).map_or(u32::MAX, |count| count + 1);
         let process = self.processes.entry((batch.pid, batch.process));
         let process = *process.or_insert(next);
         for activity in &batch.activities {
-            self.write(process, activity, tables)?;
+            self.record(process, activity, tables)?;
         }
-        tables.ensure_process(batch.pid)?;
-        Ok(batch.activities.len() as u64)
+        tables.ensure_process(batch.pid)
     }
 
-    /// Writes calls that have been held long enough, `most` at most; at the end, all that is held.
-    /// Returns whether there are more.
-    pub(super) fn settle(
-        &mut self,
-        tables: &mut Tables<'_>,
-        is_end: bool,
-        most: usize,
-    ) -> rusqlite::Result<bool> {
-        let has_more = self.calls.settle(tables, is_end, most)?;
-        if is_end && !has_more {
-            self.nvtx.finish(tables)?;
-        }
-        Ok(has_more)
-    }
-
-    fn write(
+    fn record(
         &mut self,
         process: u32,
         activity: &Activity,
@@ -118,10 +128,7 @@ impl ActivityWriter {
             };
         }
         match &activity.record {
-            ActivityRecord::Api(api) => {
-                self.calls.add(process, activity, api);
-                Ok(())
-            }
+            ActivityRecord::Api(api) => self.calls.write(process, activity, api, tables),
             ActivityRecord::Device(device) => self.places.device(pid, device, name, tables),
             ActivityRecord::Context(context) => self.places.context(pid, context, tables),
             ActivityRecord::Stream(stream) => self.places.stream(pid, stream, tables),

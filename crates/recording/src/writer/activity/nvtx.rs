@@ -13,62 +13,22 @@ use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
 
 /// Maximum number of open ranges; beyond it, the open ones get no end.
-const MAX_OPEN: usize = 1 << 16;
+const MAX_OPEN: usize = 1 << 12;
 
 /// Process and thread id, if the object of the marker is a thread.
 type Thread = Option<(u32, u32)>;
 
-/// Values of a row; of an open range, without its end.
-#[derive(Debug)]
-struct NvtxRow {
-    start: i64,
-    end: Option<i64>,
-    kind: i64,
-    id: Option<u32>,
-    text: Option<Arc<str>>,
-    pid: u32,
-    thread: Thread,
-    end_thread: Thread,
-    domain: i64,
-}
-
-impl NvtxRow {
-    fn write(&self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
-        let mut global = |thread: Thread| {
-            let thread = thread.map(|(pid, tid)| tables.thread(pid, tid));
-            thread.transpose()
-        };
-        let thread = global(self.thread)?.unwrap_or_else(|| global_pid(self.pid));
-        let row = params![
-            self.start,
-            self.end,
-            self.kind,
-            self.id,
-            Null,
-            Null,
-            self.text.as_deref().unwrap_or(""),
-            thread,
-            global(self.end_thread)?,
-            Null,
-            self.domain
-        ];
-        tables.insert("NVTX_EVENTS", row)
-    }
-}
-
 /// Writer of NVTX ranges and markers.
 #[derive(Debug, Default)]
 pub(super) struct Nvtx {
-    /// Open ranges by process and id.
-    open: HashMap<(u32, u32), NvtxRow>,
-    /// Ids of the open ranges of each thread, innermost last.
-    stacks: HashMap<(u32, u32), Vec<u32>>,
+    /// Rows and threads of open ranges by process and id.
+    open: HashMap<(u32, u32), (i64, Thread)>,
     /// Numbers of domains; 0 is the default domain.
     domains: HashMap<(u32, Arc<str>), i64>,
 }
 
 impl Nvtx {
-    /// Writes a marker, or the start or end of a range.
+    /// Writes a marker or the start of a range, or adds its end.
     pub(super) fn marker(
         &mut self,
         activity: &Activity,
@@ -77,32 +37,36 @@ impl Nvtx {
         tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
         let key = (activity.pid, marker.id);
-        let mut row = NvtxRow {
-            start: tables.time(marker.time_ns),
-            end: None,
-            kind: MARK,
-            id: None,
-            text: activity.name.clone(),
-            pid: activity.pid,
-            thread,
-            end_thread: None,
-            domain: 0,
-        };
+        let time = tables.time(marker.time_ns);
         if marker.flags & wire::marker::END != 0 {
-            return self.end(key, row.start, thread, tables);
+            return self.end(key, time, thread, tables);
         }
-        row.domain = self.domain(activity, row.start, tables)?;
-        if marker.flags & wire::marker::START != 0 {
+        let domain = self.domain(activity, time, tables)?;
+        let is_start = marker.flags & wire::marker::START != 0;
+        if !is_start && marker.flags & wire::marker::INSTANTANEOUS == 0 {
+            return Ok(());
+        }
+        let kind = if is_start { START_END } else { MARK };
+        let row = params![
+            time,
+            Null,
+            kind,
+            is_start.then_some(marker.id),
+            Null,
+            Null,
+            activity.name.as_deref().unwrap_or(""),
+            global(thread, tables)?.unwrap_or_else(|| global_pid(activity.pid)),
+            Null,
+            Null,
+            domain
+        ];
+        tables.insert("NVTX_EVENTS", row)?;
+        if is_start {
             if self.open.len() >= MAX_OPEN {
-                self.finish(tables)?;
+                self.open.clear();
             }
-            if let Some(thread) = thread {
-                self.stacks.entry(thread).or_default().push(marker.id);
-            }
-            (row.kind, row.id) = (START_END, Some(marker.id));
-            self.open.insert(key, row);
-        } else if marker.flags & wire::marker::INSTANTANEOUS != 0 {
-            row.write(tables)?;
+            let row = tables.connection.last_insert_rowid();
+            self.open.insert(key, (row, thread));
         }
         Ok(())
     }
@@ -116,29 +80,17 @@ impl Nvtx {
         tables: &mut Tables<'_>,
     ) -> rusqlite::Result<()> {
         // The start was before tracing, or was lost.
-        let Some(mut row) = self.open.remove(&key) else {
+        let Some((row, started)) = self.open.remove(&key) else {
             return Ok(());
         };
-        let mut is_innermost = false;
-        if let Some(stack) = row.thread.and_then(|thread| self.stacks.get_mut(&thread)) {
-            is_innermost = stack.last() == Some(&key.1);
-            stack.retain(|id| *id != key.1);
-        }
-        row.end = Some(time);
-        if is_innermost && thread.is_none_or(|thread| Some(thread) == row.thread) {
-            row.kind = PUSH_POP;
-        } else {
-            row.end_thread = thread;
-        }
-        row.write(tables)
-    }
-
-    /// Writes the ranges that are still open, without an end.
-    pub(super) fn finish(&mut self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
-        self.stacks.clear();
-        let mut open: Vec<_> = self.open.drain().collect();
-        open.sort_by_key(|(key, row)| (row.start, *key));
-        open.iter().try_for_each(|(_, row)| row.write(tables))
+        let is_own = started.is_some() && (thread.is_none() || thread == started);
+        let is_within = |(other, of): &(i64, Thread)| *of == started && *other > row;
+        let (kind, end_thread) = match is_own && !self.open.values().any(is_within) {
+            true => (PUSH_POP, None),
+            false => (START_END, global(thread, tables)?),
+        };
+        let sql = "UPDATE NVTX_EVENTS SET \"end\" = ?2, eventType = ?3, endGlobalTid = ?4 WHERE rowid = ?1";
+        tables.execute(sql, params![row, time, kind, end_thread])
     }
 
     /// Number of the domain of a marker, which is given a row.
@@ -154,19 +106,18 @@ impl Nvtx {
         let key = (activity.pid, Arc::clone(name));
         let number = *self.domains.entry(key).or_insert(count + 1);
         if number > count {
-            let row = NvtxRow {
-                start,
-                end: None,
-                kind: DOMAIN,
-                id: None,
-                text: Some(Arc::clone(name)),
-                pid: activity.pid,
-                thread: None,
-                end_thread: None,
-                domain: number,
-            };
-            row.write(tables)?;
+            let (process, text) = (global_pid(activity.pid), &**name);
+            let sql = "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId) \
+                       VALUES (?, ?, ?, ?, ?)";
+            tables.create("NVTX_EVENTS")?;
+            tables.execute(sql, params![start, DOMAIN, text, process, number])?;
         }
         Ok(number)
     }
+}
+
+/// Global id of a thread, which is given a row.
+fn global(thread: Thread, tables: &mut Tables<'_>) -> rusqlite::Result<Option<i64>> {
+    let global = thread.map(|(pid, tid)| tables.thread(pid, tid));
+    global.transpose()
 }

@@ -78,17 +78,22 @@ impl<'c> Bench<'c> {
             is_last: false,
             activities,
         };
-        self.activities.take(&batch, &mut self.tables).unwrap();
+        self.activities.hold(batch);
+    }
+
+    fn write(&mut self, is_end: bool) {
+        while let Some(batch) = self.activities.due(is_end) {
+            self.activities.write(&batch, &mut self.tables).unwrap();
+        }
     }
 
     fn round(&mut self) {
-        self.activities.calls.next_round();
-        while self.activities.settle(&mut self.tables, false, 3).unwrap() {}
+        self.activities.next_round();
+        self.write(false);
     }
 
     fn finish(&mut self) {
-        while self.activities.settle(&mut self.tables, true, 3).unwrap() {}
-        assert!(!self.activities.calls.is_waiting());
+        self.write(true);
     }
 
     /// Rows of a query, with the columns joined by spaces.
@@ -226,11 +231,11 @@ fn a_call_from_probe_and_cupti_is_marked() {
         runtime("cudaDeviceSynchronize_v3020", (500, 900), 13),
         api(RUNTIME, "cudaFree_v3020", 700, (0, 0), 14),
     ]);
-    // Work is written at once, calls when what belongs to them has arrived.
-    assert_eq!(bench.kernels(), ["1 c11", "2 -"]);
+    // Records are written when what belongs to them has arrived.
     bench.round();
     assert_eq!(bench.calls().len(), 2);
     bench.round();
+    assert_eq!(bench.kernels(), ["1 c11", "2 -"]);
     assert_eq!(
         bench.calls(),
         [
