@@ -9,13 +9,13 @@ use super::{Target, TraceConfig};
 use gpuprobe_model::GpuUsage;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_recording::log::Mark;
-use gpuprobe_recording::{Facts, InputRecorder, Recorder};
+use gpuprobe_recording::{Facts, Recorder};
 use gpuprobe_report::{Options, Report};
 
 /// Creates the recording of `config`, so that a bad path fails before anything is traced.
-pub(super) fn open(config: &TraceConfig, clock: WallClock) -> Result<Box<dyn InputRecorder>> {
+pub(super) fn open(config: &TraceConfig, clock: WallClock) -> Result<Recorder> {
     let Some(record) = &config.record else {
-        return Ok(Box::new(()));
+        return Ok(Recorder::default());
     };
     let command = match &config.target {
         Target::Command(words) => words
@@ -33,11 +33,7 @@ pub(super) fn open(config: &TraceConfig, clock: WallClock) -> Result<Box<dyn Inp
         kinds: config.kinds,
         ..Facts::now(config.modes)
     };
-    Ok(Box::new(Recorder::start(
-        &record.path,
-        facts,
-        record.max_bytes,
-    )?))
+    Recorder::start(&record.path, facts, record.max_bytes)
 }
 
 /// The parts of `report` that cannot be derived from the state in a replay.

@@ -10,8 +10,8 @@ use gpuprobe_engine::{HostInfo, State};
 use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::event;
 use gpuprobe_model::event::{AboutMemory, Event};
+use gpuprobe_recording::Recorder;
 use gpuprobe_recording::frames::RecordedFrames;
-use gpuprobe_recording::{InputRecorder, input_recorder};
 use gpuprobe_stacks::store::StackStore;
 
 /// Everything that the ring records update.
@@ -29,7 +29,7 @@ pub(super) struct Sink {
     /// GPU records to write one by one; `None` if not requested.
     pub(super) records: Option<Vec<ActivityBatch>>,
     /// The recording; a no-op if there is none.
-    pub(super) input_recorder: Box<dyn InputRecorder>,
+    pub(super) input_recorder: Recorder,
 }
 
 /// Passes records to a sink, and its updates about call stacks to the kernel side.
@@ -117,9 +117,8 @@ impl Sink {
     /// Applies an accepted event.
     fn enter(&mut self, event: &mut Event) {
         self.name_stack(event);
-        let (input_recorder, state) = (&mut *self.input_recorder, &mut self.state);
-        let transfer =
-            input_recorder::enter(input_recorder, state, event, self.modes, &self.host_info);
+        let (input_recorder, state) = (&mut self.input_recorder, &mut self.state);
+        let transfer = input_recorder.enter(state, event, self.modes, &self.host_info);
         if let (Some(copies), Some(transfer)) = (&mut self.copies, transfer) {
             copies.push(transfer);
         }
@@ -144,7 +143,7 @@ impl Sink {
             return;
         }
         let note = stacks.name(pid, stack, time_ns, &mut self.state.ledger);
-        if let Some(note) = note.filter(|_| self.input_recorder.is_recording()) {
+        if let Some(note) = note {
             self.input_recorder.note(note);
         }
     }

@@ -7,7 +7,6 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
-use super::input_recorder::{self, InputRecorder};
 use super::log::{self, Item, LogNote, Mark};
 use super::{Facts, Recorder};
 use gpuprobe_cuda::{KindSet, Modes};
@@ -91,7 +90,7 @@ pub struct Player {
     pub lost: BTreeMap<String, u64>,
     answers: Answers,
     batches: BatchDecoder,
-    input_recorder: Box<dyn InputRecorder>,
+    recorder: Recorder,
     /// Launch counters were read that the recording does not have yet.
     has_counts: bool,
 }
@@ -103,7 +102,7 @@ impl Player {
     /// Returns an error if the file exists or cannot be written.
     pub fn recording(path: &Path, facts: Facts) -> Result<Self> {
         let mut player = Self::new(facts.modes, facts.kinds);
-        player.input_recorder = Box::new(Recorder::start(path, facts, None)?);
+        player.recorder = Recorder::start(path, facts, None)?;
         player.state.watch(true);
         Ok(player)
     }
@@ -120,7 +119,7 @@ impl Player {
             lost: BTreeMap::new(),
             answers: Answers::default(),
             batches: BatchDecoder::default(),
-            input_recorder: Box::new(()),
+            recorder: Recorder::default(),
             has_counts: false,
         }
     }
@@ -152,11 +151,10 @@ impl Player {
         if let Event::Exit(task) | Event::Exec(task) = &event {
             self.batches.end(task.process);
         }
-        let (input_recorder, state) = (&mut *self.input_recorder, &mut self.state);
-        let transfer =
-            input_recorder::enter(input_recorder, state, &event, self.modes, &self.answers);
-        if input_recorder.is_recording() {
-            input_recorder.event(event.clone(), sent, state.changes());
+        let (recorder, state) = (&mut self.recorder, &mut self.state);
+        let transfer = recorder.enter(state, &event, self.modes, &self.answers);
+        if recorder.is_recording() {
+            recorder.event(event.clone(), sent, state.changes());
         }
         Played::Event(event, transfer)
     }
@@ -164,29 +162,29 @@ impl Player {
     /// Marks the end of the entries available now.
     pub fn pause(&mut self) {
         if std::mem::take(&mut self.has_counts) {
-            self.input_recorder.counted(&self.state.launches);
+            self.recorder.counted(&self.state.launches);
         }
-        self.input_recorder.pause();
+        self.recorder.pause();
     }
 
     /// Ends the recording, if there is one.
     pub fn finish(&mut self) {
         self.pause();
-        self.input_recorder.finish();
+        self.recorder.finish();
     }
 
     /// Replays launch counters of a kernel.
     pub fn count(&mut self, key: RawLaunchKey, runs: u64, captured: u64) {
         self.state.launches.set_counts(key, runs, captured);
-        self.input_recorder.count(&key, runs, captured);
+        self.recorder.count(&key, runs, captured);
         self.has_counts = true;
     }
 
     /// Replays a note of the log.
     pub fn note(&mut self, note: LogNote) -> Played {
         // Answers are recorded when they are used.
-        if self.input_recorder.is_recording() && !note.is_answer() {
-            self.input_recorder.note(note.clone());
+        if self.recorder.is_recording() && !note.is_answer() {
+            self.recorder.note(note.clone());
         }
         match note {
             answer if answer.is_answer() => self.answers.0.borrow_mut().push(answer),

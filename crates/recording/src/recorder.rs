@@ -4,6 +4,7 @@
 //! Tracing never blocks on disk I/O. If the writer falls behind by more than [`MAX_QUEUED`],
 //! further records are dropped from the recording, counted, and reported.
 
+use std::cell::RefCell;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,13 +15,15 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, Result};
 
 use super::batch::{LOG_BYTES, LogBatch, LogStep, LoggedLaunch};
-use super::input_recorder::InputRecorder;
 use super::log::{self, LogNote};
 use super::writer::{Facts, RecordingWriter};
+use gpuprobe_cuda::Modes;
 use gpuprobe_engine::launches::CountedLaunch;
-use gpuprobe_engine::{Change, Launches};
+use gpuprobe_engine::transfers::Transfer;
+use gpuprobe_engine::{AddressKind, Change, HostInfo, Launches, State};
 use gpuprobe_model::abi::{RawBatch, RawLaunchKey};
-use gpuprobe_model::event::Event;
+use gpuprobe_model::event::{Event, Task};
+use gpuprobe_model::identity::Identity;
 use gpuprobe_os::say;
 
 /// Maximum size of the queue, bytes: 1.5 million calls.
@@ -50,10 +53,11 @@ impl RecorderState {
     }
 }
 
-/// Records events in a file.
-#[derive(Debug)]
+/// Records the input of the state in a file; by default, in none.
+#[derive(Debug, Default)]
 pub struct Recorder {
     batch: LogBatch,
+    /// `None` without a file, and after the end.
     sender: Option<Sender<LogBatch>>,
     writer: Option<JoinHandle<()>>,
     shared: Arc<RecorderState>,
@@ -87,6 +91,9 @@ impl Recorder {
 
     /// Sends the current batch, or drops it if the queue is full; at the end it is always sent.
     fn hand_over(&mut self, is_end: bool) {
+        if self.shared.has_stopped() {
+            self.batch = LogBatch::default();
+        }
         if self.batch.is_empty() {
             return;
         }
@@ -116,35 +123,69 @@ impl Recorder {
     }
 
     fn grown(&mut self) {
-        if self.shared.has_stopped() {
-            self.batch = LogBatch::default();
-        } else if self.batch.log.len() >= LOG_BYTES {
+        if self.batch.log.len() >= LOG_BYTES {
             self.hand_over(false);
         }
     }
-}
 
-impl InputRecorder for Recorder {
-    fn is_recording(&self) -> bool {
-        !self.shared.has_stopped()
+    /// Whether the input is recorded.
+    pub fn is_recording(&self) -> bool {
+        self.sender.is_some() && !self.shared.has_stopped()
     }
 
-    fn stopped(&self) -> Option<&str> {
+    /// Why recording has stopped before the run, if it has.
+    pub fn stopped(&self) -> Option<&str> {
         self.shared.stopped.get().map(String::as_str)
     }
 
-    fn event(&mut self, event: Event, sent: Option<(&RawBatch, &[u8])>, changes: &mut Vec<Change>) {
+    /// Applies an event to `state` (see [`State::apply`]) and notes the answers from `host_info`. The caller then
+    /// records the event and its changes.
+    pub fn enter(
+        &mut self,
+        state: &mut State,
+        event: &Event,
+        modes: Modes,
+        host_info: &impl HostInfo,
+    ) -> Option<Transfer> {
+        if !self.is_recording() {
+            return state.apply(event, modes, host_info);
+        }
+        let witness = Witness {
+            host_info,
+            notes: RefCell::default(),
+        };
+        let transfer = state.apply(event, modes, &witness);
+        let notes = witness.notes.into_inner();
+        notes.into_iter().for_each(|note| self.note(note));
+        transfer
+    }
+
+    /// An event, after the notes with the answers to its queries; the batch that it was decoded
+    /// from, if it is one, and the changes by the event, which are drained.
+    pub fn event(
+        &mut self,
+        event: Event,
+        sent: Option<(&RawBatch, &[u8])>,
+        changes: &mut Vec<Change>,
+    ) {
         log::append_event(&mut self.batch.log, &event, sent);
         self.batch.event(event, changes);
         self.grown();
     }
 
-    fn count(&mut self, key: &RawLaunchKey, runs: u64, captured: u64) {
-        log::append_count(&mut self.batch.log, key, runs, captured);
-        self.grown();
+    /// Launch counters of a kernel.
+    pub fn count(&mut self, key: &RawLaunchKey, runs: u64, captured: u64) {
+        if self.is_recording() {
+            log::append_count(&mut self.batch.log, key, runs, captured);
+            self.grown();
+        }
     }
 
-    fn counted(&mut self, launches: &Launches) {
+    /// All launch counters have been read; `launches` has the totals.
+    pub fn counted(&mut self, launches: &Launches) {
+        if !self.is_recording() {
+            return;
+        }
         let launched = |launch: CountedLaunch<'_>| LoggedLaunch {
             key: *launch.key,
             pid: launch.launcher.map_or(0, |l| l.pid),
@@ -156,22 +197,28 @@ impl InputRecorder for Recorder {
         self.grown();
     }
 
-    fn note(&mut self, note: LogNote) {
-        self.append(note);
-        self.grown();
+    /// Any other input of the state.
+    pub fn note(&mut self, note: LogNote) {
+        if self.is_recording() {
+            self.append(note);
+            self.grown();
+        }
     }
 
-    fn pause(&mut self) {
+    /// Marks the end of the input available now.
+    pub fn pause(&mut self) {
         self.hand_over(false);
     }
 
-    fn rename(&mut self, path: &Path) {
+    /// Sets the final name of the file, in the same directory, for when it is complete.
+    pub fn rename(&mut self, path: &Path) {
         if let Ok(mut renamed) = self.shared.renamed.lock() {
             *renamed = Some(path.to_owned());
         }
     }
 
-    fn finish(&mut self) {
+    /// Completes and closes the recording.
+    pub fn finish(&mut self) {
         self.hand_over(true);
         // Closing the channel ends the recording.
         self.sender = None;
@@ -182,7 +229,8 @@ impl InputRecorder for Recorder {
         }
     }
 
-    fn discard(&mut self) {
+    /// Discards the recording because nothing was traced.
+    pub fn discard(&mut self) {
         self.shared.discarded.store(true, Ordering::Relaxed);
         self.finish();
     }
@@ -191,5 +239,44 @@ impl InputRecorder for Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.finish();
+    }
+}
+
+/// Forwards queries to a [`HostInfo`] and collects the answers.
+struct Witness<'a, W> {
+    host_info: &'a W,
+    notes: RefCell<Vec<LogNote>>,
+}
+
+impl<W> Witness<'_, W> {
+    fn note(&self, note: LogNote) {
+        self.notes.borrow_mut().push(note);
+    }
+}
+
+impl<W: HostInfo> HostInfo for Witness<'_, W> {
+    fn identity(&self, task: &Task) -> Identity {
+        let answer = self.host_info.identity(task);
+        self.note(LogNote::Identity(task.pid, answer.clone()));
+        answer
+    }
+
+    fn kernel_at(&self, pid: u32, address: u64) -> Option<String> {
+        let answer = self.host_info.kernel_at(pid, address);
+        self.note(LogNote::KernelAt(pid, address, answer.clone()));
+        answer
+    }
+
+    fn variable_size(&self, pid: u32, name: &str) -> Option<u64> {
+        let answer = self.host_info.variable_size(pid, name);
+        self.note(LogNote::VariableSize(pid, name.to_owned(), answer));
+        answer
+    }
+
+    fn place(&self, pid: u32, address: u64) -> Option<AddressKind> {
+        let answer = self.host_info.place(pid, address);
+        let on_device = answer.map(|place| matches!(place, AddressKind::Device(_)));
+        self.note(LogNote::OnDevice(pid, address, on_device));
+        answer
     }
 }

@@ -25,7 +25,7 @@ use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event;
-use gpuprobe_recording::InputRecorder;
+use gpuprobe_recording::Recorder;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
@@ -151,7 +151,7 @@ fn processes(target: &Target) -> Result<Vec<ProcessHandle>> {
 /// The consumer of all rings.
 fn sink(
     config: &TraceConfig,
-    input_recorder: Box<dyn InputRecorder>,
+    input_recorder: Recorder,
     reader: &FileReader,
     memory: &ProcessReader,
 ) -> Result<Sink> {
