@@ -71,12 +71,7 @@ impl Database {
             tables: HashMap::new(),
             progress: Arc::clone(progress),
         };
-        database.bound().map_err(|e| explain(path, e))?;
-        database
-            .prepare_connection()
-            .map_err(|e| explain(path, e))?;
-        let tables = database.list_tables().map_err(|e| explain(path, e))?;
-        let database = Self { tables, ..database };
+        database.prepare_tables().map_err(|e| explain(path, e))?;
         if !database.tables.keys().any(|table| is_trace_table(table)) {
             bail!(
                 "{} is an SQLite database, but neither a recording of gpuprobe (--record) nor an \
@@ -88,7 +83,10 @@ impl Database {
         Ok(database)
     }
 
-    fn prepare_connection(&self) -> rusqlite::Result<()> {
+    /// Prepares the connection, and lists the ordinary tables of the file. Views, which nsys never creates, could be
+    /// endless, and virtual tables could execute arbitrary code.
+    fn prepare_tables(&mut self) -> rusqlite::Result<()> {
+        self.bound()?;
         self.connection.busy_timeout(LOCKED_FOR)?;
         self.connection
             .set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
@@ -103,7 +101,17 @@ impl Database {
         self.connection.execute_batch(&format!(
             "PRAGMA cell_size_check = ON; PRAGMA query_only = ON; PRAGMA trusted_schema = OFF; \
              PRAGMA temp_store = FILE; PRAGMA cache_size = -{CACHE_KIB}"
-        ))
+        ))?;
+        let sql = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c \
+                   WHERE m.type = 'table' AND m.rootpage > 0";
+        let mut statement = self.connection.prepare(sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(found) = rows.next()? {
+            if let (Some(table), Some(column)) = (row::text(found, 0), row::text(found, 1)) {
+                self.tables.entry(table).or_default().insert(column);
+            }
+        }
+        Ok(())
     }
 
     /// Bounds the number of instructions: a damaged file, with pages that form a cycle or are
@@ -119,22 +127,6 @@ impl Database {
         };
         self.connection
             .progress_handler(LOOK_EVERY, Some(is_too_much))
-    }
-
-    /// Ordinary tables of the file. Views, which nsys never creates, could be endless, and virtual
-    /// tables could execute arbitrary code.
-    fn list_tables(&self) -> rusqlite::Result<HashMap<String, HashSet<String>>> {
-        let sql = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c \
-                   WHERE m.type = 'table' AND m.rootpage > 0";
-        let mut statement = self.connection.prepare(sql)?;
-        let mut rows = statement.query([])?;
-        let mut tables: HashMap<String, HashSet<String>> = HashMap::new();
-        while let Some(found) = rows.next()? {
-            if let (Some(table), Some(column)) = (row::text(found, 0), row::text(found, 1)) {
-                tables.entry(table).or_default().insert(column);
-            }
-        }
-        Ok(tables)
     }
 
     /// Shows how far reading is.
@@ -278,7 +270,7 @@ impl Database {
         };
         let mut rows = statement.query([]).map_err(|e| self.explain(e))?;
         let reads_all = matches!(rest, "" | "ORDER BY rowid" | EACH_CALL_ONCE);
-        let pass = reads_all.then(|| self.pass(content(table), &[table]));
+        let pass = reads_all.then(|| self.pass("rows", &[table]));
         while let Some(found) = rows.next().map_err(|e| self.explain(e))? {
             take(found);
             pass.iter().for_each(Pass::step);
@@ -305,32 +297,18 @@ impl Database {
 
 /// Whether a table name is typical for recordings or exports.
 fn is_trace_table(table: &str) -> bool {
-    const NAMES: [&str; 7] = [
+    const BEGINS: [&str; 9] = [
         "CUDA_GPU_MEMORY_USAGE_EVENTS",
+        "CUPTI_ACTIVITY_KIND_",
         "EXPORT_META_DATA",
-        "META_DATA_CAPTURE",
-        "META_DATA_EXPORT",
+        "GPUPROBE_",
+        "META_DATA_",
         "NVTX_EVENTS",
         "PROFILER_OVERHEAD",
         "StringIds",
+        "TARGET_INFO_",
     ];
-    const FAMILIES: [&str; 3] = ["CUPTI_ACTIVITY_KIND_", "GPUPROBE_", "TARGET_INFO_"];
-    NAMES.contains(&table) || FAMILIES.iter().any(|family| table.starts_with(family))
-}
-
-/// Name of the rows of a table, for a display of progress.
-fn content(table: &str) -> &'static str {
-    match table {
-        "CUDA_GPU_MEMORY_USAGE_EVENTS" => "memory events",
-        "CUPTI_ACTIVITY_KIND_RUNTIME" => "calls",
-        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION" => "waits",
-        "CUDA_CALLCHAINS" | "GPUPROBE_STACKS" => "call stacks",
-        "GPUPROBE_COPIES" => "copies",
-        "GPUPROBE_LAUNCH_COUNTS" => "launches",
-        "NVTX_EVENTS" => "NVTX ranges",
-        "PROFILER_OVERHEAD" => "overheads",
-        _ => "rows",
-    }
+    BEGINS.iter().any(|begin| table.starts_with(begin))
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use chrono::{DateTime, FixedOffset, NaiveDateTime, TimeDelta, TimeZone, Utc};
 use rusqlite::Row;
 use serde::Serialize;
 
-use super::{Database, ids, row};
+use super::row::{integer, text};
+use super::{Database, ids};
 use gpuprobe_model::UserLoss;
 
 /// Metadata of a recording or export.
@@ -57,59 +58,48 @@ impl Session {
         let mut session = Self::default();
         session.read_metadata(database)?;
         session.read_start(database)?;
-        let (processes, users) = (&mut session.processes, &mut session.users);
-        collect(
-            database,
-            "PROCESSES",
-            &["globalPid", "name"],
-            processes,
-            |r| Some((ids::pid(row::integer(r, 0)?), row::text(r, 1)?)),
-        )?;
-        collect(
-            database,
-            "GPUPROBE_PROCESSES",
-            &["globalPid", "uid"],
-            users,
-            |r| {
-                let uid = u32::try_from(row::integer(r, 1)?).ok()?;
-                Some((ids::pid(row::integer(r, 0)?), uid))
-            },
-        )?;
+        database.each("PROCESSES", &["globalPid", "name"], "", |r| {
+            let pid = integer(r, 0).map(ids::pid);
+            session.processes.extend(pid.zip(text(r, 1)));
+        })?;
+        database.each("GPUPROBE_PROCESSES", &["globalPid", "uid"], "", |r| {
+            let uid = integer(r, 1).and_then(|uid| u32::try_from(uid).ok());
+            session.users.extend(integer(r, 0).map(ids::pid).zip(uid));
+        })?;
         let gpus = "TARGET_INFO_GPU";
         let mut id = ["id", "deviceId"].into_iter();
         let id = id.find(|id| database.has_column(gpus, id)).unwrap_or("id");
-        collect(database, gpus, &[id, "name"], &mut session.gpus, |r| {
-            Some((row::integer(r, 0)?, row::text(r, 1)?))
+        database.each(gpus, &[id, "name", "uuid"], "", |r| {
+            let id = integer(r, 0);
+            session.gpus.extend(id.zip(text(r, 1)));
+            session.gpu_uuids.extend(id.zip(text(r, 2)));
         })?;
-        let uuids = &mut session.gpu_uuids;
-        collect(database, gpus, &[id, "uuid"], uuids, |r| {
-            Some((row::integer(r, 0)?, row::text(r, 1)?))
+        database.each("ANALYSIS_DETAILS", &["stopTime"], "", |r| {
+            session.stop_ns = session.stop_ns.max(integer(r, 0));
         })?;
-        database.each("ANALYSIS_DETAILS", &["stopTime"], "", |found| {
-            session.stop_ns = session.stop_ns.max(row::integer(found, 0));
+        database.each("GPUPROBE_META", &["key", "val"], "", |r| {
+            session.notes.extend(text(r, 0).zip(text(r, 1)));
         })?;
-        let (notes, lost) = (&mut session.notes, &mut session.lost);
-        collect(database, "GPUPROBE_META", &["key", "val"], notes, |r| {
-            Some((row::text(r, 0)?, row::text(r, 1)?))
+        let count = |r: &Row<'_>, column| u64::try_from(integer(r, column)?).ok();
+        database.each("GPUPROBE_LOST", &["what", "count"], "", |r| {
+            let lost = count(r, 1).filter(|&count| count > 0);
+            session.lost.extend(text(r, 0).zip(lost));
         })?;
-        collect(database, "GPUPROBE_LOST", &["what", "count"], lost, |r| {
-            let count = u64::try_from(row::integer(r, 1)?).unwrap_or(0);
-            Some((row::text(r, 0)?, count))
-        })?;
-        session.lost.retain(|_, count| *count > 0);
         let columns = ["uid", "pid", "comm", "what", "count"];
-        let losses = &mut session.lost_by_user;
-        collect(database, "GPUPROBE_LOST_BY_USER", &columns, losses, |r| {
-            let small = |column| u32::try_from(row::integer(r, column)?).ok();
-            Some(UserLoss {
-                uid: small(0)?,
-                pid: small(1),
-                comm: row::text(r, 2),
-                what: row::text(r, 3)?,
-                count: u64::try_from(row::integer(r, 4)?).ok()?,
-            })
+        let most = format!("LIMIT {MAX_LOST_BY_USER}");
+        database.each("GPUPROBE_LOST_BY_USER", &columns, &most, |r| {
+            let small = |column| u32::try_from(integer(r, column)?).ok();
+            let loss = small(0).zip(text(r, 3)).zip(count(r, 4));
+            session
+                .lost_by_user
+                .extend(loss.map(|((uid, what), count)| UserLoss {
+                    uid,
+                    pid: small(1),
+                    comm: text(r, 2),
+                    what,
+                    count,
+                }));
         })?;
-        session.lost_by_user.truncate(MAX_LOST_BY_USER);
         Ok(session)
     }
 
@@ -117,7 +107,7 @@ impl Session {
         let mut words: BTreeMap<usize, String> = BTreeMap::new();
         for table in ["META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE"] {
             database.each(table, &["name", "value"], "", |found| {
-                let (Some(name), Some(value)) = (row::text(found, 0), row::text(found, 1)) else {
+                let (Some(name), Some(value)) = (text(found, 0), text(found, 1)) else {
                     return;
                 };
                 match name.as_str() {
@@ -144,18 +134,14 @@ impl Session {
 
     fn read_start(&mut self, database: &Database) -> Result<()> {
         let table = "TARGET_INFO_SESSION_START_TIME";
-        database.each(
-            table,
-            &["utcEpochNs", "utcTime", "localTime"],
-            "LIMIT 1",
-            |found| {
-                self.start_epoch_ns = row::integer(found, 0);
-                let time = |index| parse_time(&row::text(found, index)?);
-                if let (Some(utc), Some(local)) = (time(1), time(2)) {
-                    self.utc_offset_s = i32::try_from((local - utc).num_seconds()).ok();
-                }
-            },
-        )
+        let columns = ["utcEpochNs", "utcTime", "localTime"];
+        database.each(table, &columns, "LIMIT 1", |found| {
+            self.start_epoch_ns = integer(found, 0);
+            let time = |index| parse_time(&text(found, index)?);
+            if let (Some(utc), Some(local)) = (time(1), time(2)) {
+                self.utc_offset_s = i32::try_from((local - utc).num_seconds()).ok();
+            }
+        })
     }
 
     /// The wall-clock time of session time `ns`, in the target's time zone.
@@ -170,17 +156,6 @@ impl Session {
     pub fn schema_major(&self) -> Option<u32> {
         self.schema.as_ref()?.split('.').next()?.parse().ok()
     }
-}
-
-/// Adds what `read` makes of the rows of a table to `found`.
-fn collect<T>(
-    database: &Database,
-    table: &str,
-    columns: &[&str],
-    found: &mut impl Extend<T>,
-    read: impl Fn(&Row<'_>) -> Option<T>,
-) -> Result<()> {
-    database.each(table, columns, "", |row| found.extend(read(row)))
 }
 
 fn parse_time(text: &str) -> Option<NaiveDateTime> {
