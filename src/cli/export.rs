@@ -32,10 +32,9 @@ pub(super) struct ExportArgs {
 
 impl ExportArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let file = file::or_newest(self.file);
         let config = ExportConfig {
-            filter: self.filter.filter(&file)?,
-            file,
+            filter: self.filter.filter(),
+            file: file::or_newest(self.file),
             format: self.format,
             output: self.output,
         };

@@ -66,9 +66,8 @@ impl PlotArgs {
         let of = file.as_ref().or(self.usage.as_ref());
         let output = self.output.clone().or(of.map(|of| file::picture_of(of)));
         let output = output.unwrap_or_default();
-        let filter = of.map(|of| self.filter.filter(of)).transpose()?;
         let config = ChartConfig {
-            filter: filter.unwrap_or_default(),
+            filter: self.filter.filter(),
             file,
             by: self.by,
             top: self.top,

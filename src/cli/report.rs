@@ -1,6 +1,6 @@
 //! `gpuprobe report`, as it is typed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -53,15 +53,15 @@ pub(super) struct FilterArgs {
 }
 
 impl FilterArgs {
-    /// The filter, with times after the first memory event of `file`.
-    pub(super) fn filter(&self, file: &Path) -> Result<Filter> {
-        let filter = Filter {
+    /// The filter.
+    pub(super) fn filter(&self) -> Filter {
+        Filter {
             pid: self.pid,
             device: self.device,
             host: self.host,
-            ..Filter::default()
-        };
-        filter.between(self.from, self.to, file)
+            from: self.from,
+            to: self.to,
+        }
     }
 }
 
@@ -191,7 +191,7 @@ impl ReportArgs {
     pub(super) fn run(mut self) -> Result<ExitCode> {
         if let Some(output) = self.html.take() {
             let file = file::or_newest(self.file);
-            let filter = self.filter.filter(&file)?;
+            let filter = self.filter.filter();
             let after = self.diff.as_deref();
             let page = page::read(&file, after, &filter, &progress::on_stderr())?;
             html::write(&page, &output)?;
@@ -225,7 +225,7 @@ impl ReportArgs {
         let file = file::or_newest(self.file);
         Ok(ReportConfig {
             question,
-            filter: self.filter.filter(&file)?,
+            filter: self.filter.filter(),
             file,
             view,
             top: Top::rows(self.top, None),

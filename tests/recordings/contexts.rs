@@ -8,7 +8,7 @@ use gpuprobe_model::abi::{RawCall, record};
 use gpuprobe_model::event::CONTEXT_UNKNOWN;
 use gpuprobe_recording::log::{self, LogNote};
 use gpuprobe_recording::{Database, Player, Session};
-use gpuprobe_report::analysis::{Filter, Played};
+use gpuprobe_report::analysis::{Filter, Moment, Played};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rusqlite::Connection;
@@ -142,8 +142,8 @@ fn contexts_of_the_selection_are_counted() {
     let device = Some(1);
     assert_eq!(live(&file, Filter { device, ..whole }), [(PID, 2)]);
     // Until 4,500 ns: none is destroyed, and the other process has none.
-    let to_ns = Some(3_500);
-    assert_eq!(live(&file, Filter { to_ns, ..whole }), [(PID, 3)]);
+    let to = Some(Moment::After(3_500));
+    assert_eq!(live(&file, Filter { to, ..whole }), [(PID, 3)]);
 }
 
 /// A step of a program, by its index.

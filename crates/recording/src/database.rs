@@ -235,8 +235,8 @@ impl Database {
             .map(Some)
     }
 
-    /// These columns in SQL.
-    pub(super) fn columns(&self, table: &str, columns: &[&str]) -> String {
+    /// These columns in SQL; one that does not exist is NULL.
+    pub fn columns(&self, table: &str, columns: &[&str]) -> String {
         let columns = columns
             .iter()
             .map(|column| match self.has_column(table, column) {

@@ -1,18 +1,14 @@
 //! Memory events with their call stacks, one row each.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 
 use anyhow::Result;
 
-use crate::analysis::Filter;
+use crate::analysis::File;
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::nsys::{ALLOCATION, DEALLOCATION};
-use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::memory_rows::{self, CallFilter, MemoryItem};
-use gpuprobe_recording::{
-    Database, MemoryRow, OriginatingCall, Resolver, Trace, ids, kinds, module_of,
-};
+use gpuprobe_recording::{MemoryRow, OriginatingCall, Resolver, Trace, ids, kinds, module_of};
 
 /// What is known of the call of an event.
 pub const TABLES: [&str; 3] = [
@@ -36,49 +32,30 @@ pub const COLUMNS: [&str; 8] = [
     "call_stack",
 ];
 
-/// The memory events of a file.
-pub struct EventRows {
-    database: Database,
-    filter: Filter,
-}
-
-impl EventRows {
-    /// Opens a file.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read, or has nothing that `filter` selects.
-    pub fn open(file: &Path, filter: Filter, progress: &SharedProgress) -> Result<Self> {
-        let database = Database::open_with(file, progress)?;
-        filter.check(&database)?;
-        Ok(Self { database, filter })
-    }
-
-    /// Passes the rows to `write`, with the indices of their tables.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read, or if `write` fails.
-    pub fn each(&self, mut write: impl FnMut(usize, [String; 8]) -> Result<()>) -> Result<()> {
-        let resolver = Resolver::new(&self.database)?;
-        let mut first_ns = None;
-        let mut take = |item| {
-            let MemoryItem::Row(event, origin) = item else {
-                return Ok(ControlFlow::Continue(()));
-            };
-            let first_ns = *first_ns.get_or_insert(event.start_ns);
-            let since_first = event.start_ns.saturating_sub(first_ns);
-            if self.filter.to_ns.is_some_and(|to| since_first > to) {
-                return Ok(ControlFlow::Break(()));
-            }
-            let table = Trace::ALL.iter().position(|trace| *trace == origin.trace);
-            if let Some(table) = table.filter(|_| self.filter.includes(&event)) {
-                write(table, row(event, origin, &resolver))?;
-            }
-            Ok(ControlFlow::Continue(()))
+/// Passes the memory events of `file` to `write`, with the indices of their tables.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read, or if `write` fails.
+pub fn each(file: &File, mut write: impl FnMut(usize, [String; 8]) -> Result<()>) -> Result<()> {
+    let resolver = Resolver::new(&file.database)?;
+    let mut first_ns = None;
+    let mut take = |item| {
+        let MemoryItem::Row(event, origin) = item else {
+            return Ok(ControlFlow::Continue(()));
         };
-        memory_rows::each(&self.database, CallFilter::default(), &mut take).map(drop)
-    }
+        let first_ns = *first_ns.get_or_insert(event.start_ns);
+        let since_first = event.start_ns.saturating_sub(first_ns);
+        if file.filter.end_ns().is_some_and(|to| since_first > to) {
+            return Ok(ControlFlow::Break(()));
+        }
+        let table = Trace::ALL.iter().position(|trace| *trace == origin.trace);
+        if let Some(table) = table.filter(|_| file.filter.includes(&event)) {
+            write(table, row(event, origin, &resolver))?;
+        }
+        Ok(ControlFlow::Continue(()))
+    };
+    memory_rows::each(&file.database, CallFilter::default(), &mut take).map(drop)
 }
 
 fn row(event: MemoryRow, origin: OriginatingCall, resolver: &Resolver<'_>) -> [String; 8] {

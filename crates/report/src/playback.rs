@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use chrono::{DateTime, FixedOffset};
+use chrono::DateTime;
 
+use crate::analysis::{File, Filter};
 use crate::bandwidth::CopyReport;
 use crate::explain::Explain;
 use crate::profile::{self, Profile, ProfileScope};
@@ -25,10 +26,10 @@ use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_recording::Source;
 use gpuprobe_recording::log::{Item, LogNote, LogReader, Mark};
 use gpuprobe_recording::memory_rows::CallFilter;
 use gpuprobe_recording::player::{Played, Player};
-use gpuprobe_recording::{Database, Session, Source};
 
 /// Call sites, and kernels, of a process without more detail.
 const LISTED: usize = 20;
@@ -170,9 +171,8 @@ impl ReplayMoment {
 /// Returns an error if the file cannot be read, or is no recording of a supported version.
 pub fn play(file: &Path, viewer: &mut dyn Viewer) -> Result<()> {
     let progress: SharedProgress = Arc::new(());
-    let database = Database::open_with(file, &progress)?;
-    let session = Session::read(&database)?;
-    let log = LogReader::new(&database, &session)?;
+    let file = File::open(file, Filter::default(), &progress)?;
+    let log = LogReader::new(&file.database, &file.session)?;
     let mut moment = ReplayMoment::new(&log);
     let begin_ns = moment.now_ns;
     let mut next = moment.ask(viewer, begin_ns);
@@ -241,9 +241,8 @@ pub fn replay(
     out: &mut dyn Write,
     progress: &SharedProgress,
 ) -> Result<()> {
-    let database = Database::open_with(&config.file, progress)?;
-    let session = Session::read(&database)?;
-    let log = LogReader::new(&database, &session)?;
+    let file = File::open(&config.file, Filter::default(), progress)?;
+    let log = LogReader::new(&file.database, &file.session)?;
     let mut moment = ReplayMoment::new(&log);
     // Activity records since the last report, and that report, if only the last is to be written.
     let mut batches: Vec<ActivityBatch> = Vec::new();
@@ -282,7 +281,9 @@ impl ReplayMoment {
     /// The report that the run made at `mark`.
     fn recorded(&mut self, config: &ReplayConfig, mark: Mark) -> Report {
         let time = DateTime::parse_from_rfc3339(&mark.time).ok();
-        self.now_ns = mark.now_ns.unwrap_or_else(|| self.monotonic_ns(time));
+        // Recordings of earlier versions do not have the time on the clock of events.
+        let since_start_ns = self.span_ns.0.saturating_add(mark.since_start_ns);
+        self.now_ns = mark.now_ns.unwrap_or(since_start_ns);
         let since = [mark.since_last_ns, mark.since_start_ns].map(Duration::from_nanos);
         let (stacks, host_wide, is_final) = (mark.stacks, mark.host_wide, mark.is_final);
         self.mark = Some(mark);
@@ -300,13 +301,5 @@ impl ReplayMoment {
         let mut report = self.noted(&options);
         report.time = time.or(report.time);
         report
-    }
-
-    /// Time of a report on the clock of events, for recordings without it.
-    fn monotonic_ns(&self, time: Option<DateTime<FixedOffset>>) -> u64 {
-        let began_ns = self.clock.monotonic_ns();
-        let since = time.and_then(|time| (time - self.clock.wall(began_ns)).num_nanoseconds());
-        let since = since.and_then(|ns| u64::try_from(ns).ok());
-        began_ns.saturating_add(since.unwrap_or(0))
     }
 }

@@ -333,6 +333,16 @@ pub(crate) struct PathKey {
 }
 
 impl PathKey {
+    pub(crate) fn tensor((pid, device): TensorPlace, number: Option<u32>) -> Self {
+        Self {
+            pid,
+            incarnation: device.into(),
+            number,
+            kind: MemoryKind::Tensor,
+            is_host: false,
+        }
+    }
+
     /// Who made the allocation: the process, or for tensors the blocks of the allocator, at the end.
     pub(crate) fn holder(self, played: &Played) -> Option<&Process> {
         if self.kind != MemoryKind::Tensor {
@@ -384,13 +394,7 @@ impl MemoryTimelines {
             .entry(Some(place).filter(|_| self.by_allocator));
         let both = both.or_insert_with(|| [(); 2].map(|()| Timeline::new(&self.bins)));
         both.iter_mut().for_each(|one| one.advance(time_ns));
-        let key = |number| PathKey {
-            pid: place.0,
-            incarnation: place.1.into(),
-            number,
-            kind: MemoryKind::Tensor,
-            is_host: false,
-        };
+        let key = |number| PathKey::tensor(place, number);
         for (block, effect) in blocks {
             both[0].change(key(Some(block.site)), effect, [block.size_bytes, 1], true);
         }

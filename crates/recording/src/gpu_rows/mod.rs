@@ -18,6 +18,7 @@ use super::{Database, Resolver, ids, kinds};
 use crate::memory_rows::CALLS;
 use called::{CallEffect, Effects, effects};
 use gpuprobe_cuda::nsys::{OVERHEADS, class, domain};
+pub use nvtx::nvtx_domains;
 
 /// Table of synchronizations.
 const WAITS: &str = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION";

@@ -25,7 +25,7 @@ impl Reader<'_> {
     /// Passes on the NVTX ranges and markers.
     pub(super) fn nvtx(&mut self) -> Result<()> {
         let database = self.database;
-        let domains = domains(database, &self.names)?;
+        let domains = nvtx_domains(database, &self.names)?;
         let columns = [
             "start",
             "end",
@@ -73,7 +73,10 @@ impl Reader<'_> {
 }
 
 /// Names of domains by process and number.
-fn domains(database: &Database, names: &Resolver<'_>) -> Result<HashMap<(u32, i64), Arc<str>>> {
+pub fn nvtx_domains(
+    database: &Database,
+    names: &Resolver<'_>,
+) -> Result<HashMap<(u32, i64), Arc<str>>> {
     let mut domains = HashMap::new();
     let columns = ["eventType", "domainId", "text", "textId", "globalTid"];
     database.each(TABLE, &columns, "", |row| {
@@ -81,9 +84,8 @@ fn domains(database: &Database, names: &Resolver<'_>) -> Result<HashMap<(u32, i6
             return;
         };
         let pid = integer(row, 4).map_or(0, ids::pid);
-        if let Some(name) = text_of(row, 2, names) {
-            domains.insert((pid, id), name);
-        }
+        let name = text_of(row, 2, names);
+        domains.extend(name.map(|name| ((pid, id), name)));
     })?;
     Ok(domains)
 }

@@ -18,7 +18,7 @@ use gpuprobe_recording::Session;
 pub struct About {
     /// The analysis: `watermark`, `leakage`, `kernels`, `copies`, `calls`, `waits`, `nvtx`,
     /// `processes` or `summary`.
-    pub analysis: &'static str,
+    pub analysis: String,
     /// Start of the selected time, seconds from the first memory event; of a report without memory, `None` unless it
     /// was asked for.
     pub from: Option<f64>,
@@ -85,9 +85,9 @@ impl About {
     pub(super) fn new(question: Analysis, filter: &Filter) -> Self {
         let seconds = |ns: i64| ns as f64 / 1e9;
         Self {
-            analysis: question.name(),
-            from: filter.from_ns.map(seconds),
-            to: filter.to_ns.map(seconds),
+            analysis: format!("{question:?}").to_lowercase(),
+            from: filter.begin_ns().map(seconds),
+            to: filter.end_ns().map(seconds),
             ..Self::default()
         }
     }

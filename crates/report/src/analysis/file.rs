@@ -11,7 +11,7 @@ use super::played::{Listener, MemoryChange, Played};
 use super::processes::{self, Spans};
 use super::range::TimeRange;
 use super::work::{self, CalledCopy};
-use super::{AnalysisTotals, Filter, launches};
+use super::{AnalysisTotals, Filter};
 use crate::explain::Explain;
 use crate::profile::{self, Profile, ProfileScope, ProfiledMemory, Weight};
 use crate::run::run_of;
@@ -56,22 +56,6 @@ pub enum Analysis {
 }
 
 impl Analysis {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Watermark => "watermark",
-            Self::Leakage => "leakage",
-            Self::Explain => "explain",
-            Self::Kernels => "kernels",
-            Self::Copies => "copies",
-            Self::Calls => "calls",
-            Self::Waits => "waits",
-            Self::Nvtx => "nvtx",
-            Self::Processes => "processes",
-            Self::Summary => "summary",
-            Self::Page => "page",
-        }
-    }
-
     /// The list of work that it is about.
     pub fn list(self) -> Option<WorkList> {
         Some(match self {
@@ -131,8 +115,8 @@ impl File {
     ///
     /// The file cannot be read, or has nothing that `filter` selects.
     pub fn open(path: &Path, filter: Filter, progress: &SharedProgress) -> Result<Self> {
-        let file = Self::of(path, filter, progress)?;
-        file.filter.check(&file.database)?;
+        let mut file = Self::of(path, Filter::default(), progress)?;
+        file.filter = filter.resolve(&file.database, &file.session)?;
         Ok(file)
     }
 
@@ -192,7 +176,7 @@ impl File {
     /// Whether `question` is about launches, and the file has no times of these, which a range could select.
     pub fn has_no_times_for(&self, question: Analysis) -> Result<bool> {
         let is_about_launches = question == Analysis::Kernels || question.is_about_everything();
-        Ok(is_about_launches && launches::are_only_counted(&self.database)?)
+        Ok(is_about_launches && work::are_launches_only_counted(&self.database)?)
     }
 
     /// Passes each total of live memory to `take`: nanoseconds from the first memory event; bytes in all, and by how
@@ -286,10 +270,9 @@ impl File {
             .map(|(_, process)| process.last_ns)
             .max();
         let ran_ns = ran_ns.unwrap_or(0).saturating_sub(gpu_rows::ZERO_NS);
-        let options = Options {
+        let mut options = Options {
             modes: self.modes(question, &state),
             now_ns,
-            explains: matches!(question, Analysis::Explain | Analysis::Page),
             ..self.options(lists, ran_ns.max(now_ns))
         };
         let sources = ReportSources {
@@ -299,6 +282,8 @@ impl File {
         let lost = Lost::from_names(&self.session.lost);
         let mut report = crate::build(&state, lost, &options, sources);
         report.time = start.map(|clock| clock.wall(now_ns));
+        // There is nothing to explain before the memory is in the report.
+        options.explains = matches!(question, Analysis::Explain | Analysis::Page);
         let mut spans = Spans::default();
         if let Some(played) = played {
             about.set_memory(question, played);
@@ -342,9 +327,9 @@ impl File {
         let asks_for = |one| question.is_about_everything() || question == one;
         Modes {
             memleak: false,
-            cudatrace: asks_for(Analysis::Kernels) && self.database.has_table(launches::COUNTS),
+            cudatrace: asks_for(Analysis::Kernels) && self.database.has_table(work::COUNTS),
             bandwidth_util: asks_for(Analysis::Copies)
-                && self.database.has_table("GPUPROBE_COPIES"),
+                && self.database.has_table(work::CALLED_COPIES),
             activity: state.activity.processes().next().is_some(),
         }
     }
@@ -372,7 +357,7 @@ impl File {
         let end_ns = || {
             let first_ns = played.and_then(Played::first_ns).unwrap_or(0);
             let last_ns = played.and_then(Played::last_ns);
-            let to = self.filter.to_ns.map(|to| first_ns.saturating_add(to));
+            let to = self.filter.end_ns().map(|to| first_ns.saturating_add(to));
             let end_ns = self.session.stop_ns.max(last_ns).unwrap_or(0);
             to.map_or(end_ns, |to| to.min(end_ns))
         };

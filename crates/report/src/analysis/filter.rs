@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use chrono::{DateTime, FixedOffset, Local, NaiveDateTime};
 
-use super::first_ns;
-use gpuprobe_recording::memory_rows::MEMORY;
-use gpuprobe_recording::{Database, MemoryRow, Session, ids, row};
+use super::range::{first_ns, span};
+use gpuprobe_recording::gpu_rows::RowFilter;
+use gpuprobe_recording::memory_rows::{CALLS, MEMORY};
+use gpuprobe_recording::row::integer;
+use gpuprobe_recording::{Database, MemoryRow, Session, ids};
 
 /// Filter on the events of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,86 +21,122 @@ pub struct Filter {
     pub device: Option<i64>,
     /// Include host memory, too.
     pub host: bool,
-    /// Start of the selected time, nanoseconds from [`first_ns`].
-    pub from_ns: Option<i64>,
-    /// End of the selected time, nanoseconds from [`first_ns`].
-    pub to_ns: Option<i64>,
+    /// Start of the selected time.
+    pub from: Option<Moment>,
+    /// End of the selected time.
+    pub to: Option<Moment>,
 }
 
 impl Filter {
-    /// Selects the time between two moments of `file`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the second is earlier, or if `file` cannot be read or has no times of day where it needs
-    /// them.
-    pub fn between(self, from: Option<Moment>, to: Option<Moment>, file: &Path) -> Result<Self> {
-        let needs_file = [from, to]
-            .iter()
-            .any(|one| matches!(one, Some(Moment::At(_))));
-        let zero = needs_file.then(|| Zero::of(file)).transpose()?;
-        let ns = |moment: Option<Moment>| moment.map(|one| one.after(zero.as_ref())).transpose();
-        let (from_ns, to_ns) = (ns(from)?, ns(to)?);
-        if from_ns.zip(to_ns).is_some_and(|(from, to)| from > to) {
-            bail!("--from is later than --to");
-        }
-        Ok(Self {
-            from_ns,
-            to_ns,
-            ..self
-        })
+    /// Start of the selected time, nanoseconds from [`first_ns`].
+    pub(crate) fn begin_ns(&self) -> Option<i64> {
+        self.from.and_then(Moment::after_ns)
+    }
+
+    /// End of the selected time, nanoseconds from [`first_ns`].
+    pub(crate) fn end_ns(&self) -> Option<i64> {
+        self.to.and_then(Moment::after_ns)
     }
 
     /// Whether a part of the time is selected.
     pub fn has_range(&self) -> bool {
-        self.from_ns.is_some() || self.to_ns.is_some()
+        self.from.or(self.to).is_some()
     }
 
     /// Whether `row` is of the selected process and device.
     pub fn includes(&self, row: &MemoryRow) -> bool {
-        self.pid.is_none_or(|pid| pid == ids::pid(row.process))
-            && self.device.is_none_or(|device| device == row.device)
+        self.rows().includes(Some(row.process), Some(row.device))
     }
 
-    /// Checks that `database` has the selected process and device, and that the selected time does not
-    /// begin after the end.
+    /// The filter of rows by process and device.
+    pub(crate) fn rows(&self) -> RowFilter {
+        RowFilter {
+            pid: self.pid,
+            device: self.device,
+        }
+    }
+
+    /// The same with times of day as times after the first memory event.
     ///
     /// # Errors
     ///
-    /// Returns [`NoMatch`] if nothing matches, or an error if the file cannot be read.
-    pub(crate) fn check(&self, database: &Database) -> Result<()> {
+    /// Returns [`NoMatch`] if `database` does not have the selected process or device, or if the selected time begins
+    /// after its end; another error if the time ends before it begins, is not known, or the file cannot be read.
+    pub(super) fn resolve(mut self, database: &Database, session: &Session) -> Result<Self> {
+        self.check_ids(database, session)?;
+        if !self.has_range() {
+            return Ok(self);
+        }
         let shown = database.path().display();
-        if let Some(pid) = self.pid {
-            let pids = distinct(database, |(table, process, _)| Some((table, process)))?;
-            let pids: BTreeSet<_> = pids.into_iter().map(ids::pid).collect();
-            if !pids.contains(&pid) {
-                let names = Session::read(database)?.processes;
-                let there = pids.iter().map(|pid| match names.get(pid) {
-                    Some(name) => format!("{pid} {name}"),
-                    None => pid.to_string(),
-                });
-                let there = one_of(there.collect());
-                bail!(NoMatch(format!(
-                    "no process {pid} in {shown}: --pid can be {there}"
-                )));
+        let first_ns = first_ns(database)?;
+        for moment in [&mut self.from, &mut self.to].into_iter().flatten() {
+            if let Moment::At(time) = moment {
+                let Some(start_ns) = session.start_epoch_ns else {
+                    bail!(
+                        "{shown} has no times of day: give --from and --to as times after the first memory event"
+                    );
+                };
+                let ns = time.timestamp_nanos_opt();
+                let ns = ns
+                    .context("the time is out of range")?
+                    .saturating_sub(start_ns);
+                *moment = Moment::After(ns.saturating_sub(first_ns.unwrap_or(0)));
             }
         }
-        if let Some(device) = self.device {
-            let devices = distinct(database, |(table, _, device)| Some((table, device?)))?;
-            if !devices.contains(&device) && !devices.is_empty() {
-                let there = one_of(devices.iter().map(i64::to_string).collect());
-                bail!(NoMatch(format!(
-                    "no device {device} in {shown}: --device can be {there}"
-                )));
-            }
-        }
-        let Some(from) = self.from_ns else {
-            return Ok(());
+        let (Some(from), Some(first_ns)) = (self.begin_ns(), first_ns) else {
+            return Ok(self);
         };
-        if let Some(end) = end_ns(database)?.filter(|&end| from > end) {
+        if self.end_ns().is_some_and(|to| from > to) {
+            bail!("--from is later than --to");
+        }
+        let rows_end = span(database)?.map(|(_, last)| last);
+        let stop_ns = session.stop_ns.filter(|_| database.is_ours());
+        let end = rows_end
+            .max(database.limit(CALLS, "end", "DESC")?)
+            .max(stop_ns);
+        let end = end.unwrap_or(first_ns).saturating_sub(first_ns);
+        if from > end {
             let end = end as f64 / 1e9;
             bail!(NoMatch(format!(
                 "--from is beyond the end of {shown}: that is {end} s after the first memory event"
+            )));
+        }
+        Ok(self)
+    }
+
+    fn check_ids(&self, database: &Database, session: &Session) -> Result<()> {
+        if self.pid.is_none() && self.device.is_none() {
+            return Ok(());
+        }
+        let (mut pids, mut devices) = (BTreeSet::new(), BTreeSet::new());
+        for (table, process) in TABLES {
+            database.each(table, &[process, "deviceId"], "GROUP BY 1, 2", |row| {
+                pids.extend(integer(row, 0).map(ids::pid));
+                devices.extend(integer(row, 1));
+            })?;
+        }
+        let shown = database.path().display();
+        if let Some(pid) = self.pid.filter(|pid| !pids.contains(pid)) {
+            let name = |pid: &u32| {
+                session
+                    .processes
+                    .get(pid)
+                    .map(String::as_str)
+                    .unwrap_or_default()
+            };
+            let there = pids
+                .iter()
+                .map(|pid| format!("{pid} {}", name(pid)).trim_end().to_owned());
+            let there = one_of(there.collect());
+            bail!(NoMatch(format!(
+                "no process {pid} in {shown}: --pid can be {there}"
+            )));
+        }
+        let is_elsewhere = |device: &i64| !devices.is_empty() && !devices.contains(device);
+        if let Some(device) = self.device.filter(is_elsewhere) {
+            let there = one_of(devices.iter().map(i64::to_string).collect());
+            bail!(NoMatch(format!(
+                "no device {device} in {shown}: --device can be {there}"
             )));
         }
         Ok(())
@@ -118,19 +155,16 @@ impl fmt::Display for NoMatch {
 
 impl std::error::Error for NoMatch {}
 
-/// A table, and its columns with the process and the device, if any.
-type Table = (&'static str, &'static str, Option<&'static str>);
-
-/// Tables with rows by process; the memory events first.
-const TABLES: [Table; 8] = [
-    (MEMORY, "globalPid", Some("deviceId")),
-    ("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid", Some("deviceId")),
-    ("CUPTI_ACTIVITY_KIND_MEMCPY", "globalPid", Some("deviceId")),
-    ("CUPTI_ACTIVITY_KIND_MEMSET", "globalPid", Some("deviceId")),
-    ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid", None),
-    ("GPUPROBE_LAUNCH_COUNTS", "globalPid", None),
-    ("GPUPROBE_COPIES", "globalPid", None),
-    ("GPUPROBE_PROCESSES", "globalPid", None),
+/// Tables with rows by process, and the column of that.
+const TABLES: [(&str, &str); 8] = [
+    (MEMORY, "globalPid"),
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid"),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY", "globalPid"),
+    ("CUPTI_ACTIVITY_KIND_MEMSET", "globalPid"),
+    (CALLS, "globalTid"),
+    ("GPUPROBE_LAUNCH_COUNTS", "globalPid"),
+    ("GPUPROBE_COPIES", "globalPid"),
+    ("GPUPROBE_PROCESSES", "globalPid"),
 ];
 
 /// Limit on the processes listed in a message.
@@ -144,42 +178,6 @@ fn one_of(mut there: Vec<String>) -> String {
         (_, 0) => there.join(", "),
         _ => format!("{} or one of {others} others", there.join(", ")),
     }
-}
-
-/// The distinct values of a column, over all tables that have it.
-fn distinct(
-    database: &Database,
-    column: impl Fn(Table) -> Option<(&'static str, &'static str)>,
-) -> Result<BTreeSet<i64>> {
-    let mut found = BTreeSet::new();
-    for (table, column) in TABLES.into_iter().filter_map(column) {
-        if database.has_column(table, column) {
-            let grouped = format!("GROUP BY {column}");
-            database.each(table, &[column], &grouped, |values| {
-                found.extend(row::integer(values, 0));
-            })?;
-        }
-    }
-    Ok(found)
-}
-
-/// End of the recording, or of the last row of [`TABLES`], nanoseconds from the first memory event; `None` if they are
-/// empty.
-fn end_ns(database: &Database) -> Result<Option<i64>> {
-    let first = database.limit(MEMORY, "start", "ASC")?;
-    let mut last = None;
-    for (table, ..) in TABLES {
-        for column in ["start", "end"] {
-            last = last.max(database.limit(table, column, "DESC")?);
-        }
-    }
-    if database.is_ours() {
-        // The recording went on without a row.
-        last = last.max(Session::read(database)?.stop_ns.filter(|_| last.is_some()));
-    }
-    Ok(first
-        .zip(last)
-        .map(|(first, last)| last.saturating_sub(first)))
 }
 
 /// Forms of a local time of day.
@@ -206,38 +204,11 @@ impl Moment {
         Some(Self::At(time.fixed_offset()))
     }
 
-    /// Nanoseconds after the first memory event of the file whose times begin at `zero`, which a time of day needs.
-    fn after(self, zero: Option<&Zero>) -> Result<i64> {
-        let (time, zero) = match (self, zero) {
-            (Self::After(ns), _) => return Ok(ns),
-            (Self::At(time), zero) => (time, zero.context("the file has no times of day")?),
-        };
-        let epoch_ns = time
-            .timestamp_nanos_opt()
-            .context("the time is out of range")?;
-        Ok(epoch_ns
-            .saturating_sub(zero.start_ns)
-            .saturating_sub(zero.first_ns))
-    }
-}
-
-/// Where the times of a file begin: nanoseconds since 1970, and from there to its first memory event.
-struct Zero {
-    start_ns: i64,
-    first_ns: i64,
-}
-
-impl Zero {
-    fn of(file: &Path) -> Result<Self> {
-        let database = Database::open(file)?;
-        let Some(start_ns) = Session::read(&database)?.start_epoch_ns else {
-            bail!(
-                "{} has no times of day: give --from and --to as times after the first memory event",
-                file.display()
-            );
-        };
-        let first_ns = first_ns(&database)?.unwrap_or(0);
-        Ok(Self { start_ns, first_ns })
+    fn after_ns(self) -> Option<i64> {
+        match self {
+            Self::After(ns) => Some(ns),
+            Self::At(_) => None,
+        }
     }
 }
 

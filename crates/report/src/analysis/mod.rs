@@ -5,7 +5,6 @@ mod about;
 pub mod diff;
 mod file;
 mod filter;
-pub(crate) mod launches;
 mod played;
 pub(crate) mod processes;
 pub(crate) mod range;

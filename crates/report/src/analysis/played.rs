@@ -206,8 +206,8 @@ impl Played {
         }
         let counted = CallFilter {
             pid: filter.pid,
-            from_ns: filter.from_ns,
-            to_ns: filter.to_ns,
+            from_ns: filter.begin_ns(),
+            to_ns: filter.end_ns(),
         };
         let counts = source.play(counted, &mut |item| played.item(item, listener))?;
         played.finish();
@@ -279,8 +279,8 @@ impl Played {
         let seconds = |ns: i64| ns as f64 / 1e9;
         let first_ns = self.first_ns.unwrap_or(0);
         let last_ns = self.last_ns().map(|last| last.saturating_sub(first_ns));
-        let from = self.first_ns.map(|_| self.filter.from_ns.unwrap_or(0));
-        let to = self.filter.to_ns.or(last_ns);
+        let from = self.first_ns.map(|_| self.filter.begin_ns().unwrap_or(0));
+        let to = self.filter.end_ns().or(last_ns);
         (from.map(seconds), to.map(seconds))
     }
 
@@ -586,12 +586,12 @@ impl Played {
 
     /// Start of the selected time, nanoseconds of the session; `None` if it is the start of the file.
     fn begin_ns(&self) -> Option<i64> {
-        let (from, first) = self.filter.from_ns.zip(self.first_ns)?;
+        let (from, first) = self.filter.begin_ns().zip(self.first_ns)?;
         Some(first.saturating_add(from))
     }
 
     fn is_beyond(&self, time_ns: i64) -> bool {
-        let to = self.filter.to_ns.zip(self.first_ns);
+        let to = self.filter.end_ns().zip(self.first_ns);
         to.is_some_and(|(to, first)| time_ns.saturating_sub(first) > to)
     }
 

@@ -8,7 +8,7 @@ use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
 use gpuprobe_recording::Database;
 use gpuprobe_recording::gpu_rows::{ZERO_NS, record_ns};
 use gpuprobe_recording::memory_rows::MEMORY;
-use gpuprobe_wire::marker;
+use gpuprobe_wire::marker::END;
 
 /// Tables with times, and their columns of begin and end; the memory events first.
 pub(crate) const TIMED: [(&str, &str, &str); 7] = [
@@ -21,17 +21,25 @@ pub(crate) const TIMED: [(&str, &str, &str); 7] = [
     ("GPUPROBE_TENSORS", "t0", "t0"),
 ];
 
+/// Session times of the first and of the last record of [`TIMED`].
+pub(crate) fn span(database: &Database) -> Result<Option<(i64, i64)>> {
+    let (mut first, mut last) = (None::<i64>, None);
+    for (table, begin, end) in TIMED {
+        first = first
+            .into_iter()
+            .chain(database.limit(table, begin, "ASC")?)
+            .min();
+        last = last.max(database.limit(table, end, "DESC")?);
+    }
+    Ok(first.zip(last))
+}
+
 /// Time 0 of selections: the session time of the first memory event, or of the first record if there is none.
 pub fn first_ns(database: &Database) -> Result<Option<i64>> {
-    let mut first = None;
-    for (table, begin, _) in TIMED {
-        let found = database.limit(table, begin, "ASC")?;
-        if table == MEMORY && found.is_some() {
-            return Ok(found);
-        }
-        first = first.into_iter().chain(found).min();
+    match database.limit(MEMORY, "start", "ASC")? {
+        None => Ok(span(database)?.map(|(first, _)| first)),
+        first => Ok(first),
     }
-    Ok(first)
 }
 
 /// Session times within which rows begin, both included.
@@ -56,8 +64,8 @@ impl TimeRange {
         let first = first_ns(database)?.unwrap_or(0);
         let session_ns = |ns: i64| first.saturating_add(ns);
         Ok(Self {
-            from_ns: filter.from_ns.map_or(i64::MIN, session_ns),
-            to_ns: filter.to_ns.map_or(i64::MAX, session_ns),
+            from_ns: filter.begin_ns().map_or(i64::MIN, session_ns),
+            to_ns: filter.end_ns().map_or(i64::MAX, session_ns),
         })
     }
 
@@ -83,47 +91,23 @@ impl TimeRange {
     }
 }
 
-/// Selects the records that begin within a range.
-#[derive(Debug)]
-pub(crate) struct RecordFilter {
-    range: TimeRange,
-    /// The NVTX range that began last: its end follows its begin.
-    marker: Option<u32>,
-}
-
-impl RecordFilter {
-    pub(crate) fn new(range: TimeRange) -> Self {
-        Self {
-            range,
-            marker: None,
-        }
-    }
-
-    /// The selected records of `batch`.
-    pub(crate) fn part_of(&mut self, batch: &ActivityBatch) -> ActivityBatch {
-        let mut part = batch.clone();
-        part.activities
-            .retain(|activity| self.has(&activity.record));
-        part
-    }
-
-    fn has(&mut self, record: &ActivityRecord) -> bool {
-        let Some((start_ns, _)) = times(record) else {
-            return true;
-        };
-        let session_ns = start_ns.cast_signed().saturating_sub_unsigned(ZERO_NS);
-        let is_selected = self.range.has(session_ns);
-        match record {
-            ActivityRecord::Marker(mark) if mark.flags & marker::END != 0 => {
-                self.marker == Some(mark.id)
-            }
+/// The records of `batch` that begin within `range`. The end of an NVTX range follows its begin: `marker` has the number
+/// of the range that began last.
+pub(crate) fn part_of(batch: &ActivityBatch, range: TimeRange, marker: &mut u32) -> ActivityBatch {
+    let mut part = batch.clone();
+    part.activities.retain(|activity| {
+        let begun = times(&activity.record).map(|(start_ns, _)| start_ns.cast_signed());
+        let is_selected = begun.is_none_or(|ns| range.has(ns.saturating_sub_unsigned(ZERO_NS)));
+        match &activity.record {
+            ActivityRecord::Marker(mark) if mark.flags & END != 0 => *marker == mark.id,
             ActivityRecord::Marker(mark) => {
-                self.marker = is_selected.then_some(mark.id);
+                *marker = if is_selected { mark.id } else { 0 };
                 is_selected
             }
             _ => is_selected,
         }
-    }
+    });
+    part
 }
 
 /// Begin and end of what a record is about, if it has both.
@@ -186,15 +170,15 @@ mod tests {
             cupti_version: 0,
             is_last: true,
             activities: vec![
-                mark(5, marker::START, 1),
-                mark(12, marker::END, 1),
-                mark(15, marker::START, 2),
-                mark(30, marker::END, 2),
-                mark(19, marker::INSTANTANEOUS, 3),
-                mark(20, marker::INSTANTANEOUS, 4),
+                mark(5, wire::marker::START, 1),
+                mark(12, END, 1),
+                mark(15, wire::marker::START, 2),
+                mark(30, END, 2),
+                mark(19, wire::marker::INSTANTANEOUS, 3),
+                mark(20, wire::marker::INSTANTANEOUS, 4),
             ],
         };
-        let selected = RecordFilter::new(RANGE).part_of(&batch);
+        let selected = part_of(&batch, RANGE, &mut 0);
         let ids = selected.activities.iter().map(|one| match &one.record {
             ActivityRecord::Marker(mark) => mark.id,
             _ => 0,

@@ -1,21 +1,25 @@
 //! Launches, copies and GPU activity of a file, applied to the engine.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use anyhow::Result;
+use rusqlite::Row;
 use serde::Serialize;
 
 use super::file::{File, Observer};
-use super::launches;
 use super::processes::Spans;
-use super::range::{self, RecordFilter, TimeRange};
+use super::range::{self, TimeRange};
 use crate::activity::BusyShares;
-use gpuprobe_cuda::Direction;
+use gpuprobe_cuda::{Direction, FUNCTIONS, Op};
+use gpuprobe_engine::State;
 use gpuprobe_engine::activity::by_work::{ByWork, Spent, WorkKind};
+use gpuprobe_engine::launches::{LaunchCount, LaunchTarget};
 use gpuprobe_engine::transfers::{CopyFilter, Mode};
-use gpuprobe_engine::{State, Transfers};
-use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
+use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_model::activity::ActivityRecord;
 use gpuprobe_recording::gpu_rows::{self, RowFilter};
+use gpuprobe_recording::memory_rows::CALLS;
 use gpuprobe_recording::row::{integer, text};
 use gpuprobe_recording::{Database, ids};
 
@@ -52,22 +56,22 @@ pub(super) fn read(
     state: &mut State,
     observer: &mut dyn Observer,
 ) -> Result<Vec<GpuTime>> {
-    let File {
-        database,
-        session,
-        filter,
-        ..
-    } = file;
-    let row_filter = RowFilter {
-        pid: filter.pid,
-        device: filter.device,
-    };
-    let mut gpus = BTreeMap::new();
-    let mut records = RecordFilter::new(range);
+    let (database, session, rows) = (&file.database, &file.session, file.filter.rows());
+    let mut gpus: BTreeMap<u32, ByWork> = BTreeMap::new();
+    let mut marker = 0;
     let mut all: Option<(u64, u64)> = None;
-    gpu_rows::each(database, row_filter, |batch| {
+    gpu_rows::each(database, rows, |batch| {
         observer.activity(batch);
-        busy(batch, range, &mut gpus);
+        // Of work that begins before the range, its part in it.
+        let work = batch
+            .activities
+            .iter()
+            .filter_map(|one| work_of(&one.record));
+        for (work, device, start_ns, end_ns) in work {
+            if let Some((start_ns, end_ns)) = range.part(start_ns, end_ns) {
+                gpus.entry(device).or_default().add(work, start_ns, end_ns);
+            }
+        }
         if range.is_whole() {
             state.activity.batch(batch);
             return;
@@ -77,34 +81,69 @@ pub(super) fn read(
             let (first, last) = all.unwrap_or((start, end));
             all = Some((first.min(start), last.max(end)));
         }
-        state.activity.batch(&records.part_of(batch));
+        let part = range::part_of(batch, range, &mut marker);
+        state.activity.batch(&part);
     })?;
     for (pid, name) in &session.processes {
         let uid = session.users.get(pid).copied();
         state.activity.introduce(*pid, name, uid);
         state.transfers.introduce(*pid, name, uid);
     }
-    let ends = ends(database)?;
-    for (&pid, &time_ns) in &ends {
-        state.activity.end_process(pid, time_ns);
-    }
-    let file = (database, session);
-    launches::read(file, row_filter, &ends, range, &mut state.launches)?;
-    copies(database, row_filter, range, observer, &mut state.transfers)?;
-    let selected = all.and_then(|(first, last)| range.part(first, last));
+    let mut ended = HashSet::new();
+    database.each("GPUPROBE_ENDS", &["globalPid", "t0", "how"], "", |row| {
+        // A process that calls `exec` goes on.
+        if let Some(pid) = integer(row, 0).map(ids::pid)
+            && text(row, 2).as_deref() != Some("exec")
+        {
+            ended.insert(pid);
+            let time_ns = gpu_rows::record_ns(integer(row, 1).unwrap_or(0));
+            state.activity.end_process(pid, time_ns);
+        }
+    })?;
+    let only_counted = range.is_whole() || !has_single_launches(database)?;
+    each_launch(database, rows, only_counted, |launch| {
+        let pid = launch.key.process;
+        if only_counted || range.has(launch.start_ns) {
+            state.launches.enter(LaunchTarget {
+                key: launch.key,
+                pid,
+                comm: session.processes.get(&pid).map(String::as_str),
+                uid: session.users.get(&pid).copied(),
+                exited: ended.contains(&pid),
+                mangled: launch.mangled,
+                counted: launch.count,
+            });
+        }
+    })?;
+    copies(file, range, state, observer)?;
     let observed_ns = match range.is_whole() {
         true => {
             let mut spans = Spans::default();
             spans.activities(&state.activity);
             spans.run_ns().unwrap_or(0)
         }
-        false => selected.map_or(0, |(first, last)| last.saturating_sub(first)),
+        false => {
+            let selected = all.and_then(|(first, last)| range.part(first, last));
+            selected.map_or(0, |(first, last)| last.saturating_sub(first))
+        }
     };
-    let named = |device: u32| session.gpus.get(&device.into()).cloned();
-    Ok(gpus
-        .iter()
-        .map(|(&device, busy)| gpu(device, named(device), busy, observed_ns))
-        .collect())
+    let gpus = gpus.iter().map(|(&device, busy)| {
+        let (sums, work) = (busy.sums(), busy.spent());
+        let span_ns = sums.last_ns.saturating_sub(sums.first_ns);
+        GpuTime {
+            device,
+            busy_ns: sums.busy_ns,
+            span_ns,
+            share: sums.busy_ns as f64 / span_ns.max(1) as f64,
+            gaps: sums.gaps.count,
+            longest_gap_ns: sums.gaps.longest_ns,
+            name: session.gpus.get(&device.into()).cloned(),
+            shares: BusyShares::of(&work, observed_ns),
+            work,
+            observed_ns,
+        }
+    });
+    Ok(gpus.collect())
 }
 
 /// The work of a GPU that a record is about: its kind, its device, its begin and its end.
@@ -118,54 +157,9 @@ pub(crate) fn work_of(record: &ActivityRecord) -> Option<(WorkKind, u32, u64, u6
     })
 }
 
-/// Adds the work in `range`, of a record that begins before it, too.
-fn busy(batch: &ActivityBatch, range: TimeRange, gpus: &mut BTreeMap<u32, ByWork>) {
-    for activity in &batch.activities {
-        if let Some((work, device, start_ns, end_ns)) = work_of(&activity.record)
-            && let Some((start_ns, end_ns)) = range.part(start_ns, end_ns)
-        {
-            let gpu = gpus.entry(device).or_default();
-            gpu.add(work, start_ns, end_ns);
-        }
-    }
-}
-
-fn gpu(device: u32, name: Option<String>, busy: &ByWork, observed_ns: u64) -> GpuTime {
-    let (sums, spent) = (busy.sums(), busy.spent());
-    let span_ns = sums.last_ns.saturating_sub(sums.first_ns);
-    GpuTime {
-        device,
-        busy_ns: sums.busy_ns,
-        span_ns,
-        share: sums.busy_ns as f64 / span_ns.max(1) as f64,
-        gaps: sums.gaps.count,
-        longest_gap_ns: sums.gaps.longest_ns,
-        name,
-        work: spent,
-        observed_ns,
-        shares: BusyShares::of(&spent, observed_ns),
-    }
-}
-
-pub(super) fn unsigned(number: Option<i64>) -> u64 {
-    number
-        .and_then(|number| u64::try_from(number).ok())
-        .unwrap_or(0)
-}
-
-/// When processes ended, on the clock of records, by process id. A process that calls `exec` goes
-/// on.
-fn ends(database: &Database) -> Result<HashMap<u32, u64>> {
-    let mut ends = HashMap::new();
-    let columns = ["globalPid", "t0", "how"];
-    database.each("GPUPROBE_ENDS", &columns, "", |row| {
-        let goes_on = text(row, 2).as_deref() == Some("exec");
-        if let Some(process) = integer(row, 0).filter(|_| !goes_on) {
-            let time_ns = gpu_rows::record_ns(integer(row, 1).unwrap_or(0));
-            ends.insert(ids::pid(process), time_ns);
-        }
-    })?;
-    Ok(ends)
+fn unsigned(row: &Row<'_>, column: usize) -> u64 {
+    let number = integer(row, column).unwrap_or(0);
+    u64::try_from(number).unwrap_or(0)
 }
 
 /// The table of copies, as called.
@@ -182,14 +176,12 @@ pub(crate) struct CalledCopy {
     pub(crate) ns: u64,
 }
 
-/// Enters the copies within `range` that match `row_filter`, as recorded at their calls; `observer` sees those at any
-/// time.
+/// Enters the copies of `file` within `range`, as recorded at their calls; `observer` sees those at any time.
 fn copies(
-    database: &Database,
-    row_filter: RowFilter,
+    file: &File,
     range: TimeRange,
+    state: &mut State,
     observer: &mut dyn Observer,
-    transfers: &mut Transfers,
 ) -> Result<()> {
     let columns = [
         "t0",
@@ -201,15 +193,16 @@ fn copies(
         "captured",
         "result",
     ];
-    database.each(CALLED_COPIES, &columns, "", |row| {
-        let Some(process) = integer(row, 3).filter(|&id| row_filter.includes(Some(id), None))
-        else {
+    let (filter, transfers) = (file.filter.rows(), &mut state.transfers);
+    file.database.each(CALLED_COPIES, &columns, "", |row| {
+        let Some(process) = integer(row, 3).filter(|&id| filter.includes(Some(id), None)) else {
             return;
         };
         let [captured, failed] = [6, 7].map(|column| integer(row, column).unwrap_or(0) != 0);
         let [direction, mode] = [4, 5].map(|column| text(row, column).unwrap_or_default());
         let direction = Direction::ALL.into_iter().find(|d| d.name() == direction);
-        let ends = integer(row, 1).zip(integer(row, 0));
+        let start_ns = integer(row, 0).unwrap_or(0);
+        let ns = integer(row, 1).map_or(0, |end_ns| end_ns.saturating_sub(start_ns).max(0));
         let copy = CalledCopy {
             which: CopyFilter {
                 pid: ids::pid(process),
@@ -219,18 +212,122 @@ fn copies(
                     false => Mode::Async,
                 },
             },
-            bytes: unsigned(integer(row, 2)),
-            start_ns: integer(row, 0).unwrap_or(0),
-            ns: unsigned(ends.and_then(|(end, start)| end.checked_sub(start))),
+            bytes: unsigned(row, 2),
+            start_ns,
+            ns: ns.unsigned_abs(),
         };
         if !failed && !captured {
             observer.copy(&copy);
         }
-        match range.has(copy.start_ns) {
+        match range.has(start_ns) {
             false => {}
             true if failed => transfers.failed_calls += 1,
             true if captured => transfers.captured += 1,
             true => transfers.enter(copy.which, copy.bytes, copy.ns),
         }
     })
+}
+
+/// Launches as counted over the whole recording.
+pub(crate) const COUNTS: &str = "GPUPROBE_LAUNCH_COUNTS";
+/// Every single launch, and the kernels and graphs that are launched.
+const SINGLE: &str = "GPUPROBE_LAUNCHES";
+const LAUNCHED: &str = "GPUPROBE_LAUNCHED";
+
+/// A launch, or all launches of a kernel or graph by a function of a process.
+pub(crate) struct LaunchRow {
+    pub(crate) key: RawLaunchKey,
+    /// Mangled name of the kernel, or the name if it has no other.
+    pub(crate) mangled: Option<Arc<str>>,
+    pub(crate) count: LaunchCount,
+    /// Begin of the call, nanoseconds of the session.
+    pub(crate) start_ns: i64,
+    pub(crate) is_graph: bool,
+}
+
+/// Whether launches have no times.
+pub(super) fn are_launches_only_counted(database: &Database) -> Result<bool> {
+    Ok(database.has_rows(COUNTS)? && !has_single_launches(database)?)
+}
+
+/// Whether each launch was recorded, with its time.
+pub(crate) fn has_single_launches(database: &Database) -> Result<bool> {
+    database.has_rows(SINGLE)
+}
+
+/// Passes the launches that match `filter` to `take`: as counted, or one by one without calls that failed.
+pub(crate) fn each_launch(
+    database: &Database,
+    filter: RowFilter,
+    only_counted: bool,
+    mut take: impl FnMut(LaunchRow),
+) -> Result<()> {
+    let table = if only_counted { COUNTS } else { SINGLE };
+    let tables = [table, LAUNCHED, CALLS];
+    if !tables[..if only_counted { 1 } else { 3 }]
+        .iter()
+        .all(|table| database.has_table(table))
+    {
+        return Ok(());
+    }
+    let sql = match only_counted {
+        true => format!(
+            "SELECT globalPid, name, mangled, handle, api, isGraph, gridX, gridY, gridZ, \
+             blockX, blockY, blockZ, launches, captured FROM {COUNTS}"
+        ),
+        false => format!(
+            "SELECT k.globalPid, name, mangled, handle, api, isGraph, gridX, gridY, gridZ, \
+             blockX, blockY, blockZ, captured = 0, captured, start FROM {SINGLE} l \
+             JOIN {LAUNCHED} k ON k.launched = l.launched \
+             JOIN {CALLS} c ON c.correlationId = l.correlationId \
+             WHERE eventClass <> 67 AND ifnull(returnValue, 0) = 0 ORDER BY l.rowid"
+        ),
+    };
+    let mut statement = database.prepare(&sql)?;
+    let mut rows = statement.query([]).map_err(|e| database.explain(e))?;
+    let pass = database.pass("launches", &[table]);
+    while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
+        pass.step();
+        let Some(process) = integer(row, 0).filter(|&id| filter.includes(Some(id), None)) else {
+            continue;
+        };
+        let is_graph = integer(row, 5) == Some(1);
+        let named = || text(row, 1).filter(|name| !name.starts_with("0x"));
+        let mangled = text(row, 2).or_else(named).filter(|_| !is_graph);
+        let volume =
+            |first: usize| [0, 1, 2].map(|n| u32::try_from(unsigned(row, first + n)).unwrap_or(0));
+        take(LaunchRow {
+            key: RawLaunchKey {
+                handle: integer(row, 3).unwrap_or(0).cast_unsigned(),
+                process: ids::pid(process),
+                row: row_of(&text(row, 4).unwrap_or_default(), is_graph),
+                epoch: 0,
+            },
+            mangled: mangled.map(Into::into),
+            count: LaunchCount {
+                runs: unsigned(row, 12),
+                captured: unsigned(row, 13),
+                grid: volume(6),
+                block: volume(9),
+                ..LaunchCount::default()
+            },
+            start_ns: integer(row, 14).unwrap_or(0),
+            is_graph,
+        });
+    }
+    Ok(())
+}
+
+/// Row of the function `symbol`; if it is unknown, of another function that launches.
+fn row_of(symbol: &str, is_graph: bool) -> u16 {
+    let op = if is_graph {
+        Op::GraphLaunch
+    } else {
+        Op::Launch
+    };
+    let functions = || (0..).zip(FUNCTIONS).filter(|(_, f)| f.op == op);
+    let known = functions().find(|(_, function)| function.symbol == symbol);
+    known
+        .or_else(|| functions().next())
+        .map_or(0, |(row, _)| row)
 }

@@ -19,7 +19,6 @@ use gpuprobe_cuda::MemoryKind;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::regular::read_text;
 use gpuprobe_os::say;
-use gpuprobe_recording::Database;
 use gpuprobe_recording::memory_rows::MEMORY;
 
 pub(crate) use smi::recorded as recorded_smi;
@@ -174,7 +173,7 @@ fn of_file(file: &Path, config: &ChartConfig, progress: &SharedProgress) -> Resu
     if is_of_tensors && first.is_none() {
         return Err(no_event());
     }
-    let bins = bins(database, config, first.unwrap_or(0))?;
+    let bins = bins(&opened, is_of_tensors, first.unwrap_or(0))?;
     let mut held = MemoryTimelines::new(bins, first.unwrap_or(0), config.filter.host, false);
     let played = opened.listen(&mut held)?;
     held.finish();
@@ -231,25 +230,23 @@ fn of_file(file: &Path, config: &ChartConfig, progress: &SharedProgress) -> Resu
 }
 
 /// The bins of the selected time.
-fn bins(database: &Database, config: &ChartConfig, first_ns: i64) -> Result<Bins> {
-    let mut begin = None;
-    let mut last = [(MEMORY, "start"), ("GPUPROBE_ENDS", "t0")].to_vec();
-    if config.by == PlotBy::TensorSite {
-        begin = database.limit(TENSORS, "t0", "ASC")?;
-        last.push((TENSORS, "t0"));
+fn bins(file: &File, is_of_tensors: bool, first_ns: i64) -> Result<Bins> {
+    let mut tables = vec![(TENSORS, "t0"), (MEMORY, "start"), ("GPUPROBE_ENDS", "t0")];
+    if !is_of_tensors {
+        tables.remove(0);
+    }
+    let mut begin = first_ns;
+    if is_of_tensors {
+        begin = begin.min(file.database.limit(TENSORS, "t0", "ASC")?.unwrap_or(begin));
     }
     let mut end = first_ns;
-    for (table, column) in last {
-        end = end.max(database.limit(table, column, "DESC")?.unwrap_or(end));
+    for (table, column) in tables {
+        end = end.max(file.database.limit(table, column, "DESC")?.unwrap_or(end));
     }
-    let since_first = |ns: i64| ns.saturating_sub(first_ns);
-    let begin = begin.map_or(0, |begin| since_first(begin).min(0));
-    let end = since_first(end).min(config.filter.to_ns.unwrap_or(i64::MAX));
-    Ok(Bins::between(
-        config.filter.from_ns.unwrap_or(begin),
-        end,
-        BINS,
-    ))
+    let [begin, end] = [begin, end].map(|ns| ns.saturating_sub(first_ns));
+    let from = file.filter.begin_ns().unwrap_or(begin);
+    let to = file.filter.end_ns().unwrap_or(end).min(end);
+    Ok(Bins::between(from, to, BINS))
 }
 
 /// The areas of `timeline`: kinds of memory, or the call sites that held most at the peak.

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use crate::analysis::Played;
-use crate::memleak::{SiteGroups, stack_of};
+use crate::memleak::{SiteGroups, SiteReport, stack_of};
 use crate::owners::Owners;
 use crate::profile::{shown, visible};
 use crate::timeline::{MemorySums, PathKey, Timeline};
-use crate::{Report, function_name, label};
+use crate::{function_name, label};
+use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::stack::{Frame, Language};
 
 /// Limit on the call paths; smaller ones are merged.
@@ -87,65 +88,78 @@ impl FrameTable {
     }
 }
 
-/// The memory in `timeline`.
-pub(super) fn held(
+/// In place of the function, of tensors whose call site is not known.
+const BEFORE: &str = "allocated before gpuprobe attached";
+
+/// The memory in `timeline`, and which path each key is. Of call sites that `listed` has, labels are as there.
+pub(super) fn held<'a>(
     timeline: &Timeline<PathKey>,
     played: &Played,
-    report: &Report,
+    listed: impl Iterator<Item = (u32, &'a SiteReport)>,
     frames: &mut FrameTable,
-) -> HeldData {
-    let mut sites = BTreeMap::new();
-    for process in report.memleak.iter().flat_map(|one| &one.processes) {
-        for site in process.sites.iter().flatten() {
-            sites.insert(site_key(process.pid, site.id), site.label.clone());
-        }
-    }
+) -> (HeldData, HashMap<PathKey, usize>) {
+    let listed = listed.map(|(pid, site)| (site_key(pid, site.id), site.label.clone()));
+    let mut sites: BTreeMap<_, _> = listed.collect();
     let symbols = played.symbols();
     let mut owners = Owners::new(symbols);
     let mut groups = HashMap::new();
     let mut path = |(key, sums): (PathKey, &MemorySums)| {
+        let is_tensor = key.kind == MemoryKind::Tensor;
         let mut path = PathData {
             pid: key.pid,
-            kind: key.kind.name(),
+            kind: kind_of(key),
             host: key.is_host,
-            function: "?".to_owned(),
-            owner: Some(String::new()),
+            function: if is_tensor { BEFORE } else { "?" }.to_owned(),
+            owner: (!is_tensor).then(String::new),
             changes: sums.flat(),
             ..PathData::default()
         };
         if let Some(number) = key.number
-            && let Some(process) = key.holder(played)
-            && let Some(site) = process.sites.get(number)
+            && let Some(holder) = key.holder(played)
+            && let Some(site) = holder.sites.get(number)
         {
             let groups = groups
                 .entry((key.pid, key.incarnation))
-                .or_insert_with(|| SiteGroups::of(process, true, symbols));
+                .or_insert_with(|| SiteGroups::of(holder, true, symbols));
             let id = groups.id(number);
             let stack = stack_of(key.pid, site, symbols).0;
-            path.function = function_name(site.row, symbols).into_owned();
+            path.function = match is_tensor {
+                true => String::new(),
+                false => function_name(site.row, symbols).into_owned(),
+            };
             // Reports list the sites with live memory.
             let label = || label::labels([(&*stack, &*path.function)]).remove(0);
             sites.entry(site_key(key.pid, id)).or_insert_with(label);
             path.site = Some(id);
-            path.owner = Some(owners.of_site(site).owner().to_owned());
-            path.stack = frames.stack(stack, Some(&path.function));
+            path.owner = path.owner.map(|_| owners.of_site(site).owner().to_owned());
+            path.stack = frames.stack(stack, Some(&*path.function).filter(|_| !is_tensor));
         }
         path
     };
     let mut all: Vec<_> = timeline.sums().collect();
     all.sort_by_key(|(_, sums)| Reverse(sums.total()[0]));
     let rest = all.split_off(all.len().min(PATHS));
+    let places = all.iter().enumerate();
+    let places = places.map(|(place, (key, _))| (*key, place)).collect();
     let mut paths: Vec<_> = all.into_iter().map(&mut path).collect();
     paths.extend(merged(&rest));
-    HeldData {
+    let held = HeldData {
         bins: timeline.highest(),
         paths,
         sites,
+    };
+    (held, places)
+}
+
+fn kind_of(key: PathKey) -> &'static str {
+    match key.kind {
+        MemoryKind::Tensor => "tensors",
+        kind => kind.name(),
     }
 }
 
 /// The key of a call site in the labels of the page: numbers are of processes.
-pub(super) fn site_key(pid: u32, id: u32) -> String {
+fn site_key(pid: u32, id: u32) -> String {
     format!("{pid}:{id}")
 }
 
@@ -153,7 +167,7 @@ pub(super) fn site_key(pid: u32, id: u32) -> String {
 fn merged(paths: &[(PathKey, &MemorySums)]) -> Vec<PathData> {
     let mut merged: BTreeMap<_, MemorySums> = BTreeMap::new();
     for (key, sums) in paths {
-        let sum = merged.entry((key.pid, key.kind.name(), key.is_host));
+        let sum = merged.entry((key.pid, kind_of(*key), key.is_host));
         sum.or_default().merge(sums);
     }
     let paths = merged.into_iter();

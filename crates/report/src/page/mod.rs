@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::Report;
 use crate::analysis::diff::Diff;
 use crate::analysis::processes::ProcessRow;
-use crate::analysis::range::TIMED;
+use crate::analysis::range::{first_ns, span};
 use crate::analysis::work::CALLED_COPIES;
 use crate::analysis::{Analysis, File, Filter, Lists};
 use crate::chart::{ChartLine, recorded_smi};
@@ -25,9 +25,8 @@ use crate::run::run_of;
 use crate::timeline::{Bins, MemoryTimelines};
 use crate::words::{describe_lost, plural};
 use gpuprobe_os::progress::SharedProgress;
-use gpuprobe_recording::gpu_rows::RowFilter;
+use gpuprobe_recording::Session;
 use gpuprobe_recording::memory_rows::MEMORY;
-use gpuprobe_recording::{Database, Session};
 use memory::{FrameData, FrameTable, HeldData};
 use tensors::TensorsData;
 use work::{CopyData, GpuData, KernelData, WorkByBin};
@@ -108,8 +107,8 @@ pub fn read(
 ) -> Result<Page> {
     let whole = Filter {
         host: true,
-        from_ns: None,
-        to_ns: None,
+        from: None,
+        to: None,
         ..*filter
     };
     let before = File::open(file, whole, progress)?;
@@ -128,46 +127,23 @@ pub fn read(
     })
 }
 
-/// Session time of the first memory event, from which the page counts; and the bins from the first to the last event of
-/// any kind.
-fn span(database: &Database, session: &Session) -> Result<(i64, Bins)> {
-    let mut first_ns = None;
-    let mut span: Option<(i64, i64)> = None;
-    for (table, begin, end) in TIMED {
-        let first = database.limit(table, begin, "ASC")?;
-        if table == MEMORY {
-            first_ns = first;
-        }
-        let last = database.limit(table, end, "DESC")?;
-        if let Some((first, last)) = first.zip(last) {
-            let (begin, end) = span.unwrap_or((first, last));
-            span = Some((begin.min(first), end.max(last)));
-        }
-    }
-    let (begin, end) = span.unwrap_or_default();
+fn run(file: &File) -> Result<RunData> {
+    let (database, session) = (&file.database, &file.session);
+    let (begin, end) = span(database)?.unwrap_or_default();
     // A recording goes on without a row; an export ends with its last one.
     let stop_ns = session.stop_ns.filter(|_| database.is_ours());
     let end = stop_ns.map_or(end, |stop| stop.max(end));
-    let first_ns = first_ns.unwrap_or(begin);
-    let since_first = |ns: i64| ns.saturating_sub(first_ns);
-    let bins = Bins::between(since_first(begin), since_first(end), BINS);
-    Ok((first_ns, bins))
-}
-
-fn run(file: &File) -> Result<RunData> {
-    let (database, session) = (&file.database, &file.session);
-    let (first_ns, bins) = span(database, session)?;
+    // The page counts from the first memory event.
+    let first_ns = first_ns(database)?.unwrap_or(begin);
+    let [begin, end] = [begin, end].map(|ns| ns.saturating_sub(first_ns));
+    let bins = Bins::between(begin, end, BINS);
     let takes_copies = !database.has_rows(CALLED_COPIES)?;
     let mut work = WorkByBin::new(&bins, first_ns, takes_copies);
     let mut held = MemoryTimelines::new(bins, first_ns, false, true);
     let lists = Lists::default();
     let report = file.observe(Analysis::Page, lists, Some(&mut held), &mut work)?;
     let counted = report.cudatrace.as_ref().map_or(0, |trace| trace.launches);
-    let row_filter = RowFilter {
-        pid: file.filter.pid,
-        device: file.filter.device,
-    };
-    work.launches(database, row_filter, counted)?;
+    work.launches(file, counted)?;
     held.finish();
     let bins = held.bins;
     let mut frames = FrameTable::default();
@@ -178,11 +154,18 @@ fn run(file: &File) -> Result<RunData> {
     let has_memory = database.has_rows(MEMORY)?;
     let memory = match played.filter(|_| has_memory) {
         None => None,
-        Some(played) => Some(MemoryData {
-            held: memory::held(&held.memory, played, &report, &mut frames),
-            incidents: incidents(&report, session, first_ns),
-            overlay: recorded_smi(database, first_ns)?,
-        }),
+        Some(played) => {
+            let processes = report.memleak.iter().flat_map(|memory| &memory.processes);
+            let listed = processes.flat_map(|one| {
+                let sites = one.sites.iter().flatten();
+                sites.map(|site| (one.pid, site))
+            });
+            Some(MemoryData {
+                held: memory::held(&held.memory, played, listed, &mut frames).0,
+                incidents: incidents(&report, session, first_ns),
+                overlay: recorded_smi(database, first_ns)?,
+            })
+        }
     };
     let end_ns = first_ns.saturating_add(bins.end_ns());
     let tensors = held.tensors.iter().filter_map(|(place, timeline)| {

@@ -8,18 +8,15 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::Report;
-use crate::analysis::Observer;
-use crate::analysis::launches;
-use crate::analysis::range::TimeRange;
-use crate::analysis::work::{CalledCopy, GpuTime, work_of};
+use crate::analysis::work::{CalledCopy, GpuTime, each_launch, has_single_launches, work_of};
+use crate::analysis::{File, Observer};
 use crate::names::simplify;
 use crate::timeline::{BinSums, Bins};
-use gpuprobe_cuda::{Direction, Op, nsys};
+use gpuprobe_cuda::{Direction, nsys};
 use gpuprobe_engine::activity::by_work::{ByWork, Spent, WorkKind};
 use gpuprobe_engine::transfers::{CopyFilter, Mode};
 use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
-use gpuprobe_recording::Database;
-use gpuprobe_recording::gpu_rows::{RowFilter, ZERO_NS};
+use gpuprobe_recording::gpu_rows::ZERO_NS;
 use gpuprobe_stacks::symbols;
 
 /// Kernels with a row of their own; the others of a process share one.
@@ -165,23 +162,20 @@ impl WorkByBin {
     }
 
     /// Adds launches, if neither runs of kernels nor only counts were recorded: all that were `counted`, or none.
-    pub(super) fn launches(
-        &mut self,
-        database: &Database,
-        filter: RowFilter,
-        counted: u64,
-    ) -> Result<()> {
-        if !self.kernels.is_empty() || !launches::has_times(database)? {
+    pub(super) fn launches(&mut self, file: &File, counted: u64) -> Result<()> {
+        if !self.kernels.is_empty() || !has_single_launches(&file.database)? {
             return Ok(());
         }
         self.is_launched = true;
         let mut found = 0;
-        launches::each_single(database, filter, TimeRange::WHOLE, |one| {
-            if one.kernel.op == Op::Launch && !one.is_captured {
+        each_launch(&file.database, file.filter.rows(), false, |launch| {
+            if !launch.is_graph && launch.count.captured == 0 {
                 found += 1;
-                let key = (one.kernel.key.process, Some(one.kernel.name()));
-                let bin = self.bins.of(one.start_ns.saturating_sub(self.first_ns));
-                self.kernels.entry(key).or_default().add(bin, [1, 0]);
+                let handle = || format!("{:#x}", launch.key.handle).into();
+                let name = launch.mangled.unwrap_or_else(handle);
+                let bin = self.bins.of(launch.start_ns.saturating_sub(self.first_ns));
+                let kernel = self.kernels.entry((launch.key.process, Some(name)));
+                kernel.or_default().add(bin, [1, 0]);
             }
         })?;
         if found != counted {

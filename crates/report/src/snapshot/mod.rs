@@ -8,19 +8,15 @@ mod layout;
 mod process;
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::analysis::{Filter, Played};
+use crate::analysis::{File, Played};
 use crate::label::label;
 use crate::owners::{Owners, UNKNOWN};
 use gpuprobe_engine::{Allocator, Process};
 use gpuprobe_model::text::size;
-use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::log::LogReader;
-use gpuprobe_recording::{Database, Session};
-use layout::DeviceLayout;
 use process::{ProcessTrace, Traces, pytorch};
 
 /// Call sites of tensors with a category of their own: the viewer has ten colours in all.
@@ -122,27 +118,22 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads process `pid` of the recording `file`, or the process with the most tensors, or with
-    /// the most calls if none has tensors.
+    /// Reads the selected process of a recording, or the process with the most tensors, or with the most calls if none has
+    /// tensors.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be read, if it is not a recording made with `--memleak`,
     /// or if it has no memory of such a process.
-    pub fn read(file: &Path, pid: Option<u32>, progress: &SharedProgress) -> Result<Self> {
-        let shown = file.display();
-        let database = Database::open_with(file, progress)?;
-        let session = Session::read(&database)?;
-        if !LogReader::new(&database, &session)?.modes().memleak {
+    pub fn read(file: &File) -> Result<Self> {
+        let (database, session) = (&file.database, &file.session);
+        let shown = database.path().display();
+        if !LogReader::new(database, session)?.modes().memleak {
             bail!("{shown} was recorded without --memleak: there is no memory in it");
         }
-        let filter = Filter {
-            pid,
-            ..Filter::default()
-        };
         let mut traces = Traces::default();
-        let played = Played::read(&database, &session, &filter, &mut traces)?;
-        Self::choose(played, traces, pid)
+        let played = Played::read(database, session, &file.filter, &mut traces)?;
+        Self::choose(played, traces, file.filter.pid)
             .with_context(|| format!("cannot make a snapshot of {shown}"))
     }
 
@@ -159,7 +150,11 @@ impl Snapshot {
                 None => bail!("no memory of a GPU is recorded"),
             }
         };
-        trace.devices.values_mut().for_each(DeviceLayout::finish);
+        let began_ns = trace.first_ns.unwrap_or(0);
+        trace
+            .devices
+            .values_mut()
+            .for_each(|layout| layout.finish(began_ns));
         let process = played.process(pid, incarnation);
         let notes = notes(pid, process, &trace, with_tensors.saturating_sub(1));
         let symbols = played.symbols();
@@ -200,8 +195,7 @@ impl Snapshot {
             time_ns: self.trace.last_ns,
             ..TraceEvent::default()
         };
-        let began_ns = self.trace.first_ns.unwrap_or(0);
-        layout.flat_map(move |layout| layout.trace(began_ns).chain([end]))
+        layout.flat_map(move |layout| layout.trace().chain([end]))
     }
 
     /// The segments of all devices.
@@ -297,7 +291,7 @@ fn notes(pid: u32, process: Option<&Process>, trace: &ProcessTrace, others: usiz
     if trace.nowhere > 0 {
         let nowhere = size(trace.nowhere);
         notes.push(format!(
-            "{nowhere} on an unknown device are not in the snapshot"
+            "{nowhere} in arrays or on an unknown device are not in the snapshot"
         ));
     }
     notes

@@ -30,14 +30,11 @@ pub(super) struct ProcessTrace {
     pub(super) tensors: u64,
     /// Number of calls on memory from CUDA.
     pub(super) calls: u64,
-    /// Bytes of memory on an unknown device.
+    /// Bytes of memory in arrays, which have no address, and on an unknown device.
     pub(super) nowhere: u64,
     /// Times of its first and of its last event.
     pub(super) first_ns: Option<u64>,
     pub(super) last_ns: u64,
-    /// Number of reserved address ranges so far, and their numbers by address.
-    ranges: u64,
-    reservations: HashMap<u64, u64>,
 }
 
 impl Listener for Traces {
@@ -123,14 +120,9 @@ impl ProcessTrace {
                 Change::Allocated(block) => self.allocated(&block.allocation, time_ns, process),
                 Change::Freed(block) | Change::Superseded(block) => {
                     let gone = &block.allocation;
-                    for layout in self.devices.values_mut() {
-                        match gone.space() {
-                            AddressSpace::Device | AddressSpace::Variables => {
-                                layout.remove_segment(gone.address, time_ns);
-                            }
-                            AddressSpace::Arrays => layout.remove_array(gone.address, time_ns),
-                            _ => {}
-                        }
+                    let layouts = self.devices.values_mut();
+                    if matches!(gone.space(), AddressSpace::Device | AddressSpace::Variables) {
+                        layouts.for_each(|layout| layout.remove_segment(gone.address, time_ns));
                     }
                 }
                 Change::UnknownFree(address) => {
@@ -151,11 +143,6 @@ impl ProcessTrace {
                     layout.unmap((address, call.size_bytes), time_ns, is_mapped);
                 }
             }
-            Op::Reserve => {
-                self.ranges += 1;
-                self.reservations.insert(address, self.ranges);
-            }
-            Op::Unreserve => drop(self.reservations.remove(&address)),
             _ => {}
         }
     }
@@ -165,12 +152,11 @@ impl ProcessTrace {
             return;
         }
         let (address, bytes) = (allocation.address, allocation.size_bytes);
-        let segment = Piece::new(Kind::Allocation, address, bytes, time_ns);
-        let add = match allocation.space() {
-            AddressSpace::Arrays => DeviceLayout::add_array,
-            _ => DeviceLayout::add_segment,
-        };
-        self.add(segment, allocation, process, add);
+        self.add(
+            Piece::new(Kind::Allocation, address, bytes, time_ns),
+            allocation,
+            process,
+        );
     }
 
     /// Physical memory was mapped. If it is mapped a second time, it is still the same memory.
@@ -183,23 +169,16 @@ impl ProcessTrace {
         let memory = process.physical_allocation(id);
         let memory = memory.filter(|memory| memory.belongs() == Belongs::Gpu);
         let range = process.physical.range_of(address).unwrap_or(address);
-        // A range reserved before tracing began gets a number that no other has.
-        let range = self.reservations.get(&range).copied().unwrap_or(!range);
         if let Some(memory) = memory.filter(|memory| mapped_bytes <= memory.size_bytes) {
             let segment = Piece::new(Kind::Mapping(range), address, bytes, time_ns);
-            self.add(segment, memory, process, DeviceLayout::add_segment);
+            self.add(segment, memory, process);
         }
     }
 
     /// Adds a segment of this memory to its device.
-    fn add(
-        &mut self,
-        segment: Piece,
-        memory: &Allocation,
-        process: &Process,
-        add: fn(&mut DeviceLayout, Piece),
-    ) {
-        let Some(device) = process.device(memory) else {
+    fn add(&mut self, segment: Piece, memory: &Allocation, process: &Process) {
+        let is_array = memory.space() == AddressSpace::Arrays;
+        let Some(device) = process.device(memory).filter(|_| !is_array) else {
             self.nowhere = self.nowhere.saturating_add(segment.bytes);
             return;
         };
@@ -210,7 +189,7 @@ impl ProcessTrace {
             ..segment
         };
         if let Some(layout) = self.device(device).filter(|_| segment.bytes > 0) {
-            add(layout, segment);
+            layout.add_segment(segment);
         }
     }
 

@@ -163,7 +163,7 @@ impl Viewer {
 fn check(layout: &DeviceLayout) {
     let mut viewer = Viewer::at_end(layout);
     viewer.check();
-    let events: Vec<_> = layout.trace(0).collect();
+    let events: Vec<_> = layout.trace().collect();
     for event in events.iter().rev() {
         viewer.undo(event);
         // Within one step, a segment may be there without its block.
@@ -217,7 +217,7 @@ fn requested_sizes_may_arrive_late() {
     }
     steps.push(Request(WHOLE, 3, 9));
     let layout = play(&steps);
-    let events: Vec<_> = layout.trace(0).take(2).collect();
+    let events: Vec<_> = layout.trace().take(2).collect();
     let found = events.iter().map(|event| (event.bytes, event.stream));
     assert_eq!(found.collect::<Vec<_>>(), [(4, 9), (3, 9)]);
     assert_eq!(layout.segments(0)[0].blocks[0].requested, Some(3));

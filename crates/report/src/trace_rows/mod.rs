@@ -5,7 +5,6 @@ mod tracks;
 mod work;
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
@@ -13,18 +12,18 @@ use rusqlite::{Row, Statement};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::analysis::{Filter, MemoryChange, Played, first_ns};
+use crate::analysis::{File, MemoryChange, first_ns};
 use crate::fold::with_place;
 use gpuprobe_cuda::Belongs;
 use gpuprobe_cuda::nsys::class;
-use gpuprobe_cuda::nsys::event_type::{DOMAIN, MARK, PUSH_POP, START_END};
-use gpuprobe_engine::Allocation;
+use gpuprobe_cuda::nsys::event_type::{MARK, PUSH_POP, START_END};
 use gpuprobe_model::stack::Frame;
-use gpuprobe_os::progress::SharedProgress;
+use gpuprobe_recording::gpu_rows::nvtx_domains;
 use gpuprobe_recording::memory_rows::{CALLS, MEMORY};
 use gpuprobe_recording::row::{integer, text};
-use gpuprobe_recording::{Database, Resolver, Session, ids};
+use gpuprobe_recording::{Database, Resolver, ids};
 use tracks::{TrackOwner, Tracks};
+use work::insert;
 
 const NVTX: &str = "NVTX_EVENTS";
 const OVERHEAD: &str = "PROFILER_OVERHEAD";
@@ -116,70 +115,59 @@ impl Span {
     }
 }
 
-/// A file with rows of a trace.
-pub struct TraceRows {
-    database: Database,
-    session: Session,
+/// Checks that `file` has something to show.
+///
+/// # Errors
+///
+/// It has not.
+pub fn check(file: &File) -> Result<()> {
+    let tables = work::TABLES.iter().map(|(table, ..)| table.name);
+    let mut tables = tables.chain([CALLS, MEMORY, NVTX, OVERHEAD]);
+    if !tables.any(|name| file.database.has_table(name)) {
+        bail!(
+            "{} has no calls, no GPU work and no memory events: nothing to show over time",
+            file.database.path().display()
+        );
+    }
+    Ok(())
 }
 
-impl TraceRows {
-    /// Opens a file.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read, or has nothing to show.
-    pub fn open(file: &Path, progress: &SharedProgress) -> Result<Self> {
-        let database = Database::open_with(file, progress)?;
-        let mut tables = work::TABLES.iter().map(|(table, ..)| table.name);
-        let others = [CALLS, MEMORY, NVTX, OVERHEAD];
-        if !tables.any(|name| database.has_table(name))
-            && !others.iter().any(|name| database.has_table(name))
-        {
-            bail!(
-                "{} has no calls, no GPU work and no memory events: nothing to show over time",
-                file.display()
-            );
-        }
-        let session = Session::read(&database)?;
-        Ok(Self { database, session })
-    }
+/// What `file` is of.
+pub fn about(file: &File) -> Value {
+    let session = &file.session;
+    serde_json::json!({
+        "exporter": concat!("gpuprobe ", env!("CARGO_PKG_VERSION")),
+        "recorded_by": session.product,
+        "version": session.version,
+        "command": session.command,
+        "start_epoch_ns": session.start_epoch_ns.map(|ns| ns.to_string()),
+        "lost": session.lost,
+    })
+}
 
-    /// What the file is of.
-    pub fn about(&self) -> Value {
-        let session = &self.session;
-        serde_json::json!({
-            "exporter": concat!("gpuprobe ", env!("CARGO_PKG_VERSION")),
-            "recorded_by": session.product,
-            "version": session.version,
-            "command": session.command,
-            "start_epoch_ns": session.start_epoch_ns.map(|ns| ns.to_string()),
-            "lost": session.lost,
-        })
+/// Passes the rows to `write`, table by table.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read, or if `write` fails.
+pub fn each(file: &File, write: &mut Write<'_>) -> Result<()> {
+    let database = &file.database;
+    let resolver = Resolver::new(database)?;
+    let mut reader = Reader {
+        database,
+        tracks: Tracks::new(database, &file.session, &resolver)?,
+        resolver,
+        id: 0,
+        write,
+    };
+    reader.calls()?;
+    reader.overhead()?;
+    reader.work()?;
+    reader.nvtx()?;
+    if database.has_table(MEMORY) {
+        reader.memory(file)?;
     }
-
-    /// Passes the rows to `write`, table by table.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read, or if `write` fails.
-    pub fn each(&self, write: &mut Write<'_>) -> Result<()> {
-        let resolver = Resolver::new(&self.database)?;
-        let mut reader = Reader {
-            database: &self.database,
-            tracks: Tracks::new(&self.database, &self.session, &resolver)?,
-            resolver,
-            id: 0,
-            write,
-        };
-        reader.calls()?;
-        reader.overhead()?;
-        reader.work()?;
-        reader.nvtx()?;
-        if self.database.has_table(MEMORY) {
-            reader.memory(&self.session)?;
-        }
-        reader.tracks.describe(reader.write)
-    }
+    reader.tracks.describe(reader.write)
 }
 
 struct Reader<'a, 'w> {
@@ -287,9 +275,11 @@ impl Reader<'_, '_> {
             }
             let apart = (end >= start).then(|| stacks.remove(&key)).flatten();
             let mut args = Arguments::new();
-            if correlation != 0 {
-                args.insert("correlation".to_owned(), correlation.into());
-            }
+            insert(
+                &mut args,
+                "correlation",
+                Some(correlation).filter(|&id| id != 0),
+            );
             args.insert("result".to_owned(), number(6).into());
             if let Some(chain) = number(7).or(apart) {
                 let frames = reader.resolver.stack(chain);
@@ -304,7 +294,7 @@ impl Reader<'_, '_> {
             Some(Span {
                 end: Some(end),
                 args,
-                ..Span::new(TrackOwner::Thread(thread), name, category, start)
+                ..Span::new(TrackOwner::Thread(thread, true), name, category, start)
             })
         })
     }
@@ -338,11 +328,7 @@ impl Reader<'_, '_> {
             "domainId",
         ];
         let database = self.database;
-        let mut domains = HashMap::new();
-        database.each(NVTX, &["eventType", "domainId", "text"], "", |row| {
-            let named = integer(row, 1).zip(text(row, 2));
-            domains.extend(named.filter(|_| integer(row, 0) == Some(DOMAIN)));
-        })?;
+        let domains = nvtx_domains(database, &self.resolver)?;
         let rows = database.select(NVTX, &columns, "ORDER BY start, \"end\" DESC")?;
         self.each(rows, ("NVTX ranges", &[NVTX]), |reader, row| {
             let number = |index| integer(row, index);
@@ -351,9 +337,8 @@ impl Reader<'_, '_> {
                 return None;
             }
             let mut args = Arguments::new();
-            if let Some(domain) = number(6).and_then(|id| domains.get(&id)) {
-                args.insert("domain".to_owned(), domain.as_str().into());
-            }
+            let domain = number(6).and_then(|id| domains.get(&(ids::pid(thread), id)));
+            insert(&mut args, "domain", domain.map(|domain| &**domain));
             let end = number(1).filter(|&end| end >= start && kind != MARK);
             if kind != MARK && end.is_none() {
                 args.insert("end".to_owned(), "not seen".into());
@@ -363,57 +348,51 @@ impl Reader<'_, '_> {
                 end,
                 is_async: kind != PUSH_POP,
                 args,
-                ..Span::new(TrackOwner::Marks(thread), name, "nvtx", start)
+                ..Span::new(TrackOwner::Thread(thread, false), name, "nvtx", start)
             })
         })
     }
 
     /// The memory of each process on each device, and pinned host memory.
-    fn memory(&mut self, session: &Session) -> Result<()> {
-        let filter = Filter {
-            host: true,
-            ..Filter::default()
-        };
+    fn memory(&mut self, file: &File) -> Result<()> {
         let first_ns = first_ns(self.database)?.unwrap_or(0);
-        let mut live: HashMap<(i64, Option<i64>), u64> = HashMap::new();
+        // By track, and device or host.
+        let mut live: HashMap<(u64, Option<i64>), u64> = HashMap::new();
         let mut enter = |change: &MemoryChange<'_>| {
-            let process = ids::global_pid(change.process.pid);
-            let key = |one: &Allocation| {
-                let device = one.device().map_or(0, i64::from);
-                let is_host = one.belongs() == Belongs::Host;
-                (process, (!is_host).then_some(device))
-            };
-            for gone in change.freed {
-                let live = live.entry(key(gone)).or_default();
-                *live = live.saturating_sub(gone.size_bytes);
-            }
-            if let Some(new) = &change.allocated {
-                let live = live.entry(key(new)).or_default();
-                *live = live.saturating_add(new.size_bytes);
-            }
-            let changed: BTreeSet<_> = change.parts().map(key).collect();
-            for (process, device) in changed {
-                let (name, pid) = match device {
-                    Some(device) => (
-                        format!("memory on gpu_{device}"),
-                        self.tracks.group(process, device),
-                    ),
-                    None => (
-                        "page-locked memory of the host".to_owned(),
-                        u64::from(ids::pid(process)),
-                    ),
+            let pid = change.process.pid;
+            let mut changed = BTreeSet::new();
+            let freed = change.freed.iter().map(|one| (one, false));
+            for (one, is_new) in freed.chain(change.allocated.iter().map(|one| (one, true))) {
+                let counter = match one.belongs() {
+                    Belongs::Host => (pid.into(), None),
+                    _ => {
+                        let device = one.device().map_or(0, i64::from);
+                        let track = self.tracks.group(ids::global_pid(pid), device);
+                        (track, Some(device))
+                    }
                 };
-                let bytes = live.get(&(process, device)).copied();
+                let live = live.entry(counter).or_default();
+                *live = match is_new {
+                    true => live.saturating_add(one.size_bytes),
+                    false => live.saturating_sub(one.size_bytes),
+                };
+                changed.insert(counter);
+            }
+            for (pid, device) in changed {
+                let name = match device {
+                    Some(device) => format!("memory on gpu_{device}"),
+                    None => "page-locked memory of the host".to_owned(),
+                };
+                let bytes = live.get(&(pid, device)).copied().unwrap_or(0);
                 let time_ns = first_ns.saturating_add(change.time_ns);
-                let track = Track { pid, tid: 0 };
                 (self.write)(&TraceRow {
-                    args: Map::from_iter([("bytes".to_owned(), bytes.unwrap_or(0).into())]),
-                    ..TraceRow::new(&name, "memory", "C", track, time_ns)
+                    args: Map::from_iter([("bytes".to_owned(), bytes.into())]),
+                    ..TraceRow::new(&name, "memory", "C", Track { pid, tid: 0 }, time_ns)
                 })?;
             }
             Ok(())
         };
-        Played::read(self.database, session, &filter, &mut enter).map(drop)
+        file.listen(&mut enter).map(drop)
     }
 }
 

@@ -18,24 +18,15 @@ use gpuprobe_recording::{Database, Resolver, Session, ids};
 const FIRST_GROUP: u64 = 1 << 23;
 const FIRST_TRACK: u64 = 1 << 24;
 
-/// Owner of a track.
+/// Owner of a track, in the order in which viewers show the tracks of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum TrackOwner {
-    /// Calls of the thread with this global id.
-    Thread(i64),
-    /// NVTX marks and ranges of the thread with this global id.
-    Marks(i64),
-    /// Tracing overhead in the thread with this global id.
-    Overhead(i64),
     /// A stream: process, device, context, stream id.
     Stream(i64, i64, i64, i64),
-}
-
-/// A track, and the end times of its open events, innermost last.
-#[derive(Debug)]
-struct Lane {
-    track: Track,
-    open: Vec<i64>,
+    /// The thread with this global id: its NVTX marks and ranges or, if true, its calls.
+    Thread(i64, bool),
+    /// Tracing overhead in the thread with this global id.
+    Overhead(i64),
 }
 
 /// Assigns events to tracks of threads and streams.
@@ -47,7 +38,8 @@ pub(super) struct Tracks<'a> {
     default_streams: HashMap<(u32, i64), i64>,
     /// Groups of streams, by process and device.
     groups: BTreeMap<(i64, i64), u64>,
-    lanes: BTreeMap<TrackOwner, Vec<Lane>>,
+    /// The tracks, and the end times of their open events, innermost last.
+    lanes: BTreeMap<TrackOwner, Vec<(Track, Vec<i64>)>>,
     next: u64,
     /// Calls that are not on the first track of their thread, by thread and start.
     moved: HashMap<(i64, i64), Track>,
@@ -98,39 +90,35 @@ impl<'a> Tracks<'a> {
     pub(super) fn place(&mut self, of: TrackOwner, (start, end): (i64, i64)) -> Track {
         let pid = match of {
             TrackOwner::Stream(process, device, ..) => self.group(process, device),
-            TrackOwner::Thread(thread)
-            | TrackOwner::Marks(thread)
-            | TrackOwner::Overhead(thread) => u64::from(ids::pid(thread)),
+            TrackOwner::Thread(thread, _) | TrackOwner::Overhead(thread) => ids::pid(thread).into(),
         };
         let nests = !matches!(of, TrackOwner::Stream(..));
         let lanes = self.lanes.entry(of).or_default();
-        let free = lanes.iter_mut().position(|lane| {
-            while lane.open.last().is_some_and(|last| *last <= start) {
-                lane.open.pop();
+        let free = lanes.iter_mut().position(|(_, open)| {
+            while open.last().is_some_and(|last| *last <= start) {
+                open.pop();
             }
-            lane.open.last().is_none_or(|last| nests && *last >= end)
+            open.last().is_none_or(|last| nests && *last >= end)
         });
         let place = free.unwrap_or(lanes.len());
         if free.is_none() {
             let tid = match of {
-                TrackOwner::Thread(thread) if place == 0 => u64::from(ids::tid(thread)),
+                TrackOwner::Thread(thread, true) if place == 0 => ids::tid(thread).into(),
                 _ => {
                     self.next += 1;
                     self.next
                 }
             };
-            let track = Track { pid, tid };
-            let open = Vec::new();
-            lanes.push(Lane { track, open });
+            lanes.push((Track { pid, tid }, Vec::new()));
         }
-        lanes[place].open.push(end);
-        let track = lanes[place].track;
-        if let TrackOwner::Thread(thread) = of
+        let (track, open) = &mut lanes[place];
+        open.push(end);
+        if let TrackOwner::Thread(thread, true) = of
             && place > 0
         {
-            self.moved.insert((thread, start), track);
+            self.moved.insert((thread, start), *track);
         }
-        track
+        *track
     }
 
     /// The track of the call that `thread` began at `start`.
@@ -148,24 +136,20 @@ impl<'a> Tracks<'a> {
         name.filter(|name| !name.is_empty()).unwrap_or("process")
     }
 
-    fn thread(&self, thread: i64) -> &str {
-        let name = self.threads.get(&thread).map(|name| &**name);
-        name.filter(|name| !name.is_empty()).unwrap_or("thread")
-    }
-
     fn name(&self, of: TrackOwner) -> String {
+        let thread = |thread: i64| {
+            let name = self.threads.get(&thread).map(|name| &**name);
+            name.filter(|name| !name.is_empty()).unwrap_or("thread")
+        };
         match of {
-            TrackOwner::Thread(thread) => self.thread(thread).to_owned(),
-            TrackOwner::Marks(thread) => {
-                format!("NVTX of {} {}", self.thread(thread), ids::tid(thread))
-            }
-            TrackOwner::Overhead(thread) => {
-                let (name, tid) = (self.thread(thread), ids::tid(thread));
-                format!("profiler overhead in {name} {tid}")
+            TrackOwner::Thread(id, true) => thread(id).to_owned(),
+            TrackOwner::Thread(id, false) => format!("NVTX of {} {}", thread(id), ids::tid(id)),
+            TrackOwner::Overhead(id) => {
+                format!("profiler overhead in {} {}", thread(id), ids::tid(id))
             }
             TrackOwner::Stream(process, _, context, stream) => {
-                let key = (ids::pid(process), context);
-                match self.default_streams.get(&key) == Some(&stream) {
+                let default = self.default_streams.get(&(ids::pid(process), context));
+                match default == Some(&stream) {
                     true => format!("stream {stream}, default of context {context}"),
                     false => format!("stream {stream} of context {context}"),
                 }
@@ -173,17 +157,13 @@ impl<'a> Tracks<'a> {
         }
     }
 
-    /// Writes the names of tracks and their order: processes before GPUs, NVTX ranges of a thread
-    /// before its calls.
+    /// Writes the names of tracks and their order: processes before GPUs.
     pub(super) fn describe(&self, write: &mut Write<'_>) -> Result<()> {
-        let mut processes: BTreeMap<u64, (String, usize)> = BTreeMap::new();
+        let mut processes: BTreeMap<u64, String> = BTreeMap::new();
         for of in self.lanes.keys() {
-            if let TrackOwner::Thread(thread)
-            | TrackOwner::Marks(thread)
-            | TrackOwner::Overhead(thread) = *of
-            {
+            if let TrackOwner::Thread(thread, _) | TrackOwner::Overhead(thread) = *of {
                 let pid = ids::pid(thread);
-                processes.insert(u64::from(pid), (self.process(pid).to_owned(), 0));
+                processes.insert(pid.into(), self.process(pid).to_owned());
             }
         }
         for ((process, device), group) in &self.groups {
@@ -191,31 +171,24 @@ impl<'a> Tracks<'a> {
             let gpu = gpu.map_or(String::new(), |gpu| format!(" {gpu}"));
             let pid = ids::pid(*process);
             let name = format!("gpu_{device}{gpu} of {} {pid}", self.process(pid));
-            processes.insert(*group, (name, 1));
+            processes.insert(*group, name);
         }
-        for (place, (pid, (name, kind))) in processes.into_iter().enumerate() {
-            let track = Track { pid, tid: 0 };
-            let place = kind * 10_000 + place;
-            describe(write, "process", track, (name, place))?;
+        for (place, (pid, name)) in processes.into_iter().enumerate() {
+            let place = if pid < FIRST_GROUP {
+                place
+            } else {
+                10_000 + place
+            };
+            describe(write, "process", Track { pid, tid: 0 }, (name, place))?;
         }
-        let order = |of: &TrackOwner| match *of {
-            TrackOwner::Thread(thread) => (0, thread, 1),
-            TrackOwner::Marks(thread) => (0, thread, 0),
-            TrackOwner::Overhead(thread) => (1, thread, 0),
-            TrackOwner::Stream(_, _, context, stream) => (0, context, stream),
-        };
-        let mut all: Vec<_> = self.lanes.iter().collect();
-        all.sort_by_key(|(of, _)| order(of));
-        let mut place = 0;
-        for (of, lanes) in all {
-            for (index, lane) in lanes.iter().enumerate() {
-                let mut name = self.name(*of);
-                if index > 0 {
-                    name = format!("{name}, at the same time ({})", index + 1);
-                }
-                place += 1;
-                describe(write, "thread", lane.track, (name, place))?;
-            }
+        let lanes = self.lanes.iter();
+        let lanes = lanes.flat_map(|(of, lanes)| lanes.iter().enumerate().map(|one| (*of, one)));
+        for (place, (of, (index, (track, _)))) in (1..).zip(lanes) {
+            let name = match index {
+                0 => self.name(of),
+                _ => format!("{}, at the same time ({})", self.name(of), index + 1),
+            };
+            describe(write, "thread", *track, (name, place))?;
         }
         Ok(())
     }

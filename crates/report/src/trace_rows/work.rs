@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use rusqlite::Row;
+use serde_json::Value;
 
 use super::tracks::TrackOwner;
 use super::{Arguments, Reader, Span};
@@ -9,12 +10,11 @@ use gpuprobe_cuda::nsys;
 use gpuprobe_recording::gpu_rows::{COPIES, GRAPHS, KERNELS, SETS, WorkTable};
 use gpuprobe_recording::memory_rows::CALLS;
 use gpuprobe_recording::row::integer;
-use gpuprobe_recording::{Database, Resolver, kinds};
+use gpuprobe_recording::{Resolver, kinds};
 
-/// Columns of every table. Before them is the number of the table; after them are start and thread
-/// of the call, and the further columns.
-const COMMON: [&str; 8] = [
-    "rowid",
+/// Columns of every table. Before them are the number of the table and the row; after them are the further columns, and
+/// start and thread of the call.
+const COMMON: [&str; 7] = [
     "start",
     "end",
     "globalPid",
@@ -23,73 +23,71 @@ const COMMON: [&str; 8] = [
     "streamId",
     "correlationId",
 ];
-const FURTHER: usize = 1 + COMMON.len() + 2;
-/// Number of the further columns, of any table.
-const MOST: usize = KERNELS.columns.len();
+const FURTHER: usize = 2 + COMMON.len();
+/// Index after the further columns, of any table.
+const CALL: usize = FURTHER + KERNELS.columns.len();
 
-/// Adds arguments of a row, and gives its name.
-type Describe = fn(&Row<'_>, &Resolver<'_>, &mut Arguments) -> String;
+type Table = (WorkTable, &'static str, &'static [(&'static str, usize)]);
 
-/// The tables, their category, and how their rows are named.
-pub(super) static TABLES: [(WorkTable, &str, Describe); 4] = [
-    (KERNELS, "kernel", kernel),
-    (COPIES, "copy", copy),
-    (SETS, "set", set),
-    (GRAPHS, "graph", graph),
+/// The tables, their category, and the arguments that further columns are.
+pub(super) static TABLES: [Table; 4] = [
+    (
+        KERNELS,
+        "kernel",
+        &[
+            ("registers per thread", 7),
+            ("static shared memory", 8),
+            ("dynamic shared memory", 9),
+            ("graph node", 10),
+        ],
+    ),
+    (COPIES, "copy", &[("bytes", 0)]),
+    (SETS, "set", &[("bytes", 0), ("value", 2)]),
+    (GRAPHS, "graph", &[("graph", 0)]),
 ];
-
-/// Query for the rows of a table, each with the call that launched it.
-fn query(number: usize, table: &WorkTable, database: &Database) -> String {
-    let column = |of: &str, alias: &str, name: &str| match database.has_column(of, name) {
-        true => format!("{alias}.\"{name}\""),
-        false => "NULL".to_owned(),
-    };
-    let mine = |name: &&str| match *name {
-        "rowid" => "w.rowid".to_owned(),
-        name => column(table.name, "w", name),
-    };
-    let call = |name: &str| column(CALLS, "c", name);
-    let (mut calls, mut join) = (["NULL".to_owned(), "NULL".to_owned()], String::new());
-    if database.has_table(CALLS) {
-        calls = [call("start"), call("globalTid")];
-        let (ours, process) = (mine(&"correlationId"), mine(&"globalPid"));
-        join = format!(
-            "LEFT JOIN \"{CALLS}\" c ON {} = {ours} AND {ours} <> 0 AND {} IS NOT 67 \
-             AND {} >= {} AND ({process} IS NULL OR {} >> 24 = {process} >> 24)",
-            call("correlationId"),
-            call("eventClass"),
-            call("end"),
-            call("start"),
-            call("globalTid"),
-        );
-    }
-    let own = COMMON.iter().map(mine).chain(calls);
-    let further = table.columns.iter().map(mine);
-    let further = further.chain(std::iter::repeat("NULL".to_owned()));
-    let columns: Vec<_> = own.chain(further.take(MOST)).collect();
-    let (columns, name) = (columns.join(", "), table.name);
-    format!("SELECT {number}, {columns} FROM \"{name}\" w {join}")
-}
 
 impl Reader<'_, '_> {
     /// The GPU work, in the order of its times.
     pub(super) fn work(&mut self) -> Result<()> {
         let database = self.database;
-        let names = TABLES.each_ref().map(|(table, ..)| table.name);
-        let tables = TABLES.iter().enumerate();
-        let queries: Vec<_> = tables
-            .filter(|(_, (table, ..))| database.has_table(table.name))
-            .map(|(number, (table, ..))| query(number, table, database))
-            .collect();
+        let call = ["start", "globalTid", "correlationId", "eventClass", "end"];
+        let call = database.columns(CALLS, &call);
+        let from = match database.has_table(CALLS) {
+            true => format!(" FROM \"{CALLS}\""),
+            false => String::new(),
+        };
+        let query = |(number, (table, ..)): (usize, &Table)| {
+            let mut columns = [&COMMON[..], table.columns].concat();
+            // NULL, as there is no such column.
+            columns.resize(CALL - 2, "");
+            let columns = database.columns(table.name, &columns);
+            let id = database.columns(table.name, &["correlationId"]);
+            let process = database.columns(table.name, &["globalPid"]);
+            let is_there = database.has_table(table.name);
+            is_there.then(|| {
+                format!(
+                    "SELECT {number}, w.rowid, {columns}, called, thread FROM \"{}\" w \
+                     LEFT JOIN c ON caller = {id} AND caller <> 0 AND class IS NOT 67 \
+                     AND until >= called AND ({process} IS NULL OR thread >> 24 = {process} >> 24)",
+                    table.name
+                )
+            })
+        };
+        let queries: Vec<_> = TABLES.iter().enumerate().filter_map(query).collect();
         if queries.is_empty() {
             return Ok(());
         }
-        let sql = queries.join(" UNION ALL ") + " ORDER BY 3, 1, 2";
+        let sql = format!(
+            "WITH c(called, thread, caller, class, until) AS NOT MATERIALIZED (SELECT {call}{from}) \
+             {} ORDER BY 3, 1, 2",
+            queries.join(" UNION ALL ")
+        );
         let rows = database.prepare(&sql)?;
+        let names = TABLES.each_ref().map(|(table, ..)| table.name);
         let mut last = None;
         self.each(Some(rows), ("GPU work", &names), |reader, row| {
             let number = |index| integer(row, index);
-            let (_, category, describe) = TABLES.get(usize::try_from(number(0)?).ok()?)?;
+            let (_, category, named) = TABLES.get(usize::try_from(number(0)?).ok()?)?;
             // Several calls may have its correlation id; it is still one piece of work.
             let id = number(0).zip(number(1));
             if id.is_some() && std::mem::replace(&mut last, id) == id {
@@ -97,91 +95,71 @@ impl Reader<'_, '_> {
             }
             let (start, end) = (number(2)?, number(3)?);
             let mut args = Arguments::new();
-            let name = describe(row, &reader.resolver, &mut args);
-            if let Some(correlation) = number(8).filter(|&number| number != 0) {
-                args.insert("correlation".to_owned(), correlation.into());
+            for (name, index) in *named {
+                insert(&mut args, name, number(FURTHER + index));
             }
+            if let Some(bytes) = args.get("bytes").and_then(Value::as_f64)
+                && end > start
+            {
+                let speed = bytes / end.saturating_sub(start) as f64;
+                insert(&mut args, "GB/s", Some((speed * 1000.0).round() / 1000.0));
+            }
+            insert(&mut args, "correlation", number(8).filter(|&id| id != 0));
+            let name = describe(category, row, &reader.resolver, &mut args);
             let [process, device, context, stream] =
                 [4, 5, 6, 7].map(|index| number(index).unwrap_or(0));
             let owner = TrackOwner::Stream(process, device, context, stream);
             Some(Span {
                 end: Some(end),
                 args,
-                call: number(10).zip(number(9)),
+                call: number(CALL + 1).zip(number(CALL)),
                 ..Span::new(owner, name.into(), category, start)
             })
         })
     }
 }
 
-fn further(row: &Row<'_>, index: usize) -> Option<i64> {
-    integer(row, FURTHER + index)
-}
-
-fn insert(args: &mut Arguments, name: &str, value: Option<i64>) {
+pub(super) fn insert(args: &mut Arguments, name: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         args.insert(name.to_owned(), value.into());
     }
 }
 
-fn kernel(row: &Row<'_>, resolver: &Resolver<'_>, args: &mut Arguments) -> String {
-    for (name, first) in [("grid", 1), ("block", 4)] {
-        let sizes = [0, 1, 2].map(|index| further(row, first + index).unwrap_or(1).to_string());
-        args.insert(name.to_owned(), sizes.join(" x ").into());
+/// Adds the arguments that are made of columns, and gives the name.
+fn describe(
+    category: &str,
+    row: &Row<'_>,
+    resolver: &Resolver<'_>,
+    args: &mut Arguments,
+) -> String {
+    let number = |index: usize| integer(row, FURTHER + index);
+    let small = |index| number(index).and_then(|number| u8::try_from(number).ok());
+    let memory = |index| small(index).map(|kind| kinds::of_id(kind).kind.name());
+    let volume = |first: usize| {
+        [0, 1, 2]
+            .map(|n| number(first + n).unwrap_or(1).to_string())
+            .join(" x ")
+    };
+    match category {
+        "kernel" => {
+            insert(args, "grid", Some(volume(1)));
+            insert(args, "block", Some(volume(4)));
+            let name = number(0).map(|name| resolver.string(name).to_string());
+            name.unwrap_or_else(|| "?".to_owned())
+        }
+        "copy" => {
+            insert(args, "from", memory(2));
+            insert(args, "to", memory(3));
+            format!("copy {}", nsys::direction(small(1).unwrap_or(0)).name())
+        }
+        "set" => {
+            insert(args, "memory", memory(1));
+            "set".to_owned()
+        }
+        _ => {
+            let executable = number(1).or(number(0));
+            insert(args, "executable graph", executable);
+            format!("graph {}", executable.unwrap_or(0))
+        }
     }
-    let names = [
-        "registers per thread",
-        "static shared memory",
-        "dynamic shared memory",
-        "graph node",
-    ];
-    for (name, index) in names.iter().zip(7..) {
-        insert(args, name, further(row, index));
-    }
-    match further(row, 0) {
-        Some(name) => resolver.string(name).to_string(),
-        None => "?".to_owned(),
-    }
-}
-
-/// Adds bytes, and bytes per second.
-fn bytes(row: &Row<'_>, args: &mut Arguments) {
-    let Some(bytes) = further(row, 0) else { return };
-    insert(args, "bytes", Some(bytes));
-    let ns = integer(row, 3).zip(integer(row, 2));
-    let ns = ns.and_then(|(end, start)| end.checked_sub(start));
-    if let Some(ns) = ns.filter(|&ns| ns > 0) {
-        let speed = (bytes as f64 / ns as f64 * 1000.0).round() / 1000.0;
-        args.insert("GB/s".to_owned(), speed.into());
-    }
-}
-
-/// Adds the name of the memory kind in this column, if there is one.
-fn kind(row: &Row<'_>, args: &mut Arguments, name: &str, index: usize) {
-    if let Some(kind) = further(row, index).and_then(|kind| u8::try_from(kind).ok()) {
-        let kind = kinds::of_id(kind).kind.name();
-        args.insert(name.to_owned(), kind.into());
-    }
-}
-
-fn copy(row: &Row<'_>, _: &Resolver<'_>, args: &mut Arguments) -> String {
-    bytes(row, args);
-    kind(row, args, "from", 2);
-    kind(row, args, "to", 3);
-    let kind = further(row, 1).and_then(|kind| u8::try_from(kind).ok());
-    format!("copy {}", nsys::direction(kind.unwrap_or(0)).name())
-}
-
-fn set(row: &Row<'_>, _: &Resolver<'_>, args: &mut Arguments) -> String {
-    bytes(row, args);
-    kind(row, args, "memory", 1);
-    args.insert("value".to_owned(), further(row, 2).into());
-    "set".to_owned()
-}
-
-fn graph(row: &Row<'_>, _: &Resolver<'_>, args: &mut Arguments) -> String {
-    args.insert("graph".to_owned(), further(row, 0).into());
-    let executable = further(row, 1).or_else(|| further(row, 0));
-    args.insert("executable graph".to_owned(), executable.into());
-    format!("graph {}", executable.unwrap_or(0))
 }

@@ -4,15 +4,16 @@ use std::io::{self, BufWriter, Write};
 
 use anyhow::{Context, Result};
 
-use gpuprobe_report::trace_rows::TraceRows;
+use gpuprobe_report::analysis::File;
+use gpuprobe_report::trace_rows;
 
 /// Writes the rows as they come: viewers sort them.
-pub(super) fn write(rows: &TraceRows, out: &mut dyn Write) -> Result<()> {
+pub(super) fn write(file: &File, out: &mut dyn Write) -> Result<()> {
     let mut out = BufWriter::with_capacity(1 << 18, out);
-    let about = rows.about();
+    let about = trace_rows::about(file);
     write!(out, "{{\"otherData\":{about},\"traceEvents\":[").context("cannot write")?;
     let mut separator = &b"\n"[..];
-    rows.each(&mut |row| {
+    trace_rows::each(file, &mut |row| {
         out.write_all(separator)
             .and_then(|()| serde_json::to_writer(&mut out, row).map_err(io::Error::from))
             .context("cannot write")?;

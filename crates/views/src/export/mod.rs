@@ -15,10 +15,9 @@ use flate2::write::GzEncoder;
 use super::is_broken_pipe;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::{files, say, terminal};
-use gpuprobe_report::analysis::Filter;
-use gpuprobe_report::event_rows::EventRows;
+use gpuprobe_report::analysis::{File, Filter};
 use gpuprobe_report::snapshot::Snapshot;
-use gpuprobe_report::trace_rows::TraceRows;
+use gpuprobe_report::trace_rows;
 
 /// Output formats of `gpuprobe export`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -54,14 +53,16 @@ pub struct ExportConfig {
 pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
     let path = config.output.as_deref();
     let path = path.filter(|path| !files::is_stdout(path));
-    let (file, pid) = (&config.file, config.filter.pid);
+    let (input, pid) = (&config.file, config.filter.pid);
+    let open = |filter| File::open(input, filter, progress);
     match config.format {
         ExportFormat::Chrome => {
             if pid.is_some() {
                 bail!("--pid is for --format torch and tsv: a trace includes every process");
             }
-            let rows = TraceRows::open(file, progress)?;
-            to_output(file, path, |out| chrome::write(&rows, out))
+            let file = open(Filter::default())?;
+            trace_rows::check(&file)?;
+            to_output(input, path, |out| chrome::write(&file, out))
         }
         ExportFormat::Torch => {
             if path.is_none() && io::stdout().is_terminal() {
@@ -69,15 +70,18 @@ pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
                     "cannot write a snapshot to a terminal: it is binary; write it to a file with -o"
                 );
             }
-            let snapshot = Snapshot::read(file, pid, progress)?;
-            to_output(file, path, |out| Ok(torch::write(&snapshot, out)?))?;
+            let filter = Filter {
+                pid,
+                ..Filter::default()
+            };
+            let snapshot = Snapshot::read(&open(filter)?)?;
+            to_output(input, path, |out| Ok(torch::write(&snapshot, out)?))?;
             snapshot.notes.iter().for_each(say);
             Ok(())
         }
         ExportFormat::Tsv => {
             let folder = path.context("tables are three files: name their folder with -o")?;
-            let rows = EventRows::open(file, config.filter, progress)?;
-            tsv::write(&rows, folder)
+            tsv::write(&open(config.filter)?, folder)
         }
     }
 }

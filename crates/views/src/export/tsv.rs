@@ -6,27 +6,28 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use gpuprobe_os::files;
-use gpuprobe_report::event_rows::{COLUMNS, EventRows, TABLES};
+use gpuprobe_report::analysis::File;
+use gpuprobe_report::event_rows::{self, COLUMNS, TABLES};
 
 /// Writes `valid.tsv`, `invalid.tsv` and `driver.tsv` into `folder`.
-pub(super) fn write(rows: &EventRows, folder: &Path) -> Result<()> {
+pub(super) fn write(file: &File, folder: &Path) -> Result<()> {
     files::create_folder(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut all = Vec::new();
     for table in TABLES {
         let path = folder.join(table).with_extension("tsv");
-        let file = files::create(&path);
-        let file = file.with_context(|| format!("cannot write to {}", path.display()))?;
-        let mut file = BufWriter::new(file);
-        writeln!(file, "{}", COLUMNS.join("\t"))?;
-        all.push(file);
+        let out = files::create(&path);
+        let out = out.with_context(|| format!("cannot write to {}", path.display()))?;
+        let mut out = BufWriter::new(out);
+        writeln!(out, "{}", COLUMNS.join("\t"))?;
+        all.push(out);
     }
-    rows.each(|table, cells| {
+    event_rows::each(file, |table, cells| {
         // Without characters that would end a field or a line.
         let cells = cells.map(|cell| cell.replace(['\t', '\n', '\r'], " "));
         writeln!(all[table], "{}", cells.join("\t")).context("cannot write the export")
     })?;
-    for file in &mut all {
-        file.flush().context("cannot write the export")?;
+    for out in &mut all {
+        out.flush().context("cannot write the export")?;
     }
     Ok(())
 }

@@ -64,7 +64,7 @@ fn write_memory(report: &Report, has_host: bool, page: &mut Page<'_>) -> io::Res
         return Ok(());
     };
     let totals = about.totals.unwrap_or_default();
-    headline(about.analysis, about.time_ns, about.time, &totals, page)?;
+    headline(&about.analysis, about.time_ns, about.time, &totals, page)?;
     if let Some(host) = about.host.filter(|_| has_host) {
         write_totals("host memory: ", &host, page)?;
     }
