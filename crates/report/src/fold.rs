@@ -10,7 +10,7 @@ use gpuprobe_stacks::python::origin::{FileOrigin, is_interpreter};
 const LIBRARY_LINES: usize = 2;
 
 /// Owner of a frame, as far as Python is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameOrigin {
     /// A line of the user's own Python.
     User,

@@ -6,12 +6,13 @@
 //! into a program belongs to the program, which owns the memory.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use serde::Serialize;
 
-use crate::frameworks::{self, FrameworkPools};
+use crate::frameworks::{self, Pool};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::{CallSite, Process};
 use gpuprobe_model::Total;
@@ -44,18 +45,18 @@ impl OwnerReport {
     }
 }
 
-/// Classification of a binary, and the pools of frameworks that it belongs to.
-#[derive(Clone, Debug)]
-struct CodeFile {
+/// A binary, or a call path as far as it was followed from the driver outwards.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallPath {
     allocator: Option<Arc<str>>,
     owner: Option<Arc<str>>,
-    /// Whether it is a library, not the program or an interpreter.
-    is_library: bool,
-    pools: FrameworkPools,
+    /// Whether the owner is a library, not the program or an interpreter.
+    pub(crate) is_library: bool,
+    pool: Option<Pool>,
 }
 
-impl CodeFile {
-    fn of(path: &str) -> Self {
+impl CallPath {
+    fn of_file(path: &str) -> Self {
         let (allocator, owner) = match role(path) {
             CodeRole::PassThrough => (None, None),
             CodeRole::Allocator(name) => (Some(name.into()), None),
@@ -66,24 +67,12 @@ impl CodeFile {
             is_library: owner.as_ref().is_some_and(is_other) && file_name(path).contains(".so"),
             allocator,
             owner,
-            pools: FrameworkPools::of_file(path),
+            pool: frameworks::pool_of(path),
         }
     }
-}
 
-/// A call path, as far as it was followed, from the driver outwards.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CallPath {
-    allocator: Option<Arc<str>>,
-    owner: Option<Arc<str>>,
-    /// Whether the owner is a library, not the program or an interpreter.
-    pub(crate) is_library: bool,
-    pools: FrameworkPools,
-}
-
-impl CallPath {
     /// Follows the path to the next binary; true if that one called the owner.
-    fn ends_with(&mut self, file: &CodeFile) -> bool {
+    fn ends_with(&mut self, file: &Self) -> bool {
         match (&file.owner, &self.owner) {
             (Some(owner), Some(known)) if owner != known => return true,
             (Some(_), None) => {
@@ -92,7 +81,7 @@ impl CallPath {
             _ => {}
         }
         self.allocator = self.allocator.take().or_else(|| file.allocator.clone());
-        self.pools.add(file.pools);
+        self.pool = self.pool.or(file.pool);
         false
     }
 
@@ -107,18 +96,23 @@ impl CallPath {
         self.allocator.is_some()
     }
 
+    /// The framework's pool that memory of this kind is in.
+    fn pool(&self, kind: Option<MemoryKind>) -> Option<&'static str> {
+        let (name, of) = self.pool?;
+        (of.is_none() || of == kind).then_some(name)
+    }
+
     /// Whether an allocator or a framework keeps memory of one of these kinds, and reuses it.
     pub(crate) fn keeps(&self, kinds: &[MemoryKind]) -> bool {
-        let nothing = FrameworkPools::default();
-        let has_kind = |kind: &MemoryKind| self.pools.got(Some(*kind)) != nothing;
-        self.is_pooled() || kinds.iter().any(has_kind)
+        let has_pool = |kind: &MemoryKind| self.pool(Some(*kind)).is_some();
+        self.is_pooled() || kinds.iter().any(has_pool)
     }
 }
 
 /// Determines owners; each binary is classified once.
 pub(crate) struct Owners<'a> {
     symbols: &'a dyn Symbolize,
-    by_module: HashMap<ModuleId, CodeFile>,
+    by_module: HashMap<ModuleId, CallPath>,
 }
 
 impl<'a> Owners<'a> {
@@ -136,7 +130,7 @@ impl<'a> Owners<'a> {
             if let Some(module) = location.module.filter(|id| *id != ModuleId::PYTHON) {
                 let name = || self.symbols.module(location).unwrap_or_default();
                 let known = self.by_module.entry(module);
-                if path.ends_with(known.or_insert_with(|| CodeFile::of(&name()))) {
+                if path.ends_with(known.or_insert_with(|| CallPath::of_file(&name()))) {
                     break;
                 }
             }
@@ -158,11 +152,11 @@ pub(crate) fn held(
 ) -> (Vec<OwnerReport>, Vec<&'static str>) {
     let mut owners = Owners::new(symbols);
     let mut sums: HashMap<String, Total> = HashMap::new();
-    let mut pools = FrameworkPools::default();
+    let mut pools = BTreeSet::new();
     for site in process.sites.iter().filter(|site| !site.live.is_empty()) {
         let path = owners.of_site(site);
         let kind = gpuprobe_cuda::function(site.row).map(|function| function.kind);
-        pools.add(path.pools.got(kind));
+        pools.extend(path.pool(kind));
         let sum = sums.entry_ref(path.owner()).or_default();
         sum.merge(site.live.gpu);
     }
@@ -170,7 +164,7 @@ pub(crate) fn held(
     let reports = sums
         .iter()
         .map(|(owner, sum)| OwnerReport::new(owner, *sum));
-    (sorted(reports.collect()), frameworks::names(pools))
+    (sorted(reports.collect()), pools.into_iter().collect())
 }
 
 /// Merges the owners of several processes.

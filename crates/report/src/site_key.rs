@@ -17,42 +17,29 @@ use crate::fold::{FrameOrigin, is_python};
 /// A frame, by a hash of its names, so that stacks are quickly compared.
 pub(crate) type Place = (FrameOrigin, u64);
 
-/// Identifies a call site.
+/// Identifies a call site: a hash of its side, of whether an allocator took the memory for a pool of its own, and of
+/// its frames.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SiteKey {
-    side: Belongs,
-    /// Whether an allocator took the memory for a pool of its own.
-    is_pooled: bool,
-    path: Vec<u64>,
-}
+pub(crate) struct SiteKey(u64);
 
 impl SiteKey {
-    fn new(side: Belongs, is_pooled: bool, path: Vec<u64>) -> Self {
-        Self {
-            side,
-            is_pooled,
-            path,
-        }
-    }
-
     /// Key that all stacks with the same Python lines have in common; `None` without Python.
     pub(crate) fn of_lines(side: Belongs, is_pooled: bool, places: &[Place]) -> Option<Self> {
         let telling = telling(places, |place| place.0);
         let path: Vec<_> = telling.map(|place| place.1).collect();
-        (!path.is_empty()).then(|| Self::new(side, is_pooled, path))
+        (!path.is_empty()).then(|| Self(hash((side, is_pooled, path))))
     }
 
     /// Key of a stack in processes that run the same files.
     pub(crate) fn of(side: Belongs, is_pooled: bool, frames: &[Frame]) -> Self {
         let places: Vec<_> = frames.iter().map(place).collect();
-        let whole = || places.iter().map(|place| place.1).collect();
         let lines = Self::of_lines(side, is_pooled, &places);
-        lines.unwrap_or_else(|| Self::new(side, is_pooled, whole()))
+        lines.unwrap_or_else(|| Self(hash((side, is_pooled, places))))
     }
 
     /// Key of a stack by a text that tells it from all others.
     pub(crate) fn of_text(text: &[String]) -> Self {
-        Self::new(Belongs::Gpu, false, vec![hash(text)])
+        Self(hash(text))
     }
 
     /// Key that stays from build to build: neither addresses nor lines count. Of a pool is what an
@@ -65,9 +52,9 @@ impl SiteKey {
             path.extend(others.map(build_place));
         }
         if path.is_empty() {
-            path.push(hash(api));
+            return Self(hash((is_pooled, api)));
         }
-        Self::new(Belongs::Gpu, is_pooled, path)
+        Self(hash((is_pooled, path)))
     }
 }
 
