@@ -199,9 +199,13 @@ impl Run<'_> {
     }
 
     fn flamegraph(&mut self, pid: u32) -> Result<()> {
+        let scope = ProfileScope {
+            pid: Some(pid),
+            ..ProfileScope::default()
+        };
         if let Some(stacks) = &mut self.sink.stacks {
-            let needed = profile::needed_locations(&self.sink.state.ledger);
-            stacks.want(needed.into_iter().filter(|(of, ..)| *of == pid));
+            let needed = profile::needed_locations(&self.sink.state.ledger, scope);
+            stacks.want(needed.into_iter());
             self.wait_for_frames(NAMES_WITHIN)?;
         }
         let Some(top) = &mut self.top else {
@@ -213,10 +217,6 @@ impl Run<'_> {
             .as_ref()
             .map_or(&NoSymbols as &dyn Symbolize, |known| known);
         let now = self.clock.wall(clock::monotonic_ns());
-        let scope = ProfileScope {
-            pid: Some(pid),
-            ..ProfileScope::default()
-        };
         let mut made = profile::of_ledger(ledger, symbols, scope, now.timestamp_nanos_opt());
         if made.samples.is_empty() {
             top.tell(format!("no flame graph: process {pid} holds no GPU memory"));

@@ -41,16 +41,20 @@ pub mod words;
 pub mod work;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::RandomState;
 use std::io::{self, Write};
 
 use chrono::{DateTime, FixedOffset, Local};
+use indexmap::IndexSet;
 use serde::{Serialize, Serializer};
 
+use gpuprobe_cuda::Modes;
 use gpuprobe_engine::{CallSite, Ledger, Process, State};
 use gpuprobe_model::clock;
 use gpuprobe_model::clock::WallClock;
-use gpuprobe_model::stack::{Location, Symbolize};
+use gpuprobe_model::stack::{Frame, Location, Symbolize};
 use gpuprobe_model::{GpuUsage, Lost, UserLoss};
 use gpuprobe_os::terminal::Layout;
 
@@ -250,13 +254,49 @@ pub fn needed_locations(
     symbols: &dyn Symbolize,
     scope: Option<&ScrapeScope>,
 ) -> Vec<(u32, Location, bool)> {
-    let options = &options.within(scope);
-    if !options.modes.memleak {
-        return Vec::new();
+    let modes = Modes {
+        memleak: options.modes.memleak,
+        ..Modes::default()
+    };
+    let options = Options {
+        modes,
+        explains: false,
+        allocations: false,
+        ..*options
+    };
+    requested(symbols, |symbols| {
+        let sources = ReportSources::of_file(None, symbols);
+        build_within(state, Lost::default(), &options, sources, scope);
+    })
+}
+
+/// Symbols that note which locations are looked up.
+struct RequestedLocations<'a> {
+    symbols: &'a dyn Symbolize,
+    locations: RefCell<IndexSet<(u32, Location, bool), RandomState>>,
+}
+
+impl Symbolize for RequestedLocations<'_> {
+    fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
+        let mut locations = self.locations.borrow_mut();
+        locations.insert((pid, *location, is_innermost));
+        self.symbols.frames(pid, location, is_innermost)
     }
-    let mut needed = memleak::needed_locations(&state.ledger, options, symbols, scope);
-    needed.extend(incidents::needed_locations(&state.ledger, options));
-    needed
+
+    fn module(&self, location: &Location) -> Option<String> {
+        self.symbols.module(location)
+    }
+}
+
+/// The locations that `read` looks up, each once.
+pub(crate) fn requested(
+    symbols: &dyn Symbolize,
+    read: impl FnOnce(&dyn Symbolize),
+) -> Vec<(u32, Location, bool)> {
+    let locations = RefCell::default();
+    let requested = RequestedLocations { symbols, locations };
+    read(&requested);
+    requested.locations.into_inner().into_iter().collect()
 }
 
 fn seconds<S: Serializer>(

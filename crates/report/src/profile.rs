@@ -1,15 +1,14 @@
 //! Memory by call stack: the samples of profiles, from the ledger.
 
-use std::collections::HashSet;
 use std::rc::Rc;
 
-use crate::function_name;
 use crate::memleak::stack_of;
 use crate::public::hide_in_site;
+use crate::{function_name, requested};
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::{CallSite, Ledger};
 use gpuprobe_model::container::pod_uid_in;
-use gpuprobe_model::stack::{Frame, Language, Location, Symbolize};
+use gpuprobe_model::stack::{Frame, Language, Location, NoSymbols, Symbolize};
 use gpuprobe_model::text::size;
 use gpuprobe_stacks::allocators::is_below_main;
 use gpuprobe_stacks::cuda;
@@ -227,24 +226,10 @@ pub fn labels(ledger: &Ledger, pid: u32) -> Vec<(&'static str, String)> {
 
 /// The locations that [`of_ledger`] resolves, each once: process, location, and whether it is the
 /// first of its stack.
-pub fn needed_locations(ledger: &Ledger) -> Vec<(u32, Location, bool)> {
-    let mut known = HashSet::new();
-    let mut needed = Vec::new();
-    for process in ledger.processes(true) {
-        let tensors = process.tensors.iter();
-        let tensors = tensors.flat_map(|allocator| allocator.blocks.sites.iter());
-        let sites = process.sites.iter().chain(tensors);
-        let sites = sites.filter(|site| site.allocated.gpu.allocations > 0);
-        for stack in sites.filter_map(|site| site.stack.as_deref()) {
-            for (index, location) in stack.locations.iter().enumerate() {
-                let one = (process.pid, *location, index == 0);
-                if known.insert(one) {
-                    needed.push(one);
-                }
-            }
-        }
-    }
-    needed
+pub fn needed_locations(ledger: &Ledger, scope: ProfileScope) -> Vec<(u32, Location, bool)> {
+    requested(&NoSymbols, |symbols| {
+        of_ledger(ledger, symbols, scope, None);
+    })
 }
 
 /// A function of which only the name is known.

@@ -1,19 +1,17 @@
 //! Verdicts in a few words, for tables.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 pub use std::sync::Arc;
 
 pub use gpuprobe_engine::verdict::{Severity, Verdict};
 
-use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_engine::verdict::{Confidence, Judgement};
 use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::stack::Symbolize;
 use gpuprobe_os::color::Tone;
 
-use crate::Options;
-use crate::memleak::{Holder, SiteGroups};
+use crate::memleak::{Holder, judge_largest};
+use crate::{Options, View};
 
 /// A verdict in a few words, for a table; empty if the confidence is too low.
 pub fn word(judgement: &Judgement) -> &'static str {
@@ -83,27 +81,15 @@ impl WorstVerdicts {
 
 /// The worst verdict on the largest call sites of `process`.
 fn worst(process: &Process, options: &Options, symbols: &dyn Symbolize) -> Option<Verdict> {
-    let by_lines = options.view.groups_by_lines();
-    let largest = |holder: Holder<'_>| {
-        let groups = SiteGroups::of(holder.sites(), by_lines, symbols);
-        let mut found: HashMap<u32, (MemorySums, Vec<u32>)> = HashMap::new();
-        for (number, site) in (0..).zip(holder.sites().sites.iter()) {
-            let (live, members) = found.entry(groups.id(number)).or_default();
-            live.merge(site.live);
-            members.push(number);
-        }
-        found.retain(|_, (live, _)| !live.is_empty());
-        let mut found: Vec<_> = found.into_iter().collect();
-        found.sort_unstable_by_key(|(id, (live, _))| {
-            (Reverse(live.gpu.bytes), Reverse(live.all().bytes), *id)
-        });
-        found.truncate(SITES);
-        found
+    let view = View {
+        group: options.view.group,
+        ..View::default()
     };
-    let verdicts = Holder::all(process).flat_map(|holder| {
-        let sites = largest(holder).into_iter();
-        let judged = sites.filter_map(move |(_, (_, sites))| holder.judge(&sites, options.now_ns));
-        judged.filter_map(|judged| judged.shown())
-    });
-    verdicts.min()
+    let options = Options {
+        top: Some(SITES),
+        view,
+        ..*options
+    };
+    let judged = Holder::all(process).flat_map(|holder| judge_largest(holder, &options, symbols));
+    judged.filter_map(|judged| judged.shown()).min()
 }

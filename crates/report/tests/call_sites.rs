@@ -124,7 +124,7 @@ proptest! {
         prop_assert_eq!(allocations, calls.len() as u64);
 
         let asked = QueriedNames::default();
-        let needed = profile::needed_locations(&state.ledger);
+        let needed = profile::needed_locations(&state.ledger, ProfileScope::default());
         profile::of_ledger(&state.ledger, &asked, ProfileScope::default(), None);
         prop_assert_eq!(&needed.into_iter().collect::<HashSet<_>>(), &*asked.0.borrow());
     }
@@ -208,6 +208,7 @@ proptest! {
         for site in sites {
             prop_assert_eq!(site.alloc_bytes - site.freed_bytes >= site.live.live_bytes, true);
             prop_assert!(site.peak.least <= site.peak.most);
+            prop_assert!(site.peak.exact().is_some() || site.own_ids.len() > 1);
             prop_assert!(site.peak.least >= site.live.live_bytes);
         }
     }

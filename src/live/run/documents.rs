@@ -222,8 +222,14 @@ impl Run<'_> {
     /// The profile of live processes, without addresses.
     fn memory_profile(&mut self, weight: Weight) -> Result<Answer> {
         self.read_for_report()?;
+        let scope = ProfileScope {
+            weight,
+            full_stacks: self.config.view.full_stacks,
+            is_public: true,
+            ..ProfileScope::default()
+        };
         if let Some(stacks) = &mut self.sink.stacks {
-            let needed = profile::needed_locations(&self.sink.state.ledger);
+            let needed = profile::needed_locations(&self.sink.state.ledger, scope);
             stacks.want(needed.into_iter());
         }
         self.sink.find_frames(&mut self.recorded_frames);
@@ -232,12 +238,6 @@ impl Run<'_> {
             .as_ref()
             .map_or(&NoSymbols as &dyn Symbolize, |known| known);
         let ledger = &self.sink.state.ledger;
-        let scope = ProfileScope {
-            weight,
-            full_stacks: self.config.view.full_stacks,
-            is_public: true,
-            ..ProfileScope::default()
-        };
         let now = self.clock.wall(clock::monotonic_ns());
         let made = profile::of_ledger(ledger, symbols, scope, now.timestamp_nanos_opt());
         Ok(packed(|out| pprof::write(&made, out)))

@@ -217,8 +217,9 @@ impl Run<'_> {
         let Some(profiles) = self.profiles.take() else {
             return Ok(());
         };
+        let scope = self.config.profiles.scope;
         if let Some(stacks) = &mut self.sink.stacks {
-            let needed = profile::needed_locations(&self.sink.state.ledger);
+            let needed = profile::needed_locations(&self.sink.state.ledger, scope);
             stacks.want(needed.into_iter());
             self.wait_for_frames(FIND_FOR)?;
         }
@@ -226,7 +227,6 @@ impl Run<'_> {
         let now = self.clock.wall(clock::monotonic_ns());
         let stacks = self.sink.stacks.as_ref();
         let symbols = stacks.map_or(&NoSymbols as &dyn Symbolize, |stacks| &stacks.frames);
-        let scope = self.config.profiles.scope;
         let time = match ledger.peak_ns() {
             Some(peak_ns) if scope.weight == profile::Weight::Peak => self.clock.wall(peak_ns),
             _ => now,

@@ -11,13 +11,13 @@ use crate::label::{label, labels};
 use crate::memleak::{LiveByKind, LiveMemory, Omitted, shown, side};
 use crate::owners::{self, OwnerReport, Owners, UNKNOWN};
 use crate::site_key::{SiteKey, place};
-use crate::{Options, ReportSources, View, function_name};
+use crate::{Options, ReportSources, View, function_name, requested};
 use gpuprobe_engine::Ledger;
 use gpuprobe_engine::incidents::{HeldByProcess, HeldSite, Incident};
 use gpuprobe_engine::totals::Total;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::identity::Identity;
-use gpuprobe_model::stack::{CallStack, Frame, Location, Symbolize};
+use gpuprobe_model::stack::{CallStack, Frame, Location, NoSymbols, Symbolize};
 
 /// Call sites that are listed, and those of which lines are looked up for that: several may be of one.
 const SITES: usize = 10;
@@ -42,23 +42,9 @@ pub(crate) fn build(
 /// The locations whose frames the report of `incident` shows: process, location, and whether it is the
 /// first of its stack.
 pub fn locations_of(incident: &Incident) -> Vec<(u32, Location, bool)> {
-    let pytorch = incident.held.pytorch.iter();
-    let tensors = pytorch.flat_map(|one| one.sites.iter().take(LOOKED_UP));
-    let sites = incident.held.sites.iter().take(LOOKED_UP).chain(tensors);
-    let stacks = sites.filter_map(|site| site.stack.as_deref());
-    let stacks = stacks.chain(stack_of(incident));
-    let locations = stacks.flat_map(|stack| stack.locations.iter().enumerate());
-    let needed = locations.map(|(index, location)| (incident.pid, *location, index == 0));
-    needed.collect()
-}
-
-/// The same of all incidents that a report with `options` lists.
-pub(crate) fn needed_locations(
-    ledger: &Ledger,
-    options: &Options,
-) -> impl Iterator<Item = (u32, Location, bool)> {
-    let listed = ledger.incidents.listed(options.is_final);
-    listed.flat_map(locations_of)
+    requested(&NoSymbols, |symbols| {
+        report(incident, &View::default(), None, symbols);
+    })
 }
 
 /// Builds the report of an incident.

@@ -16,7 +16,7 @@ use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_model::{GpuMemory, Total};
 
-pub(crate) use build::{build, needed_locations};
+pub(crate) use build::build;
 pub use build::{locations_of, report};
 
 /// Requests for memory that were refused, of all processes since the start.

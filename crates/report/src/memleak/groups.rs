@@ -62,7 +62,7 @@ pub(crate) fn side(row: u16) -> Belongs {
 
 /// Locations of a site that may be Python frames: unwound Python lines, and code in no file, which
 /// `python -X perf` generates. The innermost frame, which is the called function, is skipped.
-pub(super) fn perhaps_python(site: &CallSite) -> impl Iterator<Item = &Location> {
+fn perhaps_python(site: &CallSite) -> impl Iterator<Item = &Location> {
     let stack = site.stack.iter();
     let locations = stack.flat_map(|stack| stack.locations.iter().skip(1));
     locations.filter(|location| {

@@ -28,7 +28,7 @@ pub use nvml::NvmlUsage;
 pub(super) use nvml::tracked;
 pub use pytorch::PytorchReport;
 pub use site::{Omitted, Peak, SiteReport};
-pub(crate) use sites::{Holder, needed_locations, shown, stack_of};
+pub(crate) use sites::{Holder, judge_largest, shown, stack_of};
 pub use threads::{AllocationReport, ThreadReport};
 
 /// Live memory, and counts of memory calls.

@@ -2,24 +2,21 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::hash::RandomState;
 
 use hashbrown::HashMap;
-use indexmap::IndexSet;
 
-use super::groups::{SiteGroups, perhaps_python};
+use super::groups::SiteGroups;
 use super::site::Peak;
 use super::{Omitted, SiteReport};
 use crate::fold::Folded;
 use crate::label::{labels, via};
-use crate::options::ScrapeScope;
 use crate::owners::Owners;
 use crate::{Options, ReportSources, SortBy, View, function_name};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_engine::verdict::{self, Judgement};
-use gpuprobe_engine::{Allocation, Allocator, CallSite, Ledger, Process};
-use gpuprobe_model::stack::{Frame, Language, Location, Symbolize};
+use gpuprobe_engine::{Allocation, Allocator, CallSite, Process};
+use gpuprobe_model::stack::{Frame, Language, Symbolize};
 use gpuprobe_stacks::cuda;
 
 /// Live memory within the filters.
@@ -70,6 +67,7 @@ struct Group<'a> {
     /// Memory ever allocated at the sites, and the part that was freed.
     allocated: MemorySums,
     freed: MemorySums,
+    live_bytes: u64,
     peak: Peak,
 }
 
@@ -78,8 +76,10 @@ impl<'a> Group<'a> {
         self.members.push(number);
         self.allocated.merge(site.allocated);
         self.freed.merge(site.freed);
-        let peak = Peak::of(site.peak_bytes, site.live.all().bytes);
-        self.peak.merge(peak);
+        self.live_bytes = self.live_bytes.saturating_add(site.live.all().bytes);
+        let Peak { least, most } = &mut self.peak;
+        *least = site.peak_bytes.max(*least).max(self.live_bytes);
+        *most = most.saturating_add(site.peak_bytes).max(*least);
         if included.live.is_empty() {
             return;
         }
@@ -264,6 +264,18 @@ pub(super) fn site_reports(
     (sites, omitted.if_any(), filtered.if_any())
 }
 
+/// Verdicts on the call sites of a process or an allocator that a report with `options` lists.
+pub(crate) fn judge_largest(
+    holder: Holder<'_>,
+    options: &Options,
+    symbols: &dyn Symbolize,
+) -> Vec<Judgement> {
+    let groups = SiteGroups::of(holder.sites(), options.view.groups_by_lines(), symbols);
+    let (listed, ..) = select(holder.sites(), options, &groups);
+    let judge = |group: &Group<'_>| holder.judge(&group.members, options.now_ns);
+    listed.iter().filter_map(judge).collect()
+}
+
 /// The frames of a stack that are shown, and the number of outer ones omitted.
 pub(crate) fn shown(mut frames: Vec<Frame>, view: &View) -> (Vec<Frame>, u64) {
     if view.stacks_native {
@@ -283,33 +295,4 @@ pub(crate) fn stack_of(pid: u32, site: &CallSite, symbols: &dyn Symbolize) -> (V
     let stack = site.stack.as_ref();
     let found = stack.map(|stack| (stack.frames(pid, symbols), stack.is_complete));
     found.unwrap_or_default()
-}
-
-/// Locations of the stacks that a report shows, and of those by which sites are grouped.
-pub(crate) fn needed_locations(
-    ledger: &Ledger,
-    options: &Options,
-    symbols: &dyn Symbolize,
-    scope: Option<&ScrapeScope>,
-) -> Vec<(u32, Location, bool)> {
-    let mut needed: IndexSet<_, RandomState> = IndexSet::default();
-    let by_lines = options.view.groups_by_lines();
-    let processes = ledger.processes(options.is_final);
-    let processes = processes.filter(|process| options.lists(process, scope));
-    for holder in processes.flat_map(Holder::all) {
-        let process = holder.sites();
-        let pid = process.pid;
-        if by_lines {
-            let places = process.sites.iter().flat_map(perhaps_python);
-            needed.extend(places.map(|location| (pid, *location, false)));
-        }
-        let groups = SiteGroups::of(process, by_lines, symbols);
-        for group in select(process, &options.of_process(pid), &groups).0 {
-            let stack = group.most.and_then(|(_, site)| site.stack.as_ref());
-            let locations = stack.iter().flat_map(|stack| &stack.locations);
-            let locations = locations.enumerate();
-            needed.extend(locations.map(|(index, location)| (pid, *location, index == 0)));
-        }
-    }
-    needed.into_iter().collect()
 }
