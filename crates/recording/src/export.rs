@@ -43,9 +43,14 @@ impl Source for ExportReader<'_> {
 
     fn play(&self, counted: CallFilter, take: &mut Take<'_>) -> Result<Counts> {
         let database = self.database;
+        let mut cut = HashSet::new();
+        let columns = ["chain", "isComplete"];
+        database.each("GPUPROBE_STACKS", &columns, "WHERE isComplete = 0", |row| {
+            cut.extend(integer(row, 0));
+        })?;
         let mut events = ExportEvents {
             resolver: Resolver::new(database)?,
-            cut: cut(database)?,
+            cut,
             take,
             functions: HashMap::new(),
             others: Vec::new(),
@@ -104,16 +109,6 @@ struct ExportEvents<'a, 'b> {
     frames: HashMap<Frame, u64>,
     named: HashSet<(u64, bool)>,
     modules: HashMap<String, ModuleId>,
-}
-
-fn cut(database: &Database) -> Result<HashSet<i64>> {
-    let mut cut = HashSet::new();
-    database.each("GPUPROBE_STACKS", &["chain", "isComplete"], "", |row| {
-        if let (Some(chain), Some(0)) = (integer(row, 0), integer(row, 1)) {
-            cut.insert(chain);
-        }
-    })?;
-    Ok(cut)
 }
 
 /// A time as unsigned, as events have it; negative times become 0.

@@ -17,11 +17,11 @@ mod opening;
 pub mod player;
 mod recorder;
 pub mod row;
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod sample;
 pub mod session;
 pub mod source;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 mod writer;
 
 pub use chains::{Resolver, module_of};

@@ -169,7 +169,7 @@ fn parse_time(text: &str) -> Option<NaiveDateTime> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::sample::database;
+    use crate::tests::database;
 
     const TABLES: &str = "
         CREATE TABLE META_DATA_EXPORT (name, value);

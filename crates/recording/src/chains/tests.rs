@@ -1,5 +1,5 @@
 use super::*;
-use crate::sample::database;
+use crate::tests::database;
 
 const TABLES: &str = "
     INSERT INTO StringIds VALUES (1, 'f'), (2, '/lib/libx.so'), (3, '/a.py'), (4, 'python'),

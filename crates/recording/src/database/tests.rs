@@ -4,7 +4,7 @@ use rusqlite::ffi;
 
 use super::file::{has_log, log_of};
 use super::*;
-use crate::sample::{database, file};
+use crate::tests::{database, file};
 
 const ROWS: &str = "
     CREATE TABLE NVTX_EVENTS (start, text);

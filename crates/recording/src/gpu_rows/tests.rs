@@ -1,5 +1,5 @@
 use super::*;
-use crate::sample::database;
+use crate::tests::database;
 
 /// Processes 999 and 7, and their threads 1015 and 8.
 const NAMES: &str = "

@@ -1,5 +1,5 @@
 use super::*;
-use crate::sample::file;
+use crate::tests::file;
 
 /// Of process 7, its threads 8 and 9, and of process 3.
 const P: i64 = 1 << 48 | 7 << 24;

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use rusqlite::params;
 use rusqlite::types::Null;
-use rusqlite::{OptionalExtension, params};
 
 use super::tables::Tables;
 use crate::ids::{context_id, global_pid};
@@ -65,7 +65,17 @@ impl ContextWriter {
                 let row = tables.connection.last_insert_rowid();
                 self.live.insert((call.pid, number), row);
             }
-            (Op::ContextDestroy, _) => self.destroyed(call.pid, made, (device, end), tables)?,
+            (Op::ContextDestroy, _) => {
+                let row = made.and_then(|number| self.live.remove(&(call.pid, number)));
+                if let Some(row) = row {
+                    let sql = "UPDATE GPUPROBE_CONTEXTS SET t1 = ?2 WHERE rowid = ?1";
+                    tables.execute(sql, [row, end])?;
+                } else {
+                    let id = made.map(|number| context_id(0, number));
+                    let row = params![global_pid(call.pid), device, id, Null, end];
+                    tables.insert("GPUPROBE_CONTEXTS", row)?;
+                }
+            }
             _ => {}
         }
         let number = match call.function.op {
@@ -81,22 +91,6 @@ impl ContextWriter {
             }
             _ => Ok(()),
         }
-    }
-
-    fn destroyed(
-        &mut self,
-        pid: u32,
-        number: Option<u16>,
-        (device, end): (Option<u16>, i64),
-        tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
-        if let Some(row) = number.and_then(|number| self.live.remove(&(pid, number))) {
-            let sql = "UPDATE GPUPROBE_CONTEXTS SET t1 = ?2 WHERE rowid = ?1";
-            return tables.execute(sql, [row, end]);
-        }
-        let id = number.map(|number| context_id(0, number));
-        let row = params![global_pid(pid), device, id, Null, end];
-        tables.insert("GPUPROBE_CONTEXTS", row)
     }
 
     fn seen(
@@ -123,24 +117,10 @@ impl ContextWriter {
         ];
         tables.insert("TARGET_INFO_CUDA_STREAM", row)?;
         if self.known_devices.insert((pid, device)) {
-            let gpu = self.gpu(pid, device, tables)?;
+            let identity = self.identities.get(&pid);
+            let gpu = identity.and_then(|identity| identity.device(device).physical_index);
             tables.insert("TARGET_INFO_CUDA_DEVICE", params![gpu, device, pid])?;
         }
         Ok(())
-    }
-
-    /// The row of the device in the table of GPUs, if there is one.
-    fn gpu(&self, pid: u32, device: u16, tables: &Tables<'_>) -> rusqlite::Result<Option<u32>> {
-        let identity = self.identities.get(&pid);
-        let Some(index) = identity.and_then(|i| i.device(device).physical_index) else {
-            return Ok(None);
-        };
-        let connection = tables.connection;
-        if !connection.table_exists(None, "TARGET_INFO_GPU")? {
-            return Ok(None);
-        }
-        let sql = "SELECT id FROM TARGET_INFO_GPU WHERE id = ?";
-        let id = connection.query_row(sql, [index], |row| row.get(0));
-        id.optional()
     }
 }

@@ -19,7 +19,7 @@ use crate::ids::global_pid;
 use crate::log;
 use crate::log::LogNote;
 use calls::SeenCall;
-use gpuprobe_cuda::{FUNCTIONS, KindSet, Modes};
+use gpuprobe_cuda::{KindSet, Modes};
 use gpuprobe_engine::Change;
 use gpuprobe_model::UserLoss;
 use gpuprobe_model::activity::ActivityBatch;
@@ -34,8 +34,6 @@ pub(super) struct Rows<'c> {
     /// Rows of blocks that a framework handed out and whose requested size is unknown, by process
     /// and address.
     tensors: HashMap<(u32, u64), i64>,
-    /// `nameId` by row of the function table.
-    names: Vec<Option<i64>>,
     modes: Modes,
     /// Filter of memory kinds.
     counted: KindSet,
@@ -60,7 +58,6 @@ impl<'c> Rows<'c> {
             chains: Chains::default(),
             launches: LaunchWriter::default(),
             tensors: HashMap::new(),
-            names: vec![None; FUNCTIONS.len()],
             modes: facts.modes,
             counted: facts.kinds,
             contexts: ContextWriter::default(),
@@ -252,7 +249,6 @@ impl<'c> Rows<'c> {
             (Some((number, _)), None) => number,
             (None, _) => {
                 let seen = SeenCall {
-                    row: launch.key.row,
                     function: launch.function,
                     result: launch.result,
                     thread,
@@ -270,7 +266,6 @@ impl<'c> Rows<'c> {
 
     fn copy(&mut self, copy: &Copy, changes: &[Change]) -> rusqlite::Result<()> {
         let seen = SeenCall {
-            row: copy.row,
             function: copy.function,
             result: copy.result,
             thread: (copy.pid, copy.tid),

@@ -5,6 +5,7 @@ use super::super::tables::signed;
 use super::Rows;
 use crate::ids::{context_id, global_pid};
 use crate::kinds;
+use crate::memory_rows::CALLS;
 use gpuprobe_cuda::nsys::class;
 use gpuprobe_cuda::{Belongs, Function, Layer, Op};
 use gpuprobe_engine::{Change, MemoryBlock};
@@ -25,8 +26,6 @@ const LOCAL: i64 = 1;
 
 /// A call as its probe saw it.
 pub(super) struct SeenCall<'a> {
-    /// Row of the function in the function table.
-    pub(super) row: u16,
     pub(super) function: &'a Function,
     pub(super) result: i32,
     /// Process and thread id.
@@ -41,7 +40,6 @@ impl Rows<'_> {
     pub(super) fn memory_call(&mut self, call: &Call, changes: &[Change]) -> rusqlite::Result<()> {
         let allocates = |change: &Change| matches!(change, Change::Allocated(_));
         let seen = SeenCall {
-            row: call.row,
             function: call.function,
             result: call.result,
             thread: (call.pid, call.tid),
@@ -61,24 +59,13 @@ impl Rows<'_> {
 
     /// Writes a call and returns its row. Its number is [`Tables::correlation`](super::Tables::correlation).
     pub(super) fn call(&mut self, call: &SeenCall<'_>, allocates: bool) -> rusqlite::Result<i64> {
-        const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
         self.tables.correlation += 1;
         let number = self.tables.correlation;
-        let name = match self.names.get(usize::from(call.row)).copied().flatten() {
-            Some(name) => name,
-            None => {
-                let name = self.tables.string(call.function.symbol)?;
-                if let Some(slot) = self.names.get_mut(usize::from(call.row)) {
-                    *slot = Some(name);
-                }
-                name
-            }
-        };
+        let name = self.tables.string(call.function.symbol)?;
         let is_runtime = call.function.layer == Layer::Runtime;
-        let class = if is_runtime {
-            class::RUNTIME
-        } else {
-            class::DRIVER
+        let class = match is_runtime {
+            true => class::RUNTIME,
+            false => class::DRIVER,
         };
         let ((pid, tid), (start_ns, end_ns)) = (call.thread, call.times);
         let thread = self.tables.thread(pid, tid)?;
