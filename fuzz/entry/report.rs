@@ -254,26 +254,24 @@ pub(crate) fn commands(file: &Path, folder: &Path) -> Vec<Command> {
             }
         }),
     ));
-    for by in [chart::PlotBy::Site, chart::PlotBy::TensorSite] {
-        let plotted = chart::ChartConfig {
-            file: Some(file.to_owned()),
-            filter: host(),
-            by,
-            top: 3,
-            smi: None,
-            usage: None,
-            title: None,
-        };
-        let output = folder.join("plot.svg");
-        all.push((
-            "plot",
-            Box::new(move |progress| {
-                if let Ok(chart) = chart::read(&plotted, progress) {
-                    let _ = plot::write(&chart, &output, (400, 200));
-                }
-            }),
-        ));
-    }
+    let plotted = chart::ChartConfig {
+        file: Some(file.to_owned()),
+        filter: host(),
+        by: chart::PlotBy::Site,
+        top: 3,
+        smi: None,
+        usage: None,
+        title: None,
+    };
+    let output = folder.join("plot.svg");
+    all.push((
+        "plot",
+        Box::new(move |progress| {
+            if let Ok(chart) = chart::read(&plotted, progress) {
+                let _ = plot::write(&chart, &output, (400, 200));
+            }
+        }),
+    ));
     for (format, name) in [
         (export::ExportFormat::Chrome, "trace.json"),
         (export::ExportFormat::Torch, "snapshot.pickle"),

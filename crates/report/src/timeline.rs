@@ -256,21 +256,11 @@ impl<K: Copy + Eq + Hash> Timeline<K> {
         courses.map(|(key, course)| (*key, &course.sums))
     }
 
-    /// The bin with the highest total of all, the first of several.
-    fn peak_bin(&self) -> usize {
-        let bins = (0..self.ended.len()).rev();
-        bins.max_by_key(|&bin| self.ended[bin].bytes).unwrap_or(0)
-    }
-
-    /// Time and bytes of the highest total.
-    pub(crate) fn peak(&self) -> (i64, u64) {
-        let peak = self.ended.get(self.peak_bin()).unwrap_or(&self.highest);
-        (peak.time_ns, peak.bytes)
-    }
-
     /// The keys, and their live bytes at the highest total.
     pub(crate) fn at_peak(&self) -> impl Iterator<Item = (K, u64)> {
-        let peak = self.peak_bin();
+        // The first of several bins with the highest total.
+        let bins = (0..self.ended.len()).rev();
+        let peak = bins.max_by_key(|&bin| self.ended[bin].bytes).unwrap_or(0);
         self.sums().map(move |(key, sums)| {
             let before = sums.0.range(..peak).map(|(_, sums)| net(sums)[0]);
             let within = sums.0.get(&peak).map(|sums| sums[6]);
@@ -362,20 +352,18 @@ pub(crate) struct MemoryTimelines {
     /// Whether host memory counts.
     pub(crate) host: bool,
     pub(crate) memory: Timeline<PathKey>,
-    /// What frameworks have handed out and reserved, by allocator, or of all of them.
-    pub(crate) tensors: BTreeMap<Option<TensorPlace>, [Timeline<PathKey>; 2]>,
-    pub(crate) by_allocator: bool,
+    /// What frameworks have handed out and reserved, by allocator.
+    pub(crate) tensors: BTreeMap<TensorPlace, [Timeline<PathKey>; 2]>,
 }
 
 impl MemoryTimelines {
-    pub(crate) fn new(bins: Bins, first_ns: i64, host: bool, by_allocator: bool) -> Self {
+    pub(crate) fn new(bins: Bins, first_ns: i64, host: bool) -> Self {
         Self {
             memory: Timeline::new(&bins),
             bins,
             first_ns,
             host,
             tensors: BTreeMap::new(),
-            by_allocator,
         }
     }
 
@@ -389,9 +377,7 @@ impl MemoryTimelines {
     ) {
         let time_ns = session_ns.saturating_sub(self.first_ns);
         let is_selected = time_ns >= self.bins.edges_ns[0];
-        let both = self
-            .tensors
-            .entry(Some(place).filter(|_| self.by_allocator));
+        let both = self.tensors.entry(place);
         let both = both.or_insert_with(|| [(); 2].map(|()| Timeline::new(&self.bins)));
         both.iter_mut().for_each(|one| one.advance(time_ns));
         let key = |number| PathKey::tensor(place, number);
@@ -612,7 +598,7 @@ mod tests {
             (100, 1),
         ];
         assert_eq!(points, expected);
-        assert_eq!(timeline.peak(), (3, 9));
+        assert_eq!(timeline.highest()[0], (3, 9));
         assert_eq!(timeline.at_peak().collect::<Vec<_>>(), [((), 9)]);
     }
 }

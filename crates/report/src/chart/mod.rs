@@ -26,7 +26,6 @@ pub use smi::{SmiSample, lines as smi_lines, parse as parse_smi};
 
 /// Bins of time; each has two points.
 const BINS: usize = 1024;
-const TENSORS: &str = "GPUPROBE_TENSORS";
 
 /// Grouping of the stacked areas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -36,8 +35,6 @@ pub enum PlotBy {
     Kind,
     /// The places in the program that hold most at the peak.
     Site,
-    /// Those at which PyTorch's allocator had handed out most at its peak, and what it held for that.
-    TensorSite,
 }
 
 /// What a chart shows.
@@ -162,91 +159,54 @@ fn text(path: &Path) -> Result<String> {
     read_text(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-fn of_file(file: &Path, config: &ChartConfig, progress: &SharedProgress) -> Result<Chart> {
-    let opened = File::open(file, config.filter, progress)?;
-    let (database, session) = (&opened.database, &opened.session);
-    let is_of_tensors = config.by == PlotBy::TensorSite;
-    let no_match =
-        |what: &str| anyhow::Error::from(NoMatch(format!("{} has {what}", file.display())));
-    let no_event = || no_match("no memory event in what was selected");
-    let first = first_ns(database)?;
-    if is_of_tensors && first.is_none() {
-        return Err(no_event());
-    }
-    let bins = bins(&opened, is_of_tensors, first.unwrap_or(0))?;
-    let mut held = MemoryTimelines::new(bins, first.unwrap_or(0), config.filter.host, false);
-    let played = opened.listen(&mut held)?;
+fn of_file(path: &Path, config: &ChartConfig, progress: &SharedProgress) -> Result<Chart> {
+    let file = File::open(path, config.filter, progress)?;
+    let (database, session, filter) = (&file.database, &file.session, &file.filter);
+    let first = first_ns(database)?.unwrap_or(0);
+    let ends = [(MEMORY, "start"), ("GPUPROBE_ENDS", "t0")];
+    let ends = ends.map(|(table, column)| database.limit(table, column, "DESC"));
+    let [last, end] = ends;
+    let end = last?
+        .max(end?)
+        .map_or(0, |end| end.saturating_sub(first).max(0));
+    let from = filter.begin_ns().unwrap_or(0);
+    let bins = Bins::between(from, filter.end_ns().unwrap_or(end).min(end), BINS);
+    let mut held = MemoryTimelines::new(bins, first, filter.host);
+    let played = file.listen(&mut held)?;
     held.finish();
-    let mut chart = if is_of_tensors {
-        let tensors = held.tensors.values().next();
-        let tensors = tensors.filter(|both| both[0].peak().1 > 0);
-        let [tensors, reserved] = tensors.ok_or_else(|| no_match("no tensors"))?;
-        let (ns, bytes) = tensors.peak();
-        let reserved = reserved.points(1, |_| Some(0)).into_iter();
-        let reserved = reserved.map(|(ns, areas)| (seconds(ns), areas[0] as f64));
-        Chart {
-            lines: vec![ChartLine {
-                label: "reserved by PyTorch".to_owned(),
-                points: reserved.collect(),
-            }],
-            peak: Some((seconds(ns), bytes as f64)),
-            ..areas(tensors, played, config)
-        }
-    } else {
-        let events = played.findings.events;
-        let first = played.first_ns().filter(|_| events > 0);
-        let first = first.ok_or_else(no_event)?;
-        let leaked = played.never_freed().gpu.total.bytes as f64;
-        let peak_ns = played.peak_ns().filter(|_| !config.filter.host);
-        let peak_bytes = played.at_peak.gpu.total.bytes as f64;
-        Chart {
-            peak: peak_ns.map(|ns| (seconds(ns.saturating_sub(first)), peak_bytes)),
-            leaked: Some(leaked).filter(|&bytes| bytes > 0.0),
-            ..areas(&held.memory, played, config)
-        }
+    let Some(first) = played.first_ns().filter(|_| played.findings.events > 0) else {
+        let shown = path.display();
+        bail!(NoMatch(format!(
+            "{shown} has no memory event in what was selected"
+        )));
+    };
+    let leaked = played.never_freed().gpu.total.bytes as f64;
+    let peak_ns = played.peak_ns().filter(|_| !filter.host);
+    let peak_bytes = played.at_peak.gpu.total.bytes as f64;
+    let mut chart = Chart {
+        peak: peak_ns.map(|ns| (seconds(ns.saturating_sub(first)), peak_bytes)),
+        leaked: Some(leaked).filter(|&bytes| bytes > 0.0),
+        ..areas(&held.memory, played, config)
     };
     chart.title = run_of(session);
-    let first = played.first_ns().or(first).unwrap_or(0);
-    chart.lines.extend(match &config.smi {
+    chart.lines = match &config.smi {
         None => recorded_smi(database, first)?,
         Some(path) => {
             let Some(start) = session.start_epoch_ns else {
-                bail!(
-                    "{} does not say when it began: --smi cannot be aligned",
-                    file.display()
-                );
+                let shown = database.path().display();
+                bail!("{shown} does not say when it began: --smi cannot be aligned");
             };
             let samples = parse_smi(&text(path)?).with_context(|| path.display().to_string())?;
             let offset_s = session.utc_offset_s.unwrap_or(0);
             smi_lines(&samples, start.saturating_add(first), offset_s)
         }
-    });
+    };
     let (begin, end) = chart.span();
     let mut points = chart.lines.iter().flat_map(|line| &line.points).peekable();
     if points.peek().is_some() && !points.any(|(time, _)| (begin..=end).contains(time)) {
         say("warning: the samples of nvidia-smi are of another time than the recording");
     }
     Ok(chart)
-}
-
-/// The bins of the selected time.
-fn bins(file: &File, is_of_tensors: bool, first_ns: i64) -> Result<Bins> {
-    let mut tables = vec![(TENSORS, "t0"), (MEMORY, "start"), ("GPUPROBE_ENDS", "t0")];
-    if !is_of_tensors {
-        tables.remove(0);
-    }
-    let mut begin = first_ns;
-    if is_of_tensors {
-        begin = begin.min(file.database.limit(TENSORS, "t0", "ASC")?.unwrap_or(begin));
-    }
-    let mut end = first_ns;
-    for (table, column) in tables {
-        end = end.max(file.database.limit(table, column, "DESC")?.unwrap_or(end));
-    }
-    let [begin, end] = [begin, end].map(|ns| ns.saturating_sub(first_ns));
-    let from = file.filter.begin_ns().unwrap_or(begin);
-    let to = file.filter.end_ns().unwrap_or(end).min(end);
-    Ok(Bins::between(from, to, BINS))
 }
 
 /// The areas of `timeline`: kinds of memory, or the call sites that held most at the peak.
@@ -275,30 +235,21 @@ fn areas(timeline: &Timeline<PathKey>, played: &Played, config: &ChartConfig) ->
         site.bytes = site.bytes.saturating_add(shown);
         site.keys.push(key);
     }
-    let letter = match config.by {
-        PlotBy::TensorSite => 'T',
-        _ => '#',
-    };
     let mut all = Vec::new();
     for (holder, _, mut sites) in holders.into_values() {
         // Labels are those of a report of that time, with all of these sites.
         sites.retain(|_, site| site.is_held);
-        let called = |id: &u32| {
-            let site = holder.sites.get(*id)?;
-            let frames = stack_of(holder.pid, site, symbols).0;
-            Some((frames, function_name(site.row, symbols)))
-        };
-        let called = sites.keys().map(|id| called(id).unwrap_or_default());
+        let called = sites.keys().map(|id| match holder.sites.get(*id) {
+            Some(site) => (
+                stack_of(holder.pid, site, symbols).0,
+                function_name(site.row, symbols),
+            ),
+            None => Default::default(),
+        });
         let called: Vec<_> = called.collect();
-        let stacks = called
-            .iter()
-            .map(|(frames, called)| (&frames[..], &**called));
-        let labels = label::labels(stacks);
-        let labels = sites.keys().zip(labels);
-        let labels: Vec<_> = labels
-            .map(|(id, label)| format!("{letter}{id} {label}"))
-            .collect();
-        all.extend(sites.into_values().zip(labels));
+        let labels = label::labels(called.iter().map(|(frames, api)| (&frames[..], &**api)));
+        let labelled = sites.into_iter().zip(labels);
+        all.extend(labelled.map(|((id, site), label)| (site, format!("#{id} {label}"))));
     }
     all.retain(|(site, _)| site.bytes > 0);
     all.sort_by_key(|(site, _)| Reverse(site.bytes));
@@ -310,11 +261,9 @@ fn areas(timeline: &Timeline<PathKey>, played: &Played, config: &ChartConfig) ->
         labels.push(label);
     }
     let elsewhere = labels.len();
-    labels.extend(["elsewhere", "allocated before gpuprobe attached"].map(str::to_owned));
-    Chart::of(timeline, labels, |key| match key.number {
-        _ if !is_shown(&key) => None,
-        Some(_) => Some(areas.get(&key).copied().unwrap_or(elsewhere)),
-        None => Some(elsewhere + 1),
+    labels.push("elsewhere".to_owned());
+    Chart::of(timeline, labels, |key| {
+        is_shown(&key).then(|| areas.get(&key).copied().unwrap_or(elsewhere))
     })
 }
 

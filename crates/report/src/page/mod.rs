@@ -139,7 +139,7 @@ fn run(file: &File) -> Result<RunData> {
     let bins = Bins::between(begin, end, BINS);
     let takes_copies = !database.has_rows(CALLED_COPIES)?;
     let mut work = WorkByBin::new(&bins, first_ns, takes_copies);
-    let mut held = MemoryTimelines::new(bins, first_ns, false, true);
+    let mut held = MemoryTimelines::new(bins, first_ns, false);
     let lists = Lists::default();
     let report = file.observe(Analysis::Page, lists, Some(&mut held), &mut work)?;
     let counted = report.cudatrace.as_ref().map_or(0, |trace| trace.launches);
@@ -169,7 +169,7 @@ fn run(file: &File) -> Result<RunData> {
     };
     let end_ns = first_ns.saturating_add(bins.end_ns());
     let tensors = held.tensors.iter().filter_map(|(place, timeline)| {
-        tensors::data((*place)?, timeline, (played?, &report, end_ns), &mut frames)
+        tensors::data(*place, timeline, (played?, &report, end_ns), &mut frames)
     });
     let tensors = tensors.collect();
     let (gpus, copies) = (work.gpus(&report), work.copies());
