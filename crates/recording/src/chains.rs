@@ -51,10 +51,10 @@ pub struct Resolver<'a> {
 impl<'a> Resolver<'a> {
     /// Creates a resolver for `database`.
     pub fn new(database: &'a Database) -> Result<Self> {
-        let strings = database.select("StringIds", &["value"], "WHERE id = ?1")?;
-        let columns = database.columns(CHAINS, &["symbol", "module", "originalIP"]);
-        let places = ["file", "line", "isInlined", "language", "source"];
-        let places = database.columns(FRAMES, &places);
+        let strings = database.select("StringIds", "value", "WHERE id = ?1")?;
+        let columns = database.columns(CHAINS, "symbol, module, originalIP");
+        let places = "file, line, isInlined, language, source";
+        let places = database.columns(FRAMES, places);
         let join = match database.has_table(FRAMES) {
             true => format!("LEFT JOIN {FRAMES} ON chain = id AND depth = stackDepth"),
             false => String::new(),
@@ -168,8 +168,8 @@ fn chain_offset(database: &Database) -> Result<i64> {
     let mut refers_to_0 = false;
     if !database.is_ours() && database.limit(CHAINS, "id", "ASC")? == Some(1) {
         let first = "WHERE callchainId = 0 AND eventClass = 67 LIMIT 1";
-        let columns = ["callchainId", "eventClass"];
-        database.each(CALLS, &columns, first, |_| refers_to_0 = true)?;
+        let columns = "callchainId, eventClass";
+        database.each(CALLS, columns, first, |_| refers_to_0 = true)?;
     }
     Ok(i64::from(refers_to_0))
 }

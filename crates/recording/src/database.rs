@@ -169,7 +169,7 @@ impl Database {
     /// Whether a table exists and has a row.
     pub fn has_rows(&self, table: &str) -> Result<bool> {
         let mut has_some = false;
-        self.each(table, &["rowid"], "LIMIT 1", |_| has_some = true)?;
+        self.each(table, "rowid", "LIMIT 1", |_| has_some = true)?;
         Ok(has_some)
     }
 
@@ -179,7 +179,7 @@ impl Database {
         if self.has_column(table, column) {
             let rest =
                 format!("WHERE \"{column}\" IS NOT NULL ORDER BY \"{column}\" {order} LIMIT 1");
-            self.each(table, &[column], &rest, |values| {
+            self.each(table, column, &rest, |values| {
                 found = row::integer(values, 0);
             })?;
         }
@@ -207,17 +207,12 @@ impl Database {
         self.has_table("GPUPROBE_META")
     }
 
-    /// Prepares `SELECT columns FROM table` followed by `rest`. A column that does not exist is
+    /// Prepares `SELECT columns FROM table` followed by `rest`; `, ` separates columns. A column that does not exist is
     /// NULL in every row. `None` if the table does not exist.
-    pub fn select(
-        &self,
-        table: &str,
-        columns: &[&str],
-        rest: &str,
-    ) -> Result<Option<Statement<'_>>> {
+    pub fn select(&self, table: &str, columns: &str, rest: &str) -> Result<Option<Statement<'_>>> {
         // `rest` may name them, too.
-        let named = |column: &&str| format!("{} AS \"{column}\"", self.columns(table, &[column]));
-        let columns: Vec<_> = columns.iter().map(named).collect();
+        let named = |column| format!("{} AS \"{column}\"", self.columns(table, column));
+        let columns: Vec<_> = columns.split(", ").map(named).collect();
         self.select_sql(table, &columns.join(", "), rest)
     }
 
@@ -236,14 +231,13 @@ impl Database {
     }
 
     /// These columns in SQL; one that does not exist is NULL.
-    pub fn columns(&self, table: &str, columns: &[&str]) -> String {
-        let columns = columns
-            .iter()
-            .map(|column| match self.has_column(table, column) {
-                true => format!("\"{column}\""),
-                false => "NULL".to_owned(),
-            });
-        columns.collect::<Vec<_>>().join(", ")
+    pub fn columns(&self, table: &str, columns: &str) -> String {
+        let column = |column| match self.has_column(table, column) {
+            true => format!("\"{column}\""),
+            false => "NULL".to_owned(),
+        };
+        let columns: Vec<_> = columns.split(", ").map(column).collect();
+        columns.join(", ")
     }
 
     /// Prepares any other query.
@@ -261,7 +255,7 @@ impl Database {
     pub fn each(
         &self,
         table: &str,
-        columns: &[&str],
+        columns: &str,
         rest: &str,
         mut take: impl FnMut(&rusqlite::Row<'_>),
     ) -> Result<()> {

@@ -44,8 +44,8 @@ impl Source for ExportReader<'_> {
     fn play(&self, counted: CallFilter, take: &mut Take<'_>) -> Result<Counts> {
         let database = self.database;
         let mut cut = HashSet::new();
-        let columns = ["chain", "isComplete"];
-        database.each("GPUPROBE_STACKS", &columns, "WHERE isComplete = 0", |row| {
+        let columns = "chain, isComplete";
+        database.each("GPUPROBE_STACKS", columns, "WHERE isComplete = 0", |row| {
             cut.extend(integer(row, 0));
         })?;
         let mut events = ExportEvents {

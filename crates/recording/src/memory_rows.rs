@@ -19,28 +19,11 @@ pub const MEMORY: &str = "CUDA_GPU_MEMORY_USAGE_EVENTS";
 pub const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
 /// Columns of [`MEMORY`], in the order of [`MemoryRow::of`].
-const MEMORY_COLUMNS: [&str; 9] = [
-    "start",
-    "globalPid",
-    "deviceId",
-    "address",
-    "bytes",
-    "memKind",
-    "memoryOperationType",
-    "correlationId",
-    "name",
-];
+const MEMORY_COLUMNS: &str = "start, globalPid, deviceId, address, bytes, memKind, memoryOperationType, \
+     correlationId, name";
 /// Columns of [`CALLS`], in the order of [`CallRow::of`].
-const CALL_COLUMNS: [&str; 8] = [
-    "start",
-    "end",
-    "eventClass",
-    "globalTid",
-    "correlationId",
-    "nameId",
-    "callchainId",
-    "returnValue",
-];
+const CALL_COLUMNS: &str =
+    "start, end, eventClass, globalTid, correlationId, nameId, callchainId, returnValue";
 
 /// A memory event or process exit.
 #[derive(Debug)]
@@ -167,17 +150,17 @@ pub fn each(
     take: &mut dyn FnMut(MemoryItem) -> Result<ControlFlow<()>>,
 ) -> Result<Counts> {
     let mut ends = VecDeque::new();
-    database.each("GPUPROBE_ENDS", &["globalPid", "t0"], "", |found| {
+    database.each("GPUPROBE_ENDS", "globalPid, t0", "", |found| {
         ends.extend(integer(found, 0).zip(integer(found, 1)));
     })?;
-    let mut memory = database.select(MEMORY, &MEMORY_COLUMNS, order(database, MEMORY)?)?;
+    let mut memory = database.select(MEMORY, MEMORY_COLUMNS, order(database, MEMORY)?)?;
     if memory.is_none() && !database.is_ours() {
         bail!(
             "{} has no memory events: profile again with `nsys profile --cuda-memory-usage=true`",
             database.path().display()
         );
     }
-    let mut calls = database.select(CALLS, &CALL_COLUMNS, order(database, CALLS)?)?;
+    let mut calls = database.select(CALLS, CALL_COLUMNS, order(database, CALLS)?)?;
     let pass = database.pass("memory events", &[MEMORY, CALLS]);
     let mut calls = CallRows {
         rows: RowReader::new(database, calls.as_mut(), &pass, CallRow::of)?,
@@ -218,7 +201,7 @@ pub fn each(
 /// takes as long as reading them.
 fn order(database: &Database, table: &str) -> Result<&'static str> {
     let (mut last, mut is_sorted) = (None, true);
-    database.each(table, &["start"], "ORDER BY rowid", |row| {
+    database.each(table, "start", "ORDER BY rowid", |row| {
         let start = integer(row, 0);
         is_sorted &= last <= start;
         last = start;

@@ -58,36 +58,36 @@ impl Session {
         let mut session = Self::default();
         session.read_metadata(database)?;
         session.read_start(database)?;
-        database.each("PROCESSES", &["globalPid", "name"], "", |r| {
+        database.each("PROCESSES", "globalPid, name", "", |r| {
             let pid = integer(r, 0).map(ids::pid);
             session.processes.extend(pid.zip(text(r, 1)));
         })?;
-        database.each("GPUPROBE_PROCESSES", &["globalPid", "uid"], "", |r| {
+        database.each("GPUPROBE_PROCESSES", "globalPid, uid", "", |r| {
             let uid = integer(r, 1).and_then(|uid| u32::try_from(uid).ok());
             session.users.extend(integer(r, 0).map(ids::pid).zip(uid));
         })?;
         let gpus = "TARGET_INFO_GPU";
         let mut id = ["id", "deviceId"].into_iter();
         let id = id.find(|id| database.has_column(gpus, id)).unwrap_or("id");
-        database.each(gpus, &[id, "name", "uuid"], "", |r| {
+        database.each(gpus, &format!("{id}, name, uuid"), "", |r| {
             let id = integer(r, 0);
             session.gpus.extend(id.zip(text(r, 1)));
             session.gpu_uuids.extend(id.zip(text(r, 2)));
         })?;
-        database.each("ANALYSIS_DETAILS", &["stopTime"], "", |r| {
+        database.each("ANALYSIS_DETAILS", "stopTime", "", |r| {
             session.stop_ns = session.stop_ns.max(integer(r, 0));
         })?;
-        database.each("GPUPROBE_META", &["key", "val"], "", |r| {
+        database.each("GPUPROBE_META", "key, val", "", |r| {
             session.notes.extend(text(r, 0).zip(text(r, 1)));
         })?;
         let count = |r: &Row<'_>, column| u64::try_from(integer(r, column)?).ok();
-        database.each("GPUPROBE_LOST", &["what", "count"], "", |r| {
+        database.each("GPUPROBE_LOST", "what, count", "", |r| {
             let lost = count(r, 1).filter(|&count| count > 0);
             session.lost.extend(text(r, 0).zip(lost));
         })?;
-        let columns = ["uid", "pid", "comm", "what", "count"];
+        let columns = "uid, pid, comm, what, count";
         let most = format!("LIMIT {MAX_LOST_BY_USER}");
-        database.each("GPUPROBE_LOST_BY_USER", &columns, &most, |r| {
+        database.each("GPUPROBE_LOST_BY_USER", columns, &most, |r| {
             let small = |column| u32::try_from(integer(r, column)?).ok();
             let loss = small(0).zip(text(r, 3)).zip(count(r, 4));
             session
@@ -106,7 +106,7 @@ impl Session {
     fn read_metadata(&mut self, database: &Database) -> Result<()> {
         let mut words: BTreeMap<usize, String> = BTreeMap::new();
         for table in ["META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE"] {
-            database.each(table, &["name", "value"], "", |found| {
+            database.each(table, "name, value", "", |found| {
                 let (Some(name), Some(value)) = (text(found, 0), text(found, 1)) else {
                     return;
                 };
@@ -134,8 +134,8 @@ impl Session {
 
     fn read_start(&mut self, database: &Database) -> Result<()> {
         let table = "TARGET_INFO_SESSION_START_TIME";
-        let columns = ["utcEpochNs", "utcTime", "localTime"];
-        database.each(table, &columns, "LIMIT 1", |found| {
+        let columns = "utcEpochNs, utcTime, localTime";
+        database.each(table, columns, "LIMIT 1", |found| {
             self.start_epoch_ns = integer(found, 0);
             let time = |index| parse_time(&text(found, index)?);
             if let (Some(utc), Some(local)) = (time(1), time(2)) {

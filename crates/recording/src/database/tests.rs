@@ -38,9 +38,9 @@ fn tables_are_read_by_name_and_column() {
     let take = |row: &rusqlite::Row<'_>| {
         found.push((row::integer(row, 0), row::text(row, 1), row::text(row, 2)));
     };
-    let columns = ["start", "text", "none"];
+    let columns = "start, text, none";
     database
-        .each("NVTX_EVENTS", &columns, "ORDER BY none, rowid", take)
+        .each("NVTX_EVENTS", columns, "ORDER BY none, rowid", take)
         .unwrap();
     let text = |text: &str| Some(text.to_owned());
     let expected = [
@@ -49,7 +49,7 @@ fn tables_are_read_by_name_and_column() {
         (None, text("b"), None),
     ];
     assert_eq!(found, expected);
-    assert!(database.select("none", &["a"], "").unwrap().is_none());
+    assert!(database.select("none", "a", "").unwrap().is_none());
     assert!(database.prepare("SELECT nonsense FROM empty").is_err());
     assert!(!database.is_ours());
     let ours = self::database("CREATE TABLE GPUPROBE_META (key, val)");

@@ -54,8 +54,8 @@ pub(super) fn effects(database: &Database, names: &Resolver<'_>) -> Result<Effec
     }
     // A file has few names and many calls.
     let mut known: HashMap<i64, Option<CallEffect>> = HashMap::new();
-    let columns = ["correlationId", "nameId", "globalTid", "eventClass"];
-    database.each(CALLS, &columns, "", |row| {
+    let columns = "correlationId, nameId, globalTid, eventClass";
+    database.each(CALLS, columns, "", |row| {
         let (Some(correlation), Some(name), Some(thread)) =
             (integer(row, 0), integer(row, 1), integer(row, 2))
         else {

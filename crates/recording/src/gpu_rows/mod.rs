@@ -28,54 +28,38 @@ pub struct WorkTable {
     /// Name of the table.
     pub name: &'static str,
     /// Columns in addition to the common ones.
-    pub columns: &'static [&'static str],
+    pub columns: &'static str,
 }
 
 /// The table of kernel executions.
 pub const KERNELS: WorkTable = WorkTable {
     name: "CUPTI_ACTIVITY_KIND_KERNEL",
-    columns: &[
-        "demangledName",
-        "gridX",
-        "gridY",
-        "gridZ",
-        "blockX",
-        "blockY",
-        "blockZ",
-        "registersPerThread",
-        "staticSharedMemory",
-        "dynamicSharedMemory",
-        "graphNodeId",
-    ],
+    columns: "demangledName, gridX, gridY, gridZ, blockX, blockY, blockZ, registersPerThread, \
+              staticSharedMemory, dynamicSharedMemory, graphNodeId",
 };
 
 /// Copies on the GPU.
 pub const COPIES: WorkTable = WorkTable {
     name: "CUPTI_ACTIVITY_KIND_MEMCPY",
-    columns: &["bytes", "copyKind", "srcKind", "dstKind", "correlationId"],
+    columns: "bytes, copyKind, srcKind, dstKind, correlationId",
 };
 
 /// Memsets on the GPU.
 pub const SETS: WorkTable = WorkTable {
     name: "CUPTI_ACTIVITY_KIND_MEMSET",
-    columns: &["bytes", "memKind", "value"],
+    columns: "bytes, memKind, value",
 };
 
 /// Executions of whole graphs.
 pub const GRAPHS: WorkTable = WorkTable {
     name: "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-    columns: &["graphId", "graphExecId"],
+    columns: "graphId, graphExecId",
 };
 
 /// Columns that all tables of GPU work have.
-const COMMON: [&str; 6] = [
-    "start",
-    "end",
-    "globalPid",
-    "deviceId",
-    "contextId",
-    "streamId",
-];
+const COMMON: &str = "start, end, globalPid, deviceId, contextId, streamId";
+/// Index of the first of [`WorkTable::columns`] behind them.
+const OWN: usize = 6;
 
 /// Number of records passed on at once.
 const BATCH: usize = 4096;
@@ -175,12 +159,11 @@ impl Reader<'_> {
     fn work(&mut self) -> Result<()> {
         let database = self.database;
         // Behind the columns of the largest table, the index of the table.
-        let last = COMMON.len() + KERNELS.columns.len();
+        let last = OWN + KERNELS.columns.split(", ").count();
         let select = |(index, table): (usize, &WorkTable)| {
-            let mut columns = [&COMMON[..], table.columns].concat();
-            // NULL, as there is no such column.
-            columns.resize(last, "");
-            let columns = database.columns(table.name, &columns);
+            let columns = format!("{COMMON}, {}", table.columns);
+            let missing = last - columns.split(", ").count();
+            let columns = database.columns(table.name, &columns) + &", NULL".repeat(missing);
             let is_there = database.has_table(table.name);
             is_there.then(|| format!("SELECT {columns}, {index} FROM \"{}\"", table.name))
         };
@@ -207,7 +190,7 @@ impl Reader<'_> {
                 }
             });
             let is_kernel = matches!(record, ActivityRecord::Kernel(_));
-            let name = integer(row, COMMON.len()).filter(|_| is_kernel);
+            let name = integer(row, OWN).filter(|_| is_kernel);
             let name = name.map(|id| self.names.string(id));
             self.push(pid, record, [name, None]);
         }
@@ -216,16 +199,9 @@ impl Reader<'_> {
 
     /// Passes on driver and runtime calls, each once.
     fn calls(&mut self) -> Result<()> {
-        let columns = [
-            "start",
-            "end",
-            "globalTid",
-            "eventClass",
-            "nameId",
-            "returnValue",
-        ];
+        let columns = "start, end, globalTid, eventClass, nameId, returnValue";
         let database = self.database;
-        database.each(CALLS, &columns, database.each_call_once(), |row| {
+        database.each(CALLS, columns, database.each_call_once(), |row| {
             let domain = match integer(row, 3) {
                 None | Some(class::RUNTIME) => domain::RUNTIME,
                 Some(class::DRIVER) => domain::DRIVER,
@@ -257,16 +233,9 @@ impl Reader<'_> {
     /// so the column is used only for gpuprobe's recordings; otherwise the called function determines
     /// the type.
     fn waits(&mut self) -> Result<()> {
-        let columns = [
-            "start",
-            "end",
-            "globalPid",
-            "deviceId",
-            "syncType",
-            "correlationId",
-        ];
+        let columns = "start, end, globalPid, deviceId, syncType, correlationId";
         let database = self.database;
-        database.each(WAITS, &columns, "", |row| {
+        database.each(WAITS, columns, "", |row| {
             let process = integer(row, 2);
             let Some((start_ns, end_ns)) = self.filter.times(row, process, integer(row, 3)) else {
                 return;
@@ -289,26 +258,25 @@ impl Reader<'_> {
 
     /// Passes on the profiler's overheads; those with names that CUPTI does not have are of kind 0.
     fn overheads(&mut self) -> Result<()> {
-        let columns = ["start", "end", "globalTid", "nameId"];
-        self.database
-            .each("PROFILER_OVERHEAD", &columns, "", |row| {
-                let thread = integer(row, 2);
-                let process = thread.map(ids::process_of);
-                let Some((start_ns, end_ns)) = self.filter.times(row, process, None) else {
-                    return;
-                };
-                let name = integer(row, 3).map(|id| self.names.string(id));
-                let mut kinds = OVERHEADS.values.iter();
-                let kind = kinds.find(|kind| Some(kind.label) == name.as_deref());
-                let overhead = wire::Overhead {
-                    start_ns,
-                    end_ns,
-                    overhead_kind: kind.map_or(0, |kind| u32::try_from(kind.number).unwrap_or(0)),
-                    ..wire::Overhead::default()
-                };
-                let pid = thread.map_or(0, ids::pid);
-                self.push(pid, ActivityRecord::Overhead(overhead), [None, None]);
-            })
+        let columns = "start, end, globalTid, nameId";
+        self.database.each("PROFILER_OVERHEAD", columns, "", |row| {
+            let thread = integer(row, 2);
+            let process = thread.map(ids::process_of);
+            let Some((start_ns, end_ns)) = self.filter.times(row, process, None) else {
+                return;
+            };
+            let name = integer(row, 3).map(|id| self.names.string(id));
+            let mut kinds = OVERHEADS.values.iter();
+            let kind = kinds.find(|kind| Some(kind.label) == name.as_deref());
+            let overhead = wire::Overhead {
+                start_ns,
+                end_ns,
+                overhead_kind: kind.map_or(0, |kind| u32::try_from(kind.number).unwrap_or(0)),
+                ..wire::Overhead::default()
+            };
+            let pid = thread.map_or(0, ids::pid);
+            self.push(pid, ActivityRecord::Overhead(overhead), [None, None]);
+        })
     }
 }
 
@@ -319,10 +287,10 @@ fn record(
     (start_ns, end_ns): (u64, u64),
     is_async: impl Fn(Option<i64>) -> Option<bool>,
 ) -> ActivityRecord {
-    let own = |column| number(row, COMMON.len() + column);
-    let small = |column| small(row, COMMON.len() + column);
+    let own = |column| number(row, OWN + column);
+    let small = |column| small(row, OWN + column);
     let memory_kind = |column| {
-        let kind = integer(row, COMMON.len() + column).and_then(|kind| u8::try_from(kind).ok());
+        let kind = integer(row, OWN + column).and_then(|kind| u8::try_from(kind).ok());
         kinds::of_id(kind.unwrap_or(kinds::UNKNOWN)).cupti()
     };
     let id = |column| {
@@ -355,7 +323,7 @@ fn record(
             copy_kind: u8::try_from(own(1)).unwrap_or(0),
             source_kind: memory_kind(2),
             destination_kind: memory_kind(3),
-            flags: is_async(integer(row, COMMON.len() + 4)).map_or(MODE_NOT_TOLD, u8::from),
+            flags: is_async(integer(row, OWN + 4)).map_or(MODE_NOT_TOLD, u8::from),
             ..wire::Memcpy::default()
         }),
         2 => ActivityRecord::Memset(wire::Memset {

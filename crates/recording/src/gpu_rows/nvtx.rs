@@ -26,17 +26,9 @@ impl Reader<'_> {
     pub(super) fn nvtx(&mut self) -> Result<()> {
         let database = self.database;
         let domains = nvtx_domains(database, &self.names)?;
-        let columns = [
-            "start",
-            "end",
-            "eventType",
-            "globalTid",
-            "text",
-            "textId",
-            "domainId",
-        ];
+        let columns = "start, end, eventType, globalTid, text, textId, domainId";
         let mut id = 0u32;
-        database.each(TABLE, &columns, "", |row| {
+        database.each(TABLE, columns, "", |row| {
             let (Some(start), Some(kind), Some(thread)) =
                 (integer(row, 0), integer(row, 2), integer(row, 3))
             else {
@@ -78,8 +70,8 @@ pub fn nvtx_domains(
     names: &Resolver<'_>,
 ) -> Result<HashMap<(u32, i64), Arc<str>>> {
     let mut domains = HashMap::new();
-    let columns = ["eventType", "domainId", "text", "textId", "globalTid"];
-    database.each(TABLE, &columns, "", |row| {
+    let columns = "eventType, domainId, text, textId, globalTid";
+    database.each(TABLE, columns, "", |row| {
         let (Some(DOMAIN), Some(id)) = (integer(row, 0), integer(row, 1)) else {
             return;
         };

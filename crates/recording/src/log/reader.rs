@@ -110,7 +110,7 @@ impl Source for LogReader<'_> {
     }
 
     fn play(&self, _: CallFilter, take: &mut Take<'_>) -> Result<Counts> {
-        let selected = self.database.select(LOG, &["entries"], "ORDER BY seq")?;
+        let selected = self.database.select(LOG, "entries", "ORDER BY seq")?;
         let Some(mut statement) = selected else {
             return Ok(Counts::default());
         };
@@ -155,7 +155,7 @@ fn rows(database: &Database) -> Result<HashMap<u16, u16>> {
         .map(|(f, row)| (f.symbol, row))
         .collect();
     let mut rows = HashMap::new();
-    database.each("GPUPROBE_FUNCTIONS", &["line", "symbol"], "", |found| {
+    database.each("GPUPROBE_FUNCTIONS", "line, symbol", "", |found| {
         let theirs = row::integer(found, 0).and_then(|line| u16::try_from(line).ok());
         let symbol = row::text(found, 1);
         if let (Some(theirs), Some(our)) = (theirs, symbol.and_then(|s| ours.get(s.as_str()))) {

@@ -110,10 +110,15 @@ impl Filter {
         }
         let (mut pids, mut devices) = (BTreeSet::new(), BTreeSet::new());
         for (table, process) in TABLES {
-            database.each(table, &[process, "deviceId"], "GROUP BY 1, 2", |row| {
-                pids.extend(integer(row, 0).map(ids::pid));
-                devices.extend(integer(row, 1));
-            })?;
+            database.each(
+                table,
+                &format!("{process}, deviceId"),
+                "GROUP BY 1, 2",
+                |row| {
+                    pids.extend(integer(row, 0).map(ids::pid));
+                    devices.extend(integer(row, 1));
+                },
+            )?;
         }
         let shown = database.path().display();
         if let Some(pid) = self.pid.filter(|pid| !pids.contains(pid)) {

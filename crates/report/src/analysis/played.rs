@@ -644,7 +644,7 @@ impl Played {
             process.identity.devices.clone_from(&devices);
         }
         let mut threads: BTreeMap<u32, Vec<(u32, i64)>> = BTreeMap::new();
-        database.each("ThreadNames", &["globalTid", "nameId"], "", |found| {
+        database.each("ThreadNames", "globalTid, nameId", "", |found| {
             if let (Some(thread), Some(name)) = (row::integer(found, 0), row::integer(found, 1)) {
                 let of_process = threads.entry(ids::pid(thread)).or_default();
                 of_process.push((ids::tid(thread), name));
@@ -668,7 +668,7 @@ fn is_counted(process: &Process, allocation: &Allocation) -> bool {
 /// Time of the first memory event in the order of the log, which is that of the rows.
 fn first_row_ns(database: &Database) -> Result<Option<i64>> {
     let mut first_ns = None;
-    database.each(MEMORY, &["start"], "ORDER BY rowid LIMIT 1", |found| {
+    database.each(MEMORY, "start", "ORDER BY rowid LIMIT 1", |found| {
         first_ns = row::integer(found, 0);
     })?;
     Ok(first_ns)

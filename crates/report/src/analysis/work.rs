@@ -90,7 +90,7 @@ pub(super) fn read(
         state.transfers.introduce(*pid, name, uid);
     }
     let mut ended = HashSet::new();
-    database.each("GPUPROBE_ENDS", &["globalPid", "t0", "how"], "", |row| {
+    database.each("GPUPROBE_ENDS", "globalPid, t0, how", "", |row| {
         // A process that calls `exec` goes on.
         if let Some(pid) = integer(row, 0).map(ids::pid)
             && text(row, 2).as_deref() != Some("exec")
@@ -183,18 +183,9 @@ fn copies(
     state: &mut State,
     observer: &mut dyn Observer,
 ) -> Result<()> {
-    let columns = [
-        "t0",
-        "t1",
-        "bytes",
-        "globalPid",
-        "direction",
-        "mode",
-        "captured",
-        "result",
-    ];
+    let columns = "t0, t1, bytes, globalPid, direction, mode, captured, result";
     let (filter, transfers) = (file.filter.rows(), &mut state.transfers);
-    file.database.each(CALLED_COPIES, &columns, "", |row| {
+    file.database.each(CALLED_COPIES, columns, "", |row| {
         let Some(process) = integer(row, 3).filter(|&id| filter.includes(Some(id), None)) else {
             return;
         };

@@ -107,7 +107,7 @@ pub fn lines(samples: &[SmiSample], zero_ns: i64, offset_s: i32) -> Vec<ChartLin
 /// The samples that a recording took itself.
 pub(crate) fn recorded(database: &Database, first_ns: i64) -> Result<Vec<ChartLine>> {
     let mut samples = Vec::new();
-    database.each("GPUPROBE_SMI", &["t0", "gpu", "usedBytes"], "", |found| {
+    database.each("GPUPROBE_SMI", "t0, gpu, usedBytes", "", |found| {
         let number = |index| integer(found, index);
         if let (Some(time), Some(gpu), Some(bytes)) = (number(0), number(1), number(2)) {
             let gpu = usize::try_from(gpu).unwrap_or(0).min(MAX_GPUS);

@@ -247,21 +247,13 @@ impl Reader<'_, '_> {
 
     /// Calls of all threads.
     fn calls(&mut self) -> Result<()> {
-        let columns = [
-            "start",
-            "end",
-            "eventClass",
-            "globalTid",
-            "correlationId",
-            "nameId",
-            "returnValue",
-            "callchainId",
-        ];
+        let columns = "start, end, eventClass, globalTid, correlationId, nameId, \
+                           returnValue, callchainId";
         let database = self.database;
         // The row with the stack of a call begins with the call or a little earlier.
         let order = "ORDER BY start, eventClass = 67 DESC, \"end\" DESC";
         let rest = format!("{} {order}", database.each_call_once());
-        let rows = database.select(CALLS, &columns, &rest)?;
+        let rows = database.select(CALLS, columns, &rest)?;
         let mut stacks: HashMap<(i64, i64), i64> = HashMap::new();
         self.each(rows, ("calls", &[CALLS]), |reader, row| {
             let number = |index| integer(row, index);
@@ -301,10 +293,10 @@ impl Reader<'_, '_> {
 
     /// The overhead of tracing.
     fn overhead(&mut self) -> Result<()> {
-        let columns = ["start", "end", "globalTid", "nameId"];
+        let columns = "start, end, globalTid, nameId";
         let order = "ORDER BY start, \"end\" DESC";
         let database = self.database;
-        let rows = database.select(OVERHEAD, &columns, order)?;
+        let rows = database.select(OVERHEAD, columns, order)?;
         self.each(rows, ("overheads", &[OVERHEAD]), |reader, row| {
             let number = |index| integer(row, index);
             let (start, end) = (number(0)?, number(1)?);
@@ -318,18 +310,10 @@ impl Reader<'_, '_> {
 
     /// NVTX marks and ranges. A range without an end is a moment.
     fn nvtx(&mut self) -> Result<()> {
-        let columns = [
-            "start",
-            "end",
-            "eventType",
-            "globalTid",
-            "text",
-            "textId",
-            "domainId",
-        ];
+        let columns = "start, end, eventType, globalTid, text, textId, domainId";
         let database = self.database;
         let domains = nvtx_domains(database, &self.resolver)?;
-        let rows = database.select(NVTX, &columns, "ORDER BY start, \"end\" DESC")?;
+        let rows = database.select(NVTX, columns, "ORDER BY start, \"end\" DESC")?;
         self.each(rows, ("NVTX ranges", &[NVTX]), |reader, row| {
             let number = |index| integer(row, index);
             let (start, kind, thread) = (number(0)?, number(2)?, number(3)?);

@@ -52,7 +52,7 @@ impl<'a> Tracks<'a> {
         resolver: &Resolver<'_>,
     ) -> Result<Self> {
         let mut threads = HashMap::new();
-        database.each("ThreadNames", &["globalTid", "nameId"], "", |row| {
+        database.each("ThreadNames", "globalTid, nameId", "", |row| {
             let named = integer(row, 0).zip(integer(row, 1));
             threads.extend(named.map(|(thread, name)| (thread, resolver.string(name))));
         })?;
@@ -61,7 +61,7 @@ impl<'a> Tracks<'a> {
             ("TARGET_INFO_CUDA_CONTEXT_INFO", "nullStreamId"),
             ("TARGET_INFO_CUDA_NULL_STREAM", "streamId"),
         ] {
-            let columns = ["processId", "contextId", stream];
+            let columns = format!("processId, contextId, {stream}");
             database.each(table, &columns, "", |row| {
                 let process = integer(row, 0).and_then(|pid| u32::try_from(pid).ok());
                 let key = process.zip(integer(row, 1));

@@ -14,18 +14,10 @@ use gpuprobe_recording::{Resolver, kinds};
 
 /// Columns of every table. Before them are the number of the table and the row; after them are the further columns, and
 /// start and thread of the call.
-const COMMON: [&str; 7] = [
-    "start",
-    "end",
-    "globalPid",
-    "deviceId",
-    "contextId",
-    "streamId",
-    "correlationId",
-];
-const FURTHER: usize = 2 + COMMON.len();
-/// Index after the further columns, of any table.
-const CALL: usize = FURTHER + KERNELS.columns.len();
+const COMMON: &str = "start, end, globalPid, deviceId, contextId, streamId, correlationId";
+const FURTHER: usize = 9;
+/// Index after the further columns, of any table; kernels have the most.
+const CALL: usize = FURTHER + 11;
 
 type Table = (WorkTable, &'static str, &'static [(&'static str, usize)]);
 
@@ -50,19 +42,18 @@ impl Reader<'_, '_> {
     /// The GPU work, in the order of its times.
     pub(super) fn work(&mut self) -> Result<()> {
         let database = self.database;
-        let call = ["start", "globalTid", "correlationId", "eventClass", "end"];
-        let call = database.columns(CALLS, &call);
+        let call = "start, globalTid, correlationId, eventClass, end";
+        let call = database.columns(CALLS, call);
         let from = match database.has_table(CALLS) {
             true => format!(" FROM \"{CALLS}\""),
             false => String::new(),
         };
         let query = |(number, (table, ..)): (usize, &Table)| {
-            let mut columns = [&COMMON[..], table.columns].concat();
-            // NULL, as there is no such column.
-            columns.resize(CALL - 2, "");
-            let columns = database.columns(table.name, &columns);
-            let id = database.columns(table.name, &["correlationId"]);
-            let process = database.columns(table.name, &["globalPid"]);
+            let columns = format!("{COMMON}, {}", table.columns);
+            let missing = (CALL - 2).saturating_sub(columns.split(", ").count());
+            let columns = database.columns(table.name, &columns) + &", NULL".repeat(missing);
+            let id = database.columns(table.name, "correlationId");
+            let process = database.columns(table.name, "globalPid");
             let is_there = database.has_table(table.name);
             is_there.then(|| {
                 format!(
