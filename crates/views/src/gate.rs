@@ -11,7 +11,7 @@ use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::say;
 use gpuprobe_report::fold;
-use gpuprobe_report::gate::{Excuse, GateResult, Leak};
+use gpuprobe_report::gate::{GateResult, Leak};
 use gpuprobe_report::words::{amount, plural};
 
 /// Leaks that are named at most.
@@ -38,20 +38,7 @@ fn lines(result: &GateResult) -> Vec<String> {
         let more = plural(more as u64, "more call site");
         lines.push(format!("  ... and {more}"));
     }
-    for (name, stacks, held) in &result.suppressed {
-        let stacks = plural(*stacks, "call stack");
-        lines.push(format!(
-            "suppressed: {stacks}, {} ({name})",
-            size(held.bytes)
-        ));
-    }
-    for (excuse, stacks, held) in &result.excused {
-        let why = match excuse {
-            Excuse::Baseline => "as in the baseline",
-            Excuse::Once => "allocated once by a library",
-            Excuse::Variable => "of variables of modules",
-            Excuse::Pool => "in pools of frameworks, whose tensors are judged where these are told",
-        };
+    for (why, stacks, held) in &result.excused {
         let stacks = plural(*stacks, "call stack");
         lines.push(format!("no leak: {} at {stacks} {why}", size(held.bytes)));
     }

@@ -79,30 +79,22 @@ fn split(line: &str) -> (&str, &str) {
 
 /// Whether `pattern` stands for all of `text`.
 fn glob(pattern: &str, text: &str) -> bool {
-    let (mut pattern, mut text) = (pattern.chars(), text.chars());
-    // Behind the last `*`, and what it does not stand for so far.
-    let mut star = None;
-    loop {
-        let before = (pattern.clone(), text.clone());
-        match (pattern.next(), text.next()) {
-            (Some('*'), _) => {
-                text = before.1;
-                star = Some((pattern.clone(), text.clone()));
-            }
-            (None, None) => return true,
-            (Some('?'), Some(_)) => {}
-            (Some(one), Some(other)) if one == other => {}
-            _ => {
-                let Some((behind, rest)) = &mut star else {
-                    return false;
-                };
-                if rest.next().is_none() {
-                    return false;
-                }
-                (pattern, text) = (behind.clone(), rest.clone());
-            }
+    let text: Vec<char> = text.chars().collect();
+    // For which beginnings of the text the pattern so far stands, by their length.
+    let mut stands = vec![false; text.len() + 1];
+    stands[0] = true;
+    for one in pattern.chars() {
+        if one == '*' {
+            let first = stands.iter().position(|stands| *stands);
+            stands[first.unwrap_or(text.len() + 1)..].fill(true);
+            continue;
         }
+        for (at, c) in text.iter().enumerate().rev() {
+            stands[at + 1] = stands[at] && (one == '?' || one == *c);
+        }
+        stands[0] = false;
     }
+    stands[text.len()]
 }
 
 #[cfg(test)]

@@ -136,26 +136,24 @@ fn a_run_that_does_not_fail_is_one_test_that_passed() {
 }
 
 #[test]
-fn what_is_suppressed_is_said_by_reason_and_what_is_not_used_by_name() {
+fn what_is_no_leak_is_said_by_reason_and_what_is_not_used_by_name() {
     let held = |bytes| Total {
         bytes,
         allocations: 1,
     };
     let result = GateResult {
-        suppressed: vec![
-            ("workspace".to_owned(), 3, held(2048)),
-            ("libx*".to_owned(), 1, held(5)),
+        excused: vec![
+            ("suppressed (workspace)".to_owned(), 3, held(2048)),
+            ("allocated once by a library".to_owned(), 1, held(5)),
         ],
-        excused: vec![(Excuse::Once, 1, held(2048))],
         unused: vec![("liby*".to_owned(), "s:4".to_owned())],
         ..judgement(vec![leak("a", 4096)], 0)
     };
     let expected = [
         "leaked: 4.00 KiB in 2 allocations at 1 call site",
         "  4.00 KiB in 2 allocations  a  (libx, train pid 7)",
-        "suppressed: 3 call stacks, 2.00 KiB (workspace)",
-        "suppressed: 1 call stack, 5 B (libx*)",
-        "no leak: 2.00 KiB at 1 call stack allocated once by a library",
+        "no leak: 2.00 KiB at 3 call stacks suppressed (workspace)",
+        "no leak: 5 B at 1 call stack allocated once by a library",
         "unused suppression: liby* (s:4)",
     ];
     assert_eq!(lines(&result), expected);
