@@ -11,7 +11,7 @@ use gpuprobe_model::event::{Call, Copy, Event, KernelName, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Location, NoSymbols};
 use gpuprobe_report::metrics::{MetricLimits, Metrics, OwnUse};
-use gpuprobe_report::{Options, ReportSources, build_within};
+use gpuprobe_report::{Options, ReportSources, build};
 use gpuprobe_views::metrics::openmetrics;
 
 use super::calls::{call, row, task};
@@ -151,11 +151,12 @@ impl Host {
             host_wide: true,
             ..options(modes, None, true, self.now_ns)
         };
-        let scope = self.metrics.scope(&self.state.ledger, self.now_ns);
-        let sources = ReportSources::of_file(None, &NoSymbols);
-        let report = build_within(&self.state, Lost::default(), &options, sources, Some(scope));
-        self.metrics
-            .update(&report, self.now_ns, &OwnUse::default());
+        let sources = ReportSources {
+            scope: Some(self.metrics.scope(&self.state.ledger)),
+            ..ReportSources::of_file(None, &NoSymbols)
+        };
+        let report = build(&self.state, Lost::default(), &options, sources);
+        self.metrics.update(&report, &OwnUse::default());
         let text = openmetrics(self.metrics.families()).unwrap();
         self.state.mark_reported();
         text.len()

@@ -89,12 +89,8 @@ fn make_reports(player: &mut Player) {
         let lost = Lost::default();
         let mut history = report::History::default();
         let sources = |history| report::ReportSources {
-            clock: Some(&clock),
-            usage: None,
-            lost_by_user: &[],
             history,
-            symbols: &player.symbols,
-            trace: None,
+            ..ReportSources::of_file(Some(&clock), &player.symbols)
         };
         let first = report::build(state, lost, &options, sources(None));
         history.note(&state.ledger, &first, 0);

@@ -5,7 +5,6 @@ mod notes;
 use super::Allocation;
 use super::allocation::{AllocationPlace, NewAllocation, key};
 use super::arrays;
-use super::imports::Export;
 use super::live::Freed;
 use super::physical::Released;
 use super::pools;
@@ -41,7 +40,7 @@ const MAX_SIZE: u64 = 1 << 48;
 impl Process {
     /// Applies a successful call. `shared` is the memory that a traced process exported, if the call
     /// opens or imports it.
-    pub(super) fn apply(&mut self, call: &Call, shared: Option<Export>) -> Effect {
+    pub(super) fn apply(&mut self, call: &Call, shared: Option<u64>) -> Effect {
         if self.full().refuses(call.function.op) {
             return self.drop_call(call);
         }
@@ -116,20 +115,18 @@ impl Process {
         self.add(Allocation::new(&NewAllocation { context, ..new }));
     }
 
-    fn allocate(&mut self, call: &Call, shared: Option<Export>) -> Effect {
+    fn allocate(&mut self, call: &Call, shared: Option<u64>) -> Effect {
         if call.address == 0 {
             return Effect::Allocated;
         }
         let mut new = self.new_of(call);
         let values = call.detail.as_deref().map(|d| &d.values);
-        let mut exporter = None;
         match (call.function.kind, values) {
             (MemoryKind::Array, Some(values)) => {
                 new.size_bytes = arrays::of_layer(call.function.layer, values);
             }
             (MemoryKind::Imported, Some(_)) => {
-                new.size_bytes = shared.as_ref().map_or(0, |export| export.size_bytes);
-                exporter = shared.map(|export| export.exporter);
+                new.size_bytes = shared.unwrap_or(0);
             }
             (MemoryKind::Async, _) => {
                 let pool = self.pools.slot(call.value(0), new.place);
@@ -140,11 +137,7 @@ impl Process {
             }
             _ => {}
         }
-        let key = key(new.space, new.address);
         self.enter(call, new);
-        if let Some(exporter) = exporter {
-            self.imports.insert(key, exporter);
-        }
         Effect::Allocated
     }
 
@@ -224,7 +217,7 @@ impl Process {
     }
 
     /// Opens IPC memory of another process. Memory opened twice has the same address.
-    fn open(&mut self, call: &Call, shared: Option<Export>) -> Effect {
+    fn open(&mut self, call: &Call, shared: Option<u64>) -> Effect {
         let times = self.opened.entry(call.address).or_default();
         *times += 1;
         if *times == 1 {
@@ -234,13 +227,8 @@ impl Process {
                 .map_or([0; gpuprobe_cuda::EXTRA], |d| d.values);
             let mut new = self.new_of(call);
             new.space = AddressSpace::Shared;
-            let size = shared.as_ref().map(|export| export.size_bytes);
-            new.size_bytes = size.or_else(|| size_in_name(&values)).unwrap_or(0);
+            new.size_bytes = shared.or_else(|| size_in_name(&values)).unwrap_or(0);
             self.enter(call, new);
-            if let Some(export) = shared {
-                let key = key(AddressSpace::Shared, call.address);
-                self.imports.insert(key, export.exporter);
-            }
         }
         Effect::Allocated
     }

@@ -14,7 +14,6 @@ use super::allocation::key;
 use super::calls::Effect;
 use super::change::{Change, Changes};
 use super::ended::{EndedProcesses, Forgotten};
-use super::imports::Export;
 use super::incidents::{self, GivenUp, HeldByProcess, Incident, Incidents, MemoryRequest};
 use super::limits::{Dropped, LedgerLimits, LedgerUsage};
 use super::process::Process;
@@ -73,7 +72,7 @@ pub struct Ledger {
     /// Frees of an export that had an allocation, by functions that do nothing else.
     pub(super) plain_frees: u64,
     /// Exported memory, by its IPC handle of 64 bytes.
-    pub(super) shared: HashMap<[u64; EXTRA], Export>,
+    pub(super) shared: HashMap<[u64; EXTRA], u64>,
     /// Memory that the ledger itself uses.
     pub(super) limits: LedgerLimits,
     /// Out-of-memory incidents of the run.
@@ -437,30 +436,23 @@ impl Ledger {
         }
     }
 
-    /// The exported memory that the call opens or imports, if a traced process has exported it: under an IPC handle
-    /// of 64 bytes.
-    fn shared_by(&self, call: &Call) -> Option<Export> {
+    /// Bytes of the memory that the call opens or imports, if a traced process has exported it: under an IPC handle of
+    /// 64 bytes.
+    fn shared_by(&self, call: &Call) -> Option<u64> {
         let function = call.function;
         let opens = function.op == Op::ShareOpen || function.kind == MemoryKind::Imported;
         let detail = call.detail.as_deref().filter(|_| opens)?;
-        self.shared.get(&detail.values).cloned()
+        self.shared.get(&detail.values).copied()
     }
 
     fn export(&mut self, call: &Call) {
-        let Some(process) = self.processes.get_mut(call.pid) else {
-            return;
-        };
-        let size = process.size_at(call.address);
+        let process = self.processes.get(call.pid);
+        let size = process.and_then(|process| process.size_at(call.address));
         if let (Some(size_bytes), Some(detail)) = (size, &call.detail) {
-            let exporter = process.as_exporter();
             if self.shared.len() >= MAX_SHARED {
                 self.shared.clear();
             }
-            let export = Export {
-                size_bytes,
-                exporter,
-            };
-            self.shared.insert(detail.values, export);
+            self.shared.insert(detail.values, size_bytes);
         }
     }
 }

@@ -17,7 +17,6 @@ mod contexts;
 mod ended;
 mod files;
 mod graphs;
-pub mod imports;
 pub mod incidents;
 pub mod launches;
 pub mod ledger;

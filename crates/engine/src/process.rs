@@ -1,7 +1,6 @@
 //! A traced process: its threads and the memory they hold.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use hashbrown::HashMap;
 
@@ -10,7 +9,6 @@ use super::allowance::Allowance;
 use super::change::{Change, Changes, MemoryOrigin};
 use super::contexts::ProcessContexts;
 use super::graphs::Graphs;
-use super::imports::Exporter;
 use super::limits::{Account, Dropped, Full, LedgerUsage};
 use super::live::LiveSet;
 use super::physical::{PhysicalAllocation, PhysicalMemory};
@@ -91,10 +89,6 @@ pub struct Process {
     pub identity: Identity,
     pub(super) graphs: Graphs,
     pub(super) contexts: ProcessContexts,
-    /// Exporters of the memory that it has open, as far as the exports were seen, by allocation key.
-    pub(super) imports: HashMap<u64, Arc<Exporter>>,
-    /// Its identity as an exporter of memory.
-    exporter: Option<Arc<Exporter>>,
     /// Loaded modules, and libraries, which belong to no context.
     pub(super) modules: HashMap<u64, Option<LoadedModule>>,
     /// Device variables by address.
@@ -143,18 +137,6 @@ impl Process {
         &self.threads
     }
 
-    /// Memory imported from traced processes, by exporter, in the order of process ids.
-    pub fn imported_from(&self) -> Vec<(Arc<Exporter>, Total)> {
-        let mut sums: BTreeMap<&Arc<Exporter>, Total> = BTreeMap::new();
-        for (&key, exporter) in &self.imports {
-            if let Some(memory) = self.live.get(key) {
-                sums.entry(exporter).or_default().add(memory.size_bytes);
-            }
-        }
-        let sums = sums.into_iter();
-        sums.map(|(of, sum)| (Arc::clone(of), sum)).collect()
-    }
-
     /// Number of contexts that it has created and not destroyed.
     pub fn made_contexts(&self) -> u64 {
         self.contexts.made()
@@ -163,18 +145,6 @@ impl Process {
     /// Time series of its contexts, for a verdict at `now_ns`.
     pub fn contexts_shape(&self, now_ns: u64) -> SeriesShape {
         self.contexts.shape(now_ns)
-    }
-
-    /// Its identity as an exporter of memory.
-    pub(super) fn as_exporter(&mut self) -> Arc<Exporter> {
-        let exporter = self.exporter.get_or_insert_with(|| {
-            Arc::new(Exporter {
-                pid: self.pid,
-                comm: self.comm.clone(),
-                command: self.identity.command.clone(),
-            })
-        });
-        Arc::clone(exporter)
     }
 
     /// Index into [`Self::threads`] of the thread that made `allocation`.
@@ -272,9 +242,6 @@ impl Process {
             self.sites.subtract(gone);
         }
         self.vacate_if_done(gone.thread());
-        if gone.kind() == MemoryKind::Imported {
-            self.imports.remove(&gone.key());
-        }
         match gone.space() {
             AddressSpace::Variables => self.forget_variable(gone.address),
             AddressSpace::Shared => drop(self.opened.remove(&gone.address)),
@@ -467,7 +434,6 @@ impl Process {
                 + self.threads.len() * 2
                 + self.live.frees_in_flight()
                 + self.sites.kept()
-                + self.imports.len()
                 + self.contexts.kept()
                 + self.physical.kept()
                 + self.pools.kept()

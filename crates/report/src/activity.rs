@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::Options;
+use crate::words::Who;
 use gpuprobe_cuda::{kinds, nsys};
 use gpuprobe_engine::GpuActivity;
 use gpuprobe_engine::activity::by_work::Spent;
@@ -33,16 +34,9 @@ pub struct ActivitySummary {
 /// GPU activity of a process.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProcessSummary {
-    /// Process id (tgid) on the host.
-    pub pid: u32,
-    /// User id, if known.
-    pub uid: Option<u32>,
-    /// Name (comm) of the process, if known.
-    pub comm: Option<String>,
-    /// Name of its user, if known.
-    pub user: Option<String>,
-    /// Its command line, possibly truncated, if known.
-    pub command: Option<String>,
+    /// The process.
+    #[serde(flatten)]
+    pub who: Who,
     /// Whether it has ended or called `exec`.
     pub exited: bool,
     /// Whether all records have been received. If a process is killed, records that CUPTI had not
@@ -392,11 +386,12 @@ fn summary(process: &ProcessActivity, options: &Options) -> ProcessSummary {
     let (calls, omitted_functions) = calls(process, options);
     let (ranges, omitted_ranges) = ranges(process, options);
     ProcessSummary {
-        pid: process.pid,
-        uid: process.uid,
-        comm: process.comm.clone(),
-        user: None,
-        command: None,
+        who: Who {
+            pid: process.pid,
+            uid: process.uid,
+            comm: process.comm.clone(),
+            ..Who::default()
+        },
         exited: process.ended_ns.is_some(),
         complete: process.is_complete,
         cupti_version: process.cupti_version,

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{Options, clock_micros};
 use crate::activity::by_size;
+use crate::words::Who;
 use gpuprobe_cuda::Direction;
 use gpuprobe_engine::transfers::{CopyFilter, EARLIER, Meter, Mode, Transfer};
 use gpuprobe_engine::{GpuActivity, Transfers};
@@ -35,16 +36,9 @@ pub struct BandwidthUtil {
 /// Copies of a process in one direction and mode.
 #[derive(Clone, Debug, Serialize)]
 pub struct DirectionReport {
-    /// Process id (tgid) on the host.
-    pub pid: u32,
-    /// User id of the process, if known.
-    pub uid: Option<u32>,
-    /// Name (comm) of the process, if known.
-    pub comm: Option<String>,
-    /// Name of its user, if known.
-    pub user: Option<String>,
-    /// Its command line, possibly truncated, if known.
-    pub command: Option<String>,
+    /// The process.
+    #[serde(flatten)]
+    pub who: Who,
     /// Kinds of memory that the copies go between: `H2D`, `D2H`, `D2D`, `H2H`, `P2P`, ..., `set`,
     /// `unknown`.
     pub direction: &'static str,
@@ -82,7 +76,7 @@ pub struct DirectionReport {
 impl DirectionReport {
     /// Whether it is of all processes that ended a while ago.
     pub fn is_of_earlier(&self) -> bool {
-        self.pid == EARLIER
+        self.who.pid == EARLIER
     }
 }
 
@@ -154,11 +148,12 @@ fn direction(
     let link = options.link.filter(|_| which.direction.crosses_link());
     let per_second = |bytes: u64, time: Duration| bytes as f64 / time.as_secs_f64().max(1e-9);
     DirectionReport {
-        pid: which.pid,
-        uid: name.and_then(|name| name.uid),
-        comm: name.map(|name| name.comm.clone()),
-        user: None,
-        command: None,
+        who: Who {
+            pid: which.pid,
+            uid: name.and_then(|name| name.uid),
+            comm: name.map(|name| name.comm.clone()),
+            ..Who::default()
+        },
         direction: which.direction.name(),
         mode: which.mode.name(),
         calls: meter.calls,

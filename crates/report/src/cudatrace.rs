@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::{Options, as_map};
 use crate::options::ScrapeScope;
+use crate::words::Who;
 use gpuprobe_cuda::Op;
 use gpuprobe_engine::Launches;
 use gpuprobe_engine::launches::{CountedLaunch, LaunchCount, Launcher};
@@ -39,16 +40,9 @@ pub struct Cudatrace {
 /// A process that launches kernels.
 #[derive(Clone, Debug, Serialize)]
 pub struct LauncherReport {
-    /// Process id (tgid) on the host.
-    pub pid: u32,
-    /// User id, if known.
-    pub uid: Option<u32>,
-    /// Name (comm) of the process, if known.
-    pub comm: Option<String>,
-    /// Name of its user, if known.
-    pub user: Option<String>,
-    /// Its command line, possibly truncated, if known.
-    pub command: Option<String>,
+    /// The process.
+    #[serde(flatten)]
+    pub who: Who,
     /// Whether it has ended or called `exec`.
     pub exited: bool,
     /// Number of launches that ran.
@@ -155,7 +149,7 @@ pub(crate) fn build(
     let mut listed = Vec::new();
     for (id, process) in processes {
         let mut launcher = process.report(id, options);
-        let top = options.of_process(launcher.pid).top;
+        let top = options.of_process(launcher.who.pid).top;
         let top = scope.map(|scope| scope.limits.kernels).or(top);
         let known = scope.and_then(|scope| scope.kernels.get(&id));
         let mut kernels: Vec<_> = process.kernels.into_iter().collect();
@@ -172,7 +166,7 @@ pub(crate) fn build(
     }
     let all = &report.processes;
     listed.sort_by(|(a_place, (a_key, a)), (b_place, (b_key, b))| {
-        let (a_pid, b_pid) = (all[*a_place].pid, all[*b_place].pid);
+        let (a_pid, b_pid) = (all[*a_place].who.pid, all[*b_place].who.pid);
         (Reverse(a.runs), a_pid, a_key).cmp(&(Reverse(b.runs), b_pid, b_key))
     });
     let kernels = listed
@@ -181,7 +175,7 @@ pub(crate) fn build(
     report.kernels = kernels.collect();
     report
         .processes
-        .sort_by_key(|p| (Reverse(p.launches), p.pid));
+        .sort_by_key(|p| (Reverse(p.launches), p.who.pid));
     report
 }
 
@@ -261,11 +255,12 @@ impl<'a> ProcessSum<'a> {
         let sums = || self.kernels.values();
         let launcher = self.launcher;
         LauncherReport {
-            pid: launcher.map_or(0, |l| l.pid),
-            uid: launcher.and_then(|l| l.uid),
-            comm: launcher.and_then(|l| l.comm.clone()),
-            user: None,
-            command: None,
+            who: Who {
+                pid: launcher.map_or(0, |l| l.pid),
+                uid: launcher.and_then(|l| l.uid),
+                comm: launcher.and_then(|l| l.comm.clone()),
+                ..Who::default()
+            },
             exited: launcher.is_some_and(|l| l.exited),
             launches: sums().map(|sum| sum.runs).sum(),
             calls: named(&self.calls),
@@ -295,9 +290,9 @@ impl KernelCounts<'_> {
             None => format!("{:#x}", key.handle),
         };
         KernelReport {
-            pid: launcher.pid,
-            uid: launcher.uid,
-            comm: launcher.comm.clone(),
+            pid: launcher.who.pid,
+            uid: launcher.who.uid,
+            comm: launcher.who.comm.clone(),
             exited: launcher.exited,
             name,
             mangled: mangled.map(ToString::to_string),

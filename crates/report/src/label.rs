@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::fold::{FrameOrigin, is_interpreters, is_python, place};
-use crate::{frameworks, names};
+use crate::names;
+use crate::owners::is_framework_code;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_stacks::allocators::{down_to_start, first_user, is_inner};
 use gpuprobe_stacks::cuda::file_name;
@@ -20,12 +21,6 @@ const MAX_CALLERS: usize = 4;
 /// has called native code of a framework, the library line. `None` without frames.
 pub(crate) fn label(frames: &[Frame]) -> Option<String> {
     user_frame(frames).map(|index| described(&frames[index]))
-}
-
-/// File and line in the label of a call stack, if it has both.
-pub(crate) fn line(frames: &[Frame]) -> Option<(&str, u32)> {
-    let frame = frames.get(user_frame(frames)?)?;
-    frame.file.as_deref().zip(frame.line)
 }
 
 /// Labels of several call stacks, each with the function called there. Different stacks have
@@ -184,7 +179,7 @@ fn user_frame(frames: &[Frame]) -> Option<usize> {
 
 /// Whether the frame belongs to a framework used from Python, or to Python itself.
 fn is_framework(frame: &Frame) -> bool {
-    is_python(frame) || is_interpreters(frame) || frameworks::is_framework(&frame.module)
+    is_python(frame) || is_interpreters(frame) || is_framework_code(&frame.module)
 }
 
 /// A frame as `file.c:58 function`, `libcublas: cublasCreate_v2`, or `module+0x1a3`.

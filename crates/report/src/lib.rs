@@ -14,7 +14,6 @@ pub mod cudatrace;
 pub mod event_rows;
 pub mod explain;
 pub mod fold;
-mod frameworks;
 pub mod gate;
 mod history;
 pub mod incidents;
@@ -36,7 +35,6 @@ pub mod snapshot;
 pub mod timeline;
 pub mod trace_rows;
 pub mod verdict;
-pub mod view;
 pub mod words;
 pub mod work;
 
@@ -70,11 +68,10 @@ use records::PerRecordLine;
 
 pub use analysis::NoMatch;
 pub use history::History;
-pub use options::{Options, ProcessDetail};
+pub use options::{GroupBy, Options, ProcessDetail, SortBy, View};
 pub use run::describe_run;
 pub use verdict::WorstVerdicts;
 pub use verdict::{rank as verdict_rank, word as verdict_word, word_tone as verdict_tone};
-pub use view::{GroupBy, SortBy, View};
 
 /// Version of all JSON output: 2. `docs/report.schema.json` describes it.
 pub const SCHEMA: u32 = 2;
@@ -141,6 +138,8 @@ pub struct ReportSources<'a> {
     pub symbols: &'a dyn Symbolize,
     /// How much is known of the calls of a site, in a file.
     pub trace: Option<&'a dyn Fn(&CallSite) -> &'static str>,
+    /// For a scrape: outside of it are sums only.
+    pub scope: Option<&'a ScrapeScope>,
 }
 
 impl<'a> ReportSources<'a> {
@@ -153,6 +152,7 @@ impl<'a> ReportSources<'a> {
             history: None,
             symbols,
             trace: None,
+            scope: None,
         }
     }
 }
@@ -180,18 +180,11 @@ pub fn estimate_contexts(usage: &mut GpuUsage, state: &State, learnt: &mut HashM
 
 /// Makes a report of the current `state`.
 pub fn build(state: &State, lost: Lost, options: &Options, sources: ReportSources<'_>) -> Report {
-    build_within(state, lost, options, sources, None)
-}
-
-/// [`build`] with sums only of what is outside of `scope`, for a scrape.
-pub fn build_within(
-    state: &State,
-    lost: Lost,
-    options: &Options,
-    sources: ReportSources<'_>,
-    scope: Option<&ScrapeScope>,
-) -> Report {
-    let options = &options.within(scope);
+    let top = sources.scope.map(|scope| scope.limits.sites);
+    let options = &Options {
+        top: top.or(options.top),
+        ..*options
+    };
     let modes = options.modes;
     let (incidents, refused) = incidents::build(&state.ledger, options, sources);
     let mut report = Report {
@@ -202,12 +195,12 @@ pub fn build_within(
         lost_by_user: sources.lost_by_user.to_vec(),
         memleak: modes
             .memleak
-            .then(|| memleak::build(&state.ledger, options, sources, scope)),
+            .then(|| memleak::build(&state.ledger, options, sources)),
         incidents,
         refused,
         cudatrace: modes
             .cudatrace
-            .then(|| cudatrace::build(&state.launches, options, scope)),
+            .then(|| cudatrace::build(&state.launches, options, sources.scope)),
         bandwidth_util: modes
             .bandwidth_util
             .then(|| bandwidth::build(&state.transfers, &state.activity, options)),
@@ -228,18 +221,17 @@ fn name_processes(report: &mut Report, ledger: &Ledger) {
     let ended: HashMap<u32, &Process> = ledger.ended(true).map(|p| (p.pid, p)).collect();
     let launches = report.cudatrace.iter_mut();
     let launches = launches.flat_map(|trace| &mut trace.processes);
-    let launches = launches.map(|one| (one.pid, &mut one.user, &mut one.command));
     let active = report.activity.iter_mut();
     let active = active.flat_map(|activity| &mut activity.processes);
-    let active = active.map(|one| (one.pid, &mut one.user, &mut one.command));
     let copies = report.bandwidth_util.iter_mut();
     let copies = copies.flat_map(|copies| &mut copies.directions);
-    let copies = copies.map(|one| (one.pid, &mut one.user, &mut one.command));
-    for (pid, user, command) in launches.chain(active).chain(copies) {
-        let ended = || ended.get(&pid).copied();
-        if let Some(process) = ledger.process_of(pid).or_else(ended) {
-            user.clone_from(&process.identity.user);
-            command.clone_from(&process.identity.command);
+    let all = launches.map(|one| &mut one.who);
+    let all = all.chain(active.map(|one| &mut one.who));
+    for who in all.chain(copies.map(|one| &mut one.who)) {
+        let ended = || ended.get(&who.pid).copied();
+        if let Some(process) = ledger.process_of(who.pid).or_else(ended) {
+            who.user.clone_from(&process.identity.user);
+            who.command.clone_from(&process.identity.command);
         }
     }
 }
@@ -247,7 +239,7 @@ fn name_processes(report: &mut Report, ledger: &Ledger) {
 /// The locations that a report with `options` shows, each once: process, location, and whether it
 /// is the first of its stack. As symbolisation may take long, it can be done before the report is
 /// made. Python lines that `symbols` knows by now decide which call sites are one, and so which are
-/// shown. With `scope`, those of a report by [`build_within`].
+/// shown.
 pub fn needed_locations(
     state: &State,
     options: &Options,
@@ -265,8 +257,11 @@ pub fn needed_locations(
         ..*options
     };
     requested(symbols, |symbols| {
-        let sources = ReportSources::of_file(None, symbols);
-        build_within(state, Lost::default(), &options, sources, scope);
+        let sources = ReportSources {
+            scope,
+            ..ReportSources::of_file(None, symbols)
+        };
+        build(state, Lost::default(), &options, sources);
     })
 }
 

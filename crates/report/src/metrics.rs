@@ -16,8 +16,9 @@ use indexmap::IndexMap;
 
 pub use crate::options::{MetricLimits, ScrapeScope};
 
-use crate::memleak::{Memleak, ProcessReport, SiteReport};
+use crate::memleak::{Holder, Memleak, ProcessReport, SiteReport};
 use crate::public::without_addresses;
+use crate::words::Who;
 use crate::{Report, names};
 
 /// Metrics: the name, of counters with `_total` after the unit, and the meaning.
@@ -80,15 +81,13 @@ pub type Families = BTreeMap<&'static str, Vec<(Arc<Labels>, Labels, u64)>>;
 
 /// Call sites that are listed for one scrape, each of which takes some 20 us; of one process at least.
 const SITES: usize = 500;
-/// Those of a process are listed again after this time for each: they take one per cent of the time at most.
-const NS_A_SITE: u64 = 2_000_000;
 
 /// Call sites, owners, tensors and verdicts of a live process, as its last report had them.
 #[derive(Debug)]
 struct ProcessDetails {
     first_seen_ns: Option<u64>,
-    /// When they are listed again.
-    due_ns: u64,
+    /// Number of the report that listed them.
+    report: u64,
     series: SeriesSet,
 }
 
@@ -97,6 +96,8 @@ struct ProcessDetails {
 pub struct Metrics {
     scope: ScrapeScope,
     details: HashMap<u32, ProcessDetails>,
+    /// Number of reports so far.
+    reports: u64,
     /// Processes that have series of their own.
     admitted: HashSet<u32>,
     /// Counters of the host, and sums of several processes: they never go back.
@@ -115,47 +116,38 @@ impl Metrics {
         metrics
     }
 
-    /// The scope of the next report, at `now_ns`, `CLOCK_MONOTONIC` nanoseconds: processes with refused requests,
-    /// which are in one report only, then new ones, then those that have waited longest.
-    pub fn scope(&mut self, ledger: &Ledger, now_ns: u64) -> &ScrapeScope {
+    /// The scope of the next report: the processes whose call sites were never listed, then those that have waited
+    /// longest.
+    pub fn scope(&mut self, ledger: &Ledger) -> &ScrapeScope {
         self.details.retain(|pid, details| {
             let process = ledger.process_of(*pid);
             process.is_some_and(|one| one.first_seen_ns == details.first_seen_ns)
         });
-        let incidents = ledger.incidents.listed(false);
-        let refused: HashSet<u32> = incidents.map(|incident| incident.pid).collect();
-        let live = ledger.live_processes().map(|process| {
+        let mut due: Vec<_> = ledger.live_processes().collect();
+        due.sort_by_key(|process| {
             let details = self.details.get(&process.pid);
-            let due_ns = match refused.contains(&process.pid) {
-                true => 0,
-                false => details.map_or(1, |details| details.due_ns),
-            };
-            (due_ns, process)
+            (details.map_or(0, |details| details.report), process.pid)
         });
-        let mut due: Vec<_> = live.filter(|(due_ns, _)| *due_ns <= now_ns).collect();
-        due.sort_unstable_by_key(|(due_ns, process)| (*due_ns, process.pid));
         let mut sites = 0;
-        due.retain(|(_, process)| {
+        due.retain(|process| {
             let is_first = sites == 0;
-            let pools = process.tensors.iter();
-            sites += process.sites.iter().len();
-            sites += pools
-                .map(|pool| pool.blocks.sites.iter().len())
+            let holders = Holder::all(process);
+            sites += holders
+                .map(|one| one.sites().sites.iter().len())
                 .sum::<usize>();
             is_first || sites <= SITES
         });
         let due = due.iter();
-        self.scope.due = due
-            .map(|(_, process)| (process.pid, process.first_seen_ns))
-            .collect();
+        self.scope.due = due.map(|one| (one.pid, one.first_seen_ns)).collect();
         &self.scope
     }
 
-    /// Takes in a report with verdicts in [`Metrics::scope`], made at the same time.
-    pub fn update(&mut self, report: &Report, now_ns: u64, own: &OwnUse) {
+    /// Takes in a report with verdicts in [`Metrics::scope`].
+    pub fn update(&mut self, report: &Report, own: &OwnUse) {
+        self.reports += 1;
         let mut all = ProcessesSeries::default();
         if let Some(memleak) = &report.memleak {
-            self.add_memory(&mut all, report, memleak, now_ns);
+            self.add_memory(&mut all, report, memleak);
         }
         self.add_launches(&mut all, report);
         add_copies(&mut all, report);
@@ -198,13 +190,7 @@ impl Metrics {
         &self.families
     }
 
-    fn add_memory(
-        &mut self,
-        all: &mut ProcessesSeries,
-        report: &Report,
-        memleak: &Memleak,
-        now_ns: u64,
-    ) {
+    fn add_memory(&mut self, all: &mut ProcessesSeries, report: &Report, memleak: &Memleak) {
         let most = self.scope.limits.sites;
         for process in memleak.processes.iter().filter(|process| !process.exited) {
             let (pid, bytes) = (process.pid, process.live.live_bytes);
@@ -219,10 +205,9 @@ impl Metrics {
                 let mut details = SeriesSet::default();
                 details.add_details(process);
                 details.add_verdicts(report, pid, most);
-                let sites = details.values.len() as u64 + details.merged;
                 let details = ProcessDetails {
                     first_seen_ns,
-                    due_ns: now_ns + sites * NS_A_SITE,
+                    report: self.reports,
                     series: details,
                 };
                 self.details.insert(pid, details);
@@ -244,7 +229,7 @@ impl Metrics {
             return;
         };
         for process in trace.processes.iter().filter(|process| !process.exited) {
-            let series = series_of(all, process.pid, &process.comm, process.uid);
+            let series = series_of(all, &process.who);
             series.merged += process.omitted_kernels;
             if process.omitted_launches > 0 {
                 let other = labels([("kernel", OTHER)]);
@@ -259,7 +244,10 @@ impl Metrics {
                 Some(_) => clean_name(&names::simplify(&kernel.name)),
                 None => UNKNOWN.to_owned(),
             };
-            let series = series_of(all, kernel.pid, &kernel.comm, kernel.uid);
+            let series = series_of(
+                all,
+                &Who::new(kernel.pid, kernel.uid, [&kernel.comm, &None, &None]),
+            );
             series.add(LAUNCHES, vec![("kernel", name)], kernel.launches);
         }
     }
@@ -439,7 +427,7 @@ fn add_copies(all: &mut ProcessesSeries, report: &Report) {
     let copies = report.bandwidth_util.iter();
     let directions = copies.flat_map(|copies| &copies.directions);
     for one in directions.filter(|one| !one.exited) {
-        let series = series_of(all, one.pid, &one.comm, one.uid);
+        let series = series_of(all, &one.who);
         let labels = labels([("direction", one.direction), ("mode", one.mode)]);
         series.add("gpuprobe_copy_bytes_total", labels.clone(), one.bytes);
         series.add("gpuprobe_copies_total", labels, one.calls);
@@ -511,17 +499,12 @@ const UNKNOWN: &str = "unknown";
 const MAX_CHARACTERS: usize = 160;
 
 /// The series of a process, which may have no memory.
-fn series_of<'a>(
-    all: &'a mut ProcessesSeries,
-    pid: u32,
-    comm: &Option<String>,
-    uid: Option<u32>,
-) -> &'a mut SeriesSet {
-    all.entry(pid).or_insert_with(|| {
+fn series_of<'a>(all: &'a mut ProcessesSeries, who: &Who) -> &'a mut SeriesSet {
+    all.entry(who.pid).or_insert_with(|| {
         SeriesSet::new(process_labels(&ProcessReport {
-            pid,
-            comm: comm.clone(),
-            uid,
+            pid: who.pid,
+            comm: who.comm.clone(),
+            uid: who.uid,
             ..ProcessReport::default()
         }))
     })

@@ -12,13 +12,57 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use serde::Serialize;
 
-use crate::frameworks::{self, Pool};
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::{CallSite, Process};
+use gpuprobe_engine::Process;
 use gpuprobe_model::Total;
 use gpuprobe_model::stack::{CallStack, ModuleId, Symbolize};
 use gpuprobe_stacks::cuda::file_name;
 use gpuprobe_stacks::owners::{CodeRole, PYTHON, role};
+
+/// TensorFlow: its allocator is traced in supported versions.
+pub(crate) const TENSORFLOW: &str = "TensorFlow";
+
+/// Name of a pool, and the kind of its memory, if it differs from that without a pool.
+type Pool = (&'static str, Option<MemoryKind>);
+
+/// Beginnings of the names of libraries, or parts of their paths. Pools were observed with PyTorch 2.11 with
+/// `backend:cudaMallocAsync`, JAX 0.7 and CuPy 13; the others by the names of their libraries.
+const LIBRARIES: [(&str, Option<Pool>); 13] = [
+    (
+        "libc10_cuda",
+        Some(("PyTorch, cudaMallocAsync", Some(MemoryKind::Async))),
+    ),
+    ("xla_cuda_plugin", Some(("JAX", None))),
+    ("/cupy/", Some(("CuPy", None))),
+    ("libtensorflow", Some((TENSORFLOW, None))),
+    ("librmm", Some(("RMM", None))),
+    ("libtorch", None),
+    ("libc10", None),
+    ("_C.", None),
+    ("libxla", None),
+    ("xla_extension", None),
+    ("_pywrap_tensorflow", None),
+    ("libjax", None),
+    ("pjrt_c_api", None),
+];
+
+fn is_of(path: &str, library: &str) -> bool {
+    match library.starts_with('/') {
+        true => path.contains(library),
+        false => file_name(path).starts_with(library),
+    }
+}
+
+/// Whether the binary at `path` belongs to a framework.
+pub(crate) fn is_framework_code(path: &str) -> bool {
+    LIBRARIES.iter().any(|(library, _)| is_of(path, library))
+}
+
+/// The pool that the binary at `path` belongs to.
+fn pool_of(path: &str) -> Option<Pool> {
+    let mut pools = LIBRARIES.iter().filter(|(_, pool)| pool.is_some());
+    pools.find(|(library, _)| is_of(path, library))?.1
+}
 
 /// Owner of memory without a call stack, or with one that leads nowhere.
 pub const UNKNOWN: &str = "unknown";
@@ -67,7 +111,7 @@ impl CallPath {
             is_library: owner.as_ref().is_some_and(is_other) && file_name(path).contains(".so"),
             allocator,
             owner,
-            pool: frameworks::pool_of(path),
+            pool: pool_of(path),
         }
     }
 
@@ -124,9 +168,9 @@ impl<'a> Owners<'a> {
     }
 
     /// Follows the locations of a stack to the owner.
-    pub(crate) fn of_stack(&mut self, stack: &CallStack) -> CallPath {
+    pub(crate) fn of_stack(&mut self, stack: Option<&CallStack>) -> CallPath {
         let mut path = CallPath::default();
-        for location in &stack.locations {
+        for location in stack.iter().flat_map(|stack| &stack.locations) {
             if let Some(module) = location.module.filter(|id| *id != ModuleId::PYTHON) {
                 let name = || self.symbols.module(location).unwrap_or_default();
                 let known = self.by_module.entry(module);
@@ -136,12 +180,6 @@ impl<'a> Owners<'a> {
             }
         }
         path
-    }
-
-    /// Follows the stack of a site to the owner.
-    pub(crate) fn of_site(&mut self, site: &CallSite) -> CallPath {
-        let stack = site.stack.as_ref();
-        stack.map_or_else(CallPath::default, |stack| self.of_stack(stack))
     }
 }
 
@@ -154,7 +192,7 @@ pub(crate) fn held(
     let mut sums: HashMap<String, Total> = HashMap::new();
     let mut pools = BTreeSet::new();
     for site in process.sites.iter().filter(|site| !site.live.is_empty()) {
-        let path = owners.of_site(site);
+        let path = owners.of_stack(site.stack.as_deref());
         let kind = gpuprobe_cuda::function(site.row).map(|function| function.kind);
         pools.extend(path.pool(kind));
         let sum = sums.entry_ref(path.owner()).or_default();

@@ -152,12 +152,10 @@ impl ReplayMoment {
         let lost = Lost::from_names(&self.player.lost);
         let mark = self.mark.as_ref();
         let sources = ReportSources {
-            clock: Some(&self.clock),
             usage: mark.and_then(|mark| mark.usage.as_ref()),
             lost_by_user: mark.map_or(&[], |mark| &mark.lost_by_user),
             history: Some(&self.history),
-            symbols: &self.player.symbols,
-            trace: None,
+            ..ReportSources::of_file(Some(&self.clock), &self.player.symbols)
         };
         let mut report = crate::build(&self.player.state, lost, options, sources);
         report.time = Some(self.clock.wall(self.now_ns));

@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use crate::memleak::stack_of;
+use crate::memleak::{Holder, stack_of};
 use crate::public::hide_in_site;
 use crate::{function_name, requested};
+use gpuprobe_engine::Ledger;
 use gpuprobe_engine::totals::{MemorySums, Total};
-use gpuprobe_engine::{CallSite, Ledger};
 use gpuprobe_model::container::pod_uid_in;
 use gpuprobe_model::stack::{Frame, Language, Location, NoSymbols, Symbolize};
 use gpuprobe_model::text::size;
@@ -142,10 +142,20 @@ pub fn of_ledger(
         let name: Rc<str> = name.unwrap_or_else(|| format!("pid {pid}")).into();
         let labels = scope.is_public.then(|| labels(ledger, pid));
         let labels: Rc<[_]> = labels.unwrap_or_default().into();
-        let mut add = |site: &CallSite, live: MemorySums| {
+        let is_of_tensors = scope.of == ProfiledMemory::Tensors;
+        let holders = Holder::all(process);
+        let holders = holders.filter(|holder| holder.allocator.is_some() == is_of_tensors);
+        let sites = holders.flat_map(|one| one.sites().sites.iter().map(move |site| (one, site)));
+        for (holder, site) in sites {
+            let live = match holder.allocator {
+                _ if !is_peak => site.live,
+                Some(allocator) => allocator.at_peak(site),
+                None => ledger.at_peak(process, site),
+            };
+            besides.merge(scope.weight.of(live, site.allocated));
             let (total, live) = (amount(&site.allocated), amount(&live));
             if total.allocations == 0 && live.allocations == 0 {
-                return;
+                continue;
             }
             let (frames, _) = stack_of(pid, site, symbols);
             let called = function_name(site.row, symbols);
@@ -162,21 +172,6 @@ pub fn of_ledger(
                 live,
                 total,
             });
-        };
-        if scope.of == ProfiledMemory::Tensors {
-            for allocator in process.tensors.iter() {
-                for site in allocator.blocks.sites.iter() {
-                    let peak = is_peak.then(|| allocator.at_peak(site));
-                    add(site, peak.unwrap_or(site.live));
-                }
-            }
-            continue;
-        }
-        for site in process.sites.iter() {
-            let peak = is_peak.then(|| ledger.at_peak(process, site));
-            let live = peak.unwrap_or(site.live);
-            besides.merge(scope.weight.of(live, site.allocated));
-            add(site, live);
         }
     }
     // Live processes are in no particular order.
@@ -236,13 +231,7 @@ pub fn needed_locations(ledger: &Ledger, scope: ProfileScope) -> Vec<(u32, Locat
 pub fn named_frame(function: &str) -> Frame {
     Frame {
         function: function.to_owned(),
-        module: String::new(),
-        file: None,
-        line: None,
-        source: None,
-        address: 0,
-        language: Language::Native,
-        inlined: false,
+        ..Frame::default()
     }
 }
 

@@ -38,7 +38,7 @@ impl Report {
             .for_each(hide_in_process);
         if let Some(trace) = &mut self.cudatrace {
             for process in &mut trace.processes {
-                process.command = None;
+                process.who.command = None;
             }
             for kernel in &mut trace.kernels {
                 kernel.handle = 0;
@@ -47,7 +47,7 @@ impl Report {
         }
         let copies = self.bandwidth_util.iter_mut();
         for one in copies.flat_map(|copies| &mut copies.directions) {
-            one.command = None;
+            one.who.command = None;
         }
         for incident in &mut self.incidents {
             incident.hide_secrets();

@@ -53,7 +53,7 @@ pub struct WorstVerdicts {
 }
 
 impl WorstVerdicts {
-    /// The verdicts, as words, by process id. Processes that are due or new are judged first.
+    /// The verdicts, as words, by process id.
     pub fn update(
         &mut self,
         ledger: &Ledger,
@@ -65,15 +65,9 @@ impl WorstVerdicts {
         let is_current = |&judged_ns: &u64| (judged_ns..judged_ns + EVERY_NS).contains(&now_ns);
         if self.judged_ns.filter(is_current).is_none() {
             self.judged_ns = Some(now_ns);
-            self.words = Arc::default();
-        }
-        let all = || ledger.processes(options.is_final);
-        if all().any(|process| !self.words.contains_key(&process.pid)) {
-            let words = Arc::make_mut(&mut self.words);
-            for process in all() {
-                let judge = || worst(process, options, symbols).map_or("", Verdict::name);
-                words.entry(process.pid).or_insert_with(judge);
-            }
+            let word = |one: &Process| worst(one, options, symbols).map_or("", Verdict::name);
+            let processes = ledger.processes(options.is_final);
+            self.words = Arc::new(processes.map(|one| (one.pid, word(one))).collect());
         }
         Arc::clone(&self.words)
     }

@@ -1,5 +1,7 @@
 //! How people write amounts, times and who a process is: what every text is made of.
 
+use serde::Serialize;
+
 use gpuprobe_model::Lost;
 use gpuprobe_model::text::{printable, size, width};
 use gpuprobe_os::color::{Tone, unpainted};
@@ -31,20 +33,18 @@ pub fn dim(text: &str) -> String {
 }
 
 /// Who a process is, as far as that is known.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Who<'a> {
-    /// Process id on the host.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Who {
+    /// Process id (tgid) on the host.
     pub pid: u32,
-    /// Name (comm) of the process.
-    pub comm: Option<&'a str>,
-    /// Command line, as far as known.
-    pub command: Option<&'a str>,
-    /// Name of its user.
-    pub user: Option<&'a str>,
-    /// Id of its user.
+    /// User id.
     pub uid: Option<u32>,
-    /// Whether it has ended.
-    pub exited: bool,
+    /// Name (comm) of the process.
+    pub comm: Option<String>,
+    /// Name of its user.
+    pub user: Option<String>,
+    /// Its command line, possibly truncated.
+    pub command: Option<String>,
 }
 
 /// Characters of a command that are shown.
@@ -52,34 +52,28 @@ const MAX_COMMAND: usize = 40;
 
 impl ProcessReport {
     /// Name, user and command of the process.
-    pub fn who(&self) -> Who<'_> {
-        let names = (&self.comm, &self.command);
-        Who::new(self.pid, names, (&self.user, self.uid), self.exited)
+    pub fn who(&self) -> Who {
+        Who::new(self.pid, self.uid, [&self.comm, &self.user, &self.command])
     }
 }
 
-impl<'a> Who<'a> {
-    /// A process of this id, with its names, its user, and whether it has ended.
-    pub fn new(
-        pid: u32,
-        (comm, command): (&'a Option<String>, &'a Option<String>),
-        (user, uid): (&'a Option<String>, Option<u32>),
-        exited: bool,
-    ) -> Self {
+impl Who {
+    /// A process of this id, user and names: comm, user and command.
+    pub fn new(pid: u32, uid: Option<u32>, names: [&Option<String>; 3]) -> Self {
+        let [comm, user, command] = names.map(Clone::clone);
         Self {
             pid,
-            comm: comm.as_deref(),
-            command: command.as_deref(),
-            user: user.as_deref(),
             uid,
-            exited,
+            comm,
+            user,
+            command,
         }
     }
 
     /// `python3 train.py`: the words of the command, without the folders of its files.
     pub fn program(&self) -> String {
-        let Some(command) = self.command else {
-            return printable(self.comm.unwrap_or("?"));
+        let Some(command) = &self.command else {
+            return printable(self.comm.as_deref().unwrap_or("?"));
         };
         let base = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
         // What an interpreter runs is its first word that is no option.
@@ -101,7 +95,7 @@ impl<'a> Who<'a> {
 
     /// Name of the user, or its number.
     pub fn user(&self) -> String {
-        match (self.user, self.uid) {
+        match (&self.user, self.uid) {
             (Some(user), _) => printable(user),
             (None, Some(uid)) => format!("uid {uid}"),
             (None, None) => String::new(),
@@ -118,10 +112,10 @@ impl<'a> Who<'a> {
     }
 
     /// `python3 train.py  pid 574 ada`, and that it has ended.
-    pub fn title(&self) -> String {
+    pub fn title(&self, exited: bool) -> String {
         let user = self.user();
         let gap = if user.is_empty() { "" } else { " " };
-        let ended = if self.exited { "  (ended)" } else { "" };
+        let ended = if exited { "  (ended)" } else { "" };
         format!("{}  pid {}{gap}{user}{ended}", self.program(), self.pid)
     }
 }
@@ -302,10 +296,10 @@ mod tests {
     #[test]
     fn commands_are_shown_without_folders() {
         let program = |command| {
-            let command = Some(command);
+            let command = Some(str::to_owned(command));
             Who {
                 command,
-                comm: Some("python3"),
+                comm: Some("python3".to_owned()),
                 ..Who::default()
             }
             .program()
@@ -320,7 +314,7 @@ mod tests {
         assert_eq!(program(&long), "app ...");
         assert_eq!(
             Who {
-                comm: Some("a\nb"),
+                comm: Some("a\nb".to_owned()),
                 ..Who::default()
             }
             .program(),

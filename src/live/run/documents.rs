@@ -180,7 +180,7 @@ impl Run<'_> {
             ..self.options(false)
         };
         let ledger = &self.sink.state.ledger;
-        let scope = (!is_full).then(|| served.metrics.scope(ledger, options.now_ns));
+        let scope = (!is_full).then(|| served.metrics.scope(ledger));
         if let Some(stacks) = &mut self.sink.stacks {
             let state = &self.sink.state;
             let needed = report::needed_locations(state, &options, &stacks.frames, scope);
@@ -199,20 +199,19 @@ impl Run<'_> {
             .as_ref()
             .map_or(&NoSymbols as &dyn Symbolize, |known| known);
         let sources = report::ReportSources {
-            clock: Some(&self.clock),
             usage: usage.as_ref(),
             lost_by_user: &lost_by_user,
             history: Some(&self.history),
-            symbols,
-            trace: None,
+            scope,
+            ..report::ReportSources::of_file(Some(&self.clock), symbols)
         };
         let state = &self.sink.state;
-        let report = report::build_within(state, self.lost, &options, sources, scope);
+        let report = report::build(state, self.lost, &options, sources);
         if is_full {
             self.history.note(&state.ledger, &report, options.now_ns);
         } else {
             let own = own_use(served.start);
-            served.metrics.update(&report, options.now_ns, &own);
+            served.metrics.update(&report, &own);
             served.counted = Some(Instant::now());
         }
         self.sink.state.mark_reported();

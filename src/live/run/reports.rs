@@ -126,12 +126,10 @@ impl Run<'_> {
             self.lost,
             options,
             report::ReportSources {
-                clock: Some(&self.clock),
                 usage,
                 lost_by_user: &lost_by_user,
                 history: Some(&self.history),
-                symbols: &symbols,
-                trace: None,
+                ..report::ReportSources::of_file(Some(&self.clock), &symbols)
             },
         );
         report.recording_stopped = self.sink.input_recorder.stopped().map(str::to_owned);

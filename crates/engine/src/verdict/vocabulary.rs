@@ -37,8 +37,6 @@ pub enum Verdict {
     Outside,
     /// Memory of other processes.
     Shared,
-    /// Physical memory behind handles.
-    Handles,
 }
 
 /// How grave a verdict is.
@@ -67,7 +65,7 @@ pub enum Confidence {
 
 /// Of each verdict, in the order of the enum: its name in reports, how grave it is if it is sure, and the recommended
 /// action, empty if there is nothing to do.
-const VERDICTS: [(Verdict, &str, Severity, &str); 16] = [
+const VERDICTS: [(Verdict, &str, Severity, &str); 15] = [
     (
         Verdict::GrowingPerCycle,
         "growing per cycle",
@@ -133,7 +131,6 @@ const VERDICTS: [(Verdict, &str, Severity, &str); 16] = [
         Severity::Note,
         "what it uses is another process's: free it there",
     ),
-    (Verdict::Handles, "handles", Severity::Note, ""),
 ];
 
 const _: () = {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Frame, Language, Location, ModuleId, Symbolize};
+use super::{Frame, Location, ModuleId, Symbolize};
 
 /// Module name of a frame whose file is unknown.
 pub const NO_MODULE: &str = "[unknown]";
@@ -14,13 +14,9 @@ pub const JIT: &str = "[jit]";
 pub fn bare_frame(location: &Location) -> Frame {
     Frame {
         function: format!("{:#x}", location.address),
-        file: None,
-        line: None,
         module: NO_MODULE.to_owned(),
         address: location.address,
-        source: None,
-        language: Language::Native,
-        inlined: false,
+        ..Frame::default()
     }
 }
 

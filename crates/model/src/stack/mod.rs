@@ -87,7 +87,7 @@ impl Language {
 }
 
 /// One function of a call stack.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
     /// Demangled name, or `MODULE+0xOFFSET` without a symbol; for Python, the qualified name.
     pub function: String,

@@ -308,7 +308,7 @@ impl Played {
             trace: Some(&trace),
             ..self.sources()
         };
-        let mut memory = memleak::build(self.ledger(), &self.options(options), sources, None);
+        let mut memory = memleak::build(self.ledger(), &self.options(options), sources);
         if self.until.is_some() {
             // A verdict needs the time after it, too.
             let sites = memory.processes.iter_mut().flat_map(|one| &mut one.sites);

@@ -90,7 +90,7 @@ pub(super) fn rows(
         row.never_freed_allocations += live.allocations;
     }
     for process in report.activity.iter().flat_map(|a| &a.processes) {
-        ran(process, rows.entry(process.pid).or_default());
+        ran(process, rows.entry(process.who.pid).or_default());
     }
     called(report, &mut rows);
     for (&pid, row) in &mut rows {
@@ -126,7 +126,7 @@ fn called(report: &Report, rows: &mut BTreeMap<u32, ProcessRow>) {
     let timed = |row: &ProcessRow| row.kernel_ns.is_some() || row.graph_launches > 0;
     let launched = report.cudatrace.iter();
     for process in launched.clone().flat_map(|trace| &trace.processes) {
-        let row = rows.entry(process.pid).or_default();
+        let row = rows.entry(process.who.pid).or_default();
         if !timed(row) {
             row.launches += process.launches;
         }
@@ -141,8 +141,8 @@ fn called(report: &Report, rows: &mut BTreeMap<u32, ProcessRow>) {
     let was_timed: Vec<_> = was_timed.map(|(pid, _)| *pid).collect();
     let directions = report.bandwidth_util.iter().flat_map(|b| &b.directions);
     for called in directions.filter(|called| called.direction != Direction::Set.name()) {
-        if !was_timed.contains(&called.pid) {
-            let row = rows.entry(called.pid).or_default();
+        if !was_timed.contains(&called.who.pid) {
+            let row = rows.entry(called.who.pid).or_default();
             row.copies += called.calls;
             row.copied_bytes = row.copied_bytes.saturating_add(called.bytes);
         }

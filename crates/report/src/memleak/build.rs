@@ -3,17 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use super::groups::SiteGroups;
-use super::nvml::tracked;
-use super::pytorch::tensor_reports;
-use super::sites::{Holder, site_reports};
+use super::sites::{Holder, SiteGroups, site_reports};
 use super::threads::thread_reports;
 use super::{
     DeviceReport, GpuShare, LiveByKind, LiveMemory, Memleak, NvmlUsage, PoolReport, ProcessReport,
+    pytorch, tracked,
 };
-use crate::frameworks::TENSORFLOW;
-use crate::options::ScrapeScope;
-use crate::owners::{self, OwnerReport, UNKNOWN};
+use crate::owners::{self, OwnerReport, TENSORFLOW, UNKNOWN};
 use crate::{Options, ReportSources};
 use gpuprobe_cuda::{FUNCTIONS, KindSet};
 use gpuprobe_engine::pools::PoolAccount;
@@ -24,15 +20,10 @@ use gpuprobe_model::GpuUsage;
 use gpuprobe_model::identity::DeviceIdentity;
 
 /// Builds the report of the memory that the ledger holds now.
-pub(crate) fn build(
-    ledger: &Ledger,
-    options: &Options,
-    sources: ReportSources<'_>,
-    scope: Option<&ScrapeScope>,
-) -> Memleak {
+pub(crate) fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'_>) -> Memleak {
     let mut processes: Vec<_> = ledger
         .processes(options.is_final)
-        .map(|process| process_report(process, options, sources, scope))
+        .map(|process| process_report(process, options, sources))
         .collect();
     let usage = sources.usage.into_iter();
     let untraced = usage.flat_map(|usage| untraced(usage, options));
@@ -135,7 +126,6 @@ fn process_report(
     process: &Process,
     options: &Options,
     sources: ReportSources<'_>,
-    scope: Option<&ScrapeScope>,
 ) -> ProcessReport {
     let options = &options.of_process(process.pid);
     let ReportSources { clock, history, .. } = sources;
@@ -175,7 +165,7 @@ fn process_report(
         contexts: judge_contexts(process, options),
         ..ProcessReport::new(process.pid, identity)
     };
-    if options.lists(process, scope) {
+    if options.lists(process, sources.scope) {
         add_details(&mut report, process, options, sources);
     }
     report
@@ -200,13 +190,12 @@ fn add_details(
     (report.owners, report.framework_pools) = owners::held(process, sources.symbols);
     report.pools = process.pools.iter().map(pool_report).collect();
     report.threads = thread_reports(process, &groups, options, sources);
-    report.imported_from = process.imported_from();
-    let allocators = tensor_reports(process, options, sources);
-    for (is_pytorch, allocator) in allocators {
-        match is_pytorch {
-            true => report.pytorch.push(allocator),
-            false => report.tensorflow.push(allocator),
-        }
+    for allocator in process.tensors.iter() {
+        let reports = match allocator.is_pytorch() {
+            true => &mut report.pytorch,
+            false => &mut report.tensorflow,
+        };
+        reports.push(pytorch::report(process, allocator, options, sources));
     }
     // Its tensors are traced.
     let is_traced = !report.tensorflow.is_empty();

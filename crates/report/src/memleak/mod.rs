@@ -1,14 +1,9 @@
 //! Report of live memory by process, thread, call site and device.
 
 mod build;
-mod groups;
-mod nvml;
 mod pytorch;
-mod site;
 mod sites;
 mod threads;
-
-use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Serialize, Serializer};
@@ -16,19 +11,16 @@ use serde::{Serialize, Serializer};
 use super::owners::OwnerReport;
 use super::{Options, as_map, clock_micros};
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::imports::Exporter;
+use gpuprobe_engine::Process;
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::Judgement;
-use gpuprobe_model::GpuMemory;
 use gpuprobe_model::identity::Identity;
+use gpuprobe_model::{GpuMemory, GpuUsage};
 
 pub(super) use build::build;
-pub(crate) use groups::{SiteGroups, side};
-pub use nvml::NvmlUsage;
-pub(super) use nvml::tracked;
 pub use pytorch::PytorchReport;
-pub use site::{Omitted, Peak, SiteReport};
-pub(crate) use sites::{Holder, judge_largest, shown, stack_of};
+pub(crate) use sites::{Holder, SiteGroups, judge_largest, shown, side, stack_of};
+pub use sites::{Omitted, Peak, SiteReport};
 pub use threads::{AllocationReport, ThreadReport};
 
 /// Live memory, and counts of memory calls.
@@ -236,9 +228,6 @@ pub struct ProcessReport {
     pub modules: u64,
     /// Pools of stream-ordered memory.
     pub pools: Vec<PoolReport>,
-    /// Memory imported from traced processes, by exporter, for explanations.
-    #[serde(skip)]
-    pub imported_from: Vec<(Arc<Exporter>, Total)>,
     /// Verdict on the contexts that it has created and not destroyed, for explanations.
     #[serde(skip)]
     pub contexts: Option<Judgement>,
@@ -303,6 +292,52 @@ impl ProcessReport {
     pub fn listed(&self) -> &[SiteReport] {
         self.sites.as_deref().unwrap_or(&self.functions)
     }
+}
+
+/// Memory use of a process according to NVML, and how much of it is accounted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct NvmlUsage {
+    /// Bytes that the process uses on all GPUs.
+    pub used_bytes: u64,
+    /// Bytes of it that the ledger knows. Managed memory is excluded: `used_bytes` includes only
+    /// the part that is resident on a GPU.
+    pub tracked_bytes: u64,
+    /// The rest: allocated before tracing began, contexts, code, rounding of allocations, and other
+    /// APIs. Negative if some tracked memory is not on a GPU.
+    pub other_bytes: i64,
+    /// Approximate part of the rest that contexts take: the minimum of the rest over processes
+    /// traced from their start. `None` if there was none.
+    pub context_bytes: Option<u64>,
+}
+
+impl NvmlUsage {
+    /// Breakdown of the use of process `pid`, of which `tracked_bytes` are known; `None` if `usage` has no such process.
+    fn of(pid: u32, tracked_bytes: u64, usage: &GpuUsage) -> Option<Self> {
+        let used = usage.processes.get(&pid)?;
+        let used_bytes = used
+            .iter()
+            .fold(0, |sum: u64, (_, b)| sum.saturating_add(*b));
+        let other_bytes = i128::from(used_bytes) - i128::from(tracked_bytes);
+        let rest = used_bytes.checked_sub(tracked_bytes);
+        let contexts = used.iter().map(|(gpu, _)| usage.contexts.get(gpu).copied());
+        let contexts: Option<u64> = contexts.sum();
+        Some(Self {
+            used_bytes,
+            tracked_bytes,
+            other_bytes: i64::try_from(other_bytes).unwrap_or(i64::MIN),
+            context_bytes: contexts
+                .zip(rest)
+                .map(|(contexts, rest)| contexts.min(rest)),
+        })
+    }
+}
+
+/// GPU memory of `process` that is certain to be on a GPU, bytes.
+pub(crate) fn tracked(process: &Process) -> u64 {
+    let kinds = process.totals.kinds();
+    let managed = kinds.filter(|(kind, _)| *kind == MemoryKind::Managed);
+    let managed = managed.map(|(_, total)| total.bytes).sum();
+    process.totals.sums.gpu.bytes.saturating_sub(managed)
 }
 
 /// Memory of a process on a GPU of the host.

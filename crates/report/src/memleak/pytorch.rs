@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use super::groups::SiteGroups;
-use super::sites::{Holder, site_reports};
+use super::sites::{Holder, SiteGroups, site_reports};
 use super::{Omitted, SiteReport};
 use crate::owners::Owners;
 use crate::{Options, ReportSources};
@@ -81,35 +80,18 @@ impl PytorchReport {
     }
 }
 
-/// Reports of the allocators of `process`, and whether each is PyTorch's, not TensorFlow's.
-pub(crate) fn tensor_reports(
-    process: &Process,
-    options: &Options,
-    sources: ReportSources<'_>,
-) -> Vec<(bool, PytorchReport)> {
-    // The calls of an allocator are not those of CUDA.
-    let sources = ReportSources {
-        trace: None,
-        ..sources
-    };
-    let is_judged = options.explains && process.tensors.iter().next().is_some();
-    let pool = is_judged.then(|| pool(process, options, sources)).flatten();
-    let report = |allocator: &Allocator| {
-        let report = PytorchReport {
-            pool: pool.clone(),
-            ..report(process, allocator, options, sources)
-        };
-        (allocator.is_pytorch(), report)
-    };
-    process.tensors.iter().map(report).collect()
-}
-
-fn report(
+/// The report of an allocator of `process`.
+pub(super) fn report(
     process: &Process,
     allocator: &Allocator,
     options: &Options,
     sources: ReportSources<'_>,
 ) -> PytorchReport {
+    // Its calls are not those of CUDA.
+    let sources = ReportSources {
+        trace: None,
+        ..sources
+    };
     let by_lines = options.view.groups_by_lines();
     let groups = SiteGroups::of(&allocator.blocks, by_lines, sources.symbols);
     let holder = Holder {
@@ -150,7 +132,7 @@ fn report(
         alloc_calls: allocator.allocations,
         free_calls: allocator.frees,
         unknown_frees: allocator.unknown_frees,
-        pool: None,
+        pool: pool(process, options, sources),
         sites: options.lists_sites().then_some(sites),
         omitted,
         filtered,
@@ -159,10 +141,13 @@ fn report(
 
 /// Verdict on the memory that allocators take for their pools, over all sites.
 fn pool(process: &Process, options: &Options, sources: ReportSources<'_>) -> Option<Judgement> {
+    if !options.explains {
+        return None;
+    }
     let mut owners = Owners::new(sources.symbols);
     let sites = (0..).zip(process.sites.iter());
     let pooled: Vec<_> = sites
-        .filter(|(_, site)| owners.of_site(site).is_pooled())
+        .filter(|(_, site)| owners.of_stack(site.stack.as_deref()).is_pooled())
         .map(|(number, _)| number)
         .collect();
     Holder::own(process).judge(&pooled, options.now_ns)

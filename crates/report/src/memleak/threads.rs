@@ -6,8 +6,7 @@ use std::cmp::Reverse;
 use chrono::{DateTime, FixedOffset};
 use serde::{Serialize, Serializer};
 
-use super::groups::SiteGroups;
-use super::{LiveMemory, Omitted, optional_hex};
+use super::{LiveMemory, Omitted, SiteGroups, optional_hex};
 use crate::{Options, ReportSources, SortBy, clock_micros, function_name};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::{Allocation, Process, TopN};

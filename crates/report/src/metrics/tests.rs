@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::view::View;
+use crate::View;
 use crate::{Options, ReportSources};
 use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_engine::State;
@@ -164,14 +164,15 @@ impl Host {
             since_start: Duration::from_secs(1),
             link: None,
         };
+        let scope = metrics.scope(&self.state.ledger);
         let sources = ReportSources {
             usage: Some(&self.usage),
+            scope: Some(scope),
             ..ReportSources::of_file(None, &NoSymbols)
         };
-        let scope = metrics.scope(&self.state.ledger, self.time_ns);
         self.described = scope.due.keys().copied().collect();
-        let report = crate::build_within(&self.state, self.lost, &options, sources, Some(scope));
-        metrics.update(&report, self.time_ns, &OwnUse::default());
+        let report = crate::build(&self.state, self.lost, &options, sources);
+        metrics.update(&report, &OwnUse::default());
         self.state.mark_reported();
         families(metrics)
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gpuprobe_model::text::width;
 use proptest::prelude::*;
 
-use super::{fit, qualified, simplify};
+use super::{cut, fit, qualified, simplify};
 
 /// Kernels of `PyTorch`, cuBLAS, CUTLASS, Triton, XLA, NCCL, vLLM and thrust, as CUPTI and nsys
 /// name them, each above its simplified name.
@@ -108,5 +108,42 @@ proptest! {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         fits(&names, columns);
         fits(&names, usize::MAX);
+    }
+}
+
+#[test]
+fn numbers_are_not_cut() {
+    assert_eq!(cut("train.py:4123", 12), "train.…:4123");
+    assert_eq!(cut("train.py:4123", 7), "tr…4123");
+    assert_eq!(cut("train.py:4123", 5), "tr…");
+    assert_eq!(cut("sgemm_128x64_tn", 9), "sge…64_tn");
+    assert_eq!(cut("plain", 5), "plain");
+    assert_eq!(cut("plain", 0), "");
+}
+
+#[test]
+fn columns_are_counted_not_characters() {
+    assert_eq!(cut("線線線線", 5), "線…線");
+    assert_eq!(cut("線線線線", 4), "線…");
+    assert_eq!(cut("ae\u{301}b\u{301}cd", 3), "a…d");
+    assert_eq!(cut("abe\u{301}", 2), "a…");
+}
+
+proptest! {
+    #[test]
+    fn a_text_fits_and_no_number_is_cut(
+        text in "[a-z./]{0,9}([0-9]{1,6}[線\u{301}a-z:]{1,8}){0,6}",
+        columns in 0_usize..60,
+    ) {
+        let made = cut(&text, columns);
+        prop_assert!(width(&made) <= columns, "{}", made);
+        let numbers = |text: &str| -> Vec<String> {
+            let parts = text.split(|c: char| !c.is_ascii_digit());
+            parts.filter(|part| !part.is_empty()).map(str::to_owned).collect()
+        };
+        let all = numbers(&text);
+        for number in numbers(&made) {
+            prop_assert!(all.contains(&number), "{} in {}", number, made);
+        }
     }
 }

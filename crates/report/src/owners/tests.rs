@@ -51,9 +51,9 @@ fn the_owner_is_the_caller_of_an_allocator_or_cuda() {
     let stacks = cases.map(|(files, name)| (stack(files, &mut known, &mut modules), name));
     let mut owners = Owners::new(&known);
     for (stack, expected) in &stacks {
-        assert_eq!(owners.of_stack(stack).owner(), *expected, "{stack:?}");
+        assert_eq!(owners.of_stack(Some(stack)).owner(), *expected, "{stack:?}");
     }
-    let is_library = [0, 1, 5, 7].map(|case| owners.of_stack(&stacks[case].0).is_library);
+    let is_library = [0, 1, 5, 7].map(|case| owners.of_stack(Some(&stacks[case].0)).is_library);
     assert_eq!(is_library, [true, true, false, false]);
 }
 
@@ -75,7 +75,7 @@ fn pools_are_found_before_the_owners_caller() {
     let stacks = cases.map(|(files, pool)| (stack(files, &mut known, &mut modules), pool));
     let mut owners = Owners::new(&known);
     for (stack, expected) in &stacks {
-        let pool = owners.of_stack(stack).pool(None);
+        let pool = owners.of_stack(Some(stack)).pool(None);
         assert_eq!(pool, *expected, "{stack:?}");
     }
 }
@@ -96,4 +96,30 @@ fn owners_of_processes_are_merged_largest_first() {
         one("b", 4),
     ];
     assert_eq!(merge_by_owner(all.iter()), expected);
+}
+
+#[test]
+fn binaries_identify_frameworks() {
+    for (path, pool) in [
+        (
+            "/v/torch/lib/libc10_cuda.so",
+            Some(("PyTorch, cudaMallocAsync", Some(MemoryKind::Async))),
+        ),
+        (
+            "/v/jax_plugins/xla_cuda12/xla_cuda_plugin.so",
+            Some(("JAX", None)),
+        ),
+        (
+            "/v/cupy/cuda/memory.cpython-310-x86_64-linux-gnu.so",
+            Some(("CuPy", None)),
+        ),
+        (
+            "/v/tensorflow/libtensorflow_cc.so.2",
+            Some((TENSORFLOW, None)),
+        ),
+        ("/v/librmm.so", Some(("RMM", None))),
+        ("/srv/xla_cuda_plugin/app", None),
+    ] {
+        assert_eq!(pool_of(path), pool, "{path}");
+    }
 }

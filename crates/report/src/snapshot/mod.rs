@@ -168,7 +168,7 @@ impl Snapshot {
         let mut owner_of = Owners::new(symbols);
         let mut owners = HashMap::from([(StackId::Context, "context".to_owned())]);
         for (id, stack) in trace.stacks.iter().enumerate() {
-            let owner = owner_of.of_stack(stack).owner().to_owned();
+            let owner = owner_of.of_stack(Some(stack)).owner().to_owned();
             owners.insert(StackId::Known(id), owner);
         }
         Ok(Self {

@@ -146,7 +146,7 @@ pub(crate) fn word(site: &SiteReport) -> &'static str {
 fn kernels(report: &Report, pid: u32) -> Table {
     let trace = report.cudatrace.as_ref();
     let mut launchers = trace.into_iter().flat_map(|trace| &trace.processes);
-    let launcher = launchers.find(|launcher| launcher.pid == pid);
+    let launcher = launchers.find(|launcher| launcher.who.pid == pid);
     let all = launcher.map_or(0, |launcher| launcher.launches);
     let kernels = trace.into_iter().flat_map(|trace| &trace.kernels);
     let kernels = kernels.filter(|kernel| kernel.pid == pid).zip(0..);
@@ -183,7 +183,7 @@ fn kernels(report: &Report, pid: u32) -> Table {
 fn copies(report: &Report, pid: u32) -> Table {
     let copies = report.bandwidth_util.iter();
     let directions = copies.flat_map(|copies| &copies.directions);
-    let directions = directions.filter(|copies| copies.pid == pid);
+    let directions = directions.filter(|copies| copies.who.pid == pid);
     let rows = directions.zip(0..).map(|(copies, id)| {
         let cells = vec![
             Cell::name(copies.direction),
@@ -257,6 +257,6 @@ pub(crate) fn title(process: &ProcessReport) -> String {
         format!("  container {}", printable(id.get(..12).unwrap_or(id)))
     });
     let (live, peak) = (size(process.live.live_bytes), size(process.peak_bytes));
-    let title = process.who().title();
+    let title = process.who().title(process.exited);
     format!("{title}{container}  {live} held, peak {peak}")
 }

@@ -53,11 +53,11 @@ fn row(process: &ProcessReport, memleak: &Memleak, update: &Update) -> Row {
     let kinds = process.kinds.0.iter().map(|(kind, sum)| (*kind, sum.bytes));
     let trace = report.cudatrace.iter();
     let launchers = trace.flat_map(|trace| &trace.processes);
-    let launchers = launchers.filter(|launcher| launcher.pid == pid);
+    let launchers = launchers.filter(|launcher| launcher.who.pid == pid);
     let throughput = |direction| {
         let copies = report.bandwidth_util.iter();
         let copies = copies.flat_map(|copies| &copies.directions);
-        let here = copies.filter(|copies| copies.pid == pid && copies.direction == direction);
+        let here = copies.filter(|copies| copies.who.pid == pid && copies.direction == direction);
         Cell::throughput(Some(here.map(|here| here.recent_bytes_per_second).sum()))
     };
     let losses = report.lost_by_user.iter();

@@ -304,7 +304,7 @@ impl Sum {
 pub(crate) fn sums(process: &ProcessSummary) -> Vec<Sum> {
     let mut sums = Vec::new();
     let mut add = |kind, all: Vec<Work>| {
-        let pid = process.pid;
+        let pid = process.who.pid;
         sums.extend(all.into_iter().map(|work| Sum::new(pid, kind, work)));
     };
     for (kind, work) in process.devices.iter().flat_map(of_device) {

@@ -150,8 +150,11 @@ fn held(incident: &IncidentReport) -> String {
 }
 
 fn other_line(other: &OtherReport) -> String {
-    let names = (&other.comm, &other.command);
-    let who = Who::new(other.pid, names, (&other.user, other.uid), false);
+    let who = Who::new(
+        other.pid,
+        other.uid,
+        [&other.comm, &other.user, &other.command],
+    );
     let traced = match other.used_bytes.and(other.live_bytes) {
         Some(live) => format!(", {} traced", size(live)),
         None => String::new(),

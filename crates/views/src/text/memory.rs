@@ -152,7 +152,10 @@ fn write_each(memleak: &Memleak, is_final: bool, page: &mut Page<'_>) -> io::Res
     }
     if is_final {
         for process in empty.iter().take(MAX_EMPTY) {
-            let (title, peak) = (process.who().title(), size(process.peak_bytes));
+            let (title, peak) = (
+                process.who().title(process.exited),
+                size(process.peak_bytes),
+            );
             page.head(&format!("{title}  all freed  (peak {peak})"))?;
         }
         if empty.len() > MAX_EMPTY {
@@ -224,7 +227,7 @@ fn gpu(index: Option<u32>) -> String {
 
 /// `python3 train.py  pid 574 ada  GPU 0 H200  traced 4m12s from its start`.
 fn title(process: &ProcessReport, memleak: &Memleak, is_of_file: bool) -> String {
-    let mut title = process.who().title();
+    let mut title = process.who().title(process.exited);
     if let Some(container) = &process.container {
         let id = container.get(..12).unwrap_or(container);
         let inner = process.container_pid;

@@ -56,10 +56,10 @@ impl ReportWriter for TextWriter {
         if self.pid.replace(pid) != Some(pid) {
             let who = Who {
                 pid,
-                comm: line.comm,
+                comm: line.comm.map(str::to_owned),
                 ..Who::default()
             };
-            page.head(&who.title())?;
+            page.head(&who.title(false))?;
         }
         writeln!(page, "{}", record(line).line())
     }

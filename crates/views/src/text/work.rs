@@ -13,7 +13,7 @@ use gpuprobe_report::activity::{
 use gpuprobe_report::bandwidth::{BandwidthUtil, CopyReport};
 use gpuprobe_report::cudatrace::Cudatrace;
 use gpuprobe_report::micros;
-use gpuprobe_report::words::{Who, percent, plural, time};
+use gpuprobe_report::words::{percent, plural, time};
 use gpuprobe_report::work::{Work, WorkList, WorkSum};
 
 /// Writes the launches of a live run.
@@ -22,10 +22,7 @@ pub(super) fn write_launches(report: &Cudatrace, page: &mut Page<'_>) -> io::Res
         return page.head("no kernel was launched");
     }
     for process in report.processes.iter().filter(|p| p.launches > 0) {
-        let names = (&process.comm, &process.command);
-        let user = (&process.user, process.uid);
-        let who = Who::new(process.pid, names, user, process.exited);
-        page.head(&who.title())?;
+        page.head(&process.who.title(process.exited))?;
         let launches = plural(process.launches, "launch");
         let different = plural(process.kernels, "kernel");
         let calls: Vec<_> = match process.calls[..] {
@@ -61,14 +58,11 @@ pub(super) fn write_copies(report: &BandwidthUtil, page: &mut Page<'_>) -> io::R
         page.head("no copies so far")?;
     }
     let mut has_speeds = true;
-    for directions in report.directions.chunk_by(|a, b| a.pid == b.pid) {
+    for directions in report.directions.chunk_by(|a, b| a.who.pid == b.who.pid) {
         let first = &directions[0];
         let name = match first.is_of_earlier() {
             true => "processes that ended earlier".to_owned(),
-            false => {
-                let names = (&first.comm, &first.command);
-                Who::new(first.pid, names, (&first.user, first.uid), false).title()
-            }
+            false => first.who.title(false),
         };
         let copies = directions.iter();
         let copies: Vec<_> = copies.map(|one| Work::called(one, report.link)).collect();
@@ -125,11 +119,9 @@ fn write_process(
     link: Option<PcieLink>,
     page: &mut Page<'_>,
 ) -> io::Result<()> {
-    let names = (&process.comm, &process.command);
-    let user = (&process.user, process.uid);
-    let who = Who::new(process.pid, names, user, process.exited);
+    let who = process.who.title(process.exited);
     let records = plural(process.records, "GPU record");
-    page.head(&format!("{}  {records}", who.title()))?;
+    page.head(&format!("{who}  {records}"))?;
     if process.exited && !process.complete {
         writeln!(
             page,

@@ -176,12 +176,9 @@ impl Scene {
         };
         let clock = WallClock::now();
         let sources = ReportSources {
-            clock: Some(&clock),
             usage: Some(&usage),
-            lost_by_user: &[],
             history: Some(&self.history),
-            symbols: &Lines,
-            trace: None,
+            ..ReportSources::of_file(Some(&clock), &Lines)
         };
         let report = report::build(&self.state, Lost::default(), &options, sources);
         self.history.note(&self.state.ledger, &report, self.now_ns);

@@ -1,0 +1,507 @@
+//! The answer to "is it leaking, and whose memory is it?", from a report of memory.
+//!
+//! Nothing is computed here but words: what a call site does was judged by the engine
+//! ([`gpuprobe_engine::verdict`]), what is held is in [`Memleak`].
+
+use std::cmp::Reverse;
+
+use serde::{Serialize, Serializer};
+
+use gpuprobe_cuda::MemoryKind;
+use gpuprobe_engine::verdict::{Confidence, Judgement, Severity, Verdict};
+use gpuprobe_model::text::{printable, size};
+
+use crate::Report;
+use crate::cudatrace::Cudatrace;
+use crate::memleak::{Memleak, ProcessReport, PytorchReport, SiteReport};
+use crate::owners::OwnerReport;
+use crate::words::{age, plural};
+
+/// Bytes that nobody is to be bothered with.
+const LITTLE: u64 = 16 << 20;
+/// A pool is fragmented of which little pins at least this share.
+const PINNED_SHARE: u64 = 10;
+
+/// Verdicts, and who holds memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explain {
+    /// By process, the worst first.
+    pub verdicts: Vec<VerdictReport>,
+    /// Live GPU memory by library or program, over all processes.
+    pub owners: Vec<OwnerReport>,
+    /// The processes, for people, each with what is printed before its verdicts:
+    /// `PID 683 python3 train.py on GPU 0 (H200): 6.20 GiB used, of it 5.70 GiB explained by call sites`.
+    #[serde(skip)]
+    pub processes: Vec<(u32, String)>,
+}
+
+/// A verdict with its evidence.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerdictReport {
+    /// `growing`, `growing per cycle`, `plateau`, `one-off`, `cache`, `freed late`, `never freed at exit`,
+    /// `contexts left behind`, `fragmentation`, `idle context`, `context`, `before attach or outside CUDA`, `shared`,
+    /// `out of memory`.
+    #[serde(serialize_with = "name_of")]
+    pub verdict: Verdict,
+    /// `certain`, `likely`, or `not enough data: N more seconds`.
+    #[serde(serialize_with = "text_of")]
+    pub confidence: Confidence,
+    /// Id of the process.
+    pub pid: u32,
+    /// Number of the call site, if it is about one.
+    pub site: Option<u32>,
+    /// The site is one of tensors, of the process's device of this number.
+    pub tensors_of_device: Option<u16>,
+    /// Label of the call site; `None` if the verdict is of no site.
+    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The library or program whose memory it is.
+    pub owner: Option<String>,
+    /// Bytes that this is about.
+    pub bytes: u64,
+    /// Their number of allocations, tensors or handles.
+    pub allocations: u64,
+    /// How fast it grows, if it does.
+    pub bytes_per_second: Option<f64>,
+    /// Since when it is so: `CLOCK_MONOTONIC` nanoseconds, or those of a file's rows.
+    pub since_ns: u64,
+    /// The numbers that led to it.
+    pub evidence: Vec<String>,
+    /// Recommended action for the user.
+    pub advice: &'static str,
+    /// How grave it is; in JSON, the word in front of it in text.
+    #[serde(serialize_with = "word_of")]
+    pub grade: Severity,
+}
+
+fn name_of<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(verdict.name())
+}
+
+fn text_of<S: Serializer>(confidence: &Confidence, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(confidence)
+}
+
+fn word_of<S: Serializer>(grade: &Severity, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(grade.word())
+}
+
+impl VerdictReport {
+    /// Whether it is one that a gate that looks for growth lets nobody through with.
+    pub fn is_growth(&self) -> bool {
+        self.grade == Severity::Leak
+    }
+}
+
+/// A verdict on a process and no call site.
+fn say(process: &ProcessReport, verdict: Verdict, bytes: u64, evidence: String) -> VerdictReport {
+    VerdictReport {
+        verdict,
+        confidence: Confidence::Certain,
+        pid: process.pid,
+        site: None,
+        tensors_of_device: None,
+        label: None,
+        owner: None,
+        bytes,
+        allocations: 0,
+        bytes_per_second: None,
+        since_ns: 0,
+        evidence: vec![evidence],
+        advice: verdict.advice(),
+        grade: verdict.severity(Confidence::Certain),
+    }
+}
+
+impl Explain {
+    /// Explanation of a report of all call sites; `None` without a memory report.
+    pub(crate) fn of(report: &Report) -> Option<Self> {
+        let memleak = report.memleak.as_ref()?;
+        let mut verdicts = Vec::new();
+        let mut processes = Vec::new();
+        for process in &memleak.processes {
+            let mut found = judged_sites(process, memleak);
+            found.extend(notes_on(report, memleak, process));
+            found.sort_by_key(|one| {
+                let rate = one.bytes_per_second.unwrap_or(0.0);
+                (one.grade, Reverse(rate as u64), Reverse(one.bytes))
+            });
+            if found.is_empty() && process.traced && process.live.is_empty() {
+                continue;
+            }
+            processes.push((process.pid, title(process, memleak)));
+            verdicts.append(&mut found);
+        }
+        Some(Self {
+            verdicts,
+            owners: memleak.owners.clone(),
+            processes,
+        })
+    }
+
+    /// The part about one process, without the owners of all memory; `None` if there is nothing to say about it.
+    #[must_use]
+    pub fn only(mut self, pid: u32) -> Option<Self> {
+        self.processes.retain(|(process, _)| *process == pid);
+        self.verdicts.retain(|verdict| verdict.pid == pid);
+        self.owners.clear();
+        (!self.processes.is_empty()).then_some(self)
+    }
+
+    /// The verdicts on a process.
+    pub fn of_process(&self, pid: u32) -> impl Iterator<Item = &VerdictReport> {
+        self.verdicts.iter().filter(move |one| one.pid == pid)
+    }
+
+    /// Whether anything is a leak.
+    pub fn has_growth(&self) -> bool {
+        self.verdicts.iter().any(VerdictReport::is_growth)
+    }
+}
+
+/// `PID 683 python3 train.py on GPU 0 (H200): 6.20 GiB used, of it 5.70 GiB explained by call sites`.
+fn title(process: &ProcessReport, memleak: &Memleak) -> String {
+    let mut title = format!("PID {} {}", process.pid, process.who().program());
+    if let Some(user) = &process.user {
+        title += &format!(" ({})", printable(user));
+    }
+    let gpus = process.gpus.iter().filter_map(|share| share.index);
+    for (number, index) in gpus.enumerate() {
+        let before = if number == 0 { " on" } else { "," };
+        let gpu = memleak.gpus.iter().find(|gpu| gpu.index == index);
+        let model = gpu.map_or(String::new(), |gpu| format!(" ({})", printable(&gpu.name)));
+        title += &format!("{before} GPU {index}{model}");
+    }
+    let live = size(process.live.live_bytes);
+    title += &match process.nvml {
+        Some(nvml) => format!(
+            ": {} used, of it {live} explained by call sites",
+            size(nvml.used_bytes)
+        ),
+        None if process.exited => format!(": ended, {live} never freed"),
+        None => format!(": {live} at call sites"),
+    };
+    title
+}
+
+/// `58s`; of less than a second, `0.100s`.
+fn seconds(ns: u64) -> String {
+    match ns {
+        0..1_000_000_000 => format!("{:.3}s", ns as f64 / 1e9),
+        _ => age(ns),
+    }
+}
+
+/// Verdicts on a process that are not about a call site.
+fn notes_on(report: &Report, memleak: &Memleak, process: &ProcessReport) -> Vec<VerdictReport> {
+    let mut all = of_nvml(report, memleak, process);
+    all.extend(contexts(process));
+    all.extend(imported(process));
+    for pool in &process.pytorch {
+        all.extend(pooled(process, pool));
+        all.extend(pinned(process, pool));
+        let before = size(pool.before_bytes);
+        let device = pool.device;
+        let said = format!("{before} in tensors of cuda:{device} from before gpuprobe attached");
+        let one = say(process, Verdict::Outside, pool.before_bytes, said);
+        all.extend((pool.before_bytes >= LITTLE).then_some(one));
+    }
+    // The incident itself says who had the memory.
+    let refused = report.incidents.iter().filter(|one| one.pid == process.pid);
+    all.extend(refused.map(|incident| {
+        let bytes = incident.asked_bytes.unwrap_or(0);
+        VerdictReport {
+            label: Some(incident.label.clone()),
+            ..say(process, Verdict::OutOfMemory, bytes, incident.headline())
+        }
+    }));
+    all
+}
+
+/// What NVML reports beyond call sites; of a process that is not traced, everything.
+fn of_nvml(report: &Report, memleak: &Memleak, process: &ProcessReport) -> Vec<VerdictReport> {
+    let Some(nvml) = process.nvml else {
+        return Vec::new();
+    };
+    if !process.traced {
+        let watched = seconds(memleak.options.since_start_ns());
+        let has = format!("has {} on the GPU", size(nvml.used_bytes));
+        // Of processes that are not traced, nothing is known about launches.
+        let launches = report
+            .cudatrace
+            .as_ref()
+            .filter(|_| memleak.options.host_wide);
+        let has_launched =
+            |known: &Cudatrace| known.processes.iter().any(|p| p.who.pid == process.pid);
+        let (verdict, said) = match launches.map(has_launched) {
+            Some(false) => (
+                Verdict::IdleContext,
+                format!("{has} and has launched nothing for {watched}"),
+            ),
+            _ => (
+                Verdict::Outside,
+                format!("{has}, and has allocated nothing for {watched}"),
+            ),
+        };
+        return vec![say(process, verdict, nvml.used_bytes, said)];
+    }
+    let context = nvml.context_bytes.map(|bytes| {
+        let said = format!("context {}", size(bytes));
+        say(process, Verdict::Context, bytes, said)
+    });
+    let context_bytes = nvml.context_bytes.unwrap_or(0);
+    let other = u64::try_from(nvml.other_bytes).unwrap_or(0);
+    let bytes = other.saturating_sub(context_bytes);
+    let outside = (bytes >= LITTLE).then(|| {
+        let what = match process.from_start {
+            true => "code, what allocations are rounded up to, other APIs",
+            false => "from before gpuprobe attached, a context, or outside CUDA",
+        };
+        let said = format!("{} at no call site: {what}", size(bytes));
+        say(process, Verdict::Outside, bytes, said)
+    });
+    context.into_iter().chain(outside).collect()
+}
+
+fn imported(process: &ProcessReport) -> Option<VerdictReport> {
+    let bytes = process.live.imported_bytes;
+    let count = process.live.imported_allocations;
+    let allocations = plural(count, "allocation");
+    let said = format!("{} in {allocations} of other processes", size(bytes));
+    let one = VerdictReport {
+        allocations: count,
+        ..say(process, Verdict::Shared, bytes, said)
+    };
+    (count > 0).then_some(one)
+}
+
+/// Contexts that the program made besides those of its devices.
+fn contexts(process: &ProcessReport) -> Option<VerdictReport> {
+    let found = process.contexts.as_ref()?;
+    let live = plural(found.blocks, "context");
+    let freed = plural(found.frees, "other");
+    let span = seconds(found.span_ns);
+    let one = match found.verdict.is_growth() {
+        true => VerdictReport {
+            confidence: found.confidence,
+            since_ns: found.since_ns,
+            grade: Verdict::ContextsLeft.severity(found.confidence),
+            ..say(
+                process,
+                Verdict::ContextsLeft,
+                0,
+                format!(
+                    "{live} made and not destroyed in {span}, no sign of levelling off; {freed} destroyed"
+                ),
+            )
+        },
+        false => say(
+            process,
+            Verdict::Context,
+            0,
+            format!("{live} made by the program and not destroyed, {freed} destroyed"),
+        ),
+    };
+    Some(VerdictReport {
+        allocations: found.blocks,
+        ..one
+    })
+}
+
+/// Verdict on memory that the allocator caches.
+fn pooled(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport> {
+    let found = pool.pool.as_ref()?;
+    let cached = pool.cached_bytes();
+    let sites = pool.sites.iter().flatten();
+    let mut judged = sites.filter_map(|site| site.judgement.as_ref());
+    if cached == 0 || judged.any(|judged| judged.verdict.is_growth()) {
+        return None;
+    }
+    let keeps = format!(
+        "PyTorch's allocator of cuda:{} keeps {} of {} for reuse",
+        pool.device,
+        size(cached),
+        size(pool.reserved_bytes)
+    );
+    if found.is_leak() {
+        let span = seconds(found.span_ns);
+        let said = format!(
+            "{keeps}: what it takes from CUDA grows, for {span}, and what it hands out does not"
+        );
+        return Some(VerdictReport {
+            confidence: found.confidence,
+            bytes_per_second: found.bytes_per_second,
+            since_ns: found.since_ns,
+            ..say(process, Verdict::Fragmentation, cached, said)
+        });
+    }
+    let quiet = seconds(found.quiet_ns);
+    let said = format!("{keeps}: what it has from CUDA has not grown for {quiet}");
+    Some(VerdictReport {
+        confidence: found.confidence,
+        owner: Some("libtorch".to_owned()),
+        ..say(process, Verdict::Cache, cached, said)
+    })
+}
+
+fn pinned(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport> {
+    let bytes = pool.pinned_by_small_bytes;
+    let is_much = bytes >= LITTLE && bytes.saturating_mul(PINNED_SHARE) >= pool.reserved_bytes;
+    let sites = pool.pinned_by_sites.iter().map(|site| format!("T{site}"));
+    let sites: Vec<_> = sites.collect();
+    let said = format!(
+        "{} are held by segments with less than 5 % in use: {} pin them, of {}; the largest request that \
+         fits is {}",
+        size(bytes),
+        plural(pool.pinned_by_tensors, "tensor"),
+        sites.join(", "),
+        size(pool.largest_fit_bytes)
+    );
+    is_much.then(|| VerdictReport {
+        site: pool.pinned_by_sites.first().copied(),
+        tensors_of_device: Some(pool.device),
+        allocations: pool.pinned_by_tensors,
+        owner: Some("libtorch".to_owned()),
+        ..say(process, Verdict::Fragmentation, bytes, said)
+    })
+}
+
+/// The sites of a process, or those of its tensors on a device.
+#[derive(Clone, Copy)]
+struct Sites<'a> {
+    process: &'a ProcessReport,
+    memleak: &'a Memleak,
+    all: &'a [SiteReport],
+    device: Option<u16>,
+}
+
+/// The verdicts on all sites of a process: of the segments of allocators, tensors tell.
+fn judged_sites(process: &ProcessReport, memleak: &Memleak) -> Vec<VerdictReport> {
+    let pools = process.pytorch.iter().chain(&process.tensorflow);
+    let tells = pools.clone().next().is_some();
+    let own = Sites {
+        process,
+        memleak,
+        all: process.listed(),
+        device: None,
+    };
+    let tensors = pools.map(|pool| Sites {
+        all: pool.sites.as_deref().unwrap_or_default(),
+        device: Some(pool.device),
+        ..own
+    });
+    let mut verdicts = Vec::new();
+    for sites in std::iter::once(own).chain(tensors) {
+        let is_told = |site: &&SiteReport| tells && sites.device.is_none() && site.is_pooled;
+        let judged = sites.all.iter().filter(|site| !is_told(site));
+        verdicts.extend(judged.filter_map(|site| sites.verdict(site)));
+    }
+    verdicts
+}
+
+impl Sites<'_> {
+    fn verdict(&self, site: &SiteReport) -> Option<VerdictReport> {
+        let found = site.judgement.as_ref().filter(|_| site.live.bytes() > 0)?;
+        let verdict = match found.is_leak() || !self.process.exited {
+            true => found.verdict,
+            false => Verdict::NeverFreed,
+        };
+        let things = self.things(site, site.live.allocations());
+        let held = format!("{} in {things}", size(site.live.bytes()));
+        let usual = usual_age(found);
+        let evidence = match found.verdict {
+            Verdict::Plateau => format!("{held}, has not grown for {}", seconds(found.quiet_ns)),
+            Verdict::OneOff => format!("{held}: once, {} ago", seconds(found.span_ns)),
+            Verdict::Cache => {
+                let frees = plural(found.frees, "free");
+                format!("{held}: freed and allocated again, {frees} so far{usual}")
+            }
+            Verdict::FreedLate => {
+                let late = self.things(site, found.blocks);
+                let bytes = size(found.bytes);
+                format!("{bytes} in {late} live far longer than is usual here{usual}")
+            }
+            _ => String::new(),
+        };
+        let evidence = match found.verdict.is_growth() {
+            true => self.growth(site, found),
+            false => vec![evidence],
+        };
+        Some(VerdictReport {
+            confidence: found.confidence,
+            site: Some(site.id),
+            tensors_of_device: self.device,
+            label: Some(site.label.clone()),
+            owner: Some(site.owner.clone()),
+            allocations: found.blocks,
+            bytes_per_second: found.bytes_per_second.filter(|_| found.verdict.is_growth()),
+            since_ns: found.since_ns,
+            evidence,
+            grade: found.severity(),
+            ..say(self.process, verdict, found.bytes, String::new())
+        })
+    }
+
+    /// `480 tensors`, `2 VMM handles`.
+    fn things(&self, site: &SiteReport, count: u64) -> String {
+        let thing = match site.kinds[..] {
+            _ if self.device.is_some() => "tensor",
+            [MemoryKind::Vmm] => "VMM handle",
+            _ => "allocation",
+        };
+        plural(count, thing)
+    }
+
+    fn growth(&self, site: &SiteReport, found: &Judgement) -> Vec<String> {
+        let rate = found.bytes_per_second.unwrap_or(0.0);
+        let span = seconds(found.span_ns);
+        let stay = self.things(site, found.blocks);
+        let growing = format!(
+            "growing {} for {span}, +{}, no sign of levelling off",
+            per_second(rate),
+            size(found.bytes)
+        );
+        let stays = match (found.verdict, found.frees) {
+            (Verdict::GrowingPerCycle, _) => {
+                let cycles = plural(u64::from(found.cycles), "cycle");
+                let each = found.blocks as f64 / f64::from(found.cycles.max(1));
+                format!("{stay} more after {cycles}, {each:.1} each")
+            }
+            (_, 0) => format!("{stay} live, none freed in {span}"),
+            (_, frees) => {
+                let usual = usual_age(found);
+                format!("{stay} stay; {frees} at the same place were freed{usual}")
+            }
+        };
+        let mut evidence = vec![growing, stays];
+        if let Some(free) = self.free_bytes().filter(|_| found.is_leak() && rate > 0.0) {
+            let left = seconds((free as f64 / rate * 1e9) as u64);
+            let free = size(free);
+            evidence.push(format!("the GPU's free {free} last {left} at this rate"));
+        }
+        evidence
+    }
+
+    /// Free bytes of the only GPU that the process uses, if NVML tells.
+    fn free_bytes(&self) -> Option<u64> {
+        let [share] = self.process.gpus[..] else {
+            return None;
+        };
+        let mut gpus = self.memleak.gpus.iter();
+        let gpu = gpus.find(|gpu| Some(gpu.index) == share.index)?;
+        Some(gpu.total_bytes?.saturating_sub(gpu.used_bytes?))
+    }
+}
+
+/// `12.4 MiB/s`; of less than one a second, by the hour.
+fn per_second(bytes: f64) -> String {
+    match bytes < 1024.0 {
+        true => format!("{}/h", size((bytes * 3600.0) as u64)),
+        false => format!("{}/s", size(bytes as u64)),
+    }
+}
+
+fn usual_age(found: &Judgement) -> String {
+    let usual = found.usual_age_ns.map(seconds);
+    usual.map_or(String::new(), |age| format!(", nearly all within {age}"))
+}
