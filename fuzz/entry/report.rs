@@ -20,7 +20,7 @@ use gpuprobe_os::terminal::Layout;
 use gpuprobe_recording::log;
 use gpuprobe_recording::player::{Played, Player};
 use gpuprobe_report as report;
-use gpuprobe_report::View;
+use gpuprobe_report::{ReportSources, View};
 use gpuprobe_report::analysis::{Analysis, File, Filter};
 use gpuprobe_report::chart;
 use gpuprobe_report::page;
@@ -88,7 +88,7 @@ fn make_reports(player: &mut Player) {
         let state = &player.state;
         let lost = Lost::default();
         let mut history = report::History::default();
-        let sources = |history| report::ReportSources {
+        let sources = |history| ReportSources {
             history,
             ..ReportSources::of_file(Some(&clock), &player.symbols)
         };

@@ -131,7 +131,9 @@ pub(super) fn held<'a>(
             let label = || label::labels([(&*stack, &*path.function)]).remove(0);
             sites.entry(site_key(key.pid, id)).or_insert_with(label);
             path.site = Some(id);
-            path.owner = path.owner.map(|_| owners.of_stack(site.stack.as_deref()).owner().to_owned());
+            path.owner = path
+                .owner
+                .map(|_| owners.of_stack(site.stack.as_deref()).owner().to_owned());
             path.stack = frames.stack(stack, Some(&*path.function).filter(|_| !is_tensor));
         }
         path
