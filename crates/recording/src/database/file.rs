@@ -40,7 +40,7 @@ pub(super) fn explain(path: &Path, error: rusqlite::Error) -> Error {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             format!("{shown} is locked by another program; let that end, or copy the file")
         }
-        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) if has_log(path) => format!(
+        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) if log_of(path).exists() => format!(
             "{shown} was not closed, and its folder cannot be written to: copy it, with its -wal \
              file, to where you can write"
         ),
@@ -54,11 +54,6 @@ pub(super) fn explain(path: &Path, error: rusqlite::Error) -> Error {
 pub(super) fn has_too_many_rows(path: &Path) -> String {
     let shown = path.display();
     format!("{shown} is damaged: it has more rows than its size allows")
-}
-
-/// Whether the file has a write-ahead log, as after an interrupted recording.
-pub(super) fn has_log(path: &Path) -> bool {
-    log_of(path).exists()
 }
 
 /// Its write-ahead log.

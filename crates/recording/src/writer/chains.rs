@@ -3,7 +3,7 @@
 //! A call refers to its stack at once. Frames are resolved later: the rows of a stack are written
 //! when all its frames are resolved, or at the end with those that are.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use rusqlite::params;
 
@@ -11,18 +11,12 @@ use super::tables::Tables;
 use crate::chains::module_of;
 use gpuprobe_model::stack::{CallStack, Frame, KnownFrames, Language, Location, bare_frame};
 
-/// Number of exited processes whose stacks are kept: their last launches and copies come through
-/// another ring than the exit event and are often read after it.
-const KEPT_ENDS: usize = 64;
-
 /// Writer of call stacks.
 #[derive(Default)]
 pub(super) struct Chains {
     /// Chain ids by process and stack id.
     by_number: HashMap<(u32, u64), i64>,
     by_contents: HashMap<(u32, CallStack), i64>,
-    /// Stack ids of exited processes, oldest first; no two processes share a stack id.
-    ended: VecDeque<Vec<(u32, u64)>>,
     waiting: Vec<WaitingChain>,
     known: KnownFrames,
     last_id: i64,
@@ -40,18 +34,15 @@ struct WaitingChain {
 impl Chains {
     /// Adds a stack of `pid` with its stack id.
     pub(super) fn learn(&mut self, pid: u32, number: u64, stack: CallStack) {
-        let key = (pid, stack.clone());
-        let id = *self.by_contents.entry(key).or_insert_with(|| {
-            self.last_id += 1;
-            self.waiting.push(WaitingChain {
-                id: self.last_id,
-                pid,
-                stack,
-            });
-            self.has_new_frames = true;
-            self.last_id
-        });
+        let next = self.last_id + 1;
+        let id = self.by_contents.entry((pid, stack.clone()));
+        let id = *id.or_insert(next);
         self.by_number.insert((pid, number), id);
+        if id == next {
+            self.last_id = id;
+            self.waiting.push(WaitingChain { id, pid, stack });
+            self.has_new_frames = true;
+        }
     }
 
     /// Sets the frames of a location; an empty list removes them.
@@ -66,17 +57,17 @@ impl Chains {
         self.has_new_frames = true;
     }
 
-    /// Drops the addresses of an exited process at once, and its stack ids after a while.
-    pub(super) fn end(&mut self, pid: u32) {
+    /// Drops the addresses of an ended process, and returns its stack ids.
+    pub(super) fn end(&mut self, pid: u32) -> Vec<(u32, u64)> {
         self.by_contents.retain(|(of, _), _| *of != pid);
         let numbers = self.by_number.keys().filter(|(of, _)| *of == pid);
-        self.ended.push_back(numbers.copied().collect());
-        if self.ended.len() > KEPT_ENDS
-            && let Some(oldest) = self.ended.pop_front()
-        {
-            for key in oldest {
-                self.by_number.remove(&key);
-            }
+        numbers.copied().collect()
+    }
+
+    /// Drops stack ids.
+    pub(super) fn forget(&mut self, numbers: &[(u32, u64)]) {
+        for key in numbers {
+            self.by_number.remove(key);
         }
     }
 

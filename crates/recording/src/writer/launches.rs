@@ -1,6 +1,6 @@
 //! Launch counters per kernel and, if they are recorded, single launches.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rusqlite::params;
@@ -12,10 +12,6 @@ use gpuprobe_cuda::Op;
 use gpuprobe_engine::KernelHandle;
 use gpuprobe_model::event::{Call, Launch};
 use gpuprobe_stacks::symbols;
-
-/// Number of exited processes whose kernels are kept: their last launches come through another ring
-/// than the exit event and are often read after it.
-const KEPT_ENDS: usize = 64;
 
 /// A kernel or executable graph.
 #[derive(Debug, Default)]
@@ -30,8 +26,6 @@ struct LaunchedKernelRow {
 pub(super) struct LaunchWriter {
     known: HashMap<KernelHandle, LaunchedKernelRow>,
     last_id: i64,
-    /// Exited processes, oldest first.
-    ended: VecDeque<u32>,
     /// Recorded calls that are also launches, by thread and start: number and row.
     graph_launches: BTreeMap<(u32, u64), (i64, i64)>,
     /// Launch counters that have not been written yet.
@@ -49,14 +43,9 @@ impl LaunchWriter {
         self.counted = Some(launched);
     }
 
-    /// Marks a process, as numbered in launch keys, as exited.
-    pub(super) fn end(&mut self, process: u32) {
-        self.ended.push_back(process);
-        if self.ended.len() > KEPT_ENDS
-            && let Some(oldest) = self.ended.pop_front()
-        {
-            self.known.retain(|handle, _| handle.process != oldest);
-        }
+    /// Drops the kernels of a process, as numbered in launch keys.
+    pub(super) fn forget(&mut self, process: u32) {
+        self.known.retain(|handle, _| handle.process != process);
     }
 
     /// Registers a graph launch that was recorded as a call, with its number and row; it may also

@@ -47,12 +47,8 @@ pub(super) struct RecordingWriter {
     max_bytes: Option<u64>,
 }
 
-/// A complete file.
-struct Written {
-    calls: i64,
-    /// It has reached its maximum size before the end of the run.
-    is_full: bool,
-}
+/// Number of calls in a complete file, and whether it has reached its maximum size before the end of the run.
+type Written = (i64, bool);
 
 impl RecordingWriter {
     /// Creates the new file `path` with the tables that do not depend on events.
@@ -80,8 +76,32 @@ impl RecordingWriter {
     /// Writes batches until the channel is closed or the file is full; on a thread of its own, which drops its rights.
     pub(super) fn run(self, batches: &Receiver<LogBatch>, shared: &RecorderState) {
         self.file.take_over();
-        let written = write_all(&self, batches, shared);
+        let written = self.write(batches, shared);
         self.close(written, shared);
+    }
+
+    fn write(
+        &self,
+        batches: &Receiver<LogBatch>,
+        shared: &RecorderState,
+    ) -> rusqlite::Result<Written> {
+        let mut writing = Writing::new(self);
+        let is_full = loop {
+            let wait = COMMIT_EVERY.saturating_sub(writing.round.elapsed());
+            match batches.recv_timeout(wait) {
+                Ok(batch) => {
+                    let bytes = batch.bytes();
+                    writing.batch(batch)?;
+                    shared.queued.fetch_sub(bytes, Ordering::Relaxed);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break false,
+            }
+            if writing.advance()? && self.is_full()? {
+                break true;
+            }
+        };
+        Ok((writing.finish(is_full)?, is_full))
     }
 
     /// Closes the file and prints the result.
@@ -89,7 +109,7 @@ impl RecordingWriter {
         let mut file = self.file;
         let mut path = file.path.clone();
         let shown = path.display();
-        let Written { calls, is_full } = match written {
+        let (calls, is_full) = match written {
             _ if shared.discarded.load(Ordering::Relaxed) => return file.remove(),
             Ok(written) => written,
             Err(error) => {
@@ -148,42 +168,12 @@ fn renamed(path: &Path, shared: &RecorderState) -> PathBuf {
 
 /// After an error: keeps committed rows and marks the recording as incomplete.
 fn leave_valid(connection: &Connection, why: &str) {
-    let undone = if connection.is_autocommit() {
-        Ok(())
-    } else {
-        connection.execute_batch("ROLLBACK")
-    };
+    // Fails where no transaction is open.
+    let _ = connection.execute_batch("ROLLBACK");
     let sql = "INSERT OR REPLACE INTO GPUPROBE_META VALUES ('stopped', ?)";
-    if let Err(error) = undone.and_then(|()| connection.execute(sql, [why]).map(|_| ())) {
+    if let Err(error) = connection.execute(sql, [why]) {
         tracing::debug!("{error}");
     }
-}
-
-/// Writes batches from the channel until it is closed or the file is full.
-fn write_all(
-    writer: &RecordingWriter,
-    batches: &Receiver<LogBatch>,
-    shared: &RecorderState,
-) -> rusqlite::Result<Written> {
-    let mut writing = Writing::new(writer);
-    let is_full = loop {
-        let batch = match batches.recv_timeout(COMMIT_EVERY.saturating_sub(writing.round.elapsed()))
-        {
-            Ok(batch) => Some(batch),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => break false,
-        };
-        if let Some(batch) = batch {
-            let bytes = batch.bytes();
-            writing.batch(batch)?;
-            shared.queued.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        if writing.advance()? && writer.is_full()? {
-            break true;
-        }
-    };
-    let calls = writing.finish(is_full)?;
-    Ok(Written { calls, is_full })
 }
 
 /// A file that is being written in transactions.

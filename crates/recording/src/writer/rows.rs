@@ -2,7 +2,7 @@
 
 mod calls;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use rusqlite::types::Null;
 use rusqlite::{Connection, params};
@@ -25,12 +25,18 @@ use gpuprobe_model::UserLoss;
 use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::event::{Copy, Event, Launch, Task, Tensor};
 
+/// Number of ended processes whose stacks and kernels are kept: their last launches and copies come through another
+/// ring than the end, and are often read after it.
+const KEPT_ENDS: usize = 64;
+
 /// Writer of all rows.
 pub(super) struct Rows<'c> {
     connection: &'c Connection,
     tables: Tables<'c>,
     chains: Chains,
     launches: LaunchWriter,
+    /// Ended processes, as numbered in launch keys, and their stack ids, oldest first.
+    ended: VecDeque<(u32, Vec<(u32, u64)>)>,
     /// Rows of blocks that a framework handed out and whose requested size is unknown, by process
     /// and address.
     tensors: HashMap<(u32, u64), i64>,
@@ -57,6 +63,7 @@ impl<'c> Rows<'c> {
             tables: Tables::new(connection, facts.clock.monotonic_ns()),
             chains: Chains::default(),
             launches: LaunchWriter::default(),
+            ended: VecDeque::new(),
             tensors: HashMap::new(),
             modes: facts.modes,
             counted: facts.kinds,
@@ -191,8 +198,14 @@ impl<'c> Rows<'c> {
 
     fn end_of(&mut self, task: &Task, how: &'static str) -> rusqlite::Result<()> {
         let time = self.tables.time(task.time_ns);
-        self.chains.end(task.pid);
-        self.launches.end(task.process);
+        self.ended
+            .push_back((task.process, self.chains.end(task.pid)));
+        if self.ended.len() > KEPT_ENDS
+            && let Some((process, stacks)) = self.ended.pop_front()
+        {
+            self.launches.forget(process);
+            self.chains.forget(&stacks);
+        }
         self.end(task.pid, time, how)
     }
 
