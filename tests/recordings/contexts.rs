@@ -109,7 +109,7 @@ pub(crate) fn record(path: &Path) {
 fn live(file: &Path, filter: Filter) -> Vec<(u32, u64)> {
     let database = Database::open(file).unwrap();
     let session = Session::read(&database).unwrap();
-    let played = Played::read(&database, &session, &filter, &mut ()).unwrap();
+    let played = Played::read(&database, &session, &filter, None, &mut ()).unwrap();
     let all = played.ledger().live_processes();
     let mut all: Vec<_> = all.map(|one| (one.pid, one.made_contexts())).collect();
     all.sort_unstable();
@@ -250,7 +250,7 @@ proptest! {
         let database = Database::open(&file).unwrap();
         let session = Session::read(&database).unwrap();
         let filter = Filter::default();
-        let played = Played::read(&database, &session, &filter, &mut ()).unwrap();
+        let played = Played::read(&database, &session, &filter, None, &mut ()).unwrap();
         prop_assert_eq!(&series(played.ledger(), now_ns), &live);
     }
 }

@@ -34,12 +34,9 @@ use gpuprobe_recording::player::{Played, Player};
 /// Call sites, and kernels, of a process without more detail.
 const LISTED: usize = 20;
 
-/// Who decides how a recording is played.
-pub trait Viewer {
-    /// The recording has been played to `now_ns`, on the clock of its events. Returns the time to which it is played
-    /// next, or that it is played no further.
-    fn at(&mut self, moment: &mut ReplayMoment, now_ns: u64) -> ControlFlow<(), u64>;
-}
+/// Who decides how a recording is played. It has been played to a time on the clock of its events; returns the time to
+/// which it is played next, or that it is played no further.
+pub type Viewer<'a> = dyn FnMut(&mut ReplayMoment, u64) -> ControlFlow<(), u64> + 'a;
 
 /// The state of a recording at a moment.
 pub struct ReplayMoment {
@@ -70,9 +67,9 @@ impl ReplayMoment {
         }
     }
 
-    fn ask(&mut self, viewer: &mut dyn Viewer, now_ns: u64) -> ControlFlow<(), u64> {
+    fn ask(&mut self, viewer: &mut Viewer<'_>, now_ns: u64) -> ControlFlow<(), u64> {
         self.now_ns = now_ns;
-        viewer.at(self, now_ns)
+        viewer(self, now_ns)
     }
 
     /// The report of this moment, with `detail` of one process; of others, it has sums only with `only_detail`. The next
@@ -167,7 +164,7 @@ impl ReplayMoment {
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, or is no recording of a supported version.
-pub fn play(file: &Path, viewer: &mut dyn Viewer) -> Result<()> {
+pub fn play(file: &Path, viewer: &mut Viewer<'_>) -> Result<()> {
     let progress: SharedProgress = Arc::new(());
     let file = File::open(file, Filter::default(), &progress)?;
     let log = LogReader::new(&file.database, &file.session)?;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use gpuprobe_os::files;
 use gpuprobe_report::ProcessDetail;
-use gpuprobe_report::playback::{ReplayMoment, Viewer, play};
+use gpuprobe_report::playback::{ReplayMoment, play};
 use gpuprobe_views::ReportFormat;
 use gpuprobe_views::profile::flamegraph;
 
@@ -55,7 +55,9 @@ pub fn replay(config: &TopReplayConfig) -> Result<()> {
         end: None,
     };
     loop {
-        play(&config.file, &mut top_replay)?;
+        play(&config.file, &mut |moment, now_ns| {
+            top_replay.at(moment, now_ns)
+        })?;
         // Earlier moments are played to from the beginning.
         if let Some(end) = top_replay.end.take() {
             return end;
@@ -77,7 +79,7 @@ struct TopReplay<'a> {
     end: Option<Result<()>>,
 }
 
-impl Viewer for TopReplay<'_> {
+impl TopReplay<'_> {
     fn at(&mut self, moment: &mut ReplayMoment, now_ns: u64) -> ControlFlow<(), u64> {
         let (begin_ns, end_ns) = moment.span_ns;
         if let Some(from_ns) = self.from_ns
@@ -93,9 +95,7 @@ impl Viewer for TopReplay<'_> {
             ControlFlow::Break(())
         })
     }
-}
 
-impl TopReplay<'_> {
     /// Shows this moment until the next one is due.
     fn stay(&mut self, moment: &mut ReplayMoment) -> Result<ControlFlow<(), u64>> {
         self.show(moment)?;

@@ -218,21 +218,20 @@ fn lines(api: &str, frames: &[Frame]) -> Vec<String> {
 }
 
 fn sorted(sites: Comparison) -> Vec<StackGrowth> {
-    let sites = sites.into_sites().map(|site| {
-        let grown = StackGrowth {
-            stack: lines(&site.api, &site.frames),
-            bytes: site.totals.map(|total| total.bytes),
-            allocations: site.totals.map(|total| total.allocations),
-            label: String::new(),
-            folded: Folded::of(&site.frames),
-        };
-        (grown, site)
-    });
+    let sites = sites
+        .into_sites()
+        .map(|site| (lines(&site.api, &site.frames), site));
     let mut sites: Vec<_> = sites.collect();
-    sites.sort_by(|(a, _), (b, _)| (b.delta(), &a.stack).cmp(&(a.delta(), &b.stack)));
+    let grown = |[before, after]: [Total; 2]| i128::from(after.bytes) - i128::from(before.bytes);
+    sites.sort_by(|(a, one), (b, other)| (grown(other.totals), a).cmp(&(grown(one.totals), b)));
     let labels = labels(sites.iter().map(|(_, site)| (&*site.frames, &*site.api)));
     let labelled = sites.into_iter().zip(labels);
-    labelled
-        .map(|((grown, _), label)| StackGrowth { label, ..grown })
-        .collect()
+    let sites = labelled.map(|((stack, site), label)| StackGrowth {
+        stack,
+        bytes: site.totals.map(|total| total.bytes),
+        allocations: site.totals.map(|total| total.allocations),
+        label,
+        folded: Folded::of(&site.frames),
+    });
+    sites.collect()
 }

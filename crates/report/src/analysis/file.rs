@@ -152,7 +152,7 @@ impl File {
     ///
     /// The file cannot be read or has no memory events, or `listener` fails.
     pub(crate) fn listen(&self, listener: &mut dyn Listener) -> Result<&Played> {
-        let played = Played::read(&self.database, &self.session, &self.filter, listener)?;
+        let played = Played::read(&self.database, &self.session, &self.filter, None, listener)?;
         Ok(self.at_end.get_or_init(|| played))
     }
 

@@ -1,6 +1,6 @@
 //! A file at some time: its items, played through the engine.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use anyhow::Result;
@@ -137,20 +137,6 @@ pub struct Played {
 }
 
 impl Played {
-    /// Plays the memory that `filter` selects to its end, with all that `listener` hears.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be read or has no memory events, or if `listener` fails.
-    pub fn read(
-        database: &Database,
-        session: &Session,
-        filter: &Filter,
-        listener: &mut dyn Listener,
-    ) -> Result<Self> {
-        Self::play((database, session), filter, None, listener)
-    }
-
     /// The same memory as it was at its peak, with the counts of calls of the whole time.
     ///
     /// # Errors
@@ -158,16 +144,21 @@ impl Played {
     /// Returns an error if the file cannot be read.
     pub fn read_peak(&self, database: &Database, session: &Session) -> Result<Self> {
         let until = Some(self.peak_changes);
-        let file = (database, session);
-        let mut then = Self::play(file, &self.filter, until, &mut ())?;
+        let mut then = Self::read(database, session, &self.filter, until, &mut ())?;
         let ledger = &mut then.player.state.ledger;
         ledger.keep_holders();
         ledger.take_counts(self.ledger());
         Ok(then)
     }
 
-    fn play(
-        (database, session): (&Database, &Session),
+    /// Plays the memory that `filter` selects to its end, or `until` that many changes, with all that `listener` hears.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read or has no memory events, or if `listener` fails.
+    pub fn read(
+        database: &Database,
+        session: &Session,
         filter: &Filter,
         until: Option<u64>,
         listener: &mut dyn Listener,
@@ -202,7 +193,10 @@ impl Played {
             is_over: until == Some(0),
         };
         if played.is_log {
-            played.first_ns = first_row_ns(database)?;
+            // The first in the order of the log, which is that of the rows.
+            database.each(MEMORY, "start", "ORDER BY rowid LIMIT 1", |found| {
+                played.first_ns = row::integer(found, 0);
+            })?;
         }
         let counted = CallFilter {
             pid: filter.pid,
@@ -480,24 +474,19 @@ impl Played {
                 }
                 _ => continue,
             };
-            let one = block.allocation;
-            *changed = Some(one);
-            if row.is_some() {
-                continue;
-            }
-            let both = (allocated.take(), freed.take());
+            let one = *changed.insert(block.allocation);
             let process = self.ledger().process_of(pid);
-            if process.is_some_and(|process| is_counted(process, &one)) {
-                self.changed((pid, one.belongs()), time_ns, both, listener)?;
+            if row.is_none() {
+                let both = (allocated.take(), freed.take());
+                if process.is_some_and(|process| is_counted(process, &one)) {
+                    self.changed((pid, one.belongs()), time_ns, both, listener)?;
+                }
             }
         }
-        match row {
-            Some(row) => {
-                let of = (pid, row.kind.belongs());
-                self.changed(of, end_ns, (allocated, freed), listener)
-            }
-            None => Ok(()),
-        }
+        row.map_or(Ok(()), |row| {
+            let of = (pid, row.kind.belongs());
+            self.changed(of, end_ns, (allocated, freed), listener)
+        })
     }
 
     fn changed(
@@ -643,19 +632,15 @@ impl Played {
             process.uid = session.users.get(&process.pid).copied();
             process.identity.devices.clone_from(&devices);
         }
-        let mut threads: BTreeMap<u32, Vec<(u32, i64)>> = BTreeMap::new();
+        let resolver = gpuprobe_recording::Resolver::new(database)?;
         database.each("ThreadNames", "globalTid, nameId", "", |found| {
-            if let (Some(thread), Some(name)) = (row::integer(found, 0), row::integer(found, 1)) {
-                let of_process = threads.entry(ids::pid(thread)).or_default();
-                of_process.push((ids::tid(thread), name));
+            if let Some((thread, name)) = row::integer(found, 0).zip(row::integer(found, 1)) {
+                let of_process = |process: &&mut Process| process.pid == ids::pid(thread);
+                for process in ledger.processes_mut().filter(of_process) {
+                    process.name_thread(ids::tid(thread), &resolver.string(name));
+                }
             }
         })?;
-        let resolver = gpuprobe_recording::Resolver::new(database)?;
-        for process in ledger.processes_mut() {
-            for &(tid, name) in threads.get(&process.pid).into_iter().flatten() {
-                process.name_thread(tid, &resolver.string(name));
-            }
-        }
         Ok(())
     }
 }
@@ -663,13 +648,4 @@ impl Played {
 /// Whether an allocation is counted in `process`: of a traced kind, and not memory of others.
 fn is_counted(process: &Process, allocation: &Allocation) -> bool {
     process.counted().contains(allocation.kind()) && allocation.belongs() != Belongs::Elsewhere
-}
-
-/// Time of the first memory event in the order of the log, which is that of the rows.
-fn first_row_ns(database: &Database) -> Result<Option<i64>> {
-    let mut first_ns = None;
-    database.each(MEMORY, "start", "ORDER BY rowid LIMIT 1", |found| {
-        first_ns = row::integer(found, 0);
-    })?;
-    Ok(first_ns)
 }

@@ -1,11 +1,10 @@
 //! Figures by process of a file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 
 use crate::Report;
-use crate::activity::ProcessSummary;
 use gpuprobe_cuda::Direction;
 use gpuprobe_engine::{GpuActivity, Ledger};
 use gpuprobe_recording::Session;
@@ -90,9 +89,48 @@ pub(super) fn rows(
         row.never_freed_allocations += live.allocations;
     }
     for process in report.activity.iter().flat_map(|a| &a.processes) {
-        ran(process, rows.entry(process.who.pid).or_default());
+        let row = rows.entry(process.who.pid).or_default();
+        let kernels = || process.devices.iter().map(|device| &device.kernels);
+        row.launches += kernels().map(|times| times.count).sum::<u64>();
+        row.graph_launches += process.graphs.count;
+        let ns = kernels().map(|times| times.total_ns);
+        let ns = ns.fold(row.kernel_ns.unwrap_or(0), u64::saturating_add);
+        row.kernel_ns = Some(ns).filter(|_| row.launches > 0);
+        for copy in process.copies.iter().filter(|copy| copy.source.is_some()) {
+            row.copies += copy.times.count;
+            row.copied_bytes = row.copied_bytes.saturating_add(copy.bytes);
+        }
     }
-    called(report, &mut rows);
+    // Calls count in processes without GPU activity in the file.
+    let pids = |is_it: fn(&ProcessRow) -> bool| -> HashSet<u32> {
+        let rows = rows.iter().filter(|(_, row)| is_it(row));
+        rows.map(|(pid, _)| *pid).collect()
+    };
+    let launched = pids(|row| row.kernel_ns.is_some() || row.graph_launches > 0);
+    let copied = pids(|row| row.copies > 0);
+    if let Some(trace) = &report.cudatrace {
+        for one in trace
+            .processes
+            .iter()
+            .filter(|one| !launched.contains(&one.who.pid))
+        {
+            rows.entry(one.who.pid).or_default().launches += one.launches;
+        }
+        for one in trace
+            .graphs
+            .iter()
+            .filter(|one| !launched.contains(&one.pid))
+        {
+            rows.entry(one.pid).or_default().graph_launches += one.launches;
+        }
+    }
+    for called in report.bandwidth_util.iter().flat_map(|b| &b.directions) {
+        if called.direction != Direction::Set.name() && !copied.contains(&called.who.pid) {
+            let row = rows.entry(called.who.pid).or_default();
+            row.copies += called.calls;
+            row.copied_bytes = row.copied_bytes.saturating_add(called.bytes);
+        }
+    }
     for (&pid, row) in &mut rows {
         row.pid = pid;
         // Exports have the path of the program.
@@ -106,45 +144,4 @@ pub(super) fn rows(
         std::cmp::Reverse((row.peak_bytes, work, row.run_ns))
     });
     rows
-}
-
-fn ran(process: &ProcessSummary, row: &mut ProcessRow) {
-    let kernels = || process.devices.iter().map(|device| &device.kernels);
-    row.launches += kernels().map(|times| times.count).sum::<u64>();
-    row.graph_launches += process.graphs.count;
-    let kernel_ns = kernels().map(|times| times.total_ns);
-    let kernel_ns = kernel_ns.fold(row.kernel_ns.unwrap_or(0), u64::saturating_add);
-    row.kernel_ns = Some(kernel_ns).filter(|_| row.launches > 0);
-    for copy in process.copies.iter().filter(|copy| copy.source.is_some()) {
-        row.copies += copy.times.count;
-        row.copied_bytes = row.copied_bytes.saturating_add(copy.bytes);
-    }
-}
-
-/// Adds calls, of processes without GPU activity in the file.
-fn called(report: &Report, rows: &mut BTreeMap<u32, ProcessRow>) {
-    let timed = |row: &ProcessRow| row.kernel_ns.is_some() || row.graph_launches > 0;
-    let launched = report.cudatrace.iter();
-    for process in launched.clone().flat_map(|trace| &trace.processes) {
-        let row = rows.entry(process.who.pid).or_default();
-        if !timed(row) {
-            row.launches += process.launches;
-        }
-    }
-    for graph in launched.flat_map(|trace| &trace.graphs) {
-        let row = rows.entry(graph.pid).or_default();
-        if !timed(row) {
-            row.graph_launches += graph.launches;
-        }
-    }
-    let was_timed = rows.iter().filter(|(_, row)| row.copies > 0);
-    let was_timed: Vec<_> = was_timed.map(|(pid, _)| *pid).collect();
-    let directions = report.bandwidth_util.iter().flat_map(|b| &b.directions);
-    for called in directions.filter(|called| called.direction != Direction::Set.name()) {
-        if !was_timed.contains(&called.who.pid) {
-            let row = rows.entry(called.who.pid).or_default();
-            row.copies += called.calls;
-            row.copied_bytes = row.copied_bytes.saturating_add(called.bytes);
-        }
-    }
 }

@@ -186,22 +186,20 @@ impl WorkByBin {
 
     /// The GPUs of the report, with their busy time by bin.
     pub(super) fn gpus(&self, report: &Report) -> Vec<GpuData> {
-        type Column = (&'static str, fn(&Spent) -> u64);
-        const COLUMNS: [Column; 5] = [
-            ("kernels", |spent| spent.kernel_ns),
-            ("copies", |spent| spent.copy_ns),
-            ("sets", |spent| spent.set_ns),
-            ("graphs", |spent| spent.graph_ns),
-            ("busy", |spent| spent.any_ns),
-        ];
         let gpus = report.about.iter().flat_map(|about| &about.gpus);
         let gpus = gpus.map(|gpu| {
             let bins = self.busy.get(&gpu.device).into_iter().flatten();
             let spent: Vec<Spent> = bins.map(ByWork::spent).collect();
-            let sums = |(name, ns): Column| (name, spent.iter().map(ns).collect());
+            let bins = |ns: fn(&Spent) -> u64| spent.iter().map(ns).collect();
             GpuData {
                 whole: gpu.clone(),
-                bins: COLUMNS.map(sums).into(),
+                bins: BTreeMap::from([
+                    ("kernels", bins(|spent| spent.kernel_ns)),
+                    ("copies", bins(|spent| spent.copy_ns)),
+                    ("sets", bins(|spent| spent.set_ns)),
+                    ("graphs", bins(|spent| spent.graph_ns)),
+                    ("busy", bins(|spent| spent.any_ns)),
+                ]),
             }
         });
         gpus.collect()

@@ -132,7 +132,7 @@ impl Snapshot {
             bail!("{shown} was recorded without --memleak: there is no memory in it");
         }
         let mut traces = Traces::default();
-        let played = Played::read(database, session, &file.filter, &mut traces)?;
+        let played = Played::read(database, session, &file.filter, None, &mut traces)?;
         Self::choose(played, traces, file.filter.pid)
             .with_context(|| format!("cannot make a snapshot of {shown}"))
     }

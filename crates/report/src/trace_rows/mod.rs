@@ -247,8 +247,8 @@ impl Reader<'_, '_> {
 
     /// Calls of all threads.
     fn calls(&mut self) -> Result<()> {
-        let columns = "start, end, eventClass, globalTid, correlationId, nameId, \
-                           returnValue, callchainId";
+        let columns =
+            "start, end, eventClass, globalTid, correlationId, nameId, returnValue, callchainId";
         let database = self.database;
         // The row with the stack of a call begins with the call or a little earlier.
         let order = "ORDER BY start, eventClass = 67 DESC, \"end\" DESC";
