@@ -1,8 +1,6 @@
 //! Exports of Nsight Systems as items: their memory events, each with its call, and the stacks and
 //! names that these need.
 
-use std::ops::ControlFlow;
-
 use anyhow::Result;
 use hashbrown::{HashMap, HashSet};
 
@@ -61,8 +59,7 @@ impl Source for ExportReader<'_> {
             named: HashSet::new(),
             modules: HashMap::new(),
         };
-        let mut counts = Counts::default();
-        let calls = memory_rows::each(database, counted, &mut |item| match item {
+        let (calls, malformed) = memory_rows::each(database, counted, &mut |item| match item {
             MemoryItem::Row(row, origin) => {
                 let event = events.event(row, origin)?;
                 (events.take)(Item::Event(event))
@@ -79,11 +76,11 @@ impl Source for ExportReader<'_> {
                     ..Task::default()
                 })))
             }
-            MemoryItem::Malformed => {
-                counts.malformed += 1;
-                Ok(ControlFlow::Continue(()))
-            }
         })?;
+        let mut counts = Counts {
+            calls: Vec::new(),
+            malformed,
+        };
         for (function, called) in calls {
             counts.calls.push((events.function(function)?, called));
         }

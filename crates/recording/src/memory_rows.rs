@@ -30,8 +30,6 @@ const CALL_COLUMNS: &str =
 pub enum MemoryItem {
     /// An allocation or free, with its API call.
     Row(MemoryRow, OriginatingCall),
-    /// An invalid row.
-    Malformed,
     /// Exit of a process: global id, session time.
     End(i64, i64),
 }
@@ -139,7 +137,7 @@ pub struct CallFilter {
 pub type Counts = HashMap<i64, [u64; 2]>;
 
 /// Passes all memory events of `database`, of all processes, to `take`. After [`ControlFlow::Break`], only process
-/// exits follow. Returns the numbers of calls.
+/// exits follow. Returns the numbers of calls and of invalid rows.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, is an nsys export without memory events, or if
@@ -148,7 +146,7 @@ pub fn each(
     database: &Database,
     counted: CallFilter,
     take: &mut dyn FnMut(MemoryItem) -> Result<ControlFlow<()>>,
-) -> Result<Counts> {
+) -> Result<(Counts, u64)> {
     let mut ends = VecDeque::new();
     database.each("GPUPROBE_ENDS", "globalPid, t0", "", |found| {
         ends.extend(integer(found, 0).zip(integer(found, 1)));
@@ -183,9 +181,6 @@ pub fn each(
             break;
         }
     }
-    for _ in 0..events.malformed {
-        let _ = take(MemoryItem::Malformed)?;
-    }
     for (process, time_ns) in ends {
         let _ = take(MemoryItem::End(process, time_ns))?;
     }
@@ -194,7 +189,7 @@ pub fn each(
             calls.count(&call);
         }
     }
-    Ok(calls.counts)
+    Ok((calls.counts, events.malformed))
 }
 
 /// The clause by which the rows of `table` come in the order of their times: those of exports do, and sorting them again

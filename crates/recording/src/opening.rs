@@ -4,9 +4,8 @@
 //! reading. As root in a directory of another user, this could open or change a file to which such
 //! a name was linked.
 
-use std::fmt::Write;
-use std::fs::{self, Metadata};
-use std::os::unix::ffi::OsStrExt;
+use std::fs::{self, File, Metadata};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -28,31 +27,24 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// How SQLite opens a file.
-#[derive(Debug, PartialEq, Eq)]
-enum Way {
-    /// With its write-ahead log.
-    Usual(PathBuf),
-    /// Only the file itself is accessed.
-    Alone(PathBuf),
-}
-
 /// Opens `path` read-only, without giving other users access to anything.
 pub(super) fn open(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = match way(path)? {
-        Way::Usual(path) => Connection::open_with_flags(path, flags),
-        Way::Alone(path) => {
-            Connection::open_with_flags(alone(&path), flags | OpenFlags::SQLITE_OPEN_URI)
-        }
-    };
-    Ok(connection?)
+    if !is_alone(path)? {
+        return Ok(Connection::open_with_flags(path, flags)?);
+    }
+    // Only the file itself (<https://sqlite.org/uri.html>), whatever its name.
+    let file = File::open(path)?;
+    let uri = format!("file:/proc/self/fd/{}?immutable=1", file.as_raw_fd());
+    let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+    Ok(Connection::open_with_flags(uri, flags)?)
 }
 
-fn way(path: &Path) -> Result<Way> {
+/// Whether a file is opened without those beside it.
+fn is_alone(path: &Path) -> Result<bool> {
     // Other users gain nothing from an unprivileged process.
     if !Uid::effective().is_root() {
-        return Ok(Way::Usual(path.to_owned()));
+        return Ok(false);
     }
     let shown = path.display();
     let why = || format!("cannot open {shown}");
@@ -63,7 +55,7 @@ fn way(path: &Path) -> Result<Way> {
     let is_ours = |file: Metadata| file.is_file() && file.nlink() == 1 && file.uid() == owner;
     let mut all = ["", LOG, INDEX, JOURNAL].into_iter();
     if is_trusted && all.all(|suffix| beside(suffix).is_none_or(is_ours)) {
-        return Ok(Way::Usual(real));
+        return Ok(false);
     }
     // Files of other owners do not belong to the database.
     let belongs = |file: Metadata| file.is_file() && file.uid() == owner && file.len() > 0;
@@ -74,20 +66,7 @@ fn way(path: &Path) -> Result<Way> {
              into a folder of yours, or read it as its user (sudo -u '#{owner}' gpuprobe ...)"
         );
     }
-    Ok(Way::Alone(real))
-}
-
-/// A URI for the file alone (<https://sqlite.org/uri.html>).
-fn alone(path: &Path) -> String {
-    let mut uri = "file:".to_owned();
-    for &byte in path.as_os_str().as_bytes() {
-        if byte == b'/' || byte.is_ascii_alphanumeric() {
-            uri.push(byte.into());
-        } else {
-            let _ = write!(uri, "%{byte:02X}");
-        }
-    }
-    uri + "?immutable=1"
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -95,65 +74,46 @@ fn alone(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn any_file_name_makes_a_valid_uri() {
-        let folder = tempfile::TempDir::new().unwrap();
-        for name in ["a", "a b?c#d%41&e=f", "ü", "..."] {
-            let path = folder.path().join(name);
-            Connection::open(&path)
-                .and_then(|file| file.execute_batch("CREATE TABLE t (x)"))
-                .unwrap();
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-            let opened = Connection::open_with_flags(alone(&path), flags).unwrap();
-            let count = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
-            let tables = opened.query_row("SELECT count(*) FROM sqlite_master", [], count);
-            assert_eq!(tables, Ok(1), "{name}");
-        }
-    }
-
     /// A folder with a database that has had a write-ahead log, its path, and those of files beside it.
     fn database() -> (tempfile::TempDir, PathBuf, impl Fn(&str) -> PathBuf) {
         let folder = tempfile::TempDir::new().unwrap();
         let real = folder.path().canonicalize().unwrap();
-        let path = real.join("a.sqlite");
+        let path = real.join("a ?#%41.sqlite");
         let made = Connection::open(&path).unwrap();
         made.pragma_update(None, "journal_mode", "WAL").unwrap();
         made.close().unwrap();
         (folder, path, move |suffix| {
-            real.join(format!("a.sqlite{suffix}"))
+            real.join(format!("a ?#%41.sqlite{suffix}"))
         })
     }
 
     #[test]
     fn root_opens_no_files_of_others_beside_a_file() {
-        let uri = alone(Path::new("/a b/c-1"));
-        assert_eq!(uri, "file:/a%20b/c%2D1?immutable=1");
         let (_folder, path, at) = database();
-        let [usual, alone] = [Way::Usual(path.clone()), Way::Alone(path.clone())];
         if !Uid::effective().is_root() {
-            assert_eq!(way(&path).unwrap(), usual);
+            assert!(!is_alone(&path).unwrap());
             return;
         }
-        assert_eq!(way(&path).unwrap(), usual);
+        assert!(!is_alone(&path).unwrap());
         let own = |path: &Path, owner| std::os::unix::fs::chown(path, Some(owner), None).unwrap();
         for suffix in [LOG, JOURNAL] {
             let beside = at(suffix);
             fs::write(&beside, b"log").unwrap();
-            assert_eq!(way(&path).unwrap(), usual);
+            assert!(!is_alone(&path).unwrap());
             // Another user's log does not belong to it.
             own(&beside, 1234);
-            assert_eq!(way(&path).unwrap(), alone);
+            assert!(is_alone(&path).unwrap());
             // Another user's recording.
             own(&path, 1234);
-            let refused = way(&path).unwrap_err().to_string();
+            let refused = is_alone(&path).unwrap_err().to_string();
             assert!(refused.contains(&format!("with its {suffix} file")));
             fs::write(&beside, b"").unwrap();
-            assert_eq!(way(&path).unwrap(), alone);
+            assert!(is_alone(&path).unwrap());
             own(&path, 0);
             fs::remove_file(&beside).unwrap();
         }
         fs::hard_link(&path, at("-twice")).unwrap();
-        assert_eq!(way(&path).unwrap(), alone);
+        assert!(is_alone(&path).unwrap());
     }
 
     #[test]
