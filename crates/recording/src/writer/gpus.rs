@@ -6,28 +6,14 @@ use std::fs;
 use super::tables::Tables;
 use crate::ids;
 
-/// A GPU of the host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct GpuRow {
-    name: Option<String>,
-    bus: Option<String>,
-    uuid: Option<String>,
-}
-
-impl GpuRow {
-    /// Parses `/proc/driver/nvidia/gpus/*/information`.
-    fn parse(text: &str) -> Self {
-        let value = |key: &str| {
-            let mut lines = text.lines();
-            let value = lines.find_map(|line| line.strip_prefix(key)?.trim().strip_prefix(':'))?;
-            Some(value.trim().to_owned()).filter(|value| !value.is_empty())
-        };
-        Self {
-            name: value("Model"),
-            bus: value("Bus Location"),
-            uuid: value("GPU UUID").map(|uuid| uuid.trim_start_matches("GPU-").to_owned()),
-        }
-    }
+/// Name, bus location and UUID of a GPU, from the text of `/proc/driver/nvidia/gpus/*/information`.
+fn parse(text: &str) -> [Option<String>; 3] {
+    ["Model", "Bus Location", "GPU UUID"].map(|key| {
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(key)?.trim().strip_prefix(':'))?;
+        let value = value.trim().trim_start_matches("GPU-");
+        Some(value.to_owned()).filter(|value| !value.is_empty())
+    })
 }
 
 /// Writes the table of GPUs, if there are any, in PCI bus order; with several GPUs, CUDA may number
@@ -38,7 +24,7 @@ pub(super) fn write(tables: &Tables<'_>) -> rusqlite::Result<()> {
     let paths = entries.map(|entry| entry.path().join("information"));
     let paths: BTreeSet<_> = paths.collect();
     let texts = paths.iter().flat_map(fs::read_to_string);
-    let gpus: Vec<_> = texts.map(|text| GpuRow::parse(&text)).collect();
+    let gpus: Vec<_> = texts.map(|text| parse(&text)).collect();
     if gpus.is_empty() {
         return Ok(());
     }
@@ -46,8 +32,8 @@ pub(super) fn write(tables: &Tables<'_>) -> rusqlite::Result<()> {
     let known = (gpus.len() == 1).then_some(0i64);
     let sql = "INSERT INTO TARGET_INFO_GPU (vmId, id, name, busLocation, uuid, cuDevice) \
                VALUES (?, ?, ?, ?, ?, ?)";
-    for (id, gpu) in (0i64..).zip(gpus) {
-        tables.execute(sql, (ids::BASE, id, gpu.name, gpu.bus, gpu.uuid, known))?;
+    for (id, [name, bus, uuid]) in (0i64..).zip(gpus) {
+        tables.execute(sql, (ids::BASE, id, name, bus, uuid, known))?;
     }
     Ok(())
 }
@@ -60,10 +46,8 @@ mod tests {
     fn gpus_are_parsed_from_the_files_of_the_driver() {
         let text = "Model: \t\t NVIDIA H200\nIRQ:   \t\t 105\nGPU UUID: \t GPU-12ab-34\n\
                     Video BIOS: \t ??.??\nBus Location: \t 0000:19:00.0\n";
-        let gpu = GpuRow::parse(text);
-        assert_eq!(gpu.name.as_deref(), Some("NVIDIA H200"));
-        assert_eq!(gpu.uuid.as_deref(), Some("12ab-34"));
-        assert_eq!(gpu.bus.as_deref(), Some("0000:19:00.0"));
-        assert_eq!(GpuRow::parse(""), GpuRow::default());
+        let expected = ["NVIDIA H200", "0000:19:00.0", "12ab-34"];
+        assert_eq!(parse(text).map(Option::unwrap_or_default), expected);
+        assert_eq!(parse(""), [None, None, None]);
     }
 }

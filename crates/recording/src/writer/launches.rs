@@ -28,8 +28,6 @@ pub(super) struct LaunchWriter {
     last_id: i64,
     /// Recorded calls that are also launches, by thread and start: number and row.
     graph_launches: BTreeMap<(u32, u64), (i64, i64)>,
-    /// Launch counters that have not been written yet.
-    counted: Option<Vec<LoggedLaunch>>,
 }
 
 /// Display name: demangled, or the handle without a name.
@@ -38,11 +36,6 @@ fn shown(mangled: Option<&str>, handle: u64) -> String {
 }
 
 impl LaunchWriter {
-    /// Sets the current launch counters.
-    pub(super) fn counted(&mut self, launched: Vec<LoggedLaunch>) {
-        self.counted = Some(launched);
-    }
-
     /// Drops the kernels of a process, as numbered in launch keys.
     pub(super) fn forget(&mut self, process: u32) {
         self.known.retain(|handle, _| handle.process != process);
@@ -137,35 +130,35 @@ impl LaunchWriter {
         }
         Ok(())
     }
+}
 
-    /// Writes the launch counters, if they have changed.
-    pub(super) fn write_counts(&mut self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
-        let Some(counted) = self.counted.take() else {
-            return Ok(());
-        };
-        tables.execute("DELETE FROM GPUPROBE_LAUNCH_COUNTS", [])?;
-        for launched in counted {
-            let (key, counted) = (&launched.key, &launched.counted);
-            let function = gpuprobe_cuda::function(key.row);
-            let mangled = launched.mangled.as_deref();
-            let row = params![
-                global_pid(launched.pid),
-                shown(mangled, key.handle),
-                mangled,
-                key.handle.cast_signed(),
-                function.map(|f| f.symbol),
-                counted.grid[0],
-                counted.grid[1],
-                counted.grid[2],
-                counted.block[0],
-                counted.block[1],
-                counted.block[2],
-                counted.runs.cast_signed(),
-                counted.captured.cast_signed(),
-                function.is_some_and(|f| f.op == Op::GraphLaunch)
-            ];
-            tables.insert("GPUPROBE_LAUNCH_COUNTS", row)?;
-        }
-        Ok(())
+/// Writes the current launch counters.
+pub(super) fn write_counts(
+    counted: &[LoggedLaunch],
+    tables: &mut Tables<'_>,
+) -> rusqlite::Result<()> {
+    tables.execute("DELETE FROM GPUPROBE_LAUNCH_COUNTS", [])?;
+    for launched in counted {
+        let (key, counted) = (&launched.key, &launched.counted);
+        let function = gpuprobe_cuda::function(key.row);
+        let mangled = launched.mangled.as_deref();
+        let row = params![
+            global_pid(launched.pid),
+            shown(mangled, key.handle),
+            mangled,
+            key.handle.cast_signed(),
+            function.map(|f| f.symbol),
+            counted.grid[0],
+            counted.grid[1],
+            counted.grid[2],
+            counted.block[0],
+            counted.block[1],
+            counted.block[2],
+            counted.runs.cast_signed(),
+            counted.captured.cast_signed(),
+            function.is_some_and(|f| f.op == Op::GraphLaunch)
+        ];
+        tables.insert("GPUPROBE_LAUNCH_COUNTS", row)?;
     }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 mod calls;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use rusqlite::types::Null;
 use rusqlite::{Connection, params};
@@ -12,7 +12,7 @@ use super::chains::Chains;
 use super::contexts::ContextWriter;
 use super::facts::Facts;
 use super::incidents;
-use super::launches::LaunchWriter;
+use super::launches::{self, LaunchWriter};
 use super::tables::{Tables, signed};
 use crate::batch::LogStep;
 use crate::ids::global_pid;
@@ -21,7 +21,6 @@ use crate::log::LogNote;
 use calls::SeenCall;
 use gpuprobe_cuda::{KindSet, Modes};
 use gpuprobe_engine::Change;
-use gpuprobe_model::UserLoss;
 use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::event::{Copy, Event, Launch, Task, Tensor};
 
@@ -31,7 +30,6 @@ const KEPT_ENDS: usize = 64;
 
 /// Writer of all rows.
 pub(super) struct Rows<'c> {
-    connection: &'c Connection,
     tables: Tables<'c>,
     chains: Chains,
     launches: LaunchWriter,
@@ -48,10 +46,6 @@ pub(super) struct Rows<'c> {
     activities: Option<ActivityWriter>,
     /// Number of allocations on an unknown device.
     unknown_devices: u64,
-    /// Losses so far, by name.
-    lost: BTreeMap<String, u64>,
-    /// Losses by user and process; `None` once written.
-    lost_by_user: Option<Vec<UserLoss>>,
     /// Number of records missing from the recording.
     pub(super) dropped: u64,
 }
@@ -59,7 +53,6 @@ pub(super) struct Rows<'c> {
 impl<'c> Rows<'c> {
     pub(super) fn new(connection: &'c Connection, facts: &Facts) -> Self {
         Self {
-            connection,
             tables: Tables::new(connection, facts.clock.monotonic_ns()),
             chains: Chains::default(),
             launches: LaunchWriter::default(),
@@ -70,8 +63,6 @@ impl<'c> Rows<'c> {
             contexts: ContextWriter::default(),
             activities: (facts.modes.activity).then(|| ActivityWriter::new(facts)),
             unknown_devices: 0,
-            lost: BTreeMap::new(),
-            lost_by_user: None,
             dropped: 0,
         }
     }
@@ -112,8 +103,8 @@ impl<'c> Rows<'c> {
             }
             LogStep::Note(note) => self.note(*note).map(|()| 0),
             LogStep::Counted(launched) => {
-                self.launches.counted(launched);
-                Ok(0)
+                launches::write_counts(&launched, &mut self.tables)?;
+                Ok(launched.len() as u64)
             }
         }
     }
@@ -137,9 +128,19 @@ impl<'c> Rows<'c> {
             LogNote::Frames(pid, location, is_innermost, frames) => {
                 self.chains.add_frames(pid, location, is_innermost, frames);
             }
-            LogNote::Lost(lost) => self.lost = lost,
+            LogNote::Lost(lost) => {
+                return lost
+                    .iter()
+                    .try_for_each(|(what, count)| self.lost(what, *count));
+            }
             LogNote::Report(mark) if !mark.lost_by_user.is_empty() => {
-                self.lost_by_user = Some(mark.lost_by_user);
+                self.tables
+                    .execute("DELETE FROM GPUPROBE_LOST_BY_USER", [])?;
+                for loss in mark.lost_by_user {
+                    let count = i64::try_from(loss.count).unwrap_or(i64::MAX);
+                    let row = params![loss.uid, loss.pid, loss.comm, loss.what, count];
+                    self.tables.insert("GPUPROBE_LOST_BY_USER", row)?;
+                }
             }
             LogNote::Dropped(records) => self.dropped = records,
             _ => {}
@@ -240,7 +241,7 @@ impl<'c> Rows<'c> {
             true => self.tensors.remove(&block),
             false => self
                 .tensors
-                .insert(block, self.connection.last_insert_rowid()),
+                .insert(block, self.tables.connection.last_insert_rowid()),
         };
         Ok(())
     }
@@ -346,27 +347,16 @@ impl<'c> Rows<'c> {
         remarks
     }
 
-    /// Writes the current counters.
-    pub(super) fn write_counts(&mut self) -> rusqlite::Result<()> {
-        self.launches.write_counts(&mut self.tables)?;
-        let tables = &mut self.tables;
+    fn lost(&self, what: &str, count: u64) -> rusqlite::Result<()> {
+        let sql = "INSERT OR REPLACE INTO GPUPROBE_LOST VALUES (?, ?)";
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.tables.execute(sql, params![what, count])
+    }
+
+    /// Writes what changes all the time.
+    pub(super) fn write_counts(&self) -> rusqlite::Result<()> {
         let sql = "UPDATE ANALYSIS_DETAILS SET duration = ?1, stopTime = ?1";
-        tables.execute(sql, [tables.last_ns])?;
-        let dropped = ("recording", &self.dropped);
-        let lost = self.lost.iter().map(|(what, count)| (what.as_str(), count));
-        for (what, count) in lost.chain([dropped]) {
-            let sql = "INSERT OR REPLACE INTO GPUPROBE_LOST VALUES (?, ?)";
-            let count = i64::try_from(*count).unwrap_or(i64::MAX);
-            tables.execute(sql, params![what, count])?;
-        }
-        if let Some(losses) = self.lost_by_user.take() {
-            tables.execute("DELETE FROM GPUPROBE_LOST_BY_USER", [])?;
-            for loss in losses {
-                let count = i64::try_from(loss.count).unwrap_or(i64::MAX);
-                let row = params![loss.uid, loss.pid, loss.comm, loss.what, count];
-                tables.insert("GPUPROBE_LOST_BY_USER", row)?;
-            }
-        }
-        Ok(())
+        self.tables.execute(sql, [self.tables.last_ns])?;
+        self.lost("recording", self.dropped)
     }
 }

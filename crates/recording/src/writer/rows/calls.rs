@@ -74,12 +74,13 @@ impl Rows<'_> {
         // exports expect it there.
         let apart = call.chain.filter(|_| is_runtime && allocates);
         let own = call.chain.filter(|_| apart.is_none());
+        let connection = self.tables.connection;
         let mut insert = |class: i64, chain: Option<i64>| {
             let row = params![start, end, class, thread, number, name, call.result, chain];
             self.tables.insert(CALLS, row)
         };
         insert(class, own)?;
-        let row = self.connection.last_insert_rowid();
+        let row = connection.last_insert_rowid();
         if apart.is_some() {
             insert(class::BACKTRACE, apart)?;
         }
