@@ -50,7 +50,9 @@ pub fn each(file: &File, mut write: impl FnMut(usize, [String; 8]) -> Result<()>
             return Ok(ControlFlow::Break(()));
         }
         let table = Trace::ALL.iter().position(|trace| *trace == origin.trace);
-        if let Some(table) = table.filter(|_| file.filter.includes(&event)) {
+        let rows = file.filter.rows();
+        let is_selected = rows.includes(Some(event.process), Some(event.device));
+        if let Some(table) = table.filter(|_| is_selected) {
             write(table, row(event, origin, &resolver))?;
         }
         Ok(ControlFlow::Continue(()))

@@ -48,14 +48,8 @@ impl Bins {
 }
 
 /// Sums of `N` numbers by bin.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BinSums<const N: usize>(BTreeMap<usize, [i64; N]>);
-
-impl<const N: usize> Default for BinSums<N> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
 
 impl<const N: usize> BinSums<N> {
     pub(crate) fn add(&mut self, bin: usize, numbers: [i64; N]) {

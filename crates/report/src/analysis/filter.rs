@@ -10,7 +10,7 @@ use super::range::{first_ns, span};
 use gpuprobe_recording::gpu_rows::RowFilter;
 use gpuprobe_recording::memory_rows::{CALLS, MEMORY};
 use gpuprobe_recording::row::integer;
-use gpuprobe_recording::{Database, MemoryRow, Session, ids};
+use gpuprobe_recording::{Database, Session, ids};
 
 /// Filter on the events of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,11 +41,6 @@ impl Filter {
     /// Whether a part of the time is selected.
     pub fn has_range(&self) -> bool {
         self.from.or(self.to).is_some()
-    }
-
-    /// Whether `row` is of the selected process and device.
-    pub fn includes(&self, row: &MemoryRow) -> bool {
-        self.rows().includes(Some(row.process), Some(row.device))
     }
 
     /// The filter of rows by process and device.
@@ -122,24 +117,18 @@ impl Filter {
         }
         let shown = database.path().display();
         if let Some(pid) = self.pid.filter(|pid| !pids.contains(pid)) {
-            let name = |pid: &u32| {
-                session
-                    .processes
-                    .get(pid)
-                    .map(String::as_str)
-                    .unwrap_or_default()
-            };
-            let there = pids
-                .iter()
-                .map(|pid| format!("{pid} {}", name(pid)).trim_end().to_owned());
-            let there = one_of(there.collect());
+            let there = pids.iter().map(|pid| match session.processes.get(pid) {
+                Some(name) => format!("{pid} {name}"),
+                None => pid.to_string(),
+            });
+            let there = one_of(&there.collect::<Vec<_>>());
             bail!(NoMatch(format!(
                 "no process {pid} in {shown}: --pid can be {there}"
             )));
         }
         let is_elsewhere = |device: &i64| !devices.is_empty() && !devices.contains(device);
         if let Some(device) = self.device.filter(is_elsewhere) {
-            let there = one_of(devices.iter().map(i64::to_string).collect());
+            let there = one_of(&devices.iter().map(i64::to_string).collect::<Vec<_>>());
             bail!(NoMatch(format!(
                 "no device {device} in {shown}: --device can be {there}"
             )));
@@ -175,13 +164,13 @@ const TABLES: [(&str, &str); 8] = [
 /// Limit on the processes listed in a message.
 const MAX_NAMED: usize = 10;
 
-fn one_of(mut there: Vec<String>) -> String {
-    let others = there.len().saturating_sub(MAX_NAMED);
-    there.truncate(MAX_NAMED);
-    match (there.is_empty(), others) {
-        (true, _) => "nothing: it has no process".to_owned(),
-        (_, 0) => there.join(", "),
-        _ => format!("{} or one of {others} others", there.join(", ")),
+fn one_of(there: &[String]) -> String {
+    match there.len().saturating_sub(MAX_NAMED) {
+        0 => there.join(", "),
+        others => format!(
+            "{} or one of {others} others",
+            there[..MAX_NAMED].join(", ")
+        ),
     }
 }
 

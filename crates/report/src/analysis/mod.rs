@@ -8,14 +8,12 @@ mod filter;
 mod played;
 pub(crate) mod processes;
 pub(crate) mod range;
-mod totals;
 pub(crate) mod work;
 
-pub use about::{About, AtPeak};
+pub use about::{About, AnalysisTotals, Anomalies, AtPeak};
 pub(crate) use file::Observer;
 pub use file::{Analysis, File, Lists};
 pub use filter::{Filter, Moment, NoMatch};
 pub use played::{Listener, MemoryChange, Played};
 pub use processes::ProcessRow;
 pub use range::first_ns;
-pub use totals::{AnalysisTotals, Anomalies};

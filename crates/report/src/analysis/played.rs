@@ -7,8 +7,8 @@ use anyhow::Result;
 use chrono::{DateTime, FixedOffset};
 
 use super::Filter;
+use super::about::{AnalysisTotals, Anomalies};
 use super::processes::Spans;
-use super::totals::{AnalysisTotals, Anomalies};
 use crate::incidents::{self, IncidentReport, RefusedRequests};
 use crate::memleak::{self, Memleak};
 use crate::{Options, ReportSources};

@@ -53,14 +53,14 @@ pub struct ExportConfig {
 pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
     let path = config.output.as_deref();
     let path = path.filter(|path| !files::is_stdout(path));
-    let (input, pid) = (&config.file, config.filter.pid);
-    let open = |filter| File::open(input, filter, progress);
+    let input = &config.file;
+    let open = || File::open(input, config.filter, progress);
     match config.format {
         ExportFormat::Chrome => {
-            if pid.is_some() {
+            if config.filter.pid.is_some() {
                 bail!("--pid is for --format torch and tsv: a trace includes every process");
             }
-            let file = open(Filter::default())?;
+            let file = open()?;
             trace_rows::check(&file)?;
             to_output(input, path, |out| chrome::write(&file, out))
         }
@@ -70,18 +70,14 @@ pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
                     "cannot write a snapshot to a terminal: it is binary; write it to a file with -o"
                 );
             }
-            let filter = Filter {
-                pid,
-                ..Filter::default()
-            };
-            let snapshot = Snapshot::read(&open(filter)?)?;
+            let snapshot = Snapshot::read(&open()?)?;
             to_output(input, path, |out| Ok(torch::write(&snapshot, out)?))?;
             snapshot.notes.iter().for_each(say);
             Ok(())
         }
         ExportFormat::Tsv => {
             let folder = path.context("tables are three files: name their folder with -o")?;
-            tsv::write(&open(config.filter)?, folder)
+            tsv::write(&open()?, folder)
         }
     }
 }
