@@ -5,7 +5,7 @@ use std::rc::Rc;
 use gpuprobe_cuda::FUNCTIONS;
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::abi::{RawCall, record};
-use gpuprobe_model::event::{AboutMemory, Call, Event, Task};
+use gpuprobe_model::event::{Call, Event, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Location};
 use zerocopy::FromZeros;
@@ -108,8 +108,6 @@ pub(crate) struct Load {
     random: u64,
     alloc: Event,
     free: Event,
-    /// Rows of an allocation and of a free.
-    rows: (u16, u16),
 }
 
 impl Load {
@@ -129,7 +127,6 @@ impl Load {
             random: 0x9e37_79b9_7f4a_7c15,
             alloc: Event::Call(call("cudaMalloc")),
             free: Event::Call(call("cudaFree")),
-            rows: (row("cudaMalloc"), row("cudaFree")),
         };
         for block in 0..live {
             load.allocate(block);
@@ -144,16 +141,6 @@ impl Load {
     /// Frees [`PAIRS`] allocations and makes as many others, like a batch of ring records.
     pub(crate) fn pairs(&mut self) {
         let pairs: [_; PAIRS] = std::array::from_fn(|_| self.next_pair());
-        if self.ledger.is_large() {
-            let about = |row, block| AboutMemory {
-                pid: PID,
-                row,
-                address: address(block),
-            };
-            let (alloc, free) = self.rows;
-            let calls = pairs.map(|(old, new)| [about(free, old), about(alloc, new)]);
-            self.ledger.expect(calls.as_flattened());
-        }
         for (old, new) in pairs {
             self.free(old);
             self.allocate(new);

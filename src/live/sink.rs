@@ -9,7 +9,7 @@ use gpuprobe_engine::transfers::Transfer;
 use gpuprobe_engine::{HostInfo, State};
 use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::event;
-use gpuprobe_model::event::{AboutMemory, Event};
+use gpuprobe_model::event::Event;
 use gpuprobe_recording::Recorder;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_stacks::store::StackStore;
@@ -36,36 +36,15 @@ pub(super) struct Sink {
 pub(super) struct RingConsumer<'a> {
     sink: &'a mut Sink,
     probe: &'a Probe,
-    looks_ahead: bool,
-    announced: Vec<AboutMemory>,
 }
 
 impl<'a> RingConsumer<'a> {
     pub(super) fn new(sink: &'a mut Sink, probe: &'a Probe) -> Self {
-        let looks_ahead = sink.state.ledger.is_large();
-        Self {
-            sink,
-            probe,
-            looks_ahead,
-            announced: Vec::new(),
-        }
+        Self { sink, probe }
     }
 }
 
 impl Consumer for RingConsumer<'_> {
-    fn looks_ahead(&self) -> bool {
-        self.looks_ahead
-    }
-
-    fn announce(&mut self, record: &[u8]) {
-        self.announced.extend(event::about_memory(record));
-    }
-
-    fn announced(&mut self) {
-        self.sink.state.ledger.expect(&self.announced);
-        self.announced.clear();
-    }
-
     fn take(&mut self, record: &[u8]) {
         self.sink.record(record);
         // At once: until the kernel side knows a stack, more copies of it are sent.

@@ -24,23 +24,11 @@ const WINDOW_STEP: usize = 256 * 1024;
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 const HEADER_BYTES: usize = 8;
-/// Maximum number of records announced ahead.
-const AHEAD: usize = 64;
+/// Records after which their space is returned to the producers.
+const BATCH: usize = 64;
 
 /// Consumer of a ring's records.
 pub trait Consumer {
-    /// Whether records should be announced.
-    fn looks_ahead(&self) -> bool {
-        false
-    }
-
-    /// Announces a record that [`Self::take`] gets soon.
-    fn announce(&mut self, _record: &[u8]) {}
-
-    /// Ends a batch of announcements, which are passed to [`Self::take`] next. The memory that they need
-    /// can be prefetched together: one by one, the cache misses add up.
-    fn announced(&mut self) {}
-
     /// Processes the next record.
     fn take(&mut self, record: &[u8]);
 }
@@ -177,16 +165,12 @@ impl Ring {
         consumer: &mut impl Consumer,
         until: Option<Instant>,
     ) -> Result<Progress> {
-        let looks_ahead = consumer.looks_ahead();
         let result = loop {
             if self.position >= end {
                 break Ok(Progress::Done);
             }
             if until.is_some_and(|until| Instant::now() > until) {
                 break Ok(Progress::OutOfTime);
-            }
-            if looks_ahead {
-                self.announce(end, consumer)?;
             }
             match self.read_some(end, consumer) {
                 Ok(true) => {}
@@ -199,10 +183,10 @@ impl Ring {
         result
     }
 
-    /// Passes up to [`AHEAD`] records before `end`. Returns false if it meets one that is still being
+    /// Passes up to [`BATCH`] records before `end`. Returns false if it meets one that is still being
     /// written.
     fn read_some(&mut self, end: u64, consumer: &mut impl Consumer) -> Result<bool> {
-        for _ in 0..AHEAD {
+        for _ in 0..BATCH {
             if self.position >= end {
                 break;
             }
@@ -215,26 +199,6 @@ impl Ring {
             self.position = next;
         }
         Ok(true)
-    }
-
-    /// Announces the records of the next [`Self::read_some`], as far as the window contains them.
-    fn announce(&mut self, end: u64, consumer: &mut impl Consumer) -> Result<()> {
-        let window_end = (self.position / self.step as u64 + 1) * self.step as u64;
-        let mut position = self.position;
-        for _ in 0..AHEAD {
-            if position >= end.min(window_end) {
-                break;
-            }
-            let Some(RingRecord { record, next }) = self.record_at(position)? else {
-                break;
-            };
-            if let Some(record) = record {
-                consumer.announce(record);
-            }
-            position = next;
-        }
-        consumer.announced();
-        Ok(())
     }
 
     /// Returns the space of the records read to the producers.

@@ -10,7 +10,6 @@ use std::rc::Rc;
 use hashbrown::HashMap;
 
 use super::addresses::{AddressIndex, AddressKind};
-use super::allocation::key;
 use super::calls::Effect;
 use super::change::{Change, Changes};
 use super::ended::{EndedProcesses, Forgotten};
@@ -21,7 +20,7 @@ use super::process_table::ProcessTable;
 use super::totals::MemorySums;
 use super::{CallSite, Identity};
 use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, MemoryKind, Op};
-use gpuprobe_model::event::{AboutMemory, Call, Event, OutOfMemory, Task};
+use gpuprobe_model::event::{Call, Event, OutOfMemory, Task};
 use gpuprobe_model::stack::CallStack;
 use gpuprobe_model::{GpuUse, UserLoss};
 
@@ -166,24 +165,6 @@ impl Ledger {
             }
             Event::Memory(event) => self.memory(event),
             Event::Kernel(_) | Event::Launch(_) | Event::Copy(_) | Event::Activity(_) => {}
-        }
-    }
-
-    /// Whether a process has so many allocations that a lookup misses the CPU's caches.
-    pub fn is_large(&self) -> bool {
-        self.live_processes().any(|process| process.live.is_large())
-    }
-
-    /// Prefetches the entries of calls that will be applied next.
-    pub fn expect(&self, calls: &[AboutMemory]) {
-        for calls in calls.chunk_by(|a, b| a.pid == b.pid) {
-            let Some(process) = self.processes.get(calls[0].pid) else {
-                continue;
-            };
-            process.live.expect(calls.iter().filter_map(|call| {
-                let space = gpuprobe_cuda::function(call.row)?.kind.space();
-                Some(key(space, call.address))
-            }));
         }
     }
 

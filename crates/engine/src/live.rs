@@ -5,7 +5,6 @@
 
 use std::cmp::Reverse;
 use std::hash::BuildHasher;
-use std::hint::black_box;
 use std::mem;
 
 use hashbrown::hash_table::Entry;
@@ -31,9 +30,6 @@ const SHARDS: usize = 256;
 const FEW: usize = 4096;
 /// Below this capacity, a table does not shrink.
 const MIN_CAPACITY: usize = 64;
-/// Number of allocations that exceed a CPU's caches: with fewer, prefetching costs more than it saves
-/// (`cargo bench --bench micro -- ledger`).
-const LARGE: usize = 1 << 18;
 
 /// The live allocations of one process, by key.
 #[derive(Debug, Default)]
@@ -71,20 +67,6 @@ impl LiveSet {
 
     pub(super) fn len(&self) -> usize {
         self.len
-    }
-
-    /// Whether the set exceeds a CPU's caches.
-    pub(super) fn is_large(&self) -> bool {
-        self.len > LARGE
-    }
-
-    /// Looks up some dozens of `keys`, so that they are cached for the lookups that follow.
-    pub(super) fn expect(&self, keys: impl Iterator<Item = u64>) {
-        if self.is_large() {
-            for key in keys {
-                black_box(self.get(key));
-            }
-        }
     }
 
     /// Adds an allocation; returns the one that it supersedes at its address, if any.

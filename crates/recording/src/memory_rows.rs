@@ -121,12 +121,6 @@ pub struct OriginatingCall {
     pub thread: Option<i64>,
 }
 
-impl<F: FnMut(MemoryItem) -> Result<ControlFlow<()>>> RowSink for F {
-    fn take(&mut self, item: MemoryItem) -> Result<ControlFlow<()>> {
-        self(item)
-    }
-}
-
 /// Filter of the calls that are counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallFilter {

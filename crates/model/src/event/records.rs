@@ -84,27 +84,6 @@ pub fn batch(bytes: &[u8]) -> Option<(RawBatch, &[u8])> {
     Some((raw, &batch[..length]))
 }
 
-/// Process, function and address of a memory call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AboutMemory {
-    /// Process id in the initial PID namespace.
-    pub pid: u32,
-    /// Row of the function table; not checked against it.
-    pub row: u16,
-    /// Address as in [`Call::address`].
-    pub address: u64,
-}
-
-/// Reads process, function and address of a memory call without decoding the rest of the record.
-pub fn about_memory(bytes: &[u8]) -> Option<AboutMemory> {
-    let (raw, _) = RawCall::ref_from_prefix(bytes).ok()?;
-    (raw.record_type == record::CALL).then_some(AboutMemory {
-        pid: raw.tgid,
-        row: raw.row,
-        address: raw.address,
-    })
-}
-
 /// Decodes one record of the ring of memory calls or the ring of launches and copies.
 ///
 /// # Errors
