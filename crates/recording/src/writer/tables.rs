@@ -1,9 +1,9 @@
 //! Rows of a recording: tables that are created on first use, and what rows have in common: times, strings, calls,
 //! processes and threads.
 
-use std::collections::HashMap;
 use std::iter;
 
+use hashbrown::HashMap;
 use rusqlite::types::Null;
 use rusqlite::{Connection, Params, Statement, ToSql, params, params_from_iter};
 
