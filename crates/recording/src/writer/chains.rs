@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::params;
+use rusqlite::{Result, params};
 
 use super::tables::Tables;
 use crate::chains::module_of;
@@ -77,7 +77,7 @@ impl Chains {
     }
 
     /// Writes the stacks whose frames are all resolved; at the end, all stacks.
-    pub(super) fn write(&mut self, tables: &mut Tables<'_>, is_end: bool) -> rusqlite::Result<()> {
+    pub(super) fn write(&mut self, tables: &mut Tables<'_>, is_end: bool) -> Result<()> {
         if !std::mem::take(&mut self.has_new_frames) && !is_end {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl Chains {
         Ok(())
     }
 
-    fn write_one(&mut self, stack: &WaitingChain, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
+    fn write_one(&mut self, stack: &WaitingChain, tables: &mut Tables<'_>) -> Result<()> {
         let mut depth = 0;
         for (index, location) in stack.stack.locations.iter().enumerate() {
             match self.known.get(stack.pid, location, index == 0) {
@@ -120,7 +120,7 @@ impl Chains {
         frame: &Frame,
         is_unresolved: bool,
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let symbol = tables.string(&plain(&frame.function))?;
         let module = tables.string(&plain(module_of(frame)))?;
         let unresolved = is_unresolved.then_some(1);

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rusqlite::params;
 use rusqlite::types::Null;
+use rusqlite::{Result, params};
 
 use super::tables::Tables;
 use crate::ids::{context_id, global_pid};
@@ -50,7 +50,7 @@ impl ContextWriter {
     }
 
     /// Writes the context that a successful call implies, and its creation or destruction.
-    pub(super) fn called(&mut self, call: &Call, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
+    pub(super) fn called(&mut self, call: &Call, tables: &mut Tables<'_>) -> Result<()> {
         if call.result != 0 {
             return Ok(());
         }
@@ -93,13 +93,7 @@ impl ContextWriter {
         }
     }
 
-    fn seen(
-        &mut self,
-        pid: u32,
-        device: u16,
-        number: u16,
-        tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    fn seen(&mut self, pid: u32, device: u16, number: u16, tables: &mut Tables<'_>) -> Result<()> {
         let context = context_id(device, number);
         if !self.known.insert((pid, device, context)) {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Metadata that a recording contains about its run.
 
 use chrono::{SecondsFormat, Utc};
-use rusqlite::params;
+use rusqlite::{Result, params};
 
 use super::gpus;
 use super::schema::{self, SCHEMA_VERSION};
@@ -47,7 +47,7 @@ impl Facts {
     }
 
     /// Creates the tables that do not depend on events.
-    pub(super) fn write(&self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
+    pub(super) fn write(&self, tables: &mut Tables<'_>) -> Result<()> {
         let lazy = if self.all_tables { schema::LAZY } else { "" };
         for list in [schema::CORE_TABLES, schema::OURS, lazy] {
             schema::tables(list).try_for_each(|(table, _)| tables.create(table))?;
@@ -81,7 +81,7 @@ impl Facts {
     }
 
     /// Writes the start time.
-    fn write_start(&self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
+    fn write_start(&self, tables: &mut Tables<'_>) -> Result<()> {
         let wall = self.clock.wall(self.clock.monotonic_ns());
         let seconds = "%Y-%m-%dT%H:%M:%S";
         let row = params![
@@ -95,7 +95,7 @@ impl Facts {
     }
 
     /// Writes the metadata that only gpuprobe has.
-    fn write_notes(&self, tables: &mut Tables<'_>) -> rusqlite::Result<()> {
+    fn write_notes(&self, tables: &mut Tables<'_>) -> Result<()> {
         let modes = [
             (self.modes.memleak, "memleak"),
             (self.modes.cudatrace, "cudatrace"),
@@ -140,7 +140,7 @@ impl Facts {
 }
 
 /// Writes the system information of exports, as far as known.
-fn write_system(tables: &mut Tables<'_>, driver: Option<&str>) -> rusqlite::Result<()> {
+fn write_system(tables: &mut Tables<'_>, driver: Option<&str>) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     // The version is the first word that starts with a digit.
     let version = driver.and_then(|line| {
@@ -161,7 +161,7 @@ fn write_system(tables: &mut Tables<'_>, driver: Option<&str>) -> rusqlite::Resu
     Ok(())
 }
 
-fn write_enumerations(tables: &Tables<'_>) -> rusqlite::Result<()> {
+fn write_enumerations(tables: &Tables<'_>) -> Result<()> {
     let memory_kinds = KINDS.iter();
     let memory_kinds = memory_kinds.map(|kind| (kind.id.into(), kind.name.to_owned(), kind.label));
     write_enumeration(tables, "ENUM_CUDA_MEM_KIND", memory_kinds)?;
@@ -177,7 +177,7 @@ fn write_enumeration(
     tables: &Tables<'_>,
     table: &str,
     values: impl Iterator<Item = (i64, String, &'static str)>,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let columns = "id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT";
     tables.execute(&format!("CREATE TABLE {table} ({columns})"), [])?;
     let sql = format!("INSERT INTO {table} VALUES (?, ?, ?)");

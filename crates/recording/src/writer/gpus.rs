@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use rusqlite::Result;
+
 use super::tables::Tables;
 use crate::ids;
 
@@ -18,7 +20,7 @@ fn parse(text: &str) -> [Option<String>; 3] {
 
 /// Writes the table of GPUs, if there are any, in PCI bus order; with several GPUs, CUDA may number
 /// them differently.
-pub(super) fn write(tables: &Tables<'_>) -> rusqlite::Result<()> {
+pub(super) fn write(tables: &Tables<'_>) -> Result<()> {
     let entries = fs::read_dir("/proc/driver/nvidia/gpus");
     let entries = entries.into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path().join("information"));

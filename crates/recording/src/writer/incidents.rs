@@ -1,7 +1,7 @@
 //! Failed allocations (incidents).
 
-use rusqlite::params;
 use rusqlite::types::Null;
+use rusqlite::{Result, params};
 
 use super::schema;
 use super::tables::{Tables, signed};
@@ -17,11 +17,7 @@ const UPDATED: &str = "ON CONFLICT (id) DO UPDATE SET device = excluded.device, 
      chain = coalesce(chain, excluded.chain)";
 
 /// Inserts or updates the row of an incident with the call stack `chain`.
-pub(super) fn write(
-    tables: &mut Tables<'_>,
-    row: &IncidentRow,
-    chain: Option<i64>,
-) -> rusqlite::Result<()> {
+pub(super) fn write(tables: &mut Tables<'_>, row: &IncidentRow, chain: Option<i64>) -> Result<()> {
     let [attempts, repeats] = row.calls;
     let told = |index: usize| row.given_up.map(|sums| signed(sums[index]));
     let api = gpuprobe_cuda::function(row.row).map_or("", |function| function.name());
@@ -53,7 +49,7 @@ pub(super) fn write(
 }
 
 /// Adds the GPU use to an incident.
-pub(super) fn write_gpu(tables: &mut Tables<'_>, id: u64, used: &GpuUse) -> rusqlite::Result<()> {
+pub(super) fn write_gpu(tables: &mut Tables<'_>, id: u64, used: &GpuUse) -> Result<()> {
     let id = signed(id);
     if let Some(gpu) = &used.gpu {
         let sql =

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rusqlite::params;
+use rusqlite::{Result, params};
 
 use super::tables::Tables;
 use crate::batch::LoggedLaunch;
@@ -67,7 +67,7 @@ impl LaunchWriter {
         launch: &Launch,
         correlation: i64,
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let launched = self.id_of(launch, tables)?;
         let row = params![
             correlation,
@@ -86,7 +86,7 @@ impl LaunchWriter {
     }
 
     /// The id of the launched kernel and function.
-    fn id_of(&mut self, launch: &Launch, tables: &mut Tables<'_>) -> rusqlite::Result<i64> {
+    fn id_of(&mut self, launch: &Launch, tables: &mut Tables<'_>) -> Result<i64> {
         let key = &launch.key;
         let kernel = self.known.entry(key.into()).or_default();
         if let Some((_, id)) = kernel.launched.iter().find(|(row, _)| *row == key.row) {
@@ -116,7 +116,7 @@ impl LaunchWriter {
         handle: KernelHandle,
         name: Option<Arc<str>>,
         tables: &Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let kernel = self.known.entry(handle).or_default();
         if kernel.mangled == name {
             return Ok(());
@@ -133,10 +133,7 @@ impl LaunchWriter {
 }
 
 /// Writes the current launch counters.
-pub(super) fn write_counts(
-    counted: &[LoggedLaunch],
-    tables: &mut Tables<'_>,
-) -> rusqlite::Result<()> {
+pub(super) fn write_counts(counted: &[LoggedLaunch], tables: &mut Tables<'_>) -> Result<()> {
     tables.execute("DELETE FROM GPUPROBE_LAUNCH_COUNTS", [])?;
     for launched in counted {
         let (key, counted) = (&launched.key, &launched.counted);

@@ -5,7 +5,7 @@ mod calls;
 use std::collections::{HashMap, VecDeque};
 
 use rusqlite::types::Null;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Result, params};
 
 use super::activity::ActivityWriter;
 use super::chains::Chains;
@@ -79,7 +79,7 @@ impl<'c> Rows<'c> {
     }
 
     /// Writes a chunk of the log.
-    pub(super) fn log(&mut self, sequence: i64, batch: &[u8]) -> rusqlite::Result<()> {
+    pub(super) fn log(&mut self, sequence: i64, batch: &[u8]) -> Result<()> {
         let count = signed(log::count(batch));
         let last_ns = self.last_ns();
         let row = params![sequence, last_ns, count, batch];
@@ -88,7 +88,7 @@ impl<'c> Rows<'c> {
 
     /// Writes the rows of a step, and removes the changes of its event from `changes`. Returns the
     /// number of rows.
-    pub(super) fn step(&mut self, step: LogStep, changes: &mut &[Change]) -> rusqlite::Result<u64> {
+    pub(super) fn step(&mut self, step: LogStep, changes: &mut &[Change]) -> Result<u64> {
         match step {
             LogStep::Event(event, count) => {
                 let (own, rest) = changes.split_at(count.min(changes.len()));
@@ -109,7 +109,7 @@ impl<'c> Rows<'c> {
         }
     }
 
-    fn note(&mut self, note: LogNote) -> rusqlite::Result<()> {
+    fn note(&mut self, note: LogNote) -> Result<()> {
         match note {
             LogNote::Identity(pid, identity) => self.contexts.identified(pid, identity),
             LogNote::Used(monotonic_ns, gpu, bytes) => {
@@ -148,7 +148,7 @@ impl<'c> Rows<'c> {
         Ok(())
     }
 
-    fn event(&mut self, event: &Event, changes: &[Change]) -> rusqlite::Result<u64> {
+    fn event(&mut self, event: &Event, changes: &[Change]) -> Result<u64> {
         for change in changes {
             if let Change::Incident(row) = change {
                 let chain = self.chains.id(row.pid, row.stack);
@@ -197,7 +197,7 @@ impl<'c> Rows<'c> {
         Ok(1)
     }
 
-    fn end_of(&mut self, task: &Task, how: &'static str) -> rusqlite::Result<()> {
+    fn end_of(&mut self, task: &Task, how: &'static str) -> Result<()> {
         let time = self.tables.time(task.time_ns);
         self.ended
             .push_back((task.process, self.chains.end(task.pid)));
@@ -211,7 +211,7 @@ impl<'c> Rows<'c> {
     }
 
     /// Writes the exit of a process, or its execution of another program.
-    fn end(&mut self, pid: u32, time: i64, how: &str) -> rusqlite::Result<()> {
+    fn end(&mut self, pid: u32, time: i64, how: &str) -> Result<()> {
         self.contexts.ended(pid);
         self.tensors.retain(|(of, _), _| *of != pid);
         let after = self.tables.correlation;
@@ -221,7 +221,7 @@ impl<'c> Rows<'c> {
 
     /// Writes a block that a framework's caching allocator handed out or took back. The requested
     /// size comes in a record of its own.
-    fn tensor(&mut self, tensor: &Tensor) -> rusqlite::Result<()> {
+    fn tensor(&mut self, tensor: &Tensor) -> Result<()> {
         let row = params![
             self.tables.time(tensor.time_ns),
             self.tables.thread(tensor.pid, tensor.tid)?,
@@ -246,7 +246,7 @@ impl<'c> Rows<'c> {
         Ok(())
     }
 
-    fn launch(&mut self, launch: &Launch) -> rusqlite::Result<u64> {
+    fn launch(&mut self, launch: &Launch) -> Result<u64> {
         let chain = self.chains.id(launch.pid, launch.stack);
         let thread = (launch.pid, launch.tid);
         let number = match (self.launches.number_of(launch), chain) {
@@ -278,7 +278,7 @@ impl<'c> Rows<'c> {
         Ok(2)
     }
 
-    fn copy(&mut self, copy: &Copy, changes: &[Change]) -> rusqlite::Result<()> {
+    fn copy(&mut self, copy: &Copy, changes: &[Change]) -> Result<()> {
         let seen = SeenCall {
             function: copy.function,
             result: copy.result,
@@ -309,7 +309,7 @@ impl<'c> Rows<'c> {
     }
 
     /// Writes the call stacks whose frames are resolved; at the end, all of them.
-    pub(super) fn chains(&mut self, is_end: bool) -> rusqlite::Result<()> {
+    pub(super) fn chains(&mut self, is_end: bool) -> Result<()> {
         self.chains.write(&mut self.tables, is_end)
     }
 
@@ -325,7 +325,7 @@ impl<'c> Rows<'c> {
     }
 
     /// Writes such a batch. Returns the number of rows.
-    pub(super) fn activity(&mut self, batch: &ActivityBatch) -> rusqlite::Result<u64> {
+    pub(super) fn activity(&mut self, batch: &ActivityBatch) -> Result<u64> {
         if let Some(activities) = &mut self.activities {
             activities.write(batch, &mut self.tables)?;
         }
@@ -347,14 +347,14 @@ impl<'c> Rows<'c> {
         remarks
     }
 
-    fn lost(&self, what: &str, count: u64) -> rusqlite::Result<()> {
+    fn lost(&self, what: &str, count: u64) -> Result<()> {
         let sql = "INSERT OR REPLACE INTO GPUPROBE_LOST VALUES (?, ?)";
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.tables.execute(sql, params![what, count])
     }
 
     /// Writes what changes all the time.
-    pub(super) fn write_counts(&self) -> rusqlite::Result<()> {
+    pub(super) fn write_counts(&self) -> Result<()> {
         let sql = "UPDATE ANALYSIS_DETAILS SET duration = ?1, stopTime = ?1";
         self.tables.execute(sql, [self.tables.last_ns])?;
         self.lost("recording", self.dropped)

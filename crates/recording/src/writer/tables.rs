@@ -5,7 +5,7 @@ use std::iter;
 
 use hashbrown::HashMap;
 use rusqlite::types::Null;
-use rusqlite::{Connection, Params, Statement, ToSql, params, params_from_iter};
+use rusqlite::{Connection, Params, Result, Statement, ToSql, params, params_from_iter};
 
 use super::schema;
 use crate::ids::{global_pid, global_tid};
@@ -54,17 +54,13 @@ impl<'c> Tables<'c> {
     }
 
     /// Creates a table, if it does not exist.
-    pub(super) fn create(&self, table: &str) -> rusqlite::Result<()> {
+    pub(super) fn create(&self, table: &str) -> Result<()> {
         let sql = schema::create(table);
         sql.map_or(Ok(()), |sql| self.connection.execute_batch(&sql))
     }
 
     /// Inserts a row; its last columns are NULL without values.
-    pub(super) fn insert(
-        &mut self,
-        table: &'static str,
-        values: &[&dyn ToSql],
-    ) -> rusqlite::Result<()> {
+    pub(super) fn insert(&mut self, table: &'static str, values: &[&dyn ToSql]) -> Result<()> {
         if let Some(insert) = self.inserts.get_mut(table) {
             return execute(insert, values);
         }
@@ -74,13 +70,13 @@ impl<'c> Tables<'c> {
     }
 
     /// Executes another statement.
-    pub(super) fn execute(&self, sql: &str, values: impl Params) -> rusqlite::Result<()> {
+    pub(super) fn execute(&self, sql: &str, values: impl Params) -> Result<()> {
         self.connection.prepare_cached(sql)?.execute(values)?;
         Ok(())
     }
 
     /// The id of `text` in the table of strings, which has each once.
-    pub(super) fn string(&mut self, text: &str) -> rusqlite::Result<i64> {
+    pub(super) fn string(&mut self, text: &str) -> Result<i64> {
         if let Some(id) = self.strings.get(text) {
             return Ok(*id);
         }
@@ -98,7 +94,7 @@ impl<'c> Tables<'c> {
     }
 
     /// Writes a process that is new or was renamed.
-    pub(super) fn process(&mut self, task: &Task) -> rusqlite::Result<()> {
+    pub(super) fn process(&mut self, task: &Task) -> Result<()> {
         let (global, time) = (global_pid(task.pid), self.time(task.time_ns));
         let row = params![global, task.pid, task.uid, task.comm, time];
         self.insert("GPUPROBE_PROCESSES", row)?;
@@ -113,7 +109,7 @@ impl<'c> Tables<'c> {
     }
 
     /// Ensures that a process has a row.
-    pub(super) fn ensure_process(&mut self, pid: u32) -> rusqlite::Result<()> {
+    pub(super) fn ensure_process(&mut self, pid: u32) -> Result<()> {
         if self.processes.contains_key(&pid) {
             return Ok(());
         }
@@ -122,7 +118,7 @@ impl<'c> Tables<'c> {
     }
 
     /// Sets the name of a thread.
-    pub(super) fn name_thread(&mut self, pid: u32, tid: u32, name: &str) -> rusqlite::Result<()> {
+    pub(super) fn name_thread(&mut self, pid: u32, tid: u32, name: &str) -> Result<()> {
         let thread = self.threads.entry((pid, tid)).or_default();
         name.clone_into(&mut thread.comm);
         let Some(row) = thread.row else { return Ok(()) };
@@ -132,7 +128,7 @@ impl<'c> Tables<'c> {
     }
 
     /// The global id of a thread, which is given a row, even without a name.
-    pub(super) fn thread(&mut self, pid: u32, tid: u32) -> rusqlite::Result<i64> {
+    pub(super) fn thread(&mut self, pid: u32, tid: u32) -> Result<i64> {
         let global = global_tid(pid, tid);
         let thread = self.threads.entry((pid, tid)).or_default();
         if thread.row.is_none() {
@@ -150,7 +146,7 @@ impl<'c> Tables<'c> {
 }
 
 /// Executes an insertion, with NULL for what has no value.
-fn execute(insert: &mut Statement<'_>, values: &[&dyn ToSql]) -> rusqlite::Result<()> {
+fn execute(insert: &mut Statement<'_>, values: &[&dyn ToSql]) -> Result<()> {
     let rest = iter::repeat(&Null as &dyn ToSql);
     let values = values.iter().copied().chain(rest);
     let values = values.take(insert.parameter_count());

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::params;
+use rusqlite::{Result, params};
 
 use super::probed::ProbedCalls;
 use crate::ids::cupti_correlation;
@@ -65,7 +65,7 @@ impl CuptiCalls {
         activity: &Activity,
         api: &wire::Api,
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         if api.start_ns == 0 {
             return Ok(());
         }

@@ -14,7 +14,7 @@ mod tests;
 
 use std::collections::{HashMap, VecDeque};
 
-use rusqlite::params;
+use rusqlite::{Result, params};
 
 use super::facts::Facts;
 use super::tables::{Tables, signed};
@@ -87,11 +87,7 @@ impl ActivityWriter {
     }
 
     /// Writes the rows of a batch.
-    pub(super) fn write(
-        &mut self,
-        batch: &ActivityBatch,
-        tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    pub(super) fn write(&mut self, batch: &ActivityBatch, tables: &mut Tables<'_>) -> Result<()> {
         let next = u32::try_from(self.processes.len()).map_or(u32::MAX, |count| count + 1);
         let process = self.processes.entry((batch.pid, batch.process));
         let process = *process.or_insert(next);
@@ -101,12 +97,7 @@ impl ActivityWriter {
         tables.ensure_process(batch.pid)
     }
 
-    fn record(
-        &mut self,
-        process: u32,
-        activity: &Activity,
-        tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    fn record(&mut self, process: u32, activity: &Activity, tables: &mut Tables<'_>) -> Result<()> {
         let pid = activity.pid;
         let name = activity.name.as_deref();
         let number = |id: u32| {

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rusqlite::params;
 use rusqlite::types::Null;
+use rusqlite::{Result, params};
 
 use crate::ids::global_pid;
 use crate::writer::tables::Tables;
@@ -35,7 +35,7 @@ impl Nvtx {
         marker: &wire::Marker,
         thread: Thread,
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let key = (activity.pid, marker.id);
         let time = tables.time(marker.time_ns);
         if marker.flags & wire::marker::END != 0 {
@@ -78,7 +78,7 @@ impl Nvtx {
         time: i64,
         thread: Thread,
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         // The start was before tracing, or was lost.
         let Some((row, started)) = self.open.remove(&key) else {
             return Ok(());
@@ -94,12 +94,7 @@ impl Nvtx {
     }
 
     /// Number of the domain of a marker, which is given a row.
-    fn domain(
-        &mut self,
-        activity: &Activity,
-        start: i64,
-        tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<i64> {
+    fn domain(&mut self, activity: &Activity, start: i64, tables: &mut Tables<'_>) -> Result<i64> {
         let named = activity.qualifier.as_ref().filter(|name| !name.is_empty());
         let Some(name) = named else { return Ok(0) };
         let count = i64::try_from(self.domains.len()).unwrap_or(i64::MAX - 1);
@@ -117,7 +112,7 @@ impl Nvtx {
 }
 
 /// Global id of a thread, which is given a row.
-fn global(thread: Thread, tables: &mut Tables<'_>) -> rusqlite::Result<Option<i64>> {
+fn global(thread: Thread, tables: &mut Tables<'_>) -> Result<Option<i64>> {
     let global = thread.map(|(pid, tid)| tables.thread(pid, tid));
     global.transpose()
 }

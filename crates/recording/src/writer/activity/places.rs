@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rusqlite::{OptionalExtension, ToSql, params, params_from_iter};
+use rusqlite::{OptionalExtension, Result, ToSql, params, params_from_iter};
 
 use crate::ids::{BASE, global_pid};
 use crate::writer::contexts::{HARDWARE, VIRTUAL_MACHINE};
@@ -46,7 +46,7 @@ impl Places {
         pid: u32,
         context: &wire::Context,
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let id = context.context;
         let parent = wire::known(context.parent_context);
         let known = ContextRow {
@@ -82,7 +82,7 @@ impl Places {
         pid: u32,
         stream: &wire::Stream,
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let (context, id) = (stream.context, stream.stream);
         if !self.streams.insert((pid, context, id)) {
             return Ok(());
@@ -109,7 +109,7 @@ impl Places {
         device: &wire::Device,
         name: Option<&str>,
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let gpu = gpu(device, tables)?;
         describe(gpu, device, name, tables)?;
         let row = params![gpu, device.device, pid];
@@ -125,7 +125,7 @@ fn replace(
     key: &str,
     ids: &[u32],
     row: &[&dyn ToSql],
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     tables.create(table)?;
     let sql = format!("DELETE FROM {table} WHERE {key}");
     tables.execute(&sql, params_from_iter(ids))?;
@@ -133,7 +133,7 @@ fn replace(
 }
 
 /// The row id of a GPU.
-fn gpu(device: &wire::Device, tables: &Tables<'_>) -> rusqlite::Result<i64> {
+fn gpu(device: &wire::Device, tables: &Tables<'_>) -> Result<i64> {
     tables.create("TARGET_INFO_GPU")?;
     let connection = tables.connection;
     let uuid = names::uuid(&device.uuid);
@@ -151,12 +151,7 @@ fn gpu(device: &wire::Device, tables: &Tables<'_>) -> rusqlite::Result<i64> {
 }
 
 /// Updates the row of a GPU: the driver's files contain fewer values.
-fn describe(
-    id: i64,
-    device: &wire::Device,
-    name: Option<&str>,
-    tables: &Tables<'_>,
-) -> rusqlite::Result<()> {
+fn describe(id: i64, device: &wire::Device, name: Option<&str>, tables: &Tables<'_>) -> Result<()> {
     let sql = "UPDATE TARGET_INFO_GPU SET name = coalesce(?, name), l2CacheSize = ?, \
                totalMemory = ?, memoryBandwidth = ?, clockRate = ?, smCount = ?, cuDevice = ?, \
                constantMemory = ?, maxRegistersPerBlock = ?, maxShmemPerBlock = ?, \
@@ -205,7 +200,7 @@ pub(super) fn name(
     name: &wire::Name,
     thread: Option<(u32, u32)>,
     tables: &mut Tables<'_>,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let Some(text) = activity.name.as_deref() else {
         return Ok(());
     };

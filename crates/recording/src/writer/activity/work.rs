@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rusqlite::types::Null;
-use rusqlite::{ToSql, params};
+use rusqlite::{Result, ToSql, params};
 
 use super::places::ContextRow;
 use crate::ids::global_pid;
@@ -67,7 +67,7 @@ impl WorkWriter {
         work: &WorkColumns,
         own: &[&dyn ToSql],
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let Some((start, end)) = self.span(work.start_ns, work.end_ns, tables) else {
             return Ok(());
         };
@@ -90,7 +90,7 @@ impl WorkWriter {
         kernel: &wire::Kernel,
         activity: &Activity,
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let (demangled, short, mangled) = self.names(activity.name.as_ref(), tables)?;
         let [grid_x, grid_y, grid_z] = kernel.grid;
         let [block_x, block_y, block_z] = kernel.block;
@@ -126,7 +126,7 @@ impl WorkWriter {
         work: &WorkColumns,
         copy: &wire::Memcpy,
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let own = params![
             signed(copy.size_bytes),
             copy.copy_kind,
@@ -150,7 +150,7 @@ impl WorkWriter {
         &mut self,
         mangled: Option<&Arc<str>>,
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<(i64, i64, Option<i64>)> {
+    ) -> Result<(i64, i64, Option<i64>)> {
         let Some(mangled) = mangled else {
             let unknown = tables.string("[unknown]")?;
             return Ok((unknown, unknown, None));
@@ -177,7 +177,7 @@ impl WorkWriter {
         overhead: &wire::Overhead,
         thread: Option<(u32, u32)>,
         tables: &mut Tables<'_>,
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let Some((start, end)) = self.span(overhead.start_ns, overhead.end_ns, tables) else {
             return Ok(());
         };
@@ -194,7 +194,7 @@ pub(super) fn external(
     external: &wire::ExternalCorrelation,
     number: Option<i64>,
     tables: &mut Tables<'_>,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let Some(number) = number else { return Ok(()) };
     let (kind, theirs) = (external.external_kind, signed(external.external_id));
     let row = params![number, global_pid(pid), kind, theirs];
@@ -207,7 +207,7 @@ pub(super) fn memory(
     memory: &wire::Memory,
     number: Option<i64>,
     tables: &mut Tables<'_>,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     let operation = match memory.operation {
         _ if memory.time_ns == 0 => return Ok(()),
         ALLOCATED => 0,
@@ -246,7 +246,7 @@ pub(super) fn pool(
     pool: &wire::MemoryPool,
     number: Option<i64>,
     tables: &mut Tables<'_>,
-) -> rusqlite::Result<()> {
+) -> Result<()> {
     if pool.time_ns == 0 {
         return Ok(());
     }

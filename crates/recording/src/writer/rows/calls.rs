@@ -10,8 +10,8 @@ use gpuprobe_cuda::nsys::class;
 use gpuprobe_cuda::{Belongs, Function, Layer, Op};
 use gpuprobe_engine::{Change, MemoryBlock};
 use gpuprobe_model::event::Call;
-use rusqlite::params;
 use rusqlite::types::Null;
+use rusqlite::{Result, params};
 
 /// Values of the column `memoryOperationType`.
 const ALLOCATION: i64 = 0;
@@ -37,7 +37,7 @@ pub(super) struct SeenCall<'a> {
 }
 
 impl Rows<'_> {
-    pub(super) fn memory_call(&mut self, call: &Call, changes: &[Change]) -> rusqlite::Result<()> {
+    pub(super) fn memory_call(&mut self, call: &Call, changes: &[Change]) -> Result<()> {
         let allocates = |change: &Change| matches!(change, Change::Allocated(_));
         let seen = SeenCall {
             function: call.function,
@@ -58,7 +58,7 @@ impl Rows<'_> {
     }
 
     /// Writes a call and returns its row. Its number is [`Tables::correlation`](super::Tables::correlation).
-    pub(super) fn call(&mut self, call: &SeenCall<'_>, allocates: bool) -> rusqlite::Result<i64> {
+    pub(super) fn call(&mut self, call: &SeenCall<'_>, allocates: bool) -> Result<i64> {
         self.tables.correlation += 1;
         let number = self.tables.correlation;
         let name = self.tables.string(call.function.symbol)?;
@@ -97,7 +97,7 @@ impl Rows<'_> {
     }
 
     /// Writes a change by `call`.
-    fn change(&mut self, change: &Change, call: &Call) -> rusqlite::Result<()> {
+    fn change(&mut self, change: &Change, call: &Call) -> Result<()> {
         let (start, end) = (
             self.tables.time(call.start_ns),
             self.tables.time(call.end_ns),
@@ -123,7 +123,7 @@ impl Rows<'_> {
         pid: u32,
         block: &MemoryBlock,
         (time, operation, correlation): (i64, i64, Option<i64>),
-    ) -> rusqlite::Result<()> {
+    ) -> Result<()> {
         let allocation = &block.allocation;
         if !self.counted.contains(allocation.kind()) {
             return Ok(());
@@ -160,12 +160,7 @@ impl Rows<'_> {
     }
 
     /// Writes the event of a call on a stream-ordered memory pool of `device`.
-    fn pool(
-        &mut self,
-        call: &Call,
-        device: Option<u16>,
-        (start, end): (i64, i64),
-    ) -> rusqlite::Result<()> {
+    fn pool(&mut self, call: &Call, device: Option<u16>, (start, end): (i64, i64)) -> Result<()> {
         let (operation, time) = match call.function.op {
             Op::PoolCreate => (CREATED, end),
             Op::PoolDestroy => (DESTROYED, start),
