@@ -11,7 +11,7 @@ use gpuprobe_engine::{Allocation, Allocator, Change, Process};
 use gpuprobe_model::event::Event;
 
 /// Times that divide a run into bins.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bins {
     /// Bin `k` begins at edge `k` and ends before edge `k + 1`.
     pub(crate) edges_ns: Vec<i64>,

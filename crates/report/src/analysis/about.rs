@@ -11,7 +11,7 @@ use super::work::GpuTime;
 use crate::clock_micros;
 use crate::memleak::Memleak;
 use gpuprobe_model::Total;
-use gpuprobe_recording::{Session, Trace};
+use gpuprobe_recording::Session;
 
 /// Fields that only reports of a file have.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -125,26 +125,6 @@ pub struct AnalysisTotals {
     pub invalid: Total,
     /// Allocated by the driver itself.
     pub driver: Total,
-}
-
-impl AnalysisTotals {
-    fn of(&mut self, trace: Trace) -> &mut Total {
-        match trace {
-            Trace::Valid => &mut self.valid,
-            Trace::Invalid => &mut self.invalid,
-            Trace::Driver => &mut self.driver,
-        }
-    }
-
-    pub(super) fn add(&mut self, trace: Trace, bytes: u64) {
-        self.total.add(bytes);
-        self.of(trace).add(bytes);
-    }
-
-    pub(super) fn subtract(&mut self, trace: Trace, bytes: u64) {
-        self.total.subtract(bytes);
-        self.of(trace).subtract(bytes);
-    }
 }
 
 /// Number of inconsistencies in the memory events.

@@ -14,6 +14,7 @@ use crate::memleak::{self, Memleak};
 use crate::{Options, ReportSources};
 use gpuprobe_cuda::{Belongs, FUNCTIONS, Layer, Modes};
 use gpuprobe_engine::{Allocation, CallSite, Change, Ledger, Process};
+use gpuprobe_model::Total;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::{Event, MemoryEvent};
 use gpuprobe_model::identity::DeviceIdentity;
@@ -36,11 +37,18 @@ pub struct LiveSums {
 }
 
 impl LiveSums {
-    fn side(&mut self, allocation: &Allocation) -> &mut AnalysisTotals {
-        match allocation.belongs() {
+    /// The totals that `allocation` is part of.
+    fn totals(&mut self, trace: Trace, allocation: &Allocation) -> [&mut Total; 2] {
+        let side = match allocation.belongs() {
             Belongs::Host => &mut self.host,
             _ => &mut self.gpu,
-        }
+        };
+        let of_trace = match trace {
+            Trace::Valid => &mut side.valid,
+            Trace::Invalid => &mut side.invalid,
+            Trace::Driver => &mut side.driver,
+        };
+        [&mut side.total, of_trace]
     }
 }
 
@@ -284,7 +292,9 @@ impl Played {
         for process in self.ledger().processes(true) {
             for allocation in self.allocations(process) {
                 let trace = self.trace(process, allocation);
-                sums.side(allocation).add(trace, allocation.size_bytes);
+                for total in sums.totals(trace, allocation) {
+                    total.add(allocation.size_bytes);
+                }
             }
         }
         sums
@@ -523,11 +533,15 @@ impl Played {
         };
         for one in freed {
             let trace = self.trace(process, one);
-            live.side(one).subtract(trace, one.size_bytes);
+            for total in live.totals(trace, one) {
+                total.subtract(one.size_bytes);
+            }
         }
         if let Some(one) = &allocated {
             let trace = self.trace(process, one);
-            live.side(one).add(trace, one.size_bytes);
+            for total in live.totals(trace, one) {
+                total.add(one.size_bytes);
+            }
         }
         self.live = live;
         if allocated.is_none() && freed.is_empty() {

@@ -213,31 +213,33 @@ fn incidents(report: &Report, session: &Session, first_ns: i64) -> Vec<IncidentD
 fn traced(report: &Report, bins: &Bins, kernels: &[KernelData]) -> String {
     let about = report.about.as_ref();
     let processes = about.and_then(|about| about.processes.as_ref());
-    let events = about.and_then(|about| about.findings);
-    let launches = kernels.iter().map(|kernel| kernel.launches);
-    let known = [
-        (events.map_or(0, |findings| findings.events), "memory event"),
-        (launches.fold(0, u64::saturating_add), "kernel launch"),
-    ];
-    let known = known.into_iter().filter(|(number, _)| *number > 0);
-    let known: String = known
-        .map(|(number, what)| format!(", {}", plural(number, what)))
-        .collect();
     let processes = plural(processes.map_or(0, Vec::len) as u64, "process");
     let seconds = bins.end_ns().saturating_sub(bins.edges_ns[0]) as f64 / 1e9;
-    format!("{processes} for {seconds:.1} s{known}.")
+    let events = about.and_then(|about| about.findings);
+    let events = events.map_or(0, |findings| findings.events);
+    let launches = kernels.iter().map(|kernel| kernel.launches);
+    let launches = launches.fold(0, u64::saturating_add);
+    let known = |number: u64, what: &str| match number {
+        0 => String::new(),
+        number => format!(", {}", plural(number, what)),
+    };
+    let (events, launches) = (
+        known(events, "memory event"),
+        known(launches, "kernel launch"),
+    );
+    format!("{processes} for {seconds:.1} s{events}{launches}.")
 }
 
 fn lost(report: &Report, is_ours: bool) -> LostData {
-    let (complete, sentence) = if report.lost.any() {
-        let lost = describe_lost(&report.lost);
-        let sentence = format!("LOST EVENTS, the figures are incomplete: {lost}.");
-        (Some(false), sentence)
-    } else if is_ours {
-        (Some(true), "Nothing was lost.".to_owned())
-    } else {
-        let unknown = "Whether events were lost is unknown: exports of nsys do not tell.";
-        (None, unknown.to_owned())
+    let unknown = "Whether events were lost is unknown: exports of nsys do not tell.";
+    let (complete, sentence) = match (report.lost.any(), is_ours) {
+        (true, _) => {
+            let lost = describe_lost(&report.lost);
+            let sentence = format!("LOST EVENTS, the figures are incomplete: {lost}.");
+            (Some(false), sentence)
+        }
+        (_, true) => (Some(true), "Nothing was lost.".to_owned()),
+        _ => (None, unknown.to_owned()),
     };
     LostData { complete, sentence }
 }

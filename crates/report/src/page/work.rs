@@ -14,7 +14,7 @@ use crate::names::simplify;
 use crate::timeline::{BinSums, Bins};
 use gpuprobe_cuda::{Direction, nsys};
 use gpuprobe_engine::activity::by_work::{ByWork, Spent, WorkKind};
-use gpuprobe_engine::transfers::{CopyFilter, Mode};
+use gpuprobe_engine::transfers::Mode;
 use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
 use gpuprobe_recording::gpu_rows::ZERO_NS;
 use gpuprobe_stacks::symbols;
@@ -60,6 +60,7 @@ pub(super) struct CopyData {
 type CopyKey = (u32, Direction, &'static str);
 
 /// The work of GPUs.
+#[derive(Default)]
 pub(super) struct WorkByBin {
     bins: Bins,
     /// Session time from which bins count.
@@ -99,10 +100,8 @@ impl Observer for WorkByBin {
                     kernel.or_default().add(bin, [1, signed(ns)]);
                 }
                 ActivityRecord::Memcpy(copy) if self.takes_copies => {
-                    let mode = match copy.flags & 1 {
-                        1 => Mode::Async,
-                        _ => Mode::Sync,
-                    };
+                    let is_async = copy.flags & 1 == 1;
+                    let mode = if is_async { Mode::Async } else { Mode::Sync };
                     let key = (batch.pid, nsys::direction(copy.copy_kind), mode.name());
                     self.copied(key, start_ns, [copy.size_bytes, ns]);
                 }
@@ -116,12 +115,8 @@ impl Observer for WorkByBin {
     }
 
     fn copy(&mut self, copy: &CalledCopy) {
-        let CopyFilter {
-            pid,
-            direction,
-            mode,
-        } = copy.which;
-        let key = (pid, direction, mode.name());
+        let of = &copy.which;
+        let key = (of.pid, of.direction, of.mode.name());
         self.copied(key, copy.start_ns, [copy.bytes, copy.ns]);
     }
 }
@@ -132,10 +127,7 @@ impl WorkByBin {
             bins: bins.clone(),
             first_ns,
             takes_copies,
-            kernels: HashMap::new(),
-            is_launched: false,
-            copies: BTreeMap::new(),
-            busy: BTreeMap::new(),
+            ..Self::default()
         }
     }
 

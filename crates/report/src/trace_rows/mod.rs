@@ -115,12 +115,12 @@ impl Span {
     }
 }
 
-/// Checks that `file` has something to show.
+/// What `file` is of.
 ///
 /// # Errors
 ///
-/// It has not.
-pub fn check(file: &File) -> Result<()> {
+/// It has nothing to show.
+pub fn about(file: &File) -> Result<Value> {
     let tables = work::TABLES.iter().map(|(table, ..)| table.name);
     let mut tables = tables.chain([CALLS, MEMORY, NVTX, OVERHEAD]);
     if !tables.any(|name| file.database.has_table(name)) {
@@ -129,20 +129,15 @@ pub fn check(file: &File) -> Result<()> {
             file.database.path().display()
         );
     }
-    Ok(())
-}
-
-/// What `file` is of.
-pub fn about(file: &File) -> Value {
     let session = &file.session;
-    serde_json::json!({
+    Ok(serde_json::json!({
         "exporter": concat!("gpuprobe ", env!("CARGO_PKG_VERSION")),
         "recorded_by": session.product,
         "version": session.version,
         "command": session.command,
         "start_epoch_ns": session.start_epoch_ns.map(|ns| ns.to_string()),
         "lost": session.lost,
-    })
+    }))
 }
 
 /// Passes the rows to `write`, table by table.

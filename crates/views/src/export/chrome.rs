@@ -3,14 +3,14 @@
 use std::io::{self, BufWriter, Write};
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 
 use gpuprobe_report::analysis::File;
 use gpuprobe_report::trace_rows;
 
 /// Writes the rows as they come: viewers sort them.
-pub(super) fn write(file: &File, out: &mut dyn Write) -> Result<()> {
+pub(super) fn write(file: &File, about: &Value, out: &mut dyn Write) -> Result<()> {
     let mut out = BufWriter::with_capacity(1 << 18, out);
-    let about = trace_rows::about(file);
     write!(out, "{{\"otherData\":{about},\"traceEvents\":[").context("cannot write")?;
     let mut separator = &b"\n"[..];
     trace_rows::each(file, &mut |row| {

@@ -61,8 +61,8 @@ pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
                 bail!("--pid is for --format torch and tsv: a trace includes every process");
             }
             let file = open()?;
-            trace_rows::check(&file)?;
-            to_output(input, path, |out| chrome::write(&file, out))
+            let about = trace_rows::about(&file)?;
+            to_output(input, path, |out| chrome::write(&file, &about, out))
         }
         ExportFormat::Torch => {
             if path.is_none() && io::stdout().is_terminal() {
