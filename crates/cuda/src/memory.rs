@@ -95,7 +95,7 @@ const fn stream_ordered(
 }
 
 /// Allocates an array with a runtime descriptor; the extra values are those of
-/// [`gpuprobe_engine::arrays::of_runtime`].
+/// `gpuprobe_engine::arrays`.
 const fn runtime_array(
     symbol: &'static str,
     shape: [EntryValue; 3],
@@ -113,7 +113,7 @@ const fn runtime_array(
 }
 
 /// Allocates an array with a `CUDA_ARRAY_DESCRIPTOR` or `CUDA_ARRAY3D_DESCRIPTOR` of the driver;
-/// the extra values are those of [`gpuprobe_engine::arrays::of_driver`].
+/// the extra values are those of `gpuprobe_engine::arrays`.
 const fn driver_array(symbol: &'static str, has_depth: bool, levels: EntryValue) -> Function {
     let format = if has_depth { 24 } else { 16 };
     let (depth, flags) = if has_depth {

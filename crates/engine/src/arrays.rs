@@ -22,21 +22,21 @@ const NV12: Texels = (12, 1);
 
 /// Bytes of an array created by a call of `layer`, from the values that the probe sends.
 pub(super) fn of_layer(layer: Layer, values: &[u64; 8]) -> u64 {
-    if layer == Layer::Runtime {
-        of_runtime(values)
-    } else {
-        of_driver(values)
-    }
+    let texels = match layer {
+        Layer::Runtime => of_runtime(values),
+        _ => of_driver(values),
+    };
+    bytes(texels, values)
 }
 
-/// Bytes of an array created by a runtime call, from the values that the probe sends: bits of x and
+/// Texels of an array created by a runtime call, from the values that the probe sends: bits of x and
 /// y, bits of z and w (32 bits each), `cudaChannelFormatKind`, width, height, depth, levels, flags.
 /// Width and height are in texels.
-pub fn of_runtime(values: &[u64; 8]) -> u64 {
+fn of_runtime(values: &[u64; 8]) -> Texels {
     let [xy, zw, kind, ..] = *values;
     let bits = [xy & 0xffff_ffff, xy >> 32, zw & 0xffff_ffff, zw >> 32];
     let bits = bits.iter().fold(0u64, |sum, &b| sum.saturating_add(b));
-    let texels = match kind {
+    match kind {
         // cudaChannelFormatKindNV12: two planes, 12 bits per texel in both.
         4 => NV12,
         // cudaChannelFormatKindUnsignedBlockCompressed1, 1SRGB; 4 unsigned and signed.
@@ -44,15 +44,14 @@ pub fn of_runtime(values: &[u64; 8]) -> u64 {
         // 2, 2SRGB, 3, 3SRGB; 5 and 6H unsigned and signed, 7, 7SRGB.
         19..=22 | 25..=30 => BLOCKS_OF_16,
         _ => (bits, 1),
-    };
-    bytes(texels, values)
+    }
 }
 
-/// Bytes of an array created by a driver call, from the values that the probe sends:
+/// Texels of an array created by a driver call, from the values that the probe sends:
 /// `CUarray_format`, channels, unused, then as in [`of_runtime`].
-pub fn of_driver(values: &[u64; 8]) -> u64 {
+fn of_driver(values: &[u64; 8]) -> Texels {
     let [format, channels, ..] = *values;
-    let texels = match format {
+    match format {
         145 | 146 | 151 | 152 => BLOCKS_OF_8,
         147..=150 | 153..=158 => BLOCKS_OF_16,
         // Four channels packed into 32 bits.
@@ -60,8 +59,7 @@ pub fn of_driver(values: &[u64; 8]) -> u64 {
         // NV12 and other planar formats: 12 bits per texel in all planes.
         176 => NV12,
         _ => (channel_bits(format).saturating_mul(channels), 1),
-    };
-    bytes(texels, values)
+    }
 }
 
 /// Bits per channel of a `CUarray_format`; 8 for unknown formats.
@@ -97,6 +95,14 @@ fn bytes((bits, block): Texels, values: &[u64; 8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of_runtime(values: &[u64; 8]) -> u64 {
+        of_layer(Layer::Runtime, values)
+    }
+
+    fn of_driver(values: &[u64; 8]) -> u64 {
+        of_layer(Layer::Driver, values)
+    }
 
     #[test]
     fn plain_arrays() {
