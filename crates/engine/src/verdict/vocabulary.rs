@@ -37,6 +37,8 @@ pub enum Verdict {
     Outside,
     /// Memory of other processes.
     Shared,
+    /// Physical memory behind handles.
+    Handles,
 }
 
 /// How grave a verdict is.
@@ -63,74 +65,36 @@ pub enum Confidence {
     NotEnough(u64),
 }
 
-/// Of each verdict, in the order of the enum: its name in reports, how grave it is if it is sure, and the recommended
-/// action, empty if there is nothing to do.
-const VERDICTS: [(Verdict, &str, Severity, &str); 15] = [
+/// Of each verdict, in the order of the enum: its name in reports, and how grave it is if it is sure.
+const VERDICTS: [(Verdict, &str, Severity); 16] = [
     (
         Verdict::GrowingPerCycle,
         "growing per cycle",
         Severity::Leak,
-        "look for what a cycle creates and does not release",
     ),
-    (
-        Verdict::Growing,
-        "growing",
-        Severity::Leak,
-        "look for what keeps what is allocated there: a list, a cache without a bound, a graph that is not detached",
-    ),
-    (Verdict::MayGrow, "growing?", Severity::Warning, ""),
-    (
-        Verdict::FreedLate,
-        "freed late",
-        Severity::Warning,
-        "look for what keeps some of it: a queue, an exception's traceback, a reference cycle that waits for the collector",
-    ),
-    (Verdict::Cache, "cache", Severity::Fine, ""),
-    (Verdict::Plateau, "plateau", Severity::Fine, ""),
-    (Verdict::OneOff, "one-off", Severity::Fine, ""),
-    (
-        Verdict::NeverFreed,
-        "never freed at exit",
-        Severity::Fine,
-        "",
-    ),
+    (Verdict::Growing, "growing", Severity::Leak),
+    (Verdict::MayGrow, "growing?", Severity::Warning),
+    (Verdict::FreedLate, "freed late", Severity::Warning),
+    (Verdict::Cache, "cache", Severity::Fine),
+    (Verdict::Plateau, "plateau", Severity::Fine),
+    (Verdict::OneOff, "one-off", Severity::Fine),
+    (Verdict::NeverFreed, "never freed at exit", Severity::Fine),
     (
         Verdict::ContextsLeft,
         "contexts left behind",
         Severity::Leak,
-        "destroy a context when its work is done, or make one and keep it: each takes memory that no call site has",
     ),
-    (
-        Verdict::Fragmentation,
-        "fragmentation",
-        Severity::Warning,
-        "free or move what pins the segments, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    ),
-    (
-        Verdict::OutOfMemory,
-        "out of memory",
-        Severity::Warning,
-        "see below who had the memory: free some of it, ask for less, or end what else is on the GPU",
-    ),
-    (
-        Verdict::IdleContext,
-        "idle context",
-        Severity::Note,
-        "end the process, or have it hide the GPU (CUDA_VISIBLE_DEVICES) before it calls CUDA",
-    ),
-    (Verdict::Context, "context", Severity::Note, ""),
+    (Verdict::Fragmentation, "fragmentation", Severity::Warning),
+    (Verdict::OutOfMemory, "out of memory", Severity::Warning),
+    (Verdict::IdleContext, "idle context", Severity::Note),
+    (Verdict::Context, "context", Severity::Note),
     (
         Verdict::Outside,
         "before attach or outside CUDA",
         Severity::Note,
-        "start the program under gpuprobe to see where that came from",
     ),
-    (
-        Verdict::Shared,
-        "shared",
-        Severity::Note,
-        "what it uses is another process's: free it there",
-    ),
+    (Verdict::Shared, "shared", Severity::Note),
+    (Verdict::Handles, "handles", Severity::Note),
 ];
 
 const _: () = {
@@ -163,7 +127,30 @@ impl Verdict {
 
     /// Recommended action for the user; empty if there is nothing to do.
     pub fn advice(self) -> &'static str {
-        VERDICTS[self as usize].3
+        match self {
+            Self::GrowingPerCycle => "look for what a cycle creates and does not release",
+            Self::Growing => {
+                "look for what keeps what is allocated there: a list, a cache without a bound, a graph that is not detached"
+            }
+            Self::FreedLate => {
+                "look for what keeps some of it: a queue, an exception's traceback, a reference cycle that waits for the collector"
+            }
+            Self::ContextsLeft => {
+                "destroy a context when its work is done, or make one and keep it: each takes memory that no call site has"
+            }
+            Self::Fragmentation => {
+                "free or move what pins the segments, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+            }
+            Self::OutOfMemory => {
+                "see below who had the memory: free some of it, ask for less, or end what else is on the GPU"
+            }
+            Self::IdleContext => {
+                "end the process, or have it hide the GPU (CUDA_VISIBLE_DEVICES) before it calls CUDA"
+            }
+            Self::Outside => "start the program under gpuprobe to see where that came from",
+            Self::Shared => "what it uses is another process's: free it there",
+            _ => "",
+        }
     }
 
     /// Whether it is a leak of a call site, as far as it is sure.
@@ -203,11 +190,9 @@ impl Confidence {
 impl fmt::Display for Confidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
-        match self {
-            Self::NotEnough(more_ns) => {
-                write!(f, ": {} more seconds", more_ns.div_ceil(SECOND_NS))
-            }
-            Self::Certain | Self::Likely => Ok(()),
+        if let Self::NotEnough(more_ns) = self {
+            write!(f, ": {} more seconds", more_ns.div_ceil(SECOND_NS))?;
         }
+        Ok(())
     }
 }
