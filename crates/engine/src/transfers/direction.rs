@@ -66,11 +66,13 @@ impl<P: Fn(u32, u64) -> Option<AddressKind>> CopyEndpoints<'_, P> {
             },
             CopyDirectionSource::ByTypes => self.by_types(),
         };
-        match (told, self.device(source), self.device(destination)) {
-            (Direction::DeviceToDevice, Some(from), Some(to)) if from != to => {
-                Direction::PeerToPeer
-            }
-            (told, ..) => told,
+        let is_between = || {
+            let ends = self.device(source).zip(self.device(destination));
+            ends.is_some_and(|(from, to)| from != to)
+        };
+        match told {
+            Direction::DeviceToDevice if is_between() => Direction::PeerToPeer,
+            told => told,
         }
     }
 
