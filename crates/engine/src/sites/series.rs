@@ -23,10 +23,6 @@ pub(crate) struct Windows {
     begin_ns: Option<u64>,
     /// How often their width was doubled.
     shift: u8,
-    /// The latest window that was reached, and when it begins and ends: it is not as late yet.
-    now: u8,
-    from_ns: u64,
-    until_ns: u64,
 }
 
 impl Windows {
@@ -34,38 +30,20 @@ impl Windows {
         UNIT_NS << self.shift
     }
 
-    /// How many widths are in this time: without a division by a number that the compiler does not know.
-    fn widths(self, time_ns: u64) -> u64 {
-        (time_ns / UNIT_NS) >> self.shift
-    }
-
-    /// The window of this time, which is not after the latest that was seen.
+    /// The window of this time, which is not after the latest that was reached.
     fn index(self, time_ns: u64) -> u8 {
-        if time_ns >= self.from_ns {
-            return self.now;
-        }
         let since = time_ns.saturating_sub(self.begin_ns.unwrap_or(time_ns));
-        self.widths(since) as u8
+        let index = (since / UNIT_NS) >> self.shift;
+        index.min(MAX_WINDOWS as u64 - 1) as u8
     }
 
     /// It is this late.
     pub(crate) fn reach(&mut self, now_ns: u64) {
-        if now_ns >= self.until_ns {
-            self.enter(now_ns);
-        }
-    }
-
-    #[cold]
-    fn enter(&mut self, now_ns: u64) {
-        let begin_ns = *self.begin_ns.get_or_insert(now_ns);
-        let since = now_ns.saturating_sub(begin_ns);
-        while self.widths(since) >= MAX_WINDOWS as u64 && self.shift < MAX_SHIFT {
+        let since = now_ns.saturating_sub(*self.begin_ns.get_or_insert(now_ns));
+        let units = since / UNIT_NS;
+        while units >> self.shift >= MAX_WINDOWS as u64 && self.shift < MAX_SHIFT {
             self.shift += 1;
         }
-        let before = self.widths(since).min(MAX_WINDOWS as u64 - 1);
-        self.now = before as u8;
-        self.from_ns = begin_ns.saturating_add(before.saturating_mul(self.width_ns()));
-        self.until_ns = self.from_ns.saturating_add(self.width_ns());
     }
 }
 
