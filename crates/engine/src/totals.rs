@@ -58,6 +58,28 @@ impl MemorySums {
     }
 }
 
+/// Numbers of values by size: slot n counts values of 2^(n-1) to 2^n - 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeCounts(pub [u64; 65]);
+
+impl Default for SizeCounts {
+    fn default() -> Self {
+        Self([0; 65])
+    }
+}
+
+impl SizeCounts {
+    pub(super) fn add(&mut self, value: u64) {
+        self.0[64 - value.leading_zeros() as usize] += 1;
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (sum, count) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_add(count);
+        }
+    }
+}
+
 /// Sums of a process, also by kind and by device.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessTotals {

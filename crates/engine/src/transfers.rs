@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::addresses::{AddressKind, REMEMBER_NS};
 use super::ledger::Ledger;
+use super::totals::SizeCounts;
 use gpuprobe_cuda::Direction;
 use gpuprobe_model::event::{Copy, Event};
 
@@ -37,7 +38,7 @@ impl Mode {
 }
 
 /// Copies of one process, direction and mode.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Meter {
     /// Number of copy calls.
     pub calls: u64,
@@ -51,22 +52,8 @@ pub struct Meter {
     pub bytes_reported: u64,
     /// `ns` at the last report.
     pub ns_reported: u64,
-    /// Number of calls by size: slot n counts sizes of 2^(n-1) to 2^n - 1 bytes.
-    pub sizes: [u64; 65],
-}
-
-impl Default for Meter {
-    fn default() -> Self {
-        Self {
-            calls: 0,
-            bytes: 0,
-            ns: 0,
-            peak_bytes_per_second: 0.0,
-            bytes_reported: 0,
-            ns_reported: 0,
-            sizes: [0; 65],
-        }
-    }
+    /// Number of calls by size in bytes.
+    pub sizes: SizeCounts,
 }
 
 impl Meter {
@@ -77,9 +64,7 @@ impl Meter {
         self.peak_bytes_per_second = self.peak_bytes_per_second.max(other.peak_bytes_per_second);
         self.bytes_reported = self.bytes_reported.saturating_add(other.bytes_reported);
         self.ns_reported = self.ns_reported.saturating_add(other.ns_reported);
-        for (sum, size) in self.sizes.iter_mut().zip(other.sizes) {
-            *sum = sum.saturating_add(size);
-        }
+        self.sizes.merge(&other.sizes);
     }
 }
 
@@ -272,7 +257,7 @@ impl Transfers {
         meter.calls += 1;
         meter.bytes = meter.bytes.saturating_add(bytes);
         meter.ns = meter.ns.saturating_add(ns);
-        meter.sizes[64 - bytes.leading_zeros() as usize] += 1;
+        meter.sizes.add(bytes);
         let speed = speed(which.mode, bytes, ns).unwrap_or(0.0);
         meter.peak_bytes_per_second = meter.peak_bytes_per_second.max(speed);
     }

@@ -11,9 +11,10 @@ use gpuprobe_cuda::{kinds, nsys};
 use gpuprobe_engine::GpuActivity;
 use gpuprobe_engine::activity::by_work::Spent;
 use gpuprobe_engine::activity::process::{
-    CopyClass, CountAndTime, DeviceActivity, FunctionCalls, ProcessActivity,
+    CopyClass, DeviceActivity, FunctionCalls, ProcessActivity,
 };
 use gpuprobe_engine::activity::tally::{Moved, Tally};
+use gpuprobe_engine::totals::Total;
 use gpuprobe_engine::transfers::Mode;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_wire as wire;
@@ -369,10 +370,10 @@ fn summary(process: &ProcessActivity, options: &Options) -> ProcessSummary {
         stream,
         times: tally.into(),
     });
-    let counted = |kind, operation, counted: &CountAndTime| MemorySummary {
+    let counted = |kind, operation, counted: &Total| MemorySummary {
         kind,
         operation,
-        count: counted.count,
+        count: counted.allocations,
         bytes: counted.bytes,
     };
     let memory = process.memory.iter().map(|(&(kind, operation), sums)| {
@@ -472,7 +473,7 @@ fn device(
             count: sums.gaps.count,
             total_ns: sums.gaps.total_ns,
             longest_ns: sums.gaps.longest_ns,
-            by_length: by_size(&sums.gaps.by_length),
+            by_length: by_size(&sums.gaps.by_length.0),
         },
         kernels: (&device.kernels).into(),
         copies: (&device.copies).into(),

@@ -168,7 +168,7 @@ fn direction(
             .or(mean)
             .zip(link)
             .map(|(mean, link)| mean / link.bytes_per_second()),
-        sizes: by_size(&meter.sizes),
+        sizes: by_size(&meter.sizes.0),
         gpu,
         exited: transfers.has_ended(which.pid),
     }

@@ -1,23 +1,19 @@
 //! Busy time: the union of time intervals that arrive roughly in time order.
 //!
-//! Records of different streams and buffers arrive out of order, so an interval is only summed once
-//! no later record is expected to change it: until then intervals are kept, and merged where they
-//! touch. Memory is bounded: beyond [`MAX_KEPT`] separate intervals the older half is folded into
-//! the sums and dropped. An interval that arrives later and begins before that point is clipped to
-//! it, and counted in [`Busy::late`].
+//! Records of different streams and buffers arrive out of order, so intervals are kept, and merged where they touch.
+//! Memory is bounded: beyond [`MAX_KEPT`] separate intervals the oldest is folded into the sums. An interval that
+//! arrives later and begins before that point is clipped to it, and counted in [`Busy::late`].
 
-/// Separate intervals kept: a few minutes of a program that keeps its GPU busy, two seconds of one
-/// that launches a hundred thousand kernels per second with gaps between them.
-const MAX_KEPT: usize = 1 << 18;
-/// GPUs of one process that may each keep [`MAX_KEPT`] intervals; more GPUs share the same total.
-const SHARES: usize = 16;
-/// Intervals collected before they are sorted and merged.
-const GATHERED: usize = 4096;
-/// Slots of a histogram by length: slot n counts lengths of 2^(n-1) to 2^n - 1 nanoseconds.
-pub const SLOTS: usize = 65;
+use std::collections::BTreeMap;
+
+use crate::totals::SizeCounts;
+
+/// Separate intervals kept, some 30 bytes each: a minute of a program that keeps its GPU busy, a second of one that
+/// launches a hundred thousand kernels per second with gaps between them.
+const MAX_KEPT: usize = 1 << 17;
 
 /// Idle gaps between intervals.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
     /// Number of gaps between intervals.
     pub count: u64,
@@ -25,19 +21,8 @@ pub struct Gaps {
     pub total_ns: u64,
     /// Length of the longest gap, nanoseconds.
     pub longest_ns: u64,
-    /// Number of gaps by length; see [`SLOTS`].
-    pub by_length: [u64; SLOTS],
-}
-
-impl Default for Gaps {
-    fn default() -> Self {
-        Self {
-            count: 0,
-            total_ns: 0,
-            longest_ns: 0,
-            by_length: [0; SLOTS],
-        }
-    }
+    /// Number of gaps by length in nanoseconds.
+    pub by_length: SizeCounts,
 }
 
 impl Gaps {
@@ -45,7 +30,7 @@ impl Gaps {
         self.count += 1;
         self.total_ns = self.total_ns.saturating_add(ns);
         self.longest_ns = self.longest_ns.max(ns);
-        self.by_length[64 - ns.leading_zeros() as usize] += 1;
+        self.by_length.add(ns);
     }
 }
 
@@ -65,16 +50,12 @@ pub struct BusySums {
 /// The union of the intervals added so far.
 #[derive(Clone, Debug, Default)]
 pub struct Busy {
-    /// Intervals not yet sorted and merged.
-    gathered: Vec<(u64, u64)>,
-    /// Separate intervals, in time order.
-    kept: Vec<(u64, u64)>,
+    /// Ends of separate intervals, by their starts.
+    kept: BTreeMap<u64, u64>,
     /// Sums of the intervals before `kept`; ends with the last of them.
     settled: BusySums,
     /// Number of intervals that arrived too late and were clipped or ignored.
     pub late: u64,
-    /// Number of GPUs that share the memory of [`SHARES`] GPUs.
-    among: usize,
 }
 
 impl Busy {
@@ -83,82 +64,44 @@ impl Busy {
         if end_ns <= start_ns {
             return;
         }
-        // Usually the new interval extends the last one, or overlaps it on another stream.
-        if let Some(last) = self.gathered.last_mut()
-            && last.0 <= start_ns
-            && start_ns <= last.1
-        {
-            last.1 = last.1.max(end_ns);
+        self.late += u64::from(start_ns < self.settled.last_ns);
+        let (mut start, mut end) = (start_ns.max(self.settled.last_ns), end_ns);
+        if end <= start {
             return;
         }
-        self.gathered.push((start_ns, end_ns));
-        if self.gathered.len() >= GATHERED {
-            self.sort_in();
+        // Usually the new interval extends the last one, or overlaps it on another stream.
+        while let Some((&first, &last)) = self.kept.range(..=end).next_back()
+            && last >= start
+        {
+            if first <= start && end <= last {
+                return;
+            }
+            self.kept.remove(&first);
+            (start, end) = (start.min(first), end.max(last));
         }
+        self.kept.insert(start, end);
+        self.settle(MAX_KEPT);
     }
 
     /// Sums over all intervals added so far.
     pub fn sums(&self) -> BusySums {
-        if !self.gathered.is_empty() {
-            let mut sorted = self.clone();
-            sorted.sort_in();
-            return sorted.sums();
-        }
         let mut sums = self.settled.clone();
-        self.kept.iter().for_each(|&kept| sums.append(kept));
+        let kept = self.kept.iter();
+        kept.for_each(|(&start, &end)| sums.append((start, end)));
         sums
-    }
-
-    /// Sets the number of GPUs of the process, which share the memory limit.
-    pub(super) fn shares_with(&mut self, count: usize) {
-        self.among = count;
     }
 
     /// Folds every interval into the sums, as few more will arrive.
     pub(super) fn settle_all(&mut self) {
-        self.sort_in();
-        self.settle(self.kept.len());
-        (self.kept, self.gathered) = Default::default();
+        self.settle(0);
     }
 
-    /// Sorts and merges the collected intervals into `kept`.
-    pub(super) fn sort_in(&mut self) {
-        let settled_ns = self.settled.last_ns;
-        let mut new = std::mem::take(&mut self.gathered);
-        let late = &mut self.late;
-        new.retain_mut(|interval| {
-            *late += u64::from(interval.0 < settled_ns);
-            interval.0 = interval.0.max(settled_ns);
-            interval.0 < interval.1
-        });
-        new.sort_unstable();
-        if let Some(&(start, _)) = new.first() {
-            // Only intervals that may touch the new ones, or come after them, are moved.
-            let from = self.kept.partition_point(|&(_, end)| end < start);
-            let mut later = self.kept.split_off(from);
-            later.append(&mut new);
-            // Two sorted runs, which a stable sort merges.
-            later.sort();
-            self.kept.reserve(later.len());
-            for (start, end) in later {
-                match self.kept.last_mut() {
-                    Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                    _ => self.kept.push((start, end)),
-                }
-            }
-        }
-        self.gathered = new;
-        let most = MAX_KEPT * SHARES / self.among.max(SHARES);
-        if self.kept.len() > most {
-            self.settle(self.kept.len() - most / 2);
-            self.kept.shrink_to(most);
-        }
-    }
-
-    /// Folds the first `count` of `kept` into the sums.
-    fn settle(&mut self, count: usize) {
-        for kept in self.kept.drain(..count) {
-            self.settled.append(kept);
+    /// Folds all but the last `most` of `kept` into the sums.
+    fn settle(&mut self, most: usize) {
+        while self.kept.len() > most
+            && let Some(oldest) = self.kept.pop_first()
+        {
+            self.settled.append(oldest);
         }
     }
 }
@@ -210,16 +153,10 @@ mod tests {
         #[test]
         fn sums_match_a_count_of_nanoseconds(
             intervals in prop::collection::vec((0u64..200, 0u64..30), 0..60),
-            asked in prop::collection::vec(any::<bool>(), 60),
         ) {
             let intervals: Vec<_> = intervals.iter().map(|&(s, d)| (s, s + d)).collect();
             let mut busy = Busy::default();
-            for (&(start, end), asked) in intervals.iter().zip(asked) {
-                busy.add(start, end);
-                if asked {
-                    busy.sort_in();
-                }
-            }
+            intervals.iter().for_each(|&(start, end)| busy.add(start, end));
             let real: Vec<_> = intervals.iter().copied().filter(|(s, e)| s < e).collect();
             prop_assert_eq!(busy.sums(), by_moments(&real));
             prop_assert_eq!(busy.late, 0);
@@ -239,13 +176,11 @@ mod tests {
             let settled = settled.min(intervals.len());
             let mut busy = Busy::default();
             intervals.iter().for_each(|&(start, end)| busy.add(start, end));
-            busy.sort_in();
-            busy.settle(settled);
+            busy.settle(intervals.len() - settled);
             prop_assert_eq!(busy.sums(), by_moments(&intervals));
             // This one is too late: it touches intervals already folded into the sums.
             let late = settled > 0;
             busy.add(0, 1);
-            busy.sort_in();
             prop_assert_eq!(busy.late, u64::from(late));
         }
 
@@ -260,27 +195,13 @@ mod tests {
     }
 
     #[test]
-    fn many_gpus_share_the_memory_limit() {
-        let mut all = vec![Busy::default(); 241];
-        for busy in &mut all {
-            busy.shares_with(241);
-            for n in 0..MAX_KEPT as u64 / 4 {
-                busy.add(10 * n, 10 * n + 3);
-            }
-            assert_eq!(busy.sums().busy_ns, 3 * MAX_KEPT as u64 / 4);
-        }
-        let kept: usize = all.iter().map(|busy| busy.kept.capacity()).sum();
-        assert!(kept <= SHARES * MAX_KEPT + 241 * GATHERED, "{kept}");
-    }
-
-    #[test]
     fn memory_is_bounded() {
         let mut busy = Busy::default();
         let count = 3 * MAX_KEPT as u64;
         for n in 0..count {
             busy.add(10 * n, 10 * n + 3);
         }
-        assert!(busy.kept.len() + busy.gathered.len() <= MAX_KEPT + GATHERED);
+        assert_eq!(busy.kept.len(), MAX_KEPT);
         let sums = busy.sums();
         assert_eq!(sums.busy_ns, 3 * count);
         assert_eq!(
@@ -290,7 +211,7 @@ mod tests {
         busy.add(5, 6);
         busy.settle_all();
         assert_eq!((busy.sums().busy_ns, busy.late), (3 * count, 1));
-        assert_eq!((busy.kept.capacity(), busy.gathered.capacity()), (0, 0));
+        assert!(busy.kept.is_empty());
     }
 
     #[test]
@@ -301,31 +222,17 @@ mod tests {
         }
         let gaps = busy.sums().gaps;
         assert_eq!((gaps.count, gaps.total_ns, gaps.longest_ns), (3, 21, 10));
-        assert_eq!((gaps.by_length[1], gaps.by_length[4]), (1, 2));
-        assert_eq!(gaps.by_length.iter().sum::<u64>(), 3);
+        assert_eq!((gaps.by_length.0[1], gaps.by_length.0[4]), (1, 2));
+        assert_eq!(gaps.by_length.0.iter().sum::<u64>(), 3);
     }
 
     #[test]
     fn a_late_interval_is_clipped_to_what_is_folded() {
         let mut busy = Busy::default();
         busy.add(1, 10);
-        busy.sort_in();
-        busy.settle(1);
+        busy.settle(0);
         busy.add(5, 20);
         let sums = busy.sums();
         assert_eq!((sums.busy_ns, sums.gaps.count, sums.last_ns), (19, 0, 20));
-    }
-
-    #[test]
-    fn the_older_half_is_folded_beyond_the_limit() {
-        let mut busy = Busy::default();
-        for (count, kept) in [(MAX_KEPT, MAX_KEPT), (MAX_KEPT + 1, MAX_KEPT / 2)] {
-            for n in (busy.kept.len() as u64)..count as u64 {
-                busy.add(10 * n, 10 * n + 3);
-            }
-            busy.sort_in();
-            assert_eq!(busy.kept.len(), kept);
-        }
-        assert_eq!(busy.sums().busy_ns, 3 * (MAX_KEPT as u64 + 1));
     }
 }

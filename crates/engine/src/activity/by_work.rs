@@ -86,25 +86,10 @@ impl ByWork {
         self.any.late
     }
 
-    /// Sets the number of GPUs of the process, which share the memory limit.
-    pub(super) fn shares_with(&mut self, count: usize) {
-        self.each(|busy| busy.shares_with(count * (KINDS + 1)));
-    }
-
     /// Folds every interval into the sums, as few more will arrive.
     pub(super) fn settle_all(&mut self) {
-        self.each(Busy::settle_all);
-    }
-
-    /// Sorts and merges the collected intervals.
-    pub(super) fn sort_in(&mut self) {
-        self.each(Busy::sort_in);
-    }
-
-    fn each(&mut self, what: impl FnMut(&mut Busy)) {
-        std::iter::once(&mut self.any)
-            .chain(&mut self.kinds)
-            .for_each(what);
+        self.any.settle_all();
+        self.kinds.iter_mut().for_each(Busy::settle_all);
     }
 }
 
@@ -125,14 +110,10 @@ mod tests {
         #[test]
         fn busy_time_matches_a_count_of_nanoseconds(
             work in prop::collection::vec((0..KINDS, 0u64..200, 0u64..30), 0..60),
-            asked in prop::collection::vec(any::<bool>(), 60),
         ) {
             let mut by_work = ByWork::default();
-            for (&(kind, start, length), asked) in work.iter().zip(asked) {
+            for &(kind, start, length) in &work {
                 by_work.add(ALL[kind], start, start + length);
-                if asked {
-                    by_work.sort_in();
-                }
             }
             let moments = |wanted: Option<usize>| {
                 let runs = |t: &u64| work.iter().any(|&(kind, start, length)| {
@@ -151,24 +132,6 @@ mod tests {
             prop_assert_eq!(by_work.late(), 0);
             by_work.settle_all();
             prop_assert_eq!(by_work.spent(), expected);
-        }
-    }
-
-    #[test]
-    fn gpus_and_kinds_of_work_share_the_memory_limit() {
-        for (gpus, is_folded) in [(1, false), (80, false), (100, true)] {
-            let mut by_work = ByWork::default();
-            by_work.shares_with(gpus);
-            for n in 1..=10_000 {
-                by_work.add(WorkKind::Copy, 10 * n, 10 * n + 3);
-            }
-            by_work.sort_in();
-            // Late, if the older ones are sums already.
-            by_work.add(WorkKind::Set, 5, 6);
-            by_work.sort_in();
-            assert_eq!(by_work.late(), u64::from(is_folded), "{gpus}");
-            assert_eq!(by_work.spent().copy_ns, 30_000);
-            assert_eq!(by_work.sums().gaps.count, 9_999 + u64::from(!is_folded));
         }
     }
 }

@@ -4,7 +4,6 @@ pub mod busy;
 pub mod by_work;
 pub mod kernels;
 pub mod process;
-pub mod quantiles;
 pub mod ranges;
 pub mod tally;
 

@@ -9,6 +9,7 @@ use super::by_work::{ByWork, Spent, WorkKind};
 use super::kernels::KernelsOfProcess;
 use super::ranges::NvtxRanges;
 use super::tally::{Moved, Tally};
+use crate::totals::Total;
 use crate::transfers::{Mode, mode_of};
 use gpuprobe_cuda::{Direction, nsys};
 use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
@@ -65,15 +66,6 @@ pub struct FunctionCalls {
     pub failed: u64,
 }
 
-/// A number of operations and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CountAndTime {
-    /// Number of operations counted.
-    pub count: u64,
-    /// Sum of their bytes.
-    pub bytes: u64,
-}
-
 /// GPU activity of one process.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessActivity {
@@ -112,9 +104,9 @@ pub struct ProcessActivity {
     /// Waits for the GPU by `CUpti_ActivitySynchronizationType`.
     pub waits: BTreeMap<u32, Tally>,
     /// Memory operations by `CUpti_ActivityMemoryKind` and `CUpti_ActivityMemoryOperationType`.
-    pub memory: BTreeMap<(u32, u32), CountAndTime>,
+    pub memory: BTreeMap<(u32, u32), Total>,
     /// Memory pool operations by `CUpti_ActivityMemoryPoolOperationType`.
-    pub pools: BTreeMap<u32, CountAndTime>,
+    pub pools: BTreeMap<u32, Total>,
     /// Functions by `CUpti_CallbackDomain` and callback id.
     pub functions: HashMap<(u32, u32), FunctionCalls>,
     /// Calls of functions beyond the limit on separate functions.
@@ -169,9 +161,8 @@ impl ProcessActivity {
                 counted.add(pool.size_bytes);
             }
             ActivityRecord::GraphTrace(graph) => {
-                let (start_ns, end_ns) = (graph.start_ns, graph.end_ns);
-                self.graphs.add(start_ns, end_ns);
                 let stream = (graph.context, graph.stream);
+                let (start_ns, end_ns) = (graph.start_ns, graph.end_ns);
                 self.work(WorkKind::Graph, graph.device, stream, start_ns, end_ns);
             }
             ActivityRecord::Overhead(overhead) => {
@@ -197,9 +188,7 @@ impl ProcessActivity {
                         .or_default();
                 }
             }
-            ActivityRecord::Marker(marker) => {
-                self.marker(marker, activity);
-            }
+            ActivityRecord::Marker(marker) => self.marker(marker, activity),
             ActivityRecord::Name(_) | ActivityRecord::ExternalCorrelation(_) => {}
         }
     }
@@ -207,9 +196,8 @@ impl ProcessActivity {
     fn kernel(&mut self, kernel: &wire::Kernel, name: Option<&Arc<str>>) {
         let (start_ns, end_ns) = (kernel.start_ns, kernel.end_ns);
         self.kernels.add(name, kernel);
-        let (device, stream) = (kernel.device, (kernel.context, kernel.stream));
-        let device = self.work(WorkKind::Kernel, device, stream, start_ns, end_ns);
-        device.kernels.add(start_ns, end_ns);
+        let stream = (kernel.context, kernel.stream);
+        self.work(WorkKind::Kernel, kernel.device, stream, start_ns, end_ns);
     }
 
     fn copy(&mut self, copy: &wire::Memcpy) {
@@ -224,17 +212,15 @@ impl ProcessActivity {
         };
         let moved = self.copies.entry(which).or_default();
         moved.add(start_ns, end_ns, copy.size_bytes);
-        let (device, stream) = (copy.device, (copy.context, copy.stream));
-        let device = self.work(WorkKind::Copy, device, stream, start_ns, end_ns);
-        device.copies.add(start_ns, end_ns);
+        let stream = (copy.context, copy.stream);
+        self.work(WorkKind::Copy, copy.device, stream, start_ns, end_ns);
     }
 
     fn set(&mut self, set: &wire::Memset) {
         let (start_ns, end_ns) = (set.start_ns, set.end_ns);
         self.sets.add(start_ns, end_ns, set.size_bytes);
-        let (device, stream) = (set.device, (set.context, set.stream));
-        let device = self.work(WorkKind::Set, device, stream, start_ns, end_ns);
-        device.sets.add(start_ns, end_ns);
+        let stream = (set.context, set.stream);
+        self.work(WorkKind::Set, set.device, stream, start_ns, end_ns);
     }
 
     fn call(&mut self, call: &wire::Api, name: Option<&Arc<str>>) {
@@ -273,17 +259,20 @@ impl ProcessActivity {
         stream: (u32, u32),
         start_ns: u64,
         end_ns: u64,
-    ) -> &mut DeviceActivity {
+    ) {
         self.saw(start_ns, end_ns);
-        if let Some(tally) = self.streams.get_mut(&stream) {
+        if self.streams.len() < MAX_LISTED || self.streams.contains_key(&stream) {
+            let tally = self.streams.entry(stream).or_default();
             tally.add(start_ns, end_ns);
-        } else if self.streams.len() < MAX_LISTED {
-            let new = self.streams.entry(stream).or_default();
-            new.add(start_ns, end_ns);
         }
         let device = self.device(device);
         device.busy.add(kind, start_ns, end_ns);
-        device
+        match kind {
+            WorkKind::Kernel => device.kernels.add(start_ns, end_ns),
+            WorkKind::Copy => device.copies.add(start_ns, end_ns),
+            WorkKind::Set => device.sets.add(start_ns, end_ns),
+            WorkKind::Graph => self.graphs.add(start_ns, end_ns),
+        }
     }
 
     /// Device indices out of range share one entry.
@@ -293,10 +282,7 @@ impl ProcessActivity {
         } else {
             wire::UNKNOWN_ID
         };
-        let count = self.devices.len();
-        let device = self.devices.entry(device).or_default();
-        device.busy.shares_with(count);
-        device
+        self.devices.entry(device).or_default()
     }
 
     fn saw(&mut self, start_ns: u64, end_ns: u64) {
@@ -313,18 +299,9 @@ impl ProcessActivity {
         for device in self.devices.values_mut() {
             if is_over {
                 device.busy.settle_all();
-            } else {
-                device.busy.sort_in();
             }
             device.reported = device.busy.spent();
         }
-    }
-}
-
-impl CountAndTime {
-    fn add(&mut self, bytes: u64) {
-        self.count += 1;
-        self.bytes = self.bytes.saturating_add(bytes);
     }
 }
 

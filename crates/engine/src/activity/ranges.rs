@@ -10,8 +10,6 @@ use super::tally::Tally;
 /// Names counted separately; ranges with further names are counted together. Some programs number
 /// their ranges.
 const MAX_NAMES: usize = 16_384;
-/// Limit on the bytes of these names.
-const MAX_NAME_BYTES: usize = 16 << 20;
 /// Ranges open at the same time.
 const MAX_OPEN: usize = 65_536;
 
@@ -41,7 +39,6 @@ struct OpenRange {
 #[derive(Clone, Debug, Default)]
 pub struct NvtxRanges {
     ranges: IndexMap<RangeName, NvtxRange, DefaultHashBuilder>,
-    name_bytes: usize,
     /// Open ranges by CUPTI's marker id.
     open: HashMap<u32, OpenRange>,
     /// Ranges with names beyond the limit.
@@ -93,10 +90,9 @@ impl NvtxRanges {
         if let Some(index) = self.ranges.get_index_of(&key) {
             return Some(index);
         }
-        if self.ranges.len() >= MAX_NAMES || self.name_bytes >= MAX_NAME_BYTES {
+        if self.ranges.len() >= MAX_NAMES {
             return None;
         }
-        self.name_bytes += key.1.len() + key.0.as_ref().map_or(0, |domain| domain.len());
         let range = NvtxRange {
             domain: key.0.clone(),
             name: Arc::clone(&key.1),
@@ -153,24 +149,9 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_names_are_bounded() {
+    fn a_range_that_is_open_may_begin_again() {
         let mut ranges = NvtxRanges::default();
-        let domain = Arc::from("domain");
-        ranges.begin(1, Some(&domain), Some(&Arc::from("step")), 1);
-        ranges.begin(2, Some(&domain), Some(&Arc::from("step")), 1);
-        ranges.begin(3, None, Some(&Arc::from("step")), 1);
-        assert_eq!(ranges.name_bytes, 10 + 4);
-        let long = "x".repeat(MAX_NAME_BYTES - 14);
-        ranges.begin(4, None, Some(&Arc::from(long)), 1);
-        assert_eq!(
-            (ranges.name_bytes, ranges.iter().count()),
-            (MAX_NAME_BYTES, 3)
-        );
-        ranges.begin(5, None, Some(&Arc::from("other")), 1);
-        ranges.end(5, 3);
-        assert_eq!((ranges.iter().count(), ranges.others.count), (3, 1));
-        // One that is open may begin again.
-        for id in 6..=MAX_OPEN as u32 + 1 {
+        for id in 6..MAX_OPEN as u32 + 6 {
             ranges.begin(id, None, None, 1);
         }
         assert_eq!((ranges.open(), ranges.dropped), (MAX_OPEN as u64, 0));

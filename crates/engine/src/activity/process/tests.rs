@@ -230,13 +230,13 @@ fn operations_on_memory_are_counted_by_kind() {
     let memory: Vec<_> = found
         .memory
         .iter()
-        .map(|(key, of)| (*key, of.count, of.bytes))
+        .map(|(key, of)| (*key, of.allocations, of.bytes))
         .collect();
     assert_eq!(memory, [((0, 0), 1, 100), ((7, 2), 2, 200)]);
     let pools: Vec<_> = found
         .pools
         .iter()
-        .map(|(key, of)| (*key, of.count, of.bytes))
+        .map(|(key, of)| (*key, of.allocations, of.bytes))
         .collect();
     assert_eq!(pools, [(0, 1, 9), (3, 1, 9)]);
     assert_eq!((found.first_ns, found.last_ns), (50, 60));

@@ -85,7 +85,7 @@ fn meters_of_ended_processes_are_merged_with_all_their_sums() {
         (10 * ended + 10, 10 * ended + 10)
     );
     assert_eq!(merged.bytes_reported, merged.bytes);
-    assert_eq!((merged.sizes[7], merged.sizes[12]), (ended, 1));
+    assert_eq!((merged.sizes.0[7], merged.sizes.0[12]), (ended, 1));
     assert!((merged.peak_bytes_per_second - 400e9).abs() < 1.0);
     assert!(transfers.name(2).is_none() && !transfers.has_ended(2));
     assert_eq!(
@@ -139,9 +139,9 @@ fn sizes_are_counted_by_powers_of_two() {
         transfers.enter(selected(7, Mode::Async), bytes, 0);
     }
     let (_, meter) = transfers.meters().next().unwrap();
-    assert_eq!(meter.sizes[..5], [1, 1, 2, 1, 0]);
+    assert_eq!(meter.sizes.0[..5], [1, 1, 2, 1, 0]);
     assert_eq!(
-        (meter.sizes[64], meter.calls, meter.bytes),
+        (meter.sizes.0[64], meter.calls, meter.bytes),
         (1, 6, u64::MAX)
     );
 }
