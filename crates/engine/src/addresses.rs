@@ -4,7 +4,7 @@
 //! Copies and frees come through different rings: the last blocks that ended are remembered, for copies that were
 //! made before.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
 
@@ -23,17 +23,17 @@ pub enum AddressKind {
     Device(Option<u16>),
 }
 
-/// How long after its end a block is remembered.
+/// How long after its end a block is remembered, at least.
 pub(super) const REMEMBER_NS: u64 = 5_000_000_000;
-/// Ended blocks of a process at most: all of them are looked at for an address.
-const MAX_PAST: usize = 1024;
+/// Ended blocks of a process at most, in each generation.
+const MAX_PAST: usize = 1 << 16;
+/// Starts of ended blocks, at or before an address, that are looked at for it.
+const MAX_STEPS: usize = 64;
 
 /// A block that has ended.
 #[derive(Clone, Copy, Debug)]
 struct PastBlock {
-    start: u64,
     size_bytes: u64,
-    since_ns: u64,
     until_ns: u64,
     at: AddressKind,
 }
@@ -43,8 +43,9 @@ struct PastBlock {
 struct Blocks {
     /// Where those begin that are live. What else there is to say of them is in the live set.
     live: BTreeSet<u64>,
-    /// Blocks that have ended, the last one last.
-    past: VecDeque<PastBlock>,
+    /// Blocks that have ended, by start and time of their allocation: those since that time, and those before.
+    past: [BTreeMap<(u64, u64), PastBlock>; 2],
+    past_since_ns: u64,
 }
 
 /// The index.
@@ -72,23 +73,23 @@ impl Blocks {
             return;
         }
         self.live.remove(&gone.address);
-        if self.past.len() >= MAX_PAST {
-            self.past.pop_front();
-        }
-        self.past.push_back(PastBlock {
-            start: gone.address,
+        let ended = PastBlock {
             size_bytes: gone.size_bytes,
-            since_ns: gone.end_ns,
             until_ns,
             at: address_kind(gone),
-        });
+        };
+        self.past[0].insert((gone.address, gone.end_ns), ended);
     }
 
     /// Forgets blocks that ended long ago.
     fn forget_old(&mut self, now_ns: u64) {
-        let is_old = |past: &PastBlock| past.until_ns.saturating_add(REMEMBER_NS) <= now_ns;
-        while self.past.front().is_some_and(is_old) {
-            self.past.pop_front();
+        let age_ns = now_ns.saturating_sub(self.past_since_ns);
+        if age_ns >= REMEMBER_NS || self.past[0].len() >= MAX_PAST {
+            self.past[1] = std::mem::take(&mut self.past[0]);
+            self.past_since_ns = now_ns;
+        }
+        if age_ns >= 2 * REMEMBER_NS {
+            self.past[1].clear();
         }
     }
 }
@@ -116,8 +117,7 @@ impl AddressIndex {
         let Some(blocks) = self.by_pid.get_mut(&process.pid) else {
             return;
         };
-        let newest_ns = blocks.past.back().map_or(0, |last| last.until_ns);
-        let until_ns = time_ns.unwrap_or(newest_ns);
+        let until_ns = time_ns.unwrap_or(blocks.past_since_ns);
         for start in std::mem::take(&mut blocks.live) {
             if let Some(gone) = process.live.get(key(AddressSpace::Device, start)) {
                 blocks.end(gone, until_ns);
@@ -125,7 +125,7 @@ impl AddressIndex {
         }
         self.by_pid.retain(|_, blocks| {
             blocks.forget_old(until_ns);
-            !(blocks.live.is_empty() && blocks.past.is_empty())
+            !(blocks.live.is_empty() && blocks.past.iter().all(BTreeMap::is_empty))
         });
     }
 
@@ -147,15 +147,27 @@ impl AddressIndex {
             return Some(address_kind(live));
         }
         let mut found = live.map(|_| AddressKind::Device(None));
-        let has = |past: &&PastBlock| {
-            past.start <= address && address - past.start < past.size_bytes && at_ns < past.until_ns
-        };
-        for past in blocks.past.iter().rev().filter(has) {
-            if past.since_ns <= at_ns {
-                return Some(past.at);
+        for generation in &blocks.past {
+            let mut last = Some(address);
+            for _ in 0..MAX_STEPS {
+                let Some(bound) = last else { break };
+                let Some((&(start, _), _)) = generation.range(..=(bound, u64::MAX)).next_back()
+                else {
+                    break;
+                };
+                let has = |past: &&PastBlock| address - start < past.size_bytes;
+                let mut before = generation.range((start, 0)..=(start, at_ns));
+                let then = before.next_back().map(|(_, past)| past).filter(has);
+                if let Some(past) = then.filter(|past| at_ns < past.until_ns) {
+                    return Some(past.at);
+                }
+                // Where it was later, it was an address of a device before, too.
+                let mut after = generation.range((start, at_ns)..=(start, u64::MAX));
+                let later = after.next_back().map(|(_, past)| past).filter(has);
+                let later = later.filter(|past| at_ns < past.until_ns);
+                found = later.map(|_| AddressKind::Device(None)).or(found);
+                last = start.checked_sub(1);
             }
-            // It was there later: before, too, it was an address of a device.
-            found = Some(AddressKind::Device(None));
         }
         found
     }

@@ -3,36 +3,32 @@ use crate::Ledger;
 use gpuprobe_model::event::Event;
 
 #[test]
-fn the_last_blocks_are_remembered_for_some_time() {
+fn ended_blocks_are_remembered_for_some_time() {
     let mut ledger = Ledger::default();
-    let mut apply = |symbol, n, at_ns| {
-        let call = crate::call(7, symbol, n << 12, at_ns);
-        ledger.apply_unreported(&call);
+    let mut at_ns = 0;
+    let mut cycle = |ledger: &mut Ledger, address| {
+        ledger.apply_unreported(&crate::call(7, "cudaMalloc", address, at_ns + 10));
+        ledger.apply_unreported(&crate::call(7, "cudaFree", address, at_ns + 15));
+        at_ns += 20;
     };
-    let count = MAX_PAST as u64 + 10;
-    for n in 1..=count {
-        apply("cudaMalloc", n, 10 * n);
-        apply("cudaFree", n, 10 * n + 5);
+    // Whatever comes and goes at one address, it is found by its time.
+    for _ in 0..MAX_PAST {
+        cycle(&mut ledger, 1 << 20);
     }
-    let past = |ledger: &Ledger| ledger.addresses.as_ref().map(|a| a.by_pid[&7].past.len());
-    let at = |ledger: &Ledger, n| ledger.find_address(7, n << 12, 10 * n + 2);
     let device = Some(AddressKind::Device(Some(0)));
-    assert_eq!([at(&ledger, 10), at(&ledger, 11)], [None, device]);
-    assert_eq!(past(&ledger), Some(MAX_PAST));
-    ledger.apply_unreported(&crate::call(
-        7,
-        "cudaMalloc",
-        1 << 40,
-        10 * count + 4 + REMEMBER_NS,
-    ));
-    assert_eq!((past(&ledger), at(&ledger, count)), (Some(1), device));
-    ledger.apply_unreported(&crate::call(
-        7,
-        "cudaMalloc",
-        1 << 41,
-        10 * count + 5 + REMEMBER_NS,
-    ));
-    assert_eq!((past(&ledger), at(&ledger, count)), (Some(0), None));
+    let at = |ledger: &Ledger, at_ns| ledger.find_address(7, 1 << 20, at_ns);
+    assert_eq!([at(&ledger, 12), at(&ledger, 1_000_012)], [device, device]);
+    // Two generations are kept, if they are not too old.
+    for n in 1..MAX_PAST as u64 {
+        cycle(&mut ledger, (1 << 30) + (n << 12));
+    }
+    assert_eq!(at(&ledger, 12), device);
+    cycle(&mut ledger, 1 << 40);
+    assert_eq!(at(&ledger, 12), None);
+    assert!(ledger.find_address(7, 1 << 40, at_ns - 8).is_some());
+    let late = crate::call(7, "cudaMalloc", 1 << 41, 3 * REMEMBER_NS);
+    ledger.apply_unreported(&late);
+    assert_eq!(ledger.find_address(7, 1 << 40, at_ns - 8), None);
 }
 
 #[test]
