@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::tables::records::{RECORD, SUMS, record, sums};
-use super::tables::{Rows, Separated, memory, words};
+use super::tables::{Rows, memory, words};
 use gpuprobe_model::clock;
 use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::lists::AllocationRow;
@@ -46,14 +46,15 @@ impl ReportWriter for Csv {
             let rows = memleak.processes.iter().flat_map(AllocationRow::of_process);
             let has_header = !std::mem::replace(&mut self.header_written, true);
             let columns = [memory::live(), sites];
-            Rows::new(Separated::Csv, out).table(has_header, &first, &columns, rows)
+            Rows::new(b',', out).table(has_header, &first, &columns, rows)
         } else if let Some(cudatrace) = &report.cudatrace {
             self.objects(KERNELS, &cudatrace.kernels, &first, out)
         } else if let Some(bandwidth) = &report.bandwidth_util {
             self.objects(DIRECTIONS, &bandwidth.directions, &first, out)
         } else if let Some(activity) = &report.activity {
-            let sums = activity.processes.iter().flat_map(sums);
-            self.objects(SUMS, sums, &first, out)
+            let rows = activity.processes.iter().flat_map(sums);
+            let has_header = !std::mem::replace(&mut self.header_written, true);
+            Rows::new(b',', out).table(has_header, &first, &[SUMS], rows)
         } else {
             Ok(())
         }
@@ -77,7 +78,7 @@ impl Csv {
         first: &[(&str, String)],
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let mut rows = Rows::new(Separated::Csv, out);
+        let mut rows = Rows::new(b',', out);
         if !std::mem::replace(&mut self.header_written, true) {
             let names = first.iter().map(|(name, _)| *name);
             rows.row(names.chain(columns.split(' ')).map(Into::into))?;

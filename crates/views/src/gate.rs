@@ -3,16 +3,14 @@
 use std::io::{self, BufWriter, Write};
 
 use anyhow::{Context, Result};
-use quick_xml::Writer;
-use quick_xml::events::{BytesDecl, BytesText, Event};
 
 use gpuprobe_model::Total;
-use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::say;
-use gpuprobe_report::fold;
 use gpuprobe_report::gate::{GateResult, Leak};
 use gpuprobe_report::words::{amount, plural};
+
+use super::tables::memory::frame_place;
 
 /// Leaks that are named at most.
 const MAX_NAMED: usize = 10;
@@ -24,7 +22,8 @@ const MAX_NAMED: usize = 10;
 pub fn write(result: &GateResult) -> Result<bool> {
     lines(result).into_iter().for_each(say);
     if let Some((path, file)) = &result.junit {
-        write_junit(result, file).with_context(|| format!("cannot write to {}", path.display()))?;
+        write_junit(result, BufWriter::new(file))
+            .with_context(|| format!("cannot write to {}", path.display()))?;
     }
     Ok(result.fails())
 }
@@ -47,9 +46,7 @@ fn lines(result: &GateResult) -> Vec<String> {
     }
     if result.running > 0 {
         let running = plural(result.running, "process");
-        lines.push(format!(
-            "not judged: {running} that did not end while traced"
-        ));
+        lines.push(format!("not judged: {running} that still ran"));
     }
     lines
 }
@@ -76,122 +73,89 @@ fn line_of(leak: &Leak) -> String {
 }
 
 /// The program and its processes.
-fn who(leak: &Leak) -> String {
-    match leak.pids.as_slice() {
-        [0] => leak.program.clone(),
-        [pid] => format!("{} pid {pid}", leak.program),
-        several => {
-            let several = plural(several.len() as u64, "process");
-            format!("{} in {several}", leak.program)
-        }
+fn who(Leak { program, pids, .. }: &Leak) -> String {
+    match pids.as_slice() {
+        [0] => program.clone(),
+        [pid] => format!("{program} pid {pid}"),
+        several => format!("{program} in {}", plural(several.len() as u64, "process")),
     }
 }
 
 /// The amount in the baseline, as text.
 fn before(leak: &Leak) -> String {
-    let known = leak.before.filter(|before| *before != Total::default());
-    known.map_or(String::new(), |before| {
-        let held = amount(before.bytes, before.allocations);
-        format!(", {held} in the baseline")
-    })
+    match leak.before.unwrap_or_default() {
+        nothing if nothing == Total::default() => String::new(),
+        held => format!(", {} in the baseline", amount(held.bytes, held.allocations)),
+    }
 }
 
 /// Writes the test cases: those that failed, or one that did not.
-fn write_junit(judgement: &GateResult, out: impl Write) -> io::Result<()> {
-    let leaks: &[Leak] = if judgement.fails() {
-        &judgement.leaks
+fn write_junit(result: &GateResult, mut out: impl Write) -> io::Result<()> {
+    let leaks = if result.fails() {
+        &result.leaks[..]
     } else {
         &[]
     };
-    let (tests, failures) = (leaks.len().max(1).to_string(), leaks.len().to_string());
-    let counts = [
-        ("tests", tests.as_str()),
-        ("failures", &failures),
-        ("errors", "0"),
-        ("skipped", "0"),
-    ];
-    let mut writer = Writer::new_with_indent(BufWriter::new(out), b' ', 2);
-    writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
-    let suites = writer.create_element("testsuites").with_attributes(counts);
-    suites.write_inner_content(|writer| {
-        let suite = writer.create_element("testsuite");
-        let suite = suite
-            .with_attribute(("name", "gpuprobe"))
-            .with_attributes(counts);
-        suite.write_inner_content(|writer| cases(writer, leaks))?;
-        Ok(())
-    })?;
-    let mut out = writer.into_inner();
-    out.write_all(b"\n")?;
-    out.flush()
-}
-
-fn cases(writer: &mut Writer<impl Write>, leaks: &[Leak]) -> io::Result<()> {
+    let (tests, failures) = (leaks.len().max(1), leaks.len());
+    let counts = format!(r#"tests="{tests}" failures="{failures}" errors="0" skipped="0""#);
+    writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
+    writeln!(
+        out,
+        r#"<testsuites {counts}><testsuite name="gpuprobe" {counts}>"#
+    )?;
     if leaks.is_empty() {
-        let names = [("classname", "gpuprobe"), ("name", "no leaks")];
-        writer
-            .create_element("testcase")
-            .with_attributes(names)
-            .write_empty()?;
+        writeln!(out, r#"<testcase classname="gpuprobe" name="no leaks"/>"#)?;
     }
     for (index, leak) in leaks.iter().enumerate() {
         let is_same = |one: &&Leak| (&one.program, &one.label) == (&leak.program, &leak.label);
-        let name = match leaks[..index].iter().filter(is_same).count() {
-            0 => text(&leak.label),
-            earlier => format!("{} ({})", text(&leak.label), earlier + 1),
+        let number = match leaks[..index].iter().filter(is_same).count() {
+            0 => String::new(),
+            earlier => format!(" ({})", earlier + 1),
         };
-        let class = format!("gpuprobe.{}", text(&leak.program));
-        let case = writer.create_element("testcase");
-        let case = case.with_attributes([("classname", class.as_str()), ("name", &name)]);
-        case.write_inner_content(|writer| failure(writer, leak))?;
+        let (program, label) = (xml(&leak.program), xml(&leak.label));
+        let (what, body) = (xml(&never_freed(leak)), xml(&body(leak)));
+        writeln!(
+            out,
+            r#"<testcase classname="gpuprobe.{program}" name="{label}{number}">"#
+        )?;
+        writeln!(
+            out,
+            r#"<failure type="leak" message="{what}">{body}</failure></testcase>"#
+        )?;
     }
-    Ok(())
+    writeln!(out, "</testsuite></testsuites>")?;
+    out.flush()
 }
 
-fn failure(writer: &mut Writer<impl Write>, leak: &Leak) -> io::Result<()> {
+fn never_freed(leak: &Leak) -> String {
     let held = amount(leak.amount.bytes, leak.amount.allocations);
-    let message = text(&format!("{held} never freed{}", before(leak)));
-    let failure = writer.create_element("failure");
-    let failure = failure.with_attributes([("type", "leak"), ("message", &message)]);
-    failure.write_text_content(BytesText::new(&text(&body(leak))))?;
-    Ok(())
+    format!("{held} never freed{}", before(leak))
 }
 
 /// Bytes, count and stack.
 fn body(leak: &Leak) -> String {
-    let held = amount(leak.amount.bytes, leak.amount.allocations);
     let mut lines = vec![
-        format!("{held} never freed{}", before(leak)),
+        never_freed(leak),
         format!("{} of {} in {}", leak.api, leak.owner, who(leak)),
     ];
-    lines.extend(leak.stack.iter().map(line));
+    for frame in &leak.stack {
+        let line = format!("  {}  {}", frame.function, frame_place(frame));
+        lines.push(printable(&line));
+    }
     if leak.stacks > 1 {
         lines.push(format!("the largest of {} call stacks", leak.stacks));
     }
     lines.join("\n")
 }
 
-/// `  grow  /src/pool.h:17  (train)`.
-fn line(frame: &Frame) -> String {
-    let place = frame.file.as_deref().map(|file| match frame.line {
-        Some(line) => format!("  {file}:{line}"),
-        None => format!("  {file}"),
-    });
-    let module = match fold::FrameOrigin::of(frame) {
-        fold::FrameOrigin::Native => format!("  ({})", fold::place(&frame.module, None)),
-        _ => String::new(),
-    };
-    let place = place.unwrap_or_default();
-    printable(&format!("  {}{place}{module}", frame.function))
-}
-
-/// The characters that XML can have, escaped or not.
-fn text(text: &str) -> String {
+/// The characters that XML can have, escaped.
+fn xml(text: &str) -> String {
     let is_allowed = |c: &char| {
         let is_blank = matches!(c, '\t' | '\n');
         is_blank || (!c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}'))
     };
-    text.chars().filter(is_allowed).collect()
+    let text: String = text.chars().filter(is_allowed).collect();
+    quick_xml::escape::escape(text).into_owned()
 }
 
 #[cfg(test)]

@@ -1,16 +1,15 @@
 //! `gpuprobe report --html`: a recording as one HTML file, with its data inside. The page is built from `web/` and kept
 //! in `web/dist/report.html`.
 
-use std::io::{BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use gpuprobe_os::files;
 use gpuprobe_report::page::Page;
 
 const PAGE: &str = include_str!("../../../web/dist/report.html");
@@ -23,25 +22,18 @@ const DATA: &str = "@DATA@";
 ///
 /// Returns an error if the output cannot be written.
 pub fn write(page: &Page, output: &Path) -> Result<()> {
-    let path = Some(output).filter(|path| !files::is_stdout(path));
-    let mut out = BufWriter::with_capacity(1 << 18, super::output(path, false)?);
-    write_to(page, &mut out).with_context(|| format!("cannot write to {}", output.display()))
+    super::to_output(Some(output), false, |out| write_to(page, out))
 }
 
 fn write_to(page: &Page, out: &mut dyn Write) -> Result<()> {
     let (before, after) = PAGE
         .split_once(DATA)
         .context("the page has no place for data")?;
-    ensure!(
-        !after.contains(DATA),
-        "the page has several places for data"
-    );
     out.write_all(before.as_bytes())?;
     let encoder = EncoderWriter::new(&mut *out, &STANDARD);
     let mut compressed = GzEncoder::new(encoder, Compression::best());
-    serde_json::to_writer(&mut compressed, page)?;
+    serde_json::to_writer(&mut compressed, page).map_err(io::Error::from)?;
     compressed.finish()?.finish()?;
     out.write_all(after.as_bytes())?;
-    out.flush()?;
     Ok(())
 }

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
 
 use super::tables::records::record;
 use gpuprobe_report::bandwidth::CopyReport;
@@ -35,12 +34,9 @@ pub(crate) fn object(value: &impl Serialize, out: &mut dyn Write) -> io::Result<
 
 /// Writes a line for one thing; its key distinguishes it from a report.
 fn line(key: &str, value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    let mut json = serde_json::Serializer::new(&mut *out);
-    let mut map = json.serialize_map(None)?;
-    map.serialize_entry("schema", &SCHEMA)?;
-    map.serialize_entry(key, value)?;
-    map.end()?;
-    out.write_all(b"\n")
+    write!(out, r#"{{"schema":{SCHEMA},"{key}":"#)?;
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"}\n")
 }
 
 /// An incident as it is in a report.

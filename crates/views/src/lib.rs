@@ -17,7 +17,7 @@ pub(crate) mod tables;
 pub mod text;
 mod usage;
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -25,14 +25,31 @@ use anyhow::{Context, Result};
 use gpuprobe_os::{files, terminal};
 use gpuprobe_report::ReportWriter;
 
-/// Opens the file to write to; without one, standard output.
-fn output(path: Option<&Path>, colored: bool) -> Result<Box<dyn Write>> {
-    let Some(path) = path else {
-        return Ok(Box::new(terminal::stdout(colored)));
+/// Calls `write` with a file, or with standard output without one and for `-`, where a closed pipe is no error.
+fn to_output(
+    path: Option<&Path>,
+    colored: bool,
+    write: impl FnOnce(&mut dyn Write) -> Result<()>,
+) -> Result<()> {
+    let path = path.filter(|path| !files::is_stdout(path));
+    let name = path.map_or("standard output".into(), Path::to_string_lossy);
+    let why = || format!("cannot write to {name}");
+    let mut out: Box<dyn Write> = match path {
+        None => Box::new(terminal::stdout(colored)),
+        Some(path) => Box::new(files::create(path).with_context(why)?),
     };
-    let file =
-        files::create(path).with_context(|| format!("cannot write to {}", path.display()))?;
-    Ok(Box::new(file))
+    let mut out = BufWriter::with_capacity(1 << 18, &mut out);
+    match write(&mut out).and_then(|()| Ok(out.flush()?)) {
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        Err(error) if error.is::<io::Error>() => Err(error.context(why())),
+        done => done,
+    }
+}
+
+/// Whether both are the same file, which exists.
+fn are_same(one: &Path, other: &Path) -> bool {
+    let file = one.canonicalize().ok();
+    file.is_some() && file == other.canonicalize().ok()
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -1,6 +1,6 @@
 //! `gpuprobe report` and `gpuprobe explain` of a file.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -9,11 +9,10 @@ use super::json;
 use super::profile::{Outputs, ProfileConfig};
 use super::tables::memory::{GrowthRow, SiteRow, allocations, growth};
 use super::tables::work::{PROCESSES, columns};
-use super::tables::{Column, Rows, Separated};
+use super::tables::{Column, Rows};
 use super::text::file;
 use super::text::page::Page;
-use super::usage::UsageWriter;
-use super::{is_broken_pipe, output};
+use super::{to_output, usage};
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::files;
 use gpuprobe_os::progress::SharedProgress;
@@ -123,58 +122,45 @@ pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<Answer> {
     Ok(answer)
 }
 
-/// Writes the answer to the question; a closed pipe is no error.
+/// Writes the answer to the question.
 fn write(config: &ReportConfig, file: &File) -> Result<Option<Explain>> {
-    let path = config
-        .output
-        .as_deref()
-        .filter(|path| !files::is_stdout(path));
+    let path = config.output.as_deref();
+    let path = path.filter(|path| !files::is_stdout(path));
     let stream = path.is_none().then_some(StandardStream::Stdout);
     let layout = Layout::of(stream, config.color).with_full_names(config.view.full_names);
-    let out = output(path, layout.colored)?;
-    let mut writer = AnswerWriter {
-        config,
-        top: config.top.unwrap_or(usize::MAX),
-        layout,
-        out: BufWriter::with_capacity(1 << 18, out),
-    };
-    let written = writer.answer(file).and_then(|explain| {
-        writer.out.flush().context("cannot write the report")?;
-        Ok(explain)
-    });
-    match written {
-        Err(error) if is_broken_pipe(&error) => Ok(None),
-        written => written,
-    }
+    let mut explain = None;
+    to_output(path, layout.colored, |out| {
+        explain = Answers {
+            config,
+            layout,
+            out,
+        }
+        .answer(file)?;
+        Ok(())
+    })?;
+    Ok(explain)
 }
 
 /// Writes answers in a format.
-struct AnswerWriter<'a> {
+struct Answers<'a> {
     config: &'a ReportConfig,
-    /// Limit on the rows of a list, in text.
-    top: usize,
     layout: Layout,
-    out: BufWriter<Box<dyn Write>>,
+    out: &'a mut dyn Write,
 }
 
-impl AnswerWriter<'_> {
+impl Answers<'_> {
     fn answer(&mut self, file: &File) -> Result<Option<Explain>> {
         let (filter, format) = (&self.config.filter, self.config.format);
         if let Some(after) = &self.config.diff {
             let after = file.other(after)?;
             let grown = file.diff(&after, self.config.view.groups_by_lines(), filter.host)?;
-            self.diff(&grown).context("cannot write the report")?;
+            self.diff(&grown)?;
             return Ok(None);
         }
         let question = match self.config.question {
             ReportQuestion::Report(question) => question,
             ReportQuestion::Usage => {
-                let mut usage = UsageWriter::begin(&mut self.out, format)?;
-                let (from, to) = file.usage(|time_ns, bytes| usage.point(time_ns, bytes))?;
-                if usage.points == 0 {
-                    say("no memory event in what was selected");
-                }
-                usage.finish(from, to)?;
+                usage::write(file, format, self.out)?;
                 return Ok(None);
             }
         };
@@ -184,20 +170,17 @@ impl AnswerWriter<'_> {
         let is_about_memory = question.is_about_memory();
         let is_json = format == AnalysisFormat::Json;
         let is_text = format == AnalysisFormat::Text;
+        // In text, `--top` applies to merged lists, except for memory.
+        let has_top = is_json || is_text && is_about_memory;
         let lists = Lists {
             view: self.config.view,
-            // In text, `--top` applies to merged lists, except for memory.
-            top: self
-                .config
-                .top
-                .filter(|_| is_json || is_text && is_about_memory),
+            top: self.config.top.filter(|_| has_top),
             allocations: is_about_memory
                 && question != Analysis::Explain
                 && (is_json || is_text || !self.is_by_site()),
         };
         let report = file.report(question, lists)?;
-        self.report(question, &report)
-            .context("cannot write the report")?;
+        self.report(question, &report)?;
         Ok(report.explain)
     }
 
@@ -206,62 +189,64 @@ impl AnswerWriter<'_> {
     }
 
     fn report(&mut self, question: Analysis, report: &Report) -> io::Result<()> {
+        let (view, host) = (&self.config.view, self.config.filter.host);
         match self.config.format {
-            AnalysisFormat::Json => json::object(report, &mut self.out),
+            AnalysisFormat::Json => return json::object(report, self.out),
             AnalysisFormat::Text => {
-                let mut page = Page::of_file(self.layout, &mut self.out);
-                let host = self.config.filter.host;
-                file::write(question, report, self.top, host, &mut page)
+                return self.text(|page, top| file::write(question, report, top, host, page));
             }
-            AnalysisFormat::Tsv | AnalysisFormat::Csv => self.separated(question, report),
+            AnalysisFormat::Tsv | AnalysisFormat::Csv => {}
         }
-    }
-
-    fn separated(&mut self, question: Analysis, report: &Report) -> io::Result<()> {
         if let Some(list) = question.list() {
             return self.table(columns(list), &Work::of_file(list, report));
         }
-        let Some(about) = &report.about else {
-            return Ok(());
-        };
-        if let (Analysis::Processes, Some(processes)) = (question, &about.processes) {
-            return self.table(PROCESSES, processes);
+        let about = report.about.as_ref();
+        if let (Analysis::Processes, Some(about)) = (question, about) {
+            return self.table(PROCESSES, about.processes.as_deref().unwrap_or_default());
         }
-        let is_about_memory = question.is_about_memory();
-        let Some(memleak) = report.memleak.as_ref().filter(|_| is_about_memory) else {
+        let memleak = report.memleak.as_ref();
+        let Some(memleak) = memleak.filter(|_| question.is_about_memory()) else {
             return Ok(());
         };
-        let (sort, host) = (self.config.view.sort, self.config.filter.host);
         if self.is_by_site() {
-            return self.table(SiteRow::columns(), &SiteRow::all(memleak, sort, host));
+            return self.table(SiteRow::columns(), &SiteRow::all(memleak, view.sort, host));
         }
-        let rows = AllocationRow::of_file(memleak, sort, host, about.first_ns);
+        let first_ns = about.map_or(0, |about| about.first_ns);
+        let rows = AllocationRow::of_file(memleak, view.sort, host, first_ns);
         self.table(allocations(), &rows)
     }
 
     fn diff(&mut self, diff: &Diff) -> io::Result<()> {
         match self.config.format {
-            AnalysisFormat::Json => json::object(diff, &mut self.out),
+            AnalysisFormat::Json => json::object(diff, self.out),
             AnalysisFormat::Text => {
-                let mut page = Page::of_file(self.layout, &mut self.out);
-                file::write_diff(diff, &self.config.view, self.top, &mut page)
+                let view = &self.config.view;
+                self.text(|page, top| file::write_diff(diff, view, top, page))
             }
             AnalysisFormat::Tsv | AnalysisFormat::Csv => {
                 let lists = diff.lists();
                 let lists = lists.iter();
                 let rows = lists.flat_map(|(what, _, all)| all.iter().map(|one| (*what, one)));
-                let rows: Vec<GrowthRow<'_>> = rows.collect();
-                self.table(growth(), &rows)
+                self.table(growth(), &rows.collect::<Vec<GrowthRow<'_>>>())
             }
         }
     }
 
+    /// Writes text, with a limit on the rows of a list.
+    fn text(&mut self, write: impl FnOnce(&mut Page, usize)) -> io::Result<()> {
+        let page = Page {
+            layout: self.layout,
+            is_of_file: true,
+            ..Page::default()
+        };
+        let top = self.config.top.unwrap_or(usize::MAX);
+        page.print(self.out, |page| write(page, top))
+    }
+
     /// Writes a table of CSV or TSV.
     fn table<T>(&mut self, columns: &[Column<T>], rows: &[T]) -> io::Result<()> {
-        let separated = match self.config.format {
-            AnalysisFormat::Tsv => Separated::Tsv,
-            _ => Separated::Csv,
-        };
-        Rows::new(separated, &mut self.out).table(true, &[], &[columns], rows)
+        let is_tsv = self.config.format == AnalysisFormat::Tsv;
+        let delimiter = if is_tsv { b'\t' } else { b',' };
+        Rows::new(delimiter, self.out).table(true, &[], &[columns], rows)
     }
 }

@@ -34,7 +34,6 @@ pub(crate) enum Cell<'a> {
     /// A change of bytes.
     Change(i64),
     Ns(u64),
-    MeanNs(f64),
     /// A part of 1.
     Share(f64),
     /// The same as a bar.
@@ -45,43 +44,8 @@ pub(crate) enum Cell<'a> {
     Shape([u32; 3]),
 }
 
-/// A number, or none.
-trait Number {
-    fn cell(self, cell: fn(u64) -> Cell<'static>) -> Cell<'static>;
-}
-
-impl Number for u64 {
-    fn cell(self, cell: fn(u64) -> Cell<'static>) -> Cell<'static> {
-        cell(self)
-    }
-}
-
-impl Number for u32 {
-    fn cell(self, cell: fn(u64) -> Cell<'static>) -> Cell<'static> {
-        cell(self.into())
-    }
-}
-
-impl<N: Into<u64>> Number for Option<N> {
-    fn cell(self, cell: fn(u64) -> Cell<'static>) -> Cell<'static> {
-        self.map_or(Cell::None, |number| cell(number.into()))
-    }
-}
-
-fn count(number: impl Number) -> Cell<'static> {
-    number.cell(Cell::Count)
-}
-
-fn rare(number: impl Number) -> Cell<'static> {
-    number.cell(Cell::Rare)
-}
-
-fn bytes(number: impl Number) -> Cell<'static> {
-    number.cell(Cell::Bytes)
-}
-
-fn ns(number: impl Number) -> Cell<'static> {
-    number.cell(Cell::Ns)
+fn count(number: Option<impl Into<u64>>) -> Cell<'static> {
+    some(number.map(Into::into), Cell::Count)
 }
 
 fn text<'a>(text: impl Into<Cow<'a, str>>) -> Cell<'a> {
@@ -90,8 +54,7 @@ fn text<'a>(text: impl Into<Cow<'a, str>>) -> Cell<'a> {
 
 /// A text that may be missing.
 fn known(text: &Option<String>) -> Cell<'_> {
-    text.as_deref()
-        .map_or(Cell::None, |text| Cell::Text(text.into()))
+    text.as_deref().map_or(Cell::None, self::text)
 }
 
 /// A value that may be missing.
@@ -119,7 +82,6 @@ impl Cell<'_> {
             Self::Bytes(bytes) => size(*bytes),
             Self::Change(bytes) => signed_size(*bytes),
             Self::Ns(ns) => time(*ns as f64),
-            Self::MeanNs(ns) => time(*ns),
             Self::Share(share) => percent(*share),
             Self::Bar(share) => bar(*share, BAR),
             // Links and vendors count in powers of ten.
@@ -142,7 +104,7 @@ impl Cell<'_> {
                 number.to_string().into()
             }
             Self::Change(bytes) => bytes.to_string().into(),
-            Self::BytesPerSecond(number) | Self::MeanNs(number) => format!("{number:.0}").into(),
+            Self::BytesPerSecond(number) => format!("{number:.0}").into(),
             Self::Share(number) | Self::Bar(number) | Self::PerSecond(number) => {
                 number.to_string().into()
             }
@@ -210,40 +172,30 @@ const fn value<T>(name: &'static str, cell: fn(&T) -> Cell<'_>) -> Column<T> {
     }
 }
 
-/// A column whose cells text shortens, to `min_width` at the least.
-#[allow(clippy::needless_pass_by_value, reason = "it is made there")]
-const fn cut<T>(min_width: usize, column: Column<T>) -> Column<T> {
-    Column {
-        min_width,
-        ..column
+impl<T> Column<T> {
+    /// The column with cells that text shortens, to `min_width` at the least.
+    const fn cut(self, min_width: usize) -> Self {
+        Self { min_width, ..self }
     }
 }
 
-/// How the fields of a row are separated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Separated {
-    Csv,
-    /// Nothing is quoted: tabs and ends of lines are spaces.
-    Tsv,
-}
-
-/// Rows of separated values.
+/// Rows of values with a delimiter between them.
 pub(crate) struct Rows<'a> {
     out: csv::Writer<&'a mut dyn Write>,
-    separated: Separated,
+    delimiter: u8,
 }
 
 impl<'a> Rows<'a> {
-    pub(crate) fn new(separated: Separated, out: &'a mut dyn Write) -> Self {
-        let (delimiter, quotes) = match separated {
-            Separated::Csv => (b',', csv::QuoteStyle::Necessary),
-            Separated::Tsv => (b'\t', csv::QuoteStyle::Never),
+    pub(crate) fn new(delimiter: u8, out: &'a mut dyn Write) -> Self {
+        let quotes = match delimiter {
+            b'\t' => csv::QuoteStyle::Never,
+            _ => csv::QuoteStyle::Necessary,
         };
         let mut builder = csv::WriterBuilder::new();
         let builder = builder.delimiter(delimiter).quote_style(quotes);
         Self {
             out: builder.from_writer(out),
-            separated,
+            delimiter,
         }
     }
 
@@ -255,25 +207,16 @@ impl<'a> Rows<'a> {
         columns: &[&[Column<T>]],
         rows: impl IntoIterator<Item: Borrow<T>>,
     ) -> io::Result<()> {
-        let columns: Vec<_> = columns
-            .iter()
-            .copied()
-            .flatten()
-            .filter(|column| !column.name.is_empty())
-            .collect();
+        let columns = columns.iter().copied().flatten();
+        let columns: Vec<_> = columns.filter(|one| !one.name.is_empty()).collect();
         if has_header {
             let names = first.iter().map(|(name, _)| *name);
-            self.row(
-                names
-                    .chain(columns.iter().map(|column| column.name))
-                    .map(Cow::from),
-            )?;
+            let names = names.chain(columns.iter().map(|column| column.name));
+            self.row(names.map(Cow::from))?;
         }
         for row in rows {
-            let cells: Vec<_> = columns
-                .iter()
-                .map(|column| (column.cell)(row.borrow()))
-                .collect();
+            let cells = columns.iter().map(|column| (column.cell)(row.borrow()));
+            let cells: Vec<_> = cells.collect();
             let first = first.iter().map(|(_, value)| Cow::from(value));
             self.row(first.chain(cells.iter().map(Cell::value)))?;
         }
@@ -286,9 +229,10 @@ impl<'a> Rows<'a> {
 
     pub(crate) fn row<'t>(&mut self, fields: impl Iterator<Item = Cow<'t, str>>) -> io::Result<()> {
         for field in fields {
-            let field = match self.separated {
-                Separated::Csv => field_of_csv(&field),
-                Separated::Tsv => field.replace(['\t', '\n', '\r'], " ").into(),
+            let field = match self.delimiter {
+                // Nothing is quoted.
+                b'\t' => field.replace(['\t', '\n', '\r'], " ").into(),
+                _ => field_of_csv(&field),
             };
             self.out.write_field(&*field)?;
         }
@@ -315,7 +259,7 @@ mod tests {
     #[test]
     fn program_names_are_not_formulas() {
         let mut written = Vec::new();
-        let mut rows = Rows::new(Separated::Csv, &mut written);
+        let mut rows = Rows::new(b',', &mut written);
         let cells = ["=1+1", "+f", "-f", "@f", "\tf", "-3", "f=1", "", "a,b"];
         rows.row(cells.into_iter().map(Cow::from)).unwrap();
         drop(rows);

@@ -1,76 +1,52 @@
 //! Live memory over time.
 
-use std::io::{self, Write};
+use std::io::Write;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::report::AnalysisFormat;
+use gpuprobe_os::say;
 use gpuprobe_report::SCHEMA;
+use gpuprobe_report::analysis::File;
 
 /// Column names, in text and tables.
 const COLUMNS: [&str; 5] = ["time", "total", "valid", "invalid", "driver"];
 
 /// Writes the totals at every change.
-pub(super) struct UsageWriter<'a> {
-    out: &'a mut dyn Write,
-    format: AnalysisFormat,
-    /// Number of points written.
-    pub(super) points: u64,
-}
-
-impl<'a> UsageWriter<'a> {
-    /// Writes the timeline to `out`. With `host`, host memory is part of the totals.
-    pub(super) fn begin(out: &'a mut dyn Write, format: AnalysisFormat) -> Result<Self> {
-        let mut usage = Self {
-            out,
-            format,
-            points: 0,
-        };
-        let mut columns = COLUMNS.map(str::to_owned);
-        let begun = match format {
-            AnalysisFormat::Json => writeln!(
-                usage.out,
-                r#"{{"schema":{SCHEMA},"analysis":"usage","columns":{COLUMNS:?},"points":["#
-            ),
-            _ => {
-                if format == AnalysisFormat::Text {
-                    columns[0] += "_ns";
-                }
-                usage.row(columns)
-            }
-        };
-        begun.context("cannot write the timeline")?;
-        Ok(usage)
-    }
-
-    /// Ends the timeline; `from` and `to` limit the selected time, seconds from the first event.
-    pub(super) fn finish(&mut self, from: Option<f64>, to: Option<f64>) -> Result<()> {
-        if self.format == AnalysisFormat::Json {
-            let ends = serde_json::json!({ "from": from, "to": to }).to_string();
-            let ends = ends.trim_start_matches('{');
-            writeln!(self.out, "],{ends}").context("cannot write the timeline")?;
+pub(super) fn write(file: &File, format: AnalysisFormat, out: &mut dyn Write) -> Result<()> {
+    let (begin, separator, width, end) = match format {
+        AnalysisFormat::Text => ("", " ", 20, ""),
+        AnalysisFormat::Tsv => ("", "\t", 0, ""),
+        AnalysisFormat::Csv => ("", ",", 0, ""),
+        AnalysisFormat::Json => ("[", ",", 0, "]"),
+    };
+    let row = |cells: [String; 5]| {
+        let cells = cells.map(|cell| format!("{cell:>width$}"));
+        format!("{begin}{}{end}", cells.join(separator))
+    };
+    let is_json = format == AnalysisFormat::Json;
+    let head = match is_json {
+        true => {
+            format!(r#"{{"schema":{SCHEMA},"analysis":"usage","columns":{COLUMNS:?},"points":["#)
         }
-        Ok(())
-    }
-
-    /// Writes the totals after a change.
-    pub(super) fn point(&mut self, time: i64, bytes: [u64; 4]) -> Result<()> {
-        self.points += 1;
+        false => row(COLUMNS.map(str::to_owned)),
+    };
+    writeln!(out, "{head}")?;
+    let mut points = 0u64;
+    let (from, to) = file.usage(|time_ns, bytes| {
+        let comma = if is_json && points > 0 { "," } else { "" };
+        points += 1;
         let [total, valid, invalid, driver] = bytes.map(|bytes| bytes.to_string());
-        self.row([time.to_string(), total, valid, invalid, driver])
-            .context("cannot write the timeline")
+        let row = row([time_ns.to_string(), total, valid, invalid, driver]);
+        Ok(writeln!(out, "{comma}{row}")?)
+    })?;
+    if points == 0 {
+        say("no memory event in what was selected");
     }
-
-    fn row(&mut self, cells: [String; 5]) -> io::Result<()> {
-        let separator = if self.points > 1 { "," } else { "" };
-        match self.format {
-            AnalysisFormat::Text => {
-                let cells = cells.map(|cell| format!("{cell:>20}"));
-                writeln!(self.out, "{}", cells.join(" "))
-            }
-            AnalysisFormat::Tsv => writeln!(self.out, "{}", cells.join("\t")),
-            AnalysisFormat::Csv => writeln!(self.out, "{}", cells.join(",")),
-            AnalysisFormat::Json => writeln!(self.out, "{separator}[{}]", cells.join(",")),
-        }
+    if is_json {
+        let ends = serde_json::json!({ "from": from, "to": to }).to_string();
+        let ends = ends.trim_start_matches('{');
+        writeln!(out, "],{ends}")?;
     }
+    Ok(())
 }

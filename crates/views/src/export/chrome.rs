@@ -1,8 +1,8 @@
 //! A trace in the Trace Event Format of Chrome.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
 
 use gpuprobe_report::analysis::File;
@@ -10,17 +10,13 @@ use gpuprobe_report::trace_rows;
 
 /// Writes the rows as they come: viewers sort them.
 pub(super) fn write(file: &File, about: &Value, out: &mut dyn Write) -> Result<()> {
-    let mut out = BufWriter::with_capacity(1 << 18, out);
-    write!(out, "{{\"otherData\":{about},\"traceEvents\":[").context("cannot write")?;
+    write!(out, "{{\"otherData\":{about},\"traceEvents\":[")?;
     let mut separator = &b"\n"[..];
     trace_rows::each(file, &mut |row| {
-        out.write_all(separator)
-            .and_then(|()| serde_json::to_writer(&mut out, row).map_err(io::Error::from))
-            .context("cannot write")?;
+        out.write_all(separator)?;
+        serde_json::to_writer(&mut *out, row).map_err(io::Error::from)?;
         separator = b",\n";
         Ok(())
     })?;
-    write!(out, "\n]}}\n")
-        .and_then(|()| out.flush())
-        .context("cannot write")
+    Ok(write!(out, "\n]}}\n")?)
 }

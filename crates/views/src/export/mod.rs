@@ -5,16 +5,16 @@ mod pickle;
 mod torch;
 mod tsv;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::is_broken_pipe;
+use super::{are_same, to_output};
 use gpuprobe_os::progress::SharedProgress;
-use gpuprobe_os::{files, say, terminal};
+use gpuprobe_os::{files, say};
 use gpuprobe_report::analysis::{File, Filter};
 use gpuprobe_report::snapshot::Snapshot;
 use gpuprobe_report::trace_rows;
@@ -62,16 +62,11 @@ pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
             }
             let file = open()?;
             let about = trace_rows::about(&file)?;
-            to_output(input, path, |out| chrome::write(&file, &about, out))
+            write_to(input, path, |out| chrome::write(&file, &about, out))
         }
         ExportFormat::Torch => {
-            if path.is_none() && io::stdout().is_terminal() {
-                bail!(
-                    "cannot write a snapshot to a terminal: it is binary; write it to a file with -o"
-                );
-            }
             let snapshot = Snapshot::read(&open()?)?;
-            to_output(input, path, |out| Ok(torch::write(&snapshot, out)?))?;
+            write_to(input, path, |out| Ok(torch::write(&snapshot, out)?))?;
             snapshot.notes.iter().for_each(say);
             Ok(())
         }
@@ -82,29 +77,26 @@ pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
     }
 }
 
-/// Opens the output, which must not be the input, and calls `write`. A closed pipe is not an error.
-fn to_output(
+/// Calls `write` with the output, which must not be the input.
+fn write_to(
     input: &Path,
     path: Option<&Path>,
     write: impl FnOnce(&mut dyn Write) -> Result<()>,
 ) -> Result<()> {
     let Some(path) = path else {
-        return match write(&mut terminal::stdout(false)) {
-            Err(error) if is_broken_pipe(&error) => Ok(()),
-            done => done,
-        };
+        return to_output(None, false, write);
     };
-    let why = || format!("cannot write to {}", path.display());
-    if path.canonicalize().ok() == Some(input.canonicalize()?) {
+    if are_same(input, path) {
         bail!("{} is what is to be exported", path.display());
     }
-    let mut file = files::create(path).with_context(why)?;
-    if path.extension().is_some_and(|extension| extension == "gz") {
-        let mut packed = GzEncoder::new(file, Compression::default());
-        write(&mut packed).with_context(why)?;
-        packed.finish().with_context(why)?;
+    let is_packed = path.extension().is_some_and(|extension| extension == "gz");
+    to_output(Some(path), false, |out| {
+        if !is_packed {
+            return write(out);
+        }
+        let mut packed = GzEncoder::new(out, Compression::default());
+        write(&mut packed)?;
+        packed.finish()?;
         Ok(())
-    } else {
-        write(&mut file).with_context(why)
-    }
+    })
 }

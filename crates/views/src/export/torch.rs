@@ -2,7 +2,7 @@
 //! dictionaries that `torch.cuda.memory._snapshot()` returns, in the form of
 //! `torch/csrc/cuda/memory_snapshot.cpp`.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 use super::pickle::Pickle;
 use gpuprobe_report::snapshot::{Snapshot, SnapshotBlock, SnapshotSegment, StackId, TraceEvent};
@@ -14,11 +14,11 @@ pub(super) enum Shared {
     Frame(String, String, u32),
 }
 
-type Out<'a> = Pickle<BufWriter<&'a mut dyn Write>, Shared>;
+type Out<'a> = Pickle<&'a mut dyn Write, Shared>;
 
 /// Writes a snapshot: its traces, in the order of devices, then its segments.
 pub(super) fn write(snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()> {
-    let mut out = Pickle::begin(BufWriter::with_capacity(1 << 18, out))?;
+    let mut out = Pickle::begin(out)?;
     let segments = snapshot.segments();
     let has_expandable = segments.iter().any(|segment| segment.is_expandable);
     out.dict(|out| {
@@ -87,15 +87,14 @@ fn block(out: &mut Out<'_>, snapshot: &Snapshot, block: &SnapshotBlock) -> io::R
 /// Writes the frames of a call stack.
 fn stack(out: &mut Out<'_>, snapshot: &Snapshot, stack: StackId) -> io::Result<()> {
     out.text("frames")?;
-    out.once(Shared::Stack(stack), |out, _| {
+    out.once(Shared::Stack(stack), |out| {
         out.list(snapshot.frames(stack), |out, (name, file, line)| {
-            out.once(Shared::Frame(name, file, line), |out, frame| match frame {
-                Shared::Frame(name, file, line) => out.dict(|out| {
-                    out.entry("name", name)?;
-                    out.entry("filename", file)?;
-                    out.number("line", *line)
-                }),
-                Shared::Stack(_) => Ok(()),
+            out.once(Shared::Frame(name.clone(), file.clone(), line), |out| {
+                out.dict(|out| {
+                    out.entry("name", &name)?;
+                    out.entry("filename", &file)?;
+                    out.number("line", line)
+                })
             })
         })
     })

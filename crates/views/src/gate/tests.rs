@@ -6,6 +6,7 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use super::*;
+use gpuprobe_model::stack::Frame;
 
 fn leak(label: &str, bytes: u64) -> Leak {
     Leak {

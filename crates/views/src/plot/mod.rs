@@ -1,8 +1,6 @@
 //! `gpuprobe plot`: a chart of memory over time, as a picture.
 
-use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::sync::Once;
 
 use anyhow::{Result, anyhow, bail};
 use plotters::coord::Shift;
@@ -12,35 +10,28 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
 use gpuprobe_model::text::{printable, size};
-use gpuprobe_os::{files, terminal};
+use gpuprobe_os::files;
 use gpuprobe_report::chart::Chart;
 use gpuprobe_report::names;
+
+use super::to_output;
 
 /// The name of the embedded font; in SVG, of whichever the reader has.
 const FONT: &str = "sans-serif";
 static FONT_DATA: &[u8] = include_bytes!("DejaVuSans-latin.ttf");
 
-/// Colours that people with any colour vision tell apart (Okabe and Ito).
-const AREAS: [RGBColor; 8] = [
-    RGBColor(86, 180, 233),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(240, 228, 66),
-    RGBColor(204, 121, 167),
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(160, 160, 160),
-];
-const LINES: [RGBColor; 4] = [
-    RGBColor(60, 60, 60),
-    RGBColor(140, 60, 20),
-    RGBColor(20, 90, 60),
-    RGBColor(90, 40, 120),
-];
+/// Letters for which a line has room: they grow with the picture.
+const LETTERS: usize = 80;
+const LINES: usize = 8;
 const PEAK: RGBColor = RGBColor(180, 0, 0);
 const LEAK: RGBColor = RGBColor(120, 0, 120);
 const INK: RGBColor = RGBColor(30, 30, 30);
 const GRID: RGBColor = RGBColor(225, 225, 225);
+
+/// Colours of areas and, from [`LINES`] on, of lines, which people with any colour vision tell apart.
+fn colour(number: usize) -> RGBAColor {
+    Palette99::pick(number).to_rgba()
+}
 
 /// Draws `chart` into the file `path`, in the format that its extension names; for `-`, as an SVG
 /// on standard output.
@@ -48,52 +39,43 @@ const GRID: RGBColor = RGBColor(225, 225, 225);
 /// # Errors
 /// Returns an error if the extension is neither `svg` nor `png`, or the file cannot be written.
 pub fn write(chart: &Chart, path: &Path, size: (u32, u32)) -> Result<()> {
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        if register_font(FONT, FontStyle::Normal, FONT_DATA).is_err() {
-            tracing::debug!("the embedded font cannot be used");
-        }
-    });
-    let shown = path.display();
-    let why = |error: String| anyhow!("cannot write to {shown}: {error}");
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    let is_svg = match extension {
+    // A test draws with it.
+    let _ = register_font(FONT, FontStyle::Normal, FONT_DATA);
+    let is_svg = match path.extension().and_then(|extension| extension.to_str()) {
         Some("svg") => true,
         Some("png") => false,
         _ if files::is_stdout(path) => true,
-        _ => bail!("{shown}: pictures are .svg or .png"),
+        _ => bail!("{}: pictures are .svg or .png", path.display()),
     };
-    let file: Box<dyn Write> = match files::is_stdout(path) {
-        true => terminal::stdout(false),
-        false => Box::new(files::create(path).map_err(|e| why(e.to_string()))?),
-    };
-    let mut file = BufWriter::new(file);
-    if is_svg {
-        let mut text = String::new();
-        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
-        draw(chart, &area).map_err(|e| why(e.to_string()))?;
-        drop(area);
-        let written = file.write_all(text.as_bytes());
-        let written = written.and_then(|()| file.flush());
-        return written.map_err(|e| why(e.to_string()));
-    }
-    let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
-    let area = BitMapBackend::with_buffer(&mut pixels, size).into_drawing_area();
-    draw(chart, &area).map_err(|e| why(e.to_string()))?;
-    drop(area);
-    let mut encoder = png::Encoder::new(file, size.0, size.1);
-    encoder.set_color(png::ColorType::Rgb);
-    let written = encoder.write_header().and_then(|mut writer| {
-        writer.write_image_data(&pixels)?;
-        writer.finish()
-    });
-    written.map_err(|e| why(e.to_string()))
+    to_output(Some(path), false, |out| match is_svg {
+        true => {
+            let mut text = String::new();
+            draw(chart, SVGBackend::with_string(&mut text, size))?;
+            Ok(out.write_all(text.as_bytes())?)
+        }
+        false => {
+            let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
+            draw(chart, BitMapBackend::with_buffer(&mut pixels, size))?;
+            let mut picture = Vec::new();
+            let mut encoder = png::Encoder::new(&mut picture, size.0, size.1);
+            encoder.set_color(png::ColorType::Rgb);
+            let mut writer = encoder.write_header()?;
+            writer.write_image_data(&pixels)?;
+            writer.finish()?;
+            Ok(out.write_all(&picture)?)
+        }
+    })
 }
 
 type Area<DB> = DrawingArea<DB, Shift>;
 type Failed<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
 
-fn draw<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>) -> Result<(), Failed<DB>> {
+/// Draws into `backend`, and drops it, so that what it drew into is whole.
+fn draw<DB: DrawingBackend>(chart: &Chart, backend: DB) -> Result<()> {
+    drawn(chart, &backend.into_drawing_area()).map_err(|error| anyhow!("{error}"))
+}
+
+fn drawn<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>) -> Result<(), Failed<DB>> {
     area.fill(&WHITE)?;
     let (width, height) = area.dim_in_pixel();
     // Everything grows with the picture.
@@ -102,8 +84,7 @@ fn draw<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>) -> Result<(), Failed
     let mut area = area.margin(unit as i32, unit as i32, unit as i32, unit as i32 * 2);
     if let Some(title) = &chart.title {
         let style = (FONT, text * 1.25).into_font().color(&INK);
-        let title = fitted(title, &style, &area, 0)?;
-        area = area.titled(&title, style)?;
+        area = area.titled(&names::cut(&printable(title), LETTERS), style)?;
     }
     let scale = Scale::of(chart);
     let height = legend(chart, &scale, &area, text)?;
@@ -111,30 +92,10 @@ fn draw<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>) -> Result<(), Failed
     plot(chart, &scale, &area, text)
 }
 
-/// `label` as far as there is room for it in a line of `area`, of which so much is taken.
-fn fitted<DB: DrawingBackend>(
-    label: &str,
-    style: &TextStyle<'_>,
-    area: &Area<DB>,
-    taken: i32,
-) -> Result<String, Failed<DB>> {
-    let label = printable(label);
-    let room = f64::from(area.dim_in_pixel().0) - f64::from(taken);
-    let (width, _) = area.estimate_text_size(&label, style)?;
-    let share = room / f64::from(width.max(1));
-    if share >= 1.0 {
-        return Ok(label);
-    }
-    let columns = (label.chars().count() as f64 * share * 0.95) as usize;
-    Ok(names::cut(&label, columns))
-}
-
 /// From seconds and bytes to the units of the axes.
 struct Scale {
-    per_second: f64,
-    second_name: &'static str,
-    per_byte: f64,
-    byte_name: &'static str,
+    time: (f64, &'static str),
+    bytes: (f64, &'static str),
     /// Ends of the axes in their units.
     left: f64,
     right: f64,
@@ -148,45 +109,37 @@ impl Scale {
         let lines = chart.lines.iter().flat_map(|line| &line.points);
         let all = tops.chain(lines.map(|(_, bytes)| bytes));
         let highest = all.chain(&chart.leaked).copied().fold(1.0, f64::max);
-        let (per_byte, byte_name) = bytes_unit(highest);
-        let (per_second, second_name) = time_unit(last - first);
+        let (time, bytes) = (unit(last - first, TIMES), unit(highest, SIZES));
         Self {
-            per_second,
-            second_name,
-            per_byte,
-            byte_name,
-            left: first / per_second,
+            time,
+            bytes,
+            left: first / time.0,
             // The last value must be seen, too.
-            right: (last + (last - first) * 0.02) / per_second,
-            top: highest * 1.05 / per_byte,
+            right: (last + (last - first) * 0.02) / time.0,
+            top: highest * 1.05 / bytes.0,
         }
     }
 
     /// Values outside, as in a file that makes no sense, are moved to the edge: they are not for the
     /// drawing library.
     fn point(&self, (seconds, bytes): (f64, f64)) -> (f64, f64) {
-        let x = (seconds / self.per_second).clamp(self.left, self.right);
-        (x, (bytes / self.per_byte).clamp(0.0, self.top))
+        let x = (seconds / self.time.0).clamp(self.left, self.right);
+        (x, (bytes / self.bytes.0).clamp(0.0, self.top))
     }
 }
 
-/// A unit that gives numbers below a thousand or so.
-fn bytes_unit(highest: f64) -> (f64, &'static str) {
-    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let mut units = units
-        .map(|(bits, name)| (2f64.powi(bits), name))
-        .into_iter();
-    units
-        .find(|(bytes, _)| highest >= *bytes)
-        .unwrap_or((1.0, "B"))
-}
+const TIMES: [(f64, &str); 3] = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")];
+const SIZES: [(f64, &str); 4] = [
+    ((1 << 30) as f64, "GiB"),
+    ((1 << 20) as f64, "MiB"),
+    (1024.0, "KiB"),
+    (1.0, "B"),
+];
 
-fn time_unit(span: f64) -> (f64, &'static str) {
-    match span {
-        s if s >= 1.0 => (1.0, "s"),
-        s if s >= 1e-3 => (1e-3, "ms"),
-        _ => (1e-6, "µs"),
-    }
+/// The first unit of which there is one or more, else the last.
+fn unit<const N: usize>(most: f64, units: [(f64, &'static str); N]) -> (f64, &'static str) {
+    let fitting = units.iter().find(|(one, _)| most >= *one);
+    *fitting.unwrap_or(&units[N - 1])
 }
 
 /// Draws what stands for what above the chart, in as many rows as that takes; returns their height.
@@ -198,28 +151,34 @@ fn legend<DB: DrawingBackend>(
 ) -> Result<i32, Failed<DB>> {
     let (width, height) = area.dim_in_pixel();
     // An area is named if it is a pixel high at some time.
-    let least = scale.top * scale.per_byte / f64::from(height.max(1));
-    let bands = chart.bands.iter().zip(AREAS.into_iter().cycle());
+    let least = scale.top * scale.bytes.0 / f64::from(height.max(1));
+    let bands = chart.bands.iter().zip((0..).map(colour));
     let bands = bands.filter(|(band, _)| band.most >= least);
     let bands = bands.map(|(band, colour)| (band.label.clone(), colour, 2));
     let (first, last) = chart.span();
-    let lines = chart.lines.iter().zip(LINES.into_iter().cycle());
+    let lines = chart.lines.iter().zip((LINES..).map(colour));
     let is_seen = |points: &[(f64, f64)]| points.iter().any(|(s, _)| (first..=last).contains(s));
     let lines = lines.filter(|(line, _)| is_seen(&line.points));
     let lines = lines.map(|(line, colour)| (line.label.clone(), colour, 6));
     let peak = chart.peak.filter(|(_, bytes)| *bytes > 0.0).map(|peak| {
-        let (when, unit) = (scale.point(peak).0, scale.second_name);
+        let (when, unit) = (scale.point(peak).0, scale.time.1);
         let label = format!("peak {} at {when:.3} {unit}", size(peak.1 as u64));
-        (label, PEAK, 3)
+        (label, PEAK.to_rgba(), 3)
     });
     let leaked = chart.leaked;
-    let leaked = leaked.map(|bytes| (format!("never freed: {}", size(bytes as u64)), LEAK, 6));
+    let leaked = leaked.map(|bytes| {
+        (
+            format!("never freed: {}", size(bytes as u64)),
+            LEAK.to_rgba(),
+            6,
+        )
+    });
     let style = TextStyle::from((FONT, text).into_font()).color(&INK);
     let style = style.pos(Pos::new(HPos::Left, VPos::Center));
     let (mark, row) = ((text * 0.9) as i32, (text * 1.7) as i32);
     let (mut x, mut y) = (mark, row / 2);
     for (label, colour, flat) in bands.chain(lines).chain(peak).chain(leaked) {
-        let label = fitted(&label, &style, area, 4 * mark)?;
+        let label = names::cut(&printable(&label), LETTERS);
         let wide = area.estimate_text_size(&label, &style)?.0.cast_signed() + 3 * mark;
         if x + wide > width.cast_signed() && x > mark {
             (x, y) = (mark, y + row);
@@ -249,8 +208,8 @@ fn plot<DB: DrawingBackend>(
         .light_line_style(TRANSPARENT)
         .bold_line_style(GRID)
         .axis_style(INK)
-        .x_desc(format!("time from the first event ({})", scale.second_name))
-        .y_desc(format!("GPU memory ({})", scale.byte_name))
+        .x_desc(format!("time from the first event ({})", scale.time.1))
+        .y_desc(format!("GPU memory ({})", scale.bytes.1))
         .label_style(style.clone())
         .axis_desc_style(style)
         .x_labels(10)
@@ -258,7 +217,7 @@ fn plot<DB: DrawingBackend>(
         .draw()?;
     let (first, last) = chart.span();
     // The highest areas first: the lower ones cover their own parts.
-    let bands: Vec<_> = chart.bands.iter().zip(AREAS.into_iter().cycle()).collect();
+    let bands: Vec<_> = chart.bands.iter().zip((0..).map(colour)).collect();
     for (band, colour) in bands.into_iter().rev() {
         let points = chart.times.iter().copied().zip(band.tops.iter().copied());
         let points = staircase(points, last).into_iter();
@@ -266,7 +225,7 @@ fn plot<DB: DrawingBackend>(
         let series = AreaSeries::new(points, 0.0, colour);
         plot.draw_series(series.border_style(colour.stroke_width(1)))?;
     }
-    for (line, colour) in chart.lines.iter().zip(LINES.into_iter().cycle()) {
+    for (line, colour) in chart.lines.iter().zip((LINES..).map(colour)) {
         let points = line.points.iter().copied();
         let points = points.filter(|(time, _)| (first..=last).contains(time));
         let points = staircase(points, last).into_iter();
@@ -306,10 +265,10 @@ mod tests {
 
     #[test]
     fn units_fit_the_numbers() {
-        assert_eq!(bytes_unit(3e9).1, "GiB");
-        assert_eq!(bytes_unit(26_214_400.0).1, "MiB");
-        assert_eq!(bytes_unit(77.0), (1.0, "B"));
-        assert_eq!(time_unit(0.056), (1e-3, "ms"));
+        assert_eq!(unit(3e9, SIZES).1, "GiB");
+        assert_eq!(unit(26_214_400.0, SIZES).1, "MiB");
+        assert_eq!(unit(77.0, SIZES), (1.0, "B"));
+        assert_eq!(unit(0.056, TIMES), (1e-3, "ms"));
     }
 
     #[test]

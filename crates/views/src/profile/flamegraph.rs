@@ -1,6 +1,5 @@
 //! Flame graphs, drawn by inferno.
 
-use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
@@ -10,7 +9,7 @@ use inferno::flamegraph::{Options, from_lines};
 use super::folded;
 use gpuprobe_model::stack::Language;
 use gpuprobe_model::text::printable;
-use gpuprobe_report::profile::{Profile, visible};
+use gpuprobe_report::profile::Profile;
 use gpuprobe_report::words::amount;
 use gpuprobe_report::{fold, names};
 
@@ -20,9 +19,8 @@ use gpuprobe_report::{fold, names};
 ///
 /// Returns an error if the flame graph cannot be drawn or `out` cannot be written.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> Result<()> {
-    let functions = short_functions(profile);
     let stacks = folded::stacks(profile, |frame| match frame.language {
-        Language::Native => functions[frame.function.as_str()].clone(),
+        Language::Native => names::simplify(&frame.function),
         Language::Python => fold::text(frame),
     });
     let mut options = Options::default();
@@ -41,10 +39,9 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> Result<()> {
     options.deterministic = true;
     // A program can request 2^64 - 1 bytes repeatedly, and inferno adds up weights.
     let most = u64::MAX / 2 / stacks.len().max(1) as u64;
-    let lines: Vec<_> = stacks
-        .into_iter()
-        .map(|(stack, bytes)| format!("{stack} {}", bytes.min(most)))
-        .collect();
+    let lines = stacks.into_iter();
+    let lines = lines.map(|(stack, bytes)| format!("{stack} {}", bytes.min(most)));
+    let lines: Vec<_> = lines.collect();
     // One write at the end: a failed write is then an error of the output, not of the drawing.
     let mut svg = Vec::new();
     let drawn = from_lines(&mut options, lines.iter().map(String::as_str), &mut svg);
@@ -55,17 +52,6 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> Result<()> {
             .context("cannot draw the flame graph")?;
     }
     out.write_all(&svg).context("cannot write the flame graph")
-}
-
-/// Short names of native functions, different ones for different functions.
-fn short_functions(profile: &Profile) -> HashMap<&str, String> {
-    let samples = profile.samples.iter();
-    let frames = samples.flat_map(|sample| visible(&sample.frames, profile.full_stacks));
-    let native = frames.filter(|frame| frame.language == Language::Native);
-    let functions: BTreeSet<&str> = native.map(|frame| frame.function.as_str()).collect();
-    let functions: Vec<_> = functions.into_iter().collect();
-    let short = names::fit(&functions, usize::MAX, names::simplify);
-    functions.into_iter().zip(short).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, bail};
+
+use super::are_same;
 
 use gpuprobe_model::text::size;
 use gpuprobe_os::files;
@@ -43,23 +45,22 @@ impl Outputs {
     ///
     /// Returns an error if a file cannot be written, or if it is `input`.
     pub fn open(config: &ProfileConfig, input: Option<&Path>) -> Result<Self> {
-        let input = input.and_then(|path| path.canonicalize().ok());
         let wanted: [(WriteProfile, _); 3] = [
             (folded::write, &config.folded),
             (flamegraph::write, &config.flamegraph),
             (pprof::write, &config.pprof),
         ];
-        let wanted = wanted.into_iter();
-        let open = |(write, path): (_, &Option<PathBuf>)| {
-            let path = path.clone()?;
-            if input.is_some() && path.canonicalize().ok() == input {
+        let mut all = Vec::new();
+        for (write, path) in wanted {
+            let Some(path) = path.clone() else { continue };
+            if input.is_some_and(|input| are_same(input, &path)) {
                 let why = "it is the input; write to another file";
-                return Some(Err(anyhow!("{}: {why}", cannot_write(&path))));
+                bail!("{}: {why}", cannot_write(&path));
             }
-            let file = files::create(&path).with_context(|| cannot_write(&path));
-            Some(file.map(|file| (write, path, file)))
-        };
-        wanted.filter_map(open).collect::<Result<_>>().map(Self)
+            let file = files::create(&path).with_context(|| cannot_write(&path))?;
+            all.push((write, path, file));
+        }
+        Ok(Self(all))
     }
 
     /// Whether any file is open.

@@ -5,12 +5,12 @@ use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::{printable, size};
 
-use super::{Cell, Column, both, bytes, count, cut, known, rare, shown, some, text, value};
+use super::{Cell, Column, both, count, known, shown, some, text, value};
 use gpuprobe_report::analysis::diff::StackGrowth;
 use gpuprobe_report::fold::{self, file_name, place};
 use gpuprobe_report::lists::{self, AllocationRow};
 use gpuprobe_report::memleak::{GpuShare, Memleak, Peak, ProcessReport, SiteReport};
-use gpuprobe_report::words::{plural, short_age, signed_size};
+use gpuprobe_report::words::{short_age, signed_size};
 use gpuprobe_report::{SortBy, micros, names, verdict};
 
 /// A call site of a process, or of the tensors of a device.
@@ -39,14 +39,15 @@ impl<'a> SiteRow<'a> {
             pid: Some(process.pid).filter(|_| memleak.processes.len() > 1),
             has_kind: true,
         };
-        lists::sites(memleak, sort, has_host)
-            .into_iter()
-            .map(row)
-            .collect()
+        let sites = lists::sites(memleak, sort, has_host).into_iter();
+        sites.map(row).collect()
     }
 
     fn held(&self, exited: bool) -> Cell<'static> {
-        bytes(Some(self.site.live.bytes()).filter(|_| self.process.exited == exited))
+        match self.process.exited == exited {
+            true => Cell::Bytes(self.site.live.bytes()),
+            false => Cell::None,
+        }
     }
 
     /// Its part of the GPU's memory. Where a program gives sizes that do not add up, no part is more than all.
@@ -67,14 +68,6 @@ impl<'a> SiteRow<'a> {
     fn verdict(&self) -> Cell<'static> {
         let word = self.site.judgement.as_ref().map(verdict::word);
         some(word, |word| Cell::Toned(word, verdict::word_tone(word)))
-    }
-
-    /// `zeros_like > cudaMalloc and 1 other`.
-    fn via(&self) -> String {
-        match self.site.other_apis.len() as u64 {
-            0 => self.site.via.clone(),
-            others => format!("{} and {}", self.site.via, plural(others, "other")),
-        }
     }
 
     fn change(&self) -> Option<i64> {
@@ -121,14 +114,16 @@ impl<'a> SiteRow<'a> {
                     let prefix = if r.is_tensors { "T" } else { "" };
                     Cell::Words(format!("{prefix}{}", r.site.id))
                 }),
-                value("bytes", |r| bytes(r.site.live.bytes())),
+                value("bytes", |r| Cell::Bytes(r.site.live.bytes())),
                 shown("HELD", 0, |r| r.held(false)),
                 shown("NEVER FREED", 0, |r| r.held(true)),
                 shown("%HELD", 1, |r| some(r.share(), Cell::Share)),
                 shown("", 8, |r| some(r.share(), Cell::Bar)),
                 shown("CHANGE", 2, |r| some(r.change(), Cell::Change)),
                 shown("PEAK", 7, |r| peak(r.site.peak)),
-                both("allocations", "N", 3, |r| count(r.site.live.allocations())),
+                both("allocations", "N", 3, |r| {
+                    Cell::Count(r.site.live.allocations())
+                }),
                 shown("AGE", 4, |r| Cell::Words(r.age())),
                 shown("VERDICT", 0, SiteRow::verdict),
                 shown("KIND", 5, |r| match r.has_kind {
@@ -138,9 +133,9 @@ impl<'a> SiteRow<'a> {
                 value("kind", |r| text(r.kinds(" and "))),
                 value("operation", |r| operation(&r.site.api, &r.kinds(" and "))),
                 value("call_stack", |r| stack(&r.site.stack)),
-                value("pid", |r| count(r.process.pid)),
-                cut(36, shown("WHERE", 0, |r| text(&*r.site.label))),
-                cut(20, shown("VIA", 6, |r| text(r.via()))),
+                value("pid", |r| Cell::Count(r.process.pid.into())),
+                shown("WHERE", 0, |r: &Self| text(&*r.site.label)).cut(36),
+                shown("VIA", 6, |r: &Self| text(&*r.site.via)).cut(20),
             ]
         }
     }
@@ -162,31 +157,28 @@ fn thread(r: &AllocationRow<'_>) -> String {
 /// The name of an allocation, and what is special about its size.
 fn notes(r: &AllocationRow<'_>) -> String {
     let allocation = r.allocation;
-    let unknown = allocation.kind == MemoryKind::Static && allocation.bytes == 0;
-    let notes = [
-        (true, allocation.name.as_deref().unwrap_or("")),
-        (allocation.computed, "(computed)"),
-        (unknown, "(size unknown)"),
-        (allocation.mapped_bytes == Some(0), "(not mapped)"),
-    ];
-    let notes = notes
-        .into_iter()
-        .filter(|(holds, note)| *holds && !note.is_empty());
-    notes.map(|(_, note)| note).collect::<Vec<_>>().join(" ")
+    let note = match allocation.kind {
+        MemoryKind::Static if allocation.bytes == 0 => " (size unknown)",
+        _ if allocation.computed => " (computed)",
+        _ if allocation.mapped_bytes == Some(0) => " (not mapped)",
+        _ => "",
+    };
+    let name = allocation.name.as_deref().unwrap_or("");
+    format!("{name}{note}").trim_start().to_owned()
 }
 
 /// Allocations of files, and in text.
 pub(crate) fn allocations<'a>() -> &'a [Column<AllocationRow<'a>>] {
     &const {
         [
-            value("pid", |r| count(r.process.pid)),
+            value("pid", |r| Cell::Count(r.process.pid.into())),
             value("tid", |r| count(r.thread.tid)),
             value("device", |r| count(r.allocation.device)),
             both("address", "ADDRESS", 0, |r| {
                 Cell::Address(r.allocation.address)
             }),
             value("start_time", |r| Cell::Words(r.since_first_ns.to_string())),
-            both("bytes", "SIZE", 0, |r| bytes(r.allocation.bytes)),
+            both("bytes", "SIZE", 0, |r| Cell::Bytes(r.allocation.bytes)),
             shown("GPU", 0, |r| Cell::Words(gpu(r))),
             both("kind", "KIND", 0, |r| text(r.allocation.kind.name())),
             shown("SITE", 0, |r| count(r.allocation.site)),
@@ -201,7 +193,7 @@ pub(crate) fn allocations<'a>() -> &'a [Column<AllocationRow<'a>>] {
             value("call_stack", |r| {
                 stack(r.site.map_or(&[], |site| &site.stack))
             }),
-            cut(16, shown("NAME", 0, |r| text(notes(r)))),
+            shown("NAME", 0, |r| text(notes(r))).cut(16),
         ]
     }
 }
@@ -210,14 +202,14 @@ pub(crate) fn allocations<'a>() -> &'a [Column<AllocationRow<'a>>] {
 pub(crate) fn live<'a>() -> &'a [Column<AllocationRow<'a>>] {
     &const {
         [
-            value("pid", |r| count(r.process.pid)),
+            value("pid", |r| Cell::Count(r.process.pid.into())),
             value("uid", |r| count(r.process.uid)),
             value("comm", |r| known(&r.process.comm)),
             value("exited", |r| Cell::Words(r.process.exited.to_string())),
             value("tid", |r| count(r.thread.tid)),
             value("thread", |r| known(&r.thread.comm)),
             value("address", |r| Cell::Address(r.allocation.address)),
-            value("bytes", |r| bytes(r.allocation.bytes)),
+            value("bytes", |r| Cell::Bytes(r.allocation.bytes)),
             value("device", |r| count(r.allocation.device)),
             value("kind", |r| text(r.allocation.kind.name())),
             value("api", |r| text(&*r.allocation.api)),
@@ -245,9 +237,34 @@ pub(crate) fn live_sites<'a>() -> &'a [Column<AllocationRow<'a>>] {
 /// A process in a list of all; on a GPU, if it is listed by GPU.
 pub(crate) type ProcessLine<'a> = (&'a ProcessReport, Option<GpuShare>);
 
-/// A size of a process as a whole, where there is any.
-fn whole((_, share): &ProcessLine<'_>, size: u64) -> Cell<'static> {
-    bytes(Some(size).filter(|bytes| *bytes > 0 && share.is_none()))
+/// What a process has as a whole, in a list without GPUs.
+fn whole<'a, T>((_, share): &ProcessLine<'_>, value: T, cell: fn(T) -> Cell<'a>) -> Cell<'a> {
+    match share {
+        None => cell(value),
+        Some(_) => Cell::None,
+    }
+}
+
+/// A size, where there is any.
+fn held(bytes: u64) -> Cell<'static> {
+    match bytes {
+        0 => Cell::None,
+        bytes => Cell::Bytes(bytes),
+    }
+}
+
+fn change(bytes: Option<i64>) -> Cell<'static> {
+    some(bytes, Cell::Change)
+}
+
+fn gpus(p: &ProcessReport) -> Cell<'static> {
+    let index = |one: &GpuShare| one.index.map_or("?".into(), |index| index.to_string());
+    text(p.gpus.iter().map(index).collect::<Vec<_>>().join(","))
+}
+
+/// What NVML says that a process uses of a GPU, but is not traced.
+fn rest(share: GpuShare) -> Option<u64> {
+    share.used_bytes?.checked_sub(share.live_bytes)
 }
 
 /// The call site that holds most.
@@ -263,64 +280,45 @@ fn top_site(process: &ProcessReport) -> &str {
 pub(crate) fn processes<'a>() -> &'a [Column<ProcessLine<'a>>] {
     &const {
         [
-            shown("PID", 0, |(p, _)| count(p.pid)),
+            shown("PID", 0, |(p, _)| Cell::Count(p.pid.into())),
             shown("USER", 1, |(p, _)| text(p.who().user())),
-            shown("GPU", 1, |(p, share)| {
-                let index =
-                    |one: &GpuShare| one.index.map_or("?".into(), |index| index.to_string());
-                let gpus = p.gpus.iter().filter(|_| share.is_none()).map(index);
-                text(gpus.collect::<Vec<_>>().join(","))
-            }),
-            shown("HELD", 0, |r| whole(r, r.0.live.live_bytes)),
-            shown("CHANGE", 2, |(p, share)| {
-                some(p.change_bytes.filter(|_| share.is_none()), Cell::Change)
-            }),
-            shown("PEAK", 4, |r| whole(r, r.0.peak_bytes)),
-            shown("N", 3, |(p, share)| {
-                rare(Some(p.live.live_allocations).filter(|_| share.is_none()))
-            }),
-            shown("HOST MEMORY", 2, |r| whole(r, r.0.live.host_bytes)),
+            shown("GPU", 1, |r| whole(r, r.0, gpus)),
+            shown("HELD", 0, |r| whole(r, r.0.live.live_bytes, held)),
+            shown("CHANGE", 2, |r| whole(r, r.0.change_bytes, change)),
+            shown("PEAK", 4, |r| whole(r, r.0.peak_bytes, held)),
+            shown("N", 3, |r| whole(r, r.0.live.live_allocations, Cell::Rare)),
+            shown("HOST MEMORY", 2, |r| whole(r, r.0.live.host_bytes, held)),
             shown("NVIDIA-SMI", 0, |(p, share)| match share {
-                Some(share) => bytes(share.used_bytes),
-                None => bytes(p.nvml.map(|nvml| nvml.used_bytes)),
+                Some(share) => some(share.used_bytes, Cell::Bytes),
+                None => some(p.nvml.map(|nvml| nvml.used_bytes), Cell::Bytes),
             }),
             shown("TRACED", 0, |(_, share)| {
-                bytes(
-                    share
-                        .map(|share| share.live_bytes)
-                        .filter(|bytes| *bytes > 0),
-                )
+                share.map_or(Cell::None, |share| held(share.live_bytes))
             }),
             shown("BEFORE+CTX", 3, |(_, share)| {
-                let rest = |share: GpuShare| share.used_bytes?.checked_sub(share.live_bytes);
-                bytes(share.and_then(rest))
+                some(share.and_then(rest), Cell::Bytes)
             }),
             shown("PER MIN", 0, |(p, share)| {
-                some(
-                    p.change_bytes_per_minute.filter(|_| share.is_some()),
-                    Cell::Change,
-                )
+                change(share.and(p.change_bytes_per_minute))
             }),
             shown("CONTAINER", 2, |(p, _)| {
                 let id = p.container.as_deref().unwrap_or("");
                 text(id.get(..12).unwrap_or(id))
             }),
-            cut(
-                12,
-                shown("COMMAND", 0, |(p, _)| {
-                    let ended = if p.exited { " (ended)" } else { "" };
-                    text(p.who().program() + ended)
-                }),
-            ),
-            cut(14, shown("TOP SITE", 0, |(p, _)| text(top_site(p)))),
+            shown("COMMAND", 0, |(p, _): &ProcessLine<'_>| {
+                let ended = if p.exited { " (ended)" } else { "" };
+                text(p.who().program() + ended)
+            })
+            .cut(12),
+            shown("TOP SITE", 0, |(p, _): &ProcessLine<'_>| text(top_site(p))).cut(14),
         ]
     }
 }
 
 /// Memory of one kind.
 pub(crate) const KINDS: &[Column<(MemoryKind, Total)>] = &[
-    shown("HELD", 0, |(_, total)| bytes(total.bytes)),
-    shown("N", 0, |(_, total)| count(total.allocations)),
+    shown("HELD", 0, |(_, total)| Cell::Bytes(total.bytes)),
+    shown("N", 0, |(_, total)| Cell::Count(total.allocations)),
     shown("OF", 0, |(kind, _)| {
         text(match kind.belongs() {
             Belongs::Gpu => "GPU",
@@ -339,57 +337,49 @@ pub(crate) fn growth<'a>() -> &'a [Column<GrowthRow<'a>>] {
     &const {
         [
             value("analysis", |(analysis, _)| text(*analysis)),
-            value("delta", |(_, grown)| Cell::Words(grown.delta().to_string())),
-            shown("CHANGE", 0, |(_, grown)| {
-                Cell::Words(signed_size(grown.delta()))
-            }),
-            value("before", |(_, grown)| bytes(grown.bytes[0])),
-            value("after", |(_, grown)| bytes(grown.bytes[1])),
-            value("call_stack", |(_, grown)| text(grown.stack.join(" -> "))),
-            shown("ALLOCATIONS", 0, |(_, grown)| {
-                let [before, after] = grown.allocations;
+            value("delta", |(_, g)| Cell::Words(g.delta().to_string())),
+            shown("CHANGE", 0, |(_, g)| Cell::Words(signed_size(g.delta()))),
+            value("before", |(_, g)| Cell::Bytes(g.bytes[0])),
+            value("after", |(_, g)| Cell::Bytes(g.bytes[1])),
+            value("call_stack", |(_, g)| text(g.stack.join(" -> "))),
+            shown("ALLOCATIONS", 0, |(_, g)| {
+                let [before, after] = g.allocations;
                 Cell::Words(format!("{before} -> {after}"))
             }),
-            value("allocations_before", |(_, grown)| {
-                count(grown.allocations[0])
-            }),
-            value("allocations_after", |(_, grown)| {
-                count(grown.allocations[1])
-            }),
-            cut(
-                24,
-                both("label", "WHERE", 0, |(_, grown)| text(&*grown.label)),
-            ),
+            value("allocations_before", |(_, g)| Cell::Count(g.allocations[0])),
+            value("allocations_after", |(_, g)| Cell::Count(g.allocations[1])),
+            both("label", "WHERE", 0, |(_, g): &GrowthRow<'_>| {
+                text(&*g.label)
+            })
+            .cut(24),
         ]
     }
 }
 
 /// Frames of a stack, without headings: where, which function, and its source or module.
 pub(crate) const FRAMES: &[Column<Frame>] = &[
-    cut(
-        12,
-        shown("", 0, |frame| match &frame.file {
-            Some(file) => text(place(file, frame.line)),
-            None => text(file_name(&frame.module)),
-        }),
-    ),
-    cut(
-        12,
-        shown("", 0, |frame| {
-            let inlined = if frame.inlined { " [inlined]" } else { "" };
-            let function = match frame.language.is_python() {
-                true => frame.function.clone(),
-                false => names::simplify(&printable(&frame.function)),
-            };
-            text(function + inlined)
-        }),
-    ),
-    cut(
-        10,
-        shown("", 1, |frame| match (&frame.source, &frame.file) {
-            (Some(source), _) => text(source.replace('\t', " ").trim().to_owned()),
-            (None, Some(_)) if !frame.language.is_python() => text(file_name(&frame.module)),
-            (None, _) => Cell::None,
-        }),
-    ),
+    shown("", 0, |frame| text(frame_place(frame))).cut(12),
+    shown("", 0, |frame| text(frame_function(frame))).cut(12),
+    shown("", 1, |frame: &Frame| match (&frame.source, &frame.file) {
+        (Some(source), _) => text(source.replace('\t', " ").trim().to_owned()),
+        (None, Some(_)) if !frame.language.is_python() => text(file_name(&frame.module)),
+        (None, _) => Cell::None,
+    })
+    .cut(10),
 ];
+
+/// `pool.h:17`, or the module.
+pub(crate) fn frame_place(frame: &Frame) -> String {
+    match &frame.file {
+        Some(file) => place(file, frame.line),
+        None => file_name(&frame.module).to_owned(),
+    }
+}
+
+fn frame_function(frame: &Frame) -> String {
+    let inlined = if frame.inlined { " [inlined]" } else { "" };
+    match frame.language.is_python() {
+        true => frame.function.clone(),
+        false => names::simplify(&printable(&frame.function)) + inlined,
+    }
+}

@@ -1,15 +1,15 @@
 //! GPU activity: single records, and the sums of a process as rows of one table.
 
-use gpuprobe_cuda::names::without_version;
 use gpuprobe_cuda::{kinds, nsys};
 use gpuprobe_model::activity::ActivityRecord;
 use gpuprobe_model::text::printable;
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
+use serde::ser::Serializer;
 use serde_json::Value;
 
-use super::words;
-use gpuprobe_report::activity::{DeviceSummary, MemorySummary, ProcessSummary, Times};
+use super::work::times;
+use super::{Cell, Column, some, text, value, words};
+use gpuprobe_report::activity::{DeviceSummary, MemorySummary, ProcessSummary};
 use gpuprobe_report::records::{PerRecordLine, wire};
 use gpuprobe_report::work::{Work, WorkList};
 
@@ -17,10 +17,7 @@ use gpuprobe_report::work::{Work, WorkList};
 pub(crate) const RECORD: &str = "kind pid tid start_ns end_ns name mangled detail device context stream \
     correlation bytes source destination address value result grid block graph_node external_id";
 
-/// Fields that text has in front of the others, in a form of its own, or not at all.
-const IN_FRONT: &str = "kind detail name start_ns end_ns pid mangled";
-
-/// Fields of a record by name, without those that it does not have; what is no [`RECORD`] column is for text only.
+/// Fields of a record by name, without those that it does not have.
 #[derive(Debug)]
 pub(crate) struct Record {
     began_ns: u64,
@@ -36,19 +33,10 @@ impl Record {
         self
     }
 
-    fn kind(self, kind: &'static str, detail: &'static str) -> Self {
-        let detail = Some(detail).filter(|detail| !detail.is_empty());
-        self.put("kind", kind).put("detail", detail)
-    }
-
     /// A time, relative to the start of tracing.
     fn time(self, name: &'static str, ns: u64) -> Self {
         let time = (ns > 0).then(|| ns.saturating_sub(self.began_ns));
         self.put(name, time)
-    }
-
-    fn span(self, start_ns: u64, end_ns: u64) -> Self {
-        self.time("start_ns", start_ns).time("end_ns", end_ns)
     }
 
     /// An id, if it is known.
@@ -56,247 +44,165 @@ impl Record {
         self.put(name, wire::known(id))
     }
 
-    /// Device, context and stream of the work.
-    fn place(self, device: u32, context: u32, stream: u32) -> Self {
+    /// Device, context and stream of the work, and the call that it is of.
+    fn place(self, device: u32, context: u32, stream: u32, correlation: u32) -> Self {
         let record = self.id("device", device).id("context", context);
-        record.id("stream", stream)
+        record.id("stream", stream).put("correlation", correlation)
     }
 
-    /// Graph and graph node of the work.
-    fn graph(self, graph: u32, node: u64) -> Self {
-        let graph = wire::known(graph).filter(|graph| *graph > 0);
-        let record = self.put("graph", graph);
-        record.put("graph_node", (node > 0).then_some(node))
+    /// Graph node of the work.
+    fn node(self, node: u64) -> Self {
+        self.put("graph_node", (node > 0).then_some(node))
     }
 
-    /// The object that a name, a marker or an overhead is about.
-    fn object(self, object: &wire::Object) -> Self {
-        let wire::Object { kind, a, b, c } = *object;
-        let number = match kind {
-            2 | 4 => b,
-            5 => c,
-            _ => a,
-        };
-        self.put("of", format!("{} {number}", nsys::OBJECTS.name(kind)))
-    }
-
-    /// The field of this name, as programs read it.
-    pub(crate) fn words(&self, name: &str) -> String {
-        let found = self.fields.iter().find(|(field, _)| *field == name);
-        found.map_or(String::new(), |(_, value)| words(value))
-    }
-
-    /// `MEMCPY H2D [ 1000 - 2000 ] device 0, context 1, ...`, as CUPTI's sample has it.
+    /// `memcpy, H2D, pid 574, start ns 1000, end ns 2000, device 0, ...`.
     pub(crate) fn line(&self) -> String {
-        let kind = self.words("kind").to_uppercase();
-        let [detail, name, start, end] =
-            ["detail", "name", "start_ns", "end_ns"].map(|name| printable(&self.words(name)));
-        let name = match &*kind {
-            _ if name.is_empty() => name,
-            "CALL" => without_version(&name).to_owned(),
-            _ => format!("\"{name}\""),
-        };
-        let times = match (&*start, &*end) {
-            ("", _) => String::new(),
-            (at, "") => format!("[ {at} ]"),
-            (start, end) => format!("[ {start} - {end} ]"),
-        };
-        let rest = self.fields.iter();
-        let rest = rest.filter(|(name, _)| !IN_FRONT.split(' ').any(|front| front == *name));
-        let rest = rest.filter(|(name, value)| *name != "result" || *value != 0);
-        let rest = rest.map(|(name, value)| {
-            format!("{} {}", name.replace('_', " "), printable(&words(value)))
+        let fields = self.fields.iter();
+        let fields = fields.filter(|(name, _)| *name != "mangled");
+        let fields = fields.map(|(name, value)| match (*name, printable(&words(value))) {
+            ("kind" | "detail" | "name", value) => value,
+            (name, value) => format!("{} {value}", name.replace('_', " ")),
         });
-        let parts = [
-            kind,
-            detail,
-            name,
-            times,
-            rest.collect::<Vec<_>>().join(", "),
-        ];
-        let parts = parts.iter().filter(|part| !part.is_empty());
-        parts.map(String::as_str).collect::<Vec<_>>().join(" ")
+        fields.collect::<Vec<_>>().join(", ")
     }
 }
 
 impl Serialize for Record {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for name in RECORD.split(' ') {
-            for (_, value) in self.fields.iter().filter(|(field, _)| *field == name) {
-                map.serialize_entry(name, value)?;
-            }
-        }
-        map.end()
+        serializer.collect_map(self.fields.iter().map(|(name, value)| (name, value)))
     }
 }
 
 /// Name of the `CUpti_ActivityFlag` of a marker.
 fn moment_of(flags: u32) -> &'static str {
-    match flags {
-        flags if flags & wire::marker::INSTANTANEOUS != 0 => "mark",
-        flags if flags & wire::marker::START != 0 => "start",
-        flags if flags & wire::marker::END != 0 => "end",
-        _ => "unknown",
-    }
+    use wire::marker::{END, INSTANTANEOUS, START};
+    let all = [(INSTANTANEOUS, "mark"), (START, "start"), (END, "end")];
+    let found = all.iter().find(|(flag, _)| flags & flag != 0);
+    found.map_or("unknown", |(_, name)| name)
 }
 
 /// The fields of a record.
 pub(crate) fn record(line: &PerRecordLine<'_>) -> Record {
     use ActivityRecord as One;
     let mangled = line.activity.name.as_deref();
-    // The domain of a marker, or the program that allocated.
-    let qualifier = line.activity.qualifier.as_deref();
     let memory = |kind: u32| kinds::of_cupti(kind).long;
-    let record = Record {
-        began_ns: line.began_ns,
-        fields: Vec::with_capacity(16),
+    let of = |kind: &'static str, detail: &'static str| {
+        let record = Record {
+            began_ns: line.began_ns,
+            fields: Vec::with_capacity(16),
+        };
+        let detail = Some(detail).filter(|detail| !detail.is_empty());
+        let record = record.put("kind", kind).put("detail", detail);
+        let record = record.put("pid", line.activity.pid).put("name", line.name);
+        record.time("start_ns", line.activity.start_ns().unwrap_or(0))
     };
-    let record = record.put("pid", line.activity.pid).put("name", line.name);
     match &line.activity.record {
-        One::Device(r) => record
-            .kind("device", "")
+        One::Device(r) => of("device", "")
             .id("device", r.device)
             .put("bytes", r.memory_bytes),
-        One::Context(r) => record
-            .kind("context", "")
+        One::Context(r) => of("context", "")
             .id("context", r.context)
             .id("device", r.device)
             .put("stream", r.null_stream),
-        One::Stream(r) => record
-            .kind("stream", "")
+        One::Stream(r) => of("stream", "")
             .id("stream", r.stream)
             .id("context", r.context)
             .put("correlation", r.correlation),
-        One::Api(r) => record
-            .kind("call", nsys::DOMAINS.name(r.domain))
-            .span(r.start_ns, r.end_ns)
+        One::Api(r) => of("call", nsys::DOMAINS.name(r.domain))
+            .time("end_ns", r.end_ns)
             .put("tid", r.tid)
             .put("correlation", r.correlation)
             .put("result", r.result),
-        One::Kernel(r) => record
-            .kind("kernel", "")
-            .span(r.start_ns, r.end_ns)
-            .place(r.device, r.context, r.stream)
+        One::Kernel(r) => of("kernel", "")
+            .time("end_ns", r.end_ns)
+            .place(r.device, r.context, r.stream, r.correlation)
             .put("mangled", mangled)
-            .put("correlation", r.correlation)
             .put("grid", r.grid)
             .put("block", r.block)
-            .graph(r.graph, r.graph_node),
-        One::Memcpy(r) => record
-            .kind("memcpy", nsys::direction(r.copy_kind).name())
-            .span(r.start_ns, r.end_ns)
-            .place(r.device, r.context, r.stream)
+            .node(r.graph_node),
+        One::Memcpy(r) => of("memcpy", nsys::direction(r.copy_kind).name())
+            .time("end_ns", r.end_ns)
+            .place(r.device, r.context, r.stream, r.correlation)
             .put("bytes", r.size_bytes)
-            .put("correlation", r.correlation)
             .put("source", memory(r.source_kind.into()))
             .put("destination", memory(r.destination_kind.into()))
-            .put("from_device", (r.peer != 0).then_some(r.source_device))
-            .put("to_device", (r.peer != 0).then_some(r.destination_device))
-            .graph(r.graph, r.graph_node),
-        One::Memset(r) => record
-            .kind("memset", "")
+            .node(r.graph_node),
+        One::Memset(r) => of("memset", "")
             .put("value", r.value)
-            .span(r.start_ns, r.end_ns)
-            .place(r.device, r.context, r.stream)
+            .time("end_ns", r.end_ns)
+            .place(r.device, r.context, r.stream, r.correlation)
             .put("bytes", r.size_bytes)
-            .put("correlation", r.correlation)
             .put("destination", memory(r.memory_kind.into()))
-            .graph(r.graph, r.graph_node),
-        One::Memory(r) => record
-            .kind("memory", nsys::MEMORY_OPERATIONS.name(r.operation))
-            .time("start_ns", r.time_ns)
-            .place(r.device, r.context, r.stream)
+            .node(r.graph_node),
+        One::Memory(r) => of("memory", nsys::MEMORY_OPERATIONS.name(r.operation))
+            .place(r.device, r.context, r.stream, r.correlation)
             .put("destination", memory(r.memory_kind))
             .put("address", format!("{:#x}", r.address))
-            .put("bytes", r.size_bytes)
-            .put("correlation", r.correlation)
-            .put("by", qualifier),
-        One::MemoryPool(r) => record
-            .kind("memory_pool", nsys::POOL_OPERATIONS.name(r.operation))
-            .time("start_ns", r.time_ns)
+            .put("bytes", r.size_bytes),
+        One::MemoryPool(r) => of("memory_pool", nsys::POOL_OPERATIONS.name(r.operation))
             .id("device", r.device)
             .put("address", format!("{:#x}", r.address))
             .put("bytes", r.size_bytes)
-            .put("used", r.utilized_bytes)
             .put("correlation", r.correlation),
-        One::Sync(r) => record
-            .kind("sync", nsys::WAITS.name(r.sync_type))
-            .span(r.start_ns, r.end_ns)
+        One::Sync(r) => of("sync", nsys::WAITS.name(r.sync_type))
+            .time("end_ns", r.end_ns)
             .id("context", r.context)
             .id("stream", r.stream)
-            .id("event", r.event)
             .put("correlation", r.correlation)
             .put("result", r.result),
-        One::GraphTrace(r) => record
-            .kind("graph", "")
-            .put("graph", r.graph)
-            .span(r.start_ns, r.end_ns)
-            .place(r.device, r.context, r.stream)
+        One::GraphTrace(r) => of("graph", "").time("end_ns", r.end_ns).place(
+            r.device,
+            r.context,
+            r.stream,
+            r.correlation,
+        ),
+        One::Overhead(r) => of("overhead", nsys::OVERHEADS.name(r.overhead_kind))
+            .time("end_ns", r.end_ns)
             .put("correlation", r.correlation),
-        One::Overhead(r) => record
-            .kind("overhead", nsys::OVERHEADS.name(r.overhead_kind))
-            .span(r.start_ns, r.end_ns)
-            .put("correlation", r.correlation)
-            .object(&r.object),
-        One::Name(r) => {
-            let record = record.kind("name", nsys::OBJECTS.name(r.object.kind));
-            record.object(&r.object)
-        }
-        One::Marker(r) => record
-            .kind("marker", moment_of(r.flags))
-            .time("start_ns", r.time_ns)
-            .put("value", r.id)
-            .object(&r.object)
-            .put("domain", qualifier),
-        One::ExternalCorrelation(r) => record
-            .kind("external_correlation", "")
+        One::Name(r) => of("name", nsys::OBJECTS.name(r.object.kind)),
+        One::Marker(r) => of("marker", moment_of(r.flags)).put("value", r.id),
+        One::ExternalCorrelation(r) => of("external_correlation", "")
             .put("external_id", r.external_id)
             .put("correlation", r.correlation),
     }
 }
 
+/// The sum of the records of one kind and name of a process.
+pub(crate) type Sum = (u32, &'static str, Work);
+
 /// Columns of sums; `kind` and `name` identify the row, and columns that its kind does not have are empty.
-pub(crate) const SUMS: &str =
-    "pid kind name count total_ns mean_ns min_ns max_ns bytes share median_ns p99_ns";
+pub(crate) const SUMS: &[Column<Sum>] = &[
+    value("pid", |(pid, ..)| Cell::Count((*pid).into())),
+    value("kind", |(_, kind, _)| text(*kind)),
+    value("name", |(_, kind, work)| text(name(kind, work))),
+    value("count", |(.., work)| Cell::Count(work.count)),
+    value("total_ns", |(.., work)| some(work.ns, Cell::Ns)),
+    value("mean_ns", |(.., work)| {
+        times(work, |t| Cell::Share(t.mean_ns))
+    }),
+    value("min_ns", |(.., work)| times(work, |t| Cell::Ns(t.min_ns))),
+    value("max_ns", |(.., work)| times(work, |t| Cell::Ns(t.max_ns))),
+    value("bytes", |(_, kind, work)| {
+        let has_bytes = ["copy", "memory", "memory_pool"].contains(kind);
+        some(Some(work.bytes).filter(|_| has_bytes), Cell::Bytes)
+    }),
+    value("share", |(.., work)| some(work.share, Cell::Share)),
+    value("median_ns", |(.., work)| {
+        times(work, |t| Cell::Ns(t.median_ns))
+    }),
+    value("p99_ns", |(.., work)| times(work, |t| Cell::Ns(t.p99_ns))),
+];
 
-/// The sum of a process's records of one kind and name.
-#[derive(Debug, Serialize)]
-pub(crate) struct Sum {
-    pid: u32,
-    kind: &'static str,
-    name: String,
-    bytes: Option<u64>,
-    share: Option<f64>,
-    count: u64,
-    total_ns: Option<u64>,
-    #[serde(flatten)]
-    times: Option<Times>,
-}
-
-impl Sum {
-    fn new(pid: u32, kind: &'static str, work: Work) -> Self {
-        let Work { group, name, .. } = &work;
-        let name = match (kind, work.memories) {
-            ("copy", Some((source, destination))) => {
-                let mode = if name.is_empty() { "" } else { " " };
-                format!("{group}{mode}{name} {source} to {destination}")
-            }
-            ("copy", None) => group.clone(),
-            ("range", _) if !group.is_empty() => format!("{group}:{name}"),
-            _ => name.clone(),
-        };
-        let has_bytes = ["copy", "memory", "memory_pool"].contains(&kind);
-        Self {
-            pid,
-            kind,
-            name,
-            bytes: has_bytes.then_some(work.bytes),
-            share: work.share,
-            count: work.count,
-            total_ns: work.ns,
-            times: work.times,
+fn name(kind: &str, work: &Work) -> String {
+    let Work { group, name, .. } = work;
+    match (kind, work.memories) {
+        ("copy", Some((source, destination))) => {
+            let mode = if name.is_empty() { "" } else { " " };
+            format!("{group}{mode}{name} {source} to {destination}")
         }
+        ("copy", None) => group.clone(),
+        ("range", _) if !group.is_empty() => format!("{group}:{name}"),
+        _ => name.clone(),
     }
 }
 
@@ -304,8 +210,7 @@ impl Sum {
 pub(crate) fn sums(process: &ProcessSummary) -> Vec<Sum> {
     let mut sums = Vec::new();
     let mut add = |kind, all: Vec<Work>| {
-        let pid = process.who.pid;
-        sums.extend(all.into_iter().map(|work| Sum::new(pid, kind, work)));
+        sums.extend(all.into_iter().map(|work| (process.who.pid, kind, work)));
     };
     for (kind, work) in process.devices.iter().flat_map(of_device) {
         add(kind, vec![work]);
@@ -339,7 +244,7 @@ fn of_memory(memory: &MemorySummary) -> Work {
 }
 
 fn of_device(device: &DeviceSummary) -> [(&'static str, Work); 6] {
-    let (spent, shares) = (&device.work, &device.shares);
+    let (spent, share) = (&device.work, &device.shares);
     let [kernels, copies, sets] = [&device.kernels, &device.copies, &device.sets].map(|t| t.count);
     let all = kernels + copies + sets;
     [
@@ -348,11 +253,11 @@ fn of_device(device: &DeviceSummary) -> [(&'static str, Work); 6] {
             "busy_kernels",
             kernels,
             spent.kernel_ns,
-            Some(shares.kernels),
+            Some(share.kernels),
         ),
-        ("busy_copies", copies, spent.copy_ns, Some(shares.copies)),
-        ("busy_sets", sets, spent.set_ns, Some(shares.sets)),
-        ("busy_graphs", 0, spent.graph_ns, Some(shares.graphs)),
+        ("busy_copies", copies, spent.copy_ns, Some(share.copies)),
+        ("busy_sets", sets, spent.set_ns, Some(share.sets)),
+        ("busy_graphs", 0, spent.graph_ns, Some(share.graphs)),
         ("gap", device.gaps.count, device.gaps.total_ns, None),
     ]
     .map(|(kind, count, ns, share)| {

@@ -1,51 +1,48 @@
 //! Kernels, copies, calls, waits and ranges, and processes of a file.
 
-use super::{Cell, Column, both, bytes, count, cut, known, ns, rare, shown, some, text, value};
+use super::{Cell, Column, both, count, known, shown, some, text, value};
 use gpuprobe_report::activity::Times;
 use gpuprobe_report::analysis::ProcessRow;
 use gpuprobe_report::work::{Work, WorkList};
 
 /// A duration, where it was measured.
-fn times(work: &Work, cell: fn(&Times) -> Cell<'static>) -> Cell<'static> {
+pub(super) fn times(work: &Work, cell: fn(&Times) -> Cell<'static>) -> Cell<'static> {
     work.times.as_ref().map_or(Cell::None, cell)
 }
 
-fn share_if(work: &Work, is_timed: bool) -> Cell<'static> {
-    let share = work.share.filter(|_| work.times.is_some() == is_timed);
-    some(share, Cell::Share)
-}
-
 const fn total(name: &'static str) -> Column<Work> {
-    both(name, "TOTAL", 2, |w| ns(w.ns))
+    both(name, "TOTAL", 2, |w| some(w.ns, Cell::Ns))
 }
 
 const fn min(name: &'static str) -> Column<Work> {
-    both(name, "MIN", 9, |w| times(w, |t| ns(t.min_ns)))
+    both(name, "MIN", 9, |w| times(w, |t| Cell::Ns(t.min_ns)))
 }
 
 const fn max(name: &'static str) -> Column<Work> {
-    both(name, "MAX", 8, |w| times(w, |t| ns(t.max_ns)))
+    both(name, "MAX", 8, |w| times(w, |t| Cell::Ns(t.max_ns)))
 }
 
 const MEAN: Column<Work> = both("mean_ns", "MEAN", 3, |w| {
-    times(w, |t| Cell::MeanNs(t.mean_ns))
+    times(w, |t| Cell::Ns(t.mean_ns.round_ties_even() as u64))
 });
-const MEDIAN: Column<Work> = both("median_ns", "MEDIAN", 7, |w| times(w, |t| ns(t.median_ns)));
-const P99: Column<Work> = both("p99_ns", "P99", 6, |w| times(w, |t| ns(t.p99_ns)));
+const MEDIAN: Column<Work> = both("median_ns", "MEDIAN", 7, |w| {
+    times(w, |t| Cell::Ns(t.median_ns))
+});
+const P99: Column<Work> = both("p99_ns", "P99", 6, |w| times(w, |t| Cell::Ns(t.p99_ns)));
 const SHARE: Column<Work> = value("share", |w| some(w.share, Cell::Share));
 const BAR: Column<Work> = shown("", 10, |w| some(w.share, Cell::Bar));
 
 pub(crate) const KERNELS: &[Column<Work>] = &[
-    cut(30, both("name", "KERNEL", 0, |w| Cell::Kernel(&w.name))),
-    shown("RUNS", 0, |w| times(w, |t| count(t.count))),
+    both("name", "KERNEL", 0, |w: &Work| Cell::Kernel(&w.name)).cut(30),
+    shown("RUNS", 0, |w| times(w, |t| Cell::Count(t.count))),
     shown("LAUNCHES", 0, |w| {
         count(Some(w.count).filter(|_| w.times.is_none()))
     }),
-    shown("% KERNEL TIME", 1, |w| share_if(w, true)),
-    shown("%LAUNCHES", 1, |w| share_if(w, false)),
+    // Of the time, where that is known, else of the launches.
+    shown("%", 1, |w| some(w.share, Cell::Share)),
     shown("PER SEC", 4, |w| some(w.per_second, Cell::PerSecond)),
-    value("launches", |w| count(w.count)),
-    both("captured", "CAPTURED", 1, |w| rare(w.captured)),
+    value("launches", |w| Cell::Count(w.count)),
+    both("captured", "CAPTURED", 1, |w| some(w.captured, Cell::Rare)),
     total("gpu_ns"),
     MEAN,
     min("shortest_ns"),
@@ -61,13 +58,9 @@ pub(crate) const KERNELS: &[Column<Work>] = &[
 pub(crate) const COPIES: &[Column<Work>] = &[
     both("direction", "DIRECTION", 0, |w| text(&w.group)),
     both("mode", "MODE", 0, |w| text(&w.name)),
-    shown("MEMORY", 1, |w| match w.memories {
-        None | Some(("unknown", "unknown")) => Cell::None,
-        Some((source, destination)) => text(format!("{source} to {destination}")),
-    }),
-    both("count", "COPIES", 0, |w| count(w.count)),
-    both("bytes", "BYTES", 0, |w| bytes(w.bytes)),
-    value("ns", |w| ns(w.ns)),
+    both("count", "COPIES", 0, |w| Cell::Count(w.count)),
+    both("bytes", "BYTES", 0, |w| Cell::Bytes(w.bytes)),
+    value("ns", |w| some(w.ns, Cell::Ns)),
     both("bytes_per_second", "GB/S", 0, |w| {
         some(w.bytes_per_second, Cell::BytesPerSecond)
     }),
@@ -81,16 +74,20 @@ pub(crate) const COPIES: &[Column<Work>] = &[
     shown("LINK", 4, |w| {
         some(w.link, |(_, link)| text(link.to_string()))
     }),
-    shown("% COPY TIME", 2, |w| share_if(w, true)),
-    shown("% OF BYTES", 2, |w| share_if(w, false)),
-    value("source", |w| some(w.memories, |(from, _)| text(from))),
-    value("destination", |w| some(w.memories, |(_, to)| text(to))),
+    // Of the time, where that is known, else of the bytes.
+    shown("%", 2, |w| some(w.share, Cell::Share)),
+    both("source", "FROM", 1, |w| {
+        some(w.memories, |(from, _)| text(from))
+    }),
+    both("destination", "TO", 1, |w| {
+        some(w.memories, |(_, to)| text(to))
+    }),
     both("timed_by", "TIMED BY", 3, |w| match w.ns {
         _ if w.by_gpu => text("gpu"),
         Some(_) => text("call"),
         None => Cell::None,
     }),
-    shown("TOTAL", 2, |w| ns(w.ns)),
+    shown("TOTAL", 2, |w| some(w.ns, Cell::Ns)),
     MEAN,
     MEDIAN,
     P99,
@@ -106,8 +103,8 @@ pub(crate) const COPIES: &[Column<Work>] = &[
 const fn timed(name: &'static str, titles: [&'static str; 3]) -> [Column<Work>; 13] {
     [
         both("domain", "DOMAIN", 4, |w| text(&w.group)),
-        cut(24, both(name, titles[0], 0, |w| Cell::Function(&w.name))),
-        both("count", titles[1], 0, |w| count(w.count)),
+        both(name, titles[0], 0, |w: &Work| Cell::Function(&w.name)).cut(24),
+        both("count", titles[1], 0, |w| Cell::Count(w.count)),
         shown(titles[2], 1, |w| some(w.share, Cell::Share)),
         total("total_ns"),
         MEAN,
@@ -116,7 +113,7 @@ const fn timed(name: &'static str, titles: [&'static str; 3]) -> [Column<Work>; 
         min("min_ns"),
         max("max_ns"),
         SHARE,
-        both("failed", "FAILED", 1, |w| rare(w.failed)),
+        both("failed", "FAILED", 1, |w| Cell::Rare(w.failed)),
         BAR,
     ]
 }
@@ -140,20 +137,24 @@ pub(crate) fn columns(list: WorkList) -> &'static [Column<Work>] {
 
 /// Processes of a file.
 pub(crate) const PROCESSES: &[Column<ProcessRow>] = &[
-    both("pid", "PID", 0, |p| count(p.pid)),
-    cut(12, both("comm", "PROCESS", 0, |p| known(&p.comm))),
+    both("pid", "PID", 0, |p| Cell::Count(p.pid.into())),
+    both("comm", "PROCESS", 0, |p: &ProcessRow| known(&p.comm)).cut(12),
     both("uid", "UID", 2, |p| count(p.uid)),
-    both("run_ns", "RUN TIME", 1, |p| ns(p.run_ns)),
-    both("peak_bytes", "PEAK", 0, |p| bytes(p.peak_bytes)),
+    both("run_ns", "RUN TIME", 1, |p| Cell::Ns(p.run_ns)),
+    both("peak_bytes", "PEAK", 0, |p| Cell::Bytes(p.peak_bytes)),
     both("never_freed_bytes", "NEVER FREED", 0, |p| {
-        bytes(p.never_freed_bytes)
+        Cell::Bytes(p.never_freed_bytes)
     }),
     value("never_freed_allocations", |p| {
-        count(p.never_freed_allocations)
+        Cell::Count(p.never_freed_allocations)
     }),
-    both("launches", "LAUNCHES", 0, |p| count(p.launches)),
-    both("graph_launches", "GRAPHS", 3, |p| rare(p.graph_launches)),
-    both("kernel_ns", "KERNEL TIME", 2, |p| ns(p.kernel_ns)),
-    both("copies", "COPIES", 0, |p| count(p.copies)),
-    both("copied_bytes", "COPIED", 2, |p| bytes(p.copied_bytes)),
+    both("launches", "LAUNCHES", 0, |p| Cell::Count(p.launches)),
+    both("graph_launches", "GRAPHS", 3, |p| {
+        Cell::Rare(p.graph_launches)
+    }),
+    both("kernel_ns", "KERNEL TIME", 2, |p| {
+        some(p.kernel_ns, Cell::Ns)
+    }),
+    both("copies", "COPIES", 0, |p| Cell::Count(p.copies)),
+    both("copied_bytes", "COPIED", 2, |p| Cell::Bytes(p.copied_bytes)),
 ];

@@ -1,10 +1,7 @@
 //! Explanations as text.
 
-use std::io::{self, Write as _};
-
 use gpuprobe_model::text::printable;
 use gpuprobe_os::color::Tone;
-use gpuprobe_os::terminal::Layout;
 
 use super::memory::write_owners;
 use super::page::Page;
@@ -17,52 +14,44 @@ const FINE: usize = 5;
 
 /// The explanation in words, in lines of so many columns, with the colours of [`gpuprobe_os::color`].
 pub fn to_text(explain: &Explain, columns: usize) -> String {
-    let layout = Layout {
-        columns: Some(columns),
-        colored: true,
-        full_names: false,
-    };
-    let mut text = Vec::new();
-    // A vector takes all.
-    let _ = write(explain, &mut Page::new(layout, None, &mut text));
-    String::from_utf8_lossy(&text).into_owned()
+    let mut page = Page::painted(columns);
+    write(explain, &mut page);
+    page.text
 }
 
 /// Writes the verdicts on each process.
-pub(crate) fn write(explain: &Explain, page: &mut Page<'_>) -> io::Result<()> {
+pub(crate) fn write(explain: &Explain, page: &mut Page) {
     if explain.processes.is_empty() {
-        return writeln!(page, "no process holds GPU memory");
+        return page.line("no process holds GPU memory");
     }
-    for (index, (pid, title)) in explain.processes.iter().enumerate() {
-        if index > 0 {
-            writeln!(page)?;
-        }
+    for (pid, title) in &explain.processes {
+        page.part();
         // The process id is a heading.
         let after_pid = title.match_indices(' ').nth(1).map_or(0, |(at, _)| at + 1);
         let (process, rest) = title.split_at(after_pid);
-        page.hanging(&Tone::Heading.paint(process), rest)?;
-        let all: Vec<_> = explain.of_process(*pid).collect();
-        let is_fine = |one: &VerdictReport| one.grade == Severity::Fine && one.site.is_some();
-        let fine = all.iter().filter(|one| is_fine(one));
-        let others = all.iter().filter(|one| !is_fine(one));
-        let first = others.clone().filter(|one| one.grade < Severity::Fine);
-        for one in first.chain(fine.clone().take(FINE)) {
-            write_one(one, page)?;
+        page.hanging(&Tone::Heading.paint(process), rest);
+        let mut fine = 0;
+        for one in explain.of_process(*pid) {
+            let is_fine = one.grade == Severity::Fine && one.site.is_some();
+            fine += usize::from(is_fine);
+            if !is_fine || fine <= FINE {
+                write_one(one, page);
+            }
         }
-        if let Some(more) = fine.count().checked_sub(FINE).filter(|more| *more > 0) {
-            let more = format!("{}, as they should be", plural(more as u64, "more site"));
-            page.hanging(&grade(Severity::Fine), &more)?;
-        }
-        for one in others.filter(|one| one.grade >= Severity::Fine) {
-            write_one(one, page)?;
+        if fine > FINE {
+            let more = plural((fine - FINE) as u64, "more site");
+            page.hanging(
+                &grade(Severity::Fine),
+                &format!("{more}, as they should be"),
+            );
         }
     }
-    writeln!(page)?;
-    write_owners(&explain.owners, page)
+    page.line("");
+    write_owners(&explain.owners, page);
 }
 
 /// `LEAK  train.py:58 training_step: growing 12.4 MiB/s for 58s, ...`, and what led to that.
-fn write_one(one: &VerdictReport, page: &mut Page<'_>) -> io::Result<()> {
+fn write_one(one: &VerdictReport, page: &mut Page) {
     let first = one.evidence.first().map_or("", String::as_str);
     let place = match (&one.label, one.site) {
         (Some(label), Some(site)) => {
@@ -77,14 +66,13 @@ fn write_one(one: &VerdictReport, page: &mut Page<'_>) -> io::Result<()> {
         _ if one.verdict == Verdict::NeverFreed => " (not enough data to tell more)".to_owned(),
         unsure => format!(" ({unsure})"),
     };
-    page.hanging(&grade(one.grade), &format!("{place}{first}{unsure}"))?;
+    page.hanging(&grade(one.grade), &format!("{place}{first}{unsure}"));
     for part in one.evidence.iter().skip(1) {
-        page.hanging("      ", part)?;
+        page.hanging("      ", part);
     }
     if one.grade < Severity::Fine && !one.advice.is_empty() {
-        page.hanging("      -> ", one.advice)?;
+        page.hanging("      -> ", one.advice);
     }
-    Ok(())
 }
 
 /// The word in front of a verdict, in six columns.

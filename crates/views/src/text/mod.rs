@@ -5,7 +5,7 @@ pub(crate) mod file;
 pub mod incidents;
 mod memory;
 pub(crate) mod page;
-mod sites;
+pub mod sites;
 mod stacks;
 mod table;
 mod work;
@@ -15,21 +15,27 @@ use std::io::{self, Write};
 use gpuprobe_model::UserLoss;
 use gpuprobe_model::clock;
 use gpuprobe_model::text::printable;
-use gpuprobe_os::color::Tone;
 use gpuprobe_os::terminal::Layout;
 
 use super::tables::records::record;
 use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::records::PerRecordLine;
-use gpuprobe_report::words::{Who, describe_lost};
+use gpuprobe_report::words::{describe_lost, short_model};
 use gpuprobe_report::{Report, ReportWriter};
 use page::Page;
 
 #[derive(Default)]
 pub(crate) struct TextWriter {
-    /// Whose records were written last.
-    pid: Option<u32>,
     layout: Layout,
+}
+
+impl TextWriter {
+    fn page(&self) -> Page {
+        Page {
+            layout: self.layout,
+            ..Page::default()
+        }
+    }
 }
 
 impl ReportWriter for TextWriter {
@@ -39,7 +45,11 @@ impl ReportWriter for TextWriter {
             Some(_) => time.map(|time| time.format("%H:%M:%S").to_string()),
             _ => time.map(clock::rfc3339_seconds),
         };
-        write(report, &mut Page::new(self.layout, time, out))
+        let page = Page {
+            time,
+            ..self.page()
+        };
+        page.print(out, |page| write(report, page))
     }
 
     fn lay_out(&mut self, layout: Layout) {
@@ -47,93 +57,81 @@ impl ReportWriter for TextWriter {
     }
 
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()> {
-        work::write_copy(copy, &mut Page::new(self.layout, None, out))
+        self.page().print(out, |page| work::write_copy(copy, page))
     }
 
     fn write_activity(&mut self, line: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()> {
-        let mut page = Page::new(self.layout, None, out);
-        let pid = line.activity.pid;
-        if self.pid.replace(pid) != Some(pid) {
-            let who = Who {
-                pid,
-                comm: line.comm.map(str::to_owned),
-                ..Who::default()
-            };
-            page.head(&who.title(false))?;
-        }
-        writeln!(page, "{}", record(line).line())
+        self.page()
+            .print(out, |page| page.line(record(line).line()))
     }
 }
 
 /// Writes a report.
-fn write(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
+fn write(report: &Report, page: &mut Page) {
     if let Some(explain) = &report.explain {
-        explain::write(explain, page)?;
-        incidents::write(report, page)?;
+        explain::write(explain, page);
+        incidents::write(report, page);
         return write_lost(report, page);
     }
     if let Some(memleak) = &report.memleak {
-        memory::write(memleak, report.is_final, page)?;
+        memory::write(memleak, report.is_final, page);
     }
     if !report.incidents.is_empty() {
-        page.part()?;
-        incidents::write(report, page)?;
+        page.part();
+        incidents::write(report, page);
     }
     if let Some(cudatrace) = &report.cudatrace {
-        page.part()?;
-        work::write_launches(cudatrace, page)?;
+        page.part();
+        work::write_launches(cudatrace, page);
     }
     if let Some(bandwidth) = &report.bandwidth_util {
-        page.part()?;
-        work::write_copies(bandwidth, page)?;
+        page.part();
+        work::write_copies(bandwidth, page);
     }
     if let Some(activity) = &report.activity {
-        page.part()?;
-        work::write_activity(activity, page)?;
+        page.part();
+        work::write_activity(activity, page);
     }
     if !report.lost.any() {
-        page.note("lost: nothing")?;
+        page.note("lost: nothing");
     }
-    write_lost(report, page)?;
-    writeln!(page)
+    write_lost(report, page);
+    page.line("");
 }
 
-pub(crate) fn write_lost(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
-    let mut warn = |said: String| writeln!(page, "{}", Tone::Warning.paint(&said));
+pub(crate) fn write_lost(report: &Report, page: &mut Page) {
     if let Some(why) = &report.recording_stopped {
-        warn(format!("recording has stopped: {}", printable(why)))?;
+        page.warn(format!("recording has stopped: {}", printable(why)));
     }
     if report.lost.any() {
         let lost = describe_lost(&report.lost);
-        warn(format!(
-            "LOST EVENTS, the figures above are incomplete: {lost}"
-        ))?;
+        let said = format!("LOST EVENTS, the figures above are incomplete: {lost}");
+        page.warn(said);
     }
-    let mut losers = describe_losers(&report.lost_by_user).into_iter();
-    losers.try_for_each(|line| writeln!(page, "    {line}"))
+    for line in describe_losers(&report.lost_by_user) {
+        page.line(format!("    {line}"));
+    }
 }
 
-/// Losses by user and process that are said one by one.
-const MAX_LOSERS: usize = 8;
+/// `GPU 0 H200`.
+fn gpu(index: Option<u32>, name: Option<&str>) -> String {
+    let index = index.map_or("?".into(), |index| index.to_string());
+    let name = name.map_or(String::new(), |name| format!(" {}", short_model(name)));
+    format!("GPU {index}{name}")
+}
 
-/// Whose the losses are: a line for each, and one for the rest if there are too many.
+/// Whose the losses are: a line for each.
 pub fn describe_losers(losses: &[UserLoss]) -> Vec<String> {
     let line = |loss: &UserLoss| {
-        let what = describe_lost(&loss.to_lost());
+        let (what, uid) = (describe_lost(&loss.to_lost()), loss.uid);
         match (loss.pid, &loss.comm) {
             (Some(pid), Some(comm)) => {
-                let comm = printable(comm);
-                format!("{what} of user {} (PID {pid} {comm})", loss.uid)
+                format!("{what} of user {uid} (PID {pid} {})", printable(comm))
             }
-            _ => format!("{what} of user {} (other processes)", loss.uid),
+            _ => format!("{what} of user {uid} (other processes)"),
         }
     };
-    let mut lines: Vec<_> = losses.iter().take(MAX_LOSERS).map(line).collect();
-    if losses.len() > MAX_LOSERS {
-        let more = losses.len() - MAX_LOSERS;
-        lines.push(format!("and {more} more (--format json has them)"));
-    }
-    lines
+    losses.iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -158,9 +156,6 @@ mod tests {
                 "7 memory calls of user 1001 (other processes)"
             ]
         );
-        let many = describe_losers(&vec![loss(Some(1)); 10]);
-        assert_eq!(many.len(), MAX_LOSERS + 1);
-        assert!(many[MAX_LOSERS].starts_with("and 2 more"));
     }
 
     #[test]

@@ -12,102 +12,97 @@ use gpuprobe_report::words::{columns_of, dim, wrapped};
 /// Between two parts of a line, and before a line that goes on.
 const GAP: usize = 2;
 
-/// Text in lines that fit the output. What is written line by line is wrapped.
-pub(crate) struct Page<'a> {
-    out: &'a mut dyn Write,
+/// Text in lines that fit the output.
+#[derive(Default)]
+pub(crate) struct Page {
     pub(crate) layout: Layout,
     /// The report is of a file, in which nothing goes on.
     pub(crate) is_of_file: bool,
     /// The time of the report, until a line has it.
-    time: Option<String>,
-    has_lines: bool,
-    /// The line that is being written.
-    line: Vec<u8>,
+    pub(crate) time: Option<String>,
+    pub(crate) text: String,
 }
 
-impl<'a> Page<'a> {
-    pub(crate) fn new(layout: Layout, time: Option<String>, out: &'a mut dyn Write) -> Self {
+impl Page {
+    /// A page with the colours of [`gpuprobe_os::color`].
+    pub(super) fn painted(columns: usize) -> Self {
+        let layout = Layout {
+            columns: Some(columns),
+            colored: true,
+            full_names: false,
+        };
         Self {
-            out,
             layout,
-            is_of_file: false,
-            time,
-            has_lines: false,
-            line: Vec::new(),
+            ..Self::default()
         }
     }
 
-    /// A page of a report of a file.
-    pub(crate) fn of_file(layout: Layout, out: &'a mut dyn Write) -> Self {
-        Self {
-            is_of_file: true,
-            ..Self::new(layout, None, out)
-        }
-    }
-
-    fn columns(&self) -> usize {
-        self.layout.columns.unwrap_or(usize::MAX)
-    }
-
-    fn put(&mut self, line: &str) -> io::Result<()> {
-        self.has_lines = true;
+    fn put(&mut self, line: &str) {
         match self.layout.colored {
-            true => writeln!(self.out, "{line}"),
-            false => writeln!(self.out, "{}", unpainted(line)),
+            true => self.text += line,
+            false => self.text += &unpainted(line),
         }
+        self.text.push('\n');
+    }
+
+    /// Writes to `out` what `write` writes to the page.
+    pub(crate) fn print(
+        mut self,
+        out: &mut dyn Write,
+        write: impl FnOnce(&mut Self),
+    ) -> io::Result<()> {
+        write(&mut self);
+        out.write_all(self.text.as_bytes())
     }
 
     /// Begins a part: behind an empty line, unless it is the first.
-    pub(crate) fn part(&mut self) -> io::Result<()> {
-        match self.has_lines {
-            true => self.put(""),
-            false => Ok(()),
+    pub(crate) fn part(&mut self) {
+        if !self.text.is_empty() {
+            self.put("");
         }
     }
 
     /// Writes the first line of a part; the first one of all has the time at its end.
-    pub(crate) fn head(&mut self, title: &str) -> io::Result<()> {
-        let time = self.time.take().map_or(String::new(), |time| dim(&time));
-        let room = columns_of(&time) + if time.is_empty() { 0 } else { GAP };
-        let mut lines = wrapped(title, self.columns().saturating_sub(room), GAP);
-        if let Some(first) = lines.first_mut() {
-            let taken = columns_of(first) + columns_of(&time);
-            let gap = self
-                .layout
-                .columns
-                .map_or(GAP, |all| all.saturating_sub(taken));
-            let gap = if time.is_empty() { 0 } else { gap };
-            *first = format!("{}{:gap$}{time}", Tone::Heading.paint(first), "");
-        }
-        lines.iter().try_for_each(|line| self.put(line))
+    pub(crate) fn head(&mut self, title: &str) {
+        let time = self.time.take();
+        let time = time.map_or(String::new(), |time| format!("  {}", dim(&time)));
+        self.wrap(&(Tone::Heading.paint(title) + &time), GAP);
     }
 
     /// Writes `said` behind `first`, and below it where it goes on.
-    pub(crate) fn hanging(&mut self, first: &str, said: &str) -> io::Result<()> {
-        let indent = columns_of(first);
-        let lines = wrapped(&format!("{first}{said}"), self.columns(), indent);
-        lines.iter().try_for_each(|line| self.put(line))
+    pub(crate) fn hanging(&mut self, first: &str, said: &str) {
+        self.wrap(&format!("{first}{said}"), columns_of(first));
+    }
+
+    fn wrap(&mut self, line: &str, indent: usize) {
+        let lines = wrapped(line, self.layout.columns.unwrap_or(usize::MAX), indent);
+        lines.iter().for_each(|line| self.put(line));
+    }
+
+    pub(crate) fn line(&mut self, line: impl AsRef<str>) {
+        let line = line.as_ref();
+        self.wrap(line, line.len() - line.trim_start_matches(' ').len() + GAP);
     }
 
     /// Writes what is of secondary interest.
-    pub(crate) fn note(&mut self, said: &str) -> io::Result<()> {
-        let text = said.trim_start();
-        let indent = &said[..said.len() - text.len()];
-        writeln!(self, "{indent}{}", dim(text))
+    pub(crate) fn note(&mut self, said: impl AsRef<str>) {
+        let text = said.as_ref().trim_start();
+        let indent = said.as_ref().len() - text.len();
+        self.line(format!("{:indent$}{}", "", dim(text)));
     }
 
-    pub(crate) fn lines(&mut self, lines: &[String]) -> io::Result<()> {
-        lines.iter().try_for_each(|line| writeln!(self, "{line}"))
+    /// Writes what the figures are to be read with.
+    pub(crate) fn warn(&mut self, said: impl AsRef<str>) {
+        self.line(Tone::Warning.paint(said.as_ref()));
+    }
+
+    pub(crate) fn lines(&mut self, lines: &[String]) {
+        lines.iter().for_each(|line| self.line(line));
     }
 
     /// Writes a table, `indent` columns to the right.
-    pub(crate) fn table<'r, T: 'r>(
-        &mut self,
-        columns: &[Column<T>],
-        rows: impl IntoIterator<Item = &'r T, IntoIter: Clone>,
-        indent: usize,
-    ) -> io::Result<()> {
-        self.lines(&table::lines(columns, rows, indent, self.layout))
+    pub(crate) fn table<T>(&mut self, columns: &[Column<T>], rows: &[T], indent: usize) {
+        self.lines(&table::lines(columns, rows, indent, self.layout));
     }
 
     /// Writes a table without indentation, and below each row its lines.
@@ -116,56 +111,39 @@ impl<'a> Page<'a> {
         columns: &[Column<T>],
         rows: &[T],
         below: impl Fn(&T) -> Vec<String>,
-    ) -> io::Result<()> {
-        let mut lines = table::lines(columns, rows, 0, self.layout).into_iter();
+    ) {
+        let lines = table::lines(columns, rows, 0, self.layout);
         // The first line has the headings.
-        self.lines(&lines.next().into_iter().collect::<Vec<_>>())?;
-        for (line, row) in lines.zip(rows) {
-            writeln!(self, "{line}")?;
-            self.lines(&below(row))?;
+        self.lines(&lines[..lines.len().min(1)]);
+        for (line, row) in lines.iter().skip(1).zip(rows) {
+            self.line(line);
+            self.lines(&below(row));
         }
-        Ok(())
     }
 
     /// Writes a table of the first `top` rows, and how many more there are.
-    pub(crate) fn list<T>(
-        &mut self,
-        columns: &[Column<T>],
-        rows: &[T],
-        top: usize,
-        indent: usize,
-    ) -> io::Result<()> {
+    pub(crate) fn list<T>(&mut self, columns: &[Column<T>], rows: &[T], top: usize, indent: usize) {
         let (shown, rest) = rows.split_at(rows.len().min(top));
-        self.table(columns, shown, indent)?;
-        self.more(rest.len() as u64, indent)
+        self.table(columns, shown, indent);
+        self.more(rest.len() as u64, indent);
     }
 
     /// Writes how many more rows a list would have.
-    pub(crate) fn more(&mut self, rows: u64, indent: usize) -> io::Result<()> {
-        match rows {
-            0 => Ok(()),
-            rows => self.note(&format!("{:indent$}... and {rows} more (--top all)", "")),
+    pub(crate) fn more(&mut self, rows: u64, indent: usize) {
+        if rows > 0 {
+            self.note(format!("{:indent$}... and {rows} more (--top all)", ""));
         }
     }
 }
 
-impl Write for Page<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
-            self.line.extend_from_slice(part);
-            if self.line.pop_if(|last| *last == b'\n').is_some() {
-                let line = std::mem::take(&mut self.line);
-                let line = String::from_utf8_lossy(&line);
-                let indent = line.len() - line.trim_start_matches(' ').len() + GAP;
-                for line in wrapped(&line, self.columns(), indent) {
-                    self.put(&line)?;
-                }
-            }
-        }
-        Ok(bytes.len())
-    }
+/// The parts of a list, with commas.
+pub(super) fn commas(parts: impl IntoIterator<Item = String>) -> String {
+    parts.into_iter().collect::<Vec<_>>().join(", ")
+}
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
+/// What there is any of: `3 frees of unknown memory, 1 malformed row`.
+pub(super) fn counts(all: &[(u64, &str)]) -> Vec<String> {
+    let some = all.iter().filter(|(count, _)| *count > 0);
+    some.map(|(count, what)| format!("{count} {what}"))
+        .collect()
 }

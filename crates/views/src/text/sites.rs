@@ -1,12 +1,11 @@
 //! Call sites and tensors of a process, for people.
 
-use std::io::{self, Write};
-
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::text::size;
 
-use super::page::Page;
-use super::stacks::{LISTING, StackDetail};
+use super::memory::write_allocations;
+use super::page::{Page, commas};
+use super::stacks::{LISTING, lines};
 use crate::tables::memory::SiteRow;
 use gpuprobe_report::View;
 use gpuprobe_report::memleak::{Omitted, ProcessReport, PytorchReport, SiteReport};
@@ -18,6 +17,7 @@ const INDENT: usize = 18;
 /// Call sites of a process, or of the tensors of a device in it.
 #[derive(Clone, Copy)]
 pub(super) struct SiteList<'a> {
+    view: &'a View,
     process: &'a ProcessReport,
     /// Bytes that shares are fractions of.
     all_bytes: u64,
@@ -29,8 +29,9 @@ pub(super) struct SiteList<'a> {
 
 impl<'a> SiteList<'a> {
     /// Where a process called CUDA.
-    pub(super) fn new(process: &'a ProcessReport) -> Self {
+    pub(super) fn new(process: &'a ProcessReport, view: &'a View) -> Self {
         Self {
+            view,
             process,
             all_bytes: process.live.live_bytes,
             is_tensors: false,
@@ -40,10 +41,25 @@ impl<'a> SiteList<'a> {
         }
     }
 
+    fn of_tensors(
+        process: &'a ProcessReport,
+        tensors: &'a PytorchReport,
+        view: &'a View,
+    ) -> Option<Self> {
+        Some(Self {
+            all_bytes: tensors.allocated_bytes,
+            is_tensors: true,
+            sites: tensors.sites.as_deref()?,
+            omitted: tensors.omitted,
+            filtered: tensors.filtered,
+            ..Self::new(process, view)
+        })
+    }
+
     fn rows(&self, sites: &'a [SiteReport]) -> Vec<SiteRow<'a>> {
-        let is_plain =
-            |site: &SiteReport| matches!(site.kinds[..], [MemoryKind::Device | MemoryKind::Tensor]);
-        let has_kind = !sites.iter().all(is_plain);
+        let plain = [MemoryKind::Device, MemoryKind::Tensor];
+        let mut kinds = sites.iter().flat_map(|site| &site.kinds);
+        let has_kind = kinds.any(|kind| !plain.contains(kind));
         let row = |site| SiteRow {
             process: self.process,
             site,
@@ -56,104 +72,105 @@ impl<'a> SiteList<'a> {
     }
 
     /// Writes the table of the first `top` call sites, with their stacks if these are asked for.
-    pub(super) fn write(&self, top: usize, view: &View, page: &mut Page<'_>) -> io::Result<()> {
+    pub(super) fn write(&self, top: usize, page: &mut Page) {
         let rows = self.rows(&self.sites[..self.sites.len().min(top)]);
-        let stacks = self.stacks(view, page);
+        let (view, layout) = (self.view, page.layout);
         let has_stacks = view.full_stacks || view.stacks_shown;
         page.detailed(SiteRow::columns(), &rows, |row| match has_stacks {
-            true => stacks.lines(row.site, LISTING - 1),
+            true => lines(row.site, view, layout, LISTING - 1),
             false => Vec::new(),
-        })
-    }
-
-    fn stacks<'v>(&self, view: &'v View, page: &Page<'_>) -> StackDetail<'v> {
-        StackDetail {
-            view,
-            layout: page.layout,
-            is_python: self.sites.iter().any(|site| site.folded.is_some()),
-        }
+        });
     }
 
     /// Writes how many sites are not listed, and how to list them.
-    pub(super) fn write_rest(&self, page: &mut Page<'_>) -> io::Result<()> {
+    pub(super) fn write_rest(&self, page: &mut Page) {
         if let Some(more) = self.omitted {
             let sites = plural(more.sites, "more site");
             let amount = amount(more.bytes, more.allocations);
-            page.note(&format!("... {sites}, {amount} (--top all)"))?;
+            page.note(format!("... {sites}, {amount} (--top all)"));
         }
         if let Some(filtered) = self.filtered {
-            let listed = self.sites.len() as u64;
-            let all = listed + self.omitted.map_or(0, |left| left.sites) + filtered.sites;
-            let rest = amount(filtered.bytes, filtered.allocations);
-            let all = plural(all, "site");
-            page.note(&format!("{listed} of {all} shown; filtered out: {rest}"))?;
+            let sites = plural(filtered.sites, "site");
+            let amount = amount(filtered.bytes, filtered.allocations);
+            page.note(format!("filtered out: {sites}, {amount}"));
         }
-        Ok(())
     }
 
     /// Writes everything about the site of this number.
-    pub(super) fn write_one(
-        &self,
-        number: u32,
-        view: &View,
-        page: &mut Page<'_>,
-    ) -> io::Result<()> {
+    pub(super) fn write_one(&self, number: u32, page: &mut Page) {
         let Some(site) = self.sites.iter().find(|site| site.has_id(number)) else {
             let prefix = if self.is_tensors { "T" } else { "" };
-            return writeln!(page, "nothing is live at site {prefix}{number}");
+            return page.line(format!("nothing is live at site {prefix}{number}"));
         };
         page.table(
             SiteRow::columns(),
             &self.rows(std::slice::from_ref(site)),
             0,
-        )?;
+        );
         let allocated = amount(site.alloc_bytes, site.alloc_calls);
         let freed = amount(site.freed_bytes, site.free_calls);
         let peak = match site.peak.exact() {
             Some(peak) => size(peak),
             None => format!("{} to {}", size(site.peak.least), size(site.peak.most)),
         };
-        writeln!(page, "   allocated {allocated}, freed {freed}, peak {peak}")?;
-        page.lines(&self.stacks(view, page).lines(site, LISTING - 3))
+        page.line(format!(
+            "   allocated {allocated}, freed {freed}, peak {peak}"
+        ));
+        page.lines(&lines(site, self.view, page.layout, LISTING - 3));
     }
+}
+
+/// The site of this number, of tensors of a device or of the process itself, with its stack and allocations, in lines
+/// of so many columns, with the colours of [`gpuprobe_os::color`].
+pub fn to_text(
+    process: &ProcessReport,
+    device: Option<u16>,
+    number: u32,
+    columns: usize,
+) -> String {
+    let mut page = Page::painted(columns);
+    let view = &View {
+        full_stacks: true,
+        ..View::default()
+    };
+    let pools = process.pytorch.iter().chain(&process.tensorflow);
+    let mut pools = pools.filter(|pool| Some(pool.device) == device);
+    match device {
+        None => {
+            SiteList::new(process, view).write_one(number, &mut page);
+            write_allocations(process, Some(number), &mut page);
+        }
+        Some(_) => {
+            let list = pools.find_map(|pool| SiteList::of_tensors(process, pool, view));
+            list.iter()
+                .for_each(|list| list.write_one(number, &mut page));
+        }
+    }
+    page.text
 }
 
 /// Writes what each device's allocator has handed out, and `top` call sites of each; nothing if there is none.
-pub(super) fn write_tensors(
-    process: &ProcessReport,
-    view: &View,
-    top: usize,
-    page: &mut Page<'_>,
-) -> io::Result<()> {
+pub(super) fn write_tensors(process: &ProcessReport, view: &View, top: usize, page: &mut Page) {
     let pytorch = process.pytorch.iter().map(|one| ("PyTorch cuda", one));
     let tensorflow = process.tensorflow.iter();
     for (name, tensors) in pytorch.chain(tensorflow.map(|one| ("TensorFlow GPU", one))) {
-        write_sums(name, tensors, page)?;
-        let Some(sites) = tensors.sites.as_deref() else {
+        write_sums(name, tensors, page);
+        let Some(list) = SiteList::of_tensors(process, tensors, view) else {
             continue;
-        };
-        let list = SiteList {
-            process,
-            all_bytes: tensors.allocated_bytes,
-            is_tensors: true,
-            sites,
-            omitted: tensors.omitted,
-            filtered: tensors.filtered,
         };
         if let Some(number) = view.tensor_site {
-            list.write_one(number, view, page)?;
+            list.write_one(number, page);
             continue;
         }
-        list.write(top, view, page)?;
-        if top >= sites.len() {
-            list.write_rest(page)?;
+        list.write(top, page);
+        if top >= list.sites.len() {
+            list.write_rest(page);
         }
     }
-    Ok(())
 }
 
 /// Writes the memory handed out, and how it lies in the memory reserved from CUDA.
-fn write_sums(name: &str, tensors: &PytorchReport, page: &mut Page<'_>) -> io::Result<()> {
+fn write_sums(name: &str, tensors: &PytorchReport, page: &mut Page) {
     let (allocated, reserved) = (tensors.allocated_bytes, tensors.reserved_bytes);
     let share = match reserved {
         0 => String::new(),
@@ -165,11 +182,8 @@ fn write_sums(name: &str, tensors: &PytorchReport, page: &mut Page<'_>) -> io::R
         size(reserved)
     );
     let name = format!("{name}:{}", tensors.device);
-    page.hanging(&format!("{name:INDENT$}"), &format!("{sum}, in {segments}"))?;
-    let cached = match tensors.segments {
-        0 => 0,
-        _ => tensors.cached_bytes(),
-    };
+    page.hanging(&format!("{name:INDENT$}"), &format!("{sum}, in {segments}"));
+    let cached = tensors.cached_bytes() * u64::from(tensors.segments > 0);
     let largest = size(tensors.largest_free_bytes);
     let largest = format!("cached: largest free block {largest}");
     let is_pytorch = name.starts_with("PyTorch");
@@ -185,20 +199,15 @@ fn write_sums(name: &str, tensors: &PytorchReport, page: &mut Page<'_>) -> io::R
         ),
     ];
     for (bytes, said) in parts.iter().filter(|(bytes, _)| *bytes > 0) {
-        page.hanging(&" ".repeat(INDENT), &format!("{} {said}", size(*bytes)))?;
+        page.hanging(&" ".repeat(INDENT), &format!("{} {said}", size(*bytes)));
     }
-    Ok(())
 }
 
-/// `held by segments with less than 5 % in use (3 tensors pin them: sites T7, T12)`.
+/// `held by segments with less than 5 % in use (pinned by 3 tensors at T7, T12)`.
 fn pinned(tensors: &PytorchReport) -> String {
-    let sites = tensors
-        .pinned_by_sites
-        .iter()
-        .filter(|_| tensors.sites.is_some());
-    let sites: Vec<_> = sites.map(|id| format!("T{id}")).collect();
     let by = plural(tensors.pinned_by_tensors, "tensor");
+    let sites = tensors.pinned_by_sites.iter();
+    let sites = commas(sites.map(|id| format!("T{id}")));
     let at = if sites.is_empty() { "" } else { " at " };
-    let sites = sites.join(", ");
     format!("held by segments with less than 5 % in use (pinned by {by}{at}{sites})")
 }

@@ -1,12 +1,12 @@
 //! Call stacks below the rows of a table: of Python programs the user's lines first, the rest in a line each.
 
-use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::terminal::Layout;
 
+use super::page::commas;
 use super::table;
 use crate::tables::memory::FRAMES;
-use gpuprobe_report::fold::{Folded, FrameOrigin, down_to_start, file_name, place};
+use gpuprobe_report::fold::{Folded, down_to_start, file_name, place};
 use gpuprobe_report::memleak::SiteReport;
 use gpuprobe_report::words::{dim, plural};
 use gpuprobe_report::{View, names};
@@ -20,71 +20,55 @@ const UNKNOWN_CALLER: &str = "      ... what called this is not known";
 /// Columns in front of a frame.
 const INDENT: usize = 6;
 
-/// How stacks are written.
-pub(super) struct StackDetail<'a> {
-    pub(super) view: &'a View,
-    pub(super) layout: Layout,
-    /// The program is Python's: what has no Python in it is folded too.
-    pub(super) is_python: bool,
+/// The lines of the stack of a site, `max` at most if it is folded.
+pub(super) fn lines(site: &SiteReport, view: &View, layout: Layout, max: usize) -> Vec<String> {
+    let is_whole = view.full_stacks || view.stacks_native;
+    let cut = (!site.complete).then(|| dim(UNKNOWN_CALLER));
+    if let Some(stack) = site.folded.as_ref().filter(|_| !is_whole) {
+        let max = max.saturating_sub(cut.iter().len());
+        let mut lines = folded(stack, site.variants, view.depth, layout, max);
+        lines.extend(cut);
+        return lines;
+    }
+    if site.stack.is_empty() && site.omitted_frames == 0 {
+        return vec![note("(no call stack)")];
+    }
+    let shown = match view.full_stacks {
+        true => &site.stack[..],
+        false => down_to_start(&site.stack),
+    };
+    let mut lines = table::lines(FRAMES, shown, INDENT, layout);
+    match site.omitted_frames {
+        0 => lines.extend(cut.filter(|_| shown.len() == site.stack.len())),
+        more => lines.push(note(&format!("... {}", plural(more, "more frame")))),
+    }
+    lines
 }
 
-impl StackDetail<'_> {
-    /// The lines of the stack of a site, of a Python program `max` at most.
-    pub(super) fn lines(&self, site: &SiteReport, max: usize) -> Vec<String> {
-        let is_whole = self.view.full_stacks || self.view.stacks_native;
-        if let Some(folded) = site.folded.as_ref().filter(|_| !is_whole) {
-            let cut = (!site.complete).then(|| dim(UNKNOWN_CALLER));
-            let max = max.saturating_sub(cut.iter().len());
-            let mut lines = self.folded(folded, site.variants, max);
-            lines.extend(cut);
-            return lines;
-        }
-        if site.stack.is_empty() && site.omitted_frames == 0 {
-            return vec![note("(no call stack)")];
-        }
-        let shown = match self.view.full_stacks {
-            true => &site.stack[..],
-            false => down_to_start(&site.stack),
-        };
-        let mut lines = self.frames(shown);
-        if site.omitted_frames > 0 {
-            let more = plural(site.omitted_frames, "more frame");
-            lines.push(note(&format!("... {more}")));
-        } else if !site.complete && shown.len() == site.stack.len() {
-            lines.push(dim(UNKNOWN_CALLER));
-        }
-        match self.is_python && !is_whole && lines.len() > max {
-            true => ends(lines, None, max, "frame", " (--full-stacks)"),
-            false => lines,
-        }
-    }
-
-    fn frames(&self, frames: &[Frame]) -> Vec<String> {
-        table::lines(FRAMES, frames, INDENT, self.layout)
-    }
-
-    /// The user's lines, what is missing, the libraries, and the native function that Python called, in the first of
-    /// so many variants of the stack.
-    pub(super) fn folded(&self, folded: &Folded, variants: u64, max: usize) -> Vec<String> {
-        let columns = self.layout.columns.unwrap_or(usize::MAX);
-        let room = columns.saturating_sub(INDENT);
-        let besides = [
-            counts(&folded.markers),
-            libraries(folded),
-            context(folded, variants),
-        ];
-        let besides = besides.iter().filter(|line| !line.is_empty());
-        let besides: Vec<_> = besides.map(|line| note(&names::cut(line, room))).collect();
-        let max = max.saturating_sub(besides.len()).max(1);
-        let whose = match has_user(folded) {
-            true => "user frame",
-            false => "library frame",
-        };
-        let lines = self.frames(&folded.lines);
-        let mut lines = ends(lines, self.view.depth, max, whose, "");
-        lines.extend(besides);
-        lines
-    }
+/// The user's lines, what is missing, the libraries, and the native function that Python called, in the first of so
+/// many variants of the stack.
+pub(super) fn folded(
+    folded: &Folded,
+    variants: u64,
+    depth: Option<usize>,
+    layout: Layout,
+    max: usize,
+) -> Vec<String> {
+    let room = layout.columns.unwrap_or(usize::MAX).saturating_sub(INDENT);
+    let sum = plural(folded.library_frames(), "library frame");
+    let libraries = match counts(&folded.libraries) {
+        nothing if nothing.is_empty() => nothing,
+        all => format!("… {sum}: {all}"),
+    };
+    let markers = counts(&folded.markers);
+    let besides = [markers, libraries, context(folded, variants)];
+    let besides = besides.iter().filter(|line| !line.is_empty());
+    let besides: Vec<_> = besides.map(|line| note(&names::cut(line, room))).collect();
+    let max = max.saturating_sub(besides.len()).max(1);
+    let lines = table::lines(FRAMES, &folded.lines, INDENT, layout);
+    let mut lines = ends(lines, depth, max);
+    lines.extend(besides);
+    lines
 }
 
 fn note(said: &str) -> String {
@@ -92,46 +76,22 @@ fn note(said: &str) -> String {
 }
 
 /// The innermost and the outermost of the lines, `max` in all, of which one says how many are left out.
-fn ends(
-    mut lines: Vec<String>,
-    depth: Option<usize>,
-    max: usize,
-    what: &str,
-    how: &str,
-) -> Vec<String> {
+fn ends(mut lines: Vec<String>, depth: Option<usize>, max: usize) -> Vec<String> {
     let count = lines.len();
     let (inner, outer) = match depth {
         Some(depth) if depth < count => (depth.min(max - 1), 0),
         _ if count <= max => return lines,
         _ => (max - 1 - (max - 1) / 3, (max - 1) / 3),
     };
-    let more = plural((count - inner - outer) as u64, &format!("more {what}"));
-    lines.splice(inner..count - outer, [note(&format!("… {more}{how}"))]);
+    let more = plural((count - inner - outer) as u64, "more frame");
+    lines.splice(inner..count - outer, [note(&format!("… {more}"))]);
     lines
-}
-
-fn has_user(folded: &Folded) -> bool {
-    let first = folded.lines.first();
-    first.is_some_and(|frame| FrameOrigin::of(frame) == FrameOrigin::User)
 }
 
 /// `transformers 14, torch.nn 9`.
 fn counts(all: &[(String, u64)]) -> String {
     let all = all.iter();
-    let all = all.map(|(what, count)| format!("{} {count}", printable(what)));
-    all.collect::<Vec<_>>().join(", ")
-}
-
-/// `… 31 library frames: transformers 14, torch.nn 9, torch.autograd 8`.
-fn libraries(folded: &Folded) -> String {
-    let more = if has_user(folded) { "" } else { "more " };
-    match folded.library_frames() {
-        0 => String::new(),
-        sum => {
-            let sum = plural(sum, &format!("{more}library frame"));
-            format!("… {sum}: {}", counts(&folded.libraries))
-        }
-    }
+    commas(all.map(|(what, count)| format!("{} {count}", printable(what))))
 }
 
 /// `libtorch_cuda: at::_ops::mul_Tensor  (2 more native stacks)`.
@@ -158,7 +118,7 @@ fn context(folded: &Folded, variants: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use gpuprobe_model::stack::{Language, Location, bare_frame};
+    use gpuprobe_model::stack::{Frame, Language, Location, bare_frame};
     use gpuprobe_model::text::width;
     use gpuprobe_os::color::unpainted;
     use proptest::prelude::*;
@@ -232,9 +192,7 @@ mod tests {
             let mut told = folded.lines.len() as u64;
             folded.libraries.iter().chain(&folded.markers).for_each(|(_, count)| told += count);
             prop_assert_eq!(told, python as u64);
-            let view = View { depth, ..View::default() };
-            let detail = StackDetail { view: &view, layout: layout(columns), is_python: true };
-            let lines = detail.folded(&folded, variants, most);
+            let lines = super::folded(&folded, variants, depth, layout(columns), most);
             prop_assert!(!lines.is_empty() && lines.len() <= most, "{:?}", lines);
             for line in &lines {
                 let line = &unpainted(line);

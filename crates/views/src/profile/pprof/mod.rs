@@ -16,7 +16,7 @@ use prost::Message;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 use gpuprobe_report::cudatrace::Cudatrace;
-use gpuprobe_report::profile::{Profile, Weight, named_frame};
+use gpuprobe_report::profile::{Profile, named_frame};
 
 use proto::{
     LocationProto, PprofFunction, PprofLabel, PprofLine, PprofMapping, Proto, SampleProto,
@@ -36,14 +36,6 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> Result<()> {
         ("alloc_objects", "count"),
     ];
     let mut builder = Builder::new(&types, default, ("space", "bytes"), profile.time_ns);
-    let in_use = match profile.weight {
-        Weight::Peak => Weight::Peak,
-        Weight::End | Weight::Total => Weight::End,
-    };
-    let in_use = in_use.describe();
-    let comment = format!("memory by call stack; in use is what was {in_use}");
-    let comment = builder.string(&comment);
-    builder.proto.comment.push(comment);
     for sample in &profile.samples {
         let mut labels = vec![builder.label("process", &sample.process)];
         labels.extend(builder.labels(sample.pid, &sample.labels));
@@ -130,9 +122,7 @@ impl Builder {
     }
 
     fn string(&mut self, text: &str) -> i64 {
-        let known = self.strings.get_index_of(text);
-        let index = known.unwrap_or_else(|| self.strings.insert_full(text.to_owned()).0);
-        i64::try_from(index).unwrap_or(0)
+        self.strings.insert_full(text.to_owned()).0 as i64
     }
 
     fn labels(&mut self, pid: u32, more: &[(&str, String)]) -> Vec<PprofLabel> {

@@ -33,9 +33,6 @@ pub struct Proto {
     /// Number of such events for each sample.
     #[prost(int64, tag = "12")]
     pub period: i64,
-    /// Comments on the profile, as string indices.
-    #[prost(int64, repeated, tag = "13")]
-    pub comment: Vec<i64>,
     /// Type of the value that is shown by default, as string index.
     #[prost(int64, tag = "14")]
     pub default_sample_type: i64,
