@@ -42,10 +42,6 @@ pub(super) struct TopArgs {
     )]
     interval: Duration,
 
-    /// Use the mouse: the wheel scrolls, a click selects, sorts or opens a tab, a second one opens.
-    #[arg(long, help_heading = heading::OUTPUT)]
-    mouse: bool,
-
     /// Write the reports that are shown to FILE too, in JSON.
     #[arg(
         short,
@@ -78,7 +74,6 @@ impl TopArgs {
         }
         let screen = ScreenConfig {
             colored: self.color.choice().paints(true),
-            mouse: self.mouse,
             is_replay: false,
         };
         #[cfg(feature = "live")]

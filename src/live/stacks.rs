@@ -1,6 +1,5 @@
 //! Call stacks of a session: kernel side, ledger, recording and reports.
 
-mod excerpts;
 mod frames;
 mod python;
 

@@ -120,11 +120,6 @@ impl Run<'_> {
         while let Some(request) = self.top.as_ref().and_then(TopSession::request) {
             self.obey(request)?;
         }
-        if let (Some(top), Some(stacks)) = (&self.top, &self.sink.stacks) {
-            for excerpt in stacks.excerpts() {
-                top.screen.feed.notify(ScreenNotice::Source(excerpt));
-            }
-        }
         Ok(())
     }
 
@@ -148,11 +143,6 @@ impl Run<'_> {
             Request::Quit => {
                 if let Some(top) = &mut self.top {
                     top.is_quit = true;
-                }
-            }
-            Request::Source(place) => {
-                if let Some(stacks) = &self.sink.stacks {
-                    stacks.request_excerpt(place);
                 }
             }
             // Of recordings.

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use gpuprobe_report::explain::Explain;
 use gpuprobe_report::{ProcessDetail, Report};
-use gpuprobe_stacks::symbols::{SourceExcerpt, SourcePlace};
 use ratatui::crossterm::event::Event;
 
 /// Messages that are kept until the screen shows them.
@@ -50,14 +49,12 @@ pub struct PlaybackState {
 }
 
 /// A wish of the user that the source fulfils.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Request {
     /// The process to list in detail, from now on.
     Detail(Option<ProcessDetail>),
     /// Explain what this process holds.
     Explain(u32),
-    /// Read the source lines around this place.
-    Source(SourcePlace),
     /// Write a flame graph of the memory that this process holds.
     Flamegraph(u32),
     /// Start a recording of this process, or stop the one that is being made.
@@ -79,8 +76,6 @@ pub enum ScreenNotice {
     Message(String),
     /// The explanation of a process.
     Explained(u32, Box<Explain>),
-    /// Source lines.
-    Source(SourceExcerpt),
 }
 
 /// What the screen has not fetched yet.

@@ -84,7 +84,7 @@ fn read_events(feed: &Feed, requests: &Sender<Request>) {
 
 /// Draws whatever changes, until the end.
 fn draw(config: ScreenConfig, feed: &Feed, requests: &Sender<Request>) -> io::Result<()> {
-    enter(config.mouse)?;
+    enter()?;
     let mut view = TopView::new(config);
     let mut area = area()?;
     let viewport = Viewport::Fixed(area);
@@ -109,13 +109,9 @@ fn draw(config: ScreenConfig, feed: &Feed, requests: &Sender<Request>) -> io::Re
             match notice {
                 ScreenNotice::Message(text) => view.tell(text),
                 ScreenNotice::Explained(pid, explain) => view.explained(pid, &explain),
-                ScreenNotice::Source(excerpt) => view.sources.add(excerpt),
             }
         }
-        let events = fetched.events.iter().flat_map(|event| view.event(event));
-        let mut asked: Vec<_> = events.collect();
-        asked.extend(view.wanted_sources().into_iter().map(Request::Source));
-        for request in asked {
+        for request in fetched.events.iter().flat_map(|event| view.event(event)) {
             // A source that has ended does not need it.
             let _ = requests.send(request);
         }

@@ -13,12 +13,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sys::termios::{FlowArg, InputFlags, SetArg, tcflow, tcgetattr, tcsetattr};
 use ratatui::crossterm::cursor::{Hide, Show};
-use ratatui::crossterm::event::{DisableMouseCapture, EnableMouseCapture};
+use ratatui::crossterm::execute;
 use ratatui::crossterm::style::force_color_output;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
-use ratatui::crossterm::{execute, queue};
 
 /// How long a terminal that takes no output is waited for at the end.
 const LEAVE_WITHIN: Duration = Duration::from_millis(300);
@@ -70,14 +69,11 @@ pub(crate) fn open() -> Result<()> {
     set_up().context("cannot set up the terminal")
 }
 
-/// The alternate screen, with the mouse if asked.
-pub(crate) fn enter(mouse: bool) -> io::Result<()> {
+/// The alternate screen.
+pub(crate) fn enter() -> io::Result<()> {
     // Whether there are colours is decided elsewhere.
     force_color_output(true);
     let mut frame = Frames::default();
-    if mouse {
-        queue!(frame, EnableMouseCapture)?;
-    }
     execute!(frame, EnterAlternateScreen, Hide)
 }
 
@@ -90,7 +86,7 @@ pub(crate) fn restore() {
     let leave = move || {
         let _done = done;
         if let Some(mut terminal) = ours().take() {
-            let _ = execute!(terminal, DisableMouseCapture, Show, LeaveAlternateScreen);
+            let _ = execute!(terminal, Show, LeaveAlternateScreen);
         }
     };
     if thread::Builder::new().spawn(leave).is_ok() {
@@ -146,7 +142,7 @@ mod tests {
 
     fn panic_while_stopped() -> ! {
         open().unwrap();
-        enter(false).unwrap();
+        enter().unwrap();
         let raw = tcgetattr(io::stdin()).unwrap();
         assert!(!raw.local_flags.contains(LocalFlags::ICANON));
         // As Ctrl-S does.

@@ -207,7 +207,6 @@ const UNCONDITIONAL: &[&str] = &[
     "last",
     "replay",
     "speed",
-    "mouse",
     // clap sees to what they need.
     "per_call",
     "per_record",

@@ -16,7 +16,7 @@ pub use demangle::demangle;
 pub use host_files::HostFiles;
 pub use resolve::Symbolizer;
 pub use service::Service;
-pub use source::{ProcessFiles, SourceExcerpt, SourcePlace};
+pub use source::ProcessFiles;
 
 /// A location to symbolise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::source::{self, ProcessFiles, SourceExcerpt, SourceLine, SourcePlace, WantedExcerpt};
+use super::source::{self, ProcessFiles, SourceLine};
 use super::{ResolvedFrames, SymbolRequest, Symbolizer};
 use crate::Module;
 use crate::reader::{FileReader, Opener, ReaderHost, ReaderKind, Wanted};
@@ -28,7 +28,6 @@ enum ServiceMessage {
 #[derive(Debug)]
 enum InFile {
     Line(SourceLine),
-    Excerpt(WantedExcerpt),
     PerfMap(u32),
 }
 
@@ -39,7 +38,6 @@ pub struct Service {
     requests: Sender<ServiceMessage>,
     files: Sender<InFile>,
     answers: Receiver<ResolvedFrames>,
-    excerpts: Receiver<SourceExcerpt>,
     outstanding: usize,
 }
 
@@ -52,7 +50,6 @@ impl Service {
         let (requests, received) = channel();
         let (files, wanted) = channel();
         let (sender, answers) = channel();
-        let (of_excerpts, excerpts) = channel();
         let opener = Opener::new(place);
         let of_files = (opener.clone(), requests.clone(), sender.clone());
         thread::Builder::new()
@@ -60,7 +57,7 @@ impl Service {
             .spawn(move || {
                 privileges::keep_only_here(&[LOOK, AS_OTHERS]);
                 let (opener, maps, answers) = of_files;
-                open_files(&opener, &wanted, &maps, (&answers, &of_excerpts));
+                open_files(&opener, &wanted, &maps, &answers);
             })?;
         thread::Builder::new()
             .name("symbols".into())
@@ -74,7 +71,6 @@ impl Service {
             requests,
             files,
             answers,
-            excerpts,
             outstanding: 0,
         })
     }
@@ -104,19 +100,6 @@ impl Service {
             files,
         };
         self.outstanding += usize::from(self.files.send(InFile::Line(line)).is_ok());
-    }
-
-    /// Requests the source lines around `place` from `files`, without blocking.
-    pub fn request_excerpt(&self, place: SourcePlace, files: Arc<ProcessFiles>) {
-        // Fails only if the thread has ended.
-        let _ = self
-            .files
-            .send(InFile::Excerpt(WantedExcerpt { place, files }));
-    }
-
-    /// The excerpts read since the last call.
-    pub fn excerpts(&self) -> impl Iterator<Item = SourceExcerpt> {
-        self.excerpts.try_iter()
     }
 
     /// Requests to open the perf map of process `pid`.
@@ -205,15 +188,11 @@ fn open_files(
     opener: &Opener,
     wanted: &Receiver<InFile>,
     maps: &Sender<ServiceMessage>,
-    (answers, excerpts): (&Sender<ResolvedFrames>, &Sender<SourceExcerpt>),
+    answers: &Sender<ResolvedFrames>,
 ) {
     for wanted in wanted {
         let sent = match wanted {
             InFile::Line(line) => answers.send(source::read(opener, line)).is_ok(),
-            InFile::Excerpt(wanted) => {
-                let excerpt = source::read_excerpt(opener, wanted);
-                excerpts.send(excerpt).is_ok()
-            }
             InFile::PerfMap(pid) => {
                 let map = opener.open(&Wanted::PerfMap(pid), None);
                 map.is_none_or(|map| maps.send(ServiceMessage::Keep(pid, map)).is_ok())
@@ -271,7 +250,6 @@ mod tests {
     fn answers_are_outstanding_until_they_are_taken() -> std::io::Result<()> {
         let mut service = Service::start(ReaderHost::default())?;
         let request = request();
-        let pid = request.pid;
         let frame = bare_frame(&LOCATION);
         for _ in 0..2 {
             service.request_line(request, frame.clone(), None);
@@ -288,24 +266,6 @@ mod tests {
             polled = service.poll();
         }
         assert_eq!((polled.len(), service.outstanding()), (1, 0));
-        let folder = tempfile::tempdir()?;
-        let file = folder.path().join("a.py");
-        std::fs::write(&file, "first\nsecond\n")?;
-        let place = SourcePlace {
-            pid,
-            file: file.to_string_lossy().into_owned(),
-            line: 2,
-        };
-        service.request_excerpt(place.clone(), Arc::new(ProcessFiles::of(pid)?));
-        let excerpt = loop {
-            if let Some(excerpt) = service.excerpts().next() {
-                break excerpt;
-            }
-            thread::yield_now();
-        };
-        let lines = [(1, "first".to_owned()), (2, "second".to_owned())];
-        assert_eq!((excerpt.place, &excerpt.lines[..]), (place, &lines[..]));
-        assert!(ProcessFiles::of(pid)?.are_of_its_user(pid));
         Ok(())
     }
 }

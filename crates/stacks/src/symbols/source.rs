@@ -21,30 +21,6 @@ use crate::reader::{Opener, Wanted};
 const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Maximum number of characters of a line.
 const MAX_CHARACTERS: usize = 200;
-/// Lines before and after the one that an excerpt is about.
-const AROUND: u32 = 5;
-/// Columns of a tab.
-const TAB: &str = "    ";
-
-/// A line of a file, by the names that a process has for it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SourcePlace {
-    /// Id of the process.
-    pub pid: u32,
-    /// Path of the file; relative ones begin in the working directory of the process.
-    pub file: String,
-    /// Number of the line, from 1.
-    pub line: u32,
-}
-
-/// The lines around a line of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceExcerpt {
-    /// The line in the middle.
-    pub place: SourcePlace,
-    /// Numbers and texts of the lines; none if the user of the process may not read the file.
-    pub lines: Vec<(u32, String)>,
-}
 
 /// Root and working directory of a process, which stay readable after its end.
 #[derive(Debug)]
@@ -77,39 +53,6 @@ impl ProcessFiles {
     /// The text of a line, counted from 1, trimmed. `None` if it is empty or missing, or the user may not
     /// read the file.
     fn line(&self, opener: &Opener, file: &str, line: u32) -> Option<String> {
-        let lines = self.lines(opener, file, (line, line))?;
-        let [(_, text)] = &lines[..] else {
-            return None;
-        };
-        let text = text.trim();
-        (!text.is_empty()).then(|| shortened(text))
-    }
-
-    /// The lines around `place`, with their indentation.
-    fn excerpt(&self, opener: &Opener, place: SourcePlace) -> SourceExcerpt {
-        let first = place.line.saturating_sub(AROUND).max(1);
-        let last = place.line.saturating_add(AROUND);
-        let lines = self.lines(opener, &place.file, (first, last));
-        let lines = lines.unwrap_or_default().into_iter();
-        let shown = |(number, text): (u32, String)| {
-            let text = text.trim_end().replace('\t', TAB);
-            (number, shortened(&text))
-        };
-        let lines: Vec<_> = lines.map(shown).collect();
-        let is_there = lines.iter().any(|(number, _)| *number == place.line);
-        SourceExcerpt {
-            place,
-            lines: if is_there { lines } else { Vec::new() },
-        }
-    }
-
-    /// The lines `first` to `last` of a file, counted from 1, with their numbers.
-    fn lines(
-        &self,
-        opener: &Opener,
-        file: &str,
-        (first, last): (u32, u32),
-    ) -> Option<Vec<(u32, String)>> {
         let path = Path::new(file);
         let from = if path.is_absolute() {
             &self.root
@@ -118,28 +61,12 @@ impl ProcessFiles {
         };
         let wanted = Wanted::Below(file.into(), self.pid, (&self.user).into());
         let file = opener.open(&wanted, Some(from))?;
-        let lines = BufReader::new(file.take(MAX_FILE_BYTES)).split(b'\n');
-        let lines = (1..=last).zip(lines.map_while(Result::ok));
-        let lines = lines.filter(|(number, _)| *number >= first);
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Some(lines.map(|(number, bytes)| (number, text(bytes))).collect())
+        let mut lines = BufReader::new(file.take(MAX_FILE_BYTES)).split(b'\n');
+        let text = lines.nth(line.checked_sub(1)? as usize)?.ok()?;
+        let text = String::from_utf8_lossy(&text);
+        let text: String = text.trim().chars().take(MAX_CHARACTERS).collect();
+        Some(text).filter(|text| !text.is_empty())
     }
-}
-
-fn shortened(text: &str) -> String {
-    text.chars().take(MAX_CHARACTERS).collect()
-}
-
-/// A place of which the lines are requested, and the directories of its process.
-#[derive(Debug)]
-pub(super) struct WantedExcerpt {
-    pub(super) place: SourcePlace,
-    pub(super) files: Arc<ProcessFiles>,
-}
-
-/// Reads the lines around a place.
-pub(super) fn read_excerpt(opener: &Opener, wanted: WantedExcerpt) -> SourceExcerpt {
-    wanted.files.excerpt(opener, wanted.place)
 }
 
 /// A Python line of which the source text is requested.
@@ -201,34 +128,6 @@ mod tests {
         }
         assert_eq!(files.line(&Opener::default(), "/proc/self/status", 1), None);
         assert_eq!(files.line(&Opener::default(), "<string>", 1), None);
-    }
-
-    #[test]
-    fn excerpts_have_the_lines_around() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("train.py");
-        let text: String = (1..=20).map(|line| format!("\tline {line} \n")).collect();
-        fs::write(&path, text + &"x".repeat(1000)).unwrap();
-        let files = ProcessFiles::of(std::process::id()).unwrap();
-        let at = |line| {
-            let place = SourcePlace {
-                pid: std::process::id(),
-                file: path.to_str().unwrap().to_owned(),
-                line,
-            };
-            files.excerpt(&Opener::default(), place).lines
-        };
-        let lines = at(8);
-        assert_eq!(lines.len(), 11);
-        assert_eq!(lines[0], (3, "    line 3".to_owned()));
-        assert_eq!(at(1).len(), 6);
-        let end = at(21);
-        assert_eq!(end.last(), Some(&(21, "x".repeat(MAX_CHARACTERS))));
-        assert_eq!(end.len(), 6);
-        // A line that is not there, as the file was changed, shows nothing.
-        assert_eq!(at(22), []);
-        assert_eq!(at(0), []);
-        assert_eq!(at(u32::MAX), []);
     }
 
     #[test]

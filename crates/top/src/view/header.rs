@@ -9,7 +9,7 @@ use gpuprobe_os::color::Tone;
 use gpuprobe_report::memleak::{DeviceReport, Memleak};
 use gpuprobe_report::words::{age, plural, short_model, signed_size};
 
-use super::series::{Figure, FigureSeries};
+use super::series::UsedSeries;
 use super::style::{gauge, spark, style};
 use crate::feed::{PlaybackState, Update};
 
@@ -18,54 +18,37 @@ const GAUGE: usize = 10;
 /// Columns of a sparkline, at least and at most.
 const SPARK: (usize, usize) = (8, 60);
 
-/// A part of a line, which is left out where there is no room for it; those of a smaller rank have the room first.
-type Part = (u8, Span<'static>);
-
-fn part(rank: u8, text: &str, style: Style) -> Part {
-    (rank, Span::styled(format!("{text}  "), style))
+fn part(text: impl AsRef<str>, style: impl Into<Style>) -> Span<'static> {
+    Span::styled(format!("{}  ", text.as_ref()), style)
 }
 
-fn plain(rank: u8, text: impl AsRef<str>) -> Part {
-    part(rank, text.as_ref(), Style::new())
+fn plain(text: impl AsRef<str>) -> Span<'static> {
+    part(text, Style::new())
 }
 
-/// The parts for which a line has room.
-fn line(parts: impl IntoIterator<Item = Option<Part>>, columns: u16) -> Line<'static> {
-    let mut parts: Vec<Part> = parts.into_iter().flatten().collect();
-    let taken = |parts: &[Part]| parts.iter().map(|(_, span)| span.width()).sum::<usize>();
-    while parts.len() > 1 && taken(&parts) > usize::from(columns) + 2 {
-        let last = (0..parts.len()).max_by_key(|&place| (parts[place].0, place));
-        parts.remove(last.unwrap_or(0));
-    }
-    parts.into_iter().map(|(_, span)| span).collect()
-}
-
-/// The line about the run.
-pub(crate) fn title(update: &Update, is_paused: bool, columns: u16) -> Line<'static> {
+/// The line about the run; where there is no room, it lacks its end.
+pub(crate) fn title(update: &Update, is_paused: bool) -> Line<'static> {
     let (report, playing) = (&update.report, update.playing.as_ref());
-    let lost = report
-        .lost
-        .any()
-        .then(|| report.lost.by_name().values().sum::<u64>());
+    let lost = report.lost.any();
+    let lost = lost.then(|| report.lost.by_name().values().sum::<u64>());
     let memleak = report.memleak.as_ref();
     let held = memleak.map(|memleak| size(memleak.live.live_bytes));
     let processes = memleak.map(|memleak| plural(memleak.processes.len() as u64, "process"));
     let host = memleak.and_then(|memleak| memleak.host_name.as_ref());
+    let host = host.filter(|_| playing.is_none());
+    let time = report.time.map(|time| time.format("%H:%M:%S").to_string());
     let parts = [
-        Some(part(0, "gpuprobe top", style(Tone::Heading))),
-        is_paused.then(|| part(0, "PAUSED", style(Tone::Warning))),
-        lost.map(|lost| part(0, &format!("LOST {lost}"), style(Tone::Bad))),
-        playing.map(|playing| plain(0, position(playing))),
-        playing.map(|playing| plain(2, printable(&playing.file))),
-        held.map(|held| plain(1, format!("{held} held"))),
-        processes.map(|processes| plain(3, processes)),
-        host.filter(|_| playing.is_none())
-            .map(|host| plain(4, printable(host))),
-        report
-            .time
-            .map(|time| plain(1, time.format("%H:%M:%S").to_string())),
+        Some(part("gpuprobe top", style(Tone::Heading))),
+        is_paused.then(|| part("PAUSED", style(Tone::Warning))),
+        lost.map(|lost| part(format!("LOST {lost}"), style(Tone::Bad))),
+        playing.map(|playing| plain(position(playing))),
+        held.map(|held| plain(format!("{held} held"))),
+        time.map(plain),
+        processes.map(plain),
+        host.map(|host| plain(printable(host))),
+        playing.map(|playing| plain(printable(&playing.file))),
     ];
-    line(parts, columns)
+    parts.into_iter().flatten().collect()
 }
 
 /// `0:42 of 5:10, 10x`.
@@ -76,26 +59,22 @@ fn position(playing: &PlaybackState) -> String {
 }
 
 /// The lines about GPUs.
-pub(crate) fn gpus(update: &Update, series: &FigureSeries, columns: u16) -> Vec<Line<'static>> {
+pub(crate) fn gpus(update: &Update, series: &UsedSeries, columns: u16) -> Vec<Line<'static>> {
     let Some(memleak) = &update.report.memleak else {
         return Vec::new();
     };
     if memleak.gpus.is_empty() {
-        let lines = memleak
-            .devices
-            .iter()
-            .map(|device| without_nvml(device, columns));
-        return lines.collect();
+        return memleak.devices.iter().map(without_nvml).collect();
     }
     let copies = update.report.bandwidth_util.as_ref();
     let link = copies.and_then(|copies| copies.link);
-    let link = link.map(|link| plain(6, link.to_string()));
+    let link = link.map(|link| plain(link.to_string()));
     let gpus = memleak.gpus.iter().map(|gpu| {
         let parts = parts_of(gpu, memleak).into_iter().chain([link.clone()]);
-        let mut line = line(parts, columns);
+        let mut line: Line<'_> = parts.flatten().collect();
         let room = usize::from(columns).saturating_sub(line.width());
         if room >= SPARK.0 {
-            let values = series.values(Figure::Used(gpu.index), room.min(SPARK.1));
+            let values = series.values(gpu.index, room.min(SPARK.1));
             line.push_span(spark(&values, gpu.total_bytes.unwrap_or(0)));
         }
         line
@@ -104,17 +83,16 @@ pub(crate) fn gpus(update: &Update, series: &FigureSeries, columns: u16) -> Vec<
 }
 
 /// A device where NVML is not available.
-fn without_nvml(device: &DeviceReport, columns: u16) -> Line<'static> {
+fn without_nvml(device: &DeviceReport) -> Line<'static> {
     let name = match (device.physical_index, device.device) {
         (Some(index), _) => format!("GPU {index}"),
         (None, Some(device)) => format!("device {device}"),
         (None, None) => "GPU ?".into(),
     };
-    let tracked = format!("tracked {}", size(device.bytes));
-    line([name, tracked].map(|text| Some(plain(0, text))), columns)
+    Line::from(format!("{name}  tracked {}", size(device.bytes)))
 }
 
-fn parts_of(gpu: &GpuMemory, memleak: &Memleak) -> [Option<Part>; 7] {
+fn parts_of(gpu: &GpuMemory, memleak: &Memleak) -> [Option<Span<'static>>; 7] {
     let used = gpu.used_bytes.zip(gpu.total_bytes);
     let share = used.map(|(used, total)| used as f64 / total.max(1) as f64);
     let color = match share {
@@ -130,14 +108,14 @@ fn parts_of(gpu: &GpuMemory, memleak: &Memleak) -> [Option<Part>; 7] {
         None => signed_size(used.wrapping_sub(tracked) as i64),
     });
     let used = used.map(|(used, total)| format!("{} of {}", size(used), size(total)));
+    let busy = gpu.busy_percent;
     [
-        Some(plain(0, format!("GPU {}", gpu.index))),
-        Some(plain(5, short_model(&gpu.name))),
-        share.map(|share| part(2, &gauge(share, GAUGE), color.into())),
-        used.map(|used| plain(0, used)),
-        Some(plain(1, format!("tracked {}", size(tracked)))),
-        other.map(|other| plain(3, format!("other {other}"))),
-        gpu.busy_percent
-            .map(|busy| plain(1, format!("busy {busy} %"))),
+        Some(plain(format!("GPU {}", gpu.index))),
+        used.map(plain),
+        share.map(|share| part(gauge(share, GAUGE), color)),
+        Some(plain(format!("tracked {}", size(tracked)))),
+        other.map(|other| plain(format!("other {other}"))),
+        busy.map(|busy| plain(format!("busy {busy} %"))),
+        Some(plain(short_model(&gpu.name))),
     ]
 }

@@ -4,7 +4,6 @@ use gpuprobe_cuda::MemoryKind;
 use gpuprobe_os::color::Tone;
 use gpuprobe_report::words::wrapped;
 
-use super::ScreenConfig;
 use super::style::mark;
 
 /// Keys, two spaces, and what they do.
@@ -20,11 +19,6 @@ const KEYS: &[&str] = &[
     "e  explain what the process holds: whether it leaks, and whose memory it is",
     "f  write a flame graph of the memory that the process holds",
     "q, ctrl-c  quit",
-];
-const MOUSE: &[&str] = &[
-    "click  select a row, open a tab, or sort by a column",
-    "second click  open the row, or sort the other way round",
-    "wheel  scroll",
 ];
 const LIVE: &[&str] = &[
     "space  pause the view; tracing goes on",
@@ -44,11 +38,10 @@ const NOTES: &[&str] = &[
 ];
 
 /// The help, `columns` wide, painted with tones.
-pub(crate) fn text(config: ScreenConfig, columns: usize) -> String {
+pub(crate) fn text(is_replay: bool, columns: usize) -> String {
     let mut lines = vec![Tone::Heading.paint("keys")];
-    let others = if config.is_replay { REPLAY } else { LIVE };
-    let mouse = if config.mouse { MOUSE } else { &[] };
-    for line in KEYS.iter().chain(others).chain(mouse) {
+    let others = if is_replay { REPLAY } else { LIVE };
+    for line in KEYS.iter().chain(others) {
         let (keys, what) = line.split_once("  ").unwrap_or((line, ""));
         lines.extend(wrapped(&format!("  {keys:<16}{what}"), columns, 18));
     }

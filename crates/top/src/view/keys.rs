@@ -1,18 +1,12 @@
-//! Effects of keys, clicks and the wheel on the view.
+//! Effects of keys on the view.
 
-use ratatui::crossterm::event::{
-    Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEventKind,
-};
-use ratatui::layout::Position;
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 
 use super::TopView;
 use super::pages::Page;
 use super::process::TABS;
 use super::table::Row;
 use crate::feed::Request;
-
-/// Rows that a step of the wheel scrolls by.
-const WHEEL: isize = 3;
 
 /// What other letters ask for while a recording is played.
 fn of_replay(letter: char) -> Option<Request> {
@@ -29,25 +23,13 @@ fn of_replay(letter: char) -> Option<Request> {
 }
 
 impl TopView {
-    /// Handles what was typed or clicked; returns what the source is to do.
+    /// Handles what was typed; returns what the source is to do.
     pub(crate) fn event(&mut self, event: &Event) -> Vec<Request> {
         let before = self.pages.detail();
         let mut requests = Vec::new();
-        match event {
-            Event::Key(key) => {
-                (self.message, self.clicked) = (None, None);
-                requests.extend(self.key(*key));
-            }
-            Event::Mouse(mouse) => match mouse.kind {
-                MouseEventKind::ScrollUp => self.step(-WHEEL),
-                MouseEventKind::ScrollDown => self.step(WHEEL),
-                MouseEventKind::Down(MouseButton::Left) => {
-                    self.message = None;
-                    self.click(Position::new(mouse.column, mouse.row));
-                }
-                _ => {}
-            },
-            _ => {}
+        if let Event::Key(key) = event {
+            self.message = None;
+            requests.extend(self.key(*key));
         }
         let detail = self.pages.detail();
         if detail != before {
@@ -180,48 +162,6 @@ impl TopView {
         let top = self.pages.top_mut();
         if matches!(top.page, Page::Process(_)) {
             top.tab = (top.tab + by) % TABS.len();
-        }
-    }
-
-    /// A row is selected, and opened by a second click; a heading sorts, a tab is opened.
-    fn click(&mut self, at: Position) {
-        let clicked = self.clicked.take();
-        if self.tabs.contains(at) {
-            let mut end = self.tabs.x;
-            let is_here = |(name, _): &(&str, _)| {
-                end += name.len() as u16 + 3;
-                at.x < end
-            };
-            let found = TABS.iter().position(is_here);
-            self.pages.top_mut().tab = found.unwrap_or(self.pages.top().tab);
-            return;
-        }
-        let body = self.body;
-        let Some(table) = self.table().filter(|_| body.contains(at)) else {
-            return;
-        };
-        let Some(below) = (at.y - body.y).checked_sub(1) else {
-            let mut end = body.x;
-            let mut columns = table.shown(body.width).into_iter();
-            let found = columns.find(|(_, width)| {
-                end += width + 1;
-                at.x < end
-            });
-            let look = self.pages.top_mut().look();
-            if let Some((column, _)) = found {
-                let is_sorted = look.sort.unwrap_or(table.sort) == column;
-                look.is_reversed = is_sorted && !look.is_reversed;
-                look.sort = Some(column);
-            }
-            return;
-        };
-        let look = self.pages.top_mut().look();
-        if let Some(row) = table.rows.get(look.state.offset() + usize::from(below)) {
-            (look.selected, look.is_typing) = (Some(row.id), false);
-            match clicked == Some(row.id) {
-                true => self.open(),
-                false => self.clicked = Some(row.id),
-            }
         }
     }
 }

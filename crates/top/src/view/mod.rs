@@ -9,7 +9,6 @@ mod pages;
 mod process;
 mod processes;
 mod series;
-mod site;
 mod style;
 mod table;
 #[cfg(test)]
@@ -25,15 +24,13 @@ use ratatui::widgets::{Paragraph, Tabs};
 use gpuprobe_model::text::printable;
 use gpuprobe_os::color::Tone;
 use gpuprobe_report::explain::Explain;
-use gpuprobe_report::memleak::{ProcessReport, SiteReport};
-use gpuprobe_stacks::symbols::SourcePlace;
-use gpuprobe_views::text::explain::to_text;
+use gpuprobe_report::memleak::ProcessReport;
+use gpuprobe_views::text::{explain, sites};
 
 use crate::feed::Update;
 use pages::{Page, PageStack};
 use process::TABS;
-use series::FigureSeries;
-use site::SourceTexts;
+use series::UsedSeries;
 use style::style;
 use table::Table;
 
@@ -45,14 +42,9 @@ const MESSAGE_FOR_NS: u64 = 10_000_000_000;
 pub struct ScreenConfig {
     /// Whether it has colours.
     pub colored: bool,
-    /// Whether it is used with the mouse.
-    pub mouse: bool,
     /// Whether a recording is played.
     pub is_replay: bool,
 }
-
-/// A call site, with its process and the report that it is in.
-type SiteOnPage<'a> = (&'a Update, &'a ProcessReport, &'a SiteReport);
 
 /// State of the screen.
 #[derive(Debug, Default)]
@@ -63,17 +55,13 @@ pub(crate) struct TopView {
     latest: Option<Update>,
     /// The last report that had the process looked at, which may have ended since.
     had_process: Option<Update>,
-    series: FigureSeries,
+    series: UsedSeries,
     is_paused: bool,
     pages: PageStack,
-    pub(crate) sources: SourceTexts,
     /// A message, and the time of the report after it.
     message: Option<(String, Option<u64>)>,
-    /// Places of the tabs, and of the table or text, at the last draw.
-    tabs: Rect,
+    /// Place of the table or text at the last draw.
     body: Rect,
-    /// Id of the row that was clicked last, if nothing was done since.
-    clicked: Option<u64>,
 }
 
 impl TopView {
@@ -87,8 +75,7 @@ impl TopView {
     /// A new report.
     pub(crate) fn update(&mut self, update: Update) {
         let now_ns = update.now_ns;
-        let detail = update.detail.map(|detail| detail.pid);
-        self.series.note(&update.report, now_ns, detail);
+        self.series.note(&update.report, now_ns);
         self.latest = Some(update);
         if let Some((_, since_ns)) = &mut self.message {
             let since_ns = *since_ns.get_or_insert(now_ns);
@@ -129,27 +116,10 @@ impl TopView {
         }
     }
 
-    /// Source lines that the page shows and that have not been asked for.
-    pub(crate) fn wanted_sources(&mut self) -> Vec<SourcePlace> {
-        let Page::Site(pid, device, number) = self.pages.top().page else {
-            return Vec::new();
-        };
-        let site = self.site(pid, device, number);
-        let places = site.map(|(.., site)| site::places(pid, site));
-        self.sources.want(places.unwrap_or_default())
-    }
-
     /// Process `pid` in the report that is shown, or in the last that had it.
     fn process(&self, pid: u32) -> Option<(&Update, &ProcessReport)> {
         let mut updates = self.shown.iter().chain(&self.had_process);
         updates.find_map(|update| Some((update, find(update, pid)?)))
-    }
-
-    fn site(&self, pid: u32, device: Option<u16>, number: u32) -> Option<SiteOnPage<'_>> {
-        let (update, process) = self.process(pid)?;
-        let mut sites = process::all_sites(process);
-        let (_, site) = sites.find(|(of, site)| *of == device && site.has_id(number))?;
-        Some((update, process, site))
     }
 
     /// The table on the screen, as it is looked at; `None` if there is text.
@@ -160,7 +130,7 @@ impl TopView {
             Page::Processes => processes::table(shown),
             Page::Process(pid) => {
                 let (update, process) = self.process(pid)?;
-                (TABS[top.tab].1)(&update.report, process, &self.series)
+                (TABS[top.tab].1)(&update.report, process)
             }
             _ => return None,
         };
@@ -183,7 +153,7 @@ impl TopView {
             Constraint::Length(1),
         ]);
         let [above, tabs, body, last] = parts.areas(area);
-        (self.tabs, self.body) = (tabs, body);
+        self.body = body;
         frame.render_widget(Paragraph::new(header), above);
         let names = TABS.map(|(name, _)| format!(" {name} "));
         let names = Tabs::new(names).select(self.pages.top().tab);
@@ -191,7 +161,7 @@ impl TopView {
         let selected = Style::new().not_dim().reversed();
         frame.render_widget(names.highlight_style(selected), tabs);
         match self.table() {
-            Some(table) => self.body = table.draw(self.pages.top_mut().look(), body, frame),
+            Some(table) => table.draw(self.pages.top_mut().look(), body, frame),
             None => self.draw_text(frame),
         }
         frame.render_widget(self.status(), last);
@@ -206,7 +176,7 @@ impl TopView {
         let Some(update) = &self.shown else {
             return vec![Line::from("gpuprobe top: waiting for the first report")];
         };
-        let mut lines = vec![header::title(update, self.is_paused, area.width)];
+        let mut lines = vec![header::title(update, self.is_paused)];
         let gpus = header::gpus(update, &self.series, area.width);
         let most = usize::from(area.height / 4).max(1);
         lines.extend(gpus.into_iter().take(most));
@@ -226,13 +196,12 @@ impl TopView {
         let columns = usize::from(self.body.width);
         let painted = match &self.pages.top().page {
             Page::Site(pid, device, number) => {
-                let site = self.site(*pid, *device, *number);
-                let text = |site| site::text(site, device.is_some(), &self.sources).ok();
-                let text = site.and_then(text);
-                text.unwrap_or_else(|| "no memory is held here any more".into())
+                self.process(*pid).map_or(String::new(), |(_, it)| {
+                    sites::to_text(it, *device, *number, columns)
+                })
             }
-            Page::Explained(explain) => to_text(explain, columns),
-            Page::Help => help::text(self.config, columns),
+            Page::Explained(explain) => explain::to_text(explain, columns),
+            Page::Help => help::text(self.config.is_replay, columns),
             Page::Processes | Page::Process(_) => String::new(),
         };
         let lines = style::lines(&painted);

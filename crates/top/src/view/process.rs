@@ -1,7 +1,5 @@
 //! A process: its call sites, tensors, kernels, copies, threads and pools.
 
-use ratatui::text::Line;
-
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_report::memleak::{Omitted, ProcessReport, SiteReport};
 use gpuprobe_report::names::simplify;
@@ -9,32 +7,26 @@ use gpuprobe_report::words::plural;
 use gpuprobe_report::{Report, verdict_word};
 
 use super::pages::Page;
-use super::series::{Figure, FigureSeries};
-use super::style::spark;
 use super::table::{Cell, Column, Row, Table};
 
 /// Makes the table of a tab.
-type Tab = fn(&Report, &ProcessReport, &FigureSeries) -> Table;
+type Tab = fn(&Report, &ProcessReport) -> Table;
 
 /// The tabs of the screen of a process.
 pub(crate) const TABS: [(&str, Tab); 6] = [
-    ("sites", |_, process, series| sites(process, series, false)),
-    ("tensors", |_, process, series| sites(process, series, true)),
-    ("kernels", |report, process, _| kernels(report, process.pid)),
-    ("copies", |report, process, _| copies(report, process.pid)),
-    ("threads", |_, process, _| threads(process)),
-    ("pools", |_, process, _| pools(process)),
+    ("sites", |_, process| sites(process, false)),
+    ("tensors", |_, process| sites(process, true)),
+    ("kernels", |report, process| kernels(report, process.pid)),
+    ("copies", |report, process| copies(report, process.pid)),
+    ("threads", |_, process| threads(process)),
+    ("pools", |_, process| pools(process)),
 ];
-
-/// Columns of the sparkline of a call site.
-const SPARK: usize = 12;
 
 const SITES: &[Column] = &[
     ("HELD", 11, 0),
     ("N", 7, 0),
     ("CHANGE", 12, 80),
     ("AGE", 5, 60),
-    ("GROWTH", SPARK as u16, 100),
     ("VERDICT", 9, 60),
     ("OWNER", 14, 130),
     ("CALL SITE", 0, 0),
@@ -73,11 +65,8 @@ const POOLS: &[Column] = &[
     ("RESERVED", 11, 0),
 ];
 
-/// A call site; of tensors, with their device.
-type Site<'a> = (Option<u16>, &'a SiteReport);
-
-/// The call sites of a process, and those of its tensors.
-pub(crate) fn all_sites(process: &ProcessReport) -> impl Iterator<Item = Site<'_>> {
+/// The call sites of a process, and those of its tensors with their device.
+fn all_sites(process: &ProcessReport) -> impl Iterator<Item = (Option<u16>, &SiteReport)> {
     let pools = process.pytorch.iter().chain(&process.tensorflow);
     let tensors = pools.flat_map(|pool| {
         let sites = pool.sites.iter().flatten();
@@ -87,10 +76,10 @@ pub(crate) fn all_sites(process: &ProcessReport) -> impl Iterator<Item = Site<'_
     sites.chain(tensors)
 }
 
-fn sites(process: &ProcessReport, series: &FigureSeries, are_of_tensors: bool) -> Table {
+fn sites(process: &ProcessReport, are_of_tensors: bool) -> Table {
     let sites = all_sites(process).filter(|(device, _)| device.is_some() == are_of_tensors);
     let mut pools = process.pytorch.iter().chain(&process.tensorflow);
-    let rows = sites.map(|site| site_row(process.pid, site, series));
+    let rows = sites.map(|(device, site)| site_row(process.pid, device, site));
     Table {
         columns: SITES,
         rows: rows.collect(),
@@ -113,22 +102,15 @@ fn omitted(left: Option<&Omitted>) -> Option<String> {
     Some(format!("... {sites}, {}", size(left.bytes)))
 }
 
-fn site_row(pid: u32, (device, site): Site<'_>, series: &FigureSeries) -> Row {
-    let values = series.values(Figure::Site(pid, device, site.id), SPARK);
-    let most = values.iter().flatten().max().copied().unwrap_or(0);
-    let change = Cell::change(site.change_bytes());
+fn site_row(pid: u32, device: Option<u16>, site: &SiteReport) -> Row {
     let pool = device.map_or(0, |device| u64::from(device) + 1);
     Row {
         id: pool << 32 | u64::from(site.id),
         cells: vec![
             Cell::bytes(Some(site.live.bytes())),
             Cell::count(site.live.allocations()),
-            change.clone(),
+            Cell::change(site.change_bytes()),
             Cell::age(site.ages_ns.0),
-            Cell {
-                line: Line::from(spark(&values, most)),
-                ..change
-            },
             Cell::verdict(word(site)),
             Cell::name(&site.owner),
             Cell::name(&site.label),

@@ -233,8 +233,8 @@ impl Table {
         widths.take_while(is_whole).collect()
     }
 
-    /// Draws the table into `area`; returns the part of it with headings and rows.
-    pub(crate) fn draw(&self, look: &mut Look, area: Rect, frame: &mut Frame<'_>) -> Rect {
+    /// Draws the table into `area`.
+    pub(crate) fn draw(&self, look: &mut Look, area: Rect, frame: &mut Frame<'_>) {
         let below = u16::from(self.rest.is_some() && area.height > 3);
         let parts = Layout::vertical([Constraint::Min(0), Constraint::Length(below)]);
         let [area, last] = parts.areas(area);
@@ -270,7 +270,6 @@ impl Table {
         if let Some(rest) = &self.rest {
             frame.render_widget(Line::styled(rest.as_str(), style(Tone::Dim)), last);
         }
-        area
     }
 }
 

@@ -1,8 +1,6 @@
 //! `gpuprobe top` on a terminal.
 
 mod ending;
-mod mouse;
-mod sources;
 mod stopped;
 mod tmux;
 
@@ -54,7 +52,7 @@ fn root_top_is_walked_through_with_keys() {
     let site = screen.line(&[&size(30 << 20), " 30 ", "tally_alloc"]);
     assert!(site.contains("workload.h:"), "{site}");
     screen.press(&["Enter"]);
-    screen.line(&["call stack, innermost first"]);
+    screen.line(&["allocated 30.00 MiB in 30 allocations"]);
     screen.line(&["run_alloc", "workload_memory.c:"]);
     screen.press(&["h", "Tab", "Tab"]);
     workload.say("launch 0 7");

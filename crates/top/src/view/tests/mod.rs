@@ -1,7 +1,6 @@
 //! The view at three sizes, compared with the JSON of the report that it shows.
 
 mod keys_and_state;
-mod mouse;
 mod tables;
 
 use std::collections::HashMap;

@@ -1,7 +1,6 @@
 //! Tables have the figures of the report.
 
 use super::*;
-use gpuprobe_stacks::symbols::SourceExcerpt;
 
 #[test]
 fn processes_have_the_figures_of_the_json() {
@@ -145,55 +144,9 @@ fn a_process_has_its_call_sites_and_these_their_allocations() {
     let listed = threads[0]["allocations"].as_array().unwrap();
     let here = listed.iter().filter(|one| one["kind"] == "device");
     assert_eq!(shown, here.count());
-    assert!(
-        screen
-            .iter()
-            .any(|line| line.starts_with("ages of 5 allocations")),
-        "{screen:#?}"
-    );
-    assert!(
-        screen
-            .iter()
-            .any(|line| line.starts_with("    < 1m        5 ###")),
-        "{screen:#?}"
-    );
     // Back at the table, details are of no use any more.
     let requests = keys(&mut view, &[KeyCode::Esc, KeyCode::Esc]);
     assert_eq!(requests.last(), Some(&Request::Detail(None)));
-}
-
-#[test]
-fn source_lines_around_the_line_of_a_call_site_are_asked_for_once_and_shown() {
-    let (mut scene, mut view) = opened();
-    keys(&mut view, &[KeyCode::Down]);
-    enter(&mut scene, &mut view);
-    assert_eq!(view.wanted_sources(), []);
-    enter(&mut scene, &mut view);
-    let [place] = &view.wanted_sources()[..] else {
-        panic!("not one place");
-    };
-    assert_eq!((place.pid, &*place.file), (10, "/home/ada/train.py"));
-    assert_eq!(view.wanted_sources(), []);
-    let shown = |view: &mut TopView| drawn(view, (100, 60)).join("\n");
-    let mark = format!("> {:>5}  ", place.line);
-    assert!(!shown(&mut view).contains(&mark));
-    let lines = vec![
-        (place.line, "    loss\u{1b}[2J".to_owned()),
-        (place.line + 1, "next".into()),
-    ];
-    view.sources.add(SourceExcerpt {
-        place: place.clone(),
-        lines,
-    });
-    let text = shown(&mut view);
-    assert!(
-        text.contains(&format!("{mark}    loss\\u{{1b}}[2J")),
-        "{text}"
-    );
-    let next = format!("  {:>5}  next", place.line + 1);
-    assert!(text.contains(&next), "{text}");
-    let title = format!("/home/ada/train.py:{}\n", place.line);
-    assert!(text.contains(&title), "{text}");
 }
 
 #[test]
