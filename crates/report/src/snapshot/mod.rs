@@ -133,11 +133,10 @@ impl Snapshot {
         }
         let mut traces = Traces::default();
         let played = Played::read(database, session, &file.filter, None, &mut traces)?;
-        Self::choose(played, traces, file.filter.pid)
-            .with_context(|| format!("cannot make a snapshot of {shown}"))
+        Self::choose(played, traces).with_context(|| format!("cannot make a snapshot of {shown}"))
     }
 
-    fn choose(played: Played, Traces(mut traces): Traces, asked: Option<u32>) -> Result<Self> {
+    fn choose(played: Played, Traces(mut traces): Traces) -> Result<Self> {
         let with_tensors = traces.values().filter(|trace| trace.tensors > 0).count();
         let most = |(_, trace): &(_, &ProcessTrace)| (trace.tensors, trace.calls);
         let chosen = traces.iter().max_by_key(most);
@@ -145,10 +144,7 @@ impl Snapshot {
         let Some(((pid, incarnation), mut trace)) =
             chosen.and_then(|key| traces.remove_entry(&key))
         else {
-            match asked {
-                Some(pid) => bail!("process {pid} is recorded with no memory of a GPU"),
-                None => bail!("no memory of a GPU is recorded"),
-            }
+            bail!("no memory of a GPU is recorded");
         };
         let began_ns = trace.first_ns.unwrap_or(0);
         trace
